@@ -1,0 +1,56 @@
+# What a fresh machine with python3, pip and make needs to know:
+#   make demo    set up, build the demo corpus and prepare it         make check   formatting, lint, types, architecture
+#   make test    set up and run every test                            make bench   measure speed, write benchmarks/results
+#   make lock    write constraints.txt anew from the newest versions  make clean   remove what make built
+
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+DEMO   ?= demo
+# One worker per core the scheduler allows, so that tests never fight for the machine.
+JOBS   ?= $(shell $(PYTHON) -c "import os; print(len(os.sched_getaffinity(0)))")
+
+.PHONY: setup demo test check format bench soak lock clean
+.DEFAULT_GOAL := setup
+
+setup: $(VENV)/.ready
+
+# Debian ships python3 without the module that puts pip into a virtual environment; virtualenv brings its own.
+$(VENV)/.ready: pyproject.toml constraints.txt
+	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV) || { \
+	  $(PYTHON) -m pip install --quiet --target .venv-bootstrap virtualenv && \
+	  PYTHONPATH=.venv-bootstrap $(PYTHON) -m virtualenv --quiet $(VENV); }
+	@echo "Installing MyXTTS and its tools into $(VENV) (one to five minutes) ..."
+	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --editable '.[espeak,dev]'
+	@touch $@
+
+demo: setup
+	@$(BIN)/myxtts demo --out $(DEMO)
+
+test: setup
+	@$(BIN)/python -m pytest -n $(JOBS)
+
+check: setup
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/python -m pytest tests/test_architecture.py
+
+format: setup
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+bench: setup
+	@$(BIN)/python -m benchmarks
+
+soak: setup
+	@$(BIN)/python -m pytest -m soak --timeout 0 tests
+
+lock:
+	@rm -rf $(VENV)
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[espeak,dev]'
+	@$(BIN)/pip freeze --exclude-editable > constraints.txt
+
+clean:
+	@rm -rf $(VENV) .venv-bootstrap .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

@@ -1,0 +1,62 @@
+"""MyXTTS: train voice-cloning text-to-speech models on your own recordings, with a busy accelerator.
+
+The public names load on first use, so that `import myxtts` stays light and never loads TensorFlow.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.metadata import version as _installed_version
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from myxtts.config.schema import DataConfig, ModelConfig, TrainingConfig, XTTSConfig
+    from myxtts.corpus.open import open_corpus
+    from myxtts.errors import MyXTTSError
+    from myxtts.runtime.hardware import detect_hardware
+    from myxtts.runtime.plan import choose_plan
+    from myxtts.text.frontend import FrontEnd
+    from myxtts.types import Utterance, Waveform
+
+_HOMES = {
+    "DataConfig": "myxtts.config.schema",
+    "FrontEnd": "myxtts.text.frontend",
+    "ModelConfig": "myxtts.config.schema",
+    "MyXTTSError": "myxtts.errors",
+    "TrainingConfig": "myxtts.config.schema",
+    "Utterance": "myxtts.types",
+    "Waveform": "myxtts.types",
+    "XTTSConfig": "myxtts.config.schema",
+    "choose_plan": "myxtts.runtime.plan",
+    "detect_hardware": "myxtts.runtime.hardware",
+    "open_corpus": "myxtts.corpus.open",
+}
+
+__all__ = [
+    "DataConfig",
+    "FrontEnd",
+    "ModelConfig",
+    "MyXTTSError",
+    "TrainingConfig",
+    "Utterance",
+    "Waveform",
+    "XTTSConfig",
+    "__version__",
+    "choose_plan",
+    "detect_hardware",
+    "open_corpus",
+]
+
+__version__ = _installed_version("myxtts")
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'myxtts' has no attribute {name!r}; it offers {', '.join(sorted(__all__))}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,70 @@
+"""The exceptions a user may meet, one exit code per branch.
+
+    MyXTTSError                 1   anything below
+    ├── UsageError              2   a command was called in a way it cannot serve
+    ├── DataError               3   recordings, transcripts or stored features are not usable
+    ├── ConfigError             4   a setting is unknown, impossible or contradicts another
+    ├── HardwareError           5   a GPU that was asked for is not there, or cannot be used
+    ├── MissingExtraError       6   an optional dependency is needed and not installed
+    ├── StorageError            7   the disk is full, read-only or refuses to write
+    └── BusyError               8   another process holds the run or store
+
+An interrupt ends with 130 (Ctrl-C) or 143 (SIGTERM), as shells expect.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+INTERRUPTED_EXIT_CODE = 130
+TERMINATED_EXIT_CODE = 143
+
+
+class MyXTTSError(Exception):
+    """A problem the user can act on: what is wrong, and what to do next."""
+
+    exit_code: ClassVar[int] = 1
+    kind: ClassVar[str] = "error"
+
+    def __init__(self, problem: str, *, next_step: str = "") -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.next_step = next_step
+
+    def __str__(self) -> str:
+        return f"{self.problem} {self.next_step}".rstrip()
+
+
+class UsageError(MyXTTSError):
+    exit_code = 2
+    kind = "usage"
+
+
+class DataError(MyXTTSError):
+    exit_code = 3
+    kind = "data"
+
+
+class ConfigError(MyXTTSError):
+    exit_code = 4
+    kind = "configuration"
+
+
+class HardwareError(MyXTTSError):
+    exit_code = 5
+    kind = "hardware"
+
+
+class MissingExtraError(MyXTTSError):
+    exit_code = 6
+    kind = "missing extra"
+
+
+class StorageError(MyXTTSError):
+    exit_code = 7
+    kind = "storage"
+
+
+class BusyError(MyXTTSError):
+    exit_code = 8
+    kind = "busy"

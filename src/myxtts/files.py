@@ -1,0 +1,147 @@
+"""Files that are whole or absent: atomic writing, locks between processes, and named points where tests inject faults.
+
+A file appears under its final name only after its bytes and its folder entry have reached the disk, so that a kill or
+a power loss at any moment leaves the old file or the new one.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from myxtts.errors import BusyError, ConfigError, StorageError
+
+TEMPORARY_SUFFIX = ".myxtts-tmp"
+_FAULT_VARIABLE = "MYXTTS_FAULT"
+_FAULT_KINDS = ("kill", "EIO", "ENOSPC", "delay")
+_FAULT_DELAY_S = 1.0
+
+
+class _Fault:
+    """One planned fault: the n-th time `point` is reached, `kind` happens."""
+
+    def __init__(self, text: str) -> None:
+        try:
+            self.point, count, self.kind = text.split(":")
+            self.remaining = int(count)
+        except ValueError as error:
+            raise ConfigError(
+                f"{_FAULT_VARIABLE}={text!r} is not of the form point:n:kind.",
+                next_step=f"Use one of the kinds {', '.join(_FAULT_KINDS)}, e.g. replace:1:kill, or unset it.",
+            ) from error
+        if self.kind not in _FAULT_KINDS:
+            raise ConfigError(
+                f"{_FAULT_VARIABLE} names the kind {self.kind!r}.", next_step=f"Use one of {', '.join(_FAULT_KINDS)}."
+            )
+
+    def reach(self, point: str) -> None:
+        if point != self.point:
+            return
+        self.remaining -= 1
+        if self.remaining != 0:
+            return
+        if self.kind == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self.kind == "delay":
+            time.sleep(_FAULT_DELAY_S)
+            return
+        code = getattr(errno, self.kind)
+        raise OSError(code, os.strerror(code), f"injected at {point}")
+
+
+_fault = _Fault(os.environ[_FAULT_VARIABLE]) if os.environ.get(_FAULT_VARIABLE) else None
+
+
+def pass_fault_point(point: str) -> None:
+    """Marks a named input/output point; does nothing unless MYXTTS_FAULT plans a fault here."""
+    if _fault is not None:
+        _fault.reach(point)
+
+
+@contextmanager
+def explain_storage_errors(path: str | Path, action: str) -> Iterator[None]:
+    """Turns a failing write into a StorageError that names the path and what to do."""
+    try:
+        yield
+    except OSError as error:
+        steps = {
+            errno.ENOSPC: "Free some space or choose a folder on another disk; what was there before is untouched.",
+            errno.EDQUOT: "Your disk quota is used up: free some space or choose another folder.",
+            errno.EFBIG: "The file size limit of this process or file system is reached: choose another folder.",
+            errno.EROFS: "The file system is read-only: choose another folder.",
+            errno.EACCES: "You may not write there: choose another folder or change its permissions.",
+            errno.EPERM: "You may not write there: choose another folder or change its permissions.",
+            errno.ENOTDIR: "A part of this path is a file, not a folder: choose another path.",
+        }
+        reason = error.strerror or str(error)
+        raise StorageError(
+            f"Could not {action} {path}: {reason}.",
+            next_step=steps.get(error.errno or 0, "Check the disk, then run the same command again."),
+        ) from error
+
+
+def sync_directory(directory: Path) -> None:
+    """Makes renames and new entries in `directory` survive a power loss."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        pass_fault_point("sync_directory")
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def write_atomically(path: Path) -> Iterator[IO[bytes]]:
+    """Yields a binary file that becomes `path` when the block ends well, and vanishes when it does not."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}{TEMPORARY_SUFFIX}")
+    with explain_storage_errors(path, "write"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with temporary.open("wb") as file:
+                pass_fault_point("write")
+                yield file
+                file.flush()
+                pass_fault_point("fsync")
+                os.fsync(file.fileno())
+            pass_fault_point("replace")
+            temporary.replace(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        sync_directory(path.parent)
+
+
+def sweep_temporary_files(directory: Path) -> int:
+    """Removes what a killed writer left in `directory`; call it while holding the folder's lock."""
+    leftovers = list(directory.glob(f".*{TEMPORARY_SUFFIX}"))
+    for leftover in leftovers:
+        leftover.unlink(missing_ok=True)
+    return len(leftovers)
+
+
+@contextmanager
+def lock_directory(directory: Path, purpose: str) -> Iterator[None]:
+    """Holds `directory` for one writer. The system frees the lock of a process that died."""
+    with explain_storage_errors(directory, "write in"):
+        directory.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(directory / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            holder = os.pread(descriptor, 100, 0).decode("utf-8", "replace").strip() or "another process"
+            raise BusyError(
+                f"{directory} is in use by {holder}.", next_step="Wait until it ends, or choose another folder."
+            ) from error
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"process {os.getpid()} ({purpose})".encode(), 0)
+        yield
+    finally:
+        os.close(descriptor)

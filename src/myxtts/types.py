@@ -1,0 +1,48 @@
+"""What travels between the packages.
+
+Shape legend: S samples.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Split = Literal["train", "val"]
+
+
+@dataclass(frozen=True, slots=True)
+class Utterance:
+    """One recording with what is said in it. `audio` is an absolute path; nothing here is decoded yet."""
+
+    id: str
+    audio: str
+    text: str
+    speaker: str
+    language: str
+    phonemes: str | None = None
+    split: Split = "train"
+    num_samples: int = 0
+    sample_rate_hz: int = 0
+    num_channels: int = 1
+    checksum: int = 0
+    """crc32c of the audio file's bytes, taken when it was checked."""
+
+    @property
+    def duration_s(self) -> float:
+        return self.num_samples / self.sample_rate_hz if self.sample_rate_hz else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Waveform:
+    """Mono sound: `samples` is float32 [S] in -1..1."""
+
+    samples: NDArray[np.float32]
+    rate: int
+
+    @property
+    def duration_s(self) -> float:
+        return len(self.samples) / self.rate
