@@ -1,0 +1,1 @@
+"""What the user asked for: the settings, their layers, and the presets."""

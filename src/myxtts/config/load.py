@@ -1,0 +1,138 @@
+"""Resolves a configuration from its layers: defaults < presets < YAML < arguments < flags.
+
+Each layer is a flat mapping of full keys to values that remember where they came from, so every message and
+listing can name the file and line, the flag or the preset behind a value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from myxtts.config.allowed import accepts_text
+from myxtts.config.catalogue import FIELDS, SECTIONS, find_key
+from myxtts.config.presets import find_presets
+from myxtts.config.safe_yaml import read_yaml
+from myxtts.config.scalars import resolve_scalar, show_value
+from myxtts.config.section import ARGUMENT_ORIGIN, DEFAULT_ORIGIN, Section, dotted_key
+from myxtts.config.selectors import Selectors
+from myxtts.errors import ConfigError
+
+
+class Entry(NamedTuple):
+    """A value somebody gave, and where."""
+
+    value: object
+    origin: str
+
+
+class FlagValue(NamedTuple):
+    """A value from the command line, and the flag that gave it. Several flags may set a key by another name."""
+
+    key: str
+    value: object
+    flag: str
+
+
+Layer = dict[str, Entry]
+
+
+class Resolved(NamedTuple):
+    """The outcome of all layers: checked sections and, by full key, where each value came from."""
+
+    selectors: Selectors
+    sections: dict[str, Section]
+    origins: dict[str, str]
+
+
+def read_file_layer(path: str | Path) -> Layer:
+    data, lines = read_yaml(path)
+    place = "".join(char if char.isprintable() else "?" for char in str(path))
+    return collect_layer(data, lambda names: f"{place}:{lines[names]}")
+
+
+def collect_argument_layer(values: Mapping[str, object]) -> Layer:
+    return collect_layer(values, lambda _: ARGUMENT_ORIGIN)
+
+
+def collect_layer(values: Mapping[str, object], find_origin: Callable[[tuple[str, ...]], str]) -> Layer:
+    """Flattens `values`, whose keys are settings (flat or dotted) or sections holding settings."""
+    layer: Layer = {}
+    for name, value in values.items():
+        if name not in SECTIONS:
+            _add_entry(layer, name, Entry(value, find_origin((name,))))
+            continue
+        for key, nested in _open_section(name, value, find_origin((name,))).items():
+            _add_entry(layer, f"{name}.{key}", Entry(nested, find_origin((name, key))))
+    return layer
+
+
+def collect_flag_layer(flags: Mapping[str, object] | Iterable[FlagValue]) -> Layer:
+    """From the command line: None means the flag was not given, and text is read as a YAML value."""
+    if isinstance(flags, Mapping):
+        flags = [FlagValue(name, value, _name_flag(name)) for name, value in flags.items()]
+    layer: Layer = {}
+    for name, value, flag in flags:
+        if value is None:
+            continue
+        key = find_key(name, flag)
+        _add_entry(layer, key, Entry(_parse_flag_text(key, value) if isinstance(value, str) else value, flag))
+    return layer
+
+
+def resolve_settings(given: Layer) -> Resolved:
+    """Puts what was given over the presets it selects and the defaults, and checks the result."""
+    selector_values = {key: entry.value for key, entry in given.items() if key in Selectors.model_fields}
+    selectors = Selectors.build(selector_values, {key: given[key].origin for key in selector_values})
+    entries: Layer = {}
+    for preset, settings in find_presets(selectors):
+        entries |= {key: Entry(value, f"preset {preset}") for key, value in settings.items()}
+    entries |= given
+    origins = {key: entries[key].origin if key in entries else DEFAULT_ORIGIN for key in FIELDS}
+    sections = {name: _build_section(section, entries, origins) for name, section in SECTIONS.items()}
+    return Resolved(selectors, sections, origins)
+
+
+def _build_section(section: type[Section], entries: Layer, origins: Mapping[str, str]) -> Section:
+    values: dict[str, object] = {}
+    for name, field in section.model_fields.items():
+        key = dotted_key(section, name)
+        values[name] = entries[key].value if key in entries else field.default
+    return section.build(values, origins)
+
+
+def _add_entry(layer: Layer, name: str, entry: Entry) -> None:
+    key = find_key(name, entry.origin)
+    if key in layer:
+        raise ConfigError(
+            f"{key} is given twice: {show_value(layer[key].value)} ({layer[key].origin}) "
+            f"and {show_value(entry.value)} ({entry.origin}).",
+            next_step="Keep one of the two.",
+        )
+    layer[key] = entry
+
+
+def _open_section(name: str, value: object, origin: str) -> Mapping[str, object]:
+    if value is None:
+        return {}
+    if isinstance(value, SECTIONS[name]):
+        # Only what was set explicitly: the rest is still open to presets and files.
+        return {key: getattr(value, key) for key in value.model_fields_set}
+    if isinstance(value, Mapping):
+        return value
+    raise ConfigError(
+        f"{name} is {show_value(value)} ({origin}), but it is a section of settings.",
+        next_step=f"Put settings under it, such as {name}.{next(iter(SECTIONS[name].model_fields))}.",
+    )
+
+
+def _name_flag(name: str) -> str:
+    """How a key was most likely typed: batch_size by a flag of its own, data.batch_size by --set."""
+    return f"--set {name}" if "." in name else f"--{name.replace('_', '-')}"
+
+
+def _parse_flag_text(key: str, text: str) -> object:
+    if accepts_text(FIELDS[key]):
+        return None if text == "null" else text
+    return resolve_scalar(text.strip())

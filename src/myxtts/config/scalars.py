@@ -1,0 +1,70 @@
+"""Single values as YAML text: one reading and one writing of numbers, truth values, null and text.
+
+The rules are those of YAML 1.2: `yes`, `no`, `on` and `off` are text, `012` is twelve, `1e-5` is a number.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+Scalar = str | int | float | bool | None
+
+_WORDS: dict[str, Scalar] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+    **dict.fromkeys((".inf", ".Inf", ".INF", "+.inf", "+.Inf", "+.INF"), float("inf")),
+    **dict.fromkeys(("-.inf", "-.Inf", "-.INF"), float("-inf")),
+    **dict.fromkeys((".nan", ".NaN", ".NAN"), float("nan")),
+}
+_INTEGER = re.compile(r"[-+]?[0-9]+|0x[0-9a-fA-F]+|0o[0-7]+")
+_DECIMAL = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+_PLAIN_TEXT = re.compile(r"[A-Za-z_/.][A-Za-z0-9_/.-]*")
+_MUST_ESCAPE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
+
+# Longer digit strings are never a setting, and converting them takes quadratic time.
+_MAX_NUMBER_LENGTH = 64
+_MAX_SHOWN_LENGTH = 60
+_MAX_SHOWN_BITS = 256
+
+
+def resolve_scalar(text: str) -> Scalar:
+    """What an unquoted YAML value means."""
+    if text in _WORDS:
+        return _WORDS[text]
+    if len(text) > _MAX_NUMBER_LENGTH:
+        return text
+    if _INTEGER.fullmatch(text):
+        return int(text, {"0x": 16, "0o": 8}.get(text[:2], 10))
+    if _DECIMAL.fullmatch(text):
+        return float(text)
+    return text
+
+
+def format_scalar(value: Scalar) -> str:
+    """`value` as YAML text that `resolve_scalar` (or a quoted string) reads back as the same value."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)
+    if _PLAIN_TEXT.fullmatch(value) and resolve_scalar(value) == value:
+        return value
+    # JSON strings are YAML strings, apart from the few characters that YAML does not allow unescaped.
+    return _MUST_ESCAPE.sub(lambda match: f"\\u{ord(match[0]):04x}", json.dumps(value, ensure_ascii=False))
+
+
+def show_value(value: object) -> str:
+    """`value` for a message: as a user would write it, on one line, shortened when long."""
+    if isinstance(value, str):
+        text = json.dumps(value, ensure_ascii=False)
+    elif value is None or isinstance(value, bool):
+        text = format_scalar(value)
+    elif isinstance(value, int) and value.bit_length() > _MAX_SHOWN_BITS:
+        text = f"a number of {value.bit_length()} bits"
+    else:
+        text = repr(value)
+    text = "".join(char if char.isprintable() else "?" for char in text)
+    return text if len(text) <= _MAX_SHOWN_LENGTH else f"{text[: _MAX_SHOWN_LENGTH - 3]}..."

@@ -1,0 +1,93 @@
+"""The whole configuration: what the user asked for, checked, immutable, and knowing where each value came from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Self
+
+from pydantic import Field, PrivateAttr
+
+from myxtts.config.data_config import DataConfig
+from myxtts.config.load import (
+    FlagValue,
+    Layer,
+    collect_argument_layer,
+    collect_flag_layer,
+    read_file_layer,
+    resolve_settings,
+)
+from myxtts.config.model_config import ModelConfig
+from myxtts.config.selectors import Selectors
+from myxtts.config.training_config import TrainingConfig
+from myxtts.config.write import format_yaml
+
+__all__ = ["DataConfig", "ModelConfig", "TrainingConfig", "XTTSConfig"]
+
+
+class XTTSConfig(Selectors):
+    """Three sections, and the selectors of presets.
+
+    Settings are given flat (`XTTSConfig(batch_size=32)`), dotted (`load(**{"data.batch_size": 32})`) or by section
+    (`XTTSConfig(data={"batch_size": 32})`). Defaults < preset < YAML < arguments < flags.
+    """
+
+    data: DataConfig = Field(description="Corpus, features and feed.")
+    model: ModelConfig = Field(description="Shape of the model.")
+    training: TrainingConfig = Field(description="The training run.")
+
+    _origins: dict[str, str] = PrivateAttr(default_factory=dict)
+    _given: Layer = PrivateAttr(default_factory=dict)
+
+    def __init__(self, **values: Any) -> None:
+        self._resolve(collect_argument_layer(values))
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path | None = None,
+        *,
+        flags: Mapping[str, object] | Iterable[FlagValue] | None = None,
+        **overrides: object,
+    ) -> Self:
+        """The configuration in the YAML file `path`, with `overrides` above it and `flags` above both.
+
+        `flags` come from a command line, by key or as FlagValue: None means "not given", and text is read as a YAML
+        value, so that `--set data.batch_size=48` gives a number.
+        """
+        given = read_file_layer(path) if path is not None else {}
+        given |= collect_argument_layer(overrides)
+        given |= collect_flag_layer(flags or ())
+        config = cls.__new__(cls)
+        config._resolve(given)
+        return config
+
+    def _resolve(self, given: Layer) -> None:
+        resolved = resolve_settings(given)
+        self._fill_fields({**dict(resolved.selectors), **resolved.sections}, resolved.origins)
+        self._origins = resolved.origins
+        self._given = given
+
+    @property
+    def origins(self) -> Mapping[str, str]:
+        """Where each value came from, by full key: "default", "preset small", "config.yaml:12", "--batch-size"."""
+        return MappingProxyType(self._origins)
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """A copy with the settings of `update` (flat, dotted or by section), resolved and checked anew."""
+        copy = super().model_copy(deep=deep)
+        if update:
+            copy._resolve(self._given | collect_argument_layer(update))
+        return copy
+
+    def to_yaml(self) -> str:
+        """All settings as YAML that `load` reads back as an equal configuration."""
+        return format_yaml(self)
+
+    def __eq__(self, other: object) -> bool:
+        # Origins say how a configuration came about, not what it is.
+        return isinstance(other, XTTSConfig) and dict(self) == dict(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(dict(self).values()))

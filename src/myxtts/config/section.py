@@ -1,0 +1,139 @@
+"""The base of all configuration models: immutable, strict, and speaking in ConfigError instead of pydantic's errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from typing import Any, ClassVar, Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from myxtts.config.allowed import describe_allowed
+from myxtts.config.scalars import show_value
+from myxtts.errors import ConfigError
+
+ARGUMENT_ORIGIN = "argument"
+DEFAULT_ORIGIN = "default"
+
+
+class Contradiction(ValueError):  # noqa: N818 (pydantic collects ValueErrors; users meet it as a ConfigError)
+    """Settings of one section that cannot hold together, and what to change."""
+
+    def __init__(self, problem: str, *, keys: tuple[str, ...], next_step: str) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.keys = keys
+        self.next_step = next_step
+
+
+class Section(BaseModel):
+    """A group of settings. `section_name` is its name in YAML, empty for the settings at the top."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, validate_default=True, allow_inf_nan=False)
+    section_name: ClassVar[str] = ""
+
+    def __init__(self, **values: Any) -> None:
+        self._fill_fields(values, {})
+
+    @classmethod
+    def build(cls, values: Mapping[str, object], origins: Mapping[str, str]) -> Self:
+        """As the constructor, with the origin of each value (by dotted key) for the messages."""
+        section = cls.__new__(cls)
+        section._fill_fields(values, origins)
+        return section
+
+    def _fill_fields(self, values: Mapping[str, object], origins: Mapping[str, str]) -> None:
+        try:
+            BaseModel.__init__(self, **values)
+        except ValidationError as error:
+            raise _translate(error, type(self), values, origins) from None
+
+    @classmethod
+    def model_validate(cls, obj: Any, **options: Any) -> Self:
+        try:
+            return super().model_validate(obj, **options)
+        except ValidationError as error:
+            raise _translate(error, cls, {}, {}) from None
+
+    @classmethod
+    def model_validate_json(cls, json_data: str | bytes | bytearray, **options: Any) -> Self:
+        try:
+            return super().model_validate_json(json_data, **options)
+        except ValidationError as error:
+            raise _translate(error, cls, {}, {}) from None
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """A copy with the values of `update`, checked like any other."""
+        if not update:
+            return super().model_copy(deep=deep)
+        return type(self)(**{**dict(self), **update})
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name.startswith("_"):
+            super().__setattr__(name, value)
+            return
+        raise ConfigError(
+            f"{dotted_key(type(self), name)} cannot be changed: a configuration never changes once it is made.",
+            next_step=f"Make a changed copy with config.model_copy(update={{{name!r}: {show_value(value)}}}).",
+        )
+
+
+def dotted_key(section: type[Section], name: str) -> str:
+    return f"{section.section_name}.{name}" if section.section_name else name
+
+
+def find_nearest(name: str, known: Iterable[str]) -> str | None:
+    matches = get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return matches[0] if matches else None
+
+
+def _translate(
+    error: ValidationError, section: type[Section], values: Mapping[str, object], origins: Mapping[str, str]
+) -> ConfigError:
+    """One ConfigError for all that pydantic found, each key once and in words of our own."""
+    problems: dict[str, tuple[str, str]] = {}
+    for detail in error.errors(include_url=False):
+        name = str(detail["loc"][0]) if detail["loc"] else ""
+        if name not in problems:
+            problems[name] = _describe_problem(section, name, detail, values, origins)
+    if len(problems) == 1:
+        problem, next_step = next(iter(problems.values()))
+        return ConfigError(problem, next_step=next_step)
+    listing = "\n".join(problem for problem, _ in problems.values())
+    return ConfigError(listing, next_step=f"Correct these {len(problems)} settings.")
+
+
+def _describe_problem(
+    section: type[Section], name: str, detail: Any, values: Mapping[str, object], origins: Mapping[str, str]
+) -> tuple[str, str]:
+    cause = detail.get("ctx", {}).get("error")
+    if isinstance(cause, Contradiction):
+        named = [dotted_key(section, key) for key in cause.keys]
+        places = ", ".join(f"{key}: {origins.get(key, _guess_origin(key, values))}" for key in named)
+        return f"{cause.problem} ({places}).", cause.next_step
+    if not name:
+        return f"{section.__name__} needs settings by name, not {show_value(detail['input'])}.", "Pass key=value pairs."
+    key = dotted_key(section, name)
+    origin = origins.get(key, ARGUMENT_ORIGIN)
+    if name not in section.model_fields:
+        nearest = find_nearest(name, section.model_fields)
+        return describe_unknown_key(key, origin, dotted_key(section, nearest) if nearest else None)
+    field = section.model_fields[name]
+    value = values.get(name, detail["input"])
+    allowed = describe_allowed(field)
+    reason = f" ({cause})" if isinstance(cause, ValueError) else ""
+    instead = "" if field.default is None else f" to use {show_value(field.default)}"
+    return (
+        f"{key} is {show_value(value)} ({origin}), but it must be {allowed}{reason}.",
+        f"Change it, or leave it out{instead}.",
+    )
+
+
+def _guess_origin(key: str, values: Mapping[str, object]) -> str:
+    return ARGUMENT_ORIGIN if key.rpartition(".")[2] in values else DEFAULT_ORIGIN
+
+
+def describe_unknown_key(key: str, origin: str, nearest: str | None) -> tuple[str, str]:
+    """Problem and next step for a key that does not exist; `nearest` is the full name it may have been meant to be."""
+    next_step = f"Did you mean {nearest}?" if nearest else "Run `myxtts config` to see all settings."
+    return f"{key} ({origin}) is not a setting.", next_step

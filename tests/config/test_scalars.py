@@ -1,0 +1,75 @@
+"""Scalars are read by the rules of YAML 1.2, and everything written is read back as the same value."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from myxtts.config.safe_yaml import parse_yaml
+from myxtts.config.scalars import Scalar, format_scalar, resolve_scalar, show_value
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("true", True),
+        ("False", False),
+        ("null", None),
+        ("~", None),
+        ("", None),
+        ("yes", "yes"),
+        ("no", "no"),
+        ("on", "on"),
+        ("off", "off"),
+        ("48", 48),
+        ("-3", -3),
+        ("+7", 7),
+        ("012", 12),
+        ("0x1F", 31),
+        ("0o17", 15),
+        ("1_000", "1_000"),
+        ("1e-5", 1e-5),
+        ("1E5", 1e5),
+        (".5", 0.5),
+        ("2.", 2.0),
+        ("-1.5e+3", -1500.0),
+        (".inf", float("inf")),
+        ("2001-12-14", "2001-12-14"),
+        ("12:30:45", "12:30:45"),
+        ("0,1", "0,1"),
+        ("9" * 5000, "9" * 5000),
+        (".", "."),
+        ("e5", "e5"),
+    ],
+)
+def test_plain_scalars_follow_yaml_1_2(text: str, value: Scalar) -> None:
+    resolved = resolve_scalar(text)
+    assert resolved == value
+    assert type(resolved) is type(value)
+
+
+@given(
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(-(10**18), 10**18),
+        st.floats(allow_nan=False, allow_infinity=False),
+        st.text(st.characters(exclude_categories=["Cs"])),
+        st.sampled_from(
+            ["null", "true", "1e5", "0x1", "-", "---", "...", ".inf", "a: b", "#", "'", '"', "\\", " x ", "۱۲"]
+        ),
+    )
+)
+def test_what_is_written_is_read_back(value: Scalar) -> None:
+    data, _ = parse_yaml(f"key: {format_scalar(value)}\n", "text")
+    assert data == {"key": value}
+    assert type(data["key"]) is type(value)
+
+
+def test_values_are_shown_on_one_short_line() -> None:
+    assert show_value("a\nb\x00\u2028") == '"a\\nb\\u0000?"'
+    assert show_value(None) == "null"
+    assert show_value(True) == "true"
+    assert len(show_value("x" * 1000)) == 60
+    assert show_value(10**5000) == "a number of 16610 bits"
