@@ -1,0 +1,1 @@
+"""What the machine offers, and the plan made from it."""

@@ -1,0 +1,173 @@
+"""What the machine offers, as this process may use it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pynvml
+import pytest
+from tests.runtime.fake_nvml import GIB, FakeGpu, FakeNvml, make_gpus, make_unequal_gpus
+
+from myxtts.runtime.hardware import Hardware, detect_hardware
+
+
+def detect(
+    gpus: Sequence[FakeGpu] = (), *, visible: str | None = None, order: str | None = None, problem: int | None = None
+) -> Hardware:
+    nvml = FakeNvml(gpus, problem=problem)
+    variables = {"CUDA_VISIBLE_DEVICES": visible, "CUDA_DEVICE_ORDER": order}
+    environment = {name: value for name, value in variables.items() if value is not None}
+    hardware = detect_hardware(nvml=nvml, environment=environment)
+    assert nvml.num_users == 0, "the library is shut down after use"
+    return hardware
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 4])
+def test_equal_gpus_are_numbered_in_order(count: int) -> None:
+    hardware = detect(make_gpus(count))
+    assert [gpu.index for gpu in hardware.gpus] == list(range(count))
+    assert bool(hardware.no_gpu_reason) == (count == 0)
+    assert hardware.notes == ()
+
+
+def test_a_gpu_is_described() -> None:
+    gpu = detect([FakeGpu(uuid="GPU-1")]).gpus[0]
+    assert (gpu.name, gpu.memory_bytes, gpu.free_memory_bytes) == ("NVIDIA GeForce RTX 4090", 24 * GIB, 23 * GIB)
+    assert (gpu.uuid, gpu.compute_capability, gpu.driver_index) == ("GPU-1", (8, 9), 0)
+
+
+@pytest.mark.parametrize(
+    ("problem", "reason"),
+    [
+        (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, "no NVIDIA driver is installed"),
+        (pynvml.NVML_ERROR_DRIVER_NOT_LOADED, "not loaded"),
+        (pynvml.NVML_ERROR_NO_PERMISSION, "may not talk"),
+        (pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH, "restart the machine"),
+        (pynvml.NVML_ERROR_UNKNOWN, "does not answer"),
+    ],
+)
+def test_a_driver_that_does_not_answer_is_explained_in_one_line(problem: int, reason: str) -> None:
+    hardware = detect(make_gpus(2), problem=problem)
+    assert hardware.gpus == ()
+    assert reason in hardware.no_gpu_reason
+    assert "\n" not in hardware.no_gpu_reason
+
+
+def test_a_driver_that_fails_while_listing_is_shut_down_and_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: FakeNvml) -> int:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_UNKNOWN)
+
+    monkeypatch.setattr(FakeNvml, "nvmlDeviceGetCount", fail)
+    assert "does not list its GPUs: Unknown Error" in detect(make_gpus(1)).no_gpu_reason
+
+
+def test_lost_and_forbidden_gpus_are_left_out_with_a_word() -> None:
+    hardware = detect([FakeGpu(lost=True), FakeGpu(), FakeGpu(forbidden=True), FakeGpu()])
+    assert [(gpu.index, gpu.driver_index) for gpu in hardware.gpus] == [(0, 1), (1, 3)]
+    assert "GPU 0 of the driver is left out: it has failed" in hardware.notes[0]
+    assert "GPU 2 of the driver is left out: this user may not use it" in hardware.notes[1]
+
+
+def test_losing_the_only_gpu_is_the_reason_for_having_none() -> None:
+    hardware = detect([FakeGpu(lost=True)])
+    assert hardware.gpus == ()
+    assert "it has failed" in hardware.no_gpu_reason
+
+
+def test_a_gpu_without_memory_of_its_own_is_kept() -> None:
+    hardware = detect([FakeGpu(reports_memory=False)])
+    assert hardware.gpus[0].memory_bytes == 0
+    assert "does not report its memory" in hardware.notes[0]
+
+
+def test_gpus_are_numbered_as_cuda_shows_them() -> None:
+    hardware = detect(make_gpus(4), visible="3,1")
+    assert [(gpu.index, gpu.driver_index) for gpu in hardware.gpus] == [(0, 3), (1, 1)]
+
+
+@pytest.mark.parametrize("visible", ["", "-1", "7", "0,0"])
+def test_hiding_every_gpu_is_the_reason_for_having_none(visible: str) -> None:
+    hardware = detect(make_gpus(2), visible=visible)
+    assert hardware.gpus == ()
+    assert f"CUDA_VISIBLE_DEVICES={visible!r}" in hardware.no_gpu_reason
+
+
+def test_a_wrong_entry_in_the_list_is_noted() -> None:
+    hardware = detect(make_gpus(2), visible="1,9,0")
+    assert [gpu.driver_index for gpu in hardware.gpus] == [1]
+    assert "'9' names no GPU" in hardware.notes[0]
+
+
+@pytest.mark.parametrize(("order", "num_notes"), [(None, 1), ("FASTEST_FIRST", 1), ("PCI_BUS_ID", 0)])
+def test_unequal_gpus_whose_order_is_open_are_noted(order: str | None, num_notes: int) -> None:
+    assert len(detect(make_unequal_gpus(), order=order).notes) == num_notes
+
+
+def write_limits(folder: Path, cpu: str, memory: str) -> dict[str, Any]:
+    (folder / "proc" / "self").mkdir(parents=True)
+    (folder / "proc" / "self" / "cgroup").write_text("0::/\n")
+    (folder / "cgroup").mkdir()
+    (folder / "cgroup" / "cpu.max").write_text(cpu)
+    (folder / "cgroup" / "memory.max").write_text(memory)
+    (folder / "cgroup" / "memory.current").write_text("1000000")
+    return {"cgroup_root": folder / "cgroup", "proc_root": folder / "proc"}
+
+
+@pytest.mark.parametrize(
+    ("affinity", "quota", "num_cpus"),
+    [(8, "max", 8), (8, "150000", 2), (8, "10000", 1), (2, "600000", 2), (1, "max", 1)],
+)
+def test_cpus_are_what_quota_and_affinity_both_allow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, affinity: int, quota: str, num_cpus: int
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(affinity)))
+    roots = write_limits(tmp_path, f"{quota} 100000", "max")
+    assert detect_hardware(nvml=FakeNvml(), **roots).num_cpus == num_cpus
+
+
+def test_memory_is_what_the_control_group_leaves(tmp_path: Path) -> None:
+    hardware = detect_hardware(nvml=FakeNvml(), **write_limits(tmp_path, "max 100000", "50000000"))
+    assert (hardware.ram_bytes, hardware.available_ram_bytes) == (50_000_000, 49_000_000)
+
+
+def test_without_a_limit_memory_is_what_the_machine_has(tmp_path: Path) -> None:
+    total = psutil.virtual_memory().total
+    for limit in ("max", str(total * 100)):
+        folder = tmp_path / limit
+        hardware = detect_hardware(nvml=FakeNvml(), **write_limits(folder, "max 100000", limit))
+        assert hardware.ram_bytes == total
+        assert 0 < hardware.available_ram_bytes <= total
+
+
+def test_free_disk_is_that_of_the_nearest_folder_that_exists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Path] = []
+    real = shutil.disk_usage
+
+    def record(path: Path) -> object:
+        usage = real(path)
+        asked.append(path)
+        return usage
+
+    monkeypatch.setattr(shutil, "disk_usage", record)
+    (tmp_path / "file").write_text("x")
+    for path in (tmp_path / "not" / "yet", tmp_path / "file" / "below"):
+        assert detect_hardware(path, nvml=FakeNvml()).disk_free_bytes > 0
+    assert asked == [tmp_path, tmp_path / "file"]
+
+
+def test_the_real_machine_can_be_looked_at_without_tensorflow() -> None:
+    code = (
+        "import sys; from myxtts.runtime.hardware import detect_hardware; from myxtts.runtime.plan import choose_plan; "
+        "from myxtts.config.schema import XTTSConfig; hardware = detect_hardware(); "
+        "choose_plan(XTTSConfig(), hardware); "
+        "assert hardware.num_cpus >= 1 and hardware.ram_bytes > 0; "
+        "sys.exit('tensorflow' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,264 @@
+"""The whole table of plans, against machines with 0, 1, 2 and 4 equal GPUs and with 2 unequal ones."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.runtime.fake_nvml import FakeNvml, make_gpus, make_unequal_gpus
+
+from myxtts.config.schema import XTTSConfig
+from myxtts.errors import HardwareError
+from myxtts.runtime.hardware import Hardware, detect_hardware
+from myxtts.runtime.plan import Mode, Plan, choose_plan
+
+
+def build_machine(num_gpus: int, *, unequal: bool = False, num_cpus: int = 16) -> Hardware:
+    gpus = make_unequal_gpus() if unequal else make_gpus(num_gpus)
+    return replace(detect_hardware(nvml=FakeNvml(gpus), environment={}), num_cpus=num_cpus)
+
+
+MACHINES = {
+    "0": build_machine(0),
+    "1": build_machine(1),
+    "2": build_machine(2),
+    "4": build_machine(4),
+    "2 unequal": build_machine(2, unequal=True),
+}
+
+
+def plan(machine: str, **values: Any) -> Plan:
+    return choose_plan(XTTSConfig(**values), MACHINES[machine])
+
+
+# machine, settings, mode, data device, model devices (CPU when empty), strategy, words of the warning
+TABLE: list[tuple[str, dict[str, Any], str, str, str, str, str]] = [
+    # Both are named, exist and differ.
+    ("2", {"data_gpu": 0, "model_gpu": 1}, "multi-gpu", "GPU:0", "GPU:1", "one_device", ""),
+    ("2", {"data_gpu": 1, "model_gpu": 0}, "multi-gpu", "GPU:1", "GPU:0", "one_device", ""),
+    ("2 unequal", {"data_gpu": 1, "model_gpu": 0}, "multi-gpu", "GPU:1", "GPU:0", "one_device", ""),
+    ("4", {"data_gpu": 0, "model_gpu": "1,2,3"}, "multi-gpu", "GPU:0", "GPU:1 GPU:2 GPU:3", "mirrored", ""),
+    ("4", {"data_gpu": 3, "model_gpu": [2, 0]}, "multi-gpu", "GPU:3", "GPU:2 GPU:0", "mirrored", ""),
+    ("4", {"data_gpu": 2, "model_gpu": 3, "visible_gpus": "2,3"}, "multi-gpu", "GPU:2", "GPU:3", "one_device", ""),
+    ("2", {"data_gpu": 0, "model_gpu": 1, "multi_gpu": True}, "multi-gpu", "GPU:0", "GPU:1", "one_device", "multi_gpu"),
+    # Both are named, but one is missing or they are equal.
+    ("2", {"data_gpu": 0, "model_gpu": 5}, "single-gpu", "CPU:0", "GPU:0", "one_device", "GPU 5 is not there"),
+    ("2", {"data_gpu": 5, "model_gpu": 1}, "single-gpu", "CPU:0", "GPU:1", "one_device", "GPU 5 is not there"),
+    ("2", {"data_gpu": 5, "model_gpu": 6}, "single-gpu", "CPU:0", "GPU:0", "one_device", "GPUs 5, 6 are not there"),
+    ("2", {"data_gpu": 1, "model_gpu": 1}, "single-gpu", "CPU:0", "GPU:1", "one_device", "GPU 1 cannot be both"),
+    ("1", {"data_gpu": 0, "model_gpu": 1}, "single-gpu", "CPU:0", "GPU:0", "one_device", "GPU 1 is not there"),
+    (
+        "2",
+        {"data_gpu": 0, "model_gpu": "1,2,3"},
+        "single-gpu",
+        "CPU:0",
+        "GPU:1",
+        "one_device",
+        "GPUs 2, 3 are not there",
+    ),
+    ("4", {"data_gpu": 1, "model_gpu": "1,2"}, "single-gpu", "CPU:0", "GPU:1", "one_device", "GPU 1 cannot be both"),
+    (
+        "2",
+        {"data_gpu": 0, "model_gpu": 1, "visible_gpus": "1"},
+        "single-gpu",
+        "CPU:0",
+        "GPU:1",
+        "one_device",
+        "leaves out 1",
+    ),
+    ("0", {"data_gpu": 0, "model_gpu": 1}, "cpu", "CPU:0", "", "default", "there is no GPU"),
+    # Only one is named.
+    ("2", {"data_gpu": 1}, "single-gpu", "CPU:0", "GPU:1", "one_device", ""),
+    ("2", {"data_gpu": 0}, "single-gpu", "CPU:0", "GPU:0", "one_device", ""),
+    ("2", {"model_gpu": 1}, "single-gpu", "CPU:0", "GPU:1", "one_device", ""),
+    ("1", {"model_gpu": 0}, "single-gpu", "CPU:0", "GPU:0", "one_device", ""),
+    ("2", {"model_gpu": 1, "multi_gpu": True}, "single-gpu", "CPU:0", "GPU:1", "one_device", "model_gpu names one GPU"),
+    ("4", {"model_gpu": "2,3"}, "single-gpu", "CPU:0", "GPU:2", "one_device", "names 2 GPUs, but only GPU 2"),
+    ("4", {"model_gpu": "2,3", "multi_gpu": True}, "mirrored", "CPU:0", "GPU:2 GPU:3", "mirrored", ""),
+    # Neither is named.
+    ("0", {}, "cpu", "CPU:0", "", "default", ""),
+    ("0", {"multi_gpu": True}, "cpu", "CPU:0", "", "default", "there is no GPU"),
+    ("1", {}, "single-gpu", "CPU:0", "GPU:0", "one_device", ""),
+    ("1", {"multi_gpu": True}, "single-gpu", "CPU:0", "GPU:0", "one_device", "nothing to mirror"),
+    ("2", {}, "single-gpu", "CPU:0", "GPU:0", "one_device", ""),
+    ("4", {}, "single-gpu", "CPU:0", "GPU:0", "one_device", ""),
+    ("2 unequal", {}, "single-gpu", "CPU:0", "GPU:0", "one_device", ""),
+    ("4", {"visible_gpus": "2,1"}, "single-gpu", "CPU:0", "GPU:2", "one_device", ""),
+    ("2", {"multi_gpu": True}, "mirrored", "CPU:0", "GPU:0 GPU:1", "mirrored", ""),
+    ("4", {"multi_gpu": True}, "mirrored", "CPU:0", "GPU:0 GPU:1 GPU:2 GPU:3", "mirrored", ""),
+    ("4", {"multi_gpu": True, "visible_gpus": "1,3"}, "mirrored", "CPU:0", "GPU:1 GPU:3", "mirrored", ""),
+    ("4", {"multi_gpu": True, "visible_gpus": "3"}, "single-gpu", "CPU:0", "GPU:3", "one_device", "nothing to mirror"),
+    ("2 unequal", {"multi_gpu": True}, "mirrored", "CPU:0", "GPU:0 GPU:1", "mirrored", "the slower one sets the pace"),
+]
+
+
+@pytest.mark.parametrize(("machine", "values", "mode", "data", "model", "strategy", "warning"), TABLE)
+def test_the_plan_follows_the_table(
+    machine: str, values: dict[str, Any], mode: str, data: str, model: str, strategy: str, warning: str
+) -> None:
+    chosen = plan(machine, **values)
+    assert chosen.mode is Mode(mode)
+    assert chosen.data_device == f"/{data}"
+    assert chosen.model_devices == tuple(f"/{name}" for name in (model or "CPU:0").split())
+    assert chosen.strategy == strategy
+    assert len(chosen.warnings) == bool(warning)
+    assert warning in " ".join(chosen.warnings)
+    assert chosen.reasons
+
+
+@pytest.mark.parametrize(
+    ("machine", "values", "words"),
+    [
+        ("2", {"visible_gpus": "0,7"}, ["visible_gpus", "GPU 7 is not there", "GPU 0", "GPU 1", "RTX 4090"]),
+        ("2", {"visible_gpus": "5,6"}, ["GPUs 5, 6 are not there"]),
+        ("0", {"visible_gpus": "0"}, ["there is no GPU", "finds no GPU"]),
+        ("2", {"data_gpu": 4}, ["data_gpu is 4", "GPU 4 is not there", "GPU 0", "GPU 1"]),
+        ("1", {"model_gpu": 1}, ["model_gpu is 1", "GPU 0 NVIDIA GeForce RTX 4090 24 GiB"]),
+        ("2", {"model_gpu": "0,3"}, ["model_gpu is 0,3", "GPU 3 is not there"]),
+        ("0", {"model_gpu": 0}, ["there is no GPU"]),
+        ("2", {"model_gpu": 0, "visible_gpus": "1"}, ["GPU 0 is not there", "leaves out 1 more"]),
+    ],
+)
+def test_a_gpu_that_cannot_be_had_is_an_error_listing_those_that_exist(
+    machine: str, values: dict[str, Any], words: list[str]
+) -> None:
+    with pytest.raises(HardwareError) as caught:
+        plan(machine, **values)
+    for word in words:
+        assert word in caught.value.problem
+    assert caught.value.next_step
+
+
+def test_a_fallback_lists_the_gpus_that_exist_and_where_it_goes() -> None:
+    warning = plan("2 unequal", data_gpu=0, model_gpu=3).warnings[0]
+    assert "GPU 0 NVIDIA GeForce RTX 4090 24 GiB, GPU 1 NVIDIA GeForce RTX 3060 12 GiB" in warning
+    assert "Falling back to Single-GPU buffered mode on GPU 0" in warning
+
+
+@pytest.mark.parametrize("values", [{}, {"data_gpu": 0, "model_gpu": 1}])
+def test_training_on_the_cpu_gives_the_reason_for_having_no_gpu(values: dict[str, Any]) -> None:
+    hardware = replace(MACHINES["0"], no_gpu_reason="the driver is on holiday")
+    assert "the driver is on holiday" in " ".join(choose_plan(XTTSConfig(**values), hardware).reasons)
+
+
+def test_unequal_model_gpus_fed_by_a_data_gpu_are_warned_of() -> None:
+    gpus = [*make_gpus(1), *make_unequal_gpus()]
+    hardware = detect_hardware(nvml=FakeNvml(gpus), environment={})
+    chosen = choose_plan(XTTSConfig(data_gpu=0, model_gpu="1,2"), hardware)
+    assert chosen.mode is Mode.MULTI_GPU
+    assert "RTX 3060" in chosen.warnings[0]
+
+
+def test_only_a_data_gpu_delays_the_model() -> None:
+    assert plan("2", data_gpu=0, model_gpu=1).model_start_delay_s == 2.0
+    assert plan("2", data_gpu=0, model_gpu=1, model_start_delay=0.5).model_start_delay_s == 0.5
+    assert plan("2", model_start_delay=0.5).model_start_delay_s == 0.0
+
+
+def test_prefetch_goes_to_the_model_unless_it_is_turned_off() -> None:
+    both = {"data_gpu": 0, "model_gpu": 1}
+    assert plan("2", **both).prefetch_to_device == "/GPU:1"
+    assert plan("2", multi_gpu=True).prefetch_devices == ("/GPU:0", "/GPU:1")
+    assert plan("2", prefetch_buffer_size=3).prefetch_buffer_size == 3
+    assert plan("2", prefetch_buffer_size=3, enhanced_gpu_prefetch=False).prefetch_buffer_size == 1
+    for chosen in (plan("2", prefetch_to_gpu=False), plan("0")):
+        assert chosen.prefetch_to_device is None
+        assert (chosen.prefetch_devices, chosen.prefetch_buffer_size) == ((), 0)
+
+
+def test_the_buffer_is_as_large_as_asked_for() -> None:
+    assert plan("1").buffer_size == 50
+    assert plan("1", buffer_size=7).buffer_size == 7
+
+
+@pytest.mark.parametrize(
+    ("num_cpus", "values", "num_workers"),
+    [
+        (16, {}, 15),
+        (1, {}, 1),
+        (16, {"data_gpu": 0, "model_gpu": 1}, 14),
+        (2, {"data_gpu": 0, "model_gpu": 1}, 1),
+        (16, {"optimize_cpu_gpu_overlap": False}, 16),
+        (16, {"num_workers": 4}, 4),
+        (16, {"num_workers": 0}, 0),
+        (16, {"num_workers": 15}, 15),
+        (4, {"num_workers": 24, "optimize_cpu_gpu_overlap": False}, 24),
+    ],
+)
+def test_loader_threads_leave_cores_to_the_threads_that_drive_devices(
+    num_cpus: int, values: dict[str, Any], num_workers: int
+) -> None:
+    chosen = choose_plan(XTTSConfig(**values), build_machine(2, num_cpus=num_cpus))
+    assert chosen.num_workers == num_workers
+    assert chosen.warnings == ()
+
+
+def test_too_many_loader_threads_are_cut_with_a_warning() -> None:
+    chosen = choose_plan(XTTSConfig(gpu_card="rtx4090"), build_machine(1, num_cpus=8))
+    assert chosen.num_workers == 7
+    assert "num_workers is 24" in chosen.warnings[0]
+    assert "optimize_cpu_gpu_overlap" in chosen.warnings[0]
+
+
+def test_a_plan_is_described_line_by_line() -> None:
+    assert plan("4", data_gpu=0, model_gpu="1,2", buffer_size=8).describe() == [
+        "Mode: Multi-GPU mode",
+        "Data device: /GPU:0, 14 loader threads",
+        "Model devices: /GPU:1, /GPU:2",
+        "Buffer: 8 batches in memory",
+        "Prefetch: 2 batches to /GPU:1, /GPU:2",
+        "Model start: when the buffer is ready, at the earliest after 2 s",
+    ]
+    assert plan("0", num_workers=1, buffer_size=1).describe() == [
+        "Mode: CPU mode",
+        "Data device: /CPU:0, 1 loader thread",
+        "Model device: /CPU:0",
+        "Buffer: 1 batch in memory",
+        "Prefetch: off",
+        "Model start: when the buffer is ready, no delay",
+    ]
+
+
+NUMBERS = st.lists(st.integers(0, 5), min_size=1, max_size=4, unique=True)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    machine=st.sampled_from(sorted(MACHINES)),
+    num_cpus=st.integers(1, 64),
+    data_gpu=st.none() | st.integers(0, 5),
+    model_gpu=st.none() | NUMBERS,
+    visible_gpus=st.none() | NUMBERS,
+    multi_gpu=st.booleans(),
+    prefetch_to_gpu=st.booleans(),
+    optimize_cpu_gpu_overlap=st.booleans(),
+    num_workers=st.just("auto") | st.integers(0, 64),
+)
+def test_a_plan_names_only_devices_that_exist(machine: str, num_cpus: int, **values: Any) -> None:
+    hardware = replace(MACHINES[machine], num_cpus=num_cpus)
+    config = XTTSConfig(**values)
+    try:
+        chosen = choose_plan(config, hardware)
+    except HardwareError:
+        # Only naming GPUs can fail, and naming both falls back instead.
+        both_named = config.data.data_gpu is not None and config.data.model_gpu is not None
+        assert config.training.visible_gpus is not None or (
+            not both_named and (config.data.data_gpu, config.data.model_gpu) != (None, None)
+        )
+        return
+    existing = {f"/GPU:{gpu.index}" for gpu in hardware.gpus}
+    visible = config.training.visible_gpus
+    allowed = existing if visible is None else {f"/GPU:{number}" for number in re.findall(r"\d+", visible)}
+    named = {chosen.data_device, *chosen.model_devices, *chosen.prefetch_devices}
+    assert named <= (allowed & existing) | {"/CPU:0"}
+    assert ("/CPU:0" in chosen.model_devices) == (not existing)
+    assert len(set(chosen.model_devices)) == len(chosen.model_devices)
+    assert (chosen.strategy == "mirrored") == (len(chosen.model_devices) > 1)
+    assert (chosen.data_device != "/CPU:0") == (chosen.mode is Mode.MULTI_GPU)
+    assert chosen.data_device == "/CPU:0" or chosen.data_device not in chosen.model_devices
+    assert chosen.num_workers <= max(num_cpus, 0 if values["num_workers"] == "auto" else values["num_workers"])
+    assert choose_plan(config, hardware) == chosen
