@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-Split = Literal["train", "val"]
+Split = Literal["train", "val", "test"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,200 @@
+"""Every check an utterance must pass, in order: path, recording, text, then whether it was seen before.
+
+The recordings are heard by several threads; what depends on the order (duplicates, the report) stays in order, so the
+same corpus gives the same result whatever the number of threads.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+
+from myxtts.config.schema import DataConfig
+from myxtts.corpus.formats.base import Row
+from myxtts.corpus.ledger import Ledger, Sighting
+from myxtts.corpus.listen import AudioFacts, AudioLimits, inspect_audio
+from myxtts.corpus.paths import CorpusRoot
+from myxtts.corpus.rejections import AudioProblem, Reason, Rejection
+from myxtts.text.frontend import FrontEnd
+from myxtts.types import Utterance
+
+_CHUNK_ROWS = 256
+_MAX_ID_LENGTH = 200
+_NUM_SYMBOLS_SHOWN = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A row whose recording passed: where it is, and what was found in it."""
+
+    row: Row
+    real_path: str
+    facts: AudioFacts
+
+
+@dataclass(frozen=True, slots=True)
+class _Heard:
+    """What became of one recording; `real_path` is '' where the row led nowhere."""
+
+    result: Candidate | Rejection
+    real_path: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """An utterance that passed every check, with the text that decides in which split it may lie."""
+
+    utterance: Utterance
+    relative_audio: str
+    normalized_text: str
+
+
+def limits_of(data: DataConfig) -> AudioLimits:
+    return AudioLimits(
+        min_duration_s=data.min_duration_s,
+        max_duration_s=data.max_duration_s,
+        max_source_rate_hz=data.max_source_rate_hz,
+        max_channels=data.max_channels,
+        silence_db=data.silence_db,
+        max_clipped_share=data.max_clipped_share,
+    )
+
+
+def reject(row: Row, reason: Reason, detail: str) -> Rejection:
+    return Rejection(row.id, row.file, row.line, reason, detail, audio=row.audio)
+
+
+class Checker:
+    """Passes rows of one root through all checks."""
+
+    def __init__(
+        self, root: CorpusRoot, data: DataConfig, frontend: FrontEnd, ledger: Ledger, *, headers_only: bool = False
+    ) -> None:
+        self._root = root
+        self._limits = limits_of(data)
+        self._frames_per_second = data.sample_rate / data.hop_length
+        self._frontend = frontend
+        self._ledger = ledger
+        self._headers_only = headers_only
+
+    def check(self, rows: Iterable[Row | Rejection], num_threads: int) -> Iterator[Accepted | Rejection]:
+        """What became of each row, in the order of the rows."""
+        rows = iter(rows)
+        with ThreadPoolExecutor(num_threads, "check") as pool:
+            # Two chunks ahead keeps the threads busy while this one is finished; memory stays at a few hundred rows.
+            ahead: deque[list[Future[_Heard]]] = deque()
+            try:
+                while chunk := list(islice(rows, _CHUNK_ROWS)):
+                    ahead.append([pool.submit(self._check_recording, row) for row in chunk])
+                    if len(ahead) > 2:
+                        yield from self._finish(ahead.popleft())
+                while ahead:
+                    yield from self._finish(ahead.popleft())
+            finally:
+                pool.shutdown(wait=True, cancel_futures=True)
+
+    def _check_recording(self, row: Row | Rejection) -> _Heard:
+        if isinstance(row, Rejection):
+            return _Heard(row)
+        if not row.id.isprintable() or len(row.id) > _MAX_ID_LENGTH:
+            detail = f"the id {row.id[:20]!r}… is not up to {_MAX_ID_LENGTH} printable characters"
+            return _Heard(reject(row, Reason.BAD_LINE, detail))
+        real_path = self._root.resolve(row.audio)
+        if real_path is None:
+            return _Heard(reject(row, Reason.OUTSIDE_ROOT, f"{row.audio!r} leads out of {self._root.folder}"))
+        try:
+            facts = inspect_audio(real_path, self._limits, headers_only=self._headers_only)
+        except AudioProblem as problem:
+            return _Heard(reject(row, problem.reason, problem.detail), real_path)
+        return _Heard(Candidate(row, real_path, facts), real_path)
+
+    def _finish(self, futures: list[Future[_Heard]]) -> Iterator[Accepted | Rejection]:
+        heard = [future.result() for future in futures]
+        spoken = iter(self._check_texts([item.result for item in heard if isinstance(item.result, Candidate)]))
+        for item in heard:
+            result = item.result
+            if item.real_path:
+                row = result.row if isinstance(result, Candidate) else result
+                self._ledger.record("path", item.real_path, Sighting(row.file, row.line, row.id, None))
+            if isinstance(result, Rejection):
+                yield result
+                continue
+            text = next(spoken)
+            yield text if isinstance(text, Rejection) else self._check_unseen(result, text)
+
+    def _check_texts(self, candidates: list[Candidate]) -> list[str | Rejection]:
+        """The normalised text of each candidate, or why its text cannot be spoken."""
+        texts: list[str | Rejection] = [self._check_words(candidate.row) for candidate in candidates]
+        speakable = [(index, text) for index, text in enumerate(texts) if isinstance(text, str)]
+        rows = [candidates[index].row for index, _ in speakable]
+        encodings = self._frontend.encode_batch(
+            [row.text for row in rows], [row.language for row in rows], [row.phonemes for row in rows]
+        )
+        for (index, _), encoding in zip(speakable, encodings, strict=True):
+            problem = self._check_tokens(candidates[index], len(encoding.ids), encoding.unknown)
+            if problem is not None:
+                texts[index] = problem
+        return texts
+
+    def _check_words(self, row: Row) -> str | Rejection:
+        if reason := self._frontend.explain_unsupported(row.language):
+            return reject(row, Reason.UNKNOWN_LANGUAGE, reason)
+        text = self._frontend.normalize(row.text, row.language)
+        if not row.phonemes and not any(symbol.isalnum() for symbol in text):
+            return reject(row, Reason.EMPTY_TEXT, f"nothing to say is left of {row.text[:60]!r}")
+        return text
+
+    def _check_tokens(self, candidate: Candidate, num_tokens: int, unknown: tuple[str, ...]) -> Rejection | None:
+        if unknown:
+            symbols = sorted(set(unknown))
+            shown = " ".join(f"{symbol} (U+{ord(symbol[0]):04X})" for symbol in symbols[:_NUM_SYMBOLS_SHOWN])
+            more = f" and {len(symbols) - _NUM_SYMBOLS_SHOWN} more" if len(symbols) > _NUM_SYMBOLS_SHOWN else ""
+            return reject(candidate.row, Reason.UNKNOWN_SYMBOLS, f"the front end does not know {shown}{more}")
+        facts = candidate.facts
+        num_frames = int(facts.num_samples / facts.sample_rate_hz * self._frames_per_second)
+        if num_tokens > num_frames:
+            detail = f"{num_tokens} tokens for {num_frames} frames of sound"
+            return reject(candidate.row, Reason.TOO_MANY_TOKENS, detail)
+        return None
+
+    def _check_unseen(self, candidate: Candidate, text: str) -> Accepted | Rejection:
+        row, facts = candidate.row, candidate.facts
+        split = row.split or "train"
+        # A file that was not read to its end is known by its place; one that was, by its content.
+        sound = f"{facts.checksum:08x} {facts.num_bytes}" if facts.checksum else candidate.real_path
+        keys = {"id": row.id, "audio": sound, "sentence": f"{row.speaker}\0{text}"}
+        for kind, value in keys.items():
+            first = self._ledger.find(kind, value)
+            if first is None:
+                continue
+            if split != first.split:
+                what = {"id": "id", "audio": "recording", "sentence": "sentence by the same speaker"}[kind]
+                return reject(row, Reason.LEAK, f"{split} has the same {what} as {first.split} at {first}")
+            if kind == "id":
+                return reject(row, Reason.DUPLICATE_ID, f"lines {first.line} and {row.line}: first seen at {first}")
+            if kind == "audio":
+                return reject(row, Reason.DUPLICATE_AUDIO, f"the same recording as {first}")
+        sighting = Sighting(row.file, row.line, row.id, split)
+        for kind, value in keys.items():
+            self._ledger.record(kind, value, sighting)
+        return Accepted(_make_utterance(candidate), self._root.relative(candidate.real_path), text)
+
+
+def _make_utterance(candidate: Candidate) -> Utterance:
+    row, facts = candidate.row, candidate.facts
+    return Utterance(
+        id=row.id,
+        audio=candidate.real_path,
+        text=row.text,
+        speaker=row.speaker,
+        language=row.language,
+        phonemes=row.phonemes,
+        split=row.split or "train",
+        num_samples=facts.num_samples,
+        sample_rate_hz=facts.sample_rate_hz,
+        num_channels=facts.num_channels,
+        checksum=facts.checksum,
+    )

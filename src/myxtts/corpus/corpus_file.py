@@ -1,0 +1,116 @@
+"""The corpus file: what `prepare` found usable, one JSON object a line behind a heading.
+
+The heading names the folders of the recordings, relative to the file where they share a tree, so that a corpus can be
+moved as a whole. The file is read as a stream.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from myxtts.corpus.paths import CorpusRoot
+from myxtts.errors import DataError
+from myxtts.types import Split, Utterance
+
+CORPUS_FILE_NAME = "corpus.jsonl"
+FRONTEND_FILE_NAME = "frontend.json"
+CORPUS_VERSION = 1
+TRAIN_OPENING = '{"split": "train", '
+VAL_OPENING = '{"split": "val", '
+_SPLITS: tuple[Split, ...] = ("train", "val", "test")
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """First line of a corpus file: the roots of the recordings as written, and what the corpus holds."""
+
+    roots: tuple[str, ...]
+    num_utterances: int
+    seconds: float
+
+    def to_json(self) -> str:
+        fields = {"myxtts_corpus": CORPUS_VERSION, "roots": self.roots, "num_utterances": self.num_utterances}
+        return json.dumps({**fields, "seconds": round(self.seconds, 3)}, ensure_ascii=False)
+
+
+def write_root(root: Path, folder: Path) -> str:
+    """How a heading names a root: relative when the corpus file and the recordings lie in one tree."""
+    real_root, real_folder = Path(os.path.realpath(root)), Path(os.path.realpath(folder))
+    if real_folder.is_relative_to(real_root) or real_root.is_relative_to(real_folder.parent):
+        return os.path.relpath(real_root, real_folder)
+    return str(real_root)
+
+
+def format_utterance(utterance: Utterance, root_number: int, relative_audio: str) -> str:
+    """One line of a corpus file. The split comes first, so that it can be decided without parsing the rest."""
+    fields: dict[str, Any] = {
+        "split": utterance.split,
+        "id": utterance.id,
+        "audio": relative_audio,
+        "text": utterance.text,
+        "speaker": utterance.speaker,
+        "language": utterance.language,
+        "num_samples": utterance.num_samples,
+        "sample_rate_hz": utterance.sample_rate_hz,
+        "num_channels": utterance.num_channels,
+        "checksum": utterance.checksum,
+    }
+    if utterance.phonemes is not None:
+        fields["phonemes"] = utterance.phonemes
+    if root_number:
+        fields["root"] = root_number
+    return json.dumps(fields, ensure_ascii=False)
+
+
+def read_heading(path: Path, file: IO[str]) -> Heading:
+    try:
+        fields = json.loads(file.readline(1_000_000))
+        if fields["myxtts_corpus"] != CORPUS_VERSION:
+            raise DataError(
+                f"{path} is a corpus file of version {fields['myxtts_corpus']!r}, this program reads {CORPUS_VERSION}.",
+                next_step="Run myxtts prepare again.",
+            )
+        return Heading(tuple(fields["roots"]), int(fields["num_utterances"]), float(fields["seconds"]))
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise DataError(
+            f"{path} is not a corpus file.", next_step="Make one with myxtts prepare DIR --out DIR."
+        ) from error
+
+
+def read_utterances(path: Path, split: Split | None = None) -> Iterator[Utterance]:
+    """The utterances of a corpus file, or of one split of it, in order."""
+    with path.open(encoding="utf-8") as file:
+        heading = read_heading(path, file)
+        roots = [CorpusRoot(path.parent / root) for root in heading.roots]
+        number = 1
+        for number, line in enumerate(file, start=2):
+            utterance = _parse_utterance(path, number, line, roots)
+            if split is None or utterance.split == split:
+                yield utterance
+        if number - 1 != heading.num_utterances:
+            raise DataError(
+                f"{path} holds {number - 1:,} utterances, its heading promises {heading.num_utterances:,}.",
+                next_step="The file is damaged: run myxtts prepare again.",
+            )
+
+
+def _parse_utterance(path: Path, number: int, line: str, roots: list[CorpusRoot]) -> Utterance:
+    try:
+        fields = json.loads(line)
+        real = roots[fields.pop("root", 0)].resolve(fields["audio"])
+        if real is None:
+            raise DataError(
+                f"{path}:{number} points outside its corpus folder: {fields['audio']!r}.",
+                next_step="Run myxtts prepare again, with --audio-root where the recordings are elsewhere.",
+            )
+        split = _SPLITS[_SPLITS.index(fields["split"])]
+        return Utterance(**{**fields, "audio": real, "split": split})
+    except (ValueError, KeyError, TypeError, IndexError, RecursionError, AttributeError) as error:
+        raise DataError(
+            f"{path}:{number} cannot be read ({error}).", next_step="The file is damaged: run myxtts prepare again."
+        ) from error

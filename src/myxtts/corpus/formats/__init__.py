@@ -1,0 +1,38 @@
+"""The corpus formats, most particular first: the first that recognises a path reads it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from myxtts.corpus.formats.base import CorpusFormat
+from myxtts.corpus.formats.commonvoice import COMMON_VOICE
+from myxtts.corpus.formats.folders import LIBRITTS, VCTK
+from myxtts.corpus.formats.jsonl import MANIFEST
+from myxtts.corpus.formats.tables import COQUI, LJSPEECH, PIPER
+from myxtts.errors import DataError, UsageError
+
+FORMATS: tuple[CorpusFormat, ...] = (COMMON_VOICE, VCTK, COQUI, MANIFEST, PIPER, LJSPEECH, LIBRITTS)
+
+
+def find_format(path: Path, name: str = "auto") -> tuple[CorpusFormat, str]:
+    """The format of a corpus and the reason in words: as `name` says, or as its files show."""
+    if not path.exists():
+        raise DataError(f"There is nothing at {path}.", next_step="Give the folder or transcript of your recordings.")
+    if name != "auto":
+        return _find_named(name), "asked for"
+    for candidate in FORMATS:
+        if reason := candidate.recognize(path):
+            return candidate, reason
+    layouts = "\n".join(f"  {candidate.name:12} {candidate.layout}" for candidate in FORMATS)
+    raise DataError(
+        f"{path} has none of the layouts I know:\n{layouts}\n",
+        next_step="Rename your transcript to one of these, name its file instead of the folder, or use --format.",
+    )
+
+
+def _find_named(name: str) -> CorpusFormat:
+    for candidate in FORMATS:
+        if candidate.name == name:
+            return candidate
+    known = ", ".join(candidate.name for candidate in FORMATS)
+    raise UsageError(f"There is no corpus format {name!r}.", next_step=f"Use auto or one of {known}.")

@@ -1,0 +1,92 @@
+"""What every corpus format gives: rows, as the transcript states them, before anything is checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from myxtts.corpus.paths import CorpusRoot
+from myxtts.corpus.rejections import Reason, Rejection
+from myxtts.corpus.transcripts import BadLine
+from myxtts.errors import DataError
+from myxtts.types import Split
+
+DEFAULT_SPEAKER = "speaker"
+AUDIO_FOLDERS = ("wavs", "wav", "audio", "clips")
+
+SPLIT_WORDS: dict[str, Split] = {
+    "train": "train",
+    "training": "train",
+    "val": "val",
+    "valid": "val",
+    "validation": "val",
+    "dev": "val",
+    "eval": "val",
+    "test": "test",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One utterance as its transcript states it: `audio` is relative to the root, `split` None where none is given."""
+
+    id: str
+    audio: str
+    text: str
+    speaker: str
+    language: str
+    file: str
+    line: int
+    phonemes: str | None = None
+    split: Split | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A corpus on disk: its transcript file or folder, the folder its recordings may lie in, the default language."""
+
+    path: Path
+    root: CorpusRoot
+    language: str
+
+    @property
+    def folder(self) -> Path:
+        return self.path if self.path.is_dir() else self.path.parent
+
+    def name_of(self, path: Path) -> str:
+        """How reports call a transcript: relative to the corpus where it lies inside it."""
+        return str(path.relative_to(self.folder)) if path.is_relative_to(self.folder) else str(path)
+
+
+@dataclass(frozen=True, slots=True)
+class CorpusFormat:
+    """A layout of recordings and transcripts. `recognize` says in words why a path is of this format, or ''."""
+
+    name: str
+    layout: str
+    recognize: Callable[[Path], str]
+    read: Callable[[Source], Iterator[Row | Rejection]]
+
+
+def reject_line(source: Source, path: Path, bad: BadLine) -> Rejection:
+    return Rejection("", source.name_of(path), bad.number, bad.reason, bad.detail, what_to_do=bad.what_to_do)
+
+
+def reject_missing_column(file: str, line: int, detail: str, id: str = "") -> Rejection:
+    return Rejection(id, file, line, Reason.MISSING_COLUMN, detail)
+
+
+def refuse_link_outside(folder: Path, transcript: Path) -> Path:
+    """The transcript itself, unless it is a link that leads out of the corpus: that one is never opened."""
+    if CorpusRoot(folder).resolve(str(transcript.absolute())) is None:
+        raise DataError(
+            f"{transcript} is a link that leads out of {folder}.",
+            next_step="Name the file it leads to, with --audio-root for the folder of the recordings.",
+        )
+    return transcript
+
+
+def find_audio_folder(folder: Path) -> str:
+    """The folder of the recordings, relative to the corpus; '' where they lie beside the transcript."""
+    return next((name for name in AUDIO_FOLDERS if (folder / name).is_dir()), "")

@@ -1,0 +1,256 @@
+"""Transcripts that are tables: with a heading (manifests, Coqui) or without one (LJSpeech, Piper)."""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PurePosixPath
+
+from myxtts.corpus.formats.base import (
+    AUDIO_FOLDERS,
+    DEFAULT_SPEAKER,
+    SPLIT_WORDS,
+    CorpusFormat,
+    Row,
+    Source,
+    find_audio_folder,
+    refuse_link_outside,
+    reject_line,
+    reject_missing_column,
+)
+from myxtts.corpus.paths import AUDIO_SUFFIXES
+from myxtts.corpus.rejections import Reason, Rejection
+from myxtts.corpus.transcripts import BadLine, read_first_lines, read_records
+from myxtts.types import Split
+
+TABLE_SUFFIXES = (".csv", ".tsv", ".txt")
+NUM_LINES_LOOKED_AT = 200
+
+COLUMN_NAMES: dict[str, str] = {
+    **dict.fromkeys(("id", "utterance_id", "utt_id", "clip_id", "name"), "id"),
+    **dict.fromkeys(
+        ("audio", "audio_file", "audio_filepath", "audio_path", "path", "file", "filename", "wav"), "audio"
+    ),
+    **dict.fromkeys(("text", "sentence", "transcript", "transcription"), "text"),
+    **dict.fromkeys(("speaker", "speaker_name", "speaker_id", "client_id"), "speaker"),
+    **dict.fromkeys(("language", "lang", "locale", "lang_id"), "language"),
+    **dict.fromkeys(("phonemes", "ipa"), "phonemes"),
+    **dict.fromkeys(("split", "subset"), "split"),
+}
+
+
+def find_transcripts(path: Path, suffixes: Sequence[str] = TABLE_SUFFIXES) -> list[tuple[Path, Split | None]]:
+    """The transcripts of a corpus: one file, or one per split with the split it names."""
+    if path.is_file():
+        return [(path, None)] if path.suffix.lower() in suffixes else []
+    for stem in ("metadata", "manifest"):
+        for suffix in suffixes:
+            if (path / (stem + suffix)).is_file():
+                return [(refuse_link_outside(path, path / (stem + suffix)), None)]
+    found: list[tuple[Path, Split | None]] = []
+    for candidate in sorted(path.iterdir()):
+        if candidate.suffix.lower() in suffixes and candidate.is_file():
+            split = SPLIT_WORDS.get(candidate.stem.lower().removeprefix("metadata_").removeprefix("manifest_"))
+            if split is not None:
+                found.append((refuse_link_outside(path, candidate), split))
+    return found
+
+
+def find_delimiter(lines: Sequence[str]) -> str:
+    """The separator that the first line has most of; a pipe or tab beats a comma, which sentences contain."""
+    heading = lines[0] if lines else ""
+    return next((mark for mark in "|\t;," if mark in heading), "|")
+
+
+def read_heading(path: Path) -> dict[str, int]:
+    """Column name to position, if the first line is a heading that names audio or id, and text; else empty."""
+    lines = read_first_lines(path, 1)
+    if not lines:
+        return {}
+    cells = next(csv.reader(lines, delimiter=find_delimiter(lines)))
+    columns: dict[str, int] = {}
+    for position, cell in enumerate(cells):
+        name = COLUMN_NAMES.get(cell.strip().lower())
+        if name:
+            columns.setdefault(name, position)
+    has_text = "text" in columns or "phonemes" in columns
+    return columns if has_text and ("audio" in columns or "id" in columns) else {}
+
+
+def read_headed(source: Source, path: Path, split: Split | None) -> Iterator[Row | Rejection]:
+    """Rows of a table whose first line names its columns, in any order."""
+    columns = read_heading(path)
+    file, folder = source.name_of(path), find_audio_folder(source.folder)
+    delimiter = find_delimiter(read_first_lines(path, 1))
+    is_heading = True
+    for record in read_records(path, delimiter):
+        if isinstance(record, BadLine):
+            yield reject_line(source, path, record)
+            continue
+        line, cells = record
+        if is_heading:
+            is_heading = False
+            continue
+        missing = [name for name, position in columns.items() if position >= len(cells)]
+        if missing:
+            yield reject_missing_column(file, line, f"the line has no {', '.join(missing)}", cells[0].strip())
+            continue
+        fields = {name: cells[position].strip() for name, position in columns.items()}
+        yield make_row(source, fields, file=file, line=line, split=split, audio_folder=folder)
+
+
+def make_row(
+    source: Source, fields: dict[str, str], *, file: str, line: int, split: Split | None, audio_folder: str
+) -> Row | Rejection:
+    """A row from named fields; what a field leaves open comes from the others or from the source."""
+    id, audio = fields.get("id", ""), fields.get("audio", "")
+    if not id and not audio:
+        return reject_missing_column(file, line, "neither id nor audio is given")
+    if fields.get("split"):
+        split = SPLIT_WORDS.get(fields["split"].lower())
+        if split is None:
+            known = ", ".join(sorted(SPLIT_WORDS))
+            return Rejection(id, file, line, Reason.BAD_LINE, f"split {fields['split']!r} is none of {known}")
+    id = id or name_utterance(audio)
+    return Row(
+        id=id,
+        audio=place_audio(source, audio, audio_folder) if audio else source.root.find_audio(audio_folder, id),
+        text=fields.get("text", ""),
+        speaker=fields.get("speaker") or DEFAULT_SPEAKER,
+        language=fields.get("language") or source.language,
+        phonemes=fields.get("phonemes") or None,
+        file=file,
+        line=line,
+        split=split,
+    )
+
+
+def name_utterance(audio: str) -> str:
+    """An id made from a path: without the format, and without the folder all recordings share."""
+    path = PurePosixPath(audio.replace("\\", "/"))
+    bare = path.with_suffix("") if path.suffix.lower() in AUDIO_SUFFIXES else path
+    shared = len(bare.parts) > 1 and bare.parts[0].lower() in AUDIO_FOLDERS
+    return "/".join(bare.parts[1:] if shared else bare.parts)
+
+
+def place_audio(source: Source, audio: str, audio_folder: str) -> str:
+    """A path as the transcript writes it, or inside the audio folder where only a file name is given."""
+    written = audio.replace("\\", "/")
+    if "/" in written or not audio_folder or (source.folder / written).exists():
+        return source.root.find_audio("", written)
+    return source.root.find_audio(audio_folder, written)
+
+
+def count_columns(lines: Sequence[str]) -> int:
+    """How many columns most lines have."""
+    counts = Counter(len(line.split("|")) for line in lines)
+    return counts.most_common(1)[0][0] if counts else 0
+
+
+def has_speaker_column(lines: Sequence[str]) -> bool:
+    """Whether column two of three holds short names that repeat, rather than sentences."""
+    rows = [line.split("|") for line in lines]
+    rows = [row for row in rows if len(row) == 3]
+    if not rows:
+        return False
+    names = [row[1].strip() for row in rows]
+    share_without_space = sum(bool(name) and " " not in name for name in names) / len(names)
+    is_shorter = sum(len(row[1]) < len(row[2]) for row in rows) > 0.7 * len(rows)
+    return share_without_space > 0.9 and is_shorter
+
+
+def read_headless(
+    source: Source, path: Path, names: Sequence[str], split: Split | None = None
+) -> Iterator[Row | Rejection]:
+    """Rows of a pipe-separated table without a heading, whose columns are `names`."""
+    file, folder = source.name_of(path), find_audio_folder(source.folder)
+    for record in read_records(path, "|"):
+        if isinstance(record, BadLine):
+            yield reject_line(source, path, record)
+            continue
+        line, cells = record
+        id = cells[0].strip()
+        if len(cells) < len(names):
+            detail = f"the line has {len(cells)} of the columns {'|'.join(names)}"
+            yield reject_missing_column(file, line, detail, id)
+        elif len(cells) > len(names):
+            detail = f"the line has {len(cells)} columns, expected {len(names)} ({'|'.join(names)})"
+            yield Rejection(id, file, line, Reason.BAD_LINE, detail)
+        else:
+            fields = dict(zip(names, (cell.strip() for cell in cells), strict=True))
+            fields["text"] = fields.pop("normalised", "") or fields["text"]
+            if id.lower().endswith(AUDIO_SUFFIXES):
+                fields["audio"], fields["id"] = id, ""
+            yield make_row(source, fields, file=file, line=line, split=split, audio_folder=folder)
+
+
+def _recognize_headless(path: Path, *, with_speaker: bool) -> str:
+    transcripts = find_transcripts(path)
+    if len(transcripts) != 1 or read_heading(transcripts[0][0]):
+        return ""
+    lines = read_first_lines(transcripts[0][0], NUM_LINES_LOOKED_AT)
+    num_columns = count_columns(lines)
+    if with_speaker:
+        matches = num_columns == 3 and has_speaker_column(lines)
+    else:
+        matches = num_columns in (2, 3) and not has_speaker_column(lines)
+    return f"{transcripts[0][0].name} has {num_columns} columns between | and no heading" if matches else ""
+
+
+def _read_ljspeech(source: Source) -> Iterator[Row | Rejection]:
+    for path, split in find_transcripts(source.path):
+        wide = count_columns(read_first_lines(path, NUM_LINES_LOOKED_AT)) >= 3
+        yield from read_headless(source, path, ("id", "text", "normalised") if wide else ("id", "text"), split)
+
+
+def _read_piper(source: Source) -> Iterator[Row | Rejection]:
+    for path, split in find_transcripts(source.path):
+        wide = count_columns(read_first_lines(path, NUM_LINES_LOOKED_AT)) >= 3
+        yield from read_headless(source, path, ("id", "speaker", "text") if wide else ("id", "text"), split)
+
+
+def _recognize_headed(path: Path) -> str:
+    transcripts = find_transcripts(path)
+    if transcripts and all(read_heading(transcript) for transcript, _ in transcripts):
+        return f"{transcripts[0][0].name} names its columns in the first line"
+    return ""
+
+
+def _recognize_coqui(path: Path) -> str:
+    transcripts = find_transcripts(path)
+    heads = [read_first_lines(transcript, 1) for transcript, _ in transcripts]
+    if heads and all(head and head[0].lower().startswith("audio_file|") for head in heads):
+        return f"{transcripts[0][0].name} opens with audio_file|"
+    return ""
+
+
+def _read_headed_tables(source: Source) -> Iterator[Row | Rejection]:
+    for path, split in find_transcripts(source.path):
+        yield from read_headed(source, path, split)
+
+
+LJSPEECH = CorpusFormat(
+    "ljspeech",
+    "metadata.csv with id|text or id|text|normalised text, recordings in wavs/",
+    lambda path: _recognize_headless(path, with_speaker=False),
+    _read_ljspeech,
+)
+PIPER = CorpusFormat(
+    "piper",
+    "metadata.csv with id|speaker|text or id|text, recordings in wavs/ or wav/",
+    lambda path: _recognize_headless(path, with_speaker=True),
+    _read_piper,
+)
+COQUI = CorpusFormat(
+    "coqui",
+    "metadata.csv, or metadata_train.csv and metadata_eval.csv, with the heading audio_file|text|speaker_name",
+    _recognize_coqui,
+    _read_headed_tables,
+)
+TABLE_MANIFEST = CorpusFormat(
+    "manifest",
+    "CSV, TSV or JSONL with id, audio, text, speaker, language, phonemes (audio or id, and text, are needed)",
+    _recognize_headed,
+    _read_headed_tables,
+)

@@ -1,0 +1,89 @@
+"""What has been seen so far, on disk: finds the second of a kind in a corpus of any size with flat memory."""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from myxtts.types import Split
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """Where a key was seen first."""
+
+    file: str
+    line: int
+    id: str
+    split: Split | None
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} ({self.id})"
+
+
+class Ledger:
+    """Keys of accepted utterances and the sizes of the groups that a split must not tear apart."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        path.unlink(missing_ok=True)
+        self._database = sqlite3.connect(path)
+        # The file is scratch: a crash makes it worthless, so nothing is spent on making it durable.
+        self._database.executescript(
+            """PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -32768;
+            CREATE TABLE seen (key BLOB PRIMARY KEY, file TEXT, line INTEGER, id TEXT, split TEXT) WITHOUT ROWID;
+            CREATE TABLE groups (rank BLOB PRIMARY KEY, num_utterances INTEGER) WITHOUT ROWID;"""
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
+        self._database.close()
+        self._path.unlink(missing_ok=True)
+
+    def find(self, kind: str, value: str) -> Sighting | None:
+        query = "SELECT file, line, id, split FROM seen WHERE key = ?"
+        with closing(self._database.execute(query, (_digest(kind, value),))) as rows:
+            row = rows.fetchone()
+        return Sighting(*row) if row else None
+
+    def record(self, kind: str, value: str, sighting: Sighting) -> None:
+        row = (_digest(kind, value), sighting.file, sighting.line, _storable(sighting.id), sighting.split)
+        self._database.execute("INSERT OR IGNORE INTO seen VALUES (?, ?, ?, ?, ?)", row)
+
+    def count_in_group(self, rank: bytes) -> None:
+        statement = "INSERT INTO groups VALUES (?, 1) ON CONFLICT DO UPDATE SET num_utterances = num_utterances + 1"
+        self._database.execute(statement, (rank,))
+
+    @property
+    def num_groups(self) -> int:
+        return int(self._database.execute("SELECT count(*) FROM groups").fetchone()[0])
+
+    def find_validation_limit(self, num_wanted: float) -> bytes | None:
+        """The highest rank that belongs to validation: groups in order of rank until there are enough utterances.
+
+        The last group always stays with training.
+        """
+        limit, total = None, 0
+        remaining = self.num_groups
+        with closing(self._database.execute("SELECT rank, num_utterances FROM groups ORDER BY rank")) as rows:
+            for rank, num_utterances in rows:
+                remaining -= 1
+                if total >= num_wanted or remaining == 0:
+                    break
+                limit, total = bytes(rank), total + num_utterances
+        return limit
+
+
+def _digest(kind: str, value: str) -> bytes:
+    return hashlib.blake2b(f"{kind}\0{value}".encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+def _storable(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()

@@ -1,0 +1,251 @@
+"""Recordings as they came, turned into a corpus file and a rejection report.
+
+Everything streams: rows are read, checked and written one chunk at a time, and become visible together at the end.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import IO
+
+from myxtts.config.schema import DataConfig
+from myxtts.corpus.check import Accepted, Checker
+from myxtts.corpus.corpus_file import (
+    CORPUS_FILE_NAME,
+    FRONTEND_FILE_NAME,
+    TRAIN_OPENING,
+    VAL_OPENING,
+    Heading,
+    format_utterance,
+    write_root,
+)
+from myxtts.corpus.formats import find_format
+from myxtts.corpus.formats.base import CorpusFormat, Row, Source
+from myxtts.corpus.ledger import Ledger
+from myxtts.corpus.paths import AUDIO_SUFFIXES, CorpusRoot
+from myxtts.corpus.rejections import Rejection, RejectionReport
+from myxtts.errors import DataError, UsageError
+from myxtts.files import (
+    TEMPORARY_SUFFIX,
+    explain_storage_errors,
+    lock_directory,
+    sweep_temporary_files,
+    write_atomically,
+)
+from myxtts.text.frontend import FrontEnd
+from myxtts.types import Split
+
+Progress = Callable[[int, int], None]
+"""Called now and then with the number of utterances accepted and rejected so far."""
+
+_PROGRESS_EVERY_ROWS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Recordings:
+    """One folder or transcript to read, and the split its utterances belong to where that is known beforehand."""
+
+    path: Path
+    format: str = "auto"
+    audio_root: Path | None = None
+    split: Split | None = None
+
+
+@dataclass(slots=True)
+class Summary:
+    """What `prepare` did, for the screen and for programs."""
+
+    out: str
+    formats: list[str] = field(default_factory=list)
+    frontend: str = ""
+    num_utterances: int = 0
+    num_rejected: int = 0
+    seconds: float = 0.0
+    elapsed_s: float = 0.0
+    speakers: Counter[str] = field(default_factory=Counter)
+    languages: Counter[str] = field(default_factory=Counter)
+    splits: Counter[str] = field(default_factory=Counter)
+    reasons: dict[str, int] = field(default_factory=dict)
+    examples: list[Rejection] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def prepare_corpus(
+    recordings: list[Recordings],
+    out: Path,
+    data: DataConfig,
+    *,
+    seed: int = 0,
+    strict: bool = False,
+    headers_only: bool = False,
+    num_threads: int = 2,
+    progress: Progress = lambda _accepted, _rejected: None,
+) -> Summary:
+    """Checks every utterance and writes corpus.jsonl, frontend.json, rejections.json and rejections.csv into `out`."""
+    started = time.monotonic()
+    inputs = [_open_input(item, data) for item in recordings]
+    frontend = _choose_frontend(inputs, data)
+    summary = Summary(str(out), [f"{item.format.name} ({item.reason})" for item in inputs], frontend.describe())
+    with lock_directory(out, "myxtts prepare"):
+        sweep_temporary_files(out)
+        draft = out / f".draft{TEMPORARY_SUFFIX}"
+        with Ledger(out / f".ledger{TEMPORARY_SUFFIX}") as ledger:
+            try:
+                with RejectionReport(out) as report, explain_storage_errors(draft, "write"):
+                    with draft.open("w", encoding="utf-8", newline="\n") as file:
+                        writer = _DraftWriter(file, report, ledger, summary, data.split_by, seed, progress)
+                        for number, item in enumerate(inputs):
+                            checker = Checker(item.source.root, data, frontend, ledger, headers_only=headers_only)
+                            for result in checker.check(item.rows(), num_threads):
+                                writer.add(result, number)
+                            _note_unnamed_recordings(item.source.root, ledger, summary)
+                    writer.finish()
+                _refuse_useless(summary, strict=strict)
+                limit = _find_validation_limit(ledger, summary, data)
+                frontend.save(out / FRONTEND_FILE_NAME)
+                _write_corpus(draft, out, [item.source.root for item in inputs], limit, summary)
+            finally:
+                draft.unlink(missing_ok=True)
+    summary.elapsed_s = time.monotonic() - started
+    return summary
+
+
+@dataclass(frozen=True, slots=True)
+class _Input:
+    source: Source
+    format: CorpusFormat
+    reason: str
+    split: Split | None
+
+    def rows(self) -> Iterator[Row | Rejection]:
+        for row in self.format.read(self.source):
+            yield replace(row, split=self.split) if self.split and isinstance(row, Row) else row
+
+
+class _DraftWriter:
+    """Sorts results into the draft, the report and the summary. A draft line is the utterance behind its split rank."""
+
+    def __init__(
+        self,
+        file: IO[str],
+        report: RejectionReport,
+        ledger: Ledger,
+        summary: Summary,
+        split_by: str,
+        seed: int,
+        progress: Progress,
+    ) -> None:
+        self._file, self._report, self._ledger, self._summary = file, report, ledger, summary
+        self._split_by, self._seed, self._progress = split_by, seed, progress
+
+    def add(self, result: Accepted | Rejection, root_number: int) -> None:
+        if isinstance(result, Rejection):
+            self._report.add(result)
+        else:
+            self._add_utterance(result, root_number)
+        if (self._summary.num_utterances + self._report.total) % _PROGRESS_EVERY_ROWS == 0:
+            self._progress(self._summary.num_utterances, self._report.total)
+
+    def _add_utterance(self, accepted: Accepted, root_number: int) -> None:
+        utterance, summary = accepted.utterance, self._summary
+        rank = _rank_for_split(accepted, self._split_by, self._seed)
+        if utterance.split == "train":
+            self._ledger.count_in_group(rank)
+        summary.num_utterances += 1
+        summary.seconds += utterance.duration_s
+        summary.speakers[utterance.speaker] += 1
+        summary.languages[utterance.language] += 1
+        summary.splits[utterance.split] += 1
+        self._file.write(f"{rank.hex()} {format_utterance(utterance, root_number, accepted.relative_audio)}\n")
+
+    def finish(self) -> None:
+        self._progress(self._summary.num_utterances, self._report.total)
+        self._summary.num_rejected = self._report.total
+        self._summary.reasons = {str(reason): count for reason, count in self._report.counts.most_common()}
+        self._summary.examples = self._report.examples
+
+
+def _open_input(item: Recordings, data: DataConfig) -> _Input:
+    fmt, reason = find_format(item.path, item.format)
+    folder = item.path if item.path.is_dir() else item.path.parent
+    root = CorpusRoot(item.audio_root or folder)
+    return _Input(Source(item.path, root, data.language), fmt, reason, item.split)
+
+
+def _choose_frontend(inputs: list[_Input], data: DataConfig) -> FrontEnd:
+    texts = ((row.text, row.language) for item in inputs for row in item.rows() if isinstance(row, Row))
+    return FrontEnd.create(data.text_frontend, data.lexicon, texts)
+
+
+def _rank_for_split(accepted: Accepted, split_by: str, seed: int) -> bytes:
+    """A place in an order that depends on the seed and on what must stay together, and on nothing else."""
+    utterance = accepted.utterance
+    # One speaker may have read a sentence twice; both readings go to the same side whatever the split is by.
+    together = {
+        "speaker": utterance.speaker,
+        "text": accepted.normalized_text,
+        "utterance": f"{utterance.speaker}\0{accepted.normalized_text}",
+    }[split_by]
+    return hashlib.blake2b(f"{seed}\0{together}".encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+def _note_unnamed_recordings(root: CorpusRoot, ledger: Ledger, summary: Summary) -> None:
+    num_unnamed, first = 0, ""
+    for place, _, names in os.walk(root.real):
+        for name in names:
+            path = os.path.join(place, name)  # noqa: PTH118 -- once per recording
+            if name.lower().endswith(AUDIO_SUFFIXES) and ledger.find("path", path) is None:
+                first = min(first, root.relative(path)) if first else root.relative(path)
+                num_unnamed += 1
+    if num_unnamed:
+        plural = "recordings are" if num_unnamed > 1 else "recording is"
+        summary.notes.append(f"{num_unnamed:,} {plural} named by no transcript line and left out, such as {first}.")
+
+
+def _refuse_useless(summary: Summary, *, strict: bool) -> None:
+    reasons = ", ".join(f"{count} {reason}" for reason, count in summary.reasons.items())
+    report = f"See {Path(summary.out) / 'rejections.csv'} for each one and what to do."
+    if summary.num_utterances == 0:
+        problem = (
+            f"None of {summary.num_rejected:,} utterances can be used ({reasons})." if reasons else "No utterances."
+        )
+        raise DataError(problem, next_step=report)
+    if strict and summary.num_rejected:
+        raise DataError(
+            f"{summary.num_rejected:,} utterances were rejected ({reasons}) and --strict is on.", next_step=report
+        )
+
+
+def _find_validation_limit(ledger: Ledger, summary: Summary, data: DataConfig) -> bytes | None:
+    """The rank up to which training utterances go to validation; none where the corpus brings its own."""
+    if summary.splits["val"] or data.val_share == 0:
+        return None
+    if ledger.num_groups < 2:
+        if data.split_by == "speaker":
+            raise UsageError(
+                "A split by speaker needs two speakers, this corpus has one.", next_step="Use --split-by utterance."
+            )
+        summary.notes.append("Too few utterances for a validation split: all are in training.")
+        return None
+    return ledger.find_validation_limit(summary.splits["train"] * data.val_share)
+
+
+def _write_corpus(draft: Path, out: Path, roots: list[CorpusRoot], limit: bytes | None, summary: Summary) -> None:
+    """The draft with its splits decided, made visible in one step."""
+    last = limit.hex() if limit else ""
+    heading = Heading(tuple(write_root(root.folder, out) for root in roots), summary.num_utterances, summary.seconds)
+    with draft.open(encoding="utf-8") as lines, write_atomically(out / CORPUS_FILE_NAME) as file:
+        file.write(f"{heading.to_json()}\n".encode())
+        for line in lines:
+            rank, _, utterance = line.partition(" ")
+            if rank <= last and utterance.startswith(TRAIN_OPENING):
+                utterance = VAL_OPENING + utterance.removeprefix(TRAIN_OPENING)
+                summary.splits["train"] -= 1
+                summary.splits["val"] += 1
+            file.write(utterance.encode("utf-8", "surrogatepass"))

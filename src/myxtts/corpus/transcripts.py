@@ -1,0 +1,143 @@
+"""Transcript files as numbered lines of text, whatever their bytes are.
+
+UTF-8 with or without a byte order mark is read. Anything else is found and named with its line: UTF-16, the Windows
+code page of Arabic and Persian, NUL bytes, endless lines. A bad line costs that line, never the file after it.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from myxtts.corpus.rejections import WHAT_TO_DO, Reason
+
+MAX_LINE_BYTES = 1_000_000
+MAX_LINES_PER_RECORD = 16
+_UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    number: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class BadLine:
+    number: int
+    reason: Reason
+    detail: str
+    what_to_do: str = ""
+
+
+def read_lines(path: Path) -> Iterator[Line | BadLine]:
+    """The lines of a transcript, numbered from 1, without their line ends. Blank lines are left out."""
+    with path.open("rb") as file:
+        head = file.read(4096)
+        if encoding := _find_utf16(head):
+            yield _wrong_encoding(1, encoding, "the whole file is UTF-16")
+            return
+        file.seek(len(codecs.BOM_UTF8) if head.startswith(codecs.BOM_UTF8) else 0)
+        number = 0
+        while raw := file.readline(MAX_LINE_BYTES + 1):
+            number += 1
+            if len(raw) > MAX_LINE_BYTES:
+                yield BadLine(number, Reason.BAD_LINE, f"the line is longer than {MAX_LINE_BYTES:,} bytes")
+                _skip_rest_of_line(file.readline, raw)
+                continue
+            line = _decode_line(number, raw.rstrip(b"\r\n"))
+            if isinstance(line, BadLine) or line.text.strip():
+                yield line
+
+
+def read_first_lines(path: Path, num_lines: int) -> list[str]:
+    """A look at the start of a transcript, to tell its format. Undecodable lines are left out."""
+    return [line.text for line in islice(read_lines(path), num_lines) if isinstance(line, Line)]
+
+
+def read_records(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]] | BadLine]:
+    """The fields of each record with the number of its first line.
+
+    Only comma and semicolon files use quotes: in the others a quote is a part of the sentence.
+    """
+    lines = read_lines(path)
+    if delimiter not in ",;":
+        for line in lines:
+            yield line if isinstance(line, BadLine) else (line.number, line.text.split(delimiter))
+        return
+    pending: list[Line] = []
+    for line in lines:
+        if isinstance(line, BadLine):
+            yield line
+            continue
+        pending.append(line)
+        while pending and (record := _take_record(pending, delimiter)):
+            yield record
+    while pending:
+        yield _unbalanced(pending.pop(0))
+        while pending and (record := _take_record(pending, delimiter)):
+            yield record
+
+
+def _take_record(pending: list[Line], delimiter: str) -> tuple[int, list[str]] | BadLine | None:
+    """Takes the first whole record off `pending`, or None while a quoted field is still open."""
+    num_quotes = 0
+    for index, line in enumerate(pending):
+        num_quotes += line.text.count('"')
+        if num_quotes % 2 == 0:
+            text = "\n".join(part.text for part in pending[: index + 1])
+            first = pending[0].number
+            del pending[: index + 1]
+            return first, next(csv.reader([text], delimiter=delimiter))
+    if len(pending) < MAX_LINES_PER_RECORD:
+        return None
+    return _unbalanced(pending.pop(0))
+
+
+def _unbalanced(line: Line) -> BadLine:
+    return BadLine(line.number, Reason.BAD_LINE, 'a quote (") is opened and never closed')
+
+
+def _decode_line(number: int, raw: bytes) -> Line | BadLine:
+    if b"\0" in raw:
+        return BadLine(number, Reason.BAD_LINE, "the line holds a NUL byte")
+    try:
+        return Line(number, raw.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        encoding = _guess_code_page(raw)
+        return _wrong_encoding(number, encoding, f"byte {error.start + 1} of the line is not UTF-8")
+
+
+def _wrong_encoding(number: int, encoding: str, detail: str) -> BadLine:
+    remedy = WHAT_TO_DO[Reason.WRONG_ENCODING].format(encoding=encoding)
+    return BadLine(number, Reason.WRONG_ENCODING, f"{detail}; it looks like {encoding}", remedy)
+
+
+def _find_utf16(head: bytes) -> str:
+    """UTF-16 shows itself by its mark, or by a NUL in every second byte of Latin text."""
+    if head.startswith(_UTF16_MARKS):
+        return "UTF-16"
+    if len(head) >= 8:
+        even, odd = head[0::2], head[1::2]
+        if odd.count(0) > 0.4 * len(odd) and even.count(0) < 0.1 * len(even):
+            return "UTF-16LE"
+        if even.count(0) > 0.4 * len(even) and odd.count(0) < 0.1 * len(odd):
+            return "UTF-16BE"
+    return ""
+
+
+def _guess_code_page(raw: bytes) -> str:
+    """cp1256 if its reading of the non-ASCII bytes is mostly Arabic script, else the western page."""
+    letters = [letter for letter in raw.decode("cp1256", "replace") if ord(letter) > 127]
+    num_arabic = sum("\u0600" <= letter <= "\u06ff" or letter == "\u200c" for letter in letters)
+    return "cp1256" if num_arabic > 0.6 * len(letters) else "cp1252"
+
+
+def _skip_rest_of_line(readline: object, raw: bytes) -> None:
+    assert callable(readline)
+    while raw and not raw.endswith(b"\n"):
+        raw = readline(MAX_LINE_BYTES)

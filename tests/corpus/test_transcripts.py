@@ -1,0 +1,97 @@
+"""Transcripts of every encoding become numbered lines, or a finding with the line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from myxtts.corpus.rejections import Reason
+from myxtts.corpus.transcripts import MAX_LINE_BYTES, BadLine, Line, read_lines, read_records
+
+PERSIAN = "شب‌های تهران آرام است"
+
+
+def read_bytes(tmp_path: Path, content: bytes) -> list[Line | BadLine]:
+    path = tmp_path / "metadata.csv"
+    path.write_bytes(content)
+    return list(read_lines(path))
+
+
+def test_lines_are_numbered_and_blank_ones_left_out(tmp_path: Path) -> None:
+    assert read_bytes(tmp_path, b"a\n\nb\r\n  \nc") == [Line(1, "a"), Line(3, "b"), Line(5, "c")]
+
+
+def test_byte_order_mark_is_accepted(tmp_path: Path) -> None:
+    assert read_bytes(tmp_path, b"\xef\xbb\xbfa|b\n") == [Line(1, "a|b")]
+
+
+def test_line_separators_inside_text_do_not_split_it(tmp_path: Path) -> None:
+    assert read_bytes(tmp_path, "a\u2028b\x85c\n".encode()) == [Line(1, "a\u2028b\x85c")]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+def test_utf16_is_named_once_for_the_file(tmp_path: Path, encoding: str) -> None:
+    lines = read_bytes(tmp_path, "id1|some text here\nid2|more text\n".encode(encoding))
+    assert len(lines) == 1
+    (bad,) = lines
+    assert isinstance(bad, BadLine)
+    assert (bad.number, bad.reason) == (1, Reason.WRONG_ENCODING)
+    assert "UTF-16" in bad.detail
+    assert "iconv -f UTF-16" in bad.what_to_do
+
+
+@pytest.mark.parametrize(("encoding", "text"), [("cp1256", "سلام دوست من"), ("cp1252", "un café très élevé")])
+def test_code_page_is_named_with_the_line_and_the_rest_is_read(tmp_path: Path, encoding: str, text: str) -> None:
+    content = b"id1|fine\n" + f"id2|{text}\n".encode(encoding) + f"id3|{PERSIAN}\n".encode()
+    first, bad, last = read_bytes(tmp_path, content)
+    assert first == Line(1, "id1|fine")
+    assert last == Line(3, f"id3|{PERSIAN}")
+    assert isinstance(bad, BadLine)
+    assert (bad.number, bad.reason) == (2, Reason.WRONG_ENCODING)
+    assert encoding in bad.detail
+
+
+def test_nul_costs_its_line_only(tmp_path: Path) -> None:
+    bad, good = read_bytes(tmp_path, b"a\0b|this is a longer line of text\nc\n")
+    assert isinstance(bad, BadLine)
+    assert "NUL" in bad.detail
+    assert good == Line(2, "c")
+
+
+def test_endless_line_costs_its_line_only(tmp_path: Path) -> None:
+    bad, good = read_bytes(tmp_path, b"x" * (3 * MAX_LINE_BYTES) + b"\nc\n")
+    assert isinstance(bad, BadLine)
+    assert good == Line(2, "c")
+
+
+def test_quoted_fields_may_span_lines(tmp_path: Path) -> None:
+    path = tmp_path / "m.csv"
+    path.write_text('a,"one\ntwo",b\nc,"say ""hi""",d\n', encoding="utf-8")
+    assert list(read_records(path, ",")) == [(1, ["a", "one\ntwo", "b"]), (3, ["c", 'say "hi"', "d"])]
+
+
+def test_unclosed_quote_costs_its_line_only(tmp_path: Path) -> None:
+    path = tmp_path / "m.csv"
+    path.write_text('a,"open,b\n' + "".join(f"id{n},text {n},x\n" for n in range(40)), encoding="utf-8")
+    bad, *records = list(read_records(path, ","))
+    assert isinstance(bad, BadLine)
+    assert bad.number == 1
+    assert [record[0] for record in records if not isinstance(record, BadLine)] == list(range(2, 42))
+
+
+def test_quotes_are_letters_in_pipe_files(tmp_path: Path) -> None:
+    path = tmp_path / "m.csv"
+    path.write_text('a|"open|b\n', encoding="utf-8")
+    assert list(read_records(path, "|")) == [(1, ["a", '"open', "b"])]
+
+
+@given(content=st.binary(max_size=300))
+def test_any_bytes_give_lines_or_findings_in_order(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
+    path = tmp_path_factory.getbasetemp() / "any.csv"
+    path.write_bytes(content)
+    numbers = [line.number for line in read_lines(path)]
+    assert numbers == sorted(set(numbers))
+    list(read_records(path, ","))

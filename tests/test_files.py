@@ -1,0 +1,99 @@
+"""Files are whole or absent, whatever happens while they are written."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from myxtts.errors import BusyError, StorageError
+from myxtts.files import TEMPORARY_SUFFIX, lock_directory, sweep_temporary_files, write_atomically
+
+POINTS = ("write", "fsync", "replace", "sync_directory")
+
+WRITE_ONCE = """
+import sys
+from pathlib import Path
+from myxtts.errors import StorageError
+from myxtts.files import write_atomically
+try:
+    with write_atomically(Path(sys.argv[1])) as file:
+        file.write(b"new" * 100_000)
+except StorageError as error:
+    print(error)
+    sys.exit(7)
+"""
+
+HOLD_LOCK = """
+import sys, time
+from pathlib import Path
+from myxtts.files import lock_directory
+with lock_directory(Path(sys.argv[1]), "a long job"):
+    print("locked", flush=True)
+    time.sleep(60)
+"""
+
+
+def write_with_fault(path: Path, fault: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "MYXTTS_FAULT": fault}
+    command = [sys.executable, "-c", WRITE_ONCE, str(path)]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize("kind", ["kill", "EIO", "ENOSPC"])
+@pytest.mark.parametrize("point", POINTS)
+def test_fault_at_each_point_leaves_the_old_file_or_the_new(tmp_path: Path, point: str, kind: str) -> None:
+    path = tmp_path / "state.bin"
+    path.write_bytes(b"old" * 100_000)
+    done = write_with_fault(path, f"{point}:1:{kind}")
+    assert done.returncode == (-9 if kind == "kill" else 7), done.stderr
+    after = path.read_bytes()
+    # Once the name has changed the new file is there, whatever happens to its folder entry afterwards.
+    assert after == (b"new" if point == "sync_directory" else b"old") * 100_000
+    if kind != "kill":
+        assert str(path) in done.stdout
+        assert os.strerror(getattr(errno, kind)) in done.stdout
+        assert not list(tmp_path.glob(f".*{TEMPORARY_SUFFIX}"))
+    sweep_temporary_files(tmp_path)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["state.bin"]
+
+
+def test_delay_only_delays(tmp_path: Path) -> None:
+    assert write_with_fault(tmp_path / "a", "fsync:1:delay").returncode == 0
+    assert (tmp_path / "a").stat().st_size == 300_000
+
+
+@pytest.mark.parametrize("fault", ["write", "write:x:kill", "write:1:explode"])
+def test_mistyped_fault_is_refused(tmp_path: Path, fault: str) -> None:
+    done = write_with_fault(tmp_path / "a", fault)
+    assert done.returncode == 1
+    assert "MYXTTS_FAULT" in done.stderr
+
+
+def test_error_in_the_block_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), write_atomically(tmp_path / "a") as file:
+        file.write(b"half")
+        raise ZeroDivisionError
+    assert not list(tmp_path.iterdir())
+
+
+def test_folder_that_is_a_file_is_explained(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match="Could not write"), write_atomically(tmp_path / "file" / "a"):
+        pass
+
+
+def test_lock_is_exclusive_and_freed_when_its_holder_is_killed(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", HOLD_LOCK, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "locked\n"
+        with pytest.raises(BusyError, match=rf"process {holder.pid} \(a long job\)"), lock_directory(tmp_path, "mine"):
+            pass
+        holder.kill()
+    with lock_directory(tmp_path, "mine"):
+        pass
