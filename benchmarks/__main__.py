@@ -1,0 +1,31 @@
+"""`make bench`: runs the suites, writes benchmarks/results and fails where a stated limit is missed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+from benchmarks.corpus import measure_corpus
+from benchmarks.harness import Measurement, write_results
+from benchmarks.text import measure_text
+
+SUITES: dict[str, Callable[[], list[Measurement]]] = {"corpus": measure_corpus, "text": measure_text}
+
+
+def main(names: list[str]) -> int:
+    unknown = sorted(set(names) - set(SUITES))
+    if unknown:
+        sys.stderr.write(f"There is no suite {', '.join(unknown)}; there are {', '.join(SUITES)}.\n")
+        return 2
+    num_missed = 0
+    for name in names or SUITES:
+        measurements = SUITES[name]()
+        for measurement in measurements:
+            sys.stdout.write(f"{measurement.describe()}\n")
+            num_missed += not measurement.holds
+        sys.stdout.write(f"       written to {write_results(name, measurements)}\n")
+    return 1 if num_missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,21 @@
+"""How fast sentences become tokens."""
+
+from __future__ import annotations
+
+from benchmarks.harness import Measurement, time_calls
+from myxtts.corpus.demo import compose_sentences
+from myxtts.text.frontend import FrontEnd
+
+_NUM_SENTENCES = 10_000
+
+
+def measure_text() -> list[Measurement]:
+    return [_measure_phonemes("en"), _measure_phonemes("fa")]
+
+
+def _measure_phonemes(language: str) -> Measurement:
+    sentences = compose_sentences(language, _NUM_SENTENCES, seed=0)
+    frontend = FrontEnd.create("phonemes", None, None)
+    languages = [language] * len(sentences)
+    seconds = time_calls(lambda: frontend.encode_batch(sentences, languages, [None] * len(sentences)), num_runs=1)
+    return Measurement(f"10,000 sentences to phonemes ({language})", seconds, "s", "at most", 20)

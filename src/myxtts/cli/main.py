@@ -1,0 +1,87 @@
+"""The `myxtts` command: its subcommands, and the one place where an error becomes words and an exit code."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from types import FrameType
+from typing import Annotated, Any
+
+import typer
+
+from myxtts import __version__
+from myxtts.cli.config import show_config
+from myxtts.cli.demo import make_demo
+from myxtts.cli.prepare import prepare
+from myxtts.cli.screen import print_error
+from myxtts.errors import INTERRUPTED_EXIT_CODE, TERMINATED_EXIT_CODE, MyXTTSError
+
+app = typer.Typer(
+    name="myxtts",
+    help="Train voice-cloning text-to-speech models on your own recordings, with a busy accelerator.",
+    epilog="Start with:  myxtts demo   then   myxtts prepare RECORDINGS --out corpus",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+app.command("demo")(make_demo)
+app.command("prepare")(prepare)
+app.command("config")(show_config)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"myxtts {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _describe_common_options(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+    _debug: Annotated[
+        bool, typer.Option("--debug", help="Show the traceback of an error; works behind any command.")
+    ] = False,
+) -> None:
+    pass
+
+
+def run(arguments: list[str] | None = None) -> None:
+    """Runs one command and ends the process with the exit code of its kind of error."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    is_debugging = "--debug" in arguments
+    arguments = [argument for argument in arguments if argument != "--debug"]
+    signal.signal(signal.SIGTERM, _end_on_sigterm)
+    try:
+        app(arguments, prog_name="myxtts")
+    except MyXTTSError as error:
+        if is_debugging:
+            raise
+        print_error(error, as_json="--json" in arguments)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED_EXIT_CODE)
+    except Exception as error:  # the last word on an error nobody foresaw
+        if is_debugging:
+            raise
+        print_error(_describe_unforeseen(error), as_json="--json" in arguments)
+        sys.exit(MyXTTSError.exit_code)
+
+
+def _describe_unforeseen(error: Exception) -> MyXTTSError:
+    return MyXTTSError(
+        f"Something went wrong inside myxtts: {type(error).__name__}: {error}",
+        next_step="Please report it with the output of the same command and --debug.",
+    )
+
+
+def _end_on_sigterm(_signal: int, _frame: FrameType | None) -> Any:
+    # A second signal ends at once: whatever cleaning the first one started may itself hang.
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    sys.exit(TERMINATED_EXIT_CODE)
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,131 @@
+"""What commands print: results on standard output, everything else on standard error.
+
+With --json the result is exactly one JSON object and the words for people go to standard error. Colour and live
+progress follow the terminal and NO_COLOR; where there is no terminal, progress is a plain line every few seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, TaskID, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+from myxtts.errors import MyXTTSError
+
+_PLAIN_WIDTH = 120
+_PLAIN_PROGRESS_EVERY_S = 5.0
+
+
+class Screen:
+    """The two streams of one command."""
+
+    def __init__(self, *, as_json: bool = False) -> None:
+        self._as_json = as_json
+        self.notices = make_console(stderr=True)
+        self.console = self.notices if as_json else make_console(stderr=False)
+
+    def finish(self, result: dict[str, Any]) -> None:
+        """Prints the one JSON object where it was asked for."""
+        if self._as_json:
+            print_json(result)
+
+    def warn(self, message: str) -> None:
+        self.notices.print(Text.assemble(("Warning: ", "bold yellow"), message), soft_wrap=True)
+
+
+def make_console(*, stderr: bool) -> Console:
+    stream = sys.stderr if stderr else sys.stdout
+    width = None if stream.isatty() or "COLUMNS" in os.environ else _PLAIN_WIDTH
+    return Console(stderr=stderr, highlight=False, width=width)
+
+
+def print_json(result: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(result, ensure_ascii=False, indent=1) + "\n")
+
+
+def print_error(error: MyXTTSError, *, as_json: bool) -> None:
+    """One clear paragraph; for programs also the same as JSON."""
+    if as_json:
+        fields = {"kind": error.kind, "exit_code": error.exit_code, "problem": error.problem}
+        print_json({"error": {**fields, "next_step": error.next_step}})
+    text = Text.assemble(("Error", "bold red"), f" ({error.kind}): {error.problem}")
+    if error.next_step:
+        text.append(f" {error.next_step}", "bold")
+    make_console(stderr=True).print(text, soft_wrap=True)
+
+
+class _RateColumn(ProgressColumn):
+    """How many items a second."""
+
+    def render(self, task: Any) -> Text:
+        return Text(f"{task.speed or 0:,.0f}/s", "cyan")
+
+
+class ProgressView:
+    """One bar on a terminal, or a line now and then in a log."""
+
+    def __init__(self, progress: Progress | None, task: TaskID | None, label: str, total: int | None) -> None:
+        self._progress, self._task, self._label, self._total = progress, task, label, total
+        self._started = self._last_line = time.monotonic()
+
+    def update(self, done: int, detail: str = "") -> None:
+        if self._progress is not None and self._task is not None:
+            self._progress.update(self._task, completed=done, detail=detail)
+            return
+        now = time.monotonic()
+        if now - self._last_line >= _PLAIN_PROGRESS_EVERY_S:
+            self._last_line = now
+            of_total = f" of {self._total:,}" if self._total else ""
+            rate = done / (now - self._started)
+            sys.stderr.write(f"{self._label}: {done:,}{of_total} ({rate:,.0f}/s) {detail}".rstrip() + "\n")
+
+
+@contextmanager
+def show_progress(label: str, total: int | None, unit: str) -> Iterator[ProgressView]:
+    """A progress bar on standard error while the block runs; it leaves no trace on standard output."""
+    console = make_console(stderr=True)
+    if not console.is_terminal:
+        yield ProgressView(None, None, label, total)
+        return
+    counts = "{task.completed:,.0f}" + ("/{task.total:,.0f} " if total else " ") + unit
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=30),
+        TextColumn(counts),
+        _RateColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[detail]}"),
+    )
+    with Progress(*columns, console=console, transient=True) as progress:
+        yield ProgressView(progress, progress.add_task(label, total=total, detail=""), label, total)
+
+
+@contextmanager
+def mute_decoders() -> Iterator[None]:
+    """Keeps what audio decoders write straight to the error stream off the screen; Python's own messages still show.
+
+    The MP3 decoder comments on every damaged frame, which would tear a progress bar apart. Damage is reported by us.
+    """
+    sys.stderr.flush()
+    saved = os.dup(2)
+    python_stderr = sys.stderr
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    os.close(nowhere)
+    sys.stderr = os.fdopen(os.dup(saved), "w", buffering=1, encoding="utf-8", errors="backslashreplace")
+    try:
+        yield
+    finally:
+        sys.stderr.close()
+        sys.stderr = python_stderr
+        os.dup2(saved, 2)
+        os.close(saved)

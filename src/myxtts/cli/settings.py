@@ -1,0 +1,146 @@
+"""The flags that set the configuration, the same on every command that takes one.
+
+A command decorated with `takes_settings` receives the resolved configuration; the flags join its signature, so that
+they show in its help and complete in the shell.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+
+import typer
+
+from myxtts.errors import UsageError
+
+if TYPE_CHECKING:
+    from myxtts.config.schema import XTTSConfig
+
+
+@dataclass(frozen=True, slots=True)
+class SettingFlag:
+    """A flag and the keys it sets. A switch gives `value`; the others take theirs from the command line."""
+
+    flag: str
+    keys: tuple[str, ...]
+    help: str
+    metavar: str = ""
+    value: bool | None = None
+
+    @property
+    def parameter(self) -> str:
+        return self.flag.lstrip("-").replace("-", "_")
+
+
+SETTING_FLAGS: tuple[SettingFlag, ...] = (
+    SettingFlag("--train-data", ("data.train_data",), "Folder or file of the corpus to train on.", "PATH"),
+    SettingFlag("--val-data", ("data.val_data",), "Corpus to validate on; by default a share of the first.", "PATH"),
+    SettingFlag("--cache-dir", ("data.cache_dir",), "Folder of the feature store.", "DIR"),
+    SettingFlag("--model-size", ("model_size",), "tiny, small, normal or big.", "SIZE"),
+    SettingFlag("--optimization-level", ("optimization_level",), "basic, enhanced or experimental.", "LEVEL"),
+    SettingFlag("--gpu-card", ("gpu_card",), "Batch, workers and buffer for rtx4090, rtx3090 or rtx3060.", "CARD"),
+    SettingFlag("--batch-size", ("data.batch_size",), "Utterances per step, or auto.", "N"),
+    SettingFlag("--num-workers", ("data.num_workers",), "Threads that load data, or auto.", "N"),
+    SettingFlag("--buffer-size", ("data.buffer_size",), "Batches kept ready in memory.", "N"),
+    SettingFlag("--prefetch-buffer-size", ("data.prefetch_buffer_size",), "Batches kept ready on the device.", "N"),
+    SettingFlag("--data-gpu", ("data.data_gpu",), "GPU that prepares data; with --model-gpu: Multi-GPU mode.", "GPU"),
+    SettingFlag("--model-gpu", ("data.model_gpu",), "GPU that trains, or several: 1,2,3.", "GPUS"),
+    SettingFlag("--model-start-delay", ("data.model_start_delay",), "Seconds the data GPU starts ahead.", "SECONDS"),
+    SettingFlag("--multi-gpu", ("training.multi_gpu",), "Train on all visible GPUs together.", value=True),
+    SettingFlag("--visible-gpus", ("training.visible_gpus",), "GPUs to use, such as 0,1.", "GPUS"),
+    SettingFlag("--preprocessing-mode", ("data.preprocessing_mode",), "precompute or on_the_fly.", "MODE"),
+    SettingFlag(
+        "--disable-tf-native-loading",
+        ("data.use_tf_native_loading",),
+        "Load with Python instead of graph operations.",
+        value=False,
+    ),
+    SettingFlag(
+        "--disable-gpu-prefetch",
+        ("data.prefetch_to_gpu", "data.enhanced_gpu_prefetch"),
+        "Do not copy batches to the device ahead of time.",
+        value=False,
+    ),
+    SettingFlag(
+        "--disable-cpu-gpu-overlap",
+        ("data.optimize_cpu_gpu_overlap",),
+        "Do not keep loading and training apart.",
+        value=False,
+    ),
+    SettingFlag("--epochs", ("training.epochs",), "Passes over the corpus.", "N"),
+    SettingFlag("--steps", ("training.steps",), "Training steps.", "N"),
+)
+
+_PANEL = "Settings"
+
+
+def takes_settings(command: Callable[..., None]) -> Callable[..., None]:
+    """Adds --config, --set and the setting flags to a command whose first parameter is the configuration."""
+    # The configuration's own type is never asked for by a user, and naming it here would load it for every --help.
+    hints = get_type_hints(command, localns={"XTTSConfig": object}, include_extras=True)
+    own = [
+        parameter.replace(annotation=hints[parameter.name])
+        for parameter in list(inspect.signature(command).parameters.values())[1:]
+    ]
+    shared = [_make_parameter(flag) for flag in SETTING_FLAGS]
+    shared.append(_make_option("config_file", str | None, "--config", "Configuration file (YAML).", "FILE", None))
+    shared.append(_make_option("assignments", list[str], "--set", "Any other setting; repeatable.", "KEY=VALUE", ()))
+
+    @functools.wraps(command)
+    def run_with_settings(**values: Any) -> None:
+        given = {parameter.name: values.pop(parameter.name) for parameter in shared}
+        config_file, assignments = given.pop("config_file"), given.pop("assignments")
+        command(load_config(config_file, assignments, _collect_values(given)), **values)
+
+    parameters = [*own, *shared]
+    run_with_settings.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run_with_settings.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run_with_settings
+
+
+def load_config(
+    path: str | None, assignments: Sequence[str], values: Iterable[tuple[str, object, str]] = ()
+) -> XTTSConfig:
+    """The configuration in `path`, under `values` (key, value, the flag that gave it) and the --set assignments."""
+    from myxtts.config.load import FlagValue
+    from myxtts.config.schema import XTTSConfig
+
+    flags = [FlagValue(*value) for value in values]
+    for text in assignments:
+        key, value = split_assignment(text)
+        flags.append(FlagValue(key, value, f"--set {key}"))
+    return XTTSConfig.load(path, flags=flags)
+
+
+def _collect_values(given: dict[str, Any]) -> Iterator[tuple[str, object, str]]:
+    for flag in SETTING_FLAGS:
+        value = given[flag.parameter]
+        if value is None or value is False:
+            continue
+        for key in flag.keys:
+            yield key, value if flag.value is None else flag.value, flag.flag
+
+
+def split_assignment(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise UsageError(
+            f"--set {text!r} is not of the form KEY=VALUE.", next_step="Write e.g. --set data.batch_size=48."
+        )
+    return key.strip(), value
+
+
+def _make_parameter(flag: SettingFlag) -> inspect.Parameter:
+    if flag.value is None:
+        return _make_option(flag.parameter, str | None, flag.flag, flag.help, flag.metavar, None)
+    return _make_option(flag.parameter, bool, flag.flag, flag.help, None, False)
+
+
+def _make_option(
+    name: str, kind: Any, flag: str, help_text: str, metavar: str | None, default: Any
+) -> inspect.Parameter:
+    option = typer.Option(flag, help=help_text, metavar=metavar, rich_help_panel=_PANEL, show_default=False)
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option])
