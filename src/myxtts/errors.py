@@ -14,7 +14,7 @@ An interrupt ends with 130 (Ctrl-C) or 143 (SIGTERM), as shells expect.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 INTERRUPTED_EXIT_CODE = 130
 TERMINATED_EXIT_CODE = 143
@@ -26,10 +26,11 @@ class MyXTTSError(Exception):
     exit_code: ClassVar[int] = 1
     kind: ClassVar[str] = "error"
 
-    def __init__(self, problem: str, *, next_step: str = "") -> None:
+    def __init__(self, problem: str, *, next_step: str = "", details: dict[str, Any] | None = None) -> None:
         super().__init__(problem)
         self.problem = problem
         self.next_step = next_step
+        self.details = details or {}
 
     def __str__(self) -> str:
         return f"{self.problem} {self.next_step}".rstrip()

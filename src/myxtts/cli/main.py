@@ -12,6 +12,7 @@ import typer
 from myxtts import __version__
 from myxtts.cli.config import show_config
 from myxtts.cli.demo import make_demo
+from myxtts.cli.precompute import run_precompute
 from myxtts.cli.prepare import prepare
 from myxtts.cli.screen import print_error
 from myxtts.errors import INTERRUPTED_EXIT_CODE, TERMINATED_EXIT_CODE, MyXTTSError
@@ -27,6 +28,7 @@ app = typer.Typer(
 
 app.command("demo")(make_demo)
 app.command("prepare")(prepare)
+app.command("precompute")(run_precompute)
 app.command("config")(show_config)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +14,7 @@ from myxtts.cli.settings import load_config
 if TYPE_CHECKING:
     from myxtts.config.schema import DataConfig
     from myxtts.corpus.prepare import Recordings, Summary
+    from myxtts.corpus.rejections import Rejection
 
 _EXAMPLES = """[bold]Examples[/bold]
 
@@ -66,6 +67,7 @@ def prepare(
     Finds the format by itself. Nothing is skipped silently: what cannot be used is listed with file, line, reason and
     what to do, on the screen and in rejections.csv and rejections.json.
     """
+    from myxtts.config.write import write_resolved
     from myxtts.corpus.prepare import Recordings
 
     flags = (
@@ -83,6 +85,7 @@ def prepare(
         inputs.append(Recordings(val_data, fmt, audio_root, split="val"))
     screen = Screen(as_json=as_json)
     summary = run_prepare(inputs, out, settings.data, screen, seed=settings.training.seed, strict=strict, quick=quick)
+    write_resolved(settings, out)
     screen.finish(summarize(summary))
 
 
@@ -128,25 +131,25 @@ def show_summary(summary: Summary, screen: Screen) -> None:
     for note in summary.notes:
         screen.warn(note)
     if summary.num_rejected:
-        _show_rejections(summary, screen)
+        show_rejections(summary.examples, summary.num_rejected, summary.reasons, screen)
     console.print(f"Corpus and report are in {summary.out}", markup=False)
 
 
-def _show_rejections(summary: Summary, screen: Screen) -> None:
+def show_rejections(examples: list[Rejection], num_rejected: int, reasons: dict[str, int], screen: Screen) -> None:
+    """The first rejections as a table, and how many there are of each kind."""
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=f"{summary.num_rejected:,} rejected", title_justify="left", title_style="bold yellow")
+    table = Table(title=f"{num_rejected:,} rejected", title_justify="left", title_style="bold yellow")
     for column in ("place", "id", "reason", "detail"):
         table.add_column(column, overflow="fold")
-    for rejection in summary.examples:
+    for rejection in examples:
         place = f"{rejection.file}:{rejection.line}"
         table.add_row(*(Text(printable(cell)) for cell in (place, rejection.id, rejection.reason, rejection.detail)))
     screen.console.print(table)
-    if summary.num_rejected > len(summary.examples):
-        left = summary.num_rejected - len(summary.examples)
-        screen.console.print(f"… and {left:,} more.")
-    counts = ", ".join(f"{count:,} {reason}" for reason, count in summary.reasons.items())
+    if num_rejected > len(examples):
+        screen.console.print(f"… and {num_rejected - len(examples):,} more.")
+    counts = ", ".join(f"{count:,} {reason}" for reason, count in reasons.items())
     screen.console.print(f"In all: {counts}. What to do is in rejections.csv, line by line.", markup=False)
 
 
@@ -157,14 +160,13 @@ def printable(text: str) -> str:
 
 def summarize(summary: Summary) -> dict[str, Any]:
     """The summary for programs."""
-    fields = asdict(summary)
-    fields["rejections"] = [asdict(rejection) for rejection in summary.examples]
-    del fields["examples"]
+    values = {field.name: getattr(summary, field.name) for field in fields(summary)}
+    values["rejections"] = [asdict(rejection) for rejection in values.pop("examples")]
     out = Path(summary.out)
-    fields["files"] = {
+    values["files"] = {
         "corpus": str(out / "corpus.jsonl"),
         "frontend": str(out / "frontend.json"),
         "rejections_json": str(out / "rejections.json"),
         "rejections_csv": str(out / "rejections.csv"),
     }
-    return fields
+    return values

@@ -55,7 +55,7 @@ def print_error(error: MyXTTSError, *, as_json: bool) -> None:
     """One clear paragraph; for programs also the same as JSON."""
     if as_json:
         fields = {"kind": error.kind, "exit_code": error.exit_code, "problem": error.problem}
-        print_json({"error": {**fields, "next_step": error.next_step}})
+        print_json({"error": {**fields, "next_step": error.next_step, **error.details}})
     text = Text.assemble(("Error", "bold red"), f" ({error.kind}): {error.problem}")
     if error.next_step:
         text.append(f" {error.next_step}", "bold")

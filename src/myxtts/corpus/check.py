@@ -18,7 +18,7 @@ from myxtts.corpus.ledger import Ledger, Sighting
 from myxtts.corpus.listen import AudioFacts, AudioLimits, inspect_audio
 from myxtts.corpus.paths import CorpusRoot
 from myxtts.corpus.rejections import AudioProblem, Reason, Rejection
-from myxtts.text.frontend import FrontEnd
+from myxtts.text.frontend import MAX_TEXT_LENGTH, FrontEnd
 from myxtts.types import Utterance
 
 _CHUNK_ROWS = 256
@@ -52,17 +52,6 @@ class Accepted:
     normalized_text: str
 
 
-def limits_of(data: DataConfig) -> AudioLimits:
-    return AudioLimits(
-        min_duration_s=data.min_duration_s,
-        max_duration_s=data.max_duration_s,
-        max_source_rate_hz=data.max_source_rate_hz,
-        max_channels=data.max_channels,
-        silence_db=data.silence_db,
-        max_clipped_share=data.max_clipped_share,
-    )
-
-
 def reject(row: Row, reason: Reason, detail: str) -> Rejection:
     return Rejection(row.id, row.file, row.line, reason, detail, audio=row.audio)
 
@@ -74,7 +63,7 @@ class Checker:
         self, root: CorpusRoot, data: DataConfig, frontend: FrontEnd, ledger: Ledger, *, headers_only: bool = False
     ) -> None:
         self._root = root
-        self._limits = limits_of(data)
+        self._limits = AudioLimits.from_config(data)
         self._frames_per_second = data.sample_rate / data.hop_length
         self._frontend = frontend
         self._ledger = ledger
@@ -140,6 +129,8 @@ class Checker:
         return texts
 
     def _check_words(self, row: Row) -> str | Rejection:
+        if max(len(row.text), len(row.phonemes or "")) > MAX_TEXT_LENGTH:
+            return reject(row, Reason.BAD_LINE, f"the text is longer than {MAX_TEXT_LENGTH:,} characters")
         if reason := self._frontend.explain_unsupported(row.language):
             return reject(row, Reason.UNKNOWN_LANGUAGE, reason)
         text = self._frontend.normalize(row.text, row.language)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import soundfile
@@ -35,8 +37,24 @@ class AudioHeader:
         return None if self.num_samples is None else self.num_samples / self.sample_rate_hz
 
 
-def read_header(descriptor: int) -> AudioHeader:
-    """The header of an open file; raises AudioProblem if it is empty, not audio, or shorter than it says."""
+@contextmanager
+def open_sound(descriptor: int) -> Iterator[tuple[AudioHeader, soundfile.SoundFile]]:
+    """The header of an open file and its decoder, at the first sample.
+
+    Raises AudioProblem if the file is empty, not audio, or shorter than it says. Nothing is decoded by this.
+    """
+    _check_bytes(descriptor)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    try:
+        sound = soundfile.SoundFile(descriptor, closefd=False)
+    except (soundfile.SoundFileError, TypeError) as error:
+        raise AudioProblem(Reason.UNREADABLE, f"not a recording that can be read: {describe(error)}") from error
+    with sound:
+        yield _read_header(sound), sound
+
+
+def _check_bytes(descriptor: int) -> None:
+    """What the decoder itself does not check: that a WAV or Ogg file is all there."""
     size = os.fstat(descriptor).st_size
     if size == 0:
         raise AudioProblem(Reason.EMPTY, "the file has no bytes")
@@ -45,24 +63,22 @@ def read_header(descriptor: int) -> AudioHeader:
         _check_wav_length(descriptor, size)
     elif start[:4] == b"OggS":
         check_ogg_pages(descriptor, size)
-    os.lseek(descriptor, 0, os.SEEK_SET)
-    try:
-        with soundfile.SoundFile(descriptor, closefd=False) as sound:
-            container, rate, channels, frames = sound.format, sound.samplerate, sound.channels, sound.frames
-    except (soundfile.SoundFileError, TypeError) as error:
-        raise AudioProblem(Reason.UNREADABLE, f"not a recording that can be read: {describe(error)}") from error
+
+
+def _read_header(sound: soundfile.SoundFile) -> AudioHeader:
+    container, num_samples = sound.format, sound.frames
     if container not in _CONTAINERS:
         raise AudioProblem(Reason.UNREADABLE, f"the format {container} is not supported: use WAV, FLAC, OGG or MP3")
-    if 0 <= frames < _UNKNOWN_FRAMES:
-        return AudioHeader(container, rate, channels, frames)
+    if 0 <= num_samples < _UNKNOWN_FRAMES:
+        return AudioHeader(container, sound.samplerate, sound.channels, num_samples)
     if container == "FLAC":
         # Without the length the decoder cannot tell the end from damage.
         raise AudioProblem(Reason.UNREADABLE, "the FLAC header does not state the length: encode the file again")
-    return AudioHeader(container, rate, channels, None)
+    return AudioHeader(container, sound.samplerate, sound.channels, None)
 
 
 def _check_wav_length(descriptor: int, size: int) -> None:
-    """Walks the chunks of a WAV file: its samples must all be there, which the decoder itself does not check."""
+    """Walks the chunks of a WAV file: its samples must all be there."""
     big_data_size: int | None = None
     position = 12
     for _ in range(_MAX_CHUNKS):

@@ -6,14 +6,17 @@ Memory is one block whatever the file claims to be.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
 
 import google_crc32c
 import numpy as np
 import soundfile
 from numpy.typing import NDArray
 
-from myxtts.corpus.header import AudioHeader, describe, read_header
+from myxtts.config.schema import DataConfig
+from myxtts.corpus.header import AudioHeader, describe, open_sound
 from myxtts.corpus.paths import open_plain_file
 from myxtts.corpus.rejections import AudioProblem, Reason
 
@@ -33,6 +36,10 @@ class AudioLimits:
     silence_db: float
     max_clipped_share: float
 
+    @classmethod
+    def from_config(cls, data: DataConfig) -> AudioLimits:
+        return cls(**{limit.name: getattr(data, limit.name) for limit in fields(cls)})
+
 
 @dataclass(frozen=True, slots=True)
 class AudioFacts:
@@ -47,6 +54,19 @@ class AudioFacts:
 
 def inspect_audio(real_path: str, limits: AudioLimits, *, headers_only: bool = False) -> AudioFacts:
     """Checks a recording from its header, then by hearing it; raises AudioProblem with the first thing wrong."""
+    with open_recording(real_path) as descriptor, open_sound(descriptor) as (header, sound):
+        check_header(header, limits)
+        num_bytes = os.fstat(descriptor).st_size
+        if headers_only:
+            return AudioFacts(header.num_samples or 0, header.sample_rate_hz, header.num_channels, 0, num_bytes)
+        num_samples = _hear(sound, header, limits)
+        checksum = checksum_file(descriptor)
+        return AudioFacts(num_samples, header.sample_rate_hz, header.num_channels, checksum, num_bytes)
+
+
+@contextmanager
+def open_recording(real_path: str) -> Iterator[int]:
+    """A descriptor of the file while the block runs; a failing disk or decoder becomes an AudioProblem."""
     try:
         descriptor = open_plain_file(real_path)
     except FileNotFoundError:
@@ -54,15 +74,11 @@ def inspect_audio(real_path: str, limits: AudioLimits, *, headers_only: bool = F
     except OSError as error:
         raise AudioProblem(Reason.UNREADABLE, error.strerror or str(error)) from error
     try:
-        header = read_header(descriptor)
-        check_header(header, limits)
-        num_bytes = os.fstat(descriptor).st_size
-        if headers_only:
-            return AudioFacts(header.num_samples or 0, header.sample_rate_hz, header.num_channels, 0, num_bytes)
-        num_samples = _hear(descriptor, header, limits)
-        return AudioFacts(num_samples, header.sample_rate_hz, header.num_channels, checksum_file(descriptor), num_bytes)
+        yield descriptor
     except OSError as error:
         raise AudioProblem(Reason.UNREADABLE, error.strerror or str(error)) from error
+    except (soundfile.SoundFileError, RuntimeError) as error:
+        raise AudioProblem(Reason.UNREADABLE, f"decoding stopped: {describe(error)}") from error
     finally:
         os.close(descriptor)
 
@@ -77,7 +93,7 @@ def check_header(header: AudioHeader, limits: AudioLimits) -> None:
         detail = f"{header.num_channels} channels, allowed are {limits.max_channels}"
         raise AudioProblem(Reason.BAD_CHANNELS, detail)
     if header.num_samples is not None:
-        _check_duration(header.num_samples, rate, limits)
+        check_duration(header.num_samples, rate, limits)
 
 
 def checksum_file(descriptor: int) -> int:
@@ -89,7 +105,7 @@ def checksum_file(descriptor: int) -> int:
     return checksum
 
 
-def _check_duration(num_samples: int, rate: int, limits: AudioLimits) -> None:
+def check_duration(num_samples: int, rate: int, limits: AudioLimits) -> None:
     duration_s = num_samples / rate
     if num_samples == 0:
         raise AudioProblem(Reason.EMPTY, "the file holds no samples")
@@ -99,30 +115,30 @@ def _check_duration(num_samples: int, rate: int, limits: AudioLimits) -> None:
         raise AudioProblem(Reason.TOO_LONG, f"{duration_s:.1f} s, at most {limits.max_duration_s:g} s are allowed")
 
 
-def _hear(descriptor: int, header: AudioHeader, limits: AudioLimits) -> int:
+def _hear(sound: soundfile.SoundFile, header: AudioHeader, limits: AudioLimits) -> int:
     """Decodes block by block; gives the number of samples per channel that are really there."""
     num_samples, num_values, num_clipped, peak = 0, 0, 0, 0.0
     max_samples = int(limits.max_duration_s * header.sample_rate_hz) + 1
-    os.lseek(descriptor, 0, os.SEEK_SET)
-    try:
-        with soundfile.SoundFile(descriptor, closefd=False) as sound:
-            kind = "int16" if sound.subtype in ("PCM_16", "PCM_S8", "PCM_U8") else "float32"
-            while num_samples <= max_samples:
-                block: NDArray[np.int16] | NDArray[np.float32] = sound.read(_BLOCK_SAMPLES, dtype=kind)
-                if len(block) == 0:
-                    break
-                num_samples += len(block)
-                num_values += block.size
-                block_peak, block_clipped = _measure(block)
-                peak, num_clipped = max(peak, block_peak), num_clipped + block_clipped
-    except (soundfile.SoundFileError, RuntimeError) as error:
-        raise AudioProblem(Reason.UNREADABLE, f"decoding stopped: {describe(error)}") from error
+    kind = "int16" if sound.subtype in ("PCM_16", "PCM_S8", "PCM_U8") else "float32"
+    while num_samples <= max_samples:
+        block: NDArray[np.int16] | NDArray[np.float32] = sound.read(_BLOCK_SAMPLES, dtype=kind)
+        if len(block) == 0:
+            break
+        num_samples += len(block)
+        num_values += block.size
+        block_peak, block_clipped = _measure(block)
+        peak, num_clipped = max(peak, block_peak), num_clipped + block_clipped
+    check_completeness(num_samples, header)
+    check_duration(num_samples, header.sample_rate_hz, limits)
+    _check_level(peak, num_clipped / num_values, limits)
+    return num_samples
+
+
+def check_completeness(num_samples: int, header: AudioHeader) -> None:
+    """As many samples must come out of the decoder as the header promises."""
     if header.num_samples is not None and num_samples < header.num_samples:
         detail = f"the header promises {header.num_samples:,} samples, {num_samples:,} could be decoded"
         raise AudioProblem(Reason.TRUNCATED, detail)
-    _check_duration(num_samples, header.sample_rate_hz, limits)
-    _check_level(peak, num_clipped / num_values, limits)
-    return num_samples
 
 
 def _measure(block: NDArray[np.int16] | NDArray[np.float32]) -> tuple[float, int]:

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeGuard
 
 from myxtts.config.schema import DataConfig
 from myxtts.corpus.check import Accepted, Checker
@@ -38,7 +38,7 @@ from myxtts.files import (
     sweep_temporary_files,
     write_atomically,
 )
-from myxtts.text.frontend import FrontEnd
+from myxtts.text.frontend import MAX_TEXT_LENGTH, FrontEnd
 from myxtts.types import Split
 
 Progress = Callable[[int, int], None]
@@ -179,8 +179,12 @@ def _open_input(item: Recordings, data: DataConfig) -> _Input:
 
 
 def _choose_frontend(inputs: list[_Input], data: DataConfig) -> FrontEnd:
-    texts = ((row.text, row.language) for item in inputs for row in item.rows() if isinstance(row, Row))
+    texts = ((row.text, row.language) for item in inputs for row in item.rows() if _is_readable(row))
     return FrontEnd.create(data.text_frontend, data.lexicon, texts)
+
+
+def _is_readable(row: Row | Rejection) -> TypeGuard[Row]:
+    return isinstance(row, Row) and len(row.text) <= MAX_TEXT_LENGTH
 
 
 def _rank_for_split(accepted: Accepted, split_by: str, seed: int) -> bytes:

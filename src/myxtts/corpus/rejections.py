@@ -44,6 +44,7 @@ class Reason(StrEnum):
     TOO_MANY_TOKENS = "more-tokens-than-frames"
     OUTSIDE_ROOT = "outside-corpus"
     LEAK = "train-validation-leak"
+    CHANGED = "changed-since-checked"
 
 
 WHAT_TO_DO: dict[Reason, str] = {
@@ -67,6 +68,7 @@ WHAT_TO_DO: dict[Reason, str] = {
     Reason.UNKNOWN_LANGUAGE: "Use a language code such as en or fa, or --set data.text_frontend=characters.",
     Reason.TOO_MANY_TOKENS: "Check that the text belongs to this recording: it is too long for its sound.",
     Reason.OUTSIDE_ROOT: "Copy the recording into the corpus folder, or name its folder with --audio-root.",
+    Reason.CHANGED: "Run myxtts prepare again, so that the corpus knows the new recording.",
     Reason.LEAK: "Remove one of the two: a validation clip must not be trained on.",
 }
 

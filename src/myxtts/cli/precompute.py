@@ -1,0 +1,163 @@
+"""`myxtts precompute`: features of a corpus made once, verified and repaired."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from myxtts.cli.prepare import run_prepare, show_rejections
+from myxtts.cli.screen import Screen, mute_decoders, show_progress
+from myxtts.cli.settings import takes_settings
+from myxtts.errors import DataError, UsageError
+
+if TYPE_CHECKING:
+    from myxtts.config.schema import XTTSConfig
+    from myxtts.corpus.open import Corpus
+    from myxtts.store.precompute import PrecomputeSummary
+    from myxtts.store.verify import VerifyReport
+
+_NUM_PROBLEMS_SHOWN = 20
+
+
+@takes_settings
+def run_precompute(
+    config: XTTSConfig,
+    check: Annotated[
+        bool, typer.Option("--check", help="Verify the store; exit code 3 if anything is broken.")
+    ] = False,
+    fix: Annotated[bool, typer.Option("--fix", help="Verify the store and make what is broken anew.")] = False,
+    compact: Annotated[bool, typer.Option("--compact", help="Drop records that were replaced or removed.")] = False,
+    rebuild: Annotated[
+        bool, typer.Option("--rebuild", help="Make all features anew, whatever the store holds.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as one JSON object.")] = False,
+) -> None:
+    """Turn a corpus into features once, into a store that training reads at memory speed.
+
+    Goes on where it stopped if it was interrupted, makes only what changed if the corpus grew, and never leaves a
+    half-made store behind. Recordings that were not prepared yet are checked first.
+
+    [bold]Examples[/bold]
+
+    myxtts precompute --train-data corpus
+
+    myxtts precompute --train-data LJSpeech-1.1 --cache-dir features --set data.mel_dtype=float16
+
+    myxtts precompute --cache-dir features --check
+    """
+    from myxtts.store.precompute import choose_store_folder
+
+    screen = Screen(as_json=as_json)
+    if sum((check, fix, compact, rebuild)) > 1:
+        raise UsageError("--check, --fix, --compact and --rebuild exclude each other.", next_step="Give one of them.")
+    if config.data.train_data is None and config.data.cache_dir is None:
+        raise UsageError(
+            "Neither a corpus nor a store is named.", next_step="Give --train-data DIR or --cache-dir DIR."
+        )
+    folder = choose_store_folder(config.data, Path(config.data.train_data or ""))
+    if check or fix:
+        screen.finish(_verify(config, folder, screen, fix=fix))
+    elif compact:
+        screen.finish(_compact(folder, screen))
+    else:
+        screen.finish(_make(config, folder, screen, rebuild=rebuild))
+
+
+def _make(config: XTTSConfig, folder: Path, screen: Screen, *, rebuild: bool) -> dict[str, Any]:
+    from myxtts.store.precompute import precompute
+
+    corpus = open_or_prepare(config, folder, screen)
+    with mute_decoders(), show_progress("Features", corpus.num_utterances, "utterances") as view:
+        summary = precompute(
+            corpus,
+            folder,
+            config.data,
+            rebuild=rebuild,
+            num_threads=_count_threads(config),
+            progress=lambda seen, rejected: view.update(seen, f"{rejected:,} rejected"),
+            say=lambda sentence: screen.notices.print(sentence, markup=False),
+        )
+    _show(summary, screen)
+    fields = asdict(summary)
+    fields["rejections"] = fields.pop("examples")
+    return fields
+
+
+def open_or_prepare(config: XTTSConfig, folder: Path, screen: Screen) -> Corpus:
+    """The corpus that training data names: prepared already, or prepared now beside the store."""
+    from myxtts.corpus.open import is_prepared, open_corpus
+    from myxtts.corpus.prepare import Recordings
+
+    data = config.data
+    if data.train_data is None:
+        raise UsageError("No corpus is named.", next_step="Give --train-data DIR.")
+    path = Path(data.train_data)
+    if is_prepared(path):
+        return open_corpus(path)
+    inputs = [Recordings(path, data.corpus_format, split="train" if data.val_data else None)]
+    if data.val_data:
+        inputs.append(Recordings(Path(data.val_data), data.corpus_format, split="val"))
+    screen.notices.print(f"Checking the recordings in {path} first.", markup=False)
+    run_prepare(inputs, folder / "corpus", data, screen, seed=config.training.seed, strict=False, quick=False)
+    return open_corpus(folder / "corpus")
+
+
+def _count_threads(config: XTTSConfig) -> int:
+    from myxtts.runtime.hardware import count_cpus
+
+    asked = config.data.num_workers
+    return count_cpus() if asked == "auto" else max(1, asked)
+
+
+def _verify(config: XTTSConfig, folder: Path, screen: Screen, *, fix: bool) -> dict[str, Any]:
+    from myxtts.store.verify import verify_store
+
+    with mute_decoders(), show_progress("Verifying", None, "utterances") as view:
+        report = verify_store(
+            folder,
+            fix=fix,
+            data=config.data,
+            num_threads=_count_threads(config),
+            progress=lambda seen, broken: view.update(seen, f"{broken:,} broken"),
+        )
+    _show_report(report, folder, screen)
+    if not report.is_whole:
+        remedy = "See the list above." if fix else f"Repair it with: myxtts precompute --cache-dir {folder} --fix"
+        left = report.num_broken - report.num_repaired
+        problem = f"{left:,} parts of the store in {folder} are broken."
+        raise DataError(problem, next_step=remedy, details=report.to_json())
+    return report.to_json()
+
+
+def _show_report(report: VerifyReport, folder: Path, screen: Screen) -> None:
+    for problem in report.problems[:_NUM_PROBLEMS_SHOWN]:
+        screen.console.print(f"  {problem}", markup=False)
+    if len(report.problems) > _NUM_PROBLEMS_SHOWN:
+        screen.console.print(f"  … and {len(report.problems) - _NUM_PROBLEMS_SHOWN:,} more")
+    line = f"{folder}: {report.num_checked:,} parts checked, {report.num_broken:,} broken"
+    repaired = f", {report.num_repaired:,} repaired, {report.num_unrecoverable:,} not recoverable"
+    screen.console.print(line + (repaired if report.num_repaired or report.num_unrecoverable else ""), markup=False)
+
+
+def _compact(folder: Path, screen: Screen) -> dict[str, Any]:
+    from myxtts.store.compact import compact_store
+
+    summary = compact_store(folder)
+    before, after = summary.num_bytes_before / 2**20, summary.num_bytes_after / 2**20
+    screen.console.print(f"{summary.num_utterances:,} utterances: {before:,.1f} MB became {after:,.1f} MB.")
+    return asdict(summary)
+
+
+def _show(summary: PrecomputeSummary, screen: Screen) -> None:
+    hours, size_mb = summary.seconds / 3600, summary.num_bytes / 2**20
+    rate = summary.num_made / max(summary.elapsed_s, 1e-9)
+    counts = f"{summary.num_made:,} made, {summary.num_kept:,} kept, {summary.num_removed:,} removed"
+    console = screen.console
+    console.print(f"[bold]{summary.num_utterances:,} utterances[/bold], {hours:.2f} hours, {size_mb:,.1f} MB")
+    console.print(f"  {counts} in {summary.elapsed_s:.1f} s ({rate:,.0f} utterances a second)")
+    if summary.num_rejected:
+        show_rejections(summary.examples, summary.num_rejected, summary.reasons, screen)
+    console.print(f"Features are in {summary.folder}", markup=False)
