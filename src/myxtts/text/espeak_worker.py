@@ -1,0 +1,154 @@
+"""espeak-ng in a process of its own, so that a text on which it crashes costs that text and not the whole run.
+
+The C library ends its process on some inputs that no filter foresees. A worker reads requests as lines of JSON and
+answers text by text, so that it is known over which text it died; that text is tried once more and then given up.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+
+from myxtts.errors import DataError, MissingExtraError
+from myxtts.text.espeak import is_espeak_available, read_espeak_version, text_to_ipa
+
+_TEXTS_PER_REQUEST = 256
+_REQUEST_TIME_LIMIT_S = 60.0
+_MAX_CRASHES = 200
+
+
+class EspeakWorker:
+    """A child process that turns texts into IPA. Safe for threads; a forked child process gets its own."""
+
+    def __init__(self, request_time_limit_s: float = _REQUEST_TIME_LIMIT_S) -> None:
+        self._request_time_limit_s = request_time_limit_s
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[str] | None = None
+        self._owner_id = os.getpid()
+        self.num_crashes = 0
+
+    def texts_to_ipa(self, texts: Sequence[str], voice: str) -> list[list[str] | None]:
+        """The clauses of each text in IPA, None for a text on which espeak-ng crashed. Takes the lock once."""
+        if self._owner_id != os.getpid():
+            # The pipes and the lock belong to the parent process.
+            self._lock, self._process, self._owner_id = threading.Lock(), None, os.getpid()
+        with self._lock:
+            num_crashes_before = self.num_crashes
+            answers: list[list[str] | None] = []
+            for start in range(0, len(texts), _TEXTS_PER_REQUEST):
+                answers += self._ask(texts[start : start + _TEXTS_PER_REQUEST], voice)
+                if self.num_crashes - num_crashes_before > _MAX_CRASHES:
+                    raise DataError(
+                        f"espeak-ng crashed {_MAX_CRASHES} times on texts in the voice {voice!r}.",
+                        next_step="Check the language of these texts, or set text_frontend: characters.",
+                    )
+            return answers
+
+    def close(self) -> None:
+        if self._process is None or self._owner_id != os.getpid():
+            return
+        process, self._process = self._process, None
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.close()
+        process.wait()
+        process.stdout.close()
+
+    def _ask(self, texts: Sequence[str], voice: str) -> list[list[str] | None]:
+        answers: list[list[str] | None] = []
+        was_tried = False
+        while len(answers) < len(texts):
+            received = self._request(texts[len(answers) :], voice)
+            answers += received
+            if len(answers) == len(texts):
+                break
+            self.num_crashes += 1
+            if was_tried and not received:
+                answers.append(None)
+                was_tried = False
+            else:
+                was_tried = True
+        return answers
+
+    def _request(self, texts: Sequence[str], voice: str) -> list[list[str]]:
+        """The worker's answers, fewer than there are texts if it died or took too long."""
+        process = self._process = self._process or self._start()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        timer = threading.Timer(self._request_time_limit_s, process.kill)
+        timer.start()
+        answers: list[list[str]] = []
+        try:
+            process.stdin.write(json.dumps({"voice": voice, "texts": list(texts)}) + "\n")
+            process.stdin.flush()
+            while len(answers) < len(texts) and (line := process.stdout.readline()).endswith("\n"):
+                answers.append(json.loads(line))
+        except BrokenPipeError:
+            pass
+        finally:
+            timer.cancel()
+        if len(answers) < len(texts):
+            self._bury(process)
+        return answers
+
+    def _start(self) -> subprocess.Popen[str]:
+        if not is_espeak_available():
+            # Raises the message about the missing extra.
+            read_espeak_version()
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "myxtts.text.espeak_worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=environment,
+            encoding="utf-8",
+            # Ctrl-C in a terminal reaches all processes in front; this one ends with its parent instead.
+            start_new_session=True,
+        )
+        assert process.stdout is not None
+        if not process.stdout.readline():
+            self._bury(process)
+            raise MissingExtraError(
+                "The process that runs espeak-ng ended as soon as it was started.",
+                next_step="Run python -m myxtts.text.espeak_worker to see why, or set text_frontend: characters.",
+            )
+        return process
+
+    def _bury(self, process: subprocess.Popen[str]) -> None:
+        self._process = None
+        process.kill()
+        process.wait()
+        for pipe in (process.stdin, process.stdout):
+            assert pipe is not None
+            try:
+                pipe.close()
+            except BrokenPipeError:
+                # What was still to be written was meant for the dead.
+                continue
+
+
+SHARED_WORKER = EspeakWorker()
+atexit.register(SHARED_WORKER.close)
+
+
+def serve() -> None:
+    """Answers requests until the input ends, which it also does when the parent process dies."""
+    # espeak prints remarks of its own; the answers go where they cannot reach.
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    read_espeak_version()
+    print("ready", file=answers, flush=True)
+    for line in sys.stdin:
+        request = json.loads(line)
+        for text in request["texts"]:
+            print(json.dumps(text_to_ipa(text, request["voice"])), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    serve()

@@ -1,0 +1,216 @@
+"""The front end: normaliser, pronunciation and tokenizer as one frozen choice that travels with a model.
+
+`frontend.json` holds all of it as plain JSON, the user's lexicon included, so that a model needs no other file to read
+text as it did in training.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from myxtts.errors import ConfigError, DataError
+from myxtts.files import write_atomically
+from myxtts.text.espeak import is_espeak_available, read_espeak_version
+from myxtts.text.espeak_voices import find_voice
+from myxtts.text.lexicon import Lexicon, check_entries, load_lexicon
+from myxtts.text.normalize import normalize_text
+from myxtts.text.phonemes import Phonemizer
+from myxtts.text.tokenizer import (
+    CharacterTokenizer,
+    Encoding,
+    PhonemeTokenizer,
+    Tokenizer,
+    TokenizerKind,
+    load_tokenizer,
+)
+
+MAX_TEXT_LENGTH = 100_000
+# Raised whenever the same text may give other ids than before: normaliser, clauses, IPA or packing.
+DEFINITION_VERSION = 1
+_FILE_FORMAT = "myxtts-frontend"
+_FILE_VERSION = 1
+_MAX_FILE_BYTES = 200_000_000
+
+
+@dataclass(frozen=True)
+class FrontEnd:
+    """Text in, ids out. Made by `create` or `load`."""
+
+    tokenizer: Tokenizer
+    lexicon: Lexicon | None
+    reason: str
+    espeak_version: str | None
+    _phonemizer: Phonemizer
+
+    @classmethod
+    def create(
+        cls,
+        kind: Literal["auto", "phonemes", "characters"] = "auto",
+        lexicon_path: str | None = None,
+        texts: Iterable[tuple[str, str]] | None = None,
+    ) -> Self:
+        """A front end of a kind; `auto` takes phonemes where espeak-ng is installed.
+
+        `texts` are pairs of a text and its language, which characters are learnt from; phonemes do not look at them.
+        """
+        chosen, reason = _choose_kind(kind)
+        lexicon = load_lexicon(Path(lexicon_path)) if lexicon_path else None
+        if chosen == "phonemes":
+            return cls(PhonemeTokenizer(), lexicon, reason, read_espeak_version(), Phonemizer(lexicon))
+        if lexicon is not None:
+            raise ConfigError(
+                f"A lexicon gives pronunciations, which characters have no use for ({reason}).",
+                next_step="Set text_frontend: phonemes, or leave out data.lexicon.",
+            )
+        if texts is None:
+            raise ConfigError(
+                "Characters are learnt from the texts of a corpus, and none were given.",
+                next_step="Give the texts, or set text_frontend: phonemes.",
+            )
+        tokenizer = CharacterTokenizer.fit(_normalize_checked(text, language) for text, language in texts)
+        return cls(tokenizer, None, reason, None, Phonemizer())
+
+    @property
+    def kind(self) -> TokenizerKind:
+        return self.tokenizer.kind
+
+    @property
+    def factor_sizes(self) -> tuple[int, ...]:
+        return self.tokenizer.factor_sizes
+
+    def describe(self) -> str:
+        """One line for people: what it is, and why."""
+        details = [f"espeak-ng {self.espeak_version}"] if self.espeak_version else []
+        if self.lexicon is not None:
+            details.append(f"a lexicon of {len(self.lexicon.entries):,} words")
+        details.append(self.reason)
+        return f"{self.kind} ({', '.join(details)})"
+
+    def explain_unsupported(self, language: str) -> str:
+        """Why texts in a language cannot be read; empty if they can."""
+        if self.kind == "characters":
+            return ""
+        try:
+            find_voice(language)
+        except DataError as error:
+            return str(error)
+        return ""
+
+    def normalize(self, text: str, language: str) -> str:
+        return _normalize_checked(text, language)
+
+    def encode(self, text: str, language: str, phonemes: str | None = None) -> Encoding:
+        return self.encode_batch([text], [language], [phonemes])[0]
+
+    def encode_batch(
+        self, texts: Sequence[str], languages: Sequence[str], phonemes: Sequence[str | None] | None = None
+    ) -> list[Encoding]:
+        """The encoding of each text, in order. Where phonemes are given they are taken as they are."""
+        given = phonemes if phonemes is not None else [None] * len(texts)
+        if not len(texts) == len(languages) == len(given):
+            raise ValueError(f"{len(texts)} texts, {len(languages)} languages and {len(given)} phonemes do not pair up")
+        normalized = [_normalize_checked(*pair) for pair in zip(texts, languages, strict=True)]
+        if self.kind == "characters":
+            return [self.tokenizer.encode(text) for text in normalized]
+        encodings: dict[int, Encoding] = {
+            index: self.tokenizer.encode(_check_length(ipa)) for index, ipa in enumerate(given) if ipa
+        }
+        for language in dict.fromkeys(languages):
+            places = [place for place, code in enumerate(languages) if code == language and place not in encodings]
+            strings = self._phonemizer.phonemize([normalized[place] for place in places], language) if places else []
+            for place, string in zip(places, strings, strict=True):
+                encoding = self.tokenizer.encode(string.text)
+                encodings[place] = Encoding(encoding.ids, (*string.unknown, *encoding.unknown))
+        return [encodings[index] for index in range(len(texts))]
+
+    def fingerprint(self) -> str:
+        """A hash of everything that shapes the ids; the espeak-ng in use counts, not the one at creation."""
+        version = read_espeak_version() if self.espeak_version and is_espeak_available() else self.espeak_version
+        shaping = self._to_json() | {"definition": DEFINITION_VERSION, "espeak_version": version, "reason": ""}
+        canonical = json.dumps(shaping, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+        return hashlib.sha256(canonical.encode("ascii")).hexdigest()
+
+    def save(self, path: Path | str) -> None:
+        """Writes the front end as one JSON file, whole or not at all."""
+        with write_atomically(Path(path)) as file:
+            file.write(json.dumps(self._to_json(), ensure_ascii=True, indent=1).encode("ascii"))
+
+    @classmethod
+    def load(cls, path: Path | str) -> Self:
+        fields = _read_fields(Path(path))
+        tokenizer = load_tokenizer(fields.get("tokenizer"))
+        lexicon = None
+        if fields.get("lexicon") is not None:
+            lexicon = check_entries(fields["lexicon"], str(path))
+        texts = [fields.get("reason"), fields.get("espeak_version") or ""]
+        if not all(isinstance(text, str) and len(text) < 1000 for text in texts):
+            raise _complain(path, "its reason or espeak_version is not a short string")
+        return cls(tokenizer, lexicon, str(texts[0]), fields.get("espeak_version"), Phonemizer(lexicon))
+
+    def _to_json(self) -> dict[str, Any]:
+        return {
+            "format": _FILE_FORMAT,
+            "version": _FILE_VERSION,
+            "reason": self.reason,
+            "espeak_version": self.espeak_version,
+            "lexicon": None if self.lexicon is None else dict(self.lexicon.entries),
+            "tokenizer": self.tokenizer.to_json(),
+        }
+
+
+def _choose_kind(kind: str) -> tuple[TokenizerKind, str]:
+    if kind == "phonemes":
+        return "phonemes", "asked for"
+    if kind == "characters":
+        return "characters", "asked for"
+    if kind != "auto":
+        raise ConfigError(
+            f"There is no text front end {kind!r}.", next_step="Set text_frontend to auto, phonemes or characters."
+        )
+    if is_espeak_available():
+        return "phonemes", "espeak-ng is installed"
+    return "characters", "espeak-ng is not installed; phonemes need pip install 'myxtts[espeak]'"
+
+
+def _normalize_checked(text: str, language: str) -> str:
+    return normalize_text(_check_length(text), language)
+
+
+def _check_length(text: str) -> str:
+    if len(text) > MAX_TEXT_LENGTH:
+        raise DataError(
+            f"The text {text[:40]!r}… has {len(text):,} characters, more than the {MAX_TEXT_LENGTH:,} read at once.",
+            next_step="Split it by sentence or paragraph.",
+        )
+    return text
+
+
+def _read_fields(path: Path) -> dict[Any, Any]:
+    try:
+        if path.stat().st_size > _MAX_FILE_BYTES:
+            raise _complain(path, f"it is larger than {_MAX_FILE_BYTES:,} bytes")
+        fields = json.loads(path.read_bytes())
+    except OSError as error:
+        raise DataError(
+            f"The front end {path} cannot be read: {error.strerror}.",
+            next_step="Prepare the corpus again, or copy the file from where the model was trained.",
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise _complain(path, "it is not JSON") from error
+    if not isinstance(fields, dict) or fields.get("format") != _FILE_FORMAT:
+        raise _complain(path, f"it is not a {_FILE_FORMAT} file")
+    if fields.get("version") != _FILE_VERSION or isinstance(fields.get("version"), bool):
+        raise _complain(path, f"its version is {fields.get('version')!r}; this program reads version {_FILE_VERSION}")
+    return fields
+
+
+def _complain(path: Path | str, problem: str) -> DataError:
+    return DataError(
+        f"The front end {path} cannot be used: {problem}.",
+        next_step="The file is damaged or from another version: take it again from where it was made.",
+    )

@@ -1,0 +1,103 @@
+"""English: numbers, dates, money, measures, abbreviations, Roman numerals and signs become the words one says.
+
+The rules that need a digit leave none, the rules for signs leave no such sign, and the abbreviations and Roman
+numerals are settled before and after them; so normalised text passes through unchanged.
+"""
+
+from __future__ import annotations
+
+import re
+
+from myxtts.text.languages import en_codes, en_dates, en_quantities
+from myxtts.text.languages.en_abbreviations import expand_abbreviations
+from myxtts.text.languages.en_roman import expand_roman_numerals
+from myxtts.text.languages.en_units import AREA_UNITS, CURRENCIES
+from myxtts.text.languages.spoken import EDGE, Rule, apply_rules, say, settle_edges
+from myxtts.text.languages.unicode_cleanup import clean_unicode
+
+# The order matters: what is more specific comes first, and MEASURE takes every digit that is left.
+_NUMBER_RULES: tuple[Rule, ...] = (
+    (en_dates.ISO_DATE, en_dates.read_iso_date),
+    (en_dates.SLASH_DATE, en_dates.read_slash_date),
+    (en_dates.MONTH_DAY, en_dates.read_month_day),
+    (en_dates.TIME, en_dates.read_time),
+    (en_dates.HOUR, en_dates.read_hour),
+    (en_codes.SCORE, en_codes.read_score),
+    (en_codes.PHONE, en_codes.read_phone),
+    (en_codes.AREA_CODE_PHONE, en_codes.read_phone),
+    (en_codes.SHORT_PHONE, en_codes.read_phone),
+    (en_codes.VERSION, en_codes.read_version),
+    (en_codes.DIGIT_CHAIN, en_codes.read_digit_chain),
+    (en_codes.POWER_OF_TEN, en_codes.read_power_of_ten),
+    (en_codes.DIMENSIONS, en_codes.read_dimensions),
+    (en_dates.DECADE, en_dates.read_decade),
+    (en_dates.SHORT_YEAR, en_dates.read_short_year),
+    (en_quantities.HEIGHT, en_quantities.read_height),
+    (en_quantities.ORDINAL, en_quantities.read_ordinal),
+    (en_quantities.FRACTION, en_quantities.read_fraction),
+    (en_quantities.MONEY, en_quantities.read_money),
+    (en_quantities.MEASURE, en_quantities.read_measure),
+)
+
+_AREA = re.compile(rf"(?P<one>(?<![\d.,])1 ?)?(?<![^\W\d_])(?P<unit>{'|'.join(AREA_UNITS)})(?P<power>[²³])")
+_POWER = re.compile(r"([²³])(?=(\w)?)")
+_DOMAIN = re.compile(r"(?<=www)\.(?=\w)|(?<=\S)\.(?=(?:com|org|net|edu|gov|io)(?![^\W\d_]))")
+_OPERATIONS = {"<": "is less than", ">": "is greater than", "*": "times", "^": "to the power of"}
+_OPERATION = re.compile(r"(?<=[\w)]) ?([<>*^]) ?(?=[-$£€]?\d)")
+_BEFORE_NUMBER = {"#": "number", "~": "about"}
+_PREFIX = re.compile(r"([#~]) ?(?=[-$£€]?\d)")
+_SPOKEN_HYPHEN = re.compile(f"{EDGE} ?- ?{EDGE}")
+
+_SIGNS = {
+    "&": "and",
+    "@": "at",
+    "%": "percent",
+    "°": "degrees",
+    "№": "number",
+    "×": "times",
+    "÷": "divided by",
+    "±": "plus or minus",
+    "≈": "is about",
+    "≠": "is not equal to",
+    "≤": "is at most",
+    "≥": "is at least",
+    "¢": "cents",
+    **{sign: currency.singular for sign, currency in CURRENCIES.items() if len(sign) == 1},
+}
+_SIGN = re.compile("&(?:amp;)*|[" + re.escape("".join(_SIGNS)) + "]")
+# Longer runs are drawn lines, not arithmetic.
+_PLUS = re.compile(r"(?<!\+)\+{1,2}(?!\+)")
+_EQUALS = re.compile(r"(?<!=)={1,2}(?!=)")
+_HASHTAG = re.compile(r"#(?=[^\W\d_])")
+
+
+def normalize_english(text: str) -> str:
+    text = _POWER.sub(_read_power, _AREA.sub(_read_area, text))
+    text = settle_edges(expand_abbreviations(clean_unicode(text)))
+    text = _DOMAIN.sub(say("dot"), text)
+    text = settle_edges(_read_signs(_read_numbers(text)))
+    return settle_edges(expand_roman_numerals(text))
+
+
+def _read_area(match: re.Match[str]) -> str:
+    unit = AREA_UNITS[match["unit"]]
+    kind = "square" if match["power"] == "²" else "cubic"
+    return f"1 {kind} {unit.singular}" if match["one"] else f" {kind} {unit.plural}"
+
+
+def _read_power(match: re.Match[str]) -> str:
+    return f" {'squared' if match[1] == '²' else 'cubed'}{' ' if match[2] else ''}"
+
+
+def _read_numbers(text: str) -> str:
+    text = _OPERATION.sub(lambda match: say(_OPERATIONS[match[1]]), text)
+    text = _PREFIX.sub(lambda match: say(_BEFORE_NUMBER[match[1]]), text)
+    text = apply_rules(text, _NUMBER_RULES)
+    return _SPOKEN_HYPHEN.sub(say("to"), text)
+
+
+def _read_signs(text: str) -> str:
+    text = _SIGN.sub(lambda match: say(_SIGNS[match[0][0]]), text)
+    text = _PLUS.sub(lambda match: say(" ".join(["plus"] * len(match[0]))), text)
+    text = _EQUALS.sub(say("equals"), text)
+    return _HASHTAG.sub(say("hashtag"), text)

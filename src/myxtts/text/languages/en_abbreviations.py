@@ -1,0 +1,167 @@
+"""Expands English abbreviations that are written with a full stop.
+
+An abbreviation is either always expanded, or only where what follows shows what it stands for: a name, or a number.
+No expansion ends in a full stop, and whatever may bring a capital or take away a letter runs before the rules that
+look for one: a second run finds nothing to do.
+"""
+
+from __future__ import annotations
+
+import re
+
+from myxtts.text.languages.en_units import MONTHS
+from myxtts.text.languages.spoken import EDGE, say
+
+TITLES = {
+    "Mr": "Mister",
+    "Mrs": "Missus",
+    "Ms": "Miz",
+    "Dr": "Doctor",
+}
+"""Written with or without the full stop."""
+
+NAME_ABBREVIATIONS = {
+    "Prof": "Professor",
+    "Gen": "General",
+    "Col": "Colonel",
+    "Maj": "Major",
+    "Sgt": "Sergeant",
+    "Capt": "Captain",
+    "Cmdr": "Commander",
+    "Adm": "Admiral",
+    "Lt": "Lieutenant",
+    "Rev": "Reverend",
+    "Hon": "Honorable",
+    "Gov": "Governor",
+    "Sen": "Senator",
+    "Rep": "Representative",
+    "Pres": "President",
+    "Mt": "Mount",
+    "Ft": "Fort",
+}
+"""Expanded before a name only: a sentence may end in "gen." or "rep."."""
+
+PLAIN_ABBREVIATIONS = {
+    "etc": "et cetera",
+    "e.g": "for example",
+    "i.e": "that is",
+    "a.m": "a m",
+    "p.m": "p m",
+    "cf": "compare",
+    "et al": "et al",
+    "approx": "approximately",
+    "dept": "department",
+    "incl": "including",
+    "misc": "miscellaneous",
+    "govt": "government",
+    "univ": "university",
+    "assn": "association",
+    "inc": "incorporated",
+    "ltd": "limited",
+    "corp": "corporation",
+    "bros": "brothers",
+    "jr": "junior",
+    "sr": "senior",
+    "ave": "avenue",
+    "blvd": "boulevard",
+    "ph.d": "p h d",
+}
+
+CAPITAL_ABBREVIATIONS = {"Co": "Company", "Rd": "Road", "Hwy": "Highway", "Pkwy": "Parkway"}
+"""Expanded where they are written with a capital."""
+
+NUMBER_ABBREVIATIONS = {
+    "no": "number",
+    "nos": "numbers",
+    "fig": "figure",
+    "figs": "figures",
+    "vol": "volume",
+    "vols": "volumes",
+    "ch": "chapter",
+    "chap": "chapter",
+    "eq": "equation",
+    "pg": "page",
+    "p": "page",
+    "pp": "pages",
+    **{month[:3].lower(): month for month in MONTHS if month != "May"},
+    "sept": "September",
+}
+"""Expanded before a number only: "no." and "fig." are words too."""
+
+_LETTER = r"[^\W\d_]"
+_NUMBER_AHEAD = rf"(?= ?(?:[0-9]|[IVX]{{2,7}}(?!{_LETTER})))"
+_NEXT = rf"(?=[ {EDGE}]*(?P<next>[^ {EDGE}])?)"
+
+
+def _either(keys: dict[str, str]) -> str:
+    return "|".join(re.escape(key) for key in sorted(keys, key=len, reverse=True))
+
+
+_VERSUS = re.compile(rf"(?<!{_LETTER})[Vv]s(?:\.|(?!{_LETTER}))")
+_ADDRESS = re.compile(r"(?P<place>[0-9] (?:[A-Z][a-z]{0,20} ){1,3})(?P<key>St|Dr)\.")
+_STREET = re.compile(rf"(?<!{_LETTER})St\.{_NEXT}")
+_TITLE = re.compile(rf"(?<!{_LETTER})(?P<key>(?i:{_either(TITLES)})(?=\.)|(?:{_either(TITLES)})(?!{_LETTER}))\.?")
+_BEFORE_NUMBER = re.compile(rf"(?<!{_LETTER})(?P<key>(?i:{_either(NUMBER_ABBREVIATIONS)}))\.{_NUMBER_AHEAD}")
+_BEFORE_NAME = re.compile(rf"(?<!{_LETTER})(?P<key>{_either(NAME_ABBREVIATIONS)})\.{_NEXT}")
+_PLAIN = re.compile(rf"(?<!{_LETTER})(?P<key>(?i:{_either(PLAIN_ABBREVIATIONS)}))\.")
+_CAPITAL = re.compile(rf"(?<!{_LETTER})(?P<key>{_either(CAPITAL_ABBREVIATIONS)})\.")
+_ADDRESS_WORDS = {"St": "Street", "Dr": "Drive"}
+_MILLISECONDS = "ms"
+
+
+def expand_abbreviations(text: str) -> str:
+    text = _VERSUS.sub(say("versus"), text)
+    text = _ADDRESS.sub(_expand_address, text)
+    text = _STREET.sub(_expand_street, text)
+    text = _TITLE.sub(_expand_title, text)
+    text = _BEFORE_NUMBER.sub(_expand_before_number, text)
+    text = _BEFORE_NAME.sub(_expand_before_name, text)
+    text = _PLAIN.sub(_expand_plain, text)
+    return _CAPITAL.sub(_expand_capital, text)
+
+
+def _starts_name(char: str | None) -> bool:
+    """A capital, or a digit: spelled dates begin with a capital as well."""
+    return char is not None and (char.isupper() or char.isdecimal())
+
+
+def _expand_address(match: re.Match[str]) -> str:
+    return match["place"] + say(_ADDRESS_WORDS[match["key"]]) + _keep_final_stop(match)
+
+
+def _expand_street(match: re.Match[str]) -> str:
+    return say("Saint") if _starts_name(match["next"]) else say("Street") + _keep_final_stop(match)
+
+
+def _expand_title(match: re.Match[str]) -> str:
+    return match[0] if match["key"] == _MILLISECONDS else say(TITLES[match["key"].capitalize()])
+
+
+def _expand_before_number(match: re.Match[str]) -> str:
+    return say(_match_case(match["key"], NUMBER_ABBREVIATIONS[match["key"].lower()]))
+
+
+def _expand_before_name(match: re.Match[str]) -> str:
+    return say(NAME_ABBREVIATIONS[match["key"]]) if _starts_name(match["next"]) else match[0]
+
+
+def _expand_plain(match: re.Match[str]) -> str:
+    key = match["key"].lower()
+    words = say(_match_case(match["key"], PLAIN_ABBREVIATIONS[key]))
+    follower = match.string[match.end() : match.end() + 2]
+    if key == "etc" and len(follower) == 2 and follower[0] == " " and follower[1].isupper():
+        return f"{words}."
+    return words + _keep_final_stop(match)
+
+
+def _expand_capital(match: re.Match[str]) -> str:
+    return say(CAPITAL_ABBREVIATIONS[match["key"]]) + _keep_final_stop(match)
+
+
+def _keep_final_stop(match: re.Match[str]) -> str:
+    """The full stop of an abbreviation at the very end also ends the sentence."""
+    return "." if match.end() == len(match.string) else ""
+
+
+def _match_case(key: str, words: str) -> str:
+    return words[0].upper() + words[1:] if key[0].isupper() and "." not in key else words

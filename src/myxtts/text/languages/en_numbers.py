@@ -1,0 +1,101 @@
+"""Spells numbers in American English: no "and", hyphens in twenty-one to ninety-nine."""
+
+from __future__ import annotations
+
+_SMALL = (
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
+    "seventeen eighteen nineteen"
+).split()
+_TENS = "zero ten twenty thirty forty fifty sixty seventy eighty ninety".split()
+_SCALES = (
+    "thousand million billion trillion quadrillion quintillion sextillion septillion octillion nonillion decillion"
+).split()
+_IRREGULAR_ORDINALS = {
+    "one": "first",
+    "two": "second",
+    "three": "third",
+    "five": "fifth",
+    "eight": "eighth",
+    "nine": "ninth",
+    "twelve": "twelfth",
+}
+
+MAX_SPELLED_DIGITS = 3 * (len(_SCALES) + 1)
+"""Longer numbers have no name in common use and are read digit by digit."""
+
+_MIN_CODE_DIGITS = 10
+_ROUND_ENDING = "000000"
+FIRST_YEAR, LAST_YEAR = 1100, 2099
+
+
+def spell_cardinal(number: int) -> str:
+    assert 0 <= number < 10**MAX_SPELLED_DIGITS, number
+    if number < 1000:
+        return _spell_below_thousand(number)
+    groups: list[str] = []
+    for scale in ("", *_SCALES):
+        number, group = divmod(number, 1000)
+        if group:
+            groups.append(f"{_spell_below_thousand(group)} {scale}".rstrip())
+    return " ".join(reversed(groups))
+
+
+def _spell_below_thousand(number: int) -> str:
+    if number < 20:
+        return _SMALL[number]
+    if number < 100:
+        tens, ones = divmod(number, 10)
+        return f"{_TENS[tens]}-{_SMALL[ones]}" if ones else _TENS[tens]
+    hundreds, rest = divmod(number, 100)
+    return f"{_SMALL[hundreds]} hundred" + (f" {_spell_below_thousand(rest)}" if rest else "")
+
+
+def spell_ordinal(number: int) -> str:
+    return make_ordinal(spell_cardinal(number))
+
+
+def make_ordinal(cardinal: str) -> str:
+    """`twenty-one` becomes `twenty-first`."""
+    start = max(cardinal.rfind(" "), cardinal.rfind("-")) + 1
+    last = cardinal[start:]
+    if last in _IRREGULAR_ORDINALS:
+        ordinal = _IRREGULAR_ORDINALS[last]
+    else:
+        ordinal = f"{last[:-1]}ieth" if last.endswith("y") else f"{last}th"
+    return cardinal[:start] + ordinal
+
+
+def spell_year(year: int) -> str:
+    """1905 is nineteen oh five, 2005 two thousand five, 2019 twenty nineteen."""
+    century, rest = divmod(year, 100)
+    if year // 10 % 100 == 0:
+        return spell_cardinal(year)
+    if rest == 0:
+        return f"{spell_cardinal(century)} hundred"
+    between = " oh " if rest < 10 else " "
+    return f"{spell_cardinal(century)}{between}{spell_cardinal(rest)}"
+
+
+def spell_digits(digits: str) -> str:
+    return " ".join(_SMALL[int(digit)] for digit in digits)
+
+
+def spell_integer(digits: str) -> str:
+    """A number, or its digits one by one where it is a code: 007, a telephone number, a number too long to name."""
+    plain = digits.replace(",", "")
+    is_code = len(plain) >= _MIN_CODE_DIGITS and "," not in digits and not plain.endswith(_ROUND_ENDING)
+    if is_code or len(plain) > MAX_SPELLED_DIGITS or (len(plain) > 1 and plain[0] == "0"):
+        return spell_digits(plain)
+    return spell_cardinal(int(plain))
+
+
+def spell_numeral(numeral: str) -> str:
+    """Reads `1,234`, `3.14` or `.5`."""
+    whole, point, fraction = numeral.partition(".")
+    if not point:
+        return spell_integer(whole)
+    return f"{spell_integer(whole) if whole else ''} point {spell_digits(fraction)}".lstrip()
+
+
+def is_year(numeral: str) -> bool:
+    return len(numeral) == 4 and numeral.isdecimal() and FIRST_YEAR <= int(numeral) <= LAST_YEAR

@@ -1,0 +1,158 @@
+"""Reads amounts in English: plain numbers, ranges, money, measures, fractions and ordinals."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from myxtts.text.languages.en_numbers import (
+    is_year,
+    make_ordinal,
+    spell_cardinal,
+    spell_integer,
+    spell_numeral,
+    spell_ordinal,
+    spell_year,
+)
+from myxtts.text.languages.en_units import CURRENCIES, DOTTED_UNITS, SCALES, UNITS, WORD_SCALES, Currency, Unit
+
+_LETTER = r"[^\W\d_]"
+
+
+def _either(keys: Iterable[str]) -> str:
+    return "|".join(re.escape(key) for key in sorted(keys, key=len, reverse=True))
+
+
+_WHOLE = r"(?:\d{1,3}(?:,\d{3}){1,11}(?!,?\d)|\d++)"
+_NUMERAL = rf"{_WHOLE}(?:\.\d++)?"
+_MINUS = r"(?:(?<![^\s(\[{\"'=<>,;:/])(?P<minus>-))?"
+_PREFIXED_CURRENCY = rf"(?:(?<!{_LETTER})(?:{_either(sign for sign in CURRENCIES if sign[0].isalpha())})|[$£€¥₹₽₩₺₿])"
+_SIGN = r"[$£€¥₹₽₩₺₿]"
+_PER = rf"(?:/(?P<per>[A-Za-z]{{1,12}}+)(?!{_LETTER}))?"
+
+ORDINAL = re.compile(rf"(?<!\d)(?P<ordinal>{_WHOLE})(?:st|nd|rd|th|ST|ND|RD|TH)(?!\w)")
+FRACTION = re.compile(
+    r"(?<![\d./])(?:(?<![,-])(?P<whole>\d{1,6}+) )?(?P<numerator>\d{1,3}+)/(?P<denominator>\d{1,4}+)(?!\d|[./]\d)"
+    rf"(?: ?(?P<unit>{_either(UNITS)})(?!{_LETTER}))?"
+)
+HEIGHT = re.compile(r"(?<![\w.'])(?P<feet>\d{1,2})' ?(?P<inches>\d{1,2})(?:\"|'')(?!\w)")
+MONEY = re.compile(
+    rf"{_MINUS}(?P<currency>{_PREFIXED_CURRENCY}) ?(?P<minus_after>-)?(?P<number>{_NUMERAL}|\.\d++)"
+    rf"(?:(?P<dash>-| - )(?:{_SIGN} ?)?(?P<number_to>{_NUMERAL}))?"
+    rf"(?:[ -]?(?P<scale>{_either(SCALES)})(?!{_LETTER}))?{_PER}"
+)
+MEASURE = re.compile(
+    rf"{_MINUS}(?P<number>{_NUMERAL}|(?<![\w.])\.\d++)(?:(?P<dash>-| - )(?P<number_to>{_NUMERAL}))?"
+    rf"(?:[ -]?(?P<scale>{_either(WORD_SCALES)})(?!{_LETTER}))?"
+    rf"(?:(?P<gap>[ -]?)(?P<unit>{_either(UNITS)}|{_SIGN}(?![$\d]))(?!{_LETTER})(?P<stop>\.(?= [a-z]))?)?{_PER}"
+)
+
+_NAMED_DENOMINATORS = frozenset({2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 16, 20, 32, 64, 100})
+_SAYINGS = {("24", "7"): "twenty-four seven", ("9", "11"): "nine eleven", ("50", "50"): "fifty-fifty"}
+_VOWEL_SOUNDS = ("a", "e", "i", "o", "u", "hour")
+
+
+def read_ordinal(match: re.Match[str]) -> str:
+    return make_ordinal(spell_integer(match["ordinal"]))
+
+
+def read_fraction(match: re.Match[str]) -> str:
+    whole, unit = match["whole"], UNITS.get(match["unit"] or "")
+    numerator, denominator = int(match["numerator"]), int(match["denominator"])
+    if denominator not in _NAMED_DENOMINATORS or not 0 < numerator < denominator:
+        words = _SAYINGS.get((match["numerator"], match["denominator"])) or _read_ratio(match)
+        words = f"{spell_integer(whole)} {words}" if whole else words
+        return f"{words} {unit.plural}" if unit else words
+    words = _name_fraction(numerator, denominator)
+    if whole:
+        words = f"{spell_integer(whole)} and {'a half' if denominator == 2 else words}"
+        return f"{words} {unit.plural}" if unit else words
+    if unit is None:
+        return words
+    return f"{words} of {'an' if unit.singular.startswith(_VOWEL_SOUNDS) else 'a'} {unit.singular}"
+
+
+def _read_ratio(match: re.Match[str]) -> str:
+    return f"{spell_integer(match['numerator'])} over {spell_integer(match['denominator'])}"
+
+
+def _name_fraction(numerator: int, denominator: int) -> str:
+    if denominator == 2:
+        return "one half"
+    part = "quarter" if denominator == 4 else spell_ordinal(denominator)
+    return f"{spell_cardinal(numerator)} {part}{'s' if numerator > 1 else ''}"
+
+
+def read_height(match: re.Match[str]) -> str:
+    feet, inches = match["feet"], match["inches"]
+    return (
+        f"{spell_integer(feet)} {'foot' if feet == '1' else 'feet'} "
+        f"{spell_integer(inches)} {'inch' if inches == '1' else 'inches'}"
+    )
+
+
+def read_money(match: re.Match[str]) -> str:
+    is_negative = match["minus"] or match["minus_after"]
+    words = _read_amount(match, CURRENCIES[match["currency"]])
+    return f"{'minus ' if is_negative else ''}{words}{_read_rate(match)}"
+
+
+def _read_amount(match: re.Match[str], currency: Currency) -> str:
+    whole, _, fraction = match["number"].partition(".")
+    if match["scale"] or match["number_to"] or len(fraction) != 2:
+        name = currency.singular if _is_one(match) else currency.plural
+        return f"{_read_span(match, as_year=False)} {name}"
+    cents = int(fraction)
+    cents_words = f"{spell_cardinal(cents)} {currency.cent if cents == 1 else currency.cents}"
+    if not whole.strip("0") and cents:
+        return cents_words
+    whole_words = f"{spell_integer(whole or '0')} {currency.singular if whole == '1' else currency.plural}"
+    return f"{whole_words} and {cents_words}" if cents else whole_words
+
+
+def read_measure(match: re.Match[str]) -> str:
+    sign = "minus " if match["minus"] else ""
+    unit_text = match["unit"]
+    if unit_text in CURRENCIES:
+        return f"{sign}{_read_amount(match, CURRENCIES[unit_text])}{_read_rate(match)}"
+    words = sign + _read_span(match, as_year=not (unit_text or sign or match["scale"]))
+    if unit_text is not None:
+        unit = UNITS[unit_text]
+        if match["gap"] == "-":
+            return f"{words}-{unit.singular}{_read_rate(match)}"
+        stop = "." if match["stop"] and unit_text not in DOTTED_UNITS else ""
+        words = f"{words} {unit.singular if _is_one(match) else unit.plural}{stop}"
+    return words + _read_rate(match)
+
+
+def _is_one(match: re.Match[str]) -> bool:
+    return match["number"] == "1" and match["number_to"] is None and match["scale"] is None
+
+
+def _read_span(match: re.Match[str], *, as_year: bool) -> str:
+    """One number, or two with what stands between them, in millions or the like."""
+    first, second = match["number"], match["number_to"]
+    words = _read_number(first, as_year=as_year)
+    if second is not None:
+        subtracts = match["dash"] == " - " and _weigh(first) > _weigh(second)
+        words = f"{words} {'minus' if subtracts else 'to'} {_read_number(second, as_year=as_year)}"
+    return f"{words} {SCALES[match['scale']]}" if match["scale"] else words
+
+
+def _weigh(numeral: str) -> tuple[int, str]:
+    """Orders numerals by size without converting them: they may be of any length."""
+    whole, _, fraction = numeral.replace(",", "").partition(".")
+    whole = whole.lstrip("0")
+    return len(whole), f"{whole}.{fraction}"
+
+
+def _read_number(numeral: str, *, as_year: bool) -> str:
+    return spell_year(int(numeral)) if as_year and is_year(numeral) else spell_numeral(numeral)
+
+
+def _read_rate(match: re.Match[str]) -> str:
+    per: str | None = match["per"]
+    if per is None:
+        return ""
+    unit: Unit | None = UNITS.get(per)
+    return f" per {unit.singular if unit else per}"

@@ -1,0 +1,89 @@
+"""Spells numbers in Persian.
+
+Decimals are read the way they are taught at school: whole part, "ممیز", then the fraction with its place value, as in
+"سه ممیز چهارده صدم". Fractions longer than six digits are read digit by digit.
+"""
+
+from __future__ import annotations
+
+from myxtts.text.languages.unicode_cleanup import ZWNJ
+
+_SMALL = ("صفر یک دو سه چهار پنج شش هفت هشت نه ده یازده دوازده سیزده چهارده پانزده شانزده هفده هجده نوزده").split()
+_TENS = "صفر ده بیست سی چهل پنجاه شصت هفتاد هشتاد نود".split()
+_HUNDREDS = "صفر صد دویست سیصد چهارصد پانصد ششصد هفتصد هشتصد نهصد".split()
+_SCALES = ("هزار میلیون میلیارد تریلیون کوادریلیون کوینتیلیون سکستیلیون سپتیلیون اکتیلیون نانیلیون دسیلیون").split()
+_PLACES = ("", "دهم", "صدم", "هزارم", f"ده{ZWNJ}هزارم", "صدهزارم", "میلیونیم")
+
+NUMBER_WORDS = frozenset([*_SMALL, *_TENS, *_HUNDREDS, *_SCALES])
+MAX_SPELLED_DIGITS = 3 * (len(_SCALES) + 1)
+"""Longer numbers have no name in common use and are read digit by digit."""
+
+_MIN_CODE_DIGITS = 10
+_ROUND_ENDING = "000000"
+_AND = " و "
+_GROUP_SIGNS = str.maketrans("", "", "٬،,.")
+
+
+def spell_cardinal(number: int) -> str:
+    assert 0 <= number < 10**MAX_SPELLED_DIGITS, number
+    if number == 0:
+        return _SMALL[0]
+    groups: list[str] = []
+    for scale in ("", *_SCALES):
+        number, group = divmod(number, 1000)
+        if group == 1 and scale == _SCALES[0]:
+            groups.append(scale)
+        elif group:
+            groups.append(f"{_spell_below_thousand(group)} {scale}".rstrip())
+    return _AND.join(reversed(groups))
+
+
+def _spell_below_thousand(number: int) -> str:
+    parts: list[str] = []
+    hundreds, rest = divmod(number, 100)
+    if hundreds:
+        parts.append(_HUNDREDS[hundreds])
+    if 0 < rest < 20:
+        parts.append(_SMALL[rest])
+    elif rest:
+        tens, ones = divmod(rest, 10)
+        parts.append(_TENS[tens])
+        if ones:
+            parts.append(_SMALL[ones])
+    return _AND.join(parts)
+
+
+def make_ordinal(cardinal: str) -> str:
+    """`بیست و سه` becomes `بیست و سوم`, `سی` becomes `سی‌ام`."""
+    last = cardinal.rpartition(" ")[2]
+    if last == "سه":
+        return f"{cardinal[:-1]}وم"
+    return f"{cardinal}{ZWNJ}ام" if last == "سی" else f"{cardinal}م"
+
+
+def spell_digits(digits: str) -> str:
+    return " ".join(_SMALL[int(digit)] for digit in digits)
+
+
+def spell_integer(digits: str) -> str:
+    """A number, or its digits one by one where it is a code: a telephone number, or a number too long to name."""
+    plain = digits.translate(_GROUP_SIGNS)
+    is_code = len(plain) >= _MIN_CODE_DIGITS and plain == digits and not plain.endswith(_ROUND_ENDING)
+    if is_code or len(plain) > MAX_SPELLED_DIGITS or (len(plain) > 1 and plain[0] == "0"):
+        return spell_digits(plain)
+    return spell_cardinal(int(plain))
+
+
+def spell_decimal(whole: str, fraction: str) -> str:
+    words = f"{spell_integer(whole)} ممیز"
+    if len(fraction) >= len(_PLACES):
+        return f"{words} {spell_digits(fraction)}"
+    if not fraction.strip("0"):
+        return f"{words} {_SMALL[0]}"
+    return f"{words} {spell_cardinal(int(fraction))} {_PLACES[len(fraction)]}"
+
+
+def spell_fraction(numerator: int, denominator: int) -> str:
+    if (numerator, denominator) == (1, 2):
+        return "نیم"
+    return f"{spell_cardinal(numerator)} {make_ordinal(spell_cardinal(denominator))}"

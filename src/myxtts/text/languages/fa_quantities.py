@@ -1,0 +1,143 @@
+"""Reads amounts in Persian: numbers, ordinals, fractions, ranges, money, measures and number codes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from myxtts.text.languages.fa_letters import WORD_CHAR
+from myxtts.text.languages.fa_numbers import (
+    make_ordinal,
+    spell_cardinal,
+    spell_decimal,
+    spell_digits,
+    spell_fraction,
+    spell_integer,
+)
+from myxtts.text.languages.fa_units import CURRENCIES, SCALES, UNITS
+
+
+def _either(keys: Iterable[str]) -> str:
+    return "|".join(re.escape(key) for key in sorted(keys, key=len, reverse=True))
+
+
+_WHOLE = r"(?:\d{1,3}(?:[٬،,]\d{3}){1,11}(?![٬،,]?\d)|\d{1,3}(?:\.\d{3}){2,11}(?!\.?\d)|\d++)"
+_NUMERAL = rf"{_WHOLE}(?:[٫./]\d++)?"
+_MINUS = r"(?:(?<![^\s(\[{\"'«=<>،:/])(?P<minus>-))?"
+_SIGN = "[" + "".join(CURRENCIES) + "]"
+_SCALE = rf"(?: ?(?P<scale>{'|'.join(SCALES)})(?!{WORD_CHAR}))?"
+
+ORDINAL = re.compile(rf"(?<![\d٫./])(?P<number>{_WHOLE})(?:-?م|[ -]?اُ?م)(?P<superlative>ین)?(?!{WORD_CHAR})")
+CENTURY = re.compile(rf"(?<=قرن |سده )(?P<number>\d{{1,2}})(?!\d|[٫./-]\d|{WORD_CHAR})")
+FRACTION = re.compile(
+    r"(?:(?<![\d٫./])(?P<whole>\d{1,9}+) )?(?<!\d)(?P<numerator>\d{1,3}+)\u2044(?P<denominator>\d{1,3}+)"
+)
+COMMON_FRACTION = re.compile(
+    r"(?<![\d٫./])(?P<numerator>[123])/(?P<denominator>[234])(?!\d|[./٫]\d)"
+    rf"(?! ?%| ?(?:درصد|{'|'.join(SCALES)})(?!{WORD_CHAR}))"
+)
+PHONE = re.compile(r"(?<![\w.٫-])(?:\+\d{1,3}[ -]?|0)\d{2,3}(?:[ -]\d{3,8}){1,3}(?![\w-])")
+VERSION = re.compile(r"(?<![\d.])\d++(?:\.\d++){2,}+")
+DIGIT_CHAIN = re.compile(r"(?<![\d/-])\d++(?:(?:-\d++){2,}+|(?:/\d++){2,}+)")
+SCORE = re.compile(r"(?<![\d:.])\d{1,6}+:\d{1,6}+(?!\d|:\d)")
+PERCENT_FIRST = re.compile(rf"(?<!\d)(?<!\d )% ?(?P<number>{_NUMERAL})")
+MONEY = re.compile(rf"{_MINUS}(?P<currency>{_SIGN}) ?(?P<number>{_NUMERAL}){_SCALE}")
+MEASURE = re.compile(
+    rf"{_MINUS}(?P<number>{_NUMERAL})(?:(?P<dash>-| - )(?P<number_to>{_NUMERAL}))?{_SCALE}"
+    rf"(?: ?(?P<unit>{_either(UNITS)}|{_SIGN}(?! ?\d))(?![A-Za-z]))?"
+)
+
+_DOT_GROUPED = re.compile(r"[1-9]\d{0,2}(?:\.\d{3}){2,11}")
+_NAMED_FRACTIONS = frozenset({("1", "2"), ("1", "3"), ("2", "3"), ("1", "4"), ("3", "4")})
+
+
+def read_ordinal(match: re.Match[str]) -> str:
+    return make_ordinal(spell_integer(match["number"])) + (match["superlative"] or "")
+
+
+def read_century(match: re.Match[str]) -> str:
+    return make_ordinal(spell_integer(match["number"]))
+
+
+def read_fraction(match: re.Match[str]) -> str:
+    numerator, denominator = int(match["numerator"]), int(match["denominator"])
+    words = spell_fraction(numerator, denominator)
+    return f"{spell_integer(match['whole'])} و {words}" if match["whole"] else words
+
+
+def read_common_fraction(match: re.Match[str]) -> str:
+    """`/` is the decimal sign, except in the few fractions that everybody writes with it."""
+    numerator, denominator = match.groups()
+    if (numerator, denominator) in _NAMED_FRACTIONS:
+        return spell_fraction(int(numerator), int(denominator))
+    return spell_decimal(numerator, denominator)
+
+
+def read_phone(match: re.Match[str]) -> str:
+    plus = "مثبت " if match[0].startswith("+") else ""
+    return plus + "، ".join(map(spell_digits, re.findall(r"\d+", match[0])))
+
+
+def read_version(match: re.Match[str]) -> str:
+    if _DOT_GROUPED.fullmatch(match[0]):
+        return spell_integer(match[0])
+    return " نقطه ".join(map(spell_integer, match[0].split(".")))
+
+
+def read_digit_chain(match: re.Match[str]) -> str:
+    return " ".join(map(spell_integer, re.split(r"\D", match[0])))
+
+
+def read_score(match: re.Match[str]) -> str:
+    return " به ".join(map(spell_integer, match[0].split(":")))
+
+
+def read_percent_first(match: re.Match[str]) -> str:
+    return f"{_spell_numeral(match['number'])} درصد"
+
+
+def read_money(match: re.Match[str]) -> str:
+    return _read_sign(match) + _read_amount(match["number"], match["scale"], match["currency"])
+
+
+def _read_amount(number: str, scale: str | None, sign: str) -> str:
+    currency = CURRENCIES[sign]
+    whole, cents = _split_numeral(number)
+    if scale or cents is None or len(cents) != 2:
+        return f"{_spell_numeral(number)} {f'{scale} ' if scale else ''}{currency.name}"
+    cents_words = f"{spell_cardinal(int(cents))} {currency.cent}"
+    if not whole.strip("0") and int(cents):
+        return cents_words
+    whole_words = f"{spell_integer(whole)} {currency.name}"
+    return f"{whole_words} و {cents_words}" if int(cents) else whole_words
+
+
+def read_measure(match: re.Match[str]) -> str:
+    number, number_to, scale, unit = match["number"], match["number_to"], match["scale"], match["unit"]
+    sign = _read_sign(match)
+    if unit in CURRENCIES and number_to is None:
+        return sign + _read_amount(number, scale, unit)
+    words = [sign + _spell_numeral(number)]
+    if number_to is not None:
+        between = "تا" if match["dash"] == "-" else "منهای"
+        words.append(f"{between} {_spell_numeral(number_to)}")
+    if scale:
+        words.append(scale)
+    if unit:
+        words.append(CURRENCIES[unit].name if unit in CURRENCIES else UNITS[unit])
+    return " ".join(words)
+
+
+def _read_sign(match: re.Match[str]) -> str:
+    return "منفی " if match["minus"] else ""
+
+
+def _split_numeral(numeral: str) -> tuple[str, str | None]:
+    """The whole part and the decimals, if there are any."""
+    parts = re.fullmatch(rf"({_WHOLE})[٫./](\d+)", numeral)
+    return (parts[1], parts[2]) if parts else (numeral, None)
+
+
+def _spell_numeral(numeral: str) -> str:
+    whole, fraction = _split_numeral(numeral)
+    return spell_integer(whole) if fraction is None else spell_decimal(whole, fraction)

@@ -1,0 +1,138 @@
+"""Every language without rules of its own: clean Unicode, and numbers where num2words can spell them.
+
+Only whole numbers are left to num2words: its decimals and negative numbers are wrong or missing in several languages
+(Italian drops the fraction, Turkish answers with nothing, Amharic never ends), and its converters keep state.
+Signs such as % stay as they are, because how they are said depends on the language.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from threading import Lock
+from typing import NamedTuple
+
+from num2words import num2words
+
+from myxtts.text.languages.spoken import EDGE, say, settle_edges
+from myxtts.text.languages.unicode_cleanup import clean_unicode
+
+
+class NumberStyle(NamedTuple):
+    """How a language writes and says numbers. `spaced` is false where words are written without spaces."""
+
+    point: str
+    minus: str
+    decimal_signs: str = ","
+    group_signs: str = "."
+    spaced: bool = True
+    converter: str = ""
+
+
+NUMBER_STYLES: dict[str, NumberStyle] = {
+    "ar": NumberStyle("فاصلة", "سالب", ".٫", ",٬"),
+    "az": NumberStyle("nöqtə", "mənfi"),
+    "be": NumberStyle("коска", "мінус", ",.", " "),
+    "bn": NumberStyle("দশমিক", "ঋণাত্মক", ".", ","),
+    "ca": NumberStyle("coma", "menys"),
+    "cs": NumberStyle("celá", "minus", ",.", " "),
+    "da": NumberStyle("komma", "minus"),
+    "de": NumberStyle("Komma", "minus"),
+    "eo": NumberStyle("komo", "minus", ",.", " "),
+    "es": NumberStyle("coma", "menos", ",", ". "),
+    "fi": NumberStyle("pilkku", "miinus", ",.", " "),
+    "fr": NumberStyle("virgule", "moins", ",.", " "),
+    "he": NumberStyle("נקודה", "מינוס", ".", ","),
+    "hu": NumberStyle("egész", "mínusz", ",.", " "),
+    "id": NumberStyle("koma", "minus"),
+    "is": NumberStyle("komma", "mínus"),
+    "it": NumberStyle("virgola", "meno"),
+    "ja": NumberStyle("点", "マイナス", ".", ",", spaced=False),
+    "kk": NumberStyle("бүтін", "минус", ",.", " ", converter="kz"),
+    "ko": NumberStyle("점", "마이너스", ".", ",", spaced=False),
+    "lt": NumberStyle("kablelis", "minus", ",.", " "),
+    "lv": NumberStyle("komats", "mīnus", ",.", " "),
+    "nb": NumberStyle("komma", "minus", ",.", " ", converter="no"),
+    "nl": NumberStyle("komma", "min"),
+    "no": NumberStyle("komma", "minus", ",.", " "),
+    "pl": NumberStyle("przecinek", "minus", ",.", " "),
+    "pt": NumberStyle("vírgula", "menos"),
+    "ro": NumberStyle("virgulă", "minus"),
+    "ru": NumberStyle("запятая", "минус", ",.", " "),
+    "sk": NumberStyle("celá", "mínus", ",.", " "),
+    "sl": NumberStyle("celih", "minus"),
+    "sr": NumberStyle("zapeta", "minus"),
+    "sv": NumberStyle("komma", "minus", ",.", " "),
+    "th": NumberStyle("จุด", "ลบ", ".", ",", spaced=False),
+    "tr": NumberStyle("virgül", "eksi"),
+    "uk": NumberStyle("кома", "мінус", ",.", " "),
+    "vi": NumberStyle("phẩy", "âm"),
+}
+"""Languages whose numbers become words; in every other one the digits stay."""
+
+_MAX_DIGITS = 15
+_NUM2WORDS_LOCK = Lock()
+_MINUS = r"(?:(?<![^\s(\[{\"'=<>:/])(?P<minus>-))?"
+_CHAIN = r"(?P<chain>\d++(?:[.:/]\d++){2,}+)"
+_SIGN_BETWEEN_NUMBERS = re.compile(f"{EDGE}[.,:/]{EDGE}")
+
+
+def normalize_generic(text: str, language: str) -> str:
+    return settle_edges(expand_numbers(clean_unicode(text), language))
+
+
+def expand_numbers(text: str, language: str) -> str:
+    """Every digit becomes words where the language is known; otherwise the text stays as it is."""
+    style = NUMBER_STYLES.get(language)
+    if style is None:
+        return text
+    text = _compile_numeral(language).sub(lambda match: _read_numeral(match, language, style), text)
+    return _SIGN_BETWEEN_NUMBERS.sub(EDGE, text)
+
+
+@lru_cache
+def _compile_numeral(language: str) -> re.Pattern[str]:
+    style = NUMBER_STYLES[language]
+    groups, decimals = re.escape(style.group_signs), re.escape(style.decimal_signs)
+    grouped = rf"[1-9]\d{{0,2}}(?:[{groups}]\d{{3}}(?!\d)){{1,4}}(?![{groups}]\d)"
+    fraction = rf"(?:[{decimals}](?P<fraction>\d++)(?![{decimals}:/]\d))?"
+    return re.compile(rf"{_MINUS}(?:(?!{grouped}){_CHAIN}|(?P<whole>{grouped}|\d++){fraction})")
+
+
+def _read_numeral(match: re.Match[str], language: str, style: NumberStyle) -> str:
+    gap = " " if style.spaced else ""
+    if match["chain"]:
+        parts = [part.lstrip("0") or "0" for part in re.split(r"\D", match["chain"])]
+        words = " ".join(_spell_integer(part, language, style) for part in parts)
+    else:
+        words = _spell_integer(re.sub(r"\D", "", match["whole"]), language, style)
+    if match["fraction"]:
+        words = gap.join([words, style.point, _spell_digits(match["fraction"], language, style)])
+    if match["minus"]:
+        words = f"{style.minus}{gap}{words}"
+    return say(words) if style.spaced else words
+
+
+def _spell_integer(digits: str, language: str, style: NumberStyle) -> str:
+    """Digit by digit where the number is a code or has no name."""
+    has_leading_zero = len(digits) > 1 and digits[0] == "0"
+    if has_leading_zero or len(digits) > _MAX_DIGITS:
+        return _spell_digits(digits, language, style)
+    return _spell_cardinal(int(digits), style.converter or language) or _spell_digits(digits, language, style)
+
+
+def _spell_digits(digits: str, language: str, style: NumberStyle) -> str:
+    gap = " " if style.spaced else ""
+    return gap.join(_spell_cardinal(int(digit), style.converter or language) for digit in digits)
+
+
+@lru_cache(maxsize=4096)
+def _spell_cardinal(number: int, converter: str) -> str:
+    """Empty where the language has no name for a number of this size."""
+    with _NUM2WORDS_LOCK:
+        try:
+            words: str = num2words(number, lang=converter)
+        except OverflowError:
+            assert number > 9, (number, converter)
+            return ""
+    return words.replace(",", "")

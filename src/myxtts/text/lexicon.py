@@ -1,0 +1,102 @@
+"""Pronunciations that the user gives: one word, a tab and its IPA per line; `#` starts a comment line.
+
+A word matches whole words of the text in any case. The file may be UTF-8 with or without a byte order mark.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from myxtts.errors import DataError
+from myxtts.text.inventory import PUNCTUATION, STANDARD_INVENTORY
+from myxtts.text.ipa import parse_word, split_ipa
+
+MAX_ENTRIES = 2_000_000
+_MAX_WORD_LENGTH = 200
+_MAX_IPA_LENGTH = 1000
+# The Arabic letters that keyboards put in place of the Persian ones.
+_LETTER_SPELLINGS = str.maketrans("يىك", "ییک")
+
+
+@dataclass(frozen=True, slots=True)
+class Lexicon:
+    """IPA by word, as `fold_word` writes it."""
+
+    entries: Mapping[str, str]
+
+    def find(self, word: str) -> str | None:
+        return self.entries.get(fold_word(word))
+
+
+def fold_word(word: str) -> str:
+    """The spelling under which a word is kept and found."""
+    return unicodedata.normalize("NFC", word.casefold()).translate(_LETTER_SPELLINGS).replace("’", "'")
+
+
+def load_lexicon(path: Path) -> Lexicon:
+    """Reads a lexicon; a line that cannot be used is an error that names it."""
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise DataError(
+            f"The lexicon {path} cannot be read: {error.strerror}.", next_step="Check the path in data.lexicon."
+        ) from error
+    except UnicodeDecodeError as error:
+        bad_line = error.object[: error.start].count(b"\n") + 1
+        raise DataError(f"{path}:{bad_line} is not UTF-8.", next_step="Save the lexicon as UTF-8.") from error
+    entries: dict[str, str] = {}
+    lines_by_word: dict[str, int] = {}
+    for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), start=1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        word, ipa = _read_line(line, f"{path}:{number}")
+        if word in entries:
+            raise DataError(
+                f"{path}:{number} gives {word!r} again; it was at line {lines_by_word[word]}.",
+                next_step="Keep one of the two lines.",
+            )
+        entries[word] = ipa
+        lines_by_word[word] = number
+    return Lexicon(entries)
+
+
+def check_entries(entries: object, place: str) -> Lexicon:
+    """A lexicon from untrusted data, such as the file of a front end."""
+    if not isinstance(entries, dict) or len(entries) > MAX_ENTRIES:
+        raise _complain(place, f"its lexicon is not a mapping of up to {MAX_ENTRIES:,} words")
+    for word, ipa in entries.items():
+        if not (isinstance(word, str) and isinstance(ipa, str) and word and word == fold_word(word)):
+            raise _complain(place, f"its lexicon has an entry {word!r} that is not a word with its IPA")
+        _check_ipa(word, ipa, place)
+    return Lexicon(entries)
+
+
+def _read_line(line: str, place: str) -> tuple[str, str]:
+    word, tab, ipa = line.partition("\t")
+    word, ipa = word.strip(), ipa.strip()
+    if not tab:
+        raise _complain(place, f"has no tab between a word and its IPA: {line.strip()[:60]!r}")
+    if not word or not ipa:
+        raise _complain(place, "has no word before the tab" if not word else f"has no IPA for {word!r}")
+    if len(word.split()) > 1:
+        raise _complain(place, f"has {word!r}, which is more than one word")
+    _check_ipa(word, ipa, place)
+    return fold_word(word), ipa
+
+
+def _check_ipa(word: str, ipa: str, place: str) -> None:
+    if len(word) > _MAX_WORD_LENGTH or len(ipa) > _MAX_IPA_LENGTH:
+        raise _complain(place, f"is too long at {word[:30]!r}…")
+    pieces = split_ipa(ipa)
+    if any(piece in PUNCTUATION for piece in pieces):
+        raise _complain(place, f"has punctuation in the IPA of {word!r}, {ipa!r}; a long vowel is written ː, not :")
+    unknown = [sign for piece in pieces for sign in parse_word(piece, STANDARD_INVENTORY)[1]]
+    if unknown:
+        raise _complain(place, f"has signs that are not known IPA in {ipa!r} for {word!r}: {' '.join(unknown)}")
+
+
+def _complain(place: str, problem: str) -> DataError:
+    return DataError(f"{place} {problem}.", next_step="Write a word, a tab and its IPA, for example: tomato\ttəmˈeɪtoʊ")

@@ -1,0 +1,194 @@
+"""Text to IPA with its punctuation: the user's lexicon first, espeak-ng for the rest, and what neither says by name."""
+
+from __future__ import annotations
+
+import threading
+import unicodedata
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from myxtts.text.clauses import MAX_CLAUSE_LENGTH, split_clauses
+from myxtts.text.espeak_output import clean_ipa
+from myxtts.text.espeak_voices import find_voice
+from myxtts.text.espeak_worker import SHARED_WORKER
+from myxtts.text.inventory import PUNCTUATION, VOWELS
+from myxtts.text.lexicon import Lexicon
+
+_MAX_CACHED_CLAUSES = 200_000
+# espeak copies the rest of a Burmese clause into a buffer of 160 bytes.
+_CLAUSE_LENGTHS = {"my": 50}
+# Scripts of which espeak says the same for every letter ("Chinese letter") in voices that cannot read them, with a
+# letter that no voice can read.
+_UNREADABLE_LETTERS = {"CJK": "龘", "HIRAGANA": "ゟ", "KATAKANA": "ヿ"}
+# Stand for words of the lexicon while espeak says the words around them: "a" and "the" sound otherwise alone, and
+# before a vowel.
+_CONSONANT_STAND_IN, _VOWEL_STAND_IN = "zizuvi", "izuvi"
+_WITHOUT_STRESS = str.maketrans("", "", "ˈˌ")
+
+
+@dataclass(frozen=True, slots=True)
+class PhonemeString:
+    """IPA with punctuation, and each occurrence of a character or word of the text that has no sound in it."""
+
+    text: str
+    unknown: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """A part of one text: IPA that is known already, or words for espeak.
+
+    `stretches` are the words between those of the lexicon, whose IPA is in `substitutes`; there is one more of them.
+    """
+
+    ipa: str = ""
+    stretches: tuple[str, ...] = ()
+    substitutes: tuple[str, ...] = ()
+
+    @property
+    def words(self) -> str:
+        """What espeak is to say, with stand-ins for the words of the lexicon."""
+        if not self.substitutes:
+            return self.stretches[0] if self.stretches else ""
+        stand_ins = (*(_choose_stand_in(ipa) for ipa in self.substitutes), "")
+        return " ".join(word for pair in zip(self.stretches, stand_ins, strict=True) for word in pair if word)
+
+
+class Phonemizer:
+    """Turns texts into IPA. What espeak said for a clause is remembered, up to a bound."""
+
+    def __init__(self, lexicon: Lexicon | None = None) -> None:
+        self._lexicon = lexicon
+        self._lock = threading.Lock()
+        self._ipa_by_clause: dict[tuple[str, str], str | None] = {}
+        self._is_said: dict[tuple[str, str], bool] = {}
+
+    def phonemize(self, texts: Sequence[str], language: str) -> list[PhonemeString]:
+        """The IPA of each text, clause by clause with the marks between them: . , ! ? ; : — …"""
+        voice = find_voice(language)
+        with self._lock:
+            return self._phonemize(texts, voice)
+
+    def _phonemize(self, texts: Sequence[str], voice: str) -> list[PhonemeString]:
+        if len(self._ipa_by_clause) > _MAX_CACHED_CLAUSES:
+            self._ipa_by_clause.clear()
+        clauses = [split_clauses(text, _CLAUSE_LENGTHS.get(voice, MAX_CLAUSE_LENGTH)) for text in texts]
+        rows = [[self._look_up(part) for part in item.parts] for item in clauses]
+        self._learn_characters(
+            voice, {character for row in rows for run in row for character in "".join(run.stretches)}
+        )
+        unsaid = [self._find_unsaid(voice, row) for row in rows]
+        # Of a letter it cannot read espeak says the name at best, so it is not asked for.
+        rows = [[_leave_out(run, set(signs)) for run in row] for row, signs in zip(rows, unsaid, strict=True)]
+        self._learn_clauses(voice, (run.words for row in rows for run in row if run.words))
+        strings = []
+        for item, row, signs in zip(clauses, rows, unsaid, strict=True):
+            ipa, crashed = self._assemble(voice, row)
+            strings.append(PhonemeString(ipa, (*item.unknown, *signs, *crashed)))
+        return strings
+
+    def _look_up(self, part: str) -> _Run:
+        """A part of a text as it can be said: a mark, words for espeak, or words of the lexicon among them."""
+        if part in PUNCTUATION:
+            return _Run(ipa=part)
+        if self._lexicon is None:
+            return _Run(stretches=(part,))
+        stretches: list[list[str]] = [[]]
+        substitutes = []
+        for word in part.split():
+            ipa = self._lexicon.find(word)
+            if ipa is None:
+                stretches[-1].append(word)
+            else:
+                substitutes.append(ipa)
+                stretches.append([])
+        if not any(stretches):
+            return _Run(ipa=" ".join(substitutes))
+        return _Run(stretches=tuple(" ".join(stretch) for stretch in stretches), substitutes=tuple(substitutes))
+
+    def _learn_characters(self, voice: str, characters: Iterable[str]) -> None:
+        """Finds out which characters the voice says, by asking for each alone."""
+        asked = sorted(c for c in characters if (voice, c) not in self._is_said and _can_stand_alone(c))
+        if not asked:
+            return
+        answers = SHARED_WORKER.texts_to_ipa([*asked, *_UNREADABLE_LETTERS.values()], voice)
+        said = ["".join(answer or ()).strip() for answer in answers]
+        same_for_all = dict(zip(_UNREADABLE_LETTERS, said[len(asked) :], strict=True))
+        for character, ipa in zip(asked, said, strict=False):
+            script = unicodedata.name(character, "").partition(" ")[0]
+            self._is_said[voice, character] = bool(ipa) and ipa != same_for_all.get(script)
+
+    def _find_unsaid(self, voice: str, row: list[_Run]) -> list[str]:
+        return [character for run in row for character in run.words if not self._is_said.get((voice, character), True)]
+
+    def _learn_clauses(self, voice: str, clauses: Iterable[str]) -> None:
+        asked = list(dict.fromkeys(clause for clause in clauses if (voice, clause) not in self._ipa_by_clause))
+        if not asked:
+            return
+        crashed = []
+        for clause, answer in zip(asked, SHARED_WORKER.texts_to_ipa(asked, voice), strict=True):
+            self._ipa_by_clause[voice, clause] = None if answer is None else clean_ipa(" ".join(answer), voice)
+            if answer is None and " " in clause:
+                crashed.append(clause)
+        # Most words of a clause on which espeak crashed can be said one by one.
+        self._learn_clauses(voice, (word for clause in crashed for word in clause.split()))
+
+    def _assemble(self, voice: str, row: list[_Run]) -> tuple[str, list[str]]:
+        """The IPA of the runs of one text, and the words that espeak crashed on."""
+        parts: list[str] = []
+        crashed: list[str] = []
+        for run in row:
+            if run.ipa in PUNCTUATION and parts:
+                parts[-1] += run.ipa
+            elif run.ipa:
+                parts.append(run.ipa)
+            elif run.substitutes:
+                parts.append(self._substitute(voice, run, crashed))
+            elif run.words:
+                parts.append(self._say(voice, run.words, crashed))
+        return " ".join(part for part in parts if part), crashed
+
+    def _say(self, voice: str, words: str, crashed: list[str]) -> str:
+        ipa = self._ipa_by_clause[voice, words]
+        if ipa is not None:
+            return ipa
+        parts = [(word, self._ipa_by_clause[voice, word]) for word in words.split()]
+        crashed += [word for word, said in parts if said is None]
+        return " ".join(said for _, said in parts if said)
+
+    def _substitute(self, voice: str, run: _Run, crashed: list[str]) -> str:
+        """What espeak said for a run, with the lexicon's words where the stand-ins were."""
+        stand_ins = (_CONSONANT_STAND_IN, _VOWEL_STAND_IN)
+        self._learn_clauses(voice, stand_ins)
+        sounds = {(self._ipa_by_clause[voice, word] or "").translate(_WITHOUT_STRESS) for word in stand_ins}
+        words = self._say(voice, run.words, crashed).split()
+        places = [index for index, word in enumerate(words) if word.translate(_WITHOUT_STRESS) in sounds]
+        if len(places) == len(run.substitutes):
+            for place, ipa in zip(places, run.substitutes, strict=True):
+                words[place] = ipa
+            return " ".join(words)
+        # The voice spells such words letter by letter: what stands between them is said piece by piece.
+        return self._say_between(voice, run, crashed)
+
+    def _say_between(self, voice: str, run: _Run, crashed: list[str]) -> str:
+        self._learn_clauses(voice, (stretch for stretch in run.stretches if stretch))
+        said = [self._say(voice, stretch, crashed) if stretch else "" for stretch in run.stretches]
+        pairs = zip(said, (*run.substitutes, ""), strict=True)
+        return " ".join(part for pair in pairs for part in pair if part)
+
+
+def _can_stand_alone(character: str) -> bool:
+    """Letters, figures and symbols can be asked for alone; marks and joiners belong to a letter."""
+    is_plain = character.isascii() and character.isalnum()
+    return not is_plain and character not in " '.,:-" and unicodedata.category(character)[0] not in "MC"
+
+
+def _choose_stand_in(ipa: str) -> str:
+    return _VOWEL_STAND_IN if ipa.lstrip("ˈˌ")[:1] in VOWELS else _CONSONANT_STAND_IN
+
+
+def _leave_out(run: _Run, signs: set[str]) -> _Run:
+    if not signs or not run.stretches:
+        return run
+    table = str.maketrans(dict.fromkeys(signs, " "))
+    return replace(run, stretches=tuple(" ".join(stretch.translate(table).split()) for stretch in run.stretches))

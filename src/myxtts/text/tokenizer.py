@@ -1,0 +1,246 @@
+"""From text to ids and back: phonemes with a fixed inventory, or the characters of a corpus.
+
+Both give one integer per token, which `unpack_factors` parts into the factors a model has embeddings for; padding is 0.
+Both travel as plain JSON, and check what they are given.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from myxtts.errors import DataError
+from myxtts.text.inventory import (
+    END,
+    PAD,
+    PUNCTUATION,
+    SPACE,
+    SPECIALS,
+    STANDARD_INVENTORY,
+    START,
+    Inventory,
+    unpack_factors,
+)
+from myxtts.text.ipa import Factors, parse_word, render_ipa, split_ipa
+
+TokenizerKind = Literal["phonemes", "characters"]
+
+_VERSION = 1
+_MAX_SYMBOLS = 100_000
+_MAX_SYMBOL_LENGTH = 16
+_MAX_ID = 2**31 - 1
+_MAX_CACHED_WORDS = 100_000
+_CHARACTER_SPECIALS = (PAD, START, END, SPACE)
+# Zero-width signs that are part of the spelling: the half-space of Persian and the joiner of Indic scripts.
+_JOINERS = "\u200c\u200d"
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """The ids [T] of one text with start and end, and what of the text they do not hold."""
+
+    ids: NDArray[np.int32]
+    unknown: tuple[str, ...] = ()
+
+
+class Tokenizer(Protocol):
+    kind: ClassVar[TokenizerKind]
+
+    @property
+    def factor_sizes(self) -> tuple[int, ...]: ...
+    def encode(self, text: str) -> Encoding: ...
+    def decode(self, ids: NDArray[np.integer]) -> str: ...
+    def to_json(self) -> dict[str, Any]: ...
+    @classmethod
+    def from_json(cls, data: object) -> Self: ...
+
+
+class PhonemeTokenizer:
+    """IPA to factored ids. `decode(encode(x))` is the canonical spelling of x (see `ipa`) without what is unknown."""
+
+    kind: ClassVar[TokenizerKind] = "phonemes"
+
+    def __init__(self, inventory: Inventory = STANDARD_INVENTORY) -> None:
+        self.inventory = inventory
+        self._specials = {special: self._pack_special(special) for special in SPECIALS}
+        self._ids_by_word: dict[str, tuple[tuple[int, ...], tuple[str, ...]]] = {}
+
+    @property
+    def factor_sizes(self) -> tuple[int, ...]:
+        return self.inventory.factor_sizes
+
+    def encode(self, text: str) -> Encoding:
+        ids = [self._specials[START]]
+        unknown: list[str] = []
+        is_after_word = False
+        for piece in split_ipa(text):
+            if piece in PUNCTUATION:
+                # A mark that is repeated says nothing more.
+                if ids[-1] != self._specials[piece]:
+                    ids.append(self._specials[piece])
+                is_after_word = False
+                continue
+            word_ids, word_unknown = self._encode_word(piece)
+            unknown += word_unknown
+            if not word_ids:
+                continue
+            if is_after_word:
+                ids.append(self._specials[SPACE])
+            ids += word_ids
+            is_after_word = True
+        ids.append(self._specials[END])
+        return Encoding(np.asarray(ids, np.int32), tuple(unknown))
+
+    def decode(self, ids: NDArray[np.integer]) -> str:
+        factors: list[Factors] = [tuple(row) for row in self.inventory.unpack(ids).tolist()]
+        hidden = {self.inventory.symbol_numbers[special] for special in (PAD, START, END)}
+        return render_ipa((row for row in factors if row[0] not in hidden), self.inventory)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "version": _VERSION,
+            "symbols": list(self.inventory.symbols),
+            "modifiers": list(self.inventory.modifiers),
+        }
+
+    @classmethod
+    def from_json(cls, data: object) -> Self:
+        fields = _check_fields(data, cls.kind)
+        symbols = _check_strings(fields.get("symbols"), "symbols")
+        modifiers = _check_strings(fields.get("modifiers"), "modifiers")
+        if symbols[: len(SPECIALS)] != SPECIALS or modifiers[:1] != ("",) or "" in symbols:
+            raise _complain("its symbols do not begin with the special ones, or its modifiers with none")
+        sizes = (len(symbols), len(modifiers), *STANDARD_INVENTORY.factor_sizes[2:])
+        if np.prod(sizes, dtype=np.float64) > _MAX_ID:
+            raise _complain(f"its {len(symbols)} symbols and {len(modifiers)} modifiers give too many ids")
+        return cls(Inventory(symbols, modifiers))
+
+    def _encode_word(self, word: str) -> tuple[tuple[int, ...], tuple[str, ...]]:
+        known = self._ids_by_word.get(word)
+        if known is None:
+            phones, unknown = parse_word(word, self.inventory)
+            packed = self.inventory.pack(np.asarray(phones, np.int64).reshape(-1, 4))
+            known = tuple(packed.tolist()), tuple(unknown)
+            if len(self._ids_by_word) >= _MAX_CACHED_WORDS:
+                self._ids_by_word.clear()
+            self._ids_by_word[word] = known
+        return known
+
+    def _pack_special(self, special: str) -> int:
+        factors = np.asarray([[self.inventory.symbol_numbers[special], 0, 0, 0]])
+        return int(self.inventory.pack(factors)[0])
+
+
+class CharacterTokenizer:
+    """The characters of a corpus, of any script, in lower case. `decode(encode(x))` is `canonicalize(x)`."""
+
+    kind: ClassVar[TokenizerKind] = "characters"
+
+    def __init__(self, characters: Sequence[str]) -> None:
+        self._symbols = (*_CHARACTER_SPECIALS, *characters)
+        self._numbers = {symbol: number for number, symbol in enumerate(self._symbols)}
+        assert len(self._numbers) == len(self._symbols)
+
+    @classmethod
+    def fit(cls, texts: Iterable[str]) -> Self:
+        """Learns letters, marks, figures and punctuation; the order of the texts does not matter."""
+        found: set[str] = set()
+        for text in texts:
+            found.update(_fold_text(text))
+        return cls(sorted(character for character in found if _is_admitted(character)))
+
+    @property
+    def characters(self) -> tuple[str, ...]:
+        return self._symbols[len(_CHARACTER_SPECIALS) :]
+
+    @property
+    def factor_sizes(self) -> tuple[int, ...]:
+        return (len(self._symbols),)
+
+    def canonicalize(self, text: str) -> str:
+        return self._keep_known(text)[0]
+
+    def encode(self, text: str) -> Encoding:
+        kept, unknown = self._keep_known(text)
+        ids = [self._numbers[START], *(self._numbers[character] for character in kept), self._numbers[END]]
+        return Encoding(np.asarray(ids, np.int32), unknown)
+
+    def decode(self, ids: NDArray[np.integer]) -> str:
+        numbers = unpack_factors(ids, self.factor_sizes)[:, 0].tolist()
+        hidden = {self._numbers[special] for special in (PAD, START, END)}
+        return "".join(self._symbols[number] for number in numbers if number not in hidden)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": self.kind, "version": _VERSION, "characters": list(self.characters)}
+
+    @classmethod
+    def from_json(cls, data: object) -> Self:
+        characters = _check_strings(_check_fields(data, cls.kind).get("characters"), "characters")
+        wrong = [character for character in characters if len(character) != 1 or not _is_admitted(character)]
+        if wrong:
+            raise _complain(f"{wrong[0]!r} is not a character that can be a token")
+        return cls(characters)
+
+    def _keep_known(self, text: str) -> tuple[str, tuple[str, ...]]:
+        unknown: list[str] = []
+        folded = _fold_text(text)
+        while lost := [character for character in folded if character not in self._numbers]:
+            unknown += lost
+            # Leaving one out can bring a letter and a mark together that make another letter.
+            folded = _fold_text("".join(character for character in folded if character in self._numbers))
+        return folded, tuple(unknown)
+
+
+def load_tokenizer(data: object) -> Tokenizer:
+    """The tokenizer that `to_json` described."""
+    kind = data.get("kind") if isinstance(data, dict) else None
+    if kind == PhonemeTokenizer.kind:
+        return PhonemeTokenizer.from_json(data)
+    if kind == CharacterTokenizer.kind:
+        return CharacterTokenizer.from_json(data)
+    raise _complain(f"its kind is {kind!r}, not phonemes or characters")
+
+
+def _fold_text(text: str) -> str:
+    """Lower case, composed, single spaces."""
+    return " ".join(unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).lower()).split())
+
+
+def _is_admitted(character: str) -> bool:
+    return character in _JOINERS or unicodedata.category(character)[0] in "LMNP"
+
+
+def _check_fields(data: object, kind: str) -> dict[Any, Any]:
+    if not isinstance(data, dict):
+        raise _complain(f"it is a {type(data).__name__}, not an object with fields")
+    if data.get("kind") != kind:
+        raise _complain(f"its kind is {data.get('kind')!r}, not {kind}")
+    if data.get("version") != _VERSION or isinstance(data.get("version"), bool):
+        raise _complain(f"its version is {data.get('version')!r}; this program reads version {_VERSION}")
+    return data
+
+
+def _check_strings(value: object, name: str) -> tuple[str, ...]:
+    if not isinstance(value, list) or len(value) > _MAX_SYMBOLS:
+        raise _complain(f"its {name} are not a list of up to {_MAX_SYMBOLS:,}")
+    for item in value:
+        if not isinstance(item, str) or len(item) > _MAX_SYMBOL_LENGTH:
+            raise _complain(f"its {name} have {str(item)[:40]!r}, which is not a short string")
+    if len(set(value)) != len(value):
+        (twice, _), *_ = Counter(value).most_common(1)
+        raise _complain(f"its {name} have {twice!r} twice")
+    return tuple(value)
+
+
+def _complain(problem: str) -> DataError:
+    return DataError(
+        f"The tokenizer cannot be read: {problem}.",
+        next_step="The file is damaged or from another version: take it again from where it was made.",
+    )
