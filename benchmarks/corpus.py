@@ -12,9 +12,8 @@ import soundfile
 
 from benchmarks.harness import Measurement, time_calls
 from myxtts.config.schema import DataConfig
-from myxtts.corpus.check import limits_of
 from myxtts.corpus.demo import make_demo_corpus
-from myxtts.corpus.listen import inspect_audio
+from myxtts.corpus.listen import AudioLimits, inspect_audio
 
 _RATE_HZ = 22050
 
@@ -56,7 +55,7 @@ def _write_clips(folder: Path, num_clips: int) -> None:
 def _measure_headers(folder: Path) -> list[Measurement]:
     _write_clips(folder / "headers", 2000)
     paths = [str(path) for path in sorted((folder / "headers" / "wavs").iterdir())]
-    limits = limits_of(DataConfig())
+    limits = AudioLimits.from_config(DataConfig())
     seconds = time_calls(lambda: [inspect_audio(path, limits, headers_only=True) for path in paths])
     return [Measurement("header checks, one thread", len(paths) / seconds, "files/s", "at least", 3000)]
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from benchmarks.harness import Measurement, time_calls
-from myxtts.corpus.demo import compose_sentences
+from myxtts.corpus.demo.grammar import compose_sentence
+from myxtts.corpus.demo.speak import GRAMMARS
 from myxtts.text.frontend import FrontEnd
 
 _NUM_SENTENCES = 10_000
@@ -14,7 +17,8 @@ def measure_text() -> list[Measurement]:
 
 
 def _measure_phonemes(language: str) -> Measurement:
-    sentences = compose_sentences(language, _NUM_SENTENCES, seed=0)
+    generator = np.random.default_rng(0)
+    sentences = [compose_sentence(GRAMMARS[language], generator) for _ in range(_NUM_SENTENCES)]
     frontend = FrontEnd.create("phonemes", None, None)
     languages = [language] * len(sentences)
     seconds = time_calls(lambda: frontend.encode_batch(sentences, languages, [None] * len(sentences)), num_runs=1)

@@ -107,7 +107,7 @@ class Checker:
             result = item.result
             if item.real_path:
                 row = result.row if isinstance(result, Candidate) else result
-                self._ledger.record("path", item.real_path, Sighting(row.file, row.line, row.id, None))
+                self._ledger.record({"path": item.real_path}, Sighting(row.file, row.line, row.id, None))
             if isinstance(result, Rejection):
                 yield result
                 continue
@@ -119,8 +119,8 @@ class Checker:
         texts: list[str | Rejection] = [self._check_words(candidate.row) for candidate in candidates]
         speakable = [(index, text) for index, text in enumerate(texts) if isinstance(text, str)]
         rows = [candidates[index].row for index, _ in speakable]
-        encodings = self._frontend.encode_batch(
-            [row.text for row in rows], [row.language for row in rows], [row.phonemes for row in rows]
+        encodings = self._frontend.encode_normalized(
+            [text for _, text in speakable], [row.language for row in rows], [row.phonemes for row in rows]
         )
         for (index, _), encoding in zip(speakable, encodings, strict=True):
             problem = self._check_tokens(candidates[index], len(encoding.ids), encoding.unknown)
@@ -157,10 +157,7 @@ class Checker:
         # A file that was not read to its end is known by its place; one that was, by its content.
         sound = f"{facts.checksum:08x} {facts.num_bytes}" if facts.checksum else candidate.real_path
         keys = {"id": row.id, "audio": sound, "sentence": f"{row.speaker}\0{text}"}
-        for kind, value in keys.items():
-            first = self._ledger.find(kind, value)
-            if first is None:
-                continue
+        for kind, first in self._ledger.find_any(keys).items():
             if split != first.split:
                 what = {"id": "id", "audio": "recording", "sentence": "sentence by the same speaker"}[kind]
                 return reject(row, Reason.LEAK, f"{split} has the same {what} as {first.split} at {first}")
@@ -169,8 +166,7 @@ class Checker:
             if kind == "audio":
                 return reject(row, Reason.DUPLICATE_AUDIO, f"the same recording as {first}")
         sighting = Sighting(row.file, row.line, row.id, split)
-        for kind, value in keys.items():
-            self._ledger.record(kind, value, sighting)
+        self._ledger.record(keys, sighting)
         return Accepted(_make_utterance(candidate), self._root.relative(candidate.real_path), text)
 
 

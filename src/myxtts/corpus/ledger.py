@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,15 +48,19 @@ class Ledger:
         self._database.close()
         self._path.unlink(missing_ok=True)
 
-    def find(self, kind: str, value: str) -> Sighting | None:
-        query = "SELECT file, line, id, split FROM seen WHERE key = ?"
-        with closing(self._database.execute(query, (_digest(kind, value),))) as rows:
-            row = rows.fetchone()
-        return Sighting(*row) if row else None
+    def find_any(self, keys: Mapping[str, str]) -> dict[str, Sighting]:
+        """Which of the keys, by kind, were seen before and where, in the order of the keys."""
+        kinds = {_digest(kind, value): kind for kind, value in keys.items()}
+        query = f"SELECT key, file, line, id, split FROM seen WHERE key IN ({', '.join('?' * len(kinds))})"  # noqa: S608
+        with closing(self._database.execute(query, tuple(kinds))) as rows:
+            found = {kinds[key]: Sighting(*place) for key, *place in rows}
+        return {kind: found[kind] for kind in keys if kind in found}
 
-    def record(self, kind: str, value: str, sighting: Sighting) -> None:
-        row = (_digest(kind, value), sighting.file, sighting.line, _storable(sighting.id), sighting.split)
-        self._database.execute("INSERT OR IGNORE INTO seen VALUES (?, ?, ?, ?, ?)", row)
+    def record(self, keys: Mapping[str, str], sighting: Sighting) -> None:
+        """Notes where keys were seen, unless they were seen before."""
+        place = (sighting.file, sighting.line, _storable(sighting.id), sighting.split)
+        rows = [(_digest(kind, value), *place) for kind, value in keys.items()]
+        self._database.executemany("INSERT OR IGNORE INTO seen VALUES (?, ?, ?, ?, ?)", rows)
 
     def count_in_group(self, rank: bytes) -> None:
         statement = "INSERT INTO groups VALUES (?, 1) ON CONFLICT DO UPDATE SET num_utterances = num_utterances + 1"

@@ -204,7 +204,7 @@ def _note_unnamed_recordings(root: CorpusRoot, ledger: Ledger, summary: Summary)
     for place, _, names in os.walk(root.real):
         for name in names:
             path = os.path.join(place, name)  # noqa: PTH118 -- once per recording
-            if name.lower().endswith(AUDIO_SUFFIXES) and ledger.find("path", path) is None:
+            if name.lower().endswith(AUDIO_SUFFIXES) and not ledger.find_any({"path": path}):
                 first = min(first, root.relative(path)) if first else root.relative(path)
                 num_unnamed += 1
     if num_unnamed:

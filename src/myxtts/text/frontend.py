@@ -111,18 +111,24 @@ class FrontEnd:
         self, texts: Sequence[str], languages: Sequence[str], phonemes: Sequence[str | None] | None = None
     ) -> list[Encoding]:
         """The encoding of each text, in order. Where phonemes are given they are taken as they are."""
-        given = phonemes if phonemes is not None else [None] * len(texts)
-        if not len(texts) == len(languages) == len(given):
-            raise ValueError(f"{len(texts)} texts, {len(languages)} languages and {len(given)} phonemes do not pair up")
+        _check_pairs(texts, languages, phonemes)
         normalized = [_normalize_checked(*pair) for pair in zip(texts, languages, strict=True)]
+        return self.encode_normalized(normalized, languages, phonemes)
+
+    def encode_normalized(
+        self, texts: Sequence[str], languages: Sequence[str], phonemes: Sequence[str | None] | None = None
+    ) -> list[Encoding]:
+        """As `encode_batch`, for texts that `normalize` gave."""
+        given = phonemes if phonemes is not None else [None] * len(texts)
+        _check_pairs(texts, languages, given)
         if self.kind == "characters":
-            return [self.tokenizer.encode(text) for text in normalized]
+            return [self.tokenizer.encode(text) for text in texts]
         encodings: dict[int, Encoding] = {
             index: self.tokenizer.encode(_check_length(ipa)) for index, ipa in enumerate(given) if ipa
         }
         for language in dict.fromkeys(languages):
             places = [place for place, code in enumerate(languages) if code == language and place not in encodings]
-            strings = self._phonemizer.phonemize([normalized[place] for place in places], language) if places else []
+            strings = self._phonemizer.phonemize([texts[place] for place in places], language) if places else []
             for place, string in zip(places, strings, strict=True):
                 encoding = self.tokenizer.encode(string.text)
                 encodings[place] = Encoding(encoding.ids, (*string.unknown, *encoding.unknown))
@@ -175,6 +181,12 @@ def _choose_kind(kind: str) -> tuple[TokenizerKind, str]:
     if is_espeak_available():
         return "phonemes", "espeak-ng is installed"
     return "characters", "espeak-ng is not installed; phonemes need pip install 'myxtts[espeak]'"
+
+
+def _check_pairs(texts: Sequence[str], languages: Sequence[str], phonemes: Sequence[str | None] | None) -> None:
+    num_phonemes = len(texts) if phonemes is None else len(phonemes)
+    if not len(texts) == len(languages) == num_phonemes:
+        raise ValueError(f"{len(texts)} texts, {len(languages)} languages and {num_phonemes} phonemes do not pair up")
 
 
 def _normalize_checked(text: str, language: str) -> str:
