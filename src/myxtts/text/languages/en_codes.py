@@ -15,7 +15,7 @@ SHORT_PHONE = re.compile(rf"{_NOT_INSIDE}\d{{3}}-\d{{4}}{_ENDS}")
 VERSION = re.compile(r"(?<![\d.])\d++(?:\.\d++){2,}+")
 DIGIT_CHAIN = re.compile(r"(?<![\d-])\d++(?:-\d++){2,}+")
 POWER_OF_TEN = re.compile(r"(?<![\w.])(?P<base>\d++(?:\.\d++)?)[eE](?P<sign>[+-]?)(?P<exponent>\d{1,6}+)(?!\w|\.\d)")
-DIMENSIONS = re.compile(r"(?<![\w.])\d{1,6}+(?: ?[x×] ?\d{1,6}+){1,3}(?!\w)")
+DIMENSIONS = re.compile(r"(?<![\w.])\d{1,6}+(?: ?x ?\d{1,6}+){1,3}(?!\w)")
 SCORE = re.compile(r"(?<![\d:.])\d{1,6}+:\d{1,6}+(?!\d|:\d)")
 
 

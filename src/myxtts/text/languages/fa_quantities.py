@@ -24,6 +24,8 @@ def _either(keys: Iterable[str]) -> str:
 _WHOLE = r"(?:\d{1,3}(?:[٬،,]\d{3}){1,11}(?![٬،,]?\d)|\d{1,3}(?:\.\d{3}){2,11}(?!\.?\d)|\d++)"
 _NUMERAL = rf"{_WHOLE}(?:[٫./]\d++)?"
 _MINUS = r"(?:(?<![^\s(\[{\"'«=<>،:/])(?P<minus>-))?"
+# Typed from right to left, the sign of a negative temperature ends up behind the number.
+_TRAILING_MINUS = rf"(?P<minus_after>-(?= (?:تا|درجه)(?!{WORD_CHAR})))"
 _SIGN = "[" + "".join(CURRENCIES) + "]"
 _SCALE = rf"(?: ?(?P<scale>{'|'.join(SCALES)})(?!{WORD_CHAR}))?"
 
@@ -43,7 +45,7 @@ SCORE = re.compile(r"(?<![\d:.])\d{1,6}+:\d{1,6}+(?!\d|:\d)")
 PERCENT_FIRST = re.compile(rf"(?<!\d)(?<!\d )% ?(?P<number>{_NUMERAL})")
 MONEY = re.compile(rf"{_MINUS}(?P<currency>{_SIGN}) ?(?P<number>{_NUMERAL}){_SCALE}")
 MEASURE = re.compile(
-    rf"{_MINUS}(?P<number>{_NUMERAL})(?:(?P<dash>-| - )(?P<number_to>{_NUMERAL}))?{_SCALE}"
+    rf"{_MINUS}(?P<number>{_NUMERAL})(?:{_TRAILING_MINUS}|(?P<dash>-| - )(?P<number_to>{_NUMERAL}))?{_SCALE}"
     rf"(?: ?(?P<unit>{_either(UNITS)}|{_SIGN}(?! ?\d))(?![A-Za-z]))?"
 )
 
@@ -114,18 +116,26 @@ def _read_amount(number: str, scale: str | None, sign: str) -> str:
 
 def read_measure(match: re.Match[str]) -> str:
     number, number_to, scale, unit = match["number"], match["number_to"], match["scale"], match["unit"]
-    sign = _read_sign(match)
+    sign = "منفی " if match["minus_after"] else _read_sign(match)
     if unit in CURRENCIES and number_to is None:
         return sign + _read_amount(number, scale, unit)
     words = [sign + _spell_numeral(number)]
     if number_to is not None:
-        between = "تا" if match["dash"] == "-" else "منهای"
-        words.append(f"{between} {_spell_numeral(number_to)}")
+        words.append(f"{_name_dash(match)} {_spell_numeral(number_to)}")
     if scale:
         words.append(scale)
     if unit:
         words.append(CURRENCIES[unit].name if unit in CURRENCIES else UNITS[unit])
     return " ".join(words)
+
+
+def _name_dash(match: re.Match[str]) -> str:
+    """Between two numbers: a subtraction, the score of a match, or a range."""
+    first, second = match["number"], match["number_to"]
+    if match["dash"] == " - ":
+        return "منهای"
+    is_score = max(len(first), len(second)) <= 2 and int(first) > int(second)
+    return "بر" if is_score else "تا"
 
 
 def _read_sign(match: re.Match[str]) -> str:
