@@ -28,6 +28,7 @@ ALLOWED_IMPORTS = {
     "corpus": _CORPUS,
     "features": _FEATURES,
     "store": _STORE,
+    "pipeline": _STORE | {"store", "runtime"},
     "cli": _STORE | {"runtime", "store", ""},
     "__main__": {"cli"},
 }

@@ -112,9 +112,8 @@ def write_atomically(path: Path) -> Iterator[IO[bytes]]:
                 os.fsync(file.fileno())
             pass_fault_point("replace")
             temporary.replace(path)
-        except BaseException:
+        finally:
             temporary.unlink(missing_ok=True)
-            raise
         sync_directory(path.parent)
 
 

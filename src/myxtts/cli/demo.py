@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from myxtts.cli.precompute import make_features
 from myxtts.cli.prepare import run_prepare, summarize
 from myxtts.cli.screen import Screen, show_progress
 
@@ -20,7 +21,7 @@ def make_demo(
     seed: Annotated[int, typer.Option(help="The same seed gives the same corpus, byte for byte.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as one JSON object.")] = False,
 ) -> None:
-    """Make a small English and Persian corpus with several voices, and prepare it.
+    """Make a small English and Persian corpus with several voices, prepare it and compute its features.
 
     [bold]Examples[/bold]
 
@@ -28,7 +29,7 @@ def make_demo(
 
     myxtts demo --out /tmp/demo --minutes 60 --num-speakers 12
     """
-    from myxtts.config.schema import DataConfig
+    from myxtts.config.schema import XTTSConfig
     from myxtts.corpus.demo import make_demo_corpus
     from myxtts.corpus.prepare import Recordings
 
@@ -46,5 +47,8 @@ def make_demo(
     kept = " (they were there already)" if made.was_kept else ""
     screen.notices.print(f"   {made.num_clips:,} clips in {recordings}{kept}", markup=False)
     screen.notices.print("2. Checking every clip and its text …")
-    summary = run_prepare([Recordings(recordings)], corpus, DataConfig(), screen, seed=seed, strict=True, quick=False)
-    screen.finish(summarize(summary))
+    config = XTTSConfig(train_data=corpus, cache_dir=out / "features", seed=seed)
+    prepared = run_prepare([Recordings(recordings)], corpus, config.data, screen, seed=seed, strict=True, quick=False)
+    screen.notices.print("3. Computing features once, for every epoch to come …")
+    computed = make_features(config, out / "features", screen, rebuild=False)
+    screen.finish({"recordings": str(recordings), "prepare": summarize(prepared), "precompute": computed})

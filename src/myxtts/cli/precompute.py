@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from myxtts.cli.prepare import run_prepare, show_rejections
-from myxtts.cli.screen import Screen, mute_decoders, show_progress
+from myxtts.cli.screen import Screen, format_length, mute_decoders, show_progress
 from myxtts.cli.settings import takes_settings
 from myxtts.errors import DataError, UsageError
 
@@ -63,10 +63,10 @@ def run_precompute(
     elif compact:
         screen.finish(_compact(folder, screen))
     else:
-        screen.finish(_make(config, folder, screen, rebuild=rebuild))
+        screen.finish(make_features(config, folder, screen, rebuild=rebuild))
 
 
-def _make(config: XTTSConfig, folder: Path, screen: Screen, *, rebuild: bool) -> dict[str, Any]:
+def make_features(config: XTTSConfig, folder: Path, screen: Screen, *, rebuild: bool) -> dict[str, Any]:
     from myxtts.store.precompute import precompute
 
     corpus = open_or_prepare(config, folder, screen)
@@ -119,16 +119,17 @@ def _verify(config: XTTSConfig, folder: Path, screen: Screen, *, fix: bool) -> d
         report = verify_store(
             folder,
             fix=fix,
-            data=config.data,
             num_threads=_count_threads(config),
             progress=lambda seen, broken: view.update(seen, f"{broken:,} broken"),
         )
     _show_report(report, folder, screen)
     if not report.is_whole:
-        remedy = "See the list above." if fix else f"Repair it with: myxtts precompute --cache-dir {folder} --fix"
         left = report.num_broken - report.num_repaired
-        problem = f"{left:,} parts of the store in {folder} are broken."
-        raise DataError(problem, next_step=remedy, details=report.to_json())
+        problem = f"The store in {folder} is not whole: {left:,} parts are broken"
+        if fix:
+            problem += f", {report.num_unrecoverable:,} could not be made anew and were left out"
+        remedy = "The list says why." if fix else f"Repair it with: myxtts precompute --cache-dir {folder} --fix"
+        raise DataError(f"{problem}.", next_step=remedy, details=report.to_json())
     return report.to_json()
 
 
@@ -152,11 +153,11 @@ def _compact(folder: Path, screen: Screen) -> dict[str, Any]:
 
 
 def _show(summary: PrecomputeSummary, screen: Screen) -> None:
-    hours, size_mb = summary.seconds / 3600, summary.num_bytes / 2**20
+    length, size_mb = format_length(summary.seconds), summary.num_bytes / 2**20
     rate = summary.num_made / max(summary.elapsed_s, 1e-9)
     counts = f"{summary.num_made:,} made, {summary.num_kept:,} kept, {summary.num_removed:,} removed"
     console = screen.console
-    console.print(f"[bold]{summary.num_utterances:,} utterances[/bold], {hours:.2f} hours, {size_mb:,.1f} MB")
+    console.print(f"[bold]{summary.num_utterances:,} utterances[/bold], {length}, {size_mb:,.1f} MB")
     console.print(f"  {counts} in {summary.elapsed_s:.1f} s ({rate:,.0f} utterances a second)")
     if summary.num_rejected:
         show_rejections(summary.examples, summary.num_rejected, summary.reasons, screen)

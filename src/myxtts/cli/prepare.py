@@ -8,21 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from myxtts.cli.screen import Screen, mute_decoders, show_progress
+from myxtts.cli.screen import Screen, format_length, mute_decoders, show_progress
 from myxtts.cli.settings import load_config
 
 if TYPE_CHECKING:
     from myxtts.config.schema import DataConfig
     from myxtts.corpus.prepare import Recordings, Summary
     from myxtts.corpus.rejections import Rejection
-
-_EXAMPLES = """[bold]Examples[/bold]
-
-myxtts prepare LJSpeech-1.1 --out corpus
-
-myxtts prepare recordings/ --out corpus --language fa --split-by speaker
-
-myxtts prepare train.jsonl --val-data dev.jsonl --out corpus --strict --json"""
 
 
 def prepare(
@@ -66,6 +58,14 @@ def prepare(
 
     Finds the format by itself. Nothing is skipped silently: what cannot be used is listed with file, line, reason and
     what to do, on the screen and in rejections.csv and rejections.json.
+
+    [bold]Examples[/bold]
+
+    myxtts prepare LJSpeech-1.1 --out corpus
+
+    myxtts prepare recordings/ --out corpus --language fa --split-by speaker
+
+    myxtts prepare train.jsonl --val-data dev.jsonl --out corpus --strict --json
     """
     from myxtts.config.write import write_resolved
     from myxtts.corpus.prepare import Recordings
@@ -87,9 +87,6 @@ def prepare(
     summary = run_prepare(inputs, out, settings.data, screen, seed=settings.training.seed, strict=strict, quick=quick)
     write_resolved(settings, out)
     screen.finish(summarize(summary))
-
-
-prepare.__doc__ = f"{prepare.__doc__}\n\n{_EXAMPLES}"
 
 
 def run_prepare(
@@ -117,12 +114,12 @@ def run_prepare(
 
 def show_summary(summary: Summary, screen: Screen) -> None:
     console = screen.console
-    minutes = summary.seconds / 60
-    length = f"{minutes / 60:.1f} hours" if minutes >= 90 else f"{minutes:.1f} minutes"
+    length = format_length(summary.seconds)
     splits = ", ".join(f"{count:,} {split}" for split, count in sorted(summary.splits.items()) if count)
     languages = ", ".join(f"{language} {count:,}" for language, count in summary.languages.most_common(8))
     rate = (summary.num_utterances + summary.num_rejected) / max(summary.elapsed_s, 1e-9)
-    console.print(f"[bold]{summary.num_utterances:,} utterances[/bold], {length}, {len(summary.speakers):,} speakers")
+    speakers = "1 speaker" if len(summary.speakers) == 1 else f"{len(summary.speakers):,} speakers"
+    console.print(f"[bold]{summary.num_utterances:,} utterances[/bold], {length}, {speakers}")
     console.print(f"  format      {'; '.join(summary.formats)}", markup=False)
     console.print(f"  text        {summary.frontend}", markup=False)
     console.print(f"  languages   {languages}", markup=False)

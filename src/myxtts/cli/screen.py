@@ -38,13 +38,23 @@ class Screen:
             print_json(result)
 
     def warn(self, message: str) -> None:
-        self.notices.print(Text.assemble(("Warning: ", "bold yellow"), message), soft_wrap=True)
+        print_paragraph(self.notices, Text.assemble(("Warning: ", "bold yellow"), message))
+
+
+def format_length(seconds: float) -> str:
+    minutes = seconds / 60
+    return f"{minutes / 60:.1f} hours" if minutes >= 90 else f"{minutes:.1f} minutes"
 
 
 def make_console(*, stderr: bool) -> Console:
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() or "COLUMNS" in os.environ else _PLAIN_WIDTH
     return Console(stderr=stderr, highlight=False, width=width)
+
+
+def print_paragraph(console: Console, text: Text) -> None:
+    """Wrapped between words on a terminal; one line in a file or pipe, where people search."""
+    console.print(text, soft_wrap=not console.is_terminal)
 
 
 def print_json(result: dict[str, Any]) -> None:
@@ -59,7 +69,7 @@ def print_error(error: MyXTTSError, *, as_json: bool) -> None:
     text = Text.assemble(("Error", "bold red"), f" ({error.kind}): {error.problem}")
     if error.next_step:
         text.append(f" {error.next_step}", "bold")
-    make_console(stderr=True).print(text, soft_wrap=True)
+    print_paragraph(make_console(stderr=True), text)
 
 
 class _RateColumn(ProgressColumn):
