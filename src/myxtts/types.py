@@ -1,12 +1,12 @@
 """What travels between the packages.
 
-Shape legend: S samples.
+Shape legend: S samples, B utterances, N tokens, T frames, M mel bands, R frames of the reference.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,3 +46,24 @@ class Waveform:
     @property
     def duration_s(self) -> float:
         return len(self.samples) / self.rate
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What one training step sees. Arrays are numpy on the host and tensors on a device; shapes are static.
+
+    A row behind `num_real` fills the shape: its lengths are 0 and its id is ''. `speaker` and `language` number the
+    names of the store; `reference` is sound of another clip of the same speaker.
+    """
+
+    position: int
+    ids: tuple[str, ...]
+    num_real: int
+    tokens: Any  # int32 [B, N]
+    token_lengths: Any  # int32 [B]
+    mel: Any  # float32 [B, T, M]
+    mel_lengths: Any  # int32 [B]
+    speaker: Any  # int32 [B]
+    language: Any  # int32 [B]
+    reference: Any  # float32 [B, R, M]
+    reference_lengths: Any  # int32 [B]

@@ -1,0 +1,167 @@
+"""The feed hands out batches in order, holds loaders back, and neither hangs nor leaves threads behind."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from myxtts.errors import DataError
+from myxtts.pipeline.buffers import BatchBuffer, HostBatch
+from myxtts.pipeline.feed import Feed
+from myxtts.pipeline.order import BatchOrder, BatchPlan
+from myxtts.pipeline.telemetry import Telemetry
+from myxtts.types import Batch
+
+NUM_UTTERANCES = 60
+ARRAYS = ("tokens", "token_lengths", "mel", "mel_lengths", "speaker", "language", "reference", "reference_lengths")
+
+
+class FakeLoader:
+    """Writes the row of each utterance into its spectrogram; `trouble` may do anything first."""
+
+    name = "fake"
+
+    def __init__(self, trouble: Callable[[BatchPlan], None] = lambda _plan: None) -> None:
+        self._trouble = trouble
+        self.num_loaded = 0
+
+    def fill(self, plan: BatchPlan, buffer: BatchBuffer) -> HostBatch:
+        self._trouble(plan)
+        batch = buffer.view(plan.shape)
+        batch.mel[:] = plan.rows[:, None, None]
+        batch.mel_lengths[:] = plan.shape.num_frames
+        self.num_loaded += 1
+        return batch
+
+    def name_utterances(self, plan: BatchPlan) -> tuple[str, ...]:
+        return tuple(f"utterance{row}" for row in plan.rows)
+
+
+def copy_batch(batch: Batch) -> Batch:
+    copies: dict[str, Any] = {name: np.array(getattr(batch, name)) for name in ARRAYS}
+    return replace(batch, **copies)
+
+
+def open_feed(loader: FakeLoader, num_batches: int = 20, start: int = 0, **options: Any) -> Feed:
+    rows = np.arange(NUM_UTTERANCES)
+    order = BatchOrder(rows, rows % 40 + 20, rows % 10 + 5, rows % 3, seed=1, batch_size=4, num_shapes=3)
+    defaults: dict[str, Any] = {"num_workers": 2, "buffer_size": 5, "prefetch_size": 2, "telemetry": Telemetry()}
+    return Feed(
+        order,
+        loader,
+        copy_batch,
+        lambda: BatchBuffer(order.shapes, 8, 10),
+        start=start,
+        stop=start + num_batches,
+        **{**defaults, **options},
+    )
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left_behind() -> Iterator[None]:
+    before = set(threading.enumerate())
+    yield
+    deadline = time.monotonic() + 5
+    while set(threading.enumerate()) - before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not set(threading.enumerate()) - before
+
+
+def collect_rows(**options: Any) -> list[list[int]]:
+    with open_feed(FakeLoader(lambda plan: time.sleep(0.002 * (plan.position % 3))), **options) as feed:
+        return [batch.mel[:, 0, 0].astype(int).tolist() for batch in feed]
+
+
+@pytest.mark.parametrize("num_workers", [1, 2, 4])
+@pytest.mark.parametrize("buffer_size", [1, 3, 50])
+def test_batches_come_in_order_whatever_the_threads(num_workers: int, buffer_size: int) -> None:
+    expected = collect_rows(num_workers=1, buffer_size=1)
+    assert collect_rows(num_workers=num_workers, buffer_size=buffer_size) == expected
+
+
+def test_stopping_anywhere_and_starting_there_gives_the_same_batches() -> None:
+    whole = collect_rows(num_batches=24)
+    for stop in (1, 7, 15, 23):
+        assert collect_rows(num_batches=stop) + collect_rows(start=stop, num_batches=24 - stop) == whole
+
+
+def test_loaders_wait_for_the_consumer() -> None:
+    loader = FakeLoader()
+    with open_feed(loader, num_batches=100, buffer_size=5, prefetch_size=2) as feed:
+        next(iter(feed))
+        time.sleep(0.3)
+        # One taken, two on the device, one in the hand of the transfer thread, five in memory.
+        assert loader.num_loaded <= 1 + 2 + 1 + 5
+
+
+def test_a_batch_that_is_kept_does_not_change() -> None:
+    with open_feed(FakeLoader(), buffer_size=1) as feed:
+        kept = list(feed)
+    assert [batch.mel[:, 0, 0].astype(int).tolist() for batch in kept] == collect_rows()
+
+
+def test_error_of_a_loader_reaches_the_consumer_with_the_utterances() -> None:
+    def fail(plan: BatchPlan) -> None:
+        if plan.position == 3:
+            raise MemoryError("no more")
+
+    seen: list[int] = []
+    with open_feed(FakeLoader(fail)) as feed, pytest.raises(DataError, match=r"batch 3 .*MemoryError.*utterance\d+"):
+        seen.extend(batch.position for batch in feed)
+    assert seen == [0, 1, 2]
+
+
+def test_hanging_loader_is_tried_again_once() -> None:
+    release = threading.Event()
+    attempts: list[int] = []
+
+    def hang_first(plan: BatchPlan) -> None:
+        if plan.position == 4:
+            attempts.append(plan.position)
+            if len(attempts) == 1:
+                release.wait(30)
+
+    with open_feed(FakeLoader(hang_first), stall_limit_s=0.3) as feed:
+        assert [batch.position for batch in feed] == list(range(20))
+        release.set()
+    assert attempts == [4, 4]
+
+
+def test_loader_that_hangs_twice_is_named() -> None:
+    release = threading.Event()
+
+    def hang(plan: BatchPlan) -> None:
+        if plan.position == 2:
+            release.wait(30)
+
+    with open_feed(FakeLoader(hang), stall_limit_s=0.2) as feed:
+        with pytest.raises(DataError, match=r"batch 2 hangs.*utterance\d+"):
+            list(feed)
+        release.set()
+
+
+@pytest.mark.parametrize("num_taken", [0, 1, 5])
+def test_stopping_early_takes_well_under_a_second(num_taken: int) -> None:
+    with open_feed(FakeLoader(lambda _plan: time.sleep(0.05)), num_batches=1000) as feed:
+        for _, _batch in zip(range(num_taken), feed, strict=False):
+            pass
+        started = time.monotonic()
+    assert time.monotonic() - started < 1.0
+
+
+def test_statistics_tell_a_starved_consumer_from_a_fed_one() -> None:
+    with open_feed(FakeLoader(lambda _plan: time.sleep(0.02)), num_workers=1, num_batches=15) as starved:
+        list(starved)
+    with open_feed(FakeLoader(), num_batches=15) as fed:
+        for _batch in fed:
+            time.sleep(0.02)
+    assert starved.stats().au < 0.3
+    assert fed.stats().au > 0.9
+    assert fed.stats().num_batches == 14
+    assert 0 <= fed.stats().padding < 1
