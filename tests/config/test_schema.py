@@ -47,6 +47,7 @@ DEFAULTS = {
     "data.fmax": 8000.0,
     "data.log_floor": 1e-5,
     "data.max_mel_frames": None,
+    "data.reference_s": 5.0,
     "data.preprocessing_mode": "precompute",
     "data.mel_dtype": "float32",
     "data.store_pcm": False,

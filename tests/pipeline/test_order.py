@@ -124,7 +124,7 @@ def test_references_change_from_epoch_to_epoch() -> None:
     order = make_order([100] * 40)
     first = {int(r): int(f) for r, f in zip(order.batch(0).rows, order.batch(0).references, strict=True)}
     later = order.num_batches_per_epoch
-    pairs = {}
+    pairs: dict[int, int] = {}
     for index in range(later):
         batch = order.batch(later + index)
         pairs |= {int(r): int(f) for r, f in zip(batch.rows, batch.references, strict=True)}

@@ -97,6 +97,13 @@ class DataConfig(Section):
         description="Longest utterance in mel frames; longer ones are left out. null means no limit.",
     )
 
+    reference_s: float = Field(
+        default=5.0,
+        gt=0.0,
+        le=30.0,
+        description="Seconds of another clip of the speaker that a batch carries as voice.",
+    )
+
     # The feature store.
     preprocessing_mode: Literal["precompute", "on_the_fly"] = Field(
         default="precompute", description="Make features once into the store, or anew in every epoch."

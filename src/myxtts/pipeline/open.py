@@ -1,0 +1,138 @@
+"""`open_batches`: the feed that training uses, for tools, notebooks and one's own models as well.
+
+with open_batches(config, split="train", epochs=1) as batches:
+    for batch in batches:
+        ...
+    batches.stats()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from myxtts.config.schema import DataConfig, XTTSConfig
+from myxtts.errors import ConfigError, DataError
+from myxtts.pipeline.budget import fit_buffers
+from myxtts.pipeline.buffers import BatchBuffer, measure_buffer_bytes
+from myxtts.pipeline.cached import CachedLoader
+from myxtts.pipeline.device import copy_to_host, make_device_transfer
+from myxtts.pipeline.feed import Feed
+from myxtts.pipeline.order import BatchOrder
+from myxtts.pipeline.telemetry import Telemetry
+from myxtts.runtime.hardware import Hardware, detect_hardware
+from myxtts.runtime.plan import Plan, choose_plan
+from myxtts.store.precompute import choose_store_folder
+from myxtts.store.reader import FeatureStore
+from myxtts.store.verify import check_before_training
+from myxtts.types import Split
+
+_ENDLESS = 1 << 60
+
+
+def open_batches(
+    config: XTTSConfig,
+    *,
+    split: Split = "train",
+    epochs: int | None = None,
+    steps: int | None = None,
+    start: int = 0,
+    framework: Literal["tensorflow", "numpy"] = "tensorflow",
+    hardware: Hardware | None = None,
+    telemetry_file: Path | None = None,
+    say: Callable[[str], None] = lambda _line: None,
+) -> Feed:
+    """Batches of a split from the feature store, on the device that the plan names.
+
+    It ends after `epochs` or `steps`, whichever comes first; without either it goes on for ever. `start` is the
+    position to begin at: the number of batches that were seen before.
+    """
+    machine = hardware or detect_hardware()
+    plan = choose_plan(config, machine)
+    store = open_store(config)
+    order = make_order(store.columns, store.rows_of_split(split), config, shuffle=split == "train")
+    loader = CachedLoader(store, count_reference_frames(config.data), config.training.seed)
+    stop = _find_stop(order, start, epochs, steps)
+    sizes = fit_buffers(
+        plan.buffer_size,
+        plan.prefetch_buffer_size,
+        measure_buffer_bytes(order.shapes, store.n_mels, count_reference_frames(config.data)),
+        machine.available_ram_bytes,
+        config.data.ram_budget_gb,
+        _find_free_vram(plan, machine),
+    )
+    for line in (*plan.describe(), *plan.warnings, *sizes.messages):
+        say(line)
+    return Feed(
+        order,
+        loader,
+        copy_to_host if framework == "numpy" else make_device_transfer(plan.model_devices[0]),
+        lambda: BatchBuffer(order.shapes, store.n_mels, count_reference_frames(config.data)),
+        start=start,
+        stop=stop,
+        num_workers=plan.num_workers,
+        buffer_size=sizes.in_memory,
+        prefetch_size=sizes.on_device,
+        telemetry=Telemetry(telemetry_file),
+    )
+
+
+def open_store(config: XTTSConfig) -> FeatureStore:
+    """The feature store of the configuration, looked over as `cache_verification` says."""
+    data = config.data
+    if data.train_data is None and data.cache_dir is None:
+        raise ConfigError("Neither a corpus nor a store is named.", next_step="Set data.train_data or data.cache_dir.")
+    store = FeatureStore.open(choose_store_folder(data, Path(data.train_data or "")))
+    check_before_training(store, data.cache_verification, config.training.seed)
+    return store
+
+
+def make_order(
+    columns: dict[str, NDArray[Any]], rows: NDArray[np.int64], config: XTTSConfig, *, shuffle: bool
+) -> BatchOrder:
+    """The order of a split under the batch settings; `max_mel_frames` leaves longer utterances out."""
+    data = config.data
+    if data.max_mel_frames is not None:
+        rows = rows[columns["mel_length"][rows] <= data.max_mel_frames]
+    if len(rows) == 0:
+        raise DataError(
+            "The split has no utterances that fit max_mel_frames.",
+            next_step="Raise data.max_mel_frames, or check the corpus with myxtts prepare.",
+        )
+    if data.batch_size == "auto":
+        raise ConfigError(
+            "batch_size is auto, which only training can resolve.", next_step="Give data.batch_size a number."
+        )
+    return BatchOrder(
+        rows,
+        columns["mel_length"][rows],
+        columns["tokens_length"][rows],
+        columns["speaker"][rows],
+        seed=config.training.seed,
+        batch_size=data.batch_size,
+        frame_budget=data.frame_budget,
+        num_shapes=data.num_shapes,
+        shuffle=shuffle,
+    )
+
+
+def count_reference_frames(data: DataConfig) -> int:
+    return max(1, round(data.reference_s * data.sample_rate / data.hop_length))
+
+
+def _find_stop(order: BatchOrder, start: int, epochs: int | None, steps: int | None) -> int:
+    ends = [_ENDLESS]
+    if epochs is not None:
+        ends.append(epochs * order.num_batches_per_epoch)
+    if steps is not None:
+        ends.append(start + steps)
+    return max(start, min(ends))
+
+
+def _find_free_vram(plan: Plan, machine: Hardware) -> int | None:
+    used = [gpu for gpu in machine.gpus if f"/GPU:{gpu.index}" in plan.model_devices]
+    return min((gpu.free_memory_bytes for gpu in used), default=None)
