@@ -13,13 +13,17 @@ if TYPE_CHECKING:
     from myxtts.config.schema import DataConfig, ModelConfig, TrainingConfig, XTTSConfig
     from myxtts.corpus.open import open_corpus
     from myxtts.errors import MyXTTSError
+    from myxtts.pipeline.open import open_batches
     from myxtts.runtime.hardware import detect_hardware
     from myxtts.runtime.plan import choose_plan
+    from myxtts.store.reader import FeatureStore
     from myxtts.text.frontend import FrontEnd
-    from myxtts.types import Utterance, Waveform
+    from myxtts.types import Batch, Utterance, Waveform
 
 _HOMES = {
+    "Batch": "myxtts.types",
     "DataConfig": "myxtts.config.schema",
+    "FeatureStore": "myxtts.store.reader",
     "FrontEnd": "myxtts.text.frontend",
     "ModelConfig": "myxtts.config.schema",
     "MyXTTSError": "myxtts.errors",
@@ -29,11 +33,14 @@ _HOMES = {
     "XTTSConfig": "myxtts.config.schema",
     "choose_plan": "myxtts.runtime.plan",
     "detect_hardware": "myxtts.runtime.hardware",
+    "open_batches": "myxtts.pipeline.open",
     "open_corpus": "myxtts.corpus.open",
 }
 
 __all__ = [
+    "Batch",
     "DataConfig",
+    "FeatureStore",
     "FrontEnd",
     "ModelConfig",
     "MyXTTSError",
@@ -44,6 +51,7 @@ __all__ = [
     "__version__",
     "choose_plan",
     "detect_hardware",
+    "open_batches",
     "open_corpus",
 ]
 

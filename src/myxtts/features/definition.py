@@ -1,0 +1,119 @@
+"""The one definition of the features: what is done to a recording, and what a log-mel spectrogram is.
+
+    frames    centred, reflected at both ends, `1 + S // hop` of them for S samples
+    spectrum  magnitude of the Fourier transform under a periodic Hann window, padded to n_fft
+    bands     triangles on the Slaney mel scale, each of equal area
+    value     natural logarithm of at least `log_floor`
+
+Two executors compute it, one with numpy and one with TensorFlow; both take every number from here.
+Shape legend: S samples, T frames, F frequencies, M mel bands.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from myxtts.config.schema import DataConfig
+
+DEFINITION_VERSION = 1
+"""Raised when the same settings would give other values; a part of every store's fingerprint."""
+
+# The Slaney scale: linear to 1 kHz at 200/3 Hz a mel, then logarithmic, 27 mels for a factor of 6.4.
+_LINEAR_HZ_PER_MEL = 200 / 3
+_BREAK_HZ = 1000.0
+_BREAK_MEL = _BREAK_HZ / _LINEAR_HZ_PER_MEL
+_LOG_STEP = np.log(6.4) / 27
+
+
+@dataclass(frozen=True)
+class MelDefinition:
+    """Every number that shapes a spectrogram. Travels with the store and the model."""
+
+    sample_rate: int
+    n_fft: int
+    hop_length: int
+    win_length: int
+    n_mels: int
+    fmin: float
+    fmax: float
+    log_floor: float
+
+    @classmethod
+    def from_config(cls, data: DataConfig) -> MelDefinition:
+        return cls(**{name: getattr(data, name) for name in cls.__dataclass_fields__})
+
+    def to_json(self) -> dict[str, int | float]:
+        return asdict(self)
+
+    @property
+    def margin(self) -> int:
+        """Samples reflected at the start, so that frame 0 is centred on sample 0."""
+        return self.n_fft // 2
+
+    @property
+    def end_margin(self) -> int:
+        """Samples reflected at the end, one more where n_fft is odd: the last frame needs it."""
+        return self.n_fft - self.margin
+
+    @property
+    def min_samples(self) -> int:
+        """Fewer samples cannot be reflected."""
+        return self.end_margin + 1
+
+    def count_frames(self, num_samples: int) -> int:
+        return 1 + num_samples // self.hop_length
+
+    @cached_property
+    def window(self) -> NDArray[np.float32]:
+        """Periodic Hann window [n_fft], centred where it is shorter than the transform."""
+        phase = 2 * np.pi * np.arange(self.win_length) / self.win_length
+        window = np.zeros(self.n_fft, np.float32)
+        start = (self.n_fft - self.win_length) // 2
+        window[start : start + self.win_length] = 0.5 - 0.5 * np.cos(phase)
+        return window
+
+    @cached_property
+    def filterbank(self) -> NDArray[np.float32]:
+        """Weights [F, M] of the mel bands, up to the last frequency that any band uses."""
+        frequencies_hz = np.arange(self.n_fft // 2 + 1) * self.sample_rate / self.n_fft
+        corners_hz = mel_to_hz(np.linspace(hz_to_mel(self.fmin), hz_to_mel(self.fmax), self.n_mels + 2))
+        rising = (frequencies_hz[:, None] - corners_hz[:-2]) / np.diff(corners_hz)[:-1]
+        falling = (corners_hz[2:] - frequencies_hz[:, None]) / np.diff(corners_hz)[1:]
+        areas = 2 / (corners_hz[2:] - corners_hz[:-2])
+        weights = np.maximum(0, np.minimum(rising, falling)) * areas
+        num_used = int(np.flatnonzero(weights.any(axis=1)).max(initial=0)) + 1
+        return np.ascontiguousarray(weights[:num_used], np.float32)
+
+
+@dataclass(frozen=True)
+class AudioDefinition:
+    """What is done to a recording before its spectrogram is taken."""
+
+    sample_rate: int
+    trim_silence: bool
+    trim_db: float
+    loudness: Literal["rms", "peak", "none"]
+    loudness_target: float
+
+    @classmethod
+    def from_config(cls, data: DataConfig) -> AudioDefinition:
+        return cls(**{name: getattr(data, name) for name in cls.__dataclass_fields__})
+
+    def to_json(self) -> dict[str, int | float | str | bool]:
+        return asdict(self)
+
+
+def hz_to_mel(frequency_hz: float) -> float:
+    if frequency_hz < _BREAK_HZ:
+        return frequency_hz / _LINEAR_HZ_PER_MEL
+    return float(_BREAK_MEL + np.log(frequency_hz / _BREAK_HZ) / _LOG_STEP)
+
+
+def mel_to_hz(mels: NDArray[np.float64]) -> NDArray[np.float64]:
+    logarithmic = _BREAK_HZ * np.exp(_LOG_STEP * (mels - _BREAK_MEL))
+    return np.where(mels < _BREAK_MEL, mels * _LINEAR_HZ_PER_MEL, logarithmic)

@@ -1,0 +1,183 @@
+"""Generations of a store: begun beside the current one, found again after a kill, removed when they are past."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+from myxtts.errors import DataError
+from myxtts.files import explain_storage_errors, sweep_temporary_files, sync_directory
+from myxtts.store.index import SPLITS, PartEntry, Row, read_index, write_index
+from myxtts.store.layout import (
+    CHUNK_UTTERANCES,
+    GENERATION_FILE_NAME,
+    PARTS,
+    Part,
+    StoreState,
+    find_generations,
+    find_segments,
+    index_path,
+    name_generation,
+    part_path,
+    read_checked_json,
+    write_checked_json,
+    write_state,
+)
+from myxtts.store.reader import FeatureStore
+from myxtts.store.settings import StoreSettings
+
+Purpose = Literal["features", "tokens", "compaction"]
+_NO_LINKS_HERE = (errno.EPERM, errno.EXDEV, errno.EMLINK, errno.ENOTSUP)
+
+
+def begin_generation(
+    folder: Path,
+    number: int,
+    settings: StoreSettings,
+    origin: dict[str, Any],
+    purpose: Purpose,
+    spectrograms_of: FeatureStore | None = None,
+) -> None:
+    """A generation without tokens, or without anything; it says how it is made, so a kill does not lose it.
+
+    With `spectrograms_of` it shares the spectrograms and sounds of an old generation instead of making them.
+    """
+    target = folder / name_generation(number)
+    with explain_storage_errors(target, "write in"):
+        if target.exists():
+            shutil.rmtree(target)
+        target.mkdir(parents=True)
+    if spectrograms_of is not None:
+        _share_spectrograms(spectrograms_of, target)
+    # Last, because a generation that has this file is taken up as it is.
+    describe_generation(target, settings, origin, purpose)
+    with explain_storage_errors(folder, "write in"):
+        sync_directory(folder)
+
+
+def describe_generation(target: Path, settings: StoreSettings, origin: dict[str, Any], purpose: Purpose) -> None:
+    fields = {"settings": settings.to_json(), "origin": origin, "purpose": purpose}
+    write_checked_json(target / GENERATION_FILE_NAME, fields)
+
+
+def find_unfinished_generation(
+    folder: Path, current: int, settings: StoreSettings, origin: dict[str, Any], purpose: Purpose
+) -> int | None:
+    """The generation after the current one, if a run with the same settings, corpus and purpose began it."""
+    target = folder / name_generation(current + 1)
+    try:
+        fields = read_checked_json(target / GENERATION_FILE_NAME)
+    except (FileNotFoundError, DataError):
+        # Killed before it could say what it is, or damaged: it holds nothing that cannot be made again.
+        return None
+    wanted = (settings.to_json(), origin["corpus"], purpose)
+    if (fields["settings"], fields["origin"]["corpus"], fields["purpose"]) != wanted:
+        return None
+    return current + 1
+
+
+def _share_spectrograms(store: FeatureStore, target: Path) -> None:
+    kept: tuple[Part, ...] = ("mel", "pcm")
+    with explain_storage_errors(target, "write in"):
+        for part in kept:
+            for path in sorted(store.generation_folder.glob(f"*.{part}")):
+                _share_file(path, target / path.name)
+    number = find_next_segment(target)
+    for start in range(0, len(store), CHUNK_UTTERANCES):
+        rows = range(start, min(start + CHUNK_UTTERANCES, len(store)))
+        write_index(index_path(target, number), [describe_row(store, row, kept) for row in rows])
+        number += 1
+
+
+def _share_file(path: Path, target: Path) -> None:
+    try:
+        os.link(path, target)
+    except OSError as error:
+        if error.errno not in _NO_LINKS_HERE:
+            raise
+        # A file system without hard links costs the space twice.
+        shutil.copyfile(path, target)
+        with target.open("rb") as file:
+            os.fsync(file.fileno())
+
+
+def describe_row(store: FeatureStore, row: int, kept: tuple[Part, ...]) -> Row:
+    """The row of an utterance with some of its parts. Without tokens its text counts as changed."""
+    columns = store.columns
+    entries: dict[Part, PartEntry] = {}
+    for part in kept:
+        entry = store.entry(row, part)
+        if entry.length:
+            entries[part] = entry
+    return Row(
+        id=store.id_of(row),
+        speaker=store.speakers[int(columns["speaker"][row])],
+        language=store.languages[int(columns["language"][row])],
+        split=SPLITS[int(columns["split"][row])],
+        source_crc=int(columns["source_crc"][row]),
+        text_crc=int(columns["text_crc"][row]) if "tokens" in kept else 0,
+        parts=entries,
+    )
+
+
+def find_next_segment(folder: Path) -> int:
+    """A number that no file of the generation has."""
+    return max((int(path.stem) for path in folder.iterdir() if path.stem.isdecimal()), default=-1) + 1
+
+
+def take_up_segments(folder: Path, named: Iterable[int]) -> tuple[int, ...]:
+    """The named segments and those that a killed run finished; what else it left is removed.
+
+    Raises DataError if a named segment is damaged.
+    """
+    named = set(named)
+    segments: list[int] = []
+    used: set[str] = set()
+    with explain_storage_errors(folder, "write in"):
+        sweep_temporary_files(folder)
+        for number in sorted(named | set(find_segments(folder))):
+            try:
+                index = read_index(index_path(folder, number))
+            except DataError:
+                if number in named:
+                    raise
+                # Nothing refers to it, and what it holds can be made again.
+                index_path(folder, number).unlink()
+                continue
+            segments.append(number)
+            for part in PARTS:
+                has_part = index.columns[f"{part}_length"] > 0
+                homes = set(index.columns[f"{part}_segment"][has_part].tolist())
+                used |= {part_path(folder, home, part).name for home in homes}
+        for path in folder.iterdir():
+            if path.suffix.removeprefix(".") in PARTS and path.name not in used:
+                path.unlink()
+    return tuple(segments)
+
+
+def commit_state(folder: Path, state: StoreState) -> StoreState:
+    """Counts what a generation holds and makes it current, in one step."""
+    store = FeatureStore(folder, state)
+    mel = store.settings.mel
+    seconds = float(store.columns["mel_length"].sum(dtype="int64")) * mel.hop_length / mel.sample_rate
+    final = replace(state, num_utterances=len(store), seconds=round(seconds, 3))
+    write_state(folder, final)
+    return final
+
+
+def remove_other_generations(folder: Path, current: int) -> None:
+    """Readers that map files of a past generation keep them until they close."""
+    with explain_storage_errors(folder, "remove past generations from"):
+        for number in find_generations(folder):
+            if number == current:
+                continue
+            path = folder / name_generation(number)
+            # First, so that a generation half removed is never taken for one that is whole.
+            (path / GENERATION_FILE_NAME).unlink(missing_ok=True)
+            sync_directory(path)
+            shutil.rmtree(path)

@@ -1,0 +1,145 @@
+"""How features lie on disk.
+
+    cached_features/
+      store.json             which generation is current, which segments it has, and how it was made
+      generation-0001/       appended to by whole segments, never changed
+        generation.json      how it was made
+        000000.index         columns, one row an utterance: where its parts are, how long, their checksums
+        000000.mel           the parts: flat records, aligned, behind a heading of one alignment
+        000000.tokens
+        000000.pcm           only with store_pcm
+        000000.durations     only once alignments were written
+
+A segment's index is renamed into place after its data has reached the disk, and a store.json that names the segment
+makes it a part of the store. A row of a later segment replaces the row of the same utterance in an earlier one, so one
+utterance is rebuilt, added or removed without touching the rest. A row names the segment of each of its parts, so that
+new tokens can stand beside spectrograms that stay where they are.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import google_crc32c
+
+from myxtts.errors import DataError
+from myxtts.files import write_atomically
+
+Part = Literal["mel", "tokens", "pcm", "durations"]
+PARTS: tuple[Part, ...] = ("mel", "tokens", "pcm", "durations")
+
+ALIGNMENT = 64
+CHUNK_UTTERANCES = 1024
+"""Utterances of a segment, which is the most that a kill can cost."""
+STORE_FILE_NAME = "store.json"
+GENERATION_FILE_NAME = "generation.json"
+STORE_VERSION = 1
+_MAGIC = b"MYXTTS01"
+_MAX_JSON_BYTES = 10_000_000
+
+
+def align(num_bytes: int) -> int:
+    return -(-num_bytes // ALIGNMENT) * ALIGNMENT
+
+
+def name_generation(number: int) -> str:
+    return f"generation-{number:04}"
+
+
+def find_generations(folder: Path) -> list[int]:
+    """The generations that lie in a store's folder, oldest first."""
+    numbers = (path.name.removeprefix("generation-") for path in folder.glob("generation-*"))
+    return sorted(int(number) for number in numbers if number.isdecimal())
+
+
+def index_path(folder: Path, segment: int) -> Path:
+    return folder / f"{segment:06}.index"
+
+
+def part_path(folder: Path, segment: int, part: Part) -> Path:
+    return folder / f"{segment:06}.{part}"
+
+
+def make_part_heading(segment: int, part: Part) -> bytes:
+    """The first bytes of a data file: they tell a file that was swapped or renamed from the right one."""
+    body = struct.pack("<8sI20s", _MAGIC, segment, part.encode())
+    heading = body + struct.pack("<I", google_crc32c.value(body))
+    return heading.ljust(ALIGNMENT, b"\0")
+
+
+def find_segments(folder: Path) -> list[int]:
+    """The segments of a generation, oldest first."""
+    return sorted(int(path.stem) for path in folder.glob("*.index") if path.stem.isdecimal())
+
+
+@dataclass(frozen=True)
+class StoreState:
+    """The content of store.json: the current generation, its segments in order, and how it was made.
+
+    Segments it does not name belong to a writer that has not finished; readers do not see them.
+    """
+
+    generation: int
+    segments: tuple[int, ...]
+    settings: dict[str, Any]
+    origin: dict[str, Any]
+    num_utterances: int = 0
+    seconds: float = 0.0
+    version: int = STORE_VERSION
+
+
+def write_checked_json(path: Path, fields: dict[str, Any]) -> None:
+    """JSON that carries its own crc32c, written in one step."""
+    body = json.dumps(fields, ensure_ascii=False, sort_keys=True)
+    content = {"crc32c": google_crc32c.value(body.encode("utf-8", "surrogatepass")), "content": body}
+    with write_atomically(path) as file:
+        file.write(json.dumps(content, indent=1).encode())
+
+
+def read_checked_json(path: Path) -> dict[str, Any]:
+    """What `write_checked_json` wrote; raises DataError if a single bit of it has changed."""
+    try:
+        raw = path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        raise
+    except OSError as error:
+        raise _complain(path, f"it cannot be read ({error.strerror})") from error
+    try:
+        outer = json.loads(raw[:_MAX_JSON_BYTES])
+        body = str(outer["content"])
+        is_intact = google_crc32c.value(body.encode("utf-8", "surrogatepass")) == outer["crc32c"]
+        fields: dict[str, Any] = json.loads(body)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise _complain(path, str(error)) from error
+    # White space may be damaged without a change of meaning; the file must be what was written to the byte.
+    if not is_intact or raw != json.dumps(outer, indent=1).encode():
+        raise _complain(path, "its checksum does not match")
+    return fields
+
+
+def write_state(folder: Path, state: StoreState) -> None:
+    """The one step by which a store changes from one state to the next."""
+    write_checked_json(folder / STORE_FILE_NAME, state.__dict__)
+
+
+def read_state(folder: Path) -> StoreState | None:
+    """The state of the store in `folder`; None if there is no store. Raises DataError if it is damaged."""
+    path = folder / STORE_FILE_NAME
+    try:
+        fields = read_checked_json(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    if fields.get("version") != STORE_VERSION:
+        raise DataError(
+            f"{path} is of version {fields.get('version')!r}, this program reads {STORE_VERSION}.",
+            next_step="Remove the folder and run myxtts precompute again.",
+        )
+    return StoreState(**{**fields, "segments": tuple(fields["segments"])})
+
+
+def _complain(path: Path, problem: str) -> DataError:
+    return DataError(f"{path} is damaged: {problem}.", next_step="Run myxtts precompute --fix to repair the store.")

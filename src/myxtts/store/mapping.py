@@ -1,0 +1,85 @@
+"""The data files of a generation, mapped into memory once and kept.
+
+Mapping all of them when a store is opened lets a reader go on when a later generation takes its place and the files
+are removed. Each map holds a file open, and the usual limit of a process is lower than what a large store has.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import resource
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from myxtts.errors import DataError
+from myxtts.store.layout import Part, part_path
+
+_NUM_OTHER_FILES = 512
+_EMPTY = np.zeros(0, np.uint8)
+
+
+class MappedFiles:
+    """The bytes of data files by segment and part."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._maps: dict[tuple[int, Part], NDArray[np.uint8]] = {}
+
+    def get(self, segment: int, part: Part) -> NDArray[np.uint8]:
+        """Raises OSError if the file cannot be opened."""
+        key = (segment, part)
+        found = self._maps.get(key)
+        if found is None:
+            found = self._maps[key] = _map_file(part_path(self._folder, segment, part))
+        return found
+
+    def map_all(self, num_needed_bytes: dict[tuple[int, Part], int]) -> None:
+        """Maps the files of these segments and parts; raises DataError if one is missing or shorter than needed."""
+        _allow_open_files(len(num_needed_bytes))
+        for (segment, part), needed in num_needed_bytes.items():
+            path = part_path(self._folder, segment, part)
+            try:
+                found = len(self.get(segment, part))
+            except OSError as error:
+                raise _complain(path, error, len(num_needed_bytes)) from error
+            if found < needed:
+                raise DataError(
+                    f"{path} is damaged: it has {found:,} bytes, at least {needed:,} are needed.",
+                    next_step="Run myxtts precompute --fix to repair the store.",
+                )
+
+
+def _map_file(path: Path) -> NDArray[np.uint8]:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if os.fstat(descriptor).st_size == 0:
+            return _EMPTY
+        return np.frombuffer(mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ), np.uint8)
+    finally:
+        os.close(descriptor)
+
+
+def _allow_open_files(num_files: int) -> None:
+    """Raises the process's soft limit as far as the system lets it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = num_files + _NUM_OTHER_FILES
+    if hard != resource.RLIM_INFINITY:
+        wanted = min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def _complain(path: Path, error: OSError, num_files: int) -> DataError:
+    if error.errno == errno.EMFILE:
+        return DataError(
+            f"The store has {num_files:,} data files, more than this process may open.",
+            next_step="Run myxtts precompute --compact, or raise the limit with ulimit -n.",
+        )
+    return DataError(
+        f"{path} is damaged: it cannot be read ({error.strerror}).",
+        next_step="Run myxtts precompute --fix to repair the store.",
+    )

@@ -1,0 +1,245 @@
+"""`preprocessing_mode: precompute`: features made once, kept in a store that is whole at every moment.
+
+A new generation is built beside the current one and becomes current in one step; a run that was killed is taken up
+where it stopped. Which of the two happens, and whether it may, is decided here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+from myxtts.config.schema import DataConfig
+from myxtts.corpus.listen import AudioLimits
+from myxtts.corpus.open import Corpus, open_corpus
+from myxtts.corpus.rejections import Rejection, RejectionReport
+from myxtts.errors import DataError
+from myxtts.features.definition import DEFINITION_VERSION
+from myxtts.features.extract import FeatureExtractor
+from myxtts.files import lock_directory, sweep_temporary_files
+from myxtts.store.generation import (
+    Purpose,
+    begin_generation,
+    commit_state,
+    find_next_segment,
+    find_unfinished_generation,
+    remove_other_generations,
+    take_up_segments,
+)
+from myxtts.store.layout import CHUNK_UTTERANCES, StoreState, find_generations, name_generation, read_state
+from myxtts.store.reader import FeatureStore
+from myxtts.store.settings import StoreSettings, describe_differences, is_text_only, list_differences
+from myxtts.store.update import Distrust, Progress, StoreUpdater, UpdateCounts
+from myxtts.text.frontend import FrontEnd
+
+STORE_FOLDER_NAME = "cached_features"
+
+
+@dataclass(slots=True)
+class PrecomputeSummary:
+    """What precompute did, for the screen and for programs."""
+
+    folder: str
+    action: str = ""
+    num_utterances: int = 0
+    seconds: float = 0.0
+    num_bytes: int = 0
+    elapsed_s: float = 0.0
+    num_kept: int = 0
+    num_made: int = 0
+    num_tokens_made: int = 0
+    num_added: int = 0
+    num_removed: int = 0
+    num_rejected: int = 0
+    num_lost: int = 0
+    num_lost_parts: int = 0
+    reasons: dict[str, int] = field(default_factory=dict)
+    examples: list[Rejection] = field(default_factory=list)
+
+
+def choose_store_folder(data: DataConfig, corpus_path: Path) -> Path:
+    """Where the store of a corpus is: where the configuration says, or beside the corpus."""
+    return Path(data.cache_dir) if data.cache_dir else corpus_path.absolute().parent / STORE_FOLDER_NAME
+
+
+def precompute(
+    corpus: Corpus,
+    folder: Path,
+    data: DataConfig,
+    *,
+    rebuild: bool = False,
+    num_threads: int = 2,
+    chunk_utterances: int = CHUNK_UTTERANCES,
+    progress: Progress = lambda _seen, _rejected: None,
+    say: Callable[[str], None] = lambda _sentence: None,
+) -> PrecomputeSummary:
+    """Brings the store in `folder` in line with the corpus and the settings."""
+    frontend = corpus.load_frontend()
+    wanted = StoreSettings.of(data, frontend)
+    origin = {"corpus": str(corpus.file.absolute()), "limits": asdict(AudioLimits.from_config(data))}
+    with lock_directory(folder, "myxtts precompute"):
+        sweep_temporary_files(folder)
+        try:
+            state = read_state(folder)
+            current = state.generation if state else 0
+        except DataError:
+            if not rebuild:
+                raise
+            # It may still be repaired, so it stays until the new features are whole.
+            state, current = None, max(find_generations(folder), default=0)
+        _refuse_foreign_store(state, corpus, folder)
+        action = _choose_action(state, wanted, data, rebuild=rebuild)
+        say(action.sentence)
+        target = _open_generation(folder, state, current, StoreState(current, (), wanted.to_json(), origin), action)
+        job = _Job(folder, target, corpus, frontend, action.sentence, num_threads, chunk_utterances, progress)
+        return _run(job, max_bad_share=data.max_bad_share)
+
+
+def update_current(
+    folder: Path, state: StoreState, distrusted: Distrust, *, num_threads: int, progress: Progress
+) -> PrecomputeSummary:
+    """Makes anew what the named segments lack and what is distrusted; the folder's lock is held by the caller."""
+    corpus = open_corpus(state.origin["corpus"])
+    frontend = corpus.load_frontend()
+    settings = StoreSettings.from_json(state.settings)
+    present = replace(settings, frontend=frontend.fingerprint(), definition=DEFINITION_VERSION)
+    differences = list_differences(settings, present)
+    if differences:
+        raise DataError(
+            f"The store was made in another way than its parts would be made now: {describe_differences(differences)}.",
+            next_step=f"Run myxtts precompute --train-data {corpus.file.parent} --cache-dir {folder} first.",
+        )
+    job = _Job(
+        folder, state, corpus, frontend, "Repairing the store.", num_threads, CHUNK_UTTERANCES, progress, distrusted
+    )
+    return _run(job, max_bad_share=None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Action:
+    """What is done; without a purpose the current generation is brought in line."""
+
+    purpose: Purpose | None
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """Which generation is brought in line with which corpus. `target` is the state it is to be taken up from."""
+
+    folder: Path
+    target: StoreState
+    corpus: Corpus
+    frontend: FrontEnd
+    sentence: str
+    num_threads: int
+    chunk_utterances: int
+    progress: Progress
+    distrusted: Distrust = frozenset()
+
+    @property
+    def generation_folder(self) -> Path:
+        return self.folder / name_generation(self.target.generation)
+
+
+def _choose_action(state: StoreState | None, wanted: StoreSettings, data: DataConfig, *, rebuild: bool) -> _Action:
+    if rebuild:
+        return _Action("features", "Making all features anew, as asked.")
+    if state is None:
+        return _Action("features", "Making a new feature store.")
+    differences = list_differences(StoreSettings.from_json(state.settings), wanted)
+    if not differences:
+        return _Action(None, "The store has these settings: only what the corpus changed is made.")
+    listing = describe_differences(differences)
+    if is_text_only(differences):
+        if data.auto_rebuild_token_cache:
+            return _Action("tokens", f"The text settings changed ({listing}): tokens are made anew, spectrograms kept.")
+        remedy = "Set data.auto_rebuild_token_cache to true, use --rebuild, or change the settings back."
+        raise DataError(f"The stored tokens were made with other text settings: {listing}.", next_step=remedy)
+    if data.auto_rebuild_mel_cache:
+        return _Action("features", f"The audio settings changed ({listing}): all features are made anew.")
+    raise DataError(
+        f"The stored features were made with other settings: {listing}.",
+        next_step="Change the settings back, use --rebuild, or set data.auto_rebuild_mel_cache to true.",
+    )
+
+
+def _open_generation(
+    folder: Path, state: StoreState | None, current: int, wanted: StoreState, action: _Action
+) -> StoreState:
+    """What to write into: the current generation, one that was left unfinished, or a new one."""
+    if action.purpose is None:
+        assert state is not None, folder
+        return replace(wanted, segments=state.segments)
+    settings = StoreSettings.from_json(wanted.settings)
+    if find_unfinished_generation(folder, current, settings, wanted.origin, action.purpose) is None:
+        spectrograms_of = FeatureStore.open(folder) if action.purpose == "tokens" else None
+        begin_generation(folder, current + 1, settings, wanted.origin, action.purpose, spectrograms_of)
+    return replace(wanted, generation=current + 1)
+
+
+def _run(job: _Job, *, max_bad_share: float | None) -> PrecomputeSummary:
+    started = time.monotonic()
+    segments = take_up_segments(job.generation_folder, job.target.segments)
+    store = FeatureStore(job.folder, replace(job.target, segments=segments))
+    settings, limits = store.settings, AudioLimits(**job.target.origin["limits"])
+    first_segment = find_next_segment(job.generation_folder)
+    with RejectionReport(job.folder) as report:
+        updater = StoreUpdater(
+            store,
+            settings,
+            job.frontend,
+            FeatureExtractor(settings.mel, settings.audio, limits, keep_pcm=settings.has_pcm),
+            report,
+            next_segment=first_segment,
+            num_threads=job.num_threads,
+            chunk_utterances=job.chunk_utterances,
+            distrusted=job.distrusted,
+        )
+        counts = updater.run(job.corpus, job.progress)
+    if max_bad_share is not None:
+        _refuse_bad_share(counts, job.corpus, max_bad_share, job.folder)
+    segments = (*segments, *range(first_segment, updater.next_segment))
+    state = commit_state(job.folder, replace(job.target, segments=segments))
+    remove_other_generations(job.folder, state.generation)
+    summary = _summarize(job, state, counts, report)
+    summary.elapsed_s = time.monotonic() - started
+    return summary
+
+
+def _refuse_foreign_store(state: StoreState | None, corpus: Corpus, folder: Path) -> None:
+    """A store beside two corpora must not be emptied of the one to be filled with the other."""
+    if state is None:
+        return
+    known = Path(state.origin["corpus"])
+    if known != corpus.file.absolute() and known.exists():
+        raise DataError(
+            f"The store in {folder} belongs to the corpus {known}, not to {corpus.file}.",
+            next_step="Give this corpus a store of its own with --cache-dir.",
+        )
+
+
+def _refuse_bad_share(counts: UpdateCounts, corpus: Corpus, max_bad_share: float, folder: Path) -> None:
+    most = max(1, int(corpus.num_utterances * max_bad_share))
+    if counts.num_rejected > most:
+        share = 100 * counts.num_rejected / max(1, corpus.num_utterances)
+        raise DataError(
+            f"{counts.num_rejected:,} of {corpus.num_utterances:,} utterances ({share:.1f} %) could not be used, "
+            f"more than the {100 * max_bad_share:g} % that are accepted.",
+            next_step=f"See {folder / 'rejections.csv'}; correct them, or raise data.max_bad_share. Nothing is lost.",
+        )
+
+
+def _summarize(job: _Job, state: StoreState, counts: UpdateCounts, report: RejectionReport) -> PrecomputeSummary:
+    return PrecomputeSummary(
+        folder=str(job.folder),
+        action=job.sentence,
+        num_utterances=state.num_utterances,
+        seconds=state.seconds,
+        num_bytes=sum(path.stat().st_size for path in job.generation_folder.iterdir()),
+        reasons={str(reason): count for reason, count in report.counts.most_common()},
+        examples=report.examples,
+        **asdict(counts),
+    )

@@ -1,0 +1,212 @@
+"""The feature store, opened for reading: any utterance at any time, straight from mapped files.
+
+An utterance is known by its row, 0 to len - 1, in an order that rebuilding an utterance does not change.
+Shape legend: N rows, T frames, M mel bands, B batch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import google_crc32c
+import numpy as np
+from numpy.typing import NDArray
+
+from myxtts.errors import DataError
+from myxtts.store.columns import join_indexes
+from myxtts.store.index import SPLITS, PartEntry, hash_id
+from myxtts.store.layout import (
+    ALIGNMENT,
+    PARTS,
+    Part,
+    StoreState,
+    align,
+    index_path,
+    make_part_heading,
+    name_generation,
+    read_state,
+)
+from myxtts.store.mapping import MappedFiles
+from myxtts.store.settings import StoreSettings
+
+if TYPE_CHECKING:
+    from myxtts.store.verify import VerifyReport
+
+_PART_DTYPES: dict[str, np.dtype[Any]] = {
+    "tokens": np.dtype("<i4"),
+    "pcm": np.dtype("<i2"),
+    "durations": np.dtype("<i4"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StoredUtterance:
+    """One utterance of a store; the arrays are views of mapped files."""
+
+    id: str
+    mel: NDArray[Any]
+    tokens: NDArray[np.int32]
+    speaker: str
+    language: str
+    split: str
+
+
+class FeatureStore:
+    """Random access to the utterances of one generation. Training uses `open`, which maps every file at once."""
+
+    def __init__(self, folder: Path, state: StoreState) -> None:
+        self.folder, self.state = folder, state
+        self.generation_folder = folder / name_generation(state.generation)
+        self.settings = StoreSettings.from_json(state.settings)
+        self.n_mels = self.settings.mel.n_mels
+        self._table = join_indexes([index_path(self.generation_folder, number) for number in state.segments])
+        self._files = MappedFiles(self.generation_folder)
+
+    @classmethod
+    def open(cls, folder: str | Path) -> FeatureStore:
+        """Opens what is current; every index is checked against its checksum on the way."""
+        folder = Path(folder)
+        state = _read_present_state(folder)
+        while True:
+            try:
+                store = cls(folder, state)
+                store._files.map_all(store.measure_files())
+            except DataError:
+                # A writer may have put a new generation in place and removed this one in the meantime.
+                newer = _read_present_state(folder)
+                if newer == state:
+                    raise
+                state = newer
+            else:
+                return store
+
+    @property
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """One array [N] for each thing known of an utterance, as the index names them."""
+        return self._table.columns
+
+    @property
+    def speakers(self) -> tuple[str, ...]:
+        return self._table.speakers
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        return self._table.languages
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def id_of(self, row: int) -> str:
+        return self._table.id_of(row)
+
+    def find(self, id: str) -> int | None:
+        """The row of an utterance, or None."""
+        return next((row for row in self._table.find_rows(hash_id(id)) if self.id_of(row) == id), None)
+
+    def rows_of_split(self, split: str) -> NDArray[np.int64]:
+        return np.flatnonzero(self.columns["split"] == SPLITS.index(split))
+
+    @property
+    def mel_dtype(self) -> np.dtype[Any]:
+        return np.dtype("<f2" if self.settings.mel_dtype == "float16" else "<f4")
+
+    def __getitem__(self, row: int) -> StoredUtterance:
+        columns = self.columns
+        return StoredUtterance(
+            id=self.id_of(row),
+            mel=self.read_mel(row),
+            tokens=self.read_part(row, "tokens"),
+            speaker=self.speakers[int(columns["speaker"][row])],
+            language=self.languages[int(columns["language"][row])],
+            split=SPLITS[int(columns["split"][row])],
+        )
+
+    def read_mel(self, row: int) -> NDArray[Any]:
+        """The spectrogram [T, M] as stored, not copied."""
+        return self.read_part(row, "mel").reshape(-1, self.n_mels)
+
+    def read_part(self, row: int, part: Part) -> NDArray[Any]:
+        """The values of a part as stored, flat and not copied; none where the utterance has no such part."""
+        entry, dtype = self.entry(row, part), self._dtype_of(part)
+        if entry.length == 0:
+            return np.zeros(0, dtype)
+        start = entry.offset
+        stop = start + entry.length * self._width_of(part) * dtype.itemsize
+        return self._files.get(entry.segment, part)[start:stop].view(dtype)
+
+    def read_record(self, row: int, part: Part) -> NDArray[Any]:
+        """As `read_part`, with a spectrogram in its shape [T, M]."""
+        return self.read_mel(row) if part == "mel" else self.read_part(row, part)
+
+    def verify_and_fix_cache(self, fix: bool = False) -> VerifyReport:
+        """Checks every byte of the store; with `fix`, makes what is broken anew from its recordings.
+
+        After a repair open the store again: this object still sees the files as they were.
+        """
+        from myxtts.store.verify import verify_store
+
+        return verify_store(self.folder, fix=fix)
+
+    def copy_mels(self, rows: NDArray[np.integer[Any]], out: NDArray[np.float32], padding: float) -> NDArray[np.int32]:
+        """Copies spectrograms into out [B, T, M], fills the rest with `padding`; gives their lengths [B]."""
+        lengths: NDArray[np.int32] = self.columns["mel_length"][rows].astype(np.int32)
+        for place, row in enumerate(rows):
+            length = lengths[place]
+            out[place, :length] = self.read_mel(int(row))
+            out[place, length:] = padding
+        return lengths
+
+    def entry(self, row: int, part: Part) -> PartEntry:
+        values = (int(self.columns[f"{part}_{name}"][row]) for name in ("segment", "offset", "length", "crc"))
+        return PartEntry(*values)
+
+    def find_damage(self, row: int, part: Part) -> str:
+        """What is wrong with the stored bytes of a part, or ''."""
+        entry = self.entry(row, part)
+        stop = entry.offset + align(entry.length * self._width_of(part) * self._dtype_of(part).itemsize)
+        try:
+            data = self._files.get(entry.segment, part)
+        except OSError as error:
+            return f"its data file cannot be read: {error.strerror}"
+        if len(data) < stop:
+            return "its data file is cut off"
+        return "" if google_crc32c.value(data[entry.offset : stop]) == entry.crc else "its checksum does not match"
+
+    def has_damaged_heading(self, segment: int, part: Part) -> bool:
+        """Whether a data file does not begin as it should; not asked of a file that is not there."""
+        try:
+            heading = self._files.get(segment, part)[:ALIGNMENT].tobytes()
+        except OSError:
+            return False
+        return heading != make_part_heading(segment, part)
+
+    def measure_files(self) -> dict[tuple[int, Part], int]:
+        """The data files that rows refer to, by segment and part, and how long each must be at least."""
+        num_bytes: dict[tuple[int, Part], int] = {}
+        for part in PARTS:
+            rows = np.flatnonzero(self.columns[f"{part}_length"])
+            segments = self.columns[f"{part}_segment"][rows]
+            record_bytes = np.uint64(self._width_of(part) * self._dtype_of(part).itemsize)
+            stops = self.columns[f"{part}_offset"][rows] + self.columns[f"{part}_length"][rows] * record_bytes
+            longest = np.zeros(int(segments.max(initial=0)) + 1, np.uint64)
+            np.maximum.at(longest, segments, stops)
+            num_bytes |= {(int(segment), part): int(longest[segment]) for segment in np.flatnonzero(longest)}
+        return num_bytes
+
+    def _dtype_of(self, part: Part) -> np.dtype[Any]:
+        return self.mel_dtype if part == "mel" else _PART_DTYPES[part]
+
+    def _width_of(self, part: Part) -> int:
+        return self.n_mels if part == "mel" else 1
+
+
+def _read_present_state(folder: Path) -> StoreState:
+    state = read_state(folder)
+    if state is None:
+        raise DataError(
+            f"There is no finished feature store in {folder}.",
+            next_step=f"Run: myxtts precompute --train-data CORPUS --cache-dir {folder}",
+        )
+    return state

@@ -1,0 +1,104 @@
+"""Writes one segment: its data files first, then the index that makes them a part of the store."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+import google_crc32c
+import numpy as np
+from numpy.typing import NDArray
+
+from myxtts.files import (
+    TEMPORARY_SUFFIX,
+    explain_storage_errors,
+    pass_fault_point,
+    sync_directory,
+    write_atomically,
+)
+from myxtts.store.index import PartEntry, Row, write_index
+from myxtts.store.layout import ALIGNMENT, Part, align, index_path, make_part_heading, part_path
+
+_ZEROS = bytes(ALIGNMENT)
+_BUFFER_BYTES = 1 << 20
+
+
+class SegmentWriter:
+    """Collects utterances; nothing of them can be seen until `commit`. Leaving the block without it drops them."""
+
+    def __init__(self, folder: Path, number: int) -> None:
+        self.folder, self.number = folder, number
+        self._rows: list[Row] = []
+        self._files: dict[Part, IO[bytes]] = {}
+        self._offsets: dict[Part, int] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def add(self, row: Row, values: Mapping[Part, NDArray[np.generic]]) -> None:
+        """Adds an utterance with the arrays of its new parts; parts that lie elsewhere stand in `row` already."""
+        with explain_storage_errors(self.folder, "write in"):
+            entries = {part: self._write_record(part, array) for part, array in values.items()}
+        self._rows.append(replace(row, parts={**(row.parts or {}), **entries}))
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def commit(self) -> None:
+        """Makes the segment visible: data to disk under its final name, then the index."""
+        with explain_storage_errors(self.folder, "write in"):
+            for part, file in self._files.items():
+                file.flush()
+                pass_fault_point("segment_fsync")
+                os.fsync(file.fileno())
+                file.close()
+                pass_fault_point("segment_replace")
+                self._temporary(part).replace(part_path(self.folder, self.number, part))
+            sync_directory(self.folder)
+        self._files = {}
+        write_index(index_path(self.folder, self.number), self._rows)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for part, file in self._files.items():
+            # Closing writes what is still in memory, which a full disk refuses; it is to be dropped anyway.
+            with suppress(OSError):
+                file.close()
+            self._temporary(part).unlink(missing_ok=True)
+
+    def _temporary(self, part: Part) -> Path:
+        return self.folder / f".{self.number:06}.{part}{TEMPORARY_SUFFIX}"
+
+    def _open_file(self, part: Part) -> IO[bytes]:
+        file = self._temporary(part).open("wb", buffering=_BUFFER_BYTES)
+        self._files[part] = file
+        self._offsets[part] = file.write(make_part_heading(self.number, part))
+        return file
+
+    def _write_record(self, part: Part, array: NDArray[np.generic]) -> PartEntry:
+        file = self._files.get(part) or self._open_file(part)
+        offset = self._offsets[part]
+        raw = np.ascontiguousarray(array).tobytes()
+        padding = _ZEROS[: align(len(raw)) - len(raw)]
+        pass_fault_point("segment_write")
+        file.write(raw)
+        file.write(padding)
+        self._offsets[part] = offset + len(raw) + len(padding)
+        crc = google_crc32c.extend(google_crc32c.value(raw), padding)
+        return PartEntry(self.number, offset, len(array), crc)
+
+
+def restore_heading(folder: Path, segment: int, part: Part) -> None:
+    """Gives a data file its heading back; the records behind it have checksums of their own."""
+    path = part_path(folder, segment, part)
+    with path.open("rb") as old, write_atomically(path) as file:
+        old.seek(ALIGNMENT)
+        file.write(make_part_heading(segment, part))
+        shutil.copyfileobj(old, file, _BUFFER_BYTES)

@@ -1,0 +1,270 @@
+"""Brings a generation in line with its corpus: makes what is missing or distrusted, keeps the rest, drops what is gone.
+
+The corpus is taken in chunks of fixed size and order, one segment a chunk, so that a run that was killed and run again
+writes the very files it would have written undisturbed. Memory is a window of utterances, whatever the corpus holds.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+
+import google_crc32c
+import numpy as np
+from numpy.typing import NDArray
+
+from myxtts.corpus.corpus_file import CORPUS_FILE_NAME
+from myxtts.corpus.open import Corpus
+from myxtts.corpus.rejections import AudioProblem, Reason, Rejection, RejectionReport
+from myxtts.features.extract import AudioFeatures, FeatureExtractor
+from myxtts.store.index import SPLITS, PartEntry, Row
+from myxtts.store.layout import CHUNK_UTTERANCES, PARTS, Part
+from myxtts.store.reader import FeatureStore
+from myxtts.store.segment import SegmentWriter
+from myxtts.store.settings import StoreSettings
+from myxtts.text.frontend import FrontEnd
+from myxtts.types import Utterance
+
+_WINDOW_UTTERANCES = 64
+_FIRST_LINE = 2  # of the utterances in a corpus file, behind its heading
+
+Progress = Callable[[int, int], None]
+"""Called with the number of utterances seen and rejected so far."""
+
+
+Distrust = frozenset[tuple[Part, PartEntry]]
+"""Records that are not as they were written."""
+
+
+@dataclass(slots=True)
+class UpdateCounts:
+    """What an update did.
+
+    Lost are the utterances of the store whose recording can no longer be used, and the distrusted parts they had.
+    """
+
+    num_kept: int = 0
+    num_made: int = 0
+    num_tokens_made: int = 0
+    num_added: int = 0
+    num_removed: int = 0
+    num_rejected: int = 0
+    num_lost: int = 0
+    num_lost_parts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """One utterance to write: the parts it already has stay where they are."""
+
+    utterance: Utterance
+    line: int
+    text_crc: int
+    kept: dict[Part, PartEntry]
+    row: int | None
+
+
+class StoreUpdater:
+    """Writes segments into one generation. `store` is what the generation holds so far."""
+
+    def __init__(
+        self,
+        store: FeatureStore,
+        settings: StoreSettings,
+        frontend: FrontEnd,
+        extractor: FeatureExtractor,
+        report: RejectionReport,
+        *,
+        next_segment: int,
+        num_threads: int,
+        chunk_utterances: int = CHUNK_UTTERANCES,
+        distrusted: Distrust = frozenset(),
+    ) -> None:
+        self._store, self._settings, self._frontend, self._extractor = store, settings, frontend, extractor
+        self._report, self._num_threads, self._chunk_utterances = report, num_threads, chunk_utterances
+        self._distrusted = distrusted
+        self.next_segment = next_segment
+        self.counts = UpdateCounts()
+        self._is_seen = np.zeros(len(store), bool)
+
+    def run(self, corpus: Corpus, progress: Progress) -> UpdateCounts:
+        lines = enumerate(corpus.utterances(), start=_FIRST_LINE)
+        num_seen = 0
+        with ThreadPoolExecutor(self._num_threads, "features") as pool:
+            while chunk := list(islice(lines, self._chunk_utterances)):
+                tasks = [task for line, utterance in chunk if (task := self._plan(line, utterance)) is not None]
+                self.counts.num_kept += len(chunk) - len(tasks)
+                num_seen += len(chunk) - len(tasks)
+                if tasks:
+                    for _ in self._write_chunk(tasks, pool):
+                        num_seen += 1
+                        progress(num_seen, self.counts.num_rejected)
+                progress(num_seen, self.counts.num_rejected)
+        self._remove_unseen()
+        return self.counts
+
+    def _plan(self, line: int, utterance: Utterance) -> _Task | None:
+        """What must be done for an utterance; None if its row is right as it is."""
+        text_crc = _checksum_text(utterance)
+        row = self._store.find(utterance.id)
+        if row is None:
+            return _Task(utterance, line, text_crc, {}, None)
+        self._is_seen[row] = True
+        columns = self._store.columns
+        same_source = not utterance.checksum or int(columns["source_crc"][row]) == utterance.checksum
+        same_text = int(columns["text_crc"][row]) == text_crc
+        # The same recording and text give the same features to the bit, so durations outlive a repair of either.
+        is_right = {"tokens": same_text, "durations": same_text and same_source}
+        kept: dict[Part, PartEntry] = {}
+        num_wrong = 0
+        for part in PARTS:
+            entry = self._store.entry(row, part)
+            if not entry.length:
+                num_wrong += part in self._settings.parts
+            elif is_right.get(part, same_source) and (part, entry) not in self._distrusted:
+                kept[part] = entry
+            else:
+                num_wrong += 1
+        if num_wrong == 0 and self._has_same_labels(row, utterance):
+            return None
+        return _Task(utterance, line, text_crc, kept, row)
+
+    def _is_distrusted(self, row: int, part: Part) -> bool:
+        return (part, self._store.entry(row, part)) in self._distrusted
+
+    def _has_same_labels(self, row: int, utterance: Utterance) -> bool:
+        columns, store = self._store.columns, self._store
+        return (
+            store.speakers[int(columns["speaker"][row])] == utterance.speaker
+            and store.languages[int(columns["language"][row])] == utterance.language
+            and SPLITS[int(columns["split"][row])] == utterance.split
+        )
+
+    def _write_chunk(self, tasks: list[_Task], pool: ThreadPoolExecutor) -> Iterator[None]:
+        """Makes and writes one segment; yields once for each utterance that is done with."""
+        tokens = self._make_tokens(tasks)
+        with SegmentWriter(self._store.generation_folder, self.next_segment) as segment:
+            for task, ids, outcome in zip(tasks, tokens, self._extract(tasks, pool), strict=True):
+                self._write_utterance(segment, task, ids, outcome)
+                yield
+            if len(segment):
+                segment.commit()
+                self.next_segment += 1
+
+    def _make_tokens(self, tasks: list[_Task]) -> list[NDArray[np.int32] | None]:
+        wanted = [task.utterance for task in tasks if "tokens" not in task.kept]
+        encodings = iter(
+            self._frontend.encode_batch(
+                [utterance.text for utterance in wanted],
+                [utterance.language for utterance in wanted],
+                [utterance.phonemes for utterance in wanted],
+            )
+        )
+        return [None if "tokens" in task.kept else next(encodings).ids for task in tasks]
+
+    def _extract(
+        self, tasks: Sequence[_Task], pool: ThreadPoolExecutor
+    ) -> Iterator[AudioFeatures | AudioProblem | None]:
+        """The features of each task in order, made a window ahead; None where its recording need not be read."""
+        window: deque[Future[AudioFeatures | AudioProblem] | None] = deque()
+        for task in tasks:
+            window.append(pool.submit(self._extract_one, task.utterance) if self._needs_audio(task) else None)
+            if len(window) >= _WINDOW_UTTERANCES:
+                done = window.popleft()
+                yield done.result() if done else None
+        while window:
+            done = window.popleft()
+            yield done.result() if done else None
+
+    def _needs_audio(self, task: _Task) -> bool:
+        return any(part not in task.kept for part in self._settings.parts if part != "tokens")
+
+    def _extract_one(self, utterance: Utterance) -> AudioFeatures | AudioProblem:
+        try:
+            return self._extractor.extract(utterance)
+        except AudioProblem as problem:
+            return problem
+
+    def _write_utterance(
+        self,
+        segment: SegmentWriter,
+        task: _Task,
+        tokens: NDArray[np.int32] | None,
+        outcome: AudioFeatures | AudioProblem | None,
+    ) -> None:
+        problem = outcome if isinstance(outcome, AudioProblem) else self._compare_lengths(task, tokens, outcome)
+        if problem is not None:
+            self._reject(task, problem)
+            return
+        values: dict[Part, NDArray[np.generic]] = {}
+        source_crc = task.utterance.checksum
+        if isinstance(outcome, AudioFeatures):
+            values["mel"] = outcome.mel.astype(self._store.mel_dtype, copy=False)
+            if outcome.pcm is not None:
+                values["pcm"] = outcome.pcm
+            source_crc = outcome.checksum
+            self.counts.num_made += 1
+        elif task.row is not None:
+            source_crc = int(self._store.columns["source_crc"][task.row])
+        if tokens is not None:
+            values["tokens"] = tokens
+            self.counts.num_tokens_made += 1
+        if task.row is None:
+            self.counts.num_added += 1
+        elif self._is_distrusted(task.row, "durations"):
+            self.counts.num_lost_parts += 1
+        kept = {part: entry for part, entry in task.kept.items() if part not in values}
+        segment.add(_make_row(task, source_crc, kept), values)
+
+    def _compare_lengths(
+        self, task: _Task, tokens: NDArray[np.int32] | None, outcome: AudioFeatures | None
+    ) -> AudioProblem | None:
+        """Trimming may have left fewer frames than the text has tokens."""
+        num_frames = len(outcome.mel) if outcome is not None else task.kept["mel"].length
+        num_tokens = len(tokens) if tokens is not None else task.kept["tokens"].length
+        if num_tokens <= num_frames:
+            return None
+        return AudioProblem(Reason.TOO_MANY_TOKENS, f"{num_tokens} tokens for {num_frames} frames of sound")
+
+    def _reject(self, task: _Task, problem: AudioProblem) -> None:
+        self.counts.num_rejected += 1
+        if task.row is not None:
+            self._is_seen[task.row] = False
+            self.counts.num_lost += 1
+            self.counts.num_lost_parts += sum(self._is_distrusted(task.row, part) for part in PARTS)
+        utterance = task.utterance
+        self._report.add(
+            Rejection(utterance.id, CORPUS_FILE_NAME, task.line, problem.reason, problem.detail, audio=utterance.audio)
+        )
+
+    def _remove_unseen(self) -> None:
+        """Rows whose utterance has left the corpus, or whose recording can no longer be used."""
+        gone = np.flatnonzero(~self._is_seen)
+        self.counts.num_removed = len(gone)
+        for start in range(0, len(gone), self._chunk_utterances):
+            with SegmentWriter(self._store.generation_folder, self.next_segment) as segment:
+                for row in gone[start : start + self._chunk_utterances]:
+                    segment.add(Row(self._store.id_of(int(row)), removed=True), {})
+                segment.commit()
+                self.next_segment += 1
+
+
+def _make_row(task: _Task, source_crc: int, kept: dict[Part, PartEntry]) -> Row:
+    utterance = task.utterance
+    return Row(
+        id=utterance.id,
+        speaker=utterance.speaker,
+        language=utterance.language,
+        split=utterance.split,
+        source_crc=source_crc,
+        text_crc=task.text_crc,
+        parts=kept,
+    )
+
+
+def _checksum_text(utterance: Utterance) -> int:
+    text = "\0".join((utterance.text, utterance.language, utterance.phonemes or ""))
+    return int(google_crc32c.value(text.encode("utf-8", "surrogatepass")))

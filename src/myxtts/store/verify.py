@@ -1,0 +1,215 @@
+"""Checks a store against its checksums, and repairs what its sources can still give.
+
+Every byte that a row refers to counts: the state, the indexes, the headings of the data files and each record with its
+padding. What is broken is made anew from its recording; the rest is not touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from myxtts.errors import DataError
+from myxtts.files import lock_directory, sweep_temporary_files
+from myxtts.store.generation import describe_generation
+from myxtts.store.index import PartEntry, read_index
+from myxtts.store.layout import (
+    GENERATION_FILE_NAME,
+    PARTS,
+    Part,
+    StoreState,
+    find_generations,
+    find_segments,
+    index_path,
+    name_generation,
+    read_checked_json,
+    read_state,
+)
+from myxtts.store.precompute import update_current
+from myxtts.store.reader import FeatureStore
+from myxtts.store.segment import restore_heading
+from myxtts.store.update import Distrust
+
+_NUM_SAMPLED = 200
+_MAX_LISTED = 1000
+
+
+@dataclass(slots=True)
+class VerifyReport:
+    """What was checked, broken, repaired and could not be repaired; problems in words, the first thousand."""
+
+    num_checked: int = 0
+    num_broken: int = 0
+    num_repaired: int = 0
+    num_unrecoverable: int = 0
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def is_whole(self) -> bool:
+        return self.num_broken == self.num_repaired and self.num_unrecoverable == 0
+
+    def note(self, problem: str) -> None:
+        self.num_broken += 1
+        if len(self.problems) < _MAX_LISTED:
+            self.problems.append(problem)
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "is_whole": self.is_whole}
+
+
+Progress = Callable[[int, int], None]
+
+
+def verify_store(
+    folder: Path, *, fix: bool = False, num_threads: int = 2, progress: Progress = lambda _seen, _broken: None
+) -> VerifyReport:
+    """Checks all of a store; with `fix`, makes everything broken anew from its sources."""
+    # Looking needs no lock: what is visible never changes, and a store on a read-only disk can be checked too.
+    with lock_directory(folder, "myxtts precompute --fix") if fix else nullcontext():
+        while True:
+            report = VerifyReport()
+            state = _check_state(folder, report)
+            if state is None:
+                return report
+            store = _check_indexes(folder, state, report)
+            bad_headings = _check_headings(store, report)
+            distrusted = _check_records(store, report, progress)
+            if report.num_broken == 0 or fix or not _has_moved_on(folder, state):
+                break
+        if fix and report.num_broken:
+            sweep_temporary_files(folder)
+            for segment, part in bad_headings:
+                restore_heading(store.generation_folder, segment, part)
+            _repair(store, state.num_utterances, distrusted, report, num_threads, progress)
+    return report
+
+
+def check_before_training(store: FeatureStore, how: Literal["off", "sampled", "full"], seed: int = 0) -> None:
+    """`cache_verification`: raises DataError if what was looked at is damaged."""
+    if how == "off" or len(store) == 0:
+        return
+    rows = np.arange(len(store))
+    if how == "sampled" and len(rows) > _NUM_SAMPLED:
+        rows = np.sort(np.random.default_rng(seed).choice(rows, _NUM_SAMPLED, replace=False))
+    for row in rows:
+        for part in PARTS:
+            damage = store.find_damage(int(row), part) if store.entry(int(row), part).length else ""
+            if damage:
+                raise DataError(
+                    f"The stored {part} of {store.id_of(int(row))} is damaged: {damage}.",
+                    next_step="Run myxtts precompute --fix with the same --train-data and --cache-dir.",
+                )
+
+
+def _check_state(folder: Path, report: VerifyReport) -> StoreState | None:
+    """store.json and generation.json describe the same settings, so that each can be restored from the other."""
+    report.num_checked += 2
+    try:
+        state = read_state(folder)
+    except DataError as error:
+        report.note(str(error))
+        return _guess_state(folder, report)
+    if state is None:
+        raise DataError(
+            f"There is no finished feature store in {folder}.", next_step="Run myxtts precompute to make one."
+        )
+    path = folder / name_generation(state.generation) / GENERATION_FILE_NAME
+    try:
+        if read_checked_json(path)["settings"] != state.settings:
+            report.note(f"{path} does not describe this store.")
+    except (OSError, DataError) as error:
+        report.note(str(error))
+    return state
+
+
+def _guess_state(folder: Path, report: VerifyReport) -> StoreState | None:
+    """The state that a damaged store.json described: the oldest generation is the last that was finished."""
+    for number in find_generations(folder):
+        path = folder / name_generation(number)
+        try:
+            fields = read_checked_json(path / GENERATION_FILE_NAME)
+        except (OSError, DataError):
+            continue
+        return StoreState(number, tuple(find_segments(path)), fields["settings"], fields["origin"])
+    report.num_unrecoverable += 1
+    report.problems.append("No generation says how it was made: make the store anew with --rebuild.")
+    return None
+
+
+def _check_indexes(folder: Path, state: StoreState, report: VerifyReport) -> FeatureStore:
+    """The store as far as its indexes are whole."""
+    generation = folder / name_generation(state.generation)
+    whole: list[int] = []
+    for number in state.segments:
+        report.num_checked += 1
+        try:
+            read_index(index_path(generation, number))
+            whole.append(number)
+        except DataError as error:
+            report.note(str(error))
+    return FeatureStore(folder, replace(state, segments=tuple(whole)))
+
+
+def _check_records(store: FeatureStore, report: VerifyReport, progress: Progress) -> Distrust:
+    """The records whose bytes are not as they were written."""
+    distrusted: set[tuple[Part, PartEntry]] = set()
+    for row in range(len(store)):
+        for part in PARTS:
+            entry = store.entry(row, part)
+            if not entry.length:
+                continue
+            report.num_checked += 1
+            damage = store.find_damage(row, part)
+            if damage:
+                report.note(f"{part} of {store.id_of(row)}: {damage}")
+                distrusted.add((part, entry))
+        if row % 256 == 0:
+            progress(row, report.num_broken)
+    progress(len(store), report.num_broken)
+    return frozenset(distrusted)
+
+
+def _check_headings(store: FeatureStore, report: VerifyReport) -> list[tuple[int, Part]]:
+    """The data files, by segment and part, whose first bytes are wrong. A missing one shows by its records."""
+    bad: list[tuple[int, Part]] = []
+    for segment, part in store.measure_files():
+        report.num_checked += 1
+        if store.has_damaged_heading(segment, part):
+            report.note(f"{segment:06}.{part} has a damaged heading")
+            bad.append((segment, part))
+    return bad
+
+
+def _has_moved_on(folder: Path, state: StoreState) -> bool:
+    """Whether a writer has replaced the store while it was looked at, and with it what seemed broken."""
+    try:
+        return read_state(folder) not in (state, None)
+    except DataError:
+        return False
+
+
+def _repair(
+    store: FeatureStore,
+    num_utterances: int,
+    distrusted: Distrust,
+    report: VerifyReport,
+    num_threads: int,
+    progress: Progress,
+) -> None:
+    """Makes anew what is broken; what cannot be made anew leaves the store and is counted."""
+    describe_generation(store.generation_folder, store.settings, store.state.origin, "features")
+    num_hidden = max(0, num_utterances - len(store))
+    summary = update_current(store.folder, store.state, distrusted, num_threads=num_threads, progress=progress)
+    # Utterances of a damaged index are not known by name; as many as it hid must have come back.
+    num_missing = max(0, num_hidden - summary.num_added)
+    num_durations = sum(part == "durations" for part, _ in distrusted)
+    report.num_unrecoverable = summary.num_lost + num_missing + num_durations
+    report.num_repaired = max(0, report.num_broken - summary.num_lost_parts)
+    report.problems += [f"{item.id}: {item.detail}; {item.what_to_do}" for item in summary.examples]
+    if num_durations:
+        report.problems.append(f"{num_durations:,} durations are gone: align these utterances again.")
