@@ -13,7 +13,7 @@ import pytest
 
 from myxtts.errors import DataError
 from myxtts.pipeline.buffers import BatchBuffer, HostBatch
-from myxtts.pipeline.feed import Feed
+from myxtts.pipeline.feed import Feed, WarmUp
 from myxtts.pipeline.order import BatchOrder, BatchPlan
 from myxtts.pipeline.telemetry import Telemetry
 from myxtts.types import Batch
@@ -41,6 +41,10 @@ class FakeLoader:
 
     def name_utterances(self, plan: BatchPlan) -> tuple[str, ...]:
         return tuple(f"utterance{row}" for row in plan.rows)
+
+
+def wait_for(event: threading.Event) -> None:
+    event.wait(30)
 
 
 def copy_batch(batch: Batch) -> Batch:
@@ -165,3 +169,32 @@ def test_statistics_tell_a_starved_consumer_from_a_fed_one() -> None:
     assert fed.stats().au > 0.9
     assert fed.stats().num_batches == 14
     assert 0 <= fed.stats().padding < 1
+
+
+def test_consumer_starts_when_enough_is_ready_and_the_delay_has_passed() -> None:
+    said: list[str] = []
+    loader = FakeLoader(lambda _plan: time.sleep(0.02))
+    with open_feed(loader, warm_up=WarmUp(4, delay_s=0.5, say=said.append)) as feed:
+        started = time.monotonic()
+        next(iter(feed))
+        waited_s = time.monotonic() - started
+    assert waited_s >= 0.5
+    assert loader.num_loaded >= 4
+    assert len(said) == 1
+    assert "the model starts" in said[0]
+
+
+def test_no_data_by_the_time_limit_ends_with_a_diagnosis() -> None:
+    release = threading.Event()
+    with open_feed(FakeLoader(lambda _plan: wait_for(release)), warm_up=WarmUp(2, time_limit_s=0.3)) as feed:
+        with pytest.raises(DataError, match=r"0 of 2 batches are ready.*utterance\d+"):
+            next(iter(feed))
+        release.set()
+
+
+def test_error_while_warming_up_is_not_waited_for() -> None:
+    def fail(_plan: BatchPlan) -> None:
+        raise DataError("nothing there")
+
+    with open_feed(FakeLoader(fail), warm_up=WarmUp(5)) as feed, pytest.raises(DataError, match="nothing there"):
+        next(iter(feed))

@@ -26,6 +26,7 @@ from myxtts.pipeline.telemetry import FeedStats, Telemetry
 from myxtts.types import Batch
 
 _POLL_S = 0.1
+_WARM_UP_POLL_S = 0.01
 
 
 class Loader(Protocol):
@@ -35,6 +36,16 @@ class Loader(Protocol):
 
     def fill(self, plan: BatchPlan, buffer: BatchBuffer) -> HostBatch: ...
     def name_utterances(self, plan: BatchPlan) -> tuple[str, ...]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class WarmUp:
+    """When the consumer may start: with so many batches ready, not before the delay; and when to give up."""
+
+    num_ready: int
+    delay_s: float = 0.0
+    time_limit_s: float = 120.0
+    say: Callable[[str], None] = lambda _sentence: None
 
 
 Transfer = Callable[[Batch], Batch]
@@ -80,11 +91,13 @@ class Feed:
         prefetch_size: int,
         telemetry: Telemetry,
         shard: tuple[int, int] = (0, 1),
+        warm_up: WarmUp | None = None,
         stall_limit_s: float = 60.0,
     ) -> None:
         self._order, self._loader, self._transfer, self._shard = order, loader, transfer, shard
         self._next, self._stop = start, stop
         self._telemetry, self._stall_limit_s = telemetry, stall_limit_s
+        self._warm_up = warm_up
         self._make_buffer = make_buffer
         self._num_buffers = max(1, min(buffer_size, stop - start))
         self._pending: deque[_Pending] = deque()
@@ -104,6 +117,9 @@ class Feed:
         self.close()
 
     def __iter__(self) -> Iterator[Batch]:
+        if self._warm_up is not None:
+            self._wait_until_warm(self._warm_up)
+            self._warm_up = None
         while True:
             started = time.perf_counter()
             ready = self._ready.get()
@@ -123,6 +139,29 @@ class Feed:
     def depth(self) -> int:
         """Batches that are loaded and wait in memory."""
         return sum(pending.future.done() for pending in list(self._pending))
+
+    def _wait_until_warm(self, warm_up: WarmUp) -> None:
+        """Lets the data side get ahead: until enough batches are ready and the delay has passed."""
+        started = time.monotonic()
+        mark = min(warm_up.num_ready, self._num_buffers)
+        while True:
+            elapsed_s = time.monotonic() - started
+            num_ready = self.depth + self._ready.qsize()
+            assert self._pump is not None
+            if self._pump.done() or (num_ready >= mark and elapsed_s >= warm_up.delay_s):
+                break
+            if elapsed_s > warm_up.time_limit_s:
+                self._complain_of_no_data(num_ready, mark, elapsed_s)
+            time.sleep(_WARM_UP_POLL_S)
+        warm_up.say(f"Warm-up: {num_ready} batches ready after {elapsed_s:.1f} s; the model starts.")
+
+    def _complain_of_no_data(self, num_ready: int, mark: int, elapsed_s: float) -> None:
+        waiting = next((pending.plan for pending in list(self._pending) if not pending.future.done()), None)
+        loading = f"; loading now: {self._describe(waiting)}" if waiting else ""
+        raise DataError(
+            f"After {elapsed_s:.0f} s {num_ready} of {mark} batches are ready, so the model was not started{loading}.",
+            next_step="Compute features once with myxtts precompute, or raise data.num_workers.",
+        )
 
     def stats(self) -> FeedStats:
         return self._telemetry.summarize()
