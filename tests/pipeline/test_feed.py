@@ -16,6 +16,7 @@ from myxtts.pipeline.buffers import BatchBuffer, HostBatch
 from myxtts.pipeline.feed import Feed, WarmUp
 from myxtts.pipeline.order import BatchOrder, BatchPlan
 from myxtts.pipeline.telemetry import Telemetry
+from myxtts.pipeline.tune import FeedSettings, Limits, Tuner
 from myxtts.types import Batch
 
 NUM_UTTERANCES = 60
@@ -198,3 +199,17 @@ def test_error_while_warming_up_is_not_waited_for() -> None:
 
     with open_feed(FakeLoader(fail), warm_up=WarmUp(5)) as feed, pytest.raises(DataError, match="nothing there"):
         next(iter(feed))
+
+
+def test_tuning_speeds_up_a_starved_feed_and_keeps_the_order() -> None:
+    expected = collect_rows(num_batches=200, buffer_size=4)
+    tuner = Tuner(FeedSettings(1, 4), Limits(4, 16))
+    loader = FakeLoader(lambda _plan: time.sleep(0.004))
+    with open_feed(loader, num_batches=200, num_workers=1, buffer_size=4, tuner=tuner) as feed:
+        rows = []
+        for batch in feed:
+            rows.append(batch.mel[:, 0, 0].astype(int).tolist())
+            time.sleep(0.002)
+    assert rows == expected
+    assert tuner.is_held
+    assert tuner.settings.num_workers > 1

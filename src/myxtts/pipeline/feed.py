@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -23,6 +24,8 @@ from myxtts.errors import DataError, MyXTTSError
 from myxtts.pipeline.buffers import BatchBuffer, HostBatch
 from myxtts.pipeline.order import BatchOrder, BatchPlan
 from myxtts.pipeline.telemetry import FeedStats, Telemetry
+from myxtts.pipeline.tune import Tuner
+from myxtts.pipeline.workers import WorkerPool
 from myxtts.types import Batch
 
 _POLL_S = 0.1
@@ -92,18 +95,19 @@ class Feed:
         telemetry: Telemetry,
         shard: tuple[int, int] = (0, 1),
         warm_up: WarmUp | None = None,
+        tuner: Tuner | None = None,
         stall_limit_s: float = 60.0,
     ) -> None:
         self._order, self._loader, self._transfer, self._shard = order, loader, transfer, shard
         self._next, self._stop = start, stop
         self._telemetry, self._stall_limit_s = telemetry, stall_limit_s
-        self._warm_up = warm_up
+        self._warm_up, self._tuner = warm_up, tuner
         self._make_buffer = make_buffer
-        self._num_buffers = max(1, min(buffer_size, stop - start))
+        self._num_buffers, self._num_buffers_wanted = 0, max(1, min(buffer_size, stop - start))
         self._pending: deque[_Pending] = deque()
         self._ready: queue.Queue[_Ready | None] = queue.Queue(max(1, prefetch_size))
         self._closed = threading.Event()
-        self._loaders = ThreadPoolExecutor(max(1, num_workers), "myxtts-load")
+        self._loaders = WorkerPool(num_workers, tuner.limits.max_workers if tuner else num_workers)
         self._transferrer = ThreadPoolExecutor(1, "myxtts-transfer")
         self._pump: Future[None] | None = None
 
@@ -130,7 +134,10 @@ class Feed:
             size, num_frames_padded = batch.mel.shape[0], batch.mel.shape[0] * batch.mel.shape[1]
             shape = f"{size}x{batch.mel.shape[1]}x{batch.tokens.shape[1]}"
             frames = (ready.num_frames, num_frames_padded, batch.num_real)
-            self._telemetry.record(batch.position, wait_s, ready.load_s, ready.transfer_s, ready.depth, shape, frames)
+            interval_s = self._telemetry.record(
+                batch.position, wait_s, ready.load_s, ready.transfer_s, ready.depth, shape, frames
+            )
+            self._tune(wait_s, interval_s)
             yield batch
         assert self._pump is not None
         self._pump.result()
@@ -143,7 +150,7 @@ class Feed:
     def _wait_until_warm(self, warm_up: WarmUp) -> None:
         """Lets the data side get ahead: until enough batches are ready and the delay has passed."""
         started = time.monotonic()
-        mark = min(warm_up.num_ready, self._num_buffers)
+        mark = min(warm_up.num_ready, self._num_buffers_wanted)
         while True:
             elapsed_s = time.monotonic() - started
             num_ready = self.depth + self._ready.qsize()
@@ -172,7 +179,7 @@ class Feed:
         self._drain()
         self._transferrer.shutdown(wait=True)
         has_hung = any(pending.future.running() for pending in self._pending)
-        self._loaders.shutdown(wait=not has_hung, cancel_futures=True)
+        self._loaders.shutdown(wait=not has_hung)
         self._telemetry.close()
 
     def _drain(self) -> None:
@@ -185,8 +192,7 @@ class Feed:
     def _run_transfer(self) -> None:
         """The transfer thread: takes batches in order, copies them on, and gives their buffers out again."""
         try:
-            for _ in range(self._num_buffers):
-                self._submit_next(self._make_buffer())
+            self._add_buffers()
             while self._pending and not self._closed.is_set():
                 pending = self._pending[0]
                 loaded, buffer = self._await(pending)
@@ -194,16 +200,31 @@ class Feed:
                 if loaded is None:
                     return
                 self._hand_over(pending.plan, loaded)
-                self._submit_next(buffer)
+                if self._num_buffers > self._num_buffers_wanted:
+                    self._num_buffers -= 1
+                else:
+                    self._submit_next(buffer)
+                self._add_buffers()
         finally:
             self._put(None)
+
+    def _add_buffers(self) -> None:
+        while self._num_buffers < self._num_buffers_wanted and self._next < self._stop:
+            self._num_buffers += 1
+            self._submit_next(self._make_buffer())
+
+    def _tune(self, wait_s: float, interval_s: float) -> None:
+        change = self._tuner.observe(wait_s, interval_s) if self._tuner and interval_s else None
+        if change is not None:
+            self._loaders.set_active(change.num_workers)
+            self._num_buffers_wanted = change.buffer_size
 
     def _submit_next(self, buffer: BatchBuffer) -> None:
         if self._next >= self._stop or self._closed.is_set():
             return
         plan = self._order.batch(self._next).take_shard(*self._shard)
         self._next += 1
-        self._pending.append(_Pending(plan, buffer, self._loaders.submit(self._load, plan, buffer)))
+        self._pending.append(_Pending(plan, buffer, self._loaders.submit(partial(self._load, plan, buffer))))
 
     def _load(self, plan: BatchPlan, buffer: BatchBuffer) -> _Loaded:
         started = time.perf_counter()

@@ -17,15 +17,16 @@ from numpy.typing import NDArray
 
 from myxtts.config.schema import DataConfig, XTTSConfig
 from myxtts.errors import ConfigError, DataError
-from myxtts.pipeline.budget import fit_buffers
+from myxtts.pipeline.budget import BufferSizes, fit_buffers
 from myxtts.pipeline.buffers import BatchBuffer, measure_buffer_bytes
 from myxtts.pipeline.cached import CachedLoader
 from myxtts.pipeline.device import copy_to_host, make_device_transfer
-from myxtts.pipeline.feed import Feed
+from myxtts.pipeline.feed import Feed, WarmUp
 from myxtts.pipeline.order import BatchOrder
 from myxtts.pipeline.telemetry import Telemetry
+from myxtts.pipeline.tune import FeedSettings, Limits, Tuner
 from myxtts.runtime.hardware import Hardware, detect_hardware
-from myxtts.runtime.plan import Plan, choose_plan
+from myxtts.runtime.plan import Mode, Plan, choose_plan
 from myxtts.store.precompute import choose_store_folder
 from myxtts.store.reader import FeatureStore
 from myxtts.store.verify import check_before_training
@@ -78,6 +79,8 @@ def open_batches(
         buffer_size=sizes.in_memory,
         prefetch_size=sizes.on_device,
         telemetry=Telemetry(telemetry_file),
+        warm_up=_plan_warm_up(plan, say),
+        tuner=_make_tuner(config, plan, sizes, machine),
     )
 
 
@@ -122,6 +125,20 @@ def make_order(
 
 def count_reference_frames(data: DataConfig) -> int:
     return max(1, round(data.reference_s * data.sample_rate / data.hop_length))
+
+
+def _plan_warm_up(plan: Plan, say: Callable[[str], None]) -> WarmUp | None:
+    """In Multi-GPU mode the data side starts first; otherwise the model takes what there is."""
+    if plan.mode is not Mode.MULTI_GPU:
+        return None
+    return WarmUp(num_ready=max(1, plan.buffer_size // 2), delay_s=plan.model_start_delay_s, say=say)
+
+
+def _make_tuner(config: XTTSConfig, plan: Plan, sizes: BufferSizes, machine: Hardware) -> Tuner | None:
+    if not config.data.auto_tune_performance:
+        return None
+    limits = Limits(max(plan.num_workers, machine.num_cpus), max(sizes.in_memory, sizes.most_in_memory))
+    return Tuner(FeedSettings(plan.num_workers, sizes.in_memory), limits)
 
 
 def _find_stop(order: BatchOrder, start: int, epochs: int | None, steps: int | None) -> int:

@@ -73,8 +73,11 @@ class Telemetry:
         depth: int,
         shape: str,
         frames: tuple[int, int, int],
-    ) -> None:
-        """`frames` are real frames, padded frames and utterances of the batch."""
+    ) -> float:
+        """Notes a step and gives the time since the one before, 0 for the first.
+
+        `frames` are real frames, padded frames and utterances of the batch.
+        """
         now = time.perf_counter()
         interval_s = now - self._last if self._last is not None else 0.0
         num_frames, num_padded, num_utterances = frames
@@ -86,6 +89,7 @@ class Telemetry:
                 position, wait_s, interval_s, load_s, transfer_s, depth, num_frames, num_padded, num_utterances, shape
             )
             self._file.write(json.dumps(asdict(step)) + "\n")
+        return interval_s
 
     def _add(
         self,

@@ -1,0 +1,97 @@
+"""`auto_tune_performance`: threads and depth adjusted from waits measured in the first steps, then held.
+
+The rule changes one thing at a time, keeps it only if the waits fell, and stops for good when nothing helps: the
+values a run starts with are never left for worse ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import fmean
+
+_STEPS_PER_TRIAL = 20
+_MAX_TRIALS = 8
+_ENOUGH_WAIT_SHARE = 0.01
+_BURST_RATIO = 8.0
+_KEPT_IF_BELOW = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class FeedSettings:
+    """What may be changed while a feed runs."""
+
+    num_workers: int
+    buffer_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The most that the machine and the budgets allow."""
+
+    max_workers: int
+    max_buffer_size: int
+
+
+class Tuner:
+    """Told every step's wait and interval; says when to change the settings."""
+
+    def __init__(self, settings: FeedSettings, limits: Limits) -> None:
+        self.settings = settings
+        self.is_held = False
+        self.history: list[tuple[FeedSettings, float]] = []
+        self.limits = limits
+        self._waits: list[float] = []
+        self._intervals: list[float] = []
+        self._before: tuple[FeedSettings, float] | None = None
+
+    def observe(self, wait_s: float, interval_s: float) -> FeedSettings | None:
+        """New settings, if this step ends a trial that calls for them."""
+        if self.is_held:
+            return None
+        self._waits.append(wait_s)
+        self._intervals.append(interval_s)
+        if len(self._waits) < _STEPS_PER_TRIAL:
+            return None
+        share = sum(self._waits) / max(sum(self._intervals), 1e-12)
+        is_bursty = max(self._waits) > _BURST_RATIO * max(fmean(self._waits), 1e-9)
+        self._waits, self._intervals = [], []
+        self.history.append((self.settings, share))
+        return self._decide(share, is_bursty=is_bursty)
+
+    def _decide(self, share: float, *, is_bursty: bool) -> FeedSettings | None:
+        if self._before is not None and share > self._before[1] * _KEPT_IF_BELOW:
+            # The last change did not help: back to what was before, and no more trials.
+            return self._hold(self._before[0])
+        if share <= _ENOUGH_WAIT_SHARE or len(self.history) >= _MAX_TRIALS:
+            return self._hold(self.settings)
+        change = self._propose(is_bursty=is_bursty)
+        if change == self.settings:
+            return self._hold(self.settings)
+        self._before = (self.settings, share)
+        self.settings = change
+        return change
+
+    def _propose(self, *, is_bursty: bool) -> FeedSettings:
+        """Bursts want a deeper buffer; a producer that is slow on average wants another thread."""
+        workers = min(self.settings.num_workers + 1, self.limits.max_workers)
+        depth = min(self.settings.buffer_size * 2, self.limits.max_buffer_size)
+        deeper = FeedSettings(self.settings.num_workers, depth)
+        wider = FeedSettings(workers, self.settings.buffer_size)
+        first, second = (deeper, wider) if is_bursty else (wider, deeper)
+        return first if first != self.settings else second
+
+    def _hold(self, settings: FeedSettings) -> FeedSettings | None:
+        self.is_held = True
+        changed = settings != self.settings
+        self.settings = settings
+        return settings if changed else None
+
+    def describe(self) -> str:
+        """One sentence for the log."""
+        first, last = self.history[0] if self.history else (self.settings, 0.0), self.settings
+        if first[0] == last:
+            return f"Tuning: {last.num_workers} loader threads and {last.buffer_size} batches in memory are kept."
+        return (
+            f"Tuning: loader threads {first[0].num_workers} → {last.num_workers}, "
+            f"batches in memory {first[0].buffer_size} → {last.buffer_size}; held from here on."
+        )
