@@ -6,10 +6,17 @@ import sys
 from collections.abc import Callable
 
 from benchmarks.corpus import measure_corpus
+from benchmarks.features import measure_features
 from benchmarks.harness import Measurement, write_results
+from benchmarks.store import measure_store
 from benchmarks.text import measure_text
 
-SUITES: dict[str, Callable[[], list[Measurement]]] = {"corpus": measure_corpus, "text": measure_text}
+SUITES: dict[str, Callable[[], list[Measurement]]] = {
+    "corpus": measure_corpus,
+    "text": measure_text,
+    "features": measure_features,
+    "store": measure_store,
+}
 
 
 def main(names: list[str]) -> int:

@@ -79,6 +79,48 @@ def test_sixteen_bit_samples_equal_the_decoders_own_floats_bit_for_bit(
         np.testing.assert_array_equal(samples, pcm[:, 0] / 32768)
 
 
+LIST_CHUNK = b"LIST" + struct.pack("<I", 6) + b"INFO\0\0"
+UNUSUAL_HEADERS: dict[str, Callable[[bytes], bytes]] = {
+    "a chunk before the format": lambda content: content[:12] + LIST_CHUNK + content[12:],
+    "a chunk before the samples": lambda content: content[:36] + LIST_CHUNK + content[36:],
+    "a chunk behind the samples": lambda content: content + LIST_CHUNK,
+    "a wrong size of the whole": lambda content: content[:4] + bytes(4) + content[8:],
+    "a wrong number of bytes a second": lambda content: content[:28] + bytes(4) + content[32:],
+}
+
+
+@pytest.mark.parametrize("change", UNUSUAL_HEADERS.values(), ids=UNUSUAL_HEADERS)
+def test_unusual_header_does_not_change_the_samples(
+    tmp_path: Path, write_clip: WriteClip, change: Callable[[bytes], bytes]
+) -> None:
+    path = write_clip(tmp_path / "a.wav")
+    expected = load(path).wave
+    path.write_bytes(change(path.read_bytes()))
+    changed = load(path)
+    np.testing.assert_array_equal(changed.wave.samples, expected.samples)
+    assert changed.checksum == google_crc32c.value(path.read_bytes())
+
+
+@pytest.mark.parametrize("container", ["WAVEX", "RF64", "W64"])
+def test_relatives_of_wav_are_loaded(tmp_path: Path, make_clip: MakeClip, container: str) -> None:
+    soundfile.write(tmp_path / "plain.wav", make_clip(1.0), RATE_HZ)
+    soundfile.write(tmp_path / "other.wav", make_clip(1.0), RATE_HZ, format=container, subtype="PCM_16")
+    np.testing.assert_array_equal(load(tmp_path / "other.wav").wave.samples, load(tmp_path / "plain.wav").wave.samples)
+
+
+def test_header_that_contradicts_itself_is_left_to_the_decoder(tmp_path: Path, write_clip: WriteClip) -> None:
+    path = write_clip(tmp_path / "a.wav")
+    content = bytearray(path.read_bytes())
+    content[22:24] = struct.pack("<H", 3)
+    path.write_bytes(content)
+    decoded = soundfile.read(path, dtype="float32")[0]
+    assert decoded.shape == (RATE_HZ // 3, 3)
+    np.testing.assert_array_equal(load(path).wave.samples, decoded.mean(axis=1, dtype=np.float32))
+    content[22:24] = struct.pack("<H", 0)
+    path.write_bytes(content)
+    assert find_problem(path).reason is Reason.UNREADABLE
+
+
 def test_checksum_is_that_of_the_file_and_of_the_check_before(tmp_path: Path, write_clip: WriteClip) -> None:
     path = write_clip(tmp_path / "a.wav")
     recording = load(path)

@@ -128,6 +128,14 @@ def test_length_and_earlier_calls_do_not_change_values(num_samples: int, seed: i
     np.testing.assert_allclose(SMALL_MEL(samples), compute_reference(samples, SMALL), rtol=0, atol=1e-4)
 
 
+@pytest.mark.parametrize("num_frames", [640, 641, 1281, 3000])
+def test_long_recordings_have_no_seams(num_frames: int) -> None:
+    samples = np.random.default_rng(0).normal(0, 0.1, (num_frames - 1) * SMALL.hop_length).astype(np.float32)
+    mel = SMALL_MEL(samples)
+    assert len(mel) == num_frames
+    np.testing.assert_allclose(mel, compute_reference(samples, SMALL), rtol=0, atol=1e-4)
+
+
 @pytest.mark.parametrize("num_samples", [513, 22_050, 22_528])
 def test_silence_is_exactly_the_logarithm_of_the_floor(num_samples: int) -> None:
     mel = HostMel(define("22050 Hz, the default"))(np.zeros(num_samples, np.float32))

@@ -1,14 +1,17 @@
-"""Spectrograms as TensorFlow operations: equal to those of the host, alone and in a batch, in every kind of graph.
+"""Samples and spectrograms made by TensorFlow: equal to those of the host, alone and in a batch, in every graph.
 
 All tests that need TensorFlow stand in this module: importing it takes seconds.
 """
 
 from __future__ import annotations
 
+import io
 import os
+import struct
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -16,12 +19,13 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import librosa
 import numpy as np
 import pytest
+import soundfile
 import tensorflow as tf
 from numpy.typing import NDArray
 
 from myxtts.features.definition import MelDefinition
 from myxtts.features.mel import HostMel
-from myxtts.features.mel_graph import GraphMel
+from myxtts.features.mel_graph import GraphMel, decode_wav
 
 MakeClip = Callable[..., NDArray[np.float32]]
 
@@ -159,7 +163,7 @@ import numpy as np
 import tensorflow as tf
 from myxtts.features.definition import MelDefinition
 from myxtts.features.mel import HostMel
-from myxtts.features.mel_graph import GraphMel
+from myxtts.features.mel_graph import GraphMel, decode_wav
 
 cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
@@ -184,3 +188,72 @@ def test_it_runs_on_the_device_it_is_told_to() -> None:
     )
     assert result.returncode == 0, result.stderr
     assert result.stdout.split() == ["agreed"]
+
+
+def write_wav(pcm: NDArray[np.int16], rate_hz: int = 22_050, container: str = "WAV") -> bytes:
+    buffer = io.BytesIO()
+    soundfile.write(buffer, pcm, rate_hz, format=container, subtype="PCM_16")
+    return buffer.getvalue()
+
+
+def make_pcm(num_samples: int, num_channels: int = 1) -> NDArray[np.int16]:
+    pcm = np.random.default_rng(0).integers(-32768, 32768, (num_samples, num_channels), dtype=np.int16)
+    pcm[:2, 0] = [-32768, 32767]
+    return pcm
+
+
+def insert_chunk(content: bytes, position: int) -> bytes:
+    return content[:position] + b"LIST" + struct.pack("<I", 6) + b"INFO\0\0" + content[position:]
+
+
+@pytest.mark.parametrize("num_samples", [2, 1000, 22_051])
+@pytest.mark.parametrize("rate_hz", [16_000, 48_000])
+def test_plain_file_decodes_to_the_samples_of_the_host(num_samples: int, rate_hz: int) -> None:
+    content = write_wav(make_pcm(num_samples), rate_hz)
+    samples, rate = decode_wav(tf.constant(content))
+    expected, _ = soundfile.read(io.BytesIO(content), dtype="float32")
+    np.testing.assert_array_equal(samples.numpy(), expected)
+    assert rate.numpy() == rate_hz
+
+
+@pytest.mark.parametrize("position", [36, None])
+def test_further_chunks_are_no_samples(position: int | None) -> None:
+    plain = write_wav(make_pcm(1000))
+    content = insert_chunk(plain, len(plain) if position is None else position)
+    samples, rate = decode_wav(tf.constant(content))
+    np.testing.assert_array_equal(samples.numpy(), decode_wav(tf.constant(plain))[0].numpy())
+    assert rate.numpy() == 22_050
+
+
+def test_channels_are_averaged() -> None:
+    pcm = make_pcm(1000, num_channels=2)
+    samples, _ = decode_wav(tf.constant(write_wav(pcm)))
+    np.testing.assert_allclose(samples.numpy(), pcm.mean(axis=1) / 32768, atol=1e-7)
+
+
+@pytest.mark.parametrize("damage", ["empty", "cut in the header", "cut in the samples", "not a WAV file", "24 bits"])
+def test_file_that_cannot_be_decoded_is_an_error(damage: str) -> None:
+    content = write_wav(make_pcm(1000))
+    twenty_four = io.BytesIO()
+    soundfile.write(twenty_four, make_pcm(1000), 22_050, format="WAV", subtype="PCM_24")
+    damaged = {
+        "empty": b"",
+        "cut in the header": content[:30],
+        "cut in the samples": content[:-100],
+        "not a WAV file": b"x" * 5000,
+        "24 bits": twenty_four.getvalue(),
+    }[damage]
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        decode_wav(tf.constant(damaged))
+
+
+def test_files_of_both_kinds_pass_through_one_graph(tmp_path: Path) -> None:
+    plain = write_wav(make_pcm(3000))
+    contents = [plain, insert_chunk(plain, 36), write_wav(make_pcm(4000, num_channels=2))]
+    for number, content in enumerate(contents):
+        (tmp_path / f"{number}.wav").write_bytes(content)
+    graph = GraphMel(DEFAULT)
+    paths = tf.data.Dataset.list_files(str(tmp_path / "*.wav"), shuffle=False)
+    mels = list(paths.map(lambda path: graph.single(decode_wav(tf.io.read_file(path))[0])).as_numpy_iterator())
+    assert [len(mel) for mel in mels] == [12, 12, 16]
+    np.testing.assert_array_equal(mels[0], mels[1])

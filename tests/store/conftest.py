@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
 from tests.store.corpora import SmallCorpus, make_small_corpus
 
 

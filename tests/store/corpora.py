@@ -112,6 +112,21 @@ def take_snapshot(folder: Path) -> list[Any]:
     return rows
 
 
+def content_of(corpus: SmallCorpus) -> dict[str, Any]:
+    """All that the store of a corpus holds, by id: for where the order may differ."""
+    return {row[0]: row for row in corpus.take_snapshot()}
+
+
+def with_changes(**changes: Any) -> DataConfig:
+    return DataConfig(**{**DATA.model_dump(), **changes})
+
+
+def change_alphabet(corpus: SmallCorpus) -> None:
+    """A character that the front end has not seen gives every token another number."""
+    corpus.change("clip01", text="Words! Of clip?")
+    corpus.prepare()
+
+
 def list_files(folder: Path) -> dict[str, tuple[int, int]]:
     """Every file of a folder by name, with its inode and time: what shows that a file was not rewritten."""
     return {

@@ -20,13 +20,13 @@ from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
+from tests.store.corpora import DATA, SmallCorpus
 
 import myxtts.files
 from myxtts.errors import MyXTTSError
 from myxtts.store.compact import compact_store
 from myxtts.store.durations import write_durations
 from myxtts.store.verify import verify_store
-from tests.store.corpora import DATA, SmallCorpus
 
 KILLED = -signal.SIGKILL
 
@@ -108,7 +108,7 @@ def _work(order: Order, pipe: int) -> int:
     except MyXTTSError as error:
         os.write(pipe, str(error).encode())
         return error.exit_code
-    except BaseException as error:
+    except Exception as error:  # noqa: BLE001 -- whatever it is, the test shall see it
         os.write(pipe, repr(error).encode())
         return 1
     return 0

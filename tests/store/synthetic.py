@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from tests.store.corpora import DATA
 
 from myxtts.features.definition import AudioDefinition, MelDefinition
 from myxtts.store.generation import begin_generation, commit_state, find_next_segment
@@ -15,7 +16,6 @@ from myxtts.store.index import Row
 from myxtts.store.layout import Part, StoreState, name_generation, read_state
 from myxtts.store.segment import SegmentWriter
 from myxtts.store.settings import StoreSettings
-from tests.store.corpora import DATA
 
 SETTINGS = StoreSettings(
     mel=replace(MelDefinition.from_config(DATA), n_mels=2),
@@ -43,7 +43,7 @@ def begin_store(folder: Path, settings: StoreSettings = SETTINGS) -> None:
     commit_state(folder, StoreState(1, (), settings.to_json(), {"corpus": "nowhere", "limits": {}}))
 
 
-def append_segment(folder: Path, rows: list[tuple[Row, Values]]) -> None:
+def append_segment(folder: Path, rows: Sequence[tuple[Row, Values]]) -> None:
     """Writes rows with their values as one segment and makes it visible."""
     state = read_state(folder)
     assert state is not None

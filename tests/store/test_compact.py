@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from tests.store.corpora import SmallCorpus
 
 from myxtts.errors import BusyError, DataError
 from myxtts.files import lock_directory
 from myxtts.store.compact import compact_store
 from myxtts.store.verify import verify_store
-from tests.store.corpora import SmallCorpus
 
 
 def test_compaction_keeps_the_content_and_frees_the_rest(stored: SmallCorpus) -> None:
@@ -40,7 +40,7 @@ def test_a_damaged_record_is_not_given_a_checksum_that_fits(stored: SmallCorpus)
     raw = bytearray(path.read_bytes())
     raw[1000] ^= 4
     path.write_bytes(raw)
-    with pytest.raises(DataError, match="mel of clip04 is damaged.*--fix"):
+    with pytest.raises(DataError, match=r"mel of clip04 is damaged.*--fix"):
         compact_store(stored.store_folder)
     assert [path.name for path in stored.store_folder.glob("generation-*")] == ["generation-0001"]
     assert verify_store(stored.store_folder).num_broken == 1

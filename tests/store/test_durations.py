@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.store.corpora import SmallCorpus, list_files
 
 from myxtts.errors import BusyError, DataError
 from myxtts.files import lock_directory
@@ -14,7 +16,6 @@ from myxtts.store.compact import compact_store
 from myxtts.store.durations import write_durations
 from myxtts.store.reader import FeatureStore
 from myxtts.store.verify import verify_store
-from tests.store.corpora import SmallCorpus, list_files
 
 
 def align_evenly(store: FeatureStore, row: int) -> NDArray[np.int32]:
@@ -92,6 +93,18 @@ def test_durations_survive_the_repair_of_a_spectrogram(stored: SmallCorpus) -> N
     }
 
 
+def test_durations_do_not_survive_a_repair_from_another_recording(stored: SmallCorpus) -> None:
+    stored.prepare(headers_only=True)
+    stored.precompute()
+    align_all(stored)
+    stored.add("clip02", seed=88, seconds=0.8)
+    path = stored.store_folder / "generation-0001" / "000000.mel"
+    path.write_bytes(path.read_bytes()[:64] + bytes(path.stat().st_size - 64))
+    assert verify_store(stored.store_folder, fix=True).is_whole
+    found = read_durations(stored)
+    assert {id for id, values in found.items() if not values.size} == {"clip02"}
+
+
 def test_damaged_durations_are_dropped_and_counted_as_lost(stored: SmallCorpus) -> None:
     align_all(stored)
     path = stored.store_folder / "generation-0001" / "000003.durations"
@@ -109,7 +122,7 @@ def test_damaged_durations_are_dropped_and_counted_as_lost(stored: SmallCorpus) 
 def test_durations_that_do_not_fit_are_refused_and_nothing_is_written(stored: SmallCorpus, fault: str) -> None:
     store = stored.open_store()
     values = align_evenly(store, 1)
-    bad = {
+    bad: Any = {
         "unknown": values,
         "short": values[1:],
         "sum": values + 1,

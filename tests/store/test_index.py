@@ -17,9 +17,7 @@ from myxtts.store.layout import PARTS, Part
 u4 = st.integers(0, 2**32 - 1)
 # Any text, lone surrogates included: an id may come from a transcript that nobody can read.
 any_text = st.text(st.characters(), max_size=20)
-entries = st.builds(
-    PartEntry, segment=u4, offset=st.integers(0, 2**64 - 1), length=st.integers(1, 2**32 - 1), crc=u4
-)
+entries = st.builds(PartEntry, segment=u4, offset=st.integers(0, 2**64 - 1), length=st.integers(1, 2**32 - 1), crc=u4)
 rows = st.builds(
     Row,
     id=any_text,

@@ -57,7 +57,9 @@ def test_every_flipped_bit_of_a_state_is_noticed(tmp_path: Path) -> None:
     assert unnoticed == []
 
 
-@pytest.mark.parametrize("raw", [b"", b"[]", b"5", b'"content"', b"{}", b"[" * 100_000, b"\xff\xfe{}", b'{"content": 1}'])
+@pytest.mark.parametrize(
+    "raw", [b"", b"[]", b"5", b'"content"', b"{}", b"[" * 100_000, b"\xff\xfe{}", b'{"content": 1}', b"null"]
+)
 def test_anything_else_than_a_state_is_damage(tmp_path: Path, raw: bytes) -> None:
     (tmp_path / "store.json").write_bytes(raw)
     with pytest.raises(DataError, match=r"store\.json is damaged"):

@@ -10,7 +10,15 @@ import numpy as np
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+from tests.store.synthetic import append_segment, begin_store, make_values
 
 from myxtts.store.compact import compact_store
 from myxtts.store.durations import write_durations
@@ -18,7 +26,6 @@ from myxtts.store.generation import describe_row
 from myxtts.store.index import Row
 from myxtts.store.reader import FeatureStore
 from myxtts.store.verify import verify_store
-from tests.store.synthetic import append_segment, begin_store, make_values
 
 ids = st.sampled_from(["a", "b", "سلام", "d" * 50, ""])
 speakers = st.sampled_from(["", "anna", "ben"])
@@ -100,7 +107,7 @@ class StoreModel(RuleBasedStateMachine):
 
 def test_random_histories_match_a_dictionary(tmp_path: Path) -> None:
     StoreModel.folder = tmp_path / "store"
-    run_state_machine_as_test(StoreModel, settings=settings(max_examples=60, stateful_step_count=12, deadline=None))
+    run_state_machine_as_test(StoreModel, settings=settings(max_examples=50, stateful_step_count=10, deadline=None))
 
 
 @pytest.mark.soak

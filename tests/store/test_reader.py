@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -11,14 +10,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.store.corpora import SmallCorpus, take_snapshot
+from tests.store.synthetic import append_segment, begin_store, make_values
 
 from myxtts.errors import DataError
 from myxtts.store.compact import compact_store
 from myxtts.store.index import Row
 from myxtts.store.layout import ALIGNMENT
 from myxtts.store.reader import FeatureStore
-from tests.store.corpora import SmallCorpus, take_snapshot
-from tests.store.synthetic import append_segment, begin_store, make_values
 
 OPEN_WITH_FEW_FILES = """
 import resource, sys
@@ -45,7 +44,7 @@ def test_records_are_aligned_and_not_copied(stored: SmallCorpus) -> None:
     store = stored.open_store()
     for row in range(len(store)):
         for part in ("mel", "tokens"):
-            array = store.read_part(row, part)  # type: ignore[arg-type]
+            array = store.read_part(row, part)
             assert array.ctypes.data % ALIGNMENT == 0
             assert not array.flags.owndata
             assert not array.flags.writeable
@@ -140,8 +139,11 @@ def test_a_store_of_more_files_than_the_limit_allows(tmp_path: Path) -> None:
 
 
 def test_no_file_stays_open_when_a_store_is_let_go(stored: SmallCorpus) -> None:
-    num_before = len(os.listdir("/proc/self/fd"))
+    def count_open_files() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    num_before = count_open_files()
     store = stored.open_store()
-    assert len(os.listdir("/proc/self/fd")) > num_before
+    assert count_open_files() > num_before
     del store
-    assert len(os.listdir("/proc/self/fd")) == num_before
+    assert count_open_files() == num_before

@@ -113,12 +113,15 @@ def _count_threads(config: XTTSConfig) -> int:
 
 
 def _verify(config: XTTSConfig, folder: Path, screen: Screen, *, fix: bool) -> dict[str, Any]:
+    from myxtts.corpus.open import is_prepared
     from myxtts.store.verify import verify_store
 
+    named = Path(config.data.train_data) if config.data.train_data else None
     with mute_decoders(), show_progress("Verifying", None, "utterances") as view:
         report = verify_store(
             folder,
             fix=fix,
+            corpus=named if named and is_prepared(named) else None,
             num_threads=_count_threads(config),
             progress=lambda seen, broken: view.update(seen, f"{broken:,} broken"),
         )

@@ -6,14 +6,17 @@ Shape legend: S samples, C channels.
 
 from __future__ import annotations
 
+import os
+import struct
 from dataclasses import dataclass
 
+import google_crc32c
 import numpy as np
 import soundfile
 import soxr
 from numpy.typing import NDArray
 
-from myxtts.corpus.header import open_sound
+from myxtts.corpus.header import AudioHeader, open_sound
 from myxtts.corpus.listen import (
     AudioLimits,
     check_completeness,
@@ -31,6 +34,8 @@ _TRIM_MARGIN_S = 0.05
 _MAX_PEAK = 0.99
 # Below half a step of 24 bits there is nothing to bring to a level, and a gain would not be a number.
 _MIN_PEAK = 2.0**-24
+# RIFF, size, kind, form, channels, rate, bytes a second, bytes of all channels, bits, data, bytes of samples.
+_PLAIN_HEADER = struct.Struct("<4sI12sHHIIHH4sI")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +49,8 @@ class Recording:
 def load_recording(real_path: str, definition: AudioDefinition, limits: AudioLimits) -> Recording:
     """Reads and processes a recording; raises AudioProblem where it cannot be used."""
     with open_recording(real_path) as descriptor:
-        with open_sound(descriptor) as (header, sound):
-            check_header(header, limits)
-            samples = _read_samples(sound, int(limits.max_duration_s * header.sample_rate_hz) + 1)
-        check_completeness(len(samples), header)
-        check_duration(len(samples), header.sample_rate_hz, limits)
-        checksum = checksum_file(descriptor)
-    return Recording(process_samples(samples, header.sample_rate_hz, definition), checksum)
+        decoded = _read_plain_wav(descriptor, limits) or _decode(descriptor, limits)
+    return Recording(process_samples(decoded.samples, decoded.rate, definition), decoded.checksum)
 
 
 def process_samples(samples: NDArray[np.float32], rate: int, definition: AudioDefinition) -> Waveform:
@@ -92,13 +92,57 @@ def level_samples(samples: NDArray[np.float32], definition: AudioDefinition) -> 
     return np.multiply(samples, np.float32(gain), dtype=np.float32)
 
 
-def _read_samples(sound: soundfile.SoundFile, max_samples: int) -> NDArray[np.float32]:
+@dataclass(frozen=True, slots=True)
+class _Decoded:
+    """Samples [S] or [S, C] as they are in the file."""
+
     samples: NDArray[np.float32]
+    rate: int
+    checksum: int
+
+
+def _decode(descriptor: int, limits: AudioLimits) -> _Decoded:
+    with open_sound(descriptor) as (header, sound):
+        check_header(header, limits)
+        samples = _read_samples(sound, int(limits.max_duration_s * header.sample_rate_hz) + 1)
+    check_completeness(len(samples), header)
+    check_duration(len(samples), header.sample_rate_hz, limits)
+    return _Decoded(samples, header.sample_rate_hz, checksum_file(descriptor))
+
+
+def _read_samples(sound: soundfile.SoundFile, max_samples: int) -> NDArray[np.float32]:
     if sound.subtype == "PCM_16":
         # The decoder scales 16-bit samples one by one; numpy does the same several at a time.
-        samples = sound.read(max_samples, dtype="int16").astype(np.float32)
-        return np.multiply(samples, np.float32(1 / 32768), out=samples)
-    samples = sound.read(max_samples, dtype="float32")
+        return _scale(sound.read(max_samples, dtype="int16"))
+    samples: NDArray[np.float32] = sound.read(max_samples, dtype="float32")
     if not np.isfinite(samples.sum()):
         raise AudioProblem(Reason.UNREADABLE, "the samples hold NaN or infinity")
     return samples
+
+
+def _read_plain_wav(descriptor: int, limits: AudioLimits) -> _Decoded | None:
+    """Reads a file that is 44 bytes of the usual header and 16-bit samples; None if it is anything else.
+
+    Most corpora are made of such files. Read in one piece they cost half of what the decoder costs, and threads do not
+    have to take turns as often. Whatever is unusual or damaged is left to the decoder, which knows what to say of it.
+    """
+    size = os.fstat(descriptor).st_size
+    start = os.pread(descriptor, _PLAIN_HEADER.size, 0)
+    if len(start) < _PLAIN_HEADER.size or size == _PLAIN_HEADER.size:
+        return None
+    riff, _, kind, form, num_channels, rate, _, block, bits, data, num_bytes = _PLAIN_HEADER.unpack(start)
+    is_plain = (riff, kind, form, bits, data) == (b"RIFF", b"WAVEfmt \x10\0\0\0", 1, 16, b"data")
+    if not is_plain or block != 2 * num_channels or num_bytes != size - len(start) or block == 0 or num_bytes % block:
+        return None
+    check_header(AudioHeader("WAV", rate, num_channels, num_bytes // block), limits)
+    content = os.pread(descriptor, size, 0)
+    if len(content) != size:
+        return None
+    pcm = np.frombuffer(content, "<i2", offset=len(start))
+    samples = _scale(pcm if num_channels == 1 else pcm.reshape(-1, num_channels))
+    return _Decoded(samples, rate, google_crc32c.value(content))
+
+
+def _scale(pcm: NDArray[np.int16]) -> NDArray[np.float32]:
+    samples = pcm.astype(np.float32)
+    return np.multiply(samples, np.float32(1 / 32768), out=samples)

@@ -1,7 +1,7 @@
 """Log-mel spectrograms on the host, with numpy and scipy.
 
-Frames pass through in blocks that stay in the processor's cache, and every array is reused: fresh memory would cost
-more than the arithmetic. Each thread has its own working memory, so one object serves any number of threads.
+Every array is reused: fresh memory would cost as much as the arithmetic. Each thread has its own working memory, so
+one object serves any number of threads.
 Shape legend: S samples, T frames, N transform length, F frequencies, M mel bands, K frames of a block.
 """
 
@@ -16,8 +16,9 @@ from scipy.fft import rfft
 
 from myxtts.features.definition import MelDefinition
 
-_BLOCK_FRAMES = 96
-_ROW_GAP = 16
+# Between two calls into numpy a thread needs the interpreter, and may have to wait for it. Small blocks would stay in
+# the processor's cache and save a twentieth of the time, but then two threads do the work of one and a half.
+_BLOCK_FRAMES = 640
 _CACHE_LINE_BYTES = 64
 _NUM_BAND_GROUPS = 5
 
@@ -37,9 +38,13 @@ class HostMel:
         if out is None:
             out = np.empty((num_frames, definition.n_mels), np.float32)
         assert out.shape == (num_frames, definition.n_mels), (out.shape, num_frames)
-        magnitude_TF = self._workspace().transform(samples, num_frames)
-        for bands, frequencies, weights in self._groups:
-            np.matmul(magnitude_TF[:, frequencies], weights, out=out[:, bands])
+        workspace = self._workspace()
+        frames_TN = workspace.frame(samples, num_frames)
+        for start in range(0, num_frames, _BLOCK_FRAMES):
+            stop = min(start + _BLOCK_FRAMES, num_frames)
+            magnitude_KF = workspace.transform(frames_TN[start:stop])
+            for bands, frequencies, weights in self._groups:
+                np.matmul(magnitude_KF[:, frequencies], weights, out=out[start:stop, bands])
         np.maximum(out, np.float32(definition.log_floor), out=out)
         return np.log(out, out=out)
 
@@ -68,48 +73,36 @@ class _Workspace:
 
     def __init__(self, definition: MelDefinition) -> None:
         self._definition = definition
-        self._padded = np.zeros(0, np.float32)
-        self._magnitude_TF = np.empty((0, len(definition.filterbank)), np.float32)
-        # Rows a little longer than the transform: at a distance of whole pages they would compete for cache lines.
-        self._row_length = definition.n_fft + _ROW_GAP
-        self._rows = _allocate(_BLOCK_FRAMES, self._row_length)
-        # The window once for every row: one product of equal shapes takes half as long as a row at a time.
-        self._windows = _allocate(_BLOCK_FRAMES, self._row_length)
-        self._windows[:, : definition.n_fft] = definition.window
+        self._padded = np.empty(0, np.float32)
+        self._rows = _allocate(_BLOCK_FRAMES, definition.n_fft)
+        self._magnitude = _allocate(_BLOCK_FRAMES, len(definition.filterbank))
 
-    def transform(self, samples: NDArray[np.float32], num_frames: int) -> NDArray[np.float32]:
-        """Magnitudes [T, F] of the windowed frames, valid until the next call."""
-        num_used = self._magnitude_TF.shape[1]
-        if len(self._magnitude_TF) < num_frames:
-            self._magnitude_TF = _allocate(num_frames + num_frames // 2, num_used)
-        frames_TN = self._frame(samples, num_frames)
-        for start in range(0, num_frames, _BLOCK_FRAMES):
-            stop = min(start + _BLOCK_FRAMES, num_frames)
-            rows = self._rows[: stop - start]
-            np.multiply(frames_TN[start:stop], self._windows[: stop - start], out=rows)
-            # The spectrum gets no name: it must be gone before the next one is made, which then takes its place.
-            np.abs(rfft(rows[:, : self._definition.n_fft], axis=1)[:, :num_used], out=self._magnitude_TF[start:stop])
-        return self._magnitude_TF[:num_frames]
+    def transform(self, frames_KN: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Magnitudes [K, F] of the windowed frames, valid until the next call."""
+        windowed_KN = np.multiply(frames_KN, self._definition.window, out=self._rows[: len(frames_KN)])
+        magnitude_KF = self._magnitude[: len(frames_KN)]
+        # The spectrum gets no name: it must be gone before the next one is made, which then takes its place.
+        np.abs(rfft(windowed_KN, axis=1)[:, : magnitude_KF.shape[1]], out=magnitude_KF)
+        return magnitude_KF
 
-    def _frame(self, samples: NDArray[np.float32], num_frames: int) -> NDArray[np.float32]:
-        """Overlapping views [T, N + gap] of the samples, reflected at both ends."""
+    def frame(self, samples: NDArray[np.float32], num_frames: int) -> NDArray[np.float32]:
+        """Overlapping views [T, N] of the samples, reflected at both ends."""
         start_margin, end_margin, num_samples = self._definition.margin, self._definition.end_margin, len(samples)
         assert num_samples >= self._definition.min_samples, num_samples
         end = start_margin + num_samples
-        size = end + end_margin + _ROW_GAP
-        if len(self._padded) < size:
-            self._padded = _allocate(1, size + size // 2)[0]
+        if len(self._padded) < end + end_margin:
+            self._padded = _allocate(1, 2 * (end + end_margin))[0]
         padded = self._padded
         padded[start_margin:end] = samples
         padded[:start_margin] = samples[start_margin:0:-1]
         padded[end : end + end_margin] = samples[-2 : -end_margin - 2 : -1]
         hop, itemsize = self._definition.hop_length, padded.itemsize
-        return as_strided(padded, (num_frames, self._row_length), (hop * itemsize, itemsize), writeable=False)
+        return as_strided(padded, (num_frames, self._definition.n_fft), (hop * itemsize, itemsize), writeable=False)
 
 
 def _allocate(num_rows: int, num_columns: int) -> NDArray[np.float32]:
-    """Zeros [num_rows, num_columns] that begin with a cache line, which vector instructions prefer."""
+    """An array [num_rows, num_columns] that begins with a cache line, which vector instructions prefer."""
     num_bytes = num_rows * num_columns * np.dtype(np.float32).itemsize
-    raw = np.zeros(num_bytes + _CACHE_LINE_BYTES, np.uint8)
+    raw = np.empty(num_bytes + _CACHE_LINE_BYTES, np.uint8)
     start = -raw.ctypes.data % _CACHE_LINE_BYTES
     return raw[start : start + num_bytes].view(np.float32).reshape(num_rows, num_columns)

@@ -8,7 +8,7 @@ from pathlib import Path
 from myxtts.errors import DataError
 from myxtts.files import lock_directory, sweep_temporary_files
 from myxtts.store.generation import begin_generation, commit_state, describe_row, remove_other_generations
-from myxtts.store.layout import PARTS, Part, name_generation
+from myxtts.store.layout import PARTS, Part, name_generation, require_store
 from myxtts.store.reader import FeatureStore
 from myxtts.store.segment import SegmentWriter
 
@@ -25,6 +25,7 @@ class CompactSummary:
 
 def compact_store(folder: Path, *, chunk_utterances: int = COMPACTED_UTTERANCES) -> CompactSummary:
     """Copies every live record into a new generation and makes that current; a kill leaves the store as it was."""
+    require_store(folder)
     with lock_directory(folder, "myxtts precompute --compact"):
         sweep_temporary_files(folder)
         store = FeatureStore.open(folder)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from myxtts.errors import DataError
 from myxtts.files import lock_directory, sweep_temporary_files
 from myxtts.store.generation import commit_state, describe_row, find_next_segment
-from myxtts.store.layout import CHUNK_UTTERANCES, PARTS
+from myxtts.store.layout import CHUNK_UTTERANCES, PARTS, require_store
 from myxtts.store.reader import FeatureStore
 from myxtts.store.segment import SegmentWriter
 
@@ -29,6 +29,7 @@ def write_durations(
     They are appended as segments and become visible together; nothing else of the store is rewritten. Raises DataError
     and writes nothing if an id is unknown or durations do not fit the stored features.
     """
+    require_store(folder)
     if not durations:
         return 0
     with lock_directory(folder, "writing durations"):

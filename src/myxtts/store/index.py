@@ -16,6 +16,7 @@ import json
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -158,14 +159,20 @@ def read_index(path: Path) -> SegmentIndex:
     if problem:
         raise _complain(path, problem)
     _, _, num_rows, num_text_bytes, _, _ = _HEADING.unpack(raw[: _HEADING.size].tobytes())
-    texts = json.loads(raw[_HEADING_BYTES : _HEADING_BYTES + num_text_bytes].tobytes())
+    speakers, languages = _parse_texts(raw[_HEADING_BYTES : _HEADING_BYTES + num_text_bytes].tobytes())
     position = _HEADING_BYTES + align(num_text_bytes)
     columns: dict[str, NDArray[Any]] = {}
     for name, kind in COLUMNS.items():
         num_bytes = num_rows * np.dtype(kind).itemsize
         columns[name] = raw[position : position + num_bytes].view(kind)
         position += align(num_bytes)
-    return SegmentIndex(columns, raw[position:].tobytes(), tuple(texts["speakers"]), tuple(texts["languages"]))
+    return SegmentIndex(columns, raw[position:].tobytes(), speakers, languages)
+
+
+@lru_cache(maxsize=4)
+def _parse_texts(texts: bytes) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    fields = json.loads(texts)
+    return tuple(fields["speakers"]), tuple(fields["languages"])
 
 
 def find_index_damage(raw: NDArray[np.uint8], segment: int) -> str:

@@ -136,9 +136,18 @@ def read_state(folder: Path) -> StoreState | None:
     if fields.get("version") != STORE_VERSION:
         raise DataError(
             f"{path} is of version {fields.get('version')!r}, this program reads {STORE_VERSION}.",
-            next_step="Remove the folder and run myxtts precompute again.",
+            next_step="Run myxtts precompute --rebuild to make the store anew.",
         )
     return StoreState(**{**fields, "segments": tuple(fields["segments"])})
+
+
+def require_store(folder: Path) -> None:
+    """Raises DataError where no store was ever finished."""
+    if not (folder / STORE_FILE_NAME).exists():
+        raise DataError(
+            f"There is no finished feature store in {folder}.",
+            next_step=f"Run: myxtts precompute --train-data CORPUS --cache-dir {folder}",
+        )
 
 
 def _complain(path: Path, problem: str) -> DataError:

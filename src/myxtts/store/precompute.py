@@ -98,10 +98,19 @@ def precompute(
 
 
 def update_current(
-    folder: Path, state: StoreState, distrusted: Distrust, *, num_threads: int, progress: Progress
+    folder: Path,
+    state: StoreState,
+    distrusted: Distrust,
+    *,
+    moved_to: Path | None,
+    num_threads: int,
+    progress: Progress,
 ) -> PrecomputeSummary:
-    """Makes anew what the named segments lack and what is distrusted; the folder's lock is held by the caller."""
-    corpus = open_corpus(state.origin["corpus"])
+    """Makes anew what the named segments lack and what is distrusted; the folder's lock is held by the caller.
+
+    `moved_to` says where the corpus is now, for when it is not where it was.
+    """
+    corpus = _open_corpus_of(state, moved_to, folder)
     frontend = corpus.load_frontend()
     settings = StoreSettings.from_json(state.settings)
     present = replace(settings, frontend=frontend.fingerprint(), definition=DEFINITION_VERSION)
@@ -111,6 +120,7 @@ def update_current(
             f"The store was made in another way than its parts would be made now: {describe_differences(differences)}.",
             next_step=f"Run myxtts precompute --train-data {corpus.file.parent} --cache-dir {folder} first.",
         )
+    state = replace(state, origin={**state.origin, "corpus": str(corpus.file.absolute())})
     job = _Job(
         folder, state, corpus, frontend, "Repairing the store.", num_threads, CHUNK_UTTERANCES, progress, distrusted
     )
@@ -207,6 +217,17 @@ def _run(job: _Job, *, max_bad_share: float | None) -> PrecomputeSummary:
     summary = _summarize(job, state, counts, report)
     summary.elapsed_s = time.monotonic() - started
     return summary
+
+
+def _open_corpus_of(state: StoreState, moved_to: Path | None, folder: Path) -> Corpus:
+    known = Path(state.origin["corpus"])
+    path = known if known.exists() or moved_to is None else moved_to
+    if not path.exists():
+        raise DataError(
+            f"The corpus {path}, which the store in {folder} was made from, is not there.",
+            next_step="Put it back, or name the place it has moved to with --train-data.",
+        )
+    return open_corpus(path)
 
 
 def _refuse_foreign_store(state: StoreState | None, corpus: Corpus, folder: Path) -> None:

@@ -27,6 +27,7 @@ from myxtts.store.layout import (
     make_part_heading,
     name_generation,
     read_state,
+    require_store,
 )
 from myxtts.store.mapping import MappedFiles
 from myxtts.store.settings import StoreSettings
@@ -203,10 +204,7 @@ class FeatureStore:
 
 
 def _read_present_state(folder: Path) -> StoreState:
+    require_store(folder)
     state = read_state(folder)
-    if state is None:
-        raise DataError(
-            f"There is no finished feature store in {folder}.",
-            next_step=f"Run: myxtts precompute --train-data CORPUS --cache-dir {folder}",
-        )
+    assert state is not None, folder
     return state

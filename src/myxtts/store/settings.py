@@ -48,7 +48,7 @@ class StoreSettings:
         except (TypeError, KeyError) as error:
             raise DataError(
                 f"The store's settings cannot be read ({error}).",
-                next_step="It was made by another version: remove the folder and run myxtts precompute again.",
+                next_step="It was made by another version: run myxtts precompute --rebuild.",
             ) from error
 
 

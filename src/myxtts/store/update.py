@@ -7,8 +7,9 @@ writes the very files it would have written undisturbed. Memory is a window of u
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
 
@@ -93,16 +94,21 @@ class StoreUpdater:
     def run(self, corpus: Corpus, progress: Progress) -> UpdateCounts:
         lines = enumerate(corpus.utterances(), start=_FIRST_LINE)
         num_seen = 0
-        with ThreadPoolExecutor(self._num_threads, "features") as pool:
+        pool = ThreadPoolExecutor(self._num_threads, "features")
+        try:
             while chunk := list(islice(lines, self._chunk_utterances)):
                 tasks = [task for line, utterance in chunk if (task := self._plan(line, utterance)) is not None]
                 self.counts.num_kept += len(chunk) - len(tasks)
                 num_seen += len(chunk) - len(tasks)
                 if tasks:
-                    for _ in self._write_chunk(tasks, pool):
-                        num_seen += 1
-                        progress(num_seen, self.counts.num_rejected)
+                    with closing(self._write_chunk(tasks, pool)) as written:
+                        for _ in written:
+                            num_seen += 1
+                            progress(num_seen, self.counts.num_rejected)
                 progress(num_seen, self.counts.num_rejected)
+        finally:
+            # After an error or an interrupt nobody waits for the rest of the window.
+            pool.shutdown(wait=True, cancel_futures=True)
         self._remove_unseen()
         return self.counts
 
@@ -143,7 +149,7 @@ class StoreUpdater:
             and SPLITS[int(columns["split"][row])] == utterance.split
         )
 
-    def _write_chunk(self, tasks: list[_Task], pool: ThreadPoolExecutor) -> Iterator[None]:
+    def _write_chunk(self, tasks: list[_Task], pool: ThreadPoolExecutor) -> Generator[None, None, None]:
         """Makes and writes one segment; yields once for each utterance that is done with."""
         tokens = self._make_tokens(tasks)
         with SegmentWriter(self._store.generation_folder, self.next_segment) as segment:
@@ -200,15 +206,13 @@ class StoreUpdater:
             self._reject(task, problem)
             return
         values: dict[Part, NDArray[np.generic]] = {}
-        source_crc = task.utterance.checksum
+        source_crc = stored_crc = int(self._store.columns["source_crc"][task.row]) if task.row is not None else 0
         if isinstance(outcome, AudioFeatures):
             values["mel"] = outcome.mel.astype(self._store.mel_dtype, copy=False)
             if outcome.pcm is not None:
                 values["pcm"] = outcome.pcm
             source_crc = outcome.checksum
             self.counts.num_made += 1
-        elif task.row is not None:
-            source_crc = int(self._store.columns["source_crc"][task.row])
         if tokens is not None:
             values["tokens"] = tokens
             self.counts.num_tokens_made += 1
@@ -217,6 +221,9 @@ class StoreUpdater:
         elif self._is_distrusted(task.row, "durations"):
             self.counts.num_lost_parts += 1
         kept = {part: entry for part, entry in task.kept.items() if part not in values}
+        if source_crc != stored_crc:
+            # A corpus of headers does not know checksums: only now it shows that the recording is another.
+            kept.pop("durations", None)
         segment.add(_make_row(task, source_crc, kept), values)
 
     def _compare_lengths(

@@ -7,7 +7,6 @@ padding. What is broken is made anew from its recording; the rest is not touched
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -29,6 +28,7 @@ from myxtts.store.layout import (
     name_generation,
     read_checked_json,
     read_state,
+    require_store,
 )
 from myxtts.store.precompute import update_current
 from myxtts.store.reader import FeatureStore
@@ -62,31 +62,42 @@ class VerifyReport:
         return {**asdict(self), "is_whole": self.is_whole}
 
 
+@dataclass(slots=True)
+class _Findings:
+    """What a check found: the store as far as its indexes are whole, or None if nothing is known of it."""
+
+    report: VerifyReport = field(default_factory=VerifyReport)
+    store: FeatureStore | None = None
+    num_utterances: int = 0
+    bad_headings: list[tuple[int, Part]] = field(default_factory=list)
+    distrusted: Distrust = frozenset()
+
+
 Progress = Callable[[int, int], None]
 
 
 def verify_store(
-    folder: Path, *, fix: bool = False, num_threads: int = 2, progress: Progress = lambda _seen, _broken: None
+    folder: Path,
+    *,
+    fix: bool = False,
+    corpus: Path | None = None,
+    num_threads: int = 2,
+    progress: Progress = lambda _seen, _broken: None,
 ) -> VerifyReport:
-    """Checks all of a store; with `fix`, makes everything broken anew from its sources."""
-    # Looking needs no lock: what is visible never changes, and a store on a read-only disk can be checked too.
-    with lock_directory(folder, "myxtts precompute --fix") if fix else nullcontext():
-        while True:
-            report = VerifyReport()
-            state = _check_state(folder, report)
-            if state is None:
-                return report
-            store = _check_indexes(folder, state, report)
-            bad_headings = _check_headings(store, report)
-            distrusted = _check_records(store, report, progress)
-            if report.num_broken == 0 or fix or not _has_moved_on(folder, state):
-                break
-        if fix and report.num_broken:
+    """Checks all of a store; with `fix`, makes everything broken anew from its sources.
+
+    `corpus` says where the corpus of the store is now, for when it has moved.
+    """
+    require_store(folder)
+    if not fix:
+        # Looking needs no lock: what is visible never changes, and a store on a read-only disk can be checked too.
+        return _check(folder, progress).report
+    with lock_directory(folder, "myxtts precompute --fix"):
+        findings = _check(folder, progress)
+        if findings.store is not None and findings.report.num_broken:
             sweep_temporary_files(folder)
-            for segment, part in bad_headings:
-                restore_heading(store.generation_folder, segment, part)
-            _repair(store, state.num_utterances, distrusted, report, num_threads, progress)
-    return report
+            _repair(findings.store, findings, corpus, num_threads, progress)
+        return findings.report
 
 
 def check_before_training(store: FeatureStore, how: Literal["off", "sampled", "full"], seed: int = 0) -> None:
@@ -106,6 +117,26 @@ def check_before_training(store: FeatureStore, how: Literal["off", "sampled", "f
                 )
 
 
+def _check(folder: Path, progress: Progress) -> _Findings:
+    while True:
+        findings = _Findings()
+        report = findings.report
+        state = _check_state(folder, report)
+        if state is None:
+            return findings
+        try:
+            findings.store = store = _check_indexes(folder, state, report)
+            findings.bad_headings = _check_headings(store, report)
+            findings.distrusted = _check_records(store, report, progress)
+        except DataError:
+            if not _has_moved_on(folder, state):
+                raise
+            continue
+        if report.num_broken == 0 or not _has_moved_on(folder, state):
+            findings.num_utterances = state.num_utterances
+            return findings
+
+
 def _check_state(folder: Path, report: VerifyReport) -> StoreState | None:
     """store.json and generation.json describe the same settings, so that each can be restored from the other."""
     report.num_checked += 2
@@ -114,10 +145,7 @@ def _check_state(folder: Path, report: VerifyReport) -> StoreState | None:
     except DataError as error:
         report.note(str(error))
         return _guess_state(folder, report)
-    if state is None:
-        raise DataError(
-            f"There is no finished feature store in {folder}.", next_step="Run myxtts precompute to make one."
-        )
+    assert state is not None, folder
     path = folder / name_generation(state.generation) / GENERATION_FILE_NAME
     try:
         if read_checked_json(path)["settings"] != state.settings:
@@ -194,20 +222,19 @@ def _has_moved_on(folder: Path, state: StoreState) -> bool:
 
 
 def _repair(
-    store: FeatureStore,
-    num_utterances: int,
-    distrusted: Distrust,
-    report: VerifyReport,
-    num_threads: int,
-    progress: Progress,
+    store: FeatureStore, findings: _Findings, corpus: Path | None, num_threads: int, progress: Progress
 ) -> None:
     """Makes anew what is broken; what cannot be made anew leaves the store and is counted."""
+    report = findings.report
     describe_generation(store.generation_folder, store.settings, store.state.origin, "features")
-    num_hidden = max(0, num_utterances - len(store))
-    summary = update_current(store.folder, store.state, distrusted, num_threads=num_threads, progress=progress)
+    for segment, part in findings.bad_headings:
+        restore_heading(store.generation_folder, segment, part)
+    summary = update_current(
+        store.folder, store.state, findings.distrusted, moved_to=corpus, num_threads=num_threads, progress=progress
+    )
     # Utterances of a damaged index are not known by name; as many as it hid must have come back.
-    num_missing = max(0, num_hidden - summary.num_added)
-    num_durations = sum(part == "durations" for part, _ in distrusted)
+    num_missing = max(0, findings.num_utterances - len(store) - summary.num_added)
+    num_durations = sum(part == "durations" for part, _ in findings.distrusted)
     report.num_unrecoverable = summary.num_lost + num_missing + num_durations
     report.num_repaired = max(0, report.num_broken - summary.num_lost_parts)
     report.problems += [f"{item.id}: {item.detail}; {item.what_to_do}" for item in summary.examples]

@@ -1,0 +1,55 @@
+"""Measurements in a process of their own, with one computing thread, so that nothing else is measured along.
+
+Alternatives that are compared run in turns within one process: what disturbs the machine disturbs both.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+
+_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
+_QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3"}
+
+
+def run_alone(measure: Callable[[str], Mapping[str, float]], argument: str) -> dict[str, float]:
+    """Calls a function of a module in a new process; the libraries read their number of threads when they load."""
+    command = [sys.executable, "-m", "benchmarks.alone", measure.__module__, measure.__name__, argument]
+    environment = {**os.environ, **_ONE_THREAD, **_QUIET}
+    result = subprocess.run(command, env=environment, check=False, capture_output=True, text=True)
+    if result.returncode:
+        raise RuntimeError(f"{measure.__module__}.{measure.__name__} failed:\n{result.stderr}")
+    figures: dict[str, float] = json.loads(result.stdout.splitlines()[-1])
+    return figures
+
+
+def time_in_turns(
+    actions: Mapping[str, Callable[[], object]], num_rounds: int, clock: Callable[[], float] = time.process_time
+) -> dict[str, float]:
+    """The shortest time of each action in seconds of `clock`.
+
+    One round to warm up is not counted; every other round runs in reverse.
+    """
+    shortest = dict.fromkeys(actions, float("inf"))
+    for round_number in range(num_rounds + 1):
+        for name in list(actions)[:: 1 if round_number % 2 else -1]:
+            started = clock()
+            actions[name]()
+            if round_number:
+                shortest[name] = min(shortest[name], clock() - started)
+    return shortest
+
+
+def main() -> None:
+    module, function, argument = sys.argv[1:]
+    figures = getattr(importlib.import_module(module), function)(argument)
+    sys.stdout.write(f"{json.dumps(figures)}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,149 @@
+"""How fast stored features become batches, measured against a plain copy of the same bytes and two usual ways."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.alone import run_alone, time_in_turns
+from benchmarks.clips import write_clips
+from benchmarks.harness import Measurement
+from myxtts.config.schema import DataConfig
+from myxtts.corpus.open import open_corpus
+from myxtts.corpus.prepare import Recordings, prepare_corpus
+from myxtts.store.precompute import precompute
+from myxtts.store.reader import FeatureStore
+
+_NUM_UTTERANCES = 512
+_BATCH = 32
+_CLIP_SECONDS = (5.5, 6.5)
+_NUM_ROUNDS = 9
+_PADDING = -11.5129
+_DATA = DataConfig(text_frontend="characters", val_share=0.0)
+
+Action = Callable[[], None]
+
+
+def measure_store() -> list[Measurement]:
+    with tempfile.TemporaryDirectory() as name:
+        _make_store(Path(name))
+        microseconds = run_alone(compare_ways, name)
+    note = ", ".join(f"{key} {value:.0f} µs" for key, value in microseconds.items())
+    copy, batch, tensor = microseconds["memcpy"], microseconds["store"], microseconds["store, as tensor"]
+
+    def compare(name: str, value: float, kind: str, limit: float) -> Measurement:
+        return Measurement(name, value, "x", kind, limit, f"CPU time an utterance: {note}")
+
+    return [
+        compare("stored features to padded batches, CPU time of memcpy", batch / copy, "at most", 2),
+        compare("the same as TensorFlow tensors (dlpack), CPU time of memcpy", tensor / copy, "at most", 3),
+        compare("np.load in tf.data, CPU time of the store's tensors", microseconds["np.load"] / tensor, "at least", 8),
+        compare(
+            "TFRecord in tf.data, CPU time of the store's tensors", microseconds["TFRecord"] / tensor, "at least", 5
+        ),
+    ]
+
+
+def compare_ways(folder: str) -> dict[str, float]:
+    """Microseconds of CPU time an utterance."""
+    import tensorflow as tf
+
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    store = FeatureStore.open(Path(folder) / "store")
+    batches = np.random.default_rng(0).permutation(len(store)).reshape(-1, _BATCH)
+    _write_other_formats(store, Path(folder))
+    actions = {
+        "memcpy": _make_memcpy(store, batches),
+        "store": _make_reading(store, batches, lambda _batch: None),
+        "store, as tensor": _make_reading(
+            store, batches, lambda batch: tf.experimental.dlpack.from_dlpack(batch.__dlpack__())
+        ),
+        "store, copied to tensor": _make_reading(store, batches, tf.convert_to_tensor),
+        "np.load": _make_numpy_dataset(Path(folder)),
+        "TFRecord": _make_record_dataset(Path(folder)),
+    }
+    return {name: 1e6 * seconds / len(store) for name, seconds in time_in_turns(actions, _NUM_ROUNDS).items()}
+
+
+def _make_store(folder: Path) -> None:
+    paths = write_clips(folder / "recordings" / "wavs", _NUM_UTTERANCES, _CLIP_SECONDS)
+    lines = [f"{path.stem}|the words of number {number}\n" for number, path in enumerate(paths)]
+    (folder / "recordings" / "metadata.csv").write_text("".join(lines), encoding="utf-8")
+    prepare_corpus([Recordings(folder / "recordings")], folder / "corpus", _DATA)
+    precompute(open_corpus(folder / "corpus"), folder / "store", _DATA)
+
+
+def _write_other_formats(store: FeatureStore, folder: Path) -> None:
+    """The same spectrograms as one .npy file each, and as one TFRecord file."""
+    import tensorflow as tf
+
+    (folder / "npy").mkdir()
+    with tf.io.TFRecordWriter(str(folder / "features.tfrecord")) as writer:
+        for row in range(len(store)):
+            mel = store.read_mel(row)
+            np.save(folder / "npy" / f"{row:04}.npy", mel)
+            feature = tf.train.Feature(bytes_list=tf.train.BytesList(value=[mel.tobytes()]))
+            writer.write(tf.train.Example(features=tf.train.Features(feature={"mel": feature})).SerializeToString())
+
+
+def _make_batch(store: FeatureStore) -> NDArray[np.float32]:
+    """An array for any batch of the store, its pages already given by the system."""
+    return np.ones((_BATCH, int(store.columns["mel_length"].max()), store.n_mels), np.float32)
+
+
+def _make_memcpy(store: FeatureStore, batches: NDArray[np.int64]) -> Action:
+    """Copies the bytes of each batch, which lie in memory in one piece, to where a batch is made."""
+    sources = [np.concatenate([store.read_mel(int(row)).ravel() for row in rows]) for rows in batches]
+    target = _make_batch(store).ravel()
+
+    def copy() -> None:
+        for source in sources:
+            np.copyto(target[: len(source)], source)
+
+    return copy
+
+
+def _make_reading(store: FeatureStore, batches: NDArray[np.int64], deliver: Callable[[Any], object]) -> Action:
+    batch = _make_batch(store)
+
+    def read() -> None:
+        for rows in batches:
+            store.copy_mels(rows, batch, _PADDING)
+            deliver(batch)
+
+    return read
+
+
+def _make_numpy_dataset(folder: Path) -> Action:
+    import tensorflow as tf
+
+    def load(path: Any) -> Any:
+        mel = tf.numpy_function(lambda name: np.load(name.decode()), [path], tf.float32)
+        return tf.ensure_shape(mel, [None, 80])
+
+    paths = [str(path) for path in sorted((folder / "npy").iterdir())]
+    dataset = tf.data.Dataset.from_tensor_slices(paths).map(load).padded_batch(_BATCH, padding_values=_PADDING)
+    return lambda: _exhaust(dataset)
+
+
+def _make_record_dataset(folder: Path) -> Action:
+    import tensorflow as tf
+
+    def parse(serialized: Any) -> Any:
+        raw = tf.io.parse_example(serialized, {"mel": tf.io.FixedLenFeature([], tf.string)})["mel"]
+        longest = tf.reduce_max(tf.strings.length(raw))
+        return tf.reshape(tf.io.decode_raw(raw, tf.float32, fixed_length=longest), [_BATCH, -1, 80])
+
+    records = tf.data.TFRecordDataset(str(folder / "features.tfrecord"))
+    dataset = records.batch(_BATCH, drop_remainder=True).map(parse)
+    return lambda: _exhaust(dataset)
+
+
+def _exhaust(dataset: Any) -> None:
+    for _ in dataset:
+        pass

@@ -1,0 +1,99 @@
+"""A recording, from its file to its spectrogram, as TensorFlow operations: what features.audio says, in a graph.
+
+Shape legend: S samples, K recordings, T frames, R all frames of the recordings, M mel bands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import tensorflow as tf
+
+from myxtts.features.audio import _MAX_PEAK, _MIN_PEAK, _TRIM_BLOCK_S, _TRIM_MARGIN_S
+from myxtts.features.definition import AudioDefinition, MelDefinition
+from myxtts.features.mel_graph import GraphMel, decode_wav
+from myxtts.pipeline.resample_graph import GraphResampler
+
+Tensor = Any
+
+
+class RecordingGraph:
+    """Loads 16-bit WAV files that have one of `rates_hz`. Every operation is placed on the host."""
+
+    def __init__(self, mel: MelDefinition, audio: AudioDefinition, rates_hz: Sequence[int]) -> None:
+        self._mel = GraphMel(mel)
+        self._audio = audio
+        self._rates_hz = tf.constant(rates_hz, tf.int32)
+        self._resamplers = [
+            tf.identity if rate == audio.sample_rate else GraphResampler(rate, audio.sample_rate) for rate in rates_hz
+        ]
+
+    def load_all(self, paths_K: Tensor, rate_numbers_K: Tensor, num_samples_K: Tensor) -> tuple[Tensor, Tensor]:
+        """Spectrograms one behind the other [R, M], and how many frames each has [K].
+
+        `rate_numbers` are places in `rates_hz`; they and `num_samples` are what the files must have. One recording is
+        loaded after the other, which keeps its samples in the processor's cache; callers do several batches at once.
+        """
+        num_recordings = tf.shape(paths_K)[0]
+        mels = tf.TensorArray(
+            tf.float32, num_recordings, infer_shape=False, element_shape=[None, self._mel.definition.n_mels]
+        )
+        lengths = tf.TensorArray(tf.int32, num_recordings, element_shape=[])
+
+        def load_next(place: Tensor, mels: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            mel_TM = self.load(paths_K[place], rate_numbers_K[place], num_samples_K[place])
+            return place + 1, mels.write(place, mel_TM), lengths.write(place, tf.shape(mel_TM)[0])
+
+        with tf.device("/CPU:0"):
+            _, mels, lengths = tf.while_loop(
+                lambda place, _mels, _lengths: place < num_recordings,
+                load_next,
+                (tf.constant(0), mels, lengths),
+                parallel_iterations=1,
+            )
+            return mels.concat(), lengths.stack()
+
+    def load(self, path: Tensor, rate_number: Tensor, num_samples: Tensor) -> Tensor:
+        """The spectrogram [T, M] of one file."""
+        samples_S, rate_hz = decode_wav(tf.io.read_file(path))
+        is_as_checked = (tf.shape(samples_S)[0] == num_samples) & (rate_hz == self._rates_hz[rate_number])
+        check = tf.debugging.Assert(is_as_checked, ["The recording has changed since it was checked:", path])
+        with tf.control_dependencies([check]):
+            samples_S = self._resample(samples_S, rate_number)
+        if self._audio.trim_silence:
+            samples_S = trim_silence(samples_S, self._audio.sample_rate, self._audio.trim_db)
+        return self._mel.single(level_samples(samples_S, self._audio))
+
+    def _resample(self, samples_S: Tensor, rate_number: Tensor) -> Tensor:
+        if len(self._resamplers) == 1:
+            return self._resamplers[0](samples_S)
+        return tf.switch_case(rate_number, [partial(resample, samples_S) for resample in self._resamplers])
+
+
+def trim_silence(samples_S: Tensor, rate_hz: int, trim_db: float) -> Tensor:
+    """Cuts both ends up to where the sound comes within `trim_db` of its loudest block; a small margin stays."""
+    block, margin = max(1, int(_TRIM_BLOCK_S * rate_hz)), int(_TRIM_MARGIN_S * rate_hz)
+    num_samples = tf.shape(samples_S)[0]
+    num_blocks = num_samples // block
+    blocks = tf.reshape(samples_S[: num_blocks * block], [num_blocks, block])
+    energy = tf.reduce_sum(tf.square(blocks), axis=1)
+    loud = tf.cast(tf.where(energy > tf.reduce_max(energy) * 10 ** (-trim_db / 10)), tf.int32)
+    start = tf.maximum(0, tf.reduce_min(loud) * block - margin)
+    stop = tf.minimum(num_samples, (tf.reduce_max(loud) + 1) * block + margin)
+    is_trimmed = (num_blocks >= 2) & (tf.size(loud) > 0)
+    return samples_S[tf.where(is_trimmed, start, 0) : tf.where(is_trimmed, stop, num_samples)]
+
+
+def level_samples(samples_S: Tensor, definition: AudioDefinition) -> Tensor:
+    """Brings the level to the target; a peak that would clip limits the gain."""
+    if definition.loudness == "none":
+        return samples_S
+    peak = tf.maximum(tf.reduce_max(samples_S), -tf.reduce_min(samples_S))
+    if definition.loudness == "peak":
+        level = peak
+    else:
+        level = tf.sqrt(tf.reduce_mean(tf.square(samples_S)))
+    gain = tf.minimum(definition.loudness_target / level, _MAX_PEAK / peak)
+    return samples_S * tf.where(peak < _MIN_PEAK, 1.0, gain)

@@ -1,0 +1,214 @@
+"""The recordings of a prepared corpus by row, for loading on the fly: what a feature store offers, without features.
+
+Everything lies in a few flat arrays, so that a million utterances cost a few hundred megabytes, tokens included.
+Shape legend: U utterances.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable
+from itertools import islice
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from myxtts.config.schema import DataConfig
+from myxtts.corpus.header import AudioHeader
+from myxtts.corpus.listen import AudioLimits, check_header
+from myxtts.corpus.open import Corpus
+from myxtts.corpus.rejections import AudioProblem
+from myxtts.errors import DataError
+from myxtts.features.definition import AudioDefinition, MelDefinition
+from myxtts.store.index import SPLITS
+from myxtts.text.frontend import FrontEnd
+from myxtts.types import Split, Utterance
+
+_CHUNK_UTTERANCES = 512
+
+
+class RecordingSource:
+    """Utterances in the order of the corpus, speakers and languages in the alphabet's: as a new store numbers them.
+
+    `columns` are arrays [U] named as in a store. `mel_length` is what an utterance has before silence is trimmed, and
+    so the most it can have. Made by `open`.
+    """
+
+    def __init__(self, data: DataConfig, rows: _Rows) -> None:
+        self.mel_definition = MelDefinition.from_config(data)
+        self.audio_definition = AudioDefinition.from_config(data)
+        self.mel_dtype = data.mel_dtype
+        self._rows = rows
+        speaker, self.speakers = _number_names(rows.speakers)
+        language, self.languages = _number_names(rows.languages)
+        self._token_ends = np.asarray(rows.token_ends, np.int64)
+        self._tokens = np.asarray(rows.tokens, np.int32)
+        num_samples, rates = np.asarray(rows.num_samples, np.int64), np.asarray(rows.rates, np.int32)
+        # A stream may not say how long it is; it is at most as long as recordings may be.
+        longest = (data.max_duration_s * rates).astype(np.int64) + 1
+        num_resampled = count_resampled(np.where(num_samples == 0, longest, num_samples), rates, data.sample_rate)
+        self.columns: dict[str, NDArray[Any]] = {
+            "mel_length": (1 + num_resampled // data.hop_length).astype(np.uint32),
+            "tokens_length": np.diff(self._token_ends, prepend=0).astype(np.uint32),
+            "speaker": speaker,
+            "language": language,
+            "split": np.asarray(rows.splits, np.uint8),
+            "num_samples": num_samples,
+            "sample_rate_hz": rates,
+            "num_channels": np.asarray(rows.num_channels, np.int32),
+            "source_crc": np.asarray(rows.checksums, np.uint32),
+        }
+
+    @classmethod
+    def open(cls, corpus: Corpus, data: DataConfig) -> RecordingSource:
+        """Reads the corpus and encodes its texts; refuses a corpus that was prepared under wider limits."""
+        return cls(data, _read_rows(corpus, corpus.load_frontend(), AudioLimits.from_config(data)))
+
+    def __len__(self) -> int:
+        return len(self._token_ends)
+
+    @property
+    def n_mels(self) -> int:
+        return self.mel_definition.n_mels
+
+    def rows_of_split(self, split: str) -> NDArray[np.int64]:
+        return np.flatnonzero(self.columns["split"] == SPLITS.index(split))
+
+    def id_of(self, row: int) -> str:
+        return self._rows.ids[row]
+
+    def audio_path(self, row: int) -> str:
+        return self._rows.paths[row]
+
+    def tokens(self, row: int) -> NDArray[np.int32]:
+        start = self._token_ends[row - 1] if row else 0
+        return self._tokens[start : self._token_ends[row]]
+
+    def utterance(self, row: int) -> Utterance:
+        columns = self.columns
+        return Utterance(
+            id=self.id_of(row),
+            audio=self.audio_path(row),
+            text=self._rows.texts[row],
+            speaker=self.speakers[int(columns["speaker"][row])],
+            language=self.languages[int(columns["language"][row])],
+            # Phonemes are never an empty string: where they are, they are said.
+            phonemes=self._rows.phonemes[row] or None,
+            split=cast(Split, SPLITS[int(columns["split"][row])]),
+            num_samples=int(columns["num_samples"][row]),
+            sample_rate_hz=int(columns["sample_rate_hz"][row]),
+            num_channels=int(columns["num_channels"][row]),
+            checksum=int(columns["source_crc"][row]),
+        )
+
+
+def count_resampled(
+    num_samples: NDArray[np.int64], rates: NDArray[np.int32], target_rate: int
+) -> NDArray[np.int64]:
+    """How many samples [U] resampling gives: soxr rounds to the nearest, and with these operations."""
+    return np.floor(num_samples / (rates / target_rate) + 0.5).astype(np.int64)
+
+
+class _StringPool:
+    """Many strings as the bytes of one."""
+
+    def __init__(self) -> None:
+        self._text = bytearray()
+        self._ends = array("q")
+
+    def append(self, string: str) -> None:
+        self._text += string.encode("utf-8", "surrogatepass")
+        self._ends.append(len(self._text))
+
+    def __getitem__(self, row: int) -> str:
+        start = self._ends[row - 1] if row else 0
+        return self._text[start : self._ends[row]].decode("utf-8", "surrogatepass")
+
+
+class _Rows:
+    """Utterances as they are read, each thing in an array of its own."""
+
+    def __init__(self) -> None:
+        self.ids, self.paths, self.texts, self.phonemes = (_StringPool() for _ in range(4))
+        self.speakers, self.languages = _Names(), _Names()
+        self.tokens, self.token_ends = array("i"), array("q")
+        self.splits, self.checksums = array("B"), array("I")
+        self.num_samples, self.rates, self.num_channels = array("q"), array("i"), array("i")
+
+    def append(self, utterance: Utterance, tokens: NDArray[np.int32]) -> None:
+        self.ids.append(utterance.id)
+        self.paths.append(utterance.audio)
+        self.texts.append(utterance.text)
+        self.phonemes.append(utterance.phonemes or "")
+        self.speakers.append(utterance.speaker)
+        self.languages.append(utterance.language)
+        self.tokens.frombytes(np.ascontiguousarray(tokens, np.int32).tobytes())
+        self.token_ends.append(len(self.tokens))
+        self.splits.append(SPLITS.index(utterance.split))
+        self.checksums.append(utterance.checksum)
+        self.num_samples.append(utterance.num_samples)
+        self.rates.append(utterance.sample_rate_hz)
+        self.num_channels.append(utterance.num_channels)
+
+
+class _Names:
+    """Names of speakers or languages, numbered as they appear."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = {}
+        self.column = array("i")
+
+    def append(self, name: str) -> None:
+        self.column.append(self.numbers.setdefault(name, len(self.numbers)))
+
+
+def _number_names(names: _Names) -> tuple[NDArray[np.uint32], tuple[str, ...]]:
+    """The column [U] and the names it refers to, numbered in alphabetical order."""
+    ordered = sorted(names.numbers)
+    places = np.zeros(len(ordered), np.uint32)
+    places[[names.numbers[name] for name in ordered]] = np.arange(len(ordered))
+    return places[np.asarray(names.column, np.int32)], tuple(ordered)
+
+
+def _read_rows(corpus: Corpus, frontend: FrontEnd, limits: AudioLimits) -> _Rows:
+    rows = _Rows()
+    gate = _Gate(limits)
+    utterances = corpus.utterances()
+    while chunk := list(islice(utterances, _CHUNK_UTTERANCES)):
+        gate.check(chunk)
+        encodings = frontend.encode_batch(
+            [utterance.text for utterance in chunk],
+            [utterance.language for utterance in chunk],
+            [utterance.phonemes for utterance in chunk],
+        )
+        for utterance, encoding in zip(chunk, encodings, strict=True):
+            rows.append(utterance, encoding.ids)
+    gate.refuse(corpus)
+    return rows
+
+
+class _Gate:
+    """Looks at what the corpus says of each recording: better here than in the middle of an epoch."""
+
+    def __init__(self, limits: AudioLimits) -> None:
+        self._limits = limits
+        self._num_refused = 0
+        self._example = ""
+
+    def check(self, utterances: Iterable[Utterance]) -> None:
+        for utterance in utterances:
+            rate, num_channels = utterance.sample_rate_hz, utterance.num_channels
+            try:
+                check_header(AudioHeader("", rate, num_channels, utterance.num_samples or None), self._limits)
+            except AudioProblem as problem:
+                self._num_refused += 1
+                self._example = self._example or f"{utterance.id} ({utterance.audio}): {problem.detail}"
+
+    def refuse(self, corpus: Corpus) -> None:
+        if self._num_refused:
+            raise DataError(
+                f"{self._num_refused:,} of {corpus.num_utterances:,} recordings in {corpus.file} are outside the "
+                f"limits of this configuration, such as {self._example}.",
+                next_step="Run myxtts prepare again with this configuration, which leaves them out, or widen it.",
+            )

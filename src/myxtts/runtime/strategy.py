@@ -1,0 +1,252 @@
+"""Builds the TensorFlow distribution strategy: which devices train, and what TensorFlow calls them.
+
+A GPU's number is `Gpu.index` everywhere outside this module. TensorFlow counts only the GPUs it may see, so a hidden
+one moves those behind it forward: `translate_devices` says where.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+# CUDA reads this when TensorFlow first asks for its GPUs; by default it numbers them by speed, unlike the driver.
+os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+
+import tensorflow as tf
+
+from myxtts.config.gpu_numbers import parse_gpu_numbers
+from myxtts.errors import ConfigError, HardwareError
+from myxtts.runtime.cluster import Cluster, choose_slurm_port, read_cluster
+from myxtts.runtime.plan import Plan
+
+Strategy = Any  # tf.distribute.Strategy, which mypy does not know
+
+_mirrored: dict[tuple[str, ...], Strategy] = {}
+
+__all__ = ["list_devices", "make_strategy", "setup_gpu_strategy", "translate_devices", "translate_plan"]
+
+
+def setup_gpu_strategy(
+    enable_multi_gpu: bool = False, visible_gpus: str | None = None, *, device_type: str = "GPU"
+) -> Strategy:
+    """The strategy for what TensorFlow finds on this machine.
+
+    No GPU: the default strategy. One, or several without `enable_multi_gpu`: OneDeviceStrategy on the first. Several
+    with it: MirroredStrategy. In a cluster: MultiWorkerMirroredStrategy over such GPUs of all workers.
+    `visible_gpus` are the numbers that may be used, the first of them first. Call it before any other TensorFlow work.
+    """
+    existing = list_devices(device_type)
+    allowed = existing if visible_gpus is None else _name_chosen(visible_gpus, device_type)
+    _refuse_missing(allowed, existing, f"visible_gpus is {visible_gpus!r}")
+    return _build_strategy(allowed if enable_multi_gpu else allowed[:1], allowed)
+
+
+def make_strategy(plan: Plan) -> Strategy:
+    """The strategy of a plan; GPUs that it does not use are hidden from TensorFlow.
+
+    Afterwards `translate_plan` gives the plan in the names that TensorFlow uses.
+    """
+    used = tuple(dict.fromkeys((plan.data_device, *plan.model_devices)))
+    for device_type in sorted({_split_name(name)[0] for name in used}):
+        wanted = [name for name in used if _split_name(name)[0] == device_type]
+        _refuse_missing(wanted, list_devices(device_type), f"The plan is to use {', '.join(wanted)}")
+    model_devices = () if plan.strategy == "default" else plan.model_devices
+    if plan.data_device not in (*plan.model_devices, "/CPU:0") and read_cluster(os.environ) is not None:
+        raise HardwareError(
+            f"{plan.data_device} is to make features, but several processes train together, and each of them trains "
+            "on all GPUs it sees.",
+            next_step="Leave data.data_gpu out, or train in one process.",
+        )
+    return _build_strategy(model_devices, used)
+
+
+def list_devices(device_type: str = "GPU") -> tuple[str, ...]:
+    """All devices of a type as `/GPU:0`, whether hidden or not. Asking initialises nothing.
+
+    A GPU is a physical device; the CPU is one too, but may be split into several logical ones.
+    """
+    physical = tf.config.list_physical_devices(device_type)
+    if device_type == "CPU":
+        return tuple(f"/CPU:{number}" for number in range(sum(map(_count_logical, physical))))
+    return tuple(f"/{device_type}:{_read_number(device)}" for device in physical)
+
+
+def translate_devices(names: Sequence[str], visible: Sequence[str]) -> tuple[str, ...]:
+    """TensorFlow's names of these devices when it sees only the GPUs of `visible`, whatever their order.
+
+    TensorFlow counts the visible GPUs from zero in the order of their numbers. CPUs cannot be hidden.
+    """
+    numbers = sorted({_split_name(name)[1] for name in visible if _split_name(name)[0] != "CPU"})
+    return tuple(
+        name if device_type == "CPU" else f"/{device_type}:{numbers.index(number)}"
+        for name, (device_type, number) in ((name, _split_name(name)) for name in names)
+    )
+
+
+def translate_plan(plan: Plan) -> Plan:
+    """The plan in TensorFlow's names, given which GPUs TensorFlow sees at this moment."""
+    visible = _list_visible_gpus()
+    used = [name for name in (plan.data_device, *plan.model_devices) if _split_name(name)[0] != "CPU"]
+    _refuse_missing(used, visible, f"The plan is to use {', '.join(used)}")
+    return replace(
+        plan,
+        data_device=translate_devices([plan.data_device], visible)[0],
+        model_devices=translate_devices(plan.model_devices, visible),
+        prefetch_devices=translate_devices(plan.prefetch_devices, visible),
+    )
+
+
+def _build_strategy(model_devices: Sequence[str], visible: Sequence[str]) -> Strategy:
+    """A strategy over these devices, in a TensorFlow that sees only the GPUs of `visible`."""
+    cluster = read_cluster(os.environ)
+    if cluster is not None:
+        # This strategy takes every GPU it sees.
+        _show_only(model_devices)
+        return _build_multi_worker(cluster, model_devices)
+    _show_only(visible)
+    names = translate_devices(model_devices, _list_visible_gpus())
+    if not names:
+        return tf.distribute.get_strategy()
+    return tf.distribute.OneDeviceStrategy(names[0]) if len(names) == 1 else _mirror_over(names)
+
+
+def _mirror_over(names: tuple[str, ...]) -> Strategy:
+    """The one mirrored strategy of this process: a second would use the first one's keys for its exchanges."""
+    if names not in _mirrored and _mirrored:
+        raise HardwareError(
+            f"This process mirrors over {', '.join(*_mirrored)} already and cannot mirror over {', '.join(names)} too.",
+            next_step="Use a process of its own for each set of devices.",
+        )
+    if not _mirrored:
+        _mirrored[names] = tf.distribute.MirroredStrategy(names)
+    return _mirrored[names]
+
+
+def _build_multi_worker(cluster: Cluster, model_devices: Sequence[str]) -> Strategy:
+    resolver = None  # The strategy then reads TF_CONFIG itself.
+    if cluster.source == "Slurm":
+        num_gpus = sum(_split_name(name)[0] == "GPU" for name in model_devices)
+        resolver = _resolve_slurm(cluster, choose_slurm_port(os.environ), num_gpus)
+    try:
+        return tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=resolver)
+    except RuntimeError as error:
+        raise HardwareError(
+            f"The cluster of {cluster.num_workers} workers described by {cluster.source} cannot be joined: {error}",
+            next_step="Make the strategy first, before any other TensorFlow operation.",
+        ) from error
+
+
+def _resolve_slurm(cluster: Cluster, port: int, num_gpus: int) -> Any:
+    """Slurm's description of the cluster, and this process in it.
+
+    Slurm itself must give every task its own GPUs (--gpus-per-task), so TensorFlow is told to leave that alone: its
+    resolver would need nvidia-smi and cannot serve hosts without a GPU. Nor does it find this process when the hosts
+    are not in alphabetical order; the address does.
+    """
+    spec = tf.distribute.cluster_resolver.SlurmClusterResolver(
+        port_base=port, gpus_per_node=cluster.num_workers, gpus_per_task=1, auto_set_gpu=False
+    ).cluster_spec()
+    addresses = spec.as_dict()["worker"]
+    node, local_number = os.environ.get("SLURMD_NODENAME", ""), os.environ.get("SLURM_LOCALID", "")
+    address = f"{node}:{port + int(local_number)}" if local_number.isdigit() else ""
+    if address not in addresses:
+        raise HardwareError(
+            f"Task {local_number!r} (SLURM_LOCALID) on {node!r} (SLURMD_NODENAME) is not among the workers of this "
+            f"Slurm step: {', '.join(addresses)}.",
+            next_step="Start the run with srun, or describe the cluster in TF_CONFIG.",
+        )
+    return tf.distribute.cluster_resolver.SimpleClusterResolver(
+        spec,
+        task_type="worker",
+        task_id=addresses.index(address),
+        rpc_layer="grpc",
+        num_accelerators={"GPU": num_gpus} if num_gpus else {},
+    )
+
+
+def _show_only(names: Sequence[str]) -> None:
+    """Hides all other GPUs, and lets the shown ones take memory as they need it instead of all at once."""
+    wanted = [gpu for gpu in tf.config.list_physical_devices("GPU") if f"/GPU:{_read_number(gpu)}" in names]
+    notes = [*_hide_all_but(wanted), *_let_memory_grow(wanted)]
+    if notes:
+        warnings.warn(
+            f"TensorFlow had started its devices before the strategy was made: {', and '.join(notes)}. "
+            "Make the strategy first, before any other TensorFlow operation.",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+
+
+def _hide_all_but(wanted: list[Any]) -> Iterator[str]:
+    """Yields what could not be done because it is too late."""
+    seen = tf.config.get_visible_devices("GPU")
+    try:
+        if seen != wanted:
+            tf.config.set_visible_devices(wanted, "GPU")
+    except RuntimeError as error:
+        hidden = [gpu for gpu in wanted if gpu not in seen]
+        if hidden:
+            raise HardwareError(
+                f"{_say_gpus(hidden)} may not be used: TensorFlow started with {_say_gpus(seen) or 'no GPU'}.",
+                next_step="Make the strategy first, before any other TensorFlow operation.",
+            ) from error
+        yield f"it holds on to {_say_gpus([gpu for gpu in seen if gpu not in wanted])}"
+
+
+def _let_memory_grow(wanted: list[Any]) -> Iterator[str]:
+    """Yields what could not be done because it is too late."""
+    try:
+        for gpu in wanted:
+            # A GPU that was split by hand has fixed shares of its memory.
+            if not tf.config.get_logical_device_configuration(gpu):
+                tf.config.experimental.set_memory_growth(gpu, True)
+    except RuntimeError:
+        yield f"it may take all memory of {_say_gpus(wanted)}"
+
+
+def _name_chosen(visible_gpus: str, device_type: str) -> tuple[str, ...]:
+    try:
+        numbers = parse_gpu_numbers(visible_gpus)
+    except ValueError as error:
+        raise ConfigError(f"visible_gpus: {error}.", next_step='Write GPU numbers such as "0" or "0,1".') from error
+    return tuple(f"/{device_type}:{number}" for number in numbers)
+
+
+def _refuse_missing(wanted: Sequence[str], existing: Sequence[str], asked: str) -> None:
+    missing = [name for name in wanted if name not in existing]
+    if not missing:
+        return
+    if existing:
+        raise HardwareError(
+            f"{asked}, but TensorFlow does not see {', '.join(missing)}; it sees {', '.join(existing)}.",
+            next_step="Name devices that exist.",
+        )
+    reason = "it sees no GPU" if tf.test.is_built_with_cuda() else "this TensorFlow was built without CUDA"
+    raise HardwareError(
+        f"{asked}, but TensorFlow does not see {', '.join(missing)}: {reason}.",
+        next_step="Check the driver with nvidia-smi, and install the CUDA libraries with pip install 'myxtts[cuda]'.",
+    )
+
+
+def _list_visible_gpus() -> tuple[str, ...]:
+    return tuple(f"/GPU:{_read_number(gpu)}" for gpu in tf.config.get_visible_devices("GPU"))
+
+
+def _say_gpus(gpus: Sequence[Any]) -> str:
+    return ", ".join(f"/GPU:{_read_number(gpu)}" for gpu in gpus)
+
+
+def _count_logical(device: Any) -> int:
+    return len(tf.config.get_logical_device_configuration(device) or [None])
+
+
+def _read_number(device: Any) -> int:
+    return int(device.name.rpartition(":")[2])
+
+
+def _split_name(name: str) -> tuple[str, int]:
+    device_type, _, number = name.lstrip("/").partition(":")
+    return device_type, int(number)

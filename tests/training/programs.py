@@ -1,0 +1,252 @@
+"""Training runs of a tiny model, for a process with logical devices; each returns numbers that a test compares.
+
+Shape legend: B utterances, N tokens, T frames, M mel bands.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from myxtts.runtime.strategy import setup_gpu_strategy
+from myxtts.training.parts import Part, distribute_parts, split_rows
+from myxtts.training.step import StepResult, TrainStep
+
+Tensor = Any
+
+NUM_SYMBOLS, WIDTH, NUM_TOKENS, NUM_FRAMES, NUM_BANDS = 11, 6, 5, 7, 4
+NUM_ROWS = 8
+OPTIMIZERS: dict[str, Any] = {
+    "sgd": lambda: keras.optimizers.SGD(0.3),
+    "momentum": lambda: keras.optimizers.SGD(0.05, momentum=0.9, nesterov=True),
+    "adam": lambda: keras.optimizers.Adam(0.02, beta_2=0.98),
+    "adamw": lambda: keras.optimizers.AdamW(
+        keras.optimizers.schedules.CosineDecay(0.02, 20), weight_decay=0.1, use_ema=True
+    ),
+}
+STRATEGIES: dict[str, Any] = {
+    "default": tf.distribute.get_strategy,
+    "one device": lambda: setup_gpu_strategy(visible_gpus="1", device_type="CPU"),
+    "mirrored": lambda: setup_gpu_strategy(True, "1,2", device_type="CPU"),
+}
+
+
+def make_model() -> Any:
+    """Tokens in, one mean spectrum out; always with the same weights."""
+    tokens_BN = keras.Input((NUM_TOKENS,), dtype="int32")
+    embedded = keras.layers.Embedding(NUM_SYMBOLS, WIDTH)(tokens_BN)
+    hidden = keras.layers.Dense(WIDTH, activation="tanh")(keras.layers.Flatten()(embedded))
+    model = keras.Model(tokens_BN, keras.layers.Dense(NUM_BANDS, dtype="float32")(hidden))
+    generator = np.random.default_rng(7)
+    model.set_weights([generator.normal(0, 0.5, weight.shape) for weight in model.get_weights()])
+    return model
+
+
+def make_batch(step: int, num_real: int = NUM_ROWS, num_frames: int = NUM_FRAMES, num_rows: int = NUM_ROWS) -> Part:
+    """A batch of utterances of many lengths; rows behind `num_real` only fill it."""
+    generator = np.random.default_rng(100 + step)
+    lengths_B = np.where(np.arange(num_rows) < num_real, generator.integers(1, num_frames + 1, num_rows), 0)
+    return {
+        "tokens": tf.constant(generator.integers(0, NUM_SYMBOLS, (num_rows, NUM_TOKENS)), tf.int32),
+        "mel": tf.constant(generator.normal(0, 1, (num_rows, num_frames, NUM_BANDS)), tf.float32),
+        "mel_lengths": tf.constant(lengths_B, tf.int32),
+    }
+
+
+def measure_rows(model: Any, part: Part) -> Tensor:
+    """The loss of each row [B]: the mean over its frames, 0 for a row without any."""
+    lengths_B = part["mel_lengths"]
+    error_BT = tf.reduce_mean((model(part["tokens"])[:, None] - part["mel"]) ** 2, axis=-1)
+    is_real_BT = tf.sequence_mask(lengths_B, tf.shape(error_BT)[1], tf.float32)
+    return tf.reduce_sum(error_BT * is_real_BT, axis=1) / tf.cast(tf.maximum(lengths_B, 1), tf.float32)
+
+
+def compute_loss(model: Any, part: Part, training: bool, step: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    assert training
+    loss = tf.reduce_sum(measure_rows(model, part))
+    return loss, {"frames": tf.reduce_sum(part["mel_lengths"]), "step": tf.cast(step, tf.float32) * 0 + loss}
+
+
+def flatten_weights(model: Any) -> list[float]:
+    return [float(value) for weight in model.get_weights() for value in weight.ravel()]
+
+
+def train_plainly(
+    num_reals: list[int], optimizer: str = "sgd", clip_norm: float | None = None, leave_out: int | None = None
+) -> dict[str, Any]:
+    """The same training without any of the code under test: one device, whole batches, a mean over real rows."""
+    model = make_model()
+    chosen = OPTIMIZERS[optimizer]()
+    losses, norms = [], []
+    for step, num_real in enumerate(num_reals):
+        if step == leave_out:
+            continue
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(measure_rows(model, make_batch(step, num_real))[:num_real])
+        gradients = [tf.convert_to_tensor(g) for g in tape.gradient(loss, [v.value for v in model.trainable_variables])]
+        losses.append(float(loss))
+        norms.append(float(tf.linalg.global_norm(gradients)))
+        if clip_norm is not None:
+            gradients, _ = tf.clip_by_global_norm(gradients, clip_norm)
+        chosen.apply(gradients, model.trainable_variables)
+    return {"weights": flatten_weights(model), "losses": losses, "norms": norms}
+
+
+def cut(strategy: Any, batch: Part, num_micro_batches: int) -> list[Part]:
+    """A whole batch as micro-batches for the replicas of a strategy."""
+    return [
+        distribute_parts(strategy, split_rows(micro_batch, strategy.num_replicas_in_sync))
+        for micro_batch in split_rows(batch, num_micro_batches)
+    ]
+
+
+class Run:
+    """A model, its optimizer and the step under test."""
+
+    def __init__(self, strategy: str, optimizer: str = "sgd", accumulation_steps: int = 1, **options: Any) -> None:
+        self.strategy = STRATEGIES[strategy]()
+        with self.strategy.scope():
+            self.model, self.optimizer = make_model(), OPTIMIZERS[optimizer]()
+        options.setdefault("compute_loss", compute_loss)
+        self.step = TrainStep(
+            self.model, self.optimizer, strategy=self.strategy, accumulation_steps=accumulation_steps, **options
+        )
+
+    def train(self, step: int, batch: Part) -> StepResult:
+        return self.step(cut(self.strategy, batch, self.step.accumulation_steps), step)
+
+    @property
+    def num_updates(self) -> int:
+        return int(self.optimizer.iterations.numpy())
+
+
+def train(
+    strategy: str,
+    num_reals: list[int],
+    optimizer: str = "sgd",
+    accumulation_steps: int = 1,
+    clip_norm: float | None = None,
+    jit_compile: bool = False,
+    graph: bool = True,
+) -> dict[str, Any]:
+    run = Run(strategy, optimizer, accumulation_steps, clip_norm=clip_norm, jit_compile=jit_compile, graph=graph)
+    results = [run.train(step, make_batch(step, num_real)) for step, num_real in enumerate(num_reals)]
+    return {
+        "weights": flatten_weights(run.model),
+        "losses": [float(result.loss) for result in results],
+        "norms": [float(result.gradient_norm) for result in results],
+        "num_reals": [int(result.num_real) for result in results],
+        "num_traces": run.step.num_traces,
+        "num_updates": run.num_updates,
+        "spread": measure_spread(run),
+    }
+
+
+def measure_spread(run: Run) -> float:
+    """How far the replicas' copies of the weights are apart."""
+    copies = [run.strategy.experimental_local_results(v.value) for v in run.model.trainable_variables]
+    return max(float(tf.reduce_max(tf.abs(copy - several[0]))) for several in copies for copy in several)
+
+
+def train_past_nan(
+    strategy: str, num_steps: int, spoiled: int, row: int, optimizer: str = "sgd", **options: Any
+) -> dict[str, Any]:
+    """A run in which one row of one step is not a number."""
+    run = Run(strategy, optimizer, **options)
+    is_finite = []
+    for step in range(num_steps):
+        batch = make_batch(step)
+        if step == spoiled:
+            is_row = tf.reshape(tf.range(NUM_ROWS) == row, [-1, 1, 1])
+            batch["mel"] = tf.where(is_row, np.nan, batch["mel"])
+        is_finite.append(bool(run.train(step, batch).is_finite))
+    return {
+        "weights": flatten_weights(run.model),
+        "is_finite": is_finite,
+        "num_skipped": run.step.num_skipped,
+        "num_updates": run.num_updates,
+    }
+
+
+def train_on_shapes(strategy: str, shapes: list[int], accumulation_steps: int, **options: Any) -> list[int]:
+    """The number of traces after each step; `shapes` are the frames of one step's batch after another."""
+    run = Run(strategy, accumulation_steps=accumulation_steps, **options)
+    counts = []
+    for step, num_frames in enumerate(shapes):
+        run.train(step, make_batch(step, num_frames=num_frames))
+        counts.append(run.step.num_traces)
+    return counts
+
+
+def train_unlike_micro_batches(strategy: str) -> dict[str, Any]:
+    """One step from two micro-batches of different shapes, against the plain gradient over both."""
+    parts = [make_batch(0, num_frames=7), make_batch(1, num_real=3, num_frames=9, num_rows=4)]
+    run = Run(strategy, accumulation_steps=2)
+    num_replicas = run.strategy.num_replicas_in_sync
+    result = run.step([distribute_parts(run.strategy, split_rows(part, num_replicas)) for part in parts], 0)
+    model = make_model()
+    with tf.GradientTape() as tape:
+        loss = tf.add_n([tf.reduce_sum(measure_rows(model, part)) for part in parts]) / 11
+    OPTIMIZERS["sgd"]().apply(
+        tape.gradient(loss, [v.value for v in model.trainable_variables]), model.trainable_variables
+    )
+    return {
+        "weights": flatten_weights(run.model),
+        "expected": flatten_weights(model),
+        "num_real": int(result.num_real),
+        "frames": float(result.metrics["frames"]) * 11,
+        "expected_frames": float(sum(tf.reduce_sum(part["mel_lengths"]) for part in parts)),
+    }
+
+
+def train_after_failure(strategy: str) -> dict[str, Any]:
+    """A step whose second micro-batch fails once, and is then done again, as after running out of memory."""
+    failures = iter([False, True])
+
+    def fail_once(model: Any, part: Part, training: bool, step: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        if next(failures, False):
+            raise tf.errors.ResourceExhaustedError(None, None, "out of memory")
+        return compute_loss(model, part, training, step)
+
+    run = Run(strategy, accumulation_steps=2, graph=False, compute_loss=fail_once)
+    batch = make_batch(0)
+    try:
+        run.train(0, batch)
+    except tf.errors.ResourceExhaustedError:
+        run.train(0, batch)
+        return {"weights": flatten_weights(run.model), "num_updates": run.num_updates}
+    raise AssertionError("the failure was swallowed")
+
+
+def train_in_16_bits(strategy: str, accumulation_steps: int, jit_compile: bool) -> dict[str, Any]:
+    keras.mixed_precision.set_global_policy("mixed_bfloat16")
+    try:
+        run = Run(strategy, "adam", accumulation_steps, jit_compile=jit_compile)
+    finally:
+        keras.mixed_precision.set_global_policy("float32")
+    batch = make_batch(0)
+    losses = [float(run.train(step, batch).loss) for step in range(10)]
+    return {
+        "losses": losses,
+        "dtypes": sorted({v.dtype for v in run.model.trainable_variables}),
+        "spread": measure_spread(run),
+    }
+
+
+def refuse(kind: str) -> str:
+    """What the step says to an optimizer or a model that it cannot serve."""
+    strategy = STRATEGIES["mirrored"]()
+    model = make_model()
+    with strategy.scope():
+        if kind != "model outside the scope":
+            model = make_model()
+        optimizer = keras.optimizers.SGD(0.1, global_clipnorm=1.0 if kind == "clipping optimizer" else None)
+    options: dict[str, Any] = {"graph": False, "jit_compile": True} if kind == "compiled and eager" else {}
+    try:
+        TrainStep(model, optimizer, compute_loss, strategy, **options)
+    except (AssertionError, ValueError) as error:
+        return str(error)
+    return ""
