@@ -193,6 +193,27 @@ def test_corpus_with_nothing_usable_is_an_error(ljspeech: Path, tmp_path: Path) 
         prepare(ljspeech, tmp_path / "out")
 
 
+@pytest.mark.parametrize("encoding", ["utf-16", "cp1256"])
+@pytest.mark.parametrize("name", ["metadata.csv", "manifest.jsonl"])
+def test_transcript_in_another_encoding_is_named_with_its_line(
+    ljspeech: Path, tmp_path: Path, encoding: str, name: str
+) -> None:
+    (ljspeech / "metadata.csv").unlink()
+    row = {"metadata.csv": "LJ000|سلام بر شما", "manifest.jsonl": '{"id": "LJ000", "text": "سلام بر شما"}'}[name]
+    (ljspeech / name).write_bytes(f"{row}\n".encode(encoding))
+    with pytest.raises(DataError, match=rf"{name}:1, .*(?i:iconv -f {encoding})"):
+        prepare(ljspeech, tmp_path / "out")
+    (rejection,) = json.loads((tmp_path / "out" / "rejections.json").read_text(encoding="utf-8"))
+    assert (rejection["file"], rejection["line"], rejection["reason"]) == (name, 1, "wrong-encoding")
+
+
+def test_empty_transcript_is_said_plainly(tmp_path: Path) -> None:
+    (tmp_path / "in" / "wavs").mkdir(parents=True)
+    (tmp_path / "in" / "manifest.csv").write_text("id|text\n", encoding="utf-8")
+    with pytest.raises(DataError, match="no utterances"):
+        prepare(tmp_path / "in", tmp_path / "out")
+
+
 def test_recordings_without_a_line_are_mentioned(ljspeech: Path, tmp_path: Path, write_clip: Any) -> None:
     write_clip(ljspeech / "wavs" / "forgotten.wav", seed=99)
     (note,) = prepare(ljspeech, tmp_path / "out").notes

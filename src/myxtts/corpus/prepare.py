@@ -216,10 +216,12 @@ def _refuse_useless(summary: Summary, *, strict: bool) -> None:
     reasons = ", ".join(f"{count} {reason}" for reason, count in summary.reasons.items())
     report = f"See {Path(summary.out) / 'rejections.csv'} for each one and what to do."
     if summary.num_utterances == 0:
-        problem = (
-            f"None of {summary.num_rejected:,} utterances can be used ({reasons})." if reasons else "No utterances."
-        )
-        raise DataError(problem, next_step=report)
+        if not summary.examples:
+            raise DataError("The transcript has no utterances.", next_step="Check that it is the right file.")
+        first = summary.examples[0]
+        problem = f"None of {summary.num_rejected:,} utterances can be used ({reasons})."
+        example = f"The first is {first.file}:{first.line}, {first.detail}. {first.what_to_do}"
+        raise DataError(f"{problem} {example}", next_step=report)
     if strict and summary.num_rejected:
         raise DataError(
             f"{summary.num_rejected:,} utterances were rejected ({reasons}) and --strict is on.", next_step=report

@@ -7,8 +7,9 @@ from pathlib import Path
 from myxtts.corpus.formats.base import CorpusFormat
 from myxtts.corpus.formats.commonvoice import COMMON_VOICE
 from myxtts.corpus.formats.folders import LIBRITTS, VCTK
-from myxtts.corpus.formats.jsonl import MANIFEST
-from myxtts.corpus.formats.tables import COQUI, LJSPEECH, PIPER
+from myxtts.corpus.formats.jsonl import JSONL_SUFFIXES, MANIFEST
+from myxtts.corpus.formats.tables import COQUI, LJSPEECH, PIPER, TABLE_SUFFIXES, find_transcripts
+from myxtts.corpus.transcripts import BadLine, read_lines
 from myxtts.errors import DataError, UsageError
 
 FORMATS: tuple[CorpusFormat, ...] = (COMMON_VOICE, VCTK, COQUI, MANIFEST, PIPER, LJSPEECH, LIBRITTS)
@@ -23,11 +24,22 @@ def find_format(path: Path, name: str = "auto") -> tuple[CorpusFormat, str]:
     for candidate in FORMATS:
         if reason := candidate.recognize(path):
             return candidate, reason
+    if undecodable := _find_undecodable(path):
+        return undecodable
     layouts = "\n".join(f"  {candidate.name:12} {candidate.layout}" for candidate in FORMATS)
     raise DataError(
         f"{path} has none of the layouts I know:\n{layouts}\n",
         next_step="Rename your transcript to one of these, name its file instead of the folder, or use --format.",
     )
+
+
+def _find_undecodable(path: Path) -> tuple[CorpusFormat, str] | None:
+    """A transcript that shows no format because its very first line cannot be read: reading it says why."""
+    for transcript, _ in find_transcripts(path, (*TABLE_SUFFIXES, *JSONL_SUFFIXES)):
+        if isinstance(next(read_lines(transcript), None), BadLine):
+            fmt = MANIFEST if transcript.suffix.lower() in JSONL_SUFFIXES else LJSPEECH
+            return fmt, f"{transcript.name} cannot be read from its first line on"
+    return None
 
 
 def _find_named(name: str) -> CorpusFormat:

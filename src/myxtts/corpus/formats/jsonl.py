@@ -12,7 +12,7 @@ from myxtts.corpus.rejections import Reason, Rejection
 from myxtts.corpus.transcripts import BadLine, read_first_lines, read_lines
 from myxtts.types import Split
 
-_SUFFIXES = (".jsonl", ".ndjson", ".json")
+JSONL_SUFFIXES = (".jsonl", ".ndjson", ".json")
 
 
 def _read_jsonl(source: Source, path: Path, split: Split | None) -> Iterator[Row | Rejection]:
@@ -54,7 +54,7 @@ def _parse_object(text: str) -> dict[str, str] | str:
 
 
 def _recognize(path: Path) -> str:
-    for transcript, _ in find_transcripts(path, _SUFFIXES):
+    for transcript, _ in find_transcripts(path, JSONL_SUFFIXES):
         lines = read_first_lines(transcript, 1)
         if lines and lines[0].lstrip().startswith("{"):
             return f"{transcript.name} holds one JSON object a line"
@@ -62,7 +62,7 @@ def _recognize(path: Path) -> str:
 
 
 def _read(source: Source) -> Iterator[Row | Rejection]:
-    transcripts = find_transcripts(source.path, _SUFFIXES)
+    transcripts = find_transcripts(source.path, JSONL_SUFFIXES)
     if not transcripts:
         yield from TABLE_MANIFEST.read(source)
     for path, split in transcripts:
