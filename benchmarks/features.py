@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import multiprocessing
 import tempfile
 import threading
@@ -26,8 +27,7 @@ _CLIP_SECONDS = (6.0, 6.0001)
 _PLAIN = DataConfig(trim_silence=False, loudness="none")
 _PROCESSED = DataConfig()
 _NUM_ROUNDS = 9
-_NUM_SCALING_ROUNDS = 12
-_SCALING_REPEATS = 3
+_NUM_SCALING_ROUNDS = 40
 
 Computation = Callable[[Path], object]
 
@@ -62,7 +62,7 @@ def compare_graph(folder: str) -> dict[str, float]:
 
 def compare_threads(folder: str) -> dict[str, float]:
     """Wall time of all clips by one thread, by two threads and by two processes, which share no interpreter."""
-    compute, paths = make_host(_PLAIN), sorted(Path(folder).iterdir()) * _SCALING_REPEATS
+    compute, paths = make_host(_PLAIN), sorted(Path(folder).iterdir()) * 2
     with _Helper(compute, paths[1::2]) as helper:
         actions = {
             "one": lambda: _compute_all(compute, paths),
@@ -110,8 +110,8 @@ def make_graph(*, uses_own_decoder: bool) -> Computation:
             return mel.single(decode_wav(content)[0])
         return mel.single(tf.reshape(tf.audio.decode_wav(content, desired_channels=1)[0], [-1]))
 
-    concrete = compute.get_concrete_function()
-    return lambda path: concrete(tf.constant(str(path)))
+    concrete, make_name = compute.get_concrete_function(), functools.cache(lambda path: tf.constant(str(path)))
+    return lambda path: concrete(make_name(path))
 
 
 def _time_clips(folder: str, computations: dict[str, Computation]) -> dict[str, float]:

@@ -33,20 +33,21 @@ def measure_store() -> list[Measurement]:
     with tempfile.TemporaryDirectory() as name:
         _make_store(Path(name))
         microseconds = run_alone(compare_ways, name)
-    note = ", ".join(f"{key} {value:.0f} µs" for key, value in microseconds.items())
-    copy, batch, tensor = microseconds["memcpy"], microseconds["store"], microseconds["store, as tensor"]
-
-    def compare(name: str, value: float, kind: str, limit: float) -> Measurement:
-        return Measurement(name, value, "x", kind, limit, f"CPU time an utterance: {note}")
-
+    tensors = "tensors by dlpack"
     return [
-        compare("stored features to padded batches, CPU time of memcpy", batch / copy, "at most", 2),
-        compare("the same as TensorFlow tensors (dlpack), CPU time of memcpy", tensor / copy, "at most", 3),
-        compare("np.load in tf.data, CPU time of the store's tensors", microseconds["np.load"] / tensor, "at least", 8),
-        compare(
-            "TFRecord in tf.data, CPU time of the store's tensors", microseconds["TFRecord"] / tensor, "at least", 5
-        ),
+        _compare("stored features to padded batches", microseconds, "store", "memcpy", "at most", 2),
+        _compare("stored features to TensorFlow tensors", microseconds, tensors, "memcpy", "at most", 3),
+        _compare("np.load in tf.data", microseconds, "np.load", tensors, "at least", 8),
+        _compare("TFRecord in tf.data", microseconds, "TFRecord", tensors, "at least", 5),
     ]
+
+
+def _compare(
+    name: str, microseconds: dict[str, float], what: str, against: str, kind: str, limit: float
+) -> Measurement:
+    note = ", ".join(f"{key} {value:.0f} µs" for key, value in microseconds.items())
+    value = microseconds[what] / microseconds[against]
+    return Measurement(f"{name}, CPU time of {against}", value, "x", kind, limit, f"an utterance: {note}")
 
 
 def compare_ways(folder: str) -> dict[str, float]:
@@ -60,10 +61,10 @@ def compare_ways(folder: str) -> dict[str, float]:
     actions = {
         "memcpy": _make_memcpy(store, batches),
         "store": _make_reading(store, batches, lambda _batch: None),
-        "store, as tensor": _make_reading(
+        "tensors by dlpack": _make_reading(
             store, batches, lambda batch: tf.experimental.dlpack.from_dlpack(batch.__dlpack__())
         ),
-        "store, copied to tensor": _make_reading(store, batches, tf.convert_to_tensor),
+        "tensors by copy": _make_reading(store, batches, tf.convert_to_tensor),
         "np.load": _make_numpy_dataset(Path(folder)),
         "TFRecord": _make_record_dataset(Path(folder)),
     }

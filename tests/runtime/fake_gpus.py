@@ -5,6 +5,7 @@ Hiding, numbering and memory growth are then TensorFlow's own; only the hardware
 
 from __future__ import annotations
 
+import json
 import os
 import warnings
 from collections.abc import Sequence
@@ -108,6 +109,21 @@ def in_environment(name: str, environment: dict[str, str], **arguments: Any) -> 
             del os.environ[variable]
 
 
+def join_late() -> str:
+    """What is said to a worker that has started its devices before it joins its cluster."""
+    install_gpus(0)
+    tf.constant(0)
+    cluster = {"worker": ["127.0.0.1:1", "127.0.0.1:2"]}
+    os.environ["TF_CONFIG"] = json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 0}})
+    try:
+        module.setup_gpu_strategy()
+    except MyXTTSError as error:
+        return f"{type(error).__name__}: {error}"
+    finally:
+        del os.environ["TF_CONFIG"]
+    return ""
+
+
 def _describe(make: Any) -> dict[str, Any]:
     originals = {name: getattr(tf.distribute, name) for name in _RECORDED}
     for name, recorder in _RECORDED.items():
@@ -121,7 +137,7 @@ def _describe(make: Any) -> dict[str, Any]:
     finally:
         for name, original in originals.items():
             setattr(tf.distribute, name, original)
-        module._mirrored.clear()
+        module._exchanging.clear()
     devices = strategy.devices if isinstance(strategy, Recorder) else []
     warned = [str(warning.message) for warning in caught]
     return {"kind": type(strategy).__name__, "devices": devices, "warnings": warned, **read_options()}

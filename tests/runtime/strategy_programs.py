@@ -19,7 +19,7 @@ def describe(strategy: Any) -> dict[str, Any]:
     (kind,) = [name for name, known in _KINDS.items() if isinstance(strategy, known)] or ["default"]
     with strategy.scope():
         variable = tf.Variable(1.0)
-        computed = strategy.run(tf.function(lambda: variable + 1.0))
+        computed = strategy.run(lambda: variable + 1.0)
     tensors = strategy.experimental_local_results(computed)
     copies = strategy.experimental_local_results(variable)
     return {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -79,6 +80,6 @@ def test_a_wrong_description_is_refused_with_what_is_wrong(environment: dict[str
 def test_tasks_of_a_step_agree_on_a_port_and_neighbouring_jobs_differ() -> None:
     ports = [choose_slurm_port({**SLURM, "SLURM_JOB_ID": str(job)}) for job in range(1000, 1100)]
     assert len(set(ports)) == 100
-    assert min(abs(a - b) for a, b in zip(ports, ports[1:], strict=False)) >= 32
+    assert min(abs(port - following) for port, following in pairwise(ports)) >= 32
     assert all(20_000 <= port < 32_768 - 32 for port in ports)
     assert choose_slurm_port(SLURM) == choose_slurm_port({**SLURM, "SLURM_PROCID": "0"})

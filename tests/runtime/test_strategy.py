@@ -5,13 +5,11 @@ TensorFlow settles its devices once per process, so all of this happens in proce
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.device_process import ROOT, DeviceProcess
+from tests.device_process import DeviceProcess
 
 SLURM = {
     "SLURM_JOB_ID": "77",
@@ -26,13 +24,23 @@ SLURM = {
 
 @pytest.fixture(scope="module")
 def cpus() -> Iterator[DeviceProcess]:
-    with DeviceProcess(4) as process:
+    """Four logical devices, for a user who numbers GPUs his own way."""
+    with DeviceProcess(4, {"CUDA_DEVICE_ORDER": "FASTEST_FIRST"}) as process:
         yield process
 
 
 @pytest.fixture(scope="module")
 def gpus() -> Iterator[DeviceProcess]:
     """TensorFlow with fake GPUs, never started."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("CUDA_DEVICE_ORDER", raising=False)
+        with DeviceProcess(1) as process:
+            yield process
+
+
+@pytest.fixture(scope="module")
+def started() -> Iterator[DeviceProcess]:
+    """TensorFlow that a test starts before it makes a strategy."""
     with DeviceProcess(1) as process:
         yield process
 
@@ -83,7 +91,7 @@ def test_mirroring_over_other_devices_in_the_same_process_is_refused(cpus: Devic
     on_cpus(cpus, enable_multi_gpu=True, visible_gpus="3,1")
     refused = on_cpus(cpus, enable_multi_gpu=True, visible_gpus="0,1,2")
     assert refused["error"] == "HardwareError"
-    assert "mirrors over /CPU:3, /CPU:1 already" in refused["message"]
+    assert "trains over /CPU:3, /CPU:1 already" in refused["message"]
 
 
 def test_without_a_gpu_nothing_pretends_to_be_one(cpus: DeviceProcess) -> None:
@@ -181,24 +189,23 @@ def test_a_plan_for_the_cpu_hides_gpus_that_the_driver_did_not_report(gpus: Devi
     assert (made["kind"], made["visible"]) == ("_DefaultDistributionStrategy", "")
 
 
-def test_gpus_are_numbered_by_bus_unless_the_user_says_otherwise() -> None:
-    program = "import os, myxtts.runtime.strategy; print(os.environ['CUDA_DEVICE_ORDER'])"
-    seen = []
-    for setting in ({}, {"CUDA_DEVICE_ORDER": "FASTEST_FIRST"}):
-        with DeviceProcess(1, setting) as process:
-            process.run("tests.runtime.strategy_programs:list_all", device_type="GPU")
-            seen.append(process.run("tests.runtime.strategy_programs:read_variable", name="CUDA_DEVICE_ORDER"))
-    assert seen == ["PCI_BUS_ID", "FASTEST_FIRST"], program
+def test_gpus_are_numbered_by_bus_unless_the_user_says_otherwise(cpus: DeviceProcess, gpus: DeviceProcess) -> None:
+    on_cpus(cpus)
+    on_gpus(gpus, 1)
+    orders = [
+        process.run("tests.runtime.strategy_programs:read_variable", name="CUDA_DEVICE_ORDER")
+        for process in (gpus, cpus)
+    ]
+    assert orders == ["PCI_BUS_ID", "FASTEST_FIRST"]
 
 
 # TensorFlow that was used before.
 
 
-def test_started_too_early_warns_of_memory_and_refuses_hidden_gpus() -> None:
-    with DeviceProcess(1) as process:
-        one, two, third = process.run(
-            "tests.runtime.fake_gpus:set_up_started", hidden_first=True, grow_first=False, requests=["0", "0,1", "2"]
-        )
+def test_started_too_early_warns_of_memory_and_refuses_hidden_gpus(started: DeviceProcess) -> None:
+    one, two, third = started.run(
+        "tests.runtime.fake_gpus:set_up_started", hidden_first=True, grow_first=False, requests=["0", "0,1", "2"]
+    )
     assert "holds on to /GPU:1" in one["warnings"][0]
     assert "all memory of /GPU:0. " in one["warnings"][0]
     assert "all memory of /GPU:0, /GPU:1. " in two["warnings"][0]
@@ -265,20 +272,7 @@ def test_a_data_gpu_is_refused_in_a_cluster(gpus: DeviceProcess) -> None:
     assert "data.data_gpu" in refused["message"]
 
 
-def test_a_cluster_joined_too_late_is_refused_clearly() -> None:
-    program = """
-import json, os
-os.environ["TF_CONFIG"] = json.dumps({
-    "cluster": {"worker": ["127.0.0.1:1", "127.0.0.1:2"]}, "task": {"type": "worker", "index": 0}
-})
-import tensorflow as tf
-from myxtts.errors import HardwareError
-from myxtts.runtime.strategy import setup_gpu_strategy
-tf.constant(0)
-try:
-    setup_gpu_strategy()
-except HardwareError as error:
-    print(error)
-"""
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60)
-    assert "Make the strategy first" in done.stdout
+def test_a_cluster_joined_too_late_is_refused_clearly(started: DeviceProcess) -> None:
+    message = started.run("tests.runtime.fake_gpus:join_late")
+    assert message.startswith("HardwareError: The cluster of 2 workers described by TF_CONFIG cannot be joined")
+    assert "Make the strategy first" in message

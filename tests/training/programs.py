@@ -12,8 +12,9 @@ import numpy as np
 import tensorflow as tf
 
 from myxtts.runtime.strategy import setup_gpu_strategy
-from myxtts.training.parts import Part, distribute_parts, split_rows
+from myxtts.training.parts import Part, count_real_utterances, distribute_parts, select_tensors, split_rows
 from myxtts.training.step import StepResult, TrainStep
+from myxtts.types import Batch
 
 Tensor = Any
 
@@ -171,6 +172,27 @@ def train_past_nan(
     }
 
 
+def train_past_spoiled_step(strategy: str, what: str) -> dict[str, Any]:
+    """A run in which the third step has a gradient that is not finite under a finite loss, or the other way round."""
+
+    def spoil(model: Any, part: Part, training: bool, step: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        loss, metrics = compute_loss(model, part, training, step)
+        if what == "loss":
+            return loss + tf.where(step == 2, np.inf, 0.0), metrics
+        # The root has no slope at zero.
+        root = tf.sqrt(0 * tf.reduce_sum(model.trainable_variables[0]) + tf.where(step == 2, 0.0, 1.0))
+        return loss + root - tf.stop_gradient(root), metrics
+
+    run = Run(strategy, compute_loss=spoil)
+    results = [run.train(step, make_batch(step)) for step in range(5)]
+    return {
+        "weights": flatten_weights(run.model),
+        "is_finite": [bool(result.is_finite) for result in results],
+        "finite_losses": [bool(np.isfinite(result.loss)) for result in results],
+        "finite_norms": [bool(np.isfinite(result.gradient_norm)) for result in results],
+    }
+
+
 def train_on_shapes(strategy: str, shapes: list[int], accumulation_steps: int, **options: Any) -> list[int]:
     """The number of traces after each step; `shapes` are the frames of one step's batch after another."""
     run = Run(strategy, accumulation_steps=accumulation_steps, **options)
@@ -250,3 +272,63 @@ def refuse(kind: str) -> str:
     except (AssertionError, ValueError) as error:
         return str(error)
     return ""
+
+
+def train_on_nothing(strategy: str) -> dict[str, Any]:
+    run = Run(strategy, "adamw")
+    before = flatten_weights(run.model)
+    run.train(0, make_batch(0, num_real=0))
+    return {
+        "weights_before": before,
+        "weights": flatten_weights(run.model),
+        "num_skipped": run.step.num_skipped,
+        "num_updates": run.num_updates,
+    }
+
+
+def measure_exchange() -> dict[str, Any]:
+    """How many numbers each replica sends in one step, from the graph of the step."""
+    run = Run("mirrored", "adamw")
+    (micro_batch,) = cut(run.strategy, make_batch(0), 1)
+    with run.strategy.scope():
+        graph = run.step._train.get_concrete_function(micro_batch, tf.constant(0, tf.int64)).graph
+    definition = graph.as_graph_def()
+    in_branches = [node.op for function in definition.library.function for node in function.node_def]
+    assert not any("Collective" in op for op in in_branches)
+    sent = [op.inputs[0].shape.num_elements() for op in graph.get_operations() if op.type == "CollectiveReduceV2"]
+    return {
+        "num_per_replica": sent,
+        "num_weights": run.model.count_params(),
+        # The loss, the number of utterances, and two metrics.
+        "num_totals": 4,
+    }
+
+
+def cut_batch() -> dict[str, Any]:
+    numbers = np.arange(6, dtype=np.int32)
+    batch = Batch(
+        position=0,
+        ids=("a", "b", "c", "d", "", ""),
+        num_real=4,
+        tokens=tf.zeros([6, NUM_TOKENS], tf.int32),
+        token_lengths=tf.constant(numbers),
+        mel=tf.zeros([6, NUM_FRAMES, NUM_BANDS]),
+        mel_lengths=tf.constant([3, 1, 2, 7, 0, 0]),
+        speaker=tf.constant(numbers),
+        language=tf.constant(numbers),
+        reference=tf.zeros([6, 2, NUM_BANDS]),
+        reference_lengths=tf.constant(numbers),
+    )
+    part = select_tensors(batch)
+    parts = split_rows(part, 3)
+    try:
+        split_rows(part, 4)
+        refusal = ""
+    except AssertionError as error:
+        refusal = str(error)
+    return {
+        "names": sorted(part),
+        "speakers": [cut_part["speaker"].numpy().tolist() for cut_part in parts],
+        "num_real": [int(count_real_utterances(cut_part)) for cut_part in parts],
+        "refusal": refusal,
+    }

@@ -5,7 +5,7 @@ Shape legend: S samples, K recordings, T frames, R all frames of the recordings,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -23,12 +23,11 @@ class RecordingGraph:
     """Loads 16-bit WAV files that have one of `rates_hz`. Every operation is placed on the host."""
 
     def __init__(self, mel: MelDefinition, audio: AudioDefinition, rates_hz: Sequence[int]) -> None:
-        self._mel = GraphMel(mel)
         self._audio = audio
-        self._rates_hz = tf.constant(rates_hz, tf.int32)
-        self._resamplers = [
-            tf.identity if rate == audio.sample_rate else GraphResampler(rate, audio.sample_rate) for rate in rates_hz
-        ]
+        with tf.device("/CPU:0"):
+            self._mel = GraphMel(mel)
+            self._rates_hz = tf.constant(rates_hz, tf.int32)
+            self._resamplers = [self._make_resampler(rate) for rate in rates_hz]
 
     def load_all(self, paths_K: Tensor, rate_numbers_K: Tensor, num_samples_K: Tensor) -> tuple[Tensor, Tensor]:
         """Spectrograms one behind the other [R, M], and how many frames each has [K].
@@ -66,6 +65,10 @@ class RecordingGraph:
             samples_S = trim_silence(samples_S, self._audio.sample_rate, self._audio.trim_db)
         return self._mel.single(level_samples(samples_S, self._audio))
 
+    def _make_resampler(self, rate_hz: int) -> Callable[[Tensor], Tensor]:
+        target_hz = self._audio.sample_rate
+        return tf.identity if rate_hz == target_hz else GraphResampler(rate_hz, target_hz)
+
     def _resample(self, samples_S: Tensor, rate_number: Tensor) -> Tensor:
         if len(self._resamplers) == 1:
             return self._resamplers[0](samples_S)
@@ -91,9 +94,6 @@ def level_samples(samples_S: Tensor, definition: AudioDefinition) -> Tensor:
     if definition.loudness == "none":
         return samples_S
     peak = tf.maximum(tf.reduce_max(samples_S), -tf.reduce_min(samples_S))
-    if definition.loudness == "peak":
-        level = peak
-    else:
-        level = tf.sqrt(tf.reduce_mean(tf.square(samples_S)))
+    level = peak if definition.loudness == "peak" else tf.sqrt(tf.reduce_mean(tf.square(samples_S)))
     gain = tf.minimum(definition.loudness_target / level, _MAX_PEAK / peak)
     return samples_S * tf.where(peak < _MIN_PEAK, 1.0, gain)

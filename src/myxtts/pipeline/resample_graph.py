@@ -1,9 +1,8 @@
-"""Resampling as TensorFlow operations: blocks of the sound pass through a filter and change rate as spectra.
+"""Resampling as TensorFlow operations: the sound passes in blocks through a filter and changes its rate as a spectrum.
 
-The filter is a sinc under a Kaiser window with the pass band and depth of soxr's HQ setting, which the host uses. In
-its spectrum a block of `k * M` samples becomes one of `k * L` by leaving out, or adding, the highest frequencies; blocks
-overlap by the length of the filter, and what the overlap spoils is cut off. The cost does not depend on the
-length of the filter, and any two rates will do.
+The filter is a sinc under a Kaiser window, with the pass band and depth of soxr's HQ setting that the host uses. The
+spectrum of a block gets another rate by losing or gaining its highest frequencies. Blocks overlap by the length of the
+filter, and what the overlap spoils is cut off. The filter's length costs nothing, and any two rates will do.
 Shape legend: S samples, Q blocks, N samples of a block, F frequencies.
 """
 

@@ -103,9 +103,7 @@ class RecordingSource:
         )
 
 
-def count_resampled(
-    num_samples: NDArray[np.int64], rates: NDArray[np.int32], target_rate: int
-) -> NDArray[np.int64]:
+def count_resampled(num_samples: NDArray[np.int64], rates: NDArray[np.int32], target_rate: int) -> NDArray[np.int64]:
     """How many samples [U] resampling gives: soxr rounds to the nearest, and with these operations."""
     return np.floor(num_samples / (rates / target_rate) + 0.5).astype(np.int64)
 

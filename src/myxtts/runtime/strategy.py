@@ -1,14 +1,14 @@
 """Builds the TensorFlow distribution strategy: which devices train, and what TensorFlow calls them.
 
 A GPU's number is `Gpu.index` everywhere outside this module. TensorFlow counts only the GPUs it may see, so a hidden
-one moves those behind it forward: `translate_devices` says where.
+one moves those behind it forward: `translate_plan` says where.
 """
 
 from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,18 +20,17 @@ import tensorflow as tf
 from myxtts.config.gpu_numbers import parse_gpu_numbers
 from myxtts.errors import ConfigError, HardwareError
 from myxtts.runtime.cluster import Cluster, choose_slurm_port, read_cluster
+from myxtts.runtime.device_names import is_cpu, split_name, translate_devices
 from myxtts.runtime.plan import Plan
 
-Strategy = Any  # tf.distribute.Strategy, which mypy does not know
+__all__ = ["list_devices", "make_strategy", "setup_gpu_strategy", "translate_plan"]
 
-_mirrored: dict[tuple[str, ...], Strategy] = {}
-
-__all__ = ["list_devices", "make_strategy", "setup_gpu_strategy", "translate_devices", "translate_plan"]
+_exchanging: dict[tuple[str, ...], tf.distribute.Strategy] = {}
 
 
 def setup_gpu_strategy(
     enable_multi_gpu: bool = False, visible_gpus: str | None = None, *, device_type: str = "GPU"
-) -> Strategy:
+) -> tf.distribute.Strategy:
     """The strategy for what TensorFlow finds on this machine.
 
     No GPU: the default strategy. One, or several without `enable_multi_gpu`: OneDeviceStrategy on the first. Several
@@ -44,14 +43,14 @@ def setup_gpu_strategy(
     return _build_strategy(allowed if enable_multi_gpu else allowed[:1], allowed)
 
 
-def make_strategy(plan: Plan) -> Strategy:
+def make_strategy(plan: Plan) -> tf.distribute.Strategy:
     """The strategy of a plan; GPUs that it does not use are hidden from TensorFlow.
 
     Afterwards `translate_plan` gives the plan in the names that TensorFlow uses.
     """
     used = tuple(dict.fromkeys((plan.data_device, *plan.model_devices)))
-    for device_type in sorted({_split_name(name)[0] for name in used}):
-        wanted = [name for name in used if _split_name(name)[0] == device_type]
+    for device_type in sorted({split_name(name)[0] for name in used}):
+        wanted = [name for name in used if split_name(name)[0] == device_type]
         _refuse_missing(wanted, list_devices(device_type), f"The plan is to use {', '.join(wanted)}")
     model_devices = () if plan.strategy == "default" else plan.model_devices
     if plan.data_device not in (*plan.model_devices, "/CPU:0") and read_cluster(os.environ) is not None:
@@ -74,22 +73,10 @@ def list_devices(device_type: str = "GPU") -> tuple[str, ...]:
     return tuple(f"/{device_type}:{_read_number(device)}" for device in physical)
 
 
-def translate_devices(names: Sequence[str], visible: Sequence[str]) -> tuple[str, ...]:
-    """TensorFlow's names of these devices when it sees only the GPUs of `visible`, whatever their order.
-
-    TensorFlow counts the visible GPUs from zero in the order of their numbers. CPUs cannot be hidden.
-    """
-    numbers = sorted({_split_name(name)[1] for name in visible if _split_name(name)[0] != "CPU"})
-    return tuple(
-        name if device_type == "CPU" else f"/{device_type}:{numbers.index(number)}"
-        for name, (device_type, number) in ((name, _split_name(name)) for name in names)
-    )
-
-
 def translate_plan(plan: Plan) -> Plan:
     """The plan in TensorFlow's names, given which GPUs TensorFlow sees at this moment."""
     visible = _list_visible_gpus()
-    used = [name for name in (plan.data_device, *plan.model_devices) if _split_name(name)[0] != "CPU"]
+    used = [name for name in (plan.data_device, *plan.model_devices) if not is_cpu(name)]
     _refuse_missing(used, visible, f"The plan is to use {', '.join(used)}")
     return replace(
         plan,
@@ -99,44 +86,47 @@ def translate_plan(plan: Plan) -> Plan:
     )
 
 
-def _build_strategy(model_devices: Sequence[str], visible: Sequence[str]) -> Strategy:
+def _build_strategy(model_devices: Sequence[str], visible: Sequence[str]) -> tf.distribute.Strategy:
     """A strategy over these devices, in a TensorFlow that sees only the GPUs of `visible`."""
     cluster = read_cluster(os.environ)
     if cluster is not None:
         # This strategy takes every GPU it sees.
         _show_only(model_devices)
-        return _build_multi_worker(cluster, model_devices)
+        return _make_once((cluster.source, *model_devices), lambda: _join_cluster(cluster, model_devices))
     _show_only(visible)
     names = translate_devices(model_devices, _list_visible_gpus())
     if not names:
         return tf.distribute.get_strategy()
-    return tf.distribute.OneDeviceStrategy(names[0]) if len(names) == 1 else _mirror_over(names)
+    if len(names) == 1:
+        return tf.distribute.OneDeviceStrategy(names[0])
+    return _make_once(names, lambda: tf.distribute.MirroredStrategy(names))
 
 
-def _mirror_over(names: tuple[str, ...]) -> Strategy:
-    """The one mirrored strategy of this process: a second would use the first one's keys for its exchanges."""
-    if names not in _mirrored and _mirrored:
-        raise HardwareError(
-            f"This process mirrors over {', '.join(*_mirrored)} already and cannot mirror over {', '.join(names)} too.",
-            next_step="Use a process of its own for each set of devices.",
-        )
-    if not _mirrored:
-        _mirrored[names] = tf.distribute.MirroredStrategy(names)
-    return _mirrored[names]
-
-
-def _build_multi_worker(cluster: Cluster, model_devices: Sequence[str]) -> Strategy:
+def _join_cluster(cluster: Cluster, model_devices: Sequence[str]) -> tf.distribute.Strategy:
     resolver = None  # The strategy then reads TF_CONFIG itself.
     if cluster.source == "Slurm":
-        num_gpus = sum(_split_name(name)[0] == "GPU" for name in model_devices)
+        num_gpus = sum(not is_cpu(name) for name in model_devices)
         resolver = _resolve_slurm(cluster, choose_slurm_port(os.environ), num_gpus)
     try:
         return tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=resolver)
-    except RuntimeError as error:
+    except (RuntimeError, tf.errors.OpError) as error:
         raise HardwareError(
             f"The cluster of {cluster.num_workers} workers described by {cluster.source} cannot be joined: {error}",
-            next_step="Make the strategy first, before any other TensorFlow operation.",
+            next_step="Make the strategy first, before any other TensorFlow operation, and check that the address of "
+            "this worker is free and its own.",
         ) from error
+
+
+def _make_once(over: tuple[str, ...], make: Callable[[], tf.distribute.Strategy]) -> tf.distribute.Strategy:
+    """The one strategy of this process that exchanges tensors: a second would mix its messages with the first one's."""
+    if over not in _exchanging and _exchanging:
+        raise HardwareError(
+            f"This process trains over {', '.join(*_exchanging)} already and cannot train over {', '.join(over)} too.",
+            next_step="Use a process of its own for each set of devices.",
+        )
+    if not _exchanging:
+        _exchanging[over] = make()
+    return _exchanging[over]
 
 
 def _resolve_slurm(cluster: Cluster, port: int, num_gpus: int) -> Any:
@@ -245,8 +235,3 @@ def _count_logical(device: Any) -> int:
 
 def _read_number(device: Any) -> int:
     return int(device.name.rpartition(":")[2])
-
-
-def _split_name(name: str) -> tuple[str, int]:
-    device_type, _, number = name.lstrip("/").partition(":")
-    return device_type, int(number)

@@ -130,9 +130,9 @@ class TrainStep:
             self._compute = tf.function(self._compute_part, jit_compile=True, autograph=False)
 
         def make_graph(function: Callable[..., Any]) -> Any:
-            return (
-                tf.function(function, jit_compile=jit_compile and is_one_device, autograph=False) if graph else function
-            )
+            if not graph:
+                return function
+            return tf.function(function, jit_compile=jit_compile and is_one_device, autograph=False)
 
         self._train = make_graph(self._train_on)
         self._accumulate = make_graph(self._accumulate_on)

@@ -1,0 +1,182 @@
+"""Batches as a `tf.data.Dataset` of graph operations only, to be serialised or run by a tf.data service.
+
+Shape legend: P batches, U utterances in use, B utterances of a batch, N tokens, T frames, R all frames that a batch
+reads, M mel bands, V frames of a voice.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from myxtts.pipeline.assemble import hash_crops
+from myxtts.pipeline.order import BatchPlan
+from myxtts.pipeline.recording_graph import RecordingGraph
+from myxtts.pipeline.source import RecordingSource
+
+Tensor = Any
+
+_NUM_READY = 2
+_AXES = {
+    "position": "",
+    "ids": "B",
+    "num_real": "",
+    "tokens": "BN",
+    "token_lengths": "B",
+    "mel": "BTM",
+    "mel_lengths": "B",
+    "speaker": "B",
+    "language": "B",
+    "reference": "BVM",
+    "reference_lengths": "B",
+}
+
+
+def make_dataset(
+    source: RecordingSource,
+    graph: RecordingGraph,
+    used_U: NDArray[np.int64],
+    rate_numbers: NDArray[np.int32],
+    plans: Sequence[BatchPlan],
+    num_reference_frames: int,
+    seed: int,
+    num_parallel_calls: int,
+) -> tf.data.Dataset:
+    """`used` are the rows that the plans refer to, in order; `rate_numbers` say which rate each row of `source` has."""
+    with tf.device("/CPU:0"):
+        builder = _BatchBuilder(source, graph, used_U, rate_numbers, num_reference_frames)
+        sizes = {**_find_common_sizes(plans), "V": num_reference_frames, "M": source.n_mels}
+
+        def build(plan: dict[str, Tensor]) -> dict[str, Tensor]:
+            batch = builder.build(plan)
+            return {name: tf.ensure_shape(batch[name], [sizes[axis] for axis in axes]) for name, axes in _AXES.items()}
+
+        batches = tf.data.Dataset.from_tensor_slices(_slice_plans(plans, used_U, seed))
+        batches = batches.map(build, num_parallel_calls=num_parallel_calls, deterministic=True)
+    options = tf.data.Options()
+    # Ending a dataset that tunes itself can take seconds, and there is nothing here to tune.
+    options.autotune.enabled = False
+    return batches.prefetch(_NUM_READY).with_options(options)
+
+
+def _slice_plans(plans: Sequence[BatchPlan], used_U: NDArray[np.int64], seed: int) -> dict[str, Tensor]:
+    """What differs from batch to batch [P, ...]; rows are places in the tables of the utterances in use."""
+    num_real = [plan.num_real for plan in plans]
+
+    def join(columns: Sequence[NDArray[Any]]) -> Tensor:
+        real = [column[:count] for column, count in zip(columns, num_real, strict=True)]
+        return tf.RaggedTensor.from_row_lengths(np.concatenate(real), num_real)
+
+    return {
+        "position": np.array([plan.position for plan in plans], np.int64),
+        "shape": np.array([(p.shape.num_utterances, p.shape.num_frames, p.shape.num_tokens) for p in plans], np.int32),
+        "rows": join([np.searchsorted(used_U, plan.rows).astype(np.int32) for plan in plans]),
+        "references": join([np.searchsorted(used_U, plan.references).astype(np.int32) for plan in plans]),
+        "crop_hashes": join([hash_crops(plan, seed) for plan in plans]),
+    }
+
+
+def _find_common_sizes(plans: Sequence[BatchPlan]) -> dict[str, int | None]:
+    """The sizes that all batches have in common, which a model can be compiled for."""
+    sizes = {
+        "B": {plan.shape.num_utterances for plan in plans},
+        "T": {plan.shape.num_frames for plan in plans},
+        "N": {plan.shape.num_tokens for plan in plans},
+    }
+    return {axis: values.pop() if len(values) == 1 else None for axis, values in sizes.items()}
+
+
+class _BatchBuilder:
+    """Holds what is known of the utterances as tensors; `build` is traced into the dataset."""
+
+    def __init__(
+        self,
+        source: RecordingSource,
+        graph: RecordingGraph,
+        used_U: NDArray[np.int64],
+        rate_numbers: NDArray[np.int32],
+        num_reference_frames: int,
+    ) -> None:
+        self._graph, self._num_reference_frames = graph, num_reference_frames
+        self._mel_dtype = source.mel_dtype
+        self._padding = float(np.log(source.mel_definition.log_floor))
+        self._paths = tf.constant([os.fsencode(source.audio_path(row)) for row in used_U.tolist()])
+        self._ids = tf.constant([source.id_of(row).encode("utf-8", "surrogatepass") for row in used_U.tolist()])
+        self._rate_numbers = tf.constant(rate_numbers[used_U])
+        self._num_samples = tf.constant(source.columns["num_samples"][used_U].astype(np.int32))
+        self._speaker, self._language = (
+            tf.constant(source.columns[name][used_U].astype(np.int32)) for name in ("speaker", "language")
+        )
+        tokens = [source.tokens(row) for row in used_U.tolist()]
+        self._token_lengths = tf.constant([len(ids) for ids in tokens], tf.int32)
+        self._tokens = tf.constant(np.concatenate(tokens))
+        self._token_starts = tf.cumsum(self._token_lengths, exclusive=True)
+
+    def build(self, plan: dict[str, Tensor]) -> dict[str, Tensor]:
+        rows, references, shape = plan["rows"], plan["references"], plan["shape"]
+        num_utterances, num_frames, num_tokens = tf.unstack(shape)
+        num_real = tf.shape(rows)[0]
+
+        def pad(values: Tensor) -> Tensor:
+            return tf.pad(values, [[0, num_utterances - num_real]])
+
+        mel_RM, starts, lengths = self._load(tf.concat([rows, references], axis=0))
+        mel_lengths, token_lengths = lengths[:num_real], tf.gather(self._token_lengths, rows)
+        self._check(mel_lengths, token_lengths, num_frames, rows)
+        crop_starts, crop_lengths = self._find_crops(lengths[num_real:], plan["crop_hashes"])
+        crop_starts += starts[num_real:]
+        token_starts = tf.gather(self._token_starts, rows)
+        return {
+            "position": plan["position"],
+            "ids": pad_strings(tf.gather(self._ids, rows), num_utterances),
+            "num_real": num_real,
+            "tokens": cut(self._tokens, pad(token_starts), pad(token_lengths), num_tokens, 0),
+            "token_lengths": pad(token_lengths),
+            "mel": cut(mel_RM, pad(starts[:num_real]), pad(mel_lengths), num_frames, self._padding),
+            "mel_lengths": pad(mel_lengths),
+            "speaker": pad(tf.gather(self._speaker, rows)),
+            "language": pad(tf.gather(self._language, rows)),
+            "reference": cut(mel_RM, pad(crop_starts), pad(crop_lengths), self._num_reference_frames, self._padding),
+            "reference_lengths": pad(crop_lengths),
+        }
+
+    def _load(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Spectrograms one behind the other, and for each of `rows` where its own begins and how long it is."""
+        # A voice is often another utterance of the batch.
+        distinct, place = tf.unique(rows)
+        tables = (self._paths, self._rate_numbers, self._num_samples)
+        mel_RM, lengths = self._graph.load_all(*(tf.gather(table, distinct) for table in tables))
+        # Rounded as other loaders round what they keep: what is trained on must not depend on the way it is loaded.
+        rounded = tf.cast(tf.cast(mel_RM, self._mel_dtype), tf.float32)
+        starts = tf.cumsum(lengths, exclusive=True)
+        return rounded, tf.gather(starts, place), tf.gather(lengths, place)
+
+    def _check(self, mel_lengths: Tensor, token_lengths: Tensor, num_frames: Tensor, rows: Tensor) -> None:
+        ids = tf.gather(self._ids, rows)
+        can_align, fits = token_lengths <= mel_lengths, mel_lengths <= num_frames
+        tf.debugging.Assert(tf.reduce_all(can_align), ["More tokens than frames of sound:", ids[~can_align]])
+        tf.debugging.Assert(tf.reduce_all(fits), ["More frames of sound than the batch has:", ids[~fits]])
+
+    def _find_crops(self, num_frames: Tensor, crop_hashes: Tensor) -> tuple[Tensor, Tensor]:
+        """First frame and number of frames of each reference, as `find_crop` says."""
+        num_spare = tf.maximum(0, num_frames - self._num_reference_frames)
+        starts = crop_hashes % tf.cast(num_spare + 1, tf.uint64)
+        return tf.cast(starts, tf.int32), tf.minimum(num_frames, self._num_reference_frames)
+
+
+def cut(flat: Tensor, starts_B: Tensor, lengths_B: Tensor, width: Tensor, padding: float) -> Tensor:
+    """Stretches of `flat` as rows of equal width [B, width, ...], padded behind their length."""
+    place = tf.range(width)[None]
+    is_real = place < lengths_B[:, None]
+    values = tf.gather(flat, tf.where(is_real, starts_B[:, None] + place, 0))
+    mask = tf.reshape(is_real, tf.concat([tf.shape(is_real), tf.ones(len(flat.shape) - 1, tf.int32)], axis=0))
+    return tf.where(mask, values, tf.cast(padding, flat.dtype))
+
+
+def pad_strings(strings: Tensor, size: Tensor) -> Tensor:
+    return tf.concat([strings, tf.fill([size - tf.shape(strings)[0]], "")], axis=0)
