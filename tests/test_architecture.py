@@ -29,6 +29,7 @@ ALLOWED_IMPORTS = {
     "features": _FEATURES,
     "store": _STORE,
     "pipeline": _STORE | {"store", "runtime"},
+    "training": _STORE | {"store", "runtime", "pipeline", "models"},
     "cli": _STORE | {"runtime", "store", ""},
     "__main__": {"cli"},
 }
@@ -38,6 +39,8 @@ MODULES_WITHOUT_TENSORFLOW = [
     "myxtts.config.schema",
     "myxtts.runtime.hardware",
     "myxtts.runtime.plan",
+    "myxtts.runtime.cluster",
+    "myxtts.runtime.device_names",
     "myxtts.corpus.prepare",
     "myxtts.corpus.open",
     "myxtts.corpus.demo",

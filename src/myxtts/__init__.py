@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from myxtts.pipeline.open import open_batches
     from myxtts.runtime.hardware import detect_hardware
     from myxtts.runtime.plan import choose_plan
+    from myxtts.runtime.strategy import setup_gpu_strategy
     from myxtts.store.reader import FeatureStore
     from myxtts.text.frontend import FrontEnd
     from myxtts.types import Batch, Utterance, Waveform
@@ -35,6 +36,7 @@ _HOMES = {
     "detect_hardware": "myxtts.runtime.hardware",
     "open_batches": "myxtts.pipeline.open",
     "open_corpus": "myxtts.corpus.open",
+    "setup_gpu_strategy": "myxtts.runtime.strategy",
 }
 
 __all__ = [
@@ -53,6 +55,7 @@ __all__ = [
     "detect_hardware",
     "open_batches",
     "open_corpus",
+    "setup_gpu_strategy",
 ]
 
 __version__ = _installed_version("myxtts")
