@@ -13,14 +13,18 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 
+import psutil
+
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
-_QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3"}
+_NO_NOISE = {"TF_CPP_MIN_LOG_LEVEL": "3"}
+_WATCH_S = 0.25
+_QUIET_PERCENT = 7.0
 
 
 def run_alone(measure: Callable[[str], Mapping[str, float]], argument: str) -> dict[str, float]:
     """Calls a function of a module in a new process; the libraries read their number of threads when they load."""
     command = [sys.executable, "-m", "benchmarks.alone", measure.__module__, measure.__name__, argument]
-    environment = {**os.environ, **_ONE_THREAD, **_QUIET}
+    environment = {**os.environ, **_ONE_THREAD, **_NO_NOISE}
     result = subprocess.run(command, env=environment, check=False, capture_output=True, text=True)
     if result.returncode:
         raise RuntimeError(f"{measure.__module__}.{measure.__name__} failed:\n{result.stderr}")
@@ -29,7 +33,10 @@ def run_alone(measure: Callable[[str], Mapping[str, float]], argument: str) -> d
 
 
 def time_in_turns(
-    actions: Mapping[str, Callable[[], object]], num_rounds: int, clock: Callable[[], float] = time.process_time
+    actions: Mapping[str, Callable[[], object]],
+    num_rounds: int,
+    clock: Callable[[], float] = time.process_time,
+    before_round: Callable[[], None] = lambda: None,
 ) -> dict[str, float]:
     """The shortest time of each action in seconds of `clock`.
 
@@ -37,12 +44,24 @@ def time_in_turns(
     """
     shortest = dict.fromkeys(actions, float("inf"))
     for round_number in range(num_rounds + 1):
+        before_round()
         for name in list(actions)[:: 1 if round_number % 2 else -1]:
             started = clock()
             actions[name]()
             if round_number:
                 shortest[name] = min(shortest[name], clock() - started)
     return shortest
+
+
+class QuietMoments:
+    """Waits until other programs leave the processors free, but all in all no longer than its patience."""
+
+    def __init__(self, patience_s: float) -> None:
+        self._end = time.monotonic() + patience_s
+
+    def wait(self) -> None:
+        while time.monotonic() < self._end and psutil.cpu_percent(_WATCH_S) > _QUIET_PERCENT:
+            pass
 
 
 def main() -> None:

@@ -113,4 +113,4 @@ def test_random_histories_match_a_dictionary(tmp_path: Path) -> None:
 @pytest.mark.soak
 def test_many_random_histories_match_a_dictionary(tmp_path: Path) -> None:
     StoreModel.folder = tmp_path / "store"
-    run_state_machine_as_test(StoreModel, settings=settings(max_examples=1500, stateful_step_count=40, deadline=None))
+    run_state_machine_as_test(StoreModel, settings=settings(max_examples=600, stateful_step_count=30, deadline=None))
