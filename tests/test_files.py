@@ -87,6 +87,24 @@ def test_folder_that_is_a_file_is_explained(tmp_path: Path) -> None:
         pass
 
 
+def test_failure_to_read_another_file_is_not_blamed_on_this_one(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere" / "missing"
+    with pytest.raises(FileNotFoundError, match="missing"), write_atomically(tmp_path / "here" / "a"):
+        elsewhere.read_bytes()
+    assert not list((tmp_path / "here").iterdir())
+
+
+def test_full_disk_while_locking_is_explained(tmp_path: Path) -> None:
+    program = (
+        "import resource, signal, sys; from pathlib import Path\n"
+        "from myxtts.errors import StorageError; from myxtts.files import lock_directory\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
+        "try:\n    with lock_directory(Path(sys.argv[1]), 'x'): pass\n"
+        "except StorageError as error: sys.exit(error.exit_code)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", program, str(tmp_path)], timeout=60).returncode == 7
+
+
 def test_lock_is_exclusive_and_freed_when_its_holder_is_killed(tmp_path: Path) -> None:
     command = [sys.executable, "-c", HOLD_LOCK, str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:

@@ -53,7 +53,7 @@ class _Fault:
             time.sleep(_FAULT_DELAY_S)
             return
         code = getattr(errno, self.kind)
-        raise OSError(code, os.strerror(code), f"injected at {point}")
+        raise OSError(code, f"{os.strerror(code)} (injected at {point})")
 
 
 _fault = _Fault(os.environ[_FAULT_VARIABLE]) if os.environ.get(_FAULT_VARIABLE) else None
@@ -67,10 +67,15 @@ def pass_fault_point(point: str) -> None:
 
 @contextmanager
 def explain_storage_errors(path: str | Path, action: str) -> Iterator[None]:
-    """Turns a failing write into a StorageError that names the path and what to do."""
+    """Turns a failing write into a StorageError that names the path and what to do.
+
+    An error that names a file elsewhere is not about this path, and is left as it is.
+    """
     try:
         yield
     except OSError as error:
+        if isinstance(error.filename, str) and not Path(error.filename).is_relative_to(Path(path).parent):
+            raise
         steps = {
             errno.ENOSPC: "Free some space or choose a folder on another disk; what was there before is untouched.",
             errno.EDQUOT: "Your disk quota is used up: free some space or choose another folder.",
@@ -139,8 +144,9 @@ def lock_directory(directory: Path, purpose: str) -> Iterator[None]:
             raise BusyError(
                 f"{directory} is in use by {holder}.", next_step="Wait until it ends, or choose another folder."
             ) from error
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"process {os.getpid()} ({purpose})".encode(), 0)
+        with explain_storage_errors(directory, "write in"):
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"process {os.getpid()} ({purpose})".encode(), 0)
         yield
     finally:
         os.close(descriptor)
