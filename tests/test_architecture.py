@@ -48,6 +48,8 @@ MODULES_WITHOUT_TENSORFLOW = [
     "myxtts.features.extract",
     "myxtts.store.precompute",
     "myxtts.store.verify",
+    "myxtts.pipeline.open",
+    "myxtts.pipeline.on_the_fly",
     "myxtts.cli.main",
 ]
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from myxtts.config.schema import DataConfig, ModelConfig, TrainingConfig, XTTSConfig
     from myxtts.corpus.open import open_corpus
     from myxtts.errors import MyXTTSError
+    from myxtts.pipeline.native import TFNativeDataLoader
     from myxtts.pipeline.open import open_batches
     from myxtts.runtime.hardware import detect_hardware
     from myxtts.runtime.plan import choose_plan
@@ -28,6 +29,7 @@ _HOMES = {
     "FrontEnd": "myxtts.text.frontend",
     "ModelConfig": "myxtts.config.schema",
     "MyXTTSError": "myxtts.errors",
+    "TFNativeDataLoader": "myxtts.pipeline.native",
     "TrainingConfig": "myxtts.config.schema",
     "Utterance": "myxtts.types",
     "Waveform": "myxtts.types",
@@ -46,6 +48,7 @@ __all__ = [
     "FrontEnd",
     "ModelConfig",
     "MyXTTSError",
+    "TFNativeDataLoader",
     "TrainingConfig",
     "Utterance",
     "Waveform",

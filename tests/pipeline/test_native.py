@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from numpy.typing import NDArray
-from tests.conftest import synthesize_clip
 from tests.pipeline.recordings import (
     DATA,
     FORMATS,
@@ -31,10 +30,8 @@ from tests.pipeline.recordings import (
 
 from myxtts.config.schema import DataConfig
 from myxtts.corpus.listen import AudioLimits
+from myxtts.corpus.open import open_corpus
 from myxtts.errors import DataError
-from myxtts.features.audio import level_samples, trim_silence
-from myxtts.features.definition import AudioDefinition
-from myxtts.pipeline import recording_graph
 from myxtts.pipeline.buffers import BatchBuffer
 from myxtts.pipeline.feed import Loader
 from myxtts.pipeline.native import TFNativeDataLoader
@@ -86,43 +83,6 @@ def compare_with_python(source: RecordingSource) -> NDArray[np.float64]:
     errors = np.zeros(len(source))
     errors[plan.rows] = difference.sum(axis=1) / expected["mel_lengths"]
     return errors
-
-
-# Sound made ready.
-
-
-def make_sounds() -> dict[str, NDArray[np.float32]]:
-    voice, pause = synthesize_clip(0.9, 4), np.zeros(7000, np.float32)
-    return {
-        "voice": voice,
-        "voice between pauses": np.concatenate([pause, voice, pause]),
-        "voice that fades": voice * np.linspace(1, 0, len(voice), dtype=np.float32) ** 4,
-        "loud voice": voice / np.abs(voice).max(),
-        "one click": np.concatenate([pause, np.ones(3, np.float32), pause]),
-        "silence": pause,
-        "next to nothing": pause + np.float32(2.0**-26),
-        "less than two blocks": voice[:300],
-        "less than one block": voice[:100],
-    }
-
-
-@pytest.mark.parametrize("name", make_sounds())
-@pytest.mark.parametrize("trim_db", [20.0, 38.0, 60.0])
-def test_graph_trims_the_same_samples(name: str, trim_db: float) -> None:
-    samples = make_sounds()[name]
-    expected = trim_silence(samples, DATA.sample_rate, trim_db)
-    trimmed = recording_graph.trim_silence(tf.constant(samples), DATA.sample_rate, trim_db).numpy()
-    np.testing.assert_array_equal(trimmed, expected)
-
-
-@pytest.mark.parametrize("name", make_sounds())
-@pytest.mark.parametrize("loudness", ["rms", "peak", "none"])
-@pytest.mark.parametrize("target", [0.06, 0.9])
-def test_graph_brings_sound_to_the_same_level(name: str, loudness: str, target: float) -> None:
-    data = DATA.model_copy(update={"loudness": loudness, "loudness_target": target})
-    definition, samples = AudioDefinition.from_config(data), make_sounds()[name]
-    levelled = recording_graph.level_samples(tf.constant(samples), definition).numpy()
-    np.testing.assert_allclose(levelled, level_samples(samples, definition), rtol=1e-5, atol=1e-12)
 
 
 @pytest.mark.parametrize("trim_silence", [True, False])
@@ -244,6 +204,28 @@ def test_changed_recording_is_noticed_even_where_the_host_would_take_it(tmp_path
     Clip(0.4).write(Path(source.audio_path(2)), seed=1)
     with pytest.raises(DataError, match=r"clip02 .*clip02.wav.*changed since it was checked"):
         fill(loader, source, plan_one_batch(source))
+
+
+def test_text_longer_than_what_trimming_leaves_is_refused(tmp_path: Path) -> None:
+    make_corpus(tmp_path, [Clip(), Clip(), Clip(0.1, pause_s=1.0)])
+    source = RecordingSource.open(open_corpus(tmp_path / "corpus"), DATA.model_copy(update={"hop_length": 1024}))
+    loader, plan = make_loader(source), plan_one_batch(source)
+    with pytest.raises(DataError, match=r"clip02 .*tokens for \d+ frames.*more-tokens-than-frames"):
+        fill(loader, source, plan)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"More tokens than frames of sound(.|\n)*clip02"):
+        list(loader.dataset([plan]))
+
+
+def test_failure_of_tensorflow_itself_is_passed_on_with_the_utterances(
+    plain: RecordingSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_graph: RecordingGraph, paths: Any, *rest: Any) -> Any:
+        tf.debugging.Assert(tf.size(paths) < 0, ["out of order"])
+        return paths, paths
+
+    monkeypatch.setattr(RecordingGraph, "load_all", fail)
+    with pytest.raises(DataError, match=r"clip00.*clip10.*out of order.*use_tf_native_loading"):
+        fill(make_loader(plain), plain, plan_one_batch(plain))
 
 
 # The dataset.

@@ -29,11 +29,11 @@ from myxtts.corpus.rejections import AudioProblem, Reason
 from myxtts.features.definition import AudioDefinition
 from myxtts.types import Waveform
 
-_TRIM_BLOCK_S = 0.01
-_TRIM_MARGIN_S = 0.05
-_MAX_PEAK = 0.99
+TRIM_BLOCK_S = 0.01
+TRIM_MARGIN_S = 0.05
+MAX_PEAK = 0.99
 # Below half a step of 24 bits there is nothing to bring to a level, and a gain would not be a number.
-_MIN_PEAK = 2.0**-24
+MIN_PEAK = 2.0**-24
 # RIFF, size, kind, form, channels, rate, bytes a second, bytes of all channels, bits, data, bytes of samples.
 _PLAIN_HEADER = struct.Struct("<4sI12sHHIIHH4sI")
 
@@ -65,7 +65,7 @@ def process_samples(samples: NDArray[np.float32], rate: int, definition: AudioDe
 
 def trim_silence(samples: NDArray[np.float32], rate: int, trim_db: float) -> NDArray[np.float32]:
     """Cuts both ends up to where the sound comes within `trim_db` of its loudest block; a small margin stays."""
-    block = max(1, int(_TRIM_BLOCK_S * rate))
+    block = max(1, int(TRIM_BLOCK_S * rate))
     num_blocks = len(samples) // block
     if num_blocks < 2:
         return samples
@@ -74,7 +74,7 @@ def trim_silence(samples: NDArray[np.float32], rate: int, trim_db: float) -> NDA
     loud = np.flatnonzero(energy > energy.max() * 10 ** (-trim_db / 10))
     if len(loud) == 0:
         return samples
-    margin = int(_TRIM_MARGIN_S * rate)
+    margin = int(TRIM_MARGIN_S * rate)
     start = max(0, int(loud[0]) * block - margin)
     stop = min(len(samples), (int(loud[-1]) + 1) * block + margin)
     return samples[start:stop]
@@ -85,10 +85,10 @@ def level_samples(samples: NDArray[np.float32], definition: AudioDefinition) -> 
     if definition.loudness == "none" or len(samples) == 0:
         return np.ascontiguousarray(samples, np.float32)
     peak = float(max(samples.max(), -samples.min()))
-    if peak < _MIN_PEAK:
+    if peak < MIN_PEAK:
         return np.ascontiguousarray(samples, np.float32)
     level = peak if definition.loudness == "peak" else float(np.sqrt(np.dot(samples, samples) / len(samples)))
-    gain = min(definition.loudness_target / level, _MAX_PEAK / peak)
+    gain = min(definition.loudness_target / level, MAX_PEAK / peak)
     return np.multiply(samples, np.float32(gain), dtype=np.float32)
 
 

@@ -27,7 +27,7 @@ def fit_buffers(
     free_vram_bytes: int | None,
 ) -> BufferSizes:
     """The numbers asked for, or as many as the budgets hold; at least two in memory and one on a device."""
-    ram_bytes = int(ram_budget_gb * 2**30) if ram_budget_gb is not None else int(available_ram_bytes * _SHARE_OF_RAM)
+    ram_bytes = measure_ram_budget(available_ram_bytes, ram_budget_gb)
     in_memory, messages = asked_in_memory, []
     if in_memory * batch_bytes > ram_bytes:
         in_memory = max(min(2, asked_in_memory), ram_bytes // batch_bytes)
@@ -43,6 +43,11 @@ def fit_buffers(
                 f"prefetch_buffer_size is {asked_on_device}, but a tenth of the GPU's free memory holds {on_device}."
             )
     return BufferSizes(in_memory, on_device, max(in_memory, ram_bytes // batch_bytes), tuple(messages))
+
+
+def measure_ram_budget(available_ram_bytes: int, ram_budget_gb: float | None) -> int:
+    """What buffers may take, and again what features kept in memory may take."""
+    return int(available_ram_bytes * _SHARE_OF_RAM) if ram_budget_gb is None else int(ram_budget_gb * 2**30)
 
 
 def _show(num_bytes: int) -> str:

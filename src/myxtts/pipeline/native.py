@@ -119,7 +119,8 @@ class TFNativeDataLoader:
         paths = [os.fsencode(self._source.audio_path(row)) for row in rows]
         num_samples = self._source.columns["num_samples"][rows].astype(np.int32)
         try:
-            mel_RM, lengths = self._load_all(paths, self._rate_numbers[rows], num_samples)
+            with tf.device("/CPU:0"):
+                mel_RM, lengths = self._load_all(paths, self._rate_numbers[rows], num_samples)
         except tf.errors.OpError as error:
             raise self._explain(rows, error) from error
         stops = np.cumsum(lengths.numpy()).tolist()

@@ -10,19 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from myxtts.config.schema import DataConfig, XTTSConfig
+from myxtts.corpus.open import open_corpus
 from myxtts.errors import ConfigError, DataError
-from myxtts.pipeline.budget import BufferSizes, fit_buffers
+from myxtts.pipeline.budget import BufferSizes, fit_buffers, measure_ram_budget
 from myxtts.pipeline.buffers import BatchBuffer, measure_buffer_bytes
 from myxtts.pipeline.cached import CachedLoader
 from myxtts.pipeline.device import copy_to_host, make_device_transfer
-from myxtts.pipeline.feed import Feed, WarmUp
+from myxtts.pipeline.feed import Feed, Loader, WarmUp
+from myxtts.pipeline.on_the_fly import choose_on_the_fly_loader
 from myxtts.pipeline.order import BatchOrder
+from myxtts.pipeline.source import RecordingSource
 from myxtts.pipeline.telemetry import Telemetry
 from myxtts.pipeline.tune import FeedSettings, Limits, Tuner
 from myxtts.runtime.hardware import Hardware, detect_hardware
@@ -47,32 +50,32 @@ def open_batches(
     telemetry_file: Path | None = None,
     say: Callable[[str], None] = lambda _line: None,
 ) -> Feed:
-    """Batches of a split from the feature store, on the device that the plan names.
+    """Batches of a split, from the feature store or made on the fly, on the device that the plan names.
 
     It ends after `epochs` or `steps`, whichever comes first; without either it goes on for ever. `start` is the
     position to begin at: the number of batches that were seen before.
     """
     machine = hardware or detect_hardware()
     plan = choose_plan(config, machine)
-    store = open_store(config)
-    order = make_order(store.columns, store.rows_of_split(split), config, shuffle=split == "train")
-    loader = CachedLoader(store, count_reference_frames(config.data), config.training.seed)
+    utterances, loader, messages = _open_loader(config, machine)
+    order = make_order(utterances.columns, utterances.rows_of_split(split), config, shuffle=split == "train")
+    num_reference_frames = count_reference_frames(config.data)
     stop = _find_stop(order, start, epochs, steps)
     sizes = fit_buffers(
         plan.buffer_size,
         plan.prefetch_buffer_size,
-        measure_buffer_bytes(order.shapes, store.n_mels, count_reference_frames(config.data)),
+        measure_buffer_bytes(order.shapes, utterances.n_mels, num_reference_frames),
         machine.available_ram_bytes,
         config.data.ram_budget_gb,
         _find_free_vram(plan, machine),
     )
-    for line in (*plan.describe(), *plan.warnings, *sizes.messages):
+    for line in (*plan.describe(), *plan.warnings, *messages, *sizes.messages):
         say(line)
     return Feed(
         order,
         loader,
         copy_to_host if framework == "numpy" else make_device_transfer(plan.model_devices[0]),
-        lambda: BatchBuffer(order.shapes, store.n_mels, count_reference_frames(config.data)),
+        lambda: BatchBuffer(order.shapes, utterances.n_mels, num_reference_frames),
         start=start,
         stop=stop,
         num_workers=plan.num_workers,
@@ -82,6 +85,35 @@ def open_batches(
         warm_up=_plan_warm_up(plan, say),
         tuner=_make_tuner(config, plan, sizes, machine),
     )
+
+
+class Utterances(Protocol):
+    """What is known of the utterances before any is loaded: a feature store or a corpus of recordings."""
+
+    @property
+    def columns(self) -> dict[str, NDArray[Any]]: ...
+    @property
+    def n_mels(self) -> int: ...
+    def rows_of_split(self, split: str) -> NDArray[np.int64]: ...
+
+
+def _open_loader(config: XTTSConfig, machine: Hardware) -> tuple[Utterances, Loader, list[str]]:
+    """Where utterances come from, as `preprocessing_mode` says, and what there is to say about it."""
+    num_reference_frames, seed = count_reference_frames(config.data), config.training.seed
+    if config.data.preprocessing_mode == "precompute":
+        store = open_store(config)
+        return store, CachedLoader(store, num_reference_frames, seed), []
+    if config.data.train_data is None:
+        raise ConfigError("No corpus is named.", next_step="Set data.train_data.")
+    source = RecordingSource.open(open_corpus(config.data.train_data), config.data)
+    loader, messages = choose_on_the_fly_loader(
+        source,
+        config.data,
+        num_reference_frames=num_reference_frames,
+        seed=seed,
+        ram_budget_bytes=measure_ram_budget(machine.available_ram_bytes, config.data.ram_budget_gb),
+    )
+    return source, loader, messages
 
 
 def open_store(config: XTTSConfig) -> FeatureStore:

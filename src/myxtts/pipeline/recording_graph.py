@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from myxtts.features.audio import _MAX_PEAK, _MIN_PEAK, _TRIM_BLOCK_S, _TRIM_MARGIN_S
+from myxtts.features.audio import MAX_PEAK, MIN_PEAK, TRIM_BLOCK_S, TRIM_MARGIN_S
 from myxtts.features.definition import AudioDefinition, MelDefinition
 from myxtts.features.mel_graph import GraphMel, decode_wav
 from myxtts.pipeline.resample_graph import GraphResampler
@@ -77,7 +77,7 @@ class RecordingGraph:
 
 def trim_silence(samples_S: Tensor, rate_hz: int, trim_db: float) -> Tensor:
     """Cuts both ends up to where the sound comes within `trim_db` of its loudest block; a small margin stays."""
-    block, margin = max(1, int(_TRIM_BLOCK_S * rate_hz)), int(_TRIM_MARGIN_S * rate_hz)
+    block, margin = max(1, int(TRIM_BLOCK_S * rate_hz)), int(TRIM_MARGIN_S * rate_hz)
     num_samples = tf.shape(samples_S)[0]
     num_blocks = num_samples // block
     blocks = tf.reshape(samples_S[: num_blocks * block], [num_blocks, block])
@@ -95,5 +95,5 @@ def level_samples(samples_S: Tensor, definition: AudioDefinition) -> Tensor:
         return samples_S
     peak = tf.maximum(tf.reduce_max(samples_S), -tf.reduce_min(samples_S))
     level = peak if definition.loudness == "peak" else tf.sqrt(tf.reduce_mean(tf.square(samples_S)))
-    gain = tf.minimum(definition.loudness_target / level, _MAX_PEAK / peak)
-    return samples_S * tf.where(peak < _MIN_PEAK, 1.0, gain)
+    gain = tf.minimum(definition.loudness_target / level, MAX_PEAK / peak)
+    return samples_S * tf.where(peak < MIN_PEAK, 1.0, gain)

@@ -1,0 +1,96 @@
+"""`open_batches`: the feed that training uses, as a user opens it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from myxtts.config.schema import XTTSConfig
+from myxtts.corpus.open import open_corpus
+from myxtts.corpus.prepare import Recordings, prepare_corpus
+from myxtts.errors import ConfigError, DataError
+from myxtts.pipeline.open import open_batches
+from myxtts.store.precompute import precompute
+
+
+@pytest.fixture
+def config(ljspeech: Path, tmp_path: Path) -> XTTSConfig:
+    corpus, store = tmp_path / "corpus", tmp_path / "features"
+    made = XTTSConfig(
+        train_data=corpus, cache_dir=store, text_frontend="characters", batch_size=4, num_shapes=2, val_share=0.2
+    )
+    prepare_corpus([Recordings(ljspeech)], corpus, made.data)
+    precompute(open_corpus(corpus), store, made.data)
+    return made
+
+
+def collect_ids(config: XTTSConfig, **options: Any) -> list[str]:
+    with open_batches(config, framework="numpy", **options) as batches:
+        return [id for batch in batches for id in batch.ids if id]
+
+
+def test_an_epoch_holds_every_utterance_of_the_split_once(config: XTTSConfig) -> None:
+    ids = collect_ids(config, epochs=1)
+    expected = [utterance.id for utterance in open_corpus(str(config.data.train_data)).utterances("train")]
+    assert sorted(ids) == sorted(expected)
+    assert len(collect_ids(config, epochs=1, split="val")) == 20 - len(expected)
+
+
+def test_position_continues_where_it_stopped(config: XTTSConfig) -> None:
+    whole = collect_ids(config, steps=9)
+    assert collect_ids(config, steps=4) + collect_ids(config, steps=5, start=4) == whole
+
+
+@pytest.mark.parametrize("change", [{"num_workers": 1}, {"num_workers": 4, "buffer_size": 2}, {"mel_dtype": "float32"}])
+def test_order_does_not_depend_on_threads_or_buffers(config: XTTSConfig, change: dict[str, Any]) -> None:
+    assert collect_ids(config.model_copy(update=change), epochs=2) == collect_ids(config, epochs=2)
+
+
+def test_batches_hold_what_the_store_holds(config: XTTSConfig) -> None:
+    with open_batches(config, epochs=1, framework="numpy") as batches:
+        for batch in batches:
+            assert batch.mel.dtype == np.float32
+            assert batch.mel.shape[0] == batch.tokens.shape[0] == len(batch.ids) == 4
+            assert (batch.mel_lengths[: batch.num_real] > 0).all()
+            assert (batch.token_lengths[: batch.num_real] > 0).all()
+            assert (batch.reference_lengths[: batch.num_real] > 0).all()
+        assert batches.stats().num_batches > 0
+
+
+def test_on_the_fly_batches_need_no_store(config: XTTSConfig, tmp_path: Path) -> None:
+    changed = config.model_copy(
+        update={"preprocessing_mode": "on_the_fly", "use_tf_native_loading": False, "cache_dir": tmp_path / "none"}
+    )
+    said: list[str] = []
+    assert sorted(collect_ids(changed, epochs=1, say=said.append)) == sorted(collect_ids(config, epochs=1))
+    assert any("through Python" in line for line in said)
+
+
+def test_mode_devices_and_buffer_are_said(config: XTTSConfig) -> None:
+    said: list[str] = []
+    collect_ids(config.model_copy(update={"ram_budget_gb": 0.0001}), steps=1, say=said.append)
+    assert said[0].startswith("Mode: ")
+    assert any("ram_budget_gb" in line for line in said)
+
+
+def test_steps_are_recorded_as_lines_of_json(config: XTTSConfig, tmp_path: Path) -> None:
+    collect_ids(config, steps=3, telemetry_file=tmp_path / "telemetry.jsonl")
+    assert len((tmp_path / "telemetry.jsonl").read_text(encoding="utf-8").splitlines()) == 3
+
+
+def test_longer_utterances_are_left_out_by_max_mel_frames(config: XTTSConfig) -> None:
+    with pytest.raises(DataError, match="max_mel_frames"):
+        collect_ids(config.model_copy(update={"max_mel_frames": 2}), epochs=1)
+
+
+def test_missing_store_says_how_to_make_one(config: XTTSConfig, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="myxtts precompute"):
+        collect_ids(config.model_copy(update={"cache_dir": tmp_path / "none"}), epochs=1)
+
+
+def test_nothing_named_is_a_configuration_error() -> None:
+    with pytest.raises(ConfigError, match="Neither a corpus nor a store"):
+        collect_ids(XTTSConfig(), epochs=1)
