@@ -1,6 +1,7 @@
 # What a fresh machine with python3, pip and make needs to know:
-#   make demo    set up, build the demo corpus and prepare it         make check   formatting, lint, types, architecture
+#   make demo    set up, make a demo corpus and its features          make check   formatting, lint, types, architecture
 #   make test    set up and run every test                            make bench   measure speed, write benchmarks/results
+#   make soak    long campaigns: hundreds of kills, thousands of flips (half an hour)
 #   make lock    write constraints.txt anew from the newest versions  make clean   remove what make built
 
 PYTHON ?= python3
