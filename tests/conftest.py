@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import soundfile
+from hypothesis import settings
 from numpy.typing import NDArray
 
 RATE_HZ = 22050
+
+# A gate gives the same answer twice: new examples are searched for at the desk, where a find can be looked into.
+settings.register_profile("desk", deadline=None)
+settings.register_profile("gate", deadline=None, derandomize=True)
+settings.load_profile("gate" if os.environ.get("CI") else "desk")
 
 ClipWriter = Callable[..., Path]
 ClipMaker = Callable[..., NDArray[np.float32]]

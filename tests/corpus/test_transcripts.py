@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from myxtts.corpus.formats.tables import read_heading
 from myxtts.corpus.rejections import Reason
 from myxtts.corpus.transcripts import MAX_LINE_BYTES, BadLine, Line, read_lines, read_records
 
@@ -82,16 +83,30 @@ def test_unclosed_quote_costs_its_line_only(tmp_path: Path) -> None:
     assert [record[0] for record in records if not isinstance(record, BadLine)] == list(range(2, 42))
 
 
+@pytest.mark.parametrize("field", ["a\rb", "x" * 200_000])
+def test_field_that_breaks_the_rules_costs_its_line_only(tmp_path: Path, field: str) -> None:
+    path = tmp_path / "m.csv"
+    path.write_bytes(f"{field},text\nid2,text\n".encode())
+    bad, good = read_records(path, ",")
+    assert isinstance(bad, BadLine)
+    assert (bad.number, bad.reason) == (1, Reason.BAD_LINE)
+    assert good == (2, ["id2", "text"])
+
+
 def test_quotes_are_letters_in_pipe_files(tmp_path: Path) -> None:
     path = tmp_path / "m.csv"
     path.write_text('a|"open|b\n', encoding="utf-8")
     assert list(read_records(path, "|")) == [(1, ["a", '"open', "b"])]
 
 
-@given(content=st.binary(max_size=300))
+@settings(max_examples=300, deadline=None)
+@given(content=st.binary(max_size=300) | st.text("a,;|\t\"'\r\n\0\ufeff س", max_size=60).map(str.encode))
+@example(content=b"\r\x01")
 def test_any_bytes_give_lines_or_findings_in_order(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
     path = tmp_path_factory.getbasetemp() / "any.csv"
     path.write_bytes(content)
     numbers = [line.number for line in read_lines(path)]
     assert numbers == sorted(set(numbers))
-    list(read_records(path, ","))
+    for delimiter in ",;|\t":
+        list(read_records(path, delimiter))
+    read_heading(path)

@@ -92,10 +92,21 @@ def _take_record(pending: list[Line], delimiter: str) -> tuple[int, list[str]] |
             text = "\n".join(part.text for part in pending[: index + 1])
             first = pending[0].number
             del pending[: index + 1]
-            return first, next(csv.reader([text], delimiter=delimiter))
+            fields = split_fields(text, delimiter)
+            return (
+                (first, fields) if fields else BadLine(first, Reason.BAD_LINE, "the line cannot be split into columns")
+            )
     if len(pending) < MAX_LINES_PER_RECORD:
         return None
     return _unbalanced(pending.pop(0))
+
+
+def split_fields(text: str, delimiter: str) -> list[str]:
+    """The fields of one record with quotes; none where it breaks the rules, as with a carriage return in a field."""
+    try:
+        return next(csv.reader([text], delimiter=delimiter), [])
+    except csv.Error:
+        return []
 
 
 def _unbalanced(line: Line) -> BadLine:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
@@ -21,7 +20,7 @@ from myxtts.corpus.formats.base import (
 )
 from myxtts.corpus.paths import AUDIO_SUFFIXES
 from myxtts.corpus.rejections import Reason, Rejection
-from myxtts.corpus.transcripts import BadLine, read_first_lines, read_records
+from myxtts.corpus.transcripts import BadLine, read_first_lines, read_records, split_fields
 from myxtts.types import Split
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".txt")
@@ -68,7 +67,7 @@ def read_heading(path: Path) -> dict[str, int]:
     lines = read_first_lines(path, 1)
     if not lines:
         return {}
-    cells = next(csv.reader(lines, delimiter=find_delimiter(lines)))
+    cells = split_fields(lines[0], find_delimiter(lines))
     columns: dict[str, int] = {}
     for position, cell in enumerate(cells):
         name = COLUMN_NAMES.get(cell.strip().lower())
