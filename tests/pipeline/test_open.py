@@ -86,6 +86,23 @@ def test_longer_utterances_are_left_out_by_max_mel_frames(config: XTTSConfig) ->
         collect_ids(config.model_copy(update={"max_mel_frames": 2}), epochs=1)
 
 
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [({"n_mels": 64}, "n_mels 80 → 64"), ({"trim_db": 50.0}, "trim_db"), ({"mel_dtype": "float16"}, "mel_dtype")],
+)
+def test_store_made_with_other_settings_is_refused(config: XTTSConfig, change: dict[str, Any], words: str) -> None:
+    with pytest.raises(DataError, match=words):
+        collect_ids(config.model_copy(update=change), epochs=1)
+
+
+def test_store_made_with_another_front_end_is_refused(config: XTTSConfig, ljspeech: Path) -> None:
+    metadata = ljspeech / "metadata.csv"
+    metadata.write_text(metadata.read_text(encoding="utf-8").replace("sentence", "çentençe"), encoding="utf-8")
+    prepare_corpus([Recordings(ljspeech)], Path(str(config.data.train_data)), config.data)
+    with pytest.raises(DataError, match="text front end"):
+        collect_ids(config, epochs=1)
+
+
 def test_missing_store_says_how_to_make_one(config: XTTSConfig, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="myxtts precompute"):
         collect_ids(config.model_copy(update={"cache_dir": tmp_path / "none"}), epochs=1)

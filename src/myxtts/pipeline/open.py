@@ -9,6 +9,7 @@ with open_batches(config, split="train", epochs=1) as batches:
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -16,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from myxtts.config.schema import DataConfig, XTTSConfig
-from myxtts.corpus.open import open_corpus
+from myxtts.corpus.open import is_prepared, open_corpus
 from myxtts.errors import ConfigError, DataError
+from myxtts.features.definition import AudioDefinition, MelDefinition
 from myxtts.pipeline.budget import BufferSizes, fit_buffers, measure_ram_budget
 from myxtts.pipeline.buffers import BatchBuffer, measure_buffer_bytes
 from myxtts.pipeline.cached import CachedLoader
@@ -32,6 +34,7 @@ from myxtts.runtime.hardware import Hardware, detect_hardware
 from myxtts.runtime.plan import Mode, Plan, choose_plan
 from myxtts.store.precompute import choose_store_folder
 from myxtts.store.reader import FeatureStore
+from myxtts.store.settings import StoreSettings, describe_differences, list_differences
 from myxtts.store.verify import check_before_training
 from myxtts.types import Split
 
@@ -117,13 +120,34 @@ def _open_loader(config: XTTSConfig, machine: Hardware) -> tuple[Utterances, Loa
 
 
 def open_store(config: XTTSConfig) -> FeatureStore:
-    """The feature store of the configuration, looked over as `cache_verification` says."""
+    """The feature store of the configuration: made with these settings, looked over as `cache_verification` says."""
     data = config.data
     if data.train_data is None and data.cache_dir is None:
         raise ConfigError("Neither a corpus nor a store is named.", next_step="Set data.train_data or data.cache_dir.")
     store = FeatureStore.open(choose_store_folder(data, Path(data.train_data or "")))
+    _refuse_stale_store(store, data)
     check_before_training(store, data.cache_verification, config.training.seed)
     return store
+
+
+def _refuse_stale_store(store: FeatureStore, data: DataConfig) -> None:
+    """Features made with other settings than these would train another model than was asked for."""
+    wanted = StoreSettings(
+        mel=MelDefinition.from_config(data),
+        audio=AudioDefinition.from_config(data),
+        mel_dtype=data.mel_dtype,
+        # Sounds that are kept beside the features do no harm.
+        has_pcm=data.store_pcm or store.settings.has_pcm,
+        frontend=store.settings.frontend,
+    )
+    if data.train_data is not None and is_prepared(Path(data.train_data)):
+        wanted = replace(wanted, frontend=open_corpus(data.train_data).load_frontend().fingerprint())
+    differences = list_differences(store.settings, wanted)
+    if differences:
+        raise DataError(
+            f"The features in {store.folder} were made with other settings: {describe_differences(differences)}.",
+            next_step="Run myxtts precompute with these settings, or change them back.",
+        )
 
 
 def make_order(
