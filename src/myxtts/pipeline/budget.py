@@ -10,11 +10,10 @@ _SHARE_OF_VRAM = 0.10
 
 @dataclass(frozen=True, slots=True)
 class BufferSizes:
-    """Batches in memory and on the device, the most that memory would hold, and what was cut in words."""
+    """Batches in memory and on the device, and what was cut in words."""
 
     in_memory: int
     on_device: int
-    most_in_memory: int
     messages: tuple[str, ...]
 
 
@@ -42,7 +41,7 @@ def fit_buffers(
             messages.append(
                 f"prefetch_buffer_size is {asked_on_device}, but a tenth of the GPU's free memory holds {on_device}."
             )
-    return BufferSizes(in_memory, on_device, max(in_memory, ram_bytes // batch_bytes), tuple(messages))
+    return BufferSizes(in_memory, on_device, tuple(messages))
 
 
 def measure_ram_budget(available_ram_bytes: int, ram_budget_gb: float | None) -> int:

@@ -193,7 +193,8 @@ def _plan_warm_up(plan: Plan, say: Callable[[str], None]) -> WarmUp | None:
 def _make_tuner(config: XTTSConfig, plan: Plan, sizes: BufferSizes, machine: Hardware) -> Tuner | None:
     if not config.data.auto_tune_performance:
         return None
-    limits = Limits(max(plan.num_workers, machine.num_cpus), max(sizes.in_memory, sizes.most_in_memory))
+    # Never deeper than asked for: fresh buffers cost more page faults than the bursts of a start that they absorb.
+    limits = Limits(max(plan.num_workers, machine.num_cpus), sizes.in_memory)
     return Tuner(FeedSettings(plan.num_workers, sizes.in_memory), limits)
 
 
