@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -33,14 +34,13 @@ def compact_store(folder: Path, *, chunk_utterances: int = COMPACTED_UTTERANCES)
         number = store.state.generation + 1
         target = folder / name_generation(number)
         starts = range(0, len(store), chunk_utterances)
-        try:
+        with ExitStack() as half_done:
+            # Half a copy is of no use, and the disk may be full of it.
+            half_done.callback(remove_other_generations, folder, store.state.generation)
             begin_generation(folder, number, store.settings, store.state.origin, "compaction")
             for segment, start in enumerate(starts):
                 _copy_rows(store, range(start, min(start + chunk_utterances, len(store))), target, segment)
-        except BaseException:
-            # Half a copy is of no use, and the disk may be full of it.
-            remove_other_generations(folder, store.state.generation)
-            raise
+            half_done.pop_all()
         state = commit_state(folder, replace(store.state, generation=number, segments=tuple(range(len(starts)))))
         remove_other_generations(folder, number)
         return CompactSummary(state.num_utterances, before, _measure(target))
