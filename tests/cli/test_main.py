@@ -185,6 +185,15 @@ def test_interrupted_prepare_leaves_no_half_corpus(
     assert [path.name for path in out.iterdir()] == [".lock"]
 
 
+def test_every_run_leaves_its_resolved_configuration(ljspeech: Path, tmp_path: Path) -> None:
+    corpus, store = tmp_path / "corpus", tmp_path / "store"
+    run_myxtts("prepare", ljspeech, "--out", corpus, *CHARACTERS)
+    done = run_myxtts("precompute", "--train-data", corpus, "--cache-dir", store, "--set", "data.mel_dtype=float16")
+    assert done.returncode == 0, done.stderr
+    assert "text_frontend: characters" in (corpus / "config.yaml").read_text(encoding="utf-8")
+    assert "mel_dtype: float16" in (store / "config.yaml").read_text(encoding="utf-8")
+
+
 def test_shell_completion_knows_the_commands() -> None:
     environment = {"_MYXTTS_COMPLETE": "complete_bash", "COMP_WORDS": "myxtts pre", "COMP_CWORD": "1"}
     done = run_myxtts(env=environment)

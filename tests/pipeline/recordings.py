@@ -124,3 +124,15 @@ def list_plans(order: BatchOrder, num_epochs: int = 1) -> list[BatchPlan]:
 def copy_arrays(batch: Any) -> dict[str, NDArray[Any]]:
     """The arrays of a batch, in a form that outlives its buffer."""
     return {name: np.array(getattr(batch, name)) for name in type(batch).__dataclass_fields__}
+
+
+def remove(path: Path) -> None:
+    path.unlink()
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-5000])
+
+
+def replace_by_noise(path: Path) -> None:
+    path.write_bytes(bytes(range(256)) * 100)

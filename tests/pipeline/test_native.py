@@ -26,6 +26,9 @@ from tests.pipeline.recordings import (
     list_plans,
     make_corpus,
     order_rows,
+    remove,
+    replace_by_noise,
+    truncate,
 )
 
 from myxtts.config.schema import DataConfig
@@ -151,18 +154,6 @@ def test_every_format_is_loaded_in_the_way_it_can_be(tmp_path: Path) -> None:
 
 
 # Recordings that are not what they were.
-
-
-def remove(path: Path) -> None:
-    path.unlink()
-
-
-def truncate(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-5000])
-
-
-def replace_by_noise(path: Path) -> None:
-    path.write_bytes(bytes(range(256)) * 100)
 
 
 def record_longer(path: Path) -> None:

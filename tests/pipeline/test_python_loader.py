@@ -20,6 +20,9 @@ from tests.pipeline.recordings import (
     list_plans,
     make_corpus,
     order_rows,
+    remove,
+    replace_by_noise,
+    truncate,
 )
 
 from myxtts.config.schema import DataConfig
@@ -159,18 +162,6 @@ def test_kept_view_does_not_hold_what_it_was_cut_from() -> None:
 def own_corpus(tmp_path: Path) -> Corpus:
     """A corpus whose recordings a test may harm."""
     return make_corpus(tmp_path, PLAIN_CLIPS)
-
-
-def remove(path: Path) -> None:
-    path.unlink()
-
-
-def truncate(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-5000])
-
-
-def replace_by_noise(path: Path) -> None:
-    path.write_bytes(bytes(range(256)) * 100)
 
 
 def record_again(path: Path) -> None:

@@ -30,6 +30,7 @@ def make_demo(
     myxtts demo --out /tmp/demo --minutes 60 --num-speakers 12
     """
     from myxtts.config.schema import XTTSConfig
+    from myxtts.config.write import write_resolved
     from myxtts.corpus.demo import make_demo_corpus
     from myxtts.corpus.prepare import Recordings
 
@@ -49,6 +50,7 @@ def make_demo(
     screen.notices.print("2. Checking every clip and its text …")
     config = XTTSConfig(train_data=corpus, cache_dir=out / "features", seed=seed)
     prepared = run_prepare([Recordings(recordings)], corpus, config.data, screen, seed=seed, strict=True, quick=False)
+    write_resolved(config, corpus)
     screen.notices.print("3. Computing features once, for every epoch to come …")
     computed = make_features(config, out / "features", screen, rebuild=False)
     screen.finish({"recordings": str(recordings), "prepare": summarize(prepared), "precompute": computed})

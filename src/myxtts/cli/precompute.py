@@ -67,6 +67,7 @@ def run_precompute(
 
 
 def make_features(config: XTTSConfig, folder: Path, screen: Screen, *, rebuild: bool) -> dict[str, Any]:
+    from myxtts.config.write import write_resolved
     from myxtts.store.precompute import precompute
 
     corpus = open_or_prepare(config, folder, screen)
@@ -80,6 +81,7 @@ def make_features(config: XTTSConfig, folder: Path, screen: Screen, *, rebuild: 
             progress=lambda seen, rejected: view.update(seen, f"{rejected:,} rejected"),
             say=lambda sentence: screen.notices.print(sentence, markup=False),
         )
+    write_resolved(config, folder)
     _show(summary, screen)
     fields = asdict(summary)
     fields["rejections"] = fields.pop("examples")
