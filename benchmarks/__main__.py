@@ -7,7 +7,9 @@ from collections.abc import Callable
 
 from benchmarks.corpus import measure_corpus
 from benchmarks.features import measure_features
+from benchmarks.feed import measure_feed
 from benchmarks.harness import Measurement, write_results
+from benchmarks.loading import measure_loading
 from benchmarks.store import measure_store
 from benchmarks.text import measure_text
 
@@ -16,6 +18,8 @@ SUITES: dict[str, Callable[[], list[Measurement]]] = {
     "text": measure_text,
     "features": measure_features,
     "store": measure_store,
+    "feed": measure_feed,
+    "loading": measure_loading,
 }
 
 

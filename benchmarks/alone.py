@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping
 
 import psutil
 
-_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
-_NO_NOISE = {"TF_CPP_MIN_LOG_LEVEL": "3"}
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
+NO_NOISE = {"TF_CPP_MIN_LOG_LEVEL": "3"}
 _WATCH_S = 0.25
 _QUIET_PERCENT = 7.0
 
@@ -24,7 +24,7 @@ _QUIET_PERCENT = 7.0
 def run_alone(measure: Callable[[str], Mapping[str, float]], argument: str) -> dict[str, float]:
     """Calls a function of a module in a new process; the libraries read their number of threads when they load."""
     command = [sys.executable, "-m", "benchmarks.alone", measure.__module__, measure.__name__, argument]
-    environment = {**os.environ, **_ONE_THREAD, **_NO_NOISE}
+    environment = {**os.environ, **ONE_THREAD, **NO_NOISE}
     result = subprocess.run(command, env=environment, check=False, capture_output=True, text=True)
     if result.returncode:
         raise RuntimeError(f"{measure.__module__}.{measure.__name__} failed:\n{result.stderr}")

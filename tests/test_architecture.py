@@ -29,8 +29,11 @@ ALLOWED_IMPORTS = {
     "features": _FEATURES,
     "store": _STORE,
     "pipeline": _STORE | {"store", "runtime"},
+    "models": _BASE | {"config"},
     "training": _STORE | {"store", "runtime", "pipeline", "models"},
-    "cli": _STORE | {"runtime", "store", ""},
+    "synthesis": _STORE | {"store", "runtime", "models"},
+    "tools": _STORE | {"store", "runtime", "pipeline", "models", "training", "synthesis"},
+    "cli": _STORE | {"runtime", "store", "pipeline", ""},
     "__main__": {"cli"},
 }
 
@@ -50,6 +53,16 @@ MODULES_WITHOUT_TENSORFLOW = [
     "myxtts.store.verify",
     "myxtts.pipeline.open",
     "myxtts.pipeline.on_the_fly",
+    "myxtts.pipeline.service",
+    "myxtts.pipeline.service_place",
+    "myxtts.models.bundle",
+    "myxtts.synthesis.griffin_lim",
+    "myxtts.training.run",
+    "myxtts.training.state",
+    "myxtts.training.guard",
+    "myxtts.training.micro_batches",
+    "myxtts.training.signals",
+    "myxtts.tools.emulate",
     "myxtts.cli.main",
 ]
 

@@ -53,7 +53,8 @@ class Batch:
     """What one training step sees. Arrays are numpy on the host and tensors on a device; shapes are static.
 
     A row behind `num_real` fills the shape: its lengths are 0 and its id is ''. `speaker` and `language` number the
-    names of the store; `reference` is sound of another clip of the same speaker.
+    names of the store; `reference` is sound of another clip of the same speaker. Where several devices train, `shares`
+    holds the rows of each, in order, on its device; the whole then lies where it was put together.
     """
 
     position: int
@@ -67,3 +68,4 @@ class Batch:
     language: Any  # int32 [B]
     reference: Any  # float32 [B, R, M]
     reference_lengths: Any  # int32 [B]
+    shares: tuple[Batch, ...] = ()

@@ -111,6 +111,8 @@ def order_rows(source: RecordingSource, batch_size: int = 4, num_shapes: int = 2
         columns["mel_length"],
         columns["tokens_length"],
         columns["speaker"],
+        keys=columns["id_hash"],
+        source_frames=columns["source_frames"],
         seed=SEED,
         batch_size=batch_size,
         num_shapes=num_shapes,

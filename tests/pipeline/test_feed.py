@@ -5,25 +5,25 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from myxtts.errors import DataError
-from myxtts.pipeline.buffers import BatchBuffer, HostBatch
-from myxtts.pipeline.feed import Feed, WarmUp
+from myxtts.pipeline.buffers import BatchBuffer, HostBatch, measure_buffer_bytes
+from myxtts.pipeline.device import hand_over_arrays
+from myxtts.pipeline.feed import BufferRoom, Feed, WarmUp
+from myxtts.pipeline.loader import Loader
 from myxtts.pipeline.order import BatchOrder, BatchPlan
+from myxtts.pipeline.stages import Stage
 from myxtts.pipeline.telemetry import Telemetry
 from myxtts.pipeline.tune import FeedSettings, Limits, Tuner
-from myxtts.types import Batch
 
 NUM_UTTERANCES = 60
-ARRAYS = ("tokens", "token_lengths", "mel", "mel_lengths", "speaker", "language", "reference", "reference_lengths")
 
 
-class FakeLoader:
+class FakeLoader(Loader):
     """Writes the row of each utterance into its spectrogram; `trouble` may do anything first."""
 
     name = "fake"
@@ -48,20 +48,17 @@ def wait_for(event: threading.Event) -> None:
     event.wait(30)
 
 
-def copy_batch(batch: Batch) -> Batch:
-    copies: dict[str, Any] = {name: np.array(getattr(batch, name)) for name in ARRAYS}
-    return replace(batch, **copies)
-
-
-def open_feed(loader: FakeLoader, num_batches: int = 20, start: int = 0, **options: Any) -> Feed:
+def open_feed(
+    loader: FakeLoader, num_batches: int = 20, start: int = 0, prefetch_size: int = 2, **options: Any
+) -> Feed:
     rows = np.arange(NUM_UTTERANCES)
     order = BatchOrder(rows, rows % 40 + 20, rows % 10 + 5, rows % 3, seed=1, batch_size=4, num_shapes=3)
-    defaults: dict[str, Any] = {"num_workers": 2, "buffer_size": 5, "prefetch_size": 2, "telemetry": Telemetry()}
+    defaults: dict[str, Any] = {"num_workers": 2, "buffer_size": 5, "telemetry": Telemetry()}
     return Feed(
-        order,
+        order.batch,
         loader,
-        copy_batch,
-        lambda: BatchBuffer(order.shapes, 8, 10),
+        (Stage("transfer", hand_over_arrays, prefetch_size),),
+        BufferRoom(measure_buffer_bytes(order.shapes, 8, 10), lambda memory: BatchBuffer(order.shapes, 8, 10, memory)),
         start=start,
         stop=start + num_batches,
         **{**defaults, **options},
@@ -175,14 +172,13 @@ def test_statistics_tell_a_starved_consumer_from_a_fed_one() -> None:
 def test_consumer_starts_when_enough_is_ready_and_the_delay_has_passed() -> None:
     said: list[str] = []
     loader = FakeLoader(lambda _plan: time.sleep(0.02))
-    with open_feed(loader, warm_up=WarmUp(4, delay_s=0.5, say=said.append)) as feed:
+    with open_feed(loader, warm_up=WarmUp(4, delay_s=0.5), say=said.append) as feed:
         started = time.monotonic()
         next(iter(feed))
         waited_s = time.monotonic() - started
     assert waited_s >= 0.5
     assert loader.num_loaded >= 4
-    assert len(said) == 1
-    assert "the model starts" in said[0]
+    assert [line.split(":")[0] for line in said] == ["Warm-up", "Start"]
 
 
 def test_no_data_by_the_time_limit_ends_with_a_diagnosis() -> None:

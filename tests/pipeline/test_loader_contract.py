@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +33,19 @@ from myxtts.corpus.listen import AudioLimits
 from myxtts.corpus.open import Corpus
 from myxtts.features.definition import AudioDefinition, MelDefinition
 from myxtts.features.extract import FeatureExtractor
-from myxtts.pipeline.buffers import BatchBuffer
+from myxtts.pipeline.buffers import BatchBuffer, measure_buffer_bytes
 from myxtts.pipeline.cached import CachedLoader
-from myxtts.pipeline.device import copy_to_host
-from myxtts.pipeline.feed import Feed, Loader
+from myxtts.pipeline.device import hand_over_arrays
+from myxtts.pipeline.feed import BufferRoom, Feed
+from myxtts.pipeline.loader import Loader
 from myxtts.pipeline.native import TFNativeDataLoader
 from myxtts.pipeline.order import NO_ROW, BatchOrder, BatchPlan
 from myxtts.pipeline.python import PythonLoader
+from myxtts.pipeline.service import open_service_loader
+from myxtts.pipeline.service_host import DataHost
+from myxtts.pipeline.service_place import settle_place
 from myxtts.pipeline.source import RecordingSource
+from myxtts.pipeline.stages import Stage
 from myxtts.pipeline.telemetry import Telemetry
 from myxtts.store.precompute import precompute
 from myxtts.store.reader import FeatureStore
@@ -62,6 +69,14 @@ class Scene:
 
     def make_buffer(self) -> BatchBuffer:
         return BatchBuffer(self.order.shapes, DATA.n_mels, NUM_REFERENCE_FRAMES)
+
+    @property
+    def room(self) -> BufferRoom:
+        shapes = self.order.shapes
+        return BufferRoom(
+            measure_buffer_bytes(shapes, DATA.n_mels, NUM_REFERENCE_FRAMES),
+            lambda memory: BatchBuffer(shapes, DATA.n_mels, NUM_REFERENCE_FRAMES, memory),
+        )
 
     def fill(self, loader: Loader, plan: BatchPlan, buffer: BatchBuffer | None = None) -> dict[str, NDArray[Any]]:
         return copy_arrays(loader.fill(plan, buffer or self.make_buffer()))
@@ -112,6 +127,29 @@ def make_native(material: Material, ram_budget_bytes: int) -> Loader:
     return TFNativeDataLoader(material.source, LIMITS, NUM_REFERENCE_FRAMES, SEED, ram_budget_bytes)
 
 
+def make_service(material: Material, ram_budget_bytes: int) -> Loader:
+    order = order_rows(material.source)
+    loader, _ = open_service_loader(
+        material.source,
+        DATA.model_copy(update={"data_service": start_service()}),
+        order.batch,
+        start=0,
+        stop=NUM_EPOCHS * order.num_batches_per_epoch,
+        num_reference_frames=NUM_REFERENCE_FRAMES,
+        seed=SEED,
+        ram_budget_bytes=ram_budget_bytes,
+    )
+    return loader
+
+
+@cache
+def start_service() -> str:
+    """The address of a tf.data service in this process, which ends with it."""
+    host = DataHost(settle_place(None, 0, None))
+    atexit.register(host.stop)
+    return host.address
+
+
 # The graph rounds in another order than the host; the others give the same numbers to the last bit.
 WAYS: dict[str, tuple[str, MakeLoader, int, float]] = {
     "cached": ("plain", make_cached, 0, 0.0),
@@ -122,6 +160,8 @@ WAYS: dict[str, tuple[str, MakeLoader, int, float]] = {
     "native": ("plain", make_native, 0, 1e-4),
     "native, mixed formats": ("mixed", make_native, 0, 1e-4),
     "native with memory": ("mixed", make_native, PLENTY_BYTES, 1e-4),
+    "service": ("plain", make_service, 0, 1e-4),
+    "service, mixed formats": ("mixed", make_service, 0, 1e-4),
 }
 
 
@@ -224,15 +264,14 @@ def test_resuming_anywhere_gives_the_same_batches(scene: Scene) -> None:
     def run(start: int) -> list[Any]:
         stop = len(scene.plans())
         with Feed(
-            scene.order,
+            scene.order.batch,
             scene.make_loader(),
-            copy_to_host,
-            scene.make_buffer,
+            (Stage("transfer", hand_over_arrays, 1),),
+            scene.room,
             start=start,
             stop=stop,
             num_workers=2,
             buffer_size=2,
-            prefetch_size=1,
             telemetry=Telemetry(),
         ) as feed:
             return list(feed)

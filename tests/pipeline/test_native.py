@@ -36,7 +36,7 @@ from myxtts.corpus.listen import AudioLimits
 from myxtts.corpus.open import open_corpus
 from myxtts.errors import DataError
 from myxtts.pipeline.buffers import BatchBuffer
-from myxtts.pipeline.feed import Loader
+from myxtts.pipeline.loader import Loader
 from myxtts.pipeline.native import TFNativeDataLoader
 from myxtts.pipeline.order import BatchPlan
 from myxtts.pipeline.python import PythonLoader

@@ -11,7 +11,7 @@ import pytest
 from tests.pipeline.recordings import DATA, FORMATS, Clip, make_corpus
 
 from myxtts.config.schema import DataConfig
-from myxtts.pipeline.feed import Loader
+from myxtts.pipeline.loader import Loader
 from myxtts.pipeline.on_the_fly import choose_on_the_fly_loader
 from myxtts.pipeline.source import RecordingSource
 from myxtts.pipeline.wav_layout import Survey, survey_recordings

@@ -13,10 +13,10 @@ START = FeedSettings(num_workers=1, buffer_size=8)
 LIMITS = Limits(max_workers=4, max_buffer_size=64)
 
 
-def run_tuner(wait_of: Callable[[FeedSettings, int], float], num_steps: int = 500) -> Tuner:
+def run_tuner(wait_of: Callable[[FeedSettings, int], float], num_steps: int = 500, depth: int = 0) -> Tuner:
     tuner = Tuner(START, LIMITS)
     for step in range(num_steps):
-        tuner.observe(wait_of(tuner.settings, step), 0.02)
+        tuner.observe(wait_of(tuner.settings, step), 0.02, depth)
     return tuner
 
 
@@ -31,7 +31,9 @@ def test_bursts_get_a_deeper_buffer() -> None:
     def wait(settings: FeedSettings, step: int) -> float:
         return 0.05 * 8 / settings.buffer_size**1.5 if step % 19 == 0 else 0.0
 
-    assert run_tuner(wait).settings.buffer_size > 8
+    assert run_tuner(wait, depth=20).settings.buffer_size > 8
+    # With a buffer that is empty anyway a deeper one would not help.
+    assert run_tuner(wait, depth=0).history[1][0].num_workers == 2
 
 
 def test_well_fed_run_is_left_alone() -> None:
@@ -48,14 +50,14 @@ def test_change_that_does_not_help_is_taken_back() -> None:
 
 def test_nothing_changes_once_held() -> None:
     tuner = run_tuner(lambda _settings, _step: 0.01)
-    assert all(tuner.observe(0.02, 0.02) is None for _ in range(200))
+    assert all(tuner.observe(0.02, 0.02, 0) is None for _ in range(200))
 
 
 @given(waits=st.lists(st.floats(0, 0.02), min_size=300, max_size=300))
 def test_limits_are_kept_and_tuning_ends(waits: list[float]) -> None:
     tuner = Tuner(START, LIMITS)
     for wait in waits:
-        tuner.observe(wait, 0.02)
+        tuner.observe(wait, 0.02, 3)
         assert 1 <= tuner.settings.num_workers <= LIMITS.max_workers
         assert 8 <= tuner.settings.buffer_size <= LIMITS.max_buffer_size
     assert tuner.is_held

@@ -26,6 +26,7 @@ rows = st.builds(
     split=st.sampled_from(["train", "val", "test"]),
     source_crc=u4,
     text_crc=u4,
+    source_frames=u4,
     parts=st.dictionaries(st.sampled_from(PARTS), entries),
 )
 
@@ -44,6 +45,7 @@ def describe_row(table: Table, number: int) -> Row:
         split=("train", "val", "test")[columns["split"][number]],
         source_crc=int(columns["source_crc"][number]),
         text_crc=int(columns["text_crc"][number]),
+        source_frames=int(columns["source_frames"][number]),
         parts=parts,
     )
 

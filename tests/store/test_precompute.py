@@ -52,6 +52,26 @@ def test_result_does_not_depend_on_threads_or_on_earlier_runs(corpus: SmallCorpu
     assert corpus.take_snapshot() == one
 
 
+def test_length_before_trimming_is_kept_with_each_utterance(corpus: SmallCorpus) -> None:
+    corpus.precompute(with_changes(trim_silence=False))
+    columns = corpus.open_store().columns
+    np.testing.assert_array_equal(columns["source_frames"], columns["mel_length"])
+    assert len(set(columns["source_frames"].tolist())) > 1
+
+
+def test_length_that_the_corpus_learns_later_is_taken_over(stored: SmallCorpus) -> None:
+    file = stored.folder / "corpus" / "corpus.jsonl"
+    known = file.read_text(encoding="utf-8")
+    heading, *lines = known.splitlines()
+    unknown = [json.dumps({**json.loads(line), "num_samples": 0}) for line in lines]
+    lengths = stored.open_store().columns["source_frames"].tolist()
+    for text, expected in (("\n".join([heading, *unknown]) + "\n", [0] * 10), (known, lengths)):
+        file.write_text(text, encoding="utf-8")
+        summary = stored.precompute()
+        assert (summary.num_made, summary.num_tokens_made) == (0, 0)
+        assert stored.open_store().columns["source_frames"].tolist() == expected
+
+
 def test_a_second_run_keeps_everything(stored: SmallCorpus) -> None:
     before = list_files(stored.store_folder / "generation-0001")
     summary = stored.precompute()

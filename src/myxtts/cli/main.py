@@ -11,6 +11,7 @@ import typer
 
 from myxtts import __version__
 from myxtts.cli.config import show_config
+from myxtts.cli.data_worker import run_data_worker
 from myxtts.cli.demo import make_demo
 from myxtts.cli.precompute import run_precompute
 from myxtts.cli.prepare import prepare
@@ -30,6 +31,7 @@ app.command("demo")(make_demo)
 app.command("prepare")(prepare)
 app.command("precompute")(run_precompute)
 app.command("config")(show_config)
+app.command("data-worker")(run_data_worker)
 
 
 def _print_version(wanted: bool) -> None:

@@ -94,7 +94,7 @@ class DataConfig(Section):
     max_mel_frames: int | None = Field(
         default=None,
         ge=1,
-        description="Longest utterance in mel frames; longer ones are left out. null means no limit.",
+        description="Longest utterance in mel frames before trimming; longer ones are left out. null means no limit.",
     )
 
     reference_s: float = Field(

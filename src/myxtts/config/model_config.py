@@ -18,12 +18,12 @@ class ModelConfig(Section):
     text_width: int = Field(default=320, ge=8, le=8192, description="Width of the text encoder.")
     text_layers: int = Field(default=6, ge=1, le=128, description="Layers of the text encoder.")
     decoder_width: int = Field(default=512, ge=8, le=8192, description="Width of the flow-matching decoder.")
-    decoder_layers: int = Field(default=8, ge=1, le=128, description="Layers of the flow-matching decoder.")
+    decoder_layers: int = Field(default=6, ge=1, le=128, description="Layers of the flow-matching decoder.")
     attention_heads: int = Field(default=4, ge=1, le=128, description="Attention heads in every layer that attends.")
     reference_width: int = Field(
-        default=256, ge=8, le=8192, description="Width of the reference encoder, which hears the voice."
+        default=192, ge=8, le=8192, description="Width of the reference encoder, which hears the voice."
     )
-    reference_layers: int = Field(default=4, ge=1, le=128, description="Layers of the reference encoder.")
+    reference_layers: int = Field(default=3, ge=1, le=128, description="Layers of the reference encoder.")
     num_latents: int = Field(
         default=16, ge=1, le=1024, description="Latent vectors that a reference voice is summed up in."
     )

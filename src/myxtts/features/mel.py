@@ -21,6 +21,7 @@ from myxtts.features.definition import MelDefinition
 _BLOCK_FRAMES = 640
 _CACHE_LINE_BYTES = 64
 _NUM_BAND_GROUPS = 5
+_STACK_FRAMES = 32
 
 
 class HostMel:
@@ -42,11 +43,19 @@ class HostMel:
         frames_TN = workspace.frame(samples, num_frames)
         for start in range(0, num_frames, _BLOCK_FRAMES):
             stop = min(start + _BLOCK_FRAMES, num_frames)
-            magnitude_KF = workspace.transform(frames_TN[start:stop])
-            for bands, frequencies, weights in self._groups:
-                np.matmul(magnitude_KF[:, frequencies], weights, out=out[start:stop, bands])
+            self._sum_bands(workspace.transform(frames_TN[start:stop]), out[start:stop])
         np.maximum(out, np.float32(definition.log_floor), out=out)
         return np.log(out, out=out)
+
+    def _sum_bands(self, magnitude_KF: NDArray[np.float32], out_KM: NDArray[np.float32]) -> None:
+        """A stack of small products instead of one large one, which BLAS would spread over threads of its own."""
+        num_stacked = len(magnitude_KF) // _STACK_FRAMES * _STACK_FRAMES
+        stack = magnitude_KF[:num_stacked].reshape(-1, _STACK_FRAMES, magnitude_KF.shape[1])
+        assert out_KM.flags.c_contiguous, "the result would go into a copy"
+        out_stack = out_KM[:num_stacked].reshape(-1, _STACK_FRAMES, out_KM.shape[1])
+        for bands, frequencies, weights in self._groups:
+            np.matmul(stack[:, :, frequencies], weights, out=out_stack[:, :, bands])
+            np.matmul(magnitude_KF[num_stacked:, frequencies], weights, out=out_KM[num_stacked:, bands])
 
     def _workspace(self) -> _Workspace:
         workspace: _Workspace | None = getattr(self._workspaces, "own", None)

@@ -84,8 +84,8 @@ class BatchAssembler:
 
 
 def hash_crops(plan: BatchPlan, seed: int) -> NDArray[np.uint64]:
-    """For each utterance a number that decides where its reference starts: of the seed and the epoch alone."""
-    return hash_numbers(plan.rows, seed, plan.epoch, _CROP_SALT)
+    """For each utterance a number that decides where its reference starts: of itself, the seed and the epoch."""
+    return hash_numbers(plan.rows if plan.keys is None else plan.keys, seed, plan.epoch, _CROP_SALT)
 
 
 def find_crop(num_frames: int, num_reference_frames: int, crop_hash: int) -> tuple[int, int]:

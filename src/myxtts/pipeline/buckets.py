@@ -24,6 +24,10 @@ class Shape:
     num_frames: int
     num_tokens: int
 
+    def share(self, num_shares: int) -> Shape:
+        """The shape of one of several equal shares of the utterances."""
+        return Shape(self.num_utterances // num_shares, self.num_frames, self.num_tokens)
+
 
 def choose_lengths(lengths: NDArray[np.integer], num_shapes: int) -> NDArray[np.int64]:
     """At most `num_shapes` increasing lengths; each utterance is padded to the first that holds it.
@@ -31,7 +35,7 @@ def choose_lengths(lengths: NDArray[np.integer], num_shapes: int) -> NDArray[np.
     Exact for up to 768 distinct rounded lengths: the cheapest way to cover the first j lengths with k shapes is the
     cheapest way to cover some i < j with k - 1, and one shape for the rest.
     """
-    rounded = -(-np.asarray(lengths, np.int64) // LENGTH_STEP) * LENGTH_STEP
+    rounded = _round_up(np.asarray(lengths, np.int64))
     candidates, counts = np.unique(rounded, return_counts=True)
     if len(candidates) > _MAX_CANDIDATES:
         candidates, counts = _thin_out(candidates, counts)
@@ -61,23 +65,93 @@ def measure_padding(lengths: NDArray[np.integer], limits: NDArray[np.int64]) -> 
     return float(1 - np.asarray(lengths, np.int64).sum() / padded) if padded else 0.0
 
 
-def make_shapes(
-    limits: NDArray[np.int64],
-    max_tokens: NDArray[np.int64],
-    batch_size: int,
-    frame_budget: int | None,
-    multiple_of: int = 1,
-) -> tuple[Shape, ...]:
-    """The shape of each bucket: `batch_size` utterances, or as many as the frame budget holds.
+@dataclass(frozen=True, slots=True)
+class Buckets:
+    """Which bucket each utterance is in [N], how many utterances a bucket has and how many a batch of it [K]."""
 
-    `multiple_of` is the number of replicas a batch is sliced for.
+    number_of: NDArray[np.uint8]
+    counts: NDArray[np.int64]
+    batch_sizes: NDArray[np.int64]
+
+    def make_shapes(self, num_frames_N: NDArray[np.integer], num_tokens_N: NDArray[np.integer]) -> tuple[Shape, ...]:
+        """The shape of each bucket: as tight as its utterances allow."""
+        longest = []
+        for lengths in (num_frames_N, num_tokens_N):
+            longest_K = np.zeros(len(self.counts), np.int64)
+            np.maximum.at(longest_K, self.number_of, np.asarray(lengths, np.int64))
+            longest.append(_round_up(longest_K).tolist())
+        return tuple(map(Shape, self.batch_sizes.tolist(), *longest))
+
+    def cut_batches(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Where batches start among the utterances, bucket by bucket, and where the last ends; the bucket of each."""
+        num_batches = -(-self.counts // self.batch_sizes)
+        buckets = np.repeat(np.arange(len(self.counts)), num_batches)
+        in_bucket = np.arange(len(buckets)) - np.repeat(np.cumsum(num_batches) - num_batches, num_batches)
+        firsts = np.cumsum(self.counts) - self.counts
+        return np.append(firsts[buckets] + in_bucket * self.batch_sizes[buckets], self.counts.sum()), buckets
+
+
+def make_buckets(
+    lengths: NDArray[np.integer], num_shapes: int, batch_size: int, frame_budget: int | None, multiple_of: int = 1
+) -> Buckets:
+    """Sorts utterances by length into at most `num_shapes` buckets, for batches of `batch_size` or of a frame budget.
+
+    Lengths are those before trimming, which everyone who loads the corpus knows. Of equal ones the first come first.
+    One batch of an epoch is not full. `multiple_of` is the number of replicas a batch is sliced for.
     """
-    shapes = []
-    for num_frames, num_tokens in zip(limits.tolist(), max_tokens.tolist(), strict=True):
-        wanted = batch_size if frame_budget is None else max(1, frame_budget // num_frames)
-        num_utterances = max(1, wanted // multiple_of) * multiple_of
-        shapes.append(Shape(num_utterances, num_frames, -(-num_tokens // LENGTH_STEP) * LENGTH_STEP))
-    return tuple(shapes)
+    if frame_budget is None:
+        size = max(1, batch_size // multiple_of) * multiple_of
+        counts = _share_out_batches(np.sort(lengths), num_shapes, size)
+        sizes = np.full(len(counts), size)
+    else:
+        limits = choose_lengths(lengths, num_shapes)
+        sizes = np.maximum(1, frame_budget // limits // multiple_of) * multiple_of
+        counts = _fill_batches(np.bincount(assign_buckets(lengths, limits), minlength=len(limits)), sizes)
+        counts, sizes = counts[counts > 0], sizes[counts > 0]
+    # A bucket that does not even fill one batch has a smaller batch.
+    sizes = np.minimum(sizes, -(-counts // multiple_of) * multiple_of)
+    numbers = np.empty(len(lengths), np.uint8)
+    numbers[sort_small(lengths)] = np.repeat(np.arange(len(counts)), counts)
+    return Buckets(numbers, counts, sizes)
+
+
+def _share_out_batches(ordered: NDArray[np.integer], num_shapes: int, batch_size: int) -> NDArray[np.int64]:
+    """How many utterances each bucket has, in batches of one size. The batch that is not full has the shortest.
+
+    It may be a bucket of its own, and so a smaller batch, where that saves more padding than another shape would.
+    """
+    num_left = len(ordered) % batch_size
+    ends = np.arange(num_left or batch_size, len(ordered) + 1, batch_size)
+    longest = _round_up(ordered[ends - 1].astype(np.int64))
+    limits = choose_lengths(longest, num_shapes)
+    together = limits[assign_buckets(longest, limits)]
+    if num_left and num_shapes > 1 and len(ends) > 1:
+        others = choose_lengths(longest[1:], num_shapes - 1)
+        apart = others[assign_buckets(longest[1:], others)]
+        if num_left * longest[0] + batch_size * apart.sum() < batch_size * together.sum():
+            counts = np.bincount(assign_buckets(longest[1:], others)) * batch_size
+            return np.concatenate([[num_left], counts]).astype(np.int64)
+    return np.bincount(assign_buckets(longest, limits), weights=np.diff(ends, prepend=0)).astype(np.int64)
+
+
+def _fill_batches(counts_K: NDArray[np.int64], sizes_K: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How many utterances each bucket keeps: what fills its batches. It passes its longest on to the next bucket."""
+    kept, carried = [], 0
+    for count, size in zip(counts_K.tolist(), sizes_K.tolist(), strict=True):
+        available = count + carried
+        kept.append(available // size * size)
+        carried = available - kept[-1]
+    kept[-1] += carried
+    return np.array(kept, np.int64)
+
+
+def sort_small(numbers: NDArray[np.integer]) -> NDArray[np.int64]:
+    """The order of small numbers that are not negative, stable: numpy sorts few bits many times faster than many."""
+    return np.argsort(np.asarray(numbers).astype(np.min_scalar_type(int(numbers.max()))), kind="stable")
+
+
+def _round_up(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    return -(-lengths // LENGTH_STEP) * LENGTH_STEP
 
 
 def _thin_out(candidates: NDArray[np.int64], counts: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

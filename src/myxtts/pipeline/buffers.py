@@ -1,5 +1,6 @@
-"""Memory for batches that is touched once and used again and again: fresh pages would cost more than the copying.
+"""The arrays of a batch, laid out in one piece of memory.
 
+Every array begins on a boundary that lets TensorFlow take it over without copying.
 Shape legend: B utterances, N tokens, T frames, M mel bands, R frames of the reference.
 """
 
@@ -7,16 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from myxtts.pipeline.buckets import Shape
+
+_ALIGNMENT_BYTES = 64
 
 
 @dataclass(frozen=True, slots=True)
 class HostBatch:
-    """Views of a buffer in the shape of one batch. They change when the buffer is filled again."""
+    """Views of a buffer in the shape of one batch."""
 
     tokens: NDArray[np.int32]
     token_lengths: NDArray[np.int32]
@@ -29,37 +33,66 @@ class HostBatch:
 
 
 class BatchBuffer:
-    """Room for one batch of any of the shapes."""
+    """Room for one batch of any of the shapes, in `memory` or in memory of its own."""
 
-    def __init__(self, shapes: Sequence[Shape], n_mels: int, num_reference_frames: int) -> None:
+    def __init__(
+        self,
+        shapes: Sequence[Shape],
+        n_mels: int,
+        num_reference_frames: int,
+        memory: NDArray[np.uint8] | None = None,
+    ) -> None:
         self._n_mels, self._num_reference_frames = n_mels, num_reference_frames
-        most = max(shape.num_utterances for shape in shapes)
-        self._tokens = np.zeros(max(shape.num_utterances * shape.num_tokens for shape in shapes), np.int32)
-        self._mel = np.zeros(max(shape.num_utterances * shape.num_frames for shape in shapes) * n_mels, np.float32)
-        self._reference = np.zeros(most * num_reference_frames * n_mels, np.float32)
-        self._numbers = np.zeros((5, most), np.int32)
+        num_bytes = measure_buffer_bytes(shapes, n_mels, num_reference_frames)
+        self._memory = allocate_aligned(num_bytes) if memory is None else memory
+        assert len(self._memory) >= num_bytes
 
     def view(self, shape: Shape) -> HostBatch:
+        """The arrays of a batch of this shape. They hold whatever was there before."""
         size, n_mels = shape.num_utterances, self._n_mels
-        num_reference_frames = self._num_reference_frames
-        token_lengths, mel_lengths, speaker, language, reference_lengths = self._numbers[:, :size]
+        place = Placer(self._memory)
         return HostBatch(
-            tokens=self._tokens[: size * shape.num_tokens].reshape(size, shape.num_tokens),
-            token_lengths=token_lengths,
-            mel=self._mel[: size * shape.num_frames * n_mels].reshape(size, shape.num_frames, n_mels),
-            mel_lengths=mel_lengths,
-            speaker=speaker,
-            language=language,
-            reference=self._reference[: size * num_reference_frames * n_mels].reshape(
-                size, num_reference_frames, n_mels
-            ),
-            reference_lengths=reference_lengths,
+            mel=place.take(np.float32, size, shape.num_frames, n_mels),
+            reference=place.take(np.float32, size, self._num_reference_frames, n_mels),
+            tokens=place.take(np.int32, size, shape.num_tokens),
+            token_lengths=place.take(np.int32, size),
+            mel_lengths=place.take(np.int32, size),
+            speaker=place.take(np.int32, size),
+            language=place.take(np.int32, size),
+            reference_lengths=place.take(np.int32, size),
         )
+
+
+class Placer:
+    """Cuts aligned arrays out of a piece of memory, one behind the other."""
+
+    def __init__(self, memory: NDArray[np.uint8]) -> None:
+        self._memory, self._start = memory, 0
+
+    def take(self, dtype: DTypeLike, *shape: int) -> NDArray[Any]:
+        num_bytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        piece = self._memory[self._start : self._start + num_bytes]
+        assert len(piece) == num_bytes, "the memory is too small for this shape"
+        self._start += align(num_bytes)
+        return piece.view(dtype).reshape(shape)
+
+
+def align(num_bytes: int) -> int:
+    return -(-num_bytes // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
+
+
+def allocate_aligned(num_bytes: int) -> NDArray[np.uint8]:
+    memory = np.zeros(num_bytes + _ALIGNMENT_BYTES, np.uint8)
+    start = -memory.ctypes.data % _ALIGNMENT_BYTES
+    return memory[start : start + num_bytes]
 
 
 def measure_buffer_bytes(shapes: Sequence[Shape], n_mels: int, num_reference_frames: int) -> int:
     """What one buffer weighs, without making it."""
-    most = max(shape.num_utterances for shape in shapes)
-    num_tokens = max(shape.num_utterances * shape.num_tokens for shape in shapes)
-    num_mel = max(shape.num_utterances * shape.num_frames for shape in shapes) * n_mels
-    return 4 * (num_tokens + num_mel + most * num_reference_frames * n_mels + 5 * most)
+    return max(_measure_shape(shape, n_mels, num_reference_frames) for shape in shapes)
+
+
+def _measure_shape(shape: Shape, n_mels: int, num_reference_frames: int) -> int:
+    size = shape.num_utterances
+    numbers = (shape.num_frames * n_mels, num_reference_frames * n_mels, shape.num_tokens, 1, 1, 1, 1, 1)
+    return sum(align(4 * size * count) for count in numbers)

@@ -7,17 +7,23 @@ from __future__ import annotations
 
 from myxtts.pipeline.assemble import BatchAssembler
 from myxtts.pipeline.buffers import BatchBuffer, HostBatch
+from myxtts.pipeline.loader import Loader
 from myxtts.pipeline.order import BatchPlan
+from myxtts.pipeline.read_ahead import ReadAhead
 from myxtts.store.reader import FeatureStore
 
 
-class CachedLoader:
-    """Fills batches from a feature store. Any number of threads may call it."""
+class CachedLoader(Loader):
+    """Fills batches from a feature store. Any number of threads may call it.
+
+    A store that fits `ram_budget_bytes` is read into memory as a whole when the first batch is announced.
+    """
 
     name = "cached"
 
-    def __init__(self, store: FeatureStore, num_reference_frames: int, seed: int) -> None:
+    def __init__(self, store: FeatureStore, num_reference_frames: int, seed: int, ram_budget_bytes: int = 0) -> None:
         self._store = store
+        self._read_ahead = ReadAhead(store, ram_budget_bytes)
         self._assembler = BatchAssembler(
             store,
             lambda row: store.read_part(row, "tokens"),
@@ -35,6 +41,12 @@ class CachedLoader:
         batch.mel[num_real:] = padding
         self._assembler.fill_references(batch, plan, self._store.read_mel)
         return batch
+
+    def announce(self, plan: BatchPlan) -> None:
+        self._read_ahead.announce(plan)
+
+    def close(self) -> None:
+        self._read_ahead.close()
 
     def name_utterances(self, plan: BatchPlan) -> tuple[str, ...]:
         return self._assembler.name_utterances(plan)

@@ -1,31 +1,89 @@
-"""Batches copied out of their buffers, to the device that trains."""
+"""Batches handed on from their buffers: as arrays, as tensors on the device that trains, or shared out over several.
+
+Nothing is copied within the host: arrays and host tensors look at the memory that was filled, which is used again when
+the last of them is gone.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
-from myxtts.pipeline.feed import Transfer
+from myxtts.pipeline.buffers import HostBatch
+from myxtts.pipeline.load_ahead import Loaded
 from myxtts.types import Batch
 
 ARRAYS = ("tokens", "token_lengths", "mel", "mel_lengths", "speaker", "language", "reference", "reference_lengths")
 
 
-def copy_to_host(batch: Batch) -> Batch:
-    """The batch as numpy arrays of its own."""
-    copies: dict[str, Any] = {name: np.array(getattr(batch, name)) for name in ARRAYS}
-    return replace(batch, **copies)
+def hand_over_arrays(loaded: Loaded) -> Batch:
+    """The batch as numpy arrays."""
+    host: HostBatch = loaded.content
+    return Batch(
+        position=loaded.plan.position,
+        ids=loaded.ids,
+        num_real=loaded.plan.num_real,
+        **{name: getattr(host, name) for name in ARRAYS},
+    )
 
 
-def make_device_transfer(device: str) -> Transfer:
-    """A transfer that makes tensors on `device`, such as "/GPU:0" or "/CPU:0"."""
+def make_device_transfer(devices: Sequence[str]) -> Callable[[Loaded], Batch]:
+    """A transfer to tensors on a device, such as "/GPU:0" or "/CPU:0"; several devices get equal shares of the rows."""
+    share_out = make_sharing(devices)
+
+    def transfer(loaded: Loaded) -> Batch:
+        return share_out(adopt_arrays(hand_over_arrays(loaded)))
+
+    return transfer
+
+
+def adopt_arrays(batch: Batch) -> Batch:
+    """The arrays of a batch as tensors of the host that look at the same memory."""
     import tensorflow as tf
 
-    def copy_to_device(batch: Batch) -> Batch:
-        with tf.device(device):
-            tensors: dict[str, Any] = {name: tf.constant(getattr(batch, name)) for name in ARRAYS}
-        return replace(batch, **tensors)
+    adopt = tf.experimental.dlpack.from_dlpack
+    return replace(batch, **{name: adopt(getattr(batch, name).__dlpack__()) for name in ARRAYS})
 
-    return copy_to_device
+
+def make_sharing(devices: Sequence[str]) -> Callable[[Batch], Batch]:
+    """Moves a batch of tensors to a device, or the rows of it to several."""
+    if len(devices) == 1:
+        return lambda batch: move_tensors(batch, devices[0])
+
+    def share_out(batch: Batch) -> Batch:
+        shares = split_batch(batch, len(devices))
+        return replace(
+            batch,
+            shares=tuple(move_tensors(share, device) for share, device in zip(shares, devices, strict=True)),
+        )
+
+    return share_out
+
+
+def move_tensors(batch: Batch, device: str) -> Batch:
+    """The batch with its tensors on a device. Those that lie there already are taken as they are."""
+    import tensorflow as tf
+
+    if batch.mel.device.endswith(_full_name(device)):
+        return batch
+    with tf.device(device):
+        return replace(batch, **{name: tf.identity(getattr(batch, name)) for name in ARRAYS})
+
+
+def split_batch(batch: Batch, num_shares: int) -> list[Batch]:
+    """The rows of a batch in equal shares, in order."""
+    size = len(batch.ids) // num_shares
+    assert size * num_shares == len(batch.ids), f"{len(batch.ids)} rows cannot be shared by {num_shares}"
+    shares = []
+    for start in range(0, len(batch.ids), size):
+        rows = slice(start, start + size)
+        tensors: dict[str, Any] = {name: getattr(batch, name)[rows] for name in ARRAYS}
+        ids = batch.ids[rows]
+        shares.append(replace(batch, ids=ids, num_real=sum(map(bool, ids)), **tensors))
+    return shares
+
+
+def _full_name(device: str) -> str:
+    """As the end of a tensor's device: "/CPU:0" is "/device:CPU:0" there."""
+    return f"/device:{device.removeprefix('/')}"

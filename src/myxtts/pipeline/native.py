@@ -2,12 +2,11 @@
 
 A batch is one call into the graph, in which no Python runs. Recordings that TensorFlow cannot decode are loaded by
 the Python loader; where they lie is decided once, when the loader is made.
-Shape legend: K recordings, R all their frames, T frames, M mel bands.
+Shape legend: T frames, M mel bands.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -16,22 +15,20 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from myxtts.corpus.listen import AudioLimits
-from myxtts.corpus.rejections import AudioProblem, Reason
 from myxtts.errors import DataError
 from myxtts.pipeline.assemble import BatchAssembler
 from myxtts.pipeline.buffers import BatchBuffer, HostBatch
+from myxtts.pipeline.graph_reader import GraphReader, make_graph, number_rates
+from myxtts.pipeline.loader import Loader
 from myxtts.pipeline.native_dataset import make_dataset
 from myxtts.pipeline.order import NO_ROW, BatchPlan
-from myxtts.pipeline.python import PythonLoader, check_lengths, explain_problem
-from myxtts.pipeline.recording_graph import RecordingGraph
+from myxtts.pipeline.python import PythonLoader, check_lengths
 from myxtts.pipeline.source import RecordingSource
-from myxtts.pipeline.wav_layout import Survey, name_obstacle, survey_recordings
+from myxtts.pipeline.wav_layout import Survey, survey_recordings
 from myxtts.runtime.hardware import count_cpus
 
-_SIGNATURE = [tf.TensorSpec([None], kind) for kind in (tf.string, tf.int32, tf.int32)]
 
-
-class TFNativeDataLoader:
+class TFNativeDataLoader(Loader):
     """Fills batches from recordings, or makes a `tf.data.Dataset` of batches. Any number of threads may call it.
 
     `survey` says which recordings the graph loads. One that has changed is noticed by its length and rate, not by its
@@ -56,10 +53,9 @@ class TFNativeDataLoader:
         self.memory = self._python.memory
         definition = source.mel_definition
         self._assembler = BatchAssembler(source, source.tokens, num_reference_frames, seed, definition.log_floor)
-        rates = np.unique(source.columns["sample_rate_hz"][self._is_native])
-        self._rate_numbers = np.searchsorted(rates, source.columns["sample_rate_hz"]).astype(np.int32)
-        self._graph = RecordingGraph(definition, source.audio_definition, rates.tolist())
-        self._load_all = tf.function(self._graph.load_all, input_signature=_SIGNATURE, autograph=False)
+        rates_hz, self._rate_numbers = number_rates(source, self.survey)
+        self._graph = make_graph(source, rates_hz)
+        self._reader = GraphReader(source, self._graph.load_all, self._rate_numbers, self._python.read_mel)
 
     def fill(self, plan: BatchPlan, buffer: BatchBuffer) -> HostBatch:
         batch = buffer.view(plan.shape)
@@ -102,6 +98,10 @@ class TFNativeDataLoader:
             num_parallel_calls or count_cpus(),
         )
 
+    def load_rows(self, rows: Sequence[int]) -> dict[int, NDArray[np.float32]]:
+        """Spectrograms from their recordings, whether they are in memory or not."""
+        return self._reader.read(rows)
+
     def _read_mels(self, rows: Iterable[int]) -> dict[int, NDArray[Any]]:
         mels: dict[int, NDArray[Any]] = {}
         to_load = []
@@ -116,33 +116,4 @@ class TFNativeDataLoader:
         return mels | self._load(to_load) if to_load else mels
 
     def _load(self, rows: list[int]) -> dict[int, NDArray[Any]]:
-        paths = [os.fsencode(self._source.audio_path(row)) for row in rows]
-        num_samples = self._source.columns["num_samples"][rows].astype(np.int32)
-        try:
-            with tf.device("/CPU:0"):
-                mel_RM, lengths = self._load_all(paths, self._rate_numbers[rows], num_samples)
-        except tf.errors.OpError as error:
-            raise self._explain(rows, error) from error
-        stops = np.cumsum(lengths.numpy()).tolist()
-        # A view of the tensor's memory, which lives as long as the view.
-        values_RM = np.asarray(memoryview(mel_RM))
-        return {
-            row: self.memory.keep(row, values_RM[start:stop])
-            for row, start, stop in zip(rows, [0, *stops], stops, strict=False)
-        }
-
-    def _explain(self, rows: list[int], error: tf.errors.OpError) -> DataError:
-        """What is wrong, found by looking at each recording: TensorFlow does not say which one it was."""
-        for row in rows:
-            try:
-                self._python.read_mel(row)
-            except DataError as problem:
-                return problem
-            if name_obstacle(self._source, row):
-                changed = AudioProblem(Reason.CHANGED, "the recording has changed since it was checked")
-                return explain_problem(self._source, row, changed)
-        names = ", ".join(self._source.id_of(row) for row in rows)
-        return DataError(
-            f"TensorFlow could not load these utterances: {names}. It says: {' '.join(error.message.split())}",
-            next_step="Set data.use_tf_native_loading to false, which loads them through Python.",
-        )
+        return {row: self.memory.keep(row, mel_TM) for row, mel_TM in self._reader.read(rows).items()}

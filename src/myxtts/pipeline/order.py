@@ -2,7 +2,9 @@
 
 A position in training is one integer: epoch times batches per epoch plus the batch in the epoch. Every epoch has the
 same number of batches of each shape, so any position is reached at once, and resuming needs nothing but the integer.
-Nothing here depends on the state of a random generator: a place in a shuffled order is a hash of what is shuffled.
+Nothing here depends on the state of a random generator, nor on how rows or speakers are numbered: a place in the order
+is a hash of the utterance's key, and lengths before trimming decide what is batched together. So the order is the same
+whether features come from a store, from one that was repaired, or straight from recordings.
 Shape legend: N utterances, B utterances of a batch.
 """
 
@@ -15,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from myxtts.errors import DataError
-from myxtts.pipeline.buckets import Shape, assign_buckets, choose_lengths, make_shapes
+from myxtts.pipeline.buckets import Shape, make_buckets, sort_small
 
 NO_ROW = -1
 """Fills a batch that has fewer utterances than its shape."""
@@ -25,13 +27,17 @@ _EPOCH_SALT, _BATCH_SALT, _REFERENCE_SALT = 1, 2, 3
 
 @dataclass(frozen=True, slots=True)
 class BatchPlan:
-    """One batch: rows of the store [B], the row that gives each its reference voice [B], and the shape to fill."""
+    """One batch: rows of the store [B], the row that gives each its reference voice [B], and the shape to fill.
+
+    `keys` [B] are what chance depends on for each utterance, by default its row.
+    """
 
     position: int
     epoch: int
     rows: NDArray[np.int64]
     references: NDArray[np.int64]
     shape: Shape
+    keys: NDArray[np.uint64] | None = None
 
     @property
     def num_real(self) -> int:
@@ -39,14 +45,18 @@ class BatchPlan:
 
     def take_shard(self, shard: int, num_shards: int) -> BatchPlan:
         """The slice of one replica or host."""
-        size = self.shape.num_utterances // num_shards
-        part = slice(shard * size, (shard + 1) * size)
-        shape = Shape(size, self.shape.num_frames, self.shape.num_tokens)
-        return BatchPlan(self.position, self.epoch, self.rows[part], self.references[part], shape)
+        shape = self.shape.share(num_shards)
+        part = slice(shard * shape.num_utterances, (shard + 1) * shape.num_utterances)
+        keys = None if self.keys is None else self.keys[part]
+        return BatchPlan(self.position, self.epoch, self.rows[part], self.references[part], shape, keys)
 
 
 class BatchOrder:
-    """The batches of all epochs over a set of utterances."""
+    """The batches of all epochs over a set of utterances.
+
+    `num_frames` and `num_tokens` say what an utterance takes up in a batch. `source_frames`, by default the same, says
+    what it is batched by, and `keys`, by default its row, what it is shuffled by.
+    """
 
     def __init__(
         self,
@@ -57,6 +67,8 @@ class BatchOrder:
         *,
         seed: int,
         batch_size: int,
+        keys: NDArray[np.integer] | None = None,
+        source_frames: NDArray[np.integer] | None = None,
         frame_budget: int | None = None,
         num_shapes: int = 8,
         multiple_of: int = 1,
@@ -64,21 +76,21 @@ class BatchOrder:
     ) -> None:
         if len(rows) == 0:
             raise DataError("There are no utterances to make batches of.", next_step="Check the corpus and its split.")
-        self._rows = np.asarray(rows, np.int64)
+        self._keys = np.asarray(rows if keys is None else keys).astype(np.uint64)
+        by_key = np.argsort(self._keys, kind="stable")
+        self._keys, self._rows = self._keys[by_key], np.asarray(rows, np.int64)[by_key]
         self._seed, self._shuffle = seed, shuffle
-        limits = choose_lengths(num_frames, num_shapes)
-        self._buckets = assign_buckets(num_frames, limits)
-        max_tokens = np.maximum.accumulate(
-            [int(num_tokens[self._buckets == bucket].max(initial=0)) for bucket in range(len(limits))]
-        )
-        self.shapes = make_shapes(limits, max_tokens, batch_size, frame_budget, multiple_of)
-        self._references = _ReferenceChooser(self._rows, np.asarray(speakers))
-        self._num_batches = self._count_batches()
+        lengths = np.asarray(num_frames if source_frames is None else source_frames)[by_key]
+        buckets = make_buckets(lengths, num_shapes, batch_size, frame_budget, multiple_of)
+        self._bucket_of = buckets.number_of
+        self.shapes = buckets.make_shapes(np.asarray(num_frames)[by_key], np.asarray(num_tokens)[by_key])
+        self._starts, self._shape_numbers = buckets.cut_batches()
+        self._voices = _VoiceChooser(np.asarray(speakers)[by_key])
         self._plan_epoch = lru_cache(maxsize=2)(self._compute_epoch)
 
     @property
     def num_batches_per_epoch(self) -> int:
-        return sum(self._num_batches)
+        return len(self._shape_numbers)
 
     def batch(self, position: int) -> BatchPlan:
         """The batch at a position, in whatever epoch it falls."""
@@ -86,61 +98,46 @@ class BatchOrder:
         places, shape_numbers, starts = self._plan_epoch(epoch)
         shape = self.shapes[int(shape_numbers[index])]
         chosen = places[int(starts[index]) : int(starts[index + 1])]
-        rows = np.full(shape.num_utterances, NO_ROW, np.int64)
-        references = np.full(shape.num_utterances, NO_ROW, np.int64)
-        rows[: len(chosen)] = self._rows[chosen]
-        references[: len(chosen)] = self._references.choose(chosen, self._seed, epoch)
-        return BatchPlan(position, epoch, rows, references, shape)
-
-    def _count_batches(self) -> list[int]:
-        """How many batches of each shape an epoch has: what does not fill a batch moves on to the next shape."""
-        counts = np.bincount(self._buckets, minlength=len(self.shapes)).tolist()
-        num_batches, carried = [], 0
-        for count, shape in zip(counts, self.shapes, strict=True):
-            num_full, carried = divmod(count + carried, shape.num_utterances)
-            num_batches.append(num_full)
-        if carried:
-            num_batches[-1] += 1
-        return num_batches
+        rows, references = (np.full(shape.num_utterances, NO_ROW, np.int64) for _ in range(2))
+        keys = np.zeros(shape.num_utterances, np.uint64)
+        rows[: len(chosen)], keys[: len(chosen)] = self._rows[chosen], self._keys[chosen]
+        hashes = hash_numbers(self._keys[chosen], self._seed, epoch, _REFERENCE_SALT)
+        references[: len(chosen)] = self._rows[self._voices.choose(chosen, hashes)]
+        return BatchPlan(position, epoch, rows, references, shape, keys)
 
     def _compute_epoch(self, epoch: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Utterances in the order of an epoch, and for each of its batches the shape and where it starts."""
-        num_utterances = len(self._rows)
-        places = np.arange(num_utterances)
+        places = np.arange(len(self._rows))
         if self._shuffle:
-            places = np.argsort(hash_numbers(self._rows, self._seed, epoch, _EPOCH_SALT), kind="stable")
-        # Stable, so that each shape keeps the shuffled order; carrying on to the next shape is then just a later cut.
-        places = places[np.argsort(self._buckets[places], kind="stable")]
-        sizes = np.repeat([shape.num_utterances for shape in self.shapes], self._num_batches)
-        shape_numbers = np.repeat(np.arange(len(self.shapes)), self._num_batches)
-        starts = np.minimum(np.concatenate([[0], np.cumsum(sizes)]), num_utterances)
+            places = np.argsort(hash_numbers(self._keys, self._seed, epoch, _EPOCH_SALT), kind="stable")
+        # Stable, so that each shape keeps the shuffled order.
+        places = places[np.argsort(self._bucket_of[places], kind="stable")]
         if not self._shuffle:
-            return places, shape_numbers, starts
-        return _shuffle_batches(places, shape_numbers, starts, self._seed, epoch)
+            return places, self._shape_numbers, self._starts
+        return _shuffle_batches(places, self._shape_numbers, self._starts, self._seed, epoch)
 
 
-class _ReferenceChooser:
-    """For each utterance another one of the same speaker; its own where the speaker has no other."""
+class _VoiceChooser:
+    """For each utterance another one of the same speaker; its own where the speaker has no other.
 
-    def __init__(self, rows: NDArray[np.int64], speakers: NDArray[np.integer]) -> None:
-        self._rows = rows
-        self._by_speaker = np.argsort(speakers, kind="stable")
-        ordered = speakers[self._by_speaker]
+    Utterances are known by their place in the order of keys, so the choice within a speaker does not depend on rows,
+    and speakers are only told apart, so it does not depend on their numbers.
+    """
+
+    def __init__(self, speakers_N: NDArray[np.integer]) -> None:
+        self._by_speaker = sort_small(speakers_N)
+        ordered = speakers_N[self._by_speaker]
         first_of = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
-        sizes = np.diff(np.append(first_of, len(rows)))
-        self._start = np.empty(len(rows), np.int64)
+        sizes = np.diff(np.append(first_of, len(speakers_N)))
+        self._start, self._size, self._rank = (np.empty(len(speakers_N), np.int64) for _ in range(3))
         self._start[self._by_speaker] = np.repeat(first_of, sizes)
-        self._size = np.empty(len(rows), np.int64)
         self._size[self._by_speaker] = np.repeat(sizes, sizes)
-        self._rank = np.empty(len(rows), np.int64)
-        self._rank[self._by_speaker] = np.arange(len(rows)) - np.repeat(first_of, sizes)
+        self._rank[self._by_speaker] = np.arange(len(speakers_N)) - np.repeat(first_of, sizes)
 
-    def choose(self, places: NDArray[np.int64], seed: int, epoch: int) -> NDArray[np.int64]:
-        size, rank = self._size[places], self._rank[places]
-        hashes = hash_numbers(self._rows[places], seed, epoch, _REFERENCE_SALT)
-        step = 1 + (hashes % np.maximum(size - 1, 1).astype(np.uint64)).astype(np.int64)
-        chosen = self._start[places] + (rank + step) % size
-        return self._rows[self._by_speaker[chosen]]
+    def choose(self, places_B: NDArray[np.int64], hashes_B: NDArray[np.uint64]) -> NDArray[np.int64]:
+        size = self._size[places_B]
+        step = 1 + (hashes_B % np.maximum(size - 1, 1).astype(np.uint64)).astype(np.int64)
+        return self._by_speaker[self._start[places_B] + (self._rank[places_B] + step) % size]
 
 
 def hash_numbers(numbers: NDArray[np.integer], *salts: int) -> NDArray[np.uint64]:

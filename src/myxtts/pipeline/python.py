@@ -5,6 +5,7 @@ Shape legend: T frames, M mel bands.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,12 +17,13 @@ from myxtts.errors import DataError
 from myxtts.features.extract import FeatureExtractor
 from myxtts.pipeline.assemble import BatchAssembler
 from myxtts.pipeline.buffers import BatchBuffer, HostBatch
+from myxtts.pipeline.loader import Loader
 from myxtts.pipeline.memory import MelMemory
 from myxtts.pipeline.order import BatchPlan
 from myxtts.pipeline.source import RecordingSource
 
 
-class PythonLoader:
+class PythonLoader(Loader):
     """Fills batches from recordings. Any number of threads may call it.
 
     Spectrograms stay in memory as far as `ram_budget_bytes` goes, in the number format of stored ones.
@@ -65,6 +67,10 @@ class PythonLoader:
         """The spectrogram [T, M] of a row, from memory or from its recording."""
         kept = self.memory.find(row)
         return kept if kept is not None else self.memory.keep(row, self._extract(row))
+
+    def load_rows(self, rows: Sequence[int]) -> dict[int, NDArray[np.float32]]:
+        """Spectrograms from their recordings, whether they are in memory or not."""
+        return {row: self._extract(row) for row in rows}
 
     def _extract(self, row: int) -> NDArray[np.float32]:
         try:

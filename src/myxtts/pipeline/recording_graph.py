@@ -1,4 +1,4 @@
-"""A recording, from its file to its spectrogram, as TensorFlow operations: what features.audio says, in a graph.
+"""A recording, from its file to its samples and spectrogram, as TensorFlow operations: features.audio in a graph.
 
 Shape legend: S samples, K recordings, T frames, R all frames of the recordings, M mel bands.
 """
@@ -35,27 +35,18 @@ class RecordingGraph:
         `rate_numbers` are places in `rates_hz`; they and `num_samples` are what the files must have. One recording is
         loaded after the other, which keeps its samples in the processor's cache; callers do several batches at once.
         """
-        num_recordings = tf.shape(paths_K)[0]
-        mels = tf.TensorArray(
-            tf.float32, num_recordings, infer_shape=False, element_shape=[None, self._mel.definition.n_mels]
-        )
-        lengths = tf.TensorArray(tf.int32, num_recordings, element_shape=[])
+        return _load_each(self.load, [None, self._mel.definition.n_mels], paths_K, rate_numbers_K, num_samples_K)
 
-        def load_next(place: Tensor, mels: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-            mel_TM = self.load(paths_K[place], rate_numbers_K[place], num_samples_K[place])
-            return place + 1, mels.write(place, mel_TM), lengths.write(place, tf.shape(mel_TM)[0])
-
-        with tf.device("/CPU:0"):
-            _, mels, lengths = tf.while_loop(
-                lambda place, _mels, _lengths: place < num_recordings,
-                load_next,
-                (tf.constant(0), mels, lengths),
-                parallel_iterations=1,
-            )
-            return mels.concat(), lengths.stack()
+    def load_all_samples(self, paths_K: Tensor, rate_numbers_K: Tensor, num_samples_K: Tensor) -> tuple[Tensor, Tensor]:
+        """As `load_all`, the samples that the spectrograms are made of [S of all], and how many each has [K]."""
+        return _load_each(self.load_samples, [None], paths_K, rate_numbers_K, num_samples_K)
 
     def load(self, path: Tensor, rate_number: Tensor, num_samples: Tensor) -> Tensor:
         """The spectrogram [T, M] of one file."""
+        return self._mel.single(self.load_samples(path, rate_number, num_samples))
+
+    def load_samples(self, path: Tensor, rate_number: Tensor, num_samples: Tensor) -> Tensor:
+        """The samples [S] of one file, resampled, trimmed and levelled."""
         samples_S, rate_hz = decode_wav(tf.io.read_file(path))
         is_as_checked = (tf.shape(samples_S)[0] == num_samples) & (rate_hz == self._rates_hz[rate_number])
         check = tf.debugging.Assert(is_as_checked, ["The recording has changed since it was checked:", path])
@@ -63,7 +54,7 @@ class RecordingGraph:
             samples_S = self._resample(samples_S, rate_number)
         if self._audio.trim_silence:
             samples_S = trim_silence(samples_S, self._audio.sample_rate, self._audio.trim_db)
-        return self._mel.single(level_samples(samples_S, self._audio))
+        return level_samples(samples_S, self._audio)
 
     def _make_resampler(self, rate_hz: int) -> Callable[[Tensor], Tensor]:
         target_hz = self._audio.sample_rate
@@ -73,6 +64,28 @@ class RecordingGraph:
         if len(self._resamplers) == 1:
             return self._resamplers[0](samples_S)
         return tf.switch_case(rate_number, [partial(resample, samples_S) for resample in self._resamplers])
+
+
+def _load_each(
+    load: Callable[[Tensor, Tensor, Tensor], Tensor], element_shape: list[int | None], paths_K: Tensor, *facts_K: Tensor
+) -> tuple[Tensor, Tensor]:
+    """What `load` gives for each recording, one behind the other, and how long each part is [K]."""
+    num_recordings = tf.shape(paths_K)[0]
+    values = tf.TensorArray(tf.float32, num_recordings, infer_shape=False, element_shape=element_shape)
+    lengths = tf.TensorArray(tf.int32, num_recordings, element_shape=[])
+
+    def load_next(place: Tensor, values: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        loaded = load(paths_K[place], *(fact_K[place] for fact_K in facts_K))
+        return place + 1, values.write(place, loaded), lengths.write(place, tf.shape(loaded)[0])
+
+    with tf.device("/CPU:0"):
+        _, values, lengths = tf.while_loop(
+            lambda place, _values, _lengths: place < num_recordings,
+            load_next,
+            (tf.constant(0), values, lengths),
+            parallel_iterations=1,
+        )
+        return values.concat(), lengths.stack()
 
 
 def trim_silence(samples_S: Tensor, rate_hz: int, trim_db: float) -> Tensor:

@@ -7,7 +7,7 @@ Shape legend: U utterances.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any, cast
 
@@ -21,7 +21,9 @@ from myxtts.corpus.open import Corpus
 from myxtts.corpus.rejections import AudioProblem
 from myxtts.errors import DataError
 from myxtts.features.definition import AudioDefinition, MelDefinition
-from myxtts.store.index import SPLITS
+from myxtts.features.lengths import count_source_frames
+from myxtts.store.columns import renumber_names
+from myxtts.store.index import SPLITS, hash_id
 from myxtts.text.frontend import FrontEnd
 from myxtts.types import Split, Utterance
 
@@ -31,8 +33,8 @@ _CHUNK_UTTERANCES = 512
 class RecordingSource:
     """Utterances in the order of the corpus, speakers and languages in the alphabet's: as a new store numbers them.
 
-    `columns` are arrays [U] named as in a store. `mel_length` is what an utterance has before silence is trimmed, and
-    so the most it can have. Made by `open`.
+    `columns` are arrays [U] named as in a store. `mel_length` is the most that an utterance can have: what it has
+    before silence is trimmed, or what the longest accepted recording has where a stream does not say. Made by `open`.
     """
 
     def __init__(self, data: DataConfig, rows: _Rows) -> None:
@@ -44,18 +46,17 @@ class RecordingSource:
         language, self.languages = _number_names(rows.languages)
         self._token_ends = np.asarray(rows.token_ends, np.int64)
         self._tokens = np.asarray(rows.tokens, np.int32)
-        num_samples, rates = np.asarray(rows.num_samples, np.int64), np.asarray(rows.rates, np.int32)
-        # A stream may not say how long it is; it is at most as long as recordings may be.
-        longest = (data.max_duration_s * rates).astype(np.int64) + 1
-        num_resampled = count_resampled(np.where(num_samples == 0, longest, num_samples), rates, data.sample_rate)
+        source_frames = np.asarray(rows.source_frames, np.uint32)
         self.columns: dict[str, NDArray[Any]] = {
-            "mel_length": (1 + num_resampled // data.hop_length).astype(np.uint32),
+            "id_hash": np.asarray(rows.id_hashes, np.uint64),
+            "source_frames": source_frames,
+            "mel_length": _bound_lengths(source_frames, rows.rates, self.mel_definition, data.max_duration_s),
             "tokens_length": np.diff(self._token_ends, prepend=0).astype(np.uint32),
             "speaker": speaker,
             "language": language,
             "split": np.asarray(rows.splits, np.uint8),
-            "num_samples": num_samples,
-            "sample_rate_hz": rates,
+            "num_samples": np.asarray(rows.num_samples, np.int64),
+            "sample_rate_hz": np.asarray(rows.rates, np.int32),
             "num_channels": np.asarray(rows.num_channels, np.int32),
             "source_crc": np.asarray(rows.checksums, np.uint32),
         }
@@ -63,7 +64,9 @@ class RecordingSource:
     @classmethod
     def open(cls, corpus: Corpus, data: DataConfig) -> RecordingSource:
         """Reads the corpus and encodes its texts; refuses a corpus that was prepared under wider limits."""
-        return cls(data, _read_rows(corpus, corpus.load_frontend(), AudioLimits.from_config(data)))
+        rows = _Rows(MelDefinition.from_config(data))
+        _read_rows(rows, corpus, corpus.load_frontend(), AudioLimits.from_config(data))
+        return cls(data, rows)
 
     def __len__(self) -> int:
         return len(self._token_ends)
@@ -71,6 +74,14 @@ class RecordingSource:
     @property
     def n_mels(self) -> int:
         return self.mel_definition.n_mels
+
+    def join_as(self, split: Split, speakers: Sequence[str], languages: Sequence[str]) -> None:
+        """Becomes a split of another corpus, whose names count; raises DataError where that lacks one of them."""
+        columns = self.columns
+        columns["speaker"] = renumber_names(columns["speaker"], self.speakers, speakers, "speakers")
+        columns["language"] = renumber_names(columns["language"], self.languages, languages, "languages")
+        columns["split"] = np.full(len(self), SPLITS.index(split), np.uint8)
+        self.speakers, self.languages = tuple(speakers), tuple(languages)
 
     def rows_of_split(self, split: str) -> NDArray[np.int64]:
         return np.flatnonzero(self.columns["split"] == SPLITS.index(split))
@@ -103,9 +114,14 @@ class RecordingSource:
         )
 
 
-def count_resampled(num_samples: NDArray[np.int64], rates: NDArray[np.int32], target_rate: int) -> NDArray[np.int64]:
-    """How many samples [U] resampling gives: soxr rounds to the nearest, and with these operations."""
-    return np.floor(num_samples / (rates / target_rate) + 0.5).astype(np.int64)
+def _bound_lengths(
+    source_frames: NDArray[np.uint32], rates: Sequence[int], mel: MelDefinition, max_duration_s: float
+) -> NDArray[np.uint32]:
+    """The most frames that each utterance can have; a stream of unknown length is as long as recordings may be."""
+    bounds = source_frames.copy()
+    for row in np.flatnonzero(source_frames == 0).tolist():
+        bounds[row] = count_source_frames(int(max_duration_s * rates[row]) + 1, rates[row], mel)
+    return bounds
 
 
 class _StringPool:
@@ -127,12 +143,14 @@ class _StringPool:
 class _Rows:
     """Utterances as they are read, each thing in an array of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, mel: MelDefinition) -> None:
+        self._mel = mel
         self.ids, self.paths, self.texts, self.phonemes = (_StringPool() for _ in range(4))
         self.speakers, self.languages = _Names(), _Names()
         self.tokens, self.token_ends = array("i"), array("q")
         self.splits, self.checksums = array("B"), array("I")
         self.num_samples, self.rates, self.num_channels = array("q"), array("i"), array("i")
+        self.id_hashes, self.source_frames = array("Q"), array("I")
 
     def append(self, utterance: Utterance, tokens: NDArray[np.int32]) -> None:
         self.ids.append(utterance.id)
@@ -148,6 +166,8 @@ class _Rows:
         self.num_samples.append(utterance.num_samples)
         self.rates.append(utterance.sample_rate_hz)
         self.num_channels.append(utterance.num_channels)
+        self.id_hashes.append(hash_id(utterance.id))
+        self.source_frames.append(count_source_frames(utterance.num_samples, utterance.sample_rate_hz, self._mel))
 
 
 class _Names:
@@ -169,8 +189,7 @@ def _number_names(names: _Names) -> tuple[NDArray[np.uint32], tuple[str, ...]]:
     return places[np.asarray(names.column, np.int32)], tuple(ordered)
 
 
-def _read_rows(corpus: Corpus, frontend: FrontEnd, limits: AudioLimits) -> _Rows:
-    rows = _Rows()
+def _read_rows(rows: _Rows, corpus: Corpus, frontend: FrontEnd, limits: AudioLimits) -> None:
     gate = _Gate(limits)
     utterances = corpus.utterances()
     while chunk := list(islice(utterances, _CHUNK_UTTERANCES)):
@@ -183,7 +202,6 @@ def _read_rows(corpus: Corpus, frontend: FrontEnd, limits: AudioLimits) -> _Rows
         for utterance, encoding in zip(chunk, encodings, strict=True):
             rows.append(utterance, encoding.ids)
     gate.refuse(corpus)
-    return rows
 
 
 class _Gate:

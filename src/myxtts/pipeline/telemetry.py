@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections import deque
-from dataclasses import asdict, dataclass
+from collections import Counter, deque
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import IO
 
@@ -18,23 +18,32 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class StepRecord:
-    """One batch handed to the consumer. `interval_s` is the time since the one before."""
+    """One batch handed to the consumer, and what it did with it.
+
+    `stages` are the seconds of each stage behind the loader, such as the copy to the device; `step_s` is the time until
+    the next batch was asked for, `is_retraced` whether the consumer made a new graph in it.
+    """
 
     position: int
     wait_s: float
-    interval_s: float
     load_s: float
-    transfer_s: float
+    stages: dict[str, float]
     depth: int
     num_frames: int
     num_padded_frames: int
     num_utterances: int
     shape: str
+    step_s: float = 0.0
+    is_retraced: bool = False
+
+    @property
+    def interval_s(self) -> float:
+        return self.wait_s + self.step_s
 
 
 @dataclass(frozen=True, slots=True)
 class FeedStats:
-    """A summary of the steps so far, the first left out."""
+    """A summary of the steps so far, the first left out. `mean_stage_s` has an entry for each stage."""
 
     num_batches: int
     num_utterances: int
@@ -42,87 +51,111 @@ class FeedStats:
     batches_per_s: float
     mean_wait_s: float
     max_wait_s: float
+    mean_step_s: float
     mean_load_s: float
-    mean_transfer_s: float
+    mean_stage_s: dict[str, float]
     mean_depth: float
+    num_retraces: int
+    num_shapes: int
     padding: float
     au: float
     effective_au: float
     step_variation: float
 
 
+@dataclass(slots=True)
+class _Sums:
+    """Sums over finished steps."""
+
+    wait_s: float = 0.0
+    step_s: float = 0.0
+    load_s: float = 0.0
+    depth: int = 0
+    num_frames: int = 0
+    num_padded_frames: int = 0
+    num_utterances: int = 0
+    stages: Counter[str] = field(default_factory=Counter)
+
+    def add(self, step: StepRecord) -> None:
+        self.wait_s += step.wait_s
+        self.step_s += step.step_s
+        self.load_s += step.load_s
+        self.depth += step.depth
+        self.num_frames += step.num_frames
+        self.num_padded_frames += step.num_padded_frames
+        self.num_utterances += step.num_utterances
+        for name, seconds in step.stages.items():
+            self.stages[name] += seconds  # type: ignore[assignment]
+
+
 class Telemetry:
     """Collects step records in constant memory and, where a file is given, appends each as a line of JSON."""
 
     def __init__(self, path: Path | None = None, window: int = 1000) -> None:
-        self._file: IO[str] | None = path.open("a", encoding="utf-8") if path else None
+        # A line at a time, so that whoever watches the run sees each step as it ends.
+        self._file: IO[str] | None = path.open("a", encoding="utf-8", buffering=1) if path else None
         self._intervals: deque[float] = deque(maxlen=window)
-        self._sums = dict.fromkeys(
-            ("wait", "interval", "load", "transfer", "depth", "frames", "padded", "utterances"), 0.0
-        )
-        self._num_batches = 0
+        self._sums = _Sums()
+        self._shapes: set[str] = set()
+        self._num_finished = self._num_retraces = 0
         self._max_wait_s = 0.0
-        self._last: float | None = None
+        self._current: StepRecord | None = None
+        self._handed_at = 0.0
+        self._is_retraced = False
 
-    def record(
-        self,
-        position: int,
-        wait_s: float,
-        load_s: float,
-        transfer_s: float,
-        depth: int,
-        shape: str,
-        frames: tuple[int, int, int],
-    ) -> float:
-        """Notes a step and gives the time since the one before, 0 for the first.
+    @property
+    def num_steps(self) -> int:
+        """Finished steps, the first left out."""
+        return max(0, self._num_finished - 1)
 
-        `frames` are real frames, padded frames and utterances of the batch.
+    def record(self, step: StepRecord, asked_at: float) -> float:
+        """Notes a batch that was asked for at `asked_at` and is handed over now.
+
+        Gives the time from the one before to this one, 0 for the first.
         """
+        self._finish(asked_at)
         now = time.perf_counter()
-        interval_s = now - self._last if self._last is not None else 0.0
-        num_frames, num_padded, num_utterances = frames
-        if self._last is not None:
-            self._add(wait_s, interval_s, load_s, transfer_s, depth, frames)
-        self._last = now
-        if self._file is not None:
-            step = StepRecord(
-                position, wait_s, interval_s, load_s, transfer_s, depth, num_frames, num_padded, num_utterances, shape
-            )
-            self._file.write(json.dumps(asdict(step)) + "\n")
+        interval_s = now - self._handed_at if self._current is not None else 0.0
+        self._current, self._handed_at = step, now
+        self._shapes.add(step.shape)
         return interval_s
 
-    def _add(
-        self,
-        wait_s: float,
-        interval_s: float,
-        load_s: float,
-        transfer_s: float,
-        depth: int,
-        frames: tuple[int, int, int],
-    ) -> None:
-        self._num_batches += 1
-        self._max_wait_s = max(self._max_wait_s, wait_s)
-        self._intervals.append(interval_s)
-        values = (wait_s, interval_s, load_s, transfer_s, depth, *frames)
-        for name, value in zip(self._sums, values, strict=True):
-            self._sums[name] += value
+    def note_retrace(self) -> None:
+        self._is_retraced = True
+
+    def _finish(self, now: float) -> None:
+        if self._current is None:
+            return
+        step = replace(self._current, step_s=now - self._handed_at, is_retraced=self._is_retraced)
+        self._num_retraces += self._is_retraced
+        self._is_retraced = False
+        if self._num_finished:
+            self._sums.add(step)
+            self._intervals.append(step.interval_s)
+            self._max_wait_s = max(self._max_wait_s, step.wait_s)
+        self._num_finished += 1
+        if self._file is not None:
+            self._file.write(json.dumps(asdict(step)) + "\n")
 
     def summarize(self) -> FeedStats:
-        sums, count = self._sums, max(1, self._num_batches)
-        elapsed_s = max(sums["interval"], 1e-12)
-        padding = 1 - sums["frames"] / sums["padded"] if sums["padded"] else 0.0
-        au = 1 - min(1.0, sums["wait"] / elapsed_s) if self._num_batches else 0.0
+        sums, count = self._sums, max(1, self.num_steps)
+        elapsed_s = max(sums.wait_s + sums.step_s, 1e-12)
+        padding = 1 - sums.num_frames / sums.num_padded_frames if sums.num_padded_frames else 0.0
+        au = 1 - min(1.0, sums.wait_s / elapsed_s) if self.num_steps else 0.0
         intervals = np.array(self._intervals)
         return FeedStats(
-            num_batches=self._num_batches,
-            num_utterances=int(sums["utterances"]),
-            utterances_per_s=sums["utterances"] / elapsed_s,
-            batches_per_s=self._num_batches / elapsed_s,
-            mean_wait_s=sums["wait"] / count,
+            num_batches=self.num_steps,
+            num_utterances=sums.num_utterances,
+            utterances_per_s=sums.num_utterances / elapsed_s,
+            batches_per_s=self.num_steps / elapsed_s,
+            mean_wait_s=sums.wait_s / count,
             max_wait_s=self._max_wait_s,
-            mean_load_s=sums["load"] / count,
-            mean_transfer_s=sums["transfer"] / count,
-            mean_depth=sums["depth"] / count,
+            mean_step_s=sums.step_s / count,
+            mean_load_s=sums.load_s / count,
+            mean_stage_s={name: seconds / count for name, seconds in sums.stages.items()},
+            mean_depth=sums.depth / count,
+            num_retraces=self._num_retraces,
+            num_shapes=len(self._shapes),
             padding=padding,
             au=au,
             effective_au=au * (1 - padding),
@@ -130,6 +163,8 @@ class Telemetry:
         )
 
     def close(self) -> None:
+        self._finish(time.perf_counter())
+        self._current = None
         if self._file is not None:
             self._file.close()
             self._file = None

@@ -13,6 +13,7 @@ _STEPS_PER_TRIAL = 20
 _MAX_TRIALS = 8
 _ENOUGH_WAIT_SHARE = 0.01
 _BURST_RATIO = 8.0
+_EMPTY_SHARE = 0.25
 _KEPT_IF_BELOW = 0.9
 
 
@@ -42,19 +43,22 @@ class Tuner:
         self.limits = limits
         self._waits: list[float] = []
         self._intervals: list[float] = []
+        self._depths: list[int] = []
         self._before: tuple[FeedSettings, float] | None = None
 
-    def observe(self, wait_s: float, interval_s: float) -> FeedSettings | None:
-        """New settings, if this step ends a trial that calls for them."""
+    def observe(self, wait_s: float, interval_s: float, depth: int) -> FeedSettings | None:
+        """New settings, if this step ends a trial that calls for them; `depth` batches waited in memory."""
         if self.is_held:
             return None
         self._waits.append(wait_s)
         self._intervals.append(interval_s)
+        self._depths.append(depth)
         if len(self._waits) < _STEPS_PER_TRIAL:
             return None
         share = sum(self._waits) / max(sum(self._intervals), 1e-12)
-        is_bursty = max(self._waits) > _BURST_RATIO * max(fmean(self._waits), 1e-9)
-        self._waits, self._intervals = [], []
+        is_filled = fmean(self._depths) > _EMPTY_SHARE * self.settings.buffer_size
+        is_bursty = is_filled and max(self._waits) > _BURST_RATIO * max(fmean(self._waits), 1e-9)
+        self._waits, self._intervals, self._depths = [], [], []
         self.history.append((self.settings, share))
         return self._decide(share, is_bursty=is_bursty)
 
@@ -72,7 +76,7 @@ class Tuner:
         return change
 
     def _propose(self, *, is_bursty: bool) -> FeedSettings:
-        """Bursts want a deeper buffer; a producer that is slow on average wants another thread."""
+        """Bursts that empty a filled buffer want a deeper one; a producer that is slow on average wants a thread."""
         workers = min(self.settings.num_workers + 1, self.limits.max_workers)
         depth = min(self.settings.buffer_size * 2, self.limits.max_buffer_size)
         deeper = FeedSettings(self.settings.num_workers, depth)

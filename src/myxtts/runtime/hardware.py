@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 
 from myxtts.runtime.cgroup import CGROUP_ROOT, PROC_ROOT, read_cpu_quota, read_memory_limit
+from myxtts.runtime.cluster import Cluster, read_cluster
 from myxtts.runtime.cuda_visible import VARIABLE, select_visible
 from myxtts.runtime.nvml import Gpu, GpuListing, Nvml, list_gpus, load_nvml
 
@@ -29,6 +30,8 @@ class Hardware:
     gpus: tuple[Gpu, ...] = ()
     no_gpu_reason: str = ""
     notes: tuple[str, ...] = ()
+    cluster: Cluster | None = None
+    """The processes that train one model with this one, where there are others."""
 
 
 def detect_hardware(
@@ -40,7 +43,8 @@ def detect_hardware(
     environment: Mapping[str, str] | None = None,
 ) -> Hardware:
     """Looks at the machine; `path` is where data will be written (by default the working folder)."""
-    listing = _apply_visibility(list_gpus(nvml or load_nvml()), os.environ if environment is None else environment)
+    variables = os.environ if environment is None else environment
+    listing = _apply_visibility(list_gpus(nvml or load_nvml()), variables)
     memory = psutil.virtual_memory()
     limit_bytes, free_bytes = read_memory_limit(cgroup_root, proc_root)
     return Hardware(
@@ -51,6 +55,7 @@ def detect_hardware(
         gpus=listing.gpus,
         no_gpu_reason=listing.no_gpu_reason,
         notes=listing.notes,
+        cluster=read_cluster(variables),
     )
 
 

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from myxtts.config.schema import XTTSConfig
+from myxtts.runtime.cluster import Cluster
 from myxtts.runtime.hardware import Hardware
 from myxtts.runtime.placement import Mode, Placement, place_run
 
 __all__ = ["Mode", "Plan", "StrategyKind", "choose_plan"]
 
 CPU_DEVICE = "/CPU:0"
+_LOADER_NICENESS = 5
 
 
 StrategyKind = Literal["default", "one_device", "mirrored"]
@@ -22,6 +24,8 @@ class Plan:
     """What a run will do. Devices are named by `Gpu.index`, before any framework hides or renumbers GPUs.
 
     `prefetch_buffer_size` counts batches held on each of `prefetch_devices`; both are empty when prefetch is off.
+    Loader threads stay off `num_reserved_cpus` processors, those of the threads that drive devices, and give way to
+    others by `loader_niceness`.
     """
 
     mode: Mode
@@ -32,9 +36,22 @@ class Plan:
     prefetch_buffer_size: int
     prefetch_devices: tuple[str, ...]
     num_workers: int
+    num_reserved_cpus: int
+    loader_niceness: int
     model_start_delay_s: float
     reasons: tuple[str, ...]
     warnings: tuple[str, ...]
+    cluster: Cluster | None = None
+
+    @property
+    def num_replicas(self) -> int:
+        """Devices that train, those of all processes of the cluster together."""
+        return len(self.model_devices) * (self.cluster.num_workers if self.cluster else 1)
+
+    @property
+    def shard(self) -> tuple[int, int]:
+        """The slice of every batch that this process trains on: its number, and of how many."""
+        return (self.cluster.worker, self.cluster.num_workers) if self.cluster else (0, 1)
 
     @property
     def prefetch_to_device(self) -> str | None:
@@ -45,8 +62,10 @@ class Plan:
         """The lines printed at the start of a run."""
         prefetch = f"{_count(self.prefetch_buffer_size, 'batch', 'batches')} to {', '.join(self.prefetch_devices)}"
         delay = f", at the earliest after {self.model_start_delay_s:g} s" if self.model_start_delay_s else ", no delay"
+        cluster = self.cluster
         return [
             f"Mode: {self.mode.label}",
+            *([f"Cluster: worker {cluster.worker} of {cluster.num_workers} ({cluster.source})"] if cluster else []),
             f"Data device: {self.data_device}, {_count(self.num_workers, 'loader thread')}",
             f"Model device{'s' if len(self.model_devices) > 1 else ''}: {', '.join(self.model_devices)}",
             f"Buffer: {_count(self.buffer_size, 'batch', 'batches')} in memory",
@@ -61,6 +80,7 @@ def choose_plan(config: XTTSConfig, hardware: Hardware) -> Plan:
     model_devices = tuple(_name_device(index) for index in placement.model_gpus) or (CPU_DEVICE,)
     prefetch_devices, prefetch_buffer_size = _choose_prefetch(config, placement)
     num_workers = _choose_num_workers(config, hardware, placement)
+    keeps_apart = config.data.optimize_cpu_gpu_overlap and bool(placement.model_gpus)
     model_start_delay_s = _choose_start_delay(config, placement)
     placement.reasons.append(f"buffer_size is {config.data.buffer_size}.")
     return Plan(
@@ -72,9 +92,12 @@ def choose_plan(config: XTTSConfig, hardware: Hardware) -> Plan:
         prefetch_buffer_size=prefetch_buffer_size,
         prefetch_devices=prefetch_devices,
         num_workers=num_workers,
+        num_reserved_cpus=_count_drivers(placement) if keeps_apart else 0,
+        loader_niceness=_LOADER_NICENESS if config.data.optimize_cpu_gpu_overlap else 0,
         model_start_delay_s=model_start_delay_s,
         reasons=tuple(placement.reasons),
         warnings=tuple(placement.warnings),
+        cluster=hardware.cluster,
     )
 
 
@@ -103,8 +126,11 @@ def _choose_prefetch(config: XTTSConfig, placement: Placement) -> tuple[tuple[st
 def _choose_num_workers(config: XTTSConfig, hardware: Hardware, placement: Placement) -> int:
     """Loader threads. With optimize_cpu_gpu_overlap each thread that drives devices keeps a core to itself."""
     asked = config.data.num_workers
-    num_drivers = 2 if placement.mode is Mode.MULTI_GPU else 1
-    most = max(1, hardware.num_cpus - num_drivers) if config.data.optimize_cpu_gpu_overlap else hardware.num_cpus
+    most = (
+        max(1, hardware.num_cpus - _count_drivers(placement))
+        if config.data.optimize_cpu_gpu_overlap
+        else hardware.num_cpus
+    )
     if asked == "auto":
         placement.reasons.append(
             f"{_count(hardware.num_cpus, 'CPU')} may be used, which makes {_count(most, 'loader thread')}."
@@ -118,6 +144,11 @@ def _choose_num_workers(config: XTTSConfig, hardware: Hardware, placement: Place
         return most
     placement.reasons.append(f"num_workers is {asked}.")
     return asked
+
+
+def _count_drivers(placement: Placement) -> int:
+    """Threads that drive devices: one for the model, one more for a data GPU."""
+    return 2 if placement.mode is Mode.MULTI_GPU else 1
 
 
 def _choose_start_delay(config: XTTSConfig, placement: Placement) -> float:

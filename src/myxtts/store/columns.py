@@ -6,14 +6,18 @@ A segment is read, copied into the table and forgotten, so that opening a store 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from myxtts.store.index import COLUMNS, ROW_BYTES, SegmentIndex, read_index
+from myxtts.errors import DataError
+from myxtts.store.index import COLUMNS, ROW_BYTES, SPLITS, SegmentIndex, read_index
+from myxtts.types import Split
+
+_NUM_NAMES_SHOWN = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,15 @@ class Table:
     def id_of(self, row: int) -> str:
         start, stop = int(self.columns["id_start"][row]), int(self.columns["id_end"][row])
         return self.ids[start:stop].decode("utf-8", "surrogatepass")
+
+    def join_as(self, split: Split, speakers: Sequence[str], languages: Sequence[str]) -> Table:
+        """The same rows as a split of another table, with speakers and languages numbered as that does."""
+        columns = self.columns | {
+            "speaker": renumber_names(self.columns["speaker"], self.speakers, speakers, "speakers"),
+            "language": renumber_names(self.columns["language"], self.languages, languages, "languages"),
+            "split": np.full(len(self), SPLITS.index(split), np.uint8),
+        }
+        return replace(self, columns=columns, speakers=tuple(speakers), languages=tuple(languages))
 
     def find_rows(self, hash: int) -> list[int]:
         """The rows whose id has this hash."""
@@ -68,6 +81,21 @@ def join_indexes(paths: Sequence[Path]) -> Table:
     columns["speaker"], all_speakers = speakers.sort(columns["speaker"])
     columns["language"], all_languages = languages.sort(columns["language"])
     return Table(columns, b"".join(ids), all_speakers, all_languages, by_hash)
+
+
+def renumber_names(column: NDArray[Any], names: Sequence[str], wanted: Sequence[str], what: str) -> NDArray[Any]:
+    """A column that numbers `names`, numbering them as `wanted` does; raises DataError where that lacks one."""
+    numbers = {name: number for number, name in enumerate(wanted)}
+    missing = sorted(set(names) - set(numbers))
+    if missing:
+        num_more = len(missing) - _NUM_NAMES_SHOWN
+        shown = ", ".join(missing[:_NUM_NAMES_SHOWN]) + (f" and {num_more:,} more" if num_more > 0 else "")
+        raise DataError(
+            f"The validation corpus has {what} that the training corpus has not: {shown}.",
+            next_step="Prepare both together, which numbers all: myxtts prepare TRAIN --val-data VAL --out CORPUS",
+        )
+    places: NDArray[Any] = np.array([numbers[name] for name in names], column.dtype)
+    return np.take(places, column)
 
 
 def _measure_file(path: Path) -> int:

@@ -121,6 +121,7 @@ def describe_row(store: FeatureStore, row: int, kept: tuple[Part, ...]) -> Row:
         split=SPLITS[int(columns["split"][row])],
         source_crc=int(columns["source_crc"][row]),
         text_crc=int(columns["text_crc"][row]) if "tokens" in kept else 0,
+        source_frames=int(columns["source_frames"][row]),
         parts=entries,
     )
 

@@ -30,7 +30,7 @@ from myxtts.files import write_atomically
 from myxtts.store.layout import PARTS, Part, align
 
 SPLITS = ("train", "val", "test")
-_MAGIC = b"MYXIDX01"
+_MAGIC = b"MYXIDX02"
 _SIZES = struct.Struct("<IQQQ")
 _HEADING = struct.Struct("<8sIQQQI")
 _HEADING_BYTES = 64
@@ -44,12 +44,16 @@ COLUMNS: dict[str, str] = {
     **{f"{part}_crc": "<u4" for part in PARTS},
     "source_crc": "<u4",
     "text_crc": "<u4",
+    "source_frames": "<u4",
     "speaker": "<u4",
     "language": "<u2",
     "split": "u1",
     "removed": "u1",
 }
-"""What is known of an utterance. `id_end` is where its id ends; a part it does not have has length 0."""
+"""What is known of an utterance. `id_end` is where its id ends; a part it does not have has length 0.
+
+`source_frames` are its mel frames before silence was trimmed, 0 where the recording did not say how long it is.
+"""
 ROW_BYTES = sum(np.dtype(kind).itemsize for kind in COLUMNS.values())
 
 
@@ -73,6 +77,7 @@ class Row:
     split: str = "train"
     source_crc: int = 0
     text_crc: int = 0
+    source_frames: int = 0
     removed: bool = False
     parts: dict[Part, PartEntry] | None = None
 
@@ -129,6 +134,7 @@ def _fill_columns(
         "id_end": list(accumulate(map(len, ids))),
         "source_crc": [row.source_crc for row in rows],
         "text_crc": [row.text_crc for row in rows],
+        "source_frames": [row.source_frames for row in rows],
         "speaker": [speaker_codes[row.speaker] for row in rows],
         "language": [language_codes[row.language] for row in rows],
         "split": [SPLITS.index(row.split) for row in rows],

@@ -37,7 +37,7 @@ CHUNK_UTTERANCES = 1024
 """Utterances of a segment, which is the most that a kill can cost."""
 STORE_FILE_NAME = "store.json"
 GENERATION_FILE_NAME = "generation.json"
-STORE_VERSION = 1
+STORE_VERSION = 2
 _MAGIC = b"MYXTTS01"
 _MAX_JSON_BYTES = 10_000_000
 

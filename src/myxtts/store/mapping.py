@@ -2,6 +2,7 @@
 
 Mapping all of them when a store is opened lets a reader go on when a later generation takes its place and the files
 are removed. Each map holds a file open, and the usual limit of a process is lower than what a large store has.
+Shape legend: R records, P pieces.
 """
 
 from __future__ import annotations
@@ -17,9 +18,12 @@ from numpy.typing import NDArray
 
 from myxtts.errors import DataError
 from myxtts.store.layout import Part, part_path
+from myxtts.store.memory_advice import request_memory
 
 _NUM_OTHER_FILES = 512
 _EMPTY = np.zeros(0, np.uint8)
+# What the system reads ahead for one request at most, where nobody has raised it.
+_REQUEST_BYTES = 128 * 1024
 
 
 class MappedFiles:
@@ -36,6 +40,14 @@ class MappedFiles:
         if found is None:
             found = self._maps[key] = _map_file(part_path(self._folder, segment, part))
         return found
+
+    def request(
+        self, part: Part, segments_R: NDArray[np.integer], starts_R: NDArray[np.uint64], stops_R: NDArray[np.uint64]
+    ) -> None:
+        """Asks the system to read these bytes of the files into memory, and does not wait for it."""
+        bases = {segment: self.get(segment, part).ctypes.data for segment in set(segments_R.tolist())}
+        bases_R = np.array([bases[segment] for segment in segments_R.tolist()], np.uint64)
+        request_memory(_cut_pages(bases_R + starts_R, bases_R + stops_R))
 
     def map_all(self, num_needed_bytes: dict[tuple[int, Part], int]) -> None:
         """Maps the files of these segments and parts; raises DataError if one is missing or shorter than needed."""
@@ -61,6 +73,22 @@ def _map_file(path: Path) -> NDArray[np.uint8]:
         return np.frombuffer(mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ), np.uint8)
     finally:
         os.close(descriptor)
+
+
+def _cut_pages(starts_R: NDArray[np.uint64], stops_R: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Address and size of the pages that hold these bytes [P, 2]; neighbours are joined, then cut into requests."""
+    page = mmap.PAGESIZE
+    by_start = np.argsort(starts_R)
+    firsts = starts_R[by_start].astype(np.int64) // page
+    ends = np.maximum.accumulate(-(-stops_R[by_start].astype(np.int64) // page))
+    is_apart = np.concatenate([[True], firsts[1:] > ends[:-1]])
+    firsts, ends = firsts[is_apart], ends[np.append(np.flatnonzero(is_apart)[1:] - 1, len(ends) - 1)]
+    step = _REQUEST_BYTES // page
+    num_pieces = -(-(ends - firsts) // step)
+    in_run = np.arange(num_pieces.sum()) - np.repeat(np.cumsum(num_pieces) - num_pieces, num_pieces)
+    pieces = np.repeat(firsts, num_pieces) + in_run * step
+    sizes = np.minimum(np.repeat(ends, num_pieces) - pieces, step)
+    return (np.stack([pieces, sizes], axis=1) * page).astype(np.uint64)
 
 
 def _allow_open_files(num_files: int) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from myxtts.config.schema import DataConfig
 from myxtts.corpus.listen import AudioLimits
-from myxtts.corpus.open import Corpus, open_corpus
+from myxtts.corpus.open import Corpus, is_prepared, open_corpus
 from myxtts.corpus.rejections import Rejection, RejectionReport
 from myxtts.errors import DataError
 from myxtts.features.definition import DEFINITION_VERSION
@@ -35,6 +35,8 @@ from myxtts.store.update import Distrust, Progress, StoreUpdater, UpdateCounts
 from myxtts.text.frontend import FrontEnd
 
 STORE_FOLDER_NAME = "cached_features"
+VAL_STORE_NAME = "val"
+"""The store of a validation corpus lies in the folder of the training store, under this name."""
 
 
 @dataclass(slots=True)
@@ -62,6 +64,15 @@ class PrecomputeSummary:
 def choose_store_folder(data: DataConfig, corpus_path: Path) -> Path:
     """Where the store of a corpus is: where the configuration says, or beside the corpus."""
     return Path(data.cache_dir) if data.cache_dir else corpus_path.absolute().parent / STORE_FOLDER_NAME
+
+
+def find_val_corpus(data: DataConfig) -> Path | None:
+    """The prepared corpus that `val_data` names, where it is not the training corpus itself."""
+    if data.val_data is None or not is_prepared(Path(data.val_data)):
+        return None
+    named = [Path(path) for path in (data.train_data, data.val_data) if path is not None]
+    files = [open_corpus(path).file.resolve() for path in named if is_prepared(path)]
+    return named[-1] if len(set(files)) == len(files) else None
 
 
 def precompute(

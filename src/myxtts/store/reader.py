@@ -6,6 +6,7 @@ Shape legend: N rows, T frames, M mel bands, B batch.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,11 +27,13 @@ from myxtts.store.layout import (
     index_path,
     make_part_heading,
     name_generation,
+    part_path,
     read_state,
     require_store,
 )
 from myxtts.store.mapping import MappedFiles
 from myxtts.store.settings import StoreSettings
+from myxtts.types import Split
 
 if TYPE_CHECKING:
     from myxtts.store.verify import VerifyReport
@@ -106,6 +109,10 @@ class FeatureStore:
         """The row of an utterance, or None."""
         return next((row for row in self._table.find_rows(hash_id(id)) if self.id_of(row) == id), None)
 
+    def join_as(self, split: Split, speakers: Sequence[str], languages: Sequence[str]) -> None:
+        """Becomes a split of another store, whose names count; raises DataError where that lacks one of them."""
+        self._table = self._table.join_as(split, speakers, languages)
+
     def rows_of_split(self, split: str) -> NDArray[np.int64]:
         return np.flatnonzero(self.columns["split"] == SPLITS.index(split))
 
@@ -159,6 +166,20 @@ class FeatureStore:
             out[place, length:] = padding
         return lengths
 
+    def request_pages(self, rows: NDArray[np.integer[Any]], part: Part) -> None:
+        """Asks the system to have a part of these utterances in memory soon; returns without waiting for the disk."""
+        rows = rows[self.columns[f"{part}_length"][rows] > 0]
+        if len(rows) == 0:
+            return
+        starts = self.columns[f"{part}_offset"][rows]
+        self._files.request(part, self.columns[f"{part}_segment"][rows], starts, self._find_stops(rows, part))
+
+    def list_files(self, parts: Sequence[Part]) -> dict[Path, int]:
+        """The data files of these parts, part by part in the order of segments, and how long each is at least."""
+        sizes = self.measure_files()
+        keys = sorted((key for key in sizes if key[1] in parts), key=lambda key: (parts.index(key[1]), key[0]))
+        return {part_path(self.generation_folder, *key): sizes[key] for key in keys}
+
     def entry(self, row: int, part: Part) -> PartEntry:
         values = (int(self.columns[f"{part}_{name}"][row]) for name in ("segment", "offset", "length", "crc"))
         return PartEntry(*values)
@@ -189,12 +210,17 @@ class FeatureStore:
         for part in PARTS:
             rows = np.flatnonzero(self.columns[f"{part}_length"])
             segments = self.columns[f"{part}_segment"][rows]
-            record_bytes = np.uint64(self._width_of(part) * self._dtype_of(part).itemsize)
-            stops = self.columns[f"{part}_offset"][rows] + self.columns[f"{part}_length"][rows] * record_bytes
             longest = np.zeros(int(segments.max(initial=0)) + 1, np.uint64)
-            np.maximum.at(longest, segments, stops)
+            np.maximum.at(longest, segments, self._find_stops(rows, part))
             num_bytes |= {(int(segment), part): int(longest[segment]) for segment in np.flatnonzero(longest)}
         return num_bytes
+
+    def _find_stops(self, rows: NDArray[np.integer[Any]], part: Part) -> NDArray[np.uint64]:
+        """Where the records of a part end in their files."""
+        record_bytes = np.uint64(self._width_of(part) * self._dtype_of(part).itemsize)
+        starts, lengths = self.columns[f"{part}_offset"][rows], self.columns[f"{part}_length"][rows]
+        stops: NDArray[np.uint64] = starts + lengths * record_bytes
+        return stops
 
     def _dtype_of(self, part: Part) -> np.dtype[Any]:
         return self.mel_dtype if part == "mel" else _PART_DTYPES[part]

@@ -21,6 +21,7 @@ from myxtts.corpus.corpus_file import CORPUS_FILE_NAME
 from myxtts.corpus.open import Corpus
 from myxtts.corpus.rejections import AudioProblem, Reason, Rejection, RejectionReport
 from myxtts.features.extract import AudioFeatures, FeatureExtractor
+from myxtts.features.lengths import count_source_frames
 from myxtts.store.index import SPLITS, PartEntry, Row
 from myxtts.store.layout import CHUNK_UTTERANCES, PARTS, Part
 from myxtts.store.reader import FeatureStore
@@ -64,6 +65,7 @@ class _Task:
     utterance: Utterance
     line: int
     text_crc: int
+    source_frames: int
     kept: dict[Part, PartEntry]
     row: int | None
 
@@ -115,9 +117,10 @@ class StoreUpdater:
     def _plan(self, line: int, utterance: Utterance) -> _Task | None:
         """What must be done for an utterance; None if its row is right as it is."""
         text_crc = _checksum_text(utterance)
+        source_frames = count_source_frames(utterance.num_samples, utterance.sample_rate_hz, self._settings.mel)
         row = self._store.find(utterance.id)
         if row is None:
-            return _Task(utterance, line, text_crc, {}, None)
+            return _Task(utterance, line, text_crc, source_frames, {}, None)
         self._is_seen[row] = True
         columns = self._store.columns
         same_source = not utterance.checksum or int(columns["source_crc"][row]) == utterance.checksum
@@ -134,9 +137,10 @@ class StoreUpdater:
                 kept[part] = entry
             else:
                 num_wrong += 1
-        if num_wrong == 0 and self._has_same_labels(row, utterance):
+        has_same_length = int(columns["source_frames"][row]) == source_frames
+        if num_wrong == 0 and has_same_length and self._has_same_labels(row, utterance):
             return None
-        return _Task(utterance, line, text_crc, kept, row)
+        return _Task(utterance, line, text_crc, source_frames, kept, row)
 
     def _is_distrusted(self, row: int, part: Part) -> bool:
         return (part, self._store.entry(row, part)) in self._distrusted
@@ -268,6 +272,7 @@ def _make_row(task: _Task, source_crc: int, kept: dict[Part, PartEntry]) -> Row:
         split=utterance.split,
         source_crc=source_crc,
         text_crc=task.text_crc,
+        source_frames=task.source_frames,
         parts=kept,
     )
 

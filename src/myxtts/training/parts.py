@@ -17,7 +17,7 @@ Tensor = Any
 Part = dict[str, Tensor]
 """Named tensors whose first axis is B, or values per replica of such tensors."""
 
-_NOT_TENSORS = {"position", "ids", "num_real"}
+_NOT_TENSORS = {"position", "ids", "num_real", "shares"}
 
 
 def select_tensors(batch: Batch) -> Part:

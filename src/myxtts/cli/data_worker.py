@@ -1,0 +1,92 @@
+"""`myxtts data-worker`: makes features for trainings on this or other machines."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from myxtts.cli.screen import Screen, mute_decoders
+
+if TYPE_CHECKING:
+    from myxtts.pipeline.service_host import DataHost
+    from myxtts.pipeline.service_place import ServicePlace
+
+_LOOK_EVERY_S = 1.0
+
+
+def run_data_worker(
+    host: Annotated[
+        str | None,
+        typer.Option(help="Address of this machine for others to connect to; without it only this machine may."),
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, help="Port to listen at, 0 for any free one; 5050, with --join any."),
+    ] = None,
+    join: Annotated[
+        str | None, typer.Option(help="Work for the data worker at this address, as one more.", metavar="HOST:PORT")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the addresses as one JSON object.")] = False,
+) -> None:
+    """Make features on the fly for trainings that name this data worker in data.data_service.
+
+    Recordings must lie under the same paths wherever training and workers run. Runs until Ctrl-C. Whoever can connect
+    can make it do anything its user may, so give --host only in a network you trust.
+
+    [bold]Examples[/bold]
+
+    myxtts data-worker
+
+    myxtts data-worker --host 10.0.0.5
+
+    myxtts data-worker --host 10.0.0.6 --join 10.0.0.5:5050
+    """
+    from myxtts.pipeline.service_place import settle_place
+
+    screen = Screen(as_json=as_json)
+    place = settle_place(host, port, join)
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    # Features are made by the processor; memory of a GPU is left to training.
+    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+    # TensorFlow talks about its build before it can be told not to.
+    with mute_decoders():
+        from myxtts.pipeline.service_host import DataHost
+
+    with DataHost(place) as data_host:
+        setting = f"data.data_service={data_host.address}"
+        _show(data_host, place, setting, screen)
+        screen.finish({"address": data_host.address, "worker": data_host.worker_address, "setting": setting})
+        sys.stdout.flush()
+        _serve(data_host, screen)
+
+
+def _show(data_host: DataHost, place: ServicePlace, setting: str, screen: Screen) -> None:
+    console = screen.console
+    role = f"Worker for {place.joined}" if place.joined else f"Dispatcher at {data_host.address} with a worker"
+    console.print(f"{role}, listening at {data_host.worker_address}.", markup=False)
+    console.print(f"Training uses it with  --preprocessing-mode on_the_fly --set {setting}", markup=False)
+    if place.is_private:
+        console.print("Only this machine can connect. For others start it with --host ADDRESS.")
+    else:
+        screen.warn(
+            "It listens on every network of this machine, and whoever can connect can make it do anything its user "
+            "may: let a firewall say who."
+        )
+
+
+def _serve(data_host: DataHost, screen: Screen) -> None:
+    """Shows what it does until it is interrupted: one line that changes, or one line per change in a log."""
+    shown = ""
+    with screen.notices.status("starting") as view:
+        while True:
+            now = data_host.describe()
+            view.update(now)
+            if now != shown and not screen.notices.is_terminal:
+                screen.notices.print(now, markup=False)
+            shown = now
+            data_host.drop_old_chunks()
+            time.sleep(_LOOK_EVERY_S)

@@ -1,0 +1,150 @@
+"""Which frame belongs to which state: the best monotonic path, found in graph with all states at once.
+
+A path begins in the first state, ends in the last, and never leaves one out. The grid of states may have single holes,
+which paths step over. All of it is float32 and has no gradient.
+Shape legend: B utterances, T frames, N tokens, S states, M mel bands.
+"""
+
+# ruff: noqa: N802, N815 - fields carry the shape of their tensors
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from myxtts.models.blocks import Tensor
+from myxtts.models.text_encoder import STATES_PER_TOKEN
+
+_IMPOSSIBLE = -1e9
+_DIAGONAL_STRENGTH = 50.0
+"""In an utterance of five seconds a frame that is 20 frames off the diagonal pays 40, as much as a wrong phone. Speech
+strays further the longer it lasts, like a random walk, so the penalty is of the square divided by the length."""
+
+
+class Alignment(NamedTuple):
+    """Frames by state and states by frame. Rows that are not aligned (too few frames) hold nothing of use."""
+
+    durations_BS: Tensor
+    state_BT: Tensor
+    is_aligned_B: Tensor
+
+    @property
+    def token_durations_BN(self) -> Tensor:
+        return sum_by_token(self.durations_BS)
+
+
+def sum_by_token(durations_BS: Tensor) -> Tensor:
+    return tf.reduce_sum(tf.reshape(durations_BS, [-1, durations_BS.shape[1] // STATES_PER_TOKEN, 2]), axis=-1)
+
+
+def score_states(mel_BTM: Tensor, means_BSM: Tensor) -> Tensor:
+    """Log-likelihood [B, T, S] of every frame in every state, up to what is the same for all states of a frame."""
+    mel_BTM, means_BSM = tf.stop_gradient(mel_BTM), tf.stop_gradient(means_BSM)
+    product = tf.matmul(mel_BTM, means_BSM, transpose_b=True)
+    return product - 0.5 * tf.reduce_sum(tf.square(means_BSM), axis=-1)[:, None]
+
+
+def score_diagonal(is_state_BS: Tensor, mel_lengths_B: Tensor, num_frames: int) -> Tensor:
+    """A penalty [B, T, S] that grows with the distance from the straight path."""
+    rank_BS = _rank_states(is_state_BS)
+    num_states_B1 = tf.maximum(tf.reduce_sum(tf.cast(is_state_BS, tf.float32), axis=1, keepdims=True), 1.0)
+    place_BS = (tf.cast(rank_BS, tf.float32) + 0.5) / num_states_B1
+    time_T = tf.range(num_frames, dtype=tf.float32) + 0.5
+    time_BT = time_T / tf.cast(tf.maximum(mel_lengths_B, 1), tf.float32)[:, None]
+    strength_B = _DIAGONAL_STRENGTH * tf.cast(mel_lengths_B, tf.float32)
+    return -strength_B[:, None, None] * tf.square(time_BT[:, :, None] - place_BS[:, None])
+
+
+def search_alignment(scores_BTS: Tensor, is_state_BS: Tensor, mel_lengths_B: Tensor) -> Alignment:
+    """The path of the highest total score."""
+    num_frames = scores_BTS.shape[1]
+    num_states_B = tf.reduce_sum(tf.cast(is_state_BS, tf.int32), axis=1)
+    is_aligned_B = (num_states_B <= mel_lengths_B) & (num_states_B > 0)
+    scores_BTS = tf.where(_find_reachable(is_state_BS, mel_lengths_B, num_frames), scores_BTS, _IMPOSSIBLE)
+    is_moved_TBS = _search_forward(tf.transpose(scores_BTS, [1, 0, 2]), is_state_BS)
+    state_BT = _trace_back(is_moved_TBS, is_state_BS, mel_lengths_B)
+    is_frame_BT = tf.sequence_mask(mel_lengths_B, num_frames)
+    is_taken_BTS = (state_BT[..., None] == tf.range(is_state_BS.shape[1])) & is_frame_BT[..., None]
+    durations_BS = tf.reduce_sum(tf.cast(is_taken_BTS, tf.int32), axis=1)
+    return Alignment(durations_BS, state_BT, is_aligned_B)
+
+
+def _rank_states(is_state_BS: Tensor) -> Tensor:
+    """How many states come before each place of the grid."""
+    return tf.cumsum(tf.cast(is_state_BS, tf.int32), axis=1, exclusive=True)
+
+
+def _find_reachable(is_state_BS: Tensor, mel_lengths_B: Tensor, num_frames: int) -> Tensor:
+    """Where [B, T, S] a whole path can pass: enough frames behind it and enough before it."""
+    rank_BS = _rank_states(is_state_BS)
+    num_after_BS = tf.reduce_sum(tf.cast(is_state_BS, tf.int32), axis=1, keepdims=True) - 1 - rank_BS
+    frame_T1 = tf.range(num_frames)[:, None]
+    is_early_enough = num_after_BS[:, None] <= mel_lengths_B[:, None, None] - 1 - frame_T1
+    return is_state_BS[:, None] & (rank_BS[:, None] <= frame_T1) & is_early_enough
+
+
+def _shift(values_BS: Tensor, num_places: int, fill: float | bool) -> Tensor:
+    return tf.pad(values_BS[:, :-num_places], [[0, 0], [num_places, 0]], constant_values=fill)
+
+
+def _search_forward(scores_TBS: Tensor, is_state_BS: Tensor) -> Tensor:
+    """For each frame and state whether its best path came from the state before."""
+    num_frames = scores_TBS.shape[0]
+    is_after_hole_BS = ~_shift(is_state_BS, 1, True)
+
+    def advance(frame: Tensor, best_BS: Tensor, moves: tf.TensorArray) -> tuple[Tensor, Tensor, tf.TensorArray]:
+        before = tf.where(is_after_hole_BS, _shift(best_BS, 2, _IMPOSSIBLE), _shift(best_BS, 1, _IMPOSSIBLE))
+        moves = moves.write(frame, before > best_BS)
+        return frame + 1, tf.maximum(best_BS, before) + scores_TBS[frame], moves
+
+    moves = tf.TensorArray(tf.bool, num_frames, element_shape=is_state_BS.shape)
+    moves = moves.write(0, tf.zeros_like(is_state_BS))
+    start = (tf.constant(1), scores_TBS[0], moves)
+    _, _, moves = tf.while_loop(lambda frame, *_: frame < num_frames, advance, start, maximum_iterations=num_frames)
+    return moves.stack()
+
+
+def _trace_back(is_moved_TBS: Tensor, is_state_BS: Tensor, mel_lengths_B: Tensor) -> Tensor:
+    num_frames, _, num_states = is_moved_TBS.shape
+    place_S = tf.range(num_states)
+    last_B = tf.reduce_max(tf.where(is_state_BS, place_S, 0), axis=1)
+    num_back_BS = tf.where(_shift(is_state_BS, 1, True), 1, 2)
+
+    def retreat(frame: Tensor, state_B: Tensor, path: tf.TensorArray) -> tuple[Tensor, Tensor, tf.TensorArray]:
+        path = path.write(frame, state_B)
+        is_here_BS = state_B[:, None] == place_S
+        num_back_B = tf.reduce_sum(tf.where(is_here_BS & is_moved_TBS[frame], num_back_BS, 0), axis=1)
+        return frame - 1, tf.where(frame < mel_lengths_B, tf.maximum(state_B - num_back_B, 0), state_B), path
+
+    start = (tf.constant(num_frames - 1), last_B, tf.TensorArray(tf.int32, num_frames, element_shape=last_B.shape))
+    _, _, path = tf.while_loop(lambda frame, *_: frame >= 0, retreat, start, maximum_iterations=num_frames)
+    return tf.transpose(path.stack())
+
+
+def expand_durations(durations_BS: Tensor, num_frames: int) -> Tensor:
+    """The state of each frame [B, T]; frames behind the last state get the last place of the grid."""
+    ends_BS = tf.cumsum(durations_BS, axis=1)
+    is_over_BTS = ends_BS[:, None] <= tf.range(num_frames)[:, None]
+    state_BT = tf.reduce_sum(tf.cast(is_over_BTS, tf.int32), axis=2)
+    return tf.minimum(state_BT, durations_BS.shape[1] - 1)
+
+
+def split_durations(durations_BN: Tensor, scores_BTS: Tensor, is_state_BS: Tensor, mel_lengths_B: Tensor) -> Alignment:
+    """An alignment with these durations of tokens, each parted between its two states where that scores best."""
+    num_rows, num_frames, num_states = scores_BTS.shape
+    ends_BN = tf.cumsum(durations_BN, axis=1)
+    frame_T = tf.range(num_frames)
+    token_BT = expand_durations(durations_BN, num_frames)
+    pairs_BTN2 = tf.reshape(scores_BTS, [num_rows, num_frames, num_states // 2, 2])
+    pair_BT2 = tf.gather(pairs_BTN2, token_BT, batch_dims=2)
+    gain_BT = tf.cumsum(pair_BT2[..., 0] - pair_BT2[..., 1], axis=1)
+    # The first state ends with one of the token's frames, but not with its last.
+    is_inside_BNT = (frame_T >= (ends_BN - durations_BN)[..., None]) & (frame_T < ends_BN[..., None] - 1)
+    last_BN = tf.argmax(tf.where(is_inside_BNT, gain_BT[:, None], -float("inf")), axis=-1, output_type=tf.int32)
+    first_BN = last_BN + 1 - (ends_BN - durations_BN)
+    is_double_BN = is_state_BS[:, 1::2] & (durations_BN > 1)
+    first_BN = tf.where(is_double_BN, first_BN, durations_BN)
+    durations_BS = tf.reshape(tf.stack([first_BN, durations_BN - first_BN], axis=-1), [num_rows, num_states])
+    is_aligned_B = (tf.reduce_sum(durations_BN, axis=1) == mel_lengths_B) & (mel_lengths_B > 0)
+    return Alignment(durations_BS, expand_durations(durations_BS, num_frames), is_aligned_B)

@@ -1,0 +1,117 @@
+"""The decoder: from noise to a spectrogram, along straight lines that it has learnt to follow (flow matching).
+
+It sees pairs of frames, predicts the clean spectrogram as a correction of the mean one, and is conditioned on how far
+along the line it is and on the voice.
+Shape legend: B utterances, T frames, S states, M mel bands, H channels of a state, W width, P pairs of frames.
+"""
+
+# ruff: noqa: N815 - fields carry the shape of their tensors
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from myxtts.config.model_config import ModelConfig
+from myxtts.models.attention import CrossAttention, TransformerBlock
+from myxtts.models.blocks import ConvolutionBlock, Linear, ModelLayer, Norm, Tensor
+from myxtts.models.reference_encoder import Voice
+from myxtts.models.text_encoder import LAYERS_PER_LOOK, count_hidden_channels
+
+STACKED_FRAMES = 2
+DILATIONS = (1, 1, 2, 2, 4, 1)
+ATTENTION_WINDOW = 32
+"""Pairs of frames to either side: within what a training crop shows, so that long utterances look no different."""
+
+LEAST_REMAINING_TIME = 0.1
+_NUM_TIME_FEATURES = 64
+_TIME_SCALE = 1000.0
+
+
+class FrameInputs(NamedTuple):
+    """What the text says about each frame."""
+
+    means_BTM: Tensor
+    hidden_BTH: Tensor
+    place_BT2: Tensor
+    is_real_BT1: Tensor
+
+
+def make_frame_inputs(
+    means_BSM: Tensor, hidden_BSH: Tensor, durations_BS: Tensor, state_BT: Tensor, frame_BT: Tensor, is_real_BT1: Tensor
+) -> FrameInputs:
+    """Spreads states over frames, with the place of a frame inside its state, and the state's length.
+
+    `frame_BT` are the numbers of the frames inside their utterance, and `state_BT` their states.
+    """
+    lengths_BS = tf.cast(durations_BS, tf.float32)
+    starts_BS = tf.cumsum(lengths_BS, axis=1, exclusive=True)
+    about_BT2 = tf.gather(tf.stack([starts_BS, lengths_BS], axis=-1), state_BT, batch_dims=1)
+    length_BT = tf.maximum(about_BT2[..., 1], 1.0)
+    place_BT = tf.clip_by_value((tf.cast(frame_BT, tf.float32) + 0.5 - about_BT2[..., 0]) / length_BT, 0.0, 1.0)
+    return FrameInputs(
+        # The means learn from the prior alone: through the decoder they would become noise that helps it.
+        tf.stop_gradient(tf.gather(means_BSM, state_BT, batch_dims=1)) * is_real_BT1,
+        tf.gather(hidden_BSH, state_BT, batch_dims=1) * is_real_BT1,
+        tf.stack([place_BT, tf.math.log(length_BT)], axis=-1) * is_real_BT1,
+        is_real_BT1,
+    )
+
+
+class FlowDecoder(ModelLayer):
+    """The clean spectrogram behind a noisy one. `num_frames` must be even."""
+
+    def __init__(self, config: ModelConfig, n_mels: int) -> None:
+        super().__init__()
+        width, voice_width = config.decoder_width, config.reference_width
+        self._n_mels = n_mels
+        condition_width = max(8, width // 4)
+        self.time_in = Linear(_NUM_TIME_FEATURES, condition_width)
+        self.time_out = Linear(condition_width, condition_width)
+        self.voice = Linear(voice_width, condition_width, use_bias=False)
+        num_inputs = 2 * n_mels + count_hidden_channels(config) + 2
+        self.stem = Linear(STACKED_FRAMES * num_inputs, width)
+        self.blocks = [_make_block(config, layer, condition_width) for layer in range(config.decoder_layers)]
+        num_looks = config.decoder_layers // LAYERS_PER_LOOK
+        self.looks = [CrossAttention(width, voice_width, config.attention_heads) for _ in range(num_looks)]
+        self.norm = Norm(width)
+        self.correction = Linear(width, STACKED_FRAMES * n_mels, starts_at_zero=True)
+
+    def call(self, noisy_BTM: Tensor, inputs: FrameInputs, time_B: Tensor, voice: Voice) -> Tensor:
+        is_real_BP1 = inputs.is_real_BT1[:, ::STACKED_FRAMES]
+        condition = self.time_out(tf.nn.silu(self.time_in(describe_time(time_B)))) + self.voice(voice.vector_BD)
+        condition_BC = tf.nn.silu(condition)
+        seen = [noisy_BTM * inputs.is_real_BT1, inputs.means_BTM, inputs.hidden_BTH, inputs.place_BT2]
+        x_BPW = tf.cast(self.stem(_stack(tf.concat(seen, axis=-1))), tf.float32)
+        for layer, block in enumerate(self.blocks):
+            x_BPW = block(x_BPW, is_real_BP1, condition_BC)
+            if layer % LAYERS_PER_LOOK == LAYERS_PER_LOOK - 1:
+                x_BPW = self.looks[layer // LAYERS_PER_LOOK](x_BPW, voice.latents_BKD)
+        correction = tf.cast(self.correction(self.norm(x_BPW)), tf.float32)
+        return inputs.means_BTM + tf.reshape(correction, [-1, noisy_BTM.shape[1], self._n_mels])
+
+
+def describe_time(time_B: Tensor) -> Tensor:
+    """Sines and cosines of the time at many speeds."""
+    num_speeds = _NUM_TIME_FEATURES // 2
+    speeds = tf.exp(-math.log(_TIME_SCALE) * tf.range(num_speeds, dtype=tf.float32) / num_speeds)
+    angles = _TIME_SCALE * time_B[:, None] * speeds
+    return tf.concat([tf.sin(angles), tf.cos(angles)], axis=-1)
+
+
+def _stack(x_BTW: Tensor) -> Tensor:
+    _, num_frames, width = x_BTW.shape
+    assert num_frames % STACKED_FRAMES == 0, f"{num_frames} frames do not make pairs"
+    return tf.reshape(x_BTW, [-1, num_frames // STACKED_FRAMES, STACKED_FRAMES * width])
+
+
+def _make_block(config: ModelConfig, layer: int, condition_width: int) -> ConvolutionBlock | TransformerBlock:
+    width = config.decoder_width
+    if config.block == "convolution":
+        dilation = DILATIONS[layer % len(DILATIONS)]
+        return ConvolutionBlock(width, dilation=dilation, condition_width=condition_width)
+    return TransformerBlock(
+        width, config.attention_heads, window=ATTENTION_WINDOW, condition_width=condition_width, dropout=0.0
+    )

@@ -1,0 +1,118 @@
+"""From token ids to features of tokens, and to the states that frames are aligned to.
+
+Each phone has two states, its first and its second part; specials and punctuation have one. States lie on a grid of
+two per token, with a hole where a token has only one.
+Shape legend: B utterances, N tokens, S states (2N), W width, M mel bands, H channels for the decoder, C condition.
+"""
+
+# ruff: noqa: N815 - fields carry the shape of their tensors
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import keras
+import tensorflow as tf
+
+from myxtts.config.model_config import ModelConfig
+from myxtts.models.attention import CrossAttention, TransformerBlock
+from myxtts.models.blocks import ConvolutionBlock, Linear, ModelLayer, Norm, Tensor, drop, fold_seed, mask_steps
+from myxtts.models.reference_encoder import Voice
+from myxtts.models.spec import ModelSpec
+
+STATES_PER_TOKEN = 2
+LAYERS_PER_LOOK = 3
+"""After so many layers one looks at the latents of the voice."""
+
+_EMBEDDING_DEVIATION = 0.3
+
+
+class TextStates(NamedTuple):
+    """What is known of a text in a voice: features of tokens, and of each state its mean spectrum and more."""
+
+    features_BNW: Tensor
+    means_BSM: Tensor
+    hidden_BSH: Tensor
+    is_state_BS: Tensor
+
+
+def unpack_factors(ids_BN: Tensor, sizes: tuple[int, ...]) -> list[Tensor]:
+    """The factors behind packed ids, the first being the slowest digit."""
+    factors = []
+    for size in reversed(sizes):
+        factors.append(ids_BN % size)
+        ids_BN = ids_BN // size
+    return factors[::-1]
+
+
+def find_states(tokens_BN: Tensor, lengths_B: Tensor, spec: ModelSpec) -> Tensor:
+    """Which places of the grid are states, as booleans [B, S]."""
+    symbols_BN = unpack_factors(tokens_BN, spec.factor_sizes)[0]
+    is_real_BN = tf.sequence_mask(lengths_B, tokens_BN.shape[1])
+    pair = tf.stack([is_real_BN, is_real_BN & (symbols_BN >= spec.single_state_symbols)], axis=-1)
+    return tf.reshape(pair, [-1, STATES_PER_TOKEN * tokens_BN.shape[1]])
+
+
+def count_hidden_channels(config: ModelConfig) -> int:
+    """What a state tells the decoder beside its mean spectrum."""
+    return max(8, 2 * config.text_width // 5)
+
+
+class TextEncoder(ModelLayer):
+    """Embeddings of all factors, summed, with the language; then blocks that a voice conditions."""
+
+    def __init__(self, config: ModelConfig, spec: ModelSpec) -> None:
+        super().__init__()
+        self._spec, self._dropout = spec, config.dropout
+        width, voice_width = config.text_width, config.reference_width
+        self._width = width
+        initializer = keras.initializers.RandomNormal(stddev=_EMBEDDING_DEVIATION)
+        self.embeddings = [
+            self.make_weight((size, width), initializer, f"factor_{place}")
+            for place, size in enumerate(spec.factor_sizes)
+        ]
+        self.languages = self.make_weight((len(spec.languages), width), initializer, "languages")
+        condition_width = max(8, width // 4)
+        self.condition = Linear(voice_width, condition_width)
+        self.blocks = [_make_block(config, condition_width) for _ in range(config.text_layers)]
+        num_looks = config.text_layers // LAYERS_PER_LOOK
+        self.looks = [CrossAttention(width, voice_width, config.attention_heads) for _ in range(num_looks)]
+        self.norm = Norm(width)
+        self._num_hidden = count_hidden_channels(config)
+        # All means begin alike, so that at first nothing but the diagonal decides about the alignment.
+        self.means = Linear(width, STATES_PER_TOKEN * spec.n_mels, starts_at_zero=True)
+        self.hidden = Linear(width, STATES_PER_TOKEN * self._num_hidden)
+
+    def call(
+        self, tokens_BN: Tensor, lengths_B: Tensor, language_B: Tensor, voice: Voice, seed_2: Tensor = None
+    ) -> TextStates:
+        num_tokens = tokens_BN.shape[1]
+        is_real_BN1 = mask_steps(lengths_B, num_tokens)
+        condition_BC = tf.nn.silu(self.condition(voice.vector_BD))
+        x_BNW = drop(self._embed(tokens_BN, language_B), self._dropout, fold_seed(seed_2, len(self.blocks)))
+        for layer, block in enumerate(self.blocks):
+            x_BNW = block(x_BNW, is_real_BN1, condition_BC, fold_seed(seed_2, layer))
+            if layer % LAYERS_PER_LOOK == LAYERS_PER_LOOK - 1:
+                x_BNW = self.looks[layer // LAYERS_PER_LOOK](x_BNW, voice.latents_BKD)
+        features_BNW = self.norm(x_BNW) * is_real_BN1
+        num_states = STATES_PER_TOKEN * num_tokens
+        means = tf.reshape(self.means(features_BNW), [-1, num_states, self._spec.n_mels])
+        hidden = tf.reshape(self.hidden(features_BNW), [-1, num_states, self._num_hidden])
+        is_state_BS = find_states(tokens_BN, lengths_B, self._spec)
+        return TextStates(features_BNW, tf.cast(means, tf.float32), tf.cast(hidden, tf.float32), is_state_BS)
+
+    def _embed(self, tokens_BN: Tensor, language_B: Tensor) -> Tensor:
+        factors = unpack_factors(tokens_BN, self._spec.factor_sizes)
+        tables = [tf.convert_to_tensor(table) for table in self.embeddings]
+        embedded = tf.add_n([tf.gather(table, ids) for table, ids in zip(tables, factors, strict=True)])
+        # Of fixed length, so that no language speaks louder than another; as strong as a factor.
+        strength = _EMBEDDING_DEVIATION * self._width**0.5
+        languages = tf.math.l2_normalize(tf.convert_to_tensor(self.languages), axis=-1) * strength
+        return embedded + tf.gather(languages, language_B)[:, None]
+
+
+def _make_block(config: ModelConfig, condition_width: int) -> ConvolutionBlock | TransformerBlock:
+    width, dropout = config.text_width, config.dropout
+    if config.block == "convolution":
+        return ConvolutionBlock(width, condition_width=condition_width, dropout=dropout)
+    return TransformerBlock(width, config.attention_heads, condition_width=condition_width, dropout=dropout)

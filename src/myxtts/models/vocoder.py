@@ -1,0 +1,123 @@
+"""The neural vocoder: log-mel spectrograms to samples by convolutional blocks and an inverse Fourier transform.
+
+It stays at the rate of the frames to the end and predicts, for each, the magnitude and phase of every frequency.
+Shape legend: B batch, T frames, M mel bands, W width, F frequencies, S = T * hop_length samples.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Self
+
+import tensorflow as tf
+
+from myxtts.errors import DataError
+from myxtts.models.blocks import ConvolutionBlock, Linear, ModelLayer, Norm
+from myxtts.models.fourier import InverseTransform
+
+Tensor = Any
+
+_CONTEXT_FRAMES = 3
+"""Frames on either side that the first layer sees."""
+# Brings logarithms of mel values, about -11.5 to 2, near to a mean of 0 and a deviation of 1.
+_MEL_MEAN, _MEL_DEVIATION = -5.0, 2.5
+_LIMITS = {
+    "n_mels": 4096,
+    "n_fft": 16_384,
+    "hop_length": 16_384,
+    "win_length": 16_384,
+    "width": 8192,
+    "num_blocks": 128,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VocoderConfig:
+    """The shape of a vocoder, and of the spectrograms it was made for. The default has 10 million weights."""
+
+    n_mels: int
+    n_fft: int
+    hop_length: int
+    win_length: int
+    width: int = 448
+    num_blocks: int = 8
+
+    def __post_init__(self) -> None:
+        for name, limit in _LIMITS.items():
+            value = getattr(self, name)
+            if type(value) is not int or not 1 <= value <= limit:
+                raise _refuse(f"{name} is {value!r}, not a whole number from 1 to {limit}")
+        if not self.hop_length <= self.win_length <= self.n_fft:
+            raise _refuse(
+                f"hop_length {self.hop_length}, win_length {self.win_length} and n_fft {self.n_fft} must rise"
+            )
+
+    @classmethod
+    def tiny(cls, *, n_mels: int, n_fft: int, hop_length: int, win_length: int) -> Self:
+        """1.7 million weights, which two CPU cores can train."""
+        mel = {"n_mels": n_mels, "n_fft": n_fft, "hop_length": hop_length, "win_length": win_length}
+        return cls(**mel, width=192, num_blocks=6)
+
+    def to_json(self) -> dict[str, int]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: object) -> Self:
+        """The configuration that `to_json` described; anything else is refused."""
+        names = {field.name for field in fields(cls)}
+        if not isinstance(data, dict) or set(data) != names:
+            raise _refuse(f"it must have exactly the fields {', '.join(sorted(names))}")
+        return cls(**data)
+
+
+class Vocoder(ModelLayer):
+    """Call it with mel [B, T, M]; get samples [B, T * hop_length]. Frame t is centred on sample t * hop_length."""
+
+    def __init__(self, config: VocoderConfig) -> None:
+        super().__init__()
+        self._config = config
+        self._num_frequencies = config.n_fft // 2 + 1
+        self._inverse = InverseTransform(config.n_fft, config.hop_length, config.win_length)
+        self.embedding = Linear((2 * _CONTEXT_FRAMES + 1) * config.n_mels, config.width)
+        self.embedding_norm = Norm(config.width)
+        self.blocks = [ConvolutionBlock(config.width) for _ in range(config.num_blocks)]
+        self.final_norm = Norm(config.width)
+        self.head = Linear(config.width, 2 * self._num_frequencies)
+        # The loudness of frequencies follows from that of the bands almost linearly: the blocks learn what is left.
+        self.envelope = Linear(config.n_mels, self._num_frequencies, starts_at_zero=True)
+
+    @property
+    def config(self) -> VocoderConfig:
+        return self._config
+
+    def call(self, mel_BTM: Tensor) -> Tensor:
+        log_magnitude_BTF, phase_BTF = self.predict_spectrum(mel_BTM)
+        # No sample within -1..1 gives more than the sum of the window.
+        magnitude_BTF = tf.exp(tf.minimum(log_magnitude_BTF, math.log(self._config.win_length / 2)))
+        return self._inverse(magnitude_BTF * tf.cos(phase_BTF), magnitude_BTF * tf.sin(phase_BTF))
+
+    def predict_spectrum(self, mel_BTM: Tensor) -> tuple[Tensor, Tensor]:
+        """Logarithm of the magnitude, and phase, both float32 [B, T, F]."""
+        normalized_BTM = (tf.cast(mel_BTM, tf.float32) - _MEL_MEAN) / _MEL_DEVIATION
+        x_BTW = self.embedding_norm(self.embedding(_join_neighbours(normalized_BTM)))
+        is_real_BT1 = tf.ones_like(x_BTW[:1, :, :1])
+        for block in self.blocks:
+            x_BTW = block(x_BTW, is_real_BT1)
+        spectrum = tf.cast(self.head(self.final_norm(x_BTW)), tf.float32)
+        log_magnitude_BTF, phase_BTF = tf.split(spectrum, 2, axis=-1)
+        return log_magnitude_BTF + tf.cast(self.envelope(normalized_BTM), tf.float32), phase_BTF
+
+
+def _join_neighbours(x_BTM: Tensor) -> Tensor:
+    """Each frame with those around it, side by side: a convolution becomes one product with a matrix."""
+    num_frames = x_BTM.shape[1]
+    padded = tf.pad(x_BTM, [[0, 0], [_CONTEXT_FRAMES, _CONTEXT_FRAMES], [0, 0]])
+    return tf.concat([padded[:, start : start + num_frames] for start in range(2 * _CONTEXT_FRAMES + 1)], axis=-1)
+
+
+def _refuse(problem: str) -> DataError:
+    return DataError(
+        f"The vocoder's description cannot be used: {problem}.",
+        next_step="Take the vocoder from the run that trained it, or use griffin_lim.",
+    )

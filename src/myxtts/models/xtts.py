@@ -1,0 +1,213 @@
+"""XTTS: text and a few seconds of a voice in, a spectrogram out. Shapes are static, randomness comes in as seeds.
+
+Spectrograms that go in and out are natural logarithms; inside they are normalised as the spec says.
+Shape legend: B utterances, N tokens, S states (2N), T frames, M mel bands, R reference frames, K latents, D voice.
+"""
+
+# ruff: noqa: N815 - fields carry the shape of their tensors
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+
+from myxtts.config.model_config import ModelConfig
+from myxtts.models.alignment import (
+    Alignment,
+    expand_durations,
+    score_diagonal,
+    score_states,
+    search_alignment,
+    split_durations,
+    sum_by_token,
+)
+from myxtts.models.blocks import Tensor, draw_normal, iterate_weights, mask_steps
+from myxtts.models.decoder import STACKED_FRAMES, FlowDecoder, FrameInputs, make_frame_inputs
+from myxtts.models.duration import DurationPredictor, compute_frames, round_frames
+from myxtts.models.reference_encoder import ReferenceEncoder, SpeakerClassifier, Voice, drop_voice
+from myxtts.models.spec import ModelSpec
+from myxtts.models.text_encoder import TextEncoder, TextStates
+
+DEFAULT_NUM_STEPS = 8
+DEFAULT_NOISE_SCALE = 0.33
+NO_GUIDANCE = 1.0
+
+
+class SpokenText(NamedTuple):
+    """A text with the length of everything in it: what `decode` needs beside the voice."""
+
+    states: TextStates
+    durations_BS: Tensor
+    durations_BN: Tensor
+    mel_lengths_B: Tensor
+
+
+class XTTS(keras.Model):  # type: ignore[misc]
+    """All weights exist once it is made; make it in the scope of the strategy, under the policy to compute in."""
+
+    def __init__(self, config: ModelConfig, spec: ModelSpec) -> None:
+        super().__init__()
+        self._config, self._spec = config, spec
+        self.reference_encoder = ReferenceEncoder(config, spec.n_mels)
+        self.text_encoder = TextEncoder(config, spec)
+        self.duration_predictor = DurationPredictor(config)
+        self.decoder = FlowDecoder(config, spec.n_mels)
+        self.speaker_classifier = (
+            SpeakerClassifier(config.reference_width, len(spec.speakers)) if spec.has_many_speakers else None
+        )
+        self.length_factor = self.add_weight((), "ones", dtype="float32", trainable=False, name="length_factor")
+        self.built = True
+
+    @property
+    def config(self) -> ModelConfig:
+        return self._config
+
+    @property
+    def spec(self) -> ModelSpec:
+        return self._spec
+
+    def named_weights(self) -> dict[str, Any]:
+        """Every weight by a name that depends on nothing but the configuration."""
+        return dict(iterate_weights(self))
+
+    def set_length_factor(self, factor: float) -> None:
+        """By how much predicted durations are stretched; see `calibrate_length_factor`."""
+        self.length_factor.assign(factor)
+
+    def normalize_mel(self, mel_BTM: Tensor) -> Tensor:
+        return (tf.cast(mel_BTM, tf.float32) - tf.constant(self._spec.mel_mean)) / self._spec.mel_deviation
+
+    def restore_mel(self, normalised_BTM: Tensor) -> Tensor:
+        return normalised_BTM * self._spec.mel_deviation + tf.constant(self._spec.mel_mean)
+
+    def encode_voice(self, reference_BRM: Tensor, reference_lengths_B: Tensor, seed_2: Tensor = None) -> Voice:
+        """The voice in each reference; no voice for rows without frames."""
+        voice: Voice = self.reference_encoder(self.normalize_mel(reference_BRM), reference_lengths_B, seed_2)
+        return voice
+
+    def encode_text(
+        self, tokens_BN: Tensor, token_lengths_B: Tensor, language_B: Tensor, voice: Voice, seed_2: Tensor = None
+    ) -> TextStates:
+        states: TextStates = self.text_encoder(tokens_BN, token_lengths_B, language_B, voice, seed_2)
+        return states
+
+    def align_states(
+        self,
+        states: TextStates,
+        mel_BTM: Tensor,
+        mel_lengths_B: Tensor,
+        *,
+        diagonal_weight: Tensor = None,
+        durations_BN: Tensor = None,
+    ) -> Alignment:
+        """Frames of a normalised spectrogram to states; with `durations_BN` only the parting of tokens is searched."""
+        scores_BTS = score_states(mel_BTM, states.means_BSM)
+        if durations_BN is not None:
+            return split_durations(durations_BN, scores_BTS, states.is_state_BS, mel_lengths_B)
+        if diagonal_weight is not None:
+            scores_BTS += diagonal_weight * score_diagonal(states.is_state_BS, mel_lengths_B, mel_BTM.shape[1])
+        return search_alignment(scores_BTS, states.is_state_BS, mel_lengths_B)
+
+    def align(self, part: Mapping[str, Tensor]) -> Alignment:
+        """The best alignment of a batch's utterances; its `token_durations_BN` are what a store keeps."""
+        voice = self.encode_voice(part["reference"], part["reference_lengths"])
+        states = self.encode_text(part["tokens"], part["token_lengths"], part["language"], voice)
+        return self.align_states(states, self.normalize_mel(part["mel"]), part["mel_lengths"])
+
+    def predict_log_frames(self, states: TextStates, token_lengths_B: Tensor, seed_2: Tensor = None) -> Tensor:
+        is_real_BN1 = mask_steps(token_lengths_B, states.features_BNW.shape[1])
+        return self.duration_predictor(states.features_BNW, is_real_BN1, seed_2)
+
+    def predict_durations(
+        self, tokens_BN: Tensor, token_lengths_B: Tensor, language_B: Tensor, voice: Voice, *, speed: Tensor = 1.0
+    ) -> SpokenText:
+        """First phase of synthesis: how long the utterance and everything in it will be."""
+        states = self.encode_text(tokens_BN, token_lengths_B, language_B, voice)
+        log_frames_BS = self.predict_log_frames(states, token_lengths_B)
+        factor = tf.convert_to_tensor(self.length_factor) / speed
+        durations_BS = round_frames(compute_frames(log_frames_BS, states.is_state_BS, factor))
+        return SpokenText(states, durations_BS, sum_by_token(durations_BS), tf.reduce_sum(durations_BS, axis=1))
+
+    def decode(
+        self,
+        spoken: SpokenText,
+        voice: Voice,
+        *,
+        num_frames: int,
+        num_steps: int = DEFAULT_NUM_STEPS,
+        noise_scale: Tensor = DEFAULT_NOISE_SCALE,
+        guidance: float = NO_GUIDANCE,
+        seed: int | Tensor = 0,
+    ) -> Tensor:
+        """Second phase: the spectrogram [B, num_frames, M]. Frames behind an utterance's length mean nothing.
+
+        Utterances that are longer than `num_frames` are cut off.
+        """
+        padded_frames = -(-num_frames // STACKED_FRAMES) * STACKED_FRAMES
+        inputs = self._spread_states(spoken, padded_frames)
+        # Noise of a frame does not depend on how far the batch is padded.
+        seed_2 = tf.stack([tf.cast(seed, tf.int32), 0])
+        noise_TBM = draw_normal(seed_2, [padded_frames, *inputs.means_BTM.shape[::2]])
+        x_BTM = tf.transpose(noise_TBM, [1, 0, 2]) * noise_scale
+
+        def advance(step: Tensor, x_BTM: Tensor) -> tuple[Tensor, Tensor]:
+            time = tf.cast(step, tf.float32) / num_steps
+            clean_BTM = self._guess_clean(x_BTM, inputs, time, voice, guidance)
+            return step + 1, x_BTM + (clean_BTM - x_BTM) / (tf.cast(num_steps - step, tf.float32))
+
+        _, x_BTM = tf.while_loop(
+            lambda step, _: step < num_steps, advance, (tf.constant(0), x_BTM), maximum_iterations=num_steps
+        )
+        return self.restore_mel(x_BTM * inputs.is_real_BT1)[:, :num_frames]
+
+    def synthesize_mel(
+        self,
+        tokens_BN: Tensor,
+        token_lengths_B: Tensor,
+        language_B: Tensor,
+        voice: Voice,
+        *,
+        num_frames: int,
+        num_steps: int = DEFAULT_NUM_STEPS,
+        noise_scale: Tensor = DEFAULT_NOISE_SCALE,
+        guidance: float = NO_GUIDANCE,
+        speed: Tensor = 1.0,
+        seed: int | Tensor = 0,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Both phases at once: the spectrogram, its lengths in frames (at most `num_frames`), durations of tokens."""
+        spoken = self.predict_durations(tokens_BN, token_lengths_B, language_B, voice, speed=speed)
+        mel_BTM = self.decode(
+            spoken,
+            voice,
+            num_frames=num_frames,
+            num_steps=num_steps,
+            noise_scale=noise_scale,
+            guidance=guidance,
+            seed=seed,
+        )
+        return mel_BTM, tf.minimum(spoken.mel_lengths_B, num_frames), spoken.durations_BN
+
+    def _spread_states(self, spoken: SpokenText, num_frames: int) -> FrameInputs:
+        num_rows = spoken.durations_BS.shape[0]
+        states = spoken.states
+        return make_frame_inputs(
+            states.means_BSM,
+            states.hidden_BSH,
+            spoken.durations_BS,
+            expand_durations(spoken.durations_BS, num_frames),
+            tf.tile(tf.range(num_frames)[None], [num_rows, 1]),
+            mask_steps(spoken.mel_lengths_B, num_frames),
+        )
+
+    def _guess_clean(self, x_BTM: Tensor, inputs: FrameInputs, time: Tensor, voice: Voice, guidance: float) -> Tensor:
+        """The clean spectrogram, led away from what it would be without a voice where there is guidance."""
+        time_B = tf.fill([x_BTM.shape[0]], time)
+        clean_BTM = self.decoder(x_BTM, inputs, time_B, voice)
+        if guidance == NO_GUIDANCE or not self._spec.has_many_speakers:
+            return clean_BTM
+        nobody = drop_voice(voice, tf.zeros_like(time_B))
+        without_BTM = self.decoder(x_BTM, inputs, time_B, nobody)
+        return without_BTM + guidance * (clean_BTM - without_BTM)

@@ -1,0 +1,201 @@
+"""Batches of sound instead of spectrograms, for a data device that computes these: what the host does before it.
+
+A clip of S samples has 1 + S // hop frames, so a batch shape of T frames holds clips of up to T * hop - 1 samples.
+Shape legend: B utterances, S samples, N tokens, T frames, R frames of the reference, V samples of the reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from myxtts.features.definition import MelDefinition
+from myxtts.pipeline.assemble import BatchAssembler, UtteranceTable, find_crop, hash_crops
+from myxtts.pipeline.buckets import Shape
+from myxtts.pipeline.buffers import HostBatch, Placer, align, allocate_aligned
+from myxtts.pipeline.loader import Loader
+from myxtts.pipeline.order import NO_ROW, BatchPlan
+
+
+@dataclass(frozen=True, slots=True)
+class Sound:
+    """Clips that spectrograms are to be made of, and the first frame that is wanted of each.
+
+    A place without a clip is silent and has no samples.
+    """
+
+    samples: NDArray[np.float32]  # [B, S]
+    num_samples: NDArray[np.int32]  # [B]
+    first_frames: NDArray[np.int32]  # [B]
+
+
+@dataclass(frozen=True, slots=True)
+class SampleBatch:
+    """A batch on its way to the data device, named like `Batch`."""
+
+    tokens: NDArray[np.int32]
+    token_lengths: NDArray[np.int32]
+    mel: Sound
+    mel_lengths: NDArray[np.int32]
+    speaker: NDArray[np.int32]
+    language: NDArray[np.int32]
+    reference: Sound
+    reference_lengths: NDArray[np.int32]
+
+
+class SampleBuffer:
+    """Room for the sound of one batch of any of the shapes, in `memory` or in memory of its own."""
+
+    def __init__(
+        self,
+        shapes: Sequence[Shape],
+        definition: MelDefinition,
+        num_reference_frames: int,
+        memory: NDArray[np.uint8] | None = None,
+    ) -> None:
+        self._definition = definition
+        self._num_voice_samples = count_voice_samples(definition, num_reference_frames)
+        num_bytes = measure_sample_buffer_bytes(shapes, definition, num_reference_frames)
+        self._memory = allocate_aligned(num_bytes) if memory is None else memory
+        assert len(self._memory) >= num_bytes
+
+    def view(self, shape: Shape) -> SampleBatch:
+        """The arrays of a batch of this shape. They hold whatever was there before."""
+        size, place = shape.num_utterances, Placer(self._memory)
+
+        def take_sound(num_samples: int) -> Sound:
+            samples = place.take(np.float32, size, num_samples)
+            return Sound(samples, place.take(np.int32, size), place.take(np.int32, size))
+
+        return SampleBatch(
+            mel=take_sound(_count_clip_samples(shape, self._definition)),
+            reference=take_sound(self._num_voice_samples),
+            tokens=place.take(np.int32, size, shape.num_tokens),
+            token_lengths=place.take(np.int32, size),
+            mel_lengths=place.take(np.int32, size),
+            speaker=place.take(np.int32, size),
+            language=place.take(np.int32, size),
+            reference_lengths=place.take(np.int32, size),
+        )
+
+
+def measure_sample_buffer_bytes(shapes: Sequence[Shape], definition: MelDefinition, num_reference_frames: int) -> int:
+    """What one buffer weighs, without making it."""
+    sample_bytes = np.dtype(np.float32).itemsize
+    num_voice_samples = count_voice_samples(definition, num_reference_frames)
+
+    def measure(shape: Shape) -> int:
+        sounds = (_count_clip_samples(shape, definition), num_voice_samples)
+        numbers = (shape.num_tokens, *[1] * 9)
+        widths = (*(sample_bytes * width for width in sounds), *(4 * width for width in numbers))
+        return sum(align(shape.num_utterances * width) for width in widths)
+
+    return max(map(measure, shapes))
+
+
+class SampleReader(Protocol):
+    """Where samples come from. `read` is called by several threads at once, with distinct rows."""
+
+    def read(self, rows: Sequence[int]) -> dict[int, NDArray[Any]]: ...
+
+
+class SampleLoader(Loader):
+    """Fills batches with samples. Any number of threads may call it."""
+
+    name = "samples"
+
+    def __init__(
+        self,
+        table: UtteranceTable,
+        read_tokens: Callable[[int], NDArray[np.int32]],
+        reader: SampleReader,
+        definition: MelDefinition,
+        num_reference_frames: int,
+        seed: int,
+        check_batch: Callable[[HostBatch, BatchPlan], None] = lambda _batch, _plan: None,
+    ) -> None:
+        self._reader, self._definition, self._check_batch = reader, definition, check_batch
+        self._num_reference_frames, self._seed = num_reference_frames, seed
+        self._assembler = BatchAssembler(table, read_tokens, num_reference_frames, seed, definition.log_floor)
+
+    def fill(self, plan: BatchPlan, buffer: SampleBuffer) -> SampleBatch:
+        batch = buffer.view(plan.shape)
+        # Labels have the same names in every batch of the host.
+        labels = cast(HostBatch, batch)
+        self._assembler.fill_labels(labels, plan)
+        clips = self._reader.read(list_distinct_rows(plan))
+        self._fill_clips(batch, plan, clips)
+        self._check_batch(labels, plan)
+        self._fill_voices(batch, plan, clips)
+        return batch
+
+    def name_utterances(self, plan: BatchPlan) -> tuple[str, ...]:
+        return self._assembler.name_utterances(plan)
+
+    def _fill_clips(self, batch: SampleBatch, plan: BatchPlan, clips: dict[int, NDArray[Any]]) -> None:
+        batch.mel.first_frames[:] = 0
+        for place, row in enumerate(plan.rows):
+            samples_S = clips[int(row)] if row != NO_ROW else batch.mel.samples[place, :0]
+            _put_samples(batch.mel, place, samples_S)
+            batch.mel_lengths[place] = self._definition.count_frames(len(samples_S)) if row != NO_ROW else 0
+
+    def _fill_voices(self, batch: SampleBatch, plan: BatchPlan, clips: dict[int, NDArray[Any]]) -> None:
+        voices, hashes = batch.reference, hash_crops(plan, self._seed)
+        for place, row in enumerate(plan.references):
+            if row == NO_ROW:
+                _put_samples(voices, place, voices.samples[place, :0])
+                voices.first_frames[place] = batch.reference_lengths[place] = 0
+                continue
+            samples_S = clips[int(row)]
+            num_frames = self._definition.count_frames(len(samples_S))
+            start, length = find_crop(num_frames, self._num_reference_frames, int(hashes[place]))
+            stretch, first = cut_voice(samples_S, start, self._num_reference_frames, self._definition)
+            _put_samples(voices, place, stretch)
+            voices.first_frames[place], batch.reference_lengths[place] = first, length
+
+
+def list_distinct_rows(plan: BatchPlan) -> list[int]:
+    """The rows that a batch needs: a voice may be another utterance of it, which need not be read twice."""
+    rows = np.concatenate([plan.rows, plan.references])
+    distinct: list[int] = np.unique(rows[rows != NO_ROW]).tolist()
+    return distinct
+
+
+def cut_voice(
+    samples_S: NDArray[Any], start_frame: int, num_frames: int, definition: MelDefinition
+) -> tuple[NDArray[Any], int]:
+    """A stretch of a clip that has the wanted frames just as the whole clip has them, and which is the first of them.
+
+    It begins so many whole hops before them that they do not reach its start, unless that is the start of the clip,
+    where it is reflected as the whole clip would be; and likewise at the end.
+    """
+    lead = min(start_frame, _count_lead_frames(definition))
+    begin = (start_frame - lead) * definition.hop_length
+    stop = (start_frame + num_frames - 1) * definition.hop_length + definition.min_samples
+    return samples_S[begin:stop], lead
+
+
+def count_voice_samples(definition: MelDefinition, num_frames: int) -> int:
+    """The most samples that `cut_voice` gives."""
+    return (_count_lead_frames(definition) + num_frames - 1) * definition.hop_length + definition.min_samples
+
+
+def _count_lead_frames(definition: MelDefinition) -> int:
+    """Enough to keep clear of the start, and for what is left to be long enough to be reflected."""
+    return -(-definition.min_samples // definition.hop_length)
+
+
+def _count_clip_samples(shape: Shape, definition: MelDefinition) -> int:
+    """The most samples that have as many frames as the shape."""
+    return shape.num_frames * definition.hop_length - 1
+
+
+def _put_samples(sound: Sound, place: int, samples_S: NDArray[Any]) -> None:
+    length = len(samples_S)
+    sound.samples[place, :length] = samples_S
+    sound.samples[place, length:] = 0
+    sound.num_samples[place] = length

@@ -1,0 +1,163 @@
+"""Where the utterances of a split come from, and the order of their batches.
+
+`val_data` is one of two things. Recordings that were prepared together with the training data are a split of its
+corpus and lie in its store. A corpus of its own has a store of its own, in the folder `val` of the training store;
+all of it is for validation, and its speakers and languages are numbered as the training data numbers them.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from myxtts.config.schema import DataConfig, XTTSConfig
+from myxtts.corpus.corpus_file import read_heading
+from myxtts.corpus.open import Corpus, is_prepared, open_corpus
+from myxtts.errors import ConfigError, DataError
+from myxtts.features.lengths import count_longest_frames
+from myxtts.pipeline.order import BatchOrder
+from myxtts.pipeline.source import RecordingSource
+from myxtts.store.layout import STORE_FILE_NAME, read_state
+from myxtts.store.precompute import VAL_STORE_NAME, choose_store_folder, find_val_corpus
+from myxtts.store.reader import FeatureStore
+from myxtts.types import Split
+
+
+def make_order(
+    columns: dict[str, NDArray[Any]],
+    rows: NDArray[np.int64],
+    config: XTTSConfig,
+    *,
+    shuffle: bool,
+    multiple_of: int = 1,
+) -> BatchOrder:
+    """The order of a split under the batch settings; `max_mel_frames` leaves longer utterances out.
+
+    `columns` are those of a store or of recordings, and give the same order: only the shapes may differ, which are
+    tighter where lengths after trimming are known.
+    """
+    data = config.data
+    if len(rows) == 0:
+        raise DataError("The split has no utterances.", next_step="Check the corpus with myxtts prepare.")
+    if data.batch_size == "auto":
+        raise ConfigError(
+            "batch_size is auto, which only training can resolve.", next_step="Give data.batch_size a number."
+        )
+    source_frames = columns["source_frames"][rows]
+    source_frames = np.where(source_frames == 0, count_longest_frames(data), source_frames)
+    if data.max_mel_frames is not None:
+        fits = source_frames <= data.max_mel_frames
+        rows, source_frames = rows[fits], source_frames[fits]
+    if len(rows) == 0:
+        raise DataError(
+            f"No utterance of the split fits max_mel_frames, {data.max_mel_frames}; silence at the ends counts.",
+            next_step="Raise data.max_mel_frames.",
+        )
+    return BatchOrder(
+        rows,
+        columns["mel_length"][rows],
+        columns["tokens_length"][rows],
+        columns["speaker"][rows],
+        keys=columns["id_hash"][rows],
+        source_frames=source_frames,
+        seed=config.training.seed,
+        batch_size=data.batch_size,
+        frame_budget=data.frame_budget,
+        num_shapes=data.num_shapes,
+        multiple_of=multiple_of,
+        shuffle=shuffle,
+    )
+
+
+def choose_corpus(data: DataConfig, split: Split) -> Path:
+    """The prepared corpus that holds a split; raises DataError where `val_data` was not prepared."""
+    if data.train_data is None:
+        raise ConfigError("No corpus is named.", next_step="Set data.train_data.")
+    training = Path(data.train_data)
+    if split != "val" or data.val_data is None:
+        return training
+    own = find_val_corpus(data)
+    if own is not None:
+        return own
+    if is_prepared(training):
+        _refuse_foreign_recordings(open_corpus(training), Path(data.val_data))
+    return training
+
+
+def choose_store_folder_of_split(data: DataConfig, split: Split) -> Path:
+    """Where the features of a split are; raises DataError where those of `val_data` were not made."""
+    if data.train_data is None and data.cache_dir is None:
+        raise ConfigError("Neither a corpus nor a store is named.", next_step="Set data.train_data or data.cache_dir.")
+    training = choose_store_folder(data, Path(data.train_data or ""))
+    if split != "val" or data.val_data is None:
+        return training
+    own = find_val_corpus(data)
+    if own is None:
+        state = read_state(training)
+        corpus_file = Path(state.origin["corpus"]) if state else None
+        # A store may be used where its corpus is not; then nobody can say where its validation split came from.
+        if corpus_file is not None and corpus_file.is_file():
+            _refuse_foreign_recordings(open_corpus(corpus_file), Path(data.val_data))
+        return training
+    folder = training / VAL_STORE_NAME
+    if not (folder / STORE_FILE_NAME).exists():
+        raise DataError(
+            f"There are no features of val_data, {own}, in {folder}.",
+            next_step=f"Run: myxtts precompute --train-data {own} --cache-dir {folder}",
+        )
+    return folder
+
+
+def open_source(data: DataConfig, split: Split) -> RecordingSource:
+    """The recordings of a split, to be loaded on the fly."""
+    corpus = open_corpus(choose_corpus(data, split))
+    if split != "val" or find_val_corpus(data) is None:
+        return RecordingSource.open(corpus, data)
+    assert data.train_data is not None
+    training = open_corpus(data.train_data)
+    _refuse_other_frontend(corpus.load_frontend().fingerprint(), training.load_frontend().fingerprint(), corpus.file)
+    source = RecordingSource.open(corpus, data)
+    speakers, languages = set(), set()
+    for utterance in training.utterances():
+        speakers.add(utterance.speaker)
+        languages.add(utterance.language)
+    source.join_as(split, sorted(speakers), sorted(languages))
+    return source
+
+
+def join_training_store(store: FeatureStore, data: DataConfig, split: Split) -> None:
+    """Makes the store of a validation corpus a split of the training store; leaves the training store as it is."""
+    if split != "val" or find_val_corpus(data) is None:
+        return
+    training = FeatureStore.open(choose_store_folder_of_split(data, "train"))
+    _refuse_other_frontend(store.settings.frontend, training.settings.frontend, store.folder)
+    store.join_as(split, training.speakers, training.languages)
+
+
+def _refuse_foreign_recordings(corpus: Corpus, val_data: Path) -> None:
+    """Recordings that the training corpus was not prepared with cannot be its validation split."""
+    if is_prepared(val_data):
+        return  # It is the training corpus itself.
+    with corpus.file.open(encoding="utf-8") as text:
+        written = read_heading(corpus.file, text).roots
+    roots = [os.path.realpath(corpus.file.parent / root) for root in written]
+    wanted = os.path.realpath(val_data if val_data.is_dir() else val_data.parent)
+    # With --audio-root all recordings lie below one folder, whatever the transcripts are.
+    if wanted not in roots[1:] and not (len(roots) > 1 and len(set(roots)) == 1):
+        raise DataError(
+            f"val_data, {val_data}, is neither a prepared corpus nor a part of {corpus.file}.",
+            next_step=f"Prepare both together: myxtts prepare TRAIN --val-data {val_data} --out CORPUS",
+        )
+
+
+def _refuse_other_frontend(found: str, wanted: str, place: Path) -> None:
+    if found != wanted:
+        raise DataError(
+            f"The texts of val_data in {place} are encoded by another front end than those of the training data, so "
+            "the same token means another sound.",
+            next_step="Prepare both together: myxtts prepare TRAIN --val-data VAL --out CORPUS",
+        )

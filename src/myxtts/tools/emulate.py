@@ -1,0 +1,247 @@
+"""An accelerator that is not there: takes batches and is busy for a nominal time, to see whether data keeps up.
+
+Accelerator utilisation (AU) is nominal time by wall time, the first step left out. The nominal time counts, not the
+measured sleep, which is always a little longer and would flatter the feed. No data path reaches an AU of 1, so a
+figure stands beside its ceiling: the same loop over batches that already lie in memory (`repeat_batches`).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import cycle, islice
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+import psutil
+from numpy.typing import NDArray
+
+from myxtts.errors import UsageError
+
+_STEPS_PER_MEMORY_SAMPLE = 50
+_FEWEST_STEPS = 2
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """A nominal step: `fixed_s` and `per_frame_s` for each frame of the batch, padding included."""
+
+    fixed_s: float
+    per_frame_s: float = 0.0
+
+    def of(self, num_padded_frames: int) -> float:
+        return self.fixed_s + self.per_frame_s * num_padded_frames
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSize:
+    """How much a batch holds: utterances, their frames, and the frames of its shape."""
+
+    num_utterances: int
+    num_frames: int
+    num_padded_frames: int
+
+
+class Meter(Protocol):
+    """The readings an emulation takes of time and of its own process. Tests put their own in its place."""
+
+    def clock(self) -> float: ...
+    def sleep(self, seconds: float) -> None: ...
+    def read_cpu_s(self) -> float: ...
+    def read_rss_bytes(self) -> int: ...
+
+
+class ProcessMeter:
+    """Reads the monotonic clock, and this process with the processes that it started."""
+
+    def __init__(self) -> None:
+        self._process = psutil.Process(os.getpid())
+
+    def clock(self) -> float:
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def read_cpu_s(self) -> float:
+        return time.process_time() + sum(_read_cpu_s(child) for child in self._process.children(recursive=True))
+
+    def read_rss_bytes(self) -> int:
+        return int(self._process.memory_info().rss)
+
+
+def _read_cpu_s(process: psutil.Process) -> float:
+    try:
+        times = process.cpu_times()
+    except psutil.NoSuchProcess:
+        return 0.0
+    return float(times.user + times.system)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Emulation:
+    """What an emulated accelerator saw. Arrays [steps] begin with the second step.
+
+    `intervals_s` go from the end of one step to the end of the next, `waits_s` are the part of them in which no batch
+    was there. `rss_bytes` was read every fifty steps.
+    """
+
+    nominal_s: NDArray[np.float64]
+    intervals_s: NDArray[np.float64]
+    waits_s: NDArray[np.float64]
+    num_utterances: int
+    num_frames: int
+    num_padded_frames: int
+    cpu_s: float
+    rss_bytes: tuple[int, ...]
+
+    @property
+    def num_steps(self) -> int:
+        return len(self.intervals_s)
+
+    @property
+    def wall_s(self) -> float:
+        return float(self.intervals_s.sum())
+
+    @property
+    def au(self) -> float:
+        return self.measure_au(0, self.num_steps)
+
+    @property
+    def effective_au(self) -> float:
+        """AU without the time that goes into padding."""
+        return self.au * (1 - self.padding)
+
+    @property
+    def padding(self) -> float:
+        return 1 - self.num_frames / self.num_padded_frames if self.num_padded_frames else 0.0
+
+    @property
+    def step_variation(self) -> float:
+        """Standard deviation of the intervals by their mean."""
+        return float(self.intervals_s.std() / self.intervals_s.mean())
+
+    @property
+    def utterances_per_s(self) -> float:
+        return self.num_utterances / self.wall_s
+
+    @property
+    def cpu_s_per_utterance(self) -> float:
+        return self.cpu_s / self.num_utterances if self.num_utterances else 0.0
+
+    @property
+    def peak_rss_bytes(self) -> int:
+        return max(self.rss_bytes)
+
+    def measure_au(self, start: int, stop: int) -> float:
+        """AU of a part of the steps; 0 is the second step, as in the arrays."""
+        return float(self.nominal_s[start:stop].sum() / self.intervals_s[start:stop].sum())
+
+
+def measure_batch(batch: Any) -> BatchSize:
+    """The size of a `Batch`, or of a mapping with the same names, such as a dataset yields."""
+    mel, lengths = _find_arrays(batch)
+    real = np.asarray(lengths)
+    return BatchSize(int(np.count_nonzero(real)), int(real.sum()), int(mel.shape[0]) * int(mel.shape[1]))
+
+
+def _find_arrays(batch: Any) -> tuple[Any, Any]:
+    if isinstance(batch, Mapping) and {"mel", "mel_lengths"} <= batch.keys():
+        return batch["mel"], batch["mel_lengths"]
+    if hasattr(batch, "mel") and hasattr(batch, "mel_lengths"):
+        return batch.mel, batch.mel_lengths
+    raise UsageError(
+        f"A batch is a {type(batch).__name__} without mel and mel_lengths, so its utterances cannot be counted.",
+        next_step="Give emulate a function `measure` that counts them.",
+    )
+
+
+def repeat_batches(batches: Sequence[Item], num_steps: int) -> Iterator[Item]:
+    """Batches that already lie in memory, again and again: what they give is the ceiling of any feed."""
+    return islice(cycle(batches), num_steps)
+
+
+def emulate(
+    batches: Iterable[Any],
+    step_s: float | StepTime,
+    num_steps: int | None = None,
+    *,
+    host_load_s: float = 0.0,
+    measure: Callable[[Any], BatchSize] = measure_batch,
+    meter: Meter | None = None,
+) -> Emulation:
+    """Runs through `batches`, or through `num_steps` of them, and is busy for `step_s` with each.
+
+    A step lasts from the arrival of its batch, each on its own: time that was lost by waiting is not made up for. What
+    the host has to do goes on during the step, as beside a real accelerator: the book-keeping here, and for
+    `host_load_s` a computation that holds on to Python's interpreter, as dispatching a training step does.
+    """
+    accelerator = _Accelerator(
+        step_s if isinstance(step_s, StepTime) else StepTime(step_s), host_load_s, measure, meter or ProcessMeter()
+    )
+    for batch in islice(batches, num_steps):
+        accelerator.run_step(batch)
+    return accelerator.conclude()
+
+
+class _Accelerator:
+    """Lives for one emulation. The first step starts the clock and counts for nothing else."""
+
+    def __init__(
+        self, step_time: StepTime, host_load_s: float, measure: Callable[[Any], BatchSize], meter: Meter
+    ) -> None:
+        self._step_time, self._host_load_s = step_time, host_load_s
+        self._measure, self._meter = measure, meter
+        self._ends: list[float] = []
+        self._arrivals: list[float] = []
+        self._nominal_s: list[float] = []
+        self._sizes: list[BatchSize] = []
+        self._rss_bytes: list[int] = []
+        self._cpu_s_at_start = 0.0
+
+    def run_step(self, batch: Any) -> None:
+        meter = self._meter
+        arrived = meter.clock()
+        size = self._measure(batch)
+        nominal_s = self._step_time.of(size.num_padded_frames)
+        self._arrivals.append(arrived)
+        self._nominal_s.append(nominal_s)
+        self._sizes.append(size)
+        if len(self._sizes) % _STEPS_PER_MEMORY_SAMPLE == 1:
+            self._rss_bytes.append(meter.read_rss_bytes())
+        self._load_host(arrived + self._host_load_s)
+        rest_s = arrived + nominal_s - meter.clock()
+        if rest_s > 0:
+            meter.sleep(rest_s)
+        if not self._ends:
+            # Looking at other processes takes a while, so it comes before the clock is started.
+            self._cpu_s_at_start = meter.read_cpu_s()
+        self._ends.append(meter.clock())
+
+    def _load_host(self, until: float) -> None:
+        if self._host_load_s > 0:
+            while self._meter.clock() < until:
+                pass
+
+    def conclude(self) -> Emulation:
+        if len(self._ends) < _FEWEST_STEPS:
+            raise UsageError(
+                f"There were {len(self._ends)} batches; it takes {_FEWEST_STEPS}, as the first does not count.",
+                next_step="Give it more batches: several epochs, or smaller ones.",
+            )
+        self._rss_bytes.append(self._meter.read_rss_bytes())
+        ends, counted = np.array(self._ends), self._sizes[1:]
+        return Emulation(
+            nominal_s=np.array(self._nominal_s[1:]),
+            intervals_s=np.diff(ends),
+            waits_s=np.array(self._arrivals[1:]) - ends[:-1],
+            num_utterances=sum(size.num_utterances for size in counted),
+            num_frames=sum(size.num_frames for size in counted),
+            num_padded_frames=sum(size.num_padded_frames for size in counted),
+            cpu_s=self._meter.read_cpu_s() - self._cpu_s_at_start,
+            rss_bytes=tuple(self._rss_bytes),
+        )

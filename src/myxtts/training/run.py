@@ -1,0 +1,179 @@
+"""The folder of a run: who may write in it, whether a training may begin or go on there, and where everything lies.
+
+runs/NAME/
+  config.yaml          the resolved configuration
+  environment.json     versions, machine and command of each session
+  fingerprints.json    what the run depends on: corpus, store
+  metrics.jsonl        numbers of the steps
+  skipped.jsonl        steps that were not finite, spikes, rollbacks, with the ids of their batches
+  micro_batches.json   what was found to fit into memory
+  checkpoints/         what --resume goes on from
+  samples/             what was synthesised on the way
+  bundle/              what synthesis loads
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from myxtts.config.schema import XTTSConfig
+from myxtts.config.write import RESOLVED_FILE_NAME, write_resolved
+from myxtts.errors import BusyError, ConfigError, UsageError
+from myxtts.files import lock_directory, sweep_temporary_files, write_atomically
+from myxtts.models.bundle import BUNDLE_FOLDER_NAME
+from myxtts.models.strict_json import JsonRefusedError, parse_json_object
+from myxtts.training.checkpoint import Checkpoint, CheckpointFolder, Warn, warn_user
+from myxtts.training.compare import Difference, accept_or_refuse, compare, compare_fingerprints
+from myxtts.training.environment import describe_environment
+from myxtts.training.json_lines import JsonLines
+
+ENVIRONMENT_FILE_NAME = "environment.json"
+FINGERPRINTS_FILE_NAME = "fingerprints.json"
+METRICS_FILE_NAME = "metrics.jsonl"
+SKIPPED_FILE_NAME = "skipped.jsonl"
+MICRO_BATCHES_FILE_NAME = "micro_batches.json"
+REPORT_FILE_NAME = "report.html"
+CHECKPOINTS_FOLDER_NAME = "checkpoints"
+SAMPLES_FOLDER_NAME = "samples"
+KEEP_LAST = 3
+_MAX_SESSIONS = 100
+_MAX_FILE_BYTES = 10_000_000
+
+
+class RunFolder:
+    """An open run, locked for this process until the block ends.
+
+    `checkpoint` is what to go on from, None at a fresh start; `messages` is what the user should be told.
+    """
+
+    def __init__(self, path: Path, warn: Warn = warn_user) -> None:
+        self.path = path
+        self.checkpoints = CheckpointFolder(path / CHECKPOINTS_FOLDER_NAME, KEEP_LAST, warn)
+        self.samples_path = path / SAMPLES_FOLDER_NAME
+        self.bundle_path = path / BUNDLE_FOLDER_NAME
+        self.micro_batches_path = path / MICRO_BATCHES_FILE_NAME
+        self.report_path = path / REPORT_FILE_NAME
+        self.metrics = JsonLines(path / METRICS_FILE_NAME, warn)
+        self.skipped = JsonLines(path / SKIPPED_FILE_NAME, warn)
+        self.checkpoint: Checkpoint | None = None
+        self.messages: list[str] = []
+        self._held = ExitStack()
+
+    @classmethod
+    def open(
+        cls,
+        config: XTTSConfig,
+        *,
+        resume: bool = False,
+        override: bool = False,
+        fingerprints: Mapping[str, str] | None = None,
+        arguments: Sequence[str] | None = None,
+        warn: Warn = warn_user,
+    ) -> Self:
+        """Takes the run's folder for this process; use the result as a context.
+
+        Raises BusyError if another trainer has it, UsageError if a run is there and `resume` was not asked for, and
+        ConfigError if it was begun with settings that must not change, unless `override` accepts that.
+        """
+        run = cls(config.training.run_path, warn)
+        with ExitStack() as undo:
+            undo.callback(run.close)
+            run._lock()
+            run._take_up(config, resume, override, fingerprints or {})
+            run._describe_session(config, fingerprints or {}, arguments)
+            undo.pop_all()
+        return run
+
+    @property
+    def step(self) -> int:
+        """The step to go on from."""
+        return self.checkpoint.step if self.checkpoint is not None else 0
+
+    def close(self) -> None:
+        self._held.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _lock(self) -> None:
+        try:
+            self._held.enter_context(lock_directory(self.path, "training"))
+        except BusyError as error:
+            raise BusyError(
+                f"{error.problem} Two trainings cannot share a run.",
+                next_step="Wait until it ends, or choose another training.run_name.",
+            ) from error
+        sweep_temporary_files(self.path)
+        self.checkpoints.sweep()
+
+    def _take_up(self, config: XTTSConfig, resume: bool, override: bool, fingerprints: Mapping[str, str]) -> None:
+        steps = self.checkpoints.list_steps()
+        if steps and not resume:
+            raise UsageError(
+                f"{self.path} already holds a run, with a checkpoint of step {steps[-1]}.",
+                next_step="Add --resume to go on from there, or choose another name: --set training.run_name=NAME.",
+            )
+        if steps:
+            self.messages += accept_or_refuse(self._compare(config, fingerprints, override), override=override)
+            self.checkpoint = self.checkpoints.load_newest()
+            assert self.checkpoint is not None
+            self.checkpoints.drop_after(self.step)
+            self.messages.append(f"Going on from step {self.step} of {self.path}.")
+        elif resume:
+            self.messages.append(f"There is no checkpoint in {self.path} yet: training begins at step 0.")
+        self.metrics.drop_after(self.step)
+        self.skipped.drop_after(self.step)
+
+    def _compare(self, config: XTTSConfig, fingerprints: Mapping[str, str], override: bool) -> list[Difference]:
+        try:
+            old = XTTSConfig.load(self.path / RESOLVED_FILE_NAME)
+        except ConfigError as error:
+            if override:
+                self.messages.append(f"Overridden: the configuration of the run cannot be read ({error.problem}).")
+                return []
+            raise ConfigError(
+                f"The configuration that the run was begun with cannot be read: {error.problem}",
+                next_step="Restore it from a backup, or add --override to go on with the present one.",
+            ) from error
+        before = _read_json(self.path / FINGERPRINTS_FILE_NAME)
+        if fingerprints and not before:
+            self.messages.append(
+                "It is not known which corpus and store the run was begun with: they are not compared."
+            )
+        known = {name: str(text) for name, text in before.items()}
+        return [*compare(old, config), *compare_fingerprints(known, fingerprints)]
+
+    def _describe_session(
+        self, config: XTTSConfig, fingerprints: Mapping[str, str], arguments: Sequence[str] | None
+    ) -> None:
+        write_resolved(config, self.path)
+        known = _read_json(self.path / FINGERPRINTS_FILE_NAME) if self.step else {}
+        _write_json(self.path / FINGERPRINTS_FILE_NAME, {**known, **fingerprints})
+        sessions = _read_json(self.path / ENVIRONMENT_FILE_NAME).get("sessions")
+        sessions = sessions if isinstance(sessions, list) and self.step else []
+        present = {"from_step": self.step, **describe_environment(arguments)}
+        _write_json(self.path / ENVIRONMENT_FILE_NAME, {"sessions": [*sessions, present][-_MAX_SESSIONS:]})
+        self.samples_path.mkdir(exist_ok=True)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    """The content of a file that the run can do without."""
+    try:
+        return parse_json_object(path.read_bytes()[:_MAX_FILE_BYTES])
+    except (FileNotFoundError, JsonRefusedError):
+        return {}
+
+
+def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+    with write_atomically(path) as file:
+        file.write(json.dumps(content, indent=1, ensure_ascii=False).encode())

@@ -1,0 +1,131 @@
+"""SIGTERM and Ctrl-C during training: the first asks for a stop at the end of the step, the second ends at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import monotonic
+from types import FrameType
+
+from myxtts.errors import INTERRUPTED_EXIT_CODE, TERMINATED_EXIT_CODE
+
+_EXIT_CODES = {signal.SIGTERM: TERMINATED_EXIT_CODE, signal.SIGINT: INTERRUPTED_EXIT_CODE}
+_SAME_REQUEST_S = 0.02
+"""Some supervisors signal a process and then its whole group: what follows this fast is the same request."""
+_END_OF_WATCH = 0
+
+
+class StopRequest:
+    """Whether someone asked for an end. Looked at after each step."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+        self._number: int | None = None
+        self._asked_at_s = 0.0
+
+    @property
+    def is_requested(self) -> bool:
+        return self._event.is_set()
+
+    @property
+    def exit_code(self) -> int:
+        """143 after SIGTERM, 130 after Ctrl-C, 0 if nobody asked."""
+        return _EXIT_CODES[signal.Signals(self._number)] if self._number is not None else 0
+
+    @property
+    def name(self) -> str:
+        """SIGTERM or SIGINT; empty if nobody asked."""
+        return signal.Signals(self._number).name if self._number is not None else ""
+
+    def raise_if_requested(self) -> None:
+        """Ends the program as the signal would have, once all is saved: with KeyboardInterrupt or exit code 143."""
+        if self._number == signal.SIGINT:
+            raise KeyboardInterrupt
+        if self._number is not None:
+            raise SystemExit(self.exit_code)
+
+    def _receive(self, number: int) -> None:
+        now_s = monotonic()
+        if self._number is None:
+            self._number, self._asked_at_s = number, now_s
+            self._event.set()
+        elif number != self._number or now_s - self._asked_at_s > _SAME_REQUEST_S:
+            # Not sys.exit: whatever cleaning the first signal started may itself hang.
+            os._exit(_EXIT_CODES[signal.Signals(number)])
+
+
+@contextmanager
+def watch_signals() -> Iterator[StopRequest]:
+    """Turns signals into a StopRequest within the block, and gives them back their old meaning behind it.
+
+    Only the main thread may do this; in any other one the request is never made and signals keep their meaning.
+    """
+    request = StopRequest()
+    if threading.current_thread() is not threading.main_thread():
+        yield request
+        return
+    # A handler in Python runs only when the main thread comes back from TensorFlow, which may compile for a minute.
+    # So the signal's number goes through a pipe to a thread that is always there to read it.
+    read_end, write_end = os.pipe()
+    os.set_blocking(write_end, False)
+    watcher = threading.Thread(target=_watch, args=(read_end, request), name="signals", daemon=True)
+    watcher.start()
+    old_descriptor = signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
+    old_handlers = {number: signal.signal(number, _note_nothing) for number in _EXIT_CODES}
+    try:
+        yield request
+    finally:
+        for number, handler in old_handlers.items():
+            signal.signal(number, handler if handler is not None else signal.SIG_DFL)
+        signal.set_wakeup_fd(old_descriptor)
+        os.write(write_end, bytes([_END_OF_WATCH]))
+        watcher.join()
+        os.close(read_end)
+        os.close(write_end)
+
+
+def _watch(read_end: int, request: StopRequest) -> None:
+    while (number := os.read(read_end, 1)[0]) != _END_OF_WATCH:
+        if number in _EXIT_CODES:
+            request._receive(number)
+
+
+def _note_nothing(_number: int, _frame: FrameType | None) -> None:
+    """Stands in for the handler that would end the program; the watcher does the work."""
+
+
+class _ForkCare:
+    """A forked child shares the pipe: without this, its signals would stop its parent.
+
+    Signals wait while the fork is under way, so that the child meets them with their usual meaning or not at all.
+    """
+
+    def __init__(self) -> None:
+        self._old_mask: set[int] | None = None
+
+    def prepare(self) -> None:
+        if signal.getsignal(signal.SIGTERM) is _note_nothing:
+            self._old_mask = signal.pthread_sigmask(signal.SIG_BLOCK, _EXIT_CODES)
+
+    def go_on_in_parent(self) -> None:
+        old_mask, self._old_mask = self._old_mask, None
+        if old_mask is not None:
+            signal.pthread_sigmask(signal.SIG_SETMASK, old_mask)
+
+    def go_on_in_child(self) -> None:
+        if self._old_mask is not None:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        self.go_on_in_parent()
+
+
+_fork_care = _ForkCare()
+os.register_at_fork(
+    before=_fork_care.prepare,
+    after_in_parent=_fork_care.go_on_in_parent,
+    after_in_child=_fork_care.go_on_in_child,
+)

@@ -1,0 +1,173 @@
+"""One step of training a vocoder: the vocoder alone while it is warming up, then critics and vocoder in turn.
+
+Both are trained by `TrainStep`, and so alike on one device, mirrored ones, and micro-batches. Nothing here is random.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from myxtts.features.definition import MelDefinition
+from myxtts.models.vocoder import Vocoder
+from myxtts.models.vocoder_critics import VocoderCritics
+from myxtts.training.parts import Part, distribute_parts, split_rows
+from myxtts.training.step import StepResult, TrainStep
+from myxtts.training.vocoder_losses import (
+    ReconstructionLoss,
+    sum_adversarial_loss,
+    sum_critic_loss,
+    sum_feature_loss,
+)
+
+Tensor = Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VocoderPlan:
+    """How a vocoder is trained. Without critics for `num_warm_steps`, so that they meet something worth judging."""
+
+    num_warm_steps: int = 10_000
+    num_steps: int = 200_000
+    learning_rate: float = 1e-3
+    num_rising_steps: int = 200
+    weight_decay: float = 0.01
+    clip_norm: float = 10.0
+    mel_weight: float = 15.0
+    stft_weight: float = 5.0
+    adversarial_weight: float = 1.0
+    feature_weight: float = 2.0
+
+
+def make_vocoder_optimizer(plan: VocoderPlan, *, is_critic: bool = False) -> Any:
+    """AdamW whose rate rises, then falls along a cosine; critics run from the end of the warm phase only."""
+    num_steps = max(1, plan.num_steps - (plan.num_warm_steps if is_critic else 0))
+    num_rising = min(plan.num_rising_steps, max(1, num_steps // 2))
+    highest = plan.learning_rate * (0.5 if is_critic else 1.0)
+    schedule = keras.optimizers.schedules.CosineDecay(
+        highest / num_rising,
+        decay_steps=max(1, num_steps - num_rising),
+        warmup_target=highest,
+        warmup_steps=num_rising,
+    )
+    return keras.optimizers.AdamW(schedule, weight_decay=plan.weight_decay, beta_1=0.8, beta_2=0.99)
+
+
+class VocoderStep:
+    """Trains a vocoder by one step per call. Models and optimizers must have been made in the scope of `strategy`.
+
+    `after_update` is called after every update of the vocoder, for averages of its weights.
+    """
+
+    def __init__(
+        self,
+        vocoder: Vocoder,
+        critics: VocoderCritics,
+        optimizers: tuple[Any, Any],
+        definition: MelDefinition,
+        plan: VocoderPlan,
+        strategy: Any,
+        *,
+        accumulation_steps: int = 1,
+        jit_compile: bool = False,
+        jit_compile_critics: bool | None = None,
+        graph: bool = True,
+        after_update: Callable[[], None] | None = None,
+    ) -> None:
+        """`optimizers` are those of the vocoder and of the critics.
+
+        `jit_compile_critics`, by default the same as `jit_compile`, is for the steps with critics: on CPUs compiling
+        doubles the speed of the warm phase, and halves that of the critics' convolutions.
+        """
+        self._vocoder, self._critics, self._plan, self._strategy = vocoder, critics, plan, strategy
+        self._reconstruct = ReconstructionLoss(definition)
+        self._accumulation_steps = accumulation_steps
+        self._after_update = after_update
+
+        def make_step(model: Any, optimizer: Any, compute_loss: Callable[..., Any], jit_compile: bool) -> TrainStep:
+            return TrainStep(
+                model,
+                optimizer,
+                compute_loss,
+                strategy,
+                accumulation_steps=accumulation_steps,
+                clip_norm=plan.clip_norm,
+                jit_compile=jit_compile,
+                graph=graph,
+                count_real=count_real_segments,
+            )
+
+        jit_later = jit_compile if jit_compile_critics is None else jit_compile_critics
+        self._train_warm = make_step(vocoder, optimizers[0], self._compute_warm_loss, jit_compile)
+        self._train_vocoder = make_step(vocoder, optimizers[0], self._compute_vocoder_loss, jit_later)
+        self._train_critics = make_step(critics, optimizers[1], self._compute_critic_loss, jit_later)
+
+    def __call__(self, segments: Mapping[str, Any], step: int) -> dict[str, Tensor]:
+        """One update from `mel` [B, T, M], `samples` [B, S] and `lengths` [B]; scalars by name, means over segments."""
+        parts = self._cut(segments)
+        if step < self._plan.num_warm_steps:
+            scalars = _name_scalars(self._train_warm(parts, step))
+        else:
+            judged = self._train_critics(parts, step)
+            scalars = _name_scalars(self._train_vocoder(parts, step))
+            scalars |= {"critic_loss": judged.loss, "critic_gradient_norm": judged.gradient_norm}
+            scalars["is_finite"] &= judged.is_finite
+        if self._after_update is not None:
+            self._after_update()
+        return scalars
+
+    @property
+    def num_skipped(self) -> int:
+        """Updates left out because loss or gradient was not finite."""
+        return sum(step.num_skipped for step in (self._train_warm, self._train_vocoder, self._train_critics))
+
+    def _cut(self, segments: Mapping[str, Any]) -> list[Part]:
+        whole = {name: tf.convert_to_tensor(value) for name, value in segments.items()}
+        num_local = len(self._strategy.extended.worker_devices) if self._strategy.num_replicas_in_sync > 1 else 1
+        return [
+            distribute_parts(self._strategy, split_rows(part, num_local))
+            for part in split_rows(whole, self._accumulation_steps)
+        ]
+
+    def _compute_warm_loss(
+        self, vocoder: Vocoder, part: Part, training: bool, step: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        parts = self._reconstruct(part["samples"], vocoder(part["mel"]), find_real_segments(part))
+        return self._plan.mel_weight * parts["mel"] + self._plan.stft_weight * parts["stft"], parts
+
+    def _compute_vocoder_loss(
+        self, vocoder: Vocoder, part: Part, training: bool, step: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        made_BS, is_real_B = vocoder(part["mel"]), find_real_segments(part)
+        parts = self._reconstruct(part["samples"], made_BS, is_real_B)
+        of_real, of_made = self._critics(part["samples"]), self._critics(made_BS)
+        parts["adversarial"] = sum_adversarial_loss(of_made, is_real_B)
+        parts["features"] = sum_feature_loss(of_real, of_made, is_real_B)
+        plan = self._plan
+        loss = plan.mel_weight * parts["mel"] + plan.stft_weight * parts["stft"]
+        loss += plan.adversarial_weight * parts["adversarial"] + plan.feature_weight * parts["features"]
+        return loss, parts
+
+    def _compute_critic_loss(
+        self, critics: VocoderCritics, part: Part, training: bool, step: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        made_BS = tf.stop_gradient(self._vocoder(part["mel"]))
+        return sum_critic_loss(critics(part["samples"]), critics(made_BS), find_real_segments(part)), {}
+
+
+def find_real_segments(part: Part) -> Tensor:
+    """1.0 for each segment with sound, 0.0 for those that only fill the shape [B]."""
+    return tf.cast(part["lengths"] > 0, tf.float32)
+
+
+def count_real_segments(part: Part) -> Tensor:
+    return tf.reduce_sum(find_real_segments(part))
+
+
+def _name_scalars(result: StepResult) -> dict[str, Tensor]:
+    whole = {"loss": result.loss, "gradient_norm": result.gradient_norm, "is_finite": result.is_finite}
+    return {**result.metrics, **whole}

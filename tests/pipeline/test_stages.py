@@ -1,0 +1,104 @@
+"""Stages work in order, each in a thread of its own, hold back those before them, and end together."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from myxtts.pipeline.stages import Conveyor, Passed, Stage
+
+
+def count_up(stop: int) -> Callable[[], Passed | None]:
+    numbers = iter(range(stop))
+
+    def take() -> Passed | None:
+        number = next(numbers, None)
+        return None if number is None else Passed(f"label {number}", number, {})
+
+    return take
+
+
+def run(*stages: Stage, stop: int = 20) -> list[Any]:
+    conveyor = Conveyor(count_up(stop), stages)
+    conveyor.start()
+    results = []
+    while (passed := conveyor.take()) is not None:
+        results.append(passed)
+    conveyor.close()
+    return results
+
+
+@pytest.mark.parametrize("last", [0, 1, 3])
+def test_results_pass_all_stages_in_order(last: int) -> None:
+    passed = run(Stage("double", lambda value: value * 2, 2), Stage("add", lambda value: value + 1, last))
+    assert [item.content for item in passed] == [2 * number + 1 for number in range(20)]
+    assert [item.label for item in passed] == [f"label {number}" for number in range(20)]
+    assert all(set(item.seconds) == {"double", "add"} for item in passed)
+
+
+def test_each_stage_has_a_thread_and_one_without_queue_works_for_the_consumer() -> None:
+    names: dict[str, set[str]] = {"first": set(), "second": set(), "inline": set()}
+
+    def note(stage: str) -> Callable[[Any], Any]:
+        def apply(value: Any) -> Any:
+            names[stage].add(threading.current_thread().name)
+            return value
+
+        return apply
+
+    run(Stage("first", note("first"), 1), Stage("second", note("second"), 1), Stage("inline", note("inline"), 0))
+    assert names["inline"] == {threading.current_thread().name}
+    assert len(names["first"]) == len(names["second"]) == 1
+    assert names["first"] != names["second"]
+
+
+def test_full_queues_hold_the_source_back() -> None:
+    taken: list[int] = []
+
+    def take() -> Passed:
+        taken.append(len(taken))
+        return Passed(None, taken[-1], {})
+
+    conveyor = Conveyor(take, (Stage("a", lambda value: value, 2), Stage("b", lambda value: value, 3)))
+    conveyor.start()
+    time.sleep(0.2)
+    # Two and three wait in the queues, one more is in the hand of each thread.
+    assert len(taken) == 2 + 3 + 2
+    assert conveyor.num_ready == 5
+    conveyor.close()
+
+
+@pytest.mark.parametrize("culprit", ["a", "b"])
+def test_error_of_a_stage_reaches_the_consumer_behind_what_came_before(culprit: str) -> None:
+    def fail_at_three(stage: str) -> Callable[[Any], Any]:
+        def apply(value: int) -> int:
+            if stage == culprit and value == 3:
+                raise ValueError("three")
+            return value
+
+        return apply
+
+    conveyor = Conveyor(count_up(10), (Stage("a", fail_at_three("a"), 1), Stage("b", fail_at_three("b"), 1)))
+    conveyor.start()
+    seen = []
+    with pytest.raises(ValueError, match="three"):
+        while (passed := conveyor.take()) is not None:
+            seen.append(passed.content)
+    conveyor.close()
+    assert seen == [0, 1, 2]
+    assert conveyor.has_ended
+
+
+def test_closing_ends_waiting_stages_at_once() -> None:
+    before = threading.active_count()
+    conveyor = Conveyor(count_up(100), tuple(Stage(name, lambda value: value, 1) for name in "abc"))
+    conveyor.start()
+    conveyor.take()
+    started = time.monotonic()
+    conveyor.close()
+    assert time.monotonic() - started < 1.0
+    assert threading.active_count() == before

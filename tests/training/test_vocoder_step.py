@@ -1,0 +1,109 @@
+"""A step trains the vocoder alone at first, then critics and vocoder, the same however its segments are spread."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import keras
+import numpy as np
+import pytest
+from tests.device_process import DeviceProcess
+from tests.training.vocoder_programs import PLAN, Run, flatten, make_segments, train
+
+
+def assert_same(result: dict[str, Any], expected: dict[str, Any], tolerance: float = 1e-5) -> None:
+    for name in ("vocoder", "critics"):
+        np.testing.assert_allclose(result[name], expected[name], rtol=0, atol=tolerance)
+    assert result["scalars"] == pytest.approx(expected["scalars"], rel=1e-3)
+
+
+@pytest.fixture(scope="module")
+def plain() -> dict[str, Any]:
+    """Three steps, the last of them with critics."""
+    return train(3, graph=False)
+
+
+def test_critics_wait_until_the_vocoder_is_warm() -> None:
+    run = Run(graph=False)
+    critics = flatten(run.critics)
+    for step in range(PLAN.num_warm_steps):
+        assert "critic_loss" not in run.step(make_segments(step), step)
+    assert flatten(run.critics) == critics
+    vocoder = flatten(run.vocoder)
+    scalars = run.step(make_segments(9), PLAN.num_warm_steps)
+    assert {"loss", "mel", "stft", "adversarial", "features", "critic_loss", "is_finite"} <= set(scalars)
+    assert flatten(run.critics) != critics
+    assert flatten(run.vocoder) != vocoder
+
+
+def test_reconstruction_improves_without_critics() -> None:
+    run = Run(plan=replace(PLAN, num_warm_steps=100))
+    mel = [float(run.step(make_segments(step % 2), step)["mel"]) for step in range(40)]
+    assert np.mean(mel[-4:]) < 0.8 * np.mean(mel[:4])
+    assert run.step.num_skipped == 0
+
+
+def test_a_graph_does_what_the_eager_step_does(plain: dict[str, Any]) -> None:
+    assert_same(train(3), plain)
+
+
+def test_a_compiled_step_does_it_too() -> None:
+    warm = train(1, graph=False)
+    assert_same(train(1, jit_compile=True), warm, tolerance=1e-4)
+
+
+def test_the_same_steps_give_the_same_bits(plain: dict[str, Any]) -> None:
+    assert train(3, graph=False) == plain
+
+
+def test_micro_batches_add_up_to_the_whole(plain: dict[str, Any]) -> None:
+    assert_same(train(3, graph=False, accumulation_steps=2), plain)
+
+
+def test_segments_that_fill_the_shape_teach_nothing() -> None:
+    expected = train(3, graph=False, num_real=2, num_segments=4)
+    run = Run(sgd=1e-3, graph=False)
+    for step in range(3):
+        run.step({name: value[:2] for name, value in make_segments(step, 4, 2).items()}, step)
+    np.testing.assert_allclose(flatten(run.vocoder), expected["vocoder"], rtol=0, atol=1e-5)
+    np.testing.assert_allclose(flatten(run.critics), expected["critics"], rtol=0, atol=1e-5)
+
+
+def test_a_segment_that_is_not_a_number_changes_nothing() -> None:
+    run = Run(graph=False)
+    before = flatten(run.vocoder), flatten(run.critics)
+    segments = make_segments(0)
+    segments["samples"][1, 5] = np.nan
+    assert not bool(run.step(segments, PLAN.num_warm_steps)["is_finite"])
+    assert (flatten(run.vocoder), flatten(run.critics)) == before
+    assert run.step.num_skipped == 2
+
+
+def test_after_an_update_the_hook_is_called() -> None:
+    runs: list[Run] = []
+    seen: list[list[float]] = []
+    runs.append(Run(graph=False, after_update=lambda: seen.append(flatten(runs[0].vocoder))))
+    for step in range(3):
+        runs[0].step(make_segments(step), step)
+        assert seen[-1] == flatten(runs[0].vocoder)
+    assert len(seen) == 3
+
+
+def test_half_precision_trains(plain: dict[str, Any]) -> None:
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        half = train(3, graph=False)
+    finally:
+        keras.config.set_dtype_policy("float32")
+    assert half["scalars"]["is_finite"] == 1
+    assert half["scalars"]["mel"] == pytest.approx(plain["scalars"]["mel"], rel=0.05)
+
+
+def test_mirrored_devices_share_the_work(plain: dict[str, Any]) -> None:
+    with DeviceProcess(4) as process:
+        mirrored = process.run("tests.training.vocoder_programs:train", num_steps=3, strategy="mirrored", graph=False)
+    assert_same(mirrored, plain)

@@ -1,0 +1,73 @@
+"""Training runs of a tiny vocoder; each returns numbers that a test compares.
+
+Shape legend: B segments, T frames, M mel bands, S samples.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from tests.training.programs import STRATEGIES
+
+from myxtts.config.schema import DataConfig
+from myxtts.features.definition import MelDefinition
+from myxtts.features.mel import HostMel
+from myxtts.models.vocoder import Vocoder, VocoderConfig
+from myxtts.models.vocoder_critics import CriticConfig, VocoderCritics
+from myxtts.training.vocoder_step import VocoderPlan, VocoderStep, make_vocoder_optimizer
+
+DEFINITION = MelDefinition.from_config(DataConfig(n_fft=64, win_length=64, hop_length=16, n_mels=8))
+NUM_FRAMES = 16
+PLAN = VocoderPlan(num_warm_steps=2, num_steps=40, num_rising_steps=2, learning_rate=2e-3)
+
+
+def make_segments(step: int, num_segments: int = 4, num_real: int | None = None) -> dict[str, Any]:
+    """Noisy tones; segments behind `num_real` are noise that must not be learnt."""
+    generator = np.random.default_rng(step)
+    turns = np.arange(NUM_FRAMES * DEFINITION.hop_length) * generator.uniform(0.02, 0.2, (num_segments, 1))
+    # With noise: in silence the smallest rounding error would be heard.
+    samples_BS = (0.2 * np.sin(2 * np.pi * turns) + generator.normal(0, 0.03, turns.shape)).astype(np.float32)
+    extract = HostMel(DEFINITION)
+    mel_BTM = np.stack([extract(samples)[:NUM_FRAMES] for samples in samples_BS])
+    is_real_B = np.arange(num_segments) < (num_segments if num_real is None else num_real)
+    samples_BS[~is_real_B] = generator.normal(size=samples_BS.shape)[~is_real_B]
+    return {"mel": mel_BTM, "samples": samples_BS, "lengths": np.where(is_real_B, NUM_FRAMES, 0).astype(np.int32)}
+
+
+class Run:
+    """Models with always the same weights, their optimizers, and the step under test."""
+
+    def __init__(self, strategy: str = "default", plan: VocoderPlan = PLAN, sgd: float | None = None, **options: Any):
+        keras.utils.set_random_seed(3)
+        chosen = STRATEGIES[strategy]()
+        mel = {name: getattr(DEFINITION, name) for name in ("n_mels", "n_fft", "hop_length", "win_length")}
+        with chosen.scope():
+            self.vocoder = Vocoder(VocoderConfig(**mel, width=8, num_blocks=1))
+            self.critics = VocoderCritics(CriticConfig(channels=2, max_channels=4, periods=(2,), resolutions=(64,)))
+            optimizers = [
+                keras.optimizers.SGD(sgd) if sgd else make_vocoder_optimizer(plan, is_critic=is_critic)
+                for is_critic in (False, True)
+            ]
+        self.step = VocoderStep(
+            self.vocoder, self.critics, (optimizers[0], optimizers[1]), DEFINITION, plan, chosen, **options
+        )
+
+
+def flatten(model: Any) -> list[float]:
+    return [float(value) for weight in model.get_weights() for value in weight.ravel()]
+
+
+def train(num_steps: int, num_real: int | None = None, num_segments: int = 4, **options: Any) -> dict[str, Any]:
+    """Weights and scalars after some steps of plain gradient descent, which shows every wrong scale."""
+    run = Run(sgd=1e-3, **options)
+    scalars = {}
+    for step in range(num_steps):
+        scalars = run.step(make_segments(step, num_segments, num_real), step)
+    return {
+        "vocoder": flatten(run.vocoder),
+        "critics": flatten(run.critics),
+        "scalars": {name: float(tf.cast(value, tf.float32)) for name, value in scalars.items()},
+    }
