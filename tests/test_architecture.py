@@ -33,7 +33,7 @@ ALLOWED_IMPORTS = {
     "training": _STORE | {"store", "runtime", "pipeline", "models"},
     "synthesis": _STORE | {"store", "runtime", "models"},
     "tools": _STORE | {"store", "runtime", "pipeline", "models", "training", "synthesis"},
-    "cli": _STORE | {"runtime", "store", "pipeline", ""},
+    "cli": _STORE | {"runtime", "store", "pipeline", "synthesis", "tools", ""},
     "__main__": {"cli"},
 }
 
@@ -57,6 +57,7 @@ MODULES_WITHOUT_TENSORFLOW = [
     "myxtts.pipeline.service_place",
     "myxtts.models.bundle",
     "myxtts.synthesis.griffin_lim",
+    "myxtts.synthesis.synthesizer",
     "myxtts.training.run",
     "myxtts.training.state",
     "myxtts.training.guard",

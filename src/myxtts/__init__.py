@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from myxtts.runtime.plan import choose_plan
     from myxtts.runtime.strategy import setup_gpu_strategy
     from myxtts.store.reader import FeatureStore
+    from myxtts.synthesis.synthesizer import Synthesizer
     from myxtts.text.frontend import FrontEnd
     from myxtts.types import Batch, Utterance, Waveform
 
@@ -29,6 +30,7 @@ _HOMES = {
     "FrontEnd": "myxtts.text.frontend",
     "ModelConfig": "myxtts.config.schema",
     "MyXTTSError": "myxtts.errors",
+    "Synthesizer": "myxtts.synthesis.synthesizer",
     "TFNativeDataLoader": "myxtts.pipeline.native",
     "TrainingConfig": "myxtts.config.schema",
     "Utterance": "myxtts.types",
@@ -48,6 +50,7 @@ __all__ = [
     "FrontEnd",
     "ModelConfig",
     "MyXTTSError",
+    "Synthesizer",
     "TFNativeDataLoader",
     "TrainingConfig",
     "Utterance",

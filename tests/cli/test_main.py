@@ -29,7 +29,7 @@ def test_version() -> None:
     assert done.stdout.startswith("myxtts ")
 
 
-@pytest.mark.parametrize("command", [(), ("prepare",), ("demo",), ("config",)])
+@pytest.mark.parametrize("command", [(), ("prepare",), ("demo",), ("config",), ("data-worker",)])
 def test_help_has_examples_and_is_quick_to_read(command: tuple[str, ...]) -> None:
     done = run_myxtts(*command, "--help")
     assert done.returncode == 0

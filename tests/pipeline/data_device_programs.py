@@ -54,7 +54,7 @@ class Scene:
         self.folder = Path(folder)
         self.data = DATA.model_copy(update={"use_tf_native_loading": kind == "graph", **settings})
         self.source = RecordingSource.open(open_corpus(self.folder / "corpus"), self.data)
-        self.order = order_rows(self.source)
+        self.order = order_rows(self.source, multiple_of=2)
         self.side = self._open_side(kind)
 
     def _open_side(self, kind: str) -> DataSide:

@@ -103,7 +103,7 @@ def make_corpus(folder: Path, clips: Sequence[Clip], data: DataConfig = DATA, **
     return open_corpus(folder / "corpus")
 
 
-def order_rows(source: RecordingSource, batch_size: int = 4, num_shapes: int = 2) -> BatchOrder:
+def order_rows(source: RecordingSource, batch_size: int = 4, num_shapes: int = 2, multiple_of: int = 1) -> BatchOrder:
     """Batches of all recordings; what silence takes up counts, so every loader's spectrograms fit."""
     columns = source.columns
     return BatchOrder(
@@ -116,6 +116,7 @@ def order_rows(source: RecordingSource, batch_size: int = 4, num_shapes: int = 2
         seed=SEED,
         batch_size=batch_size,
         num_shapes=num_shapes,
+        multiple_of=multiple_of,
     )
 
 

@@ -174,6 +174,17 @@ def test_demand_is_there_when_few_are_still_to_come() -> None:
     assert demand.result(LATER_S)
 
 
+def test_demand_is_there_when_so_many_got_lost_that_nothing_moves() -> None:
+    arrivals = make_arrivals(20, num_ahead=2, patience_s=SOON_S)
+    arrivals.bring(0, "b")
+    demand = start(arrivals.wait_for_demand)
+    assert is_waiting(demand)
+    assert arrivals.take(0) == "b"
+    assert not demand.done()
+    start(arrivals.take, 1)
+    assert demand.result(LATER_S)
+
+
 def test_silence_is_measured_while_somebody_waits() -> None:
     arrivals = make_arrivals()
     time.sleep(SOON_S)

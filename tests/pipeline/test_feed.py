@@ -172,7 +172,7 @@ def test_statistics_tell_a_starved_consumer_from_a_fed_one() -> None:
 def test_consumer_starts_when_enough_is_ready_and_the_delay_has_passed() -> None:
     said: list[str] = []
     loader = FakeLoader(lambda _plan: time.sleep(0.02))
-    with open_feed(loader, warm_up=WarmUp(4, delay_s=0.5), say=said.append) as feed:
+    with open_feed(loader, prefetch_size=4, warm_up=WarmUp(4, delay_s=0.5), say=said.append) as feed:
         started = time.monotonic()
         next(iter(feed))
         waited_s = time.monotonic() - started

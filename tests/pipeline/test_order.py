@@ -291,3 +291,27 @@ def test_padding_with_eight_shapes_is_under_a_tenth() -> None:
     lengths = np.random.default_rng(0).integers(86, 861, 20_000)
     assert measure_padding(lengths, choose_lengths(lengths, 8)) < 0.1
     assert assign_buckets(lengths, choose_lengths(lengths, 8)).max() == 7
+
+
+def test_voice_comes_from_the_same_batch_where_one_is_long_enough() -> None:
+    rows = np.arange(40)
+    lengths = np.where(rows < 20, 30, 100)
+    order = BatchOrder(
+        rows, lengths, rows % 5 + 3, rows % 2, seed=3, batch_size=10, num_shapes=2, num_reference_frames=60
+    )
+    for position in range(order.num_batches_per_epoch):
+        batch = order.batch(position)
+        is_inside = np.isin(batch.references, batch.rows)
+        if batch.shape.num_frames > 60:
+            assert is_inside.all()
+        assert (batch.references != batch.rows).all()
+        assert (batch.references % 2 == batch.rows % 2).all()
+    short = next(batch for batch in map(order.batch, range(40)) if batch.shape.num_frames < 60)
+    assert not np.isin(short.references, short.rows).all()
+
+
+def test_bucket_that_does_not_fill_a_batch_has_a_smaller_one() -> None:
+    rows = np.arange(35)
+    order = BatchOrder(rows, rows * 10 + 10, rows % 5 + 3, rows % 2, seed=3, batch_size=16, num_shapes=4)
+    assert [shape.num_utterances for shape in order.shapes] == [3, 16, 16]
+    assert all(order.batch(position).num_real == len(order.batch(position).rows) for position in range(3))

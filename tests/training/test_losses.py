@@ -52,7 +52,9 @@ def test_every_term_is_there_and_finite() -> None:
     loss, sums = measure(make_part(make_spec(), *LENGTHS))
     assert set(sums) == TERMS
     assert np.isfinite([loss, *sums.values()]).all()
-    assert loss == pytest.approx(sums["flow"] + sums["prior"] + 0.5 * sums["duration"] + 0.1 * sums["speaker"], 1e-5)
+    assert loss == pytest.approx(
+        sums["flow"] + 10 * sums["prior"] + 0.5 * sums["duration"] + 0.1 * sums["speaker"], 1e-5
+    )
 
 
 def test_one_speaker_has_no_speaker_term() -> None:

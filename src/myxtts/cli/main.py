@@ -16,6 +16,7 @@ from myxtts.cli.demo import make_demo
 from myxtts.cli.precompute import run_precompute
 from myxtts.cli.prepare import prepare
 from myxtts.cli.screen import print_error
+from myxtts.cli.synth import run_synth
 from myxtts.errors import INTERRUPTED_EXIT_CODE, TERMINATED_EXIT_CODE, MyXTTSError
 
 app = typer.Typer(
@@ -30,6 +31,7 @@ app = typer.Typer(
 app.command("demo")(make_demo)
 app.command("prepare")(prepare)
 app.command("precompute")(run_precompute)
+app.command("synth")(run_synth)
 app.command("config")(show_config)
 app.command("data-worker")(run_data_worker)
 

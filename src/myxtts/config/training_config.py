@@ -24,6 +24,10 @@ class TrainingConfig(Section):
     )
     run_dir: str | None = Field(default=None, description="Folder of the run; null means runs/ followed by run_name.")
     checkpoint_steps: int = Field(default=1000, ge=1, description="Steps from one checkpoint to the next.")
+    keep_checkpoints: int = Field(
+        default=3, ge=1, le=1000, description="Newest checkpoints that are kept, besides the best one."
+    )
+    log_steps: int = Field(default=10, ge=1, description="Steps from one line of metrics.jsonl to the next.")
     seed: int = Field(
         default=0, ge=0, le=2**32 - 1, description="Start of all randomness; the same seed gives the same run."
     )

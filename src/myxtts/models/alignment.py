@@ -17,9 +17,10 @@ from myxtts.models.blocks import Tensor
 from myxtts.models.text_encoder import STATES_PER_TOKEN
 
 _IMPOSSIBLE = -1e9
-_DIAGONAL_STRENGTH = 50.0
-"""In an utterance of five seconds a frame that is 20 frames off the diagonal pays 40, as much as a wrong phone. Speech
-strays further the longer it lasts, like a random walk, so the penalty is of the square divided by the length."""
+_DIAGONAL_STRENGTH = 5.0
+"""In an utterance of five seconds a frame that is 20 frames off the diagonal pays 5: enough to decide while all states
+are alike, little beside a wrong phone (tens). Ten times as much kept the search from finding anything for hundreds of
+steps. Speech strays like a random walk, so the penalty is of the square divided by the length."""
 
 
 class Alignment(NamedTuple):

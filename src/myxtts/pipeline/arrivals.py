@@ -18,6 +18,8 @@ from typing import Any
 from myxtts.errors import MyXTTSError
 
 _MAX_RECORDS = 64
+_MAX_UNDER_WAY = 64
+"""More batches than these no worker has under way, and none can get lost at once."""
 
 
 class StreamBrokenError(Exception):
@@ -108,9 +110,16 @@ class Arrivals:
             self._changed.notify_all()
 
     def wait_for_demand(self) -> bool:
-        """Returns when few of the expected batches are still to come; False when there is no more use for any."""
+        """Returns when few of the expected batches are still to come; False when there is no more use for any.
+
+        Where many got lost at once, it returns when nothing has moved for a while: only later ones can overtake them.
+        """
         with self._changed:
-            self._changed.wait_for(lambda: self._error or len(self._expected) <= self._num_ahead)
+            while self._error is None and len(self._expected) > self._num_ahead:
+                still_s = time.monotonic() - self._last_move_s
+                if self._awaited and still_s >= self._patience_s:
+                    break
+                self._changed.wait(max(0.0, self._patience_s - still_s) if self._awaited else None)
             return self._error is None
 
     def is_expecting(self, positions: Collection[int]) -> bool:
@@ -168,7 +177,7 @@ class Arrivals:
         return max(0.0, since_s + self._patience_s - time.monotonic())
 
     def _are_last_ones_missing(self) -> bool:
-        return self._announced_up_to >= self._stop and len(self._expected) <= self._num_ahead
+        return self._announced_up_to >= self._stop and len(self._expected) <= _MAX_UNDER_WAY
 
     def _note_arrival(self, position: int) -> None:
         now_s = time.monotonic()

@@ -34,14 +34,19 @@ def fit_buffers(
             f"buffer_size is {asked_in_memory}, but as many batches of {_show(batch_bytes)} exceed the memory budget "
             f"of {_show(ram_bytes)}: {in_memory} are held. Set data.ram_budget_gb to allow more."
         )
-    on_device = asked_on_device
-    if free_vram_bytes is not None and on_device * batch_bytes > free_vram_bytes * _SHARE_OF_VRAM:
-        on_device = max(min(1, asked_on_device), int(free_vram_bytes * _SHARE_OF_VRAM) // batch_bytes)
-        if on_device < asked_on_device:
-            messages.append(
-                f"prefetch_buffer_size is {asked_on_device}, but a tenth of the GPU's free memory holds {on_device}."
-            )
+    on_device = fit_on_device(asked_on_device, batch_bytes, free_vram_bytes)
+    if on_device < asked_on_device:
+        messages.append(
+            f"prefetch_buffer_size is {asked_on_device}, but a tenth of the GPU's free memory holds {on_device}."
+        )
     return BufferSizes(in_memory, on_device, tuple(messages))
+
+
+def fit_on_device(asked: int, batch_bytes: int, free_vram_bytes: int | None) -> int:
+    """As many batches as asked for, or as a tenth of a GPU's free memory holds; at least one if any was asked for."""
+    if free_vram_bytes is None:
+        return asked
+    return min(asked, max(1, int(free_vram_bytes * _SHARE_OF_VRAM) // batch_bytes))
 
 
 def measure_ram_budget(available_ram_bytes: int, ram_budget_gb: float | None) -> int:

@@ -33,7 +33,7 @@ _NUM_BATCHES_AT_START = 6
 
 @dataclass(frozen=True, slots=True)
 class WarmUp:
-    """When the consumer may start: with so many batches ready, not before the delay; and when to give up."""
+    """When the consumer may start: with so many batches behind the stages, not before the delay; when to give up."""
 
     num_ready: int
     delay_s: float = 0.0
@@ -98,6 +98,8 @@ class Feed:
             size=min(self._settings.buffer_size, _NUM_BATCHES_AT_START),
             stall_limit_s=stall_limit_s,
         )
+        # What is in the hands of a stage is not ready, and no more than its queues hold can be.
+        self._most_ready = max(1, min(stop - start - len(stages), sum(stage.num_ready for stage in stages)))
         self._conveyor = Conveyor(self._load_next, stages)
         self._closed = threading.Event()
         self._grower = ThreadPoolExecutor(1, "myxtts-memory", manners.adopt)
@@ -170,10 +172,10 @@ class Feed:
     def _wait_until_warm(self, warm_up: WarmUp) -> None:
         """Lets the data side get ahead: until enough batches are ready and the delay has passed."""
         started = time.monotonic()
-        mark = min(warm_up.num_ready, self._settings.buffer_size)
+        mark = min(warm_up.num_ready, self._most_ready)
         self._say(f"Warm-up: waiting for {mark} batches and at least {warm_up.delay_s:g} s.")
         while True:
-            elapsed_s, num_ready = time.monotonic() - started, self.depth
+            elapsed_s, num_ready = time.monotonic() - started, self._conveyor.num_ready
             if self._conveyor.has_ended or (num_ready >= mark and elapsed_s >= warm_up.delay_s):
                 break
             if elapsed_s > warm_up.time_limit_s:

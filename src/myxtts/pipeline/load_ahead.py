@@ -22,7 +22,7 @@ from myxtts.pipeline.order import BatchPlan
 from myxtts.pipeline.workers import WorkerPool
 
 _POLL_S = 0.1
-_ANNOUNCED_AHEAD = 16
+_NUM_ANNOUNCED = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +57,11 @@ class LoadAhead:
         stall_limit_s: float,
     ) -> None:
         self._plan_of, self._loader, self._make_buffer, self._workers = plan_of, loader, make_buffer, workers
-        self._next, self._stop, self._num_announced = start, stop, start
+        self._next, self._stop = start, stop
+        self._announced: deque[BatchPlan] = deque()
         self._size, self._stall_limit_s = size, stall_limit_s
         self._pending: deque[_Pending] = deque()
+        self._submitting = threading.Lock()
         self._closed = threading.Event()
 
     @property
@@ -72,8 +74,9 @@ class LoadAhead:
         return self._size
 
     def resize(self, size: int) -> None:
-        """Room for more or fewer batches, as soon as the next is taken."""
+        """Room for more batches at once, or for fewer as they are taken."""
         self._size = max(1, size)
+        self._submit_up_to_size()
 
     def take(self) -> Loaded | None:
         """The next batch; None after the last, or when closing."""
@@ -98,22 +101,27 @@ class LoadAhead:
 
     def close(self) -> None:
         """Ends all threads; what they were loading is dropped."""
-        self._closed.set()
+        with self._submitting:
+            self._closed.set()
         has_hung = any(pending.future.running() for pending in self._pending)
         self._workers.shutdown(wait=not has_hung)
         self._loader.close()
 
     def _submit_up_to_size(self) -> None:
-        while len(self._pending) < self._size and self._next < self._stop and not self._closed.is_set():
-            self._announce_up_to(min(self._next + _ANNOUNCED_AHEAD, self._stop))
+        with self._submitting:
+            while len(self._pending) < self._size and not self._closed.is_set():
+                self._announce_ahead()
+                if not self._announced:
+                    return
+                plan = self._announced.popleft()
+                self._pending.append(_Pending(plan, self._workers.submit(partial(self._load, plan))))
+
+    def _announce_ahead(self) -> None:
+        while len(self._announced) < _NUM_ANNOUNCED and self._next < self._stop:
             plan = self._plan_of(self._next)
             self._next += 1
-            self._pending.append(_Pending(plan, self._workers.submit(partial(self._load, plan))))
-
-    def _announce_up_to(self, stop: int) -> None:
-        for position in range(max(self._num_announced, self._next), stop):
-            self._loader.announce(self._plan_of(position))
-        self._num_announced = max(self._num_announced, stop)
+            self._loader.announce(plan)
+            self._announced.append(plan)
 
     def _load(self, plan: BatchPlan) -> Loaded:
         started = time.perf_counter()

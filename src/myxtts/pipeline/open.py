@@ -8,19 +8,21 @@ with open_batches(config, split="train", epochs=1) as batches:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from myxtts.config.schema import XTTSConfig
 from myxtts.features.definition import MelDefinition
-from myxtts.pipeline.budget import BufferSizes, fit_buffers, measure_ram_budget
+from myxtts.pipeline.budget import BufferSizes, fit_buffers, fit_on_device, measure_ram_budget
+from myxtts.pipeline.buffers import measure_buffer_bytes
 from myxtts.pipeline.data_side import DataSide
 from myxtts.pipeline.device import hand_over_arrays, make_device_transfer
 from myxtts.pipeline.feed import Feed, WarmUp
-from myxtts.pipeline.sides import Stretch, choose_side, choose_stretch, count_reference_frames, open_utterances
+from myxtts.pipeline.sides import Stretch, choose_side, choose_stretch, open_utterances
 from myxtts.pipeline.split_advice import MeasuredTimes, compare_split, estimate_exchange_s
+from myxtts.pipeline.splits import count_reference_frames
 from myxtts.pipeline.stages import Stage
 from myxtts.pipeline.telemetry import FeedStats, Telemetry
 from myxtts.pipeline.tune import FeedSettings, Limits, Tuner
@@ -68,22 +70,26 @@ def open_batches(
         side.room.num_bytes,
         machine.available_ram_bytes,
         config.data.ram_budget_gb,
-        _find_free_vram(plan, machine),
+        _find_free_vram(plan.model_devices, machine),
     )
     for line in (*plan.describe(), *plan.warnings, *side.messages, *sizes.messages):
         say(line)
+    stages = _make_stages(config, plan, sizes, stretch, side, framework, _find_free_vram((plan.data_device,), machine))
+    is_split = plan.mode is Mode.MULTI_GPU
+    # With a data device finished batches wait behind it, and the host only has to keep it busy.
+    buffer_size = min(sizes.in_memory, 2 * plan.num_workers + 2) if is_split else sizes.in_memory
     return Feed(
         stretch.plan_of,
         side.loader,
-        _make_stages(config, plan, sizes, stretch, side, framework),
+        stages,
         side.room,
         start=stretch.start,
         stop=stretch.stop,
         num_workers=plan.num_workers,
-        buffer_size=sizes.in_memory,
+        buffer_size=buffer_size,
         telemetry=Telemetry(telemetry_file),
-        warm_up=_plan_warm_up(plan, sizes),
-        tuner=_make_tuner(config, plan, sizes, machine),
+        warm_up=WarmUp(max(1, stages[0].num_ready // 2), plan.model_start_delay_s) if is_split else None,
+        tuner=_make_tuner(config, plan, buffer_size, machine),
         manners=ThreadManners(plan.loader_niceness, plan.num_reserved_cpus),
         say=say,
         advice=_plan_advice(plan, gradient_bytes),
@@ -91,7 +97,13 @@ def open_batches(
 
 
 def _make_stages(
-    config: XTTSConfig, plan: Plan, sizes: BufferSizes, stretch: Stretch, side: DataSide, framework: str
+    config: XTTSConfig,
+    plan: Plan,
+    sizes: BufferSizes,
+    stretch: Stretch,
+    side: DataSide,
+    framework: str,
+    free_data_bytes: int | None,
 ) -> tuple[Stage, ...]:
     """What happens to a loaded batch: it is handed on as arrays, or goes to the devices that train."""
     if framework == "numpy" and plan.mode is not Mode.MULTI_GPU:
@@ -100,14 +112,19 @@ def _make_stages(
 
     plan = translate_plan(plan)
     if plan.mode is Mode.MULTI_GPU:
-        return _make_data_device_stages(config, plan, sizes, stretch, side)
+        return _make_data_device_stages(config, plan, sizes, stretch, side, free_data_bytes)
     # On the host handing over costs next to nothing, so it is always done ahead.
     num_ready = 1 if plan.mode is Mode.CPU else sizes.on_device
     return (Stage("transfer", make_device_transfer(plan.model_devices), num_ready),)
 
 
 def _make_data_device_stages(
-    config: XTTSConfig, plan: Plan, sizes: BufferSizes, stretch: Stretch, side: DataSide
+    config: XTTSConfig,
+    plan: Plan,
+    sizes: BufferSizes,
+    stretch: Stretch,
+    side: DataSide,
+    free_data_bytes: int | None,
 ) -> tuple[Stage, ...]:
     """Features on the data device in a thread of their own, then the copy to the model's devices in another."""
     from myxtts.pipeline.data_device import DataDeviceFeatures, cross_to
@@ -117,17 +134,11 @@ def _make_data_device_stages(
         plan.data_device, MelDefinition.from_config(data), data.mel_dtype, count_reference_frames(data)
     )
     features.warm([shape.share(stretch.shard[1]) for shape in stretch.order.shapes], side.room)
+    batch_bytes = measure_buffer_bytes(stretch.order.shapes, data.n_mels, count_reference_frames(data))
     return (
-        Stage("features", features, max(1, sizes.on_device)),
+        Stage("features", features, fit_on_device(sizes.in_memory, batch_bytes, free_data_bytes)),
         Stage("transfer", cross_to(plan.model_devices), sizes.on_device),
     )
-
-
-def _plan_warm_up(plan: Plan, sizes: BufferSizes) -> WarmUp | None:
-    """In Multi-GPU mode the data side starts first; otherwise the model takes what there is."""
-    if plan.mode is not Mode.MULTI_GPU:
-        return None
-    return WarmUp(num_ready=max(1, sizes.in_memory // 2), delay_s=plan.model_start_delay_s)
 
 
 def _plan_advice(plan: Plan, gradient_bytes: int) -> tuple[int, Callable[[FeedStats], str]] | None:
@@ -146,14 +157,14 @@ def _compare_with_data_parallel(plan: Plan, gradient_bytes: int, stats: FeedStat
     return " ".join(compare_split(times, num_gpus, exchange_s, estimate_exchange_s(gradient_bytes, num_gpus)).sentences)
 
 
-def _make_tuner(config: XTTSConfig, plan: Plan, sizes: BufferSizes, machine: Hardware) -> Tuner | None:
+def _make_tuner(config: XTTSConfig, plan: Plan, buffer_size: int, machine: Hardware) -> Tuner | None:
     if not config.data.auto_tune_performance:
         return None
     # Never deeper than asked for: fresh buffers cost more page faults than the bursts of a start that they absorb.
-    limits = Limits(max(plan.num_workers, machine.num_cpus), sizes.in_memory)
-    return Tuner(FeedSettings(plan.num_workers, sizes.in_memory), limits)
+    limits = Limits(max(plan.num_workers, machine.num_cpus), buffer_size)
+    return Tuner(FeedSettings(plan.num_workers, buffer_size), limits)
 
 
-def _find_free_vram(plan: Plan, machine: Hardware) -> int | None:
-    used = [gpu for gpu in machine.gpus if f"/GPU:{gpu.index}" in (plan.data_device, *plan.model_devices)]
+def _find_free_vram(devices: Sequence[str], machine: Hardware) -> int | None:
+    used = [gpu for gpu in machine.gpus if f"/GPU:{gpu.index}" in devices]
     return min((gpu.free_memory_bytes for gpu in used), default=None)

@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from myxtts.errors import DataError
-from myxtts.pipeline.buckets import Shape, make_buckets, sort_small
+from myxtts.pipeline.buckets import Shape, make_buckets
+from myxtts.pipeline.voices import VoiceChooser
 
 NO_ROW = -1
 """Fills a batch that has fewer utterances than its shape."""
@@ -55,7 +56,8 @@ class BatchOrder:
     """The batches of all epochs over a set of utterances.
 
     `num_frames` and `num_tokens` say what an utterance takes up in a batch. `source_frames`, by default the same, says
-    what it is batched by, and `keys`, by default its row, what it is shuffled by.
+    what it is batched by, and `keys`, by default its row, what it is shuffled by. A voice is preferably taken from the
+    same batch, which then need not load it, if it has at least `num_reference_frames`.
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class BatchOrder:
         num_shapes: int = 8,
         multiple_of: int = 1,
         shuffle: bool = True,
+        num_reference_frames: int = 0,
     ) -> None:
         if len(rows) == 0:
             raise DataError("There are no utterances to make batches of.", next_step="Check the corpus and its split.")
@@ -85,7 +88,7 @@ class BatchOrder:
         self._bucket_of = buckets.number_of
         self.shapes = buckets.make_shapes(np.asarray(num_frames)[by_key], np.asarray(num_tokens)[by_key])
         self._starts, self._shape_numbers = buckets.cut_batches()
-        self._voices = _VoiceChooser(np.asarray(speakers)[by_key])
+        self._voices = VoiceChooser(np.asarray(speakers)[by_key], lengths >= num_reference_frames)
         self._plan_epoch = lru_cache(maxsize=2)(self._compute_epoch)
 
     @property
@@ -115,29 +118,6 @@ class BatchOrder:
         if not self._shuffle:
             return places, self._shape_numbers, self._starts
         return _shuffle_batches(places, self._shape_numbers, self._starts, self._seed, epoch)
-
-
-class _VoiceChooser:
-    """For each utterance another one of the same speaker; its own where the speaker has no other.
-
-    Utterances are known by their place in the order of keys, so the choice within a speaker does not depend on rows,
-    and speakers are only told apart, so it does not depend on their numbers.
-    """
-
-    def __init__(self, speakers_N: NDArray[np.integer]) -> None:
-        self._by_speaker = sort_small(speakers_N)
-        ordered = speakers_N[self._by_speaker]
-        first_of = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
-        sizes = np.diff(np.append(first_of, len(speakers_N)))
-        self._start, self._size, self._rank = (np.empty(len(speakers_N), np.int64) for _ in range(3))
-        self._start[self._by_speaker] = np.repeat(first_of, sizes)
-        self._size[self._by_speaker] = np.repeat(sizes, sizes)
-        self._rank[self._by_speaker] = np.arange(len(speakers_N)) - np.repeat(first_of, sizes)
-
-    def choose(self, places_B: NDArray[np.int64], hashes_B: NDArray[np.uint64]) -> NDArray[np.int64]:
-        size = self._size[places_B]
-        step = 1 + (hashes_B % np.maximum(size - 1, 1).astype(np.uint64)).astype(np.int64)
-        return self._by_speaker[self._start[places_B] + (self._rank[places_B] + step) % size]
 
 
 def hash_numbers(numbers: NDArray[np.integer], *salts: int) -> NDArray[np.uint64]:

@@ -150,7 +150,6 @@ class ServiceLoader(Loader):
                 if not self._arrivals.wait_for_demand():
                     return
                 self._arrivals.expect([plan.position for plan in plans], announced_up_to=chunk.stop)
-                self._end_finished_streams()
                 if stream is not None:
                     self._receive_in_background(stream, chunk)
         except MyXTTSError as error:
@@ -213,6 +212,7 @@ class ServiceLoader(Loader):
     def _watch(self) -> None:
         """Turns a service that says nothing for too long into an error."""
         while not self._closed.wait(_WATCH_EVERY_S):
+            self._end_finished_streams()
             silence_s = self._arrivals.measure_silence_s()
             if silence_s < min(self._patience.gone_s, self._patience.mute_s):
                 continue

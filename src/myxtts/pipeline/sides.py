@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from myxtts.config.schema import DataConfig, XTTSConfig
+from myxtts.config.schema import XTTSConfig
 from myxtts.errors import ConfigError
 from myxtts.pipeline.buffers import BatchBuffer, measure_buffer_bytes
 from myxtts.pipeline.cached import CachedLoader
@@ -20,7 +20,7 @@ from myxtts.pipeline.on_the_fly import choose_on_the_fly_loader
 from myxtts.pipeline.order import BatchOrder, BatchPlan
 from myxtts.pipeline.service import open_service_loader
 from myxtts.pipeline.source import RecordingSource
-from myxtts.pipeline.splits import make_order, open_source
+from myxtts.pipeline.splits import count_reference_frames, make_order, open_source
 from myxtts.pipeline.stored import open_store
 from myxtts.runtime.plan import Mode, Plan
 from myxtts.store.reader import FeatureStore
@@ -135,7 +135,3 @@ def choose_side(
         lambda memory: BatchBuffer(shapes, n_mels, num_reference_frames, memory),
     )
     return DataSide(loader, room, tuple(messages))
-
-
-def count_reference_frames(data: DataConfig) -> int:
-    return max(1, round(data.reference_s * data.sample_rate / data.hop_length))

@@ -70,7 +70,13 @@ def make_order(
         num_shapes=data.num_shapes,
         multiple_of=multiple_of,
         shuffle=shuffle,
+        num_reference_frames=count_reference_frames(data),
     )
+
+
+def count_reference_frames(data: DataConfig) -> int:
+    """Frames of the voice that goes with every utterance."""
+    return max(1, round(data.reference_s * data.sample_rate / data.hop_length))
 
 
 def choose_corpus(data: DataConfig, split: Split) -> Path:

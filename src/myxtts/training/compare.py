@@ -106,6 +106,8 @@ HARMLESS: Mapping[str, str] = {
     "training.run_name": _PLACE,
     "training.run_dir": _PLACE,
     "training.checkpoint_steps": "it only says when to save",
+    "training.keep_checkpoints": "it only says how much is kept",
+    "training.log_steps": "it only says how often numbers are written down",
     "training.steps": "training ends at another step, and the learning rate falls towards that step",
     "training.epochs": "training ends at another step, and the learning rate falls towards that step",
     "training.multi_gpu": _DEVICE,

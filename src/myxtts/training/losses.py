@@ -23,6 +23,7 @@ from myxtts.training.step import LossFunction, Tensor
 
 CROP_FRAMES = 128
 DIAGONAL_STEPS = 400
+PRIOR_WEIGHT = 10.0
 DURATION_WEIGHT = 0.5
 SPEAKER_WEIGHT = 0.1
 _TIME_MEAN, _TIME_DEVIATION = -0.2, 1.1
@@ -73,7 +74,7 @@ def make_loss(
         is_used_B = tf.cast(alignment.is_aligned_B & (mel_lengths_B > 0), tf.float32)
         # Not a product alone: rows that are not used may hold anything, and zero times NaN is NaN.
         sums = {name: tf.reduce_sum(tf.where(is_used_B > 0, term_B, 0.0)) for name, term_B in terms.items()}
-        loss = sums["flow"] + sums["prior"] + DURATION_WEIGHT * sums["duration"]
+        loss = sums["flow"] + PRIOR_WEIGHT * sums["prior"] + DURATION_WEIGHT * sums["duration"]
         sums["length_error"] = tf.reduce_sum(is_used_B * _measure_lengths(log_frames_BS, states, mel_lengths_B))
         is_real_B = tf.cast(mel_lengths_B > 0, tf.float32)
         sums["unaligned"] = tf.reduce_sum(is_real_B - is_used_B)

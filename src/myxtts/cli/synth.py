@@ -1,0 +1,228 @@
+"""`myxtts synth`: a text and a voice to a WAV file, a folder of them, or a stream."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from myxtts.cli.screen import Screen, mute_decoders, show_progress
+from myxtts.errors import MyXTTSError, UsageError
+
+if TYPE_CHECKING:
+    from myxtts.synthesis.package import Package
+    from myxtts.synthesis.sentences import Piece
+    from myxtts.synthesis.synthesizer import Synthesizer
+    from myxtts.synthesis.text_file import TextLine
+    from myxtts.types import Waveform
+
+_STREAM = "-"
+_MAX_STDIN_CHARACTERS = 1_000_000
+
+
+def run_synth(
+    text: Annotated[str | None, typer.Argument(help="What to say; - reads it from standard input.")] = None,
+    model: Annotated[Path | None, typer.Option(help="Folder of a run or bundle.", metavar="RUN_OR_BUNDLE")] = None,
+    voice: Annotated[
+        list[str] | None,
+        typer.Option(help="Recording of the voice, 3 to 8 s, or the name of a saved one; repeatable: averaged."),
+    ] = None,
+    language: Annotated[str | None, typer.Option(help="Language of the text, such as en or fa.")] = None,
+    out: Annotated[
+        str | None, typer.Option(help="WAV file to write, a folder with --file, or - for a stream.", metavar="PATH")
+    ] = None,
+    file: Annotated[
+        Path | None, typer.Option(help="Say every line of this file; lines of a .csv file are id|text.")
+    ] = None,
+    speed: Annotated[float, typer.Option(help="2 is twice as fast.")] = 1.0,
+    seed: Annotated[int, typer.Option(help="Another number gives another rendering.")] = 0,
+    ode_steps: Annotated[int, typer.Option(help="Steps of the decoder: more are finer and slower.")] = 8,
+    guidance: Annotated[
+        float | None, typer.Option(help="Above 1 leans on the voice; for models of several speakers.")
+    ] = None,
+    vocoder: Annotated[
+        str, typer.Option(help="griffin_lim, neural, or auto: neural where the bundle has it.", metavar="KIND")
+    ] = "auto",
+    save_voice: Annotated[
+        str | None, typer.Option(help="Keep the voice beside the model under this name.", metavar="NAME")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what was made as one JSON object.")] = False,
+) -> None:
+    """Say a text in someone's voice.
+
+    Long texts are said sentence by sentence; with --out - each sentence is in the pipe before the next is begun.
+
+    [bold]Examples[/bold]
+
+    myxtts synth "Good morning." --model runs/anna --voice reference.wav --out good-morning.wav
+
+    myxtts synth "صبح بخیر" --model runs/anna --voice reference.wav --language fa --out sobh.wav --save-voice anna
+
+    myxtts synth --file lines.txt --model runs/anna --voice anna --out spoken
+
+    myxtts synth - --model runs/anna --voice anna --out - < chapter.txt | aplay
+    """
+    from myxtts.synthesis.options import SpeechOptions
+    from myxtts.synthesis.package import read_package
+    from myxtts.synthesis.synthesizer import choose_vocoder
+    from myxtts.synthesis.voices import check_voice_name
+
+    screen = Screen(as_json=as_json)
+    model = _check_request(text, model, out, file, save_voice, as_json=as_json)
+    options = SpeechOptions(speed=speed, seed=seed, num_steps=ode_steps, guidance=guidance)
+    name = check_voice_name(save_voice) if save_voice is not None else None
+    lines = _read_lines(text, file)
+    package = read_package(model)
+    kind = choose_vocoder(package, vocoder)  # type: ignore[arg-type]
+    language = package.find_language(language)
+    jobs = _plan_jobs(package, lines, language, out, is_batch=file is not None)
+    with mute_decoders():
+        source = package.find_voice(voice or None, screen.warn)
+    synthesizer = _load_synthesizer(package, kind, screen)
+    print_ = synthesizer.resolve(source)
+    result: dict[str, Any] = {"model": str(package.folder), "sample_rate_hz": synthesizer.rate, "language": language}
+    if name is not None:
+        result["voice"] = str(package.voices.save(name, print_))
+        screen.notices.print(f"Voice {name!r} saved in {result['voice']}.", markup=False)
+
+    def speak(pieces: Iterable[Piece]) -> Iterator[Waveform]:
+        return synthesizer.speak(pieces, print_, language, options)
+
+    if out == _STREAM:
+        _stream(jobs[0], speak, synthesizer.rate)
+    else:
+        result["files"] = _write_files(jobs, speak, screen)
+    screen.finish(result)
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """A text that is ready to be said, and the file to write."""
+
+    id: str
+    pieces: list[Piece]
+    path: Path
+
+
+def _check_request(
+    text: str | None, model: Path | None, out: str | None, file: Path | None, save_voice: str | None, *, as_json: bool
+) -> Path:
+    """The model; raises UsageError where the parts of the command do not make a whole."""
+    if model is None:
+        raise UsageError("No model is named.", next_step="Give --model RUN_OR_BUNDLE.")
+    if text is not None and file is not None:
+        raise UsageError("Both a text and --file are given.", next_step="Give one of them.")
+    if text is None and file is None and save_voice is None:
+        raise UsageError("There is nothing to say.", next_step='Give a text, - or --file: myxtts synth "Hello." …')
+    if out is None and (text is not None or file is not None):
+        raise UsageError("It is not said where the sound goes.", next_step="Give --out FILE.wav, or --out - to stream.")
+    if out is not None and text is None and file is None:
+        raise UsageError("There is nothing to say.", next_step="Give a text or --file, or leave out --out.")
+    if out == _STREAM:
+        if file is not None:
+            raise UsageError("A file of texts becomes a folder of WAV files.", next_step="Give --out FOLDER.")
+        if as_json:
+            raise UsageError("Sound and JSON cannot both go to standard output.", next_step="Leave out --json.")
+        if sys.stdout.isatty():
+            raise UsageError("A terminal cannot play sound.", next_step="Send it to a player: … --out - | aplay")
+    return model
+
+
+def _read_lines(text: str | None, file: Path | None) -> list[TextLine]:
+    from myxtts.synthesis.text_file import TextLine, read_texts
+
+    if file is not None:
+        return read_texts(file)
+    if text is None:
+        return []
+    if text == _STREAM:
+        raw = sys.stdin.buffer.read(4 * _MAX_STDIN_CHARACTERS)
+        # A text that is too long is refused by its length, a wrong encoding by the half characters it leaves.
+        text = raw.decode("utf-8-sig", "surrogateescape")
+    return [TextLine("", text, "")]
+
+
+def _plan_jobs(
+    package: Package, lines: list[TextLine], language: str, out: str | None, *, is_batch: bool
+) -> list[_Job]:
+    """Everything that will be said; whatever is wrong with a text is found before the model is loaded."""
+    jobs = []
+    for line in lines:
+        try:
+            pieces = list(package.plan(line.text, language))
+        except MyXTTSError as error:
+            if line.place:
+                raise type(error)(f"{line.place}: {error.problem}", next_step=error.next_step) from error
+            raise
+        path = Path(out or "")
+        jobs.append(_Job(line.id, pieces, path / f"{line.id}.wav" if is_batch else path))
+    if jobs and not is_batch and jobs[0].path.is_dir():
+        raise UsageError(f"{out} is a folder.", next_step="Give --out FILE.wav.")
+    return jobs
+
+
+def _load_synthesizer(package: Package, kind: Literal["griffin_lim", "neural"], screen: Screen) -> Synthesizer:
+    from myxtts.synthesis.synthesizer import Synthesizer
+
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    # TensorFlow talks about its build before it can be told not to.
+    with mute_decoders():
+        return Synthesizer(package, vocoder=kind, warn=screen.warn)
+
+
+def _write_files(
+    jobs: list[_Job], speak: Callable[[Iterable[Piece]], Iterator[Waveform]], screen: Screen
+) -> list[dict[str, Any]]:
+    import numpy as np
+
+    from myxtts.synthesis.wave_file import write_wav
+    from myxtts.types import Waveform
+
+    made: list[dict[str, Any]] = []
+    with show_progress("Speaking", len(jobs), "texts") as view:
+        for number, job in enumerate(jobs, 1):
+            if job.path.exists():
+                screen.notices.print(f"Replacing {job.path}.", markup=False)
+            started = time.perf_counter()
+            parts = list(speak(job.pieces))
+            wave = Waveform(np.concatenate([part.samples for part in parts]), parts[0].rate)
+            took_s = time.perf_counter() - started
+            write_wav(job.path, wave)
+            fields = {"duration_s": round(wave.duration_s, 3), "took_s": round(took_s, 3), "num_pieces": len(parts)}
+            made.append({"path": str(job.path), **fields})
+            view.update(number)
+    for row in made[:3]:
+        screen.console.print(f"{row['path']}: {row['duration_s']:.1f} s, made in {row['took_s']:.1f} s", markup=False)
+    if len(made) > 3:
+        total_s = sum(row["duration_s"] for row in made)
+        screen.console.print(f"… {len(made):,} files with {total_s:.1f} s in all", markup=False)
+    return made
+
+
+def _stream(job: _Job, speak: Callable[[Iterable[Piece]], Iterator[Waveform]], rate: int) -> None:
+    from myxtts.synthesis.wave_file import encode_samples, make_wav_header
+
+    with _ending_with_listener():
+        sound = sys.stdout.buffer
+        sound.write(make_wav_header(rate))
+        for part in speak(job.pieces):
+            sound.write(encode_samples(part))
+            sound.flush()
+
+
+@contextmanager
+def _ending_with_listener() -> Iterator[None]:
+    """Whoever listens may stop before the end; that is no error."""
+    try:
+        yield
+    except BrokenPipeError as error:
+        # What is still in the buffer would raise again when the process ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(1) from error

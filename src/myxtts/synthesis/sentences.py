@@ -1,0 +1,131 @@
+"""From a text of any length to pieces that a model can say at once: sentences, and parts of long sentences.
+
+Whatever cannot be said is refused in words, or left out and named; nothing here needs the model itself.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from myxtts.errors import DataError
+from myxtts.text.frontend import FrontEnd
+from myxtts.text.normalize import split_sentences
+from myxtts.text.tokenizer import Encoding
+
+MAX_TEXT_LENGTH = 20_000
+"""Characters that are said in one go, about twenty minutes."""
+MAX_PIECE_TOKENS = 256
+_MAX_PIECE_LENGTH = 240
+"""Characters; more are cut before they are counted in tokens."""
+SENTENCE_PAUSE_S = 0.3
+CLAUSE_PAUSE_S = 0.12
+
+_NEWLINES = "\n\t\r\v\f\x1c\x1d\x1e\x85"
+_CLAUSE_END = re.compile(r"[,;:،؛—–…](?=\s)|(?<=\s)-(?=\s)")
+_SPACE = re.compile(r"\s+")
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What is said in one go: ids [N], and the silence before it. `unknown` is what is not said."""
+
+    text: str
+    ids: NDArray[np.int32]
+    pause_s: float
+    unknown: tuple[str, ...]
+
+
+def check_text(text: str, max_length: int = MAX_TEXT_LENGTH) -> str:
+    """The text without control characters; raises DataError where it is too long, broken or has nothing to say."""
+    if len(text) > max_length:
+        raise DataError(
+            f"The text has {len(text):,} characters, more than the {max_length:,} that are said in one go.",
+            next_step="Say it in parts, such as one chapter or paragraph at a time (myxtts synth --file).",
+        )
+    broken = next((character for character in text if "\ud800" <= character <= "\udfff"), None)
+    if broken is not None:
+        raise DataError(
+            f"The text holds {broken!a}, half of a character, so it was not read as UTF-8.",
+            next_step="Save or pass the text as UTF-8.",
+        )
+    cleaned = "".join(character if _is_kept(character) else " " for character in text)
+    if not any(character.isalnum() for character in cleaned):
+        shown = "is empty" if not cleaned.strip() else f"is {cleaned.strip()[:40]!r}, which has no letter or figure"
+        raise DataError(f"There is nothing to say: the text {shown}.", next_step="Give at least one word.")
+    return cleaned
+
+
+def plan_pieces(text: str, language: str, frontend: FrontEnd) -> Iterator[Piece]:
+    """The pieces of a text that `check_text` gave, in order, each made when it is asked for."""
+    is_first = True
+    for sentence in split_sentences(text, language):
+        pause_s = 0.0 if is_first else SENTENCE_PAUSE_S
+        for part, encoding in _encode_parts(frontend.normalize(sentence, language), language, frontend):
+            if not _is_speakable(encoding, frontend):
+                continue
+            yield Piece(part, encoding.ids, pause_s, tuple(filter(_is_missed, encoding.unknown)))
+            is_first, pause_s = False, CLAUSE_PAUSE_S
+    if is_first:
+        raise DataError(
+            f"Nothing in the text {text.strip()[:40]!r} can be said in the language {language!r} by this model.",
+            next_step="Check that text and language belong together.",
+        )
+
+
+def cut_text(text: str, max_length: int) -> list[str]:
+    """The text in parts of at most `max_length` characters, cut near the middle: behind a clause, else between words.
+
+    A part without a space is cut anywhere. No character but the spaces around a cut is lost.
+    """
+    assert max_length > 0, max_length
+    text = text.strip()
+    if len(text) <= max_length:
+        return [text] if text else []
+    place = _find_cut(text)
+    return cut_text(text[:place], max_length) + cut_text(text[place:], max_length)
+
+
+def _is_kept(character: str) -> bool:
+    return character in _NEWLINES or unicodedata.category(character) not in ("Cc", "Co", "Cn")
+
+
+def _encode_parts(normalized: str, language: str, frontend: FrontEnd) -> Iterator[tuple[str, Encoding]]:
+    parts = cut_text(normalized, _MAX_PIECE_LENGTH)
+    while parts:
+        part = parts.pop(0)
+        (encoding,) = frontend.encode_normalized([part], [language])
+        if len(encoding.ids) <= MAX_PIECE_TOKENS:
+            yield part, encoding
+        elif len(part) > 1:
+            parts = cut_text(part, (len(part) + 1) // 2) + parts
+        else:
+            raise DataError(
+                f"The character {part!r} alone gives {len(encoding.ids)} tokens; {MAX_PIECE_TOKENS} are said at once.",
+                next_step="Leave it out, or check the lexicon of the model.",
+            )
+
+
+def _is_speakable(encoding: Encoding, frontend: FrontEnd) -> bool:
+    return any(character.isalnum() for character in frontend.tokenizer.decode(encoding.ids))
+
+
+def _is_missed(symbol: str) -> bool:
+    """Whether a listener misses it: marks and spaces are no sound of their own."""
+    return any(unicodedata.category(character)[0] not in "PZ" for character in symbol)
+
+
+def _find_cut(text: str) -> int:
+    """Where to cut: at a clause or space in the middle half of the text, or in its middle."""
+    middle = len(text) // 2
+    first, last = len(text) // 4, len(text) - len(text) // 4
+    for pattern in (_CLAUSE_END, _SPACE):
+        places = [match.end() for match in pattern.finditer(text, first, last)]
+        if places:
+            return min(places, key=lambda place: abs(place - middle))
+    return middle

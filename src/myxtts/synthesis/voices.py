@@ -1,0 +1,193 @@
+"""Voices as they are kept: what a model makes of a recording, saved once and used again by name.
+
+A voice is one safetensors file with a JSON heading; it belongs to the weights that made it, and one from anywhere else
+is read as strictly as a bundle. Shape legend: D width of a voice, K latents.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import stat
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+import numpy as np
+from numpy.typing import NDArray
+
+from myxtts.errors import DataError, UsageError
+from myxtts.files import write_atomically
+from myxtts.models.tensor_file import Array, TensorFileError, find_non_finite, read_heading, read_tensors, write_tensors
+
+VOICES_FOLDER_NAME = "voices"
+_SUFFIX = ".safetensors"
+_FORMAT = "myxtts-voice"
+_VERSION = "1"
+_TENSORS = ("latents", "vector")
+_MAX_FILE_BYTES = 40_000_000
+_NAME = re.compile(r"[^\W_][\w .\u200c-]{0,62}(?<![ .])")
+_REFERENCE_PREFIX = "reference_encoder."
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class VoicePrint:
+    """How someone sounds to one model: `vector` float32 [D] and `latents` float32 [K, D]."""
+
+    vector: NDArray[np.float32]
+    latents: NDArray[np.float32]
+
+    def compare(self, other: VoicePrint) -> float:
+        """How alike two voices sound to the model, from -1 to 1."""
+        lengths = float(np.linalg.norm(self.vector) * np.linalg.norm(other.vector))
+        return float(self.vector @ other.vector) / lengths if lengths else 0.0
+
+
+def average_prints(voices: Sequence[VoicePrint]) -> VoicePrint:
+    """One voice from several recordings of the same person."""
+    assert voices, "there is no voice to average"
+    vectors, latents = [voice.vector for voice in voices], [voice.latents for voice in voices]
+    return VoicePrint(np.mean(vectors, axis=0, dtype=np.float32), np.mean(latents, axis=0, dtype=np.float32))
+
+
+def fingerprint_encoder(weights: Mapping[str, Array]) -> str:
+    """Changes with the weights that voices are made by."""
+    crc = 0
+    for name in sorted(weights):
+        if name.startswith(_REFERENCE_PREFIX):
+            crc = google_crc32c.extend(google_crc32c.extend(crc, name.encode()), weights[name].tobytes())
+    return f"{crc:08x}"
+
+
+def check_voice_name(name: str) -> str:
+    """The name in composed form; raises UsageError where it could not be a plain file name everywhere."""
+    composed = unicodedata.normalize("NFC", name)
+    if not _NAME.fullmatch(composed) or len(composed.encode("utf-8", "replace")) > 200:
+        raise UsageError(
+            f"A voice cannot be called {name[:80]!a}.",
+            next_step="Use up to 64 letters, figures, spaces, hyphens, full stops and underscores.",
+        )
+    return composed
+
+
+class VoiceFolder:
+    """The voices beside a model. `num_latents` and `width` are those of its voices."""
+
+    def __init__(self, path: Path, fingerprint: str, num_latents: int, width: int) -> None:
+        self.path = path
+        self._fingerprint = fingerprint
+        self._shapes = {"latents": (num_latents, width), "vector": (width,)}
+
+    def list_names(self) -> list[str]:
+        """The names of saved voices, whether or not they fit the model."""
+        found = (entry.name.removesuffix(_SUFFIX) for entry in self.path.glob(f"*{_SUFFIX}"))
+        return sorted(name for name in found if _NAME.fullmatch(name))
+
+    def has(self, name: str) -> bool:
+        return bool(_NAME.fullmatch(name)) and (self.path / f"{name}{_SUFFIX}").is_file()
+
+    def save(self, name: str, voice: VoicePrint) -> Path:
+        """Keeps a voice under a name; an older one of that name is replaced."""
+        path = self.path / f"{check_voice_name(name)}{_SUFFIX}"
+        arrays = {"latents": voice.latents, "vector": voice.vector}
+        self._check(path, arrays)
+        metadata = {"format": _FORMAT, "version": _VERSION, "model": self._fingerprint}
+        with write_atomically(path) as file:
+            write_tensors(file, arrays, metadata, seal=True)
+        return path
+
+    def load(self, name: str) -> VoicePrint:
+        path = self.path / f"{check_voice_name(name)}{_SUFFIX}"
+        try:
+            metadata, arrays = _read_file(path)
+        except FileNotFoundError as error:
+            raise refuse_unknown_voice(name, self.list_names()) from error
+        except OSError as error:
+            raise _complain(path, f"it cannot be read ({error.strerror or error})") from error
+        except TensorFileError as error:
+            raise _complain(path, str(error)) from error
+        expected = {"format": _FORMAT, "version": _VERSION}
+        if set(metadata) != {*expected, "model"} or expected.items() - metadata.items():
+            raise _complain(path, f"it is not a file of the format {_FORMAT}, version {_VERSION}")
+        self._check(path, arrays)
+        if metadata["model"] != self._fingerprint:
+            raise DataError(
+                f"The voice {name!r} was made by another state of the model, which heard voices differently.",
+                next_step=f"Save it again from its recording: --voice RECORDING --save-voice {name!r}.",
+            )
+        return VoicePrint(arrays["vector"], arrays["latents"])
+
+    def _check(self, path: Path, arrays: Mapping[str, Array]) -> None:
+        for name, shape in self._shapes.items():
+            array = arrays.get(name)
+            if array is None or array.dtype != np.float32 or array.shape != shape:
+                found = "missing" if array is None else f"{array.dtype} {list(array.shape)}"
+                raise _complain(path, f"its {name} is {found}, the model needs float32 {list(shape)}")
+        if find_non_finite(arrays):
+            raise _complain(path, f"its {find_non_finite(arrays)[0]} is not finite")
+
+
+def read_noted_voices(notes: Mapping[str, Any], num_latents: int, width: int) -> dict[str, VoicePrint]:
+    """The voices of the corpus that a bundle carries in its notes, by speaker: `voices: {name: {vector, latents}}`."""
+    noted = notes.get("voices", {})
+    voices: dict[str, VoicePrint] = {}
+    for name, fields in noted.items() if isinstance(noted, dict) else [("", None)]:
+        parts = fields if isinstance(fields, dict) and set(fields) == set(_TENSORS) else {}
+        vector = _read_numbers(parts.get("vector"), (width,))
+        latents = _read_numbers(parts.get("latents"), (num_latents, width))
+        if vector is None or latents is None:
+            raise DataError(
+                f"The voice {name[:80]!r} in the bundle's notes is not {1 + num_latents} times {width} numbers.",
+                next_step="The bundle is damaged or from another version: take it again from where it was made.",
+            )
+        voices[name] = VoicePrint(vector, latents)
+    return voices
+
+
+def refuse_unknown_voice(name: str, known: Iterable[str]) -> DataError:
+    listed = ", ".join(list(known)[:20])
+    return DataError(
+        f"There is no recording and no saved voice {name[:200]!r}.",
+        next_step=f"Name a recording, or one of: {listed}." if listed else "Name a recording of 3 to 8 s of speech.",
+    )
+
+
+def _read_numbers(value: object, shape: tuple[int, ...]) -> NDArray[np.float32] | None:
+    """A list of numbers, or of as many lists, as an array; None for anything else."""
+    rows = [value] if len(shape) == 1 else value
+    if not isinstance(rows, list) or len(rows) != math.prod(shape[:-1]):
+        return None
+    for row in rows:
+        if not isinstance(row, list) or len(row) != shape[-1]:
+            return None
+        if not all(isinstance(item, int | float) and abs(item) < 1e6 for item in row):
+            return None
+    return np.asarray(rows, np.float32).reshape(shape)
+
+
+def _read_file(path: Path) -> tuple[dict[str, str], dict[str, Array]]:
+    """The texts and arrays of a sealed file; no link, pipe or giant is opened for long."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise TensorFileError("it is not a file")
+        if status.st_size > _MAX_FILE_BYTES:
+            raise TensorFileError(f"it has {status.st_size:,} bytes, more than {_MAX_FILE_BYTES:,}")
+        heading = read_heading(file)
+        names = {entry.name for entry in heading.entries if entry.dtype == "F32"}
+        if names != set(_TENSORS):
+            raise TensorFileError(f"it does not hold exactly {' and '.join(_TENSORS)}")
+        arrays, _ = read_tensors(file, heading, sealed=True)
+    return heading.metadata, arrays
+
+
+def _complain(path: Path, problem: str) -> DataError:
+    return DataError(
+        f"The voice {path} cannot be used: {problem}.",
+        next_step="Save it again from its recording: --voice RECORDING --save-voice NAME.",
+    )

@@ -1,0 +1,105 @@
+"""What a person sees of a training: a bar on a terminal, a plain line every few seconds elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+from typing import Any, Self, TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, ProgressColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+from myxtts.training.observers import Record, TrainingView, TrainResult
+
+_LINE_EVERY_S = 10.0
+_SMOOTHING = 0.9
+
+
+class ProgressDisplay:
+    """An observer that shows loss, rate, accelerator utilisation, data wait and the time left. Use it as a context."""
+
+    def __init__(self, total_steps: int | None, stream: TextIO | None = None) -> None:
+        self._total = total_steps
+        self._stream = stream if stream is not None else sys.stderr
+        console = Console(file=self._stream, highlight=False) if stream is not None else Console(stderr=True)
+        self._bar: Progress | None = _make_bar(console) if console.is_terminal else None
+        self._task: TaskID | None = None
+        self._last_line_s = time.monotonic()
+        self._step_s: float | None = None
+        self._detail = ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def on_step(self, view: TrainingView, record: Record | None) -> None:
+        if record is not None:
+            self._note(record)
+        if self._bar is not None:
+            self._move_bar(self._bar, view.step)
+        elif record is not None and time.monotonic() - self._last_line_s >= _LINE_EVERY_S:
+            self._last_line_s = time.monotonic()
+            of_total = f" of {self._total:,}" if self._total else ""
+            self._stream.write(f"Step {view.step:,}{of_total}: {self._detail}, {self._describe_rest(view.step)}\n")
+
+    def on_checkpoint(self, view: TrainingView) -> None:
+        """Nothing to show: writing goes on in the background."""
+
+    def on_end(self, view: TrainingView, result: TrainResult) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def _note(self, record: Record) -> None:
+        seconds = float(record["seconds"])
+        self._step_s = seconds if self._step_s is None else _SMOOTHING * self._step_s + (1 - _SMOOTHING) * seconds
+        self._detail = (
+            f"loss {record['loss']:.3f}, {record['utterances_per_s']:.1f} utterances/s, "
+            f"AU {100 * record['au']:.0f} %, data wait {1000 * record['data_wait_s']:.0f} ms"
+        )
+
+    def _move_bar(self, bar: Progress, step: int) -> None:
+        if self._task is None:
+            bar.start()
+            self._task = bar.add_task("Training", total=self._total, detail="", rest="")
+        bar.update(self._task, completed=step, detail=self._detail, rest=self._describe_rest(step))
+
+    def _describe_rest(self, step: int) -> str:
+        if self._step_s is None:
+            return ""
+        if self._total is None:
+            return f"{self._step_s:.2f} s/step"
+        return f"{format_duration((self._total - step) * self._step_s)} left"
+
+
+class _StepColumn(ProgressColumn):
+    """Steps done, of how many."""
+
+    def render(self, task: Any) -> Text:
+        return Text(f"{int(task.completed):,}" + (f"/{int(task.total):,}" if task.total else ""))
+
+
+def format_duration(seconds: float) -> str:
+    """Hours and minutes where there are hours, else minutes and seconds."""
+    minutes, rest = divmod(max(0, round(seconds)), 60)
+    hours, minutes_in_hour = divmod(minutes, 60)
+    return f"{hours} h {minutes_in_hour:02} min" if hours else f"{minutes}:{rest:02} min"
+
+
+def _make_bar(console: Console) -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=20),
+        _StepColumn(),
+        TextColumn("{task.fields[detail]}"),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[rest]}"),
+        console=console,
+        transient=False,
+    )

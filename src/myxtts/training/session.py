@@ -1,0 +1,323 @@
+"""One session of a training: from a fresh model or a checkpoint, step by step, to the end, a signal or a full stop.
+
+All numbers that decide what happens next are in `Progress`, so that a session that was killed is repeated exactly.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from typing import Any, TypeVar
+
+import tensorflow as tf
+
+from myxtts.config.schema import XTTSConfig
+from myxtts.models.xtts import XTTS
+from myxtts.pipeline.feed import Feed
+from myxtts.pipeline.open import open_batches
+from myxtts.training.bundle_writer import BundleWriter, LengthCalibration
+from myxtts.training.checkpoint import BackgroundSaver, CheckpointFolder
+from myxtts.training.guard import Action, Guard
+from myxtts.training.learner import Learner
+from myxtts.training.micro_batches import MicroBatches
+from myxtts.training.observers import Observer, TrainResult
+from myxtts.training.preparation import Preparation
+from myxtts.training.run import RunFolder
+from myxtts.training.signals import StopRequest
+from myxtts.training.state import Progress, select_synthesis_weights
+from myxtts.training.step import StepResult
+from myxtts.training.step_window import StepNumbers, StepWindow
+from myxtts.types import Batch
+
+TELEMETRY_FILE_NAME = "telemetry.jsonl"
+_Outcome = TypeVar("_Outcome")
+_Unread = tuple[int, StepResult, tuple[str, ...]]
+"""A step that was started: its number, what it will have given, and the ids of its utterances."""
+
+
+class Session:
+    """Trains a learner that is ready, and is what observers see of it."""
+
+    def __init__(
+        self,
+        prepared: Preparation,
+        run: RunFolder,
+        request: StopRequest,
+        say: Callable[[str], None],
+        observers: Sequence[Observer],
+    ) -> None:
+        self.config: XTTSConfig = prepared.config
+        self.plan, self.total_steps, self.run = prepared.plan, prepared.total_steps, run
+        self._prepared, self._request, self._say, self._observers = prepared, request, say, observers
+        self._learner: Learner = prepared.learner
+        self._guard = Guard(run.skipped.append)
+        self.step, self._position = 0, 0
+        self._best: tuple[int, float] | None = None
+        self._tuning: dict[str, Any] = {}
+        self._window, self._last_losses = StepWindow(), dict[str, float]()
+        self._unread: _Unread | None = None
+        self._score: float | None = None
+        self._reason = ""
+        self._saved_step = -1
+        self._started = time.monotonic()
+
+    @property
+    def model(self) -> XTTS:
+        return self._learner.model
+
+    def say(self, line: str) -> None:
+        self._say(line)
+
+    def use_average(self) -> AbstractContextManager[XTTS]:
+        return self._learner.use_average()
+
+    def note_score(self, score: float) -> None:
+        self._score = score
+
+    def request_stop(self, reason: str) -> None:
+        self._reason = self._reason or reason
+
+    def train(self) -> TrainResult:
+        """Trains to the end; everything is saved when it returns."""
+        self._take_up()
+        training = self.config.training
+        checkpoints = CheckpointFolder(self.run.checkpoints.folder, training.keep_checkpoints, self._say)
+        prepared = self._prepared
+        with ExitStack() as held:
+            self._saver = held.enter_context(BackgroundSaver(checkpoints, self._say))
+            self._checkpoints = checkpoints
+            self._writer = held.enter_context(
+                BundleWriter(
+                    self.run.bundle_path,
+                    self.config,
+                    self.model.spec,
+                    prepared.data.frontend,
+                    prepared.data.frontend_file,
+                    self._say,
+                )
+            )
+            feed = held.enter_context(self._open_feed())
+            self._tuning["loader_name"] = feed.loader_name
+            self._calibration = LengthCalibration(self.config, self.plan, feed.loader_name)
+            self._trace_shapes()
+            self._loop(feed)
+            self._finish()
+        result = self._summarize()
+        for observer in self._observers:
+            observer.on_end(self, result)
+        return result
+
+    def _take_up(self) -> None:
+        checkpoint = self.run.checkpoint
+        if checkpoint is None:
+            return
+        self._learner.state.restore(checkpoint.arrays)
+        progress = Progress.from_json(checkpoint.state)
+        self.step, self._position, self._tuning = progress.step, progress.feed_position, progress.tuning
+        if progress.best_step is not None and progress.best_score is not None:
+            self._best = progress.best_step, progress.best_score
+        self._guard.restore(progress.guard)
+        self._saved_step = checkpoint.step
+
+    def _open_feed(self) -> Feed:
+        return open_batches(
+            self.config,
+            split="train",
+            epochs=self.config.training.epochs,
+            start=self._position,
+            plan=self.plan,
+            gradient_bytes=4 * self._learner.num_parameters,
+            loader_name=self._tuning.get("loader_name", ""),
+            telemetry_file=self.run.path / TELEMETRY_FILE_NAME,
+            say=self._say,
+        )
+
+    def _trace_shapes(self) -> None:
+        """Makes all graphs before the first step, so that no step is slow because it is the first of its shape."""
+        if not self._prepared.execution.is_graph or self._is_at_end():
+            return
+        data, started = self._prepared.data, time.monotonic()
+        shapes = list(dict.fromkeys(data.shapes))
+        verb = "Compiling" if self._prepared.execution.is_compiled else "Tracing"
+        self._say(f"{verb} {len(shapes)} batch {'shapes' if len(shapes) > 1 else 'shape'} …")
+        self._with_less_memory(lambda: self._learner.trace(shapes, data.num_reference_frames))
+        self._say(f"{verb} took {time.monotonic() - started:.1f} s.")
+
+    def _loop(self, feed: Feed) -> None:
+        batches, num_traces = iter(feed), self._learner.num_traces
+        while not self._is_at_end():
+            started = time.perf_counter()
+            taken = self._take(batches)
+            if len(taken) < self._learner.num_batches_per_step:
+                self._reason = "All epochs are done."
+                break
+            wait_s = time.perf_counter() - started
+            self._train_step(taken)
+            self._window.add_time(time.perf_counter() - started, wait_s)
+            del taken
+            if self._learner.num_traces != num_traces:
+                num_traces = self._learner.num_traces
+                feed.note_retrace()
+            self._after_step()
+
+    def _is_at_end(self) -> bool:
+        if self.total_steps is not None and self.step >= self.total_steps:
+            self._reason = self._reason or f"All {self.total_steps:,} steps are done."
+        elif self._request.is_requested:
+            self._reason = self._reason or f"Stopped by {self._request.name}."
+        return bool(self._reason)
+
+    def _take(self, batches: Iterator[Batch]) -> list[Batch]:
+        taken: list[Batch] = []
+        while len(taken) < self._learner.num_batches_per_step:
+            batch = next(batches, None)
+            if batch is None:
+                break
+            taken.append(batch)
+        return taken
+
+    def _train_step(self, batches: list[Batch]) -> None:
+        """Starts a step, and reads the one before it: so the device need not wait for the host."""
+        result = self._with_less_memory(lambda: self._learner.train(batches, self.step))
+        self.step, self._position = self.step + 1, batches[-1].position + 1
+        ids = tuple(id for batch in batches for id in batch.ids if id)
+        before, self._unread = self._unread, (self.step, result, ids)
+        self._judge(before)
+
+    def _with_less_memory(self, work: Callable[[], _Outcome]) -> _Outcome:
+        """Does the work in smaller and smaller micro-batches until the device has room for them."""
+        while True:
+            try:
+                return work()
+            except tf.errors.ResourceExhaustedError:
+                smaller = self._learner.micro_batches.halve(self.plan.model_devices[0])
+                self._say(
+                    f"The memory of {self.plan.model_devices[0]} is exhausted: each step is made of "
+                    f"{smaller.accumulation} micro-batches of {smaller.batch_size} utterances from now on."
+                )
+            self._use_micro_batches(smaller)
+
+    def _use_micro_batches(self, smaller: MicroBatches) -> None:
+        self._learner.set_micro_batches(smaller)
+        self._prepared.memory.remember(self._prepared.situation, smaller)
+
+    def _judge(self, unread: _Unread | None) -> None:
+        """Reads a step's numbers, which waits for the device, and does what the guard says."""
+        if unread is None:
+            return
+        step, result, ids = unread
+        values = tf.nest.map_structure(lambda tensor: tensor.numpy().item(), result)
+        numbers = StepNumbers(step, *values)
+        self._window.add_numbers(numbers)
+        verdict = self._guard.judge(step, numbers.loss, numbers.gradient_norm, numbers.is_finite, ids)
+        if verdict.message:
+            self._say(verdict.message)
+        if verdict.action is Action.ROLL_BACK:
+            self._roll_back()
+
+    def _roll_back(self) -> None:
+        """Back to the weights of the newest checkpoint, and on with the next batch."""
+        self._unread = None
+        self._saver.wait()
+        checkpoint = self._checkpoints.load_newest()
+        if checkpoint is None:
+            self._say("There is no checkpoint yet: training goes on with the present weights.")
+        else:
+            self._learner.state.restore(checkpoint.arrays)
+            self.step = checkpoint.step
+            # The same weights with another position: worth saving again.
+            self._saved_step = -1
+            self.run.metrics.drop_after(checkpoint.step)
+            self._say(f"Went back to the weights of step {checkpoint.step}; the next batch is another.")
+        self._guard.note_rollback(self.step)
+        self._window = StepWindow()
+
+    def _after_step(self) -> None:
+        training = self.config.training
+        record = None
+        if self.step % training.log_steps == 0:
+            self._judge_last()
+            record = self._record()
+        for observer in self._observers:
+            observer.on_step(self, record)
+        if self.step % training.checkpoint_steps == 0 or self._is_new_best():
+            self._save()
+
+    def _judge_last(self) -> None:
+        last, self._unread = self._unread, None
+        self._judge(last)
+
+    def _record(self) -> dict[str, Any]:
+        data = self._prepared.data
+        record = self._window.describe(
+            self.step,
+            self._prepared.rate.at(max(0, self.step - 1)),
+            self._guard.num_skipped,
+            self._position / data.num_batches_per_epoch,
+            time.monotonic() - self._started,
+        )
+        self._last_losses = {name: value for name, value in self._window.average().items() if name != "gradient_norm"}
+        self.run.metrics.append(record)
+        self._window = StepWindow()
+        return record
+
+    def _save(self) -> None:
+        """A checkpoint and a bundle of the present step, written while training goes on."""
+        self._judge_last()
+        if self.step == self._saved_step:
+            return
+        for observer in self._observers:
+            observer.on_checkpoint(self)
+        with self.use_average() as model:
+            factor = self._calibration.measure(model)
+        self.model.set_length_factor(factor)
+        arrays = self._learner.collect()
+        score = self._score if self._is_new_best() else None
+        if score is not None:
+            self._best = self.step, score
+        self._score = None
+        self._saver.save(self.step, arrays, self._describe_progress().to_json(), best_score=score)
+        self._writer.write(select_synthesis_weights(arrays), {"step": self.step, "run": self.config.training.run_name})
+        self._saved_step = self.step
+
+    def _is_new_best(self) -> bool:
+        return self._score is not None and (self._best is None or self._score < self._best[1])
+
+    def _finish(self) -> None:
+        self._judge_last()
+        if self._window.num_good:
+            self._record()
+        self._say(f"{self._reason} Saving step {self.step}.")
+        self._save()
+
+    def _describe_progress(self) -> Progress:
+        micro_batches = self._learner.micro_batches
+        best_step, best_score = self._best or (None, None)
+        return Progress(
+            step=self.step,
+            feed_position=self._position,
+            num_skipped=self._guard.num_skipped,
+            num_rollbacks=self._guard.num_rollbacks,
+            best_step=best_step,
+            best_score=best_score,
+            micro_batch_size=micro_batches.batch_size,
+            accumulation=micro_batches.accumulation,
+            tuning=self._tuning,
+            guard=self._guard.to_json(),
+        )
+
+    def _summarize(self) -> TrainResult:
+        best_step, best_score = self._best or (None, None)
+        return TrainResult(
+            run_path=self.run.path,
+            bundle_path=self.run.bundle_path,
+            step=self.step,
+            losses=self._last_losses,
+            num_skipped=self._guard.num_skipped,
+            num_rollbacks=self._guard.num_rollbacks,
+            best_step=best_step,
+            best_score=best_score,
+            seconds=time.monotonic() - self._started,
+            reason=self._reason,
+        )

@@ -1,0 +1,86 @@
+"""`Trainer`: from a configuration to a trained model in a run directory.
+
+    Trainer(XTTSConfig.load("config.yaml")).fit()
+
+Everything that can be wrong with settings, data and run directory is found before TensorFlow is loaded.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from myxtts.config.schema import XTTSConfig
+from myxtts.models.bundle import Bundle, find_bundle, read_bundle
+from myxtts.runtime.hardware import detect_hardware
+from myxtts.runtime.plan import choose_plan
+from myxtts.training.observers import Observer, TrainResult
+from myxtts.training.progress import ProgressDisplay
+from myxtts.training.run import RunFolder
+from myxtts.training.signals import watch_signals
+from myxtts.training.training_data import open_training_data
+
+__all__ = ["TrainResult", "Trainer"]
+
+
+def print_line(line: str) -> None:
+    """Tells the user something on standard error."""
+    sys.stderr.write(f"{line}\n")
+
+
+class Trainer:
+    """A training that can be begun, resumed, or begun from the weights of a bundle.
+
+    `say` is told, line by line, what happens; `observers` are called after every step. Progress shows on standard
+    error, as a bar on a terminal and as a line now and then elsewhere.
+    """
+
+    def __init__(
+        self,
+        config: XTTSConfig,
+        *,
+        say: Callable[[str], None] = print_line,
+        resume: bool = False,
+        override: bool = False,
+        init_from: str | Path | None = None,
+        observers: Sequence[Observer] = (),
+        arguments: Sequence[str] | None = None,
+    ) -> None:
+        self._config, self._say, self._observers = config, say, tuple(observers)
+        self._resume, self._override, self._arguments = resume, override, arguments
+        self._init_from = Path(init_from) if init_from is not None else None
+
+    def fit(self) -> TrainResult:
+        """Trains until `steps`, `epochs` or a signal end it; a signal goes on its way when all is saved."""
+        config, hardware = self._config, detect_hardware()
+        plan = choose_plan(config, hardware)
+        data = open_training_data(config, plan)
+        origin = self._read_origin()
+        with (
+            RunFolder.open(
+                config,
+                resume=self._resume,
+                override=self._override,
+                fingerprints=data.fingerprint(),
+                arguments=self._arguments,
+                warn=self._say,
+            ) as run,
+            watch_signals() as request,
+        ):
+            from myxtts.training.preparation import prepare_training
+            from myxtts.training.session import Session
+
+            prepared = prepare_training(config, plan, hardware, data, run, origin, self._say)
+            for message in run.messages:
+                self._say(message)
+            if origin is not None and run.checkpoint is not None:
+                self._say("--init-from is for the beginning of a run: this one goes on from its checkpoint.")
+            with ProgressDisplay(prepared.total_steps) as display:
+                session = Session(prepared, run, request, self._say, (display, *self._observers))
+                result = session.train()
+        request.raise_if_requested()
+        return result
+
+    def _read_origin(self) -> Bundle | None:
+        return None if self._init_from is None else read_bundle(find_bundle(self._init_from))

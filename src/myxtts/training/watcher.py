@@ -1,0 +1,155 @@
+"""Watches a training of the voice model: validation, early stopping, samples and TensorBoard, as one observer.
+
+Lines that it adds to metrics.jsonl hold `step` and either `validation` (numbers by name) or `samples` (how many), with
+the `watch_seconds` that training waited.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any
+
+from myxtts.errors import DataError
+from myxtts.training.evaluation import SCORE, EarlyStopping, Evaluator
+from myxtts.training.observers import Record, TrainingView, TrainResult
+from myxtts.training.samples import MakeSound, SampleWriter
+from myxtts.training.tensorboard import TensorBoardWriter
+from myxtts.training.validation_set import (
+    NUM_UTTERANCES,
+    FixedUtterance,
+    choose_sentences,
+    find_texts,
+    load_fixed_utterances,
+)
+from myxtts.types import Split
+
+TENSORBOARD_FOLDER_NAME = "tensorboard"
+NUM_SENTENCES = 4
+
+
+class Watcher:
+    """Give it to a training. Validation comes with every checkpoint, which is then kept if it is the best so far.
+
+    `make_sound` turns spectrograms into samples, 0 `sample_steps` speak only with checkpoints, and without a `patience`
+    (evaluations without improvement) training never stops early.
+    """
+
+    def __init__(
+        self,
+        make_sound: MakeSound,
+        *,
+        sample_steps: int = 0,
+        patience: int | None = None,
+        min_delta: float = 0.0,
+        num_utterances: int = NUM_UTTERANCES,
+        num_sentences: int = NUM_SENTENCES,
+    ) -> None:
+        self._make_sound, self._sample_steps = make_sound, sample_steps
+        self._num_utterances, self._num_sentences = num_utterances, num_sentences
+        self._stopping = EarlyStopping(patience, min_delta)
+        self._evaluator: Evaluator | None = None
+        self._samples: SampleWriter | None = None
+        self._board: TensorBoardWriter | None = None
+        self._is_open = False
+        self._spoken_step = -1
+
+    def on_step(self, view: TrainingView, record: Record | None) -> None:
+        self._open(view)
+        if record is not None and self._board is not None:
+            self._board.write_scalars(view.step, _select_numbers(record))
+        if self._sample_steps and view.step % self._sample_steps == 0:
+            self._speak(view)
+
+    def on_checkpoint(self, view: TrainingView) -> None:
+        self._open(view)
+        self._validate(view)
+        self._speak(view)
+
+    def on_end(self, view: TrainingView, result: TrainResult) -> None:
+        if self._board is not None:
+            self._board.close()
+
+    def _open(self, view: TrainingView) -> None:
+        """With the first step: only then there is a model."""
+        if self._is_open:
+            return
+        self._is_open = True
+        rate_hz, seed = view.config.data.sample_rate, view.config.training.seed
+        self._board = TensorBoardWriter(view.run.path / TENSORBOARD_FOLDER_NAME, rate_hz, view.say)
+        utterances, split = self._load_utterances(view)
+        if split == "val":
+            self._evaluator = Evaluator(view.model, utterances, seed=seed)
+            self._take_up(view)
+        sentences = choose_sentences(utterances, self._num_sentences)
+        self._samples = SampleWriter(
+            view.model,
+            sentences,
+            view.run.samples_path,
+            self._make_sound,
+            rate_hz,
+            texts=find_texts(view.config, sentences, split),
+            warn=view.say,
+        )
+
+    def _load_utterances(self, view: TrainingView) -> tuple[list[FixedUtterance], Split]:
+        try:
+            return load_fixed_utterances(view.config, self._num_utterances), "val"
+        except DataError as error:
+            view.say(f"There is no validation, and samples speak sentences of the training split: {error.problem}")
+        return load_fixed_utterances(view.config, self._num_sentences, "train"), "train"
+
+    def _take_up(self, view: TrainingView) -> None:
+        """A resumed training stops when one that was never interrupted would have."""
+        for line in view.run.metrics.read():
+            numbers = line.get("validation")
+            if isinstance(numbers, dict) and isinstance(line.get("step"), int):
+                score = numbers.get(SCORE)
+                self._stopping.note(line["step"], math.inf if score is None else float(score))
+
+    def _validate(self, view: TrainingView) -> None:
+        if self._evaluator is None:
+            return
+        started = time.perf_counter()
+        with view.use_average():
+            numbers = self._evaluator.evaluate()
+        seconds = time.perf_counter() - started
+        view.run.metrics.append({"step": view.step, "validation": numbers, "watch_seconds": round(seconds, 3)})
+        if self._board is not None:
+            self._board.write_scalars(view.step, numbers, "validation")
+        score = numbers[SCORE]
+        is_best = self._stopping.note(view.step, score)
+        if math.isfinite(score):
+            view.note_score(score)
+        view.say(
+            f"Validation at step {view.step}: score {score:.4f}{' (best so far)' if is_best else ''}, mel distance "
+            f"{numbers['mel_distance']:.4f}, duration error {numbers['token_duration_error']:.1%}, "
+            f"prior {numbers['prior']:.4f}."
+        )
+        if self._stopping.should_stop:
+            view.request_stop(
+                f"The validation score has not improved since step {self._stopping.best_step}, for "
+                f"{self._stopping.num_without_improvement} evaluations."
+            )
+
+    def _speak(self, view: TrainingView) -> None:
+        if self._samples is None or self._spoken_step == view.step:
+            return
+        self._spoken_step = view.step
+        started = time.perf_counter()
+        with view.use_average():
+            samples = self._samples.write(view.step)
+        seconds = time.perf_counter() - started
+        view.run.metrics.append({"step": view.step, "samples": len(samples), "watch_seconds": round(seconds, 3)})
+        if self._board is not None:
+            self._board.write_samples(view.step, samples)
+            self._board.flush()
+
+
+def _select_numbers(record: Record) -> dict[str, float]:
+    """The numbers of a record that are one number each."""
+    return {name: float(value) for name, value in record.items() if name != "step" and _is_number(value)}
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,223 @@
+"""A training's batches made by `myxtts data-worker` processes on the loopback, which are killed and ended meanwhile."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import grpc  # type: ignore[import-untyped]
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from tests.pipeline.recordings import (
+    DATA,
+    NUM_REFERENCE_FRAMES,
+    PLAIN_CLIPS,
+    SEED,
+    copy_arrays,
+    make_corpus,
+    order_rows,
+)
+
+from myxtts.corpus.listen import AudioLimits
+from myxtts.errors import DataError
+from myxtts.pipeline.buffers import BatchBuffer
+from myxtts.pipeline.loader import Loader
+from myxtts.pipeline.native import TFNativeDataLoader
+from myxtts.pipeline.order import BatchOrder
+from myxtts.pipeline.service import Patience, ServiceLoader, open_service_loader
+from myxtts.pipeline.source import RecordingSource
+
+NUM_BATCHES, KILLED_AT = 100, 30
+QUICK = Patience(overtaken_s=1.0, gone_s=2.0, mute_s=20.0)
+QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "GRPC_VERBOSITY": "NONE", "COLUMNS": "200"}
+Worker = subprocess.Popen[str]
+Arrays = dict[str, NDArray[Any]]
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "myxtts", "data-worker", *arguments]
+
+
+@contextmanager
+def run_worker(log: Path, *arguments: str) -> Iterator[tuple[Worker, dict[str, str]]]:
+    """A data worker and what it prints when it is ready; it does not outlive the block."""
+    with log.open("w") as errors:
+        process = subprocess.Popen(
+            command(*arguments, "--json"),
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            env={**os.environ, **QUIET},
+        )
+    assert process.stdout is not None
+    try:
+        lines = []
+        for line in process.stdout:
+            lines.append(line)
+            if line == "}\n":
+                break
+        assert lines, log.read_text()
+        yield process, json.loads("".join(lines))
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> RecordingSource:
+    return RecordingSource.open(make_corpus(tmp_path_factory.mktemp("service"), PLAIN_CLIPS), DATA)
+
+
+def open_loader(source: RecordingSource, order: BatchOrder, address: str, said: list[str]) -> ServiceLoader:
+    loader, messages = open_service_loader(
+        source,
+        DATA.model_copy(update={"data_service": address}),
+        order.batch,
+        start=0,
+        stop=NUM_BATCHES,
+        num_reference_frames=NUM_REFERENCE_FRAMES,
+        seed=SEED,
+        say=said.append,
+        patience=QUICK,
+    )
+    assert messages == [f"Features are made by the data service at {address}."]
+    return loader
+
+
+def fill(loader: Loader, order: BatchOrder, position: int) -> Arrays:
+    buffer = BatchBuffer(order.shapes, DATA.n_mels, NUM_REFERENCE_FRAMES)
+    return copy_arrays(loader.fill(order.batch(position), buffer))
+
+
+def check_equal(batches: Sequence[Arrays], loader: Loader, order: BatchOrder) -> None:
+    for position, batch in enumerate(batches):
+        for name, values in fill(loader, order, position).items():
+            np.testing.assert_allclose(batch[name], values, rtol=0, atol=1e-4, err_msg=f"{name} of {position}")
+
+
+def test_killed_worker_costs_no_batch(source: RecordingSource, tmp_path: Path) -> None:
+    order, said = order_rows(source), list[str]()
+    native = TFNativeDataLoader(source, AudioLimits.from_config(DATA), NUM_REFERENCE_FRAMES, SEED)
+    with (
+        run_worker(tmp_path / "first", "--port", "0") as (first, ready),
+        run_worker(tmp_path / "second", "--join", ready["address"]) as (second, joined),
+    ):
+        assert joined["address"] == ready["address"]
+        assert len({ready["address"], ready["worker"], joined["worker"]}) == 3
+        loader = open_loader(source, order, ready["address"], said)
+
+        def fill_or_kill(position: int) -> Arrays:
+            if position == KILLED_AT:
+                second.kill()
+            return fill(loader, order, position)
+
+        with ThreadPoolExecutor(3) as pool:
+            batches = list(pool.map(fill_or_kill, range(NUM_BATCHES)))
+        started = time.monotonic()
+        loader.close()
+        assert time.monotonic() - started < 1.0
+        assert first.poll() is None
+    check_equal(batches, native, order)
+    assert loader.num_received + loader.num_lost <= NUM_BATCHES
+    assert loader.num_received > NUM_BATCHES / 2
+    assert len(said) == min(1, loader.num_lost)
+    assert "2 workers registered" in (tmp_path / "first").read_text()
+
+
+def test_dispatcher_that_ends_is_an_error_and_so_is_a_missing_recording(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = RecordingSource.open(make_corpus(tmp_path, PLAIN_CLIPS), DATA)
+    order = order_rows(source)
+    with run_worker(tmp_path / "log", "--port", "0") as (process, ready):
+        address = ready["address"]
+        loaders = [open_loader(source, order, address, []) for _ in range(3)]
+        victim = int(order.batch(0).rows[0])
+        Path(source.audio_path(victim)).rename(tmp_path / "elsewhere")
+        with pytest.raises(DataError, match=rf"{source.id_of(victim)} .*missing-file"):
+            fill(loaders[0], order, 0)
+        with monkeypatch.context() as patch:
+            # As if it were there for this process and not for the worker.
+            patch.setattr("myxtts.pipeline.service_stream.os.access", lambda *_: True)
+            with pytest.raises(DataError, match=rf"worker .* {address} cannot open {source.audio_path(victim)}"):
+                fill(loaders[1], order, 0)
+        (tmp_path / "elsewhere").rename(source.audio_path(victim))
+        fill(loaders[2], order, 0)
+        process.terminate()
+        assert process.wait(30) == 143
+        with ThreadPoolExecutor(3) as pool, pytest.raises(DataError, match="does not answer any more") as raised:
+            list(pool.map(lambda position: fill(loaders[2], order, position), range(1, NUM_BATCHES)))
+        assert address in raised.value.problem
+        for loader in loaders:
+            loader.close()
+
+
+def find_own_address() -> str:
+    """An address of this machine that is not the loopback's; nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+        except OSError:
+            return "127.0.0.1"
+        return str(probe.getsockname()[0])
+
+
+def can_connect(host: str, address: str) -> bool:
+    with socket.socket() as probe:
+        probe.settimeout(2.0)
+        return probe.connect_ex((host, int(address.rpartition(":")[2]))) == 0
+
+
+def test_worker_is_for_this_machine_alone_keeps_its_port_and_ends_on_ctrl_c(tmp_path: Path) -> None:
+    with run_worker(tmp_path / "log", "--port", "0") as (process, ready):
+        assert ready["setting"] == f"data.data_service={ready['address']}"
+        for address in (ready["address"], ready["worker"]):
+            assert can_connect("127.0.0.1", address)
+            assert not can_connect(find_own_address(), address) or find_own_address() == "127.0.0.1"
+        port = ready["address"].rpartition(":")[2]
+        again = subprocess.run(command("--port", port), capture_output=True, text=True, timeout=60)
+        assert again.returncode == 8
+        assert f"Port {port} is taken" in again.stderr
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+    shown = (tmp_path / "log").read_text()
+    for words in (f"--set data.data_service={ready['address']}", "Only this machine can connect", "1 worker"):
+        assert words in shown
+    assert "Traceback" not in shown
+    assert "oneDNN" not in shown
+
+
+class _OtherVersion(grpc.GenericRpcHandler):  # type: ignore[misc]
+    """A dispatcher that says it is of version 1 and knows nothing else."""
+
+    def service(self, details: Any) -> Any:
+        if not details.method.endswith("/GetVersion"):
+            return None
+        return grpc.unary_unary_rpc_method_handler(lambda _request, _context: b"\x08\x01")
+
+
+def test_service_of_another_version_is_an_error(source: RecordingSource) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        server = grpc.server(pool, handlers=[_OtherVersion()])
+        port = server.add_insecure_port("127.0.0.1:0")
+        server.start()
+        order = order_rows(source)
+        loader = open_loader(source, order, f"127.0.0.1:{port}", [])
+        with pytest.raises(DataError, match=rf"127.0.0.1:{port} does not take batches.*version") as raised:
+            fill(loader, order, 0)
+        assert "TensorFlow" in raised.value.next_step
+        loader.close()
+        server.stop(None).wait()

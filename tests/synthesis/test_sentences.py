@@ -1,0 +1,127 @@
+"""Texts of any kind become pieces of bounded length that hold all their words, or an error in words."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from myxtts.errors import DataError
+from myxtts.synthesis.sentences import (
+    CLAUSE_PAUSE_S,
+    MAX_PIECE_TOKENS,
+    MAX_TEXT_LENGTH,
+    SENTENCE_PAUSE_S,
+    check_text,
+    cut_text,
+    plan_pieces,
+)
+from myxtts.text.frontend import FrontEnd
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz,.?! ابپتثجچحخدذرزژسشصضطظعغفقکگلمنوهی،؛؟"
+FRONTEND = FrontEnd.create("characters", texts=[(LETTERS, "en")])
+
+
+def list_texts(text: str, language: str = "en") -> list[str]:
+    return [piece.text for piece in plan_pieces(check_text(text), language, FRONTEND)]
+
+
+def test_sentences_are_pieces_and_abbreviations_end_none() -> None:
+    assert list_texts("Dr. Smith came at noon. Did he? He did!") == ["Doctor Smith came at noon.", "Did he?", "He did!"]
+
+
+def test_persian_marks_end_sentences() -> None:
+    assert list_texts("سلام دنیا. حال شما چطور است؟ خوبم!", "fa") == ["سلام دنیا.", "حال شما چطور است؟", "خوبم!"]
+
+
+def test_a_long_sentence_is_cut_behind_its_clauses() -> None:
+    clause = "the river runs past the old mill and the quiet fields,"
+    parts = list_texts(" ".join([clause] * 12))
+    assert len(parts) > 1
+    assert all(part.endswith(",") for part in parts)
+    assert " ".join(parts) == " ".join([clause] * 12)
+
+
+def test_persian_clauses_are_cut_too() -> None:
+    clause = "رود از کنار آسیاب کهنه و دشت آرام می‌گذرد،"
+    parts = list_texts(" ".join([clause] * 12), "fa")
+    assert len(parts) > 1
+    assert all(part.endswith("،") for part in parts)
+
+
+def test_pauses_are_longer_between_sentences_than_inside_them() -> None:
+    text = "One two three. " + "Word " * 100 + "now. End."
+    pauses = [piece.pause_s for piece in plan_pieces(check_text(text), "en", FRONTEND)]
+    assert pauses[0] == 0.0
+    assert pauses[1] == SENTENCE_PAUSE_S
+    assert CLAUSE_PAUSE_S in pauses[2:]
+
+
+@given(st.text(alphabet="ab ,;،؛\u200c", max_size=400), st.integers(1, 60))
+def test_cutting_keeps_every_character_and_the_limit(text: str, limit: int) -> None:
+    parts = cut_text(text, limit)
+    assert all(0 < len(part) <= limit for part in parts)
+    assert "".join("".join(parts).split()) == "".join(text.split())
+
+
+@settings(max_examples=200)
+@given(st.text(max_size=300), st.sampled_from(["en", "fa", "de"]))
+def test_any_text_becomes_pieces_or_an_error_in_words(text: str, language: str) -> None:
+    try:
+        pieces = list(plan_pieces(check_text(text), language, FRONTEND))
+    except DataError as error:
+        assert error.next_step  # noqa: PT017
+        return
+    assert pieces
+    for piece in pieces:
+        assert 2 < len(piece.ids) <= MAX_PIECE_TOKENS
+        assert any(character.isalnum() for character in FRONTEND.tokenizer.decode(piece.ids))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "is empty"),
+        (" \n\t ", "is empty"),
+        ("…?!", "no letter or figure"),
+        ("\0\x07", "is empty"),
+        ("broken \udc80 bytes", "half of a character"),
+        ("x" * (MAX_TEXT_LENGTH + 1), "20,001 characters"),
+        ("word " * 2_000_000, "10,000,000 characters"),
+    ],
+)
+def test_a_text_that_cannot_be_said_is_refused_at_once(text: str, words: str) -> None:
+    started = time.perf_counter()
+    with pytest.raises(DataError, match=words):
+        check_text(text)
+    assert time.perf_counter() - started < 1.0
+
+
+def test_a_text_in_another_script_is_refused_by_language() -> None:
+    with pytest.raises(DataError, match="language 'en'"):
+        list(plan_pieces(check_text("漢字漢字"), "en", FRONTEND))
+
+
+def test_control_characters_and_mixed_scripts_are_said_around() -> None:
+    pieces = list(plan_pieces(check_text("hello\0 wor\x1bld سلام 漢字 \u202eabc."), "en", FRONTEND))
+    (piece,) = pieces
+    assert FRONTEND.tokenizer.decode(piece.ids).startswith("hello wor ld سلام")
+    assert set(piece.unknown) == set("漢字")
+
+
+@pytest.mark.parametrize("text", ["a" * MAX_TEXT_LENGTH, "a. " * (MAX_TEXT_LENGTH // 3), "9" * 5000, ", " * 5000 + "a"])
+def test_the_longest_texts_are_planned_quickly(text: str) -> None:
+    started = time.perf_counter()
+    pieces = list(plan_pieces(check_text(text), "en", FrontEnd.create("characters", texts=[(LETTERS, "en")])))
+    assert time.perf_counter() - started < 10.0
+    assert all(len(piece.ids) <= MAX_PIECE_TOKENS for piece in pieces)
+
+
+def test_the_first_piece_does_not_wait_for_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    normalize = FrontEnd.normalize
+    monkeypatch.setattr(FrontEnd, "normalize", lambda self, *pair: (asked.append(pair[0]), normalize(self, *pair))[1])
+    assert next(plan_pieces(check_text("One. Two. Three."), "en", FRONTEND)).text == "One."
+    assert asked == ["One."]

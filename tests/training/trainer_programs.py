@@ -1,0 +1,99 @@
+"""A corpus small enough to train on in seconds, and trainings of it as programs of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import soundfile
+from tests.conftest import RATE_HZ, synthesize_clip
+
+from myxtts.config.schema import XTTSConfig
+from myxtts.corpus.open import open_corpus
+from myxtts.corpus.prepare import Recordings, prepare_corpus
+from myxtts.store.precompute import precompute
+from myxtts.training.observers import Record, TrainingView, TrainResult
+
+NUM_CLIPS = 24
+TINY: dict[str, Any] = {
+    "text_frontend": "characters",
+    "max_bad_share": 0.5,
+    "val_share": 0.1,
+    "batch_size": 4,
+    "num_shapes": 2,
+    "n_mels": 8,
+    "reference_s": 0.5,
+    "text_width": 16,
+    "text_layers": 1,
+    "decoder_width": 16,
+    "decoder_layers": 1,
+    "attention_heads": 2,
+    "reference_width": 8,
+    "reference_layers": 1,
+    "num_latents": 2,
+    "warmup_steps": 2,
+    "log_steps": 1,
+    "enable_xla_compilation": False,
+}
+
+
+def write_recordings(folder: Path, speakers: tuple[str, ...] = ("anna", "ben")) -> Path:
+    """Clips of different lengths with a manifest."""
+    (folder / "wavs").mkdir(parents=True)
+    rows = ["id|audio|text|speaker|language\n"]
+    for number in range(NUM_CLIPS):
+        clip = synthesize_clip(1.0 + 0.05 * number, seed=number)
+        soundfile.write(folder / "wavs" / f"clip{number:02}.wav", clip, RATE_HZ)
+        rows.append(f"clip{number:02}|wavs/clip{number:02}.wav|Words {number} of a clip.|{speakers[number % 2]}|en\n")
+    (folder / "metadata.csv").write_text("".join(rows), encoding="utf-8")
+    return folder
+
+
+def make_data(folder: Path, **settings: Any) -> XTTSConfig:
+    """A corpus and its store in `folder`, and a configuration to train on them."""
+    config = XTTSConfig(**TINY, train_data=folder / "corpus", cache_dir=folder / "store", **settings)
+    prepare_corpus([Recordings(write_recordings(folder / "recordings"), "manifest")], folder / "corpus", config.data)
+    precompute(open_corpus(folder / "corpus"), folder / "store", config.data, num_threads=1)
+    return config
+
+
+class KillAfter:
+    """An observer that kills its own process, as a power cut would, once a step is done."""
+
+    def __init__(self, step: int) -> None:
+        self._step = step
+
+    def on_step(self, view: TrainingView, record: Record | None) -> None:
+        if view.step >= self._step:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def on_checkpoint(self, view: TrainingView) -> None:
+        pass
+
+    def on_end(self, view: TrainingView, result: TrainResult) -> None:
+        pass
+
+
+def train(config_file: str, settings: dict[str, Any], kill_after: int | None = None, **options: Any) -> dict[str, Any]:
+    """Trains in this process; gives the result, and what the user was told."""
+    from myxtts.training.trainer import Trainer
+
+    lines: list[str] = []
+    if kill_after is not None:
+        options["observers"] = [KillAfter(kill_after)]
+    result = Trainer(XTTSConfig.load(config_file, **settings), say=lines.append, **options).fit()
+    return {"step": result.step, "losses": result.losses, "lines": lines, "reason": result.reason}
+
+
+def main() -> None:
+    """`python -m tests.training.trainer_programs CONFIG SETTINGS OPTIONS`, the last two as JSON."""
+    config_file, settings, options = sys.argv[1:]
+    print(json.dumps(train(config_file, json.loads(settings), **json.loads(options))))
+
+
+if __name__ == "__main__":
+    main()
