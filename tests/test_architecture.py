@@ -63,6 +63,7 @@ MODULES_WITHOUT_TENSORFLOW = [
     "myxtts.training.guard",
     "myxtts.training.micro_batches",
     "myxtts.training.signals",
+    "myxtts.training.trainer",
     "myxtts.tools.emulate",
     "myxtts.cli.main",
 ]

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from myxtts.config.schema import DataConfig, ModelConfig, TrainingConfig, XTTSConfig
     from myxtts.corpus.open import open_corpus
     from myxtts.errors import MyXTTSError
+    from myxtts.models.xtts import XTTS
     from myxtts.pipeline.native import TFNativeDataLoader
     from myxtts.pipeline.open import open_batches
     from myxtts.runtime.hardware import detect_hardware
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from myxtts.store.reader import FeatureStore
     from myxtts.synthesis.synthesizer import Synthesizer
     from myxtts.text.frontend import FrontEnd
+    from myxtts.training.trainer import Trainer
     from myxtts.types import Batch, Utterance, Waveform
 
 _HOMES = {
@@ -32,9 +34,11 @@ _HOMES = {
     "MyXTTSError": "myxtts.errors",
     "Synthesizer": "myxtts.synthesis.synthesizer",
     "TFNativeDataLoader": "myxtts.pipeline.native",
+    "Trainer": "myxtts.training.trainer",
     "TrainingConfig": "myxtts.config.schema",
     "Utterance": "myxtts.types",
     "Waveform": "myxtts.types",
+    "XTTS": "myxtts.models.xtts",
     "XTTSConfig": "myxtts.config.schema",
     "choose_plan": "myxtts.runtime.plan",
     "detect_hardware": "myxtts.runtime.hardware",
@@ -52,9 +56,11 @@ __all__ = [
     "MyXTTSError",
     "Synthesizer",
     "TFNativeDataLoader",
+    "Trainer",
     "TrainingConfig",
     "Utterance",
     "Waveform",
+    "XTTS",
     "XTTSConfig",
     "__version__",
     "choose_plan",

@@ -60,7 +60,7 @@ def run_worker(log: Path, *arguments: str) -> Iterator[tuple[Worker, dict[str, s
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
-            env={**os.environ, **QUIET},
+            env={**os.environ, **QUIET, "TMPDIR": str(log.parent)},
         )
     assert process.stdout is not None
     try:

@@ -175,14 +175,15 @@ def test_demand_is_there_when_few_are_still_to_come() -> None:
 
 
 def test_demand_is_there_when_so_many_got_lost_that_nothing_moves() -> None:
-    arrivals = make_arrivals(20, num_ahead=2, patience_s=SOON_S)
-    arrivals.bring(0, "b")
+    arrivals = Arrivals(0, 100, num_ahead=2, patience_s=SOON_S)
+    arrivals.expect(range(20), announced_up_to=20)
     demand = start(arrivals.wait_for_demand)
     assert is_waiting(demand)
-    assert arrivals.take(0) == "b"
-    assert not demand.done()
-    start(arrivals.take, 1)
+    waiting = start(arrivals.take, 0)
     assert demand.result(LATER_S)
+    arrivals.expect([20], announced_up_to=100)
+    arrivals.bring(20, "b")
+    assert waiting.result(LATER_S) is Missing.LOST
 
 
 def test_silence_is_measured_while_somebody_waits() -> None:

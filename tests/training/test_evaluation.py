@@ -155,16 +155,13 @@ def test_warping_finds_the_best_of_all_paths(num_rows: int, num_columns: int, se
 
 def test_training_stops_after_patience_without_improvement() -> None:
     stopping = EarlyStopping(patience=2, min_delta=0.1)
-    assert [stopping.note(step, score) for step, score in enumerate([3.0, 2.0, 1.95])] == [True, True, False]
-    assert not stopping.should_stop
-    assert not stopping.note(3, math.nan)
-    assert stopping.should_stop
+    scores = [3.0, 2.0, 1.95, math.nan]
+    seen = [(stopping.note(step, score), stopping.should_stop) for step, score in enumerate(scores)]
+    assert seen == [(True, False), (True, False), (False, False), (False, True)]
     assert (stopping.best_step, stopping.best_score) == (1, 2.0)
     resumed = EarlyStopping(patience=2, min_delta=0.1)
     resumed.restore(stopping.to_json())
-    assert resumed.should_stop
-    assert resumed.note(4, 1.0)
-    assert not resumed.should_stop
+    assert [resumed.should_stop, resumed.note(4, 1.0), resumed.should_stop] == [True, True, False]
 
 
 def test_without_patience_nothing_stops() -> None:

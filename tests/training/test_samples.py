@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from tests.models.toys import make_config, make_spec, stir_weights
 
 from myxtts.models.xtts import XTTS
-from myxtts.training.samples import INDEX_FILE_NAME, SampleWriter, encode_wav
+from myxtts.training.sample_files import INDEX_FILE_NAME, encode_wav, list_steps, read_samples
+from myxtts.training.samples import SampleWriter
 from myxtts.training.tensorboard import TensorBoardWriter
 from myxtts.training.validation_set import FixedUtterance
 
@@ -65,7 +66,6 @@ def test_samples_are_sounds_and_pictures_with_an_index(model: XTTS, tmp_path: Pa
     samples = writer.write(100)
     assert [sample.name for sample in samples] == ["01-en", "02-fa"]
     index = read_index(tmp_path / "step-000100")
-    assert index["step"] == 100
     assert index["samples"][1] == {
         "name": "02-fa",
         "id": "clip/1",
@@ -83,10 +83,24 @@ def test_samples_are_sounds_and_pictures_with_an_index(model: XTTS, tmp_path: Pa
     assert [entry["sound"] for entry in read_index(tmp_path / "real")["samples"]] == ["01-en.wav", "02-fa.wav"]
     assert said == []
     writer.write(200)
+    (tmp_path / "step-000300").mkdir()
+    assert list_steps(tmp_path) == [100, 200]
     assert writer.num_traces == 1
     names = ("01-en.png", "02-fa.alignment.png", "01-en.wav")
     for name in names:
         assert (tmp_path / "step-000100" / name).read_bytes() == (tmp_path / "step-000200" / name).read_bytes()
+
+
+def test_an_index_leads_nowhere_but_into_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "outside.wav").write_bytes(b"RIFF")
+    folder = tmp_path / "step-000001"
+    folder.mkdir()
+    entry = {"name": "01", "sound": "../outside.wav", "mel": "/etc/passwd"}
+    (folder / INDEX_FILE_NAME).write_text(json.dumps({"samples": [entry, 3]}))
+    (sample,) = read_samples(folder)
+    assert (sample.sound, sample.mel, sample.alignment) == (None, None, None)
+    (folder / INDEX_FILE_NAME).write_text("[]")
+    assert read_samples(folder) == []
 
 
 def test_a_sample_that_fails_is_a_warning_and_the_others_are_written(model: XTTS, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from myxtts.cli.demo import make_demo
 from myxtts.cli.precompute import run_precompute
 from myxtts.cli.prepare import prepare
 from myxtts.cli.screen import print_error
+from myxtts.cli.train import run_train
 from myxtts.cli.synth import run_synth
 from myxtts.errors import INTERRUPTED_EXIT_CODE, TERMINATED_EXIT_CODE, MyXTTSError
 
@@ -32,6 +33,7 @@ app.command("demo")(make_demo)
 app.command("prepare")(prepare)
 app.command("precompute")(run_precompute)
 app.command("synth")(run_synth)
+app.command("train")(run_train)
 app.command("config")(show_config)
 app.command("data-worker")(run_data_worker)
 

@@ -5,7 +5,7 @@ Shape legend: B utterances, N tokens, T frames, M mel bands, R frames of the ref
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,6 +18,10 @@ _CROP_SALT = 4
 
 ReadMel = Callable[[int], NDArray[Any]]
 """Gives the spectrogram [T, M] of a row, as float16 or float32."""
+
+
+ReadTokens = Callable[[NDArray[np.integer[Any]]], Sequence[NDArray[np.int32]]]
+"""Gives the tokens of many rows."""
 
 
 class UtteranceTable(Protocol):
@@ -34,7 +38,7 @@ class BatchAssembler:
     def __init__(
         self,
         table: UtteranceTable,
-        read_tokens: Callable[[int], NDArray[np.int32]],
+        read_tokens: ReadTokens,
         num_reference_frames: int,
         seed: int,
         log_floor: float,
@@ -51,8 +55,7 @@ class BatchAssembler:
         rows = plan.rows[: plan.num_real]
         batch.tokens[:] = 0
         batch.token_lengths[len(rows) :] = 0
-        for place, row in enumerate(rows):
-            tokens = self._read_tokens(int(row))
+        for place, tokens in enumerate(self._read_tokens(rows)):
             batch.tokens[place, : len(tokens)] = tokens
             batch.token_lengths[place] = len(tokens)
         for name in ("speaker", "language"):

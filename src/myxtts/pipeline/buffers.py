@@ -43,9 +43,9 @@ class BatchBuffer:
         memory: NDArray[np.uint8] | None = None,
     ) -> None:
         self._n_mels, self._num_reference_frames = n_mels, num_reference_frames
-        num_bytes = measure_buffer_bytes(shapes, n_mels, num_reference_frames)
-        self._memory = allocate_aligned(num_bytes) if memory is None else memory
-        assert len(self._memory) >= num_bytes
+        if memory is None:
+            memory = allocate_aligned(measure_buffer_bytes(shapes, n_mels, num_reference_frames))
+        self._memory = memory
 
     def view(self, shape: Shape) -> HostBatch:
         """The arrays of a batch of this shape. They hold whatever was there before."""

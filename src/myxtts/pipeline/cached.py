@@ -26,7 +26,7 @@ class CachedLoader(Loader):
         self._read_ahead = ReadAhead(store, ram_budget_bytes)
         self._assembler = BatchAssembler(
             store,
-            lambda row: store.read_part(row, "tokens"),
+            lambda rows: store.read_parts(rows, "tokens"),
             num_reference_frames,
             seed,
             store.settings.mel.log_floor,
@@ -34,12 +34,14 @@ class CachedLoader(Loader):
 
     def fill(self, plan: BatchPlan, buffer: BatchBuffer) -> HostBatch:
         batch = buffer.view(plan.shape)
-        self._assembler.fill_labels(batch, plan)
         num_real, padding = plan.num_real, self._assembler.padding
-        batch.mel_lengths[:num_real] = self._store.copy_mels(plan.rows[:num_real], batch.mel[:num_real], padding)
+        rows, voices = plan.rows[:num_real], plan.references[:num_real]
+        self._assembler.fill_labels(batch, plan)
+        batch.mel_lengths[:num_real] = self._store.copy_mels(rows, batch.mel[:num_real], padding)
         batch.mel_lengths[num_real:] = 0
         batch.mel[num_real:] = padding
-        self._assembler.fill_references(batch, plan, self._store.read_mel)
+        mels = dict(zip(voices.tolist(), self._store.read_mels(voices), strict=True))
+        self._assembler.fill_references(batch, plan, mels.__getitem__)
         return batch
 
     def announce(self, plan: BatchPlan) -> None:

@@ -41,11 +41,16 @@ class DataSide:
 
 
 def serve_store(
-    store: FeatureStore, shapes: Sequence[Shape], num_reference_frames: int, seed: int, data_device: str
+    store: FeatureStore,
+    shapes: Sequence[Shape],
+    num_reference_frames: int,
+    seed: int,
+    data_device: str,
+    ram_budget_bytes: int = 0,
 ) -> DataSide:
     """From stored features, which the data device pads and casts."""
     return DataSide(
-        FrameLoader(store, num_reference_frames, seed),
+        FrameLoader(store, num_reference_frames, seed, ram_budget_bytes),
         _make_frame_room(shapes, store, num_reference_frames),
         (f"{data_device} pads and casts stored spectrograms.", _LITTLE_TO_DO),
     )
@@ -68,7 +73,7 @@ def serve_recordings(
         check_lengths(batch, plan, source)
 
     definition = source.mel_definition
-    loader = SampleLoader(source, source.tokens, reader, definition, num_reference_frames, seed, check_batch)
+    loader = SampleLoader(source, source.read_tokens, reader, definition, num_reference_frames, seed, check_batch)
     room = _make_sample_room(shapes, definition, num_reference_frames)
     division = f"{data_device} makes the spectrograms; the host reads and decodes recordings for it."
     return DataSide(loader, room, (*messages, division))

@@ -52,7 +52,7 @@ class TFNativeDataLoader(Loader):
         self._python = PythonLoader(source, limits, num_reference_frames, seed, ram_budget_bytes)
         self.memory = self._python.memory
         definition = source.mel_definition
-        self._assembler = BatchAssembler(source, source.tokens, num_reference_frames, seed, definition.log_floor)
+        self._assembler = BatchAssembler(source, source.read_tokens, num_reference_frames, seed, definition.log_floor)
         rates_hz, self._rate_numbers = number_rates(source, self.survey)
         self._graph = make_graph(source, rates_hz)
         self._reader = GraphReader(source, self._graph.load_all, self._rate_numbers, self._python.read_mel)

@@ -42,7 +42,7 @@ class PythonLoader(Loader):
         definition = source.mel_definition
         self._source = source
         self._extractor = FeatureExtractor(definition, source.audio_definition, limits)
-        self._assembler = BatchAssembler(source, source.tokens, num_reference_frames, seed, definition.log_floor)
+        self._assembler = BatchAssembler(source, source.read_tokens, num_reference_frames, seed, definition.log_floor)
         self.memory = MelMemory(ram_budget_bytes, source.mel_dtype)
 
     def fill(self, plan: BatchPlan, buffer: BatchBuffer) -> HostBatch:

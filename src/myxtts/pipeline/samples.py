@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from myxtts.features.definition import MelDefinition
-from myxtts.pipeline.assemble import BatchAssembler, UtteranceTable, find_crop, hash_crops
+from myxtts.pipeline.assemble import BatchAssembler, ReadTokens, UtteranceTable, find_crop, hash_crops
 from myxtts.pipeline.buckets import Shape
 from myxtts.pipeline.buffers import HostBatch, Placer, align, allocate_aligned
 from myxtts.pipeline.loader import Loader
@@ -111,7 +111,7 @@ class SampleLoader(Loader):
     def __init__(
         self,
         table: UtteranceTable,
-        read_tokens: Callable[[int], NDArray[np.int32]],
+        read_tokens: ReadTokens,
         reader: SampleReader,
         definition: MelDefinition,
         num_reference_frames: int,

@@ -24,11 +24,12 @@ class DataHost:
     def __init__(self, place: ServicePlace) -> None:
         skip_proxies()
         self._place = place
-        # Kept on disk, since a dispatcher never forgets what it was asked to have made.
-        self._folder = TemporaryDirectory(prefix="myxtts-data-worker-")
         service = tf.data.experimental.service
         self._dispatcher: Any = None
+        self._folder: TemporaryDirectory[str] | None = None
         if place.joined is None:
+            # Kept on disk, since a dispatcher never forgets what it was asked to have made.
+            self._folder = TemporaryDirectory(prefix="myxtts-data-worker-")
             config = service.DispatcherConfig(port=place.port, work_dir=self._folder.name)
             self._dispatcher = _start(service.DispatchServer, config, f"a dispatcher at port {place.port}")
         self.address = place.joined or join_address(place.host, split_address(self._dispatcher.target)[1])
@@ -56,7 +57,8 @@ class DataHost:
         self._worker.stop()
         if self._dispatcher is not None:
             self._dispatcher.stop()
-        self._folder.cleanup()
+        if self._folder is not None:
+            self._folder.cleanup()
 
     def describe(self) -> str:
         """What it does now, in one line."""
@@ -70,6 +72,8 @@ class DataHost:
 
     def drop_old_chunks(self) -> None:
         """Forgets descriptions of batches that have long been made; only a worker that joins late would miss one."""
+        if self._folder is None:
+            return
         chunks = Path(self._folder.name) / "datasets"
         chunks.mkdir(parents=True, exist_ok=True)
         by_age = sorted(chunks.iterdir(), key=lambda path: path.stat().st_mtime_ns)

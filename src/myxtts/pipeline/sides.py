@@ -99,7 +99,7 @@ def choose_side(
     shapes = stretch.order.shapes
     if plan.mode is Mode.MULTI_GPU:
         if isinstance(utterances, FeatureStore):
-            return serve_store(utterances, shapes, num_reference_frames, seed, plan.data_device)
+            return serve_store(utterances, shapes, num_reference_frames, seed, plan.data_device, ram_budget_bytes)
         return serve_recordings(
             utterances, config.data, shapes, num_reference_frames, seed, plan.data_device, ram_budget_bytes
         )

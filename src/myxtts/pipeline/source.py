@@ -96,6 +96,9 @@ class RecordingSource:
         start = self._token_ends[row - 1] if row else 0
         return self._tokens[start : self._token_ends[row]]
 
+    def read_tokens(self, rows: NDArray[np.integer[Any]]) -> list[NDArray[np.int32]]:
+        return [self.tokens(row) for row in rows.tolist()]
+
     def utterance(self, row: int) -> Utterance:
         columns = self.columns
         return Utterance(

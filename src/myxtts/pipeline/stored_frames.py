@@ -19,6 +19,7 @@ from myxtts.pipeline.buckets import Shape
 from myxtts.pipeline.buffers import HostBatch, Placer, align, allocate_aligned
 from myxtts.pipeline.loader import Loader
 from myxtts.pipeline.order import NO_ROW, BatchPlan
+from myxtts.pipeline.read_ahead import ReadAhead
 from myxtts.store.reader import FeatureStore
 
 
@@ -97,11 +98,12 @@ class FrameLoader(Loader):
 
     name = "frames"
 
-    def __init__(self, store: FeatureStore, num_reference_frames: int, seed: int) -> None:
+    def __init__(self, store: FeatureStore, num_reference_frames: int, seed: int, ram_budget_bytes: int = 0) -> None:
         self._store, self._num_reference_frames, self._seed = store, num_reference_frames, seed
+        self._read_ahead = ReadAhead(store, ram_budget_bytes)
         self._assembler = BatchAssembler(
             store,
-            lambda row: store.read_part(row, "tokens"),
+            lambda rows: store.read_parts(rows, "tokens"),
             num_reference_frames,
             seed,
             store.settings.mel.log_floor,
@@ -111,7 +113,7 @@ class FrameLoader(Loader):
         batch = buffer.view(plan.shape)
         # Labels have the same names in every batch of the host.
         self._assembler.fill_labels(cast(HostBatch, batch), plan)
-        mels = [self._store.read_mel(int(row)) for row in plan.rows if row != NO_ROW]
+        mels = self._store.read_mels(plan.rows[: plan.num_real])
         return replace(
             batch,
             mel=_put_frames(batch.mel, batch.mel_lengths, mels),
@@ -120,6 +122,12 @@ class FrameLoader(Loader):
 
     def name_utterances(self, plan: BatchPlan) -> tuple[str, ...]:
         return self._assembler.name_utterances(plan)
+
+    def announce(self, plan: BatchPlan) -> None:
+        self._read_ahead.announce(plan)
+
+    def close(self) -> None:
+        self._read_ahead.close()
 
     def _cut_voices(self, plan: BatchPlan) -> list[NDArray[Any]]:
         voices = []

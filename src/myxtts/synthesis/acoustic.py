@@ -55,6 +55,11 @@ class AcousticModel:
         self._encode = tf.function(self._model.encode_voice, jit_compile=use_xla)
         self._vocode = tf.function(self._vocoder, jit_compile=use_xla) if self._vocoder is not None else None
 
+    @property
+    def num_graphs(self) -> int:
+        """How many graphs of the model's two phases were made so far."""
+        return int(self._predict.experimental_get_tracing_count() + self._decode.experimental_get_tracing_count())
+
     def encode_reference(self, reference: Reference) -> VoicePrint:
         """The voice of a recording, averaged over its crops."""
         num_frames = count_crop_frames(self._package.mel)

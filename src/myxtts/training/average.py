@@ -32,6 +32,11 @@ class RunningAverage:
         with self._strategy.scope():
             self._update_all(tf.constant(decay, tf.float32))
 
+    def trace(self) -> None:
+        """Makes the graph of an update without updating."""
+        with self._strategy.scope():
+            self._update_all.get_concrete_function(tf.TensorSpec([], tf.float32))
+
     def reset(self) -> None:
         """Begins anew at the present weights."""
         with self._strategy.scope():

@@ -26,7 +26,9 @@ _SPEAKERS = "speaker_classifier.centres"
 def choose_scale(config: XTTSConfig, origin: Bundle) -> dict[str, Any]:
     """The normalisation that the weights of a bundle were trained under; refuses other spectrograms."""
     mel, _ = describe_sound(config)
-    different = [f"{name} {origin.mel.get(name)} against {value}" for name, value in mel.items() if origin.mel.get(name) != value]
+    different = [
+        f"{name} {origin.mel.get(name)} against {value}" for name, value in mel.items() if origin.mel.get(name) != value
+    ]
     if different:
         raise ConfigError(
             f"The bundle was trained on other spectrograms than these: {', '.join(different)}.",
@@ -65,7 +67,10 @@ def _name_rows(
     spec: ModelSpec, old: ModelSpec, origin: Bundle, frontend: FrontEnd
 ) -> dict[str, tuple[Sequence[str], Sequence[str]]]:
     """For each weight whose rows stand for names: the names as they are now, and as they were."""
-    names = {_LANGUAGES: (spec.languages, old.languages), _SPEAKERS: (spec.speakers, old.speakers)}
+    names: dict[str, tuple[Sequence[str], Sequence[str]]] = {
+        _LANGUAGES: (spec.languages, old.languages),
+        _SPEAKERS: (spec.speakers, old.speakers),
+    }
     before = load_tokenizer(parse_json_object(origin.frontend).get("tokenizer"))
     if before.kind == frontend.kind:
         for place, (now, then) in enumerate(zip(_list_symbols(frontend.tokenizer), _list_symbols(before), strict=True)):

@@ -112,6 +112,9 @@ class Learner:
             part = make_empty_part(shape.share(num_local), self.model.spec.n_mels, num_reference_frames)
             self._step(self._cut_batches([[part] * num_local] * self.num_batches_per_step), 0)
 
+        if self._average is not None:
+            self._average.trace()
+
     def reset_average(self) -> None:
         """Begins the average anew at the present weights, after they were set from elsewhere."""
         if self._average is not None:

@@ -93,9 +93,7 @@ def detect_device(plan: Plan) -> Device:
     return Device("GPU", details.get("compute_capability"))
 
 
-def _find_spec(
-    config: XTTSConfig, plan: Plan, data: TrainingData, run: RunFolder, origin: Bundle | None
-) -> ModelSpec:
+def _find_spec(config: XTTSConfig, plan: Plan, data: TrainingData, run: RunFolder, origin: Bundle | None) -> ModelSpec:
     """The spec the run was begun with, or a new one: measured twice it could differ in the last bit."""
     path = run.path / SPEC_FILE_NAME
     if run.checkpoint is not None and path.is_file():

@@ -9,48 +9,32 @@ Shape legend: B utterances, N tokens, S states, T frames, M mel bands.
 
 from __future__ import annotations
 
-import io
-import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import soundfile
 import tensorflow as tf
 from numpy.typing import NDArray
 
 from myxtts.errors import MyXTTSError
-from myxtts.files import write_atomically
 from myxtts.models.alignment import score_states
 from myxtts.models.text_encoder import STATES_PER_TOKEN
 from myxtts.models.xtts import DEFAULT_NUM_STEPS, XTTS
 from myxtts.training.checkpoint import Warn, warn_user
 from myxtts.training.parts import Part
 from myxtts.training.pictures import draw_alignment, draw_mel
+from myxtts.training.sample_files import REAL_FOLDER_NAME, Sample, name_step_folder, write_samples
 from myxtts.training.validation_set import FixedUtterance, pack_part
 
 Tensor = Any
 MakeSound = Callable[[NDArray[np.floating]], NDArray[np.float32]]
 """Turns a log-mel spectrogram [T, M] into samples; Griffin-Lim is one, a vocoder another."""
 
-INDEX_FILE_NAME = "samples.json"
-REAL_FOLDER_NAME = "real"
 _SPARE_SHARE = 1.5
 _MAX_NAME_LENGTH = 16
 SAMPLE_FAILURES = (OSError, RuntimeError, ValueError, ArithmeticError, MemoryError, MyXTTSError, tf.errors.OpError)
 """What may go wrong with a disk, a device, a sound file, or numbers that a young model gives."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """One sentence as it sounds now; pictures are PNG."""
-
-    name: str
-    sound: NDArray[np.float32]
-    mel_picture: bytes
-    alignment_picture: bytes = b""
 
 
 class _Spoken(NamedTuple):
@@ -96,11 +80,11 @@ class SampleWriter:
         """Speaks and writes the samples of a step; gives those that came out. What fails is only warned about."""
         try:
             if not self._has_real:
-                self._write_folder(REAL_FOLDER_NAME, self._render_real(), {})
+                write_samples(self._samples_path / REAL_FOLDER_NAME, self._render_real(), self._rate_hz)
                 self._has_real = True
             spoken = _Spoken(*(tensor.numpy() for tensor in self._speak(self._part)))
             samples = self._render(step, spoken)
-            self._write_folder(f"step-{step:06}", samples, {"step": step})
+            write_samples(self._samples_path / name_step_folder(step), samples, self._rate_hz)
         except SAMPLE_FAILURES as error:
             self._complain(f"The samples of step {step}", error)
             return []
@@ -141,6 +125,7 @@ class SampleWriter:
                         self._make_sound(mel_TM),
                         draw_mel(mel_TM, frame_rate_hz),
                         draw_alignment(weights_TN, spoken.token_BT[row, : utterance.num_frames], frame_rate_hz),
+                        self._describe(utterance),
                     )
                 )
             except SAMPLE_FAILURES as error:
@@ -150,30 +135,11 @@ class SampleWriter:
     def _render_real(self) -> list[Sample]:
         frame_rate_hz = self._model.spec.frame_rate_hz
         return [
-            Sample(name, self._make_sound(one.mel_TM), draw_mel(one.mel_TM, frame_rate_hz))
+            Sample(name, self._make_sound(one.mel_TM), draw_mel(one.mel_TM, frame_rate_hz), b"", self._describe(one))
             for name, one in zip(self._names, self._utterances, strict=True)
         ]
 
-    def _write_folder(self, folder_name: str, samples: Sequence[Sample], about: Mapping[str, Any]) -> None:
-        folder = self._samples_path / folder_name
-        entries = []
-        described = dict(zip(self._names, self._utterances, strict=True))
-        for sample in samples:
-            files = {
-                "sound": (f"{sample.name}.wav", encode_wav(sample.sound, self._rate_hz)),
-                "mel": (f"{sample.name}.png", sample.mel_picture),
-                "alignment": (f"{sample.name}.alignment.png", sample.alignment_picture),
-            }
-            written = {kind: file for kind, file in files.items() if file[1]}
-            for file_name, content in written.values():
-                _write_file(folder / file_name, content)
-            names = {kind: file_name for kind, (file_name, _) in written.items()}
-            entries.append({"name": sample.name, **self._describe(described[sample.name]), **names})
-        # Last: a folder without it is one that was cut short.
-        index = json.dumps({**about, "samples": entries}, ensure_ascii=False, indent=1)
-        _write_file(folder / INDEX_FILE_NAME, index.encode())
-
-    def _describe(self, utterance: FixedUtterance) -> dict[str, Any]:
+    def _describe(self, utterance: FixedUtterance) -> dict[str, str]:
         spec = self._model.spec
         return {
             "id": utterance.id,
@@ -192,19 +158,6 @@ class SampleWriter:
         self._warn(f"{what} could not be made: {reason.splitlines()[0][:200]}. Training goes on.")
 
 
-def encode_wav(samples: NDArray[np.floating], rate_hz: int) -> bytes:
-    """The bytes of a WAV file of 16 bits; what is louder than full scale is made to fit."""
-    peak = max(1.0, float(np.max(np.abs(samples), initial=0.0)))
-    file = io.BytesIO()
-    soundfile.write(file, np.asarray(samples, np.float32) / peak, rate_hz, format="WAV", subtype="PCM_16")
-    return file.getvalue()
-
-
 def _require_finite(mel_TM: NDArray[np.floating]) -> None:
     if len(mel_TM) == 0 or not np.isfinite(mel_TM).all():
         raise ValueError("the model gave no spectrogram, or one that is not finite")
-
-
-def _write_file(path: Path, content: bytes) -> None:
-    with write_atomically(path) as file:
-        file.write(content)

@@ -40,7 +40,9 @@ class LearningRate:
         return self.highest * (LEAST_SHARE + (1 - LEAST_SHARE) * fall)
 
 
-def count_total_steps(steps: int | None, epochs: int | None, num_batches_per_epoch: int, batches_per_step: int) -> int | None:
+def count_total_steps(
+    steps: int | None, epochs: int | None, num_batches_per_epoch: int, batches_per_step: int
+) -> int | None:
     """The step at which a run ends: the earlier of `steps` and `epochs`, None where neither is given."""
     ends = [] if steps is None else [steps]
     if epochs is not None:

@@ -51,6 +51,7 @@ class Session:
         self.plan, self.total_steps, self.run = prepared.plan, prepared.total_steps, run
         self._prepared, self._request, self._say, self._observers = prepared, request, say, observers
         self._learner: Learner = prepared.learner
+        self.model: XTTS = self._learner.model
         self._guard = Guard(run.skipped.append)
         self.step, self._position = 0, 0
         self._best: tuple[int, float] | None = None
@@ -61,10 +62,6 @@ class Session:
         self._reason = ""
         self._saved_step = -1
         self._started = time.monotonic()
-
-    @property
-    def model(self) -> XTTS:
-        return self._learner.model
 
     def say(self, line: str) -> None:
         self._say(line)

@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from myxtts.training.checkpoint import Warn, warn_user
-from myxtts.training.samples import Sample
+from myxtts.training.sample_files import Sample
 
 _FAILURES = (OSError, tf.errors.OpError)
 _FLUSH_EVERY_MS = 10_000

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -146,7 +148,9 @@ def _measure_mels(
     return mean_M, max(_LEAST_DEVIATION, variance**0.5)
 
 
-def _iterate_mels(config: XTTSConfig, plan: Plan, utterances: FeatureStore | RecordingSource):  # type: ignore[no-untyped-def]
+def _iterate_mels(
+    config: XTTSConfig, plan: Plan, utterances: FeatureStore | RecordingSource
+) -> Iterator[NDArray[np.floating[Any]]]:
     if isinstance(utterances, FeatureStore):
         rows = utterances.rows_of_split("train")
         # By the hash of the id: a part that neither order nor numbering of the rows decides.

@@ -1,0 +1,118 @@
+"""`myxtts train`: from a corpus to a model that speaks."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from myxtts.cli.precompute import make_features, open_or_prepare
+from myxtts.cli.screen import Screen, format_length
+from myxtts.cli.settings import takes_settings
+from myxtts.errors import UsageError
+
+if TYPE_CHECKING:
+    from myxtts.config.schema import XTTSConfig
+    from myxtts.training.trainer import TrainResult
+
+
+@takes_settings
+def run_train(
+    config: XTTSConfig,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the run's newest checkpoint.")] = False,
+    override: Annotated[
+        bool, typer.Option("--override", help="Resume although settings changed that would spoil the run.")
+    ] = False,
+    init_from: Annotated[
+        str | None,
+        typer.Option("--init-from", help="Run or bundle whose weights to begin with.", metavar="BUNDLE"),
+    ] = None,
+    run_name: Annotated[
+        str | None, typer.Option("--run-name", help="Name of the run, a folder in runs/.", metavar="NAME")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
+) -> None:
+    """Train a model on a corpus, with checkpoints that a run can be resumed from exactly.
+
+    Features that were not made yet are made first. Ctrl-C saves and ends; --resume goes on from there.
+
+    [bold]Examples[/bold]
+
+    myxtts train --train-data corpus --model-size tiny --steps 2000
+
+    myxtts train --train-data corpus --model-size tiny --steps 2000 --resume
+
+    myxtts train --train-data more --init-from runs/run --set training.run_name=more --steps 500
+    """
+    screen = Screen(as_json=as_json)
+    if run_name is not None:
+        config = config.model_copy(update={"training.run_name": run_name})
+    config = _provide_data(config, screen)
+    screen.finish(_train(config, screen, resume=resume, override=override, init_from=init_from))
+
+
+def _provide_data(config: XTTSConfig, screen: Screen) -> XTTSConfig:
+    """Makes what is missing of corpus and features, as if `prepare` and `precompute` had been called before."""
+    from myxtts.corpus.open import is_prepared
+    from myxtts.store.layout import STORE_FILE_NAME
+    from myxtts.store.precompute import choose_store_folder
+
+    data = config.data
+    if data.train_data is None and data.cache_dir is None:
+        raise UsageError(
+            "Neither a corpus nor a store is named.", next_step="Give --train-data DIR or --cache-dir DIR."
+        )
+    folder = choose_store_folder(data, Path(data.train_data or ""))
+    if data.preprocessing_mode == "precompute":
+        if not (folder / STORE_FILE_NAME).exists():
+            screen.notices.print(f"There are no features in {folder} yet: they are made first.", markup=False)
+            make_features(config, folder, screen, rebuild=False)
+        return config
+    if data.train_data is None:
+        raise UsageError("On the fly there is no store to train on.", next_step="Give --train-data DIR.")
+    if is_prepared(Path(data.train_data)):
+        return config
+    if not is_prepared(folder / "corpus"):
+        open_or_prepare(config, folder, screen)
+    return config.model_copy(update={"data.train_data": str(folder / "corpus")})
+
+
+def _train(
+    config: XTTSConfig, screen: Screen, *, resume: bool, override: bool, init_from: str | None
+) -> dict[str, Any]:
+    from myxtts.training.trainer import Trainer
+
+    # What TensorFlow says of libraries it did not find is of no use here.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    trainer = Trainer(
+        config,
+        say=lambda line: screen.notices.print(line, markup=False, soft_wrap=True),
+        resume=resume,
+        override=override,
+        init_from=init_from,
+    )
+    result = trainer.fit()
+    _show(result, screen)
+    return {
+        "run_dir": str(result.run_path),
+        "bundle": str(result.bundle_path),
+        "step": result.step,
+        "losses": result.losses,
+        "num_skipped": result.num_skipped,
+        "num_rollbacks": result.num_rollbacks,
+        "best_step": result.best_step,
+        "best_score": result.best_score,
+        "seconds": round(result.seconds, 3),
+        "reason": result.reason,
+    }
+
+
+def _show(result: TrainResult, screen: Screen) -> None:
+    losses = ", ".join(f"{name} {value:.3f}" for name, value in result.losses.items())
+    console = screen.console
+    console.print(f"[bold]Step {result.step:,}[/bold] after {format_length(result.seconds)}. {losses}")
+    if result.num_skipped:
+        console.print(f"  {result.num_skipped:,} steps were skipped; see skipped.jsonl in the run.")
+    console.print(f"The run is in {result.run_path}, the model in {result.bundle_path}", markup=False)

@@ -1,0 +1,162 @@
+"""Curves and shares as inline SVG and HTML, coloured by the page's style, so that they follow light and dark."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from myxtts.tools.page import NOTHING, Html, escape, join
+
+Format = Callable[[float], str]
+NUM_COLOURS = 6
+_WIDTH, _HEIGHT = 520, 230
+_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 10, 8, 24
+_MAX_POINTS = 300
+_SMOOTHED_FROM = 60
+_SMOOTHED_SHARE = 0.03
+_NUM_TICKS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """One line: values over steps, in order of the steps. What is not finite is left out."""
+
+    label: str
+    steps: Sequence[float]
+    values: Sequence[float]
+
+
+def draw_curves(curves: Sequence[Curve], format_number: Format) -> Html:
+    """A chart of curves over one axis of steps; many points also get a smooth line. Nothing without points."""
+    clean = [(curve.label, *_clean(curve)) for curve in curves]
+    clean = [(label, steps, values) for label, steps, values in clean if len(steps)]
+    if not clean:
+        return NOTHING
+    frame = _Frame(
+        min(float(steps[0]) for _, steps, _ in clean),
+        max(float(steps[-1]) for _, steps, _ in clean),
+        *_choose_range(np.concatenate([values for _, _, values in clean])),
+    )
+    lines = join(
+        _draw_line(frame, steps, values, number % NUM_COLOURS) for number, (_, steps, values) in enumerate(clean)
+    )
+    names = ", ".join(label for label, _, _ in clean)
+    picture = Html(
+        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(names)}">'
+        f"{frame.draw_axes(format_number)}{lines}</svg>"
+    )
+    last = [f"{label}: {format_number(float(values[-1]))}" for label, _, values in clean]
+    return Html(picture + make_legend(last))
+
+
+def draw_shares(shares: Sequence[tuple[str, float]], format_share: Format) -> Html:
+    """One bar cut into parts of a whole."""
+    total = sum(value for _, value in shares)
+    if total <= 0:
+        return NOTHING
+    parts = "".join(
+        f'<span class="c{number % NUM_COLOURS}" style="width:{100 * value / total:.3f}%"></span>'
+        for number, (_, value) in enumerate(shares)
+    )
+    legend = make_legend([f"{label}: {format_share(value / total)}" for label, value in shares])
+    return Html(f'<div class="share">{parts}</div>{legend}')
+
+
+def make_legend(labels: Sequence[str]) -> Html:
+    items = "".join(
+        f'<li><i class="c{number % NUM_COLOURS}"></i>{escape(label)}</li>' for number, label in enumerate(labels)
+    )
+    return Html(f'<ul class="legend">{items}</ul>')
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    """Where values lie in the picture."""
+
+    first: float
+    last: float
+    lowest: float
+    highest: float
+
+    def place_step(self, step: float) -> float:
+        share = (step - self.first) / max(self.last - self.first, 1e-12)
+        return _LEFT + share * (_WIDTH - _LEFT - _RIGHT)
+
+    def place_value(self, value: float) -> float:
+        share = (value - self.lowest) / max(self.highest - self.lowest, 1e-300)
+        return _HEIGHT - _BOTTOM - share * (_HEIGHT - _TOP - _BOTTOM)
+
+    def draw_axes(self, format_number: Format) -> Html:
+        parts = []
+        for value in choose_ticks(self.lowest, self.highest):
+            y = self.place_value(value)
+            parts.append(f'<line class="rule" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
+            label = escape(format_number(value))
+            parts.append(f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{label}</text>')
+        for step in choose_ticks(self.first, self.last):
+            x = self.place_step(step)
+            anchor = "end" if x > _WIDTH - 30 else "middle"
+            parts.append(
+                f'<text x="{x:.1f}" y="{_HEIGHT - 6}" text-anchor="{anchor}">{escape(format_number(step))}</text>'
+            )
+        return Html("".join(parts))
+
+
+def choose_ticks(lowest: float, highest: float) -> list[float]:
+    """Round numbers within a range, about five of them."""
+    span = highest - lowest
+    if not (span > 0 and math.isfinite(span)):
+        return [lowest]
+    rough = span / _NUM_TICKS
+    unit = 10.0 ** math.floor(math.log10(rough))
+    step = next(unit * factor for factor in (1, 2, 2.5, 5, 10) if unit * factor >= rough * 0.999)
+    first = math.ceil(lowest / step - 1e-9)
+    return [number * step for number in range(first, math.floor(highest / step + 1e-9) + 1)]
+
+
+def smooth(values: NDArray[np.float64], num_values: int) -> NDArray[np.float64]:
+    """The running mean over so many values, fewer at the ends."""
+    sums = np.concatenate([[0.0], np.cumsum(values)])
+    places = np.arange(len(values))
+    first, stop = np.maximum(0, places - num_values // 2), np.minimum(len(values), places + num_values // 2 + 1)
+    return np.asarray((sums[stop] - sums[first]) / (stop - first))
+
+
+def _clean(curve: Curve) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    steps, values = np.asarray(curve.steps, np.float64), np.asarray(curve.values, np.float64)
+    is_finite = np.isfinite(steps) & np.isfinite(values)
+    return steps[is_finite], values[is_finite]
+
+
+def _choose_range(values: NDArray[np.float64]) -> tuple[float, float]:
+    """From what is usual: a single huge value would flatten everything else."""
+    lowest, highest = float(values.min()), float(values.max())
+    usual = float(np.quantile(values, 0.98))
+    if len(values) > _SMOOTHED_FROM and highest - lowest > 3 * (usual - lowest):
+        highest = usual
+    margin = (highest - lowest) * 0.06 or abs(highest) * 0.1 or 1.0
+    bottom = lowest - margin
+    return (0.0 if lowest >= 0 and bottom < (highest - lowest) * 0.25 else bottom), highest + margin
+
+
+def _draw_line(frame: _Frame, steps: NDArray[np.float64], values: NDArray[np.float64], colour: int) -> Html:
+    if len(steps) == 1:
+        x, y = frame.place_step(steps[0]), frame.place_value(values[0])
+        return Html(f'<circle class="c{colour}" cx="{x:.1f}" cy="{y:.1f}" r="3"/>')
+    if len(steps) < _SMOOTHED_FROM:
+        return _draw_path(frame, steps, values, f"c{colour}")
+    even = smooth(values, max(5, int(len(values) * _SMOOTHED_SHARE)))
+    return Html(_draw_path(frame, steps, values, f"c{colour} faint") + _draw_path(frame, steps, even, f"c{colour}"))
+
+
+def _draw_path(frame: _Frame, steps: NDArray[np.float64], values: NDArray[np.float64], kind: str) -> Html:
+    chosen = np.unique(np.linspace(0, len(steps) - 1, min(len(steps), _MAX_POINTS)).round().astype(int))
+    points = [
+        f"{frame.place_step(steps[place]):.1f},{min(max(frame.place_value(values[place]), 0), _HEIGHT):.1f}"
+        for place in chosen
+    ]
+    return Html(f'<path class="{kind}" style="fill:none" d="M{" L".join(points)}"/>')

@@ -1,0 +1,192 @@
+"""What the files of a run say, read without any of the machinery that wrote them: metrics, telemetry, configuration."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from myxtts.config.schema import XTTSConfig
+from myxtts.config.settings import Setting, list_settings
+from myxtts.config.write import RESOLVED_FILE_NAME
+from myxtts.errors import ConfigError, DataError
+from myxtts.models.strict_json import JsonRefusedError, parse_json_object
+from myxtts.training.json_lines import JsonLines
+from myxtts.training.run import (
+    ENVIRONMENT_FILE_NAME,
+    FINGERPRINTS_FILE_NAME,
+    METRICS_FILE_NAME,
+    SAMPLES_FOLDER_NAME,
+    SKIPPED_FILE_NAME,
+)
+
+TELEMETRY_FILE_NAME = "telemetry.jsonl"
+_MAX_FILE_BYTES = 10_000_000
+_MAX_SKIPPED = 50
+
+
+@dataclass(frozen=True)
+class FeedTimes:
+    """The steps of a run as its feed saw them, the first of every session left out. Arrays have one value a step."""
+
+    position: NDArray[np.float64]
+    wait_s: NDArray[np.float64]
+    step_s: NDArray[np.float64]
+    load_s: NDArray[np.float64]
+    is_retraced: NDArray[np.bool_]
+    stages: dict[str, NDArray[np.float64]]
+    padding: float
+    num_utterances: int
+
+    @property
+    def interval_s(self) -> NDArray[np.float64]:
+        return np.asarray(self.wait_s + self.step_s)
+
+    @property
+    def au(self) -> float:
+        return 1 - float(self.wait_s.sum()) / max(float(self.interval_s.sum()), 1e-12)
+
+    def measure_variation(self, watched_positions: set[int]) -> float:
+        """Deviation of the time of a step over its mean, without steps that did something else as well."""
+        is_usual = ~self.is_retraced & ~np.isin(self.position, list(watched_positions))
+        usual_s = self.interval_s[is_usual]
+        return float(usual_s.std() / usual_s.mean()) if len(usual_s) > 1 else 0.0
+
+
+@dataclass(frozen=True)
+class RunFiles:
+    """All that a report is made from."""
+
+    path: Path
+    records: list[dict[str, Any]]
+    validations: list[tuple[int, dict[str, float]]]
+    watched: list[tuple[int, float]]
+    """Steps at which training waited for validation or samples, and for how many seconds."""
+    feed: FeedTimes | None
+    skipped: list[dict[str, Any]]
+    num_of_kind: Counter[str]
+    settings: list[Setting]
+    config_text: str
+    sessions: list[dict[str, Any]]
+    fingerprints: dict[str, str]
+
+    @property
+    def samples_path(self) -> Path:
+        return self.path / SAMPLES_FOLDER_NAME
+
+    def find_setting(self, key: str) -> Any:
+        return next((setting.value for setting in self.settings if setting.key == key), None)
+
+
+@dataclass
+class _Columns:
+    position: list[float] = field(default_factory=list)
+    wait_s: list[float] = field(default_factory=list)
+    step_s: list[float] = field(default_factory=list)
+    load_s: list[float] = field(default_factory=list)
+    is_retraced: list[bool] = field(default_factory=list)
+    stages: list[Mapping[str, Any]] = field(default_factory=list)
+
+
+def read_run(path: Path) -> RunFiles:
+    """Raises DataError where there is no run. Files that are missing or damaged leave their part of it empty."""
+    if not (path / RESOLVED_FILE_NAME).is_file() and not (path / METRICS_FILE_NAME).is_file():
+        raise DataError(f"There is no run in {path}.", next_step="Name the folder of a run, such as runs/NAME.")
+    lines = list(JsonLines(path / METRICS_FILE_NAME).read())
+    skipped = list(JsonLines(path / SKIPPED_FILE_NAME).read())
+    sessions = _read_json(path / ENVIRONMENT_FILE_NAME).get("sessions")
+    return RunFiles(
+        path=path,
+        records=[line for line in lines if _is_number(line.get("step")) and "loss" in line],
+        validations=[
+            (line["step"], {name: value for name, value in line["validation"].items() if _is_number(value)})
+            for line in lines
+            if _is_number(line.get("step")) and isinstance(line.get("validation"), dict)
+        ],
+        watched=[(line["step"], line["watch_seconds"]) for line in lines if _is_number(line.get("watch_seconds"))],
+        feed=read_telemetry(path / TELEMETRY_FILE_NAME),
+        skipped=skipped[-_MAX_SKIPPED:],
+        num_of_kind=Counter(str(line.get("kind")) for line in skipped),
+        settings=_read_settings(path / RESOLVED_FILE_NAME),
+        config_text=_read_text(path / RESOLVED_FILE_NAME),
+        sessions=[one for one in sessions if isinstance(one, dict)] if isinstance(sessions, list) else [],
+        fingerprints={name: str(text) for name, text in _read_json(path / FINGERPRINTS_FILE_NAME).items()},
+    )
+
+
+def read_telemetry(path: Path) -> FeedTimes | None:
+    """None where nothing was measured."""
+    columns, last = _Columns(), float("inf")
+    num_frames = num_padded = num_utterances = 0
+    for line in JsonLines(path).read():
+        if not all(_is_number(line.get(name)) for name in ("position", "wait_s", "step_s", "load_s")):
+            continue
+        is_first_of_session, last = line["position"] <= last, line["position"]
+        if is_first_of_session and not _goes_on(columns, line):
+            continue
+        for name in ("position", "wait_s", "step_s", "load_s"):
+            getattr(columns, name).append(line[name])
+        columns.is_retraced.append(bool(line.get("is_retraced")))
+        columns.stages.append(line["stages"] if isinstance(line.get("stages"), dict) else {})
+        num_frames += _to_count(line.get("num_frames"))
+        num_padded += _to_count(line.get("num_padded_frames"))
+        num_utterances += _to_count(line.get("num_utterances"))
+    if not columns.position:
+        return None
+    return FeedTimes(
+        *(np.array(getattr(columns, name), np.float64) for name in ("position", "wait_s", "step_s", "load_s")),
+        is_retraced=np.array(columns.is_retraced, bool),
+        stages=_collect_stages(columns.stages),
+        padding=1 - num_frames / num_padded if num_padded else 0.0,
+        num_utterances=num_utterances,
+    )
+
+
+def list_series(records: Sequence[Mapping[str, Any]], name: str) -> tuple[list[float], list[float]]:
+    """Steps and values of one number, where it was recorded and is finite."""
+    found = [(record["step"], record[name]) for record in records if _is_number(record.get(name))]
+    return [step for step, _ in found], [value for _, value in found]
+
+
+def _goes_on(columns: _Columns, line: Mapping[str, Any]) -> bool:
+    """A rollback goes back in steps, not in positions: a position that is not higher begins a session."""
+    return bool(columns.position) and line["position"] > columns.position[-1]
+
+
+def _collect_stages(stages: Sequence[Mapping[str, Any]]) -> dict[str, NDArray[np.float64]]:
+    names = dict.fromkeys(name for stage in stages for name in stage)
+    return {
+        name: np.array([stage[name] for stage in stages if _is_number(stage.get(name))], np.float64) for name in names
+    }
+
+
+def _read_settings(path: Path) -> list[Setting]:
+    try:
+        return list_settings(XTTSConfig.load(path))
+    except ConfigError:
+        # A run of another version: its text is shown as it is.
+        return []
+
+
+def _read_text(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace")[:_MAX_FILE_BYTES] if path.is_file() else ""
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        return parse_json_object(path.read_bytes()[:_MAX_FILE_BYTES])
+    except (FileNotFoundError, JsonRefusedError):
+        return {}
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _to_count(value: object) -> int:
+    return value if isinstance(value, int) else 0

@@ -1,0 +1,288 @@
+"""A model that has learnt nothing says texts of any length, the same for the same seed, sentence by sentence."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.conftest import synthesize_clip
+from tests.synthesis.small_models import DATA, write_small_bundle
+
+from myxtts.errors import ConfigError, DataError, MyXTTSError, UsageError
+from myxtts.features.definition import MelDefinition
+from myxtts.models.blocks import iterate_weights
+from myxtts.models.vocoder import Vocoder, VocoderConfig
+from myxtts.synthesis import acoustic
+from myxtts.synthesis.options import SpeechOptions
+from myxtts.synthesis.package import read_package
+from myxtts.synthesis.synthesizer import Synthesizer
+from myxtts.synthesis.voices import VoicePrint, average_prints
+
+TEXT = "The quick brown fox. Jumps over the dog, the lazy one! And then again."
+MEL = MelDefinition.from_config(DATA)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with a bundle, and recordings of three voices."""
+    folder = tmp_path_factory.mktemp("synthesis")
+    write_small_bundle(folder / "run" / "bundle")
+    (folder / "run" / "config.yaml").touch()
+    for number, seconds in enumerate((4.0, 5.0, 12.0)):
+        soundfile.write(folder / f"{number}.wav", synthesize_clip(seconds, number), 22_050)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def speaker(place: Path) -> Synthesizer:
+    return Synthesizer.load(place / "run")
+
+
+@pytest.fixture(scope="module")
+def voice(place: Path, speaker: Synthesizer) -> VoicePrint:
+    return speaker.encode_voice(place / "0.wav")
+
+
+def test_sound_is_whole_and_the_same_for_the_same_seed(speaker: Synthesizer, place: Path) -> None:
+    wave = speaker.say(TEXT, voice=str(place / "0.wav"), language="en", seed=3)
+    assert wave.rate == speaker.rate == DATA.sample_rate
+    assert wave.samples.dtype == np.float32
+    assert wave.duration_s > 1.0
+    assert np.abs(wave.samples).max() <= 1.0
+    again = speaker.say(TEXT, voice=str(place / "0.wav"), language="en", seed=3)
+    np.testing.assert_array_equal(wave.samples, again.samples)
+    other = speaker.say(TEXT, voice=str(place / "0.wav"), language="en", seed=4)
+    assert len(other.samples) == len(wave.samples)
+    assert np.abs(other.samples - wave.samples).max() > 0.01
+
+
+def test_a_stream_gives_the_same_samples_as_the_whole(speaker: Synthesizer, voice: VoicePrint) -> None:
+    parts = list(speaker.stream(TEXT, voice))
+    assert len(parts) == 3
+    np.testing.assert_array_equal(np.concatenate([part.samples for part in parts]), speaker.say(TEXT, voice).samples)
+
+
+def test_a_sentence_is_out_before_the_next_is_computed(
+    speaker: Synthesizer, voice: VoicePrint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[str] = []
+    make_mel = speaker.acoustic.make_mel
+    monkeypatch.setattr(speaker.acoustic, "make_mel", lambda *args: (events.append("computed"), make_mel(*args))[1])
+    for _ in speaker.stream(TEXT, voice):
+        events.append("heard")
+    assert events == ["computed", "heard"] * 3
+
+
+def test_faster_is_shorter_and_slower_is_longer(speaker: Synthesizer, voice: VoicePrint) -> None:
+    lengths = [speaker.say("The quick brown fox.", voice, speed=speed).duration_s for speed in (0.7, 1.0, 1.5)]
+    assert lengths[0] > 1.2 * lengths[1] > 1.2 * 1.2 * lengths[2]
+
+
+def test_pieces_begin_and_end_in_silence_with_pauses_between(speaker: Synthesizer, voice: VoicePrint) -> None:
+    first, second, _ = speaker.stream(TEXT, voice)
+    assert abs(first.samples[0]) < 1e-6
+    assert abs(first.samples[-1]) < 1e-6
+    assert not second.samples[: int(0.3 * speaker.rate)].any()
+    assert second.samples[int(0.3 * speaker.rate) :].any()
+
+
+def test_language_voice_steps_and_guidance_change_what_is_heard(
+    speaker: Synthesizer, voice: VoicePrint, place: Path
+) -> None:
+    ids = next(speaker.package.plan("the quick brown fox", "en")).ids
+    base = speaker.acoustic.make_mel(ids, "en", voice, SpeechOptions())
+    other = speaker.encode_voice(place / "1.wav")
+    changed = [
+        speaker.acoustic.make_mel(ids, "fa", voice, SpeechOptions()),
+        speaker.acoustic.make_mel(ids, "en", other, SpeechOptions()),
+        speaker.acoustic.make_mel(ids, "en", voice, SpeechOptions(num_steps=2)),
+        speaker.acoustic.make_mel(ids, "en", voice, SpeechOptions(guidance=2.0)),
+        speaker.acoustic.make_mel(ids, "en", voice, SpeechOptions(noise_scale=1.0)),
+    ]
+    for mel in changed:
+        assert mel.shape != base.shape or np.abs(mel - base).max() > 1e-3
+
+
+def test_shapes_do_not_change_what_is_said(
+    place: Path, speaker: Synthesizer, voice: VoicePrint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Padding does not leak: whatever shapes the graphs have, the samples are the same."""
+    text = "the quick brown fox"
+    expected = speaker.say(text, voice, num_steps=2).samples
+    monkeypatch.setattr(acoustic, "TOKEN_SHAPES", (67, 256))
+    monkeypatch.setattr(acoustic, "FRAME_SHAPES", (1000,))
+    found = Synthesizer(speaker.package).say(text, voice, num_steps=2).samples
+    assert len(found) == len(expected)
+    # Griffin-Lim makes much of little: compare what the model gave closely, and the sound as it is heard.
+    np.testing.assert_allclose(found, expected, atol=1e-3)
+
+
+def test_few_graphs_serve_many_lengths(speaker: Synthesizer, voice: VoicePrint) -> None:
+    for count in range(1, 12):
+        speaker.say("quick fox " * count, voice)
+    assert speaker.acoustic.num_graphs <= 2 * len(acoustic.FRAME_SHAPES)
+    before = speaker.acoustic.num_graphs
+    for count in range(1, 12):
+        speaker.say("brown dog " * count, voice, seed=count, speed=1.01, noise_scale=0.3)
+    assert speaker.acoustic.num_graphs <= before + 1
+
+
+def test_several_recordings_are_averaged(speaker: Synthesizer, place: Path) -> None:
+    paths = [place / "0.wav", place / "1.wav"]
+    single = average_prints([speaker.encode_voice(path) for path in paths])
+    both = speaker.encode_voice(paths)
+    np.testing.assert_allclose(both.vector, single.vector, atol=1e-6)
+    np.testing.assert_allclose(both.latents, single.latents, atol=1e-6)
+
+
+def test_a_long_recording_is_heard_in_crops(speaker: Synthesizer, place: Path) -> None:
+    (reference,) = speaker.package.find_voice(place / "2.wav")  # type: ignore[misc]
+    assert len(reference.crops) == 2
+    parts = [dataclasses.replace(reference, crops=(crop,)) for crop in reference.crops]
+    expected = average_prints([speaker.acoustic.encode_reference(part) for part in parts])
+    np.testing.assert_allclose(speaker.encode_voice(place / "2.wav").vector, expected.vector, atol=1e-6)
+
+
+def test_a_saved_voice_speaks_by_name_and_outlives_the_bundle_of_a_run(
+    speaker: Synthesizer, place: Path, voice: VoicePrint
+) -> None:
+    path = speaker.save_voice("مریم", place / "0.wav")
+    assert path.parent == place / "run" / "voices"
+    assert speaker.voices() == ["مریم"]
+    expected = speaker.say("hello", voice).samples
+    write_small_bundle(place / "run" / "bundle")
+    again = Synthesizer.load(place / "run" / "bundle")
+    np.testing.assert_array_equal(again.load_voice("مریم").vector, voice.vector)
+    np.testing.assert_array_equal(again.say("hello", "مریم").samples, expected)
+    path.unlink()
+
+
+def test_a_bundle_on_its_own_keeps_voices_inside(tmp_path: Path) -> None:
+    write_small_bundle(tmp_path / "bundle")
+    package = read_package(tmp_path / "bundle")
+    assert package.voices.path == tmp_path / "bundle" / "voices"
+
+
+def test_a_model_of_one_speaker_needs_no_voice(tmp_path: Path, voice: VoicePrint) -> None:
+    noted = {"anna": {"vector": voice.vector.tolist(), "latents": voice.latents.tolist()}}
+    write_small_bundle(tmp_path / "noted", speakers=("anna",), notes={"voices": noted})
+    found = read_package(tmp_path / "noted").find_voice(None)
+    assert isinstance(found, VoicePrint)
+    np.testing.assert_array_equal(found.vector, voice.vector)
+    write_small_bundle(tmp_path / "bare", speakers=("anna",))
+    told: list[str] = []
+    unknown = read_package(tmp_path / "bare").find_voice(None, told.append)
+    assert isinstance(unknown, VoicePrint)
+    assert not unknown.latents.any()
+    assert len(told) == 1
+
+
+def test_mistakes_are_raised_at_once_and_say_what_there_is(speaker: Synthesizer, voice: VoicePrint) -> None:
+    with pytest.raises(UsageError, match="en, fa"):
+        speaker.stream("Hallo.", voice, "de")
+    with pytest.raises(UsageError, match="whose voice"):
+        speaker.stream("Hello.")
+    with pytest.raises(DataError, match="nobody"):
+        speaker.stream("Hello.", "nobody")
+    with pytest.raises(DataError, match="nothing to say"):
+        speaker.stream(" ", voice)
+    with pytest.raises(DataError, match=r"20,001 characters"):
+        speaker.stream("a" * 20_001, voice)
+    for wrong in ({"speed": 0.0}, {"speed": float("nan")}, {"num_steps": 0}, {"seed": -1}, {"guidance": 99.0}):
+        with pytest.raises(ConfigError, match=next(iter(wrong))):
+            speaker.stream("Hello.", voice, **wrong)  # type: ignore[arg-type]
+    with pytest.raises(DataError, match="no model bundle"):
+        Synthesizer.load("nowhere")
+    with pytest.raises(ConfigError, match="no neural vocoder"):
+        Synthesizer(speaker.package, vocoder="neural")
+
+
+def test_a_variant_of_a_language_is_found(speaker: Synthesizer) -> None:
+    assert [speaker.package.find_language(code) for code in ("EN", "en-GB", "fa_IR", None)] == ["en", "en", "fa", "en"]
+
+
+def test_symbols_that_cannot_be_said_are_named_once(speaker: Synthesizer, voice: VoicePrint) -> None:
+    with pytest.warns(UserWarning, match="漢") as caught:
+        speaker.say("A 漢 b. A 字 b.", voice)
+    assert len(caught) == 1
+
+
+@settings(max_examples=25)
+@given(st.text(min_size=1, max_size=60), st.sampled_from(["en", "fa"]))
+def test_any_text_is_said_or_refused_in_words(
+    speaker: Synthesizer, voice: VoicePrint, text: str, language: str
+) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        try:
+            wave = speaker.say(text, voice, language, num_steps=1)
+        except MyXTTSError as error:
+            assert error.next_step  # noqa: PT017
+            return
+    assert np.isfinite(wave.samples).all()
+    assert np.abs(wave.samples).max() <= 1.0
+
+
+def write_vocoder_bundle(folder: Path, **mel_changes: int) -> Path:
+    sizes = {name: getattr(MEL, name) for name in ("n_mels", "n_fft", "hop_length", "win_length")}
+    config = VocoderConfig(**sizes | mel_changes, width=8, num_blocks=1)
+    weights = {name: np.asarray(weight.numpy()) for name, weight in iterate_weights(Vocoder(config))}
+    description = {"kind": "neural", "mel": MEL.to_json(), "config": config.to_json()}
+    return write_small_bundle(folder, vocoder=description, vocoder_weights=weights)
+
+
+def test_the_neural_vocoder_of_a_bundle_is_used_unless_another_is_asked_for(tmp_path: Path, voice: VoicePrint) -> None:
+    package = read_package(write_vocoder_bundle(tmp_path / "bundle"))
+    waves = {kind: Synthesizer(package, vocoder=kind).say("hello", voice) for kind in ("auto", "neural", "griffin_lim")}
+    np.testing.assert_array_equal(waves["auto"].samples, waves["neural"].samples)
+    assert len(waves["neural"].samples) == len(waves["griffin_lim"].samples)
+    assert np.abs(waves["neural"].samples - waves["griffin_lim"].samples).max() > 0.01
+
+
+def test_a_vocoder_for_other_spectrograms_is_refused(tmp_path: Path) -> None:
+    package = read_package(write_vocoder_bundle(tmp_path / "bundle", n_mels=30))
+    with pytest.raises(ConfigError, match="n_mels"):
+        Synthesizer(package)
+
+
+DAMAGE: list[tuple[str, str, object]] = [
+    ("mel", "n_fft", 10**9),
+    ("mel", "n_mels", 30),
+    ("mel", "hop_length", -1),
+    ("mel", "log_floor", "x"),
+    ("mel", "surprise", 1),
+    ("audio", "sample_rate", 8000),
+    ("audio", "loudness", "deafening"),
+    ("model_spec", "languages", []),
+    ("model_spec", "factor_sizes", [3]),
+    ("notes", "voices", {"anna": 3}),
+]
+
+
+@pytest.mark.parametrize(("part", "name", "value"), DAMAGE)
+def test_a_bundle_whose_parts_do_not_fit_is_refused(
+    place: Path, tmp_path: Path, part: str, name: str, value: object
+) -> None:
+    for source in (place / "run" / "bundle").iterdir():
+        (tmp_path / source.name).write_bytes(source.read_bytes())
+    fields = json.loads((tmp_path / "bundle.json").read_bytes())
+    fields[part][name] = value
+    if part == "mel":
+        fields["vocoder"]["mel"][name] = value
+    (tmp_path / "bundle.json").write_text(json.dumps(fields), encoding="utf-8")
+    with pytest.raises(MyXTTSError):
+        read_package(tmp_path)
+
+
+def test_a_model_that_would_speak_for_ever_is_stopped(tmp_path: Path, voice: VoicePrint) -> None:
+    package = read_package(write_small_bundle(tmp_path / "bundle"))
+    package.bundle.weights["length_factor"][...] = 1e5
+    with pytest.raises(DataError, match="would take"):
+        Synthesizer(package).say("hello", voice)
