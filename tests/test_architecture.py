@@ -33,7 +33,7 @@ ALLOWED_IMPORTS = {
     "training": _STORE | {"store", "runtime", "pipeline", "models"},
     "synthesis": _STORE | {"store", "runtime", "models"},
     "tools": _STORE | {"store", "runtime", "pipeline", "models", "training", "synthesis"},
-    "cli": _STORE | {"runtime", "store", "pipeline", "synthesis", "tools", ""},
+    "cli": _STORE | {"runtime", "store", "pipeline", "training", "synthesis", "tools", ""},
     "__main__": {"cli"},
 }
 

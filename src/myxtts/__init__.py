@@ -48,6 +48,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "XTTS",
     "Batch",
     "DataConfig",
     "FeatureStore",
@@ -60,7 +61,6 @@ __all__ = [
     "TrainingConfig",
     "Utterance",
     "Waveform",
-    "XTTS",
     "XTTSConfig",
     "__version__",
     "choose_plan",

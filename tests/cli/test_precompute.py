@@ -162,3 +162,14 @@ def test_an_interrupt_leaves_no_temporary_files(
     process.communicate(timeout=3)
     assert process.returncode == exit_code
     assert [path.name for path in store.rglob("*") if path.name.endswith("-tmp")] == []
+
+
+def test_features_of_a_validation_corpus_are_made_too(ljspeech: Path, tmp_path: Path) -> None:
+    for name in ("training", "validation"):
+        prepare_corpus([Recordings(ljspeech)], tmp_path / name, DATA)
+    store = tmp_path / "store"
+    paths = ("--train-data", tmp_path / "training", "--val-data", tmp_path / "validation", "--cache-dir", store)
+    done = run_precompute(*paths, "--json", *CHARACTERS)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["val"]["num_utterances"] == 20
+    assert len(FeatureStore.open(store)) == len(FeatureStore.open(store / "val")) == 20

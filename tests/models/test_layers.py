@@ -91,7 +91,8 @@ def run_duration_predictor(layer: Any, x: Tensor, lengths: Tensor) -> tuple[list
 def run_decoder(layer: Any, x: Tensor, lengths: Tensor) -> tuple[list[Tensor], list[Tensor]]:
     is_real = mask_steps(lengths, x.shape[1])
     noisy, *rest = tf.split(x, [N_MELS, N_MELS, DECODER_INPUTS - 2 * N_MELS - 2, 2], axis=-1)
-    inputs = FrameInputs(*(part * is_real for part in rest), is_real)
+    means, hidden, place = (part * is_real for part in rest)
+    inputs = FrameInputs(means, hidden, place, is_real)
     return [layer(noisy, inputs, tf.constant([0.2, 0.8]), make_voice())], []
 
 

@@ -133,11 +133,11 @@ def test_guidance_leads_away_from_no_voice_only_where_there_are_many() -> None:
 def test_another_voice_speaks_otherwise() -> None:
     model = make_model()
     part = make_part(model.spec, [30, 30], [8, 8])
-    arguments = [tf.tile(part[name][:1], [2, *[1] * (part[name].ndim - 1)]) for name in ("tokens", "token_lengths")]
+    tokens, lengths = tf.tile(part["tokens"][:1], [2, 1]), tf.tile(part["token_lengths"][:1], [2])
     voice = model.encode_voice(part["reference"], part["reference_lengths"])
-    states = model.encode_text(*arguments, tf.zeros(2, tf.int32), voice)
+    states = model.encode_text(tokens, lengths, tf.zeros(2, tf.int32), voice)
     assert not np.allclose(states.means_BSM[0], states.means_BSM[1])
-    in_languages = model.encode_text(*arguments, tf.constant([0, 1]), Voice(*(v[:1] for v in voice)))
+    in_languages = model.encode_text(tokens, lengths, tf.constant([0, 1]), Voice(*(v[:1] for v in voice)))
     assert not np.allclose(in_languages.means_BSM[0], in_languages.means_BSM[1])
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,10 @@ from myxtts.corpus.open import open_corpus
 from myxtts.corpus.prepare import Recordings, prepare_corpus
 from myxtts.errors import ConfigError, DataError
 from myxtts.pipeline.open import open_batches
+from myxtts.runtime.cluster import Cluster
+from myxtts.runtime.hardware import detect_hardware
+from myxtts.runtime.nvml import Gpu
+from myxtts.runtime.plan import Mode, Plan, choose_plan
 from myxtts.store.precompute import precompute
 
 
@@ -111,3 +117,46 @@ def test_missing_store_says_how_to_make_one(config: XTTSConfig, tmp_path: Path) 
 def test_nothing_named_is_a_configuration_error() -> None:
     with pytest.raises(ConfigError, match="Neither a corpus nor a store"):
         collect_ids(XTTSConfig(), epochs=1)
+
+
+def make_gpu_plan(config: XTTSConfig) -> Plan:
+    """What a machine with one GPU would plan, carried out on the CPU."""
+    gpu = Gpu(0, "Test GPU", 8 << 30, 8 << 30, "uuid", (8, 9), 0)
+    return choose_plan(config, replace(detect_hardware(), gpus=(gpu,), no_gpu_reason=""))
+
+
+@pytest.mark.parametrize(
+    ("change", "num_ready"),
+    [({}, 2), ({"prefetch_buffer_size": 5}, 5), ({"enhanced_gpu_prefetch": False}, 1), ({"prefetch_to_gpu": False}, 0)],
+)
+def test_prefetch_keys_say_how_many_batches_wait_on_the_device(
+    config: XTTSConfig, change: dict[str, Any], num_ready: int
+) -> None:
+    changed = config.model_copy(update=change)
+    plan = replace(make_gpu_plan(changed), model_devices=("/CPU:0",), prefetch_devices=())
+    with open_batches(changed, plan=plan, epochs=3) as batches:
+        batch = next(iter(batches))
+        deadline = time.monotonic() + 5
+        while batches.num_on_device < num_ready and time.monotonic() < deadline:
+            time.sleep(0.01)
+        time.sleep(0.05)
+        assert batches.num_on_device == num_ready
+    assert batch.mel.device.endswith("CPU:0")
+
+
+def test_data_service_and_data_gpu_exclude_each_other(config: XTTSConfig) -> None:
+    changed = config.model_copy(update={"preprocessing_mode": "on_the_fly", "data_service": "127.0.0.1:1"})
+    plan = replace(make_gpu_plan(changed), mode=Mode.MULTI_GPU, model_devices=("/CPU:0",), prefetch_devices=())
+    with pytest.raises(ConfigError, match=r"data_service .* data_gpu"):
+        open_batches(changed, plan=plan)
+
+
+def test_processes_of_a_cluster_see_disjoint_slices_of_the_same_batches(config: XTTSConfig) -> None:
+    whole = collect_ids(config, epochs=1)
+    machine = detect_hardware()
+    slices = [
+        collect_ids(config, epochs=1, hardware=replace(machine, cluster=Cluster("TF_CONFIG", num_workers=2, worker=k)))
+        for k in range(2)
+    ]
+    assert not set(slices[0]) & set(slices[1])
+    assert sorted(slices[0] + slices[1]) == sorted(whole)

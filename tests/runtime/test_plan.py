@@ -13,6 +13,7 @@ from tests.runtime.fake_nvml import FakeNvml, make_gpus, make_unequal_gpus
 
 from myxtts.config.schema import XTTSConfig
 from myxtts.errors import HardwareError
+from myxtts.runtime.cluster import Cluster
 from myxtts.runtime.hardware import Hardware, detect_hardware
 from myxtts.runtime.plan import Mode, Plan, choose_plan
 
@@ -262,3 +263,20 @@ def test_a_plan_names_only_devices_that_exist(machine: str, num_cpus: int, **val
     assert chosen.data_device == "/CPU:0" or chosen.data_device not in chosen.model_devices
     assert chosen.num_workers <= max(num_cpus, 0 if values["num_workers"] == "auto" else values["num_workers"])
     assert choose_plan(config, hardware) == chosen
+
+
+def test_loader_threads_make_way_for_those_that_drive_devices() -> None:
+    assert (plan("1").num_reserved_cpus, plan("2", data_gpu=0, model_gpu=1).num_reserved_cpus) == (1, 2)
+    assert plan("1").loader_niceness > 0
+    apart = plan("1", optimize_cpu_gpu_overlap=False)
+    assert (apart.num_reserved_cpus, apart.loader_niceness) == (0, 0)
+    # Where the model runs on the processors itself, none of them can be kept free.
+    assert plan("0").num_reserved_cpus == 0
+
+
+def test_processes_of_a_cluster_take_slices_of_every_batch() -> None:
+    machine = replace(MACHINES["2"], cluster=Cluster("TF_CONFIG", num_workers=3, worker=1))
+    alone, together = plan("2", multi_gpu=True), choose_plan(XTTSConfig(multi_gpu=True), machine)
+    assert (alone.num_replicas, alone.shard) == (2, (0, 1))
+    assert (together.num_replicas, together.shard) == (6, (1, 3))
+    assert "Cluster: worker 1 of 3 (TF_CONFIG)" in together.describe()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 from tests.models.toys import stir_weights
 
@@ -34,7 +35,7 @@ SMALL = {
 
 
 def write_small_bundle(folder: Path, *, speakers: tuple[str, ...] = ("anna", "omid"), **changes: Any) -> Path:
-    """A bundle of random weights; `changes` are fields of it."""
+    """A bundle of random weights, the same every time; `changes` are fields of it."""
     frontend = FrontEnd.create("characters", texts=TEXTS)
     mel = MelDefinition.from_config(DATA)
     spec = ModelSpec(
@@ -48,6 +49,7 @@ def write_small_bundle(folder: Path, *, speakers: tuple[str, ...] = ("anna", "om
         frame_rate_hz=mel.sample_rate / mel.hop_length,
     )
     config = ModelConfig(**SMALL)  # type: ignore[arg-type]
+    keras.utils.set_random_seed(1)
     model = XTTS(config, spec)
     stir_weights(model)
     model.set_length_factor(3.0)

@@ -37,8 +37,8 @@ def test_a_voice_is_the_same_at_any_level_and_with_silence_around(tmp_path: Path
     soundfile.write(tmp_path / "a.wav", clip, MEL.sample_rate, subtype="FLOAT")
     quiet = np.concatenate([np.zeros(22_050), 0.1 * clip, np.zeros(11_025)])
     soundfile.write(tmp_path / "b.wav", quiet, MEL.sample_rate, subtype="FLOAT")
-    loud_RM, quiet_RM = (np.mean(read(tmp_path / name).crops[0], axis=0) for name in ("a.wav", "b.wav"))
-    np.testing.assert_allclose(loud_RM, quiet_RM, atol=0.15)
+    loud_M, quiet_M = (np.median(read(tmp_path / name).crops[0], axis=0) for name in ("a.wav", "b.wav"))
+    np.testing.assert_allclose(loud_M, quiet_M, atol=0.15)
 
 
 @pytest.mark.parametrize(("seconds", "num_crops"), [(2.0, 1), (7.9, 1), (12.0, 2), (29.5, 4)])
@@ -86,9 +86,6 @@ def test_an_hour_of_silence_is_refused_in_milliseconds(tmp_path: Path) -> None:
     with soundfile.SoundFile(path, "w", 8000, 1) as sound:
         for _ in range(60):
             sound.write(np.zeros(60 * 8000, np.int16))
-    read_once = tmp_path / "missing.wav"
-    with pytest.raises(DataError):
-        read(read_once)
     started = time.perf_counter()
     with pytest.raises(DataError, match="3600"):
         read(path)

@@ -84,7 +84,7 @@ def train(config_file: str, settings: dict[str, Any], kill_after: int | None = N
 
     lines: list[str] = []
     if kill_after is not None:
-        options["observers"] = [KillAfter(kill_after)]
+        options["make_observers"] = lambda: [KillAfter(kill_after)]
     result = Trainer(XTTSConfig.load(config_file, **settings), say=lines.append, **options).fit()
     return {"step": result.step, "losses": result.losses, "lines": lines, "reason": result.reason}
 

@@ -16,8 +16,8 @@ from myxtts.cli.demo import make_demo
 from myxtts.cli.precompute import run_precompute
 from myxtts.cli.prepare import prepare
 from myxtts.cli.screen import print_error
-from myxtts.cli.train import run_train
 from myxtts.cli.synth import run_synth
+from myxtts.cli.train import run_train
 from myxtts.errors import INTERRUPTED_EXIT_CODE, TERMINATED_EXIT_CODE, MyXTTSError
 
 app = typer.Typer(

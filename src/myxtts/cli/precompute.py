@@ -67,10 +67,23 @@ def run_precompute(
 
 
 def make_features(config: XTTSConfig, folder: Path, screen: Screen, *, rebuild: bool) -> dict[str, Any]:
+    """The features of the training data, and of a validation corpus that was prepared by itself."""
     from myxtts.config.write import write_resolved
+    from myxtts.corpus.open import open_corpus
+    from myxtts.store.precompute import VAL_STORE_NAME, find_val_corpus
+
+    fields = _fill_store(open_or_prepare(config, folder, screen), folder, config, screen, rebuild=rebuild)
+    val_corpus = find_val_corpus(config.data)
+    if val_corpus is not None:
+        val_folder = folder / VAL_STORE_NAME
+        fields["val"] = _fill_store(open_corpus(val_corpus), val_folder, config, screen, rebuild=rebuild)
+    write_resolved(config, folder)
+    return fields
+
+
+def _fill_store(corpus: Corpus, folder: Path, config: XTTSConfig, screen: Screen, *, rebuild: bool) -> dict[str, Any]:
     from myxtts.store.precompute import precompute
 
-    corpus = open_or_prepare(config, folder, screen)
     with mute_decoders(), show_progress("Features", corpus.num_utterances, "utterances") as view:
         summary = precompute(
             corpus,
@@ -81,7 +94,6 @@ def make_features(config: XTTSConfig, folder: Path, screen: Screen, *, rebuild: 
             progress=lambda seen, rejected: view.update(seen, f"{rejected:,} rejected"),
             say=lambda sentence: screen.notices.print(sentence, markup=False),
         )
-    write_resolved(config, folder)
     _show(summary, screen)
     fields = asdict(summary)
     fields["rejections"] = fields.pop("examples")

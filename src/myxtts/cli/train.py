@@ -15,6 +15,7 @@ from myxtts.errors import UsageError
 
 if TYPE_CHECKING:
     from myxtts.config.schema import XTTSConfig
+    from myxtts.training.observers import Observer
     from myxtts.training.trainer import TrainResult
 
 
@@ -92,6 +93,7 @@ def _train(
         resume=resume,
         override=override,
         init_from=init_from,
+        make_observers=lambda: _watch(config),
     )
     result = trainer.fit()
     _show(result, screen)
@@ -107,6 +109,17 @@ def _train(
         "seconds": round(result.seconds, 3),
         "reason": result.reason,
     }
+
+
+def _watch(config: XTTSConfig) -> list[Observer]:
+    """Validation, samples and TensorBoard; samples are made audible in the way that needs no training."""
+    from myxtts.features.definition import MelDefinition
+    from myxtts.synthesis.griffin_lim import GriffinLim
+    from myxtts.training.watcher import Watcher
+
+    training = config.training
+    make_sound = GriffinLim(MelDefinition.from_config(config.data))
+    return [Watcher(make_sound, sample_steps=training.sample_steps, patience=training.early_stopping)]
 
 
 def _show(result: TrainResult, screen: Screen) -> None:

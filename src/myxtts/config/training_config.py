@@ -28,6 +28,14 @@ class TrainingConfig(Section):
         default=3, ge=1, le=1000, description="Newest checkpoints that are kept, besides the best one."
     )
     log_steps: int = Field(default=10, ge=1, description="Steps from one line of metrics.jsonl to the next.")
+    sample_steps: int = Field(
+        default=0, ge=0, description="Steps from one set of spoken samples to the next; 0 speaks with each checkpoint."
+    )
+    early_stopping: int | None = Field(
+        default=None,
+        ge=1,
+        description="Checkpoints without a better validation after which training ends; null means never.",
+    )
     seed: int = Field(
         default=0, ge=0, le=2**32 - 1, description="Start of all randomness; the same seed gives the same run."
     )

@@ -127,6 +127,11 @@ class Feed:
         return self._ahead.depth + self._conveyor.num_ready
 
     @property
+    def num_on_device(self) -> int:
+        """Batches that wait behind the stages, for the consumer or for the next stage."""
+        return self._conveyor.num_ready
+
+    @property
     def settings(self) -> FeedSettings:
         """Threads and batches in memory as they are now."""
         return self._settings

@@ -103,9 +103,10 @@ class LoadAhead:
         """Ends all threads; what they were loading is dropped."""
         with self._submitting:
             self._closed.set()
+        # Whoever waits inside the loader ends with it.
+        self._loader.close()
         has_hung = any(pending.future.running() for pending in self._pending)
         self._workers.shutdown(wait=not has_hung)
-        self._loader.close()
 
     def _submit_up_to_size(self) -> None:
         with self._submitting:

@@ -98,6 +98,11 @@ def choose_side(
     num_reference_frames, seed = count_reference_frames(config.data), config.training.seed
     shapes = stretch.order.shapes
     if plan.mode is Mode.MULTI_GPU:
+        if config.data.data_service is not None:
+            raise ConfigError(
+                f"data.data_service, {config.data.data_service}, and data.data_gpu both make features.",
+                next_step="Leave one of the two out.",
+            )
         if isinstance(utterances, FeatureStore):
             return serve_store(utterances, shapes, num_reference_frames, seed, plan.data_device, ram_budget_bytes)
         return serve_recordings(

@@ -32,8 +32,9 @@ from myxtts.synthesis.voices import VoicePrint, average_prints
 Floats = NDArray[np.float32]
 Tensor = Any
 
-TOKEN_SHAPES = (32, 64, 128, MAX_PIECE_TOKENS)
-FRAME_SHAPES = (128, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144)
+# A graph takes a second to make; a shape twice as long as needed costs a twentieth of the sound's own length.
+TOKEN_SHAPES = (64, MAX_PIECE_TOKENS)
+FRAME_SHAPES = (256, 512, 1024, 2048, 4096, 6144)
 _VOCODER_MARGIN_FRAMES = 64
 """More silence behind a spectrogram than the neural vocoder looks ahead, so that all shapes sound the same."""
 _LOUDEST_LOG = 5.0

@@ -49,8 +49,8 @@ def read_reference(
     path: Path, audio: AudioDefinition, mel: MelDefinition, warn: Callable[[str], None] = lambda _: None
 ) -> Reference:
     """The voice in a recording, processed as the model's own recordings were."""
-    real_path = os.path.realpath(path)
     try:
+        real_path = os.path.realpath(path)
         inspect_audio(real_path, _LIMITS)
         wave = load_recording(real_path, audio, _LIMITS).wave
     except AudioProblem as problem:

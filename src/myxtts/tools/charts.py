@@ -23,17 +23,21 @@ _NUM_TICKS = 5
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """One line: values over steps, in order of the steps. What is not finite is left out."""
+    """One line: values over steps, in order of the steps. What is not finite is left out.
+
+    A noisy curve of many values gets a smooth line as well.
+    """
 
     label: str
     steps: Sequence[float]
     values: Sequence[float]
+    is_noisy: bool = True
 
 
 def draw_curves(curves: Sequence[Curve], format_number: Format) -> Html:
-    """A chart of curves over one axis of steps; many points also get a smooth line. Nothing without points."""
-    clean = [(curve.label, *_clean(curve)) for curve in curves]
-    clean = [(label, steps, values) for label, steps, values in clean if len(steps)]
+    """A chart of curves over one axis of steps, with their last values. Nothing without points."""
+    clean = [(curve, *_clean(curve)) for curve in curves]
+    clean = [(curve, steps, values) for curve, steps, values in clean if len(steps)]
     if not clean:
         return NOTHING
     frame = _Frame(
@@ -42,14 +46,15 @@ def draw_curves(curves: Sequence[Curve], format_number: Format) -> Html:
         *_choose_range(np.concatenate([values for _, _, values in clean])),
     )
     lines = join(
-        _draw_line(frame, steps, values, number % NUM_COLOURS) for number, (_, steps, values) in enumerate(clean)
+        _draw_line(frame, steps, values, number % NUM_COLOURS, curve.is_noisy)
+        for number, (curve, steps, values) in enumerate(clean)
     )
-    names = ", ".join(label for label, _, _ in clean)
+    names = ", ".join(curve.label for curve, _, _ in clean)
     picture = Html(
         f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(names)}">'
         f"{frame.draw_axes(format_number)}{lines}</svg>"
     )
-    last = [f"{label}: {format_number(float(values[-1]))}" for label, _, values in clean]
+    last = [f"{curve.label}: {format_number(float(values[-1]))}" for curve, _, values in clean]
     return Html(picture + make_legend(last))
 
 
@@ -143,11 +148,13 @@ def _choose_range(values: NDArray[np.float64]) -> tuple[float, float]:
     return (0.0 if lowest >= 0 and bottom < (highest - lowest) * 0.25 else bottom), highest + margin
 
 
-def _draw_line(frame: _Frame, steps: NDArray[np.float64], values: NDArray[np.float64], colour: int) -> Html:
+def _draw_line(
+    frame: _Frame, steps: NDArray[np.float64], values: NDArray[np.float64], colour: int, is_noisy: bool
+) -> Html:
     if len(steps) == 1:
         x, y = frame.place_step(steps[0]), frame.place_value(values[0])
         return Html(f'<circle class="c{colour}" cx="{x:.1f}" cy="{y:.1f}" r="3"/>')
-    if len(steps) < _SMOOTHED_FROM:
+    if len(steps) < _SMOOTHED_FROM or not is_noisy:
         return _draw_path(frame, steps, values, f"c{colour}")
     even = smooth(values, max(5, int(len(values) * _SMOOTHED_SHARE)))
     return Html(_draw_path(frame, steps, values, f"c{colour} faint") + _draw_path(frame, steps, even, f"c{colour}"))

@@ -99,6 +99,7 @@ def make_panel(heading: str, *blocks: Html, note: str = "") -> Html:
     if not content:
         return NOTHING
     remark = f'<p class="note">{escape(note)}</p>' if note else ""
+    heading = heading[:1].upper() + heading[1:]
     return Html(f'<div class="panel"><h3>{escape(heading)}</h3>{content}{remark}</div>')
 
 
@@ -144,7 +145,7 @@ def embed_sound(wav: bytes, caption: str) -> Html:
 
 
 def _make_cell(text: str, is_code: bool) -> str:
-    return f'<td class="code" dir="ltr">{escape(text)}</td>' if is_code else f'<td dir="auto">{escape(text)}</td>'
+    return f'<td class="code" dir="ltr">{escape(text)}</td>' if is_code else f"<td>{escape(text)}</td>"
 
 
 def _embed(kind: str, content: bytes) -> str:

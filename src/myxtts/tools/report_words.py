@@ -41,10 +41,15 @@ _WORDS: dict[str, tuple[str, str]] = {
     "gradient_norm": ("Gradient norm", "اندازهٔ گرادیان"),
     "validating": ("Validation", "اعتبارسنجی"),
     "validating_lead": (
-        "The same utterances with the same noise every time. The score is the mel distance with real durations plus "
-        "the error of token durations; the best checkpoint is chosen by it. Lower is better, except for similarity.",
-        "هر بار همان جمله‌ها با همان نوفه. نمره، فاصلهٔ مِل با دیرش‌های واقعی به‌علاوهٔ خطای دیرش نشانه‌هاست و بهترین "
-        "نقطهٔ بازیابی با آن برگزیده می‌شود. کمتر بهتر است، جز برای شباهت.",
+        (
+            "The same utterances with the same noise every time. The score is the mel distance with real durations "
+            "plus the error of token durations; the best checkpoint is chosen by it. Lower is better, except for "
+            "similarity."
+        ),
+        (
+            "هر بار همان جمله‌ها با همان نوفه. نمره، فاصلهٔ مِل با دیرش‌های واقعی به‌علاوهٔ خطای دیرش نشانه‌هاست و بهترین "
+            "نقطهٔ بازیابی با آن برگزیده می‌شود. کمتر بهتر است، جز برای شباهت."
+        ),
     ),
     "score": ("score", "نمره"),
     "mel_distance": ("mel distance, real durations", "فاصلهٔ مِل با دیرش واقعی"),
@@ -56,15 +61,20 @@ _WORDS: dict[str, tuple[str, str]] = {
     "unaligned": ("not aligned", "هم‌ترازنشده"),
     "distances": ("Distance from real speech", "فاصله از گفتار واقعی"),
     "durations": ("Errors of rhythm", "خطاهای ضرب‌آهنگ"),
-    "number": ("Number", "کمیت"),
+    "best_and_last": ("Best and last", "بهترین و آخرین"),
+    "number": ("Measure", "سنجه"),
     "best": ("Best (step {step})", "بهترین (گام {step})"),
     "last": ("Last (step {step})", "آخرین (گام {step})"),
     "sound": ("How it sounds", "چگونه به گوش می‌رسد"),
     "sound_lead": (
-        "Held-out sentences in the voice of another clip of the same speaker. `Recorded` went through the same "
-        "spectrogram and back, so that only the model makes the difference.",
-        "جمله‌های کنارگذاشته با صدای قطعهٔ دیگری از همان گوینده. «ضبط‌شده» نیز از همان طیف‌نگار گذشته است تا تفاوت تنها "
-        "از مدل باشد.",
+        (
+            "Held-out sentences in the voice of another clip of the same speaker. “Recorded” went through the same "
+            "spectrogram and back, so that only the model makes the difference."
+        ),
+        (
+            "جمله‌های کنارگذاشته با صدای قطعهٔ دیگری از همان گوینده. «ضبط‌شده» نیز از همان طیف‌نگار گذشته است تا "
+            "تفاوت تنها از مدل باشد."
+        ),
     ),
     "recorded": ("Recorded", "ضبط‌شده"),
     "step": ("Step {step}", "گام {step}"),
@@ -73,17 +83,21 @@ _WORDS: dict[str, tuple[str, str]] = {
     "alignment": ("Alignment: tokens over seconds", "هم‌ترازی: نشانه‌ها بر حسب ثانیه"),
     "where_time": ("Where the time went", "زمان کجا رفت"),
     "time_lead": (
-        "The first step of each session, which compiles, is left out. Variation also leaves out steps that traced a "
-        "graph, validated, spoke or saved.",
-        "نخستین گام هر نشست که کامپایل می‌کند کنار گذاشته شده است. پراکندگی، گام‌هایی را که گراف ساخته، سنجیده، گفته یا "
-        "ذخیره کرده‌اند نیز نمی‌شمارد.",
+        (
+            "The first step of each session, which compiles, is left out. Variation also leaves out steps that "
+            "traced a graph, validated, spoke or saved."
+        ),
+        (
+            "نخستین گام هر نشست که کامپایل می‌کند کنار گذاشته شده است. پراکندگی، گام‌هایی را که گراف ساخته، "
+            "سنجیده، گفته یا ذخیره کرده‌اند نیز نمی‌شمارد."
+        ),
     ),
     "computing": ("computing", "محاسبه"),
     "waiting": ("waiting for data", "انتظار برای داده"),
     "watching": ("validation and samples", "اعتبارسنجی و نمونه‌ها"),
     "all_time": ("All of the time", "همهٔ زمان"),
-    "interval": ("Time of a step", "زمان یک گام"),
-    "interval_unit": ("milliseconds", "میلی‌ثانیه"),
+    "interval": ("Time of a step in milliseconds", "زمان یک گام به میلی‌ثانیه"),
+    "in_numbers": ("Milliseconds and shares", "میلی‌ثانیه‌ها و سهم‌ها"),
     "wait": ("wait for data", "انتظار برای داده"),
     "stage_transfer": ("copy to the device (beside the step)", "رونوشت به دستگاه (همزمان با گام)"),
     "stage_features": ("features on the data device (beside the step)", "ویژگی‌ها روی دستگاه داده (همزمان با گام)"),
@@ -98,14 +112,16 @@ _WORDS: dict[str, tuple[str, str]] = {
     "retraces": ("graphs traced while training", "گراف‌های ساخته‌شده در میان آموزش"),
     "skipped": ("Steps that went wrong", "گام‌های نادرست"),
     "skipped_lead": (
-        "{skipped} skipped, {spikes} spikes of the loss, {rollbacks} times rolled back.",
-        "{skipped} گام رد شد، {spikes} جهش خطا، {rollbacks} بار بازگشت به عقب.",
+        "Skipped: {skipped}. Spikes of the loss: {spikes}. Rolled back: {rollbacks}.",
+        "رد شده: {skipped}. جهش خطا: {spikes}. بازگشت به عقب: {rollbacks}.",
     ),
     "no_skipped": ("No step was skipped, no spike, no rollback.", "هیچ گامی رد نشد؛ نه جهشی و نه بازگشتی."),
     "kind_skipped": ("skipped", "رد شد"),
     "kind_spike": ("spike", "جهش"),
     "kind_rolled back": ("rolled back", "بازگشت"),
+    "events": ("What happened", "رویدادها"),
     "what": ("What", "رویداد"),
+    "no_gpu": ("no GPU", "بدون GPU"),
     "batch": ("Utterances of the batch", "جمله‌های دسته"),
     "configuration": ("Configuration", "پیکربندی"),
     "changed": ("Differs from the defaults", "متفاوت با پیش‌فرض"),

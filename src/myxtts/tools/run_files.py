@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from myxtts.training.run import (
 TELEMETRY_FILE_NAME = "telemetry.jsonl"
 _MAX_FILE_BYTES = 10_000_000
 _MAX_SKIPPED = 50
+_ACCUMULATION_KEY = "training.gradient_accumulation_steps"
 
 
 @dataclass(frozen=True)
@@ -51,10 +52,13 @@ class FeedTimes:
     def au(self) -> float:
         return 1 - float(self.wait_s.sum()) / max(float(self.interval_s.sum()), 1e-12)
 
+    def find_usual(self, watched_positions: set[int]) -> NDArray[np.bool_]:
+        """Which steps did nothing but train: neither traced a graph, nor validated, spoke or saved."""
+        return np.asarray(~self.is_retraced & ~np.isin(self.position, list(watched_positions)))
+
     def measure_variation(self, watched_positions: set[int]) -> float:
-        """Deviation of the time of a step over its mean, without steps that did something else as well."""
-        is_usual = ~self.is_retraced & ~np.isin(self.position, list(watched_positions))
-        usual_s = self.interval_s[is_usual]
+        """Deviation of the time of a usual step over its mean."""
+        usual_s = self.interval_s[self.find_usual(watched_positions)]
         return float(usual_s.std() / usual_s.mean()) if len(usual_s) > 1 else 0.0
 
 
@@ -82,6 +86,14 @@ class RunFiles:
     def find_setting(self, key: str) -> Any:
         return next((setting.value for setting in self.settings if setting.key == key), None)
 
+    def find_watched_positions(self) -> set[int]:
+        """Positions of the feed whose steps also validated, spoke or saved."""
+        batches_per_step = self.find_setting(_ACCUMULATION_KEY) or 1
+        return {step * batches_per_step - 1 for step, _ in self.watched}
+
+    def measure_variation(self) -> float | None:
+        return self.feed.measure_variation(self.find_watched_positions()) if self.feed else None
+
 
 @dataclass
 class _Columns:
@@ -99,7 +111,10 @@ def read_run(path: Path) -> RunFiles:
         raise DataError(f"There is no run in {path}.", next_step="Name the folder of a run, such as runs/NAME.")
     lines = list(JsonLines(path / METRICS_FILE_NAME).read())
     skipped = list(JsonLines(path / SKIPPED_FILE_NAME).read())
-    sessions = _read_json(path / ENVIRONMENT_FILE_NAME).get("sessions")
+    sessions = _read_sessions(path)
+    settings = _read_settings(path / RESOLVED_FILE_NAME)
+    batches_per_step = next((one.value for one in settings if one.key == _ACCUMULATION_KEY), 1)
+    first_positions = {session.get("from_step", 0) * batches_per_step for session in sessions}
     return RunFiles(
         path=path,
         records=[line for line in lines if _is_number(line.get("step")) and "loss" in line],
@@ -109,25 +124,26 @@ def read_run(path: Path) -> RunFiles:
             if _is_number(line.get("step")) and isinstance(line.get("validation"), dict)
         ],
         watched=[(line["step"], line["watch_seconds"]) for line in lines if _is_number(line.get("watch_seconds"))],
-        feed=read_telemetry(path / TELEMETRY_FILE_NAME),
+        feed=read_telemetry(path / TELEMETRY_FILE_NAME, first_positions),
         skipped=skipped[-_MAX_SKIPPED:],
         num_of_kind=Counter(str(line.get("kind")) for line in skipped),
-        settings=_read_settings(path / RESOLVED_FILE_NAME),
+        settings=settings,
         config_text=_read_text(path / RESOLVED_FILE_NAME),
-        sessions=[one for one in sessions if isinstance(one, dict)] if isinstance(sessions, list) else [],
+        sessions=sessions,
         fingerprints={name: str(text) for name, text in _read_json(path / FINGERPRINTS_FILE_NAME).items()},
     )
 
 
-def read_telemetry(path: Path) -> FeedTimes | None:
-    """None where nothing was measured."""
+def read_telemetry(path: Path, first_positions: Container[int] = ()) -> FeedTimes | None:
+    """None where nothing was measured. `first_positions` are known to be the first of sessions."""
     columns, last = _Columns(), float("inf")
     num_frames = num_padded = num_utterances = 0
     for line in JsonLines(path).read():
         if not all(_is_number(line.get(name)) for name in ("position", "wait_s", "step_s", "load_s")):
             continue
-        is_first_of_session, last = line["position"] <= last, line["position"]
-        if is_first_of_session and not _goes_on(columns, line):
+        # Positions only grow within a session, whatever is rolled back.
+        is_first, last = line["position"] <= last or line["position"] in first_positions, line["position"]
+        if is_first:
             continue
         for name in ("position", "wait_s", "step_s", "load_s"):
             getattr(columns, name).append(line[name])
@@ -139,7 +155,10 @@ def read_telemetry(path: Path) -> FeedTimes | None:
     if not columns.position:
         return None
     return FeedTimes(
-        *(np.array(getattr(columns, name), np.float64) for name in ("position", "wait_s", "step_s", "load_s")),
+        position=np.array(columns.position, np.float64),
+        wait_s=np.array(columns.wait_s, np.float64),
+        step_s=np.array(columns.step_s, np.float64),
+        load_s=np.array(columns.load_s, np.float64),
         is_retraced=np.array(columns.is_retraced, bool),
         stages=_collect_stages(columns.stages),
         padding=1 - num_frames / num_padded if num_padded else 0.0,
@@ -153,16 +172,18 @@ def list_series(records: Sequence[Mapping[str, Any]], name: str) -> tuple[list[f
     return [step for step, _ in found], [value for _, value in found]
 
 
-def _goes_on(columns: _Columns, line: Mapping[str, Any]) -> bool:
-    """A rollback goes back in steps, not in positions: a position that is not higher begins a session."""
-    return bool(columns.position) and line["position"] > columns.position[-1]
-
-
 def _collect_stages(stages: Sequence[Mapping[str, Any]]) -> dict[str, NDArray[np.float64]]:
     names = dict.fromkeys(name for stage in stages for name in stage)
     return {
         name: np.array([stage[name] for stage in stages if _is_number(stage.get(name))], np.float64) for name in names
     }
+
+
+def _read_sessions(path: Path) -> list[dict[str, Any]]:
+    sessions = _read_json(path / ENVIRONMENT_FILE_NAME).get("sessions")
+    if not isinstance(sessions, list):
+        return []
+    return [one for one in sessions if isinstance(one, dict) and isinstance(one.get("from_step", 0), int)]
 
 
 def _read_settings(path: Path) -> list[Setting]:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
-from myxtts.tools.charts import Curve, draw_curves, draw_shares
+from myxtts.tools.charts import Curve, draw_curves
 from myxtts.tools.page import (
     Card,
     Html,
     Page,
     embed_picture,
     embed_sound,
-    make_code,
-    make_details,
     make_grid,
     make_panel,
     make_paragraph,
@@ -24,7 +22,8 @@ from myxtts.tools.page import (
     make_table,
 )
 from myxtts.tools.report_words import Words
-from myxtts.tools.run_files import FeedTimes, RunFiles, list_series, read_run
+from myxtts.tools.run_files import RunFiles, list_series, read_run
+from myxtts.tools.run_sections import show_configuration, show_environment, show_skipped, show_time
 from myxtts.training.run import REPORT_FILE_NAME
 from myxtts.training.sample_files import (
     REAL_FOLDER_NAME,
@@ -39,7 +38,6 @@ _SUMMED_UP = 20
 """Records at either end of a run whose mean stands for its begin and its end."""
 _NUM_HEARD_STEPS = 3
 _MAX_SOUND_BYTES = 3_000_000
-_MAX_IDS = 4
 
 
 def write_run_report(run_path: str | Path, *, lang: Literal["en", "fa"] = "en", out: str | Path | None = None) -> Path:
@@ -62,10 +60,10 @@ def make_run_page(run: RunFiles, words: Words) -> Page:
             _show_learning(run, words),
             _show_validation(run, words),
             _show_sound(run, words),
-            _show_time(run, words),
-            _show_skipped(run, words),
-            _show_configuration(run, words),
-            _show_environment(run, words),
+            show_time(run, words),
+            show_skipped(run, words),
+            show_configuration(run, words),
+            show_environment(run, words),
         ],
         footer=words.say("footer"),
         lang=words.lang,
@@ -83,7 +81,7 @@ def _make_cards(run: RunFiles, words: Words) -> list[Card]:
         of_steps = words.say("epochs", epochs=words.number(float(epoch))) if epoch is not None else ""
     scores = [(step, numbers["score"]) for step, numbers in run.validations if "score" in numbers]
     best_step, best = min(scores, key=lambda pair: pair[1]) if scores else (0, 0.0)
-    unknown = words.say("unknown")
+    unknown, variation = words.say("unknown"), run.measure_variation()
     return [
         Card(words.say("steps"), words.count(steps), of_steps),
         Card(
@@ -106,27 +104,21 @@ def _make_cards(run: RunFiles, words: Words) -> list[Card]:
         Card(words.say("au"), words.share(run.feed.au) if run.feed else unknown, words.say("au_remark")),
         Card(
             words.say("variation"),
-            words.share(run.feed.measure_variation(_find_watched(run))) if run.feed else unknown,
+            words.share(variation) if variation is not None else unknown,
             words.say("variation_remark"),
         ),
     ]
 
 
 def _show_learning(run: RunFiles, words: Words) -> Html:
-    def curve(name: str, label: str) -> Curve:
-        return Curve(label, *list_series(run.records, name))
+    def curve(name: str, is_noisy: bool = True) -> Curve:
+        return Curve(words.say(name), *list_series(run.records, name), is_noisy)
 
     panels = [
-        make_panel(words.say("loss"), draw_curves([curve("loss", words.say("loss"))], words.tick)),
-        make_panel(words.say("terms"), draw_curves([curve(name, words.say(name)) for name in _TERMS], words.tick)),
-        make_panel(
-            words.say("learning_rate"),
-            draw_curves([curve("learning_rate", words.say("learning_rate"))], words.tick),
-        ),
-        make_panel(
-            words.say("gradient_norm"),
-            draw_curves([curve("gradient_norm", words.say("gradient_norm"))], words.tick),
-        ),
+        make_panel(words.say("loss"), draw_curves([curve("loss")], words.tick)),
+        make_panel(words.say("terms"), draw_curves([curve(name) for name in _TERMS], words.tick)),
+        make_panel(words.say("learning_rate"), draw_curves([curve("learning_rate", is_noisy=False)], words.tick)),
+        make_panel(words.say("gradient_norm"), draw_curves([curve("gradient_norm")], words.tick)),
     ]
     return make_section(words.say("learning"), make_grid(panels), lead=words.say("learning_lead"))
 
@@ -159,7 +151,7 @@ def _show_validation(run: RunFiles, words: Words) -> Html:
     return make_section(
         words.say("validating"),
         make_grid(panels),
-        make_panel(words.say("number"), make_table(heading, rows)),
+        make_panel(words.say("best_and_last"), make_table(heading, rows)),
         lead=words.say("validating_lead"),
     )
 
@@ -187,121 +179,6 @@ def _show_sound(run: RunFiles, words: Words) -> Html:
     return make_section(words.say("sound"), make_grid(panels), lead=words.say("sound_lead"))
 
 
-def _show_time(run: RunFiles, words: Words) -> Html:
-    feed = run.feed
-    if feed is None:
-        return make_section(words.say("where_time"))
-    watching_s = sum(seconds for _, seconds in run.watched)
-    waiting_s, stepping_s = float(feed.wait_s.sum()), float(feed.step_s.sum())
-    shares = [
-        (words.say("computing"), max(0.0, stepping_s - watching_s)),
-        (words.say("waiting"), waiting_s),
-        (words.say("watching"), min(watching_s, stepping_s)),
-    ]
-    curves = [
-        Curve(words.say("whole_step"), _number_steps(feed), (1000 * feed.interval_s).tolist()),
-        Curve(words.say("wait"), _number_steps(feed), (1000 * feed.wait_s).tolist()),
-    ]
-    columns = [words.say("number"), words.say("mean"), words.say("median"), words.say("ninety_nine")]
-    facts = [
-        [words.say("au"), words.share(feed.au)],
-        [words.say("effective_au"), words.share(feed.au * (1 - feed.padding))],
-        [words.say("variation"), words.share(feed.measure_variation(_find_watched(run)))],
-        [words.say("padding"), words.share(feed.padding)],
-        [words.say("utterances_per_s"), words.number(feed.num_utterances / max(waiting_s + stepping_s, 1e-9))],
-        [words.say("retraces"), words.count(int(feed.is_retraced.sum()))],
-    ]
-    return make_section(
-        words.say("where_time"),
-        make_panel(words.say("all_time"), draw_shares(shares, words.share)),
-        make_grid(
-            [
-                make_panel(words.say("interval"), draw_curves(curves, words.tick), note=words.say("interval_unit")),
-                make_panel(
-                    words.say("interval"),
-                    make_table(columns, _list_times(feed, words)),
-                    make_table([], facts),
-                    note=words.say("interval_unit"),
-                ),
-            ]
-        ),
-        lead=words.say("time_lead"),
-    )
-
-
-def _list_times(feed: FeedTimes, words: Words) -> Iterator[Sequence[str]]:
-    rows = [(words.say("whole_step"), feed.step_s), (words.say("wait"), feed.wait_s), (words.say("load"), feed.load_s)]
-    rows += [(words.name(f"stage_{name}"), seconds) for name, seconds in feed.stages.items() if len(seconds)]
-    for label, seconds in rows:
-        numbers = (seconds.mean(), np.median(seconds), np.quantile(seconds, 0.99))
-        yield [label, *(words.number(1000 * float(number)) for number in numbers)]
-
-
-def _show_skipped(run: RunFiles, words: Words) -> Html:
-    if not run.skipped:
-        return make_section(words.say("skipped"), make_paragraph(words.say("no_skipped"), "lead"))
-    counts = {
-        name: words.count(run.num_of_kind[kind])
-        for name, kind in (("skipped", "skipped"), ("spikes", "spike"), ("rollbacks", "rolled back"))
-    }
-    heading = [words.say("steps"), words.say("what"), words.say("loss"), words.say("gradient_norm"), words.say("batch")]
-    rows = [
-        [
-            words.count(line.get("step", 0)),
-            words.name(f"kind_{line.get('kind')}"),
-            _format_any(line.get("loss"), words),
-            _format_any(line.get("gradient_norm"), words),
-            _name_ids(line.get("ids")),
-        ]
-        for line in run.skipped
-        if isinstance(line.get("step", 0), int)
-    ]
-    table = make_table(heading, rows, code_columns=(4,))
-    return make_section(
-        words.say("skipped"), make_panel(words.say("steps"), table), lead=words.say("skipped_lead", **counts)
-    )
-
-
-def _show_configuration(run: RunFiles, words: Words) -> Html:
-    rows = [
-        [setting.key, _write(setting.value), _write(setting.default)]
-        for setting in run.settings
-        if setting.value != setting.default
-    ]
-    heading = [words.say("setting"), words.say("value"), words.say("default")]
-    return make_section(
-        words.say("configuration"),
-        make_panel(words.say("changed"), make_table(heading, rows, code_columns=(0, 1, 2))),
-        make_details(words.say("all_settings"), make_code(run.config_text)),
-    )
-
-
-def _show_environment(run: RunFiles, words: Words) -> Html:
-    panels = []
-    for session in run.sessions[-3:]:
-        versions, gpus = session.get("versions"), session.get("gpus")
-        names = ", ".join(map(str, gpus)) if isinstance(gpus, list) and gpus else "CPU"
-        machine = f"{session.get('system', '')}, {session.get('num_cpus', '?')} CPUs, {session.get('ram_gb', '?')} GB"
-        command = session.get("command")
-        rows = [
-            [words.say("started"), str(session.get("started", ""))],
-            [words.say("command"), " ".join(map(str, command)) if isinstance(command, list) else ""],
-            [words.say("machine"), f"{machine}, {names}"],
-            [
-                words.say("versions"),
-                f"Python {session.get('python', '?')}, "
-                + (
-                    ", ".join(f"{name} {text}" for name, text in versions.items()) if isinstance(versions, dict) else ""
-                ),
-            ],
-        ]
-        step = words.count(session.get("from_step", 0))
-        panels.append(make_panel(words.say("session", step=step), make_table([], rows, code_columns=(1,))))
-    rows = [[name, text] for name, text in run.fingerprints.items()]
-    panels.append(make_panel(words.say("fingerprints"), make_table([], rows, code_columns=(0, 1))))
-    return make_section(words.say("environment"), *panels)
-
-
 def _count_steps(run: RunFiles) -> int:
     return max([record["step"] for record in run.records] + [step for step, _ in run.validations], default=0)
 
@@ -313,16 +190,6 @@ def _measure_time(run: RunFiles) -> float:
         ends = [last for last, following in zip(elapsed, [*elapsed[1:], 0.0], strict=True) if following < last]
         return float(sum(ends))
     return float(run.feed.interval_s.sum()) if run.feed else 0.0
-
-
-def _find_watched(run: RunFiles) -> set[int]:
-    """Positions of the feed whose steps also validated, spoke or saved."""
-    batches_per_step = run.find_setting("training.gradient_accumulation_steps") or 1
-    return {step * batches_per_step - 1 for step, _ in run.watched}
-
-
-def _number_steps(feed: FeedTimes) -> list[float]:
-    return list(map(float, range(1, len(feed.position) + 1)))
 
 
 def _by_name(samples: Sequence[SampleFiles]) -> dict[str, SampleFiles]:
@@ -341,16 +208,3 @@ def _embed_picture(path: Path | None, caption: str) -> Html:
 
 def _average(values: Sequence[float]) -> float:
     return float(np.mean(values))
-
-
-def _format_any(value: Any, words: Words) -> str:
-    return words.number(float(value)) if isinstance(value, int | float) else str(value or "")
-
-
-def _name_ids(ids: Any) -> str:
-    names = [str(one) for one in ids] if isinstance(ids, list) else []
-    return ", ".join(names[:_MAX_IDS]) + (f" … (+{len(names) - _MAX_IDS})" if len(names) > _MAX_IDS else "")
-
-
-def _write(value: Any) -> str:
-    return "null" if value is None else str(value)

@@ -108,6 +108,8 @@ HARMLESS: Mapping[str, str] = {
     "training.checkpoint_steps": "it only says when to save",
     "training.keep_checkpoints": "it only says how much is kept",
     "training.log_steps": "it only says how often numbers are written down",
+    "training.sample_steps": "samples are heard, not trained on",
+    "training.early_stopping": _STOP,
     "training.steps": "training ends at another step, and the learning rate falls towards that step",
     "training.epochs": "training ends at another step, and the learning rate falls towards that step",
     "training.multi_gpu": _DEVICE,

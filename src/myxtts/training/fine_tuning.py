@@ -11,10 +11,10 @@ from myxtts.config.schema import XTTSConfig
 from myxtts.errors import ConfigError
 from myxtts.models.bundle import Bundle
 from myxtts.models.spec import ModelSpec
+from myxtts.models.strict_json import parse_json_object
 from myxtts.models.tensor_file import Array
 from myxtts.text.frontend import FrontEnd
 from myxtts.text.tokenizer import CharacterTokenizer, PhonemeTokenizer, Tokenizer, load_tokenizer
-from myxtts.models.strict_json import parse_json_object
 from myxtts.training.training_data import describe_sound
 
 _SYMBOLS = "text_encoder.embeddings.0"

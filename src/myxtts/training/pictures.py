@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 _GREY = "#808690"
 """Readable on white and on black."""
-_WIDTH_INCHES, _HEIGHT_INCHES, _DOTS_PER_INCH = 7.2, 1.9, 110
+_WIDTH_INCHES, _HEIGHT_INCHES, _DOTS_PER_INCH = 5.2, 1.6, 150
 _LOWEST, _HIGHEST = -11.0, 2.0
 """Natural logarithms of mel bands: one scale for all pictures, so that they can be compared."""
 

@@ -16,16 +16,15 @@ from myxtts.config.schema import XTTSConfig
 from myxtts.models.xtts import XTTS
 from myxtts.pipeline.feed import Feed
 from myxtts.pipeline.open import open_batches
-from myxtts.training.bundle_writer import BundleWriter, LengthCalibration
-from myxtts.training.checkpoint import BackgroundSaver, CheckpointFolder
 from myxtts.training.guard import Action, Guard
+from myxtts.training.keeper import Keeper
 from myxtts.training.learner import Learner
 from myxtts.training.micro_batches import MicroBatches
 from myxtts.training.observers import Observer, TrainResult
 from myxtts.training.preparation import Preparation
 from myxtts.training.run import RunFolder
 from myxtts.training.signals import StopRequest
-from myxtts.training.state import Progress, select_synthesis_weights
+from myxtts.training.state import Progress
 from myxtts.training.step import StepResult
 from myxtts.training.step_window import StepNumbers, StepWindow
 from myxtts.types import Batch
@@ -53,14 +52,12 @@ class Session:
         self._learner: Learner = prepared.learner
         self.model: XTTS = self._learner.model
         self._guard = Guard(run.skipped.append)
+        self._keeper = Keeper(self.config, run, prepared.data, self._learner, say)
         self.step, self._position = 0, 0
-        self._best: tuple[int, float] | None = None
         self._tuning: dict[str, Any] = {}
         self._window, self._last_losses = StepWindow(), dict[str, float]()
         self._unread: _Unread | None = None
-        self._score: float | None = None
         self._reason = ""
-        self._saved_step = -1
         self._started = time.monotonic()
 
     def say(self, line: str) -> None:
@@ -70,7 +67,7 @@ class Session:
         return self._learner.use_average()
 
     def note_score(self, score: float) -> None:
-        self._score = score
+        self._keeper.note_score(score)
 
     def request_stop(self, reason: str) -> None:
         self._reason = self._reason or reason
@@ -78,25 +75,11 @@ class Session:
     def train(self) -> TrainResult:
         """Trains to the end; everything is saved when it returns."""
         self._take_up()
-        training = self.config.training
-        checkpoints = CheckpointFolder(self.run.checkpoints.folder, training.keep_checkpoints, self._say)
-        prepared = self._prepared
         with ExitStack() as held:
-            self._saver = held.enter_context(BackgroundSaver(checkpoints, self._say))
-            self._checkpoints = checkpoints
-            self._writer = held.enter_context(
-                BundleWriter(
-                    self.run.bundle_path,
-                    self.config,
-                    self.model.spec,
-                    prepared.data.frontend,
-                    prepared.data.frontend_file,
-                    self._say,
-                )
-            )
+            held.enter_context(self._keeper)
             feed = held.enter_context(self._open_feed())
             self._tuning["loader_name"] = feed.loader_name
-            self._calibration = LengthCalibration(self.config, self.plan, feed.loader_name)
+            self._keeper.load_calibration(self.plan, feed.loader_name)
             self._trace_shapes()
             self._loop(feed)
             self._finish()
@@ -112,10 +95,8 @@ class Session:
         self._learner.state.restore(checkpoint.arrays)
         progress = Progress.from_json(checkpoint.state)
         self.step, self._position, self._tuning = progress.step, progress.feed_position, progress.tuning
-        if progress.best_step is not None and progress.best_score is not None:
-            self._best = progress.best_step, progress.best_score
+        self._keeper.take_up(progress)
         self._guard.restore(progress.guard)
-        self._saved_step = checkpoint.step
 
     def _open_feed(self) -> Feed:
         return open_batches(
@@ -216,17 +197,13 @@ class Session:
     def _roll_back(self) -> None:
         """Back to the weights of the newest checkpoint, and on with the next batch."""
         self._unread = None
-        self._saver.wait()
-        checkpoint = self._checkpoints.load_newest()
-        if checkpoint is None:
+        step = self._keeper.go_back()
+        if step is None:
             self._say("There is no checkpoint yet: training goes on with the present weights.")
         else:
-            self._learner.state.restore(checkpoint.arrays)
-            self.step = checkpoint.step
-            # The same weights with another position: worth saving again.
-            self._saved_step = -1
-            self.run.metrics.drop_after(checkpoint.step)
-            self._say(f"Went back to the weights of step {checkpoint.step}; the next batch is another.")
+            self.step = step
+            self.run.metrics.drop_after(step)
+            self._say(f"Went back to the weights of step {step}; the next batch is another.")
         self._guard.note_rollback(self.step)
         self._window = StepWindow()
 
@@ -238,7 +215,7 @@ class Session:
             record = self._record()
         for observer in self._observers:
             observer.on_step(self, record)
-        if self.step % training.checkpoint_steps == 0 or self._is_new_best():
+        if self.step % training.checkpoint_steps == 0 or self._keeper.is_new_best:
             self._save()
 
     def _judge_last(self) -> None:
@@ -262,24 +239,11 @@ class Session:
     def _save(self) -> None:
         """A checkpoint and a bundle of the present step, written while training goes on."""
         self._judge_last()
-        if self.step == self._saved_step:
+        if self.step == self._keeper.saved_step:
             return
         for observer in self._observers:
             observer.on_checkpoint(self)
-        with self.use_average() as model:
-            factor = self._calibration.measure(model)
-        self.model.set_length_factor(factor)
-        arrays = self._learner.collect()
-        score = self._score if self._is_new_best() else None
-        if score is not None:
-            self._best = self.step, score
-        self._score = None
-        self._saver.save(self.step, arrays, self._describe_progress().to_json(), best_score=score)
-        self._writer.write(select_synthesis_weights(arrays), {"step": self.step, "run": self.config.training.run_name})
-        self._saved_step = self.step
-
-    def _is_new_best(self) -> bool:
-        return self._score is not None and (self._best is None or self._score < self._best[1])
+        self._keeper.save(self._describe_progress())
 
     def _finish(self) -> None:
         self._judge_last()
@@ -290,14 +254,14 @@ class Session:
 
     def _describe_progress(self) -> Progress:
         micro_batches = self._learner.micro_batches
-        best_step, best_score = self._best or (None, None)
+        best = self._keeper.find_best(self.step)
         return Progress(
             step=self.step,
             feed_position=self._position,
             num_skipped=self._guard.num_skipped,
             num_rollbacks=self._guard.num_rollbacks,
-            best_step=best_step,
-            best_score=best_score,
+            best_step=best.step if best else None,
+            best_score=best.score if best else None,
             micro_batch_size=micro_batches.batch_size,
             accumulation=micro_batches.accumulation,
             tuning=self._tuning,
@@ -305,7 +269,7 @@ class Session:
         )
 
     def _summarize(self) -> TrainResult:
-        best_step, best_score = self._best or (None, None)
+        best = self._keeper.find_best(self.step)
         return TrainResult(
             run_path=self.run.path,
             bundle_path=self.run.bundle_path,
@@ -313,8 +277,8 @@ class Session:
             losses=self._last_losses,
             num_skipped=self._guard.num_skipped,
             num_rollbacks=self._guard.num_rollbacks,
-            best_step=best_step,
-            best_score=best_score,
+            best_step=best.step if best else None,
+            best_score=best.score if best else None,
             seconds=time.monotonic() - self._started,
             reason=self._reason,
         )

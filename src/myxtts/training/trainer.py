@@ -32,8 +32,9 @@ def print_line(line: str) -> None:
 class Trainer:
     """A training that can be begun, resumed, or begun from the weights of a bundle.
 
-    `say` is told, line by line, what happens; `observers` are called after every step. Progress shows on standard
-    error, as a bar on a terminal and as a line now and then elsewhere.
+    `say` is told, line by line, what happens. `make_observers` is called when the run is open and TensorFlow loaded;
+    what it gives is called after every step. Progress shows on standard error, as a bar on a terminal and as a line
+    now and then elsewhere.
     """
 
     def __init__(
@@ -44,10 +45,10 @@ class Trainer:
         resume: bool = False,
         override: bool = False,
         init_from: str | Path | None = None,
-        observers: Sequence[Observer] = (),
+        make_observers: Callable[[], Sequence[Observer]] = tuple,
         arguments: Sequence[str] | None = None,
     ) -> None:
-        self._config, self._say, self._observers = config, say, tuple(observers)
+        self._config, self._say, self._make_observers = config, say, make_observers
         self._resume, self._override, self._arguments = resume, override, arguments
         self._init_from = Path(init_from) if init_from is not None else None
 
@@ -77,7 +78,7 @@ class Trainer:
             if origin is not None and run.checkpoint is not None:
                 self._say("--init-from is for the beginning of a run: this one goes on from its checkpoint.")
             with ProgressDisplay(prepared.total_steps) as display:
-                session = Session(prepared, run, request, self._say, (display, *self._observers))
+                session = Session(prepared, run, request, self._say, (display, *self._make_observers()))
                 result = session.train()
         request.raise_if_requested()
         return result
