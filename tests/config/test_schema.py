@@ -87,7 +87,7 @@ DEFAULTS = {
     "training.keep_checkpoints": 3,
     "training.log_steps": 10,
     "training.sample_steps": 0,
-    "training.early_stopping": None,
+    "training.early_stopping": 0,
     "training.seed": 0,
     "training.steps": None,
     "training.epochs": None,

@@ -119,7 +119,7 @@ def _watch(config: XTTSConfig) -> list[Observer]:
 
     training = config.training
     make_sound = GriffinLim(MelDefinition.from_config(config.data))
-    return [Watcher(make_sound, sample_steps=training.sample_steps, patience=training.early_stopping)]
+    return [Watcher(make_sound, sample_steps=training.sample_steps, patience=training.early_stopping or None)]
 
 
 def _show(result: TrainResult, screen: Screen) -> None:

@@ -31,10 +31,8 @@ class TrainingConfig(Section):
     sample_steps: int = Field(
         default=0, ge=0, description="Steps from one set of spoken samples to the next; 0 speaks with each checkpoint."
     )
-    early_stopping: int | None = Field(
-        default=None,
-        ge=1,
-        description="Checkpoints without a better validation after which training ends; null means never.",
+    early_stopping: int = Field(
+        default=0, ge=0, description="Validations in a row without improvement that end training; 0 means never."
     )
     seed: int = Field(
         default=0, ge=0, le=2**32 - 1, description="Start of all randomness; the same seed gives the same run."

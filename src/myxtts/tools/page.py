@@ -93,13 +93,18 @@ def make_grid(blocks: Iterable[Html]) -> Html:
     return Html(f'<div class="grid">{content}</div>') if content else NOTHING
 
 
+def make_stack(*blocks: Html) -> Html:
+    """Blocks one above the other, as one place of a grid."""
+    content = join(blocks)
+    return Html(f"<div>{content}</div>") if content else NOTHING
+
+
 def make_panel(heading: str, *blocks: Html, note: str = "") -> Html:
     """A block with a small heading."""
     content = join(blocks)
     if not content:
         return NOTHING
     remark = f'<p class="note">{escape(note)}</p>' if note else ""
-    heading = heading[:1].upper() + heading[1:]
     return Html(f'<div class="panel"><h3>{escape(heading)}</h3>{content}{remark}</div>')
 
 

@@ -30,7 +30,7 @@ h3{font-size:.95rem;margin:0 0 .5rem;font-weight:600}
 .card .remark{font-size:.8rem;color:var(--soft)}
 .grid{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,430px),1fr));gap:1rem;margin-top:.75rem}
 .panel{padding:1rem 1.1rem;min-width:0;margin-top:.75rem}
-.grid>.panel{margin-top:0}
+.grid>.panel,.grid>div>.panel:first-child{margin-top:0}
 svg{display:block;width:100%;height:auto;direction:ltr}
 svg text{fill:var(--soft);font-size:11px;font-family:inherit;font-variant-numeric:tabular-nums}
 svg .rule{stroke:var(--line);stroke-width:1}
@@ -50,6 +50,7 @@ table{border-collapse:collapse;width:100%;font-size:.88rem}
 th,td{text-align:start;padding:.38rem .7rem .38rem 0;border-bottom:1px solid var(--line);vertical-align:top}
 [dir=rtl] th,[dir=rtl] td{padding:.38rem 0 .38rem .7rem}
 th{color:var(--soft);font-weight:600}
+th::first-letter{text-transform:uppercase}
 td{font-variant-numeric:tabular-nums}
 .code,pre{font-family:ui-monospace,"SF Mono",Menlo,Consolas,"DejaVu Sans Mono",monospace;font-size:.82rem}
 .code{text-align:left;overflow-wrap:anywhere}

@@ -57,6 +57,7 @@ _WORDS: dict[str, tuple[str, str]] = {
     "token_duration_error": ("error of token durations", "خطای دیرش نشانه‌ها"),
     "length_ratio": ("predicted over real length", "طول پیش‌بینی‌شده به واقعی"),
     "speaker_similarity": ("similarity of the voice", "شباهت صدا"),
+    "voice": ("Voice", "صدا"),
     "speaker_accuracy": ("speakers recognised", "گویندگان بازشناخته"),
     "unaligned": ("not aligned", "هم‌ترازنشده"),
     "distances": ("Distance from real speech", "فاصله از گفتار واقعی"),

@@ -135,7 +135,7 @@ def _show_validation(run: RunFiles, words: Words) -> Html:
         make_panel(words.say("distances"), draw("score", "mel_distance", "free_mel_distance")),
         make_panel(words.say("durations"), draw("token_duration_error", "length_error")),
         make_panel(words.say("terms"), draw("prior", "flow")),
-        make_panel(words.say("speaker_similarity"), draw("speaker_similarity", "speaker_accuracy")),
+        make_panel(words.say("voice"), draw("speaker_similarity", "speaker_accuracy")),
     ]
     last_step, last = run.validations[-1]
     best_step, best = min(run.validations, key=lambda pair: pair[1].get("score", float("inf")))

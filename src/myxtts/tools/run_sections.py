@@ -16,6 +16,7 @@ from myxtts.tools.page import (
     make_panel,
     make_paragraph,
     make_section,
+    make_stack,
     make_table,
 )
 from myxtts.tools.report_words import Words
@@ -53,10 +54,12 @@ def show_time(run: RunFiles, words: Words) -> Html:
     ]
     return make_section(
         words.say("where_time"),
-        make_panel(words.say("all_time"), draw_shares(shares, words.share)),
         make_grid(
             [
-                make_panel(words.say("interval"), draw_curves(curves, words.tick)),
+                make_stack(
+                    make_panel(words.say("all_time"), draw_shares(shares, words.share)),
+                    make_panel(words.say("interval"), draw_curves(curves, words.tick)),
+                ),
                 make_panel(
                     words.say("in_numbers"), make_table(columns, _list_times(feed, words)), make_table([], facts)
                 ),

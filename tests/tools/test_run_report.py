@@ -1,0 +1,249 @@
+"""The report of a run: one whole page without anything outside of it, in two languages, from whatever files there are."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import matplotlib.image
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.tools.fake_run import SENTENCES, write_fake_run
+
+from myxtts.errors import DataError, StorageError
+from myxtts.tools.charts import Curve, choose_ticks, draw_curves, draw_shares, smooth
+from myxtts.tools.page import Card, Page, make_panel, make_section, make_table
+from myxtts.tools.report_words import _WORDS, Words
+from myxtts.tools.run_files import read_run, read_telemetry
+from myxtts.tools.run_report import make_run_page, write_run_report
+
+VOID = {"meta", "img", "link", "br", "hr", "input"}
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+
+
+class Outline(HTMLParser):
+    """Complains about tags that do not pair up, and collects what a page shows and refers to."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.texts: list[str] = []
+        self.addresses: list[str] = []
+        self.attributes: dict[str, dict[str, str | None]] = {}
+        self.count: dict[str, int] = {}
+        self.feed(page)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.count[tag] = self.count.get(tag, 0) + 1
+        self.attributes.setdefault(tag, dict(attrs))
+        self.addresses += [value or "" for name, value in attrs if name in ("src", "href", "srcset", "data", "action")]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.count[tag] = self.count.get(tag, 0) + 1
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open, f"</{tag}> closes nothing"
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if not {"style", "title"} & set(self.open):
+            self.texts.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(self.texts)
+
+
+@pytest.fixture(scope="module")
+def run_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_fake_run(tmp_path_factory.mktemp("runs") / "voice")
+
+
+@pytest.fixture(scope="module")
+def page(run_path: Path) -> str:
+    path = write_run_report(run_path)
+    assert path == run_path / "report.html"
+    return path.read_text(encoding="utf-8")
+
+
+def test_page_is_whole_and_needs_nothing_outside(page: str) -> None:
+    outline = Outline(page)
+    assert outline.addresses
+    assert all(address.startswith("data:") for address in outline.addresses)
+    assert not re.search(r"https?://|@import|url\(|<script|<link", page)
+    assert outline.attributes["html"] == {"lang": "en", "dir": "ltr"}
+
+
+def test_page_shows_curves_sound_time_and_configuration(page: str) -> None:
+    outline = Outline(page)
+    assert outline.count["svg"] == 9
+    # Recorded and three steps of two sentences; their spectrograms, and the alignment of the last step.
+    assert outline.count["audio"] == 2 * 4
+    assert outline.count["img"] == 2 * 3
+    for text in (
+        "400",
+        "of 400",
+        "data.batch_size",
+        "tensorflow 2.21.0",
+        "4f4f4f4f",
+        "waiting for data",
+        "mel distance",
+    ):
+        assert text in outline.text
+    assert "Skipped: 1. Spikes of the loss: 1. Rolled back: 0." in outline.text
+
+
+def test_text_of_the_corpus_cannot_become_markup(page: str) -> None:
+    assert "<b>train</b>" not in page
+    assert SENTENCES["01-en"]["text"] in Outline(page).text
+    assert "</td>" in Outline(page).text
+
+
+def test_persian_page_reads_from_right_to_left(run_path: Path) -> None:
+    path = write_run_report(run_path, lang="fa")
+    assert path.name == "report.fa.html"
+    outline = Outline(path.read_text(encoding="utf-8"))
+    assert outline.attributes["html"] == {"lang": "fa", "dir": "rtl"}
+    for text in ("روند یادگیری", "چگونه به گوش می‌رسد", "زمان کجا رفت", "پیکربندی", "۴۰۰", "data.batch_size"):
+        assert text in outline.text
+    assert "How it learnt" not in outline.text
+
+
+def test_every_word_has_both_languages_with_the_same_blanks() -> None:
+    for english, persian in _WORDS.values():
+        assert re.search("[\u0600-\u06ff]", persian)
+        assert re.findall(r"\{\w+\}", english).sort() == re.findall(r"\{\w+\}", persian).sort()
+        assert set(re.findall(r"\{\w+\}", english)) == set(re.findall(r"\{\w+\}", persian))
+
+
+def test_cards_say_what_the_files_say(run_path: Path) -> None:
+    run = read_run(run_path)
+    cards = {card.label: card for card in make_run_page(run, Words()).cards}
+    assert cards["Steps"].value == "400"
+    assert cards["Training time"].value == "2.5 min"
+    assert cards["Validation score"].remark == "best: 0.816 at step 400"
+    assert run.feed is not None
+    waited, stepped = run.feed.wait_s.sum(), run.feed.step_s.sum()
+    assert cards["AU"].value == f"{100 * (1 - waited / (waited + stepped)):.1f} %"
+    assert float(cards["Step variation"].value.split()[0]) < 4
+
+
+def test_the_first_step_of_each_session_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "telemetry.jsonl"
+    positions = [0, 1, 2, 1, 2, 3, 4, 5]
+    lines = [{"position": position, "wait_s": 1.0, "step_s": 3.0, "load_s": 0.5} for position in positions]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"position": 6, "wa')
+    feed = read_telemetry(path, first_positions={4})
+    assert feed is not None
+    assert feed.position.tolist() == [1, 2, 2, 3, 5]
+    assert feed.au == 0.75
+    assert read_telemetry(tmp_path / "missing.jsonl") is None
+
+
+def test_a_run_that_has_only_begun_gets_a_page(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text(
+        '{"step":1,"loss":null}\nnonsense\n{"step":1,"validation":{"score":null}}\n'
+    )
+    (tmp_path / "environment.json").write_text("{")
+    for lang in ("en", "fa"):
+        outline = Outline(make_run_page(read_run(tmp_path), Words(lang)).render())
+        assert outline.count["section"] >= 1
+        assert "audio" not in outline.count
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="There is no run"):
+        write_run_report(tmp_path)
+
+
+def test_a_page_that_cannot_be_written_leaves_the_old_one(run_path: Path, page: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(StorageError):
+        write_run_report(run_path, out=tmp_path / "file" / "report.html")
+    assert (run_path / "report.html").read_text(encoding="utf-8") == page
+
+
+def test_a_report_is_made_without_tensorflow(run_path: Path, tmp_path: Path) -> None:
+    program = (
+        "import sys; from myxtts.tools.run_report import write_run_report; "
+        "write_run_report(sys.argv[1], out=sys.argv[2]); sys.exit('tensorflow' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program, str(run_path), str(tmp_path / "page.html")], timeout=60)
+    assert done.returncode == 0
+    assert (tmp_path / "page.html").stat().st_size > 10_000
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium to draw the page with")
+@pytest.mark.parametrize("lang", ["en", "fa"])
+def test_page_is_not_blank_in_a_browser(run_path: Path, tmp_path: Path, lang: str) -> None:
+    path = write_run_report(run_path, lang=lang, out=tmp_path / "page.html")  # type: ignore[arg-type]
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=1200,3000"]
+    home = f"--user-data-dir={tmp_path / 'browser'}"
+    picture = tmp_path / "page.png"
+    command = [str(CHROMIUM), *flags, home, f"--screenshot={picture}", path.as_uri()]
+    subprocess.run(command, timeout=90, capture_output=True, check=True)
+    pixels = matplotlib.image.imread(picture)[..., :3]
+    assert pixels.shape[:2] == (3000, 1200)
+    # Every part of the page shows something, and the curves are blue.
+    assert all(part.std() > 0.01 for part in np.array_split(pixels, 5))
+    blue = (pixels[..., 2] - pixels[..., 0] > 0.3).mean()
+    assert blue > 0.001
+
+
+def test_curves_without_values_are_no_chart() -> None:
+    assert draw_curves([Curve("a", [], []), Curve("b", [1.0], [float("nan")])], str) == ""
+    assert "<circle" in draw_curves([Curve("a", [5.0], [2.0])], str)
+    assert draw_shares([("a", 0.0)], str) == ""
+    assert make_section("heading", make_panel("empty", make_table(["a"], []))) == ""
+
+
+@given(st.lists(st.floats(-1e12, 1e12), min_size=1, max_size=200))
+def test_any_values_make_a_chart_inside_its_frame(values: list[float]) -> None:
+    chart = draw_curves([Curve("a", list(range(len(values))), values)], Words().tick)
+    for place in re.findall(r"[ML](-?[\d.]+),(-?[\d.]+)", chart):
+        assert -1 <= float(place[0]) <= 521
+        assert -1 <= float(place[1]) <= 231
+    Outline(chart)
+
+
+@given(st.floats(-1e9, 1e9), st.floats(1e-6, 1e9))
+def test_ticks_are_few_and_inside(lowest: float, span: float) -> None:
+    ticks = choose_ticks(lowest, lowest + span)
+    assert len(ticks) <= 8
+    assert all(lowest - span * 1e-6 - 1e-6 <= tick <= lowest + span * (1 + 1e-6) + 1e-6 for tick in ticks)
+
+
+def test_smoothing_keeps_what_is_straight() -> None:
+    np.testing.assert_allclose(smooth(np.full(50, 3.0), 7), 3.0)
+    np.testing.assert_allclose(smooth(np.arange(50.0), 5)[5:45], np.arange(50.0)[5:45])
+
+
+def test_numbers_are_written_as_people_read_them() -> None:
+    english, persian = Words("en"), Words("fa")
+    assert [english.number(value) for value in (0.00012, 0.5, 12.345, 1234.5, float("nan"))] == [
+        "1.2e-4",
+        "0.500",
+        "12.3",
+        "1,234",
+        "–",
+    ]
+    assert persian.number(12.345) == "۱۲٫۳"
+    assert persian.share(0.5) == "۵۰٫۰٪"
+    assert english.time(30) == "30 s"
+    assert english.time(7200) == "2.0 h"
+
+
+def test_a_page_without_cards_or_sections_is_a_page() -> None:
+    outline = Outline(Page("<Title>", "lead", [Card("a", "1")], []).render())
+    assert "<Title>" in outline.text
