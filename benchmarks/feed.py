@@ -41,7 +41,9 @@ _NUM_MEMORY_BATCHES = 10_000
 _NUM_TUNING_BLOCKS = 5
 _PATIENCE_S = 60.0
 _TELEMETRY_CALLS = 10_000
-_DEMO_MINUTES = 60.0
+_DEMO_MINUTES = 20.0
+_DEMO_BATCH_SIZE = 16
+"""What `make demo` makes, and trains on."""
 
 
 def measure_feed() -> list[Measurement]:
@@ -191,7 +193,7 @@ def _describe_tuning(figures: dict[str, float]) -> list[Measurement]:
 def measure_padding(folder: Path) -> dict[str, float]:
     """The share of an epoch's frames that is padding: from a store, and on the fly, where trimming is yet to come."""
     make_demo_corpus(folder / "recordings", minutes=_DEMO_MINUTES)
-    config = make_config(str(folder))
+    config = make_config(str(folder), batch_size=_DEMO_BATCH_SIZE)
     corpus = prepare(folder / "recordings", folder / "corpus", config.data)
     store = FeatureStore.open(make_store(corpus, folder / "store"))
     source = RecordingSource.open(open_corpus(corpus), config.data)
@@ -208,7 +210,7 @@ def measure_padding(folder: Path) -> dict[str, float]:
 
 
 def _describe_padding(figures: dict[str, float]) -> Measurement:
-    note = f"{figures['utterances']:.0f} utterances, {figures['shapes']:.0f} shapes"
+    note = f"{figures['utterances']:.0f} utterances in batches of {_DEMO_BATCH_SIZE}, {figures['shapes']:.0f} shapes"
     note += f"; on the fly {100 * figures['on the fly']:.1f} %, silence that is trimmed included"
     return Measurement("padding on the demo corpus, cached", 100 * figures["cached"], "%", "at most", 10.0, note)
 

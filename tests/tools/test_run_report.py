@@ -1,4 +1,4 @@
-"""The report of a run: one whole page without anything outside of it, in two languages, from whatever files there are."""
+"""The report of a run: a whole page without anything outside of it, in two languages, from whatever files there are."""
 
 from __future__ import annotations
 
@@ -123,7 +123,6 @@ def test_persian_page_reads_from_right_to_left(run_path: Path) -> None:
 def test_every_word_has_both_languages_with_the_same_blanks() -> None:
     for english, persian in _WORDS.values():
         assert re.search("[\u0600-\u06ff]", persian)
-        assert re.findall(r"\{\w+\}", english).sort() == re.findall(r"\{\w+\}", persian).sort()
         assert set(re.findall(r"\{\w+\}", english)) == set(re.findall(r"\{\w+\}", persian))
 
 

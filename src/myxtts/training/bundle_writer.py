@@ -61,22 +61,6 @@ class LengthCalibration:
 _USED = ("tokens", "token_lengths", "language", "reference", "reference_lengths", "mel_lengths")
 
 
-def recover_bundle(folder: Path) -> None:
-    """Puts the folder of a run in order after a kill in the middle of replacing its bundle.
-
-    A run that another process trains in is left alone: it is refused later on, with an explanation.
-    """
-    if not folder.is_dir():
-        return
-    with suppress(BusyError), lock_directory(folder, "training"):
-        for leftover in sorted(folder.glob(f".{BUNDLE_FOLDER_NAME}.*{TEMPORARY_SUFFIX}")):
-            is_whole = (leftover / BUNDLE_FILE_NAME).is_file()
-            if is_whole and not (folder / BUNDLE_FOLDER_NAME).exists():
-                leftover.rename(folder / BUNDLE_FOLDER_NAME)
-            else:
-                shutil.rmtree(leftover, ignore_errors=True)
-
-
 class BundleWriter:
     """Writes the bundle in a thread of its own; what the disk refuses becomes a warning. Use it as a context."""
 

@@ -7,12 +7,16 @@ Everything that can be wrong with settings, data and run directory is found befo
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from myxtts.config.schema import XTTSConfig
-from myxtts.models.bundle import Bundle, find_bundle, read_bundle
+from myxtts.errors import BusyError
+from myxtts.files import TEMPORARY_SUFFIX, lock_directory
+from myxtts.models.bundle import BUNDLE_FILE_NAME, BUNDLE_FOLDER_NAME, Bundle, find_bundle, read_bundle
 from myxtts.runtime.hardware import detect_hardware
 from myxtts.runtime.plan import choose_plan
 from myxtts.training.observers import Observer, TrainResult
@@ -58,6 +62,7 @@ class Trainer:
         plan = choose_plan(config, hardware)
         data = open_training_data(config, plan)
         origin = self._read_origin()
+        _recover_bundle(config.training.run_path)
         with (
             RunFolder.open(
                 config,
@@ -85,3 +90,19 @@ class Trainer:
 
     def _read_origin(self) -> Bundle | None:
         return None if self._init_from is None else read_bundle(find_bundle(self._init_from))
+
+
+def _recover_bundle(folder: Path) -> None:
+    """Puts the folder of a run in order after a kill in the middle of replacing its bundle.
+
+    A run that another process trains in is left alone: it is refused later on, with an explanation.
+    """
+    if not folder.is_dir():
+        return
+    with suppress(BusyError), lock_directory(folder, "training"):
+        for leftover in sorted(folder.glob(f".{BUNDLE_FOLDER_NAME}.*{TEMPORARY_SUFFIX}")):
+            is_whole = (leftover / BUNDLE_FILE_NAME).is_file()
+            if is_whole and not (folder / BUNDLE_FOLDER_NAME).exists():
+                leftover.rename(folder / BUNDLE_FOLDER_NAME)
+            else:
+                shutil.rmtree(leftover, ignore_errors=True)
