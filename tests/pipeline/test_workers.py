@@ -38,6 +38,39 @@ def test_number_of_threads_can_change_while_they_work() -> None:
     pool.shutdown(wait=True)
 
 
+@pytest.mark.parametrize(("num_active", "max_workers"), [(1, 1), (1, 4), (2, 4)])
+def test_no_task_is_overtaken_by_later_ones(num_active: int, max_workers: int) -> None:
+    pool = WorkerPool(num_active, max_workers)
+    begun: list[int] = []
+    futures = [pool.submit(lambda number=number: begun.append(number)) for number in range(500)]  # type: ignore[misc]
+    for future in futures:
+        future.result()
+    pool.shutdown(wait=True)
+    # Threads that run at the same time may note it in either order.
+    assert all(abs(number - place) < num_active for place, number in enumerate(begun))
+
+
+def test_what_a_task_raises_reaches_whoever_asks() -> None:
+    pool = WorkerPool(1, 1)
+    with pytest.raises(ZeroDivisionError):
+        pool.submit(lambda: 1 / 0).result()
+    assert pool.submit(lambda: 7).result() == 7
+    pool.shutdown(wait=True)
+
+
+def test_closing_drops_what_has_not_begun() -> None:
+    pool = WorkerPool(1, 2)
+    release = threading.Event()
+    first, second = pool.submit(lambda: release.wait(10)), pool.submit(lambda: None)
+    while not first.running():
+        time.sleep(0.001)
+    release.set()
+    pool.shutdown(wait=True)
+    assert first.result() is True
+    assert second.cancelled() or second.done()
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("myxtts-load")]
+
+
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system does not tell threads apart")
 def test_loader_threads_give_way_and_stay_off_reserved_processors() -> None:
     def look() -> tuple[int, set[int]]:

@@ -34,9 +34,15 @@ SMALL = {
 }
 
 
-def write_small_bundle(folder: Path, *, speakers: tuple[str, ...] = ("anna", "omid"), **changes: Any) -> Path:
+def write_small_bundle(
+    folder: Path,
+    *,
+    speakers: tuple[str, ...] = ("anna", "omid"),
+    frontend: FrontEnd | None = None,
+    **changes: Any,
+) -> Path:
     """A bundle of random weights, the same every time; `changes` are fields of it."""
-    frontend = FrontEnd.create("characters", texts=TEXTS)
+    frontend = frontend or FrontEnd.create("characters", texts=TEXTS)
     mel = MelDefinition.from_config(DATA)
     spec = ModelSpec(
         factor_sizes=frontend.factor_sizes,

@@ -21,7 +21,8 @@ FRAMES_PER_S = MEL.sample_rate / MEL.hop_length
 
 
 def read(path: Path, warnings: list[str] | None = None) -> Reference:
-    return read_reference(path, AUDIO, MEL, [].append if warnings is None else warnings.append)
+    told: list[str] = [] if warnings is None else warnings
+    return read_reference(path, AUDIO, MEL, told.append)
 
 
 @pytest.mark.parametrize("name", ["v.wav", "v.flac", "v.ogg", "v.mp3"])

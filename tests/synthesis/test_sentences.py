@@ -122,6 +122,11 @@ def test_the_longest_texts_are_planned_quickly(text: str) -> None:
 def test_the_first_piece_does_not_wait_for_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     normalize = FrontEnd.normalize
-    monkeypatch.setattr(FrontEnd, "normalize", lambda self, *pair: (asked.append(pair[0]), normalize(self, *pair))[1])
+
+    def note_and_normalize(frontend: FrontEnd, text: str, language: str) -> str:
+        asked.append(text)
+        return normalize(frontend, text, language)
+
+    monkeypatch.setattr(FrontEnd, "normalize", note_and_normalize)
     assert next(plan_pieces(check_text("One. Two. Three."), "en", FRONTEND)).text == "One."
     assert asked == ["One."]

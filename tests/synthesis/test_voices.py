@@ -183,14 +183,15 @@ def test_voices_in_the_notes_are_read_strictly() -> None:
     assert name == "anna"
     np.testing.assert_array_equal(found.latents, voice.latents)
     assert read_noted_voices({}, 2, 4) == {}
-    for wrong in (
+    wrongs: list[object] = [
         [],
         3,
         {"a": good},
         {**good, "vector": [1]},
         {**good, "vector": ["x"] * 4},
         {**good, "latents": [[1] * 4]},
-    ):
+    ]
+    for wrong in wrongs:
         with pytest.raises(DataError, match="notes"):
             read_noted_voices({"voices": {"anna": wrong}}, 2, 4)
     with pytest.raises(DataError, match="notes"):

@@ -13,6 +13,7 @@ from myxtts import __version__
 from myxtts.cli.config import show_config
 from myxtts.cli.data_worker import run_data_worker
 from myxtts.cli.demo import make_demo
+from myxtts.cli.evaluate import run_evaluate
 from myxtts.cli.precompute import run_precompute
 from myxtts.cli.prepare import prepare
 from myxtts.cli.screen import print_error
@@ -33,6 +34,7 @@ app.command("demo")(make_demo)
 app.command("prepare")(prepare)
 app.command("precompute")(run_precompute)
 app.command("synth")(run_synth)
+app.command("evaluate")(run_evaluate)
 app.command("train")(run_train)
 app.command("config")(show_config)
 app.command("data-worker")(run_data_worker)

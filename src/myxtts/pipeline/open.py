@@ -32,6 +32,8 @@ from myxtts.runtime.plan import Mode, Plan, choose_plan
 from myxtts.types import Split
 
 _MEASURED_STEPS = 50
+_NUM_READY_ON_HOST = 8
+"""Handing over within the host costs next to nothing. It is done well ahead, so that nobody waits for its thread."""
 _TYPICAL_GRADIENT_BYTES = 80_000_000
 """Of a model of the size `small`, where the caller does not say how large its own is."""
 
@@ -107,14 +109,13 @@ def _make_stages(
 ) -> tuple[Stage, ...]:
     """What happens to a loaded batch: it is handed on as arrays, or goes to the devices that train."""
     if framework == "numpy" and plan.mode is not Mode.MULTI_GPU:
-        return (Stage("transfer", hand_over_arrays, 1),)
+        return (Stage("transfer", hand_over_arrays, _NUM_READY_ON_HOST),)
     from myxtts.runtime.strategy import translate_plan
 
     plan = translate_plan(plan)
     if plan.mode is Mode.MULTI_GPU:
         return _make_data_device_stages(config, plan, sizes, stretch, side, free_data_bytes)
-    # On the host handing over costs next to nothing, so it is always done ahead.
-    num_ready = 1 if plan.mode is Mode.CPU else sizes.on_device
+    num_ready = _NUM_READY_ON_HOST if plan.mode is Mode.CPU else sizes.on_device
     return (Stage("transfer", make_device_transfer(plan.model_devices), num_ready),)
 
 

@@ -6,8 +6,9 @@ Shape legend: B = 1 utterance, N tokens, S states, T frames, R frames of a refer
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Literal
 
 import keras
@@ -51,15 +52,12 @@ class AcousticModel:
         _assign_weights(self._model.named_weights(), bundle.weights, str(package.folder))
         self._griffin_lim = GriffinLim(package.mel)
         self._vocoder = _load_vocoder(package) if vocoder == "neural" else None
-        self._predict = tf.function(self._predict_states, jit_compile=use_xla)
-        self._decode = tf.function(self._decode_states, jit_compile=use_xla)
-        self._encode = tf.function(self._model.encode_voice, jit_compile=use_xla)
-        self._vocode = tf.function(self._vocoder, jit_compile=use_xla) if self._vocoder is not None else None
+        self._use_xla = use_xla
+        self._graphs: dict[tuple[object, ...], Any] = {}
 
     @property
     def num_graphs(self) -> int:
-        """How many graphs of the model's two phases were made so far."""
-        return int(self._predict.experimental_get_tracing_count() + self._decode.experimental_get_tracing_count())
+        return len(self._graphs)
 
     def encode_reference(self, reference: Reference) -> VoicePrint:
         """The voice of a recording, averaged over its crops."""
@@ -67,7 +65,8 @@ class AcousticModel:
         prints = []
         for crop_RM in reference.crops:
             padded_RM = _pad_rows(crop_RM, num_frames)
-            voice = self._encode(tf.constant(padded_RM[None]), tf.constant([len(crop_RM)], tf.int32))
+            inputs = tf.constant(padded_RM[None]), tf.constant([len(crop_RM)], tf.int32)
+            voice = self._run(("encode",), self._model.encode_voice, *inputs)
             prints.append(VoicePrint(voice.vector_BD.numpy()[0], voice.latents_BKD.numpy()[0]))
         return average_prints(prints)
 
@@ -80,7 +79,9 @@ class AcousticModel:
         ids_N = np.asarray(ids, np.int32)
         num_slots = choose_shape(len(ids_N), TOKEN_SHAPES)
         tensors = tf.constant(voice.vector[None]), tf.constant(voice.latents[None])
-        means, hidden, durations_BS = self._predict(
+        means, hidden, durations_BS = self._run(
+            ("predict", num_slots),
+            self._predict_states,
             tf.constant(_pad_rows(ids_N, num_slots)[None]),
             tf.constant([len(ids_N)], tf.int32),
             tf.constant([self._package.spec.languages.index(language)], tf.int32),
@@ -89,16 +90,20 @@ class AcousticModel:
         )
         num_frames = int(tf.reduce_sum(durations_BS))
         self._refuse_endless(num_frames, len(ids_N))
-        mel_BTM = self._decode(
+        settings: dict[str, Any] = {
+            "num_frames": choose_shape(num_frames, FRAME_SHAPES),
+            "num_steps": options.num_steps,
+            "guidance": NO_GUIDANCE if options.guidance is None else float(options.guidance),
+        }
+        mel_BTM = self._run(
+            ("decode", *settings.values()),
+            partial(self._decode_states, **settings),
             means,
             hidden,
             durations_BS,
             *tensors,
             tf.constant(DEFAULT_NOISE_SCALE if options.noise_scale is None else options.noise_scale, tf.float32),
             tf.constant(options.seed, tf.int32),
-            num_frames=choose_shape(num_frames, FRAME_SHAPES),
-            num_steps=options.num_steps,
-            guidance=NO_GUIDANCE if options.guidance is None else float(options.guidance),
         )
         mel_TM: Floats = mel_BTM[0, :num_frames].numpy()
         if not np.isfinite(mel_TM).all():
@@ -111,13 +116,20 @@ class AcousticModel:
         """Samples [T * hop_length] of a spectrogram."""
         # What lies beyond is nothing that was ever heard, and its exponential might not be a number.
         bounded_TM = np.clip(mel_TM, np.log(self._package.mel.log_floor), _LOUDEST_LOG).astype(np.float32)
-        if self._vocode is None:
+        if self._vocoder is None:
             return self._griffin_lim(bounded_TM, seed=seed)
         num_frames = choose_shape(len(mel_TM) + _VOCODER_MARGIN_FRAMES, FRAME_SHAPES)
         silence = float(np.log(self._package.mel.log_floor))
-        padded_TM = _pad_rows(bounded_TM, max(num_frames, len(mel_TM)), silence)
-        samples: Floats = self._vocode(tf.constant(padded_TM[None])).numpy()[0]
+        padded_TM = _pad_rows(bounded_TM, num_frames, silence)
+        samples: Floats = self._run(("vocode", num_frames), self._vocoder, tf.constant(padded_TM[None])).numpy()[0]
         return samples[: len(mel_TM) * self._package.mel.hop_length]
+
+    def _run(self, key: tuple[object, ...], function: Callable[..., Any], *tensors: Tensor) -> Any:
+        """Calls a function as a graph, which is made the first time `key` is met."""
+        if key not in self._graphs:
+            graph = tf.function(function, jit_compile=self._use_xla)
+            self._graphs[key] = graph.get_concrete_function(*tensors)
+        return self._graphs[key](*tensors)
 
     def _predict_states(
         self, tokens_BN: Tensor, lengths_B: Tensor, language_B: Tensor, vector: Tensor, latents: Tensor, speed: Tensor

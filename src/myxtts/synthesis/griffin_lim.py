@@ -25,6 +25,9 @@ _MOMENTUM = 0.99
 _NUM_MAGNITUDE_UPDATES = 10
 _BLOCK_FRAMES = 64
 """A block and its spectrum stay in the processor's cache."""
+_MAX_PRODUCT = 200_000
+"""Multiplications that BLAS does in one thread; more it spreads over several, which on a busy machine cost ten times
+what they save, waiting for each other."""
 _TINY = np.float32(1e-10)
 _MIN_WINDOW_SHARE = 1e-3
 
@@ -64,10 +67,10 @@ class GriffinLim:
 
     def _fit_magnitude(self, target_TM: Floats) -> Floats:
         """Least squares by multiplicative updates from a smooth start: they cannot leave what is positive."""
-        magnitude_TF: Floats = (target_TM / self._band_areas_M) @ self._spread_MF
-        wanted_TF = target_TM @ self._bands_MF
+        magnitude_TF = _multiply(np.divide(target_TM, self._band_areas_M, dtype=np.float32), self._spread_MF)
+        wanted_TF = _multiply(target_TM, self._bands_MF)
         for _ in range(_NUM_MAGNITUDE_UPDATES):
-            reached_TF = (magnitude_TF @ self._bands_FM) @ self._bands_MF
+            reached_TF = _multiply(_multiply(magnitude_TF, self._bands_FM), self._bands_MF)
             magnitude_TF *= wanted_TF / np.maximum(reached_TF, _TINY)
         return magnitude_TF
 
@@ -91,8 +94,9 @@ class GriffinLim:
         sound.synthesize(spectrum_TF)
 
     def _scale_to_bands(self, magnitude_KF: Floats, target_KM: Floats) -> Floats:
-        ratio_KM = target_KM / np.maximum(magnitude_KF @ self._bands_FM, _TINY)
-        magnitude_KF *= ratio_KM @ self._spread_MF
+        reached_KM = np.maximum(_multiply(magnitude_KF, self._bands_FM), _TINY)
+        ratio_KM = np.divide(target_KM, reached_KM, dtype=np.float32)
+        magnitude_KF *= _multiply(ratio_KM, self._spread_MF)
         return magnitude_KF
 
 
@@ -148,6 +152,18 @@ class _Sound:
         self._add_frames(squares, window_TN)
         gain: Floats = 1 / np.maximum(squares, squares.max() * _MIN_WINDOW_SHARE)
         return gain
+
+
+def _multiply(rows_TA: Floats, matrix_AB: Floats) -> Floats:
+    """The product [T, B] as a stack of small ones."""
+    num_rows, num_inputs = rows_TA.shape
+    num_stacked = max(1, _MAX_PRODUCT // matrix_AB.size)
+    end = num_rows // num_stacked * num_stacked
+    product_TB = np.empty((num_rows, matrix_AB.shape[1]), np.float32)
+    stack = rows_TA[:end].reshape(-1, num_stacked, num_inputs)
+    np.matmul(stack, matrix_AB, out=product_TB[:end].reshape(-1, num_stacked, matrix_AB.shape[1]))
+    np.matmul(rows_TA[end:], matrix_AB, out=product_TB[end:])
+    return product_TB
 
 
 def _draw_phases(shape: tuple[int, ...], seed: int) -> Spectrum:

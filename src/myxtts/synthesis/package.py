@@ -103,11 +103,12 @@ class Package:
         raise refuse_unknown_voice(name, self.list_voices())
 
     def _find_only_voice(self, warn: Warn) -> VoicePrint:
-        known = self.list_voices()
-        if len(known) == 1:
+        known = list(self.noted_voices) or self.list_voices()
+        if len(known) == 1 and not self.spec.has_many_speakers:
             return self._find_named_voice(known[0])
-        if self.spec.has_many_speakers or known:
-            advice = f"There are {', '.join(known[:20])}." if known else "Give 3 to 8 s of someone speaking."
+        if known or self.spec.has_many_speakers:
+            names = self.list_voices()
+            advice = f"There are {', '.join(names[:20])}." if names else "Give 3 to 8 s of someone speaking."
             raise UsageError("The model needs to know in whose voice to speak.", next_step=f"Name a voice. {advice}")
         warn("The bundle does not hold its speaker's voice; a recording of it as the voice may sound better.")
         config = self.bundle.model_config

@@ -43,12 +43,12 @@ _WORDS: dict[str, tuple[str, str]] = {
     "validating_lead": (
         (
             "The same utterances with the same noise every time. The score is the mel distance with real durations "
-            "plus the error of token durations; the best checkpoint is chosen by it. Lower is better, except for "
-            "similarity."
+            "plus a quarter of the error of token durations; the best checkpoint is "
+            "chosen by it. Lower is better, except for similarity."
         ),
         (
-            "هر بار همان جمله‌ها با همان نوفه. نمره، فاصلهٔ مِل با دیرش‌های واقعی به‌علاوهٔ خطای دیرش نشانه‌هاست و بهترین "
-            "نقطهٔ بازیابی با آن برگزیده می‌شود. کمتر بهتر است، جز برای شباهت."
+            "هر بار همان جمله‌ها با همان نوفه. نمره، فاصلهٔ مِل با دیرش‌های واقعی به‌علاوهٔ یک‌چهارم خطای دیرش نشانه‌هاست "
+            "و بهترین نقطهٔ بازیابی با آن برگزیده می‌شود. کمتر بهتر است، جز برای شباهت."
         ),
     ),
     "score": ("score", "نمره"),

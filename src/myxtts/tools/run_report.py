@@ -34,8 +34,8 @@ from myxtts.training.sample_files import (
 )
 
 _TERMS = ("flow", "prior", "duration", "speaker", "length_error")
-_SUMMED_UP = 20
-"""Records at either end of a run whose mean stands for its begin and its end."""
+_END_SHARE = 20
+"""The last twentieth of the records stands for the end of a run."""
 _NUM_HEARD_STEPS = 3
 _MAX_SOUND_BYTES = 3_000_000
 
@@ -74,6 +74,7 @@ def _make_cards(run: RunFiles, words: Words) -> list[Card]:
     steps, seconds = _count_steps(run), _measure_time(run)
     total = run.find_setting("training.steps")
     _, losses = list_series(run.records, "loss")
+    _, step_s = list_series(run.records, "seconds")
     epoch = run.records[-1].get("epoch") if run.records else None
     if isinstance(total, int):
         of_steps = words.say("of_steps", total=words.count(total))
@@ -87,11 +88,11 @@ def _make_cards(run: RunFiles, words: Words) -> list[Card]:
         Card(
             words.say("time"),
             words.time(seconds),
-            words.say("per_step", seconds=words.number(seconds / steps)) if steps else "",
+            words.say("per_step", seconds=words.number(float(np.median(step_s)))) if step_s else "",
         ),
         Card(
             words.say("loss"),
-            words.number(_average(losses[-_SUMMED_UP:])) if losses else unknown,
+            words.number(float(np.mean(losses[-max(1, len(losses) // _END_SHARE) :]))) if losses else unknown,
             words.say("from_loss", value=words.number(losses[0])) if losses else "",
         ),
         Card(
@@ -204,7 +205,3 @@ def _embed_sound(sample: SampleFiles | None, label: str) -> Html:
 
 def _embed_picture(path: Path | None, caption: str) -> Html:
     return embed_picture(path.read_bytes(), caption) if path is not None else Html("")
-
-
-def _average(values: Sequence[float]) -> float:
-    return float(np.mean(values))

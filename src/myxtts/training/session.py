@@ -58,6 +58,7 @@ class Session:
         self._window, self._last_losses = StepWindow(), dict[str, float]()
         self._unread: _Unread | None = None
         self._reason = ""
+        self._is_save_due, self._is_well = False, True
         self._started = time.monotonic()
 
     def say(self, line: str) -> None:
@@ -187,6 +188,7 @@ class Session:
         step, result, ids = unread
         values = tf.nest.map_structure(lambda tensor: tensor.numpy().item(), result)
         numbers = StepNumbers(step, *values)
+        self._is_well = numbers.is_finite
         self._window.add_numbers(numbers)
         verdict = self._guard.judge(step, numbers.loss, numbers.gradient_norm, numbers.is_finite, ids)
         if verdict.message:
@@ -215,8 +217,12 @@ class Session:
             record = self._record()
         for observer in self._observers:
             observer.on_step(self, record)
-        if self.step % training.checkpoint_steps == 0 or self._keeper.is_new_best:
-            self._save()
+        self._is_save_due |= self.step % training.checkpoint_steps == 0 or self._keeper.is_new_best
+        if self._is_save_due:
+            self._judge_last()
+            # Not in a row of bad steps: what may have to be gone back from must not be what is gone back to.
+            if self._is_well:
+                self._save()
 
     def _judge_last(self) -> None:
         last, self._unread = self._unread, None
@@ -238,7 +244,7 @@ class Session:
 
     def _save(self) -> None:
         """A checkpoint and a bundle of the present step, written while training goes on."""
-        self._judge_last()
+        self._is_save_due = False
         if self.step == self._keeper.saved_step:
             return
         for observer in self._observers:

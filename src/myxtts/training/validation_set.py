@@ -25,7 +25,7 @@ from myxtts.types import Batch, Split
 
 NUM_UTTERANCES = 16
 _CANDIDATES_PER_UTTERANCE = 4
-_LONGEST_S = 10.0
+_LONGEST_S = 6.0
 _ROUND_FRAMES, _ROUND_TOKENS = 16, 8
 _ON_THIS_HOST: dict[str, Any] = {
     "data.num_shapes": 1,

@@ -10,6 +10,8 @@ import math
 import time
 from typing import Any
 
+import tensorflow as tf
+
 from myxtts.errors import DataError
 from myxtts.training.evaluation import SCORE, EarlyStopping, Evaluator
 from myxtts.training.observers import Record, TrainingView, TrainResult
@@ -111,8 +113,13 @@ class Watcher:
         if self._evaluator is None:
             return
         started = time.perf_counter()
-        with view.use_average():
-            numbers = self._evaluator.evaluate()
+        try:
+            with view.use_average():
+                numbers = self._evaluator.evaluate()
+        except tf.errors.ResourceExhaustedError:
+            self._evaluator = None
+            view.say("Validation does not fit into the device's memory beside the training, which goes on without it.")
+            return
         seconds = time.perf_counter() - started
         view.run.metrics.append({"step": view.step, "validation": numbers, "watch_seconds": round(seconds, 3)})
         if self._board is not None:

@@ -1,0 +1,126 @@
+"""`myxtts evaluate`: how good a model is on utterances it has not seen."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from myxtts.cli.screen import Screen, mute_decoders, show_progress
+from myxtts.errors import DataError, UsageError
+from myxtts.types import Split
+
+if TYPE_CHECKING:
+    from myxtts.store.reader import FeatureStore
+    from myxtts.tools.evaluate import Evaluation
+
+_SPLITS: tuple[Split, ...] = ("val", "test", "train")
+
+
+def run_evaluate(
+    model: Annotated[Path, typer.Option(help="Folder of a run or bundle.", metavar="RUN_OR_BUNDLE")],
+    cache_dir: Annotated[
+        Path | None, typer.Option(help="Store with the utterances; by default that of the run.", metavar="DIR")
+    ] = None,
+    split: Annotated[str, typer.Option(help="val, test or train.")] = "val",
+    max_utterances: Annotated[int, typer.Option(min=1, help="Measure at most so many, evenly spread.")] = 50,
+    asr_command: Annotated[
+        str | None,
+        typer.Option(
+            help="Recogniser that prints what it hears in {wav}; {language} may be used too.", metavar="COMMAND"
+        ),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Keep what was said as WAV files here.", metavar="FOLDER")] = None,
+    seed: Annotated[int, typer.Option(help="Another number gives another rendering.")] = 0,
+    ode_steps: Annotated[int, typer.Option(help="Steps of the decoder.")] = 8,
+    vocoder: Annotated[str, typer.Option(help="auto, griffin_lim or neural.", metavar="KIND")] = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as one JSON object.")] = False,
+) -> None:
+    """Measure a model on held-out utterances: mel distance, lengths, similarity of the voice, speed and errors.
+
+    [bold]Examples[/bold]
+
+    myxtts evaluate --model runs/anna
+
+    myxtts evaluate --model runs/anna --asr-command "my-asr --language {language} {wav}" --json
+    """
+    from myxtts.synthesis.options import SpeechOptions
+    from myxtts.synthesis.package import read_package
+    from myxtts.synthesis.synthesizer import Synthesizer, choose_vocoder
+
+    screen = Screen(as_json=as_json)
+    chosen = next((name for name in _SPLITS if name == split), None)
+    if chosen is None:
+        raise UsageError(f"There is no split {split!r}.", next_step=f"Choose one of {', '.join(_SPLITS)}.")
+    options = SpeechOptions(seed=seed, num_steps=ode_steps)
+    package = read_package(model)
+    kind = choose_vocoder(package, vocoder)  # type: ignore[arg-type]
+    store = _open_store(package.folder, cache_dir, chosen)
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    # TensorFlow talks about its build before it can be told not to.
+    with mute_decoders():
+        from myxtts.tools.evaluate import Examiner, choose_rows, refuse_foreign_store
+        from myxtts.tools.recognition import Recogniser
+    recogniser = Recogniser(asr_command) if asr_command is not None else None
+    refuse_foreign_store(package, store)
+    rows = choose_rows(store, split, max_utterances)
+    texts = _read_texts(store) if recogniser is not None else {}
+    with mute_decoders():
+        synthesizer = Synthesizer(package, vocoder=kind, warn=screen.warn)
+    examiner = Examiner(synthesizer, store, options=options, recogniser=recogniser, texts=texts, wav_folder=out)
+    with show_progress("Evaluating", len(rows), "utterances") as view:
+        evaluation, measured = examiner.examine(rows, view.update)
+    _show(evaluation, screen)
+    utterances = [asdict(row) for row in measured]
+    screen.finish({"model": str(package.folder), "split": split, **evaluation.to_json(), "utterances": utterances})
+
+
+def _open_store(bundle: Path, cache_dir: Path | None, split: Split) -> FeatureStore:
+    """The store that was named, or that the run was trained on."""
+    from myxtts.config.schema import XTTSConfig
+    from myxtts.config.write import RESOLVED_FILE_NAME
+    from myxtts.pipeline.splits import choose_store_folder_of_split, join_training_store
+    from myxtts.store.reader import FeatureStore
+
+    if cache_dir is not None:
+        return FeatureStore.open(cache_dir)
+    file = bundle.absolute().parent / RESOLVED_FILE_NAME
+    if not file.is_file():
+        raise UsageError("The bundle does not say where its utterances are.", next_step="Give --cache-dir STORE.")
+    data = XTTSConfig.load(file).data
+    store = FeatureStore.open(choose_store_folder_of_split(data, split))
+    join_training_store(store, data, split)
+    return store
+
+
+def _read_texts(store: FeatureStore) -> dict[str, str]:
+    """What is said in each utterance, from the corpus that the store was made of."""
+    from myxtts.corpus.open import open_corpus
+
+    path = Path(str(store.state.origin["corpus"]))
+    if not path.is_file():
+        raise DataError(
+            f"The corpus {path}, which the store was made of, is not there, so nobody knows what should be heard.",
+            next_step="Put it back, or leave out --asr-command.",
+        )
+    return {utterance.id: utterance.text for utterance in open_corpus(path).utterances()}
+
+
+def _show(evaluation: Evaluation, screen: Screen) -> None:
+    skipped = f", {evaluation.num_skipped:,} skipped" if evaluation.num_skipped else ""
+    lines = [
+        f"{evaluation.num_utterances:,} utterances{skipped}",
+        f"mel distance        {evaluation.mel_distance:.3f}  (log-mel, time warped)",
+        f"duration error      {100 * evaluation.duration_error:.1f} %",
+        f"speaker similarity  {evaluation.speaker_similarity:.3f}  (two real clips {evaluation.real_similarity:.3f})",
+    ]
+    if evaluation.real_time_factor is not None:
+        lines.append(f"real-time factor    {evaluation.real_time_factor:.3f}")
+    if evaluation.word_error is not None and evaluation.character_error is not None:
+        words, characters = 100 * evaluation.word_error, 100 * evaluation.character_error
+        lines.append(f"errors              {words:.1f} % of words, {characters:.1f} % of characters")
+    for line in lines:
+        screen.console.print(line, markup=False)

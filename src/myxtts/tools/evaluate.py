@@ -1,0 +1,199 @@
+"""Measures a model on utterances it has not seen: how close it comes to the real ones, and how fast.
+
+Every utterance is said in the voice of another recording of its speaker. Shape legend: T frames, M mel bands.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from myxtts.errors import ConfigError, DataError
+from myxtts.features.mel import HostMel
+from myxtts.store.reader import FeatureStore, StoredUtterance
+from myxtts.synthesis.options import SpeechOptions
+from myxtts.synthesis.package import Package
+from myxtts.synthesis.references import ADVISED_REFERENCE_S
+from myxtts.synthesis.sentences import MAX_PIECE_TOKENS
+from myxtts.synthesis.synthesizer import Synthesizer
+from myxtts.synthesis.wave_file import write_wav
+from myxtts.tools.recognition import Mistakes, Recogniser, count_mistakes
+from myxtts.training.evaluation import measure_warped_distance
+from myxtts.types import Waveform
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One utterance. `similarity` compares the synthesised voice with the real one, `real_similarity` two real clips.
+
+    `took_s` is None where a graph had to be made first.
+    """
+
+    id: str
+    duration_s: float
+    mel_distance: float
+    duration_error: float
+    similarity: float
+    real_similarity: float
+    took_s: float | None
+    mistakes: Mistakes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """Means over utterances; errors of words and characters are shares of all of them."""
+
+    num_utterances: int
+    num_skipped: int
+    mel_distance: float
+    duration_error: float
+    speaker_similarity: float
+    real_similarity: float
+    real_time_factor: float | None
+    word_error: float | None
+    character_error: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def refuse_foreign_store(package: Package, store: FeatureStore) -> None:
+    """Raises ConfigError where a store's features are not those the model was trained on."""
+    if store.settings.mel != package.mel:
+        raise ConfigError(
+            f"The store {store.folder} holds other spectrograms than the model speaks in.",
+            next_step="Name the store that the model was trained on, or make one with its settings.",
+        )
+    if store.settings.frontend != package.bundle.frontend_fingerprint:
+        raise ConfigError(
+            f"The texts in the store {store.folder} were read by another front end than the model's.",
+            next_step="Name the store that the model was trained on.",
+        )
+
+
+def choose_rows(store: FeatureStore, split: str, max_utterances: int) -> NDArray[np.int64]:
+    """Utterances of a split, evenly spread over it and always the same ones."""
+    rows = store.rows_of_split(split)
+    if len(rows) == 0:
+        raise DataError(
+            f"The store {store.folder} has no utterances in the split {split}.", next_step="Choose another --split."
+        )
+    places = np.linspace(0, len(rows) - 1, min(max_utterances, len(rows))).round().astype(np.int64)
+    return rows[np.unique(places)]
+
+
+class Examiner:
+    """Measures utterances of one store, and keeps what it said in `wav_folder` where one is given."""
+
+    def __init__(
+        self,
+        synthesizer: Synthesizer,
+        store: FeatureStore,
+        *,
+        options: SpeechOptions | None = None,
+        recogniser: Recogniser | None = None,
+        texts: Mapping[str, str] | None = None,
+        wav_folder: Path | None = None,
+    ) -> None:
+        refuse_foreign_store(synthesizer.package, store)
+        self._synthesizer, self._store = synthesizer, store
+        self._options = options or SpeechOptions()
+        self._recogniser, self._texts, self._wav_folder = recogniser, texts or {}, wav_folder
+        self._host_mel = HostMel(synthesizer.package.mel)
+
+    def examine(
+        self, rows: NDArray[np.int64], progress: Callable[[int], None] = lambda _: None
+    ) -> tuple[Evaluation, list[Measured]]:
+        """The evaluation of some rows, and of each of them; those that are too long to be said at once are skipped."""
+        measured: list[Measured] = []
+        with tempfile.TemporaryDirectory(prefix="myxtts-evaluate-") as scratch:
+            for number, row in enumerate(rows.tolist(), 1):
+                utterance = self._store[row]
+                is_known = utterance.language in self._synthesizer.languages
+                if is_known and 0 < len(utterance.tokens) <= MAX_PIECE_TOKENS:
+                    measured.append(self._measure(row, utterance, Path(scratch)))
+                progress(number)
+        if not measured:
+            raise DataError(
+                "None of the utterances can be said by this model.", next_step="Check that store and model fit."
+            )
+        return summarize(measured, len(rows) - len(measured)), measured
+
+    def _measure(self, row: int, utterance: StoredUtterance, scratch: Path) -> Measured:
+        acoustic = self._synthesizer.acoustic
+        real_TM = np.asarray(utterance.mel, np.float32)
+        reference = acoustic.encode_mel(np.asarray(self._store.read_mel(self._find_reference(row)), np.float32))
+        real_voice = acoustic.encode_mel(real_TM)
+        num_graphs, started = acoustic.num_graphs, time.perf_counter()
+        mel_TM = acoustic.make_mel(np.asarray(utterance.tokens), utterance.language, reference, self._options)
+        samples = acoustic.make_sound(mel_TM, self._options.seed)
+        took_s = time.perf_counter() - started if acoustic.num_graphs == num_graphs else None
+        wave = Waveform(samples, self._synthesizer.rate)
+        heard_voice = acoustic.encode_mel(self._listen(samples, mel_TM))
+        return Measured(
+            utterance.id,
+            wave.duration_s,
+            measure_warped_distance(mel_TM, real_TM),
+            abs(len(mel_TM) - len(real_TM)) / len(real_TM),
+            real_voice.compare(heard_voice),
+            real_voice.compare(reference),
+            took_s,
+            self._recognise(utterance, wave, scratch / f"{row}.wav"),
+        )
+
+    def _listen(self, samples: NDArray[np.float32], mel_TM: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The spectrogram of what was made; a sound too short for one stands for itself."""
+        return self._host_mel(samples) if len(samples) >= self._host_mel.definition.min_samples else mel_TM
+
+    def _find_reference(self, row: int) -> int:
+        """The next recording of the same speaker that is long enough to know the voice by; its own if there is none."""
+        columns, mel = self._store.columns, self._synthesizer.package.mel
+        same = np.flatnonzero(columns["speaker"] == columns["speaker"][row])
+        after = np.roll(same, -1 - int(np.searchsorted(same, row)))[:-1]
+        is_long = columns["mel_length"][after] >= ADVISED_REFERENCE_S * mel.sample_rate / mel.hop_length
+        candidates = [*after[is_long].tolist(), *after.tolist(), row]
+        return int(candidates[0])
+
+    def _recognise(self, utterance: StoredUtterance, wave: Waveform, path: Path) -> Mistakes | None:
+        if self._wav_folder is not None:
+            safe = "".join(letter if letter.isalnum() or letter in "-_" else "_" for letter in utterance.id)
+            path = self._wav_folder / f"{safe[:100]}.wav"
+        text = self._texts.get(utterance.id)
+        if self._wav_folder is not None or (self._recogniser is not None and text):
+            write_wav(path, wave)
+        if self._recogniser is None or not text:
+            return None
+        heard = self._recogniser.hear(path, utterance.language)
+        said, heard = (self._normalize(words, utterance.language) for words in (text, heard))
+        return count_mistakes(said, heard)
+
+    def _normalize(self, text: str, language: str) -> str:
+        return self._synthesizer.package.frontend.normalize(text, language)
+
+
+def summarize(measured: list[Measured], num_skipped: int) -> Evaluation:
+    timed = [(row.took_s, row.duration_s) for row in measured if row.took_s is not None]
+    heard = [row.mistakes for row in measured if row.mistakes is not None]
+    num_words, num_characters = sum(row.num_words for row in heard), sum(row.num_characters for row in heard)
+
+    def average(values: Iterator[float]) -> float:
+        return float(np.mean(list(values)))
+
+    return Evaluation(
+        len(measured),
+        num_skipped,
+        average(row.mel_distance for row in measured),
+        average(row.duration_error for row in measured),
+        average(row.similarity for row in measured),
+        average(row.real_similarity for row in measured),
+        sum(took_s for took_s, _ in timed) / sum(length for _, length in timed) if timed else None,
+        sum(row.num_word_edits for row in heard) / num_words if num_words else None,
+        sum(row.num_character_edits for row in heard) / num_characters if num_characters else None,
+    )

@@ -1,0 +1,81 @@
+"""`myxtts train` as a user meets it: real processes, exit codes, words and JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.training.trainer_programs import TINY, write_recordings
+
+from myxtts.files import lock_directory
+
+
+def list_settings(**more: object) -> list[str]:
+    values = {**TINY, "num_shapes": 1, "enable_graph_mode": False, **more}
+    return [
+        part
+        for key, value in values.items()
+        for part in ("--set", f"{key}={value if isinstance(value, str) else json.dumps(value)}")
+    ]
+
+
+def run_train(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "COLUMNS": "160"}
+    command = [sys.executable, "-m", "myxtts", "train", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=280, env=environment, cwd=cwd)
+
+
+def test_recordings_become_a_model_in_one_command(tmp_path: Path) -> None:
+    recordings = write_recordings(tmp_path / "recordings")
+    settings = list_settings(corpus_format="manifest", val_share=0.2)
+    done = run_train("--train-data", recordings, "--steps", "2", "--json", *settings, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr[-3000:]
+    result = json.loads(done.stdout)
+    assert result["step"] == 2
+    assert result["losses"]["flow"] > 0
+    assert (tmp_path / result["bundle"] / "model.safetensors").is_file()
+    assert "they are made first" in done.stderr
+    assert "Validation at step 2" in done.stderr
+
+    again = run_train("--train-data", recordings, "--steps", "2", *settings, cwd=tmp_path)
+    assert again.returncode == 2, again.stderr
+    assert "--resume" in again.stderr
+    changed = run_train(
+        "--train-data", recordings, "--steps", "3", "--resume", *settings, "--batch-size=2", cwd=tmp_path
+    )
+    assert changed.returncode == 4, changed.stderr
+    assert "data.batch_size" in changed.stderr
+    assert "--override" in changed.stderr
+    with lock_directory(tmp_path / "runs" / "run", "training"):
+        second = run_train("--train-data", recordings, "--steps", "3", "--resume", *settings, cwd=tmp_path)
+    assert second.returncode == 8, second.stderr
+    assert "Two trainings cannot share a run" in second.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "exit_code", "words"),
+    [
+        (("--help",), 0, "--init-from"),
+        ((), 2, "--train-data"),
+        (("--train-data", "nowhere"), 3, "nowhere"),
+        (("--train-data", "nowhere", "--batch-size", "0"), 4, "--batch-size"),
+        (("--cache-dir", "nowhere", "--init-from", "none"), 2, "--train-data"),
+    ],
+)
+def test_what_is_wrong_is_said_without_loading_tensorflow(
+    tmp_path: Path, arguments: tuple[str, ...], exit_code: int, words: str
+) -> None:
+    program = (
+        "import sys\nfrom myxtts.cli.main import run\ntry:\n    run(sys.argv[1:])\n    code = 0\n"
+        "except SystemExit as end:\n    code = end.code or 0\n"
+        "sys.exit(99 if {'tensorflow', 'keras'} & set(sys.modules) else code)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, "train", *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == exit_code, done.stderr
+    assert words in done.stdout + done.stderr

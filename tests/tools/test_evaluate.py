@@ -1,0 +1,89 @@
+"""A model that has learnt nothing is measured on a small store: every number is there, and is what it says."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.store.corpora import SmallCorpus
+from tests.synthesis.small_models import DATA, write_small_bundle
+
+from myxtts.corpus.open import open_corpus
+from myxtts.corpus.prepare import Recordings, prepare_corpus
+from myxtts.errors import ConfigError, DataError
+from myxtts.store.precompute import precompute
+from myxtts.store.reader import FeatureStore
+from myxtts.synthesis.package import read_package
+from myxtts.synthesis.synthesizer import Synthesizer
+from myxtts.tools.evaluate import Examiner, choose_rows, refuse_foreign_store, summarize
+from myxtts.tools.recognition import Recogniser
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> FeatureStore:
+    folder = tmp_path_factory.mktemp("evaluate")
+    small = SmallCorpus(folder)
+    for number in range(12):
+        small.add(f"clip{number:02}", number, seconds=1.0, speaker="anna" if number % 2 else "omid")
+    small.prepare()
+    data = DATA.model_copy(update={"text_frontend": "characters", "val_share": 0.4})
+    prepare_corpus([Recordings(folder / "recordings")], folder / "prepared", data)
+    corpus = open_corpus(folder / "prepared")
+    precompute(corpus, folder / "store", data)
+    write_small_bundle(folder / "bundle", frontend=corpus.load_frontend())
+    return FeatureStore.open(folder / "store")
+
+
+@pytest.fixture(scope="module")
+def synthesizer(store: FeatureStore) -> Synthesizer:
+    return Synthesizer(read_package(store.folder.parent / "bundle"))
+
+
+def test_every_number_is_measured(store: FeatureStore, synthesizer: Synthesizer, tmp_path: Path) -> None:
+    rows = choose_rows(store, "val", 3)
+    texts = {store.id_of(row): "Words of people." for row in rows.tolist()}
+    parrot = Recogniser(f"{sys.executable} -c 'print(\"words of\")' {{wav}}")
+    examiner = Examiner(synthesizer, store, recogniser=parrot, texts=texts, wav_folder=tmp_path)
+    evaluation, measured = examiner.examine(rows)
+    assert evaluation.num_utterances == len(measured) == len(rows)
+    assert np.isfinite(evaluation.mel_distance)
+    assert evaluation.mel_distance > 0
+    assert evaluation.duration_error >= 0
+    assert -1 <= evaluation.speaker_similarity <= 1
+    assert evaluation.word_error == pytest.approx(1 / 3)
+    assert evaluation.character_error is not None
+    assert 0 < evaluation.character_error < 1
+    assert len(list(tmp_path.glob("*.wav"))) == len(rows)
+    again, _ = Examiner(synthesizer, store).examine(rows)
+    assert again.mel_distance == evaluation.mel_distance
+    assert again.word_error is None
+    assert again.real_time_factor is not None
+    assert again.real_time_factor > 0
+
+
+def test_rows_are_spread_and_a_split_without_any_is_refused(store: FeatureStore) -> None:
+    every = choose_rows(store, "train", 1000)
+    some = choose_rows(store, "train", 3)
+    assert set(some.tolist()) <= set(every.tolist())
+    assert {some[0], some[-1]} == {every[0], every[-1]}
+    with pytest.raises(DataError, match="test"):
+        choose_rows(store, "test", 5)
+
+
+def test_a_store_of_another_model_is_refused(store: FeatureStore, synthesizer: Synthesizer) -> None:
+    package = synthesizer.package
+    with pytest.raises(ConfigError, match="spectrograms"):
+        refuse_foreign_store(replace(package, mel=replace(package.mel, fmax=7000.0)), store)
+    with pytest.raises(ConfigError, match="front end"):
+        refuse_foreign_store(replace(package, bundle=replace(package.bundle, frontend_fingerprint="x")), store)
+
+
+def test_times_with_graphs_in_them_do_not_count(store: FeatureStore, synthesizer: Synthesizer) -> None:
+    _, measured = Examiner(synthesizer, store).examine(choose_rows(store, "val", 2))
+    slow = [replace(row, took_s=None) for row in measured]
+    assert summarize(slow, 0).real_time_factor is None
+    timed = [replace(slow[0], took_s=0.5, duration_s=2.0), replace(slow[0], took_s=None)]
+    assert summarize(timed, 0).real_time_factor == pytest.approx(0.25)

@@ -1,0 +1,174 @@
+"""Whole trainings of a very small model: exact resume, and everything that may happen on the way."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.fork_process import KILLED, ForkProcess, Outcome
+from tests.training.trainer_programs import make_data
+
+from myxtts.config.schema import XTTSConfig
+from myxtts.models.bundle import read_bundle
+from myxtts.training.checkpoint import CheckpointFolder
+from myxtts.training.json_lines import JsonLines
+
+EAGER: dict[str, Any] = {"enable_graph_mode": False, "num_shapes": 1, "checkpoint_steps": 2, "steps": 4}
+
+
+class Trainings:
+    """A corpus, and processes that train on it."""
+
+    def __init__(self, folder: Path, process: ForkProcess) -> None:
+        self.folder, self._process = folder, process
+        self.config: XTTSConfig = make_data(folder / "data")
+        self._config_file = folder / "config.yaml"
+        self._config_file.write_text(self.config.to_yaml(), encoding="utf-8")
+
+    def run(self, name: str, settings: dict[str, Any], fault: str = "", **options: Any) -> Outcome:
+        max_file_bytes = options.pop("max_file_bytes", None)
+        return self._process.run(
+            "train_watched",
+            fault=fault,
+            max_file_bytes=max_file_bytes,
+            config_file=str(self._config_file),
+            settings={**EAGER, **settings, "run_dir": str(self.path(name))},
+            **options,
+        )
+
+    def path(self, name: str) -> Path:
+        return self.folder / name
+
+    def read_checkpoint(self, name: str, step: int) -> bytes:
+        return CheckpointFolder(self.path(name) / "checkpoints").name_file(step).read_bytes()
+
+    def list_steps(self, name: str) -> list[int]:
+        return CheckpointFolder(self.path(name) / "checkpoints").list_steps()
+
+    def read_ids(self, name: str) -> dict[int, list[str]]:
+        """The utterances of each step; a step that was done twice counts as it was done last."""
+        lines = (self.folder / f"{name}.ids").read_text(encoding="utf-8").splitlines()
+        return dict(json.loads(line) for line in lines)
+
+    def read_lines(self, name: str, file: str) -> list[dict[str, Any]]:
+        return list(JsonLines(self.path(name) / file).read())
+
+
+@pytest.fixture(scope="module")
+def trainings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trainings]:
+    with ForkProcess("tests.training.trainer_forks") as process:
+        yield Trainings(tmp_path_factory.mktemp("trainings"), process)
+
+
+def interrupt_and_compare(trainings: Trainings, name: str, settings: dict[str, Any], threads: list[int]) -> None:
+    """One run without an interruption, others killed after step 3 of 4 and taken up with other numbers of threads."""
+    settings = {**settings, "optimize_cpu_gpu_overlap": False}
+    whole = trainings.run(name, settings, ids_file=str(trainings.folder / f"{name}.ids"))
+    assert whole.status == 0, whole.error
+    for num_workers in threads:
+        part = f"{name}-{num_workers}"
+        changed = {**settings, "num_workers": num_workers}
+        ids_file = str(trainings.folder / f"{part}.ids")
+        assert trainings.run(part, changed, ids_file=ids_file, kill_after=3).status == KILLED
+        assert trainings.list_steps(part)[-1] == 2
+        outcome = trainings.run(part, changed, ids_file=ids_file, resume=True)
+        assert outcome.status == 0, outcome.error
+        assert any("Going on from step" in line for line in outcome.result["lines"])
+        assert trainings.read_ids(part) == trainings.read_ids(name)
+        assert trainings.read_checkpoint(part, 4) == trainings.read_checkpoint(name, 4)
+        metrics = [record["loss"] for record in trainings.read_lines(part, "metrics.jsonl")]
+        assert metrics == [record["loss"] for record in trainings.read_lines(name, "metrics.jsonl")]
+
+
+def test_a_killed_training_ends_bit_by_bit_where_it_would_have(trainings: Trainings) -> None:
+    interrupt_and_compare(trainings, "graph", {"enable_graph_mode": True}, [4])
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("settings", [{}, {"preprocessing_mode": "on_the_fly"}, {"gradient_accumulation_steps": 2}])
+def test_neither_threads_nor_accumulation_change_that(trainings: Trainings, settings: dict[str, Any]) -> None:
+    name = "-".join(["threads", *settings])
+    interrupt_and_compare(trainings, name, settings, [1, 2, 4])
+
+
+def test_a_run_leaves_a_bundle_and_what_happened(trainings: Trainings) -> None:
+    outcome = trainings.run("whole", {"keep_checkpoints": 1})
+    assert outcome.status == 0, outcome.error
+    assert trainings.list_steps("whole") == [4]
+    bundle = read_bundle(trainings.path("whole") / "bundle")
+    assert bundle.notes["step"] == 4
+    assert bundle.model_spec["speakers"] == ["anna", "ben"]
+    assert 0.5 <= float(bundle.weights["length_factor"]) <= 2
+    checkpoint = CheckpointFolder(trainings.path("whole") / "checkpoints").load(4)
+    name = "text_encoder.languages"
+    assert bundle.weights[name].tobytes() == checkpoint.arrays[f"average/{name}"].tobytes()
+    assert bundle.weights[name].tobytes() != checkpoint.arrays[f"model/{name}"].tobytes()
+    record = trainings.read_lines("whole", "metrics.jsonl")[-1]
+    assert record["step"] == 4
+    assert {"flow", "prior", "duration", "learning_rate", "au", "data_wait_s", "utterances_per_s"} <= set(record)
+    telemetry = trainings.read_lines("whole", "telemetry.jsonl")
+    assert [line["position"] for line in telemetry] == list(range(4))
+
+
+def test_a_step_that_is_not_finite_is_skipped_and_its_ids_are_kept(trainings: Trainings) -> None:
+    outcome = trainings.run("skip", {}, poison=[3], ids_file=str(trainings.folder / "skip.ids"))
+    assert outcome.status == 0, outcome.error
+    (line,) = trainings.read_lines("skip", "skipped.jsonl")
+    assert (line["step"], line["kind"]) == (3, "skipped")
+    assert set(line["ids"]) == set(filter(None, trainings.read_ids("skip")[2]))
+    assert trainings.read_lines("skip", "metrics.jsonl")[-1]["skipped"] == 1
+    assert any("Step 3 was skipped" in text for text in outcome.result["lines"])
+
+
+def test_repeated_bad_steps_go_back_to_the_checkpoint_and_on_in_the_corpus(trainings: Trainings) -> None:
+    outcome = trainings.run("back", {"steps": 4}, poison=[3, 4])
+    assert outcome.status == 0, outcome.error
+    assert trainings.list_steps("back") == [2, 4], "a checkpoint fell into a row of bad steps"
+    outcome = trainings.run("back", {"steps": 6}, poison=[1, 2, 3, 4, 5], resume=True)
+    assert outcome.status == 0, outcome.error
+    assert outcome.result["step"] == 6
+    assert any("Went back to the weights of step 4" in line for line in outcome.result["lines"])
+    state = CheckpointFolder(trainings.path("back") / "checkpoints").load(6).state
+    assert (state["num_rollbacks"], state["num_skipped"]) == (1, 7)
+    assert state["feed_position"] == 11
+
+
+def test_exhausted_memory_makes_smaller_micro_batches_which_are_remembered(trainings: Trainings) -> None:
+    outcome = trainings.run("small", {"steps": 2}, exhaust=[2])
+    assert outcome.status == 0, outcome.error
+    assert any("2 micro-batches of 2 utterances" in line for line in outcome.result["lines"])
+    state = CheckpointFolder(trainings.path("small") / "checkpoints").load(2).state
+    assert (state["micro_batch_size"], state["accumulation"]) == (2, 2)
+    outcome = trainings.run("small", {"steps": 3}, resume=True)
+    assert any("as was found to fit before" in line for line in outcome.result["lines"])
+
+
+@pytest.mark.parametrize(
+    ("number", "ending"), [(signal.SIGTERM, "SystemExit: 143"), (signal.SIGINT, "KeyboardInterrupt")]
+)
+def test_a_signal_saves_the_step_and_goes_on_its_way(trainings: Trainings, number: int, ending: str) -> None:
+    name = f"signal-{number}"
+    settings = {"steps": 100, "checkpoint_steps": 100}
+    outcome = trainings.run(name, settings, signal_at=3, signal_number=number)
+    assert outcome.error.rstrip().endswith(ending)
+    assert trainings.list_steps(name) in ([3], [4])
+
+
+def test_a_full_disk_does_not_stop_training(trainings: Trainings) -> None:
+    outcome = trainings.run("full", {"checkpoint_steps": 3}, max_file_bytes=30_000)
+    assert outcome.status == 0, outcome.error
+    assert trainings.list_steps("full") == []
+    assert any("Training goes on" in line for line in outcome.result["lines"])
+
+
+def test_fine_tuning_takes_what_fits_and_says_so(trainings: Trainings) -> None:
+    assert trainings.run("origin", {"steps": 1}).status == 0
+    outcome = trainings.run("tuned", {"steps": 1, "decoder_width": 24}, init_from=str(trainings.path("origin")))
+    assert outcome.status == 0, outcome.error
+    said = " ".join(outcome.result["lines"])
+    assert "Taken from the bundle:" in said
+    assert "trained from scratch: decoder." in said
