@@ -44,9 +44,8 @@ def test_recordings_become_a_model_in_one_command(tmp_path: Path) -> None:
     again = run_train("--train-data", recordings, "--steps", "2", *settings, cwd=tmp_path)
     assert again.returncode == 2, again.stderr
     assert "--resume" in again.stderr
-    changed = run_train(
-        "--train-data", recordings, "--steps", "3", "--resume", *settings, "--batch-size=2", cwd=tmp_path
-    )
+    other = list_settings(corpus_format="manifest", val_share=0.2, batch_size=2)
+    changed = run_train("--train-data", recordings, "--steps", "3", "--resume", *other, cwd=tmp_path)
     assert changed.returncode == 4, changed.stderr
     assert "data.batch_size" in changed.stderr
     assert "--override" in changed.stderr

@@ -28,7 +28,9 @@ from myxtts.types import Batch
 
 _WARM_UP_POLL_S = 0.01
 _NUM_BATCHES_AT_START = 6
-"""Loaded ahead with fresh memory; further memory is touched beside the run, before it is used."""
+"""Loaded ahead in memory that is made ready before the first batch; the rest of the buffer comes while the run goes."""
+_GROWTH_SHARE = 0.05
+"""Of the time of one processor; touching fresh memory in one go would keep loaders and consumer from theirs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +52,10 @@ class BufferRoom:
 
 @dataclass(frozen=True, slots=True)
 class _Label:
-    """What is known of a batch as soon as it is loaded."""
+    """What is known of a batch as soon as it is loaded, so that the consumer need not look at it."""
 
+    plan: BatchPlan
+    num_real: int
     load_s: float
     depth: int
     num_frames: int
@@ -86,7 +90,11 @@ class Feed:
         self.loader_name = loader.name
         self._say = say
         self._settings = FeedSettings(num_workers, max(1, min(buffer_size, stop - start)))
-        self._pool = MemoryPool(room.num_bytes, buffer_size + sum(stage.num_ready for stage in stages) + len(stages))
+        # Beside the batches in memory: those in queues, in the hands of stages and consumer, and one being loaded.
+        num_beside = sum(stage.num_ready for stage in stages) + len(stages) + 2 + num_workers
+        self._pool = MemoryPool(room.num_bytes, buffer_size + num_beside)
+        self._num_at_start = min(self._settings.buffer_size, _NUM_BATCHES_AT_START)
+        self._num_touched_at_start = min(stop - start, self._num_at_start + num_beside)
         self._workers = WorkerPool(num_workers, tuner.limits.max_workers if tuner else num_workers, manners)
         self._ahead = LoadAhead(
             plan_of,
@@ -95,7 +103,7 @@ class Feed:
             self._workers,
             start=start,
             stop=stop,
-            size=min(self._settings.buffer_size, _NUM_BATCHES_AT_START),
+            size=self._num_at_start,
             stall_limit_s=stall_limit_s,
         )
         # What is in the hands of a stage is not ready, and no more than its queues hold can be.
@@ -105,6 +113,8 @@ class Feed:
         self._grower = ThreadPoolExecutor(1, "myxtts-memory", manners.adopt)
 
     def __enter__(self) -> Self:
+        for _ in range(self._num_touched_at_start):
+            self._pool.add_touched()
         self._conveyor.start()
         self._grower.submit(self._grow)
         return self
@@ -165,14 +175,17 @@ class Feed:
         loaded = self._ahead.take()
         if loaded is None:
             return None
-        label = _Label(loaded.load_s, self._ahead.depth, int(loaded.content.mel_lengths.sum()))
+        num_frames = int(loaded.content.mel_lengths.sum())
+        label = _Label(loaded.plan, loaded.plan.num_real, loaded.load_s, self._ahead.depth, num_frames)
         return Passed(label, loaded, {})
 
     def _grow(self) -> None:
-        """Makes room for the whole buffer, piece by piece, without letting a loader wait for fresh memory."""
+        """Makes room for the whole buffer, piece by piece, in a small share of the time."""
         while self._ahead.size < self._settings.buffer_size and not self._closed.is_set():
+            started = time.perf_counter()
             self._pool.add_touched()
             self._ahead.resize(self._ahead.size + 1)
+            self._closed.wait((time.perf_counter() - started) * (1 / _GROWTH_SHARE - 1))
 
     def _wait_until_warm(self, warm_up: WarmUp) -> None:
         """Lets the data side get ahead: until enough batches are ready and the delay has passed."""
@@ -197,21 +210,20 @@ class Feed:
         )
 
     def _record(self, passed: Passed, started: float) -> None:
-        batch: Batch = passed.content
-        label: _Label = passed.label
-        size, num_frames, num_tokens = batch.mel.shape[0], batch.mel.shape[1], batch.tokens.shape[1]
         wait_s = time.perf_counter() - started
+        label: _Label = passed.label
+        shape = label.plan.shape
         interval_s = self._telemetry.record(
             StepRecord(
-                position=batch.position,
+                position=label.plan.position,
                 wait_s=wait_s,
                 load_s=label.load_s,
                 stages=passed.seconds,
                 depth=label.depth,
                 num_frames=label.num_frames,
-                num_padded_frames=size * num_frames,
-                num_utterances=batch.num_real,
-                shape=f"{size}x{num_frames}x{num_tokens}",
+                num_padded_frames=shape.num_utterances * shape.num_frames,
+                num_utterances=label.num_real,
+                shape=f"{shape.num_utterances}x{shape.num_frames}x{shape.num_tokens}",
             ),
             started,
         )

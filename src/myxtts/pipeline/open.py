@@ -32,7 +32,7 @@ from myxtts.runtime.plan import Mode, Plan, choose_plan
 from myxtts.types import Split
 
 _MEASURED_STEPS = 50
-_NUM_READY_ON_HOST = 8
+_NUM_READY_ON_HOST = 4
 """Handing over within the host costs next to nothing. It is done well ahead, so that nobody waits for its thread."""
 _TYPICAL_GRADIENT_BYTES = 80_000_000
 """Of a model of the size `small`, where the caller does not say how large its own is."""

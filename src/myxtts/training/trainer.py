@@ -19,6 +19,7 @@ from myxtts.files import TEMPORARY_SUFFIX, lock_directory
 from myxtts.models.bundle import BUNDLE_FILE_NAME, BUNDLE_FOLDER_NAME, Bundle, find_bundle, read_bundle
 from myxtts.runtime.hardware import detect_hardware
 from myxtts.runtime.plan import choose_plan
+from myxtts.training.batch_size import resolve_batch_size
 from myxtts.training.observers import Observer, TrainResult
 from myxtts.training.progress import ProgressDisplay
 from myxtts.training.run import RunFolder
@@ -60,6 +61,7 @@ class Trainer:
         """Trains until `steps`, `epochs` or a signal end it; a signal goes on its way when all is saved."""
         config, hardware = self._config, detect_hardware()
         plan = choose_plan(config, hardware)
+        config = resolve_batch_size(config, plan, hardware, self._say)
         data = open_training_data(config, plan)
         origin = self._read_origin()
         _recover_bundle(config.training.run_path)

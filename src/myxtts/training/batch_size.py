@@ -1,0 +1,113 @@
+"""`batch_size: auto`: the largest batch that the device's memory holds with a margin, found once and remembered.
+
+What a step takes is estimated from the sizes of the model and the longest utterance. Should the estimate be too high
+after all, the step is cut into micro-batches when it is first tried, before training begins.
+"""
+
+from __future__ import annotations
+
+from myxtts.config.model_config import ModelConfig
+from myxtts.config.schema import XTTSConfig
+from myxtts.config.write import RESOLVED_FILE_NAME
+from myxtts.errors import ConfigError
+from myxtts.pipeline.buckets import Shape
+from myxtts.pipeline.splits import count_reference_frames
+from myxtts.runtime.hardware import Hardware
+from myxtts.runtime.plan import Plan
+from myxtts.training.checkpoint import Warn
+from myxtts.training.micro_batches import MicroBatches, MicroBatchMemory, name_situation
+from myxtts.training.training_data import open_training_data
+
+MEMORY_FILE_NAME = "batch_sizes.json"
+"""Beside the runs, because what fits is a matter of device, model and data, not of a run."""
+MAX_ON_CPU = 32
+"""A larger batch keeps a CPU no busier, and makes fewer steps of the same time."""
+MAX_ON_GPU = 256
+_SHARE_OF_RAM = 0.5
+_SHARE_OF_VRAM = 0.7
+_BYTES = 4
+_COPIES_OF_WEIGHTS = 6
+"""Weights, gradients, two moments, the average, and one on its way."""
+_COPIES_OF_SCORES = 6
+_COPIES_OF_LAYER = 14
+_CROP_STACKS = 64
+
+
+def resolve_batch_size(config: XTTSConfig, plan: Plan, hardware: Hardware, say: Warn) -> XTTSConfig:
+    """The configuration with a number for `batch_size`: that of the run where it goes on, else what fits."""
+    if config.data.batch_size != "auto":
+        return config
+    run_path = config.training.run_path
+    number = _recall_run(config)
+    if number is None:
+        alone = config.model_copy(update={"data.batch_size": plan.num_replicas})
+        data = open_training_data(alone, plan)
+        longest = max(data.shapes, key=lambda shape: shape.num_frames * max(1, shape.num_tokens))
+        num_utterances = len(data.utterances.rows_of_split("train"))
+        memory = MicroBatchMemory(run_path.parent / MEMORY_FILE_NAME, say)
+        situation = _name_situation(config, plan, hardware, longest)
+        found = memory.recall(situation)
+        if found is None:
+            found = MicroBatches(_find_largest(config, plan, hardware, longest, num_utterances), 1)
+            memory.remember(situation, found)
+        number = found.batch_size
+    say(f"Batch size: {number} utterances (batch_size is auto).")
+    return config.model_copy(update={"data.batch_size": number})
+
+
+def list_candidates(largest: int) -> list[int]:
+    """Powers of two and the halves between them, up to `largest`: 1, 2, 3, 4, 6, 8, 12 …"""
+    powers = [2**place for place in range(largest.bit_length())]
+    return sorted({size for power in powers for size in (power, power * 3 // 2) if size <= largest})
+
+
+def estimate_row_bytes(model: ModelConfig, shape: Shape, n_mels: int, num_reference_frames: int) -> int:
+    """Memory that one utterance of a shape takes in a training step, at most."""
+    frames, tokens, stacks = shape.num_frames, shape.num_tokens, num_reference_frames // 2
+    values = frames * 2 * tokens * _COPIES_OF_SCORES + 8 * frames * n_mels
+    values += _COPIES_OF_LAYER * tokens * model.text_width * (model.text_layers + 2)
+    values += _COPIES_OF_LAYER * _CROP_STACKS * model.decoder_width * model.decoder_layers
+    values += _COPIES_OF_LAYER * stacks * model.reference_width * (model.reference_layers + 1)
+    values += 3 * model.attention_heads * stacks**2
+    if model.block == "transformer":
+        values += 3 * model.attention_heads * (tokens**2 * model.text_layers + _CROP_STACKS**2 * model.decoder_layers)
+    return 2 * _BYTES * values
+
+
+def estimate_model_bytes(model: ModelConfig) -> int:
+    """Memory that the weights take, with all that goes along with each."""
+    num_weights = 8 * (
+        model.text_layers * model.text_width**2
+        + model.decoder_layers * model.decoder_width**2
+        + (model.reference_layers + 2) * model.reference_width**2
+    )
+    return _COPIES_OF_WEIGHTS * _BYTES * num_weights
+
+
+def _find_largest(config: XTTSConfig, plan: Plan, hardware: Hardware, longest: Shape, num_utterances: int) -> int:
+    gpus = [gpu.free_memory_bytes for gpu in hardware.gpus if f"/GPU:{gpu.index}" in plan.model_devices]
+    budget = int(_SHARE_OF_VRAM * min(gpus)) if gpus else int(_SHARE_OF_RAM * hardware.available_ram_bytes)
+    row_bytes = estimate_row_bytes(config.model, longest, config.data.n_mels, count_reference_frames(config.data))
+    num_rows = (budget - estimate_model_bytes(config.model)) // row_bytes
+    most = min(MAX_ON_GPU if gpus else MAX_ON_CPU, num_rows, max(1, num_utterances // plan.num_replicas))
+    return plan.num_replicas * list_candidates(max(1, most))[-1]
+
+
+def _recall_run(config: XTTSConfig) -> int | None:
+    """The number that a run in this folder was begun with: another would put its utterances in another order."""
+    path = config.training.run_path / RESOLVED_FILE_NAME
+    if not path.is_file():
+        return None
+    try:
+        number = XTTSConfig.load(path).data.batch_size
+    except ConfigError:
+        return None  # Opening the run explains what is wrong with it.
+    return number if isinstance(number, int) else None
+
+
+def _name_situation(config: XTTSConfig, plan: Plan, hardware: Hardware, longest: Shape) -> str:
+    names = [gpu.name for gpu in hardware.gpus if f"/GPU:{gpu.index}" in plan.model_devices]
+    device = f"{plan.num_replicas} x {names[0]}" if names else f"{hardware.num_cpus} CPUs"
+    model = " ".join(f"{name}={value}" for name, value in config.model.model_dump().items())
+    asked = MicroBatches(longest.num_frames, longest.num_tokens)
+    return name_situation(device, model, asked)
