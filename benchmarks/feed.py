@@ -224,7 +224,7 @@ def measure_telemetry(path: Path) -> dict[str, float]:
 
         def record(telemetry: Telemetry = telemetry) -> None:
             for position in range(_TELEMETRY_CALLS):
-                telemetry.record(replace(step, position=position), time.perf_counter())
+                telemetry.record(replace(step, position=position), time.perf_counter(), time.perf_counter())
 
         figures[name] = time_calls(record) / _TELEMETRY_CALLS
         telemetry.close()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -29,7 +30,9 @@ from myxtts.types import Batch
 _WARM_UP_POLL_S = 0.01
 _NUM_BATCHES_AT_START = 6
 """Loaded ahead in memory that is made ready before the first batch; the rest of the buffer comes while the run goes."""
-_GROWTH_SHARE = 0.05
+_NUM_HELD = 2
+"""Batches held for the consumer, so that not its thread has to let go of them."""
+_GROWTH_SHARE = 0.02
 """Of the time of one processor; touching fresh memory in one go would keep loaders and consumer from theirs."""
 
 
@@ -61,6 +64,16 @@ class _Label:
     num_frames: int
 
 
+@dataclass(frozen=True, slots=True)
+class _HandedOut:
+    """A batch that the consumer has, when it asked for it and got it, and whether the step before was retraced."""
+
+    passed: Passed
+    asked_at: float
+    handed_at: float
+    is_retraced_before: bool
+
+
 class Feed:
     """Batches in order, from `start` up to `stop`. Use it as a context manager and iterate.
 
@@ -88,10 +101,13 @@ class Feed:
     ) -> None:
         self._telemetry, self._warm_up, self._tuner, self._advice = telemetry, warm_up, tuner, advice
         self.loader_name = loader.name
+        self._handed_out: deque[_HandedOut] = deque()
+        self._recording = threading.Lock()
+        self._is_retraced = False
         self._say = say
         self._settings = FeedSettings(num_workers, max(1, min(buffer_size, stop - start)))
         # Beside the batches in memory: those in queues, in the hands of stages and consumer, and one being loaded.
-        num_beside = sum(stage.num_ready for stage in stages) + len(stages) + 2 + num_workers
+        num_beside = sum(stage.num_ready for stage in stages) + len(stages) + 1 + _NUM_HELD + num_workers
         self._pool = MemoryPool(room.num_bytes, buffer_size + num_beside)
         self._num_at_start = min(self._settings.buffer_size, _NUM_BATCHES_AT_START)
         self._num_touched_at_start = min(stop - start, self._num_at_start + num_beside)
@@ -148,9 +164,10 @@ class Feed:
 
     def note_retrace(self) -> None:
         """Told by the consumer when the present step made a new graph, for the record."""
-        self._telemetry.note_retrace()
+        self._is_retraced = True
 
     def stats(self) -> FeedStats:
+        self._record_steps(num_kept=0)
         return self._telemetry.summarize()
 
     def close(self) -> None:
@@ -160,18 +177,22 @@ class Feed:
         self._conveyor.close()
         self._ahead.close()
         self._grower.shutdown(wait=True)
+        self._record_steps(num_kept=0)
         self._telemetry.close()
 
     def _take_batch(self) -> Batch | None:
-        started = time.perf_counter()
+        asked_at = time.perf_counter()
         passed = self._conveyor.take()
         if passed is None:
             return None
-        self._record(passed, started)
+        # Whatever else there is to do for the batch, and letting go of it, is left to other threads.
+        self._handed_out.append(_HandedOut(passed, asked_at, time.perf_counter(), self._is_retraced))
+        self._is_retraced = False
         batch: Batch = passed.content
         return batch
 
     def _load_next(self) -> Passed | None:
+        self._record_steps(num_kept=_NUM_HELD)
         loaded = self._ahead.take()
         if loaded is None:
             return None
@@ -209,23 +230,31 @@ class Feed:
             next_step="Compute features once with myxtts precompute, or raise data.num_workers.",
         )
 
-    def _record(self, passed: Passed, started: float) -> None:
-        wait_s = time.perf_counter() - started
-        label: _Label = passed.label
-        shape = label.plan.shape
+    def _record_steps(self, num_kept: int) -> None:
+        """Takes account of batches that were handed out, except for the last ones, which are still worked with."""
+        with self._recording:
+            while len(self._handed_out) > num_kept:
+                self._record(self._handed_out.popleft())
+
+    def _record(self, handed_out: _HandedOut) -> None:
+        label: _Label = handed_out.passed.label
+        shape, wait_s = label.plan.shape, handed_out.handed_at - handed_out.asked_at
+        if handed_out.is_retraced_before:
+            self._telemetry.note_retrace()
         interval_s = self._telemetry.record(
             StepRecord(
                 position=label.plan.position,
                 wait_s=wait_s,
                 load_s=label.load_s,
-                stages=passed.seconds,
+                stages=handed_out.passed.seconds,
                 depth=label.depth,
                 num_frames=label.num_frames,
                 num_padded_frames=shape.num_utterances * shape.num_frames,
                 num_utterances=label.num_real,
                 shape=f"{shape.num_utterances}x{shape.num_frames}x{shape.num_tokens}",
             ),
-            started,
+            handed_out.asked_at,
+            handed_out.handed_at,
         )
         self._advise()
         if self._tuner is not None and interval_s:

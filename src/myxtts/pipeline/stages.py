@@ -45,7 +45,7 @@ class Conveyor:
         self._threaded = tuple(stage for stage in stages if stage.num_ready > 0)
         self._inline = tuple(stage for stage in stages if stage.num_ready == 0)
         assert stages == self._threaded + self._inline, "a stage behind the consumer cannot have a thread"
-        self._queues: list[queue.Queue[Passed | None]] = [queue.Queue(stage.num_ready) for stage in self._threaded]
+        self._queues = [_BoundedQueue(stage.num_ready) for stage in self._threaded]
         self._closed = threading.Event()
         self._threads = ThreadPoolExecutor(max(1, len(self._threaded)), "myxtts-stage")
         self._running: list[Future[None]] = []
@@ -80,7 +80,7 @@ class Conveyor:
         self._closed.set()
         self._threads.shutdown(wait=True)
         for ready in self._queues:
-            _empty(ready)
+            ready.clear()
 
     def _run(self, number: int) -> None:
         """The thread of a stage."""
@@ -97,7 +97,7 @@ class Conveyor:
         finally:
             self._put(self._queues[number], None)
 
-    def _get(self, ready: queue.Queue[Passed | None]) -> Passed | None:
+    def _get(self, ready: _BoundedQueue) -> Passed | None:
         while not self._closed.is_set():
             try:
                 return ready.get(timeout=_POLL_S)
@@ -105,24 +105,44 @@ class Conveyor:
                 continue
         return None
 
-    def _put(self, ready: queue.Queue[Passed | None], passed: Passed | None) -> None:
-        while not self._closed.is_set():
+    def _put(self, ready: _BoundedQueue, passed: Passed | None) -> None:
+        while not self._closed.is_set() and not ready.put(passed, timeout=_POLL_S):
+            continue
+
+
+class _BoundedQueue:
+    """A queue that costs the consumer next to nothing: two calls that Python itself takes no part in."""
+
+    def __init__(self, size: int) -> None:
+        self._items: queue.SimpleQueue[Passed | None] = queue.SimpleQueue()
+        self._room: queue.SimpleQueue[None] = queue.SimpleQueue()
+        for _ in range(size):
+            self._room.put(None)
+
+    def qsize(self) -> int:
+        return self._items.qsize()
+
+    def get(self, timeout: float | None = None) -> Passed | None:
+        item = self._items.get(timeout=timeout)
+        self._room.put(None)
+        return item
+
+    def put(self, item: Passed | None, timeout: float) -> bool:
+        """Whether there was room within the time; the end always has room."""
+        if item is not None:
             try:
-                ready.put(passed, timeout=_POLL_S)
-            except queue.Full:
-                continue
-            return
+                self._room.get(timeout=timeout)
+            except queue.Empty:
+                return False
+        self._items.put(item)
+        return True
+
+    def clear(self) -> None:
+        while not self._items.empty():
+            self._items.get_nowait()
 
 
 def _pass_through(stage: Stage, passed: Passed) -> Passed:
     started = time.perf_counter()
     content = stage.apply(passed.content)
     return Passed(passed.label, content, {**passed.seconds, stage.name: time.perf_counter() - started})
-
-
-def _empty(ready: queue.Queue[Passed | None]) -> None:
-    while True:
-        try:
-            ready.get_nowait()
-        except queue.Empty:
-            return

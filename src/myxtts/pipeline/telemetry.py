@@ -108,15 +108,11 @@ class Telemetry:
         """Finished steps, the first left out."""
         return max(0, self._num_finished - 1)
 
-    def record(self, step: StepRecord, asked_at: float) -> float:
-        """Notes a batch that was asked for at `asked_at` and is handed over now.
-
-        Gives the time from the one before to this one, 0 for the first.
-        """
+    def record(self, step: StepRecord, asked_at: float, handed_at: float) -> float:
+        """Notes a batch by when it was asked for and handed over; gives the time from the one before, 0 at first."""
         self._finish(asked_at)
-        now = time.perf_counter()
-        interval_s = now - self._handed_at if self._current is not None else 0.0
-        self._current, self._handed_at = step, now
+        interval_s = handed_at - self._handed_at if self._current is not None else 0.0
+        self._current, self._handed_at = step, handed_at
         self._shapes.add(step.shape)
         return interval_s
 
