@@ -1,5 +1,6 @@
 # What a fresh machine with python3, pip and make needs to know:
-#   make demo    set up, make a demo corpus and its features          make check   formatting, lint, types, architecture
+#   make demo    set up, make a corpus, train a tiny model, speak     make check   formatting, lint, types, architecture
+#                (make demo STEPS=2000 goes on from there)
 #   make test    set up and run every test                            make bench   measure speed, write benchmarks/results
 #   make soak    long campaigns: hundreds of kills, thousands of flips (half an hour)
 #   make lock    write constraints.txt anew from the newest versions  make clean   remove what make built
@@ -26,7 +27,7 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	@touch $@
 
 demo: setup
-	@$(BIN)/myxtts demo --out $(DEMO)
+	@$(BIN)/myxtts demo --out $(DEMO) $(if $(STEPS),--steps $(STEPS))
 
 test: setup
 	@$(BIN)/python -m pytest -n $(JOBS)

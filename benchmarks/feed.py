@@ -141,8 +141,13 @@ def _describe_step(figures: dict[str, float], step_s: float) -> list[Measurement
 
 
 def measure_memory(folder: str) -> dict[str, float]:
-    """Megabytes of this process after a thousand batches and at the end, each the median of neighbouring readings."""
+    """Megabytes of this process after a thousand batches and at the end, each the median of neighbouring readings.
+
+    The buffer, whose memory is made ready piece by piece, has its full size before.
+    """
     with open_batches(make_config(folder, batch_size=4), steps=_NUM_MEMORY_BATCHES) as feed:
+        while not feed.is_grown:
+            time.sleep(0.1)
         seen = emulate(feed, 0.0)
     megabytes = [value / 2**20 for value in seen.rss_bytes]
     # A reading every fifty batches: the twentieth is that of batch 1,001.

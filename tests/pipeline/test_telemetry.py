@@ -97,3 +97,16 @@ def test_every_step_is_a_line_that_can_be_read_while_the_run_goes_on(clock: Cloc
 
 def test_nothing_recorded_is_no_error() -> None:
     assert Telemetry().summarize().au == 0.0
+
+
+def test_full_disk_is_said_once_and_stops_nothing(clock: Clock) -> None:
+    full = Path("/dev/full")
+    if not full.exists():
+        pytest.skip("there is no device that is always full")
+    said: list[str] = []
+    watched = Telemetry(full, say=said.append)
+    clock.run(watched, [0.0] * 5, [1.0] * 5)
+    watched.close()
+    assert watched.summarize().num_batches == 4
+    assert len(said) == 1
+    assert "/dev/full" in said[0]

@@ -48,6 +48,14 @@ def test_change_that_does_not_help_is_taken_back() -> None:
     assert tuner.is_held
 
 
+def test_consumer_that_only_waits_gets_threads_as_long_as_they_shorten_the_wait() -> None:
+    tuner = Tuner(START, LIMITS)
+    for _ in range(500):
+        wait_s = 0.02 / min(tuner.settings.num_workers, 2)
+        tuner.observe(wait_s, wait_s, 0)
+    assert tuner.settings.num_workers == 2
+
+
 def test_nothing_changes_once_held() -> None:
     tuner = run_tuner(lambda _settings, _step: 0.01)
     assert all(tuner.observe(0.02, 0.02, 0) is None for _ in range(200))

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from myxtts.cli.precompute import make_features
 from myxtts.cli.prepare import run_prepare, summarize
 from myxtts.cli.screen import Screen, show_progress
+from myxtts.cli.train import train_model
+
+if TYPE_CHECKING:
+    from myxtts.config.schema import XTTSConfig
+
+DEMO_STEPS = 300
+_SENTENCES = {
+    "en": "This voice learned to speak a few minutes ago.",
+    "fa": "این صدا چند دقیقه پیش حرف زدن را یاد گرفت.",
+}
 
 
 def make_demo(
@@ -18,24 +28,58 @@ def make_demo(
     ),
     minutes: Annotated[float, typer.Option(min=0.2, max=600, help="Minutes of speech to synthesise.")] = 20.0,
     num_speakers: Annotated[int, typer.Option(min=2, max=64, help="Voices in the corpus.")] = 8,
+    steps: Annotated[
+        int, typer.Option(min=0, help="Steps to train; a larger number goes on from there, 0 does not train.")
+    ] = DEMO_STEPS,
     seed: Annotated[int, typer.Option(help="The same seed gives the same corpus, byte for byte.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as one JSON object.")] = False,
 ) -> None:
-    """Make a small English and Persian corpus with several voices, prepare it and compute its features.
+    """Make a small English and Persian corpus, train a tiny model on it, and let it speak.
 
     [bold]Examples[/bold]
 
     myxtts demo
 
-    myxtts demo --out /tmp/demo --minutes 60 --num-speakers 12
+    myxtts demo --steps 2000
+
+    myxtts demo --out /tmp/demo --minutes 60 --num-speakers 12 --steps 0
     """
+    screen = Screen(as_json=as_json)
+    config = _configure(out, steps, seed)
+    summary = _make_corpus(config, out, minutes, num_speakers, screen)
+    screen.notices.print("3. Computing features once, for every epoch to come …")
+    summary["precompute"] = make_features(config, out / "features", screen, rebuild=False)
+    if steps:
+        screen.notices.print(f"4. Training a tiny model up to step {steps:,} (it resumes if you ask for more) …")
+        summary["train"] = train_model(config, screen, resume=True)
+        screen.notices.print("5. Speaking …")
+        summary["speech"] = _speak(config, out, screen)
+    screen.finish(summary)
+
+
+def _configure(out: Path, steps: int, seed: int) -> XTTSConfig:
+    """A run that two processor cores finish in minutes: few shapes to trace, small batches, few validations."""
     from myxtts.config.schema import XTTSConfig
+
+    return XTTSConfig(
+        model_size="tiny",
+        train_data=out / "corpus",
+        cache_dir=out / "features",
+        batch_size=16,
+        num_shapes=3,
+        run_dir=out / "run",
+        steps=steps or None,
+        checkpoint_steps=100,
+        seed=seed,
+    )
+
+
+def _make_corpus(config: XTTSConfig, out: Path, minutes: float, num_speakers: int, screen: Screen) -> dict[str, Any]:
     from myxtts.config.write import write_resolved
     from myxtts.corpus.demo import make_demo_corpus
     from myxtts.corpus.prepare import Recordings
 
-    screen = Screen(as_json=as_json)
-    recordings, corpus = out / "recordings", out / "corpus"
+    recordings, corpus, seed = out / "recordings", out / "corpus", config.training.seed
     screen.notices.print(f"1. Synthesising {minutes:g} minutes of speech with espeak-ng …")
     with show_progress("Speaking", None, "clips") as view:
         made = make_demo_corpus(
@@ -48,9 +92,28 @@ def make_demo(
     kept = " (they were there already)" if made.was_kept else ""
     screen.notices.print(f"   {made.num_clips:,} clips in {recordings}{kept}", markup=False)
     screen.notices.print("2. Checking every clip and its text …")
-    config = XTTSConfig(train_data=corpus, cache_dir=out / "features", seed=seed)
     prepared = run_prepare([Recordings(recordings)], corpus, config.data, screen, seed=seed, strict=True, quick=False)
     write_resolved(config, corpus)
-    screen.notices.print("3. Computing features once, for every epoch to come …")
-    computed = make_features(config, out / "features", screen, rebuild=False)
-    screen.finish({"recordings": str(recordings), "prepare": summarize(prepared), "precompute": computed})
+    return {"recordings": str(recordings), "prepare": summarize(prepared)}
+
+
+def _speak(config: XTTSConfig, out: Path, screen: Screen) -> dict[str, str]:
+    """A sentence in each language, in a voice of the corpus that speaks it."""
+    from myxtts.corpus.open import open_corpus
+    from myxtts.synthesis.synthesizer import Synthesizer
+    from myxtts.synthesis.wave_file import write_wav
+
+    synthesizer = Synthesizer.load(config.training.run_path)
+    voices = {utterance.language: utterance.audio for utterance in open_corpus(out / "corpus").utterances("val")}
+    voices |= {
+        utterance.language: utterance.audio
+        for utterance in open_corpus(out / "corpus").utterances("train")
+        if utterance.language not in voices
+    }
+    files = {}
+    for language, text in _SENTENCES.items():
+        path = config.training.run_path / f"demo-{language}.wav"
+        write_wav(path, synthesizer.say(text, voice=voices[language], language=language))
+        screen.console.print(f"   {language}: {path}", markup=False)
+        files[language] = str(path)
+    return files

@@ -11,7 +11,7 @@ import typer
 from myxtts.cli.precompute import make_features, open_or_prepare
 from myxtts.cli.screen import Screen, format_length
 from myxtts.cli.settings import takes_settings
-from myxtts.errors import UsageError
+from myxtts.errors import StorageError, UsageError
 
 if TYPE_CHECKING:
     from myxtts.config.schema import XTTSConfig
@@ -51,7 +51,7 @@ def run_train(
     if run_name is not None:
         config = config.model_copy(update={"training.run_name": run_name})
     config = _provide_data(config, screen)
-    screen.finish(_train(config, screen, resume=resume, override=override, init_from=init_from))
+    screen.finish(train_model(config, screen, resume=resume, override=override, init_from=init_from))
 
 
 def _provide_data(config: XTTSConfig, screen: Screen) -> XTTSConfig:
@@ -80,9 +80,15 @@ def _provide_data(config: XTTSConfig, screen: Screen) -> XTTSConfig:
     return config.model_copy(update={"data.train_data": str(folder / "corpus")})
 
 
-def _train(
-    config: XTTSConfig, screen: Screen, *, resume: bool, override: bool, init_from: str | None
+def train_model(
+    config: XTTSConfig,
+    screen: Screen,
+    *,
+    resume: bool = False,
+    override: bool = False,
+    init_from: str | None = None,
 ) -> dict[str, Any]:
+    """Trains with validation and samples, writes the report, and gives what there is to know in the end."""
     from myxtts.training.trainer import Trainer
 
     # What TensorFlow says of libraries it did not find is of no use here.
@@ -97,7 +103,9 @@ def _train(
     )
     result = trainer.fit()
     _show(result, screen)
+    report = _write_report(result.run_path, screen)
     return {
+        "report": report,
         "run_dir": str(result.run_path),
         "bundle": str(result.bundle_path),
         "step": result.step,
@@ -109,6 +117,19 @@ def _train(
         "seconds": round(result.seconds, 3),
         "reason": result.reason,
     }
+
+
+def _write_report(run_path: Path, screen: Screen) -> str | None:
+    """The page about the run; without room for it the training was not in vain."""
+    from myxtts.tools.run_report import write_run_report
+
+    try:
+        report = write_run_report(run_path)
+    except StorageError as error:
+        screen.warn(f"The report was not written: {error}")
+        return None
+    screen.console.print(f"The report is {report}", markup=False)
+    return str(report)
 
 
 def _watch(config: XTTSConfig) -> list[Observer]:

@@ -158,6 +158,11 @@ class Feed:
         return self._conveyor.num_ready
 
     @property
+    def is_grown(self) -> bool:
+        """Whether there is memory for all batches that may wait; it is made ready while the run goes on."""
+        return self._ahead.size >= self._settings.buffer_size
+
+    @property
     def settings(self) -> FeedSettings:
         """Threads and batches in memory as they are now."""
         return self._settings

@@ -89,7 +89,7 @@ def open_batches(
         stop=stretch.stop,
         num_workers=plan.num_workers,
         buffer_size=buffer_size,
-        telemetry=Telemetry(telemetry_file),
+        telemetry=Telemetry(telemetry_file, say=say),
         warm_up=WarmUp(max(1, stages[0].num_ready // 2), plan.model_start_delay_s) if is_split else None,
         tuner=_make_tuner(config, plan, buffer_size, machine),
         manners=ThreadManners(plan.loader_niceness, plan.num_reserved_cpus),

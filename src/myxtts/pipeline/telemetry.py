@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter, deque
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import IO
@@ -91,7 +93,10 @@ class _Sums:
 class Telemetry:
     """Collects step records in constant memory and, where a file is given, appends each as a line of JSON."""
 
-    def __init__(self, path: Path | None = None, window: int = 1000) -> None:
+    def __init__(
+        self, path: Path | None = None, window: int = 1000, say: Callable[[str], None] = lambda _sentence: None
+    ) -> None:
+        self._path, self._say = path, say
         # A line at a time, so that whoever watches the run sees each step as it ends.
         self._file: IO[str] | None = path.open("a", encoding="utf-8", buffering=1) if path else None
         self._intervals: deque[float] = deque(maxlen=window)
@@ -131,7 +136,22 @@ class Telemetry:
             self._max_wait_s = max(self._max_wait_s, step.wait_s)
         self._num_finished += 1
         if self._file is not None:
-            self._file.write(json.dumps(asdict(step)) + "\n")
+            self._write(self._file, step)
+
+    def _write(self, file: IO[str], step: StepRecord) -> None:
+        """A full disk must not end a training for the sake of its telemetry."""
+        try:
+            file.write(json.dumps(asdict(step)) + "\n")
+        except OSError as error:
+            self._say(f"Could not write to {self._path}: {error.strerror}. The run goes on without these lines.")
+            self._close_file()
+
+    def _close_file(self) -> None:
+        if self._file is not None:
+            # What is still in its buffer is the line that could not be written.
+            with suppress(OSError):
+                self._file.close()
+            self._file = None
 
     def summarize(self) -> FeedStats:
         sums, count = self._sums, max(1, self.num_steps)
@@ -161,6 +181,4 @@ class Telemetry:
     def close(self) -> None:
         self._finish(time.perf_counter())
         self._current = None
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        self._close_file()

@@ -55,15 +55,16 @@ class Tuner:
         self._depths.append(depth)
         if len(self._waits) < _STEPS_PER_TRIAL:
             return None
-        share = sum(self._waits) / max(sum(self._intervals), 1e-12)
+        # A consumer that does next to nothing waits all the time, however fast it is served: only seconds compare.
+        mean_wait_s, share = fmean(self._waits), sum(self._waits) / max(sum(self._intervals), 1e-12)
         is_filled = fmean(self._depths) > _EMPTY_SHARE * self.settings.buffer_size
         is_bursty = is_filled and max(self._waits) > _BURST_RATIO * max(fmean(self._waits), 1e-9)
         self._waits, self._intervals, self._depths = [], [], []
-        self.history.append((self.settings, share))
-        return self._decide(share, is_bursty=is_bursty)
+        self.history.append((self.settings, mean_wait_s))
+        return self._decide(mean_wait_s, share, is_bursty=is_bursty)
 
-    def _decide(self, share: float, *, is_bursty: bool) -> FeedSettings | None:
-        if self._before is not None and share > self._before[1] * _KEPT_IF_BELOW:
+    def _decide(self, mean_wait_s: float, share: float, *, is_bursty: bool) -> FeedSettings | None:
+        if self._before is not None and mean_wait_s > self._before[1] * _KEPT_IF_BELOW:
             # The last change did not help: back to what was before, and no more trials.
             return self._hold(self._before[0])
         if share <= _ENOUGH_WAIT_SHARE or len(self.history) >= _MAX_TRIALS:
@@ -71,7 +72,7 @@ class Tuner:
         change = self._propose(is_bursty=is_bursty)
         if change == self.settings:
             return self._hold(self.settings)
-        self._before = (self.settings, share)
+        self._before = (self.settings, mean_wait_s)
         self.settings = change
         return change
 

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from myxtts.config.schema import TrainingConfig
 
-STEPS_PER_COMPILED_SHAPE = 250
-"""On a CPU a compiled step saves about 0.3 s and a shape takes up to a minute to compile: so many steps pay for one."""
+STEPS_PER_COMPILED_SHAPE = 75
+"""On two CPU cores a compiled step of `tiny` saves 0.3 to 0.5 s, and a shape takes 15 s longer to compile than to trace
+on a quiet machine, much longer on a busy one: so many steps pay for a shape in any case."""
 BFLOAT16_CAPABILITY = (8, 0)
 """The CUDA compute capability from which on GPUs compute in bfloat16."""
 _ORDINARY, _MIXED = "float32", "mixed_bfloat16"
