@@ -44,7 +44,7 @@ class DataDeviceFeatures:
         self.device, self._definition, self._mel_dtype = device, definition, mel_dtype
         self._num_reference_frames = num_reference_frames
         self._padding = float(np.log(definition.log_floor))
-        self._graphs: dict[tuple[Any, ...], Callable[..., tuple[Tensor, Tensor]]] = {}
+        self._graphs: dict[tuple[Any, ...], Callable[..., tuple[Tensor, Tensor, Tensor]]] = {}
         self.num_traces = 0
         with tf.device(device):
             self._mel = GraphMel(definition)
@@ -58,10 +58,9 @@ class DataDeviceFeatures:
         compute = self._compute_of_sound if isinstance(batch.mel, Sound) else self._compute_of_frames
         with tf.device(self.device):
             tensors = {name: tf.identity(_adopt(getattr(batch, name))) for name in _LABELS}
-            tensors["mel"], tensors["reference"] = compute(batch)
-            for name in ("mel", "reference"):
-                # Reading one number waits for all of them.
-                tensors[name][0, 0, 0].numpy()
+            tensors["mel"], tensors["reference"], last = compute(batch)
+            # Reading a number that is made of both waits for them.
+            last.numpy()
         return replace(batch, **tensors)
 
     def warm(self, shapes: Sequence[Shape], room: BufferRoom) -> None:
@@ -73,7 +72,7 @@ class DataDeviceFeatures:
             arrays = {name: getattr(view, name) for name in ARRAYS}
             self.compute(Batch(position=0, ids=("",) * shape.num_utterances, num_real=0, **arrays))
 
-    def _compute_of_sound(self, batch: Batch) -> tuple[Tensor, Tensor]:
+    def _compute_of_sound(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         clips, voices = batch.mel, batch.reference
         numbers = (clips.num_samples, voices.num_samples, voices.first_frames, batch.reference_lengths)
         inputs = [_adopt(array) for array in (clips.samples, voices.samples, *numbers)]
@@ -82,7 +81,7 @@ class DataDeviceFeatures:
             self._graphs[key] = self._trace(self._transform_sound, [tf.TensorSpec.from_tensor(x) for x in inputs])
         return self._graphs[key](*map(tf.identity, inputs[:2]), *inputs[2:])
 
-    def _compute_of_frames(self, batch: Batch) -> tuple[Tensor, Tensor]:
+    def _compute_of_frames(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         frames, voices = batch.mel, batch.reference
         size, dtype = len(batch.mel_lengths), frames.values.dtype
         key = (dtype, size, frames.num_frames)
@@ -95,13 +94,14 @@ class DataDeviceFeatures:
 
     def _trace(
         self, compute: Callable[..., tuple[Tensor, Tensor]], signature: Sequence[tf.TensorSpec]
-    ) -> Callable[..., tuple[Tensor, Tensor]]:
-        def compute_on_device(*inputs: Tensor) -> tuple[Tensor, Tensor]:
+    ) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
+        def compute_on_device(*inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
             self.num_traces += 1
             with tf.device(self.device):
-                return compute(*inputs)
+                mel_BTM, reference_BRM = compute(*inputs)
+                return mel_BTM, reference_BRM, mel_BTM[0, 0, 0] + reference_BRM[0, 0, 0]
 
-        graph: Callable[..., tuple[Tensor, Tensor]] = tf.function(
+        graph: Callable[..., tuple[Tensor, Tensor, Tensor]] = tf.function(
             compute_on_device, input_signature=signature, autograph=False
         ).get_concrete_function()
         return graph

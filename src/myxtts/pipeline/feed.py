@@ -278,5 +278,5 @@ class Feed:
 
     def _advise(self) -> None:
         if self._advice is not None and self._telemetry.num_steps >= self._advice[0]:
-            self._say(self._advice[1](self.stats()))
+            self._say(self._advice[1](self._telemetry.summarize()))
             self._advice = None
