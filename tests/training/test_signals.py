@@ -70,6 +70,8 @@ def test_the_first_signal_stops_at_the_end_of_the_step(number: int, status: int)
 @pytest.mark.parametrize(("first", "second", "status"), [(15, 15, 143), (2, 2, 130), (2, 15, 143), (15, 2, 130)])
 def test_the_second_signal_ends_at_once(first: int, second: int, status: int) -> None:
     with trainer("60") as process:
+        # It must be in the middle of its step.
+        time.sleep(0.5)
         process.send_signal(first)
         time.sleep(0.5)
         assert process.poll() is None
