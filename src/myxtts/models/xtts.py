@@ -125,7 +125,10 @@ class XTTS(keras.Model):  # type: ignore[misc]
         self, tokens_BN: Tensor, token_lengths_B: Tensor, language_B: Tensor, voice: Voice, *, speed: Tensor = 1.0
     ) -> SpokenText:
         """First phase of synthesis: how long the utterance and everything in it will be."""
-        states = self.encode_text(tokens_BN, token_lengths_B, language_B, voice)
+        return self.time_text(self.encode_text(tokens_BN, token_lengths_B, language_B, voice), token_lengths_B, speed)
+
+    def time_text(self, states: TextStates, token_lengths_B: Tensor, speed: Tensor = 1.0) -> SpokenText:
+        """How long everything in a text that is encoded already will be."""
         log_frames_BS = self.predict_log_frames(states, token_lengths_B)
         factor = tf.convert_to_tensor(self.length_factor) / speed
         durations_BS = round_frames(compute_frames(log_frames_BS, states.is_state_BS, factor))

@@ -20,15 +20,18 @@ _ALIGNMENT_BYTES = 64
 
 @dataclass(frozen=True, slots=True)
 class HostBatch:
-    """Views of a buffer in the shape of one batch."""
+    """Views of a buffer in the shape of one batch, named like `Batch`.
+
+    For a data device `mel` and `reference` are what it makes spectrograms of.
+    """
 
     tokens: NDArray[np.int32]
     token_lengths: NDArray[np.int32]
-    mel: NDArray[np.float32]
+    mel: Any
     mel_lengths: NDArray[np.int32]
     speaker: NDArray[np.int32]
     language: NDArray[np.int32]
-    reference: NDArray[np.float32]
+    reference: Any
     reference_lengths: NDArray[np.int32]
 
 
@@ -54,12 +57,7 @@ class BatchBuffer:
         return HostBatch(
             mel=place.take(np.float32, size, shape.num_frames, n_mels),
             reference=place.take(np.float32, size, self._num_reference_frames, n_mels),
-            tokens=place.take(np.int32, size, shape.num_tokens),
-            token_lengths=place.take(np.int32, size),
-            mel_lengths=place.take(np.int32, size),
-            speaker=place.take(np.int32, size),
-            language=place.take(np.int32, size),
-            reference_lengths=place.take(np.int32, size),
+            **place.take_labels(shape),
         )
 
 
@@ -75,6 +73,12 @@ class Placer:
         assert len(piece) == num_bytes, "the memory is too small for this shape"
         self._start += align(num_bytes)
         return piece.view(dtype).reshape(shape)
+
+    def take_labels(self, shape: Shape) -> dict[str, NDArray[np.int32]]:
+        """Everything of a batch that is not sound."""
+        tokens = self.take(np.int32, shape.num_utterances, shape.num_tokens)
+        names = ("token_lengths", "mel_lengths", "speaker", "language", "reference_lengths")
+        return {"tokens": tokens, **{name: self.take(np.int32, shape.num_utterances) for name in names}}
 
 
 def align(num_bytes: int) -> int:

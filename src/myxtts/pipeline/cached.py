@@ -5,32 +5,18 @@ Shape legend: B utterances, T frames, M mel bands.
 
 from __future__ import annotations
 
-from myxtts.pipeline.assemble import BatchAssembler
 from myxtts.pipeline.buffers import BatchBuffer, HostBatch
-from myxtts.pipeline.loader import Loader
 from myxtts.pipeline.order import BatchPlan
-from myxtts.pipeline.read_ahead import ReadAhead
-from myxtts.store.reader import FeatureStore
+from myxtts.pipeline.store_loader import StoreLoader
 
 
-class CachedLoader(Loader):
+class CachedLoader(StoreLoader):
     """Fills batches from a feature store. Any number of threads may call it.
 
     A store that fits `ram_budget_bytes` is read into memory as a whole when the first batch is announced.
     """
 
     name = "cached"
-
-    def __init__(self, store: FeatureStore, num_reference_frames: int, seed: int, ram_budget_bytes: int = 0) -> None:
-        self._store = store
-        self._read_ahead = ReadAhead(store, ram_budget_bytes)
-        self._assembler = BatchAssembler(
-            store,
-            lambda rows: store.read_parts(rows, "tokens"),
-            num_reference_frames,
-            seed,
-            store.settings.mel.log_floor,
-        )
 
     def fill(self, plan: BatchPlan, buffer: BatchBuffer) -> HostBatch:
         batch = buffer.view(plan.shape)
@@ -43,12 +29,3 @@ class CachedLoader(Loader):
         mels = dict(zip(voices.tolist(), self._store.read_mels(voices), strict=True))
         self._assembler.fill_references(batch, plan, mels.__getitem__)
         return batch
-
-    def announce(self, plan: BatchPlan) -> None:
-        self._read_ahead.announce(plan)
-
-    def close(self) -> None:
-        self._read_ahead.close()
-
-    def name_utterances(self, plan: BatchPlan) -> tuple[str, ...]:
-        return self._assembler.name_utterances(plan)

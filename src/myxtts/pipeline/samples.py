@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,20 +33,6 @@ class Sound:
     first_frames: NDArray[np.int32]  # [B]
 
 
-@dataclass(frozen=True, slots=True)
-class SampleBatch:
-    """A batch on its way to the data device, named like `Batch`."""
-
-    tokens: NDArray[np.int32]
-    token_lengths: NDArray[np.int32]
-    mel: Sound
-    mel_lengths: NDArray[np.int32]
-    speaker: NDArray[np.int32]
-    language: NDArray[np.int32]
-    reference: Sound
-    reference_lengths: NDArray[np.int32]
-
-
 class SampleBuffer:
     """Room for the sound of one batch of any of the shapes, in `memory` or in memory of its own."""
 
@@ -63,7 +49,7 @@ class SampleBuffer:
         self._memory = allocate_aligned(num_bytes) if memory is None else memory
         assert len(self._memory) >= num_bytes
 
-    def view(self, shape: Shape) -> SampleBatch:
+    def view(self, shape: Shape) -> HostBatch:
         """The arrays of a batch of this shape. They hold whatever was there before."""
         size, place = shape.num_utterances, Placer(self._memory)
 
@@ -71,15 +57,10 @@ class SampleBuffer:
             samples = place.take(np.float32, size, num_samples)
             return Sound(samples, place.take(np.int32, size), place.take(np.int32, size))
 
-        return SampleBatch(
+        return HostBatch(
             mel=take_sound(_count_clip_samples(shape, self._definition)),
             reference=take_sound(self._num_voice_samples),
-            tokens=place.take(np.int32, size, shape.num_tokens),
-            token_lengths=place.take(np.int32, size),
-            mel_lengths=place.take(np.int32, size),
-            speaker=place.take(np.int32, size),
-            language=place.take(np.int32, size),
-            reference_lengths=place.take(np.int32, size),
+            **place.take_labels(shape),
         )
 
 
@@ -122,28 +103,26 @@ class SampleLoader(Loader):
         self._num_reference_frames, self._seed = num_reference_frames, seed
         self._assembler = BatchAssembler(table, read_tokens, num_reference_frames, seed, definition.log_floor)
 
-    def fill(self, plan: BatchPlan, buffer: SampleBuffer) -> SampleBatch:
+    def fill(self, plan: BatchPlan, buffer: SampleBuffer) -> HostBatch:
         batch = buffer.view(plan.shape)
-        # Labels have the same names in every batch of the host.
-        labels = cast(HostBatch, batch)
-        self._assembler.fill_labels(labels, plan)
+        self._assembler.fill_labels(batch, plan)
         clips = self._reader.read(list_distinct_rows(plan))
         self._fill_clips(batch, plan, clips)
-        self._check_batch(labels, plan)
+        self._check_batch(batch, plan)
         self._fill_voices(batch, plan, clips)
         return batch
 
     def name_utterances(self, plan: BatchPlan) -> tuple[str, ...]:
         return self._assembler.name_utterances(plan)
 
-    def _fill_clips(self, batch: SampleBatch, plan: BatchPlan, clips: dict[int, NDArray[Any]]) -> None:
+    def _fill_clips(self, batch: HostBatch, plan: BatchPlan, clips: dict[int, NDArray[Any]]) -> None:
         batch.mel.first_frames[:] = 0
         for place, row in enumerate(plan.rows):
             samples_S = clips[int(row)] if row != NO_ROW else batch.mel.samples[place, :0]
             _put_samples(batch.mel, place, samples_S)
             batch.mel_lengths[place] = self._definition.count_frames(len(samples_S)) if row != NO_ROW else 0
 
-    def _fill_voices(self, batch: SampleBatch, plan: BatchPlan, clips: dict[int, NDArray[Any]]) -> None:
+    def _fill_voices(self, batch: HostBatch, plan: BatchPlan, clips: dict[int, NDArray[Any]]) -> None:
         voices, hashes = batch.reference, hash_crops(plan, self._seed)
         for place, row in enumerate(plan.references):
             if row == NO_ROW:

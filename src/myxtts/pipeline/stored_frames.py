@@ -9,18 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from myxtts.pipeline.assemble import BatchAssembler, find_crop, hash_crops
+from myxtts.pipeline.assemble import find_crop, hash_crops
 from myxtts.pipeline.buckets import Shape
 from myxtts.pipeline.buffers import HostBatch, Placer, align, allocate_aligned
-from myxtts.pipeline.loader import Loader
 from myxtts.pipeline.order import NO_ROW, BatchPlan
-from myxtts.pipeline.read_ahead import ReadAhead
-from myxtts.store.reader import FeatureStore
+from myxtts.pipeline.store_loader import StoreLoader
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,20 +27,6 @@ class Frames:
 
     values: NDArray[Any]  # float16 or float32 [F, M], at least one frame
     num_frames: int
-
-
-@dataclass(frozen=True, slots=True)
-class FrameBatch:
-    """A batch on its way to the data device, named like `Batch`."""
-
-    tokens: NDArray[np.int32]
-    token_lengths: NDArray[np.int32]
-    mel: Frames
-    mel_lengths: NDArray[np.int32]
-    speaker: NDArray[np.int32]
-    language: NDArray[np.int32]
-    reference: Frames
-    reference_lengths: NDArray[np.int32]
 
 
 class FrameBuffer:
@@ -61,22 +45,17 @@ class FrameBuffer:
         self._memory = allocate_aligned(num_bytes) if memory is None else memory
         assert len(self._memory) >= num_bytes
 
-    def view(self, shape: Shape) -> FrameBatch:
+    def view(self, shape: Shape) -> HostBatch:
         """All that a batch of this shape may need, with whatever was there before; few batches fill it."""
         size, place = shape.num_utterances, Placer(self._memory)
 
         def take_frames(num_frames: int) -> Frames:
             return Frames(place.take(self._dtype, size * num_frames, self._n_mels), num_frames)
 
-        return FrameBatch(
+        return HostBatch(
             mel=take_frames(shape.num_frames),
             reference=take_frames(self._num_reference_frames),
-            tokens=place.take(np.int32, size, shape.num_tokens),
-            token_lengths=place.take(np.int32, size),
-            mel_lengths=place.take(np.int32, size),
-            speaker=place.take(np.int32, size),
-            language=place.take(np.int32, size),
-            reference_lengths=place.take(np.int32, size),
+            **place.take_labels(shape),
         )
 
 
@@ -93,41 +72,20 @@ def measure_frame_buffer_bytes(
     return max(map(measure, shapes))
 
 
-class FrameLoader(Loader):
+class FrameLoader(StoreLoader):
     """Fills batches with the frames of a feature store. Any number of threads may call it."""
 
     name = "frames"
 
-    def __init__(self, store: FeatureStore, num_reference_frames: int, seed: int, ram_budget_bytes: int = 0) -> None:
-        self._store, self._num_reference_frames, self._seed = store, num_reference_frames, seed
-        self._read_ahead = ReadAhead(store, ram_budget_bytes)
-        self._assembler = BatchAssembler(
-            store,
-            lambda rows: store.read_parts(rows, "tokens"),
-            num_reference_frames,
-            seed,
-            store.settings.mel.log_floor,
-        )
-
-    def fill(self, plan: BatchPlan, buffer: FrameBuffer) -> FrameBatch:
+    def fill(self, plan: BatchPlan, buffer: FrameBuffer) -> HostBatch:
         batch = buffer.view(plan.shape)
-        # Labels have the same names in every batch of the host.
-        self._assembler.fill_labels(cast(HostBatch, batch), plan)
+        self._assembler.fill_labels(batch, plan)
         mels = self._store.read_mels(plan.rows[: plan.num_real])
         return replace(
             batch,
             mel=_put_frames(batch.mel, batch.mel_lengths, mels),
             reference=_put_frames(batch.reference, batch.reference_lengths, self._cut_voices(plan)),
         )
-
-    def name_utterances(self, plan: BatchPlan) -> tuple[str, ...]:
-        return self._assembler.name_utterances(plan)
-
-    def announce(self, plan: BatchPlan) -> None:
-        self._read_ahead.announce(plan)
-
-    def close(self) -> None:
-        self._read_ahead.close()
 
     def _cut_voices(self, plan: BatchPlan) -> list[NDArray[Any]]:
         voices = []

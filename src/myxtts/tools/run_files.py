@@ -23,9 +23,9 @@ from myxtts.training.run import (
     METRICS_FILE_NAME,
     SAMPLES_FOLDER_NAME,
     SKIPPED_FILE_NAME,
+    TELEMETRY_FILE_NAME,
 )
 
-TELEMETRY_FILE_NAME = "telemetry.jsonl"
 _MAX_FILE_BYTES = 10_000_000
 _MAX_SKIPPED = 50
 _ACCUMULATION_KEY = "training.gradient_accumulation_steps"

@@ -21,9 +21,7 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
 from myxtts.models.alignment import sum_by_token
-from myxtts.models.duration import compute_frames, round_frames
 from myxtts.models.reference_encoder import Voice
-from myxtts.models.text_encoder import TextStates
 from myxtts.models.xtts import XTTS, SpokenText
 from myxtts.training.losses import make_loss
 from myxtts.training.parts import Part
@@ -110,7 +108,7 @@ class Evaluator:
         lengths_B = part["mel_lengths"]
         alignment = model.align_states(states, model.normalize_mel(part["mel"]), lengths_B)
         forced = SpokenText(states, alignment.durations_BS, sum_by_token(alignment.durations_BS), lengths_B)
-        spoken = self._predict(states, part["token_lengths"])
+        spoken = self._model.time_text(states, part["token_lengths"])
         forced_BTM, free_BTM, free_lengths_B = self._decode(forced, spoken, voice, part["mel"].shape[1])
         heard = model.encode_voice(free_BTM, free_lengths_B)
         return _Measured(
@@ -125,13 +123,6 @@ class Evaluator:
             free_BTM=free_BTM,
             free_lengths_B=free_lengths_B,
         )
-
-    def _predict(self, states: TextStates, token_lengths_B: Tensor) -> SpokenText:
-        """What `predict_durations` gives, without encoding the text once more."""
-        log_frames_BS = self._model.predict_log_frames(states, token_lengths_B)
-        factor = tf.convert_to_tensor(self._model.length_factor)
-        durations_BS = round_frames(compute_frames(log_frames_BS, states.is_state_BS, factor))
-        return SpokenText(states, durations_BS, sum_by_token(durations_BS), tf.reduce_sum(durations_BS, axis=1))
 
     def _decode(
         self, forced: SpokenText, free: SpokenText, voice: Voice, num_frames: int

@@ -36,6 +36,7 @@ ENVIRONMENT_FILE_NAME = "environment.json"
 FINGERPRINTS_FILE_NAME = "fingerprints.json"
 METRICS_FILE_NAME = "metrics.jsonl"
 SKIPPED_FILE_NAME = "skipped.jsonl"
+TELEMETRY_FILE_NAME = "telemetry.jsonl"
 MICRO_BATCHES_FILE_NAME = "micro_batches.json"
 REPORT_FILE_NAME = "report.html"
 CHECKPOINTS_FOLDER_NAME = "checkpoints"
@@ -58,6 +59,7 @@ class RunFolder:
         self.bundle_path = path / BUNDLE_FOLDER_NAME
         self.micro_batches_path = path / MICRO_BATCHES_FILE_NAME
         self.report_path = path / REPORT_FILE_NAME
+        self.telemetry_path = path / TELEMETRY_FILE_NAME
         self.metrics = JsonLines(path / METRICS_FILE_NAME, warn)
         self.skipped = JsonLines(path / SKIPPED_FILE_NAME, warn)
         self.checkpoint: Checkpoint | None = None

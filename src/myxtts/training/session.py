@@ -29,7 +29,6 @@ from myxtts.training.step import StepResult
 from myxtts.training.step_window import StepNumbers, StepWindow
 from myxtts.types import Batch
 
-TELEMETRY_FILE_NAME = "telemetry.jsonl"
 _Outcome = TypeVar("_Outcome")
 _Unread = tuple[int, StepResult, tuple[str, ...]]
 """A step that was started: its number, what it will have given, and the ids of its utterances."""
@@ -108,7 +107,7 @@ class Session:
             plan=self.plan,
             gradient_bytes=4 * self._learner.num_parameters,
             loader_name=self._tuning.get("loader_name", ""),
-            telemetry_file=self.run.path / TELEMETRY_FILE_NAME,
+            telemetry_file=self.run.telemetry_path,
             say=self._say,
         )
 
