@@ -37,12 +37,15 @@ def test_every_preset_file_can_be_selected_and_says_what_it_is_for() -> None:
         assert folder.joinpath(name).read_text("utf-8").startswith("# ")
 
 
-def test_presets_of_different_kinds_never_set_the_same_key() -> None:
-    kinds = [
+def test_only_a_card_overrules_a_model_size_and_only_in_its_batch() -> None:
+    sizes, levels, cards = (
         {key for kind, name in ALL if kind == selector for key in read_preset(selector, name)}
         for selector in ("model_size", "optimization_level", "gpu_card")
-    ]
-    assert sum(map(len, kinds)) == len(set().union(*kinds))
+    )
+    assert sizes & cards == {"data.batch_size"}
+    assert not levels & (sizes | cards)
+    assert XTTSConfig(model_size="tiny").data.batch_size == 16
+    assert XTTSConfig(model_size="tiny", gpu_card="rtx3060").data.batch_size == 8
 
 
 @pytest.mark.parametrize("names", [SIZES, LEVELS, CARDS])

@@ -15,7 +15,8 @@ _FILE_PREFIXES = {"model_size": "size", "optimization_level": "level", "gpu_card
 
 
 def find_presets(selectors: Selectors) -> list[tuple[str, Mapping[str, object]]]:
-    """Name and settings (by full key) of every preset that is selected. No two kinds set the same key."""
+    """Name and settings (by full key) of every preset that is selected, the stronger ones last: a card knows better
+    than a model size what fits into its memory."""
     chosen = ((selector, getattr(selectors, selector)) for selector in _FILE_PREFIXES)
     return [(name, read_preset(selector, name)) for selector, name in chosen if name is not None]
 
