@@ -36,6 +36,8 @@ _BATCHES_PER_EPOCH = _NUM_UTTERANCES // DATA.batch_size  # type: ignore[operator
 
 # Step in seconds: epochs of a block, number of blocks, share of the ceiling that must be reached.
 _STEPS = {0.020: (3, 5, 0.99), 0.005: (6, 7, 0.97)}
+_MOST_VARIATION = 0.05
+"""Or what batches in memory show, should the machine's clock and scheduler alone give more."""
 _NUM_AROUND_EPOCH_END = 5
 _NUM_MEMORY_BATCHES = 10_000
 _NUM_TUNING_BLOCKS = 5
@@ -130,7 +132,7 @@ def _describe_step(figures: dict[str, float], step_s: float) -> list[Measurement
     busy = f"emulated: AU {au:.4f}, ceiling {ceiling:.4f}, effective AU {effective:.3f}, {cpu_ms:.2f} ms CPU a clip"
     rows = (
         ("share", "AU of the cached feed by its ceiling", "at least", _STEPS[step_s][2], busy),
-        ("variation", "step-time variation", "at most", 0.05, f"ceiling {variation:.4f}"),
+        ("variation", "step-time variation", "at most", max(_MOST_VARIATION, variation), f"ceiling {variation:.4f}"),
         ("first epoch", "AU of the first epoch by the later ones", "at least", 0.95, "its first step left out"),
         ("epoch ends", "AU around epoch ends by that between them", "at least", 0.95, ""),
     )
