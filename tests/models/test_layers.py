@@ -29,13 +29,13 @@ from myxtts.models.blocks import (
     mask_steps,
 )
 from myxtts.models.decoder import FlowDecoder, FrameInputs
-from myxtts.models.duration import DurationPredictor
+from myxtts.models.prosody import ProsodyPredictor
 from myxtts.models.reference_encoder import ReferenceEncoder, SpeakerClassifier, Voice
 from myxtts.models.text_encoder import TextEncoder, count_hidden_channels
 
 WIDTH, VOICE_WIDTH = 16, 8
 LENGTHS = [6, 9]
-DECODER_INPUTS = 2 * N_MELS + count_hidden_channels(make_config()) + 2
+DECODER_INPUTS = 2 * N_MELS + count_hidden_channels(make_config()) + 4
 NUM_STEPS = 10
 Tensor = Any
 
@@ -84,15 +84,15 @@ def run_text_encoder(layer: Any, x: Tensor, lengths: Tensor) -> tuple[list[Tenso
     return [states.features_BNW, *by_token, tf.cast(tf.reshape(states.is_state_BS, [2, -1, 2]), tf.float32)], []
 
 
-def run_duration_predictor(layer: Any, x: Tensor, lengths: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-    return [tf.reshape(layer(x, mask_steps(lengths, x.shape[1])), [2, -1, 2])], []
+def run_prosody_predictor(layer: Any, x: Tensor, lengths: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+    return [tf.reshape(values, [2, -1, 2]) for values in layer(x, mask_steps(lengths, x.shape[1]))], []
 
 
 def run_decoder(layer: Any, x: Tensor, lengths: Tensor) -> tuple[list[Tensor], list[Tensor]]:
     is_real = mask_steps(lengths, x.shape[1])
-    noisy, *rest = tf.split(x, [N_MELS, N_MELS, DECODER_INPUTS - 2 * N_MELS - 2, 2], axis=-1)
-    means, hidden, place = (part * is_real for part in rest)
-    inputs = FrameInputs(means, hidden, place, is_real)
+    noisy, *rest = tf.split(x, [N_MELS, N_MELS, DECODER_INPUTS - 2 * N_MELS - 4, 2, 2], axis=-1)
+    means, hidden, place, pitch = (part * is_real for part in rest)
+    inputs = FrameInputs(means, hidden, place, pitch, is_real)
     return [layer(noisy, inputs, tf.constant([0.2, 0.8]), make_voice())], []
 
 
@@ -116,7 +116,7 @@ CASES = {
     ),
     "text encoder": Case(lambda: TextEncoder(make_config(), make_spec()), run_text_encoder),
     "text transformer": Case(lambda: TextEncoder(make_config("transformer"), make_spec()), run_text_encoder),
-    "duration predictor": Case(lambda: DurationPredictor(make_config()), run_duration_predictor),
+    "prosody predictor": Case(lambda: ProsodyPredictor(make_config()), run_prosody_predictor),
     "decoder": Case(lambda: FlowDecoder(make_config(), N_MELS), run_decoder, DECODER_INPUTS),
     "decoding transformer": Case(lambda: FlowDecoder(make_config("transformer"), N_MELS), run_decoder, DECODER_INPUTS),
 }

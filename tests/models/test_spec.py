@@ -10,7 +10,7 @@ import pytest
 from myxtts.errors import DataError
 from myxtts.models.spec import ModelSpec
 
-SPEC = ModelSpec((12, 4), 5, 3, ("en", "fa"), ("ann",), (0.0, -1.5, 2.0), 1.5, 86.1)
+SPEC = ModelSpec((12, 4), 5, 3, ("en", "fa"), ("ann",), (0.0, -1.5, 2.0), 1.5, 86.1, (100.0, 200.0, 300.0))
 
 
 def test_it_survives_json() -> None:
@@ -45,6 +45,9 @@ def test_one_speaker_is_not_many() -> None:
         ("mel_deviation", "1"),
         ("frame_rate_hz", float("inf")),
         ("frame_rate_hz", None),
+        ("band_hz", [100.0, 200.0]),
+        ("band_hz", [100.0, 300.0, 200.0]),
+        ("band_hz", [100.0, "200", 300.0]),
     ],
 )
 def test_an_impossible_value_is_refused_by_name(field: str, value: object) -> None:

@@ -31,7 +31,7 @@ def make_model(block: str = "convolution") -> XTTS:
     model = XTTS(make_config(block), make_spec())
     stir_weights(model)
     # Short states, so that the toy says all of it within NUM_FRAMES.
-    kernel = model.duration_predictor.log_frames.kernel
+    kernel = model.prosody_predictor.log_frames.kernel
     kernel.assign(0.1 * kernel)
     return model
 
@@ -50,7 +50,15 @@ def test_sizes_are_what_they_are_called(size: str, num_millions: int, monkeypatc
     # Counted, not made: the biggest would take more than a gigabyte.
     monkeypatch.setattr(ModelLayer, "make_weight", lambda _layer, shape, *_: counts.append(math.prod(shape)))
     spec = ModelSpec(
-        STANDARD_INVENTORY.factor_sizes, len(SPECIALS), 80, ("en",), ("ann", "bob"), (0.0,) * 80, 1.0, 86.1
+        STANDARD_INVENTORY.factor_sizes,
+        len(SPECIALS),
+        80,
+        ("en",),
+        ("ann", "bob"),
+        (0.0,) * 80,
+        1.0,
+        86.1,
+        tuple(range(80)),
     )
     XTTS(XTTSConfig(model_size=size).model, spec)
     assert sum(counts) == pytest.approx(num_millions * 1e6, rel=0.1)

@@ -42,6 +42,7 @@ def make_spec(num_speakers: int = 3, factor_sizes: tuple[int, ...] = (9, 2, 3)) 
         mel_mean=tuple(-4.0 - 0.1 * band for band in range(N_MELS)),
         mel_deviation=2.0,
         frame_rate_hz=86.0,
+        band_hz=tuple(100.0 * (1 + band) for band in range(N_MELS)),
     )
 
 

@@ -53,6 +53,7 @@ def write_small_bundle(
         mel_mean=(-5.0,) * mel.n_mels,
         mel_deviation=1.5,
         frame_rate_hz=mel.sample_rate / mel.hop_length,
+        band_hz=tuple(mel.band_hz.tolist()),
     )
     config = ModelConfig(**SMALL)  # type: ignore[arg-type]
     keras.utils.set_random_seed(1)

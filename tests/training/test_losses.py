@@ -16,7 +16,7 @@ from myxtts.training.losses import make_loss
 from myxtts.training.step import TrainStep
 
 LENGTHS = ([30, 21, 40], [8, 5, 7])
-TERMS = {"flow", "prior", "duration", "length_error", "unaligned", "speaker", "speaker_accuracy"}
+TERMS = {"flow", "prior", "duration", "pitch", "length_error", "unaligned", "speaker", "speaker_accuracy"}
 
 
 @cache
@@ -110,12 +110,13 @@ def test_each_term_teaches_only_what_it_should() -> None:
     part = make_part(make_spec(), *LENGTHS)
     rooms = {
         term: {room for room, total in find_gradients(part, term).items() if total > 0}
-        for term in ("flow", "prior", "duration", "speaker")
+        for term in ("flow", "prior", "duration", "pitch", "speaker")
     }
     assert rooms == {
         "flow": {"decoder", "text_encoder", "reference_encoder"},
         "prior": {"text_encoder", "reference_encoder"},
-        "duration": {"duration_predictor"},
+        "duration": {"prosody_predictor"},
+        "pitch": {"prosody_predictor"},
         "speaker": {"reference_encoder", "speaker_classifier"},
     }
 

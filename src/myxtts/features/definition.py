@@ -77,11 +77,20 @@ class MelDefinition:
         window[start : start + self.win_length] = 0.5 - 0.5 * np.cos(phase)
         return window
 
+    @property
+    def band_hz(self) -> NDArray[np.float64]:
+        """Centres [M] of the mel bands."""
+        return self._corners_hz[1:-1]
+
+    @property
+    def _corners_hz(self) -> NDArray[np.float64]:
+        return mel_to_hz(np.linspace(hz_to_mel(self.fmin), hz_to_mel(self.fmax), self.n_mels + 2))
+
     @cached_property
     def filterbank(self) -> NDArray[np.float32]:
         """Weights [F, M] of the mel bands, up to the last frequency that any band uses."""
         frequencies_hz = np.arange(self.n_fft // 2 + 1) * self.sample_rate / self.n_fft
-        corners_hz = mel_to_hz(np.linspace(hz_to_mel(self.fmin), hz_to_mel(self.fmax), self.n_mels + 2))
+        corners_hz = self._corners_hz
         rising = (frequencies_hz[:, None] - corners_hz[:-2]) / np.diff(corners_hz)[:-1]
         falling = (corners_hz[2:] - frequencies_hz[:, None]) / np.diff(corners_hz)[1:]
         areas = 2 / (corners_hz[2:] - corners_hz[:-2])

@@ -17,8 +17,9 @@ import tensorflow as tf
 from myxtts.config.model_config import ModelConfig
 from myxtts.models.attention import CrossAttention, TransformerBlock
 from myxtts.models.blocks import ConvolutionBlock, Linear, ModelLayer, Norm, Tensor
+from myxtts.models.pitch import Pitch
 from myxtts.models.reference_encoder import Voice
-from myxtts.models.text_encoder import LAYERS_PER_LOOK, count_hidden_channels
+from myxtts.models.text_encoder import LAYERS_PER_LOOK, TextStates, count_hidden_channels
 
 STACKED_FRAMES = 2
 DILATIONS = (1, 1, 2, 2, 4, 1)
@@ -36,13 +37,14 @@ class FrameInputs(NamedTuple):
     means_BTM: Tensor
     hidden_BTH: Tensor
     place_BT2: Tensor
+    pitch_BT2: Tensor
     is_real_BT1: Tensor
 
 
 def make_frame_inputs(
-    means_BSM: Tensor, hidden_BSH: Tensor, durations_BS: Tensor, state_BT: Tensor, frame_BT: Tensor, is_real_BT1: Tensor
+    states: TextStates, pitch: Pitch, durations_BS: Tensor, state_BT: Tensor, frame_BT: Tensor, is_real_BT1: Tensor
 ) -> FrameInputs:
-    """Spreads states over frames, with the place of a frame inside its state, and the state's length.
+    """Spreads states and their pitch over frames, with the place of a frame inside its state, and the state's length.
 
     `frame_BT` are the numbers of the frames inside their utterance, and `state_BT` their states.
     """
@@ -53,9 +55,10 @@ def make_frame_inputs(
     place_BT = tf.clip_by_value((tf.cast(frame_BT, tf.float32) + 0.5 - about_BT2[..., 0]) / length_BT, 0.0, 1.0)
     return FrameInputs(
         # The means learn from the prior alone: through the decoder they would become noise that helps it.
-        tf.stop_gradient(tf.gather(means_BSM, state_BT, batch_dims=1)) * is_real_BT1,
-        tf.gather(hidden_BSH, state_BT, batch_dims=1) * is_real_BT1,
+        tf.stop_gradient(tf.gather(states.means_BSM, state_BT, batch_dims=1)) * is_real_BT1,
+        tf.gather(states.hidden_BSH, state_BT, batch_dims=1) * is_real_BT1,
         tf.stack([place_BT, tf.math.log(length_BT)], axis=-1) * is_real_BT1,
+        tf.gather(pitch.to_inputs(), state_BT, batch_dims=1) * is_real_BT1,
         is_real_BT1,
     )
 
@@ -71,7 +74,7 @@ class FlowDecoder(ModelLayer):
         self.time_in = Linear(_NUM_TIME_FEATURES, condition_width)
         self.time_out = Linear(condition_width, condition_width)
         self.voice = Linear(voice_width, condition_width, use_bias=False)
-        num_inputs = 2 * n_mels + count_hidden_channels(config) + 2
+        num_inputs = 2 * n_mels + count_hidden_channels(config) + 4
         self.stem = Linear(STACKED_FRAMES * num_inputs, width)
         self.blocks = [_make_block(config, layer, condition_width) for layer in range(config.decoder_layers)]
         num_looks = config.decoder_layers // LAYERS_PER_LOOK
@@ -83,7 +86,7 @@ class FlowDecoder(ModelLayer):
         is_real_BP1 = inputs.is_real_BT1[:, ::STACKED_FRAMES]
         condition = self.time_out(tf.nn.silu(self.time_in(describe_time(time_B)))) + self.voice(voice.vector_BD)
         condition_BC = tf.nn.silu(condition)
-        seen = [noisy_BTM * inputs.is_real_BT1, inputs.means_BTM, inputs.hidden_BTH, inputs.place_BT2]
+        seen = [noisy_BTM * inputs.is_real_BT1, inputs.means_BTM, inputs.hidden_BTH, inputs.place_BT2, inputs.pitch_BT2]
         x_BPW = tf.cast(self.stem(_stack(tf.concat(seen, axis=-1))), tf.float32)
         for layer, block in enumerate(self.blocks):
             x_BPW = block(x_BPW, is_real_BP1, condition_BC)

@@ -1,6 +1,6 @@
-"""How long each state lasts: predicted from features that it cannot change, rounded so that no time is lost.
+"""From predicted durations of states to whole frames: stretched, at least one each, rounded so that no time is lost.
 
-Shape legend: B utterances, N tokens, S states (2N), W width.
+Shape legend: B utterances, S states.
 """
 
 from __future__ import annotations
@@ -9,34 +9,13 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from myxtts.config.model_config import ModelConfig
 from myxtts.errors import DataError
-from myxtts.models.blocks import ConvolutionBlock, Linear, ModelLayer, Norm, Tensor, fold_seed
-from myxtts.models.text_encoder import STATES_PER_TOKEN
+from myxtts.models.blocks import Tensor
 
-NUM_LAYERS = 2
 _MAX_LOG_FRAMES = 6.0
 """No state lasts longer than about 400 frames; beyond that an exponential only shows that something is wrong."""
 
 _SANE_FACTORS = (0.5, 2.0)
-
-
-class DurationPredictor(ModelLayer):
-    """Log frames of each state [B, S]. What it learns does not reach the text encoder."""
-
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__()
-        width = config.text_width
-        self.blocks = [ConvolutionBlock(width, dropout=config.dropout) for _ in range(NUM_LAYERS)]
-        self.norm = Norm(width)
-        self.log_frames = Linear(width, STATES_PER_TOKEN)
-
-    def call(self, features_BNW: Tensor, is_real_BN1: Tensor, seed_2: Tensor = None) -> Tensor:
-        x_BNW = tf.stop_gradient(features_BNW)
-        for layer, block in enumerate(self.blocks):
-            x_BNW = block(x_BNW, is_real_BN1, seed_2=fold_seed(seed_2, layer))
-        log_frames = tf.cast(self.log_frames(self.norm(x_BNW)), tf.float32)
-        return tf.reshape(log_frames, [-1, STATES_PER_TOKEN * features_BNW.shape[1]])
 
 
 def compute_frames(log_frames_BS: Tensor, is_state_BS: Tensor, factor: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, fields
+from itertools import pairwise
 from typing import Any, Self
 
 from myxtts.errors import DataError
@@ -20,6 +21,7 @@ class ModelSpec:
     """Sizes and scales that the data decide. A token id packs its factors as digits, the symbol first.
 
     Symbols below `single_state_symbols` (specials and punctuation) get one state in the alignment, phones two.
+    `band_hz` are the centres of the mel bands.
     """
 
     factor_sizes: tuple[int, ...]
@@ -30,6 +32,7 @@ class ModelSpec:
     mel_mean: tuple[float, ...]
     mel_deviation: float
     frame_rate_hz: float
+    band_hz: tuple[float, ...]
 
     def __post_init__(self) -> None:
         _check(0 < len(self.factor_sizes) <= _MAX_FACTORS, "factor_sizes", self.factor_sizes)
@@ -42,6 +45,8 @@ class ModelSpec:
             _check_names(name, getattr(self, name))
         is_complete = len(self.mel_mean) == self.n_mels and all(map(_is_finite, self.mel_mean))
         _check(is_complete, "mel_mean", self.mel_mean)
+        is_complete = len(self.band_hz) == self.n_mels and all(map(_is_finite, self.band_hz))
+        _check(is_complete and all(low < high for low, high in pairwise(self.band_hz)), "band_hz", self.band_hz)
         for name in ("mel_deviation", "frame_rate_hz"):
             value = getattr(self, name)
             _check(_is_finite(value) and value > 0, name, value)
@@ -61,7 +66,7 @@ class ModelSpec:
             found = sorted(map(str, data)) if isinstance(data, dict) else type(data).__name__
             raise _complain(f"it has {found}, but needs exactly {sorted(names)}")
         values = dict(data)
-        for name in ("factor_sizes", "languages", "speakers", "mel_mean"):
+        for name in ("factor_sizes", "languages", "speakers", "mel_mean", "band_hz"):
             _check(isinstance(values[name], list), name, values[name])
             values[name] = tuple(values[name])
         return cls(**values)

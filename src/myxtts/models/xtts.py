@@ -26,7 +26,9 @@ from myxtts.models.alignment import (
 )
 from myxtts.models.blocks import Tensor, draw_normal, iterate_weights, mask_steps
 from myxtts.models.decoder import STACKED_FRAMES, FlowDecoder, FrameInputs, make_frame_inputs
-from myxtts.models.duration import DurationPredictor, compute_frames, round_frames
+from myxtts.models.duration import compute_frames, round_frames
+from myxtts.models.pitch import Pitch, PitchTracker, average_by_state
+from myxtts.models.prosody import Prosody, ProsodyPredictor
 from myxtts.models.reference_encoder import ReferenceEncoder, SpeakerClassifier, Voice, drop_voice
 from myxtts.models.spec import ModelSpec
 from myxtts.models.text_encoder import TextEncoder, TextStates
@@ -37,12 +39,13 @@ NO_GUIDANCE = 1.0
 
 
 class SpokenText(NamedTuple):
-    """A text with the length of everything in it: what `decode` needs beside the voice."""
+    """A text with the length and pitch of everything in it: what `decode` needs beside the voice."""
 
     states: TextStates
     durations_BS: Tensor
     durations_BN: Tensor
     mel_lengths_B: Tensor
+    pitch_BS: Pitch
 
 
 class XTTS(keras.Model):  # type: ignore[misc]
@@ -51,9 +54,10 @@ class XTTS(keras.Model):  # type: ignore[misc]
     def __init__(self, config: ModelConfig, spec: ModelSpec) -> None:
         super().__init__()
         self._config, self._spec = config, spec
+        self._pitch_tracker = PitchTracker(spec.band_hz)
         self.reference_encoder = ReferenceEncoder(config, spec.n_mels)
         self.text_encoder = TextEncoder(config, spec)
-        self.duration_predictor = DurationPredictor(config)
+        self.prosody_predictor = ProsodyPredictor(config)
         self.decoder = FlowDecoder(config, spec.n_mels)
         self.speaker_classifier = (
             SpeakerClassifier(config.reference_width, len(spec.speakers)) if spec.has_many_speakers else None
@@ -117,9 +121,15 @@ class XTTS(keras.Model):  # type: ignore[misc]
         states = self.encode_text(part["tokens"], part["token_lengths"], part["language"], voice)
         return self.align_states(states, self.normalize_mel(part["mel"]), part["mel_lengths"])
 
-    def predict_log_frames(self, states: TextStates, token_lengths_B: Tensor, seed_2: Tensor = None) -> Tensor:
+    def measure_pitch(self, mel_BTM: Tensor, mel_lengths_B: Tensor, alignment: Alignment) -> Pitch:
+        """The pitch of each state as it was really spoken."""
+        frames = self._pitch_tracker.measure(mel_BTM, mel_lengths_B)
+        return average_by_state(frames, alignment.state_BT, alignment.durations_BS.shape[1], mel_lengths_B)
+
+    def predict_prosody(self, states: TextStates, token_lengths_B: Tensor, seed_2: Tensor = None) -> Prosody:
         is_real_BN1 = mask_steps(token_lengths_B, states.features_BNW.shape[1])
-        return self.duration_predictor(states.features_BNW, is_real_BN1, seed_2)
+        prosody: Prosody = self.prosody_predictor(states.features_BNW, is_real_BN1, seed_2)
+        return prosody
 
     def predict_durations(
         self, tokens_BN: Tensor, token_lengths_B: Tensor, language_B: Tensor, voice: Voice, *, speed: Tensor = 1.0
@@ -129,10 +139,11 @@ class XTTS(keras.Model):  # type: ignore[misc]
 
     def time_text(self, states: TextStates, token_lengths_B: Tensor, speed: Tensor = 1.0) -> SpokenText:
         """How long everything in a text that is encoded already will be."""
-        log_frames_BS = self.predict_log_frames(states, token_lengths_B)
+        prosody = self.predict_prosody(states, token_lengths_B)
         factor = tf.convert_to_tensor(self.length_factor) / speed
-        durations_BS = round_frames(compute_frames(log_frames_BS, states.is_state_BS, factor))
-        return SpokenText(states, durations_BS, sum_by_token(durations_BS), tf.reduce_sum(durations_BS, axis=1))
+        durations_BS = round_frames(compute_frames(prosody.log_frames_BS, states.is_state_BS, factor))
+        num_frames_B = tf.reduce_sum(durations_BS, axis=1)
+        return SpokenText(states, durations_BS, sum_by_token(durations_BS), num_frames_B, prosody.pitch)
 
     def decode(
         self,
@@ -195,10 +206,9 @@ class XTTS(keras.Model):  # type: ignore[misc]
 
     def _spread_states(self, spoken: SpokenText, num_frames: int) -> FrameInputs:
         num_rows = spoken.durations_BS.shape[0]
-        states = spoken.states
         return make_frame_inputs(
-            states.means_BSM,
-            states.hidden_BSH,
+            spoken.states,
+            spoken.pitch_BS,
             spoken.durations_BS,
             expand_durations(spoken.durations_BS, num_frames),
             tf.tile(tf.range(num_frames)[None], [num_rows, 1]),

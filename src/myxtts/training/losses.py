@@ -1,4 +1,4 @@
-"""What the voice model learns from: flow, prior, durations, and speakers where they are labelled.
+"""What the voice model learns from: flow, prior, durations, pitch, and speakers where they are labelled.
 
 All randomness follows from the seed, the step and the utterances of the part, so that a resumed run is the same run,
 and no two replicas or micro-batches draw alike.
@@ -15,6 +15,8 @@ from myxtts.models.alignment import Alignment
 from myxtts.models.blocks import draw_normal, draw_uniform, fold_seed
 from myxtts.models.decoder import LEAST_REMAINING_TIME, make_frame_inputs
 from myxtts.models.duration import compute_frames
+from myxtts.models.pitch import Pitch
+from myxtts.models.prosody import Prosody, measure_pitch_error
 from myxtts.models.reference_encoder import Voice, drop_voice
 from myxtts.models.text_encoder import TextStates
 from myxtts.models.xtts import XTTS
@@ -25,6 +27,7 @@ CROP_FRAMES = 128
 DIAGONAL_STEPS = 400
 PRIOR_WEIGHT = 10.0
 DURATION_WEIGHT = 0.5
+PITCH_WEIGHT = 0.25
 SPEAKER_WEIGHT = 0.1
 _TIME_MEAN, _TIME_DEVIATION = -0.2, 1.1
 _HASH_FACTOR = 1_000_003
@@ -39,7 +42,7 @@ class _Seeds(NamedTuple):
     guidance: Tensor
     reference: Tensor
     text: Tensor
-    duration: Tensor
+    prosody: Tensor
 
 
 def make_loss(
@@ -65,17 +68,22 @@ def make_loss(
             diagonal_weight=_fade_out(step, diagonal_steps),
             durations_BN=part["durations"] if use_stored_durations else None,
         )
-        log_frames_BS = model.predict_log_frames(states, part["token_lengths"], seeds.duration)
+        pitch_BS = model.measure_pitch(part["mel"], mel_lengths_B, alignment)
+        prosody = model.predict_prosody(states, part["token_lengths"], seeds.prosody)
         terms = {
-            "flow": _measure_flow(model, states, alignment, mel_BTM, mel_lengths_B, voice, seeds, crop_frames),
+            "flow": _measure_flow(
+                model, states, pitch_BS, alignment, mel_BTM, mel_lengths_B, voice, seeds, crop_frames
+            ),
             "prior": _measure_prior(states, alignment, mel_BTM, mel_lengths_B),
-            "duration": _measure_durations(log_frames_BS, states, alignment),
+            "duration": _measure_durations(prosody.log_frames_BS, states, alignment),
+            "pitch": _measure_pitch(prosody, pitch_BS, states, alignment),
         }
         is_used_B = tf.cast(alignment.is_aligned_B & (mel_lengths_B > 0), tf.float32)
         # Not a product alone: rows that are not used may hold anything, and zero times NaN is NaN.
         sums = {name: tf.reduce_sum(tf.where(is_used_B > 0, term_B, 0.0)) for name, term_B in terms.items()}
-        loss = sums["flow"] + PRIOR_WEIGHT * sums["prior"] + DURATION_WEIGHT * sums["duration"]
-        sums["length_error"] = tf.reduce_sum(is_used_B * _measure_lengths(log_frames_BS, states, mel_lengths_B))
+        loss = sums["flow"] + PRIOR_WEIGHT * sums["prior"]
+        loss += DURATION_WEIGHT * sums["duration"] + PITCH_WEIGHT * sums["pitch"]
+        sums["length_error"] = tf.reduce_sum(is_used_B * _measure_lengths(prosody.log_frames_BS, states, mel_lengths_B))
         is_real_B = tf.cast(mel_lengths_B > 0, tf.float32)
         sums["unaligned"] = tf.reduce_sum(is_real_B - is_used_B)
         if model.speaker_classifier is not None:
@@ -94,7 +102,7 @@ def _derive_seeds(seed: int, step: Tensor, part: Part, training: bool) -> _Seeds
     base_2 = tf.stack([tf.constant(seed - 2**32 if seed >= 2**31 else seed), tf.cast(step, tf.int32)])
     base_2 = fold_seed(base_2, _hash_utterances(part))
     seeds = _Seeds(*(fold_seed(base_2, number) for number in range(len(_Seeds._fields))))
-    return seeds if training else seeds._replace(reference=None, text=None, duration=None)
+    return seeds if training else seeds._replace(reference=None, text=None, prosody=None)
 
 
 def _hash_utterances(part: Part) -> Tensor:
@@ -121,6 +129,11 @@ def _measure_durations(log_frames_BS: Tensor, states: TextStates, alignment: Ali
     return _average(tf.square(log_frames_BS - wanted_BS), states.is_state_BS & (alignment.durations_BS > 0))
 
 
+def _measure_pitch(prosody: Prosody, pitch_BS: Pitch, states: TextStates, alignment: Alignment) -> Tensor:
+    is_spoken_BS = states.is_state_BS & (alignment.durations_BS > 0)
+    return _average(measure_pitch_error(prosody, pitch_BS, is_spoken_BS), is_spoken_BS)
+
+
 def _measure_lengths(log_frames_BS: Tensor, states: TextStates, mel_lengths_B: Tensor) -> Tensor:
     """By what share the predicted length of an utterance is off, without the length factor."""
     predicted_B = tf.reduce_sum(compute_frames(log_frames_BS, states.is_state_BS, 1.0), axis=1)
@@ -131,6 +144,7 @@ def _measure_lengths(log_frames_BS: Tensor, states: TextStates, mel_lengths_B: T
 def _measure_flow(
     model: XTTS,
     states: TextStates,
+    pitch_BS: Pitch,
     alignment: Alignment,
     mel_BTM: Tensor,
     mel_lengths_B: Tensor,
@@ -143,9 +157,7 @@ def _measure_flow(
     frame_BL, is_real_BL1 = _choose_crops(seeds.crop, mel_lengths_B, num_rows, crop_frames)
     inside_BL = tf.minimum(frame_BL, mel_BTM.shape[1] - 1)
     state_BL = tf.gather(alignment.state_BT, inside_BL, batch_dims=1)
-    inputs = make_frame_inputs(
-        states.means_BSM, states.hidden_BSH, alignment.durations_BS, state_BL, frame_BL, is_real_BL1
-    )
+    inputs = make_frame_inputs(states, pitch_BS, alignment.durations_BS, state_BL, frame_BL, is_real_BL1)
     clean_BLM = tf.gather(mel_BTM, inside_BL, batch_dims=1) * is_real_BL1
     time_B = tf.sigmoid(_TIME_MEAN + _TIME_DEVIATION * draw_normal(seeds.time, [num_rows]))
     time_B11 = time_B[:, None, None]

@@ -1,0 +1,117 @@
+"""The pitch of a voice as far as its spectrogram shows it, and that is as far as a decoder can draw it.
+
+The low bands resolve the harmonics of a voice: a row of peaks whose distance is the pitch. A comb of cosines for each
+candidate, laid over a spectrum without its envelope, finds it in one matrix product, inside the graph.
+Shape legend: B utterances, T frames, S states, M mel bands, L low bands, C candidates.
+"""
+
+# ruff: noqa: N815 - fields carry the shape of their tensors
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from myxtts.models.blocks import Tensor
+
+_LOWEST_HZ, _HIGHEST_HZ, _NUM_CANDIDATES = 70.0, 400.0, 96
+_HIGHEST_BAND_HZ = 1600.0
+"""Above it bands are wider than most voices' harmonics are apart."""
+_FEWEST_BANDS = 12
+_LOBE_HZ = 40.0
+"""What the window's own width adds to that of a band."""
+_ENVELOPE = np.hanning(13)[1:-1]
+_SMOOTHING = (1, 2, 3, 2, 1)
+_DRIFT_PENALTY = 2.0
+"""For an octave away from the middle of the utterance: so doubles and halves of the pitch lose."""
+_STRENGTH_MIDDLE, _STRENGTH_SLOPE = 1.6, 0.4
+"""Harmonics of voiced frames stand out by 3 to 5, those of other frames by less than 1."""
+_MIDDLE_HZ, _OCTAVE = 180.0, 3.0
+
+
+class Pitch(NamedTuple):
+    """How high and how clearly voiced: heights are thirds of an octave from 180 Hz, voicing is from 0 to 1."""
+
+    height: Tensor
+    voicing: Tensor
+
+    def to_inputs(self) -> Tensor:
+        """Two channels for a decoder, the height only as far as there is a voice."""
+        return tf.stack([self.height * self.voicing, self.voicing], axis=-1)
+
+
+class PitchTracker:
+    """Finds pitch in spectrograms (natural logarithms) of the bands it is made for. It learns nothing."""
+
+    def __init__(self, band_hz: Sequence[float]) -> None:
+        bands_hz = np.asarray(band_hz, np.float64)
+        self._num_bands = int(np.count_nonzero(bands_hz < _HIGHEST_BAND_HZ))
+        self._candidates_hz = np.geomspace(_LOWEST_HZ, _HIGHEST_HZ, _NUM_CANDIDATES)
+        self._is_able = self._num_bands >= _FEWEST_BANDS
+        if self._is_able:
+            self._combs_LC = _make_combs(bands_hz[: self._num_bands], self._candidates_hz)
+
+    def measure(self, mel_BTM: Tensor, mel_lengths_B: Tensor) -> Pitch:
+        """Pitch of each frame [B, T]; no voice anywhere if the bands are too coarse to show one."""
+        is_real_BT = tf.sequence_mask(mel_lengths_B, mel_BTM.shape[1], tf.float32)
+        if not self._is_able:
+            return Pitch(tf.zeros_like(is_real_BT), tf.zeros_like(is_real_BT))
+        low_BTL = tf.where(is_real_BT[..., None] > 0, tf.stop_gradient(mel_BTM)[..., : self._num_bands], 0.0)
+        clarity_BTC = tf.einsum("btl,lc->btc", low_BTL, tf.constant(self._combs_LC))
+        clarity_BTC = _smooth_over_time(clarity_BTC)
+        octaves_C = tf.constant(np.log2(self._candidates_hz / _MIDDLE_HZ), tf.float32)
+        strength_BT = tf.reduce_max(clarity_BTC, axis=-1)
+        voicing_BT = tf.sigmoid((strength_BT - _STRENGTH_MIDDLE) / _STRENGTH_SLOPE) * is_real_BT
+        first_BT = tf.gather(octaves_C, tf.argmax(clarity_BTC, axis=-1))
+        middle_B1 = _average(first_BT, voicing_BT)
+        drift_BC = _DRIFT_PENALTY * tf.square(octaves_C - middle_B1)
+        octave_BT = tf.gather(octaves_C, tf.argmax(clarity_BTC - drift_BC[:, None], axis=-1))
+        return Pitch(_OCTAVE * octave_BT * is_real_BT, voicing_BT)
+
+
+def average_by_state(pitch: Pitch, state_BT: Tensor, num_states: int, mel_lengths_B: Tensor) -> Pitch:
+    """Pitch of each state [B, S] from that of its frames, of which those with a voice decide."""
+    is_real_BT = tf.sequence_mask(mel_lengths_B, state_BT.shape[1], tf.float32)
+    is_taken_BTS = tf.one_hot(state_BT, num_states) * is_real_BT[..., None]
+    values_BT3 = tf.stack([pitch.height * pitch.voicing, pitch.voicing, is_real_BT], axis=-1)
+    sums_BS3 = tf.matmul(is_taken_BTS, values_BT3, transpose_a=True)
+    heights_BS, voicing_BS, num_frames_BS = tf.unstack(sums_BS3, axis=-1)
+    return Pitch(heights_BS / tf.maximum(voicing_BS, 1e-3), voicing_BS / tf.maximum(num_frames_BS, 1.0))
+
+
+def _make_combs(bands_hz: NDArray[np.float64], candidates_hz: NDArray[np.float64]) -> NDArray[np.float32]:
+    """A comb [L, C] for every candidate, of length one, that does not hear the envelope of a spectrum."""
+    widths_hz = 2 * np.gradient(bands_hz) + _LOBE_HZ
+    periods = bands_hz[:, None] / candidates_hz
+    # A band as wide as a period sees peaks and valleys alike; below the first harmonic there are none.
+    weights_LC = np.exp(-0.72 * (widths_hz[:, None] / candidates_hz) ** 2) * (periods > 0.6)
+    combs_LC = np.cos(2 * np.pi * periods) * weights_LC
+    combs_LC -= weights_LC * (combs_LC.sum(axis=0) / np.maximum(weights_LC.sum(axis=0), 1e-6))
+    combs_LC /= np.maximum(np.linalg.norm(combs_LC, axis=0), 1e-6)
+    return (_make_envelope_remover(len(bands_hz)).T @ combs_LC).astype(np.float32)
+
+
+def _make_envelope_remover(num_bands: int) -> NDArray[np.float64]:
+    """A matrix that takes from every band the average of those around it, the outermost ones repeated."""
+    reach, weights = len(_ENVELOPE) // 2, _ENVELOPE / _ENVELOPE.sum()
+    remover = np.eye(num_bands)
+    for band in range(num_bands):
+        for offset, weight in zip(range(-reach, reach + 1), weights, strict=True):
+            remover[band, min(max(band + offset, 0), num_bands - 1)] -= weight
+    return remover
+
+
+def _smooth_over_time(values_BTC: Tensor) -> Tensor:
+    reach, num_frames = len(_SMOOTHING) // 2, values_BTC.shape[1]
+    padded = tf.pad(values_BTC, [[0, 0], [reach, reach], [0, 0]])
+    parts = [weight * padded[:, shift : shift + num_frames] for shift, weight in enumerate(_SMOOTHING)]
+    return tf.add_n(parts) / sum(_SMOOTHING)
+
+
+def _average(values_BT: Tensor, weights_BT: Tensor) -> Tensor:
+    total_B1 = tf.maximum(tf.reduce_sum(weights_BT, axis=1, keepdims=True), 1e-3)
+    return tf.reduce_sum(values_BT * weights_BT, axis=1, keepdims=True) / total_B1
