@@ -13,7 +13,7 @@ _START_PROBLEMS = {
     pynvml.NVML_ERROR_NO_PERMISSION: "this user may not talk to the NVIDIA driver",
     pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "the NVIDIA driver was updated while loaded; restart the machine",
 }
-_LOST = (
+LOST_GPU_ERRORS = (
     pynvml.NVML_ERROR_GPU_IS_LOST,
     pynvml.NVML_ERROR_RESET_REQUIRED,
     pynvml.NVML_ERROR_IRQ_ISSUE,
@@ -106,7 +106,7 @@ def _read_gpu(nvml: Nvml, driver_index: int, index: int, notes: list[str]) -> Gp
 
 
 def _explain_skip(driver_index: int, error: pynvml.NVMLError) -> str:
-    if error.value in _LOST:
+    if error.value in LOST_GPU_ERRORS:
         return f"GPU {driver_index} of the driver is left out: it has failed ({error}); restart the machine."
     if error.value == pynvml.NVML_ERROR_NO_PERMISSION:
         return f"GPU {driver_index} of the driver is left out: this user may not use it."

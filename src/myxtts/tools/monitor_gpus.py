@@ -1,0 +1,247 @@
+"""What NVML says of every GPU at one moment: use, memory, power, heat, clocks, PCIe, throttling and processes.
+
+A number that a GPU does not report, or that this user may not read, is None and named in `unavailable`; a GPU that
+falls off the bus while it is watched stays in the list with its problem.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Protocol, Self, TypeVar, cast
+
+import psutil
+import pynvml
+
+from myxtts.runtime.nvml import LOST_GPU_ERRORS, Nvml, list_gpus, load_nvml
+
+DENIED, UNSUPPORTED, SILENT = "denied", "not reported", "no answer"
+"""Why a number is missing."""
+LOST = "lost"
+
+_THROTTLE_REASONS = {
+    "power_cap": pynvml.nvmlClocksEventReasonSwPowerCap,
+    "slowdown": pynvml.nvmlClocksEventReasonHwSlowdown,
+    "sync_boost": pynvml.nvmlClocksEventReasonSyncBoost,
+    "software_heat": pynvml.nvmlClocksEventReasonSwThermalSlowdown,
+    "hardware_heat": pynvml.nvmlClocksEventReasonHwThermalSlowdown,
+    "power_brake": pynvml.nvmlClocksEventReasonHwPowerBrakeSlowdown,
+    "board_limit": pynvml.nvmlClocksThrottleReasonBoardLimit,
+    "reliability": pynvml.nvmlClocksThrottleReasonReliability,
+}
+"""Idling and clocks that a user has set are no throttling."""
+THROTTLE_REASONS = tuple(_THROTTLE_REASONS)
+
+_Answer = TypeVar("_Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class GpuProcess:
+    """A process that computes on a GPU; its memory is None where the driver does not tell."""
+
+    pid: int
+    name: str
+    used_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class GpuReading:
+    """One GPU at one moment. `index` is its number in nvidia-smi; `rx` goes into the GPU, `tx` out of it."""
+
+    index: int
+    name: str
+    uuid: str = ""
+    problem: str = ""
+    utilization_percent: float | None = None
+    memory_used_bytes: int | None = None
+    memory_bytes: int | None = None
+    power_w: float | None = None
+    power_limit_w: float | None = None
+    temperature_c: int | None = None
+    sm_clock_mhz: int | None = None
+    max_sm_clock_mhz: int | None = None
+    memory_clock_mhz: int | None = None
+    pcie_rx_bytes_per_s: int | None = None
+    pcie_tx_bytes_per_s: int | None = None
+    pcie_generation: int | None = None
+    pcie_width: int | None = None
+    throttle_reasons: tuple[str, ...] | None = None
+    processes: tuple[GpuProcess, ...] | None = None
+    unavailable: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def memory_share(self) -> float | None:
+        if self.memory_used_bytes is None or not self.memory_bytes:
+            return None
+        return self.memory_used_bytes / self.memory_bytes
+
+
+class ReadingNvml(Nvml, Protocol):
+    """The part of the `pynvml` module that readings come from."""
+
+    def nvmlDeviceGetUtilizationRates(self, handle: Any) -> Any: ...  # noqa: N802
+    def nvmlDeviceGetPowerUsage(self, handle: Any) -> int: ...  # noqa: N802
+    def nvmlDeviceGetEnforcedPowerLimit(self, handle: Any) -> int: ...  # noqa: N802
+    def nvmlDeviceGetTemperature(self, handle: Any, sensor: int) -> int: ...  # noqa: N802
+    def nvmlDeviceGetClockInfo(self, handle: Any, kind: int) -> int: ...  # noqa: N802
+    def nvmlDeviceGetMaxClockInfo(self, handle: Any, kind: int) -> int: ...  # noqa: N802
+    def nvmlDeviceGetCurrentClocksEventReasons(self, handle: Any) -> int: ...  # noqa: N802
+    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: Any) -> int: ...  # noqa: N802
+    def nvmlDeviceGetPcieThroughput(self, handle: Any, counter: int) -> int: ...  # noqa: N802
+    def nvmlDeviceGetCurrPcieLinkGeneration(self, handle: Any) -> int: ...  # noqa: N802
+    def nvmlDeviceGetCurrPcieLinkWidth(self, handle: Any) -> int: ...  # noqa: N802
+    def nvmlDeviceGetComputeRunningProcesses(self, handle: Any) -> Sequence[Any]: ...  # noqa: N802
+
+
+def load_reading_nvml() -> ReadingNvml:
+    return cast(ReadingNvml, load_nvml())
+
+
+class GpuReader:
+    """Holds the driver's library open while GPUs are watched. Without a GPU, `no_gpu_reason` says why."""
+
+    def __init__(self, nvml: ReadingNvml | None = None) -> None:
+        self._nvml = nvml if nvml is not None else load_reading_nvml()
+        self._known: dict[int, tuple[str, str]] = {}
+        self._process_names: dict[int, str] = {}
+        self.num_gpus, self.no_gpu_reason = 0, ""
+        self._is_open = False
+
+    def __enter__(self) -> Self:
+        # The listing says in words why there is no GPU; a GPU that it leaves out is watched all the same.
+        listing = list_gpus(self._nvml)
+        try:
+            self._nvml.nvmlInit()
+            self._is_open = True
+            self.num_gpus = self._nvml.nvmlDeviceGetCount()
+        except pynvml.NVMLError:
+            self.num_gpus = 0
+        self.no_gpu_reason = "" if self.num_gpus else listing.no_gpu_reason or "the NVIDIA driver finds no GPU"
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._is_open:
+            self._is_open = False
+            try:
+                self._nvml.nvmlShutdown()
+            except pynvml.NVMLError:
+                # A driver that has gone needs no goodbye.
+                return
+
+    def read(self) -> tuple[GpuReading, ...]:
+        """One reading for each GPU there was at the start, in the driver's order."""
+        readings = tuple(self._read_or_explain(index) for index in range(self.num_gpus))
+        present = {process.pid for reading in readings for process in reading.processes or ()}
+        self._process_names = {pid: name for pid, name in self._process_names.items() if pid in present}
+        return readings
+
+    def _read_or_explain(self, index: int) -> GpuReading:
+        try:
+            # A new handle every time: it is cheap, and an old one stays dead when a GPU comes back.
+            return self._read_gpu(index, self._nvml.nvmlDeviceGetHandleByIndex(index))
+        except pynvml.NVMLError as error:
+            name, uuid = self._known.get(index, ("", ""))
+            if error.value in LOST_GPU_ERRORS:
+                return GpuReading(index, name, uuid, problem=LOST)
+            return GpuReading(index, name, uuid, problem=_name_gap(error))
+
+    def _read_gpu(self, index: int, handle: Any) -> GpuReading:
+        nvml, asker = self._nvml, _Asker()
+        name, uuid = self._read_identity(index, handle, asker)
+        memory = asker.ask("memory", lambda: nvml.nvmlDeviceGetMemoryInfo(handle))
+        rates = asker.ask("utilization", lambda: nvml.nvmlDeviceGetUtilizationRates(handle))
+        rx, tx = pynvml.NVML_PCIE_UTIL_RX_BYTES, pynvml.NVML_PCIE_UTIL_TX_BYTES
+        sm_clock, memory_clock = pynvml.NVML_CLOCK_SM, pynvml.NVML_CLOCK_MEM
+        return GpuReading(
+            index,
+            name,
+            uuid,
+            utilization_percent=float(rates.gpu) if rates is not None else None,
+            memory_used_bytes=int(memory.used) if memory is not None else None,
+            memory_bytes=int(memory.total) if memory is not None else None,
+            power_w=asker.scale("power", 1e-3, lambda: nvml.nvmlDeviceGetPowerUsage(handle)),
+            power_limit_w=asker.scale("power_limit", 1e-3, lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle)),
+            temperature_c=asker.ask(
+                "temperature", lambda: nvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU)
+            ),
+            sm_clock_mhz=asker.ask("clocks", lambda: nvml.nvmlDeviceGetClockInfo(handle, sm_clock)),
+            max_sm_clock_mhz=asker.ask("max_clocks", lambda: nvml.nvmlDeviceGetMaxClockInfo(handle, sm_clock)),
+            memory_clock_mhz=asker.ask("memory_clock", lambda: nvml.nvmlDeviceGetClockInfo(handle, memory_clock)),
+            pcie_rx_bytes_per_s=asker.count_bytes("pcie", lambda: nvml.nvmlDeviceGetPcieThroughput(handle, rx)),
+            pcie_tx_bytes_per_s=asker.count_bytes("pcie", lambda: nvml.nvmlDeviceGetPcieThroughput(handle, tx)),
+            pcie_generation=asker.ask("pcie_link", lambda: nvml.nvmlDeviceGetCurrPcieLinkGeneration(handle)),
+            pcie_width=asker.ask("pcie_link", lambda: nvml.nvmlDeviceGetCurrPcieLinkWidth(handle)),
+            throttle_reasons=asker.ask("throttling", lambda: _read_throttling(nvml, handle)),
+            processes=asker.ask("processes", lambda: self._read_processes(handle)),
+            unavailable=asker.unavailable,
+        )
+
+    def _read_identity(self, index: int, handle: Any, asker: _Asker) -> tuple[str, str]:
+        """Name and UUID, which are asked for once: a lost GPU cannot tell them any more."""
+        if index not in self._known:
+            name = asker.ask("name", lambda: self._nvml.nvmlDeviceGetName(handle))
+            uuid = asker.ask("uuid", lambda: self._nvml.nvmlDeviceGetUUID(handle))
+            self._known[index] = (name or "GPU", uuid or "")
+        return self._known[index]
+
+    def _read_processes(self, handle: Any) -> tuple[GpuProcess, ...]:
+        found = self._nvml.nvmlDeviceGetComputeRunningProcesses(handle)
+        processes = [GpuProcess(one.pid, self._name_process(one.pid), one.usedGpuMemory) for one in found]
+        return tuple(sorted(processes, key=lambda process: -(process.used_bytes or 0)))
+
+    def _name_process(self, pid: int) -> str:
+        if pid not in self._process_names:
+            try:
+                self._process_names[pid] = psutil.Process(pid).name()
+            except psutil.Error:
+                # It has ended, or lives outside of this container.
+                self._process_names[pid] = ""
+        return self._process_names[pid]
+
+
+class _Asker:
+    """Asks one question after the other and notes which had no answer, and why."""
+
+    def __init__(self) -> None:
+        self.unavailable: dict[str, str] = {}
+
+    def ask(self, name: str, question: Callable[[], _Answer]) -> _Answer | None:
+        try:
+            return question()
+        except pynvml.NVMLLibraryMismatchError:
+            # What pynvml raises where a driver is too old for a question; it is no NVMLError.
+            self.unavailable[name] = UNSUPPORTED
+        except pynvml.NVMLError as error:
+            if error.value in LOST_GPU_ERRORS:
+                raise
+            self.unavailable[name] = _name_gap(error)
+        return None
+
+    def scale(self, name: str, factor: float, question: Callable[[], int]) -> float | None:
+        answer = self.ask(name, question)
+        return answer * factor if answer is not None else None
+
+    def count_bytes(self, name: str, question: Callable[[], int]) -> int | None:
+        """From the kilobytes in which NVML counts."""
+        answer = self.ask(name, question)
+        return answer * 1000 if answer is not None else None
+
+
+def _read_throttling(nvml: ReadingNvml, handle: Any) -> tuple[str, ...]:
+    try:
+        reasons = nvml.nvmlDeviceGetCurrentClocksEventReasons(handle)
+    except pynvml.NVMLError_FunctionNotFound:
+        # The name that drivers before 535 know.
+        reasons = nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
+    return tuple(name for name, bit in _THROTTLE_REASONS.items() if reasons & bit)
+
+
+def _name_gap(error: pynvml.NVMLError) -> str:
+    if error.value == pynvml.NVML_ERROR_NO_PERMISSION:
+        return DENIED
+    if error.value in (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND):
+        return UNSUPPORTED
+    return SILENT

@@ -1,0 +1,161 @@
+"""One look at everything that is watched: GPUs, processor, memory and the run, as numbers for screen, log and page."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import psutil
+
+from myxtts.runtime.cgroup import read_memory_limit
+from myxtts.runtime.hardware import count_cpus
+from myxtts.tools.monitor_gpus import GpuReader, GpuReading, ReadingNvml
+from myxtts.tools.monitor_run import RUNS_FOLDER, RunFollower, RunReading, find_newest_run
+
+Row = dict[str, float | int | str | None]
+"""One sample as a flat row: the same columns every time, None where there is no number."""
+
+_GPU_COLUMNS = (
+    "name",
+    "problem",
+    "utilization_percent",
+    "memory_used_bytes",
+    "memory_bytes",
+    "power_w",
+    "power_limit_w",
+    "temperature_c",
+    "sm_clock_mhz",
+    "memory_clock_mhz",
+    "pcie_rx_bytes_per_s",
+    "pcie_tx_bytes_per_s",
+    "pcie_generation",
+    "pcie_width",
+)
+_RUN_COLUMNS = ("au", "wait_s", "step_s", "depth", "utterances_per_s", "batches_per_s", "padding", "variation")
+_LOOK_FOR_RUN_EVERY_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class HostReading:
+    """The machine besides its GPUs; memory is what this process may use, as a container leaves it."""
+
+    cpu_percent: float
+    num_cpus: int
+    ram_used_bytes: int
+    ram_bytes: int
+
+    @property
+    def ram_share(self) -> float:
+        return self.ram_used_bytes / max(1, self.ram_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Everything at one moment. `elapsed_s` counts from the start of watching, `time` is UTC."""
+
+    elapsed_s: float
+    time: str
+    host: HostReading
+    gpus: tuple[GpuReading, ...]
+    run: RunReading | None
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def to_row(self) -> Row:
+        row: Row = {"time": self.time, "elapsed_s": round(self.elapsed_s, 3)}
+        row |= {"cpu_percent": self.host.cpu_percent, "ram_used_bytes": self.host.ram_used_bytes}
+        row |= _flatten_run(self.run)
+        for gpu in self.gpus:
+            row |= {f"gpu{gpu.index}_{name}": getattr(gpu, name) for name in _GPU_COLUMNS}
+            reasons, processes = gpu.throttle_reasons, gpu.processes
+            row[f"gpu{gpu.index}_throttle_reasons"] = None if reasons is None else " ".join(reasons)
+            row[f"gpu{gpu.index}_num_processes"] = None if processes is None else len(processes)
+        return row
+
+
+def _flatten_run(run: RunReading | None) -> Row:
+    """Means belong to this moment only while the run is going; after that they would draw a line that is not there."""
+    row: Row = {
+        "run": run.path if run is not None else None,
+        "run_state": run.state if run is not None else None,
+        "position": run.position if run is not None else None,
+        "step": run.step if run is not None else None,
+        "loss": run.loss if run is not None else None,
+    }
+    is_going = run is not None and run.state == "running"
+    return row | {name: getattr(run, name) if is_going else None for name in _RUN_COLUMNS}
+
+
+class Sampler:
+    """Takes samples while it is open. Without `run_path` it follows the newest run of `runs_folder`."""
+
+    def __init__(
+        self,
+        run_path: Path | None = None,
+        *,
+        nvml: ReadingNvml | None = None,
+        runs_folder: Path = RUNS_FOLDER,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.gpus = GpuReader(nvml)
+        self._is_run_named, self._runs_folder, self._clock = run_path is not None, runs_folder, clock
+        self._follower = RunFollower(run_path, clock) if run_path is not None else None
+        self._last_run: RunReading | None = None
+        self._looked_at: float | None = None
+        self._num_cpus = count_cpus()
+        self._started = clock()
+
+    def __enter__(self) -> Self:
+        self.gpus.__enter__()
+        self._started = self._clock()
+        # The first call only sets the mark from which the next one counts.
+        psutil.cpu_percent()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.gpus.__exit__(kind, error, trace)
+        if self._follower is not None:
+            self._follower.close()
+
+    def take(self) -> Sample:
+        return Sample(
+            elapsed_s=self._clock() - self._started,
+            time=datetime.now(UTC).isoformat(timespec="milliseconds"),
+            host=self._read_host(),
+            gpus=self.gpus.read(),
+            run=self._read_run(),
+        )
+
+    def _read_host(self) -> HostReading:
+        memory = psutil.virtual_memory()
+        limit_bytes, free_bytes = read_memory_limit()
+        ram_bytes = min(memory.total, limit_bytes or memory.total)
+        free = memory.available if free_bytes is None else min(memory.available, free_bytes)
+        return HostReading(psutil.cpu_percent(), self._num_cpus, max(0, ram_bytes - free), ram_bytes)
+
+    def _read_run(self) -> RunReading | None:
+        self._look_for_newer_run()
+        self._last_run = self._follower.read() if self._follower is not None else None
+        return self._last_run
+
+    def _look_for_newer_run(self) -> None:
+        """A run that goes on is followed to its end; after it, whichever begins next."""
+        if self._is_run_named or (self._last_run is not None and self._last_run.state in ("running", "stalled")):
+            return
+        now = self._clock()
+        if self._looked_at is not None and now - self._looked_at < _LOOK_FOR_RUN_EVERY_S:
+            return
+        self._looked_at = now
+        newest = find_newest_run(self._runs_folder)
+        if newest is not None and (self._follower is None or newest != self._follower.path):
+            if self._follower is not None:
+                self._follower.close()
+            self._follower = RunFollower(newest, self._clock)
