@@ -92,7 +92,7 @@ def _make_combs(bands_hz: NDArray[np.float64], candidates_hz: NDArray[np.float64
     combs_LC = np.cos(2 * np.pi * periods) * weights_LC
     combs_LC -= weights_LC * (combs_LC.sum(axis=0) / np.maximum(weights_LC.sum(axis=0), 1e-6))
     combs_LC /= np.maximum(np.linalg.norm(combs_LC, axis=0), 1e-6)
-    return (_make_envelope_remover(len(bands_hz)).T @ combs_LC).astype(np.float32)
+    return np.asarray(_make_envelope_remover(len(bands_hz)).T @ combs_LC, np.float32)
 
 
 def _make_envelope_remover(num_bands: int) -> NDArray[np.float64]:

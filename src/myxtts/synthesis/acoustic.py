@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from myxtts.errors import ConfigError, DataError
 from myxtts.models.blocks import iterate_weights
 from myxtts.models.bundle import check_weights
+from myxtts.models.pitch import Pitch
 from myxtts.models.reference_encoder import Voice
 from myxtts.models.text_encoder import STATES_PER_TOKEN, TextStates
 from myxtts.models.vocoder import Vocoder, VocoderConfig
@@ -79,7 +80,7 @@ class AcousticModel:
         ids_N = np.asarray(ids, np.int32)
         num_slots = choose_shape(len(ids_N), TOKEN_SHAPES)
         tensors = tf.constant(voice.vector[None]), tf.constant(voice.latents[None])
-        means, hidden, durations_BS = self._run(
+        means, hidden, pitch_BS2, durations_BS = self._run(
             ("predict", num_slots),
             self._predict_states,
             tf.constant(_pad_rows(ids_N, num_slots)[None]),
@@ -100,6 +101,7 @@ class AcousticModel:
             partial(self._decode_states, **settings),
             means,
             hidden,
+            pitch_BS2,
             durations_BS,
             *tensors,
             tf.constant(DEFAULT_NOISE_SCALE if options.noise_scale is None else options.noise_scale, tf.float32),
@@ -133,17 +135,19 @@ class AcousticModel:
 
     def _predict_states(
         self, tokens_BN: Tensor, lengths_B: Tensor, language_B: Tensor, vector: Tensor, latents: Tensor, speed: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Means, hidden channels and durations of states, padded to one length for every text."""
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Means, hidden channels, pitch and durations of states, padded to one length for every text."""
         spoken = self._model.predict_durations(tokens_BN, lengths_B, language_B, Voice(vector, latents), speed=speed)
         num_more = STATES_PER_TOKEN * (MAX_PIECE_TOKENS - tokens_BN.shape[1])
-        states = (tf.pad(part, [[0, 0], [0, num_more], [0, 0]]) for part in spoken.states[1:3])
-        return *states, tf.pad(spoken.durations_BS, [[0, 0], [0, num_more]])
+        parts = (*spoken.states[1:3], tf.stack(spoken.pitch_BS, axis=-1))
+        means, hidden, pitch = (tf.pad(part, [[0, 0], [0, num_more], [0, 0]]) for part in parts)
+        return means, hidden, pitch, tf.pad(spoken.durations_BS, [[0, 0], [0, num_more]])
 
     def _decode_states(
         self,
         means_BSM: Tensor,
         hidden_BSH: Tensor,
+        pitch_BS2: Tensor,
         durations_BS: Tensor,
         vector: Tensor,
         latents: Tensor,
@@ -155,7 +159,8 @@ class AcousticModel:
         guidance: float,
     ) -> Tensor:
         states = TextStates(None, means_BSM, hidden_BSH, durations_BS > 0)
-        spoken = SpokenText(states, durations_BS, None, tf.reduce_sum(durations_BS, axis=1))
+        pitch = Pitch(*tf.unstack(pitch_BS2, axis=-1))
+        spoken = SpokenText(states, durations_BS, None, tf.reduce_sum(durations_BS, axis=1), pitch)
         return self._model.decode(
             spoken,
             Voice(vector, latents),
@@ -200,6 +205,7 @@ def _load_vocoder(package: Package) -> Vocoder:
             next_step="Use griffin_lim, or train one: myxtts train --part vocoder.",
         )
     config = VocoderConfig.from_json(bundle.vocoder.get("config"))
+    config.refuse_more_than(sum(array.size for array in bundle.vocoder_weights.values()))
     different = [
         name for name in ("n_mels", "n_fft", "hop_length", "win_length") if getattr(config, name) != bundle.mel[name]
     ]
