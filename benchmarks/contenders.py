@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from scipy.signal import stft
 
 from benchmarks.clips import RATE_HZ
-from benchmarks.features import make_librosa
 from myxtts.config.schema import DataConfig
 from myxtts.features.definition import MelDefinition
+from myxtts.tools.contenders_usual import make_librosa_dataset
 
 BATCH = 32
 _PADDING = -11.5129
@@ -36,21 +36,9 @@ def list_recordings(folder: str) -> list[str]:
 
 def run_numpy_function(folder: str) -> Iterator[int]:
     """librosa, one recording at a time, inside `tf.data`: as many at once as there are processors here, two."""
-    import tensorflow as tf
-
-    compute = make_librosa()
-
-    def compute_rows(name: bytes) -> NDArray[np.float32]:
-        return np.asarray(compute(Path(name.decode()))).T
-
-    def load(path: Any) -> Any:
-        mel = tf.numpy_function(compute_rows, [path], tf.float32)
-        return tf.ensure_shape(mel, [None, _MEL.n_mels])
-
-    recordings = tf.data.Dataset.from_tensor_slices(list_recordings(folder)).repeat()
-    mels = recordings.map(load, num_parallel_calls=_NUM_PROCESSES)
-    for mel_BTM in mels.padded_batch(BATCH, padding_values=_PADDING, drop_remainder=True).prefetch(2):
-        yield int(mel_BTM.shape[0])
+    mels = make_librosa_dataset(list_recordings(folder), _MEL, BATCH, _NUM_PROCESSES)
+    for batch in mels:
+        yield int(batch["mel"].shape[0])
 
 
 def run_processes(folder: str) -> Iterator[int]:

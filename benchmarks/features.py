@@ -10,17 +10,15 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
 from benchmarks.alone import QuietMoments, run_alone, time_in_turns
-from benchmarks.clips import RATE_HZ, write_clips
+from benchmarks.clips import write_clips
 from benchmarks.harness import Measurement
 from myxtts.config.schema import DataConfig
 from myxtts.corpus.listen import AudioLimits
 from myxtts.features.audio import load_recording
 from myxtts.features.definition import AudioDefinition, MelDefinition
 from myxtts.features.mel import HostMel
+from myxtts.tools.contenders_usual import make_librosa
 
 _NUM_CLIPS = 60
 _CLIP_SECONDS = (6.0, 6.0001)
@@ -48,13 +46,17 @@ def measure_features() -> list[Measurement]:
 
 
 def compare_host(folder: str) -> dict[str, float]:
-    actions = {"librosa": make_librosa(), "plain": make_host(_PLAIN), "processed": make_host(_PROCESSED)}
+    actions = {
+        "librosa": make_librosa(MelDefinition.from_config(_PLAIN)),
+        "plain": make_host(_PLAIN),
+        "processed": make_host(_PROCESSED),
+    }
     return _time_clips(folder, actions)
 
 
 def compare_graph(folder: str) -> dict[str, float]:
     actions = {
-        "librosa": make_librosa(),
+        "librosa": make_librosa(MelDefinition.from_config(_PLAIN)),
         "graph": make_graph(uses_own_decoder=True),
         "tensorflow's decoder": make_graph(uses_own_decoder=False),
     }
@@ -80,22 +82,6 @@ def make_host(data: DataConfig) -> Computation:
     compute = HostMel(MelDefinition.from_config(data))
     audio, limits = AudioDefinition.from_config(data), AudioLimits.from_config(data)
     return lambda path: compute(load_recording(str(path), audio, limits).wave.samples)
-
-
-def make_librosa() -> Computation:
-    import librosa
-
-    mel = MelDefinition.from_config(_PLAIN)
-    options = {name: getattr(mel, name) for name in ("n_fft", "hop_length", "win_length", "n_mels", "fmin", "fmax")}
-
-    def compute(path: Path) -> NDArray[np.float32]:
-        samples, _ = librosa.load(path, sr=RATE_HZ)
-        bands: NDArray[np.float32] = librosa.feature.melspectrogram(
-            y=samples, sr=RATE_HZ, power=1.0, pad_mode="reflect", **options
-        )
-        return np.log(np.maximum(bands, mel.log_floor))
-
-    return compute
 
 
 def make_graph(*, uses_own_decoder: bool) -> Computation:

@@ -18,12 +18,14 @@ from myxtts.corpus.open import open_corpus
 from myxtts.corpus.prepare import Recordings, prepare_corpus
 from myxtts.store.precompute import precompute
 from myxtts.store.reader import FeatureStore
+from myxtts.tools.contenders_usual import make_record_dataset, write_records
 
 _NUM_UTTERANCES = 512
 _BATCH = 32
 _CLIP_SECONDS = (5.5, 6.5)
 _NUM_ROUNDS = 9
 _PADDING = -11.5129
+_RECORDS_NAME = "features.tfrecord"
 _DATA = DataConfig(text_frontend="characters", val_share=0.0)
 
 Action = Callable[[], None]
@@ -66,7 +68,7 @@ def compare_ways(folder: str) -> dict[str, float]:
         ),
         "tensors by copy": _make_reading(store, batches, tf.convert_to_tensor),
         "np.load": _make_numpy_dataset(Path(folder)),
-        "TFRecord": _make_record_dataset(Path(folder)),
+        "TFRecord": _make_record_reading(Path(folder), store.n_mels),
     }
     return {name: 1e6 * seconds / len(store) for name, seconds in time_in_turns(actions, _NUM_ROUNDS).items()}
 
@@ -81,15 +83,11 @@ def _make_store(folder: Path) -> None:
 
 def _write_other_formats(store: FeatureStore, folder: Path) -> None:
     """The same spectrograms as one .npy file each, and as one TFRecord file."""
-    import tensorflow as tf
-
     (folder / "npy").mkdir()
-    with tf.io.TFRecordWriter(str(folder / "features.tfrecord")) as writer:
-        for row in range(len(store)):
-            mel = store.read_mel(row)
-            np.save(folder / "npy" / f"{row:04}.npy", mel)
-            feature = tf.train.Feature(bytes_list=tf.train.BytesList(value=[mel.tobytes()]))
-            writer.write(tf.train.Example(features=tf.train.Features(feature={"mel": feature})).SerializeToString())
+    mels = [store.read_mel(row) for row in range(len(store))]
+    for row, mel in enumerate(mels):
+        np.save(folder / "npy" / f"{row:04}.npy", mel)
+    write_records(folder / _RECORDS_NAME, mels)
 
 
 def _make_batch(store: FeatureStore) -> NDArray[np.float32]:
@@ -132,16 +130,8 @@ def _make_numpy_dataset(folder: Path) -> Action:
     return lambda: _exhaust(dataset)
 
 
-def _make_record_dataset(folder: Path) -> Action:
-    import tensorflow as tf
-
-    def parse(serialized: Any) -> Any:
-        raw = tf.io.parse_example(serialized, {"mel": tf.io.FixedLenFeature([], tf.string)})["mel"]
-        longest = tf.reduce_max(tf.strings.length(raw))
-        return tf.reshape(tf.io.decode_raw(raw, tf.float32, fixed_length=longest), [_BATCH, -1, 80])
-
-    records = tf.data.TFRecordDataset(str(folder / "features.tfrecord"))
-    dataset = records.batch(_BATCH, drop_remainder=True).map(parse)
+def _make_record_reading(folder: Path, n_mels: int) -> Action:
+    dataset = make_record_dataset(folder / _RECORDS_NAME, n_mels, _BATCH)
     return lambda: _exhaust(dataset)
 
 

@@ -34,8 +34,11 @@ class Curve:
     is_noisy: bool = True
 
 
-def draw_curves(curves: Sequence[Curve], format_number: Format) -> Html:
-    """A chart of curves over one axis of steps, with their last values. Nothing without points."""
+def draw_curves(curves: Sequence[Curve], format_number: Format, value_range: tuple[float, float] | None = None) -> Html:
+    """A chart of curves over one axis of steps, with their last values. Nothing without points.
+
+    The axis of values shows what is usual, or `value_range` where that says more, such as all of 0 to 100 per cent.
+    """
     clean = [(curve, *_clean(curve)) for curve in curves]
     clean = [(curve, steps, values) for curve, steps, values in clean if len(steps)]
     if not clean:
@@ -43,7 +46,7 @@ def draw_curves(curves: Sequence[Curve], format_number: Format) -> Html:
     frame = _Frame(
         min(float(steps[0]) for _, steps, _ in clean),
         max(float(steps[-1]) for _, steps, _ in clean),
-        *_choose_range(np.concatenate([values for _, _, values in clean])),
+        *(value_range or _choose_range(np.concatenate([values for _, _, values in clean]))),
     )
     lines = join(
         _draw_line(frame, steps, values, number % NUM_COLOURS, curve.is_noisy)
@@ -69,6 +72,23 @@ def draw_shares(shares: Sequence[tuple[str, float]], format_share: Format) -> Ht
     )
     legend = make_legend([f"{label}: {format_share(value / total)}" for label, value in shares])
     return Html(f'<div class="share">{parts}</div>{legend}')
+
+
+def draw_bars(bars: Sequence[tuple[str, float, str]], highest: float | None = None) -> Html:
+    """A bar for each (label, value, value in words), one below the other; `highest` fills the width."""
+    top = highest or max((value for _, value, _ in bars if math.isfinite(value)), default=0.0)
+    if top <= 0:
+        return NOTHING
+    rows = []
+    for number, (label, value, words) in enumerate(bars):
+        width = 100 * min(max(value if math.isfinite(value) else 0.0, 0.0) / top, 1.0)
+        rows.append(
+            f'<div style="display:flex;justify-content:space-between;gap:1rem;margin-top:.55rem;font-size:.86rem">'
+            f"<span>{escape(label)}</span><span>{escape(words)}</span></div>"
+            f'<div class="share" style="height:14px"><span class="c{number % NUM_COLOURS}" style="width:{width:.3f}%">'
+            "</span></div>"
+        )
+    return Html("".join(rows))
 
 
 def make_legend(labels: Sequence[str]) -> Html:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 _WORDS: dict[str, tuple[str, str]] = {
     "title": ("Training report: {name}", "گزارش آموزش: {name}"),
@@ -148,17 +149,18 @@ _PERSIAN = str.maketrans("0123456789.,", "۰۱۲۳۴۵۶۷۸۹٫٬")
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """The words and numbers of one language."""
+    """The words and numbers of one language. `more` are those of another report, which count before these."""
 
     lang: str = "en"
+    more: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
     def say(self, key: str, **values: str) -> str:
-        text = _WORDS[key][LANGUAGES.index(self.lang)]
+        text = (self.more.get(key) or _WORDS[key])[LANGUAGES.index(self.lang)]
         return text.format(**values) if values else text
 
     def name(self, key: str) -> str:
         """The word for something measured, or its own name where there is none."""
-        return self.say(key) if key in _WORDS else key
+        return self.say(key) if key in self.more or key in _WORDS else key
 
     def count(self, number: float) -> str:
         return self._localize(f"{round(number):,}")

@@ -1,0 +1,219 @@
+"""`myxtts bench`: how busy an accelerator is kept, in numbers and beside other ways, on your corpus or a demo."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from myxtts.cli.precompute import make_features
+from myxtts.cli.screen import Screen, mute_decoders, show_progress
+from myxtts.cli.settings import takes_settings
+from myxtts.errors import UsageError
+
+if TYPE_CHECKING:
+    from myxtts.config.schema import XTTSConfig
+    from myxtts.tools.bench import BenchResult, Rules
+    from myxtts.tools.contenders import Contender, Data, LeftOut
+
+_LANGUAGES = ("en", "fa")
+_ALL = "all"
+_COLUMNS = ("", "AU", "ceiling", "effective", "utterances/s", "CPU ms each", "variation", "wait ms", "memory MB")
+
+
+@takes_settings
+def run_bench_command(
+    config: XTTSConfig,
+    step_ms: Annotated[float, typer.Option(min=0.0, help="Time of an emulated step.", metavar="MS")] = 20.0,
+    frame_us: Annotated[float, typer.Option(min=0.0, help="More for each frame of the batch.", metavar="US")] = 0.0,
+    host_load_ms: Annotated[
+        float, typer.Option(min=0.0, help="Time of a step in which the host computes too.", metavar="MS")
+    ] = 0.0,
+    steps: Annotated[int, typer.Option(min=2, help="Steps of each contender in a round.")] = 60,
+    rounds: Annotated[int, typer.Option(min=1, max=100, help="Rounds, in alternating order.")] = 3,
+    contenders: Annotated[
+        str | None,
+        typer.Option(help="cached, native, python, tfrecord, librosa or all; by default all.", metavar="NAMES"),
+    ] = None,
+    sweep: Annotated[
+        list[str] | None,
+        typer.Option(help="Values to try, with loader=cached,native,python too; repeatable.", metavar="KEY=A,B"),
+    ] = None,
+    against: Annotated[
+        Path | None, typer.Option(help="Compare your settings with those of another file.", metavar="CONFIG")
+    ] = None,
+    demo_minutes: Annotated[
+        float, typer.Option(min=0.2, max=600, help="Speech to make where no corpus is named.")
+    ] = 10.0,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the results with the machine's description.", metavar="DIR")
+    ] = None,
+    report: Annotated[Path | None, typer.Option(help="Write a page with pictures.", metavar="FILE.html")] = None,
+    lang: Annotated[str, typer.Option(help="Language of the page: en or fa.")] = "en",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
+) -> None:
+    """Measure how busy the feed keeps an emulated accelerator, beside usual ways and other settings.
+
+    Works without a GPU: a step is a nominal time. Contenders take turns in one run; AU stands beside its ceiling.
+
+    [bold]Examples[/bold]
+
+    myxtts bench
+
+    myxtts bench --train-data corpus --step-ms 20 --report bench.html
+
+    myxtts bench --train-data corpus --sweep batch_size=16,32 --sweep num_workers=1,2
+
+    myxtts bench --config mine.yaml --against old.yaml --json
+    """
+    from myxtts.runtime.quiet_start import load_tensorflow
+    from myxtts.tools.bench import Rules
+    from myxtts.tools.contenders import parse_sweeps
+    from myxtts.tools.emulate import StepTime
+
+    screen = Screen(as_json=as_json)
+    if lang not in _LANGUAGES:
+        raise UsageError(f"There is no report in {lang!r}.", next_step=f"Choose one of {', '.join(_LANGUAGES)}.")
+    rules = Rules(steps, rounds, StepTime(step_ms / 1000, frame_us / 1e6), host_load_ms / 1000)
+    sweeps = parse_sweeps(sweep or ())
+    other = _load_other(against)
+    with _provide_data(config, demo_minutes, screen) as data, TemporaryDirectory(prefix="myxtts-bench-") as folder:
+        load_tensorflow()
+        chosen, left_out = _choose(data, contenders, sweeps, other, Path(folder))
+        result = _run(chosen, left_out, rules, screen)
+        about = _describe(data)
+    _show(result, screen)
+    summary = {**about, **result.to_json()}
+    _write_files(result, summary, out, report, lang, screen)
+    screen.finish(summary)
+
+
+def _load_other(path: Path | None) -> XTTSConfig | None:
+    from myxtts.config.schema import XTTSConfig
+
+    return XTTSConfig.load(path) if path is not None else None
+
+
+@contextmanager
+def _provide_data(config: XTTSConfig, demo_minutes: float, screen: Screen) -> Iterator[Data]:
+    """The user's corpus, or a demo corpus in a folder that is gone afterwards."""
+    from myxtts.tools.contenders import Data
+
+    if config.data.train_data is not None or config.data.cache_dir is not None:
+        yield Data.find(config)
+        return
+    with TemporaryDirectory(prefix="myxtts-demo-") as name:
+        yield Data.find(_make_demo(config, Path(name), demo_minutes, screen))
+
+
+def _make_demo(config: XTTSConfig, folder: Path, minutes: float, screen: Screen) -> XTTSConfig:
+    from myxtts.corpus.demo import make_demo_corpus
+    from myxtts.corpus.prepare import Recordings, prepare_corpus
+
+    screen.notices.print(f"No corpus is named: {minutes:g} minutes of demo speech are made in a temporary folder.")
+    make_demo_corpus(folder / "recordings", minutes=minutes)
+    paths = {"data.train_data": str(folder / "corpus"), "data.cache_dir": str(folder / "features")}
+    config = config.model_copy(update=paths)
+    prepare_corpus([Recordings(folder / "recordings")], folder / "corpus", config.data)
+    make_features(config, folder / "features", Screen(as_json=True), rebuild=False)
+    return config
+
+
+def _choose(
+    data: Data, names: str | None, sweeps: dict[str, list[Any]], other: XTTSConfig | None, folder: Path
+) -> tuple[list[Contender], list[LeftOut]]:
+    """Who was named; else the settings that are swept or compared; else everybody."""
+    from myxtts.tools.contenders import NAMES, choose_contenders, make_pair, make_swept
+
+    chosen: list[Contender] = []
+    if other is not None:
+        chosen += make_pair(data, other)
+    if sweeps:
+        chosen += make_swept(data, sweeps)
+    if names is None and chosen:
+        return chosen, []
+    wanted = NAMES if names in (None, _ALL) else [name.strip() for name in str(names).split(",") if name.strip()]
+    others, left_out = choose_contenders(data, wanted, folder)
+    if not chosen + others:
+        absent = ", ".join(one.name for one in left_out)
+        raise UsageError(f"None of {absent} can take part.", next_step="Make features first: myxtts precompute.")
+    return chosen + others, left_out
+
+
+def _run(chosen: list[Contender], left_out: list[LeftOut], rules: Rules, screen: Screen) -> BenchResult:
+    from myxtts.tools.bench import run_bench
+    from myxtts.tools.bench_words import choose_bench_words
+
+    words = choose_bench_words("en")
+    for one in left_out:
+        screen.warn(f"{words.name(one.name)} is left out: {words.say(one.reason, detail=one.detail)}")
+    with show_progress("Measuring", len(chosen) * rules.num_rounds, "blocks") as view, mute_decoders():
+        return run_bench(chosen, rules, left_out, lambda done, name: view.update(done, words.name(name)))
+
+
+def _describe(data: Data) -> dict[str, Any]:
+    from myxtts.training.environment import describe_environment
+
+    utterances = data.corpus.num_utterances if data.corpus is not None else len(data.store) if data.store else 0
+    seconds = data.corpus.seconds if data.corpus is not None else 0.0
+    corpus = {
+        "num_utterances": utterances,
+        "minutes": round(seconds / 60, 1),
+        "batch_size": data.config.data.batch_size,
+    }
+    return {"machine": describe_environment(), "corpus": corpus}
+
+
+def _write_files(
+    result: BenchResult, summary: dict[str, Any], out: Path | None, report: Path | None, lang: str, screen: Screen
+) -> None:
+    from myxtts.files import write_atomically
+    from myxtts.tools.bench_report import write_bench_report
+
+    pages = [report] if report is not None else []
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        stem = f"bench-{datetime.now(UTC):%Y%m%d-%H%M%S}"
+        with write_atomically(out / f"{stem}.json") as file:
+            file.write((json.dumps(summary, indent=1, ensure_ascii=False) + "\n").encode())
+        screen.console.print(f"The results are in {out / f'{stem}.json'}", markup=False, soft_wrap=True)
+        pages.append(out / f"{stem}.html")
+    for page in pages:
+        write_bench_report(result, summary, page, lang)
+        screen.console.print(f"The report is {page}", markup=False, soft_wrap=True)
+
+
+def _show(result: BenchResult, screen: Screen) -> None:
+    from rich.table import Table
+
+    from myxtts.tools.bench_report import name_step
+    from myxtts.tools.bench_words import choose_bench_words
+
+    words = choose_bench_words("en")
+    table = Table(title=f"Emulated accelerator, a step of {name_step(result, words)}", title_justify="left")
+    for number, heading in enumerate(_COLUMNS):
+        table.add_column(heading, justify="right" if number else "left")
+    for one in result.standings:
+        figures = one.figures
+        table.add_row(
+            one.name,
+            *map(words.share, (figures.au, figures.ceiling_au, figures.effective_au)),
+            words.number(figures.utterances_per_s),
+            words.number(figures.cpu_ms_per_utterance),
+            words.share(figures.step_variation),
+            words.number(figures.mean_wait_ms),
+            words.count(figures.peak_rss_mb),
+        )
+    screen.console.print(table)
+    if result.is_disturbed:
+        screen.warn(words.say("disturbed"))
+    for comparison in result.compare():
+        limits = f"{comparison.lowest:.2f} to {comparison.highest:.2f} by round"
+        line = f"{comparison.name}: {comparison.ratio:.2f} times the utterances/s of {comparison.other} ({limits}), "
+        screen.console.print(f"{line}{comparison.effective_au_ratio:.2f} times its effective AU", markup=False)

@@ -1,0 +1,108 @@
+"""`myxtts profile`: where the time of a real training step goes, on your configuration and data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from myxtts.cli.screen import Screen
+from myxtts.cli.settings import takes_settings
+from myxtts.errors import UsageError
+
+if TYPE_CHECKING:
+    from myxtts.config.schema import XTTSConfig
+    from myxtts.tools.profile_result import TrainingProfile
+
+_LANGUAGES = ("en", "fa")
+
+
+@takes_settings
+def run_profile(
+    config: XTTSConfig,
+    steps: Annotated[int, typer.Option(min=2, max=100_000, help="Steps to profile, besides the first.")] = 20,
+    trace: Annotated[
+        Path | None, typer.Option(help="Leave TensorFlow's own trace here, for TensorBoard.", metavar="DIR")
+    ] = None,
+    report: Annotated[Path | None, typer.Option(help="Write a page with pictures.", metavar="FILE.html")] = None,
+    lang: Annotated[str, typer.Option(help="Language of the page: en or fa.")] = "en",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
+) -> None:
+    """Profile real training steps stage by stage: data, forward, backward, optimiser, checkpoint, logging.
+
+    Nothing is kept of the training itself. To change its length, which decides about compiling, use
+    --set training.steps=N.
+
+    [bold]Examples[/bold]
+
+    myxtts profile --train-data corpus --model-size tiny --report profile.html
+
+    myxtts profile --config mine.yaml --steps 50 --trace traces --json
+    """
+    from myxtts.tools.profile import profile_training
+    from myxtts.training.environment import describe_environment
+
+    screen = Screen(as_json=as_json)
+    if lang not in _LANGUAGES:
+        raise UsageError(f"There is no report in {lang!r}.", next_step=f"Choose one of {', '.join(_LANGUAGES)}.")
+    if config.data.train_data is None and config.data.cache_dir is None:
+        raise UsageError(
+            "Neither a corpus nor a store is named.", next_step="Give --train-data DIR or --cache-dir DIR."
+        )
+    profile = profile_training(
+        config,
+        num_steps=steps,
+        trace_dir=trace,
+        say=lambda line: screen.notices.print(line, markup=False, soft_wrap=True),
+    )
+    _show(profile, screen)
+    machine = describe_environment()
+    if report is not None:
+        from myxtts.tools.profile_report import write_profile_report
+
+        write_profile_report(profile, machine, report, lang)
+        screen.console.print(f"The report is {report}", markup=False, soft_wrap=True)
+    screen.finish({"machine": machine, **profile.to_json()})
+
+
+def _show(profile: TrainingProfile, screen: Screen) -> None:
+    from rich.table import Table
+
+    from myxtts.tools.profile_words import choose_profile_words
+
+    words, stages = choose_profile_words("en"), profile.list_stages()
+    total = sum(seconds for _, seconds in stages)
+    table = Table(title="An average step", title_justify="left")
+    for number, heading in enumerate(("", "ms", "share")):
+        table.add_column(heading, justify="right" if number else "left")
+    for name, seconds in stages:
+        table.add_row(words.say(name), words.number(1000 * seconds), words.share(seconds / max(total, 1e-12)))
+    screen.console.print(table)
+    for line in _describe(profile):
+        screen.console.print(line, markup=False, soft_wrap=True)
+
+
+def _describe(profile: TrainingProfile) -> list[str]:
+    parts, data, saving = profile.parts, profile.data, profile.saving
+    stable = "stable" if data.is_stable else "not stable"
+    whole_ms, sum_ms, held_ms = (1000 * value for value in (parts.whole_s, parts.sum_s, saving.checkpoint_held_s))
+    loading = f"{data.load.mean_ms:.1f} ms a batch, {data.verdict}, {stable}; AU {100 * data.au:.1f} %."
+    lines = [
+        f"Whole step of shape {parts.shape}: {whole_ms:.1f} ms; its parts add up to {sum_ms:.1f} ms.",
+        f"Data loading ({data.loader}): {loading}",
+        f"Checkpoint: holds training up for {held_ms:.0f} ms every {saving.checkpoint_steps:,} steps.",
+    ]
+    if profile.compilations:
+        slowest = max(profile.compilations, key=lambda one: one.seconds)
+        total_s = sum(one.seconds for one in profile.compilations)
+        lines.append(
+            f"Graphs: {len(profile.compilations)} in {total_s:.1f} s, {profile.num_retraces} of them while training; "
+            f"the slowest is {slowest.shape} with {slowest.seconds:.1f} s."
+        )
+    slow_ops = sorted(profile.ops, key=lambda op: -op.own_ms)[:3]
+    if slow_ops:
+        lines.append("tf.data: " + ", ".join(f"{op.name} {op.own_ms:.2f} ms a batch" for op in slow_ops) + ".")
+    if profile.trace_dir:
+        lines.append(f"Look at the trace with: tensorboard --logdir {profile.trace_dir}")
+    return lines

@@ -1,0 +1,197 @@
+"""What a profile of training found: times of stages, of the step's parts, of `tf.data` operations, and of compiling."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+GOOD_LOAD_S, SLOW_LOAD_S = 0.1, 0.5
+STABLE_VARIATION = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Milliseconds of something that was timed several times."""
+
+    mean_ms: float
+    median_ms: float
+    highest_ms: float
+    variation: float
+
+    @classmethod
+    def of(cls, seconds: Sequence[float] | NDArray[np.float64]) -> Spread:
+        if len(seconds) == 0:
+            return cls(0.0, 0.0, 0.0, 0.0)
+        values = 1000 * np.asarray(seconds, np.float64)
+        mean = float(values.mean())
+        return cls(mean, float(np.median(values)), float(values.max()), float(values.std()) / mean if mean else 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class StepSample:
+    """One step as it was: the shape of its first batch, how long data kept it waiting, how long it took."""
+
+    step: int
+    shape: str
+    wait_s: float
+    step_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Compilation:
+    """A graph that was made: for which shape, in how many seconds, and at which step, or before the first one."""
+
+    shape: str
+    seconds: float
+    step: int | None
+    is_compiled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DataLoading:
+    """How data came: `load` is a loader thread's time for a batch, `stages` what comes behind it, beside the step."""
+
+    loader: str
+    wait: Spread
+    load: Spread
+    stages: dict[str, Spread]
+    mean_depth: float
+    au: float
+    padding: float
+
+    @property
+    def verdict(self) -> str:
+        """`good`, `moderate` or `slow` by the mean time a batch takes to load."""
+        mean_s = self.load.mean_ms / 1000
+        return "good" if mean_s < GOOD_LOAD_S else "moderate" if mean_s <= SLOW_LOAD_S else "slow"
+
+    @property
+    def is_stable(self) -> bool:
+        return self.load.variation < STABLE_VARIATION
+
+
+@dataclass(frozen=True, slots=True)
+class PartTimes:
+    """Medians in seconds for one whole step of batches of `shape`; all micro-batches of it are counted."""
+
+    shape: str
+    whole_s: float
+    forward_s: float
+    backward_s: float
+    optimizer_s: float
+    average_s: float
+
+    @property
+    def sum_s(self) -> float:
+        return self.forward_s + self.backward_s + self.optimizer_s + self.average_s
+
+    @property
+    def rest_s(self) -> float:
+        """What of the step is none of the parts: cutting, dispatching, adding up."""
+        return max(0.0, self.whole_s - self.sum_s)
+
+
+@dataclass(frozen=True, slots=True)
+class SavingTimes:
+    """What a checkpoint and a record of metrics take, and how often they come."""
+
+    checkpoint_held_s: float
+    checkpoint_write_s: float
+    checkpoint_steps: int
+    log_s: float
+    log_steps: int
+
+    @property
+    def checkpoint_per_step_s(self) -> float:
+        return self.checkpoint_held_s / self.checkpoint_steps
+
+    @property
+    def log_per_step_s(self) -> float:
+        return self.log_s / self.log_steps
+
+
+@dataclass(frozen=True, slots=True)
+class OpTime:
+    """One operation, `level` deep below the end of the pipeline. `own_ms` is its own time for a batch, inputs left out.
+
+    `parallelism` and `buffer_size` are None where the operation has none.
+    """
+
+    name: str
+    level: int
+    own_ms: float
+    num_elements: int
+    num_buffered: int
+    parallelism: int | None
+    buffer_size: int | None
+    megabytes: float
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingProfile:
+    """Everything together. `no_ops_reason` is a key of the report's words where there are no operations to show."""
+
+    mode: str
+    num_parameters: int
+    steps: tuple[StepSample, ...]
+    data: DataLoading
+    parts: PartTimes
+    saving: SavingTimes
+    ops: tuple[OpTime, ...]
+    no_ops_reason: str
+    compilations: tuple[Compilation, ...]
+    trace_dir: str | None = None
+    messages: tuple[str, ...] = field(default=())
+
+    @property
+    def num_retraces(self) -> int:
+        """Graphs that were made while training, where none should be."""
+        return sum(one.step is not None for one in self.compilations)
+
+    def list_stages(self) -> list[tuple[str, float]]:
+        """Seconds of an average step, stage by stage. The training step is that of the shape that was taken apart."""
+        return [
+            ("data_wait", self.data.wait.mean_ms / 1000),
+            *self.list_parts(),
+            ("checkpoint", self.saving.checkpoint_per_step_s),
+            ("logging", self.saving.log_per_step_s),
+        ]
+
+    def list_parts(self) -> list[tuple[str, float]]:
+        parts = self.parts
+        return [
+            ("forward", parts.forward_s),
+            ("backward", parts.backward_s),
+            ("optimizer", parts.optimizer_s),
+            ("averaging", parts.average_s),
+            ("rest", parts.rest_s),
+        ]
+
+    def measure_shapes(self) -> dict[str, Spread]:
+        """The time of a step by the shape of its batch, the slowest shape first."""
+        shapes = {sample.shape for sample in self.steps}
+        times = {shape: Spread.of([one.step_s for one in self.steps if one.shape == shape]) for shape in shapes}
+        return dict(sorted(times.items(), key=lambda item: -item[1].median_ms))
+
+    def to_json(self) -> dict[str, Any]:
+        data = self.data
+        return {
+            "mode": self.mode,
+            "num_parameters": self.num_parameters,
+            "stages_ms": {name: 1000 * seconds for name, seconds in self.list_stages()},
+            "parts": {**asdict(self.parts), "sum_s": self.parts.sum_s},
+            "step": asdict(Spread.of([one.step_s for one in self.steps])),
+            "data_loading": {**asdict(data), "verdict": data.verdict, "is_stable": data.is_stable},
+            "saving": asdict(self.saving),
+            "shapes": {shape: asdict(spread) for shape, spread in self.measure_shapes().items()},
+            "tf_data_ops": [asdict(op) for op in self.ops],
+            "no_ops_reason": self.no_ops_reason,
+            "compilations": [asdict(one) for one in self.compilations],
+            "num_retraces": self.num_retraces,
+            "trace_dir": self.trace_dir,
+            "steps": [asdict(one) for one in self.steps],
+        }
