@@ -50,7 +50,7 @@ def test_every_value_knows_its_origin(file: Path) -> None:
         "training.gradient_accumulation_steps": "preset rtx3060",
         "training.mixed_precision": "preset enhanced",
         "model.decoder_width": "preset tiny",
-        "model.dropout": "default",
+        "model.guidance_dropout": "default",
         "data.sample_rate": "default",
         "optimization_level": "default",
     }

@@ -99,10 +99,12 @@ DEFAULTS = {
     "training.mixed_precision": "auto",
     "training.gradient_accumulation_steps": 1,
     "training.learning_rate": 1.2e-3,
-    "training.warmup_steps": 500,
+    "training.warmup_steps": 250,
     "training.weight_decay": 0.01,
     "training.clip_norm": 2.0,
-    "training.ema_decay": 0.998,
+    "training.bundle_weights": "latest",
+    "training.durations": "search",
+    "training.ema_decay": 0.999,
 }
 
 

@@ -27,6 +27,9 @@ class TrainingConfig(Section):
     keep_checkpoints: int = Field(
         default=3, ge=1, le=1000, description="Newest checkpoints that are kept, besides the best one."
     )
+    bundle_weights: Literal["latest", "best"] = Field(
+        default="latest", description="Weights that the bundle holds: the latest, or those with the best score."
+    )
     log_steps: int = Field(default=10, ge=1, description="Steps from one line of metrics.jsonl to the next.")
     sample_steps: int = Field(
         default=0, ge=0, description="Steps from one set of spoken samples to the next; 0 speaks with each checkpoint."
@@ -52,6 +55,12 @@ class TrainingConfig(Section):
         description="GPUs that may be used; null means all.",
     )
 
+    # Alignment.
+    durations: Literal["search", "stored"] = Field(
+        default="search",
+        description="Where durations of tokens come from: searched in every step, or written to the store before.",
+    )
+
     # Compilation and precision.
     enable_graph_mode: bool = Field(
         default=True, description="Compile the training step into a graph; off runs it eagerly."
@@ -73,11 +82,11 @@ class TrainingConfig(Section):
     learning_rate: float = Field(
         default=1.2e-3, gt=0.0, le=1.0, description="Highest learning rate, reached after the warm-up."
     )
-    warmup_steps: int = Field(default=500, ge=0, description="Steps over which the learning rate rises from zero.")
+    warmup_steps: int = Field(default=250, ge=0, description="Steps over which the learning rate rises from zero.")
     weight_decay: float = Field(default=0.01, ge=0.0, le=1.0, description="Weight decay of AdamW.")
     clip_norm: float = Field(default=2.0, gt=0.0, description="Longest gradient; longer ones are scaled down to it.")
     ema_decay: float = Field(
-        default=0.998,
+        default=0.999,
         ge=0.0,
         lt=1.0,
         description="Decay of the averaged weights used for synthesis; 0 turns averaging off.",

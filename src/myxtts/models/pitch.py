@@ -5,7 +5,6 @@ candidate, laid over a spectrum without its envelope, finds it in one matrix pro
 Shape legend: B utterances, T frames, S states, M mel bands, L low bands, C candidates.
 """
 
-# ruff: noqa: N815 - fields carry the shape of their tensors
 
 from __future__ import annotations
 

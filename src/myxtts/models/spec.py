@@ -9,6 +9,9 @@ from typing import Any, Self
 
 from myxtts.errors import DataError
 
+DEFAULT_NUM_STEPS = 16
+"""Steps from noise to a spectrogram: eight are intelligible, twice as many sound cleaner, more are hardly heard."""
+
 _MAX_IDS = 2**31 - 1
 _MAX_NAMES = 1_000_000
 _MAX_NAME_LENGTH = 1000

@@ -30,10 +30,9 @@ from myxtts.models.duration import compute_frames, round_frames
 from myxtts.models.pitch import Pitch, PitchTracker, average_by_state
 from myxtts.models.prosody import Prosody, ProsodyPredictor
 from myxtts.models.reference_encoder import ReferenceEncoder, SpeakerClassifier, Voice, drop_voice
-from myxtts.models.spec import ModelSpec
+from myxtts.models.spec import DEFAULT_NUM_STEPS, ModelSpec
 from myxtts.models.text_encoder import TextEncoder, TextStates
 
-DEFAULT_NUM_STEPS = 8
 DEFAULT_NOISE_SCALE = 0.33
 NO_GUIDANCE = 1.0
 

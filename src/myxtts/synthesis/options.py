@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 
 from myxtts.errors import ConfigError
+from myxtts.models.spec import DEFAULT_NUM_STEPS
 
-DEFAULT_NUM_STEPS = 8
 _LIMITS = {"speed": (0.25, 4.0), "num_steps": (1, 200), "guidance": (0.0, 10.0), "noise_scale": (0.0, 2.0)}
 _MAX_SEED = 2**63 - 1
 
