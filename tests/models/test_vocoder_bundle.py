@@ -32,7 +32,8 @@ CONFIG = {"n_mels": MEL["n_mels"], "width": 8}
 
 def make_vocoder(**changes: Any) -> VocoderBundle:
     weights = {"head.kernel": np.random.default_rng(0).normal(size=(4, 6)).astype(np.float32)}
-    return VocoderBundle(**{"mel": dict(MEL), "config": CONFIG, "weights": weights, "notes": {"step": 7}} | changes)
+    fields: dict[str, Any] = {"mel": dict(MEL), "config": CONFIG, "weights": weights, "notes": {"step": 7}}
+    return VocoderBundle(**fields | changes)
 
 
 def test_a_vocoder_comes_back_as_it_was(tmp_path: Path) -> None:

@@ -24,7 +24,8 @@ from myxtts.synthesis import acoustic
 from myxtts.synthesis.griffin_lim import GriffinLim
 from myxtts.synthesis.options import SpeechOptions
 from myxtts.synthesis.package import read_package
-from myxtts.synthesis.synthesizer import Synthesizer, choose_vocoder
+from myxtts.synthesis.synthesizer import Synthesizer
+from myxtts.synthesis.vocoders import equip_package
 from myxtts.synthesis.voices import VoicePrint, average_prints
 
 TEXT = "The quick brown fox. Jumps over the dog, the lazy one! And then again."
@@ -245,7 +246,7 @@ def write_vocoder_bundle(folder: Path, **mel_changes: int) -> Path:
 
 def test_the_neural_vocoder_of_a_bundle_is_used_unless_another_is_asked_for(tmp_path: Path) -> None:
     package = read_package(write_vocoder_bundle(tmp_path / "bundle"))
-    assert [choose_vocoder(package, kind) for kind in ("auto", "neural", "griffin_lim")] == [
+    assert [equip_package(package, kind)[1] for kind in ("auto", "neural", "griffin_lim")] == [
         "neural",
         "neural",
         "griffin_lim",

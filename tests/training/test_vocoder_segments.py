@@ -20,6 +20,7 @@ from myxtts.store.index import Row
 from myxtts.store.layout import Part
 from myxtts.store.reader import FeatureStore
 from myxtts.training.vocoder_segments import SegmentSource
+from myxtts.training.vocoder_sound import StoredSound
 
 HOP = SETTINGS.mel.hop_length
 LENGTHS = (900, 5000, 20_000, 60_000, 3 * HOP, 12 * HOP)
@@ -51,7 +52,9 @@ def store() -> Iterator[FeatureStore]:
 @settings(max_examples=60)
 @given(num_frames=st.integers(1, 40), step=st.integers(0, 10**9), seed=st.integers(0, 2**32 - 1))
 def test_samples_belong_to_their_frames(store: FeatureStore, num_frames: int, step: int, seed: int) -> None:
-    source = SegmentSource(store, store.rows_of_split("train"), num_segments=6, num_frames=num_frames, seed=seed)
+    source = SegmentSource(
+        store, store.rows_of_split("train"), StoredSound(store), num_segments=6, num_frames=num_frames, seed=seed
+    )
     segments = source(step)
     assert segments.mel.shape == (6, num_frames, 2)
     assert segments.samples.shape == (6, num_frames * HOP)
@@ -70,7 +73,7 @@ def test_samples_belong_to_their_frames(store: FeatureStore, num_frames: int, st
 def test_a_clip_with_sound_enough_fills_the_segment(store: FeatureStore) -> None:
     rows = np.flatnonzero(store.columns["pcm_length"] == 12 * HOP)
     for step in range(20):
-        segments = SegmentSource(store, rows, num_segments=4, num_frames=12)(step)
+        segments = SegmentSource(store, rows, StoredSound(store), num_segments=4, num_frames=12)(step)
         assert segments.lengths.tolist() == [12] * 4
         # All samples but the first of the clip are above zero.
         assert (segments.samples[:, 1:] > 0).all()
@@ -80,15 +83,17 @@ def test_seed_and_step_alone_decide(store: FeatureStore) -> None:
     @cache
     def choose(seed: int, step: int) -> list[tuple[int, int]]:
         rows = store.rows_of_split("train")
-        return SegmentSource(store, rows, num_segments=8, num_frames=4, seed=seed).choose(step)
+        return SegmentSource(store, rows, StoredSound(store), num_segments=8, num_frames=4, seed=seed).choose(step)
 
-    source = SegmentSource(store, store.rows_of_split("train"), num_segments=8, num_frames=4, seed=3)
+    source = SegmentSource(
+        store, store.rows_of_split("train"), StoredSound(store), num_segments=8, num_frames=4, seed=3
+    )
     assert [source.choose(step) for step in (5, 2, 5)] == [choose(3, 5), choose(3, 2), choose(3, 5)]
     assert len({str(choose(seed, step)) for seed in range(5) for step in range(5)}) == 25
 
 
 def test_every_place_is_reached_and_long_clips_more_often(store: FeatureStore) -> None:
-    source = SegmentSource(store, store.rows_of_split("train"), num_segments=100, num_frames=8)
+    source = SegmentSource(store, store.rows_of_split("train"), StoredSound(store), num_segments=100, num_frames=8)
     seen = [place for step in range(100) for place in source.choose(step)]
     num_places = [max(0, length // HOP - 8) + 1 for length in LENGTHS]
     assert len(set(seen)) == sum(num_places)
@@ -96,12 +101,14 @@ def test_every_place_is_reached_and_long_clips_more_often(store: FeatureStore) -
     np.testing.assert_allclose(counts / len(seen), np.array(num_places) / sum(num_places), atol=0.02)
 
 
-def test_a_store_without_sound_is_refused_with_the_way_out(tmp_path: Path) -> None:
-    store = make_store(tmp_path / "store", has_pcm=False)
-    with pytest.raises(DataError, match=r"data\.store_pcm=true"):
-        SegmentSource(store, store.rows_of_split("train"), num_segments=2, num_frames=4)
+def test_processes_share_a_batch_without_overlap(store: FeatureStore) -> None:
+    source = SegmentSource(store, store.rows_of_split("train"), StoredSound(store), num_segments=6, num_frames=4)
+    for position in range(5):
+        shares = [source.choose(position, (worker, 3)) for worker in range(3)]
+        assert [place for share in shares for place in share] == source.choose(position)
+        assert source(position, (1, 3)).mel.shape[0] == 2
 
 
 def test_no_utterances_are_refused(store: FeatureStore) -> None:
     with pytest.raises(DataError, match="no utterances"):
-        SegmentSource(store, store.rows_of_split("val"), num_segments=2, num_frames=4)
+        SegmentSource(store, store.rows_of_split("val"), StoredSound(store), num_segments=2, num_frames=4)

@@ -31,10 +31,10 @@ def test_critics_wait_until_the_vocoder_is_warm() -> None:
     run = Run(graph=False)
     critics = flatten(run.critics)
     for step in range(PLAN.num_warm_steps):
-        assert "critic_loss" not in run.step(make_segments(step), step)
+        assert "critic_loss" not in run.train(make_segments(step), step)
     assert flatten(run.critics) == critics
     vocoder = flatten(run.vocoder)
-    scalars = run.step(make_segments(9), PLAN.num_warm_steps)
+    scalars = run.train(make_segments(9), PLAN.num_warm_steps)
     assert {"loss", "mel", "stft", "adversarial", "features", "critic_loss", "is_finite"} <= set(scalars)
     assert flatten(run.critics) != critics
     assert flatten(run.vocoder) != vocoder
@@ -42,7 +42,7 @@ def test_critics_wait_until_the_vocoder_is_warm() -> None:
 
 def test_reconstruction_improves_without_critics() -> None:
     run = Run(plan=replace(PLAN, num_warm_steps=100))
-    mel = [float(run.step(make_segments(step % 2), step)["mel"]) for step in range(40)]
+    mel = [float(run.train(make_segments(step % 2), step)["mel"]) for step in range(40)]
     assert np.mean(mel[-4:]) < 0.8 * np.mean(mel[:4])
     assert run.step.num_skipped == 0
 
@@ -68,7 +68,7 @@ def test_segments_that_fill_the_shape_teach_nothing() -> None:
     expected = train(3, graph=False, num_real=2, num_segments=4)
     run = Run(sgd=1e-3, graph=False)
     for step in range(3):
-        run.step({name: value[:2] for name, value in make_segments(step, 4, 2).items()}, step)
+        run.train({name: value[:2] for name, value in make_segments(step, 4, 2).items()}, step)
     np.testing.assert_allclose(flatten(run.vocoder), expected["vocoder"], rtol=0, atol=1e-5)
     np.testing.assert_allclose(flatten(run.critics), expected["critics"], rtol=0, atol=1e-5)
 
@@ -78,19 +78,9 @@ def test_a_segment_that_is_not_a_number_changes_nothing() -> None:
     before = flatten(run.vocoder), flatten(run.critics)
     segments = make_segments(0)
     segments["samples"][1, 5] = np.nan
-    assert not bool(run.step(segments, PLAN.num_warm_steps)["is_finite"])
+    assert not bool(run.train(segments, PLAN.num_warm_steps)["is_finite"])
     assert (flatten(run.vocoder), flatten(run.critics)) == before
     assert run.step.num_skipped == 2
-
-
-def test_after_an_update_the_hook_is_called() -> None:
-    runs: list[Run] = []
-    seen: list[list[float]] = []
-    runs.append(Run(graph=False, after_update=lambda: seen.append(flatten(runs[0].vocoder))))
-    for step in range(3):
-        runs[0].step(make_segments(step), step)
-        assert seen[-1] == flatten(runs[0].vocoder)
-    assert len(seen) == 3
 
 
 def test_half_precision_trains(plain: dict[str, Any]) -> None:

@@ -17,11 +17,13 @@ from myxtts.features.definition import MelDefinition
 from myxtts.features.mel import HostMel
 from myxtts.models.vocoder import Vocoder, VocoderConfig
 from myxtts.models.vocoder_critics import CriticConfig, VocoderCritics
+from myxtts.training.parts import distribute_parts, split_rows
 from myxtts.training.vocoder_step import VocoderPlan, VocoderStep, make_vocoder_optimizer
 
 DEFINITION = MelDefinition.from_config(DataConfig(n_fft=64, win_length=64, hop_length=16, n_mels=8))
 NUM_FRAMES = 16
-PLAN = VocoderPlan(num_warm_steps=2, num_steps=40, num_rising_steps=2, learning_rate=2e-3)
+PLAN = VocoderPlan(num_warm_steps=2)
+RATE = 2e-3
 
 
 def make_segments(step: int, num_segments: int = 4, num_real: int | None = None) -> dict[str, Any]:
@@ -42,18 +44,31 @@ class Run:
 
     def __init__(self, strategy: str = "default", plan: VocoderPlan = PLAN, sgd: float | None = None, **options: Any):
         keras.utils.set_random_seed(3)
-        chosen = STRATEGIES[strategy]()
+        self._strategy = chosen = STRATEGIES[strategy]()
+        self._accumulation = options.get("accumulation_steps", 1)
         mel = {name: getattr(DEFINITION, name) for name in ("n_mels", "n_fft", "hop_length", "win_length")}
         with chosen.scope():
             self.vocoder = Vocoder(VocoderConfig(**mel, width=8, num_blocks=1))
             self.critics = VocoderCritics(CriticConfig(channels=2, max_channels=4, periods=(2,), resolutions=(64,)))
             optimizers = [
-                keras.optimizers.SGD(sgd) if sgd else make_vocoder_optimizer(plan, is_critic=is_critic)
-                for is_critic in (False, True)
+                keras.optimizers.SGD(sgd) if sgd else make_vocoder_optimizer(RATE, 0.01, model)
+                for model in (self.vocoder, self.critics)
             ]
         self.step = VocoderStep(
             self.vocoder, self.critics, (optimizers[0], optimizers[1]), DEFINITION, plan, chosen, **options
         )
+
+    def train(self, segments: dict[str, Any], step: int) -> dict[str, Any]:
+        """One step from all segments; its numbers by name."""
+        whole = {name: tf.convert_to_tensor(value) for name, value in segments.items()}
+        is_one = self._strategy.num_replicas_in_sync == 1
+        num_local = 1 if is_one else len(self._strategy.extended.worker_devices)
+        parts = [
+            distribute_parts(self._strategy, split_rows(part, num_local))
+            for part in split_rows(whole, self._accumulation)
+        ]
+        result = self.step(parts, step)
+        return {**result.metrics, "loss": result.loss, "is_finite": result.is_finite}
 
 
 def flatten(model: Any) -> list[float]:
@@ -65,7 +80,7 @@ def train(num_steps: int, num_real: int | None = None, num_segments: int = 4, **
     run = Run(sgd=1e-3, **options)
     scalars = {}
     for step in range(num_steps):
-        scalars = run.step(make_segments(step, num_segments, num_real), step)
+        scalars = run.train(make_segments(step, num_segments, num_real), step)
     return {
         "vocoder": flatten(run.vocoder),
         "critics": flatten(run.critics),

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from myxtts.cli.screen import Screen, mute_decoders, show_progress
+from myxtts.cli.screen import Screen, show_progress
 from myxtts.errors import DataError, UsageError
+from myxtts.runtime.quiet_start import load_tensorflow
 from myxtts.types import Split
 
 if TYPE_CHECKING:
@@ -36,7 +36,9 @@ def run_evaluate(
     out: Annotated[Path | None, typer.Option(help="Keep what was said as WAV files here.", metavar="FOLDER")] = None,
     seed: Annotated[int, typer.Option(help="Another number gives another rendering.")] = 0,
     ode_steps: Annotated[int, typer.Option(help="Steps of the decoder.")] = 8,
-    vocoder: Annotated[str, typer.Option(help="auto, griffin_lim or neural.", metavar="KIND")] = "auto",
+    vocoder: Annotated[
+        str, typer.Option(help="auto, griffin_lim, neural, or the run that trained one.", metavar="KIND_OR_RUN")
+    ] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as one JSON object.")] = False,
 ) -> None:
     """Measure a model on held-out utterances: mel distance, lengths, similarity of the voice, speed and errors.
@@ -49,27 +51,25 @@ def run_evaluate(
     """
     from myxtts.synthesis.options import SpeechOptions
     from myxtts.synthesis.package import read_package
-    from myxtts.synthesis.synthesizer import Synthesizer, choose_vocoder
+    from myxtts.synthesis.synthesizer import Synthesizer
+    from myxtts.synthesis.vocoders import equip_package
 
     screen = Screen(as_json=as_json)
     chosen = next((name for name in _SPLITS if name == split), None)
     if chosen is None:
         raise UsageError(f"There is no split {split!r}.", next_step=f"Choose one of {', '.join(_SPLITS)}.")
     options = SpeechOptions(seed=seed, num_steps=ode_steps)
-    package = read_package(model)
-    kind = choose_vocoder(package, vocoder)  # type: ignore[arg-type]
+    package, kind = equip_package(read_package(model), vocoder)
     store = _open_store(package.folder, cache_dir, chosen)
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    # TensorFlow talks about its build before it can be told not to.
-    with mute_decoders():
-        from myxtts.tools.evaluate import Examiner, choose_rows, refuse_foreign_store
-        from myxtts.tools.recognition import Recogniser
+    load_tensorflow()
+    from myxtts.tools.evaluate import Examiner, choose_rows, refuse_foreign_store
+    from myxtts.tools.recognition import Recogniser
+
     recogniser = Recogniser(asr_command) if asr_command is not None else None
     refuse_foreign_store(package, store)
     rows = choose_rows(store, split, max_utterances)
     texts = _read_texts(store) if recogniser is not None else {}
-    with mute_decoders():
-        synthesizer = Synthesizer(package, vocoder=kind, warn=screen.warn)
+    synthesizer = Synthesizer(package, vocoder=kind, warn=screen.warn)
     examiner = Examiner(synthesizer, store, options=options, recogniser=recogniser, texts=texts, wav_folder=out)
     with show_progress("Evaluating", len(rows), "utterances") as view:
         evaluation, measured = examiner.examine(rows, view.update)

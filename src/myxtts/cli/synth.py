@@ -15,6 +15,7 @@ import typer
 
 from myxtts.cli.screen import Screen, mute_decoders, show_progress
 from myxtts.errors import MyXTTSError, UsageError
+from myxtts.runtime.quiet_start import load_tensorflow
 
 if TYPE_CHECKING:
     from myxtts.synthesis.package import Package
@@ -48,7 +49,11 @@ def run_synth(
         float | None, typer.Option(help="Above 1 leans on the voice; for models of several speakers.")
     ] = None,
     vocoder: Annotated[
-        str, typer.Option(help="griffin_lim, neural, or auto: neural where the bundle has it.", metavar="KIND")
+        str,
+        typer.Option(
+            help="griffin_lim, neural, auto: neural where the bundle has it, or the run that trained one.",
+            metavar="KIND_OR_RUN",
+        ),
     ] = "auto",
     save_voice: Annotated[
         str | None, typer.Option(help="Keep the voice beside the model under this name.", metavar="NAME")
@@ -71,7 +76,7 @@ def run_synth(
     """
     from myxtts.synthesis.options import SpeechOptions
     from myxtts.synthesis.package import read_package
-    from myxtts.synthesis.synthesizer import choose_vocoder
+    from myxtts.synthesis.vocoders import equip_package
     from myxtts.synthesis.voices import check_voice_name
 
     screen = Screen(as_json=as_json)
@@ -79,8 +84,7 @@ def run_synth(
     options = SpeechOptions(speed=speed, seed=seed, num_steps=ode_steps, guidance=guidance)
     name = check_voice_name(save_voice) if save_voice is not None else None
     lines = _read_lines(text, file)
-    package = read_package(model)
-    kind = choose_vocoder(package, vocoder)  # type: ignore[arg-type]
+    package, kind = equip_package(read_package(model), vocoder)
     language = package.find_language(language)
     jobs = _plan_jobs(package, lines, language, out, is_batch=file is not None)
     with mute_decoders():
@@ -171,10 +175,8 @@ def _plan_jobs(
 def _load_synthesizer(package: Package, kind: Literal["griffin_lim", "neural"], screen: Screen) -> Synthesizer:
     from myxtts.synthesis.synthesizer import Synthesizer
 
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    # TensorFlow talks about its build before it can be told not to.
-    with mute_decoders():
-        return Synthesizer(package, vocoder=kind, warn=screen.warn)
+    load_tensorflow()
+    return Synthesizer(package, vocoder=kind, warn=screen.warn)
 
 
 def _write_files(

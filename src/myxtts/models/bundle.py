@@ -15,7 +15,7 @@ import json
 import os
 import shutil
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -71,6 +71,11 @@ def find_bundle(path: Path) -> Path:
     for folder in (path, path / BUNDLE_FOLDER_NAME):
         if (folder / BUNDLE_FILE_NAME).is_file():
             return folder
+        if (folder / VOCODER_FILE_NAME).is_file():
+            raise DataError(
+                f"{path} holds a vocoder, and no model that speaks.",
+                next_step="Name the run of a voice as the model, and this one as its vocoder: --vocoder.",
+            )
     raise DataError(
         f"There is no model bundle in {path}.",
         next_step="Name the folder of a run or of a bundle; a run makes its bundle with its first checkpoint.",
@@ -113,7 +118,12 @@ def check_weights(weights: Mapping[str, Array], expected: Mapping[str, tuple[int
 def write_bundle(folder: Path, bundle: Bundle) -> None:
     """Writes a bundle beside `folder` and moves it there when it is whole; an old one is replaced."""
     refuse_foreign_vocoder(bundle.mel, bundle.vocoder)
-    damaged = find_non_finite({**bundle.weights, **bundle.vocoder_weights})
+    replace_folder(folder, lambda temporary: _write_files(temporary, bundle), bundle.weights, bundle.vocoder_weights)
+
+
+def replace_folder(folder: Path, write_files: Callable[[Path], None], *weights: Mapping[str, Array]) -> None:
+    """Puts what `write_files` writes in the place of `folder`; weights that are not finite are refused."""
+    damaged = [name for arrays in weights for name in find_non_finite(arrays)]
     if damaged:
         raise DataError(f"These weights are not finite: {', '.join(damaged[:5])}.", next_step="Train with --resume.")
     temporary, old = _name_beside(folder, "new"), _name_beside(folder, "old")
@@ -122,7 +132,7 @@ def write_bundle(folder: Path, bundle: Bundle) -> None:
         _put_back(old, folder)
         try:
             temporary.mkdir(parents=True)
-            _write_files(temporary, bundle)
+            write_files(temporary)
             # A folder with files in it cannot be replaced in one step; both are whole, whatever happens between.
             if folder.exists():
                 folder.rename(old)
@@ -156,6 +166,11 @@ def _put_back(old: Path, folder: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
+def list_versions() -> dict[str, str]:
+    """What a bundle was made with."""
+    return {name: version(name) for name in _LIBRARIES}
+
+
 def _write_files(folder: Path, bundle: Bundle) -> None:
     checksums = {FRONTEND_FILE_NAME: int(google_crc32c.value(bundle.frontend))}
     with write_atomically(folder / FRONTEND_FILE_NAME) as file:
@@ -174,7 +189,7 @@ def _write_files(folder: Path, bundle: Bundle) -> None:
         "frontend_fingerprint": bundle.frontend_fingerprint,
         "vocoder": bundle.vocoder,
         "notes": bundle.notes,
-        "versions": {name: version(name) for name in _LIBRARIES},
+        "versions": list_versions(),
         "checksums": checksums,
     }
     with write_atomically(folder / BUNDLE_FILE_NAME) as file:
@@ -184,18 +199,18 @@ def _write_files(folder: Path, bundle: Bundle) -> None:
 def _read_files(folder: Path) -> Bundle:
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        with _open_inside(descriptor, BUNDLE_FILE_NAME, _MAX_DESCRIPTION_BYTES) as file:
+        with open_inside(descriptor, BUNDLE_FILE_NAME, _MAX_DESCRIPTION_BYTES) as file:
             fields = _check_description(parse_json_object(file.read(_MAX_DESCRIPTION_BYTES)))
         checksums = fields["checksums"]
-        with _open_inside(descriptor, FRONTEND_FILE_NAME, _MAX_FRONTEND_BYTES) as file:
+        with open_inside(descriptor, FRONTEND_FILE_NAME, _MAX_FRONTEND_BYTES) as file:
             frontend = file.read(_MAX_FRONTEND_BYTES)
         if google_crc32c.value(frontend) != checksums.get(FRONTEND_FILE_NAME):
             raise TensorFileError(f"the checksum of {FRONTEND_FILE_NAME} does not match")
         config = ModelConfig.model_validate(fields["model_config"])
-        weights = _read_weights(descriptor, WEIGHTS_FILE_NAME, checksums, config, fields["model_spec"])
+        weights = read_weights(descriptor, WEIGHTS_FILE_NAME, checksums, config, fields["model_spec"])
         vocoder_weights = {}
         if VOCODER_FILE_NAME in checksums:
-            vocoder_weights = _read_weights(descriptor, VOCODER_FILE_NAME, checksums)
+            vocoder_weights = read_weights(descriptor, VOCODER_FILE_NAME, checksums)
     finally:
         os.close(descriptor)
     refuse_foreign_vocoder(fields["mel"], fields["vocoder"])
@@ -215,7 +230,7 @@ def _read_files(folder: Path) -> Bundle:
 
 
 @contextmanager
-def _open_inside(folder: int, name: str, max_bytes: int) -> Iterator[BufferedReader]:
+def open_inside(folder: int, name: str, max_bytes: int) -> Iterator[BufferedReader]:
     """Opens a file of the folder itself: no link to elsewhere, no pipe that never answers, nothing endless."""
     descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     try:
@@ -250,14 +265,14 @@ def _check_description(fields: dict[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def _read_weights(
+def read_weights(
     folder: int,
     name: str,
     checksums: Mapping[str, Any],
     config: ModelConfig | None = None,
     spec: dict[str, Any] | None = None,
 ) -> dict[str, Array]:
-    with _open_inside(folder, name, _MAX_WEIGHTS_BYTES) as file:
+    with open_inside(folder, name, _MAX_WEIGHTS_BYTES) as file:
         heading = read_heading(file)
         wrong = [entry.name for entry in heading.entries if entry.dtype != "F32"]
         if wrong:

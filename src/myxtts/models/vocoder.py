@@ -62,6 +62,13 @@ class VocoderConfig:
     def to_json(self) -> dict[str, int]:
         return asdict(self)
 
+    def refuse_more_than(self, num_values: int) -> None:
+        """Raises DataError where a vocoder of this shape has more weights: it would take memory before they are
+        missed. Every block has a square matrix, and every frequency two rows in the head."""
+        least = self.num_blocks * self.width**2 + self.width * (self.n_fft + self.n_mels)
+        if least > num_values:
+            raise _refuse(f"it is of a larger one than its {num_values:,} weights make")
+
     @classmethod
     def from_json(cls, data: object) -> Self:
         """The configuration that `to_json` described; anything else is refused."""

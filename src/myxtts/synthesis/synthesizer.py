@@ -9,19 +9,19 @@ import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal, Self
+from typing import Self
 
 import numpy as np
 
-from myxtts.errors import ConfigError
+from myxtts.models.spec import DEFAULT_NUM_STEPS
 from myxtts.synthesis.join import PieceJoiner
-from myxtts.synthesis.options import DEFAULT_NUM_STEPS, SpeechOptions
+from myxtts.synthesis.options import SpeechOptions
 from myxtts.synthesis.package import Package, VoiceLike, VoiceSource, Warn, read_package
 from myxtts.synthesis.sentences import Piece
+from myxtts.synthesis.vocoders import VocoderChoice, equip_package
 from myxtts.synthesis.voices import VoicePrint, average_prints
 from myxtts.types import Waveform
 
-VocoderKind = Literal["auto", "griffin_lim", "neural"]
 _NUM_UNKNOWN_SHOWN = 10
 
 
@@ -37,20 +37,19 @@ class Synthesizer:
     """
 
     def __init__(
-        self, package: Package, *, vocoder: VocoderKind = "auto", use_xla: bool = False, warn: Warn = warn_user
+        self, package: Package, *, vocoder: VocoderChoice = "auto", use_xla: bool = False, warn: Warn = warn_user
     ) -> None:
         from myxtts.synthesis.acoustic import AcousticModel
 
-        kind = choose_vocoder(package, vocoder)
-        self.package = package
-        self.acoustic = AcousticModel(package, vocoder=kind, use_xla=use_xla)
+        self.package, kind = equip_package(package, vocoder)
+        self.acoustic = AcousticModel(self.package, vocoder=kind, use_xla=use_xla)
         self._warn = warn
 
     @classmethod
     def load(
-        cls, path: Path | str, *, vocoder: VocoderKind = "auto", use_xla: bool = False, warn: Warn = warn_user
+        cls, path: Path | str, *, vocoder: VocoderChoice = "auto", use_xla: bool = False, warn: Warn = warn_user
     ) -> Self:
-        """The model of a run or bundle."""
+        """The model of a run or bundle; `vocoder` is auto, griffin_lim, neural, or the folder of a trained one."""
         return cls(read_package(path), vocoder=vocoder, use_xla=use_xla, warn=warn)
 
     @property
@@ -146,20 +145,6 @@ class Synthesizer:
     def voices(self) -> list[str]:
         """The names that `voice` may be."""
         return self.package.list_voices()
-
-
-def choose_vocoder(package: Package, asked: VocoderKind) -> Literal["griffin_lim", "neural"]:
-    """The neural vocoder where the bundle has one, unless another was asked for."""
-    if asked not in ("auto", "griffin_lim", "neural"):
-        raise ConfigError(f"There is no vocoder {asked!r}.", next_step="Choose auto, griffin_lim or neural.")
-    if asked == "neural" and not package.has_neural_vocoder:
-        raise ConfigError(
-            f"The bundle {package.folder} has no neural vocoder.",
-            next_step="Use griffin_lim, or train one: myxtts train --part vocoder.",
-        )
-    if asked == "auto":
-        return "neural" if package.has_neural_vocoder else "griffin_lim"
-    return asked
 
 
 def _derive_seed(seed: int, number: int) -> int:

@@ -1,12 +1,13 @@
 """Segments of clips for training a vocoder: mel frames with the samples they were made of.
 
-Which segments a step sees follows from the store, the seed and the number of the step alone, so that a run resumes
+Which segments a batch holds follows from the store, the seed and the number of the batch alone, so that a run resumes
 exactly. Every place of the corpus is as likely as any other.
 Shape legend: B segments, T frames, M mel bands, S = T * hop_length samples.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from myxtts.errors import DataError
 from myxtts.store.reader import FeatureStore
+from myxtts.training.vocoder_sound import SoundReader
 
 _FULL_SCALE = 32767
 """The 16-bit sample that stands for 1.0 in a store."""
@@ -34,38 +36,60 @@ class Segments:
 
 
 class SegmentSource:
-    """Call it with the number of a step; get its segments. Any number of threads may call it."""
+    """Call it with the number of a batch; get its segments. Any number of threads may call it."""
 
     def __init__(
-        self, store: FeatureStore, rows: NDArray[np.int64], *, num_segments: int, num_frames: int, seed: int = 0
+        self,
+        store: FeatureStore,
+        rows: NDArray[np.int64],
+        sound: SoundReader,
+        *,
+        num_segments: int,
+        num_frames: int,
+        seed: int = 0,
     ) -> None:
         """`rows` are those of the store to take segments from, such as the ones of a split."""
-        _require_sound(store, rows)
-        self._store, self._rows, self._seed = store, rows, seed
+        _require_utterances(store, rows)
+        self._store, self._rows, self._sound, self._seed = store, _sort_rows(store, rows), sound, seed
         self._num_segments, self._num_frames = num_segments, num_frames
         self._hop_length = store.settings.mel.hop_length
         self._silence = np.float32(np.log(store.settings.mel.log_floor))
         # The last frame of a clip is centred close to its end: a whole hop of samples follows each of the others.
-        num_whole_frames = store.columns["pcm_length"][rows].astype(np.int64) // self._hop_length
+        num_whole_frames = store.columns["mel_length"][self._rows].astype(np.int64) - 1
         self._num_places = np.cumsum(np.maximum(num_whole_frames - num_frames, 0) + 1)
 
-    def __call__(self, step: int) -> Segments:
-        shape = (self._num_segments, self._num_frames)
-        mel_BTM = np.empty((*shape, self._store.n_mels), np.float32)
-        samples_BS = np.empty((self._num_segments, self._num_frames * self._hop_length), np.float32)
-        lengths_B = np.empty(self._num_segments, np.int32)
-        for place, (row, start) in enumerate(self.choose(step)):
+    @property
+    def num_places(self) -> int:
+        """Places that a segment may begin at."""
+        return int(self._num_places[-1])
+
+    def __call__(self, position: int, shard: tuple[int, int] = (0, 1)) -> Segments:
+        """A batch, or its `shard`: the number of a share, and of how many."""
+        return self.read(self.choose(position, shard))
+
+    def read(self, places: Sequence[tuple[int, int]]) -> Segments:
+        """The segments at these rows and first frames."""
+        mel_BTM = np.empty((len(places), self._num_frames, self._store.n_mels), np.float32)
+        samples_BS = np.empty((len(places), self._num_frames * self._hop_length), np.float32)
+        lengths_B = np.empty(len(places), np.int32)
+        for place, (row, start) in enumerate(places):
             lengths_B[place] = self._copy_mel(row, start, mel_BTM[place])
             self._copy_samples(row, start, samples_BS[place])
         return Segments(mel_BTM, samples_BS, lengths_B)
 
-    def choose(self, step: int) -> list[tuple[int, int]]:
-        """Row and first frame of each segment of a step."""
-        generator = np.random.default_rng([self._seed, step])
+    def choose(self, position: int, shard: tuple[int, int] = (0, 1)) -> list[tuple[int, int]]:
+        """Row and first frame of each segment of a batch, or of one of its shares."""
+        generator = np.random.default_rng([self._seed, position])
         places = generator.integers(0, self._num_places[-1], self._num_segments)
+        share = self._num_segments // shard[1]
+        places = places[shard[0] * share : (shard[0] + 1) * share]
         clips = np.searchsorted(self._num_places, places, side="right")
         starts = places - np.where(clips > 0, self._num_places[clips - 1], 0)
         return [(int(self._rows[clip]), int(start)) for clip, start in zip(clips, starts, strict=True)]
+
+    def name_utterances(self, places: Sequence[tuple[int, int]]) -> tuple[str, ...]:
+        """The ids of the utterances that segments are taken from."""
+        return tuple(self._store.id_of(row) for row, _ in places)
 
     def _copy_mel(self, row: int, start: int, out_TM: NDArray[np.float32]) -> int:
         mel_TM = self._store.read_mel(row)[start : start + len(out_TM)]
@@ -75,19 +99,20 @@ class SegmentSource:
 
     def _copy_samples(self, row: int, start: int, out_S: NDArray[np.float32]) -> None:
         first = start * self._hop_length
-        pcm = self._store.read_part(row, "pcm")[first : first + len(out_S)]
+        pcm = self._sound.read(row)[first : first + len(out_S)]
         np.multiply(pcm, np.float32(1 / _FULL_SCALE), out=out_S[: len(pcm)], dtype=np.float32)
         out_S[len(pcm) :] = 0
 
 
-def _require_sound(store: FeatureStore, rows: NDArray[np.int64]) -> None:
+def _sort_rows(store: FeatureStore, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """By the hash of the id: rows may be numbered differently after a repair."""
+    sorted_rows: NDArray[np.int64] = rows[np.argsort(store.columns["id_hash"][rows], kind="stable")]
+    return sorted_rows
+
+
+def _require_utterances(store: FeatureStore, rows: NDArray[np.int64]) -> None:
     if len(rows) == 0:
         raise DataError(
             f"The store in {store.folder} has no utterances to train a vocoder on.",
             next_step="Run myxtts prepare and myxtts precompute on recordings.",
-        )
-    if not store.settings.has_pcm:
-        raise DataError(
-            f"The store in {store.folder} holds spectrograms without their sound, and a vocoder needs both.",
-            next_step="Run myxtts precompute with --set data.store_pcm=true.",
         )

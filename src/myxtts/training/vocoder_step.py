@@ -5,7 +5,7 @@ Both are trained by `TrainStep`, and so alike on one device, mirrored ones, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ import tensorflow as tf
 from myxtts.features.definition import MelDefinition
 from myxtts.models.vocoder import Vocoder
 from myxtts.models.vocoder_critics import VocoderCritics
-from myxtts.training.parts import Part, distribute_parts, split_rows
+from myxtts.training.parts import Part
 from myxtts.training.step import StepResult, TrainStep
 from myxtts.training.vocoder_losses import (
     ReconstructionLoss,
@@ -26,16 +26,16 @@ from myxtts.training.vocoder_losses import (
 
 Tensor = Any
 
+CRITIC_RATE_SHARE = 0.5
+"""Critics learn faster than vocoders: at half the rate neither runs away from the other."""
+_BETA_1, _BETA_2 = 0.8, 0.99
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VocoderPlan:
     """How a vocoder is trained. Without critics for `num_warm_steps`, so that they meet something worth judging."""
 
     num_warm_steps: int = 10_000
-    num_steps: int = 200_000
-    learning_rate: float = 1e-3
-    num_rising_steps: int = 200
-    weight_decay: float = 0.01
     clip_norm: float = 10.0
     mel_weight: float = 15.0
     stft_weight: float = 5.0
@@ -43,25 +43,16 @@ class VocoderPlan:
     feature_weight: float = 2.0
 
 
-def make_vocoder_optimizer(plan: VocoderPlan, *, is_critic: bool = False) -> Any:
-    """AdamW whose rate rises, then falls along a cosine; critics run from the end of the warm phase only."""
-    num_steps = max(1, plan.num_steps - (plan.num_warm_steps if is_critic else 0))
-    num_rising = min(plan.num_rising_steps, max(1, num_steps // 2))
-    highest = plan.learning_rate * (0.5 if is_critic else 1.0)
-    schedule = keras.optimizers.schedules.CosineDecay(
-        highest / num_rising,
-        decay_steps=max(1, num_steps - num_rising),
-        warmup_target=highest,
-        warmup_steps=num_rising,
-    )
-    return keras.optimizers.AdamW(schedule, weight_decay=plan.weight_decay, beta_1=0.8, beta_2=0.99)
+def make_vocoder_optimizer(learning_rate: float, weight_decay: float, model: Any) -> Any:
+    """AdamW for a vocoder or its critics; biases and norms are left out of the decay."""
+    optimizer = keras.optimizers.AdamW(learning_rate, beta_1=_BETA_1, beta_2=_BETA_2, weight_decay=weight_decay or None)
+    if weight_decay:
+        optimizer.exclude_from_weight_decay(var_list=[w for w in model.trainable_variables if len(w.shape) < 2])
+    return optimizer
 
 
 class VocoderStep:
-    """Trains a vocoder by one step per call. Models and optimizers must have been made in the scope of `strategy`.
-
-    `after_update` is called after every update of the vocoder, for averages of its weights.
-    """
+    """Trains a vocoder by one step per call. Models and optimizers must have been made in the scope of `strategy`."""
 
     def __init__(
         self,
@@ -76,17 +67,14 @@ class VocoderStep:
         jit_compile: bool = False,
         jit_compile_critics: bool | None = None,
         graph: bool = True,
-        after_update: Callable[[], None] | None = None,
     ) -> None:
         """`optimizers` are those of the vocoder and of the critics.
 
         `jit_compile_critics`, by default the same as `jit_compile`, is for the steps with critics: on CPUs compiling
         doubles the speed of the warm phase, and halves that of the critics' convolutions.
         """
-        self._vocoder, self._critics, self._plan, self._strategy = vocoder, critics, plan, strategy
+        self._vocoder, self._critics, self._plan = vocoder, critics, plan
         self._reconstruct = ReconstructionLoss(definition)
-        self._accumulation_steps = accumulation_steps
-        self._after_update = after_update
 
         def make_step(model: Any, optimizer: Any, compute_loss: Callable[..., Any], jit_compile: bool) -> TrainStep:
             return TrainStep(
@@ -106,32 +94,27 @@ class VocoderStep:
         self._train_vocoder = make_step(vocoder, optimizers[0], self._compute_vocoder_loss, jit_later)
         self._train_critics = make_step(critics, optimizers[1], self._compute_critic_loss, jit_later)
 
-    def __call__(self, segments: Mapping[str, Any], step: int) -> dict[str, Tensor]:
-        """One update from `mel` [B, T, M], `samples` [B, S] and `lengths` [B]; scalars by name, means over segments."""
-        parts = self._cut(segments)
+    def __call__(self, micro_batches: Sequence[Part], step: int, is_spoiled: bool = False) -> StepResult:
+        """One update from micro-batches of `mel` [B, T, M], `samples` [B, S] and `lengths` [B].
+
+        With critics, loss and norm are the vocoder's; what the critics did is among the metrics.
+        """
         if step < self._plan.num_warm_steps:
-            scalars = _name_scalars(self._train_warm(parts, step))
-        else:
-            judged = self._train_critics(parts, step)
-            scalars = _name_scalars(self._train_vocoder(parts, step))
-            scalars |= {"critic_loss": judged.loss, "critic_gradient_norm": judged.gradient_norm}
-            scalars["is_finite"] &= judged.is_finite
-        if self._after_update is not None:
-            self._after_update()
-        return scalars
+            return self._train_warm(micro_batches, step, is_spoiled)
+        judged = self._train_critics(micro_batches, step)
+        result = self._train_vocoder(micro_batches, step, is_spoiled)
+        of_critics = {"critic_loss": judged.loss, "critic_gradient_norm": judged.gradient_norm}
+        return result._replace(metrics={**result.metrics, **of_critics}, is_finite=result.is_finite & judged.is_finite)
+
+    @property
+    def num_traces(self) -> int:
+        """Graphs made so far."""
+        return sum(step.num_traces for step in (self._train_warm, self._train_vocoder, self._train_critics))
 
     @property
     def num_skipped(self) -> int:
         """Updates left out because loss or gradient was not finite."""
         return sum(step.num_skipped for step in (self._train_warm, self._train_vocoder, self._train_critics))
-
-    def _cut(self, segments: Mapping[str, Any]) -> list[Part]:
-        whole = {name: tf.convert_to_tensor(value) for name, value in segments.items()}
-        num_local = len(self._strategy.extended.worker_devices) if self._strategy.num_replicas_in_sync > 1 else 1
-        return [
-            distribute_parts(self._strategy, split_rows(part, num_local))
-            for part in split_rows(whole, self._accumulation_steps)
-        ]
 
     def _compute_warm_loss(
         self, vocoder: Vocoder, part: Part, training: bool, step: Tensor
@@ -166,8 +149,3 @@ def find_real_segments(part: Part) -> Tensor:
 
 def count_real_segments(part: Part) -> Tensor:
     return tf.reduce_sum(find_real_segments(part))
-
-
-def _name_scalars(result: StepResult) -> dict[str, Tensor]:
-    whole = {"loss": result.loss, "gradient_norm": result.gradient_norm, "is_finite": result.is_finite}
-    return {**result.metrics, **whole}

@@ -1,0 +1,62 @@
+"""Trainings of a vocoder for processes that have TensorFlow loaded already and fork for each of them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from tests.training.trainer_programs import KillAfter
+
+from myxtts.config.schema import XTTSConfig
+from myxtts.features.definition import MelDefinition
+from myxtts.models.vocoder_bundle import find_vocoder
+from myxtts.synthesis.griffin_lim import GriffinLim
+from myxtts.synthesis.synthesizer import Synthesizer
+from myxtts.training.session import Session
+from myxtts.training.trainer import Trainer
+from myxtts.training.vocoder_watcher import VocoderWatcher
+
+__all__ = ["Session", "say", "train"]
+
+
+def train(
+    settings: dict[str, Any],
+    kill_after: int | None = None,
+    is_watched: bool = False,
+    part: Any = "vocoder",
+    **options: Any,
+) -> dict[str, Any]:
+    """Trains; gives the result, and what the user was told."""
+    lines: list[str] = []
+    config = XTTSConfig(**settings)
+    observers: list[Any] = [KillAfter(kill_after)] if kill_after is not None else []
+    if is_watched:
+        observers.append(VocoderWatcher(GriffinLim(MelDefinition.from_config(config.data), num_iterations=2)))
+    trainer = Trainer(config, part=part, say=lines.append, make_observers=lambda: observers, **options)
+    result = asdict(trainer.fit())
+    return {"lines": lines, **{name: str(v) if isinstance(v, Path) else v for name, v in result.items()}}
+
+
+def say(model: str, vocoder: str) -> dict[str, Any]:
+    """What a model says through a vocoder."""
+    speaker = Synthesizer.load(model, vocoder=vocoder, warn=lambda _: None)
+    mel_TM = speaker.acoustic.make_mel(*_plan(speaker))
+    samples = speaker.acoustic.make_sound(mel_TM, 0)
+    hop_length = speaker.package.mel.hop_length
+    has_vocoder = speaker.package.has_neural_vocoder
+    return {
+        "num_samples": len(samples),
+        "expected": len(mel_TM) * hop_length,
+        "peak": float(abs(samples).max()),
+        "is_neural": has_vocoder,
+        "step": find_vocoder(Path(vocoder if vocoder != "auto" else model)).notes.get("step"),
+    }
+
+
+def _plan(speaker: Synthesizer) -> tuple[Any, ...]:
+    from myxtts.synthesis.options import SpeechOptions
+
+    (piece,) = speaker.package.plan("Words of a clip.", "en")
+    voice = speaker.resolve(speaker.package.find_voice("anna"))
+    return piece.ids, "en", voice, SpeechOptions(num_steps=1)
