@@ -96,7 +96,7 @@ class _Profiler:
         self._say(f"Training {num_steps:,} steps …")
         data = self._train(num_steps, trace_dir)
         self._say("Saving a checkpoint and writing records …")
-        saving = self._measure_saving(data.loader)
+        saving = self._measure_saving()
         ops, no_ops_reason = self._measure_ops(data.loader)
         shape = Counter(one.shape for one in self._samples).most_common(1)[0][0]
         self._say(f"Taking the step of shape {shape} apart …")
@@ -183,15 +183,17 @@ class _Profiler:
                 with tf.profiler.experimental.Trace("train", step_num=step, _r=1):
                     self._train_step(batches, step)
 
-    def _measure_saving(self, loader: str) -> SavingTimes:
+    def _measure_saving(self) -> SavingTimes:
         """A checkpoint with its bundle, and lines of metrics. The first checkpoint makes graphs and is not counted."""
         prepared, training = self._prepared, self._prepared.config.training
         with prepared.make_keeper(self._run, self._say) as keeper:
-            keeper.load_calibration(prepared.plan, loader)
+            keeper.load_calibration()
+            keeper.calibrate()
             keeper.save(Progress(step=1))
             self._wait_for_checkpoint(1)
             keeper.complete_bundle()
             started = time.perf_counter()
+            keeper.calibrate()
             keeper.save(Progress(step=2))
             held_s = time.perf_counter() - started
         write_s = time.perf_counter() - started - held_s

@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from contextlib import ExitStack
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from myxtts.config.schema import XTTSConfig
-from myxtts.runtime.plan import Plan
-from myxtts.training.bundle_writer import BundleWriter, LengthCalibration
+from myxtts.errors import DataError
+from myxtts.models.tensor_file import Array
+from myxtts.training.background_writer import BackgroundWriter
+from myxtts.training.base_learner import BaseLearner
 from myxtts.training.checkpoint import BackgroundSaver, Best, CheckpointFolder, Warn
-from myxtts.training.learner import Learner
 from myxtts.training.run import RunFolder
-from myxtts.training.state import Progress, select_synthesis_weights
-from myxtts.training.training_data import TrainingData
+from myxtts.training.state import Progress
 
 
-class Keeper:
-    """Saves a learner while it goes on learning. Use it as a context: leaving it waits until all is written."""
+class Keeper(ABC):
+    """Saves a learner while it goes on learning. Use it as a context: leaving it waits until all is written.
 
-    def __init__(self, config: XTTSConfig, run: RunFolder, data: TrainingData, learner: Learner, say: Warn) -> None:
-        self._config, self._learner = config, learner
+    What a bundle holds is said by those who keep a certain model.
+    """
+
+    def __init__(self, config: XTTSConfig, run: RunFolder, learner: BaseLearner, writer: BackgroundWriter, say: Warn):
+        self._config, self._learner, self._writer, self._say = config, learner, writer, say
         self._checkpoints = CheckpointFolder(run.checkpoints.folder, config.training.keep_checkpoints, say)
         self._saver = BackgroundSaver(self._checkpoints, say)
-        self._writer = BundleWriter(run.bundle_path, config, learner.model.spec, data.frontend, data.frontend_file, say)
-        self._calibration: LengthCalibration | None = None
         self._best: Best | None = None
         self._score: float | None = None
         self._held = ExitStack()
@@ -46,9 +49,17 @@ class Keeper:
             self._best = Best(progress.best_step, progress.best_score)
         self.saved_step = progress.step
 
-    def load_calibration(self, plan: Plan, loader_name: str) -> None:
-        """Loads the utterances that the length factor is found from."""
-        self._calibration = LengthCalibration(self._config, plan, loader_name)
+    def load_calibration(self) -> None:
+        """Loads what bundles are made with, where anything is."""
+        return
+
+    def calibrate(self) -> None:
+        """Measures what belongs to the present weights, before they are judged and saved."""
+        return
+
+    @abstractmethod
+    def _write_present(self, step: int, arrays: Mapping[str, Array]) -> None:
+        """Begins to write the bundle of a step, whose weights are `arrays` and those that the learner has."""
 
     def note_score(self, score: float) -> None:
         """A score of the present step, lower is better."""
@@ -65,17 +76,50 @@ class Keeper:
 
     def save(self, progress: Progress) -> None:
         """Writes checkpoint and bundle of the present weights in the background."""
-        assert self._calibration is not None, "nothing to calibrate with"
-        with self._learner.use_average() as model:
-            factor = self._calibration.measure(model)
-        self._learner.model.set_length_factor(factor)
         arrays = self._learner.state.collect()
         score = self._score if self.is_new_best else None
         self._best, self._score = self.find_best(progress.step), None
         self._saver.save(progress.step, arrays, progress.to_json(), best_score=score)
-        notes = {"step": progress.step, "run": self._config.training.run_name}
-        self._writer.write(select_synthesis_weights(arrays), notes)
         self.saved_step = progress.step
+        self._write_bundle(progress.step, arrays)
+
+    def complete_bundle(self) -> None:
+        """Writes the bundle of the saved step anew unless it is there: a kill may have come between the two."""
+        self._writer.wait()
+        if self._writer.step != self._choose_bundle_step(self.saved_step):
+            self._write_bundle(self.saved_step, self._learner.state.collect())
+
+    def _choose_bundle_step(self, step: int) -> int:
+        """The step whose weights the bundle shall hold when `step` is the newest."""
+        is_best_wanted = self._config.training.bundle_weights == "best"
+        return self._best.step if is_best_wanted and self._best is not None else step
+
+    def _write_bundle(self, step: int, arrays: Mapping[str, Array]) -> None:
+        """A bundle of the present weights, which are `arrays`, or of the best ones where these are wanted."""
+        wanted = self._choose_bundle_step(step)
+        if wanted == step:
+            self._write_present(step, arrays)
+            return
+        self._writer.wait()
+        if self._writer.step == wanted:
+            return
+        self._saver.wait()
+        try:
+            best = self._checkpoints.load(wanted)
+        except DataError as error:
+            self._say(f"{error.problem} The bundle holds the weights of step {step} instead of the best ones.")
+            self._write_present(step, arrays)
+            return
+        self._learner.state.restore(best.arrays)
+        try:
+            self._write_present(wanted, best.arrays)
+        finally:
+            self._learner.state.restore(arrays)
+
+    def _describe(self, step: int) -> dict[str, Any]:
+        """What every bundle notes of where it came from."""
+        is_best = self._best is not None and self._best.step == step
+        return {"run": self._config.training.run_name, "is_best": is_best}
 
     def go_back(self) -> int | None:
         """Gives the learner the weights of the newest checkpoint; its step, or None where there is none yet."""

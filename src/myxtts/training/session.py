@@ -13,21 +13,17 @@ from typing import Any, TypeVar
 import tensorflow as tf
 
 from myxtts.config.schema import XTTSConfig
-from myxtts.models.xtts import XTTS
-from myxtts.pipeline.feed import Feed
-from myxtts.pipeline.open import open_batches
+from myxtts.errors import DataError, HardwareError
+from myxtts.training.agreement import Agreement
 from myxtts.training.guard import Action, Guard
-from myxtts.training.keeper import Keeper
-from myxtts.training.learner import Learner
 from myxtts.training.micro_batches import MicroBatches
 from myxtts.training.observers import Observer, TrainResult
-from myxtts.training.preparation import Preparation
+from myxtts.training.prepared import BatchFeed, FedBatch, Prepared
 from myxtts.training.run import RunFolder
 from myxtts.training.signals import StopRequest
 from myxtts.training.state import Progress
 from myxtts.training.step import StepResult
 from myxtts.training.step_window import StepNumbers, StepWindow
-from myxtts.types import Batch
 
 _Outcome = TypeVar("_Outcome")
 _Unread = tuple[int, StepResult, tuple[str, ...]]
@@ -39,7 +35,7 @@ class Session:
 
     def __init__(
         self,
-        prepared: Preparation,
+        prepared: Prepared,
         run: RunFolder,
         request: StopRequest,
         say: Callable[[str], None],
@@ -48,22 +44,28 @@ class Session:
         self.config: XTTSConfig = prepared.config
         self.plan, self.total_steps, self.run = prepared.plan, prepared.total_steps, run
         self._prepared, self._request, self._say, self._observers = prepared, request, say, observers
-        self._learner: Learner = prepared.learner
-        self.model: XTTS = self._learner.model
+        self._learner = prepared.learner
+        self.model: Any = self._learner.model
         self._guard = Guard(run.skipped.append)
-        self._keeper = Keeper(self.config, run, prepared.data, self._learner, say)
+        self._keeper = prepared.make_keeper(run, say)
         self.step, self._position = 0, 0
         self._tuning: dict[str, Any] = {}
         self._window, self._last_losses = StepWindow(), dict[str, float]()
         self._unread: _Unread | None = None
         self._reason = ""
         self._is_save_due, self._is_well = False, True
+        self._agreement = Agreement(self._learner.strategy, self.plan.cluster)
+        self._is_another_stopping = False
         self._started = time.monotonic()
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._request.is_requested or self._is_another_stopping
 
     def say(self, line: str) -> None:
         self._say(line)
 
-    def use_average(self) -> AbstractContextManager[XTTS]:
+    def use_average(self) -> AbstractContextManager[Any]:
         return self._learner.use_average()
 
     def note_score(self, score: float) -> None:
@@ -77,9 +79,13 @@ class Session:
         self._take_up()
         with ExitStack() as held:
             held.enter_context(self._keeper)
-            feed = held.enter_context(self._open_feed())
+            loader_name = self._tuning.get("loader_name", "")
+            feed = held.enter_context(
+                self._prepared.open_feed(self._position, loader_name, self.run.telemetry_path, self._say)
+            )
             self._tuning["loader_name"] = feed.loader_name
-            self._keeper.load_calibration(self.plan, feed.loader_name)
+            if self.run.is_chief:
+                self._keeper.load_calibration()
             self._trace_shapes()
             self._loop(feed)
             self._finish()
@@ -90,6 +96,7 @@ class Session:
 
     def _take_up(self) -> None:
         checkpoint = self.run.checkpoint
+        self._refuse_another_checkpoint()
         if checkpoint is None:
             return
         self._learner.state.restore(checkpoint.arrays)
@@ -98,31 +105,27 @@ class Session:
         self._keeper.take_up(progress)
         self._guard.restore(progress.guard)
 
-    def _open_feed(self) -> Feed:
-        return open_batches(
-            self.config,
-            split="train",
-            epochs=self.config.training.epochs,
-            start=self._position,
-            plan=self.plan,
-            gradient_bytes=4 * self._learner.num_parameters,
-            loader_name=self._tuning.get("loader_name", ""),
-            telemetry_file=self.run.telemetry_path,
-            say=self._say,
-        )
+    def _refuse_another_checkpoint(self) -> None:
+        """All processes must go on from the same step, which they do if they see the same files."""
+        steps = self._agreement.gather(self.run.step)
+        if len(set(steps)) > 1:
+            found = ", ".join(f"worker {worker} step {step}" for worker, step in enumerate(steps))
+            raise DataError(
+                f"The processes that train together would go on from different steps of {self.run.path}: {found}.",
+                next_step="Set training.run_dir to a folder that all hosts share.",
+            )
 
     def _trace_shapes(self) -> None:
         """Makes all graphs before the first step, so that no step is slow because it is the first of its shape."""
         if not self._prepared.execution.is_graph or self._is_at_end():
             return
-        data, started = self._prepared.data, time.monotonic()
-        shapes = list(dict.fromkeys(data.shapes))
+        num_shapes, started = self._prepared.num_shapes, time.monotonic()
         verb = "Compiling" if self._prepared.execution.is_compiled else "Tracing"
-        self._say(f"{verb} {len(shapes)} batch {'shapes' if len(shapes) > 1 else 'shape'} …")
-        self._with_less_memory(lambda: self._learner.trace(shapes, data.num_reference_frames))
+        self._say(f"{verb} {num_shapes} batch {'shapes' if num_shapes > 1 else 'shape'} …")
+        self._with_less_memory(lambda: self._prepared.trace(self.step))
         self._say(f"{verb} took {time.monotonic() - started:.1f} s.")
 
-    def _loop(self, feed: Feed) -> None:
+    def _loop(self, feed: BatchFeed) -> None:
         batches, num_traces = iter(feed), self._learner.num_traces
         while not self._is_at_end():
             started = time.perf_counter()
@@ -144,10 +147,15 @@ class Session:
             self._reason = self._reason or f"All {self.total_steps:,} steps are done."
         elif self._request.is_requested:
             self._reason = self._reason or f"Stopped by {self._request.name}."
-        return bool(self._reason)
+        is_any_at_end, self._is_another_stopping = self._agreement.find_any(
+            bool(self._reason), self._request.is_requested
+        )
+        if is_any_at_end:
+            self._reason = self._reason or "Another process of the cluster has stopped."
+        return is_any_at_end
 
-    def _take(self, batches: Iterator[Batch]) -> list[Batch]:
-        taken: list[Batch] = []
+    def _take(self, batches: Iterator[FedBatch]) -> list[FedBatch]:
+        taken: list[FedBatch] = []
         while len(taken) < self._learner.num_batches_per_step:
             batch = next(batches, None)
             if batch is None:
@@ -155,7 +163,7 @@ class Session:
             taken.append(batch)
         return taken
 
-    def _train_step(self, batches: list[Batch]) -> None:
+    def _train_step(self, batches: list[FedBatch]) -> None:
         """Starts a step, and reads the one before it: so the device need not wait for the host."""
         result = self._with_less_memory(lambda: self._learner.train(batches, self.step))
         self.step, self._position = self.step + 1, batches[-1].position + 1
@@ -168,11 +176,17 @@ class Session:
         while True:
             try:
                 return work()
-            except tf.errors.ResourceExhaustedError:
+            except tf.errors.ResourceExhaustedError as error:
+                if self.plan.cluster is not None:
+                    raise HardwareError(
+                        f"The memory of {self.plan.model_devices[0]} is exhausted, and processes that train together "
+                        "cannot cut batches each by itself.",
+                        next_step="Give a smaller data.batch_size or data.frame_budget to all of them.",
+                    ) from error
                 smaller = self._learner.micro_batches.halve(self.plan.model_devices[0])
                 self._say(
                     f"The memory of {self.plan.model_devices[0]} is exhausted: each step is made of "
-                    f"{smaller.accumulation} micro-batches of {smaller.batch_size} utterances from now on."
+                    f"{smaller.accumulation} micro-batches of {smaller.batch_size} {self._prepared.unit} from now on."
                 )
             self._use_micro_batches(smaller)
 
@@ -198,7 +212,7 @@ class Session:
     def _roll_back(self) -> None:
         """Back to the weights of the newest checkpoint, and on with the next batch."""
         self._unread = None
-        step = self._keeper.go_back()
+        step = self._agreement.take_turns(self._keeper.go_back)
         if step is None:
             self._say("There is no checkpoint yet: training goes on with the present weights.")
         else:
@@ -228,12 +242,11 @@ class Session:
         self._judge(last)
 
     def _record(self) -> dict[str, Any]:
-        data = self._prepared.data
         record = self._window.describe(
             self.step,
             self._prepared.rate.at(max(0, self.step - 1)),
             self._guard.num_skipped,
-            self._position / data.num_batches_per_epoch,
+            self._position / self._prepared.num_batches_per_epoch,
             time.monotonic() - self._started,
         )
         self._last_losses = {name: value for name, value in self._window.average().items() if name != "gradient_norm"}
@@ -244,10 +257,13 @@ class Session:
     def _save(self) -> None:
         """A checkpoint and a bundle of the present step, written while training goes on."""
         self._is_save_due = False
-        if self.step == self._keeper.saved_step:
+        if self.step == self._keeper.saved_step or not self.run.is_chief:
             return
+        self._keeper.calibrate()
         for observer in self._observers:
-            observer.on_checkpoint(self)
+            # Whoever sends a signal may not wait for long: nothing is validated or spoken before all is saved.
+            if not self.is_stopping:
+                observer.on_checkpoint(self)
         self._keeper.save(self._describe_progress())
 
     def _finish(self) -> None:
@@ -256,6 +272,8 @@ class Session:
             self._record()
         self._say(f"{self._reason} Saving step {self.step}.")
         self._save()
+        if self.run.is_chief:
+            self._keeper.complete_bundle()
 
     def _describe_progress(self) -> Progress:
         micro_batches = self._learner.micro_batches
@@ -286,4 +304,5 @@ class Session:
             best_score=best.score if best else None,
             seconds=time.monotonic() - self._started,
             reason=self._reason,
+            is_chief=self.run.is_chief,
         )

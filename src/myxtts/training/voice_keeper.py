@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 from myxtts.config.schema import XTTSConfig
 from myxtts.models.tensor_file import Array
-from myxtts.runtime.plan import Plan
-from myxtts.training.bundle_writer import BundleWriter, LengthCalibration
+from myxtts.training.bundle_writer import BundleWriter
 from myxtts.training.checkpoint import Warn
 from myxtts.training.corpus_voices import CorpusVoices, load_corpus_voices
 from myxtts.training.keeper import Keeper
 from myxtts.training.learner import Learner
+from myxtts.training.length_calibration import LengthCalibration
 from myxtts.training.run import RunFolder
 from myxtts.training.state import select_synthesis_weights
 from myxtts.training.training_data import TrainingData
@@ -25,12 +25,12 @@ class VoiceKeeper(Keeper):
         self._calibration: LengthCalibration | None = None
         self._voices: CorpusVoices | None = None
 
-    def load_calibration(self, plan: Plan, loader_name: str) -> None:
+    def load_calibration(self) -> None:
         """Loads the utterances that the length factor is found from, and those that voices are heard in."""
-        self._calibration = LengthCalibration(self._config, plan, loader_name)
+        self._calibration = LengthCalibration(self._config)
         self._voices = load_corpus_voices(self._config, self._data)
 
-    def _calibrate(self) -> None:
+    def calibrate(self) -> None:
         assert self._calibration is not None, "nothing to calibrate with"
         with self._learner.use_average() as model:
             factor = self._calibration.measure(model)
