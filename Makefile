@@ -2,6 +2,7 @@
 #   make demo    set up, make a corpus, train a tiny model, speak     make check   formatting, lint, types, architecture
 #                (make demo STEPS=2000 goes on from there)
 #   make test    set up and run every test                            make bench   measure speed, write benchmarks/results
+#   make docs    write the documentation as a site into build/site
 #   make soak    long campaigns: hundreds of kills, thousands of flips (half an hour)
 #   make lock    write constraints.txt anew from the newest versions  make clean   remove what make built
 
@@ -12,7 +13,7 @@ DEMO   ?= demo
 # One worker per core the scheduler allows, so that tests never fight for the machine.
 JOBS   ?= $(shell $(PYTHON) -c "import os; print(len(os.sched_getaffinity(0)))")
 
-.PHONY: setup demo test check format bench soak lock clean
+.PHONY: setup demo test check format bench docs soak lock clean
 .DEFAULT_GOAL := setup
 
 setup: $(VENV)/.ready
@@ -44,6 +45,9 @@ format: setup
 
 bench: setup
 	@$(BIN)/python -m benchmarks
+
+docs: setup
+	@$(BIN)/python -m documentation
 
 soak: setup
 	@$(BIN)/python -m pytest -m soak --timeout 0 tests

@@ -1,0 +1,131 @@
+"""Persian words for the settings: one description per key, and what a setting accepts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+PERSIAN_DESCRIPTIONS: Mapping[str, str] = {
+    "model_size": "پیش‌تنظیم اندازه و شکل مدل.",
+    "optimization_level": "پیش‌تنظیم کامپایل، دقت اعداد و تنظیم خودکار: ساده، معمول، یا سریع‌ترین که شاید شکست بخورد.",
+    "gpu_card": "پیش‌تنظیم اندازهٔ دسته، شمار رشته‌های پردازشی و اندازهٔ میان‌گیر برای یک کارت گرافیک.",
+    "data.train_data": "پوشه یا پروندهٔ پیکره‌ای که آموزش روی آن انجام می‌شود.",
+    "data.val_data": "پوشه یا پروندهٔ پیکرهٔ اعتبارسنجی؛ با `null` به اندازهٔ `val_share` از پیکرهٔ آموزش برداشته می‌شود.",
+    "data.cache_dir": "پوشهٔ انبارهٔ ویژگی‌ها؛ `null` یعنی پوشهٔ `cached_features/` کنار پیکره.",
+    "data.corpus_format": "چیدمان پیکره؛ با `auto` خود برنامه آن را بازمی‌شناسد.",
+    "data.language": "زبان سطرهایی که زبانشان نوشته نشده است.",
+    "data.val_share": "سهمی از جمله‌ها که اگر پیکره تقسیم‌بندی ندارد برای اعتبارسنجی کنار گذاشته می‌شود.",
+    "data.split_by": "چه چیزی هنگام جداکردن بخش اعتبارسنجی باید یک‌جا در یک سو بماند.",
+    "data.max_bad_share": "اگر سهم جمله‌های به‌دردنخور از این بیشتر شود، کار متوقف می‌شود.",
+    "data.text_frontend": "واج با espeak-ng یا نویسه‌های ساده؛ با `auto` اگر espeak-ng نصب باشد واج به کار می‌رود.",
+    "data.lexicon": "پروندهٔ تلفظ‌هایی که بر پیش‌پردازش متن مقدم‌اند.",
+    "data.min_duration_s": "ضبط‌های کوتاه‌تر از این، به ثانیه، رد می‌شوند.",
+    "data.max_duration_s": "ضبط‌های بلندتر از این، به ثانیه، رد می‌شوند.",
+    "data.max_source_rate_hz": "ضبط‌هایی با نرخ نمونه‌برداری بالاتر از این رد می‌شوند.",
+    "data.max_channels": "ضبط‌هایی که بیش از این تعداد کانال دارند رد می‌شوند.",
+    "data.silence_db": "ضبطی که اوج صدایش به این سطح نرسد بی‌صدا شمرده و رد می‌شود.",
+    "data.max_clipped_share": "اگر سهم نمونه‌هایی که به بیشینهٔ دامنه رسیده‌اند از این بیشتر باشد، ضبط رد می‌شود.",
+    "data.trim_silence": "سکوت دو سر هر ضبط بریده شود.",
+    "data.trim_db": "هنگام برش، هر چه این‌قدر دسی‌بل پایین‌تر از بلندترین بخش باشد سکوت به شمار می‌آید.",
+    "data.loudness": "چه چیزی به `loudness_target` رسانده شود؛ `none` ضبط‌ها را همان‌طور که هستند نگه می‌دارد.",
+    "data.loudness_target": "سطحی که بلندی صدا به آن رسانده می‌شود؛ بیشینهٔ دامنه ۱ است.",
+    "data.sample_rate": "نرخ نمونه‌برداری، به هرتز، که ضبط‌ها به آن تبدیل می‌شوند.",
+    "data.n_fft": "طول تبدیل فوریه، به نمونه.",
+    "data.hop_length": "فاصلهٔ یک فریم مِل تا فریم بعدی، به نمونه.",
+    "data.win_length": "طول پنجرهٔ تحلیل، به نمونه.",
+    "data.n_mels": "تعداد باندهای مِل.",
+    "data.fmin": "پایین‌ترین بسامد باندهای مِل، به هرتز.",
+    "data.fmax": "بالاترین بسامد باندهای مِل، به هرتز.",
+    "data.log_floor": "کمترین مقدار مِل پیش از لگاریتم.",
+    "data.max_mel_frames": "بلندترین جمله به فریم مِل، پیش از برش سکوت؛ بلندترها کنار گذاشته می‌شوند. `null` یعنی بی‌حد.",
+    "data.reference_s": "چند ثانیه از قطعهٔ دیگری از همان گوینده که هر دسته به‌عنوان صدای مرجع همراه دارد.",
+    "data.preprocessing_mode": "ویژگی‌ها یک بار ساخته و در انباره نگه داشته شوند، یا در هر دور از نو ساخته شوند.",
+    "data.mel_dtype": "قالب عددی ویژگی‌های مِل در انباره.",
+    "data.store_pcm": "صدای پردازش‌شده هم کنار ویژگی‌ها در انباره بماند.",
+    "data.cache_verification": "پیش از آموزش، چه مقدار از انباره با جمع‌آزماهایش سنجیده شود.",
+    "data.auto_rebuild_token_cache": "اگر تنظیم‌های متن عوض شده باشد، نشانه‌های انباره خودبه‌خود از نو ساخته شوند.",
+    "data.auto_rebuild_mel_cache": "اگر تنظیم‌های صدا عوض شده باشد، ویژگی‌های مِلِ انباره خودبه‌خود از نو ساخته شوند.",
+    "data.batch_size": "تعداد جمله‌ها در هر دسته؛ با `auto` بزرگ‌ترین اندازه‌ای که جا شود پیدا می‌شود.",
+    "data.frame_budget": "تعداد فریم‌های مِل هر دسته، با پُرکننده‌ها، به‌جای تعداد ثابت جمله‌ها.",
+    "data.num_shapes": "تعداد شکل‌های ثابت دسته که جمله‌ها بر پایهٔ طول در آن‌ها چیده می‌شوند.",
+    "data.num_workers": "تعداد رشته‌های بارگذار؛ با `auto` هر چه هسته‌ها اجازه دهند.",
+    "data.buffer_size": "تعداد دسته‌هایی که در حافظه آماده نگه داشته می‌شوند.",
+    "data.prefetch_buffer_size": "تعداد دسته‌هایی که روی دستگاه آماده نگه داشته می‌شوند.",
+    "data.ram_budget_gb": "حافظه‌ای، به گیگابایت، که خوراک‌رسانی می‌تواند بگیرد؛ با `null` از روی ماشین حساب می‌شود.",
+    "data.use_tf_native_loading": "خواندن و رمزگشایی درون گراف TensorFlow؛ خاموش یعنی بارگذار پایتون.",
+    "data.prefetch_to_gpu": "دسته‌ها پیش از آنکه خواسته شوند به دستگاه رونوشت شوند.",
+    "data.enhanced_gpu_prefetch": "به تعداد `prefetch_buffer_size` دسته روی دستگاه نگه داشته شود؛ خاموش یعنی فقط یکی.",
+    "data.optimize_cpu_gpu_overlap": "رشته‌های بارگذار از هسته‌هایی که دستگاه‌ها را می‌رانند دور بمانند.",
+    "data.auto_tune_performance": "میان‌گیر و رشته‌ها از روی انتظارهای سنجیده در گام‌های نخست تنظیم شوند.",
+    "data.data_service": "نشانی یک tf.data service که ویژگی‌ها را در لحظه می‌سازد.",
+    "data.data_gpu": "کارت گرافیکی که ویژگی‌ها را می‌سازد؛ همراه با `model_gpu` حالت چند-GPU را روشن می‌کند.",
+    "data.model_gpu": "کارت گرافیک آموزش مدل؛ اگر چند تا باشد مدل روی همه آینه می‌شود و `data_gpu` خوراکشان می‌دهد.",
+    "data.model_start_delay": "در حالت چند-GPU، چند ثانیه کارت داده باید جلوتر کار کند تا مدل اجازهٔ آغاز بیابد.",
+    "model.block": "نوع لایه در رمزگذار متن و رمزگشا.",
+    "model.text_width": "پهنای رمزگذار متن.",
+    "model.text_layers": "تعداد لایه‌های رمزگذار متن.",
+    "model.decoder_width": "پهنای رمزگشای flow-matching.",
+    "model.decoder_layers": "تعداد لایه‌های رمزگشای flow-matching.",
+    "model.attention_heads": "تعداد سرهای توجه در هر لایه‌ای که توجه دارد.",
+    "model.reference_width": "پهنای رمزگذار مرجع که صدای گوینده را می‌شنود.",
+    "model.reference_layers": "تعداد لایه‌های رمزگذار مرجع.",
+    "model.num_latents": "تعداد بردارهای نهانی که صدای مرجع در آن‌ها خلاصه می‌شود.",
+    "model.dropout": "سهم فعال‌سازی‌هایی که هنگام آموزش کنار گذاشته می‌شوند.",
+    "model.guidance_dropout": "سهم جمله‌هایی که بدون صدای گوینده آموزش می‌بینند تا هنگام ساخت گفتار بتوان هدایت کرد.",
+    "training.run_name": "نام اجرا.",
+    "training.run_dir": "پوشهٔ اجرا؛ `null` یعنی `runs/` و سپس `run_name`.",
+    "training.checkpoint_steps": "هر چند گام یک نقطهٔ بازیابی ذخیره شود.",
+    "training.keep_checkpoints": "چند نقطهٔ بازیابی آخر، افزون بر بهترین، نگه داشته شود.",
+    "training.bundle_weights": "بستهٔ مدل کدام وزن‌ها را داشته باشد: آخرین‌ها، یا آن‌ها که بهترین نمره را گرفتند.",
+    "training.log_steps": "هر چند گام یک سطر در `metrics.jsonl` نوشته شود.",
+    "training.sample_steps": "هر چند گام نمونه‌های گفتار ساخته شود؛ ۰ یعنی همراه هر نقطهٔ بازیابی.",
+    "training.early_stopping": "پس از چند اعتبارسنجی پیاپی بی‌بهبود آموزش تمام شود؛ ۰ یعنی هرگز.",
+    "training.seed": "سرآغاز همهٔ تصادف‌ها؛ بذر یکسان اجرای یکسان می‌دهد.",
+    "training.steps": "گام‌های بهینه‌ساز تا پایان آموزش؛ `null` یعنی بی‌حد.",
+    "training.epochs": "تعداد دورها روی پیکره تا پایان آموزش؛ `null` یعنی بی‌حد.",
+    "training.multi_gpu": "مدل روی همهٔ کارت‌های گرافیک دیدنی آینه شود.",
+    "training.visible_gpus": "کارت‌های گرافیکی که می‌توان به کار برد؛ `null` یعنی همه.",
+    "training.durations": "دیرش نشانه‌ها از کجا بیاید: در هر گام جست‌وجو شود، یا از پیش در انباره نوشته شده باشد.",
+    "training.enable_graph_mode": "گام آموزش به گراف تبدیل شود؛ خاموش یعنی اجرای بی‌درنگ، عمل به عمل.",
+    "training.enable_xla_compilation": "گام با XLA کامپایل شود؛ با `auto` هر جا که بیرزد.",
+    "training.enable_eager_debug": "هر عمل جداگانه و بی‌درنگ اجرا شود، برای پیش‌رفتن گام‌به‌گام با اشکال‌یاب.",
+    "training.mixed_precision": "محاسبه با ۱۶ بیت؛ با `auto` هر جا دستگاه bfloat16 داشته باشد.",
+    "training.gradient_accumulation_steps": "گرادیان چند دسته در یک گام بهینه‌ساز جمع شود.",
+    "training.learning_rate": "بالاترین نرخ یادگیری، که پس از گرم‌شدن به دست می‌آید.",
+    "training.warmup_steps": "گام‌هایی که نرخ یادگیری در آن‌ها از صفر بالا می‌رود.",
+    "training.weight_decay": "کاهش وزن در AdamW.",
+    "training.clip_norm": "بیشترین اندازهٔ گرادیان؛ بزرگ‌ترها تا این اندازه کوچک می‌شوند.",
+    "training.ema_decay": "نرخ میراییِ میانگین روان وزن‌ها که در ساخت گفتار به کار می‌رود؛ ۰ میانگین‌گیری را خاموش می‌کند.",
+}
+
+_WHOLE_SENTENCES: Mapping[str, str] = {
+    "a language code such as en, fa or pt-br": "کد زبان مانند `en`، `fa` یا `pt-br`",
+    "an address such as 10.0.0.5:5050 or null": "نشانی، مانند `10.0.0.5:5050`، یا null",
+    'a GPU number, several as "1,2,3" or null': 'شمارهٔ کارت، یا چند تا مانند "1,2,3"، یا null',
+    'GPU numbers such as "0" or "0,1" or null': 'شمارهٔ کارت‌ها مانند "0" یا "0,1"، یا null',
+    "a name of letters, digits, dots, dashes and underscores, up to 100 long": (
+        "نامی از حرف، رقم، نقطه، خط تیره و زیرخط، حداکثر ۱۰۰ نویسه"
+    ),
+}
+_PHRASES: tuple[tuple[str, str], ...] = (
+    (r"\ba whole number\b", "عدد صحیح"),
+    (r"\ba number\b", "عدد"),
+    (r'(?<!")\btext\b(?!")', "متن"),
+    (r"\bof at least (\S+)", r"از `\1` به بالا"),
+    (r"\bfrom (\S+) to (\S+)", r"از `\1` تا `\2`"),
+    (r"\babove (\S+)", r"بیشتر از `\1`"),
+    (r"\bup to (\S+)", r"حداکثر `\1`"),
+    (r"\bbelow (\S+)", r"کمتر از `\1`"),
+    (r" and ", " و "),
+    (r" or ", " یا "),
+    (r", ", "، "),
+)
+
+
+def say_allowed_in_persian(allowed: str) -> str:
+    """What `describe_allowed` says, in Persian; values stay as one writes them."""
+    if allowed in _WHOLE_SENTENCES:
+        return _WHOLE_SENTENCES[allowed]
+    for english, persian in _PHRASES:
+        allowed = re.sub(english, persian, allowed)
+    return allowed

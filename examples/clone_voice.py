@@ -1,0 +1,28 @@
+"""Says a sentence in the voice of a recording: python examples/clone_voice.py RUN RECORDING OUT.wav [TEXT] [LANGUAGE]
+
+Also shows how alike the model finds the recording and what it said itself, from -1 to 1.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from myxtts import Synthesizer
+from myxtts.synthesis.wave_file import write_wav
+
+
+def main(run: str, recording: str, out: str, text: str = "This is my voice, is it not?", language: str = "en") -> float:
+    from pathlib import Path
+
+    speaker = Synthesizer.load(run, warn=print)
+    voice = speaker.encode_voice(recording)
+    write_wav(Path(out), speaker.say(text, voice=voice, language=language))
+    alike = voice.compare(speaker.encode_voice(out))
+    print(f"{out}: {text!r} in the voice of {recording}, similarity {alike:.2f}")
+    speaker.save_voice("guest", voice)
+    print(f"saved as 'guest', to be used by name; the model knows {', '.join(speaker.voices())}")
+    return alike
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,148 @@
+"""The pages: both languages say the same, every link leads somewhere, and what is made from code is not stale."""
+
+from __future__ import annotations
+
+import json
+import re
+from itertools import pairwise
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+from tests.docs.commands import ROOT, list_pages
+
+from documentation.configuration_page import list_groups, make_configuration_page
+from documentation.configuration_words import GROUPS
+from documentation.figures import FIGURES, fill_figures
+from documentation.generated import find_stale
+from documentation.markdown import MarkdownPage, make_anchor
+from documentation.persian_settings import PERSIAN_DESCRIPTIONS, say_allowed_in_persian
+from documentation.words import PAGE_NAMES, READMES
+from myxtts.config.allowed import describe_allowed
+from myxtts.config.catalogue import FIELDS
+
+ENGLISH, PERSIAN = ROOT / "docs" / "en", ROOT / "docs" / "fa"
+PAIRS = [(ENGLISH / f"{name}.md", PERSIAN / f"{name}.md") for name in PAGE_NAMES]
+PERSIAN_LETTERS = re.compile(r"[\u0600-\u06ff]")
+
+
+def list_levels(path: Path) -> list[int]:
+    return [heading.level for heading in MarkdownPage.read(path).headings]
+
+
+def test_english_has_all_pages_and_no_other() -> None:
+    assert {path.stem for path in ENGLISH.glob("*.md")} == set(PAGE_NAMES)
+
+
+def test_both_languages_have_the_same_pages() -> None:
+    if not PERSIAN.exists():
+        pytest.skip("docs/fa is not written yet")
+    assert {path.name for path in PERSIAN.glob("*.md")} == {path.name for path in ENGLISH.glob("*.md")}
+    assert (ROOT / READMES["fa"]).is_file(), "there is docs/fa, but no README.fa.md"
+
+
+@pytest.mark.parametrize(("english", "persian"), PAIRS, ids=PAGE_NAMES)
+def test_both_languages_have_the_same_sections(english: Path, persian: Path) -> None:
+    if not PERSIAN.exists():
+        pytest.skip("docs/fa is not written yet")
+    assert persian.is_file(), f"docs/fa has no {persian.name}"
+    assert list_levels(persian) == list_levels(english)
+    assert PERSIAN_LETTERS.search(MarkdownPage.read(persian).title)
+    assert len(MarkdownPage.read(persian).code_blocks) == len(MarkdownPage.read(english).code_blocks)
+
+
+def test_both_readmes_have_the_same_sections_and_lead_to_each_other() -> None:
+    english, persian = (ROOT / READMES[language] for language in ("en", "fa"))
+    if not persian.exists():
+        assert not PERSIAN.exists(), "there is docs/fa, but no README.fa.md"
+        pytest.skip("README.fa.md is not written yet")
+    assert list_levels(persian) == list_levels(english)
+    assert persian.name in MarkdownPage.read(english).links
+    assert english.name in MarkdownPage.read(persian).links
+
+
+@pytest.mark.parametrize("path", list_pages(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_relative_link_and_anchor_resolves(path: Path) -> None:
+    broken = []
+    for address in MarkdownPage.read(path).links:
+        parts = urlsplit(address)
+        if parts.scheme:
+            continue
+        target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+        if not target.is_file() or not target.is_relative_to(ROOT):
+            broken.append(address)
+        elif parts.fragment:
+            anchors = {heading.anchor for heading in MarkdownPage.read(target).headings}
+            broken += [address] if unquote(parts.fragment) not in anchors else []
+    assert not broken
+
+
+@pytest.mark.parametrize("path", list_pages(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_page_has_one_title_and_skips_no_level(path: Path) -> None:
+    levels = list_levels(path)
+    assert levels.count(1) == 1
+    assert levels[0] == 1
+    assert all(after - before <= 1 for before, after in pairwise(levels))
+
+
+def test_nothing_that_is_made_from_code_is_stale() -> None:
+    assert [str(path.relative_to(ROOT)) for path in find_stale(ROOT)] == [], "run make docs"
+
+
+@pytest.mark.parametrize("language", ["en", "fa"])
+def test_page_of_settings_has_every_key_with_its_default(language: str) -> None:
+    page = make_configuration_page("fa" if language == "fa" else "en")
+    for key in FIELDS:
+        assert f"\n| `{key}`" in page, key
+    assert page.count("⚑") > 20
+
+
+def test_groups_of_settings_begin_with_settings_that_exist() -> None:
+    assert set(GROUPS) <= set(FIELDS)
+    assert [key for group in list_groups() for key in group.keys] == list(FIELDS)
+
+
+def test_every_setting_has_a_persian_description_and_no_other_has() -> None:
+    assert set(PERSIAN_DESCRIPTIONS) == set(FIELDS)
+    assert all(PERSIAN_LETTERS.search(text) and text.endswith(".") for text in PERSIAN_DESCRIPTIONS.values())
+    assert len(set(PERSIAN_DESCRIPTIONS.values())) == len(PERSIAN_DESCRIPTIONS)
+
+
+@pytest.mark.parametrize("key", FIELDS)
+def test_what_a_setting_accepts_is_said_in_persian(key: str) -> None:
+    said = say_allowed_in_persian(describe_allowed(FIELDS[key]))
+    without_values = re.sub(r'"[^"]*"|\b(true|false|null|en|fa|pt-br)\b|\bGPU', "", said)
+    assert not re.search(r"[A-Za-z]{2}", without_values), said
+
+
+def test_figures_are_those_of_the_files(tmp_path: Path) -> None:
+    results = tmp_path / "benchmarks" / "results"
+    results.mkdir(parents=True)
+    figure = FIGURES[0]
+    content = {"measurements": [{"name": one.name, "value": 0.5} for one in FIGURES if one.suite == figure.suite]}
+    (results / f"{figure.suite}.json").write_text(json.dumps(content), encoding="utf-8")
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    english = fill_figures(tmp_path / "README.md", text, "en", tmp_path)
+    assert f"| 50.0 % | {figure.words['en']} | [feed.json](benchmarks/results/feed.json) |" in english
+    assert "loading.json" not in english, "what was not measured is left out"
+    assert "۵۰٫۰ ٪" in fill_figures(tmp_path / "README.md", text, "fa", tmp_path)
+
+
+def test_every_page_that_claims_speed_shows_where_from() -> None:
+    for path in (ROOT / "README.md", ENGLISH / "pipeline.md"):
+        assert "benchmarks/results/feed.json" in path.read_text(encoding="utf-8"), path
+
+
+@pytest.mark.parametrize(
+    ("heading", "anchor"),
+    [
+        ("Stale cache", "stale-cache"),
+        ("What it prints", "what-it-prints"),
+        ("`model_size`", "model_size"),
+        ("Precompute or on the fly?", "precompute-or-on-the-fly"),
+        ("انبار ویژگی‌ها", "انبار-ویژگی‌ها"),
+        ("پوشهٔ اجرا؟", "پوشهٔ-اجرا"),
+    ],
+)
+def test_anchors_are_those_of_github(heading: str, anchor: str) -> None:
+    assert make_anchor(heading.strip("`")) == anchor

@@ -1,0 +1,129 @@
+"""The site: whole pages in both directions that need nothing outside of them, looked at in a real browser."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote
+
+import matplotlib.image
+import numpy as np
+import pytest
+from tests.docs.commands import ROOT
+
+from documentation.site import BrokenLinkError, Site
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+VOID = {"meta", "link", "img", "br", "hr"}
+
+
+class Outline(HTMLParser):
+    """Complains about tags that do not pair up, and collects addresses and ids."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.addresses: list[str] = []
+        self.ids: list[str] = []
+        self.tags: set[str] = set()
+        self.html: dict[str, str | None] = {}
+        self.feed(page)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.addresses += [value or "" for name, value in attrs if name in ("src", "href")]
+        self.ids += [value or "" for name, value in attrs if name == "id"]
+        if tag == "html":
+            self.html = dict(attrs)
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.addresses += [value or "" for name, value in attrs if name in ("src", "href")]
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def write_tree(root: Path) -> Path:
+    """A small project with a page in each language."""
+    for language, title, text in (
+        ("en", "Questions", "See [home](../../README.md)."),
+        ("fa", "پرسش‌ها", "متن `--set`."),
+    ):
+        folder = root / "docs" / language
+        folder.mkdir(parents=True)
+        (folder / "faq.md").write_text(f"# {title}\n\n{text}\n\n```bash\nmake demo  # go\n```\n", encoding="utf-8")
+    (root / "README.md").write_text("# Home\n\n[Q](docs/en/faq.md#questions) [L](LICENSE)\n", encoding="utf-8")
+    (root / "LICENSE").write_text("free", encoding="utf-8")
+    return root
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("site") / "site"
+    Site.find(ROOT).write(out)
+    return out
+
+
+def test_every_page_is_whole_and_every_address_leads_somewhere(site: Path) -> None:
+    pages = sorted(site.rglob("*.html"))
+    assert len(pages) >= 13
+    for page in pages:
+        outline = Outline(page.read_text(encoding="utf-8"))
+        assert "script" not in outline.tags
+        assert len(set(outline.ids)) == len(outline.ids)
+        for address in outline.addresses:
+            assert not address.startswith(("http:", "https:", "//")), f"{page} needs {address}"
+            path, _, anchor = address.partition("#")
+            target = (page.parent / path).resolve() if path else page
+            assert target.is_file(), f"{page.name}: {address}"
+            if anchor and target.suffix == ".html":
+                assert f'id="{unquote(anchor)}"' in target.read_text(encoding="utf-8"), f"{page.name}: {address}"
+
+
+def test_languages_lead_to_each_other_and_have_their_direction(tmp_path: Path) -> None:
+    out = tmp_path / "site"
+    Site.find(write_tree(tmp_path / "tree")).write(out)
+    english, persian = (Outline((out / language / "faq.html").read_text("utf-8")) for language in ("en", "fa"))
+    assert (english.html["dir"], english.html["lang"]) == ("ltr", "en")
+    assert (persian.html["dir"], persian.html["lang"]) == ("rtl", "fa")
+    assert "../fa/faq.html" in english.addresses
+    assert "../en/faq.html" in persian.addresses
+    first = (out / "index.html").read_text(encoding="utf-8")
+    assert 'href="en/index.html"' in first
+    assert (out / "files" / "LICENSE").read_text(encoding="utf-8") == "free"
+    text = (out / "fa" / "faq.html").read_text(encoding="utf-8")
+    assert '<code dir="ltr">--set</code>' in text
+    assert '<pre dir="ltr">' in text
+
+
+def test_a_broken_link_stops_the_site(tmp_path: Path) -> None:
+    root = write_tree(tmp_path / "tree")
+    (root / "docs" / "en" / "faq.md").write_text("# A\n\n[gone](nowhere.md)\n", encoding="utf-8")
+    with pytest.raises(BrokenLinkError, match=r"faq\.md refers to nowhere\.md"):
+        Site.find(root).write(tmp_path / "site")
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium to look at the pages with")
+@pytest.mark.parametrize("width", [1400, 480])
+def test_a_browser_shows_the_pages_without_anything_running_over(site: Path, tmp_path: Path, width: int) -> None:
+    assert CHROMIUM is not None
+    for page in ("en/pipeline.html", "en/configuration.html", "fa/pipeline.html"):
+        if not (site / page).exists():
+            assert not (ROOT / "docs" / "fa" / "pipeline.md").exists()
+            continue
+        picture = tmp_path / "page.png"
+        options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--force-device-scale-factor=1"]
+        places = [f"--user-data-dir={tmp_path / 'profile'}", f"--window-size={width},1600", f"--screenshot={picture}"]
+        command = [CHROMIUM, *options, *places, f"file://{site / page}"]
+        subprocess.run(command, check=True, capture_output=True, timeout=120)
+        shown = np.asarray(matplotlib.image.imread(picture))[..., :3]
+        assert shown.shape[:2] == (1600, width)
+        dark = shown.mean(axis=-1) < 0.5
+        assert dark.any(axis=1).sum() > 300, "there is text"
+        assert not dark[:, -4:].any(), "nothing is cut off at the edge"
