@@ -10,8 +10,10 @@ from benchmarks.features import measure_features
 from benchmarks.feed import measure_feed
 from benchmarks.harness import Measurement, write_results
 from benchmarks.loading import measure_loading
+from benchmarks.monitor import measure_monitor
 from benchmarks.store import measure_store
 from benchmarks.text import measure_text
+from benchmarks.voice import measure_voice
 
 SUITES: dict[str, Callable[[], list[Measurement]]] = {
     "corpus": measure_corpus,
@@ -20,6 +22,8 @@ SUITES: dict[str, Callable[[], list[Measurement]]] = {
     "store": measure_store,
     "feed": measure_feed,
     "loading": measure_loading,
+    "voice": measure_voice,
+    "monitor": measure_monitor,
 }
 
 

@@ -94,7 +94,7 @@ def _carry_out(
     process = os.fork()
     if process == 0:
         if fault:
-            myxtts.files._fault = myxtts.files._Fault(fault)
+            myxtts.files.plan_faults(fault)
         if max_file_bytes is not None:
             resource.setrlimit(resource.RLIMIT_FSIZE, (max_file_bytes, max_file_bytes))
         os._exit(_work(call, arguments, write_end))

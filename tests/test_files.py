@@ -67,7 +67,17 @@ def test_delay_only_delays(tmp_path: Path) -> None:
     assert (tmp_path / "a").stat().st_size == 300_000
 
 
-@pytest.mark.parametrize("fault", ["write", "write:x:kill", "write:1:explode"])
+def test_several_faults_happen_each_at_its_place(tmp_path: Path) -> None:
+    program = WRITE_ONCE.replace("try:", "from myxtts.files import pass_fault_point as reach\n"
+    'print([reach("gradients") for _ in range(4)])\ntry:')  # fmt: skip
+    faults = {**os.environ, "MYXTTS_FAULT": "gradients:2:nan,gradients:4:nan,replace:1:EIO"}
+    command = [sys.executable, "-c", program, str(tmp_path / "a")]
+    done = subprocess.run(command, env=faults, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 7, done.stderr
+    assert "[False, True, False, True]" in done.stdout
+
+
+@pytest.mark.parametrize("fault", ["write", "write:x:kill", "write:1:explode", "write:1:nan", "write:1:kill,fsync"])
 def test_mistyped_fault_is_refused(tmp_path: Path, fault: str) -> None:
     done = write_with_fault(tmp_path / "a", fault)
     assert done.returncode == 1
@@ -115,3 +125,25 @@ def test_lock_is_exclusive_and_freed_when_its_holder_is_killed(tmp_path: Path) -
         holder.kill()
     with lock_directory(tmp_path, "mine"):
         pass
+
+
+def test_sweeping_removes_files_and_folders_of_killed_writers_and_nothing_else(tmp_path: Path) -> None:
+    run, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
+    for folder in (run / f".bundle.new{TEMPORARY_SUFFIX}" / "inner", run / "bundle", elsewhere):
+        folder.mkdir(parents=True)
+        (folder / "weights").write_bytes(b"1")
+    (run / f".state.12{TEMPORARY_SUFFIX}").write_bytes(b"half")
+    (run / f".link{TEMPORARY_SUFFIX}").symlink_to(elsewhere, target_is_directory=True)
+    assert sweep_temporary_files(run) == 3
+    assert [path.name for path in run.iterdir()] == ["bundle"]
+    assert (elsewhere / "weights").exists()
+
+
+def test_a_leftover_that_cannot_be_removed_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path, **_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    (tmp_path / f".state.12{TEMPORARY_SUFFIX}").touch()
+    monkeypatch.setattr(Path, "unlink", refuse)
+    with pytest.raises(StorageError, match="Could not remove"):
+        sweep_temporary_files(tmp_path)

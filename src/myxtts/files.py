@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import shutil
 import signal
 import time
 from collections.abc import Iterator
@@ -20,8 +21,11 @@ from myxtts.errors import BusyError, ConfigError, StorageError
 
 TEMPORARY_SUFFIX = ".myxtts-tmp"
 _FAULT_VARIABLE = "MYXTTS_FAULT"
-_FAULT_KINDS = ("kill", "EIO", "ENOSPC", "delay")
+_SPOIL = "nan"
+_FAULT_KINDS = ("kill", "EIO", "ENOSPC", "delay", _SPOIL)
 _FAULT_DELAY_S = 1.0
+SPOILABLE_POINTS = ("gradients",)
+"""Points where numbers are computed, which the kind `nan` makes unusable."""
 
 
 class _Fault:
@@ -40,29 +44,55 @@ class _Fault:
             raise ConfigError(
                 f"{_FAULT_VARIABLE} names the kind {self.kind!r}.", next_step=f"Use one of {', '.join(_FAULT_KINDS)}."
             )
+        if self.kind == _SPOIL and self.point not in SPOILABLE_POINTS:
+            raise ConfigError(
+                f"{_FAULT_VARIABLE} asks for {_SPOIL} at {self.point!r}, where no numbers are computed.",
+                next_step=f"Use it at {', '.join(SPOILABLE_POINTS)}.",
+            )
 
-    def reach(self, point: str) -> None:
+    def reach(self, point: str) -> bool:
+        """Whether the numbers of this point are to be spoiled; every other kind happens here."""
         if point != self.point:
-            return
+            return False
         self.remaining -= 1
         if self.remaining != 0:
-            return
+            return False
+        if self.kind == _SPOIL:
+            return True
         if self.kind == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         if self.kind == "delay":
             time.sleep(_FAULT_DELAY_S)
-            return
+            return False
         code = getattr(errno, self.kind)
         raise OSError(code, f"{os.strerror(code)} (injected at {point})")
 
 
-_fault = _Fault(os.environ[_FAULT_VARIABLE]) if os.environ.get(_FAULT_VARIABLE) else None
+_faults: list[_Fault] = []
 
 
-def pass_fault_point(point: str) -> None:
-    """Marks a named input/output point; does nothing unless MYXTTS_FAULT plans a fault here."""
-    if _fault is not None:
-        _fault.reach(point)
+def plan_faults(text: str) -> None:
+    """Plans what MYXTTS_FAULT says: point:n:kind, or several of them with commas between."""
+    _faults[:] = [_Fault(part) for part in text.split(",") if part]
+
+
+plan_faults(os.environ.get(_FAULT_VARIABLE, ""))
+
+
+def pass_fault_point(point: str) -> bool:
+    """Marks a named point; does nothing unless MYXTTS_FAULT plans a fault here.
+
+    At a point where numbers are computed it gives whether they are to be spoiled.
+    """
+    if not _faults:
+        return False
+    # All of them are told, for each counts how often it was passed.
+    return True in [fault.reach(point) for fault in _faults]
+
+
+def is_fault_planned(point: str) -> bool:
+    """Whether a fault may still come at this point."""
+    return any(fault.point == point for fault in _faults)
 
 
 @contextmanager
@@ -123,10 +153,17 @@ def write_atomically(path: Path) -> Iterator[IO[bytes]]:
 
 
 def sweep_temporary_files(directory: Path) -> int:
-    """Removes what a killed writer left in `directory`; call it while holding the folder's lock."""
+    """Removes the files and folders that a killed writer left in `directory`; gives how many there were.
+
+    Call it while holding the folder's lock. A link is removed, never what it leads to.
+    """
     leftovers = list(directory.glob(f".*{TEMPORARY_SUFFIX}"))
     for leftover in leftovers:
-        leftover.unlink(missing_ok=True)
+        with explain_storage_errors(leftover, "remove"):
+            if leftover.is_dir() and not leftover.is_symlink():
+                shutil.rmtree(leftover)
+            else:
+                leftover.unlink(missing_ok=True)
     return len(leftovers)
 
 

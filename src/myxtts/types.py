@@ -68,4 +68,5 @@ class Batch:
     language: Any  # int32 [B]
     reference: Any  # float32 [B, R, M]
     reference_lengths: Any  # int32 [B]
+    durations: Any = None  # int32 [B, N], the frames of each token, where they are taken from the store
     shares: tuple[Batch, ...] = ()

@@ -48,6 +48,8 @@ MISTAKES: list[tuple[tuple[str, ...], int, str]] = [
     (("Hello.", "--model", "bundle", "--speed", "0", "--out", "x.wav"), 4, "speed is 0"),
     (("Hello.", "--model", "bundle", "--save-voice", "../x", "--out", "x.wav"), 2, "cannot be called"),
     (("Hello.", "--model", "bundle", "--vocoder", "neural", "--out", "x.wav"), 4, "no neural vocoder"),
+    (("Hello.", "--model", "bundle", "--vocoder", "nowhere", "--out", "x.wav"), 4, "no vocoder 'nowhere'"),
+    (("Hello.", "--model", "bundle", "--vocoder", "bundle", "--out", "x.wav"), 3, "There is no vocoder in"),
     (("--file", "bad.csv", "--model", "bundle", "--out", "x"), 3, "bad.csv:2"),
     (("--file", "empty-line.csv", "--model", "bundle", "--out", "x"), 3, "empty-line.csv:2"),
     (("--file", "latin.txt", "--model", "bundle", "--out", "x"), 3, "not UTF-8"),

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.training.trainer_programs import TINY, write_recordings
+from tests.training.trainer_programs import NUM_CLIPS, TINY, write_recordings
 
 from myxtts.files import lock_directory
 
@@ -23,14 +23,18 @@ def list_settings(**more: object) -> list[str]:
     ]
 
 
-def run_train(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+def run_myxtts(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "COLUMNS": "160"}
-    command = [sys.executable, "-m", "myxtts", "train", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=280, env=environment, cwd=cwd)
+    command = [sys.executable, "-m", "myxtts", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, env=environment, cwd=cwd)
+
+
+def run_train(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return run_myxtts("train", *arguments, cwd=cwd)
 
 
 def test_recordings_become_a_model_in_one_command(tmp_path: Path) -> None:
-    recordings = write_recordings(tmp_path / "recordings")
+    recordings = write_recordings(tmp_path / "recordings", speakers=("anna", "anna"))
     settings = list_settings(corpus_format="manifest", val_share=0.2)
     done = run_train("--train-data", recordings, "--steps", "2", "--json", *settings, cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -40,6 +44,15 @@ def test_recordings_become_a_model_in_one_command(tmp_path: Path) -> None:
     assert (tmp_path / result["bundle"] / "model.safetensors").is_file()
     assert "they are made first" in done.stderr
     assert "Validation at step 2" in done.stderr
+
+    spoken = run_myxtts("synth", "Words of a clip.", "--model", "runs/run", "--out", "own.wav", cwd=tmp_path)
+    assert spoken.returncode == 0, spoken.stderr
+    assert "may sound better" not in spoken.stderr, "the model speaks in its own voice"
+    assert (tmp_path / "own.wav").stat().st_size > 1000
+
+    aligned = run_myxtts("precompute", "--durations-from", "runs/run", "--json", cwd=tmp_path)
+    assert aligned.returncode == 0, aligned.stderr
+    assert json.loads(aligned.stdout)["num_aligned"] == NUM_CLIPS
 
     again = run_train("--train-data", recordings, "--steps", "2", *settings, cwd=tmp_path)
     assert again.returncode == 2, again.stderr
@@ -59,6 +72,11 @@ def test_recordings_become_a_model_in_one_command(tmp_path: Path) -> None:
     ("arguments", "exit_code", "words"),
     [
         (("--help",), 0, "--init-from"),
+        (("--help",), 0, "--part"),
+        (("--part", "drummer", "--train-data", "nowhere"), 2, "voice or vocoder"),
+        (("--for", "runs/x", "--train-data", "nowhere"), 2, "--part vocoder"),
+        (("--part", "vocoder", "--for", "nowhere", "--train-data", "nowhere"), 3, "no model bundle"),
+        (("--part", "vocoder", "--train-data", "nowhere"), 3, "nowhere"),
         ((), 2, "--train-data"),
         (("--train-data", "nowhere"), 3, "nowhere"),
         (("--train-data", "nowhere", "--batch-size", "0"), 4, "--batch-size"),

@@ -23,7 +23,7 @@ from myxtts.pipeline.buffers import BatchBuffer, measure_buffer_bytes
 from myxtts.pipeline.cached import CachedLoader
 from myxtts.pipeline.data_device import DataDeviceFeatures, cross_to
 from myxtts.pipeline.data_side import DataSide, serve_recordings, serve_store
-from myxtts.pipeline.device import ARRAYS, make_device_transfer
+from myxtts.pipeline.device import ARRAYS, list_arrays, make_device_transfer
 from myxtts.pipeline.feed import BufferRoom, Feed
 from myxtts.pipeline.load_ahead import Loaded
 from myxtts.pipeline.order import BatchOrder, BatchPlan
@@ -61,7 +61,7 @@ class Scene:
         shapes = self.order.shapes
         if kind == "frames":
             store = FeatureStore.open(self.folder / kind)
-            return serve_store(store, shapes, NUM_REFERENCE_FRAMES, SEED, DATA_DEVICE)
+            return serve_store(store, shapes, NUM_REFERENCE_FRAMES, SEED, DATA_DEVICE, has_durations=True)
         return serve_recordings(self.source, self.data, shapes, NUM_REFERENCE_FRAMES, SEED, DATA_DEVICE)
 
     def make_features(self, device: str = DATA_DEVICE) -> DataDeviceFeatures:
@@ -76,7 +76,8 @@ class Scene:
         limits = AudioLimits.from_config(self.data)
         loader = PythonLoader(self.source, limits, NUM_REFERENCE_FRAMES, SEED)
         if (self.folder / "frames").exists():
-            stored = CachedLoader(FeatureStore.open(self.folder / "frames"), NUM_REFERENCE_FRAMES, SEED)
+            store = FeatureStore.open(self.folder / "frames")
+            stored = CachedLoader(store, NUM_REFERENCE_FRAMES, SEED, has_durations=True)
             return stored.fill(plan, BatchBuffer([plan.shape], self.source.n_mels, NUM_REFERENCE_FRAMES))
         return loader.fill(plan, BatchBuffer([plan.shape], self.source.n_mels, NUM_REFERENCE_FRAMES))
 
@@ -94,14 +95,15 @@ def compare_with_host(folder: str, kind: str, **settings: Any) -> dict[str, Any]
     features = scene.make_features()
     features.warm(scene.order.shapes, scene.side.room)
     traces_ahead = features.num_traces
-    errors: dict[str, float] = dict.fromkeys(ARRAYS, 0.0)
+    errors: dict[str, float] = dict.fromkeys((*ARRAYS, "durations"), 0.0)
     means, devices, halves = [], set(), []
     plans = list_plans(scene.order, NUM_EPOCHS)
     for plan in plans:
         batch, expected = features(scene.load(plan)), scene.load_on_host(plan)
         assert batch.ids == scene.side.loader.name_utterances(plan)
         assert (batch.position, batch.num_real) == (plan.position, plan.num_real)
-        for name in ARRAYS:
+        assert (batch.durations is not None) == (kind == "frames")
+        for name in list_arrays(batch):
             values, wanted = getattr(batch, name), getattr(expected, name)
             assert values.shape == wanted.shape, name
             assert values.dtype == wanted.dtype, name

@@ -12,6 +12,7 @@ import numpy as np
 
 from myxtts.pipeline.buckets import Shape
 from myxtts.pipeline.buffers import BatchBuffer, HostBatch
+from myxtts.pipeline.device import ARRAYS
 from myxtts.pipeline.loader import Loader
 from myxtts.pipeline.order import BatchPlan
 
@@ -60,7 +61,7 @@ def make_buffer() -> BatchBuffer:
 def make_arrays(position: int) -> dict[str, Any]:
     """A batch as the service sends it; its numbers tell where it came from."""
     batch = make_buffer().view(SHAPE)
-    return {name: np.full_like(getattr(batch, name), position) for name in HostBatch.__dataclass_fields__}
+    return {name: np.full_like(getattr(batch, name), position) for name in ARRAYS}
 
 
 class LocalLoader(Loader):
@@ -75,7 +76,7 @@ class LocalLoader(Loader):
     def fill(self, plan: BatchPlan, buffer: BatchBuffer) -> HostBatch:
         self.positions.append(plan.position)
         batch = buffer.view(plan.shape)
-        for name in HostBatch.__dataclass_fields__:
+        for name in ARRAYS:
             getattr(batch, name)[:] = -1 - plan.position
         return batch
 

@@ -126,7 +126,8 @@ def list_plans(order: BatchOrder, num_epochs: int = 1) -> list[BatchPlan]:
 
 def copy_arrays(batch: Any) -> dict[str, NDArray[Any]]:
     """The arrays of a batch, in a form that outlives its buffer."""
-    return {name: np.array(getattr(batch, name)) for name in type(batch).__dataclass_fields__}
+    arrays = {name: getattr(batch, name) for name in type(batch).__dataclass_fields__}
+    return {name: np.array(array) for name, array in arrays.items() if array is not None}
 
 
 def remove(path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.device_process import DeviceProcess
+from tests.pipeline.aligned import align_evenly
 from tests.pipeline.recordings import DATA, MIXED_CLIPS, PLAIN_CLIPS, make_corpus
 
 from myxtts.store.precompute import precompute
@@ -32,6 +33,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("plain")
     corpus = make_corpus(folder, PLAIN_CLIPS)
     precompute(corpus, folder / "frames", DATA, num_threads=1)
+    align_evenly(folder / "frames")
     return str(folder)
 
 

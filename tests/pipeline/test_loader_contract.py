@@ -35,7 +35,7 @@ from myxtts.features.definition import AudioDefinition, MelDefinition
 from myxtts.features.extract import FeatureExtractor
 from myxtts.pipeline.buffers import BatchBuffer, measure_buffer_bytes
 from myxtts.pipeline.cached import CachedLoader
-from myxtts.pipeline.device import hand_over_arrays
+from myxtts.pipeline.device import ARRAYS, hand_over_arrays
 from myxtts.pipeline.feed import BufferRoom, Feed
 from myxtts.pipeline.loader import Loader
 from myxtts.pipeline.native import TFNativeDataLoader
@@ -246,7 +246,7 @@ def test_nothing_is_left_of_the_batch_before(scene: Scene) -> None:
     for plan in scene.plans():
         for shape in scene.order.shapes:
             soiled = buffer.view(shape)
-            for name in type(soiled).__dataclass_fields__:
+            for name in ARRAYS:
                 getattr(soiled, name)[:] = 77 if getattr(soiled, name).dtype == np.int32 else np.nan
         check_equal(scene.fill(loader, plan, buffer), scene.fill(loader, plan), scene.tolerance)
 

@@ -92,6 +92,7 @@ def open_source(folder: Path, data: DataConfig = PYTHON_DATA, clips: tuple[Clip,
 def list_arrays(content: Any) -> list[NDArray[Any]]:
     """All arrays of a filled batch, those inside its sounds and frames included."""
     values = [getattr(content, name) for name in type(content).__dataclass_fields__]
+    values = [value for value in values if value is not None]
     if all(isinstance(value, np.ndarray | int) for value in values):
         return [value for value in values if isinstance(value, np.ndarray)]
     return [array for v in values for array in ([v] if isinstance(v, np.ndarray) else list_arrays(v))]

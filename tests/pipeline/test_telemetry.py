@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from myxtts.files import plan_faults
 from myxtts.pipeline.telemetry import StepRecord, Telemetry
 
 
@@ -110,3 +111,49 @@ def test_full_disk_is_said_once_and_stops_nothing(clock: Clock) -> None:
     assert watched.summarize().num_batches == 4
     assert len(said) == 1
     assert "/dev/full" in said[0]
+
+
+def write_lines(path: Path, *lines: str) -> bytes:
+    path.write_text("".join(lines), encoding="utf-8")
+    return path.read_bytes()
+
+
+def test_lines_of_batches_that_are_loaded_again_leave_the_file(clock: Clock, tmp_path: Path) -> None:
+    path = tmp_path / "telemetry.jsonl"
+    # Positions 2 and 3 were done twice before, and a kill cut the last line short.
+    written = [f'{{"position": {position}, "wait_s": 0.5}}\n' for position in (0, 1, 2, 3, 2, 3, 4)]
+    write_lines(path, *written, '{"position": 1, "wa')
+    watched = Telemetry(path, start=2)
+    assert path.read_text(encoding="utf-8") == "".join(written[:2])
+    watched.record(make_step(2, 0.25), 0.0, 0.25)
+    watched.close()
+    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    assert [(line["position"], line["wait_s"]) for line in lines] == [(0, 0.5), (1, 0.5), (2, 0.25)]
+
+
+def test_a_file_with_nothing_to_drop_is_left_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "telemetry.jsonl"
+    before = write_lines(path, '{"position": 0}\n', '{"position": 1}\n')
+    number = path.stat().st_ino
+    Telemetry(path, start=2).close()
+    assert (path.read_bytes(), path.stat().st_ino) == (before, number)
+
+
+def test_a_last_line_without_its_end_is_dropped_so_that_the_next_one_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "telemetry.jsonl"
+    write_lines(path, '{"position": 0}\n', '{"position": 1}')
+    Telemetry(path, start=2).close()
+    assert path.read_text(encoding="utf-8") == '{"position": 0}\n'
+
+
+def test_a_disk_that_refuses_keeps_the_lines_and_is_said(tmp_path: Path) -> None:
+    path, said = tmp_path / "telemetry.jsonl", list[str]()
+    before = write_lines(path, '{"position": 7}\n')
+    plan_faults("fsync:1:ENOSPC")
+    try:
+        Telemetry(path, say=said.append, start=3).close()
+    finally:
+        plan_faults("")
+    assert path.read_bytes() == before
+    assert len(said) == 1
+    assert "keeps lines" in said[0]

@@ -100,7 +100,7 @@ def _carry_out(order: Order) -> Outcome:
 
 def _work(order: Order, pipe: int) -> int:
     if order.fault:
-        myxtts.files._fault = myxtts.files._Fault(order.fault)
+        myxtts.files.plan_faults(order.fault)
     if order.max_file_bytes is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (order.max_file_bytes, order.max_file_bytes))
     try:

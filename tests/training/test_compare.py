@@ -44,6 +44,8 @@ OTHER_VALUES: dict[str, Any] = {
     "model.block": "transformer",
     "training.run_dir": "elsewhere",
     "training.run_name": "other",
+    "training.bundle_weights": "best",
+    "training.durations": "stored",
     "training.steps": 10,
     "training.epochs": 10,
     "training.visible_gpus": "0",

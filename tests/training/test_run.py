@@ -19,6 +19,8 @@ from tests.training.savers import is_of_one_step, make_arrays, make_state
 
 from myxtts.config.schema import XTTSConfig
 from myxtts.errors import BusyError, ConfigError, StorageError, UsageError
+from myxtts.files import TEMPORARY_SUFFIX
+from myxtts.models.bundle import BUNDLE_FILE_NAME
 from myxtts.training.environment import hide_private
 from myxtts.training.run import RunFolder
 
@@ -71,6 +73,23 @@ def test_a_run_goes_on_from_its_newest_checkpoint(tmp_path: Path) -> None:
         assert run.messages == [f"Going on from step 3 of {run.path}."]
     sessions = json.loads((run.path / "environment.json").read_bytes())["sessions"]
     assert [session["from_step"] for session in sessions] == [0, 3]
+
+
+def test_one_process_of_several_writes_and_the_others_only_read(tmp_path: Path) -> None:
+    config = make_config(tmp_path)
+    train(config, 1, 2)
+    with open_run(config, resume=True) as chief, open_run(config, resume=True, is_chief=False) as other:
+        assert chief.step == other.step == 2
+        before = {path: path.stat().st_mtime_ns for path in chief.path.rglob("*")}
+        assert other.metrics.append({"step": 3})
+        other.metrics.drop_after(0)
+        assert {path: path.stat().st_mtime_ns for path in chief.path.rglob("*")} == before
+        assert not other.telemetry_path.is_relative_to(chief.path)
+        assert not other.micro_batches_path.is_relative_to(chief.path)
+    assert not other.telemetry_path.parent.exists()
+    fresh = make_config(tmp_path / "fresh")
+    with open_run(fresh, is_chief=False):
+        assert not (tmp_path / "fresh").exists()
 
 
 def test_an_existing_run_is_not_overwritten(tmp_path: Path) -> None:
@@ -248,3 +267,33 @@ def test_the_environment_names_no_person_host_or_folder(tmp_path: Path, monkeypa
 @pytest.mark.parametrize("text", ["--epochs", "data.batch_size=4", "runs/mine", "1/2", "https://example.org/a", ""])
 def test_what_is_not_private_stays(text: str) -> None:
     assert hide_private(text) == text
+
+
+def put_bundle(folder: Path, content: str, is_whole: bool = True) -> None:
+    folder.mkdir(parents=True)
+    (folder / "model.safetensors").write_text(content, encoding="utf-8")
+    if is_whole:
+        (folder / BUNDLE_FILE_NAME).write_text(content, encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("present", "kept"),
+    [
+        # Killed while the new one was written, between the two renames, and before the old one was removed.
+        ({"bundle": "old", ".bundle.new": "half"}, "old"),
+        ({".bundle.old": "old", ".bundle.new": "new"}, "new"),
+        ({"bundle": "new", ".bundle.old": "old"}, "new"),
+        ({".bundle.new": "half"}, None),
+    ],
+)
+def test_a_kill_while_the_bundle_was_replaced_leaves_a_whole_one(
+    tmp_path: Path, present: dict[str, str], kept: str | None
+) -> None:
+    run_path = tmp_path / "run"
+    for name, content in present.items():
+        suffix = "" if name == "bundle" else TEMPORARY_SUFFIX
+        put_bundle(run_path / f"{name}{suffix}", content, is_whole=content != "half")
+    with open_run(make_config(tmp_path)) as run:
+        found = run.bundle_path / BUNDLE_FILE_NAME
+        assert (found.read_text(encoding="utf-8") if found.exists() else None) == kept
+        assert not list(run.path.glob(f".*{TEMPORARY_SUFFIX}"))

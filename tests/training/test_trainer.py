@@ -13,7 +13,7 @@ from tests.fork_process import KILLED, ForkProcess, Outcome
 from tests.training.trainer_programs import make_data
 
 from myxtts.config.schema import XTTSConfig
-from myxtts.models.bundle import read_bundle
+from myxtts.models.bundle import Bundle, read_bundle
 from myxtts.training.checkpoint import CheckpointFolder
 from myxtts.training.json_lines import JsonLines
 
@@ -40,6 +40,12 @@ class Trainings:
             **options,
         )
 
+    def say(self, name: str, *voices: str | None) -> Outcome:
+        return self._process.run("say", model=str(self.path(name)), voices=voices)
+
+    def read_bundle(self, name: str) -> Bundle:
+        return read_bundle(self.path(name) / "bundle")
+
     def path(self, name: str) -> Path:
         return self.folder / name
 
@@ -64,28 +70,46 @@ def trainings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trainings]:
         yield Trainings(tmp_path_factory.mktemp("trainings"), process)
 
 
-def interrupt_and_compare(trainings: Trainings, name: str, settings: dict[str, Any], threads: list[int]) -> None:
-    """One run without an interruption, others killed after step 3 of 4 and taken up with other numbers of threads."""
-    settings = {**settings, "optimize_cpu_gpu_overlap": False}
+def spoil_gradients(*calls: int) -> str:
+    """A plan of faults in which these calls of the step, counted from 1, have gradients that are not finite."""
+    return ",".join(f"gradients:{call}:nan" for call in calls)
+
+
+def interrupt_and_compare(
+    trainings: Trainings, name: str, settings: dict[str, Any], threads: list[int], num_steps: int = 4
+) -> None:
+    """One run without an interruption, others killed behind the middle and taken up, each with a number of threads."""
+    middle = num_steps // 2
+    settings = {**settings, "steps": num_steps, "checkpoint_steps": middle, "optimize_cpu_gpu_overlap": False}
     whole = trainings.run(name, settings, ids_file=str(trainings.folder / f"{name}.ids"))
     assert whole.status == 0, whole.error
     for num_workers in threads:
         part = f"{name}-{num_workers}"
         changed = {**settings, "num_workers": num_workers}
         ids_file = str(trainings.folder / f"{part}.ids")
-        assert trainings.run(part, changed, ids_file=ids_file, kill_after=3).status == KILLED
-        assert trainings.list_steps(part)[-1] == 2
+        assert trainings.run(part, changed, ids_file=ids_file, kill_after=middle + 1).status == KILLED
+        assert trainings.list_steps(part)[-1] == middle
         outcome = trainings.run(part, changed, ids_file=ids_file, resume=True)
         assert outcome.status == 0, outcome.error
         assert any("Going on from step" in line for line in outcome.result["lines"])
         assert trainings.read_ids(part) == trainings.read_ids(name)
-        assert trainings.read_checkpoint(part, 4) == trainings.read_checkpoint(name, 4)
+        assert trainings.read_checkpoint(part, num_steps) == trainings.read_checkpoint(name, num_steps)
         metrics = [record["loss"] for record in trainings.read_lines(part, "metrics.jsonl")]
         assert metrics == [record["loss"] for record in trainings.read_lines(name, "metrics.jsonl")]
+        expected = [line["position"] for line in trainings.read_lines(name, "telemetry.jsonl")]
+        positions = [line["position"] for line in trainings.read_lines(part, "telemetry.jsonl")]
+        # A kill may take the lines of the last few batches with it, but none is there twice.
+        assert positions == sorted(set(positions) & set(expected))
+        assert positions[-len(expected) // 2 :] == expected[-len(expected) // 2 :]
 
 
 def test_a_killed_training_ends_bit_by_bit_where_it_would_have(trainings: Trainings) -> None:
     interrupt_and_compare(trainings, "graph", {"enable_graph_mode": True}, [4])
+
+
+@pytest.mark.soak
+def test_forty_steps_are_twenty_a_kill_and_twenty(trainings: Trainings) -> None:
+    interrupt_and_compare(trainings, "forty", {"enable_graph_mode": True, "num_shapes": 2}, [1, 2, 4], num_steps=40)
 
 
 @pytest.mark.soak
@@ -114,8 +138,48 @@ def test_a_run_leaves_a_bundle_and_what_happened(trainings: Trainings) -> None:
     assert [line["position"] for line in telemetry] == list(range(4))
 
 
+def test_the_speakers_of_the_corpus_can_be_called_by_name(trainings: Trainings) -> None:
+    assert trainings.run("named", {"steps": 1}).status == 0
+    voices = trainings.read_bundle("named").notes["voices"]
+    assert set(voices) == {"anna", "ben"}
+    assert voices["anna"] != voices["ben"]
+    spoken = trainings.say("named", "anna", "ben")
+    assert spoken.status == 0, spoken.error
+    assert min(spoken.result) > 0
+    assert "whose voice" in trainings.say("named", None).error
+
+
+def test_the_bundle_holds_the_best_weights_where_they_are_asked_for(trainings: Trainings) -> None:
+    scores = {"2": 1.0, "4": 2.0}
+    settings = {"bundle_weights": "best"}
+    outcome = trainings.run("best", settings, scores=scores)
+    assert outcome.status == 0, outcome.error
+    bundle = trainings.read_bundle("best")
+    assert (bundle.notes["step"], bundle.notes["is_best"]) == (2, True)
+    checkpoint = CheckpointFolder(trainings.path("best") / "checkpoints").load(2)
+    name = "text_encoder.languages"
+    assert bundle.weights[name].tobytes() == checkpoint.arrays[f"average/{name}"].tobytes()
+
+    latest = trainings.run("best", {"bundle_weights": "latest", "steps": 6}, scores=scores, resume=True)
+    assert latest.status == 0, latest.error
+    assert trainings.read_bundle("best").notes["step"] == 6
+    saved = trainings.read_checkpoint("best", 6)
+    # The weights of a step that is long past come back, with the voices they hear, and nothing else changes.
+    assert trainings.run("best", {**settings, "steps": 6}, scores=scores, resume=True).status == 0
+    assert trainings.read_bundle("best").notes == bundle.notes
+    assert trainings.read_checkpoint("best", 6) == saved
+
+
+def test_a_bundle_that_a_kill_kept_from_being_written_is_there_after_a_resume(trainings: Trainings) -> None:
+    settings = {"steps": 2}
+    assert trainings.run("late", settings, fault="bundle_rename:1:kill").status == KILLED
+    assert trainings.list_steps("late") == [2]
+    assert trainings.run("late", settings, resume=True).status == 0
+    assert trainings.read_bundle("late").notes["step"] == 2
+
+
 def test_a_step_that_is_not_finite_is_skipped_and_its_ids_are_kept(trainings: Trainings) -> None:
-    outcome = trainings.run("skip", {}, poison=[3], ids_file=str(trainings.folder / "skip.ids"))
+    outcome = trainings.run("skip", {}, spoil_gradients(3), ids_file=str(trainings.folder / "skip.ids"))
     assert outcome.status == 0, outcome.error
     (line,) = trainings.read_lines("skip", "skipped.jsonl")
     assert (line["step"], line["kind"]) == (3, "skipped")
@@ -126,7 +190,7 @@ def test_a_step_that_is_not_finite_is_skipped_and_its_ids_are_kept(trainings: Tr
 
 def test_repeated_bad_steps_go_back_to_the_checkpoint_and_on_in_the_corpus(trainings: Trainings) -> None:
     settings = {"steps": 7, "checkpoint_steps": 1}
-    outcome = trainings.run("back", settings, poison=[2, 3, 4, 5, 6])
+    outcome = trainings.run("back", settings, spoil_gradients(2, 3, 4, 5, 6))
     assert outcome.status == 0, outcome.error
     assert outcome.result["step"] == 7
     # Not to one of the steps that were skipped, although a checkpoint was due after each of them.
@@ -154,9 +218,10 @@ def test_exhausted_memory_makes_smaller_micro_batches_which_are_remembered(train
 def test_a_signal_saves_the_step_and_goes_on_its_way(trainings: Trainings, number: int, ending: str) -> None:
     name = f"signal-{number}"
     settings = {"steps": 100, "checkpoint_steps": 100}
-    outcome = trainings.run(name, settings, signal_at=3, signal_number=number)
+    outcome = trainings.run(name, settings, signal_at=3, signal_number=number, scores={})
     assert outcome.error.rstrip().endswith(ending)
     assert trainings.list_steps(name) in ([3], [4])
+    assert not [line for line in trainings.read_lines(name, "metrics.jsonl") if "validation" in line]
 
 
 def test_a_full_disk_does_not_stop_training(trainings: Trainings) -> None:

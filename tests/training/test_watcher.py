@@ -35,6 +35,7 @@ class PlayedTraining:
     total_steps = 10
     model: Any = None
     plan: Any = None
+    is_stopping = False
 
     def __init__(self, path: Path) -> None:
         self.config, self.run = XTTSConfig(), PlayedRun(path)
@@ -120,6 +121,14 @@ def test_every_checkpoint_is_validated_and_spoken(stage: Stage, tmp_path: Path) 
     assert "best so far" in view.said[-1]
     assert view.stops == []
     assert list((tmp_path / "tensorboard").iterdir())
+
+
+def test_nothing_is_spoken_when_a_signal_came_during_validation(stage: Stage, tmp_path: Path) -> None:
+    view, stage.scores = PlayedTraining(tmp_path), [2.0]
+    view.is_stopping = True
+    play(Watcher(hum), view, stage, 1)
+    assert view.scores == [(2, 2.0)]
+    assert stage.num_spoken == 0
 
 
 def test_samples_come_every_so_many_steps_and_once_a_step(stage: Stage, tmp_path: Path) -> None:

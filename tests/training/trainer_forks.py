@@ -6,33 +6,40 @@ import json
 import os
 import signal
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 from tests.training.trainer_programs import train
 
+from myxtts.config.schema import XTTSConfig
+from myxtts.models import xtts
+from myxtts.pipeline.device import ARRAYS
+from myxtts.store.reader import FeatureStore
+from myxtts.training.align_store import StoreAligner, align_store, load_model
+from myxtts.training.alignment_plan import plan_alignment
 from myxtts.training.learner import Learner
 from myxtts.training.session import Session
 from myxtts.training.step import StepResult
 from myxtts.types import Batch
 
-__all__ = ["Session", "train_watched"]
+__all__ = ["Session", "align", "say", "search_durations", "train_watched"]
 
 
 def train_watched(
     config_file: str,
     settings: dict[str, Any],
     ids_file: str = "",
-    poison: Sequence[int] = (),
     exhaust: Sequence[int] = (),
     signal_at: int | None = None,
     signal_number: int = signal.SIGTERM,
+    is_search_forbidden: bool = False,
     **options: Any,
 ) -> dict[str, Any]:
     """Trains, noting which utterances each call of the step saw.
 
-    Calls of the step (counted from 1) are `poison`ed with NaN, or `exhaust` the memory.
+    Calls of the step (counted from 1) `exhaust` the memory, or bring a signal.
     """
     plain = Learner.train
     num_calls = 0
@@ -47,10 +54,44 @@ def train_watched(
                 file.write(json.dumps([step, [id for batch in batches for id in batch.ids]]) + "\n")
         if num_calls == signal_at:
             os.kill(os.getpid(), signal_number)
-        if num_calls not in poison:
-            return plain(learner, batches, step)
-        parts = [learner._select_shares(batch) for batch in batches]
-        return learner.train_on([[{**part, "mel": part["mel"] * float("nan")} for part in ps] for ps in parts], step)
+        return plain(learner, batches, step)
 
     Learner.train = train_noted  # type: ignore[method-assign, assignment]
+    if is_search_forbidden:
+        setattr(xtts, "search_alignment", refuse_to_search)  # noqa: B010 - the module does not export it
     return train(config_file, settings, **options)
+
+
+def refuse_to_search(*_: Any) -> None:
+    raise AssertionError("an alignment was searched for")
+
+
+def align(run: str, **options: Any) -> dict[str, Any]:
+    """Aligns the store that a run was trained on with its model."""
+    return asdict(align_store(plan_alignment(XTTSConfig(), Path(run)), **options))
+
+
+def search_durations(run: str, num_utterances: int) -> dict[str, list[int]]:
+    """What the model of a run finds for some, one utterance at a time and without any padding, by id."""
+    plan = plan_alignment(XTTSConfig(), Path(run))
+    aligner = StoreAligner(FeatureStore.open(plan.folder), load_model(plan), plan.config)
+    found: dict[str, list[int]] = {}
+    for position in range(aligner.order.num_batches_per_epoch):
+        batch_plan = aligner.order.batch(position)
+        batch = aligner._loader.fill(batch_plan, aligner._buffer)
+        for row, id in enumerate(filter(None, aligner._loader.name_utterances(batch_plan))):
+            if len(found) == num_utterances:
+                return found
+            part = {name: tf.constant(getattr(batch, name)[row : row + 1]) for name in ARRAYS}
+            part["tokens"] = part["tokens"][:, : batch.token_lengths[row]]
+            part["mel"] = part["mel"][:, : batch.mel_lengths[row]]
+            found[id] = aligner._model.align(part).token_durations_BN[0].numpy().tolist()
+    return found
+
+
+def say(model: str, voices: Sequence[str | None]) -> list[float]:
+    """How loud the same words are in each voice."""
+    from myxtts.synthesis.synthesizer import Synthesizer
+
+    speaker = Synthesizer.load(model)
+    return [float(abs(speaker.say("Words of a clip.", voice=voice).samples).mean()) for voice in voices]

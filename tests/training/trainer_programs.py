@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,7 @@ def write_recordings(folder: Path, speakers: tuple[str, ...] = ("anna", "ben")) 
 
 def make_data(folder: Path, **settings: Any) -> XTTSConfig:
     """A corpus and its store in `folder`, and a configuration to train on them."""
-    config = XTTSConfig(**TINY, train_data=folder / "corpus", cache_dir=folder / "store", **settings)
+    config = XTTSConfig(**{**TINY, "train_data": folder / "corpus", "cache_dir": folder / "store", **settings})
     prepare_corpus([Recordings(write_recordings(folder / "recordings"), "manifest")], folder / "corpus", config.data)
     precompute(open_corpus(folder / "corpus"), folder / "store", config.data, num_threads=1)
     return config
@@ -78,14 +79,46 @@ class KillAfter:
         pass
 
 
-def train(config_file: str, settings: dict[str, Any], kill_after: int | None = None, **options: Any) -> dict[str, Any]:
+class ScoreBySteps:
+    """An observer that validates by looking up the score of a step, and notes that it did."""
+
+    def __init__(self, scores: Mapping[str, float]) -> None:
+        self._scores = scores
+
+    def on_step(self, view: TrainingView, record: Record | None) -> None:
+        pass
+
+    def on_checkpoint(self, view: TrainingView) -> None:
+        score = self._scores.get(str(view.step), 100.0)
+        view.run.metrics.append({"step": view.step, "validation": {"score": score}})
+        view.note_score(score)
+
+    def on_end(self, view: TrainingView, result: TrainResult) -> None:
+        pass
+
+
+def train(
+    config_file: str,
+    settings: dict[str, Any],
+    kill_after: int | None = None,
+    scores: Mapping[str, float] | None = None,
+    overhear: Callable[[str], None] = lambda _line: None,
+    **options: Any,
+) -> dict[str, Any]:
     """Trains in this process; gives the result, and what the user was told."""
     from myxtts.training.trainer import Trainer
 
     lines: list[str] = []
+
+    def say(line: str) -> None:
+        lines.append(line)
+        overhear(line)
+
     if kill_after is not None:
         options["make_observers"] = lambda: [KillAfter(kill_after)]
-    result = Trainer(XTTSConfig.load(config_file, **settings), say=lines.append, **options).fit()
+    if scores is not None:
+        options["make_observers"] = lambda: [ScoreBySteps(scores)]
+    result = Trainer(XTTSConfig.load(config_file, **settings), say=say, **options).fit()
     return {"step": result.step, "losses": result.losses, "lines": lines, "reason": result.reason}
 
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from myxtts.cli.screen import Screen, mute_decoders
+from myxtts.cli.screen import Screen
+from myxtts.runtime.quiet_start import load_tensorflow
 
 if TYPE_CHECKING:
     from myxtts.pipeline.service_host import DataHost
@@ -49,12 +50,10 @@ def run_data_worker(
 
     screen = Screen(as_json=as_json)
     place = settle_place(host, port, join)
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     # Features are made by the processor; memory of a GPU is left to training.
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
-    # TensorFlow talks about its build before it can be told not to.
-    with mute_decoders():
-        from myxtts.pipeline.service_host import DataHost
+    load_tensorflow()
+    from myxtts.pipeline.service_host import DataHost
 
     with DataHost(place) as data_host:
         setting = f"data.data_service={data_host.address}"

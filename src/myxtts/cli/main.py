@@ -10,12 +10,16 @@ from typing import Annotated, Any
 import typer
 
 from myxtts import __version__
+from myxtts.cli.bench import run_bench_command
 from myxtts.cli.config import show_config
 from myxtts.cli.data_worker import run_data_worker
 from myxtts.cli.demo import make_demo
+from myxtts.cli.diagnose import run_diagnose
 from myxtts.cli.evaluate import run_evaluate
+from myxtts.cli.monitor import run_monitor
 from myxtts.cli.precompute import run_precompute
 from myxtts.cli.prepare import prepare
+from myxtts.cli.profile import run_profile
 from myxtts.cli.screen import print_error
 from myxtts.cli.synth import run_synth
 from myxtts.cli.train import run_train
@@ -36,7 +40,11 @@ app.command("precompute")(run_precompute)
 app.command("synth")(run_synth)
 app.command("evaluate")(run_evaluate)
 app.command("train")(run_train)
+app.command("diagnose")(run_diagnose)
+app.command("monitor")(run_monitor)
 app.command("config")(show_config)
+app.command("profile")(run_profile)
+app.command("bench")(run_bench_command)
 app.command("data-worker")(run_data_worker)
 
 

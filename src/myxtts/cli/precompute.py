@@ -33,6 +33,14 @@ def run_precompute(
     rebuild: Annotated[
         bool, typer.Option("--rebuild", help="Make all features anew, whatever the store holds.")
     ] = False,
+    durations_from: Annotated[
+        Path | None,
+        typer.Option(
+            "--durations-from",
+            help="Align the stored utterances with the model of this run, for training.durations=stored.",
+            metavar="RUN",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as one JSON object.")] = False,
 ) -> None:
     """Turn a corpus into features once, into a store that training reads at memory speed.
@@ -47,12 +55,20 @@ def run_precompute(
     myxtts precompute --train-data LJSpeech-1.1 --cache-dir features --set data.mel_dtype=float16
 
     myxtts precompute --cache-dir features --check
+
+    myxtts precompute --durations-from runs/run
     """
     from myxtts.store.precompute import choose_store_folder
 
     screen = Screen(as_json=as_json)
-    if sum((check, fix, compact, rebuild)) > 1:
-        raise UsageError("--check, --fix, --compact and --rebuild exclude each other.", next_step="Give one of them.")
+    if sum((check, fix, compact, rebuild, durations_from is not None)) > 1:
+        raise UsageError(
+            "--check, --fix, --compact, --rebuild and --durations-from exclude each other.",
+            next_step="Give one of them.",
+        )
+    if durations_from is not None:
+        screen.finish(_align(config, durations_from, screen))
+        return
     if config.data.train_data is None and config.data.cache_dir is None:
         raise UsageError(
             "Neither a corpus nor a store is named.", next_step="Give --train-data DIR or --cache-dir DIR."
@@ -158,6 +174,29 @@ def _show_report(report: VerifyReport, folder: Path, screen: Screen) -> None:
     line = f"{folder}: {report.num_checked:,} parts checked, {report.num_broken:,} broken"
     repaired = f", {report.num_repaired:,} repaired, {report.num_unrecoverable:,} not recoverable"
     screen.console.print(line + (repaired if report.num_repaired or report.num_unrecoverable else ""), markup=False)
+
+
+def _align(config: XTTSConfig, run: Path, screen: Screen) -> dict[str, Any]:
+    """Durations of all utterances of a store. Which store it is, the run says, unless one is named."""
+    from myxtts.runtime.quiet_start import load_tensorflow
+    from myxtts.training.alignment_plan import plan_alignment
+
+    plan = plan_alignment(config, run)
+    screen.notices.print(f"Aligning {plan.folder} with the model of step {plan.origin.step:,} in {run}.", markup=False)
+    load_tensorflow()
+    from myxtts.training.align_store import align_store
+
+    with show_progress("Aligning", plan.num_utterances, "utterances") as view:
+        summary = align_store(
+            plan, progress=lambda done, unaligned: view.update(done, f"{unaligned:,} beyond alignment")
+        )
+    counts = f"{summary.num_aligned:,} aligned, {summary.num_kept:,} kept"
+    beyond = f", {summary.num_unaligned:,} too fast to be aligned, which training leaves out" * bool(
+        summary.num_unaligned
+    )
+    screen.console.print(f"{counts}{beyond}.")
+    screen.console.print("Train with them: --set training.durations=stored")
+    return asdict(summary)
 
 
 def _compact(folder: Path, screen: Screen) -> dict[str, Any]:

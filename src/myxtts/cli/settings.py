@@ -78,14 +78,18 @@ _PANEL = "Settings"
 
 
 def takes_settings(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds --config, --set and the setting flags to a command whose first parameter is the configuration."""
+    """Adds --config, --set and the setting flags to a command whose first parameter is the configuration.
+
+    A flag of the same name as one of the command's own parameters is left to the command.
+    """
     # The configuration's own type is never asked for by a user, and naming it here would load it for every --help.
     hints = get_type_hints(command, localns={"XTTSConfig": object}, include_extras=True)
     own = [
         parameter.replace(annotation=hints[parameter.name])
         for parameter in list(inspect.signature(command).parameters.values())[1:]
     ]
-    shared = [_make_parameter(flag) for flag in SETTING_FLAGS]
+    taken = {parameter.name for parameter in own}
+    shared = [_make_parameter(flag) for flag in SETTING_FLAGS if flag.parameter not in taken]
     shared.append(_make_option("config_file", str | None, "--config", "Configuration file (YAML).", "FILE", None))
     shared.append(_make_option("assignments", list[str], "--set", "Any other setting; repeatable.", "KEY=VALUE", ()))
 
@@ -117,7 +121,7 @@ def load_config(
 
 def _collect_values(given: dict[str, Any]) -> Iterator[tuple[str, object, str]]:
     for flag in SETTING_FLAGS:
-        value = given[flag.parameter]
+        value = given.get(flag.parameter)
         if value is None or value is False:
             continue
         for key in flag.keys:

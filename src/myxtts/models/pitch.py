@@ -5,7 +5,6 @@ candidate, laid over a spectrum without its envelope, finds it in one matrix pro
 Shape legend: B utterances, T frames, S states, M mel bands, L low bands, C candidates.
 """
 
-
 from __future__ import annotations
 
 from collections.abc import Sequence

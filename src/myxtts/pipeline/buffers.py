@@ -22,7 +22,7 @@ _ALIGNMENT_BYTES = 64
 class HostBatch:
     """Views of a buffer in the shape of one batch, named like `Batch`.
 
-    For a data device `mel` and `reference` are what it makes spectrograms of.
+    For a data device `mel` and `reference` are what it makes spectrograms of. `durations` are in memory of their own.
     """
 
     tokens: NDArray[np.int32]
@@ -33,6 +33,7 @@ class HostBatch:
     language: NDArray[np.int32]
     reference: Any
     reference_lengths: NDArray[np.int32]
+    durations: NDArray[np.int32] | None = None
 
 
 class BatchBuffer:

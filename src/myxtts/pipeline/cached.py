@@ -28,4 +28,4 @@ class CachedLoader(StoreLoader):
         batch.mel[num_real:] = padding
         mels = dict(zip(voices.tolist(), self._store.read_mels(voices), strict=True))
         self._assembler.fill_references(batch, plan, mels.__getitem__)
-        return batch
+        return self._add_durations(batch, plan)

@@ -21,7 +21,7 @@ from myxtts.features.definition import MelDefinition
 from myxtts.features.mel_graph import GraphMel
 from myxtts.pipeline.buckets import Shape
 from myxtts.pipeline.buffers import allocate_aligned
-from myxtts.pipeline.device import ARRAYS, hand_over_arrays, make_sharing
+from myxtts.pipeline.device import ARRAYS, hand_over_arrays, list_arrays, make_sharing
 from myxtts.pipeline.feed import BufferRoom
 from myxtts.pipeline.load_ahead import Loaded
 from myxtts.pipeline.samples import Sound
@@ -29,7 +29,7 @@ from myxtts.types import Batch
 
 Tensor = Any
 
-_LABELS = ("tokens", "token_lengths", "mel_lengths", "speaker", "language", "reference_lengths")
+_SOUNDS = ("mel", "reference")
 
 
 class DataDeviceFeatures:
@@ -57,7 +57,8 @@ class DataDeviceFeatures:
         """The same of a batch whose `mel` and `reference` are sounds or frames."""
         compute = self._compute_of_sound if isinstance(batch.mel, Sound) else self._compute_of_frames
         with tf.device(self.device):
-            tensors = {name: tf.identity(_adopt(getattr(batch, name))) for name in _LABELS}
+            labels = [name for name in list_arrays(batch) if name not in _SOUNDS]
+            tensors = {name: tf.identity(_adopt(getattr(batch, name))) for name in labels}
             tensors["mel"], tensors["reference"], last = compute(batch)
             # Reading a number that is made of both waits for them.
             last.numpy()

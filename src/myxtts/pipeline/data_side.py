@@ -47,10 +47,12 @@ def serve_store(
     seed: int,
     data_device: str,
     ram_budget_bytes: int = 0,
+    *,
+    has_durations: bool = False,
 ) -> DataSide:
     """From stored features, which the data device pads and casts."""
     return DataSide(
-        FrameLoader(store, num_reference_frames, seed, ram_budget_bytes),
+        FrameLoader(store, num_reference_frames, seed, ram_budget_bytes, has_durations=has_durations),
         _make_frame_room(shapes, store, num_reference_frames),
         (f"{data_device} pads and casts stored spectrograms.", _LITTLE_TO_DO),
     )

@@ -15,6 +15,7 @@ from myxtts.pipeline.load_ahead import Loaded
 from myxtts.types import Batch
 
 ARRAYS = ("tokens", "token_lengths", "mel", "mel_lengths", "speaker", "language", "reference", "reference_lengths")
+"""What every batch has; some have durations besides."""
 
 
 def hand_over_arrays(loaded: Loaded) -> Batch:
@@ -24,8 +25,14 @@ def hand_over_arrays(loaded: Loaded) -> Batch:
         position=loaded.plan.position,
         ids=loaded.ids,
         num_real=loaded.plan.num_real,
+        durations=host.durations,
         **{name: getattr(host, name) for name in ARRAYS},
     )
+
+
+def list_arrays(batch: Batch) -> tuple[str, ...]:
+    """The names of the arrays that this batch has."""
+    return ARRAYS if batch.durations is None else (*ARRAYS, "durations")
 
 
 def make_device_transfer(devices: Sequence[str]) -> Callable[[Loaded], Batch]:
@@ -43,7 +50,7 @@ def adopt_arrays(batch: Batch) -> Batch:
     import tensorflow as tf
 
     adopt = tf.experimental.dlpack.from_dlpack
-    return replace(batch, **{name: adopt(getattr(batch, name).__dlpack__()) for name in ARRAYS})
+    return replace(batch, **{name: adopt(getattr(batch, name).__dlpack__()) for name in list_arrays(batch)})
 
 
 def make_sharing(devices: Sequence[str]) -> Callable[[Batch], Batch]:
@@ -68,7 +75,7 @@ def move_tensors(batch: Batch, device: str) -> Batch:
     if batch.mel.device.endswith(_full_name(device)):
         return batch
     with tf.device(device):
-        return replace(batch, **{name: tf.identity(getattr(batch, name)) for name in ARRAYS})
+        return replace(batch, **{name: tf.identity(getattr(batch, name)) for name in list_arrays(batch)})
 
 
 def split_batch(batch: Batch, num_shares: int) -> list[Batch]:
@@ -78,11 +85,12 @@ def split_batch(batch: Batch, num_shares: int) -> list[Batch]:
     size = len(batch.ids) // num_shares
     assert size * num_shares == len(batch.ids), f"{len(batch.ids)} rows cannot be shared by {num_shares}"
     # Not by slices: TensorFlow has mixed up the bounds of slices that two threads took at the same time.
-    pieces: dict[str, list[Any]] = {name: tf.split(getattr(batch, name), num_shares) for name in ARRAYS}
+    names = list_arrays(batch)
+    pieces: dict[str, list[Any]] = {name: tf.split(getattr(batch, name), num_shares) for name in names}
     shares = []
     for number in range(num_shares):
         ids = batch.ids[number * size : (number + 1) * size]
-        tensors = {name: pieces[name][number] for name in ARRAYS}
+        tensors = {name: pieces[name][number] for name in names}
         shares.append(replace(batch, ids=ids, num_real=sum(map(bool, ids)), **tensors))
     return shares
 

@@ -58,14 +58,17 @@ def open_batches(
     It ends after `epochs` or `steps`, whichever comes first; without either it goes on for ever. `start` is the
     position to begin at: the number of batches that were seen before. The plan is chosen here unless it is given.
     `gradient_bytes` is the size of the model's gradients, which decides whether a data GPU pays. `loader_name` is that
-    of the feed before (`Feed.loader_name`) when a run goes on: it then loads in the same way, to the bit.
+    of the feed before (`Feed.loader_name`) when a run goes on: it then loads in the same way, to the bit. What
+    `telemetry_file` says of batches from `start` on is dropped, for they are loaded again.
     """
     machine = hardware or detect_hardware()
     plan = plan or choose_plan(config, machine)
     ram_bytes = measure_ram_budget(machine.available_ram_bytes, config.data.ram_budget_gb)
     utterances = open_utterances(config, split)
     stretch = choose_stretch(utterances, split, config, plan, start=start, epochs=epochs, steps=steps)
-    side = choose_side(utterances, stretch, config, plan, ram_bytes, loader_name, say)
+    # Only training can do without a search; what is validated is judged by the model's own alignment.
+    has_durations = split == "train" and config.training.durations == "stored"
+    side = choose_side(utterances, stretch, config, plan, ram_bytes, loader_name, say, has_durations=has_durations)
     sizes = fit_buffers(
         plan.buffer_size,
         plan.prefetch_buffer_size,
@@ -89,7 +92,7 @@ def open_batches(
         stop=stretch.stop,
         num_workers=plan.num_workers,
         buffer_size=buffer_size,
-        telemetry=Telemetry(telemetry_file, say=say),
+        telemetry=Telemetry(telemetry_file, say=say, start=stretch.start),
         warm_up=WarmUp(max(1, stages[0].num_ready // 2), plan.model_start_delay_s) if is_split else None,
         tuner=_make_tuner(config, plan, buffer_size, machine),
         manners=ThreadManners(plan.loader_niceness, plan.num_reserved_cpus),

@@ -92,6 +92,11 @@ class BatchOrder:
         self._plan_epoch = lru_cache(maxsize=2)(self._compute_epoch)
 
     @property
+    def rows(self) -> NDArray[np.int64]:
+        """The utterances of every epoch, by key."""
+        return self._rows
+
+    @property
     def num_batches_per_epoch(self) -> int:
         return len(self._shape_numbers)
 

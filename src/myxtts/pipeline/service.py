@@ -11,7 +11,7 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
@@ -22,6 +22,7 @@ from myxtts.corpus.listen import AudioLimits
 from myxtts.errors import ConfigError, DataError, MyXTTSError
 from myxtts.pipeline.arrivals import Arrivals, Missing, StreamBrokenError
 from myxtts.pipeline.buffers import BatchBuffer, HostBatch
+from myxtts.pipeline.device import ARRAYS
 from myxtts.pipeline.loader import Loader
 from myxtts.pipeline.order import NO_ROW, BatchPlan
 from myxtts.pipeline.service_probe import CONNECT_LIMIT_S, await_service, find_obstacle
@@ -290,8 +291,8 @@ def open_service_loader(
 
 def _copy_arrays(arrays: dict[str, Any], plan: BatchPlan, buffer: BatchBuffer) -> HostBatch:
     batch = buffer.view(plan.shape)
-    for field in fields(HostBatch):
-        room, values = getattr(batch, field.name), arrays[field.name]
-        assert room.shape == values.shape, f"{field.name} of batch {plan.position} was made from another plan"
+    for name in ARRAYS:
+        room, values = getattr(batch, name), arrays[name]
+        assert room.shape == values.shape, f"{name} of batch {plan.position} was made from another plan"
         np.copyto(room, values)
     return batch

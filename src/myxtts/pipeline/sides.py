@@ -55,6 +55,11 @@ class Stretch:
 def open_utterances(config: XTTSConfig, split: Split) -> FeatureStore | RecordingSource:
     """The store of a split, or its recordings, as `preprocessing_mode` says."""
     if config.data.preprocessing_mode == "on_the_fly":
+        if split == "train" and config.training.durations == "stored":
+            raise ConfigError(
+                "training.durations is stored, but preprocessing_mode is on_the_fly, which has no store.",
+                next_step="Set training.durations to search, or data.preprocessing_mode to precompute.",
+            )
         return open_source(config.data, split)
     if config.data.data_service is not None:
         raise ConfigError(
@@ -93,6 +98,8 @@ def choose_side(
     ram_budget_bytes: int,
     known_winner: str,
     say: Callable[[str], None],
+    *,
+    has_durations: bool = False,
 ) -> DataSide:
     """The loader of a run: for a data device where the plan has one, else for batches of spectrograms."""
     num_reference_frames, seed = count_reference_frames(config.data), config.training.seed
@@ -104,14 +111,22 @@ def choose_side(
                 next_step="Leave one of the two out.",
             )
         if isinstance(utterances, FeatureStore):
-            return serve_store(utterances, shapes, num_reference_frames, seed, plan.data_device, ram_budget_bytes)
+            return serve_store(
+                utterances,
+                shapes,
+                num_reference_frames,
+                seed,
+                plan.data_device,
+                ram_budget_bytes,
+                has_durations=has_durations,
+            )
         return serve_recordings(
             utterances, config.data, shapes, num_reference_frames, seed, plan.data_device, ram_budget_bytes
         )
     loader: Loader
     messages: list[str] = []
     if isinstance(utterances, FeatureStore):
-        loader = CachedLoader(utterances, num_reference_frames, seed, ram_budget_bytes)
+        loader = CachedLoader(utterances, num_reference_frames, seed, ram_budget_bytes, has_durations=has_durations)
     elif config.data.data_service is not None:
         loader, messages = open_service_loader(
             utterances,

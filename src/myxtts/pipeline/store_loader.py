@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
+
 from myxtts.pipeline.assemble import BatchAssembler
+from myxtts.pipeline.buffers import HostBatch, allocate_aligned
 from myxtts.pipeline.loader import Loader
 from myxtts.pipeline.order import BatchPlan
 from myxtts.pipeline.read_ahead import ReadAhead
@@ -12,8 +17,17 @@ from myxtts.store.reader import FeatureStore
 class StoreLoader(Loader):
     """Loads from a feature store. One that fits `ram_budget_bytes` is read into memory as a whole."""
 
-    def __init__(self, store: FeatureStore, num_reference_frames: int, seed: int, ram_budget_bytes: int = 0) -> None:
+    def __init__(
+        self,
+        store: FeatureStore,
+        num_reference_frames: int,
+        seed: int,
+        ram_budget_bytes: int = 0,
+        *,
+        has_durations: bool = False,
+    ) -> None:
         self._store, self._num_reference_frames, self._seed = store, num_reference_frames, seed
+        self._has_durations = has_durations
         self._read_ahead = ReadAhead(store, ram_budget_bytes)
         self._assembler = BatchAssembler(
             store,
@@ -31,3 +45,12 @@ class StoreLoader(Loader):
 
     def close(self) -> None:
         self._read_ahead.close()
+
+    def _add_durations(self, batch: HostBatch, plan: BatchPlan) -> HostBatch:
+        """The batch with the durations of its tokens, where they are wanted; utterances without any get zeros."""
+        if not self._has_durations:
+            return batch
+        durations = allocate_aligned(batch.tokens.nbytes).view(np.int32).reshape(batch.tokens.shape)
+        for place, values in enumerate(self._store.read_parts(plan.rows[: plan.num_real], "durations")):
+            durations[place, : len(values)] = values
+        return replace(batch, durations=durations)

@@ -82,7 +82,7 @@ class FrameLoader(StoreLoader):
         self._assembler.fill_labels(batch, plan)
         mels = self._store.read_mels(plan.rows[: plan.num_real])
         return replace(
-            batch,
+            self._add_durations(batch, plan),
             mel=_put_frames(batch.mel, batch.mel_lengths, mels),
             reference=_put_frames(batch.reference, batch.reference_lengths, self._cut_voices(plan)),
         )

@@ -17,6 +17,9 @@ from typing import IO
 
 import numpy as np
 
+from myxtts.errors import StorageError
+from myxtts.files import write_atomically
+
 
 @dataclass(frozen=True, slots=True)
 class StepRecord:
@@ -91,12 +94,21 @@ class _Sums:
 
 
 class Telemetry:
-    """Collects step records in constant memory and, where a file is given, appends each as a line of JSON."""
+    """Collects step records in constant memory and, where a file is given, appends each as a line of JSON.
+
+    `start` is the position of the first batch: lines of it and of later ones, which are done again, leave the file.
+    """
 
     def __init__(
-        self, path: Path | None = None, window: int = 1000, say: Callable[[str], None] = lambda _sentence: None
+        self,
+        path: Path | None = None,
+        window: int = 1000,
+        say: Callable[[str], None] = lambda _sentence: None,
+        start: int = 0,
     ) -> None:
         self._path, self._say = path, say
+        if path is not None:
+            self._drop_from(path, start)
         # A line at a time, so that whoever watches the run sees each step as it ends.
         self._file: IO[str] | None = path.open("a", encoding="utf-8", buffering=1) if path else None
         self._intervals: deque[float] = deque(maxlen=window)
@@ -146,6 +158,19 @@ class Telemetry:
             self._say(f"Could not write to {self._path}: {error.strerror}. The run goes on without these lines.")
             self._close_file()
 
+    def _drop_from(self, path: Path, start: int) -> None:
+        """Keeps the whole lines of earlier positions; memory holds one line at a time."""
+        if not path.is_file():
+            return
+        with path.open("rb") as file:
+            if all(_is_before(line, start) for line in file):
+                return
+        try:
+            with path.open("rb") as old, write_atomically(path) as kept:
+                kept.writelines(line for line in old if _is_before(line, start))
+        except StorageError as error:
+            self._say(f"{error} The file keeps lines of batches that are loaded again.")
+
     def _close_file(self) -> None:
         if self._file is not None:
             # What is still in its buffer is the line that could not be written.
@@ -182,3 +207,13 @@ class Telemetry:
         self._finish(time.perf_counter())
         self._current = None
         self._close_file()
+
+
+def _is_before(line: bytes, start: int) -> bool:
+    """Whether a line is whole and of a batch before the position; a kill may have cut the last one short."""
+    try:
+        fields = json.loads(line)
+    except ValueError:
+        return False
+    position = fields.get("position") if isinstance(fields, dict) else None
+    return line.endswith(b"\n") and isinstance(position, int) and position < start

@@ -25,6 +25,10 @@ class Cluster:
     num_workers: int
     worker: int
 
+    @property
+    def is_chief(self) -> bool:
+        return self.worker == 0
+
 
 def read_cluster(environment: Mapping[str, str]) -> Cluster | None:
     """The cluster that this process belongs to; None when it trains alone."""

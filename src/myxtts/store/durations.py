@@ -1,12 +1,14 @@
 """Durations of tokens, written beside features that are there already: the aligner's part of the store.
 
+An utterance loses its durations with its text or its recording. Which model all of them are from stands in
+durations.json, so that aligning can be taken up where it stopped, and durations of two models never mix.
 Shape legend: K tokens.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +18,52 @@ from numpy.typing import NDArray
 from myxtts.errors import DataError
 from myxtts.files import lock_directory, sweep_temporary_files
 from myxtts.store.generation import commit_state, describe_row, find_next_segment
-from myxtts.store.layout import CHUNK_UTTERANCES, PARTS, require_store
+from myxtts.store.layout import (
+    CHUNK_UTTERANCES,
+    PARTS,
+    Part,
+    read_checked_json,
+    require_store,
+    write_checked_json,
+)
 from myxtts.store.reader import FeatureStore
 from myxtts.store.segment import SegmentWriter
+
+ORIGIN_FILE_NAME = "durations.json"
+_OTHER_PARTS: tuple[Part, ...] = tuple(part for part in PARTS if part != "durations")
+
+
+@dataclass(frozen=True, slots=True)
+class DurationsOrigin:
+    """Which model aligned a store: a fingerprint of its weights, and for people the place and step it came from."""
+
+    model: str
+    place: str
+    step: int
+
+
+def begin_durations(folder: Path, origin: DurationsOrigin) -> None:
+    """Notes whose durations are to come; those of another model are dropped."""
+    require_store(folder)
+    known = read_durations_origin(folder)
+    if known is not None and known.model == origin.model:
+        return
+    with lock_directory(folder, "writing durations"):
+        store = FeatureStore.open(folder)
+        rows = np.flatnonzero(store.columns["durations_length"]).tolist()
+        if rows:
+            _append_rows(store, rows, [{}] * len(rows), _OTHER_PARTS, CHUNK_UTTERANCES)
+        # Behind the dropping: a kill before it leaves none, which is right whatever the note says.
+        write_checked_json(folder / ORIGIN_FILE_NAME, asdict(origin))
+
+
+def read_durations_origin(folder: Path) -> DurationsOrigin | None:
+    """Whose durations a store holds; None where that is not known."""
+    try:
+        fields = read_checked_json(folder / ORIGIN_FILE_NAME)
+        return DurationsOrigin(str(fields["model"]), str(fields["place"]), int(fields["step"]))
+    except (FileNotFoundError, DataError, KeyError, ValueError):
+        return None
 
 
 def write_durations(
@@ -33,21 +78,33 @@ def write_durations(
     if not durations:
         return 0
     with lock_directory(folder, "writing durations"):
-        sweep_temporary_files(folder)
         store = FeatureStore.open(folder)
-        sweep_temporary_files(store.generation_folder)
         rows = [_find_row(store, id, values) for id, values in durations.items()]
-        arrays = list(durations.values())
-        first = number = find_next_segment(store.generation_folder)
-        for start in range(0, len(rows), chunk_utterances):
-            with SegmentWriter(store.generation_folder, number) as segment:
-                for place in range(start, min(start + chunk_utterances, len(rows))):
-                    values = np.asarray(arrays[place], "<i4")
-                    segment.add(describe_row(store, rows[place], PARTS), {"durations": values})
-                segment.commit()
-            number += 1
-        commit_state(folder, replace(store.state, segments=(*store.state.segments, *range(first, number))))
+        values: list[dict[Part, NDArray[Any]]] = [
+            {"durations": np.asarray(array, "<i4")} for array in durations.values()
+        ]
+        _append_rows(store, rows, values, PARTS, chunk_utterances)
     return len(rows)
+
+
+def _append_rows(
+    store: FeatureStore,
+    rows: Sequence[int],
+    values: Sequence[Mapping[Part, NDArray[Any]]],
+    kept: tuple[Part, ...],
+    chunk_utterances: int,
+) -> None:
+    """Rows once more, with these values and the kept parts they have; the folder's lock is held by the caller."""
+    sweep_temporary_files(store.folder)
+    sweep_temporary_files(store.generation_folder)
+    first = number = find_next_segment(store.generation_folder)
+    for start in range(0, len(rows), chunk_utterances):
+        with SegmentWriter(store.generation_folder, number) as segment:
+            for place in range(start, min(start + chunk_utterances, len(rows))):
+                segment.add(describe_row(store, rows[place], kept), values[place])
+            segment.commit()
+        number += 1
+    commit_state(store.folder, replace(store.state, segments=(*store.state.segments, *range(first, number))))
 
 
 def _find_row(store: FeatureStore, id: str, values: NDArray[np.integer[Any]]) -> int:

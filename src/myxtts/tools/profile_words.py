@@ -86,10 +86,10 @@ PROFILE_WORDS: dict[str, tuple[str, str]] = {
     "op": ("Operation", "عمل"),
     "own_ms": ("Own ms", "زمان خود (میلی‌ثانیه)"),
     "elements": ("Elements", "عضوها"),
-    "buffered": ("Buffered", "در میانگیر"),
+    "buffered": ("Buffered", "در میان‌گیر"),
     "parallelism": ("At once", "همزمان"),
     "megabytes": ("MB made", "مگابایت"),
-    "pipeline": ("Pipeline", "خط لوله"),
+    "pipeline": ("Pipeline", "خط داده"),
     "of_a_batch": ("Milliseconds of a batch", "میلی‌ثانیه برای هر دسته"),
     "no_ops_stored": (
         "Stored features are read without tf.data, so there are no operations to show.",
@@ -101,7 +101,7 @@ PROFILE_WORDS: dict[str, tuple[str, str]] = {
     ),
     "no_ops_mixed": (
         "Some recordings go through Python, so the pipeline is not one of tf.data alone.",
-        "برخی ضبط‌ها از پایتون می‌گذرند؛ پس خط لوله تنها از tf.data نیست.",
+        "برخی ضبط‌ها از پایتون می‌گذرند؛ پس خط داده تنها از tf.data نیست.",
     ),
     "compiling": ("Graphs and compiling", "گراف‌ها و کامپایل"),
     "compiling_lead": (

@@ -1,7 +1,7 @@
 """`batch_size: auto`: the largest batch that the device's memory holds with a margin, found once and remembered.
 
-What a step takes is estimated from the sizes of the model and the longest utterance. Should the estimate be too high
-after all, the step is cut into micro-batches when it is first tried, before training begins.
+What a step takes is estimated from the sizes of the model and the longest utterance, then tried, and halved until it
+fits.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from myxtts.pipeline.buckets import Shape
 from myxtts.pipeline.splits import count_reference_frames
 from myxtts.runtime.hardware import Hardware
 from myxtts.runtime.plan import Plan
+from myxtts.training.batch_trial import StepTrials, TrySize, find_fitting
 from myxtts.training.checkpoint import Warn
 from myxtts.training.micro_batches import MicroBatches, MicroBatchMemory, name_situation
 from myxtts.training.training_data import open_training_data
@@ -25,6 +26,9 @@ MAX_ON_CPU = 32
 MAX_ON_GPU = 256
 _SHARE_OF_RAM = 0.5
 _SHARE_OF_VRAM = 0.7
+_TRIED_SHARE = 0.85
+"""What is left is for the feed, for validation and for samples."""
+_CPU_TRIAL_S, _GPU_TRIAL_S = 120.0, 900.0
 _BYTES = 4
 _COPIES_OF_WEIGHTS = 6
 """Weights, gradients, two moments, the average, and one on its way."""
@@ -33,13 +37,19 @@ _COPIES_OF_LAYER = 14
 _CROP_STACKS = 64
 
 
-def resolve_batch_size(config: XTTSConfig, plan: Plan, hardware: Hardware, say: Warn) -> XTTSConfig:
-    """The configuration with a number for `batch_size`: that of the run where it goes on, else what fits."""
+def resolve_batch_size(
+    config: XTTSConfig, plan: Plan, hardware: Hardware, say: Warn, try_size: TrySize | None = None
+) -> XTTSConfig:
+    """The configuration with a number for `batch_size`: that of the run where it goes on, else what fits.
+
+    `try_size` says whether a step fits, by default by doing one.
+    """
     if config.data.batch_size != "auto":
         return config
     run_path = config.training.run_path
     number = _recall_run(config)
     if number is None:
+        _refuse_cluster(plan)
         alone = config.model_copy(update={"data.batch_size": plan.num_replicas})
         data = open_training_data(alone, plan)
         longest = max(data.shapes, key=lambda shape: shape.num_frames * max(1, shape.num_tokens))
@@ -48,7 +58,11 @@ def resolve_batch_size(config: XTTSConfig, plan: Plan, hardware: Hardware, say: 
         situation = _name_situation(config, plan, hardware, longest)
         found = memory.recall(situation)
         if found is None:
-            found = MicroBatches(_find_largest(config, plan, hardware, longest, num_utterances), 1)
+            estimated = _find_largest(config, plan, hardware, longest, num_utterances)
+            say(f"Trying whether a step of {estimated} utterances fits (batch_size is auto) …")
+            if try_size is None:
+                try_size = StepTrials(config, *_choose_limits(plan, hardware), say).try_size
+            found = MicroBatches(find_fitting(estimated, plan.num_replicas, try_size, say), 1)
             memory.remember(situation, found)
         number = found.batch_size
     say(f"Batch size: {number} utterances (batch_size is auto).")
@@ -84,8 +98,28 @@ def estimate_model_bytes(model: ModelConfig) -> int:
     return _COPIES_OF_WEIGHTS * _BYTES * num_weights
 
 
+def _refuse_cluster(plan: Plan) -> None:
+    if plan.cluster is not None:
+        raise ConfigError(
+            "batch_size is auto, but several processes train together, and each would find a size of its own.",
+            next_step="Give data.batch_size a number.",
+        )
+
+
+def _list_free_bytes(plan: Plan, hardware: Hardware) -> list[int]:
+    """The memory that is free on each GPU that trains; none where CPUs do."""
+    return [gpu.free_memory_bytes for gpu in hardware.gpus if f"/GPU:{gpu.index}" in plan.model_devices]
+
+
+def _choose_limits(plan: Plan, hardware: Hardware) -> tuple[int, float]:
+    """Bytes that a step which is tried may take, and seconds that trying may take."""
+    gpus = _list_free_bytes(plan, hardware)
+    free_bytes = min(gpus) if gpus else hardware.available_ram_bytes
+    return int(_TRIED_SHARE * free_bytes), _GPU_TRIAL_S if gpus else _CPU_TRIAL_S
+
+
 def _find_largest(config: XTTSConfig, plan: Plan, hardware: Hardware, longest: Shape, num_utterances: int) -> int:
-    gpus = [gpu.free_memory_bytes for gpu in hardware.gpus if f"/GPU:{gpu.index}" in plan.model_devices]
+    gpus = _list_free_bytes(plan, hardware)
     budget = int(_SHARE_OF_VRAM * min(gpus)) if gpus else int(_SHARE_OF_RAM * hardware.available_ram_bytes)
     row_bytes = estimate_row_bytes(config.model, longest, config.data.n_mels, count_reference_frames(config.data))
     num_rows = (budget - estimate_model_bytes(config.model)) // row_bytes

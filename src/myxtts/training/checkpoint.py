@@ -13,12 +13,11 @@ import json
 import re
 import warnings
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from time import monotonic
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -26,6 +25,7 @@ from myxtts.errors import DataError, MyXTTSError
 from myxtts.files import explain_storage_errors, sweep_temporary_files, sync_directory, write_atomically
 from myxtts.models.strict_json import JsonRefusedError, is_whole_number, parse_json_object
 from myxtts.models.tensor_file import Array, TensorFileError, find_non_finite, read_heading, read_tensors, write_tensors
+from myxtts.training.background import BackgroundThread
 
 BEST_FILE_NAME = "best.json"
 _FILE_NAME = re.compile(r"step-(\d{9,18})\.safetensors")
@@ -189,7 +189,7 @@ class CheckpointFolder:
             sync_directory(self.folder)
 
 
-class BackgroundSaver:
+class BackgroundSaver(BackgroundThread):
     """Saves in a thread of its own while training goes on. Use it as a context: leaving it waits for the last save.
 
     Arrays are copied before `save` returns. A save that comes while the last is still being written waits for it, so
@@ -198,38 +198,21 @@ class BackgroundSaver:
     """
 
     def __init__(self, checkpoints: CheckpointFolder, warn: Warn = warn_user) -> None:
+        super().__init__("checkpoint")
         self._checkpoints, self._warn = checkpoints, warn
-        self._executor = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
-        self._running: Future[None] | None = None
         self.num_saved, self.num_failed = 0, 0
-
-    def __enter__(self) -> Self:
-        return self
 
     def save(
         self, step: int, arrays: Mapping[str, Array], state: Mapping[str, Any], best_score: float | None = None
     ) -> float:
         """Begins to save; with a score the checkpoint is marked as the best. Gives the seconds training was held up."""
         started = monotonic()
+        # Before the copies are made: memory shall hold one of each.
         self.wait()
         copies = {name: np.array(array, copy=True, order="C") for name, array in arrays.items()}
         frozen = json.dumps(dict(state), allow_nan=False)
-        self._running = self._executor.submit(self._write, step, copies, frozen, best_score)
+        self._begin(partial(self._write, step, copies, frozen, best_score))
         return monotonic() - started
-
-    def wait(self) -> None:
-        """Returns when nothing is being written."""
-        running, self._running = self._running, None
-        if running is not None:
-            running.result()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            self.wait()
-        finally:
-            self._executor.shutdown()
 
     def _write(self, step: int, arrays: dict[str, Array], state: str, best_score: float | None) -> None:
         try:

@@ -107,11 +107,13 @@ HARMLESS: Mapping[str, str] = {
     "training.run_dir": _PLACE,
     "training.checkpoint_steps": "it only says when to save",
     "training.keep_checkpoints": "it only says how much is kept",
+    "training.bundle_weights": "it only says which of the saved weights speak",
     "training.log_steps": "it only says how often numbers are written down",
     "training.sample_steps": "samples are heard, not trained on",
     "training.early_stopping": _STOP,
     "training.steps": "training ends at another step, and the learning rate falls towards that step",
     "training.epochs": "training ends at another step, and the learning rate falls towards that step",
+    "training.durations": _RATE,
     "training.multi_gpu": _DEVICE,
     "training.visible_gpus": _DEVICE,
     "training.enable_graph_mode": _DEVICE,
@@ -124,6 +126,8 @@ HARMLESS: Mapping[str, str] = {
     "training.clip_norm": _RATE,
 }
 
+_OTHER_CONTENT = f"its content has changed: {_CHOICE}"
+_CHANGED = {"durations": "utterances would be aligned in another way"}
 _UNKNOWN = "nobody has said yet whether it may change within a run"
 
 
@@ -153,7 +157,7 @@ def compare(old: XTTSConfig, new: XTTSConfig) -> list[Difference]:
 def compare_fingerprints(old: Mapping[str, str], new: Mapping[str, str]) -> list[Difference]:
     """What is not as it was of the things a run depends on: the corpus, the store."""
     return [
-        Difference(f"the {name}", _shorten(old[name]), _shorten(new[name]), True, "its content has changed: " + _CHOICE)
+        Difference(f"the {name}", _shorten(old[name]), _shorten(new[name]), True, _CHANGED.get(name, _OTHER_CONTENT))
         for name in sorted(set(old) & set(new))
         if old[name] != new[name]
     ]

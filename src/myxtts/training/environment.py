@@ -15,7 +15,7 @@ from typing import Any
 
 from myxtts.runtime.hardware import detect_hardware
 
-_PACKAGES = ("myxtts", "tensorflow", "keras", "numpy", "scipy", "soundfile", "soxr", "safetensors", "google-crc32c")
+_PACKAGES = ("myxtts", "tensorflow", "keras", "numpy", "scipy", "soundfile", "soxr", "ml_dtypes", "google-crc32c")
 _ABSOLUTE_PATH = re.compile(r"(?<![\w./~])(?!//)/(?:[^\s/]+/)*([^\s/]*)")
 
 

@@ -1,9 +1,9 @@
 """How good a model is on a fixed validation set, with fixed noise: the numbers that track quality, and one score.
 
-The score is the distance of synthesised from real spectrograms, with the real rhythm, plus a quarter of the error of
-the predicted rhythm: the two things a listener hears. Rhythm counts for less because durations of a held-out text soon
-stop improving while speech still becomes clearer. The flow loss is no part of it, for it does not track quality, and
-neither is the prior, whose means are what synthesis starts from, so that it would count twice.
+The score is the distance of synthesised from real spectrograms, with the real rhythm and pitch, plus a quarter of the
+error of the predicted rhythm: the two things a listener hears. Rhythm counts for less because durations of a held-out
+text soon stop improving while speech still becomes clearer. The flow loss is no part of it, for it does not track
+quality, and neither is the prior, whose means are what synthesis starts from, so that it would count twice.
 Shape legend: B utterances, N tokens, S states, T frames, M mel bands, D width of a voice.
 """
 
@@ -88,8 +88,8 @@ class Evaluator:
     def evaluate(self) -> dict[str, float]:
         """Means over the utterances that can be aligned. Lower is better, but for `speaker_similarity` and accuracy.
 
-        mel_distance        mean absolute difference of log-mels, synthesised with the real durations
-        free_mel_distance   the same with predicted durations, along the best warping of time
+        mel_distance        mean absolute difference of log-mels, synthesised with the real durations and pitch
+        free_mel_distance   the same with those predicted, along the best warping of time
         length_error        by what share predicted lengths of utterances are off
         token_duration_error  by what share durations of tokens are off
         length_ratio        predicted over real length of all utterances together
@@ -107,7 +107,8 @@ class Evaluator:
         states = model.encode_text(part["tokens"], part["token_lengths"], part["language"], voice)
         lengths_B = part["mel_lengths"]
         alignment = model.align_states(states, model.normalize_mel(part["mel"]), lengths_B)
-        forced = SpokenText(states, alignment.durations_BS, sum_by_token(alignment.durations_BS), lengths_B)
+        durations_BS, pitch_BS = alignment.durations_BS, model.measure_pitch(part["mel"], lengths_B, alignment)
+        forced = SpokenText(states, durations_BS, sum_by_token(durations_BS), lengths_B, pitch_BS)
         spoken = self._model.time_text(states, part["token_lengths"])
         forced_BTM, free_BTM, free_lengths_B = self._decode(forced, spoken, voice, part["mel"].shape[1])
         heard = model.encode_voice(free_BTM, free_lengths_B)

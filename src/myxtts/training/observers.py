@@ -29,6 +29,8 @@ class TrainResult:
     best_score: float | None
     seconds: float
     reason: str
+    is_chief: bool = True
+    """Whether this process wrote the run: of several that train one model only one does."""
 
 
 class TrainingView(Protocol):
@@ -45,6 +47,10 @@ class TrainingView(Protocol):
 
     step: int
     """Steps that are done."""
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether a signal asked for an end: what takes long is better left out now."""
 
     def say(self, line: str) -> None:
         """Tells the user something."""
@@ -66,7 +72,7 @@ class Observer(Protocol):
         """After every step; `record` is there every `log_steps`."""
 
     def on_checkpoint(self, view: TrainingView) -> None:
-        """Before the weights of a step are saved: a score noted here belongs to them."""
+        """Before the weights of a step are saved: a score noted here belongs to them. Not after a signal."""
 
     def on_end(self, view: TrainingView, result: TrainResult) -> None:
         """When everything is saved, also after a signal. Not when the training failed."""

@@ -22,7 +22,8 @@ _NOT_TENSORS = {"position", "ids", "num_real", "shares"}
 
 def select_tensors(batch: Batch) -> Part:
     """The part of a batch that a graph can take; its names and numbers would make a new graph for every batch."""
-    return {field.name: getattr(batch, field.name) for field in fields(batch) if field.name not in _NOT_TENSORS}
+    named = {field.name: getattr(batch, field.name) for field in fields(batch) if field.name not in _NOT_TENSORS}
+    return {name: tensor for name, tensor in named.items() if tensor is not None}
 
 
 def count_real_utterances(part: Part) -> Tensor:

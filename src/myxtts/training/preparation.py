@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
@@ -15,24 +16,29 @@ from myxtts.files import write_atomically
 from myxtts.models.bundle import Bundle
 from myxtts.models.spec import ModelSpec
 from myxtts.models.strict_json import JsonRefusedError, parse_json_object
+from myxtts.pipeline.feed import Feed
+from myxtts.pipeline.open import open_batches
 from myxtts.runtime.hardware import Hardware
 from myxtts.runtime.plan import Plan
 from myxtts.runtime.strategy import make_strategy
+from myxtts.store.reader import FeatureStore
+from myxtts.training.agreement import Agreement
 from myxtts.training.execution import Device, Execution, choose_execution
 from myxtts.training.fine_tuning import choose_scale, take_weights
 from myxtts.training.learner import Learner
 from myxtts.training.micro_batches import MicroBatches, MicroBatchMemory, name_situation
-from myxtts.training.run import RunFolder
+from myxtts.training.run import SPEC_FILE_NAME, RunFolder
 from myxtts.training.schedule import LearningRate, count_total_steps
+from myxtts.training.stored_durations import describe_durations
 from myxtts.training.training_data import TrainingData, measure_spec
+from myxtts.training.voice_keeper import VoiceKeeper
 
-SPEC_FILE_NAME = "model_spec.json"
 _MAX_SPEC_BYTES = 100_000_000
 
 
 @dataclass(frozen=True)
 class Preparation:
-    """All that a session needs. `memory` and `situation` are for what is found to fit into the device."""
+    """What a session of the voice needs. `memory` and `situation` are for what is found to fit into the device."""
 
     config: XTTSConfig
     plan: Plan
@@ -43,6 +49,34 @@ class Preparation:
     learner: Learner
     memory: MicroBatchMemory
     situation: str
+    unit: str = "utterances"
+
+    @property
+    def num_batches_per_epoch(self) -> int:
+        return self.data.num_batches_per_epoch
+
+    @property
+    def num_shapes(self) -> int:
+        return len(set(self.data.shapes))
+
+    def open_feed(self, start: int, loader_name: str, telemetry_file: Path, say: Callable[[str], None]) -> Feed:
+        return open_batches(
+            self.config,
+            split="train",
+            epochs=self.config.training.epochs,
+            start=start,
+            plan=self.plan,
+            gradient_bytes=4 * self.learner.num_parameters,
+            loader_name=loader_name,
+            telemetry_file=telemetry_file,
+            say=say,
+        )
+
+    def trace(self, step: int) -> None:
+        self.learner.trace(list(dict.fromkeys(self.data.shapes)), self.data.num_reference_frames)
+
+    def make_keeper(self, run: RunFolder, say: Callable[[str], None]) -> VoiceKeeper:
+        return VoiceKeeper(self.config, run, self.data, self.learner, say)
 
 
 def prepare_training(
@@ -58,19 +92,21 @@ def prepare_training(
     # First of all: TensorFlow must not have started its devices when a strategy is made.
     strategy = make_strategy(plan)
     training = config.training
-    spec = _find_spec(config, plan, data, run, origin)
+    spec = _agree_on_spec(Agreement(strategy, plan.cluster), lambda: _find_spec(config, plan, data, run, origin))
     batches_per_step = training.gradient_accumulation_steps
     total_steps = count_total_steps(training.steps, training.epochs, data.num_batches_per_epoch, batches_per_step)
     execution = choose_execution(
         training, detect_device(plan), total_steps=total_steps, num_shapes=len(set(data.shapes))
     )
     rate = LearningRate(training.learning_rate, training.warmup_steps, total_steps)
-    for line in (*execution.reasons, *_describe_rate(rate)):
+    for line in (*execution.reasons, *describe_rate(rate)):
         say(line)
+    if data.durations and isinstance(data.utterances, FeatureStore):
+        say(describe_durations(data.utterances.folder))
     asked = _ask_for_micro_batches(plan, data, batches_per_step)
     memory = MicroBatchMemory(run.micro_batches_path, say)
-    situation = name_situation(_name_device(plan, hardware), _name_model(config), asked)
-    found = memory.recall(situation)
+    situation = name_situation(name_device(plan, hardware), _name_model(config), asked)
+    found = memory.recall(situation) if plan.cluster is None else None
     micro_batches = found if found is not None and found.accumulation % batches_per_step == 0 else asked
     learner = Learner(config, spec, strategy, execution, rate, micro_batches)
     say(f"Model: {learner.num_parameters / 1e6:.1f} million parameters.")
@@ -91,6 +127,13 @@ def detect_device(plan: Plan) -> Device:
     visible = tf.config.get_visible_devices("GPU")
     details: dict[str, Any] = tf.config.experimental.get_device_details(visible[0]) if visible else {}
     return Device("GPU", details.get("compute_capability"))
+
+
+def _agree_on_spec(agreement: Agreement, find_spec: Callable[[], ModelSpec]) -> ModelSpec:
+    """One process measures for all: each sees another part of the data when features are made on the fly."""
+    if agreement.is_alone:
+        return find_spec()
+    return ModelSpec.from_json(agreement.share(find_spec().to_json() if agreement.is_chief else {}))
 
 
 def _find_spec(config: XTTSConfig, plan: Plan, data: TrainingData, run: RunFolder, origin: Bundle | None) -> ModelSpec:
@@ -117,7 +160,8 @@ def _ask_for_micro_batches(plan: Plan, data: TrainingData, batches_per_step: int
     return MicroBatches(max(1, most // len(plan.model_devices)), batches_per_step)
 
 
-def _name_device(plan: Plan, hardware: Hardware) -> str:
+def name_device(plan: Plan, hardware: Hardware) -> str:
+    """What a device is remembered by."""
     names = [gpu.name for gpu in hardware.gpus if f"/GPU:{gpu.index}" in plan.model_devices]
     return f"{len(plan.model_devices)} x {names[0]}" if names else f"{hardware.num_cpus} CPUs"
 
@@ -126,7 +170,8 @@ def _name_model(config: XTTSConfig) -> str:
     return " ".join(f"{name}={value}" for name, value in config.model.model_dump().items())
 
 
-def _describe_rate(rate: LearningRate) -> list[str]:
+def describe_rate(rate: LearningRate) -> list[str]:
+    """What the user is told of the learning rate."""
     end = "without an end: give training.steps to let it fall" if rate.num_steps is None else "then falls to the end"
     lines = [f"Learning rate: rises to {rate.highest:g} over {rate.num_rising:,} steps, {end}."]
     if rate.num_rising < rate.num_rising_steps:

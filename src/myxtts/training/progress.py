@@ -20,8 +20,9 @@ _SMOOTHING = 0.9
 class ProgressDisplay:
     """An observer that shows loss, rate, accelerator utilisation, data wait and the time left. Use it as a context."""
 
-    def __init__(self, total_steps: int | None, stream: TextIO | None = None) -> None:
-        self._total = total_steps
+    def __init__(self, total_steps: int | None, stream: TextIO | None = None, unit: str = "utterances") -> None:
+        """`unit` is what a row of a batch is called."""
+        self._total, self._unit = total_steps, unit
         self._stream = stream if stream is not None else sys.stderr
         console = Console(file=self._stream, highlight=False) if stream is not None else Console(stderr=True)
         self._bar: Progress | None = _make_bar(console) if console.is_terminal else None
@@ -60,7 +61,7 @@ class ProgressDisplay:
         seconds = float(record["seconds"])
         self._step_s = seconds if self._step_s is None else _SMOOTHING * self._step_s + (1 - _SMOOTHING) * seconds
         self._detail = (
-            f"loss {record['loss']:.3f}, {record['utterances_per_s']:.1f} utterances/s, "
+            f"loss {record['loss']:.3f}, {record['utterances_per_s']:.1f} {self._unit}/s, "
             f"AU {100 * record['au']:.0f} %, data wait {1000 * record['data_wait_s']:.0f} ms"
         )
 

@@ -18,14 +18,21 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any, Self
 
 from myxtts.config.schema import XTTSConfig
 from myxtts.config.write import RESOLVED_FILE_NAME, write_resolved
 from myxtts.errors import BusyError, ConfigError, UsageError
-from myxtts.files import lock_directory, sweep_temporary_files, write_atomically
-from myxtts.models.bundle import BUNDLE_FOLDER_NAME
+from myxtts.files import (
+    TEMPORARY_SUFFIX,
+    explain_storage_errors,
+    lock_directory,
+    sweep_temporary_files,
+    write_atomically,
+)
+from myxtts.models.bundle import BUNDLE_FILE_NAME, BUNDLE_FOLDER_NAME
 from myxtts.models.strict_json import JsonRefusedError, parse_json_object
 from myxtts.training.checkpoint import Checkpoint, CheckpointFolder, Warn, warn_user
 from myxtts.training.compare import Difference, accept_or_refuse, compare, compare_fingerprints
@@ -39,6 +46,7 @@ SKIPPED_FILE_NAME = "skipped.jsonl"
 TELEMETRY_FILE_NAME = "telemetry.jsonl"
 MICRO_BATCHES_FILE_NAME = "micro_batches.json"
 REPORT_FILE_NAME = "report.html"
+SPEC_FILE_NAME = "model_spec.json"
 CHECKPOINTS_FOLDER_NAME = "checkpoints"
 SAMPLES_FOLDER_NAME = "samples"
 KEEP_LAST = 3
@@ -50,21 +58,24 @@ class RunFolder:
     """An open run, locked for this process until the block ends.
 
     `checkpoint` is what to go on from, None at a fresh start; `messages` is what the user should be told.
+    Of several processes that train one model only the chief writes here. The others read checkpoints, and what they
+    note goes to a folder of their own that ends with them.
     """
 
-    def __init__(self, path: Path, warn: Warn = warn_user) -> None:
-        self.path = path
+    def __init__(self, path: Path, warn: Warn = warn_user, *, is_chief: bool = True) -> None:
+        self.path, self.is_chief = path, is_chief
+        self._held = ExitStack()
+        own = path if is_chief else Path(self._held.enter_context(TemporaryDirectory(prefix="myxtts-worker-")))
         self.checkpoints = CheckpointFolder(path / CHECKPOINTS_FOLDER_NAME, KEEP_LAST, warn)
         self.samples_path = path / SAMPLES_FOLDER_NAME
         self.bundle_path = path / BUNDLE_FOLDER_NAME
-        self.micro_batches_path = path / MICRO_BATCHES_FILE_NAME
+        self.micro_batches_path = own / MICRO_BATCHES_FILE_NAME
         self.report_path = path / REPORT_FILE_NAME
-        self.telemetry_path = path / TELEMETRY_FILE_NAME
-        self.metrics = JsonLines(path / METRICS_FILE_NAME, warn)
-        self.skipped = JsonLines(path / SKIPPED_FILE_NAME, warn)
+        self.telemetry_path = own / TELEMETRY_FILE_NAME
+        self.metrics = JsonLines(own / METRICS_FILE_NAME, warn)
+        self.skipped = JsonLines(own / SKIPPED_FILE_NAME, warn)
         self.checkpoint: Checkpoint | None = None
         self.messages: list[str] = []
-        self._held = ExitStack()
 
     @classmethod
     def open(
@@ -76,18 +87,21 @@ class RunFolder:
         fingerprints: Mapping[str, str] | None = None,
         arguments: Sequence[str] | None = None,
         warn: Warn = warn_user,
+        is_chief: bool = True,
     ) -> Self:
         """Takes the run's folder for this process; use the result as a context.
 
         Raises BusyError if another trainer has it, UsageError if a run is there and `resume` was not asked for, and
         ConfigError if it was begun with settings that must not change, unless `override` accepts that.
         """
-        run = cls(config.training.run_path, warn)
+        run = cls(config.training.run_path, warn, is_chief=is_chief)
         with ExitStack() as undo:
             undo.callback(run.close)
-            run._lock()
+            if is_chief:
+                run._lock()
             run._take_up(config, resume, override, fingerprints or {})
-            run._describe_session(config, fingerprints or {}, arguments)
+            if is_chief:
+                run._describe_session(config, fingerprints or {}, arguments)
             undo.pop_all()
         return run
 
@@ -115,8 +129,17 @@ class RunFolder:
                 f"{error.problem} Two trainings cannot share a run.",
                 next_step="Wait until it ends, or choose another training.run_name.",
             ) from error
+        self._recover_bundle()
         sweep_temporary_files(self.path)
         self.checkpoints.sweep()
+
+    def _recover_bundle(self) -> None:
+        """Puts a bundle in its place that a kill left whole beside it, in the middle of being replaced."""
+        # The new one comes before the old one in the alphabet too.
+        for leftover in sorted(self.path.glob(f".{BUNDLE_FOLDER_NAME}.*{TEMPORARY_SUFFIX}")):
+            if (leftover / BUNDLE_FILE_NAME).is_file() and not self.bundle_path.exists():
+                with explain_storage_errors(self.bundle_path, "write"):
+                    leftover.rename(self.bundle_path)
 
     def _take_up(self, config: XTTSConfig, resume: bool, override: bool, fingerprints: Mapping[str, str]) -> None:
         steps = self.checkpoints.list_steps()
@@ -129,7 +152,8 @@ class RunFolder:
             self.messages += accept_or_refuse(self._compare(config, fingerprints, override), override=override)
             self.checkpoint = self.checkpoints.load_newest()
             assert self.checkpoint is not None
-            self.checkpoints.drop_after(self.step)
+            if self.is_chief:
+                self.checkpoints.drop_after(self.step)
             self.messages.append(f"Going on from step {self.step} of {self.path}.")
         elif resume:
             self.messages.append(f"There is no checkpoint in {self.path} yet: training begins at step 0.")

@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 
 from myxtts.errors import MyXTTSError
 from myxtts.models.alignment import score_states
+from myxtts.models.spec import DEFAULT_NUM_STEPS
 from myxtts.models.text_encoder import STATES_PER_TOKEN
-from myxtts.models.xtts import DEFAULT_NUM_STEPS, XTTS
+from myxtts.models.xtts import XTTS
 from myxtts.training.checkpoint import Warn, warn_user
 from myxtts.training.parts import Part
 from myxtts.training.pictures import draw_alignment, draw_mel

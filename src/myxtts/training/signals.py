@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from time import monotonic
 from types import FrameType
+from typing import Any
 
 from myxtts.errors import INTERRUPTED_EXIT_CODE, TERMINATED_EXIT_CODE
 
@@ -39,6 +40,12 @@ class StopRequest:
     def name(self) -> str:
         """SIGTERM or SIGINT; empty if nobody asked."""
         return signal.Signals(self._number).name if self._number is not None else ""
+
+    def watch_again(self) -> None:
+        """Takes signals back from whoever took them: TensorFlow does, outside Python, when it joins a cluster."""
+        is_main = threading.current_thread() is threading.main_thread()
+        if is_main and signal.getsignal(signal.SIGTERM) is _note_nothing:
+            _note_all()
 
     def raise_if_requested(self) -> None:
         """Ends the program as the signal would have, once all is saved: with KeyboardInterrupt or exit code 143."""
@@ -74,7 +81,7 @@ def watch_signals() -> Iterator[StopRequest]:
     watcher = threading.Thread(target=_watch, args=(read_end, request), name="signals", daemon=True)
     watcher.start()
     old_descriptor = signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
-    old_handlers = {number: signal.signal(number, _note_nothing) for number in _EXIT_CODES}
+    old_handlers = _note_all()
     try:
         yield request
     finally:
@@ -85,6 +92,11 @@ def watch_signals() -> Iterator[StopRequest]:
         watcher.join()
         os.close(read_end)
         os.close(write_end)
+
+
+def _note_all() -> dict[signal.Signals, Any]:
+    """Lets all signals be noted; gives what they meant before."""
+    return {number: signal.signal(number, _note_nothing) for number in _EXIT_CODES}
 
 
 def _watch(read_end: int, request: StopRequest) -> None:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from myxtts.files import is_fault_planned
 from myxtts.training.parts import Part, count_real_utterances
 
 Tensor = Any
@@ -19,6 +20,8 @@ LossFunction = Callable[[Any, Part, bool, Tensor], tuple[Tensor, dict[str, Tenso
 """Called with (model, part, training, step): the sum of the loss over the real utterances of the part, and sums of
 whatever else is worth knowing. Rows that fill the shape must count for nothing, and a part may have no others."""
 
+GRADIENTS_POINT = "gradients"
+"""Where MYXTTS_FAULT makes the gradients of a step unusable."""
 _DONE_HERE = ("clipnorm", "global_clipnorm", "clipvalue", "gradient_accumulation_steps", "loss_scale_factor")
 
 
@@ -75,10 +78,15 @@ class TrainStep:
         self._has_leftovers = False
         self._compile(graph, jit_compile)
 
-    def __call__(self, micro_batches: Sequence[Part], step: int) -> StepResult:
-        """One update from `accumulation_steps` micro-batches, which may differ in shape."""
+    def __call__(self, micro_batches: Sequence[Part], step: int, is_spoiled: bool = False) -> StepResult:
+        """One update from `accumulation_steps` micro-batches, which may differ in shape.
+
+        With `is_spoiled` its gradients are not finite: a fault that was planned is happening.
+        """
         assert len(micro_batches) == self.accumulation_steps, f"{len(micro_batches)} micro-batches were given"
         with self._strategy.scope(), self._enter_device():
+            if self._spoiler is not None:
+                self._spoiler.assign(float("nan") if is_spoiled else 1.0)
             number = tf.constant(step, tf.int64)
             if self.accumulation_steps == 1:
                 result: StepResult = self._train(micro_batches[0], number)
@@ -118,9 +126,9 @@ class TrainStep:
                 for weight in self._weights
                 if self.accumulation_steps > 1
             ]
-            self._num_skipped = tf.Variable(
-                0, trainable=False, dtype=tf.int64, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA
-            )
+            # In no graph unless a fault is planned.
+            self._spoiler = _make_shared_number(1.0, tf.float32) if is_fault_planned(GRADIENTS_POINT) else None
+            self._num_skipped = _make_shared_number(0, tf.int64)
 
     def _compile(self, graph: bool, jit_compile: bool) -> None:
         is_one_device = self._strategy.num_replicas_in_sync == 1
@@ -174,9 +182,12 @@ class TrainStep:
             tape.watch(self._weights)
             loss, metrics = self._compute_loss(self._model, part, True, step)
         gradients = tape.gradient(loss, self._weights, unconnected_gradients=tf.UnconnectedGradients.ZERO)
-        totals = _Totals(loss, self._count_real(part), metrics)
         # Gradients of embeddings come as slices, which neither add up nor reduce well.
-        return list(map(tf.convert_to_tensor, gradients)), tf.nest.map_structure(_to_float32, totals)
+        gradients = list(map(tf.convert_to_tensor, gradients))
+        if self._spoiler is not None:
+            gradients = [gradient * self._spoiler for gradient in gradients]
+        totals = _Totals(loss, self._count_real(part), metrics)
+        return gradients, tf.nest.map_structure(_to_float32, totals)
 
     def _reduce(self, gradients: list[Tensor], totals: _Totals) -> tuple[list[Tensor], StepResult]:
         """By each replica: the clipped mean gradient over all of them, and the result. One exchange for everything.
@@ -217,6 +228,11 @@ class TrainStep:
         """By each replica. Assigning, unlike multiplying, also clears what is not finite."""
         for accumulator in self._accumulators:
             accumulator.assign(tf.zeros_like(accumulator))
+
+
+def _make_shared_number(value: float, dtype: Any) -> Any:
+    """One number that all replicas agree on."""
+    return tf.Variable(value, trainable=False, dtype=dtype, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA)
 
 
 def _to_float32(value: Tensor) -> Tensor:

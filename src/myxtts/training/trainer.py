@@ -1,32 +1,35 @@
 """`Trainer`: from a configuration to a trained model in a run directory.
 
     Trainer(XTTSConfig.load("config.yaml")).fit()
+    Trainer(XTTSConfig.load("config.yaml"), part="vocoder").fit()
 
 Everything that can be wrong with settings, data and run directory is found before TensorFlow is loaded.
 """
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
+from typing import Literal, get_args
 
 from myxtts.config.schema import XTTSConfig
-from myxtts.errors import BusyError
-from myxtts.files import TEMPORARY_SUFFIX, lock_directory
-from myxtts.models.bundle import BUNDLE_FILE_NAME, BUNDLE_FOLDER_NAME, Bundle, find_bundle, read_bundle
+from myxtts.errors import UsageError
 from myxtts.runtime.hardware import detect_hardware
 from myxtts.runtime.plan import choose_plan
-from myxtts.training.batch_size import resolve_batch_size
+from myxtts.runtime.quiet_start import load_tensorflow
 from myxtts.training.observers import Observer, TrainResult
 from myxtts.training.progress import ProgressDisplay
-from myxtts.training.run import RunFolder
+from myxtts.training.run import SPEC_FILE_NAME, RunFolder
 from myxtts.training.signals import watch_signals
-from myxtts.training.training_data import open_training_data
+from myxtts.training.vocoder_part import VocoderPart
+from myxtts.training.vocoder_settings import VOCODER_SPEC_FILE_NAME, resolve_vocoder_settings
+from myxtts.training.voice_part import VoicePart
 
-__all__ = ["TrainResult", "Trainer"]
+__all__ = ["PartName", "TrainResult", "Trainer"]
+
+PartName = Literal["voice", "vocoder"]
+"""What can be trained: the model that speaks in spectrograms, or what makes sound of them."""
 
 
 def print_line(line: str) -> None:
@@ -39,72 +42,83 @@ class Trainer:
 
     `say` is told, line by line, what happens. `make_observers` is called when the run is open and TensorFlow loaded;
     what it gives is called after every step. Progress shows on standard error, as a bar on a terminal and as a line
-    now and then elsewhere.
+    now and then elsewhere. `critics_from` is the step at which the critics of a vocoder join, None for the usual one.
     """
 
     def __init__(
         self,
         config: XTTSConfig,
         *,
+        part: PartName = "voice",
         say: Callable[[str], None] = print_line,
         resume: bool = False,
         override: bool = False,
         init_from: str | Path | None = None,
         make_observers: Callable[[], Sequence[Observer]] = tuple,
         arguments: Sequence[str] | None = None,
+        critics_from: int | None = None,
     ) -> None:
+        if part not in get_args(PartName):
+            raise UsageError(f"There is no part {part!r} to train.", next_step="Choose voice or vocoder.")
+        self._part, self._critics_from = part, critics_from
         self._config, self._say, self._make_observers = config, say, make_observers
         self._resume, self._override, self._arguments = resume, override, arguments
         self._init_from = Path(init_from) if init_from is not None else None
 
     def fit(self) -> TrainResult:
         """Trains until `steps`, `epochs` or a signal end it; a signal goes on its way when all is saved."""
-        config, hardware = self._config, detect_hardware()
-        plan = choose_plan(config, hardware)
-        config = resolve_batch_size(config, plan, hardware, self._say)
-        data = open_training_data(config, plan)
-        origin = self._read_origin()
-        _recover_bundle(config.training.run_path)
+        config = self._config if self._part == "voice" else resolve_vocoder_settings(self._config, self._say)
+        refuse_other_part(config.training.run_path, self._part)
+        opened = self._open_part(config)
         with (
             RunFolder.open(
-                config,
+                opened.config,
                 resume=self._resume,
                 override=self._override,
-                fingerprints=data.fingerprint(),
+                fingerprints=opened.fingerprint(),
                 arguments=self._arguments,
                 warn=self._say,
+                is_chief=opened.plan.cluster is None or opened.plan.cluster.is_chief,
             ) as run,
             watch_signals() as request,
         ):
-            from myxtts.training.preparation import prepare_training
+            load_tensorflow()
             from myxtts.training.session import Session
 
-            prepared = prepare_training(config, plan, hardware, data, run, origin, self._say)
+            prepared = opened.prepare(run, self._say)
+            request.watch_again()
             for message in run.messages:
                 self._say(message)
-            if origin is not None and run.checkpoint is not None:
+            if opened.origin is not None and run.checkpoint is not None:
                 self._say("--init-from is for the beginning of a run: this one goes on from its checkpoint.")
-            with ProgressDisplay(prepared.total_steps) as display:
-                session = Session(prepared, run, request, self._say, (display, *self._make_observers()))
-                result = session.train()
+            with ProgressDisplay(prepared.total_steps, unit=prepared.unit) as display:
+                # One process of a cluster is enough to validate, to speak and to show how far the training is.
+                observers = (display, *self._make_observers()) if run.is_chief else ()
+                result = Session(prepared, run, request, self._say, observers).train()
         request.raise_if_requested()
         return result
 
-    def _read_origin(self) -> Bundle | None:
-        return None if self._init_from is None else read_bundle(find_bundle(self._init_from))
+    def _open_part(self, config: XTTSConfig) -> VoicePart | VocoderPart:
+        hardware = detect_hardware()
+        plan = choose_plan(config, hardware)
+        if self._part == "voice":
+            return VoicePart.open(config, plan, hardware, self._init_from, self._say)
+        return VocoderPart.open(config, plan, hardware, self._init_from, self._say, self._critics_from)
 
 
-def _recover_bundle(folder: Path) -> None:
-    """Puts the folder of a run in order after a kill in the middle of replacing its bundle.
+def find_part(run_path: Path) -> PartName | None:
+    """Which part the run in a folder trains; None where there is no run yet."""
+    if (run_path / VOCODER_SPEC_FILE_NAME).is_file():
+        return "vocoder"
+    is_voice = (run_path / SPEC_FILE_NAME).is_file() or RunFolder(run_path).checkpoints.list_steps()
+    return "voice" if is_voice else None
 
-    A run that another process trains in is left alone: it is refused later on, with an explanation.
-    """
-    if not folder.is_dir():
-        return
-    with suppress(BusyError), lock_directory(folder, "training"):
-        for leftover in sorted(folder.glob(f".{BUNDLE_FOLDER_NAME}.*{TEMPORARY_SUFFIX}")):
-            is_whole = (leftover / BUNDLE_FILE_NAME).is_file()
-            if is_whole and not (folder / BUNDLE_FOLDER_NAME).exists():
-                leftover.rename(folder / BUNDLE_FOLDER_NAME)
-            else:
-                shutil.rmtree(leftover, ignore_errors=True)
+
+def refuse_other_part(run_path: Path, part: PartName) -> None:
+    """Raises UsageError where a run of another part is in the folder: neither could go on from the other."""
+    found = find_part(run_path)
+    if found is not None and found != part:
+        raise UsageError(
+            f"{run_path} holds a run of the part {found}, and the part {part} is to be trained.",
+            next_step=f"Choose another name (--run-name NAME), or train the part {found} there: --part {found}.",
+        )

@@ -32,6 +32,7 @@ from myxtts.store.reader import FeatureStore
 from myxtts.text.frontend import FrontEnd
 from myxtts.text.inventory import SPECIALS
 from myxtts.text.tokenizer import CharacterTokenizer
+from myxtts.training.stored_durations import fingerprint_durations, refuse_missing_durations
 
 NUM_MEASURED_UTTERANCES = 512
 NUM_MEASURED_BATCHES = 16
@@ -49,18 +50,26 @@ class TrainingData:
     shapes: tuple[Shape, ...]
     num_batches_per_epoch: int
     num_reference_frames: int
+    durations: str = ""
+    """A fingerprint of the durations in the store, where training uses them."""
 
     def fingerprint(self) -> dict[str, str]:
         """What a run depends on, so that --resume notices when it is not the same any more."""
-        columns = self.utterances.columns
-        # Rows may be numbered differently after a repair, and the order of batches does not depend on it.
-        order = np.argsort(columns["id_hash"], kind="stable")
-        corpus = hashlib.sha256()
-        for name in _CONTENT_COLUMNS:
-            corpus.update(np.ascontiguousarray(columns[name][order]).astype(np.uint64).tobytes())
-        names = [list(self.utterances.speakers), list(self.utterances.languages)]
-        corpus.update(json.dumps(names, ensure_ascii=True).encode())
-        return {"corpus": corpus.hexdigest(), "front end": self.frontend.fingerprint()}
+        known = {"corpus": fingerprint_utterances(self.utterances), "front end": self.frontend.fingerprint()}
+        return {**known, "durations": self.durations} if self.durations else known
+
+
+def fingerprint_utterances(utterances: FeatureStore | RecordingSource) -> str:
+    """Changes with the content of a corpus, its splits and its names."""
+    columns = utterances.columns
+    # Rows may be numbered differently after a repair, and the order of batches does not depend on it.
+    order = np.argsort(columns["id_hash"], kind="stable")
+    corpus = hashlib.sha256()
+    for name in _CONTENT_COLUMNS:
+        corpus.update(np.ascontiguousarray(columns[name][order]).astype(np.uint64).tobytes())
+    names = [list(utterances.speakers), list(utterances.languages)]
+    corpus.update(json.dumps(names, ensure_ascii=True).encode())
+    return corpus.hexdigest()
 
 
 def open_training_data(config: XTTSConfig, plan: Plan) -> TrainingData:
@@ -74,6 +83,11 @@ def open_training_data(config: XTTSConfig, plan: Plan) -> TrainingData:
             f"The tokens in {utterances.folder} were made by another front end than {frontend_file}.",
             next_step="Run myxtts precompute again, which makes the tokens anew.",
         )
+    durations = ""
+    if isinstance(utterances, FeatureStore) and config.training.durations == "stored":
+        rows = stretch.order.rows
+        refuse_missing_durations(utterances, rows, frontend.factor_sizes, count_single_state_symbols(frontend))
+        durations = fingerprint_durations(utterances, rows)
     return TrainingData(
         utterances,
         frontend,
@@ -81,6 +95,7 @@ def open_training_data(config: XTTSConfig, plan: Plan) -> TrainingData:
         tuple(shape.share(plan.shard[1]) for shape in stretch.order.shapes),
         stretch.order.num_batches_per_epoch,
         count_reference_frames(config.data),
+        durations,
     )
 
 
@@ -97,6 +112,7 @@ def measure_spec(config: XTTSConfig, plan: Plan, data: TrainingData) -> ModelSpe
         mel_mean=tuple(mean_M.tolist()),
         mel_deviation=deviation,
         frame_rate_hz=mel.sample_rate / mel.hop_length,
+        band_hz=tuple(mel.band_hz.tolist()),
     )
 
 

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import math
 import time
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 import tensorflow as tf
 
 from myxtts.errors import DataError
 from myxtts.training.evaluation import SCORE, EarlyStopping, Evaluator
 from myxtts.training.observers import Record, TrainingView, TrainResult
+from myxtts.training.sample_files import Sample
 from myxtts.training.samples import MakeSound, SampleWriter
 from myxtts.training.tensorboard import TensorBoardWriter
 from myxtts.training.validation_set import (
@@ -28,6 +30,18 @@ from myxtts.types import Split
 
 TENSORBOARD_FOLDER_NAME = "tensorboard"
 NUM_SENTENCES = 4
+
+
+class AnyEvaluator(Protocol):
+    """Gives numbers by name, one of them the score."""
+
+    def evaluate(self) -> dict[str, float]: ...
+
+
+class AnySampleWriter(Protocol):
+    """Makes the present weights heard."""
+
+    def write(self, step: int) -> list[Sample]: ...
 
 
 class Watcher:
@@ -50,8 +64,8 @@ class Watcher:
         self._make_sound, self._sample_steps = make_sound, sample_steps
         self._num_utterances, self._num_sentences = num_utterances, num_sentences
         self._stopping = EarlyStopping(patience, min_delta)
-        self._evaluator: Evaluator | None = None
-        self._samples: SampleWriter | None = None
+        self._evaluator: AnyEvaluator | None = None
+        self._samples: AnySampleWriter | None = None
         self._board: TensorBoardWriter | None = None
         self._is_open = False
         self._spoken_step = -1
@@ -66,7 +80,8 @@ class Watcher:
     def on_checkpoint(self, view: TrainingView) -> None:
         self._open(view)
         self._validate(view)
-        self._speak(view)
+        if not view.is_stopping:
+            self._speak(view)
 
     def on_end(self, view: TrainingView, result: TrainResult) -> None:
         if self._board is not None:
@@ -77,19 +92,24 @@ class Watcher:
         if self._is_open:
             return
         self._is_open = True
-        rate_hz, seed = view.config.data.sample_rate, view.config.training.seed
+        rate_hz = view.config.data.sample_rate
         self._board = TensorBoardWriter(view.run.path / TENSORBOARD_FOLDER_NAME, rate_hz, view.say)
+        self._equip(view)
+        if self._evaluator is not None:
+            self._take_up(view)
+
+    def _equip(self, view: TrainingView) -> None:
+        """Makes what validates and what speaks."""
         utterances, split = self._load_utterances(view)
         if split == "val":
-            self._evaluator = Evaluator(view.model, utterances, seed=seed)
-            self._take_up(view)
+            self._evaluator = Evaluator(view.model, utterances, seed=view.config.training.seed)
         sentences = choose_sentences(utterances, self._num_sentences)
         self._samples = SampleWriter(
             view.model,
             sentences,
             view.run.samples_path,
             self._make_sound,
-            rate_hz,
+            view.config.data.sample_rate,
             texts=find_texts(view.config, sentences, split),
             warn=view.say,
         )
@@ -129,15 +149,20 @@ class Watcher:
         if math.isfinite(score):
             view.note_score(score)
         view.say(
-            f"Validation at step {view.step}: score {score:.4f}{' (best so far)' if is_best else ''}, mel distance "
-            f"{numbers['mel_distance']:.4f}, duration error {numbers['token_duration_error']:.1%}, "
-            f"prior {numbers['prior']:.4f}."
+            f"Validation at step {view.step}: score {score:.4f}{' (best so far)' if is_best else ''}, "
+            f"{self._describe(numbers)}."
         )
         if self._stopping.should_stop:
             view.request_stop(
                 f"The validation score has not improved since step {self._stopping.best_step}, for "
                 f"{self._stopping.num_without_improvement} evaluations."
             )
+
+    def _describe(self, numbers: Mapping[str, float]) -> str:
+        return (
+            f"mel distance {numbers['mel_distance']:.4f}, duration error {numbers['token_duration_error']:.1%}, "
+            f"prior {numbers['prior']:.4f}"
+        )
 
     def _speak(self, view: TrainingView) -> None:
         if self._samples is None or self._spoken_step == view.step:

@@ -1,0 +1,1 @@
+"""The parts of `myxtts diagnose`: measure, reason, advise, show. `myxtts.tools.diagnose` puts them together."""

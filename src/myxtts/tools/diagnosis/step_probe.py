@@ -1,0 +1,143 @@
+"""Steps to be measured: an emulated one or somebody's own, how eager it is, and what it takes with less padding."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from myxtts.tools.diagnosis.loop import Work, list_arrays, time_step
+from myxtts.tools.emulate import StepTime
+
+MANY_EAGER_OPS = 25
+_TRACING_ERRORS = (AttributeError, TypeError, ValueError, NotImplementedError, RuntimeError)
+_GRAPH_SHARE, _OP_S = 0.3, 15e-6
+_LEAST_WIDTH = 8
+
+
+class EmulatedStep:
+    """Busy for a nominal time, as an accelerator is from the host's point of view."""
+
+    def __init__(self, step_time: StepTime) -> None:
+        self.step_time = step_time
+
+    def __call__(self, batch: Any) -> None:
+        num_frames = 0
+        if self.step_time.per_frame_s:
+            main = find_main_array(batch)
+            num_frames = 0 if main is None else int(main.shape[0]) * int(main.shape[1])
+        time.sleep(self.step_time.of(num_frames))
+
+
+def find_main_array(batch: Any) -> Any:
+    """The largest array that has rows and columns; None where there is none."""
+    wide = [array for array in list_arrays(batch) if len(array.shape) >= 2]
+    return max(wide, key=lambda array: int(np.prod(array.shape)), default=None)
+
+
+def count_eager_ops(step: Work, batch: Any) -> int:
+    """Operations that Python starts one by one in a step; a graph counts as one."""
+    from tensorflow.python.framework import op_callbacks
+
+    num_ops = 0
+
+    def count(
+        _kind: Any, _inputs: Any, _attributes: Any, _outputs: Any, op_name: Any = None, graph: Any = None
+    ) -> None:
+        nonlocal num_ops
+        num_ops += graph is None
+
+    op_callbacks.add_op_callback(count)
+    try:
+        step(batch)
+    finally:
+        op_callbacks.remove_op_callback(count)
+    return num_ops
+
+
+def try_as_graph(step: Work, batches: Sequence[Any], eager_s: float, num_ops: int) -> float:
+    """Seconds of the step as a graph; where it cannot be made one, what such steps usually take."""
+    import tensorflow as tf
+
+    try:
+        return time_step(tf.function(step, autograph=False), batches)
+    except (*_TRACING_ERRORS, tf.errors.OpError):
+        return max(_GRAPH_SHARE * eager_s, eager_s - num_ops * _OP_S)
+
+
+def measure_padding(batches: Sequence[Any]) -> float | None:
+    """The share of the largest array that only fills rows up; None where that cannot be seen."""
+    num_real, num_all = 0, 0
+    for batch in batches:
+        lengths, width = find_lengths(batch)
+        if lengths is None:
+            return None
+        num_real, num_all = num_real + int(lengths.sum()), num_all + len(lengths) * width
+    return 1 - num_real / num_all if num_all else None
+
+
+def find_lengths(batch: Any) -> tuple[Any, int]:
+    """How many columns of each row are real, and how many there are: as told, or by what the rows end with."""
+    mel, told = _look_up(batch, "mel"), _look_up(batch, "mel_lengths")
+    if mel is not None and told is not None:
+        return np.asarray(told), int(mel.shape[1])
+    main = find_main_array(batch)
+    if main is None or int(main.shape[1]) < _LEAST_WIDTH or getattr(main.dtype, "name", "") == "string":
+        return None, 0
+    values = np.asarray(main).reshape(int(main.shape[0]), int(main.shape[1]), -1)
+    # Rows end with padding where their last column goes on being repeated.
+    differs = (values != values[:, -1:, :]).any(axis=2)
+    lengths = np.where(differs.any(axis=1), values.shape[1] - np.argmax(differs[:, ::-1], axis=1), 0)
+    if not differs.any():
+        return None, 0
+    # A single column that equals itself is sound, not padding.
+    has_no_tail = lengths >= values.shape[1] - 1
+    return np.where(has_no_tail, values.shape[1], lengths), values.shape[1]
+
+
+def _look_up(batch: Any, name: str) -> Any:
+    return batch.get(name) if isinstance(batch, dict) else getattr(batch, name, None)
+
+
+def trim_batch(batch: Any, width: int, num_columns: int) -> Any:
+    """The batch with `num_columns` instead of `width`, in everything that has as many."""
+
+    def trim(part: Any) -> Any:
+        if isinstance(part, dict):
+            return {name: trim(value) for name, value in part.items()}
+        if isinstance(part, list | tuple) and not hasattr(part, "_fields"):
+            return type(part)(trim(value) for value in part)
+        shape = getattr(part, "shape", None)
+        if shape is None:
+            return part
+        if len(shape) >= 2 and int(shape[1]) == width:
+            return part[:, :num_columns]
+        is_lengths = len(shape) == 1 and "int" in getattr(part.dtype, "name", "")
+        return np.minimum(np.asarray(part), num_columns) if is_lengths else part
+
+    fields = getattr(batch, "__dataclass_fields__", None)
+    if fields is None:
+        return trim(batch)
+    return replace(batch, **{name: trim(getattr(batch, name)) for name in fields})
+
+
+def try_trimmed(step: Work, batches: Sequence[Any], padding_after: float) -> float | None:
+    """Seconds of the step if rows of like length came together, which leaves so much padding; None if unknown."""
+    trimmed = []
+    for batch in batches:
+        lengths, width = find_lengths(batch)
+        if lengths is None or not len(lengths):
+            return None
+        num_columns = int(np.clip(round(float(np.mean(lengths)) / (1 - padding_after)), 1, width))
+        trimmed.append(trim_batch(batch, width, num_columns))
+    return time_step(step, trimmed, num_rounds=3)
+
+
+def make_step(step_s: float | StepTime | None, step: Callable[[Any], Any] | None) -> tuple[Work, bool]:
+    """The step to measure, and whether it is emulated."""
+    if step is not None:
+        return step, False
+    return EmulatedStep(step_s if isinstance(step_s, StepTime) else StepTime(step_s or 0.0)), True

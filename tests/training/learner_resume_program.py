@@ -1,0 +1,84 @@
+"""A learner of a very small voice model that is saved on its way, and a second one that goes on from there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tests.models.toys import make_config, make_part, make_spec
+from tests.training.programs import STRATEGIES
+
+from myxtts.config.schema import XTTSConfig
+from myxtts.training.checkpoint import BackgroundSaver, CheckpointFolder
+from myxtts.training.execution import Execution
+from myxtts.training.learner import Learner
+from myxtts.training.micro_batches import MicroBatches
+from myxtts.training.parts import Part, split_rows
+from myxtts.training.schedule import LearningRate
+
+NUM_STEPS, SAVED_STEP = 5, 3
+EXECUTIONS = {
+    "graph": Execution(True, False, "float32", ()),
+    "bfloat16": Execution(True, False, "mixed_bfloat16", ()),
+    "compiled": Execution(True, True, "float32", ()),
+}
+
+
+def _refuse(message: str) -> None:
+    raise AssertionError(message)
+
+
+def _make_batch(step: int, num_replicas: int) -> list[Part]:
+    part = make_part(make_spec(), [30, 38, 25, 40], [5, 8, 4, 7], seed=step)
+    return split_rows(part, num_replicas)
+
+
+class Training:
+    """One learner; several may follow each other under one strategy."""
+
+    def __init__(self, strategy: Any, execution: str) -> None:
+        model = make_config(text_layers=1, decoder_layers=1).model_dump()
+        config = XTTSConfig(model=model, training={"ema_decay": 0.9, "seed": 3})
+        self._num_replicas = strategy.num_replicas_in_sync
+        rate = LearningRate(0.01, 2, NUM_STEPS)
+        micro_batches = MicroBatches(4 // self._num_replicas, 1)
+        self.learner = Learner(config, make_spec(), strategy, EXECUTIONS[execution], rate, micro_batches)
+
+    def train(self, first: int, last: int) -> None:
+        for step in range(first, last):
+            result = self.learner.train_on([_make_batch(step, self._num_replicas)], step)
+            assert bool(result.is_finite), f"step {step} was not finite"
+
+    def list_bits(self) -> dict[str, bytes]:
+        return {name: array.tobytes() for name, array in self.learner.collect().items()}
+
+
+def train_with_interruption(strategy: str, execution: str, folder: str) -> dict[str, Any]:
+    """Whether a second learner ends with the same bits as the first, which went on without a stop."""
+    made = STRATEGIES[strategy]()
+    checkpoints = CheckpointFolder(Path(folder), warn=_refuse)
+    whole = Training(made, execution)
+    whole.train(0, SAVED_STEP)
+    with BackgroundSaver(checkpoints, _refuse) as saver:
+        saver.save(SAVED_STEP, whole.learner.collect(), {})
+        # What is trained meanwhile does not reach the checkpoint.
+        whole.train(SAVED_STEP, NUM_STEPS)
+    checkpoint = checkpoints.load_newest()
+    assert checkpoint is not None
+    second = Training(made, execution)
+    second.learner.state.restore(checkpoint.arrays)
+    second.train(SAVED_STEP, NUM_STEPS)
+    saved = {name: array.tobytes() for name, array in checkpoint.arrays.items()}
+    return {
+        "is_bit_equal": whole.list_bits() == second.list_bits(),
+        "has_learned": whole.list_bits() != saved,
+        "spread": _measure_spread(made, second.learner),
+        "dtypes": sorted({array.dtype.name for array in checkpoint.arrays.values()}),
+    }
+
+
+def _measure_spread(strategy: Any, learner: Learner) -> float:
+    """How far apart the replicas' copies of the weights are."""
+    copies = [strategy.experimental_local_results(weight.value) for weight in learner.model.trainable_variables]
+    return max(float(np.abs(np.asarray(copy) - np.asarray(several[0])).max()) for several in copies for copy in several)
