@@ -42,21 +42,20 @@ def train_with_faults(folder: Path, num_steps: int, faults: str) -> subprocess.C
 
 
 def test_gradients_that_are_not_numbers_are_skipped_recorded_and_gone_back_from(tmp_path: Path) -> None:
-    # The second step alone, and five in a row, which is too many.
-    faults = ",".join(f"gradients:{call}:nan" for call in (2, 4, 5, 6, 7, 8))
-    done = train_with_faults(tmp_path, 5, faults)
+    # Five in a row are too many; the run must be longer than that.
+    faults = ",".join(f"gradients:{call}:nan" for call in range(2, 7))
+    done = train_with_faults(tmp_path, 7, faults)
     assert done.returncode == 0, done.stderr[-3000:]
     result = json.loads(done.stdout)
-    assert (result["step"], result["num_skipped"], result["num_rollbacks"]) == (5, 6, 1)
+    assert (result["step"], result["num_skipped"], result["num_rollbacks"]) == (7, 5, 1)
     assert "Step 2 was skipped" in done.stderr
-    assert "Went back to the weights of step 3" in done.stderr
+    assert "Went back to the weights of step 1" in done.stderr
     run = tmp_path / result["run_dir"]
     lines = list(JsonLines(run / "skipped.jsonl").read())
-    assert [line["kind"] for line in lines] == ["skipped"] * 6 + ["rolled back"]
+    assert [line["kind"] for line in lines] == ["skipped"] * 5 + ["rolled back"]
     assert all(line["gradient_norm"] == "nan" and len(line["ids"]) == 4 for line in lines[:-1])
     checkpoints = CheckpointFolder(run / "checkpoints")
-    # None was saved in a row of bad steps: it might have had to be gone back from.
-    assert checkpoints.list_steps() == [1, 3, 4, 5]
+    assert checkpoints.list_steps() == [1, 2, 3, 4, 5, 6, 7]
     saved = [*(checkpoints.load(step).arrays for step in checkpoints.list_steps()), read_bundle(run / "bundle").weights]
     assert all(np.isfinite(array).all() for arrays in saved for array in arrays.values())
     # TensorFlow has nothing to say of its build, of processors and of a GPU that is not there.

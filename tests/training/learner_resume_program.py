@@ -19,8 +19,9 @@ from myxtts.training.schedule import LearningRate
 
 NUM_STEPS, SAVED_STEP = 5, 3
 EXECUTIONS = {
+    "eager": Execution(False, False, "float32", ()),
+    "bfloat16": Execution(False, False, "mixed_bfloat16", ()),
     "graph": Execution(True, False, "float32", ()),
-    "bfloat16": Execution(True, False, "mixed_bfloat16", ()),
     "compiled": Execution(True, True, "float32", ()),
 }
 

@@ -19,7 +19,8 @@ def process() -> Iterator[DeviceProcess]:
     ("strategy", "execution"),
     [
         ("default", "bfloat16"),
-        ("mirrored", "graph"),
+        ("mirrored", "eager"),
+        pytest.param("mirrored", "graph", marks=pytest.mark.soak),
         # Compiling takes most of a minute.
         pytest.param("default", "compiled", marks=pytest.mark.soak),
         pytest.param("mirrored", "compiled", marks=pytest.mark.soak),

@@ -136,7 +136,7 @@ def _try_out(
     is_on_the_fly = config.data.preprocessing_mode == "on_the_fly"
     trials = Trials(cached_s=probe.copy_s if is_on_the_fly else None)
     if padding >= _MUCH_PADDING:
-        trials = replace(trials, trimmed_step_s=try_trimmed(subject.step, samples, padding_after))
+        trials = replace(trials, trimmed_step_s=try_trimmed(subject.step, samples, padding, padding_after))
     if _is_eager(subject):
         graph = config.model_copy(update={"training.enable_graph_mode": True, "training.enable_eager_debug": False})
         changed = prepare_subject(graph, step_s=None, num_batches=limits.num_batches, hardware=subject.hardware)

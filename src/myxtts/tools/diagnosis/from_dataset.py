@@ -106,7 +106,9 @@ def try_step(step: Work, is_emulated: bool, batches: list[Any], step_s: float) -
     num_ops = 0 if is_emulated else count_eager_ops(step, batches[0])
     graph_s = try_as_graph(step, batches[:2], step_s, num_ops) if num_ops >= MANY_EAGER_OPS else None
     padding = measure_padding(batches)
-    trimmed_s = try_trimmed(step, batches, USUAL_PADDING) if (padding or 0) >= _MUCH_PADDING else None
+    trimmed_s = None
+    if padding is not None and padding >= _MUCH_PADDING:
+        trimmed_s = try_trimmed(step, batches, padding, USUAL_PADDING)
     return Trials(graph_s, trimmed_s), num_ops if num_ops >= MANY_EAGER_OPS else 0
 
 

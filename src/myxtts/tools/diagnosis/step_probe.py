@@ -124,14 +124,14 @@ def trim_batch(batch: Any, width: int, num_columns: int) -> Any:
     return replace(batch, **{name: trim(getattr(batch, name)) for name in fields})
 
 
-def try_trimmed(step: Work, batches: Sequence[Any], padding_after: float) -> float | None:
-    """Seconds of the step if rows of like length came together, which leaves so much padding; None if unknown."""
+def try_trimmed(step: Work, batches: Sequence[Any], padding: float, padding_after: float) -> float | None:
+    """Seconds of the step if rows of like length came together, which leaves less padding; None if unknown."""
     trimmed = []
     for batch in batches:
         lengths, width = find_lengths(batch)
-        if lengths is None or not len(lengths):
+        if lengths is None:
             return None
-        num_columns = int(np.clip(round(float(np.mean(lengths)) / (1 - padding_after)), 1, width))
+        num_columns = int(np.clip(round(width * (1 - padding) / (1 - padding_after)), 1, width))
         trimmed.append(trim_batch(batch, width, num_columns))
     return time_step(step, trimmed, num_rounds=3)
 
