@@ -70,6 +70,7 @@ def test_without_librosa_the_run_says_so_and_goes_on(
     config_file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("myxtts.tools.contenders.has_librosa", lambda: False)
+    monkeypatch.setenv("COLUMNS", "160")
     arguments = ["--config", str(config_file), "--steps", "2", "--rounds", "1", "--contenders", "cached,librosa"]
     app(["bench", *arguments], standalone_mode=False)
     shown = capsys.readouterr()

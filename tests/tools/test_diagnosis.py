@@ -105,6 +105,16 @@ def test_what_waits_in_line_for_a_core_is_not_a_slow_disk() -> None:
     assert conclude(evidence).first.cause is Cause.RATE_DEFICIT
 
 
+def test_what_reading_ahead_cured_was_not_the_rate() -> None:
+    bursts = make_bursts()
+    slower = replace(bursts, alone_s=bursts.alone_s * 1.5, loop=make_loop(every=10, burst_s=0.150))
+    cured = replace(slower, trials=Trials(ahead_s=0.024))
+    assert [one.cause for one in conclude(slower).findings] == [Cause.BURSTS, Cause.RATE_DEFICIT]
+    assert [one.cause for one in conclude(cured).findings] == [Cause.BURSTS]
+    assert conclude(cured).first.advice[0].gain.basis == "tried"
+    assert conclude(cured).first.gain == pytest.approx(slower.loop.interval_s / 0.024)
+
+
 def test_more_threads_are_only_advised_where_cores_are_free() -> None:
     free = conclude(RATE).first.advice
     busy = conclude(replace(RATE, machine=Machine(8, 7.5, 7.5, 0.0))).first.advice

@@ -52,9 +52,8 @@ def test_every_term_is_there_and_finite() -> None:
     loss, sums = measure(make_part(make_spec(), *LENGTHS))
     assert set(sums) == TERMS
     assert np.isfinite([loss, *sums.values()]).all()
-    assert loss == pytest.approx(
-        sums["flow"] + 10 * sums["prior"] + 0.5 * sums["duration"] + 0.1 * sums["speaker"], 1e-5
-    )
+    weights = {"flow": 1.0, "prior": 10.0, "duration": 0.5, "pitch": 0.25, "speaker": 0.1}
+    assert loss == pytest.approx(sum(weight * sums[term] for term, weight in weights.items()), 1e-5)
 
 
 def test_one_speaker_has_no_speaker_term() -> None:

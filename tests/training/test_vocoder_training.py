@@ -27,6 +27,7 @@ SETTINGS: dict[str, Any] = {
     **TINY,
     **SOUND,
     "model_size": "tiny",
+    "dropout": 0.1,
     "batch_size": 2,
     "checkpoint_steps": 2,
     "steps": 4,

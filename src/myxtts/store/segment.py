@@ -36,6 +36,7 @@ class SegmentWriter:
         self.folder, self.number = folder, number
         self._rows: list[Row] = []
         self._files: dict[Part, IO[bytes]] = {}
+        self._begun: list[Part] = []
         self._offsets: dict[Part, int] = {}
 
     def __enter__(self) -> Self:
@@ -67,16 +68,19 @@ class SegmentWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for part, file in self._files.items():
+        for file in self._files.values():
             # Closing writes what is still in memory, which a full disk refuses; it is to be dropped anyway.
             with suppress(OSError):
                 file.close()
+        for part in self._begun:
             self._temporary(part).unlink(missing_ok=True)
 
     def _temporary(self, part: Part) -> Path:
         return self.folder / f".{self.number:06}.{part}{TEMPORARY_SUFFIX}"
 
     def _open_file(self, part: Part) -> IO[bytes]:
+        # Noted first: a signal may come while the file is made.
+        self._begun.append(part)
         file = self._temporary(part).open("wb", buffering=_BUFFER_BYTES)
         self._files[part] = file
         self._offsets[part] = file.write(make_part_heading(self.number, part))

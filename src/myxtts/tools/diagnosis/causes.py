@@ -22,6 +22,7 @@ _BURST_RATIO = 3.0
 _BURST_VARIATION = 0.6
 _MAIN_SHARE = 0.4
 _LARGE_SHARE = 0.2
+_CURED_SHARE = 0.5
 _CROWD_ASKED, _CROWD_WAITING = 2, 3
 _WAITING_WANTED_CORES, _WAITING_USED_CORES = 0.9, 0.2
 _RETRACED_SHARE = 0.1
@@ -74,9 +75,15 @@ def find_causes(evidence: Evidence) -> tuple[Finding, ...]:
 def _weigh_all(evidence: Evidence, losses: Losses) -> Iterator[Finding]:
     loop = evidence.loop
     yield _weigh_threads(evidence, losses)
-    if losses.rate_s > 0:
-        yield _explain_rate(evidence, losses.rate_s)
-    yield _explain_rest(evidence, losses.rest_s)
+    wait_s = losses.rate_s + losses.rest_s
+    ahead_s = evidence.trials.ahead_s
+    if ahead_s is not None and loop.interval_s - ahead_s >= _CURED_SHARE * wait_s:
+        # Reading ahead cured it when tried, so it was not the rate.
+        yield _explain_rest(evidence, wait_s)
+    else:
+        yield _explain_rest(evidence, losses.rest_s)
+        if losses.rate_s > 0:
+            yield _explain_rate(evidence, losses.rate_s)
     yield Finding(Cause.TRANSFER, losses.transfer_s, {"ms": 1e3 * losses.transfer_s})
     length = evidence.epoch_length or loop.num_steps / max(1, int(loop.is_epoch_start.sum()))
     yield Finding(Cause.EPOCH_END, losses.epoch_s, {"ms": 1e3 * losses.epoch_s * length, "batches": float(length)})
