@@ -6,13 +6,14 @@ import io
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import matplotlib.image
 import numpy as np
 import pynvml
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.console import Console
 from tests.runtime.fake_nvml import FakeNvml
@@ -157,6 +158,7 @@ def test_where_there_is_no_terminal_a_line_says_it(tmp_path: Path) -> None:
 
 
 @given(st.lists(st.one_of(st.floats(), st.just(float("nan"))), max_size=50), st.sampled_from([None, 0.0, 100.0]))
+@example([sys.float_info.min, -1.0], None)
 def test_a_sparkline_has_a_character_for_each_value(values: list[float], top: float | None) -> None:
     assert len(draw_sparkline(values, top)) == len(values)
 

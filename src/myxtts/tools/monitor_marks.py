@@ -22,8 +22,10 @@ def draw_sparkline(values: Sequence[float], top: float | None, is_ascii: bool = 
     if scale <= 0:
         return "".join(blocks[0] if math.isfinite(value) else " " for value in values)
     last = len(blocks) - 1
+    # Clipped before it is divided: a tiny scale would make infinity of an ordinary value.
     return "".join(
-        blocks[min(last, max(0, int(value / scale * len(blocks))))] if math.isfinite(value) else " " for value in values
+        blocks[min(last, int(min(max(value, 0.0), scale) / scale * len(blocks)))] if math.isfinite(value) else " "
+        for value in values
     )
 
 
