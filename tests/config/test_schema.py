@@ -91,6 +91,7 @@ DEFAULTS = {
     "training.seed": 0,
     "training.steps": None,
     "training.epochs": None,
+    "training.minutes": None,
     "training.multi_gpu": False,
     "training.visible_gpus": None,
     "training.enable_graph_mode": True,

@@ -138,6 +138,16 @@ def test_a_run_leaves_a_bundle_and_what_happened(trainings: Trainings) -> None:
     assert [line["position"] for line in telemetry] == list(range(4))
 
 
+def test_minutes_end_a_run_and_let_the_learning_rate_fall_towards_it(trainings: Trainings) -> None:
+    settings = {"steps": None, "minutes": 0.25, "checkpoint_steps": 100_000}
+    outcome = trainings.run("timed", settings, clock_step_s=0.5)
+    assert outcome.status == 0, outcome.error
+    assert any(line.startswith("The 0.25 minutes are over.") for line in outcome.result["lines"])
+    rates = [record["learning_rate"] for record in trainings.read_lines("timed", "metrics.jsonl")]
+    assert len(rates) == 30
+    assert rates[-1] < 0.05 * max(rates)
+
+
 def test_the_speakers_of_the_corpus_can_be_called_by_name(trainings: Trainings) -> None:
     assert trainings.run("named", {"steps": 1}).status == 0
     voices = trainings.read_bundle("named").notes["voices"]

@@ -8,6 +8,7 @@ import signal
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import tensorflow as tf
@@ -17,6 +18,7 @@ from myxtts.config.schema import XTTSConfig
 from myxtts.models import xtts
 from myxtts.pipeline.device import ARRAYS
 from myxtts.store.reader import FeatureStore
+from myxtts.training import time_budget
 from myxtts.training.align_store import StoreAligner, align_store, load_model
 from myxtts.training.alignment_plan import plan_alignment
 from myxtts.training.learner import Learner
@@ -35,11 +37,13 @@ def train_watched(
     signal_at: int | None = None,
     signal_number: int = signal.SIGTERM,
     is_search_forbidden: bool = False,
+    clock_step_s: float = 0.0,
     **options: Any,
 ) -> dict[str, Any]:
     """Trains, noting which utterances each call of the step saw.
 
-    Calls of the step (counted from 1) `exhaust` the memory, or bring a signal.
+    Calls of the step (counted from 1) `exhaust` the memory, or bring a signal. With `clock_step_s` the clock that
+    minutes are measured by moves with the steps alone.
     """
     plain = Learner.train
     num_calls = 0
@@ -56,6 +60,9 @@ def train_watched(
             os.kill(os.getpid(), signal_number)
         return plain(learner, batches, step)
 
+    if clock_step_s:
+        clock = SimpleNamespace(monotonic=lambda: clock_step_s * num_calls)
+        setattr(time_budget, "time", clock)  # noqa: B010 - the module does not export it
     Learner.train = train_noted  # type: ignore[method-assign, assignment]
     if is_search_forbidden:
         setattr(xtts, "search_alignment", refuse_to_search)  # noqa: B010 - the module does not export it

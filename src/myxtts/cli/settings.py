@@ -72,6 +72,7 @@ SETTING_FLAGS: tuple[SettingFlag, ...] = (
     ),
     SettingFlag("--epochs", ("training.epochs",), "Passes over the corpus.", "N"),
     SettingFlag("--steps", ("training.steps",), "Training steps.", "N"),
+    SettingFlag("--minutes", ("training.minutes",), "Minutes to train for.", "MINUTES"),
 )
 
 _PANEL = "Settings"

@@ -46,6 +46,11 @@ class TrainingConfig(Section):
     epochs: int | None = Field(
         default=None, ge=1, description="Passes over the corpus after which training ends; null means no limit."
     )
+    minutes: float | None = Field(
+        default=None,
+        gt=0.0,
+        description="Minutes after which training ends, the learning rate falling towards it; null means no limit.",
+    )
 
     # Devices.
     multi_gpu: bool = Field(default=False, description="Mirror the model over all visible GPUs.")

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
+from myxtts.errors import DataError
 from myxtts.runtime.cluster import Cluster
 
 _Outcome = TypeVar("_Outcome")
@@ -57,6 +59,16 @@ class Agreement:
         room[: len(raw)] = np.frombuffer(raw, np.uint8)
         shared: dict[str, Any] = json.loads(self._add_up(room).astype(np.uint8).tobytes())
         return shared
+
+    def require_same_step(self, step: int, run_path: Path) -> None:
+        """All processes must go on from the same step, which they do if they see the same files."""
+        steps = self.gather(step)
+        if len(set(steps)) > 1:
+            found = ", ".join(f"worker {worker} step {step}" for worker, step in enumerate(steps))
+            raise DataError(
+                f"The processes that train together would go on from different steps of {run_path}: {found}.",
+                next_step="Set training.run_dir to a folder that all hosts share.",
+            )
 
     def take_turns(self, work: Callable[[], _Outcome]) -> _Outcome:
         """Does the work in every process, in the others only when the chief is done."""

@@ -18,6 +18,7 @@ from myxtts.models.tensor_file import Array
 from myxtts.training.average import RunningAverage
 from myxtts.training.micro_batches import MicroBatches
 from myxtts.training.parts import Part, distribute_parts, split_rows
+from myxtts.training.schedule import LearningRate
 from myxtts.training.state import AVERAGE, MODEL, OPTIMIZER, TrainingState, number_variables
 from myxtts.training.step import StepResult
 
@@ -26,6 +27,8 @@ class BaseLearner(ABC):
     """Everything that training changes. The strategy's devices hold it; `state` gives it to the disk and back."""
 
     micro_batches: MicroBatches
+    rate: LearningRate
+    """May be set anew between two steps, when the last step turns out to lie elsewhere."""
 
     def __init__(self, config: XTTSConfig, strategy: Any, model: Any, named: Mapping[str, Any], optimizer: Any) -> None:
         """`named` are all weights of the model. Model and optimizer were made in the scope of the strategy."""

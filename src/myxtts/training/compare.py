@@ -113,6 +113,7 @@ HARMLESS: Mapping[str, str] = {
     "training.early_stopping": _STOP,
     "training.steps": "training ends at another step, and the learning rate falls towards that step",
     "training.epochs": "training ends at another step, and the learning rate falls towards that step",
+    "training.minutes": "training ends at another step, and the learning rate falls towards that step",
     "training.durations": _RATE,
     "training.multi_gpu": _DEVICE,
     "training.visible_gpus": _DEVICE,

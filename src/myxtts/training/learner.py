@@ -39,7 +39,7 @@ class Learner(BaseLearner):
         rate: LearningRate,
         micro_batches: MicroBatches,
     ) -> None:
-        self._execution, self._rate = execution, rate
+        self._execution, self.rate = execution, rate
         # Initial weights are drawn from Keras' generators, whose seeds come from Python's.
         keras.utils.set_random_seed(config.training.seed)
         with strategy.scope(), compute_under(execution.policy):
@@ -69,7 +69,7 @@ class Learner(BaseLearner):
 
     def train_on(self, batches: Sequence[Sequence[Part]], step: int) -> StepResult:
         """One step from batches that are given as a part for each replica of this process."""
-        self.optimizer.learning_rate.assign(self._rate.at(step))
+        self.optimizer.learning_rate.assign(self.rate.at(step))
         result = self._step(self._cut_batches(batches), step, is_spoiled=pass_fault_point(GRADIENTS_POINT))
         if self._average is not None:
             self._average.update(step)

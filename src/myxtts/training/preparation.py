@@ -30,6 +30,7 @@ from myxtts.training.micro_batches import MicroBatches, MicroBatchMemory, name_s
 from myxtts.training.run import SPEC_FILE_NAME, RunFolder
 from myxtts.training.schedule import LearningRate, count_total_steps
 from myxtts.training.stored_durations import describe_durations
+from myxtts.training.time_budget import guess_total_steps
 from myxtts.training.training_data import TrainingData, measure_spec
 from myxtts.training.voice_keeper import VoiceKeeper
 
@@ -45,7 +46,6 @@ class Preparation:
     data: TrainingData
     total_steps: int | None
     execution: Execution
-    rate: LearningRate
     learner: Learner
     memory: MicroBatchMemory
     situation: str
@@ -95,11 +95,12 @@ def prepare_training(
     spec = _agree_on_spec(Agreement(strategy, plan.cluster), lambda: _find_spec(config, plan, data, run, origin))
     batches_per_step = training.gradient_accumulation_steps
     total_steps = count_total_steps(training.steps, training.epochs, data.num_batches_per_epoch, batches_per_step)
+    expected_steps = guess_total_steps(total_steps, training.minutes)
     execution = choose_execution(
-        training, detect_device(plan), total_steps=total_steps, num_shapes=len(set(data.shapes))
+        training, detect_device(plan), total_steps=expected_steps, num_shapes=len(set(data.shapes))
     )
     rate = LearningRate(training.learning_rate, training.warmup_steps, total_steps)
-    for line in (*execution.reasons, *describe_rate(rate)):
+    for line in (*execution.reasons, *describe_rate(rate, training.minutes)):
         say(line)
     if data.durations and isinstance(data.utterances, FeatureStore):
         say(describe_durations(data.utterances.folder))
@@ -116,7 +117,7 @@ def prepare_training(
         for line in take_weights(learner.model, origin, data.frontend):
             say(line)
         learner.reset_average()
-    return Preparation(config, plan, data, total_steps, execution, rate, learner, memory, situation)
+    return Preparation(config, plan, data, total_steps, execution, learner, memory, situation)
 
 
 def detect_device(plan: Plan) -> Device:
@@ -170,9 +171,10 @@ def _name_model(config: XTTSConfig) -> str:
     return " ".join(f"{name}={value}" for name, value in config.model.model_dump().items())
 
 
-def describe_rate(rate: LearningRate) -> list[str]:
+def describe_rate(rate: LearningRate, minutes: float | None) -> list[str]:
     """What the user is told of the learning rate."""
-    end = "without an end: give training.steps to let it fall" if rate.num_steps is None else "then falls to the end"
+    is_endless = rate.num_steps is None and minutes is None
+    end = "without an end: give training.steps or minutes to let it fall" if is_endless else "then falls to the end"
     lines = [f"Learning rate: rises to {rate.highest:g} over {rate.num_rising:,} steps, {end}."]
     if rate.num_rising < rate.num_rising_steps:
         lines.append(f"warmup_steps is {rate.num_rising_steps:,}, too many for a run of {rate.num_steps:,} steps.")

@@ -12,7 +12,6 @@ from myxtts.runtime.plan import Plan
 from myxtts.training.execution import Execution
 from myxtts.training.micro_batches import MicroBatchMemory
 from myxtts.training.run import RunFolder
-from myxtts.training.schedule import LearningRate
 
 if TYPE_CHECKING:
     from myxtts.training.base_learner import BaseLearner
@@ -48,8 +47,6 @@ class Prepared(Protocol):
     def total_steps(self) -> int | None: ...
     @property
     def execution(self) -> Execution: ...
-    @property
-    def rate(self) -> LearningRate: ...
     @property
     def learner(self) -> BaseLearner: ...
     @property

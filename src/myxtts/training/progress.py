@@ -20,9 +20,9 @@ _SMOOTHING = 0.9
 class ProgressDisplay:
     """An observer that shows loss, rate, accelerator utilisation, data wait and the time left. Use it as a context."""
 
-    def __init__(self, total_steps: int | None, stream: TextIO | None = None, unit: str = "utterances") -> None:
+    def __init__(self, stream: TextIO | None = None, unit: str = "utterances") -> None:
         """`unit` is what a row of a batch is called."""
-        self._total, self._unit = total_steps, unit
+        self._unit = unit
         self._stream = stream if stream is not None else sys.stderr
         console = Console(file=self._stream, highlight=False) if stream is not None else Console(stderr=True)
         self._bar: Progress | None = _make_bar(console) if console.is_terminal else None
@@ -44,11 +44,11 @@ class ProgressDisplay:
         if record is not None:
             self._note(record)
         if self._bar is not None:
-            self._move_bar(self._bar, view.step)
+            self._move_bar(self._bar, view)
         elif record is not None and time.monotonic() - self._last_line_s >= _LINE_EVERY_S:
             self._last_line_s = time.monotonic()
-            of_total = f" of {self._total:,}" if self._total else ""
-            self._stream.write(f"Step {view.step:,}{of_total}: {self._detail}, {self._describe_rest(view.step)}\n")
+            of_total = f" of {view.total_steps:,}" if view.total_steps else ""
+            self._stream.write(f"Step {view.step:,}{of_total}: {self._detail}, {self._describe_rest(view)}\n")
 
     def on_checkpoint(self, view: TrainingView) -> None:
         """Nothing to show: writing goes on in the background."""
@@ -65,18 +65,19 @@ class ProgressDisplay:
             f"AU {100 * record['au']:.0f} %, data wait {1000 * record['data_wait_s']:.0f} ms"
         )
 
-    def _move_bar(self, bar: Progress, step: int) -> None:
+    def _move_bar(self, bar: Progress, view: TrainingView) -> None:
         if self._task is None:
             bar.start()
-            self._task = bar.add_task("Training", total=self._total, detail="", rest="")
-        bar.update(self._task, completed=step, detail=self._detail, rest=self._describe_rest(step))
+            self._task = bar.add_task("Training", total=view.total_steps, detail="", rest="")
+        rest = self._describe_rest(view)
+        bar.update(self._task, completed=view.step, total=view.total_steps, detail=self._detail, rest=rest)
 
-    def _describe_rest(self, step: int) -> str:
+    def _describe_rest(self, view: TrainingView) -> str:
         if self._step_s is None:
             return ""
-        if self._total is None:
+        if view.total_steps is None:
             return f"{self._step_s:.2f} s/step"
-        return f"{format_duration((self._total - step) * self._step_s)} left"
+        return f"{format_duration((view.total_steps - view.step) * self._step_s)} left"
 
 
 class _StepColumn(ProgressColumn):

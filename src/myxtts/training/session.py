@@ -8,12 +8,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import tensorflow as tf
 
 from myxtts.config.schema import XTTSConfig
-from myxtts.errors import DataError, HardwareError
+from myxtts.errors import HardwareError
 from myxtts.training.agreement import Agreement
 from myxtts.training.guard import Action, Guard
 from myxtts.training.micro_batches import MicroBatches
@@ -24,6 +25,7 @@ from myxtts.training.signals import StopRequest
 from myxtts.training.state import Progress
 from myxtts.training.step import StepResult
 from myxtts.training.step_window import StepNumbers, StepWindow
+from myxtts.training.time_budget import TimeBudget
 
 _Outcome = TypeVar("_Outcome")
 _Unread = tuple[int, StepResult, tuple[str, ...]]
@@ -56,6 +58,7 @@ class Session:
         self._is_save_due, self._is_well = False, True
         self._agreement = Agreement(self._learner.strategy, self.plan.cluster)
         self._is_another_stopping = False
+        self._time = self._measure_time()
         self._started = time.monotonic()
 
     @property
@@ -96,24 +99,25 @@ class Session:
 
     def _take_up(self) -> None:
         checkpoint = self.run.checkpoint
-        self._refuse_another_checkpoint()
+        self._agreement.require_same_step(self.run.step, self.run.path)
         if checkpoint is None:
             return
         self._learner.state.restore(checkpoint.arrays)
         progress = Progress.from_json(checkpoint.state)
         self.step, self._position, self._tuning = progress.step, progress.feed_position, progress.tuning
+        self._time = self._measure_time()
+        self._use_time()
         self._keeper.take_up(progress)
         self._guard.restore(progress.guard)
 
-    def _refuse_another_checkpoint(self) -> None:
-        """All processes must go on from the same step, which they do if they see the same files."""
-        steps = self._agreement.gather(self.run.step)
-        if len(set(steps)) > 1:
-            found = ", ".join(f"worker {worker} step {step}" for worker, step in enumerate(steps))
-            raise DataError(
-                f"The processes that train together would go on from different steps of {self.run.path}: {found}.",
-                next_step="Set training.run_dir to a folder that all hosts share.",
-            )
+    def _measure_time(self) -> TimeBudget:
+        return TimeBudget(self.config.training.minutes, self._tuning, self._agreement)
+
+    def _use_time(self) -> None:
+        """Lets the learning rate fall towards the step at which the minutes will be over."""
+        ends = [end for end in (self._prepared.total_steps, self._time.total_steps) if end is not None]
+        self.total_steps = min(ends, default=None)
+        self._learner.rate = replace(self._learner.rate, num_steps=self.total_steps)
 
     def _trace_shapes(self) -> None:
         """Makes all graphs before the first step, so that no step is slow because it is the first of its shape."""
@@ -141,10 +145,14 @@ class Session:
                 num_traces = self._learner.num_traces
                 feed.note_retrace()
             self._after_step()
+            if self._time.note_step(self.step):
+                self._use_time()
 
     def _is_at_end(self) -> bool:
         if self.total_steps is not None and self.step >= self.total_steps:
-            self._reason = self._reason or f"All {self.total_steps:,} steps are done."
+            is_over = self.total_steps == self._time.total_steps
+            end = f"The {self.config.training.minutes:g} minutes" if is_over else f"All {self.total_steps:,} steps"
+            self._reason = self._reason or f"{end} are {'over' if is_over else 'done'}."
         elif self._request.is_requested:
             self._reason = self._reason or f"Stopped by {self._request.name}."
         is_any_at_end, self._is_another_stopping = self._agreement.find_any(
@@ -244,7 +252,7 @@ class Session:
     def _record(self) -> dict[str, Any]:
         record = self._window.describe(
             self.step,
-            self._prepared.rate.at(max(0, self.step - 1)),
+            self._learner.rate.at(max(0, self.step - 1)),
             self._guard.num_skipped,
             self._position / self._prepared.num_batches_per_epoch,
             time.monotonic() - self._started,
@@ -287,7 +295,7 @@ class Session:
             best_score=best.score if best else None,
             micro_batch_size=micro_batches.batch_size,
             accumulation=micro_batches.accumulation,
-            tuning=self._tuning,
+            tuning=self._tuning | self._time.describe(),
             guard=self._guard.to_json(),
         )
 

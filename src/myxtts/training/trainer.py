@@ -66,7 +66,7 @@ class Trainer:
         self._init_from = Path(init_from) if init_from is not None else None
 
     def fit(self) -> TrainResult:
-        """Trains until `steps`, `epochs` or a signal end it; a signal goes on its way when all is saved."""
+        """Trains until `steps`, `epochs`, `minutes` or a signal end it; a signal goes on its way when all is saved."""
         config = self._config if self._part == "voice" else resolve_vocoder_settings(self._config, self._say)
         refuse_other_part(config.training.run_path, self._part)
         opened = self._open_part(config)
@@ -91,7 +91,7 @@ class Trainer:
                 self._say(message)
             if opened.origin is not None and run.checkpoint is not None:
                 self._say("--init-from is for the beginning of a run: this one goes on from its checkpoint.")
-            with ProgressDisplay(prepared.total_steps, unit=prepared.unit) as display:
+            with ProgressDisplay(unit=prepared.unit) as display:
                 # One process of a cluster is enough to validate, to speak and to show how far the training is.
                 observers = (display, *self._make_observers()) if run.is_chief else ()
                 result = Session(prepared, run, request, self._say, observers).train()

@@ -44,7 +44,7 @@ class VocoderLearner(BaseLearner):
         *,
         jit_compile_critics: bool,
     ) -> None:
-        self._execution, self._rate, self._plan, self._definition = execution, rate, plan, definition
+        self._execution, self.rate, self._plan, self._definition = execution, rate, plan, definition
         self._jit_compile_critics = jit_compile_critics
         # Initial weights are drawn from Keras' generators, whose seeds come from Python's.
         keras.utils.set_random_seed(config.training.seed)
@@ -72,7 +72,7 @@ class VocoderLearner(BaseLearner):
 
     def train_on(self, batches: Sequence[Sequence[Part]], step: int) -> StepResult:
         """One step from batches that are given as a part for each replica of this process."""
-        rate = self._rate.at(step)
+        rate = self.rate.at(step)
         self.optimizer.learning_rate.assign(rate)
         self._critic_optimizer.learning_rate.assign(CRITIC_RATE_SHARE * rate)
         result = self._step(self._cut_batches(batches), step, is_spoiled=pass_fault_point(GRADIENTS_POINT))

@@ -25,6 +25,7 @@ from myxtts.training.micro_batches import MicroBatches, MicroBatchMemory, name_s
 from myxtts.training.preparation import describe_rate, detect_device, name_device
 from myxtts.training.run import RunFolder
 from myxtts.training.schedule import LearningRate, count_total_steps
+from myxtts.training.time_budget import guess_total_steps
 from myxtts.training.vocoder_data import SegmentFeed, VocoderData
 from myxtts.training.vocoder_keeper import VocoderKeeper
 from myxtts.training.vocoder_learner import VocoderLearner
@@ -69,7 +70,6 @@ class VocoderPreparation:
     data: VocoderData
     total_steps: int | None
     execution: Execution
-    rate: LearningRate
     learner: VocoderLearner
     memory: MicroBatchMemory
     situation: str
@@ -118,9 +118,10 @@ def prepare_vocoder(
     spec = _find_spec(config, data, run, origin, num_warm_steps)
     batches_per_step = training.gradient_accumulation_steps
     total_steps = count_total_steps(training.steps, training.epochs, data.num_batches_per_epoch, batches_per_step)
-    execution = choose_execution(training, device, total_steps=total_steps, num_shapes=1)
+    expected_steps = guess_total_steps(total_steps, training.minutes)
+    execution = choose_execution(training, device, total_steps=expected_steps, num_shapes=1)
     rate = LearningRate(training.learning_rate, training.warmup_steps, total_steps)
-    for line in (*execution.reasons, *describe_rate(rate)):
+    for line in (*execution.reasons, *describe_rate(rate, training.minutes)):
         say(line)
     asked = MicroBatches(max(1, data.num_segments // plan.num_replicas), batches_per_step)
     memory = MicroBatchMemory(run.micro_batches_path, say)
@@ -145,7 +146,7 @@ def prepare_vocoder(
         _take_weights(learner, origin)
         say("The vocoder begins with the weights of --init-from; its critics begin anew.")
     return VocoderPreparation(
-        config, plan, data, total_steps, execution, rate, learner, memory, situation, spec.num_warm_steps
+        config, plan, data, total_steps, execution, learner, memory, situation, spec.num_warm_steps
     )
 
 
