@@ -121,7 +121,7 @@ def _make_learner(config: XTTSConfig, mode: str) -> Learner:
     """A model that is ready to be trained on this machine's processor."""
     import tensorflow as tf
 
-    from myxtts.training.execution import Execution
+    from myxtts.training.execution import LANES_ON_CPU, Execution
     from myxtts.training.learner import Learner
     from myxtts.training.micro_batches import MicroBatches
     from myxtts.training.schedule import LearningRate
@@ -132,7 +132,7 @@ def _make_learner(config: XTTSConfig, mode: str) -> Learner:
         config,
         measure_spec(config, plan, data),
         tf.distribute.get_strategy(),
-        Execution(mode != _EAGER, mode == _COMPILED, "float32", ()),
+        Execution(mode != _EAGER, mode == _COMPILED, "float32", (), LANES_ON_CPU if mode == _COMPILED else 1),
         LearningRate(config.training.learning_rate, config.training.warmup_steps),
         MicroBatches(data.shapes[0].num_utterances, 1),
     )

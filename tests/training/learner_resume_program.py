@@ -11,7 +11,7 @@ from tests.training.programs import STRATEGIES
 
 from myxtts.config.schema import XTTSConfig
 from myxtts.training.checkpoint import BackgroundSaver, CheckpointFolder
-from myxtts.training.execution import Execution
+from myxtts.training.execution import LANES_ON_CPU, Execution
 from myxtts.training.learner import Learner
 from myxtts.training.micro_batches import MicroBatches
 from myxtts.training.parts import Part, split_rows
@@ -22,7 +22,7 @@ EXECUTIONS = {
     "eager": Execution(False, False, "float32", ()),
     "bfloat16": Execution(False, False, "mixed_bfloat16", ()),
     "graph": Execution(True, False, "float32", ()),
-    "compiled": Execution(True, True, "float32", ()),
+    "compiled": Execution(True, True, "float32", (), LANES_ON_CPU),
 }
 
 

@@ -130,10 +130,9 @@ def train(
     optimizer: str = "sgd",
     accumulation_steps: int = 1,
     clip_norm: float | None = None,
-    jit_compile: bool = False,
-    graph: bool = True,
+    **options: Any,
 ) -> dict[str, Any]:
-    run = Run(strategy, optimizer, accumulation_steps, clip_norm=clip_norm, jit_compile=jit_compile, graph=graph)
+    run = Run(strategy, optimizer, accumulation_steps, clip_norm=clip_norm, **options)
     results = [run.train(step, make_batch(step, num_real)) for step, num_real in enumerate(num_reals)]
     return {
         "weights": flatten_weights(run.model),

@@ -65,6 +65,9 @@ CASES: list[tuple[str, int, str, str, float | None, str]] = [
     ("mirrored", 2, "uneven", "sgd", 0.2, "eager"),
     ("one device", 1, "uneven", "sgd", 0.2, "compiled"),
     ("one device", 2, "uneven", "adam", 0.2, "compiled"),
+    ("one device", 1, "uneven", "adamw", 0.2, "lanes"),
+    ("one device", 2, "full", "sgd", None, "lanes"),
+    ("default", 1, "uneven", "sgd", 0.2, "lanes"),
     ("mirrored", 1, "uneven", "sgd", 0.2, "compiled"),
     ("mirrored", 2, "uneven", "adamw", 0.2, "compiled"),
 ]
@@ -90,7 +93,8 @@ def test_weights_do_not_depend_on_how_a_batch_is_spread(
         optimizer=optimizer,
         accumulation_steps=accumulation_steps,
         clip_norm=clip_norm,
-        jit_compile=mode == "compiled",
+        jit_compile=mode in ("compiled", "lanes"),
+        num_lanes=2 if mode == "lanes" else 1,
         graph=mode != "eager",
     )
     assert_close(trained["weights"], plain["weights"])

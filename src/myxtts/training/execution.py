@@ -11,6 +11,9 @@ STEPS_PER_COMPILED_SHAPE = 75
 on a quiet machine, much longer on a busy one: so many steps pay for a shape in any case."""
 BFLOAT16_CAPABILITY = (8, 0)
 """The CUDA compute capability from which on GPUs compute in bfloat16."""
+LANES_ON_CPU = 2
+"""XLA leaves much of a step to one core, so two halves of a batch side by side are faster than the whole. Not as many
+as there are cores: the numbers a run is made of must not depend on the machine that it is resumed on."""
 _ORDINARY, _MIXED = "float32", "mixed_bfloat16"
 
 
@@ -38,6 +41,8 @@ class Execution:
     is_compiled: bool
     policy: str
     reasons: tuple[str, ...]
+    num_lanes: int = 1
+    """Pieces of a batch that are computed at the same time."""
 
 
 def choose_execution(
@@ -47,7 +52,8 @@ def choose_execution(
     is_graph = training.enable_graph_mode and not training.enable_eager_debug
     is_compiled, why = _choose_compiling(training, device, total_steps, num_shapes, is_graph)
     policy, in_numbers = _choose_policy(training, device)
-    return Execution(is_graph, is_compiled, policy, (why, in_numbers))
+    num_lanes = LANES_ON_CPU if is_compiled and device.is_cpu else 1
+    return Execution(is_graph, is_compiled, policy, (why, in_numbers), num_lanes)
 
 
 def _choose_compiling(

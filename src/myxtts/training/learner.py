@@ -96,6 +96,7 @@ class Learner(BaseLearner):
             clip_norm=self._config.training.clip_norm,
             jit_compile=self._execution.is_compiled,
             graph=self._execution.is_graph,
+            num_lanes=self._execution.num_lanes,
         )
 
     def _select_shares(self, batch: Batch) -> list[Part]:

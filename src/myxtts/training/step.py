@@ -6,6 +6,7 @@ of utterances in all of them. So it does not matter how rows fall to parts, nor 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple
@@ -13,7 +14,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from myxtts.files import is_fault_planned
-from myxtts.training.parts import Part, count_real_utterances
+from myxtts.training.parts import Part, count_real_utterances, split_rows
 
 Tensor = Any
 LossFunction = Callable[[Any, Part, bool, Tensor], tuple[Tensor, dict[str, Tensor]]]
@@ -50,7 +51,8 @@ class TrainStep:
     """Trains `model` by one step per call. Model and optimizer must have been made in the scope of `strategy`.
 
     `graph=False` runs every operation eagerly, for a debugger. `jit_compile` compiles the whole step for one device,
-    and for several the computation of each: XLA cannot reach over devices.
+    and for several the computation of each: XLA cannot reach over devices. With `num_lanes` the part of a device is
+    cut by rows where that comes out even, and the pieces are computed at the same time.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class TrainStep:
         clip_norm: float | None = None,
         jit_compile: bool = False,
         graph: bool = True,
+        num_lanes: int = 1,
         count_real: Callable[[Part], Tensor] = count_real_utterances,
     ) -> None:
         assert graph or not jit_compile, "an eager step cannot be compiled"
@@ -76,6 +79,7 @@ class TrainStep:
         self._weights = [variable.value for variable in model.trainable_variables]
         self._make_variables()
         self._has_leftovers = False
+        self._num_lanes = num_lanes
         self._compile(graph, jit_compile)
 
     def __call__(self, micro_batches: Sequence[Part], step: int, is_spoiled: bool = False) -> StepResult:
@@ -132,15 +136,19 @@ class TrainStep:
 
     def _compile(self, graph: bool, jit_compile: bool) -> None:
         is_one_device = self._strategy.num_replicas_in_sync == 1
+        is_one_whole = is_one_device and self._num_lanes == 1
         self._needs_device = jit_compile and isinstance(self._strategy, tf.distribute.OneDeviceStrategy)
-        self._compute: Callable[[Part, Tensor], tuple[list[Tensor], _Totals]] = self._compute_part
-        if jit_compile and not is_one_device:
-            self._compute = tf.function(self._compute_part, jit_compile=True, autograph=False)
+        self._compute_piece: Callable[[Part, Tensor], tuple[list[Tensor], _Totals]] = self._compute_part
+        self._change = self._apply
+        if jit_compile and not is_one_whole:
+            self._compute_piece = tf.function(self._compute_part, jit_compile=True, autograph=False)
+        if jit_compile and is_one_device and not is_one_whole:
+            self._change = tf.function(self._apply, jit_compile=True, autograph=False)
 
         def make_graph(function: Callable[..., Any]) -> Any:
             if not graph:
                 return function
-            return tf.function(function, jit_compile=jit_compile and is_one_device, autograph=False)
+            return tf.function(function, jit_compile=jit_compile and is_one_whole, autograph=False)
 
         self._train = make_graph(self._train_on)
         self._accumulate = make_graph(self._accumulate_on)
@@ -172,9 +180,19 @@ class TrainStep:
         def reduce(totals: list[_Totals]) -> tuple[list[Tensor], StepResult]:
             gradients = [accumulator.read_value() for accumulator in self._accumulators]
             self._clear_accumulators()
-            return self._reduce(gradients, tf.nest.map_structure(lambda *sums: tf.add_n(sums), *totals))
+            return self._reduce(gradients, _add_up(totals))
 
         return self._update(*self._strategy.run(reduce, args=(totals,)))
+
+    def _compute(self, part: Part, step: Tensor) -> tuple[list[Tensor], _Totals]:
+        """By each replica: gradients and totals of its part, from pieces that do not wait for each other."""
+        num_rows = next(iter(part.values())).shape[0]
+        pieces = split_rows(part, math.gcd(num_rows, self._num_lanes))
+        computed = [self._compute_piece(piece, step) for piece in pieces]
+        if len(computed) == 1:
+            return computed[0]
+        gradients, totals = zip(*computed, strict=True)
+        return list(map(tf.add_n, zip(*gradients, strict=True))), _add_up(totals)
 
     def _compute_part(self, part: Part, step: Tensor) -> tuple[list[Tensor], _Totals]:
         """By each replica: gradients and totals of its part."""
@@ -211,7 +229,7 @@ class TrainStep:
 
         def apply() -> None:
             with _take_as_reduced(self._optimizer):
-                self._strategy.run(self._apply, args=(gradients,))
+                self._strategy.run(self._change, args=(gradients,))
 
         def skip() -> None:
             self._num_skipped.assign_add(1)
@@ -233,6 +251,11 @@ class TrainStep:
 def _make_shared_number(value: float, dtype: Any) -> Any:
     """One number that all replicas agree on."""
     return tf.Variable(value, trainable=False, dtype=dtype, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA)
+
+
+def _add_up(totals: Sequence[_Totals]) -> _Totals:
+    summed: _Totals = tf.nest.map_structure(lambda *sums: tf.add_n(sums), *totals)
+    return summed
 
 
 def _to_float32(value: Tensor) -> Tensor:
