@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import atexit
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -166,17 +167,18 @@ WAYS: dict[str, tuple[str, MakeLoader, int, float]] = {
 
 
 @pytest.fixture(params=WAYS)
-def scene(request: pytest.FixtureRequest, materials: dict[str, Material]) -> Scene:
+def scene(request: pytest.FixtureRequest, materials: dict[str, Material]) -> Iterator[Scene]:
     kind, make_loader, ram_budget_bytes, tolerance = WAYS[request.param]
     material = materials[kind]
-    return Scene(
-        material.corpus,
-        material.store,
-        order_rows(material.source, multiple_of=2),
-        material.mels,
-        lambda: make_loader(material, ram_budget_bytes),
-        tolerance,
-    )
+    with ExitStack() as loaders:
+        yield Scene(
+            material.corpus,
+            material.store,
+            order_rows(material.source, multiple_of=2),
+            material.mels,
+            lambda: loaders.enter_context(closing(make_loader(material, ram_budget_bytes))),
+            tolerance,
+        )
 
 
 def check_equal(batch: dict[str, NDArray[Any]], expected: dict[str, NDArray[Any]], tolerance: float = 0.0) -> None:
