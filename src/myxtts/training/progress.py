@@ -29,6 +29,7 @@ class ProgressDisplay:
         self._task: TaskID | None = None
         self._last_line_s = time.monotonic()
         self._step_s: float | None = None
+        self._num_records = 0
         self._detail = ""
 
     def __enter__(self) -> Self:
@@ -59,7 +60,10 @@ class ProgressDisplay:
 
     def _note(self, record: Record) -> None:
         seconds = float(record["seconds"])
-        self._step_s = seconds if self._step_s is None else _SMOOTHING * self._step_s + (1 - _SMOOTHING) * seconds
+        self._num_records += 1
+        # The first steps of a session are slower than all others: they say nothing of how long the rest will take.
+        is_fresh = self._step_s is None or self._num_records == 2
+        self._step_s = seconds if is_fresh else _SMOOTHING * (self._step_s or 0.0) + (1 - _SMOOTHING) * seconds
         self._detail = (
             f"loss {record['loss']:.3f}, {record['utterances_per_s']:.1f} {self._unit}/s, "
             f"AU {100 * record['au']:.0f} %, data wait {1000 * record['data_wait_s']:.0f} ms"

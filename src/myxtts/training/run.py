@@ -49,7 +49,6 @@ REPORT_FILE_NAME = "report.html"
 SPEC_FILE_NAME = "model_spec.json"
 CHECKPOINTS_FOLDER_NAME = "checkpoints"
 SAMPLES_FOLDER_NAME = "samples"
-KEEP_LAST = 3
 _MAX_SESSIONS = 100
 _MAX_FILE_BYTES = 10_000_000
 
@@ -66,7 +65,7 @@ class RunFolder:
         self.path, self.is_chief = path, is_chief
         self._held = ExitStack()
         own = path if is_chief else Path(self._held.enter_context(TemporaryDirectory(prefix="myxtts-worker-")))
-        self.checkpoints = CheckpointFolder(path / CHECKPOINTS_FOLDER_NAME, KEEP_LAST, warn)
+        self.checkpoints = CheckpointFolder(path / CHECKPOINTS_FOLDER_NAME, warn=warn)
         self.samples_path = path / SAMPLES_FOLDER_NAME
         self.bundle_path = path / BUNDLE_FOLDER_NAME
         self.micro_batches_path = own / MICRO_BATCHES_FILE_NAME
