@@ -36,13 +36,14 @@ from myxtts.tools.diagnosis.evidence import Evidence, Machine, StageTime, Trials
 from myxtts.tools.diagnosis.loop import Comparison
 from myxtts.tools.diagnosis.machine_advice import advise_machine, compare_two_ways
 from myxtts.tools.diagnosis.model import find_overlap, simulate_interval
+from myxtts.tools.diagnosis.oscillation import draw_timeline, find_oscillation
 from myxtts.tools.diagnosis.report import make_diagnosis_page
-from myxtts.tools.diagnosis.rhythm import draw_timeline, find_oscillation, rate_loading
 from myxtts.tools.diagnosis.show import show_diagnosis
 from myxtts.tools.diagnosis.step_probe import find_lengths, measure_padding, trim_batch
 from myxtts.tools.diagnosis.tell import to_json
 from myxtts.tools.diagnosis.words import CAUSE_WORDS, make_words
 from myxtts.tools.diagnosis.words_page import PAGE_WORDS
+from myxtts.tools.rhythm import rate_loading
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 SECONDS = st.floats(0.0, 1.0)

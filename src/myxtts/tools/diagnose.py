@@ -15,7 +15,7 @@ from myxtts.tools.diagnosis.advice import Advice, advise
 from myxtts.tools.diagnosis.causes import Cause, Finding, find_causes
 from myxtts.tools.diagnosis.evidence import Evidence
 from myxtts.tools.diagnosis.loop import Comparison, Limits, Work, compare_in_turn, run_together
-from myxtts.tools.diagnosis.rhythm import Oscillation, find_oscillation
+from myxtts.tools.diagnosis.oscillation import Oscillation, find_oscillation
 from myxtts.tools.emulate import StepTime
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ import numpy as np
 
 from myxtts.tools.monitor_gpus import LOST, GpuReading
 from myxtts.tools.monitor_history import History
-from myxtts.tools.monitor_rhythm import UNEVEN_VARIATION
 from myxtts.tools.monitor_run import RunReading
 from myxtts.tools.monitor_sample import Sample
+from myxtts.tools.rhythm import STABLE_VARIATION
 
 AlertKind = Literal["lost", "memory", "stall", "starvation", "oscillation", "throttling"]
 ALERT_KINDS: tuple[AlertKind, ...] = ("lost", "memory", "stall", "starvation", "oscillation", "throttling")
@@ -97,7 +97,7 @@ def _judge_run(run: RunReading | None) -> Iterator[Alert]:
     if run.au is not None and run.au < STARVED_AU:
         numbers = {"wait_share": 1 - run.au, "wait_ms": 1000 * (run.wait_s or 0.0), "depth": run.depth or 0.0}
         yield Alert("starvation", "run_starved", numbers=numbers)
-    if run.variation is not None and run.variation > UNEVEN_VARIATION:
+    if run.variation is not None and run.variation > STABLE_VARIATION:
         if run.au is not None and run.au > _FED_AU:
             yield Alert("oscillation", "run_steps_differ", numbers={"variation_share": run.variation})
         elif run.period_steps is None:

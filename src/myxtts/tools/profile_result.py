@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-GOOD_LOAD_S, SLOW_LOAD_S = 0.1, 0.5
-STABLE_VARIATION = 0.2
+from myxtts.tools.rhythm import STABLE_VARIATION, rate_loading
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +65,7 @@ class DataLoading:
     @property
     def verdict(self) -> str:
         """`good`, `moderate` or `slow` by the mean time a batch takes to load."""
-        mean_s = self.load.mean_ms / 1000
-        return "good" if mean_s < GOOD_LOAD_S else "moderate" if mean_s <= SLOW_LOAD_S else "slow"
+        return rate_loading(self.load.mean_ms / 1000)
 
     @property
     def is_stable(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from myxtts.tools.charts import Curve, draw_bars, draw_curves, draw_shares
-from myxtts.tools.diagnosis.rhythm import draw_timeline, rate_loading
+from myxtts.tools.diagnosis.oscillation import draw_timeline
 from myxtts.tools.diagnosis.tell import explain, format_facts, tell_gain, tell_oscillation, tell_split, tell_verified
 from myxtts.tools.page import (
     NOTHING,
@@ -21,6 +21,7 @@ from myxtts.tools.page import (
     make_table,
 )
 from myxtts.tools.report_words import Words
+from myxtts.tools.rhythm import rate_loading
 
 if TYPE_CHECKING:
     from myxtts.tools.diagnose import Diagnosis

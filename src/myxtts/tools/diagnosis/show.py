@@ -8,9 +8,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from myxtts.tools.diagnosis.rhythm import draw_timeline, rate_loading
+from myxtts.tools.diagnosis.oscillation import draw_timeline
 from myxtts.tools.diagnosis.tell import explain, format_facts, tell_gain, tell_oscillation, tell_split, tell_verified
 from myxtts.tools.report_words import Words
+from myxtts.tools.rhythm import rate_loading
 
 if TYPE_CHECKING:
     from myxtts.tools.diagnose import Diagnosis

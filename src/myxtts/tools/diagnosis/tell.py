@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from myxtts.tools.diagnosis.advice import Advice
 from myxtts.tools.diagnosis.causes import Finding
-from myxtts.tools.diagnosis.rhythm import draw_timeline, rate_loading
+from myxtts.tools.diagnosis.oscillation import draw_timeline
 from myxtts.tools.report_words import Words
+from myxtts.tools.rhythm import rate_loading
 
 if TYPE_CHECKING:
     from myxtts.tools.diagnose import Diagnosis
