@@ -114,9 +114,6 @@ def test_a_broken_link_stops_the_site(tmp_path: Path) -> None:
 def test_a_browser_shows_the_pages_without_anything_running_over(site: Path, tmp_path: Path, width: int) -> None:
     assert CHROMIUM is not None
     for page in ("en/pipeline.html", "en/configuration.html", "fa/pipeline.html"):
-        if not (site / page).exists():
-            assert not (ROOT / "docs" / "fa" / "pipeline.md").exists()
-            continue
         picture = tmp_path / "page.png"
         options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--force-device-scale-factor=1"]
         places = [f"--user-data-dir={tmp_path / 'profile'}", f"--window-size={width},1600", f"--screenshot={picture}"]

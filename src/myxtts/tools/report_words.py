@@ -36,6 +36,7 @@ _WORDS: dict[str, tuple[str, str]] = {
     "flow": ("flow", "جریان"),
     "prior": ("prior", "پیشین"),
     "duration": ("durations", "دیرش‌ها"),
+    "pitch": ("pitch", "زیروبمی"),
     "speaker": ("speaker", "گوینده"),
     "length_error": ("error of utterance length", "خطای طول جمله"),
     "learning_rate": ("Learning rate", "نرخ یادگیری"),

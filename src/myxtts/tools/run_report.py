@@ -33,7 +33,7 @@ from myxtts.training.sample_files import (
     read_samples,
 )
 
-_TERMS = ("flow", "prior", "duration", "speaker", "length_error")
+_TERMS = ("flow", "prior", "duration", "pitch", "speaker", "length_error")
 _END_SHARE = 20
 """The last twentieth of the records stands for the end of a run."""
 _NUM_HEARD_STEPS = 3
@@ -135,7 +135,7 @@ def _show_validation(run: RunFiles, words: Words) -> Html:
     panels = [
         make_panel(words.say("distances"), draw("score", "mel_distance", "free_mel_distance")),
         make_panel(words.say("durations"), draw("token_duration_error", "length_error")),
-        make_panel(words.say("terms"), draw("prior", "flow")),
+        make_panel(words.say("terms"), draw("prior", "flow", "duration", "pitch")),
         make_panel(words.say("voice"), draw("speaker_similarity", "speaker_accuracy")),
     ]
     last_step, last = run.validations[-1]
