@@ -33,7 +33,7 @@ from myxtts.models.reference_encoder import ReferenceEncoder, SpeakerClassifier,
 from myxtts.models.spec import DEFAULT_NUM_STEPS, ModelSpec
 from myxtts.models.text_encoder import TextEncoder, TextStates
 
-DEFAULT_NOISE_SCALE = 0.33
+DEFAULT_NOISE_SCALE = 0.2
 NO_GUIDANCE = 1.0
 
 
