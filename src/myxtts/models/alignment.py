@@ -59,16 +59,22 @@ def score_diagonal(is_state_BS: Tensor, mel_lengths_B: Tensor, num_frames: int) 
 
 def search_alignment(scores_BTS: Tensor, is_state_BS: Tensor, mel_lengths_B: Tensor) -> Alignment:
     """The path of the highest total score."""
-    num_frames = scores_BTS.shape[1]
     num_states_B = tf.reduce_sum(tf.cast(is_state_BS, tf.int32), axis=1)
     is_aligned_B = (num_states_B <= mel_lengths_B) & (num_states_B > 0)
-    scores_BTS = tf.where(_find_reachable(is_state_BS, mel_lengths_B, num_frames), scores_BTS, _IMPOSSIBLE)
-    is_moved_TBS = _search_forward(tf.transpose(scores_BTS, [1, 0, 2]), is_state_BS)
+    is_moved_TBS = _search_forward(scores_BTS, is_state_BS, mel_lengths_B)
     state_BT = _trace_back(is_moved_TBS, is_state_BS, mel_lengths_B)
-    is_frame_BT = tf.sequence_mask(mel_lengths_B, num_frames)
-    is_taken_BTS = (state_BT[..., None] == tf.range(is_state_BS.shape[1])) & is_frame_BT[..., None]
-    durations_BS = tf.reduce_sum(tf.cast(is_taken_BTS, tf.int32), axis=1)
-    return Alignment(durations_BS, state_BT, is_aligned_B)
+    return Alignment(_count_frames(state_BT, mel_lengths_B, is_state_BS.shape[1]), state_BT, is_aligned_B)
+
+
+def _count_frames(state_BT: Tensor, mel_lengths_B: Tensor, num_states: int) -> Tensor:
+    """How many frames [B, S] each state has."""
+    num_rows, num_frames = state_BT.shape
+    is_frame_BT = tf.sequence_mask(mel_lengths_B, num_frames, tf.int32)
+    place_BT = state_BT + num_states * tf.range(num_rows)[:, None]
+    counts = tf.math.unsorted_segment_sum(
+        tf.reshape(is_frame_BT, [-1]), tf.reshape(place_BT, [-1]), num_rows * num_states
+    )
+    return tf.reshape(counts, [num_rows, num_states])
 
 
 def _rank_states(is_state_BS: Tensor) -> Tensor:
@@ -76,32 +82,35 @@ def _rank_states(is_state_BS: Tensor) -> Tensor:
     return tf.cumsum(tf.cast(is_state_BS, tf.int32), axis=1, exclusive=True)
 
 
-def _find_reachable(is_state_BS: Tensor, mel_lengths_B: Tensor, num_frames: int) -> Tensor:
-    """Where [B, T, S] a whole path can pass: enough frames behind it and enough before it."""
-    rank_BS = _rank_states(is_state_BS)
-    num_after_BS = tf.reduce_sum(tf.cast(is_state_BS, tf.int32), axis=1, keepdims=True) - 1 - rank_BS
-    frame_T1 = tf.range(num_frames)[:, None]
-    is_early_enough = num_after_BS[:, None] <= mel_lengths_B[:, None, None] - 1 - frame_T1
-    return is_state_BS[:, None] & (rank_BS[:, None] <= frame_T1) & is_early_enough
-
-
 def _shift(values_BS: Tensor, num_places: int, fill: float | bool) -> Tensor:
     return tf.pad(values_BS[:, :-num_places], [[0, 0], [num_places, 0]], constant_values=fill)
 
 
-def _search_forward(scores_TBS: Tensor, is_state_BS: Tensor) -> Tensor:
-    """For each frame and state whether its best path came from the state before."""
-    num_frames = scores_TBS.shape[0]
+def _search_forward(scores_BTS: Tensor, is_state_BS: Tensor, mel_lengths_B: Tensor) -> Tensor:
+    """For each frame and state whether its best path came from the state before.
+
+    All that concerns one frame is computed in its turn, out of the cache: over all frames at once it would be memory
+    that is written and read again.
+    """
+    num_frames = scores_BTS.shape[1]
     is_after_hole_BS = ~_shift(is_state_BS, 1, True)
+    first_BS = _rank_states(is_state_BS)
+    num_after_BS = tf.reduce_sum(tf.cast(is_state_BS, tf.int32), axis=1, keepdims=True) - 1 - first_BS
+    last_BS = mel_lengths_B[:, None] - 1 - num_after_BS
+
+    def score(frame: Tensor) -> Tensor:
+        """A whole path passes a state only with enough frames behind it and enough before it."""
+        is_reachable_BS = is_state_BS & (first_BS <= frame) & (frame <= last_BS)
+        return tf.where(is_reachable_BS, scores_BTS[:, frame], _IMPOSSIBLE)
 
     def advance(frame: Tensor, best_BS: Tensor, moves: tf.TensorArray) -> tuple[Tensor, Tensor, tf.TensorArray]:
         before = tf.where(is_after_hole_BS, _shift(best_BS, 2, _IMPOSSIBLE), _shift(best_BS, 1, _IMPOSSIBLE))
         moves = moves.write(frame, before > best_BS)
-        return frame + 1, tf.maximum(best_BS, before) + scores_TBS[frame], moves
+        return frame + 1, tf.maximum(best_BS, before) + score(frame), moves
 
     moves = tf.TensorArray(tf.bool, num_frames, element_shape=is_state_BS.shape)
     moves = moves.write(0, tf.zeros_like(is_state_BS))
-    start = (tf.constant(1), scores_TBS[0], moves)
+    start = (tf.constant(1), score(tf.constant(0)), moves)
     _, _, moves = tf.while_loop(lambda frame, *_: frame < num_frames, advance, start, maximum_iterations=num_frames)
     return moves.stack()
 
@@ -114,8 +123,7 @@ def _trace_back(is_moved_TBS: Tensor, is_state_BS: Tensor, mel_lengths_B: Tensor
 
     def retreat(frame: Tensor, state_B: Tensor, path: tf.TensorArray) -> tuple[Tensor, Tensor, tf.TensorArray]:
         path = path.write(frame, state_B)
-        is_here_BS = state_B[:, None] == place_S
-        num_back_B = tf.reduce_sum(tf.where(is_here_BS & is_moved_TBS[frame], num_back_BS, 0), axis=1)
+        num_back_B = tf.gather(tf.where(is_moved_TBS[frame], num_back_BS, 0), state_B, batch_dims=1)
         return frame - 1, tf.where(frame < mel_lengths_B, tf.maximum(state_B - num_back_B, 0), state_B), path
 
     start = (tf.constant(num_frames - 1), last_B, tf.TensorArray(tf.int32, num_frames, element_shape=last_B.shape))
