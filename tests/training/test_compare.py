@@ -48,6 +48,7 @@ OTHER_VALUES: dict[str, Any] = {
     "training.durations": "stored",
     "training.steps": 10,
     "training.epochs": 10,
+    "training.minutes": 10.0,
     "training.visible_gpus": "0",
     "training.enable_xla_compilation": False,
     "training.mixed_precision": False,
