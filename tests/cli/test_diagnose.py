@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.cli.without_tensorflow import run_without_tensorflow
 from tests.training.trainer_programs import make_data
 
 from myxtts.config.schema import XTTSConfig
@@ -91,18 +92,7 @@ def test_a_configuration_is_diagnosed_applied_and_verified(tmp_path: Path) -> No
 def test_what_is_wrong_is_said_without_loading_tensorflow(
     tmp_path: Path, arguments: tuple[str, ...], exit_code: int, words: str
 ) -> None:
-    program = (
-        "import sys\nfrom myxtts.cli.main import run\ntry:\n    run(sys.argv[1:])\n    code = 0\n"
-        "except SystemExit as end:\n    code = end.code or 0\n"
-        "sys.exit(99 if {'tensorflow', 'keras'} & set(sys.modules) else code)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program, "diagnose", *arguments],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = run_without_tensorflow(tmp_path, "diagnose", *arguments)
     assert done.returncode == exit_code, done.stderr
     assert words in done.stdout + done.stderr
 

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.cli.without_tensorflow import run_without_tensorflow
 from tests.training.trainer_programs import NUM_CLIPS, TINY, write_recordings
 
 from myxtts.files import lock_directory
@@ -86,13 +87,6 @@ def test_recordings_become_a_model_in_one_command(tmp_path: Path) -> None:
 def test_what_is_wrong_is_said_without_loading_tensorflow(
     tmp_path: Path, arguments: tuple[str, ...], exit_code: int, words: str
 ) -> None:
-    program = (
-        "import sys\nfrom myxtts.cli.main import run\ntry:\n    run(sys.argv[1:])\n    code = 0\n"
-        "except SystemExit as end:\n    code = end.code or 0\n"
-        "sys.exit(99 if {'tensorflow', 'keras'} & set(sys.modules) else code)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program, "train", *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=60
-    )
+    done = run_without_tensorflow(tmp_path, "train", *arguments)
     assert done.returncode == exit_code, done.stderr
     assert words in done.stdout + done.stderr

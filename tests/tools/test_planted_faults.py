@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.tools import planted
-from tests.tools.planted import EVERYWHERE, Plant, slow_reads
+from tests.tools import planted, planted_steps
+from tests.tools.planted import Plant, slow_reads
 from tests.tools.planted_configs import (
     PlantedConfig,
     make_corpus,
@@ -15,6 +15,7 @@ from tests.tools.planted_configs import (
     recordings_on_slow_disk,
     stored_and_quick,
 )
+from tests.tools.planted_steps import EVERYWHERE
 
 from myxtts.config.schema import XTTSConfig
 from myxtts.tools.diagnose import Diagnosis
@@ -45,7 +46,7 @@ def test_cause_is_named_first(name: str) -> None:
 
 
 def test_a_pipeline_that_keeps_up_is_called_healthy() -> None:
-    diagnosis = planted.healthy().diagnose(num_batches=20, time_limit_s=4.0)
+    diagnosis = planted_steps.healthy().diagnose(num_batches=20, time_limit_s=4.0)
     assert diagnosis.is_healthy, describe(diagnosis)
     assert diagnosis.first.gain == 1.0
     assert diagnosis.first.advice == ()

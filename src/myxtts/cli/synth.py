@@ -15,6 +15,7 @@ import typer
 
 from myxtts.cli.screen import Screen, mute_decoders, show_progress
 from myxtts.errors import MyXTTSError, UsageError
+from myxtts.models.spec import DEFAULT_NUM_STEPS
 from myxtts.runtime.quiet_start import load_tensorflow
 
 if TYPE_CHECKING:
@@ -44,7 +45,9 @@ def run_synth(
     ] = None,
     speed: Annotated[float, typer.Option(help="2 is twice as fast.")] = 1.0,
     seed: Annotated[int, typer.Option(help="Another number gives another rendering.")] = 0,
-    ode_steps: Annotated[int, typer.Option(help="Steps of the decoder: more are finer and slower.")] = 8,
+    ode_steps: Annotated[
+        int, typer.Option(help="Steps of the decoder: more are finer, slower.")
+    ] = DEFAULT_NUM_STEPS,
     guidance: Annotated[
         float | None, typer.Option(help="Above 1 leans on the voice; for models of several speakers.")
     ] = None,

@@ -31,7 +31,7 @@ Tensor = Any
 SCORE = "score"
 DURATION_SHARE = 0.25
 NUM_STEPS = 4
-"""Half of what synthesis takes: all that is compared takes as many, and validation delays training half as long."""
+"""A quarter of what synthesis takes: all that is compared takes as many, and validation delays training less."""
 _BATCH_SIZE = 8
 _SPARE_SHARE = 1.25
 """How much longer than the longest real utterance a synthesised one may be before it is cut off."""
