@@ -10,8 +10,8 @@ import typer
 
 from myxtts.cli.screen import Screen, show_progress
 from myxtts.errors import DataError, UsageError
-from myxtts.models.spec import DEFAULT_NUM_STEPS
 from myxtts.runtime.quiet_start import load_tensorflow
+from myxtts.synthesis.options import SpeechOptions
 from myxtts.types import Split
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def run_evaluate(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Keep what was said as WAV files here.", metavar="FOLDER")] = None,
     seed: Annotated[int, typer.Option(help="Another number gives another rendering.")] = 0,
-    ode_steps: Annotated[int, typer.Option(help="Steps of the decoder.")] = DEFAULT_NUM_STEPS,
+    ode_steps: Annotated[int, typer.Option(help="Steps of the decoder.")] = SpeechOptions().num_steps,
     vocoder: Annotated[
         str, typer.Option(help="auto, griffin_lim, neural, or the run that trained one.", metavar="KIND_OR_RUN")
     ] = "auto",

@@ -15,8 +15,8 @@ import typer
 
 from myxtts.cli.screen import Screen, mute_decoders, show_progress
 from myxtts.errors import MyXTTSError, UsageError
-from myxtts.models.spec import DEFAULT_NUM_STEPS
 from myxtts.runtime.quiet_start import load_tensorflow
+from myxtts.synthesis.options import SpeechOptions
 
 if TYPE_CHECKING:
     from myxtts.synthesis.package import Package
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from myxtts.types import Waveform
 
 _STREAM = "-"
+_USUAL = SpeechOptions()
 _MAX_STDIN_CHARACTERS = 1_000_000
 
 
@@ -43,11 +44,9 @@ def run_synth(
     file: Annotated[
         Path | None, typer.Option(help="Say every line of this file; lines of a .csv file are id|text.")
     ] = None,
-    speed: Annotated[float, typer.Option(help="2 is twice as fast.")] = 1.0,
-    seed: Annotated[int, typer.Option(help="Another number gives another rendering.")] = 0,
-    ode_steps: Annotated[
-        int, typer.Option(help="Steps of the decoder: more are finer, slower.")
-    ] = DEFAULT_NUM_STEPS,
+    speed: Annotated[float, typer.Option(help="2 is twice as fast.")] = _USUAL.speed,
+    seed: Annotated[int, typer.Option(help="Another number gives another rendering.")] = _USUAL.seed,
+    ode_steps: Annotated[int, typer.Option(help="Steps of the decoder: more are finer, slower.")] = _USUAL.num_steps,
     guidance: Annotated[
         float | None, typer.Option(help="Above 1 leans on the voice; for models of several speakers.")
     ] = None,
