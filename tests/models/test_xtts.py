@@ -17,6 +17,7 @@ from myxtts.config.schema import XTTSConfig
 from myxtts.errors import DataError
 from myxtts.models.blocks import ModelLayer
 from myxtts.models.duration import calibrate_length_factor, compute_frames, round_frames
+from myxtts.models.modulation import filter_frames, make_neutral_taps
 from myxtts.models.reference_encoder import Voice, average_voices
 from myxtts.models.spec import ModelSpec
 from myxtts.models.text_encoder import find_states, unpack_factors
@@ -24,6 +25,7 @@ from myxtts.models.xtts import XTTS
 from myxtts.text.inventory import SPECIALS, STANDARD_INVENTORY, pack_factors
 
 NUM_FRAMES = 160
+SHARPENING = np.array([0, 0, 0, 0, 0, 0, -0.25, 1.5, -0.25, 0, 0, 0, 0, 0, 0], np.float32)
 
 
 @cache
@@ -68,7 +70,7 @@ def test_names_of_weights_are_complete_and_the_same_every_time() -> None:
     first, second = (XTTS(make_config(), make_spec()).named_weights() for _ in range(2))
     assert {name: weight.shape for name, weight in first.items()} == {n: w.shape for n, w in second.items()}
     assert len(first) == len(make_model().variables)
-    assert "length_factor" in first
+    assert {"length_factor", "modulation_taps"} <= set(first)
     assert "text_encoder.blocks.0.convolution.kernel" in first
 
 
@@ -129,6 +131,18 @@ def test_speed_shortens_and_the_length_factor_stretches() -> None:
     stretched = speak(model)[1].numpy()
     model.set_length_factor(1.0)
     np.testing.assert_array_equal(stretched, speak(model, speed=0.25)[1])
+
+
+def test_a_spectrogram_passes_the_filter_of_the_model() -> None:
+    model = make_model()
+    mel, lengths, _ = speak(model)
+    model.set_modulation_taps(SHARPENING)
+    filtered, *_ = speak(model)
+    model.set_modulation_taps(make_neutral_taps())
+    for row, length in enumerate(lengths.numpy()):
+        alone = filter_frames(mel[row : row + 1, :length], lengths[row : row + 1], SHARPENING)[0]
+        np.testing.assert_allclose(filtered[row, :length], alone, atol=1e-4)
+        assert not np.allclose(filtered[row, :length], mel[row, :length], atol=1e-2)
 
 
 def test_guidance_leads_away_from_no_voice_only_where_there_are_many() -> None:

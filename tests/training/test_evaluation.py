@@ -15,13 +15,10 @@ from tests.models.toys import make_config, make_spec, stir_weights
 from myxtts.config.schema import XTTSConfig
 from myxtts.corpus.open import open_corpus
 from myxtts.corpus.prepare import Recordings, prepare_corpus
-from myxtts.errors import DataError
 from myxtts.models.xtts import XTTS
 from myxtts.store.precompute import precompute
-from myxtts.training import length_calibration
 from myxtts.training.average import RunningAverage
 from myxtts.training.evaluation import SCORE, EarlyStopping, Evaluator, measure_warped_distance
-from myxtts.training.length_calibration import LengthCalibration
 from myxtts.training.losses import make_loss
 from myxtts.training.validation_set import (
     FixedUtterance,
@@ -210,25 +207,3 @@ def test_the_fixed_set_is_the_same_every_time_and_has_texts(ljspeech: Path, tmp_
     texts = find_texts(config, first)
     assert set(texts) == {one.id for one in first}
     assert all("sentence" in text.lower() for text in texts.values())
-
-
-@pytest.mark.parametrize("num_held_out", [0, 7, 9])
-def test_lengths_are_calibrated_on_what_was_not_trained_on(
-    num_held_out: int, model: XTTS, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    splits = {"val": [make_utterance(n, 60) for n in range(num_held_out)], "train": [make_utterance(50, 30)]}
-
-    def load(_config: XTTSConfig, num_utterances: int, split: str) -> list[FixedUtterance]:
-        if not splits[split]:
-            raise DataError("Nothing is held out.", next_step="Hold something out.")
-        return splits[split][:num_utterances]
-
-    monkeypatch.setattr(length_calibration, "load_fixed_utterances", load)
-    used = splits["val"] if num_held_out == 9 else splits["train"]
-    part = pack_part(used)
-    model.set_length_factor(1.0)
-    voice = model.encode_voice(part["reference"], part["reference_lengths"])
-    spoken = model.predict_durations(part["tokens"], part["token_lengths"], part["language"], voice)
-    ratio = sum(one.num_frames for one in used) / float(tf.reduce_sum(spoken.mel_lengths_B))
-    factor = LengthCalibration(XTTSConfig()).measure(model)
-    assert factor == pytest.approx(min(max(ratio, 0.5), 2.0), rel=0.02)

@@ -27,6 +27,7 @@ from myxtts.models.alignment import (
 from myxtts.models.blocks import Tensor, draw_normal, iterate_weights, mask_steps
 from myxtts.models.decoder import STACKED_FRAMES, FlowDecoder, FrameInputs, make_frame_inputs
 from myxtts.models.duration import compute_frames, round_frames
+from myxtts.models.modulation import NUM_TAPS, filter_frames, make_neutral_taps
 from myxtts.models.pitch import Pitch, PitchTracker, average_by_state
 from myxtts.models.prosody import Prosody, ProsodyPredictor
 from myxtts.models.reference_encoder import ReferenceEncoder, SpeakerClassifier, Voice, drop_voice
@@ -62,6 +63,9 @@ class XTTS(keras.Model):  # type: ignore[misc]
             SpeakerClassifier(config.reference_width, len(spec.speakers)) if spec.has_many_speakers else None
         )
         self.length_factor = self.add_weight((), "ones", dtype="float32", trainable=False, name="length_factor")
+        self.modulation_taps = self.add_weight(
+            (NUM_TAPS,), _fill_neutral, dtype="float32", trainable=False, name="modulation_taps"
+        )
         self.built = True
 
     @property
@@ -79,6 +83,10 @@ class XTTS(keras.Model):  # type: ignore[misc]
     def set_length_factor(self, factor: float) -> None:
         """By how much predicted durations are stretched; see `calibrate_length_factor`."""
         self.length_factor.assign(factor)
+
+    def set_modulation_taps(self, taps_K: Tensor) -> None:
+        """The filter over time that spectrograms pass through; see `design_taps`."""
+        self.modulation_taps.assign(taps_K)
 
     def normalize_mel(self, mel_BTM: Tensor) -> Tensor:
         return (tf.cast(mel_BTM, tf.float32) - tf.constant(self._spec.mel_mean)) / self._spec.mel_deviation
@@ -144,6 +152,14 @@ class XTTS(keras.Model):  # type: ignore[misc]
         num_frames_B = tf.reduce_sum(durations_BS, axis=1)
         return SpokenText(states, durations_BS, sum_by_token(durations_BS), num_frames_B, prosody.pitch)
 
+    def time_as_recorded(
+        self, states: TextStates, mel_BTM: Tensor, mel_lengths_B: Tensor
+    ) -> tuple[SpokenText, Alignment]:
+        """A text with the rhythm and pitch of its recording, and how that lies along the text."""
+        alignment = self.align_states(states, self.normalize_mel(mel_BTM), mel_lengths_B)
+        durations_BS, pitch_BS = alignment.durations_BS, self.measure_pitch(mel_BTM, mel_lengths_B, alignment)
+        return SpokenText(states, durations_BS, sum_by_token(durations_BS), mel_lengths_B, pitch_BS), alignment
+
     def decode(
         self,
         spoken: SpokenText,
@@ -154,10 +170,11 @@ class XTTS(keras.Model):  # type: ignore[misc]
         noise_scale: Tensor = DEFAULT_NOISE_SCALE,
         guidance: float = NO_GUIDANCE,
         seed: int | Tensor = 0,
+        is_filtered: bool = True,
     ) -> Tensor:
         """Second phase: the spectrogram [B, num_frames, M]. Frames behind an utterance's length mean nothing.
 
-        Utterances that are longer than `num_frames` are cut off.
+        Utterances that are longer than `num_frames` are cut off. What is not `is_filtered` is as the decoder gives it.
         """
         padded_frames = -(-num_frames // STACKED_FRAMES) * STACKED_FRAMES
         inputs = self._spread_states(spoken, padded_frames)
@@ -174,7 +191,11 @@ class XTTS(keras.Model):  # type: ignore[misc]
         _, x_BTM = tf.while_loop(
             lambda step, _: step < num_steps, advance, (tf.constant(0), x_BTM), maximum_iterations=num_steps
         )
-        return self.restore_mel(x_BTM * inputs.is_real_BT1)[:, :num_frames]
+        x_BTM = (x_BTM * inputs.is_real_BT1)[:, :num_frames]
+        if is_filtered:
+            lengths_B = tf.minimum(spoken.mel_lengths_B, num_frames)
+            x_BTM = filter_frames(x_BTM, lengths_B, tf.convert_to_tensor(self.modulation_taps))
+        return self.restore_mel(x_BTM)
 
     def synthesize_mel(
         self,
@@ -223,3 +244,7 @@ class XTTS(keras.Model):  # type: ignore[misc]
         nobody = drop_voice(voice, tf.zeros_like(time_B))
         without_BTM = self.decoder(x_BTM, inputs, time_B, nobody)
         return without_BTM + guidance * (clean_BTM - without_BTM)
+
+
+def _fill_neutral(shape: tuple[int, ...], dtype: Any = None) -> Tensor:
+    return tf.constant(make_neutral_taps(), dtype, shape)

@@ -20,7 +20,6 @@ import tensorflow as tf
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
-from myxtts.models.alignment import sum_by_token
 from myxtts.models.reference_encoder import Voice
 from myxtts.models.xtts import XTTS, SpokenText
 from myxtts.training.losses import make_loss
@@ -106,9 +105,7 @@ class Evaluator:
         voice = model.encode_voice(part["reference"], part["reference_lengths"])
         states = model.encode_text(part["tokens"], part["token_lengths"], part["language"], voice)
         lengths_B = part["mel_lengths"]
-        alignment = model.align_states(states, model.normalize_mel(part["mel"]), lengths_B)
-        durations_BS, pitch_BS = alignment.durations_BS, model.measure_pitch(part["mel"], lengths_B, alignment)
-        forced = SpokenText(states, durations_BS, sum_by_token(durations_BS), lengths_B, pitch_BS)
+        forced, alignment = model.time_as_recorded(states, part["mel"], lengths_B)
         spoken = self._model.time_text(states, part["token_lengths"])
         forced_BTM, free_BTM, free_lengths_B = self._decode(forced, spoken, voice, part["mel"].shape[1])
         heard = model.encode_voice(free_BTM, free_lengths_B)
@@ -129,7 +126,8 @@ class Evaluator:
         self, forced: SpokenText, free: SpokenText, voice: Voice, num_frames: int
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Spectrograms with real and with predicted durations, as rows of one batch, and the lengths of the latter."""
-        settings: dict[str, Any] = {"num_steps": self._num_steps, "seed": self._seed}
+        # Not filtered: the score must not move because the filter, which belongs to more steps, was measured anew.
+        settings: dict[str, Any] = {"num_steps": self._num_steps, "seed": self._seed, "is_filtered": False}
         if not self._is_free_running:
             forced_BTM = self._model.decode(forced, voice, num_frames=num_frames, **settings)
             return forced_BTM, forced_BTM, forced.mel_lengths_B

@@ -53,8 +53,8 @@ class Keeper(ABC):
         """Loads what bundles are made with, where anything is."""
         return
 
-    def calibrate(self) -> None:
-        """Measures what belongs to the present weights, before they are judged and saved."""
+    def calibrate(self, *, is_hurried: bool = False) -> None:
+        """Measures what belongs to the present weights, before they are judged and saved; quickly, if hurried."""
         return
 
     @abstractmethod

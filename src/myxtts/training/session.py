@@ -267,9 +267,9 @@ class Session:
         self._is_save_due = False
         if self.step == self._keeper.saved_step or not self.run.is_chief:
             return
-        self._keeper.calibrate()
+        # Whoever sends a signal may not wait for long: nothing is validated or spoken before all is saved.
+        self._keeper.calibrate(is_hurried=self.is_stopping)
         for observer in self._observers:
-            # Whoever sends a signal may not wait for long: nothing is validated or spoken before all is saved.
             if not self.is_stopping:
                 observer.on_checkpoint(self)
         self._keeper.save(self._describe_progress())

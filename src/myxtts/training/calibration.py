@@ -1,0 +1,80 @@
+"""Measures what synthesis must make up for: how much too short a model speaks, and which movements it smooths away.
+
+On held-out utterances, because a model knows what it was trained on too well: calibrated on those it would speak too
+fast and too blurred.
+Shape legend: B utterances, S states, T frames, M mel bands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from myxtts.config.schema import XTTSConfig
+from myxtts.errors import DataError
+from myxtts.models.duration import calibrate_length_factor, compute_frames
+from myxtts.models.modulation import design_taps, measure_modulation
+from myxtts.models.xtts import XTTS
+from myxtts.training.validation_set import FixedUtterance, load_fixed_utterances, pack_part
+
+NUM_TIMED = 64
+"""Utterances that the length factor is found from."""
+NUM_SPOKEN = 4
+"""Utterances that are spoken to see how they move: a thousand frames or two, in many bands."""
+_FEWEST_HELD_OUT = 8
+
+
+class Calibration:
+    """A few utterances, always the same."""
+
+    def __init__(self, config: XTTSConfig) -> None:
+        utterances = _load_utterances(config)
+        self._real_frames = [float(utterance.num_frames) for utterance in utterances]
+        self._timed_part = {name: tensor for name, tensor in pack_part(utterances).items() if name != "mel"}
+        spoken = utterances[:NUM_SPOKEN]
+        self._real_modulation = measure_modulation(utterance.mel_TM for utterance in spoken)
+        self._spoken_part, self._num_frames = pack_part(spoken), [utterance.num_frames for utterance in spoken]
+        self._predict = tf.function(_predict_lengths, autograph=False)
+        self._speak = tf.function(_speak_again, autograph=False)
+
+    def measure_length_factor(self, model: XTTS) -> float:
+        """By how much durations that the model predicts with its present weights must be stretched."""
+        return calibrate_length_factor(self._predict(model, self._timed_part).numpy().tolist(), self._real_frames)
+
+    def measure_taps(self, model: XTTS) -> NDArray[np.float32]:
+        """The filter that makes the model's speech move as the recordings do."""
+        mel_BTM = self._speak(model, self._spoken_part).numpy()
+        return design_taps(self._real_modulation, measure_modulation(_cut(mel_BTM, self._num_frames)))
+
+
+def _load_utterances(config: XTTSConfig) -> list[FixedUtterance]:
+    """Held-out utterances, or some of the training split where too few or none are held out."""
+    try:
+        held_out = load_fixed_utterances(config, NUM_TIMED, "val")
+    except DataError:
+        held_out = []
+    return held_out if len(held_out) >= _FEWEST_HELD_OUT else load_fixed_utterances(config, NUM_TIMED, "train")
+
+
+def _predict_lengths(model: XTTS, part: Mapping[str, Any]) -> Any:
+    """Frames of each utterance [B] as predicted, without a length factor."""
+    voice = model.encode_voice(part["reference"], part["reference_lengths"])
+    states = model.encode_text(part["tokens"], part["token_lengths"], part["language"], voice)
+    log_frames_BS = model.predict_prosody(states, part["token_lengths"]).log_frames_BS
+    return tf.reduce_sum(compute_frames(log_frames_BS, states.is_state_BS, 1.0), axis=1)
+
+
+def _speak_again(model: XTTS, part: Mapping[str, Any]) -> Any:
+    """The utterances with their real rhythm and pitch, so that nothing but the decoder makes a difference."""
+    voice = model.encode_voice(part["reference"], part["reference_lengths"])
+    states = model.encode_text(part["tokens"], part["token_lengths"], part["language"], voice)
+    spoken, _ = model.time_as_recorded(states, part["mel"], part["mel_lengths"])
+    return model.decode(spoken, voice, num_frames=part["mel"].shape[1], is_filtered=False)
+
+
+def _cut(mel_BTM: NDArray[np.float32], num_frames: Sequence[int]) -> list[NDArray[np.float32]]:
+    return [mel_TM[:length] for mel_TM, length in zip(mel_BTM, num_frames, strict=True)]
