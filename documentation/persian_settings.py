@@ -91,6 +91,7 @@ PERSIAN_DESCRIPTIONS: Mapping[str, str] = {
     "training.enable_xla_compilation": "گام با XLA کامپایل شود؛ با `auto` هر جا که بیرزد.",
     "training.enable_eager_debug": "هر عمل جداگانه و بی‌درنگ اجرا شود، برای پیش‌رفتن گام‌به‌گام با اشکال‌یاب.",
     "training.mixed_precision": "محاسبه با ۱۶ بیت؛ با `auto` هر جا دستگاه bfloat16 داشته باشد.",
+    "training.crop_frames": "شمار فریم‌هایی از هر گفته که رمزگشا در یک گام از آن‌ها می‌آموزد؛ جایشان تصادفی است.",
     "training.gradient_accumulation_steps": "گرادیان چند دسته در یک گام بهینه‌ساز جمع شود.",
     "training.learning_rate": "بالاترین نرخ یادگیری، که پس از گرم‌شدن به دست می‌آید.",
     "training.warmup_steps": "گام‌هایی که نرخ یادگیری در آن‌ها از صفر بالا می‌رود.",
@@ -110,6 +111,7 @@ _WHOLE_SENTENCES: Mapping[str, str] = {
 }
 _PHRASES: tuple[tuple[str, str], ...] = (
     (r"\ba whole number\b", "عدد صحیح"),
+    (r"\ban even number\b", "عدد زوج"),
     (r"\ba number\b", "عدد"),
     (r'(?<!")\btext\b(?!")', "متن"),
     (r"\bof at least (\S+)", r"از `\1` به بالا"),

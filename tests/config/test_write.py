@@ -22,6 +22,7 @@ TEXTS = {
     "data.language": st.sampled_from(["en", "fa", "no", "pt-br", "zh-Hant"]),
     "data.data_service": st.sampled_from([None, "localhost:5050", "[::1]:80"]),
     "data.model_gpu": st.sampled_from([None, 1, "1,2,3", [2, 0]]),
+    "training.crop_frames": st.integers(16, 4096).map(lambda half: 2 * half),
     "training.visible_gpus": st.sampled_from([None, "0", "1,0", [0, 1]]),
     "training.run_name": st.sampled_from(["run", "1e5", "null", "صدا", "a.b-c_d"]),
 }

@@ -80,7 +80,15 @@ class TrainingConfig(Section):
         default="auto", description="Compute in 16 bits; auto does so in bfloat16 where the device has it."
     )
 
-    # The optimiser.
+    # The step.
+    crop_frames: int = Field(
+        default=128,
+        ge=32,
+        le=8192,
+        multiple_of=2,
+        description="Frames of each utterance that the decoder learns from at a step, chosen at random.",
+        json_schema_extra={"allowed": "an even number from 32 to 8192"},
+    )
     gradient_accumulation_steps: int = Field(
         default=1, ge=1, le=1024, description="Batches whose gradients are summed into one optimiser step."
     )

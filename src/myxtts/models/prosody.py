@@ -1,6 +1,6 @@
 """How long and how high each state is spoken, predicted from features that this cannot change.
 
-Shape legend: B utterances, N tokens, S states (2N), W width.
+Shape legend: B utterances, N tokens, S states (2N), W width of features, V width in here.
 """
 
 # ruff: noqa: N815 - fields carry the shape of their tensors
@@ -17,6 +17,8 @@ from myxtts.models.pitch import Pitch
 from myxtts.models.text_encoder import STATES_PER_TOKEN
 
 NUM_LAYERS = 2
+_DROPOUT_FACTOR, _MAX_DROPOUT = 2.5, 0.5
+"""A rhythm is learnt by heart long before a sound is: more of it must be kept from the predictor, and it is narrow."""
 
 
 class Prosody(NamedTuple):
@@ -36,21 +38,23 @@ class ProsodyPredictor(ModelLayer):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        width = config.text_width
-        self.blocks = [ConvolutionBlock(width, dropout=config.dropout) for _ in range(NUM_LAYERS)]
+        width = max(8, 2 * config.text_width // 5)
+        dropout = min(_DROPOUT_FACTOR * config.dropout, _MAX_DROPOUT)
+        self.stem = Linear(config.text_width, width)
+        self.blocks = [ConvolutionBlock(width, dropout=dropout) for _ in range(NUM_LAYERS)]
         self.norm = Norm(width)
         self.log_frames = Linear(width, STATES_PER_TOKEN)
         self.height = Linear(width, STATES_PER_TOKEN)
         self.voicing = Linear(width, STATES_PER_TOKEN)
 
     def call(self, features_BNW: Tensor, is_real_BN1: Tensor, seed_2: Tensor = None) -> Prosody:
-        x_BNW = tf.stop_gradient(features_BNW)
+        x_BNV = tf.cast(self.stem(tf.stop_gradient(features_BNW)), tf.float32)
         for layer, block in enumerate(self.blocks):
-            x_BNW = block(x_BNW, is_real_BN1, seed_2=fold_seed(seed_2, layer))
-        x_BNW = self.norm(x_BNW)
+            x_BNV = block(x_BNV, is_real_BN1, seed_2=fold_seed(seed_2, layer))
+        x_BNV = self.norm(x_BNV)
         num_states = STATES_PER_TOKEN * features_BNW.shape[1]
         heads = (self.log_frames, self.height, self.voicing)
-        return Prosody(*(tf.reshape(tf.cast(head(x_BNW), tf.float32), [-1, num_states]) for head in heads))
+        return Prosody(*(tf.reshape(tf.cast(head(x_BNV), tf.float32), [-1, num_states]) for head in heads))
 
 
 def measure_pitch_error(predicted: Prosody, real: Pitch, is_counted_BS: Tensor) -> Tensor:

@@ -34,7 +34,7 @@ _COPIES_OF_WEIGHTS = 6
 """Weights, gradients, two moments, the average, and one on its way."""
 _COPIES_OF_SCORES = 6
 _COPIES_OF_LAYER = 14
-_CROP_STACKS = 64
+_FRAMES_PER_STACK = 2
 
 
 def resolve_batch_size(
@@ -75,16 +75,18 @@ def list_candidates(largest: int) -> list[int]:
     return sorted({size for power in powers for size in (power, power * 3 // 2) if size <= largest})
 
 
-def estimate_row_bytes(model: ModelConfig, shape: Shape, n_mels: int, num_reference_frames: int) -> int:
+def estimate_row_bytes(config: XTTSConfig, shape: Shape) -> int:
     """Memory that one utterance of a shape takes in a training step, at most."""
-    frames, tokens, stacks = shape.num_frames, shape.num_tokens, num_reference_frames // 2
+    model, n_mels = config.model, config.data.n_mels
+    frames, tokens, stacks = shape.num_frames, shape.num_tokens, count_reference_frames(config.data) // 2
+    crop_stacks = config.training.crop_frames // _FRAMES_PER_STACK
     values = frames * 2 * tokens * _COPIES_OF_SCORES + 8 * frames * n_mels
     values += _COPIES_OF_LAYER * tokens * model.text_width * (model.text_layers + 2)
-    values += _COPIES_OF_LAYER * _CROP_STACKS * model.decoder_width * model.decoder_layers
+    values += _COPIES_OF_LAYER * crop_stacks * model.decoder_width * model.decoder_layers
     values += _COPIES_OF_LAYER * stacks * model.reference_width * (model.reference_layers + 1)
     values += 3 * model.attention_heads * stacks**2
     if model.block == "transformer":
-        values += 3 * model.attention_heads * (tokens**2 * model.text_layers + _CROP_STACKS**2 * model.decoder_layers)
+        values += 3 * model.attention_heads * (tokens**2 * model.text_layers + crop_stacks**2 * model.decoder_layers)
     return 2 * _BYTES * values
 
 
@@ -121,7 +123,7 @@ def _choose_limits(plan: Plan, hardware: Hardware) -> tuple[int, float]:
 def _find_largest(config: XTTSConfig, plan: Plan, hardware: Hardware, longest: Shape, num_utterances: int) -> int:
     gpus = _list_free_bytes(plan, hardware)
     budget = int(_SHARE_OF_VRAM * min(gpus)) if gpus else int(_SHARE_OF_RAM * hardware.available_ram_bytes)
-    row_bytes = estimate_row_bytes(config.model, longest, config.data.n_mels, count_reference_frames(config.data))
+    row_bytes = estimate_row_bytes(config, longest)
     num_rows = (budget - estimate_model_bytes(config.model)) // row_bytes
     most = min(MAX_ON_GPU if gpus else MAX_ON_CPU, num_rows, max(1, num_utterances // plan.num_replicas))
     return plan.num_replicas * list_candidates(max(1, most))[-1]

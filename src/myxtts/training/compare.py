@@ -121,6 +121,7 @@ HARMLESS: Mapping[str, str] = {
     "training.enable_xla_compilation": _DEVICE,
     "training.enable_eager_debug": _DEVICE,
     "training.mixed_precision": "weights stay in 32 bits, whatever the step is computed in",
+    "training.crop_frames": _RATE,
     "training.learning_rate": _RATE,
     "training.warmup_steps": _RATE,
     "training.weight_decay": _RATE,

@@ -48,7 +48,11 @@ class Learner(BaseLearner):
             optimizer = _make_optimizer(config, model)
         super().__init__(config, strategy, model, model.named_weights(), optimizer)
         self._has_durations = config.training.durations == "stored"
-        self._loss = make_loss(config.training.seed, use_stored_durations=self._has_durations)
+        self._loss = make_loss(
+            config.training.seed,
+            crop_frames=config.training.crop_frames,
+            use_stored_durations=self._has_durations,
+        )
         self.set_micro_batches(micro_batches)
 
     @property

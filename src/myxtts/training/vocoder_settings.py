@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from myxtts.config.catalogue import FIELDS
 from myxtts.config.schema import XTTSConfig
 from myxtts.training.checkpoint import Warn
 
@@ -16,6 +17,12 @@ _USUAL: dict[str, Any] = {
     "training.clip_norm": 10.0,
     "training.gradient_accumulation_steps": 1,
 }
+_OF_THE_VOICE = (
+    *(key for key in FIELDS if key.startswith("model.")),
+    "training.crop_frames",
+    "training.durations",
+)
+"""What only the voice model knows: another value must not keep a vocoder from going on."""
 _RUN_NAME = "vocoder"
 _NUM_SEGMENTS = {"tiny": 8}
 _USUAL_NUM_SEGMENTS = 16
@@ -31,7 +38,11 @@ def resolve_vocoder_settings(config: XTTSConfig, say: Warn) -> XTTSConfig:
         say(f"Batch size: {num_segments} segments (batch_size is auto); fewer at a time where memory does not suffice.")
     if config.data.batch_size == "auto" or _is_preset(config, "data.batch_size"):
         update["data.batch_size"] = num_segments
-    return config.model_copy(update=update) if update else config
+    chosen = [key for key in _OF_THE_VOICE if not _is_preset(config, key)]
+    if chosen:
+        say(f"A vocoder has no use for {', '.join(chosen)}: they shape the voice model.")
+    update |= {key: FIELDS[key].get_default() for key in _OF_THE_VOICE}
+    return config.model_copy(update=update)
 
 
 def _is_preset(config: XTTSConfig, key: str) -> bool:

@@ -10,7 +10,6 @@ from myxtts.config.schema import XTTSConfig
 from myxtts.pipeline.buckets import Shape
 from myxtts.pipeline.budget import measure_ram_budget
 from myxtts.pipeline.split_advice import MeasuredTimes, SplitAdvice, compare_split, estimate_exchange_s
-from myxtts.pipeline.splits import count_reference_frames
 from myxtts.runtime.hardware import Hardware
 from myxtts.runtime.plan import choose_plan
 from myxtts.tools.diagnosis.evidence import Evidence
@@ -59,7 +58,7 @@ def advise_machine(
 
 def _fit_batch(config: XTTSConfig, free_bytes: int, longest: Shape) -> int:
     """As `batch_size: auto` finds it: the largest batch of the longest utterances that leaves some room."""
-    row_bytes = estimate_row_bytes(config.model, longest, config.data.n_mels, count_reference_frames(config.data))
+    row_bytes = estimate_row_bytes(config, longest)
     num_rows = int(_SHARE_OF_VRAM * free_bytes - estimate_model_bytes(config.model)) // row_bytes
     return list_candidates(max(1, min(_LARGEST_BATCH, num_rows)))[-1]
 
