@@ -44,8 +44,8 @@ def test_only_a_card_overrules_a_model_size_and_only_in_its_batch() -> None:
     )
     assert sizes & cards == {"data.batch_size"}
     assert not levels & (sizes | cards)
-    assert XTTSConfig(model_size="tiny").data.batch_size == 16
-    assert XTTSConfig(model_size="tiny", gpu_card="rtx3060").data.batch_size == 8
+    assert XTTSConfig(model_size="tiny").data.batch_size == 8
+    assert XTTSConfig(model_size="tiny", gpu_card="rtx4090").data.batch_size == 32
 
 
 @pytest.mark.parametrize("names", [SIZES, LEVELS, CARDS])
