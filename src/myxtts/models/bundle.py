@@ -13,13 +13,9 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import stat
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import version
-from io import BufferedReader
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +23,10 @@ import google_crc32c
 
 from myxtts.config.schema import ModelConfig
 from myxtts.errors import ConfigError, DataError
-from myxtts.files import TEMPORARY_SUFFIX, explain_storage_errors, pass_fault_point, sync_directory, write_atomically
+from myxtts.files import write_atomically
+from myxtts.models.bundle_files import list_versions, open_inside, read_weights, replace_folder
 from myxtts.models.strict_json import JsonRefusedError, is_whole_number, parse_json_object
-from myxtts.models.tensor_file import Array, TensorFileError, find_non_finite, read_heading, read_tensors, write_tensors
+from myxtts.models.tensor_file import Array, TensorFileError, write_tensors
 
 BUNDLE_FOLDER_NAME = "bundle"
 """Where a run keeps its bundle."""
@@ -41,8 +38,6 @@ _FORMAT = "myxtts-bundle"
 _VERSION = 1
 _MAX_DESCRIPTION_BYTES = 4_000_000
 _MAX_FRONTEND_BYTES = 200_000_000
-_MAX_WEIGHTS_BYTES = 40_000_000_000
-_LIBRARIES = ("myxtts", "tensorflow", "keras", "numpy")
 _PARTS = ("model_spec", "mel", "audio", "vocoder", "notes", "versions", "checksums")
 
 
@@ -121,29 +116,6 @@ def write_bundle(folder: Path, bundle: Bundle) -> None:
     replace_folder(folder, lambda temporary: _write_files(temporary, bundle), bundle.weights, bundle.vocoder_weights)
 
 
-def replace_folder(folder: Path, write_files: Callable[[Path], None], *weights: Mapping[str, Array]) -> None:
-    """Puts what `write_files` writes in the place of `folder`; weights that are not finite are refused."""
-    damaged = [name for arrays in weights for name in find_non_finite(arrays)]
-    if damaged:
-        raise DataError(f"These weights are not finite: {', '.join(damaged[:5])}.", next_step="Train with --resume.")
-    temporary, old = _name_beside(folder, "new"), _name_beside(folder, "old")
-    with explain_storage_errors(folder, "write"):
-        shutil.rmtree(temporary, ignore_errors=True)
-        _put_back(old, folder)
-        try:
-            temporary.mkdir(parents=True)
-            write_files(temporary)
-            # A folder with files in it cannot be replaced in one step; both are whole, whatever happens between.
-            if folder.exists():
-                folder.rename(old)
-            pass_fault_point("bundle_rename")
-            temporary.rename(folder)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
-            _put_back(old, folder)
-        sync_directory(folder.parent)
-
-
 def read_bundle(folder: Path) -> Bundle:
     """The bundle in `folder`, checked in every respect but the names of its weights: `check_weights` knows those."""
     try:
@@ -153,22 +125,6 @@ def read_bundle(folder: Path) -> Bundle:
     except OSError as error:
         name = Path(str(error.filename)).name if error.filename else BUNDLE_FILE_NAME
         raise _complain(folder, f"{name} cannot be read ({error.strerror})") from error
-
-
-def _name_beside(folder: Path, role: str) -> Path:
-    return folder.with_name(f".{folder.name}.{role}{TEMPORARY_SUFFIX}")
-
-
-def _put_back(old: Path, folder: Path) -> None:
-    """Removes the bundle that was moved aside, or puts it back where no other came in its place."""
-    if old.exists() and not folder.exists():
-        old.rename(folder)
-    shutil.rmtree(old, ignore_errors=True)
-
-
-def list_versions() -> dict[str, str]:
-    """What a bundle was made with."""
-    return {name: version(name) for name in _LIBRARIES}
 
 
 def _write_files(folder: Path, bundle: Bundle) -> None:
@@ -207,7 +163,8 @@ def _read_files(folder: Path) -> Bundle:
         if google_crc32c.value(frontend) != checksums.get(FRONTEND_FILE_NAME):
             raise TensorFileError(f"the checksum of {FRONTEND_FILE_NAME} does not match")
         config = ModelConfig.model_validate(fields["model_config"])
-        weights = read_weights(descriptor, WEIGHTS_FILE_NAME, checksums, config, fields["model_spec"])
+        check_size = partial(_refuse_larger_model, config, fields["model_spec"])
+        weights = read_weights(descriptor, WEIGHTS_FILE_NAME, checksums, check_size)
         vocoder_weights = {}
         if VOCODER_FILE_NAME in checksums:
             vocoder_weights = read_weights(descriptor, VOCODER_FILE_NAME, checksums)
@@ -229,22 +186,6 @@ def _read_files(folder: Path) -> Bundle:
     )
 
 
-@contextmanager
-def open_inside(folder: int, name: str, max_bytes: int) -> Iterator[BufferedReader]:
-    """Opens a file of the folder itself: no link to elsewhere, no pipe that never answers, nothing endless."""
-    descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise TensorFileError(f"{name} is not a file")
-        if status.st_size > max_bytes:
-            raise TensorFileError(f"{name} has {status.st_size:,} bytes, more than {max_bytes:,}")
-        with os.fdopen(descriptor, "rb", closefd=False) as file:
-            yield file
-    finally:
-        os.close(descriptor)
-
-
 def _check_description(fields: dict[str, Any]) -> dict[str, Any]:
     if fields.get("format") != _FORMAT:
         raise JsonRefusedError(f"{BUNDLE_FILE_NAME} is not of the format {_FORMAT}")
@@ -263,29 +204,6 @@ def _check_description(fields: dict[str, Any]) -> dict[str, Any]:
     if unknown:
         raise JsonRefusedError(f"it names the file {sorted(unknown)[0][:80]!r}, which no bundle has")
     return fields
-
-
-def read_weights(
-    folder: int,
-    name: str,
-    checksums: Mapping[str, Any],
-    config: ModelConfig | None = None,
-    spec: dict[str, Any] | None = None,
-) -> dict[str, Array]:
-    with open_inside(folder, name, _MAX_WEIGHTS_BYTES) as file:
-        heading = read_heading(file)
-        wrong = [entry.name for entry in heading.entries if entry.dtype != "F32"]
-        if wrong:
-            raise TensorFileError(f"{name} holds {wrong[0]}, which is not float32")
-        if config is not None:
-            _refuse_larger_model(config, spec or {}, heading.num_values)
-        weights, crc = read_tensors(file, heading, sealed=False)
-    if crc != checksums.get(name):
-        raise TensorFileError(f"the checksum of {name} does not match")
-    damaged = find_non_finite(weights)
-    if damaged:
-        raise TensorFileError(f"{name} holds {damaged[0]}, which is not finite")
-    return weights
 
 
 def _refuse_larger_model(config: ModelConfig, spec: dict[str, Any], num_values: int) -> None:

@@ -22,13 +22,10 @@ from myxtts.models.bundle import (
     BUNDLE_FOLDER_NAME,
     VOCODER_FILE_NAME,
     Bundle,
-    list_versions,
-    open_inside,
     read_bundle,
-    read_weights,
     refuse_foreign_vocoder,
-    replace_folder,
 )
+from myxtts.models.bundle_files import list_versions, open_inside, read_weights, replace_folder
 from myxtts.models.strict_json import JsonRefusedError, parse_json_object
 from myxtts.models.tensor_file import Array, TensorFileError, write_tensors
 
