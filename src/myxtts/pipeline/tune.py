@@ -95,7 +95,8 @@ class Tuner:
         """One sentence for the log."""
         first, last = self.history[0] if self.history else (self.settings, 0.0), self.settings
         if first[0] == last:
-            return f"Tuning: {last.num_workers} loader threads and {last.buffer_size} batches in memory are kept."
+            threads = "1 loader thread" if last.num_workers == 1 else f"{last.num_workers} loader threads"
+            return f"Tuning: {threads} and {last.buffer_size} batches in memory are kept."
         return (
             f"Tuning: loader threads {first[0].num_workers} → {last.num_workers}, "
             f"batches in memory {first[0].buffer_size} → {last.buffer_size}; held from here on."

@@ -69,12 +69,18 @@ def _choose_compiling(
         return True, "Step: compiled with XLA, which pays on GPUs (enable_xla_compilation is auto)."
     least = STEPS_PER_COMPILED_SHAPE * num_shapes
     pays = total_steps is None or total_steps >= least
-    length = "A run without an end" if total_steps is None else f"A run of {total_steps:,} steps"
-    verdict = "pays for compiling" if pays else f"does not pay for compiling, one of {least:,} would"
+    verdict = "pays for compiling" if pays else f"does not pay for compiling, one of {least:,} steps would"
+    length = _describe_length(training, total_steps)
     return pays, (
         f"Step: {'compiled with XLA' if pays else 'graph mode without XLA'}. {length} on a CPU with {num_shapes} batch "
         f"{'shape' if num_shapes == 1 else 'shapes'} {verdict} (enable_xla_compilation is auto)."
     )
+
+
+def _describe_length(training: TrainingConfig, total_steps: int | None) -> str:
+    if training.minutes is not None:
+        return f"A run of {training.minutes:g} minutes"
+    return "A run without an end" if total_steps is None else f"A run of {total_steps:,} steps"
 
 
 def _choose_policy(training: TrainingConfig, device: Device) -> tuple[str, str]:

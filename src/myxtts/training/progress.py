@@ -15,6 +15,8 @@ from myxtts.training.observers import Record, TrainingView, TrainResult
 
 _LINE_EVERY_S = 10.0
 _SMOOTHING = 0.9
+_FEWEST_STEPS = 20
+"""Of a session, before anything is said of the time left: the first of them are slower than all others."""
 
 
 class ProgressDisplay:
@@ -30,6 +32,7 @@ class ProgressDisplay:
         self._last_line_s = time.monotonic()
         self._step_s: float | None = None
         self._num_records = 0
+        self._first_step: int | None = None
         self._detail = ""
 
     def __enter__(self) -> Self:
@@ -42,6 +45,8 @@ class ProgressDisplay:
             self._bar.stop()
 
     def on_step(self, view: TrainingView, record: Record | None) -> None:
+        if self._first_step is None:
+            self._first_step = view.step - 1
         if record is not None:
             self._note(record)
         if self._bar is not None:
@@ -49,7 +54,8 @@ class ProgressDisplay:
         elif record is not None and time.monotonic() - self._last_line_s >= _LINE_EVERY_S:
             self._last_line_s = time.monotonic()
             of_total = f" of {view.total_steps:,}" if view.total_steps else ""
-            self._stream.write(f"Step {view.step:,}{of_total}: {self._detail}, {self._describe_rest(view)}\n")
+            rest = self._describe_rest(view)
+            self._stream.write(f"Step {view.step:,}{of_total}: {self._detail}{', ' if rest else ''}{rest}\n")
 
     def on_checkpoint(self, view: TrainingView) -> None:
         """Nothing to show: writing goes on in the background."""
@@ -61,7 +67,6 @@ class ProgressDisplay:
     def _note(self, record: Record) -> None:
         seconds = float(record["seconds"])
         self._num_records += 1
-        # The first steps of a session are slower than all others: they say nothing of how long the rest will take.
         is_fresh = self._step_s is None or self._num_records == 2
         self._step_s = seconds if is_fresh else _SMOOTHING * (self._step_s or 0.0) + (1 - _SMOOTHING) * seconds
         self._detail = (
@@ -77,7 +82,7 @@ class ProgressDisplay:
         bar.update(self._task, completed=view.step, total=view.total_steps, detail=self._detail, rest=rest)
 
     def _describe_rest(self, view: TrainingView) -> str:
-        if self._step_s is None:
+        if self._step_s is None or view.step - (self._first_step or 0) < _FEWEST_STEPS:
             return ""
         if view.total_steps is None:
             return f"{self._step_s:.2f} s/step"
