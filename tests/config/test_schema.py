@@ -73,6 +73,7 @@ DEFAULTS = {
     "model.block": "convolution",
     "model.text_width": 320,
     "model.text_layers": 6,
+    "model.text_context": 3,
     "model.decoder_width": 512,
     "model.decoder_layers": 6,
     "model.attention_heads": 4,

@@ -133,6 +133,27 @@ def test_speed_shortens_and_the_length_factor_stretches() -> None:
     np.testing.assert_array_equal(stretched, speak(model, speed=0.25)[1])
 
 
+@pytest.mark.parametrize("block", ["convolution", "transformer"])
+@pytest.mark.parametrize("context", [0, 2, 4, None])
+def test_a_token_sounds_as_its_context_says_and_no_more(block: str, context: int | None) -> None:
+    model = XTTS(make_config(block, text_context=context), make_spec())
+    stir_weights(model)
+    part = make_part(model.spec, [30], [8])
+    voice = model.encode_voice(part["reference"], part["reference_lengths"])
+
+    def encode(tokens: Any) -> Any:
+        return model.encode_text(tokens, part["token_lengths"], part["language"], voice).features_BNW[0].numpy()
+
+    tokens = part["tokens"].numpy()
+    before = encode(part["tokens"])
+    tokens[0, 0] = tokens[0, 0] % 50 + 1
+    after = encode(tf.constant(tokens))
+    changed = np.abs(after - before).max(axis=-1) > 1e-6
+    reached = 7 if context is None else context
+    assert changed[: reached + 1].all()
+    assert not changed[reached + 1 :].any()
+
+
 def test_a_spectrogram_passes_the_filter_of_the_model() -> None:
     model = make_model()
     mel, lengths, _ = speak(model)

@@ -17,6 +17,12 @@ class ModelConfig(Section):
     )
     text_width: int = Field(default=320, ge=8, le=8192, description="Width of the text encoder.")
     text_layers: int = Field(default=6, ge=1, le=128, description="Layers of the text encoder.")
+    text_context: int | None = Field(
+        default=3,
+        ge=0,
+        le=256,
+        description="Tokens to either side that shape a token's sound; null for all that the layers reach.",
+    )
     decoder_width: int = Field(default=512, ge=8, le=8192, description="Width of the flow-matching decoder.")
     decoder_layers: int = Field(default=6, ge=1, le=128, description="Layers of the flow-matching decoder.")
     attention_heads: int = Field(default=4, ge=1, le=128, description="Attention heads in every layer that attends.")

@@ -16,7 +16,8 @@ import tensorflow as tf
 
 Tensor = Any
 
-KERNEL_SIZE = 7
+REACH = 3
+"""Steps to either side that a convolution sees."""
 EXPANSION = 3
 _EPSILON = 1e-6
 _RNG = "philox"
@@ -131,19 +132,19 @@ class Film(ModelLayer):
 class ShiftedConvolution(ModelLayer):
     """Depthwise convolution over time, written as a sum of shifted products, which XLA fuses into one pass."""
 
-    def __init__(self, width: int, dilation: int = 1) -> None:
+    def __init__(self, width: int, dilation: int = 1, reach: int = REACH) -> None:
         super().__init__()
-        self._dilation = dilation
-        initializer = keras.initializers.RandomNormal(stddev=KERNEL_SIZE**-0.5)
-        self.kernel = self.make_weight((KERNEL_SIZE, width), initializer, "kernel")
+        self._dilation, self._num_taps = dilation, 2 * reach + 1
+        initializer = keras.initializers.RandomNormal(stddev=self._num_taps**-0.5)
+        self.kernel = self.make_weight((self._num_taps, width), initializer, "kernel")
         self.bias = self.make_weight((width,), "zeros", "bias")
 
     def call(self, x_BTW: Tensor) -> Tensor:
-        num_steps, margin = x_BTW.shape[1], self._dilation * (KERNEL_SIZE // 2)
+        num_steps, margin = x_BTW.shape[1], self._dilation * (self._num_taps // 2)
         padded = tf.pad(self.to_compute_dtype(x_BTW), [[0, 0], [margin, margin], [0, 0]])
         kernel = self.to_compute_dtype(self.kernel)
         total = self.to_compute_dtype(self.bias)
-        for tap in range(KERNEL_SIZE):
+        for tap in range(self._num_taps):
             start = tap * self._dilation
             total += padded[:, start : start + num_steps] * kernel[tap]
         return total
@@ -164,10 +165,12 @@ class FeedForward(ModelLayer):
 class ConvolutionBlock(ModelLayer):
     """ConvNeXt-style residual block; `condition_width` of 0 means that it takes no condition."""
 
-    def __init__(self, width: int, *, dilation: int = 1, condition_width: int = 0, dropout: float = 0.0) -> None:
+    def __init__(
+        self, width: int, *, dilation: int = 1, reach: int = REACH, condition_width: int = 0, dropout: float = 0.0
+    ) -> None:
         super().__init__()
         self._dropout = dropout
-        self.convolution = ShiftedConvolution(width, dilation)
+        self.convolution = ShiftedConvolution(width, dilation, reach)
         self.norm = Norm(width)
         self.film = Film(condition_width, width) if condition_width else None
         self.feed_forward = FeedForward(width)

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from myxtts.config.model_config import ModelConfig
 from myxtts.models.attention import CrossAttention, TransformerBlock
-from myxtts.models.blocks import ConvolutionBlock, Linear, ModelLayer, Norm, Tensor, drop, fold_seed, mask_steps
+from myxtts.models.blocks import REACH, ConvolutionBlock, Linear, ModelLayer, Norm, Tensor, drop, fold_seed, mask_steps
 from myxtts.models.reference_encoder import Voice
 from myxtts.models.spec import ModelSpec
 
@@ -74,7 +74,7 @@ class TextEncoder(ModelLayer):
         self.languages = self.make_weight((len(spec.languages), width), initializer, "languages")
         condition_width = max(8, width // 4)
         self.condition = Linear(voice_width, condition_width)
-        self.blocks = [_make_block(config, condition_width) for _ in range(config.text_layers)]
+        self.blocks = [_make_block(config, reach, condition_width) for reach in spread_context(config)]
         num_looks = config.text_layers // LAYERS_PER_LOOK
         self.looks = [CrossAttention(width, voice_width, config.attention_heads) for _ in range(num_looks)]
         self.norm = Norm(width)
@@ -111,8 +111,24 @@ class TextEncoder(ModelLayer):
         return embedded + tf.gather(languages, language_B)[:, None]
 
 
-def _make_block(config: ModelConfig, condition_width: int) -> ConvolutionBlock | TransformerBlock:
+def spread_context(config: ModelConfig) -> list[int | None]:
+    """How far each layer looks to either side, None for as far as its kind does; first layers look farther.
+
+    Whoever sees half a sentence can tell which sentence it is, and learns a small corpus by heart: what is said of a
+    token then holds for the sentences of the corpus, and for no others.
+    """
+    num_layers = config.text_layers
+    if config.text_context is None:
+        return [None] * num_layers
+    least, num_farther = divmod(config.text_context, num_layers)
+    return [least + (layer < num_farther) for layer in range(num_layers)]
+
+
+def _make_block(config: ModelConfig, reach: int | None, condition_width: int) -> ConvolutionBlock | TransformerBlock:
     width, dropout = config.text_width, config.dropout
     if config.block == "convolution":
-        return ConvolutionBlock(width, condition_width=condition_width, dropout=dropout)
-    return TransformerBlock(width, config.attention_heads, condition_width=condition_width, dropout=dropout)
+        reach = REACH if reach is None else reach
+        return ConvolutionBlock(width, reach=reach, condition_width=condition_width, dropout=dropout)
+    return TransformerBlock(
+        width, config.attention_heads, window=reach, condition_width=condition_width, dropout=dropout
+    )

@@ -59,6 +59,7 @@ HARMFUL: Mapping[str, str] = {
     "model.block": _SHAPES,
     "model.text_width": _SHAPES,
     "model.text_layers": _SHAPES,
+    "model.text_context": _SHAPES,
     "model.decoder_width": _SHAPES,
     "model.decoder_layers": _SHAPES,
     "model.attention_heads": "attention would be cut into other heads",
