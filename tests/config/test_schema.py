@@ -105,7 +105,7 @@ DEFAULTS = {
     "training.warmup_steps": 250,
     "training.weight_decay": 0.01,
     "training.clip_norm": 2.0,
-    "training.bundle_weights": "latest",
+    "training.bundle_weights": "best",
     "training.durations": "search",
     "training.ema_decay": 0.999,
 }

@@ -45,7 +45,7 @@ OTHER_VALUES: dict[str, Any] = {
     "model.block": "transformer",
     "training.run_dir": "elsewhere",
     "training.run_name": "other",
-    "training.bundle_weights": "best",
+    "training.bundle_weights": "latest",
     "training.durations": "stored",
     "training.steps": 10,
     "training.epochs": 10,

@@ -28,7 +28,7 @@ class TrainingConfig(Section):
         default=3, ge=1, le=1000, description="Newest checkpoints that are kept, besides the best one."
     )
     bundle_weights: Literal["latest", "best"] = Field(
-        default="latest", description="Weights that the bundle holds: the latest, or those with the best score."
+        default="best", description="Weights that the bundle holds: the latest, or those with the best score."
     )
     log_steps: int = Field(default=10, ge=1, description="Steps from one line of metrics.jsonl to the next.")
     sample_steps: int = Field(

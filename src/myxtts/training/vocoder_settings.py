@@ -12,6 +12,8 @@ VOCODER_SPEC_FILE_NAME = "vocoder_spec.json"
 NUM_WARM_STEPS = 10_000
 """Steps before the critics join: sooner they judge noise, and a CPU has no time for them."""
 _USUAL: dict[str, Any] = {
+    # Critics make it sound better than distances of spectrograms can tell.
+    "training.bundle_weights": "latest",
     "training.learning_rate": 1e-3,
     "training.warmup_steps": 200,
     "training.clip_norm": 10.0,
