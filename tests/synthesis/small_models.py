@@ -59,7 +59,7 @@ def write_small_bundle(
     keras.utils.set_random_seed(1)
     model = XTTS(config, spec)
     stir_weights(model)
-    model.set_length_factor(3.0)
+    model.set_length_factor(12.0)
     folder.mkdir(parents=True, exist_ok=True)
     frontend.save(folder / "frontend.json")
     fields: dict[str, Any] = {

@@ -7,7 +7,7 @@ Shape legend: B utterances, S states, T frames, M mel bands.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -37,7 +37,7 @@ class Calibration:
         self._timed_part = {name: tensor for name, tensor in pack_part(utterances).items() if name != "mel"}
         spoken = utterances[:NUM_SPOKEN]
         self._real_modulation = measure_modulation(utterance.mel_TM for utterance in spoken)
-        self._spoken_part, self._num_frames = pack_part(spoken), [utterance.num_frames for utterance in spoken]
+        self._spoken_part = pack_part(spoken)
         self._predict = tf.function(_predict_lengths, autograph=False)
         self._speak = tf.function(_speak_again, autograph=False)
 
@@ -47,8 +47,9 @@ class Calibration:
 
     def measure_taps(self, model: XTTS) -> NDArray[np.float32]:
         """The filter that makes the model's speech move as the recordings do."""
-        mel_BTM = self._speak(model, self._spoken_part).numpy()
-        return design_taps(self._real_modulation, measure_modulation(_cut(mel_BTM, self._num_frames)))
+        mel_BTM, lengths_B = self._speak(model, self._spoken_part)
+        spoken = [mel_TM[:length] for mel_TM, length in zip(mel_BTM.numpy(), lengths_B.numpy(), strict=True)]
+        return design_taps(self._real_modulation, measure_modulation(spoken))
 
 
 def _load_utterances(config: XTTSConfig) -> list[FixedUtterance]:
@@ -68,13 +69,10 @@ def _predict_lengths(model: XTTS, part: Mapping[str, Any]) -> Any:
     return tf.reduce_sum(compute_frames(log_frames_BS, states.is_state_BS, 1.0), axis=1)
 
 
-def _speak_again(model: XTTS, part: Mapping[str, Any]) -> Any:
-    """The utterances with their real rhythm and pitch, so that nothing but the decoder makes a difference."""
+def _speak_again(model: XTTS, part: Mapping[str, Any]) -> tuple[Any, Any]:
+    """The utterances as synthesis would say them, but for the filter, and their lengths, cut off at the longest."""
     voice = model.encode_voice(part["reference"], part["reference_lengths"])
-    states = model.encode_text(part["tokens"], part["token_lengths"], part["language"], voice)
-    spoken, _ = model.time_as_recorded(states, part["mel"], part["mel_lengths"])
-    return model.decode(spoken, voice, num_frames=part["mel"].shape[1], is_filtered=False)
-
-
-def _cut(mel_BTM: NDArray[np.float32], num_frames: Sequence[int]) -> list[NDArray[np.float32]]:
-    return [mel_TM[:length] for mel_TM, length in zip(mel_BTM, num_frames, strict=True)]
+    text = part["tokens"], part["token_lengths"], part["language"]
+    spoken, num_frames = model.predict_durations(*text, voice), part["mel"].shape[1]
+    mel_BTM = model.decode(spoken, voice, num_frames=num_frames, is_filtered=False)
+    return mel_BTM, tf.minimum(spoken.mel_lengths_B, num_frames)
