@@ -64,7 +64,7 @@ PERSIAN_DESCRIPTIONS: Mapping[str, str] = {
     "model.block": "نوع لایه در رمزگذار متن و رمزگشا.",
     "model.text_width": "پهنای رمزگذار متن.",
     "model.text_layers": "تعداد لایه‌های رمزگذار متن.",
-    "model.text_context": "شمار نشانه‌هایی از هر سو که آوای یک نشانه را شکل می‌دهند؛ null یعنی تا هر جا که لایه‌ها ببینند.",
+    "model.text_context": "نشانه‌هایی از هر سو که آوای یک نشانه را شکل می‌دهند؛ null یعنی تا هر جا که لایه‌ها ببینند.",
     "model.decoder_width": "پهنای رمزگشای flow-matching.",
     "model.decoder_layers": "تعداد لایه‌های رمزگشای flow-matching.",
     "model.attention_heads": "تعداد سرهای توجه در هر لایه‌ای که توجه دارد.",
