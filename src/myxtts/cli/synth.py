@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from myxtts.synthesis.sentences import Piece
     from myxtts.synthesis.synthesizer import Synthesizer
     from myxtts.synthesis.text_file import TextLine
+    from myxtts.synthesis.voices import VoicePrint
     from myxtts.types import Waveform
 
 _STREAM = "-"
@@ -76,7 +78,6 @@ def run_synth(
 
     myxtts synth - --model runs/anna --voice anna --out - < chapter.txt | aplay
     """
-    from myxtts.synthesis.options import SpeechOptions
     from myxtts.synthesis.package import read_package
     from myxtts.synthesis.vocoders import equip_package
     from myxtts.synthesis.voices import check_voice_name
@@ -89,23 +90,32 @@ def run_synth(
     package, kind = equip_package(read_package(model), vocoder)
     language = package.find_language(language)
     jobs = _plan_jobs(package, lines, language, out, is_batch=file is not None)
-    with mute_decoders():
-        source = package.find_voice(voice or None, screen.warn)
-    synthesizer = _load_synthesizer(package, kind, screen)
-    print_ = synthesizer.resolve(source)
+    synthesizer, print_ = _load_speaker(package, kind, voice, screen)
     result: dict[str, Any] = {"model": str(package.folder), "sample_rate_hz": synthesizer.rate, "language": language}
     if name is not None:
-        result["voice"] = str(package.voices.save(name, print_))
-        screen.notices.print(f"Voice {name!r} saved in {result['voice']}.", markup=False)
-
-    def speak(pieces: Iterable[Piece]) -> Iterator[Waveform]:
-        return synthesizer.speak(pieces, print_, language, options)
-
+        result["voice"] = _save_voice(package, name, print_, screen)
+    speak = partial(synthesizer.speak, voice=print_, language=language, options=options)
     if out == _STREAM:
         _stream(jobs[0], speak, synthesizer.rate)
     else:
         result["files"] = _write_files(jobs, speak, screen)
     screen.finish(result)
+
+
+def _load_speaker(
+    package: Package, kind: Literal["griffin_lim", "neural"], voice: list[str] | None, screen: Screen
+) -> tuple[Synthesizer, VoicePrint]:
+    """What speaks, and in which voice; a voice that cannot be found is said before TensorFlow is loaded."""
+    with mute_decoders():
+        source = package.find_voice(voice or None, screen.warn)
+    synthesizer = _load_synthesizer(package, kind, screen)
+    return synthesizer, synthesizer.resolve(source)
+
+
+def _save_voice(package: Package, name: str, print_: VoicePrint, screen: Screen) -> str:
+    path = str(package.voices.save(name, print_))
+    screen.notices.print(f"Voice {name!r} saved in {path}.", markup=False)
+    return path
 
 
 @dataclass(frozen=True, slots=True)

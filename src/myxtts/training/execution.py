@@ -78,7 +78,7 @@ def _choose_compiling(
 
 
 def _describe_length(training: TrainingConfig, total_steps: int | None) -> str:
-    if training.minutes is not None:
+    if training.minutes is not None and training.steps is None and training.epochs is None:
         return f"A run of {training.minutes:g} minutes"
     return "A run without an end" if total_steps is None else f"A run of {total_steps:,} steps"
 

@@ -24,6 +24,7 @@ from myxtts.training.parts import Part
 from myxtts.training.step import LossFunction, Tensor
 
 CROP_FRAMES = 128
+"""Where nothing else is said, as in validation: its numbers must not depend on how a run is trained."""
 DIAGONAL_STEPS = 400
 PRIOR_WEIGHT = 10.0
 DURATION_WEIGHT = 0.5

@@ -31,7 +31,6 @@ class ProgressDisplay:
         self._task: TaskID | None = None
         self._last_line_s = time.monotonic()
         self._step_s: float | None = None
-        self._num_records = 0
         self._first_step: int | None = None
         self._detail = ""
 
@@ -48,7 +47,7 @@ class ProgressDisplay:
         if self._first_step is None:
             self._first_step = view.step - 1
         if record is not None:
-            self._note(record)
+            self._note(record, num_steps=view.step - self._first_step)
         if self._bar is not None:
             self._move_bar(self._bar, view)
         elif record is not None and time.monotonic() - self._last_line_s >= _LINE_EVERY_S:
@@ -64,11 +63,12 @@ class ProgressDisplay:
         if self._bar is not None:
             self._bar.stop()
 
-    def _note(self, record: Record) -> None:
+    def _note(self, record: Record, num_steps: int) -> None:
+        """A record of the session's first `num_steps`."""
         seconds = float(record["seconds"])
-        self._num_records += 1
-        is_fresh = self._step_s is None or self._num_records == 2
-        self._step_s = seconds if is_fresh else _SMOOTHING * (self._step_s or 0.0) + (1 - _SMOOTHING) * seconds
+        if num_steps >= _FEWEST_STEPS:
+            before_s = seconds if self._step_s is None else self._step_s
+            self._step_s = _SMOOTHING * before_s + (1 - _SMOOTHING) * seconds
         self._detail = (
             f"loss {record['loss']:.3f}, {record['utterances_per_s']:.1f} {self._unit}/s, "
             f"AU {100 * record['au']:.0f} %, data wait {1000 * record['data_wait_s']:.0f} ms"
@@ -82,7 +82,7 @@ class ProgressDisplay:
         bar.update(self._task, completed=view.step, total=view.total_steps, detail=self._detail, rest=rest)
 
     def _describe_rest(self, view: TrainingView) -> str:
-        if self._step_s is None or view.step - (self._first_step or 0) < _FEWEST_STEPS:
+        if self._step_s is None:
             return ""
         if view.total_steps is None:
             return f"{self._step_s:.2f} s/step"
