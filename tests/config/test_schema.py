@@ -89,6 +89,7 @@ DEFAULTS = {
     "training.log_steps": 10,
     "training.sample_steps": 0,
     "training.early_stopping": 0,
+    "training.text_patience_steps": 2000,
     "training.seed": 0,
     "training.steps": None,
     "training.epochs": None,

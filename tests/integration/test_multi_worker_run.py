@@ -34,9 +34,9 @@ class Pair:
         self._config_file.write_text(make_data(folder / "data").to_yaml(), encoding="utf-8")
         self.processes: list[subprocess.Popen[str]] = []
 
-    def start(self, **settings: Any) -> None:
+    def start(self, rest_at: int | None = None, **settings: Any) -> None:
         settings = {**EAGER, "run_dir": str(self.run_path), **settings}
-        options = {"resume": self.run_path.exists()}
+        options = {"resume": self.run_path.exists(), "rest_at": rest_at}
         for number, environment in enumerate(describe_by_tf_config()):
             command = [sys.executable, "-m", "tests.training.trainer_programs"]
             command += [str(self._config_file), json.dumps(settings), json.dumps(options)]
@@ -103,12 +103,13 @@ def test_two_workers_leave_one_run_go_on_and_stop_together(pair: Pair) -> None:
     (session,) = json.loads((pair.run_path / "environment.json").read_text())["sessions"]
     assert session["from_step"] == 0
 
-    pair.start(steps=100_000)
-    pair.await_step(4)
+    # Only the first of them decides that the text side rests; were the other not told, their steps would not meet.
+    pair.start(rest_at=4, steps=100_000)
+    pair.await_step(6)
     pair.processes[1].send_signal(signal.SIGTERM)
     (chief_code, chief), (other_code, _) = pair.await_end()
     assert (chief_code, other_code) == (0, 143), pair.read_logs()
     assert "Another process of the cluster has stopped" in chief["reason"]
     assert any("Going on from step 2" in line for line in chief["lines"])
-    assert pair.list_steps()[-1] == chief["step"] >= 4
+    assert pair.list_steps()[-1] == chief["step"] >= 6
     assert [record["step"] for record in pair.read_records()] == list(range(1, chief["step"] + 1))

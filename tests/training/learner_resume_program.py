@@ -55,7 +55,7 @@ class Training:
         return {name: array.tobytes() for name, array in self.learner.collect().items()}
 
 
-def train_with_interruption(strategy: str, execution: str, folder: str) -> dict[str, Any]:
+def train_with_interruption(strategy: str, execution: str, folder: str, does_rest: bool = False) -> dict[str, Any]:
     """Whether a second learner ends with the same bits as the first, which went on without a stop."""
     made = STRATEGIES[strategy]()
     checkpoints = CheckpointFolder(Path(folder), warn=_refuse)
@@ -63,12 +63,16 @@ def train_with_interruption(strategy: str, execution: str, folder: str) -> dict[
     whole.train(0, SAVED_STEP)
     with BackgroundSaver(checkpoints, _refuse) as saver:
         saver.save(SAVED_STEP, whole.learner.collect(), {})
+        if does_rest:
+            whole.learner.rest(whole.learner.model.text_side)
         # What is trained meanwhile does not reach the checkpoint.
         whole.train(SAVED_STEP, NUM_STEPS)
     checkpoint = checkpoints.load_newest()
     assert checkpoint is not None
     second = Training(made, execution)
     second.learner.state.restore(checkpoint.arrays)
+    if does_rest:
+        second.learner.rest(second.learner.model.text_side)
     second.train(SAVED_STEP, NUM_STEPS)
     saved = {name: array.tobytes() for name, array in checkpoint.arrays.items()}
     return {

@@ -30,7 +30,8 @@ def test_a_second_learner_ends_where_the_first_does(
     process: DeviceProcess, strategy: str, execution: str, tmp_path: Path
 ) -> None:
     program = "tests.training.learner_resume_program:train_with_interruption"
-    result = process.run(program, strategy=strategy, execution=execution, folder=str(tmp_path))
+    does_rest = strategy == "mirrored"
+    result = process.run(program, strategy=strategy, execution=execution, folder=str(tmp_path), does_rest=does_rest)
     assert result["is_bit_equal"]
     assert result["has_learned"]
     assert result["spread"] == 0

@@ -14,7 +14,7 @@ from tests.training.trainer_programs import make_data
 
 from myxtts.config.schema import XTTSConfig
 from myxtts.models.bundle import Bundle, read_bundle
-from myxtts.training.checkpoint import CheckpointFolder
+from myxtts.training.checkpoint import Checkpoint, CheckpointFolder
 from myxtts.training.json_lines import JsonLines
 
 EAGER: dict[str, Any] = {"enable_graph_mode": False, "num_shapes": 1, "checkpoint_steps": 2, "steps": 4}
@@ -51,6 +51,9 @@ class Trainings:
 
     def read_checkpoint(self, name: str, step: int) -> bytes:
         return CheckpointFolder(self.path(name) / "checkpoints").name_file(step).read_bytes()
+
+    def load_checkpoint(self, name: str, step: int) -> Checkpoint:
+        return CheckpointFolder(self.path(name) / "checkpoints").load(step)
 
     def list_steps(self, name: str) -> list[int]:
         return CheckpointFolder(self.path(name) / "checkpoints").list_steps()
@@ -186,6 +189,30 @@ def test_a_bundle_that_a_kill_kept_from_being_written_is_there_after_a_resume(tr
     assert trainings.list_steps("late") == [2]
     assert trainings.run("late", settings, resume=True).status == 0
     assert trainings.read_bundle("late").notes["step"] == 2
+
+
+def test_a_text_side_that_rests_stays_at_its_average_and_the_rest_learns_on(trainings: Trainings) -> None:
+    outcome = trainings.run("resting", {"steps": 6}, rest_at=2)
+    assert outcome.status == 0, outcome.error
+    assert len([line for line in outcome.result["lines"] if "The test says so. It rests" in line]) == 1
+    before, after = (trainings.load_checkpoint("resting", step).arrays for step in (2, 6))
+    trained = [name.partition("/")[2] for name in before if name.startswith("average/")]
+    changed = {name for name in trained if after[f"model/{name}"].tobytes() != before[f"average/{name}"].tobytes()}
+    assert {name.partition(".")[0] for name in changed} == {"decoder", "reference_encoder", "speaker_classifier"}
+    assert all(
+        after[f"average/{name}"].tobytes() == after[f"model/{name}"].tobytes() for name in set(trained) - changed
+    )
+
+
+def test_a_killed_training_rests_again(trainings: Trainings) -> None:
+    assert trainings.run("rested", {"steps": 6}, rest_at=2).status == 0
+    # At the step at which it began to rest, and behind it.
+    for kill_after in (3, 5):
+        name = f"rested-{kill_after}"
+        assert trainings.run(name, {"steps": 6}, rest_at=2, kill_after=kill_after).status == KILLED
+        outcome = trainings.run(name, {"steps": 6}, resume=True)
+        assert outcome.status == 0, outcome.error
+        assert trainings.read_checkpoint(name, 6) == trainings.read_checkpoint("rested", 6)
 
 
 def test_a_step_that_is_not_finite_is_skipped_and_its_ids_are_kept(trainings: Trainings) -> None:

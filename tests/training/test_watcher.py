@@ -43,6 +43,7 @@ class PlayedTraining:
         self.said: list[str] = []
         self.scores: list[tuple[int, float]] = []
         self.stops: list[str] = []
+        self.rests: list[tuple[int, str]] = []
         self.is_average = False
 
     def say(self, line: str) -> None:
@@ -60,12 +61,16 @@ class PlayedTraining:
     def request_stop(self, reason: str) -> None:
         self.stops.append(reason)
 
+    def rest_text(self, reason: str) -> None:
+        self.rests.append((self.step, reason))
+
 
 class Stage:
     """Plays evaluator and sample writer, and checks that both see the averaged weights."""
 
     def __init__(self) -> None:
         self.scores: list[float] = []
+        self.priors: list[float] = []
         self.view: PlayedTraining | None = None
         self.num_spoken = 0
         self.has_room = True
@@ -78,7 +83,8 @@ class Stage:
         assert self.view.is_average
         if not self.has_room:
             raise tf.errors.ResourceExhaustedError(None, None, "no room")
-        return {"score": self.scores.pop(0), "mel_distance": 0.5, "token_duration_error": 0.2, "prior": 0.3}
+        numbers = {"score": self.scores.pop(0), "mel_distance": 0.5, "token_duration_error": 0.2}
+        return numbers | {"prior": self.priors.pop(0) if self.priors else 0.3, "duration": 0.4, "pitch": 0.5}
 
     def write(self, step: int) -> list[Sample]:
         assert self.view is not None
@@ -146,6 +152,19 @@ def test_training_is_asked_to_stop_also_after_a_resume(stage: Stage, tmp_path: P
     play(Watcher(hum, patience=2), resumed, stage, 1)
     assert len(resumed.stops) == 1
     assert "since step 2" in resumed.stops[0]
+
+
+def test_the_text_side_rests_when_it_does_not_improve_also_after_a_resume(stage: Stage, tmp_path: Path) -> None:
+    view, stage.scores, stage.priors = PlayedTraining(tmp_path), [3.0, 2.0], [0.2, 0.1]
+    view.config = XTTSConfig(text_patience_steps=4)
+    play(Watcher(hum), view, stage, 2)
+    resumed, stage.scores, stage.priors = PlayedTraining(tmp_path), [1.0, 0.5], [0.11, 0.12]
+    resumed.step, resumed.config = 4, view.config
+    play(Watcher(hum), resumed, stage, 2)
+    assert not view.rests
+    ((step, reason),) = resumed.rests
+    assert step == 8
+    assert "since step 4" in reason
 
 
 def test_a_score_that_is_not_finite_is_not_noted(stage: Stage, tmp_path: Path) -> None:

@@ -97,11 +97,29 @@ class ScoreBySteps:
         pass
 
 
+class RestAt:
+    """An observer that lets the text side rest from the checkpoint of a step on."""
+
+    def __init__(self, step: int) -> None:
+        self._step = step
+
+    def on_step(self, view: TrainingView, record: Record | None) -> None:
+        pass
+
+    def on_checkpoint(self, view: TrainingView) -> None:
+        if view.step >= self._step:
+            view.rest_text("The test says so.")
+
+    def on_end(self, view: TrainingView, result: TrainResult) -> None:
+        pass
+
+
 def train(
     config_file: str,
     settings: dict[str, Any],
     kill_after: int | None = None,
     scores: Mapping[str, float] | None = None,
+    rest_at: int | None = None,
     overhear: Callable[[str], None] = lambda _line: None,
     **options: Any,
 ) -> dict[str, Any]:
@@ -114,10 +132,11 @@ def train(
         lines.append(line)
         overhear(line)
 
-    if kill_after is not None:
-        options["make_observers"] = lambda: [KillAfter(kill_after)]
-    if scores is not None:
-        options["make_observers"] = lambda: [ScoreBySteps(scores)]
+    observers: list[Any] = [] if scores is None else [ScoreBySteps(scores)]
+    observers += [] if rest_at is None else [RestAt(rest_at)]
+    observers += [] if kill_after is None else [KillAfter(kill_after)]
+    if observers:
+        options["make_observers"] = lambda: observers
     result = Trainer(XTTSConfig.load(config_file, **settings), say=say, **options).fit()
     return {"step": result.step, "losses": result.losses, "lines": lines, "reason": result.reason}
 

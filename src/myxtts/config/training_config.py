@@ -37,6 +37,11 @@ class TrainingConfig(Section):
     early_stopping: int = Field(
         default=0, ge=0, description="Validations in a row without improvement that end training; 0 means never."
     )
+    text_patience_steps: int = Field(
+        default=2000,
+        ge=0,
+        description="Steps without improvement on held-out texts after which the text side rests; 0 means never.",
+    )
     seed: int = Field(
         default=0, ge=0, le=2**32 - 1, description="Start of all randomness; the same seed gives the same run."
     )

@@ -76,6 +76,11 @@ class XTTS(keras.Model):  # type: ignore[misc]
     def spec(self) -> ModelSpec:
         return self._spec
 
+    @property
+    def text_side(self) -> tuple[Any, ...]:
+        """The layers that learn from texts, and so from no more than there are in a corpus."""
+        return self.text_encoder, self.prosody_predictor
+
     def named_weights(self) -> dict[str, Any]:
         """Every weight by a name that depends on nothing but the configuration."""
         return dict(iterate_weights(self))

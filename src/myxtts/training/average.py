@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -43,12 +43,16 @@ class RunningAverage:
             for name, average in self.variables.items():
                 average.assign(self._weights[name].read_value())
 
+    def settle(self, names: Iterable[str]) -> None:
+        """Gives these weights their average."""
+        for name in names:
+            self._weights[name].assign(self.variables[name].numpy())
+
     @contextmanager
     def swapped_in(self) -> Iterator[None]:
         """The weights are their averages within the block, and bit by bit what they were behind it."""
         kept = {name: weight.numpy() for name, weight in self._weights.items()}
-        for name, weight in self._weights.items():
-            weight.assign(self.variables[name].numpy())
+        self.settle(self._weights)
         try:
             yield
         finally:

@@ -81,6 +81,15 @@ class BaseLearner(ABC):
         self.micro_batches, self._num_cuts = micro_batches, num_cuts
         self._make_step(micro_batches.accumulation)
 
+    def rest(self, layers: Sequence[Any]) -> None:
+        """Trains these layers of the model no further: from now on they are what their average is."""
+        resting = {id(weight) for layer in layers for weight in layer.weights}
+        if self._average is not None:
+            self._average.settle(name for name, weight in self._trained.items() if id(weight) in resting)
+        for layer in layers:
+            layer.trainable = False
+        self.set_micro_batches(self.micro_batches)
+
     def reset_average(self) -> None:
         """Begins the average anew at the present weights, after they were set from elsewhere."""
         if self._average is not None:

@@ -112,6 +112,7 @@ HARMLESS: Mapping[str, str] = {
     "training.log_steps": "it only says how often numbers are written down",
     "training.sample_steps": "samples are heard, not trained on",
     "training.early_stopping": _STOP,
+    "training.text_patience_steps": "a text side that rests goes on resting, and another is judged from this step on",
     "training.steps": "training ends at another step, and the learning rate falls towards that step",
     "training.epochs": "training ends at another step, and the learning rate falls towards that step",
     "training.minutes": "training ends at another step, and the learning rate falls towards that step",

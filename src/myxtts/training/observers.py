@@ -61,6 +61,9 @@ class TrainingView(Protocol):
     def note_score(self, score: float) -> None:
         """A score of the present step, lower is better; where it is the lowest, the step's checkpoint is kept."""
 
+    def rest_text(self, reason: str) -> None:
+        """Lets the text side of the voice be as it is from the next step on, with a sentence that says why."""
+
     def request_stop(self, reason: str) -> None:
         """Asks for an end of the training after this step, with a sentence that says why."""
 

@@ -9,15 +9,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 import tensorflow as tf
 
 from myxtts.config.schema import XTTSConfig
-from myxtts.errors import HardwareError
 from myxtts.training.agreement import Agreement
+from myxtts.training.fitting_steps import FittingSteps
 from myxtts.training.guard import Action, Guard
-from myxtts.training.micro_batches import MicroBatches
 from myxtts.training.observers import Observer, TrainResult
 from myxtts.training.prepared import BatchFeed, FedBatch, Prepared
 from myxtts.training.run import RunFolder
@@ -27,7 +26,7 @@ from myxtts.training.step import StepResult
 from myxtts.training.step_window import StepNumbers, StepWindow
 from myxtts.training.time_budget import TimeBudget
 
-_Outcome = TypeVar("_Outcome")
+_TEXT_REST_STEP = "text_rest_step"
 _Unread = tuple[int, StepResult, tuple[str, ...]]
 """A step that was started: its number, what it will have given, and the ids of its utterances."""
 
@@ -49,13 +48,13 @@ class Session:
         self._learner = prepared.learner
         self.model: Any = self._learner.model
         self._guard = Guard(run.skipped.append)
-        self._keeper = prepared.make_keeper(run, say)
+        self._keeper, self._fitting = prepared.make_keeper(run, say), FittingSteps(prepared, say)
         self.step, self._position = 0, 0
         self._tuning: dict[str, Any] = {}
         self._window, self._last_losses = StepWindow(), dict[str, float]()
         self._unread: _Unread | None = None
         self._reason = ""
-        self._is_save_due, self._is_well = False, True
+        self._is_save_due, self._is_rest_due, self._is_well = False, False, True
         self._agreement = Agreement(self._learner.strategy, self.plan.cluster)
         self._is_another_stopping = False
         self._time = self._measure_time()
@@ -73,6 +72,11 @@ class Session:
 
     def note_score(self, score: float) -> None:
         self._keeper.note_score(score)
+
+    def rest_text(self, reason: str) -> None:
+        if _TEXT_REST_STEP not in self._tuning:
+            self._say(f"{reason} It rests from now on; the decoder goes on learning.")
+            self._tuning[_TEXT_REST_STEP], self._is_rest_due = self.step, True
 
     def request_stop(self, reason: str) -> None:
         self._reason = self._reason or reason
@@ -107,6 +111,8 @@ class Session:
         self.step, self._position, self._tuning = progress.step, progress.feed_position, progress.tuning
         self._time = self._measure_time()
         self._use_time()
+        if _TEXT_REST_STEP in self._tuning:
+            self._learner.rest(self.model.text_side)
         self._keeper.take_up(progress)
         self._guard.restore(progress.guard)
 
@@ -126,12 +132,15 @@ class Session:
         num_shapes, started = self._prepared.num_shapes, time.monotonic()
         verb = "Compiling" if self._prepared.execution.is_compiled else "Tracing"
         self._say(f"{verb} {num_shapes} batch {'shapes' if num_shapes > 1 else 'shape'} …")
-        self._with_less_memory(lambda: self._prepared.trace(self.step))
+        self._fitting.run(lambda: self._prepared.trace(self.step))
         self._say(f"{verb} took {time.monotonic() - started:.1f} s.")
 
     def _loop(self, feed: BatchFeed) -> None:
         batches, num_traces = iter(feed), self._learner.num_traces
         while not self._is_at_end():
+            if self._is_rest_due:
+                self._rest_text()
+                num_traces = self._learner.num_traces
             started = time.perf_counter()
             taken = self._take(batches)
             if len(taken) < self._learner.num_batches_per_step:
@@ -155,12 +164,18 @@ class Session:
             self._reason = self._reason or f"{end} are {'over' if is_over else 'done'}."
         elif self._request.is_requested:
             self._reason = self._reason or f"Stopped by {self._request.name}."
-        is_any_at_end, self._is_another_stopping = self._agreement.find_any(
-            bool(self._reason), self._request.is_requested
+        is_any_at_end, self._is_another_stopping, self._is_rest_due = self._agreement.find_any(
+            bool(self._reason), self._request.is_requested, self._is_rest_due
         )
         if is_any_at_end:
             self._reason = self._reason or "Another process of the cluster has stopped."
         return is_any_at_end
+
+    def _rest_text(self) -> None:
+        """Makes the step anew, without the text side. A session that is resumed at this step does the same."""
+        self._is_rest_due = False
+        self._learner.rest(self.model.text_side)
+        self._trace_shapes()
 
     def _take(self, batches: Iterator[FedBatch]) -> list[FedBatch]:
         taken: list[FedBatch] = []
@@ -173,34 +188,11 @@ class Session:
 
     def _train_step(self, batches: list[FedBatch]) -> None:
         """Starts a step, and reads the one before it: so the device need not wait for the host."""
-        result = self._with_less_memory(lambda: self._learner.train(batches, self.step))
+        result = self._fitting.run(lambda: self._learner.train(batches, self.step))
         self.step, self._position = self.step + 1, batches[-1].position + 1
         ids = tuple(id for batch in batches for id in batch.ids if id)
         before, self._unread = self._unread, (self.step, result, ids)
         self._judge(before)
-
-    def _with_less_memory(self, work: Callable[[], _Outcome]) -> _Outcome:
-        """Does the work in smaller and smaller micro-batches until the device has room for them."""
-        while True:
-            try:
-                return work()
-            except tf.errors.ResourceExhaustedError as error:
-                if self.plan.cluster is not None:
-                    raise HardwareError(
-                        f"The memory of {self.plan.model_devices[0]} is exhausted, and processes that train together "
-                        "cannot cut batches each by itself.",
-                        next_step="Give a smaller data.batch_size or data.frame_budget to all of them.",
-                    ) from error
-                smaller = self._learner.micro_batches.halve(self.plan.model_devices[0])
-                self._say(
-                    f"The memory of {self.plan.model_devices[0]} is exhausted: each step is made of "
-                    f"{smaller.accumulation} micro-batches of {smaller.batch_size} {self._prepared.unit} from now on."
-                )
-            self._use_micro_batches(smaller)
-
-    def _use_micro_batches(self, smaller: MicroBatches) -> None:
-        self._learner.set_micro_batches(smaller)
-        self._prepared.memory.remember(self._prepared.situation, smaller)
 
     def _judge(self, unread: _Unread | None) -> None:
         """Reads a step's numbers, which waits for the device, and does what the guard says."""

@@ -19,6 +19,7 @@ from myxtts.training.observers import Record, TrainingView, TrainResult
 from myxtts.training.sample_files import Sample
 from myxtts.training.samples import MakeSound, SampleWriter
 from myxtts.training.tensorboard import TensorBoardWriter
+from myxtts.training.text_rest import TextPatience
 from myxtts.training.validation_set import (
     NUM_UTTERANCES,
     FixedUtterance,
@@ -64,6 +65,7 @@ class Watcher:
         self._make_sound, self._sample_steps = make_sound, sample_steps
         self._num_utterances, self._num_sentences = num_utterances, num_sentences
         self._stopping = EarlyStopping(patience, min_delta)
+        self._text_patience: TextPatience | None = None
         self._evaluator: AnyEvaluator | None = None
         self._samples: AnySampleWriter | None = None
         self._board: TensorBoardWriter | None = None
@@ -103,6 +105,7 @@ class Watcher:
         utterances, split = self._load_utterances(view)
         if split == "val":
             self._evaluator = Evaluator(view.model, utterances, seed=view.config.training.seed)
+            self._text_patience = TextPatience(view.config.training.text_patience_steps)
         sentences = choose_sentences(utterances, self._num_sentences)
         self._samples = SampleWriter(
             view.model,
@@ -122,12 +125,14 @@ class Watcher:
         return load_fixed_utterances(view.config, self._num_sentences, "train"), "train"
 
     def _take_up(self, view: TrainingView) -> None:
-        """A resumed training stops when one that was never interrupted would have."""
+        """A resumed training stops, and rests, when one that was never interrupted would have."""
         for line in view.run.metrics.read():
             numbers = line.get("validation")
             if isinstance(numbers, dict) and isinstance(line.get("step"), int):
                 score = numbers.get(SCORE)
                 self._stopping.note(line["step"], math.inf if score is None else float(score))
+                if self._text_patience is not None:
+                    self._text_patience.note(line["step"], numbers)
 
     def _validate(self, view: TrainingView) -> None:
         if self._evaluator is None:
@@ -152,6 +157,10 @@ class Watcher:
             f"Validation at step {view.step}: score {score:.4f}{' (best so far)' if is_best else ''}, "
             f"{self._describe(numbers)}."
         )
+        if self._text_patience is not None and self._text_patience.note(view.step, numbers):
+            view.rest_text(
+                f"On held-out utterances the text side has not improved since step {self._text_patience.best_step}."
+            )
         if self._stopping.should_stop:
             view.request_stop(
                 f"The validation score has not improved since step {self._stopping.best_step}, for "

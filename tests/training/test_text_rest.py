@@ -1,0 +1,46 @@
+"""When the text side of a voice rests."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from myxtts.training.text_rest import TextPatience
+
+LOSSES = st.lists(st.one_of(st.floats(0, 10), st.none(), st.just(float("nan"))), min_size=1, max_size=20)
+
+
+def make_numbers(prior: float | None) -> dict[str, float | None]:
+    return {"prior": prior, "duration": 0.5, "pitch": 1.0, "score": 0.1}
+
+
+@given(LOSSES, st.integers(1, 5))
+def test_patience_ends_so_many_steps_after_the_best(priors: list[float | None], num_steps: int) -> None:
+    patience = TextPatience(num_steps)
+    known = {0: float("inf")}
+    for step, prior in enumerate(priors, start=1):
+        is_over = patience.note(step, make_numbers(prior))
+        if prior is not None and prior < min(known.values()):
+            known[step] = prior
+        assert is_over == (step - max(known) >= num_steps)
+
+
+@given(LOSSES)
+def test_no_patience_steps_mean_patience_for_ever(priors: list[float | None]) -> None:
+    patience = TextPatience(0)
+    assert not any(patience.note(step, make_numbers(prior)) for step, prior in enumerate(priors))
+
+
+@pytest.mark.parametrize("name", ["prior", "duration", "pitch"])
+def test_each_of_the_text_sides_losses_counts(name: str) -> None:
+    patience = TextPatience(1)
+    numbers: dict[str, float | None] = {"prior": 0.2, "duration": 0.5, "pitch": 1.0}
+    assert not patience.note(1, numbers)
+    assert not patience.note(2, {**numbers, name: 0.1})
+    assert patience.note(3, numbers)
+
+
+def test_the_score_of_the_decoder_does_not_count() -> None:
+    patience = TextPatience(2)
+    assert [patience.note(step, make_numbers(0.2) | {"score": 1 / step}) for step in (1, 2, 3)] == [False, False, True]
