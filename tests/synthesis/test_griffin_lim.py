@@ -109,6 +109,12 @@ def test_frames_stay_in_their_place() -> None:
     assert abs(centre - 9300) < DEFINITION.hop_length / 2
 
 
+@pytest.mark.filterwarnings("error")
+def test_values_that_were_never_heard_give_finite_samples_without_a_warning() -> None:
+    mel_TM = np.random.default_rng(0).normal(0, 100, (20, DEFINITION.n_mels)).astype(np.float32)
+    assert np.isfinite(GriffinLim(DEFINITION)(mel_TM)).all()
+
+
 def test_silence_stays_silent() -> None:
     mel_TM = np.full((50, DEFINITION.n_mels), np.log(DEFINITION.log_floor), np.float32)
     assert np.abs(GriffinLim(DEFINITION)(mel_TM)).max() < 1e-4

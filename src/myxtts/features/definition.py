@@ -28,6 +28,8 @@ _LINEAR_HZ_PER_MEL = 200 / 3
 _BREAK_HZ = 1000.0
 _BREAK_MEL = _BREAK_HZ / _LINEAR_HZ_PER_MEL
 _LOG_STEP = np.log(6.4) / 27
+_LOUDEST_LOG = 5.0
+"""Far above a band of the loudest sound that samples can hold."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,10 @@ class MelDefinition:
     def min_samples(self) -> int:
         """Fewer samples cannot be reflected."""
         return self.end_margin + 1
+
+    def bound(self, mel_TM: NDArray[np.floating]) -> NDArray[np.float32]:
+        """A spectrogram without what was never heard, which a model may give and whose exponential may be no number."""
+        return np.clip(mel_TM, np.log(self.log_floor), _LOUDEST_LOG).astype(np.float32)
 
     def count_frames(self, num_samples: int) -> int:
         return 1 + num_samples // self.hop_length

@@ -39,7 +39,6 @@ TOKEN_SHAPES = (64, MAX_PIECE_TOKENS)
 FRAME_SHAPES = (256, 512, 1024, 2048, 4096, 6144)
 _VOCODER_MARGIN_FRAMES = 64
 """More silence behind a spectrogram than the neural vocoder looks ahead, so that all shapes sound the same."""
-_LOUDEST_LOG = 5.0
 
 
 class AcousticModel:
@@ -116,13 +115,11 @@ class AcousticModel:
 
     def make_sound(self, mel_TM: Floats, seed: int) -> Floats:
         """Samples [T * hop_length] of a spectrogram."""
-        # What lies beyond is nothing that was ever heard, and its exponential might not be a number.
-        bounded_TM = np.clip(mel_TM, np.log(self._package.mel.log_floor), _LOUDEST_LOG).astype(np.float32)
         if self._vocoder is None:
-            return self._griffin_lim(bounded_TM, seed=seed)
+            return self._griffin_lim(mel_TM, seed=seed)
         num_frames = choose_shape(len(mel_TM) + _VOCODER_MARGIN_FRAMES, FRAME_SHAPES)
         silence = float(np.log(self._package.mel.log_floor))
-        padded_TM = _pad_rows(bounded_TM, num_frames, silence)
+        padded_TM = _pad_rows(self._package.mel.bound(mel_TM), num_frames, silence)
         samples: Floats = self._run(("vocode", num_frames), self._vocoder, tf.constant(padded_TM[None])).numpy()[0]
         return samples[: len(mel_TM) * self._package.mel.hop_length]
 

@@ -54,7 +54,7 @@ class GriffinLim:
         assert mel_TM.shape[1] == self.definition.n_mels, mel_TM.shape
         if len(mel_TM) == 0:
             return np.zeros(0, np.float32)
-        target_TM = np.exp(mel_TM, dtype=np.float32)
+        target_TM = np.exp(self.definition.bound(mel_TM), dtype=np.float32)
         magnitude_TF = self._fit_magnitude(target_TM)
         spectrum_TF = magnitude_TF * _draw_phases(magnitude_TF.shape, seed)
         sound = _Sound(self.definition, len(target_TM))
@@ -63,7 +63,7 @@ class GriffinLim:
 
     def estimate_magnitude(self, mel_TM: NDArray[np.floating]) -> Floats:
         """The smooth magnitudes [T, F] whose mel bands are those given, none of them negative."""
-        return self._fit_magnitude(np.exp(mel_TM, dtype=np.float32))
+        return self._fit_magnitude(np.exp(self.definition.bound(mel_TM), dtype=np.float32))
 
     def _fit_magnitude(self, target_TM: Floats) -> Floats:
         """Least squares by multiplicative updates from a smooth start: they cannot leave what is positive."""
