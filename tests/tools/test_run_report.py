@@ -138,6 +138,15 @@ def test_cards_say_what_the_files_say(run_path: Path) -> None:
     assert float(cards["Step variation"].value.split()[0]) < 4
 
 
+@pytest.mark.parametrize(("lang", "expected"), [("en", "From step 200 on the text side rests"), ("fa", "از گام ۲۰۰")])
+def test_page_says_from_where_on_the_text_side_rests(tmp_path: Path, lang: str, expected: str) -> None:
+    path = write_fake_run(tmp_path / "voice")
+    assert expected not in make_run_page(read_run(path), Words(lang)).render()
+    with (path / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 200, "text_rests": true}\n')
+    assert expected in make_run_page(read_run(path), Words(lang)).render()
+
+
 def test_the_first_step_of_each_session_is_left_out(tmp_path: Path) -> None:
     path = tmp_path / "telemetry.jsonl"
     positions = [0, 1, 2, 1, 2, 3, 4, 5]

@@ -69,7 +69,7 @@ class MelDefinition:
 
     def bound(self, mel_TM: NDArray[np.floating]) -> NDArray[np.float32]:
         """A spectrogram without what was never heard, which a model may give and whose exponential may be no number."""
-        return np.clip(mel_TM, np.log(self.log_floor), _LOUDEST_LOG).astype(np.float32)
+        return np.asarray(np.clip(mel_TM, np.log(self.log_floor), _LOUDEST_LOG), np.float32)
 
     def count_frames(self, num_samples: int) -> int:
         return 1 + num_samples // self.hop_length

@@ -53,6 +53,10 @@ _WORDS: dict[str, tuple[str, str]] = {
             "و بهترین نقطهٔ بازیابی با آن برگزیده می‌شود. کمتر بهتر است، جز برای شباهت."
         ),
     ),
+    "text_rests": (
+        "From step {step} on the text side rests: it had stopped improving on these utterances.",
+        "از گام {step} بخش متن از آموزش بازایستاده است، زیرا دیگر روی این جمله‌ها بهتر نمی‌شد.",
+    ),
     "score": ("score", "نمره"),
     "mel_distance": ("mel distance, real durations", "فاصلهٔ مِل با دیرش واقعی"),
     "free_mel_distance": ("mel distance, predicted durations", "فاصلهٔ مِل با دیرش پیش‌بینی‌شده"),

@@ -24,6 +24,7 @@ from myxtts.training.run import (
     SAMPLES_FOLDER_NAME,
     SKIPPED_FILE_NAME,
     TELEMETRY_FILE_NAME,
+    TEXT_RESTS,
 )
 
 _MAX_FILE_BYTES = 10_000_000
@@ -69,6 +70,8 @@ class RunFiles:
     path: Path
     records: list[dict[str, Any]]
     validations: list[tuple[int, dict[str, float]]]
+    text_rest_step: int | None
+    """From where on the text side was trained no further, None where it never rested."""
     watched: list[tuple[int, float]]
     """Steps at which training waited for validation or samples, and for how many seconds."""
     feed: FeedTimes | None
@@ -123,6 +126,9 @@ def read_run(path: Path) -> RunFiles:
             for line in lines
             if _is_number(line.get("step")) and isinstance(line.get("validation"), dict)
         ],
+        text_rest_step=next(
+            (line["step"] for line in lines if TEXT_RESTS in line and _is_number(line.get("step"))), None
+        ),
         watched=[(line["step"], line["watch_seconds"]) for line in lines if _is_number(line.get("watch_seconds"))],
         feed=read_telemetry(path / TELEMETRY_FILE_NAME, first_positions),
         skipped=skipped[-_MAX_SKIPPED:],

@@ -149,11 +149,14 @@ def _show_validation(run: RunFiles, words: Words) -> Html:
         [words.name(name), words.number(best.get(name, float("nan"))), words.number(value)]
         for name, value in sorted(last.items(), key=lambda item: item[0] != "score")
     ]
+    lead = words.say("validating_lead")
+    if run.text_rest_step is not None:
+        lead += " " + words.say("text_rests", step=words.count(run.text_rest_step))
     return make_section(
         words.say("validating"),
         make_grid(panels),
         make_panel(words.say("best_and_last"), make_table(heading, rows)),
-        lead=words.say("validating_lead"),
+        lead=lead,
     )
 
 

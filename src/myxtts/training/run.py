@@ -42,6 +42,8 @@ from myxtts.training.json_lines import JsonLines
 ENVIRONMENT_FILE_NAME = "environment.json"
 FINGERPRINTS_FILE_NAME = "fingerprints.json"
 METRICS_FILE_NAME = "metrics.jsonl"
+TEXT_RESTS = "text_rests"
+"""In the line of metrics.jsonl that says from which step on the text side rests."""
 SKIPPED_FILE_NAME = "skipped.jsonl"
 TELEMETRY_FILE_NAME = "telemetry.jsonl"
 MICRO_BATCHES_FILE_NAME = "micro_batches.json"

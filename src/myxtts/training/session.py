@@ -19,7 +19,7 @@ from myxtts.training.fitting_steps import FittingSteps
 from myxtts.training.guard import Action, Guard
 from myxtts.training.observers import Observer, TrainResult
 from myxtts.training.prepared import BatchFeed, FedBatch, Prepared
-from myxtts.training.run import RunFolder
+from myxtts.training.run import TEXT_RESTS, RunFolder
 from myxtts.training.signals import StopRequest
 from myxtts.training.state import Progress
 from myxtts.training.step import StepResult
@@ -76,6 +76,7 @@ class Session:
     def rest_text(self, reason: str) -> None:
         if _TEXT_REST_STEP not in self._tuning:
             self._say(f"{reason} It rests from now on; the decoder goes on learning.")
+            self.run.metrics.append({"step": self.step, TEXT_RESTS: True})
             self._tuning[_TEXT_REST_STEP], self._is_rest_due = self.step, True
 
     def request_stop(self, reason: str) -> None:
