@@ -204,6 +204,13 @@ def test_a_text_side_that_rests_stays_at_its_average_and_the_rest_learns_on(trai
     )
 
 
+def test_nothing_rests_shortly_before_the_end_but_does_when_there_is_more_to_come(trainings: Trainings) -> None:
+    first = trainings.run("late-rest", {"steps": 2}, rest_at=2)
+    second = trainings.run("late-rest", {"steps": 6}, rest_at=2, resume=True)
+    assert (first.status, second.status) == (0, 0), first.error + second.error
+    assert [any("It rests" in line for line in run.result["lines"]) for run in (first, second)] == [False, True]
+
+
 def test_a_killed_training_rests_again(trainings: Trainings) -> None:
     assert trainings.run("rested", {"steps": 6}, rest_at=2).status == 0
     # At the step at which it began to rest, and behind it.

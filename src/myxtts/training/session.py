@@ -27,6 +27,8 @@ from myxtts.training.step_window import StepNumbers, StepWindow
 from myxtts.training.time_budget import TimeBudget
 
 _TEXT_REST_STEP = "text_rest_step"
+_LATEST_REST = 0.8
+"""Of a run: later, making the step anew would take longer than what is left gains from it."""
 _Unread = tuple[int, StepResult, tuple[str, ...]]
 """A step that was started: its number, what it will have given, and the ids of its utterances."""
 
@@ -74,7 +76,8 @@ class Session:
         self._keeper.note_score(score)
 
     def rest_text(self, reason: str) -> None:
-        if _TEXT_REST_STEP not in self._tuning:
+        is_worth_it = self.total_steps is None or self.step < _LATEST_REST * self.total_steps
+        if _TEXT_REST_STEP not in self._tuning and is_worth_it:
             self._say(f"{reason} It rests from now on; the decoder goes on learning.")
             self.run.metrics.append({"step": self.step, TEXT_RESTS: True})
             self._tuning[_TEXT_REST_STEP], self._is_rest_due = self.step, True
