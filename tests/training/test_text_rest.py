@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 
 from myxtts.training.text_rest import TextPatience
 
-LOSSES = st.lists(st.one_of(st.floats(0, 10), st.none(), st.just(float("nan"))), min_size=1, max_size=20)
+# In thousandths: of smaller differences a sum with the other terms knows nothing.
+PRIORS = st.integers(0, 10_000).map(lambda thousandths: thousandths / 1000)
+LOSSES = st.lists(st.one_of(PRIORS, st.none(), st.just(float("nan"))), min_size=1, max_size=20)
 
 
 def make_numbers(prior: float | None) -> dict[str, float | None]:
