@@ -95,7 +95,8 @@ class ProgressView:
             self._last_line = now
             of_total = f" of {self._total:,}" if self._total else ""
             rate = done / (now - self._started)
-            sys.stderr.write(f"{self._label}: {done:,}{of_total} ({rate:,.0f}/s) {detail}".rstrip() + "\n")
+            shown = f"{rate:,.0f}" if rate >= 10 else f"{rate:.1f}"
+            sys.stderr.write(f"{self._label}: {done:,}{of_total} ({shown}/s) {detail}".rstrip() + "\n")
 
 
 @contextmanager
