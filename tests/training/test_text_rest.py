@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,12 +22,13 @@ def make_numbers(prior: float | None) -> dict[str, float | None]:
 @given(LOSSES, st.integers(1, 5))
 def test_patience_ends_so_many_steps_after_the_best(priors: list[float | None], num_steps: int) -> None:
     patience = TextPatience(num_steps)
-    known = {0: float("inf")}
+    known: dict[int, float] = {}
     for step, prior in enumerate(priors, start=1):
         is_over = patience.note(step, make_numbers(prior))
-        if prior is not None and prior < min(known.values()):
+        if prior is not None and prior < min(known.values(), default=math.inf):
             known[step] = prior
-        assert is_over == (step - max(known) >= num_steps)
+        assert patience.best_step == max(known, default=None)
+        assert is_over == (bool(known) and step - max(known) >= num_steps)
 
 
 @given(LOSSES)

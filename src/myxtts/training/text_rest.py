@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from myxtts.training.evaluation import EarlyStopping
 from myxtts.training.losses import DURATION_WEIGHT, PITCH_WEIGHT, PRIOR_WEIGHT
 
 _WEIGHTS = {"prior": PRIOR_WEIGHT, "duration": DURATION_WEIGHT, "pitch": PITCH_WEIGHT}
@@ -20,19 +21,19 @@ class TextPatience:
     def __init__(self, num_steps: int) -> None:
         """Patience lasts `num_steps` without improvement; with 0 it never ends."""
         self._num_steps = num_steps
-        self.best_step = 0
-        self._best_loss = math.inf
+        self._best = EarlyStopping(patience=None)
+
+    @property
+    def best_step(self) -> int | None:
+        return self._best.best_step
 
     def note(self, step: int, numbers: Mapping[str, float | None]) -> bool:
-        """Takes the numbers of a validation; whether patience is at its end."""
-        loss = _weigh(numbers)
-        if loss < self._best_loss:
-            self.best_step, self._best_loss = step, loss
-        return 0 < self._num_steps <= step - self.best_step
+        """Takes the numbers of a validation; whether patience is at its end. It is not before one of them was good."""
+        self._best.note(step, _weigh(numbers))
+        return self.best_step is not None and 0 < self._num_steps <= step - self.best_step
 
 
 def _weigh(numbers: Mapping[str, float | None]) -> float:
-    """Infinite where a number is missing, or was not finite when it was written down."""
-    values = {name: numbers.get(name) for name in _WEIGHTS}
-    total = sum(math.inf if value is None else _WEIGHTS[name] * value for name, value in values.items())
-    return total if math.isfinite(total) else math.inf
+    """Not a number where a term was none when it was written down."""
+    terms = ((weight, numbers.get(name)) for name, weight in _WEIGHTS.items())
+    return sum(weight * (math.nan if value is None else value) for weight, value in terms)
