@@ -57,6 +57,18 @@ def test_the_end_is_known_early_and_follows_the_speed(clock: Clock) -> None:
     assert clock.now_s - begun_s == pytest.approx(3600, rel=0.02)
 
 
+def test_what_took_long_once_does_not_move_the_end_for_long(clock: Clock) -> None:
+    budget = open_budget(60)
+    step = train(budget, clock, 0, 1000, 0.2)
+    clock.now_s += 60  # the first validation makes its graphs
+    step = train(budget, clock, step, 64, 0.2)
+    right = step + (3600 - budget.spent_s) / 0.2
+    assert budget.total_steps is not None
+    assert budget.total_steps < 0.9 * right
+    step = train(budget, clock, step, 1200, 0.2)
+    assert budget.total_steps == pytest.approx(right, abs=70)
+
+
 def test_a_resumed_run_spends_what_is_left(clock: Clock) -> None:
     budget = open_budget(10)
     step = train(budget, clock, 0, 500, 0.5)

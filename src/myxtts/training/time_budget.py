@@ -7,6 +7,7 @@ follows from the clock: two runs of the same minutes are not the same run, as tw
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
@@ -31,7 +32,8 @@ class TimeBudget:
         self._spent_before_s = float(known.get("spent_s", 0.0))
         self._agreement = agreement
         self._started_s = time.monotonic()
-        self._num_steps, self._measured_from_s = 0, 0.0
+        self._num_steps = 0
+        self._marks: deque[tuple[int, float]] = deque()
         self.total_steps: int | None = None if minutes is None else known.get("total_steps")
         """The step at which the minutes will be over, as far as is known."""
 
@@ -46,15 +48,25 @@ class TimeBudget:
         if self._budget_s is None:
             return False
         num_measured = self._num_steps - FIRST_STEPS
-        if num_measured == 0:
-            self._measured_from_s = time.monotonic()
-        if not _is_time_to_look(num_measured):
+        if num_measured != 0 and not _is_time_to_look(num_measured):
             return False
-        # What validation and saving take is in it, so that the end comes when it was promised.
-        step_s = (time.monotonic() - self._measured_from_s) / num_measured
-        left = max(0, int((self._budget_s - self.spent_s) / max(step_s, 1e-9)))
+        self._marks.append((num_measured, time.monotonic()))
+        if num_measured == 0:
+            return False
+        left = max(0, int((self._budget_s - self.spent_s) / max(self._measure_step_s(), 1e-9)))
         before, self.total_steps = self.total_steps, self._agreement.share({"total_steps": step + left})["total_steps"]
         return self.total_steps != before
+
+    def _measure_step_s(self) -> float:
+        """Of a step in the newer half of the session: what took long once, or no longer does, is soon out of it.
+
+        What validation and saving take is in it, so that the end comes when it was promised.
+        """
+        last, now_s = self._marks[-1]
+        while self._marks[1][0] <= last // 2:
+            self._marks.popleft()
+        first, then_s = self._marks[0]
+        return (now_s - then_s) / (last - first)
 
     def describe(self) -> dict[str, Any]:
         """What the next session must know: nothing where minutes do not count."""
