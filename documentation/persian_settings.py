@@ -94,6 +94,7 @@ PERSIAN_DESCRIPTIONS: Mapping[str, str] = {
     "training.enable_eager_debug": "هر عمل جداگانه و بی‌درنگ اجرا شود، برای پیش‌رفتن گام‌به‌گام با اشکال‌یاب.",
     "training.mixed_precision": "محاسبه با ۱۶ بیت؛ با `auto` هر جا دستگاه bfloat16 داشته باشد.",
     "training.crop_frames": "شمار فریم‌هایی از هر گفته که رمزگشا در یک گام از آن‌ها می‌آموزد؛ جایشان تصادفی است.",
+    "training.voice_stretch": "صداها به‌تصادف تا چه نسبتی زیرتر یا بم‌تر شوند تا صداهای بیشتری شنیده شود؛ ۰ یعنی هرگز.",
     "training.gradient_accumulation_steps": "گرادیان چند دسته در یک گام بهینه‌ساز جمع شود.",
     "training.learning_rate": "بالاترین نرخ یادگیری، که پس از گرم‌شدن به دست می‌آید.",
     "training.warmup_steps": "گام‌هایی که نرخ یادگیری در آن‌ها از صفر بالا می‌رود.",

@@ -101,6 +101,7 @@ DEFAULTS = {
     "training.enable_eager_debug": False,
     "training.mixed_precision": "auto",
     "training.crop_frames": 128,
+    "training.voice_stretch": 0.1,
     "training.gradient_accumulation_steps": 1,
     "training.learning_rate": 1.2e-3,
     "training.warmup_steps": 250,

@@ -32,6 +32,7 @@ OTHER_VALUES: dict[str, Any] = {
     "data.cache_verification": "full",
     "data.batch_size": 7,
     "training.crop_frames": 256,
+    "training.voice_stretch": 0.2,
     "training.text_patience_steps": 500,
     "data.num_workers": 3,
     "data.frame_budget": 5000,

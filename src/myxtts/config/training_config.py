@@ -94,6 +94,12 @@ class TrainingConfig(Section):
         description="Frames of each utterance that the decoder learns from at a step, chosen at random.",
         json_schema_extra={"allowed": "an even number from 32 to 8192"},
     )
+    voice_stretch: float = Field(
+        default=0.1,
+        ge=0.0,
+        le=0.5,
+        description="By what share voices are made higher or lower at random, so that more are heard; 0 means never.",
+    )
     gradient_accumulation_steps: int = Field(
         default=1, ge=1, le=1024, description="Batches whose gradients are summed into one optimiser step."
     )

@@ -124,6 +124,7 @@ HARMLESS: Mapping[str, str] = {
     "training.enable_eager_debug": _DEVICE,
     "training.mixed_precision": "weights stay in 32 bits, whatever the step is computed in",
     "training.crop_frames": _RATE,
+    "training.voice_stretch": _RATE,
     "training.learning_rate": _RATE,
     "training.warmup_steps": _RATE,
     "training.weight_decay": _RATE,

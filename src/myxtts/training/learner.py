@@ -52,6 +52,7 @@ class Learner(BaseLearner):
             config.training.seed,
             crop_frames=config.training.crop_frames,
             use_stored_durations=self._has_durations,
+            voice_stretch=config.training.voice_stretch,
         )
         self.set_micro_batches(micro_batches)
 

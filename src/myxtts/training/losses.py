@@ -22,6 +22,7 @@ from myxtts.models.text_encoder import TextStates
 from myxtts.models.xtts import XTTS
 from myxtts.training.parts import Part
 from myxtts.training.step import LossFunction, Tensor
+from myxtts.training.voice_stretch import VoiceStretcher
 
 CROP_FRAMES = 128
 """Where nothing else is said, as in validation: its numbers must not depend on how a run is trained."""
@@ -44,6 +45,7 @@ class _Seeds(NamedTuple):
     reference: Tensor
     text: Tensor
     prosody: Tensor
+    stretch: Tensor
 
 
 def make_loss(
@@ -52,13 +54,19 @@ def make_loss(
     crop_frames: int = CROP_FRAMES,
     diagonal_steps: int = DIAGONAL_STEPS,
     use_stored_durations: bool = False,
+    voice_stretch: float = 0.0,
 ) -> LossFunction:
     """The loss of XTTS for a train step. With `use_stored_durations` a part brings `durations`, frames by token [B, N],
-    and alignments are not searched. The diagonal prior fades out over the first `diagonal_steps`."""
+    and alignments are not searched. The diagonal prior fades out over the first `diagonal_steps`. While training,
+    voices are changed by up to `voice_stretch`."""
     assert crop_frames % 2 == 0, f"a crop of {crop_frames} frames does not make pairs"
 
     def compute_loss(model: XTTS, part: Part, training: bool, step: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         seeds = _derive_seeds(seed, step, part, training)
+        has_own_voice_B, is_changed = part["reference_lengths"] > 0, training and voice_stretch > 0
+        if is_changed:
+            part, is_stretched_B = VoiceStretcher(model.spec.band_hz, voice_stretch).stretch(part, seeds.stretch)
+            has_own_voice_B &= ~is_stretched_B
         voice = model.encode_voice(part["reference"], part["reference_lengths"], seeds.reference)
         states = model.encode_text(part["tokens"], part["token_lengths"], part["language"], voice, seeds.text)
         mel_BTM, mel_lengths_B = model.normalize_mel(part["mel"]), part["mel_lengths"]
@@ -89,9 +97,11 @@ def make_loss(
         sums["unaligned"] = tf.reduce_sum(is_real_B - is_used_B)
         if model.speaker_classifier is not None:
             loss_B, is_right_B = model.speaker_classifier(voice.vector_BD, part["speaker"])
-            is_heard_B = is_real_B * tf.cast(part["reference_lengths"] > 0, tf.float32)
+            is_heard_B = is_real_B * tf.cast(has_own_voice_B, tf.float32)
             sums["speaker"] = tf.reduce_sum(is_heard_B * loss_B)
-            sums["speaker_accuracy"] = tf.reduce_sum(is_heard_B * is_right_B)
+            # A mean over all utterances would count those as wrong that are nobody's.
+            if not is_changed:
+                sums["speaker_accuracy"] = tf.reduce_sum(is_heard_B * is_right_B)
             loss += SPEAKER_WEIGHT * sums["speaker"]
         return loss, sums
 

@@ -23,6 +23,7 @@ _OF_THE_VOICE = (
     *(key for key in FIELDS if key.startswith("model.")),
     "training.crop_frames",
     "training.text_patience_steps",
+    "training.voice_stretch",
     "training.durations",
 )
 """What only the voice model knows: another value must not keep a vocoder from going on."""
