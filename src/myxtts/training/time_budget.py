@@ -33,7 +33,7 @@ class TimeBudget:
         self._agreement = agreement
         self._started_s = time.monotonic()
         self._num_steps = 0
-        self._marks: deque[tuple[int, float]] = deque()
+        self._marks: deque[tuple[int, float]] = deque()  # steps measured, and when
         self.total_steps: int | None = None if minutes is None else known.get("total_steps")
         """The step at which the minutes will be over, as far as is known."""
 
@@ -48,25 +48,25 @@ class TimeBudget:
         if self._budget_s is None:
             return False
         num_measured = self._num_steps - FIRST_STEPS
-        if num_measured != 0 and not _is_time_to_look(num_measured):
-            return False
-        self._marks.append((num_measured, time.monotonic()))
         if num_measured == 0:
+            self._marks.append((0, time.monotonic()))
+        if not _is_time_to_look(num_measured):
             return False
-        left = max(0, int((self._budget_s - self.spent_s) / max(self._measure_step_s(), 1e-9)))
+        left = max(0, int((self._budget_s - self.spent_s) / max(self._measure_step_s(num_measured), 1e-9)))
         before, self.total_steps = self.total_steps, self._agreement.share({"total_steps": step + left})["total_steps"]
         return self.total_steps != before
 
-    def _measure_step_s(self) -> float:
+    def _measure_step_s(self, num_measured: int) -> float:
         """Of a step in the newer half of the session: what took long once, or no longer does, is soon out of it.
 
         What validation and saving take is in it, so that the end comes when it was promised.
         """
-        last, now_s = self._marks[-1]
-        while self._marks[1][0] <= last // 2:
+        now_s = time.monotonic()
+        self._marks.append((num_measured, now_s))
+        while self._marks[1][0] <= num_measured // 2:
             self._marks.popleft()
         first, then_s = self._marks[0]
-        return (now_s - then_s) / (last - first)
+        return (now_s - then_s) / (num_measured - first)
 
     def describe(self) -> dict[str, Any]:
         """What the next session must know: nothing where minutes do not count."""
