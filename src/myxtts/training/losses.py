@@ -17,7 +17,7 @@ from myxtts.models.decoder import LEAST_REMAINING_TIME, make_frame_inputs
 from myxtts.models.duration import compute_frames
 from myxtts.models.pitch import Pitch
 from myxtts.models.prosody import Prosody, measure_pitch_error
-from myxtts.models.reference_encoder import Voice, drop_voice
+from myxtts.models.reference_encoder import SpeakerClassifier, Voice, drop_voice
 from myxtts.models.text_encoder import TextStates
 from myxtts.models.xtts import XTTS
 from myxtts.training.parts import Part
@@ -96,12 +96,11 @@ def make_loss(
         is_real_B = tf.cast(mel_lengths_B > 0, tf.float32)
         sums["unaligned"] = tf.reduce_sum(is_real_B - is_used_B)
         if model.speaker_classifier is not None:
-            loss_B, is_right_B = model.speaker_classifier(voice.vector_BD, part["speaker"])
             is_heard_B = is_real_B * tf.cast(has_own_voice_B, tf.float32)
-            sums["speaker"] = tf.reduce_sum(is_heard_B * loss_B)
+            sums["speaker"], accuracy = _measure_speakers(model.speaker_classifier, voice, part["speaker"], is_heard_B)
             # A mean over all utterances would count those as wrong that are nobody's.
             if not is_changed:
-                sums["speaker_accuracy"] = tf.reduce_sum(is_heard_B * is_right_B)
+                sums["speaker_accuracy"] = accuracy
             loss += SPEAKER_WEIGHT * sums["speaker"]
         return loss, sums
 
@@ -150,6 +149,14 @@ def _measure_lengths(log_frames_BS: Tensor, states: TextStates, mel_lengths_B: T
     predicted_B = tf.reduce_sum(compute_frames(log_frames_BS, states.is_state_BS, 1.0), axis=1)
     real_B = tf.cast(tf.maximum(mel_lengths_B, 1), tf.float32)
     return tf.abs(predicted_B - real_B) / real_B
+
+
+def _measure_speakers(
+    classifier: SpeakerClassifier, voice: Voice, speaker_B: Tensor, is_heard_B: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Sums over the rows that are heard: of the loss, and of those that are recognised."""
+    loss_B, is_right_B = classifier(voice.vector_BD, speaker_B)
+    return tf.reduce_sum(is_heard_B * loss_B), tf.reduce_sum(is_heard_B * is_right_B)
 
 
 def _measure_flow(
