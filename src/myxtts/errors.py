@@ -14,6 +14,7 @@ An interrupt ends with 130 (Ctrl-C) or 143 (SIGTERM), as shells expect.
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, ClassVar
 
 INTERRUPTED_EXIT_CODE = 130
@@ -69,3 +70,8 @@ class StorageError(MyXTTSError):
 class BusyError(MyXTTSError):
     exit_code = 8
     kind = "busy"
+
+
+def warn_user(message: str) -> None:
+    """The default way to warn where the caller gave none: an ordinary Python warning."""
+    warnings.warn(message, UserWarning, stacklevel=4)

@@ -5,6 +5,7 @@ Shape legend: S samples, B utterances, N tokens, T frames, M mel bands, R frames
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,6 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 Split = Literal["train", "val", "test"]
+Say = Callable[[str], None]
+"""Takes one message for the user: a line of progress, or a warning."""
+Tensor = Any
+"""A TensorFlow tensor; `Any`, because TensorFlow ships no types and must not be imported here."""
+Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from myxtts.cli.screen import Screen, mute_decoders
 from myxtts.cli.settings import takes_settings
 from myxtts.cli.train import provide_data
 from myxtts.errors import UsageError
+from myxtts.types import Say
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -163,7 +164,7 @@ def _find_function(name: str) -> Callable[..., Any]:
     return function  # type: ignore[no-any-return]
 
 
-def _make_say(screen: Screen) -> Callable[[str], None]:
+def _make_say(screen: Screen) -> Say:
     return lambda line: screen.notices.print(line, markup=False, soft_wrap=True)
 
 

@@ -9,13 +9,11 @@ Shape legend: B batch, S samples, T frames, R all frames of a batch, N transform
 from __future__ import annotations
 
 from math import gcd
-from typing import Any
 
 import tensorflow as tf
 
 from myxtts.features.definition import MelDefinition
-
-Tensor = Any
+from myxtts.types import Tensor
 
 _PLAIN_HEADER_BYTES = 44
 # Where the header of a plain 16-bit mono file holds these bytes, in the order RIFF, format, bits and data.

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from myxtts.models.blocks import Tensor
 from myxtts.models.text_encoder import STATES_PER_TOKEN
+from myxtts.types import Tensor
 
 _IMPOSSIBLE = -1e9
 _DIAGONAL_STRENGTH = 5.0

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from myxtts.models.blocks import FeedForward, Film, Linear, ModelLayer, Norm, Tensor, drop, fold_seed
+from myxtts.models.blocks import FeedForward, Film, Linear, ModelLayer, Norm, drop, fold_seed
+from myxtts.types import Tensor
 
 _MASKED = -1e9
 _ROTARY_BASE = 10_000.0

@@ -14,7 +14,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-Tensor = Any
+from myxtts.types import Tensor
 
 REACH = 3
 """Steps to either side that a convolution sees."""

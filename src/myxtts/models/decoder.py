@@ -16,10 +16,11 @@ import tensorflow as tf
 
 from myxtts.config.model_config import ModelConfig
 from myxtts.models.attention import CrossAttention, TransformerBlock
-from myxtts.models.blocks import ConvolutionBlock, Linear, ModelLayer, Norm, Tensor
+from myxtts.models.blocks import ConvolutionBlock, Linear, ModelLayer, Norm
 from myxtts.models.pitch import Pitch
 from myxtts.models.reference_encoder import Voice
 from myxtts.models.text_encoder import LAYERS_PER_LOOK, TextStates, count_hidden_channels
+from myxtts.types import Tensor
 
 STACKED_FRAMES = 2
 DILATIONS = (1, 1, 2, 2, 4, 1)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from myxtts.errors import DataError
-from myxtts.models.blocks import Tensor
+from myxtts.types import Tensor
 
 _MAX_LOG_FRAMES = 6.0
 """No state lasts longer than about 400 frames; beyond that an exponential only shows that something is wrong."""

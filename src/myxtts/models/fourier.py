@@ -7,13 +7,11 @@ Shape legend: B batch, S samples, T frames, N transform length, F = N // 2 + 1 f
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-Tensor = Any
+from myxtts.types import Tensor
 
 _MIN_WINDOW_SHARE = 1e-3
 _MIN_POWER = 1e-9

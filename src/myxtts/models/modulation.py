@@ -15,7 +15,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 from scipy.signal import firwin2, welch
 
-from myxtts.models.blocks import Tensor
+from myxtts.types import Floats, Tensor
 
 NUM_TAPS = 15
 """A sixth of a second: with fewer a filter cannot tell syllables, which are right as they are, from transitions."""
@@ -26,8 +26,6 @@ _NUM_SLOW = 4
 
 _LEAST_GAIN, _MOST_GAIN = 1.0, 2.0
 """What is there already is left alone; what has hardly been learnt is noise, and no reason to make it loud."""
-
-Floats = NDArray[np.float32]
 
 
 def make_neutral_taps() -> Floats:

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from myxtts.models.blocks import Tensor
+from myxtts.types import Tensor
 
 _LOWEST_HZ, _HIGHEST_HZ, _NUM_CANDIDATES = 70.0, 400.0, 96
 _HIGHEST_BAND_HZ = 1600.0

@@ -12,9 +12,10 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from myxtts.config.model_config import ModelConfig
-from myxtts.models.blocks import ConvolutionBlock, Linear, ModelLayer, Norm, Tensor, fold_seed
+from myxtts.models.blocks import ConvolutionBlock, Linear, ModelLayer, Norm, fold_seed
 from myxtts.models.pitch import Pitch
 from myxtts.models.text_encoder import STATES_PER_TOKEN
+from myxtts.types import Tensor
 
 NUM_LAYERS = 2
 _DROPOUT_FACTOR, _MAX_DROPOUT = 2.5, 0.5

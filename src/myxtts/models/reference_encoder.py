@@ -15,16 +15,8 @@ import tensorflow as tf
 
 from myxtts.config.model_config import ModelConfig
 from myxtts.models.attention import Attention, TransformerBlock
-from myxtts.models.blocks import (
-    ConvolutionBlock,
-    FeedForward,
-    Linear,
-    ModelLayer,
-    Norm,
-    Tensor,
-    fold_seed,
-    mask_steps,
-)
+from myxtts.models.blocks import ConvolutionBlock, FeedForward, Linear, ModelLayer, Norm, fold_seed, mask_steps
+from myxtts.types import Tensor
 
 STACKED_FRAMES = 4
 """Frames per step: a voice does not change within 50 ms, and attention costs a sixteenth."""

@@ -16,9 +16,10 @@ import tensorflow as tf
 
 from myxtts.config.model_config import ModelConfig
 from myxtts.models.attention import CrossAttention, TransformerBlock
-from myxtts.models.blocks import REACH, ConvolutionBlock, Linear, ModelLayer, Norm, Tensor, drop, fold_seed, mask_steps
+from myxtts.models.blocks import REACH, ConvolutionBlock, Linear, ModelLayer, Norm, drop, fold_seed, mask_steps
 from myxtts.models.reference_encoder import Voice
 from myxtts.models.spec import ModelSpec
+from myxtts.types import Tensor
 
 STATES_PER_TOKEN = 2
 LAYERS_PER_LOOK = 3

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Self
+from typing import Self
 
 import tensorflow as tf
 
 from myxtts.errors import DataError
 from myxtts.models.blocks import ConvolutionBlock, Linear, ModelLayer, Norm
 from myxtts.models.fourier import InverseTransform
-
-Tensor = Any
+from myxtts.types import Tensor
 
 _CONTEXT_FRAMES = 3
 """Frames on either side that the first layer sees."""

@@ -10,15 +10,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import keras
 import tensorflow as tf
 
 from myxtts.models.blocks import ModelLayer
 from myxtts.models.fourier import measure_magnitude
-
-Tensor = Any
+from myxtts.types import Tensor
 
 _SLOPE = 0.1
 _LOG_FLOOR = 1e-3

@@ -24,7 +24,7 @@ from myxtts.models.alignment import (
     split_durations,
     sum_by_token,
 )
-from myxtts.models.blocks import Tensor, draw_normal, iterate_weights, mask_steps
+from myxtts.models.blocks import draw_normal, iterate_weights, mask_steps
 from myxtts.models.decoder import STACKED_FRAMES, FlowDecoder, FrameInputs, make_frame_inputs
 from myxtts.models.duration import compute_frames, round_frames
 from myxtts.models.modulation import NUM_TAPS, filter_frames, make_neutral_taps
@@ -33,6 +33,7 @@ from myxtts.models.prosody import Prosody, ProsodyPredictor
 from myxtts.models.reference_encoder import ReferenceEncoder, SpeakerClassifier, Voice, drop_voice
 from myxtts.models.spec import DEFAULT_NUM_STEPS, ModelSpec
 from myxtts.models.text_encoder import TextEncoder, TextStates
+from myxtts.types import Tensor
 
 DEFAULT_NOISE_SCALE = 0.2
 NO_GUIDANCE = 1.0

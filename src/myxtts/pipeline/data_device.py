@@ -25,9 +25,7 @@ from myxtts.pipeline.device import ARRAYS, hand_over_arrays, list_arrays, make_s
 from myxtts.pipeline.feed import BufferRoom
 from myxtts.pipeline.load_ahead import Loaded
 from myxtts.pipeline.samples import Sound
-from myxtts.types import Batch
-
-Tensor = Any
+from myxtts.types import Batch, Tensor
 
 _SOUNDS = ("mel", "reference")
 

@@ -25,7 +25,7 @@ from myxtts.pipeline.stages import Conveyor, Passed, Stage
 from myxtts.pipeline.telemetry import FeedStats, StepRecord, Telemetry
 from myxtts.pipeline.tune import FeedSettings, Tuner
 from myxtts.pipeline.workers import NO_MANNERS, ThreadManners, WorkerPool
-from myxtts.types import Batch
+from myxtts.types import Batch, Say
 
 _WARM_UP_POLL_S = 0.01
 _NUM_BATCHES_AT_START = 6
@@ -96,7 +96,7 @@ class Feed:
         tuner: Tuner | None = None,
         manners: ThreadManners = NO_MANNERS,
         stall_limit_s: float = 60.0,
-        say: Callable[[str], None] = lambda _sentence: None,
+        say: Say = lambda _sentence: None,
         advice: tuple[int, Callable[[FeedStats], str]] | None = None,
     ) -> None:
         self._telemetry, self._warm_up, self._tuner, self._advice = telemetry, warm_up, tuner, advice

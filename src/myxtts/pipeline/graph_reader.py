@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -19,8 +18,8 @@ from myxtts.pipeline.python import explain_problem
 from myxtts.pipeline.recording_graph import RecordingGraph
 from myxtts.pipeline.source import RecordingSource
 from myxtts.pipeline.wav_layout import Survey, name_obstacle
+from myxtts.types import Tensor
 
-Tensor = Any
 LoadAll = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 """A method of RecordingGraph: from paths, rates and numbers of samples [K] to values [V, ...] and their lengths [K]."""
 

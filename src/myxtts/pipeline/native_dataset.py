@@ -18,8 +18,7 @@ from myxtts.pipeline.assemble import hash_crops
 from myxtts.pipeline.order import BatchPlan
 from myxtts.pipeline.recording_graph import RecordingGraph
 from myxtts.pipeline.source import RecordingSource
-
-Tensor = Any
+from myxtts.types import Tensor
 
 _NUM_READY = 2
 _AXES = {

@@ -29,7 +29,7 @@ from myxtts.pipeline.tune import FeedSettings, Limits, Tuner
 from myxtts.pipeline.workers import ThreadManners
 from myxtts.runtime.hardware import Hardware, detect_hardware
 from myxtts.runtime.plan import Mode, Plan, choose_plan
-from myxtts.types import Split
+from myxtts.types import Say, Split
 
 _MEASURED_STEPS = 50
 _NUM_READY_ON_HOST = 4
@@ -51,7 +51,7 @@ def open_batches(
     gradient_bytes: int = _TYPICAL_GRADIENT_BYTES,
     loader_name: str = "",
     telemetry_file: Path | None = None,
-    say: Callable[[str], None] = lambda _line: None,
+    say: Say = lambda _line: None,
 ) -> Feed:
     """Batches of a split, from the feature store or made on the fly, on the device that the plan names.
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 import tensorflow as tf
 
@@ -15,8 +14,7 @@ from myxtts.features.audio import MAX_PEAK, MIN_PEAK, TRIM_BLOCK_S, TRIM_MARGIN_
 from myxtts.features.definition import AudioDefinition, MelDefinition
 from myxtts.features.mel_graph import GraphMel, decode_wav
 from myxtts.pipeline.resample_graph import GraphResampler
-
-Tensor = Any
+from myxtts.types import Tensor
 
 
 class RecordingGraph:

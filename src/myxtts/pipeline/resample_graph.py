@@ -9,13 +9,12 @@ Shape legend: S samples, Q blocks, N samples of a block, F frequencies.
 from __future__ import annotations
 
 from math import ceil, gcd
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-Tensor = Any
+from myxtts.types import Tensor
 
 # As soxr's HQ: flat to 0.913 of the lower Nyquist frequency, 20 bits down from there to the end.
 _PASS_BAND_END, _STOP_BAND_START = 0.913, 1.0

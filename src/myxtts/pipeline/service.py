@@ -28,6 +28,7 @@ from myxtts.pipeline.order import NO_ROW, BatchPlan
 from myxtts.pipeline.service_probe import CONNECT_LIMIT_S, await_service, find_obstacle
 from myxtts.pipeline.source import RecordingSource
 from myxtts.pipeline.wav_layout import survey_recordings
+from myxtts.types import Say
 
 _FIRST_CHUNK, _CHUNK = 64, 512
 """Batches that workers learn of at a time: few at first, which start sooner."""
@@ -35,8 +36,6 @@ _NUM_AHEAD = 16
 _MAX_BROKEN_STREAMS = 2
 _WATCH_EVERY_S, _PROBE_LIMIT_S = 0.5, 0.4
 _CLOSE_LIMIT_S = 0.5
-
-Say = Callable[[str], None]
 
 
 class Stream(Protocol):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -24,7 +23,7 @@ from myxtts.pipeline.splits import count_reference_frames, make_order, open_sour
 from myxtts.pipeline.stored import open_store
 from myxtts.runtime.plan import Mode, Plan
 from myxtts.store.reader import FeatureStore
-from myxtts.types import Split
+from myxtts.types import Say, Split
 
 _ENDLESS = 1 << 60
 
@@ -97,7 +96,7 @@ def choose_side(
     plan: Plan,
     ram_budget_bytes: int,
     known_winner: str,
-    say: Callable[[str], None],
+    say: Say,
     *,
     has_durations: bool = False,
 ) -> DataSide:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter, deque
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -19,6 +18,7 @@ import numpy as np
 
 from myxtts.errors import StorageError
 from myxtts.files import write_atomically
+from myxtts.types import Say
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class Telemetry:
         self,
         path: Path | None = None,
         window: int = 1000,
-        say: Callable[[str], None] = lambda _sentence: None,
+        say: Say = lambda _sentence: None,
         start: int = 0,
     ) -> None:
         self._path, self._say = path, say

@@ -7,7 +7,6 @@ where it stopped. Which of the two happens, and whether it may, is decided here.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -33,6 +32,7 @@ from myxtts.store.reader import FeatureStore
 from myxtts.store.settings import StoreSettings, describe_differences, is_text_only, list_differences
 from myxtts.store.update import Distrust, Progress, StoreUpdater, UpdateCounts
 from myxtts.text.frontend import FrontEnd
+from myxtts.types import Say
 
 STORE_FOLDER_NAME = "cached_features"
 VAL_STORE_NAME = "val"
@@ -84,7 +84,7 @@ def precompute(
     num_threads: int = 2,
     chunk_utterances: int = CHUNK_UTTERANCES,
     progress: Progress = lambda _seen, _rejected: None,
-    say: Callable[[str], None] = lambda _sentence: None,
+    say: Say = lambda _sentence: None,
 ) -> PrecomputeSummary:
     """Brings the store in `folder` in line with the corpus and the settings."""
     frontend = corpus.load_frontend()

@@ -30,9 +30,7 @@ from myxtts.synthesis.package import Package
 from myxtts.synthesis.references import Reference, count_crop_frames
 from myxtts.synthesis.sentences import MAX_PIECE_TOKENS
 from myxtts.synthesis.voices import VoicePrint, average_prints
-
-Floats = NDArray[np.float32]
-Tensor = Any
+from myxtts.types import Floats, Tensor
 
 # A graph takes a second to make; a shape twice as long as needed costs a twentieth of the sound's own length.
 TOKEN_SHAPES = (64, MAX_PIECE_TOKENS)

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from scipy.fft import irfft, rfft
 
 from myxtts.features.definition import MelDefinition
+from myxtts.types import Floats
 
-Floats = NDArray[np.float32]
 Spectrum = NDArray[np.complex64]
 
 NUM_ITERATIONS = 48

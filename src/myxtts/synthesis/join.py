@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float32]
+from myxtts.types import Floats
 
 _FADE_S = 0.005
 _BLOCK_S = 0.02

@@ -5,7 +5,7 @@ What a user may have got wrong (the folder, the language, the text, the voice) c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,12 +29,12 @@ from myxtts.synthesis.voices import (
     refuse_unknown_voice,
 )
 from myxtts.text.frontend import FrontEnd
+from myxtts.types import Say
 
 VoiceName = str | Path
 VoiceLike = VoiceName | VoicePrint | Sequence[VoiceName] | None
 VoiceSource = VoicePrint | tuple[Reference, ...]
 """A voice that is known, or recordings that the model has still to hear."""
-Warn = Callable[[str], None]
 
 _DEFAULT_LANGUAGE = "en"
 
@@ -79,7 +79,7 @@ class Package:
         """The pieces of a text; the text as a whole is checked at once, pieces are made when asked for."""
         return plan_pieces(check_text(text, max_length), self.find_language(language), self.frontend)
 
-    def find_voice(self, voice: VoiceLike, warn: Warn = lambda _: None) -> VoiceSource:
+    def find_voice(self, voice: VoiceLike, warn: Say = lambda _: None) -> VoiceSource:
         """What is known of a voice: a print, the name of one, or one or several recordings of it."""
         if isinstance(voice, VoicePrint):
             return voice
@@ -102,7 +102,7 @@ class Package:
             return self.noted_voices[name]
         raise refuse_unknown_voice(name, self.list_voices())
 
-    def _find_only_voice(self, warn: Warn) -> VoicePrint:
+    def _find_only_voice(self, warn: Say) -> VoicePrint:
         known = list(self.noted_voices) or self.list_voices()
         if len(known) == 1 and not self.spec.has_many_speakers:
             return self._find_named_voice(known[0])

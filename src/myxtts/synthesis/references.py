@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from myxtts.errors import DataError
 from myxtts.features.audio import load_recording
 from myxtts.features.definition import AudioDefinition, MelDefinition
 from myxtts.features.mel import HostMel
+from myxtts.types import Say
 
 MIN_REFERENCE_S, ADVISED_REFERENCE_S, MAX_CROP_S, MAX_REFERENCE_S = 1.0, 3.0, 8.0, 30.0
 _LIMITS = AudioLimits(
@@ -45,9 +45,7 @@ class Reference:
     duration_s: float
 
 
-def read_reference(
-    path: Path, audio: AudioDefinition, mel: MelDefinition, warn: Callable[[str], None] = lambda _: None
-) -> Reference:
+def read_reference(path: Path, audio: AudioDefinition, mel: MelDefinition, warn: Say = lambda _: None) -> Reference:
     """The voice in a recording, processed as the model's own recordings were."""
     try:
         real_path = os.path.realpath(path)

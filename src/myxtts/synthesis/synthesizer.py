@@ -5,7 +5,6 @@ Loading this module does not load TensorFlow; making a `Synthesizer` does, after
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,20 +12,17 @@ from typing import Self
 
 import numpy as np
 
+from myxtts.errors import warn_user
 from myxtts.models.spec import DEFAULT_NUM_STEPS
 from myxtts.synthesis.join import PieceJoiner
 from myxtts.synthesis.options import SpeechOptions
-from myxtts.synthesis.package import Package, VoiceLike, VoiceSource, Warn, read_package
+from myxtts.synthesis.package import Package, VoiceLike, VoiceSource, read_package
 from myxtts.synthesis.sentences import Piece
 from myxtts.synthesis.vocoders import VocoderChoice, equip_package
 from myxtts.synthesis.voices import VoicePrint, average_prints
-from myxtts.types import Waveform
+from myxtts.types import Say, Waveform
 
 _NUM_UNKNOWN_SHOWN = 10
-
-
-def warn_user(message: str) -> None:
-    warnings.warn(message, UserWarning, stacklevel=4)
 
 
 class Synthesizer:
@@ -37,7 +33,7 @@ class Synthesizer:
     """
 
     def __init__(
-        self, package: Package, *, vocoder: VocoderChoice = "auto", use_xla: bool = False, warn: Warn = warn_user
+        self, package: Package, *, vocoder: VocoderChoice = "auto", use_xla: bool = False, warn: Say = warn_user
     ) -> None:
         from myxtts.synthesis.acoustic import AcousticModel
 
@@ -47,7 +43,7 @@ class Synthesizer:
 
     @classmethod
     def load(
-        cls, path: Path | str, *, vocoder: VocoderChoice = "auto", use_xla: bool = False, warn: Warn = warn_user
+        cls, path: Path | str, *, vocoder: VocoderChoice = "auto", use_xla: bool = False, warn: Say = warn_user
     ) -> Self:
         """The model of a run or bundle; `vocoder` is auto, griffin_lim, neural, or the folder of a trained one."""
         return cls(read_package(path), vocoder=vocoder, use_xla=use_xla, warn=warn)

@@ -17,6 +17,7 @@ from myxtts.tools.diagnosis.evidence import Evidence
 from myxtts.tools.diagnosis.loop import Comparison, Limits, Work, compare_in_turn, run_together
 from myxtts.tools.diagnosis.oscillation import Oscillation, find_oscillation
 from myxtts.tools.emulate import StepTime
+from myxtts.types import Say
 
 if TYPE_CHECKING:
     from myxtts.config.schema import XTTSConfig
@@ -172,7 +173,7 @@ def diagnose_config(
     num_batches: int = 50,
     time_limit_s: float = 60.0,
     hardware: Hardware | None = None,
-    say: Callable[[str], None] = lambda _line: None,
+    say: Say = lambda _line: None,
 ) -> Diagnosis:
     """Measures the feed of a configuration in front of its real training step, or of one that takes `step_s`."""
     from myxtts.tools.diagnosis.from_config import examine_config, prepare_subject

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from statistics import median
@@ -37,7 +37,7 @@ from myxtts.tools.run_files import FeedTimes, read_telemetry
 from myxtts.training.run import RunFolder
 from myxtts.training.state import Progress
 from myxtts.training.voice_part import VoicePart
-from myxtts.types import Batch
+from myxtts.types import Batch, Say
 
 if TYPE_CHECKING:
     from myxtts.training.preparation import Preparation
@@ -48,8 +48,6 @@ _MAX_REPEATS = 10
 _MAX_OP_BATCHES = 6
 _NATIVE = "native"
 _PATIENCE_S, _POLL_S = 60.0, 0.02
-
-Say = Callable[[str], None]
 
 
 def profile_training(

@@ -19,9 +19,7 @@ from myxtts.tools.profile_result import PartTimes
 from myxtts.training.execution import Execution
 from myxtts.training.learner import Learner
 from myxtts.training.parts import Part
-from myxtts.types import Batch
-
-Tensor = Any
+from myxtts.types import Batch, Tensor
 
 
 class StepParts:

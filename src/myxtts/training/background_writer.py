@@ -9,7 +9,7 @@ from pathlib import Path
 from myxtts.errors import MyXTTSError
 from myxtts.models.strict_json import JsonRefusedError, is_whole_number, parse_json_object
 from myxtts.training.background import BackgroundThread
-from myxtts.training.checkpoint import Warn
+from myxtts.types import Say
 
 _MAX_DESCRIPTION_BYTES = 4_000_000
 
@@ -20,7 +20,7 @@ class BackgroundWriter(BackgroundThread):
     `step` is that of the bundle on the disk, None where there is none.
     """
 
-    def __init__(self, description: Path, warn: Warn) -> None:
+    def __init__(self, description: Path, warn: Say) -> None:
         """`description` is the JSON file of the bundle, whose notes say of which step it is."""
         super().__init__("bundle")
         self._warn = warn

@@ -15,9 +15,9 @@ from myxtts.pipeline.splits import count_reference_frames
 from myxtts.runtime.hardware import Hardware
 from myxtts.runtime.plan import Plan
 from myxtts.training.batch_trial import StepTrials, TrySize, find_fitting
-from myxtts.training.checkpoint import Warn
 from myxtts.training.micro_batches import MicroBatches, MicroBatchMemory, name_situation
 from myxtts.training.training_data import open_training_data
+from myxtts.types import Say
 
 MEMORY_FILE_NAME = "batch_sizes.json"
 """Beside the runs, because what fits is a matter of device, model and data, not of a run."""
@@ -38,7 +38,7 @@ _FRAMES_PER_STACK = 2
 
 
 def resolve_batch_size(
-    config: XTTSConfig, plan: Plan, hardware: Hardware, say: Warn, try_size: TrySize | None = None
+    config: XTTSConfig, plan: Plan, hardware: Hardware, say: Say, try_size: TrySize | None = None
 ) -> XTTSConfig:
     """The configuration with a number for `batch_size`: that of the run where it goes on, else what fits.
 

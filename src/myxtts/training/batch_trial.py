@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 
 from myxtts.config.schema import XTTSConfig
 from myxtts.errors import HardwareError
-from myxtts.training.checkpoint import Warn
+from myxtts.types import Say
 
 TOO_LARGE = 12
 """The exit code of a probe that ran out of memory."""
@@ -36,7 +36,7 @@ class Trial(Enum):
 TrySize = Callable[[int], Trial]
 
 
-def find_fitting(estimated: int, multiple_of: int, try_size: TrySize, say: Warn) -> int:
+def find_fitting(estimated: int, multiple_of: int, try_size: TrySize, say: Say) -> int:
     """The estimated size or the first half of it that fits. Where a trial says nothing, what was reached is taken."""
     size = estimated
     while True:
@@ -57,7 +57,7 @@ def find_fitting(estimated: int, multiple_of: int, try_size: TrySize, say: Warn)
 class StepTrials:
     """Tries steps of a training, all of them together within `time_limit_s`."""
 
-    def __init__(self, config: XTTSConfig, budget_bytes: int, time_limit_s: float, say: Warn) -> None:
+    def __init__(self, config: XTTSConfig, budget_bytes: int, time_limit_s: float, say: Say) -> None:
         self._config, self._budget_bytes, self._say = config, budget_bytes, say
         self._deadline = time.monotonic() + time_limit_s
 

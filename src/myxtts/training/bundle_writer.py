@@ -25,8 +25,8 @@ from myxtts.models.tensor_file import Array
 from myxtts.models.vocoder_bundle import VocoderBundle, find_vocoder, put_into
 from myxtts.text.frontend import FrontEnd
 from myxtts.training.background_writer import BackgroundWriter
-from myxtts.training.checkpoint import Warn
 from myxtts.training.training_data import describe_sound
+from myxtts.types import Say
 
 GRIFFIN_LIM = "griffin_lim"
 
@@ -35,7 +35,7 @@ class BundleWriter(BackgroundWriter):
     """Writes the bundle of a voice model. A neural vocoder that was put into it stays there."""
 
     def __init__(
-        self, folder: Path, config: XTTSConfig, spec: ModelSpec, frontend: FrontEnd, frontend_file: Path, warn: Warn
+        self, folder: Path, config: XTTSConfig, spec: ModelSpec, frontend: FrontEnd, frontend_file: Path, warn: Say
     ) -> None:
         super().__init__(folder / BUNDLE_FILE_NAME, warn)
         self._folder, self._config, self._spec = folder, config, spec

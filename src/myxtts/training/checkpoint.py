@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,18 +20,17 @@ from typing import Any
 
 import numpy as np
 
-from myxtts.errors import DataError, MyXTTSError
+from myxtts.errors import DataError, MyXTTSError, warn_user
 from myxtts.files import explain_storage_errors, sweep_temporary_files, sync_directory, write_atomically
 from myxtts.models.strict_json import JsonRefusedError, is_whole_number, parse_json_object
 from myxtts.models.tensor_file import Array, TensorFileError, find_non_finite, read_heading, read_tensors, write_tensors
 from myxtts.training.background import BackgroundThread
+from myxtts.types import Say
 
 BEST_FILE_NAME = "best.json"
 _FILE_NAME = re.compile(r"step-(\d{9,18})\.safetensors")
 _FORMAT = "myxtts-checkpoint-1"
 _MAX_STATE_BYTES = 1_000_000
-
-Warn = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -52,14 +50,10 @@ class Best:
     score: float
 
 
-def warn_user(message: str) -> None:
-    warnings.warn(message, RuntimeWarning, stacklevel=2)
-
-
 class CheckpointFolder:
     """The checkpoints in a folder. Writing needs the lock of the run; reading needs nothing."""
 
-    def __init__(self, folder: Path, keep_last: int = 3, warn: Warn = warn_user) -> None:
+    def __init__(self, folder: Path, keep_last: int = 3, warn: Say = warn_user) -> None:
         assert keep_last >= 1, f"{keep_last} checkpoints cannot be kept"
         self.folder = folder
         self._keep_last, self._warn = keep_last, warn
@@ -197,7 +191,7 @@ class BackgroundSaver(BackgroundThread):
     warning; the checkpoints from before stay.
     """
 
-    def __init__(self, checkpoints: CheckpointFolder, warn: Warn = warn_user) -> None:
+    def __init__(self, checkpoints: CheckpointFolder, warn: Say = warn_user) -> None:
         super().__init__("checkpoint")
         self._checkpoints, self._warn = checkpoints, warn
         self.num_saved, self.num_failed = 0, 0

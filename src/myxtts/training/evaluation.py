@@ -25,8 +25,8 @@ from myxtts.models.xtts import XTTS, SpokenText
 from myxtts.training.losses import make_loss
 from myxtts.training.parts import Part
 from myxtts.training.validation_set import FixedUtterance, pack_part
+from myxtts.types import Tensor
 
-Tensor = Any
 SCORE = "score"
 DURATION_SHARE = 0.25
 NUM_STEPS = 4

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from myxtts.errors import HardwareError
 from myxtts.training.prepared import Prepared
+from myxtts.types import Say
 
 _Outcome = TypeVar("_Outcome")
 
@@ -16,7 +17,7 @@ _Outcome = TypeVar("_Outcome")
 class FittingSteps:
     """Does the work of a learner again, in smaller pieces, whenever memory is exhausted."""
 
-    def __init__(self, prepared: Prepared, say: Callable[[str], None]) -> None:
+    def __init__(self, prepared: Prepared, say: Say) -> None:
         self._prepared, self._say = prepared, say
         self._device = prepared.plan.model_devices[0]
 

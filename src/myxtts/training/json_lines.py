@@ -9,15 +9,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from myxtts.errors import StorageError
+from myxtts.errors import StorageError, warn_user
 from myxtts.files import pass_fault_point, write_atomically
-from myxtts.training.checkpoint import Warn, warn_user
+from myxtts.types import Say
 
 
 class JsonLines:
     """One file of lines, each a JSON object with the `step` it belongs to."""
 
-    def __init__(self, path: Path, warn: Warn = warn_user) -> None:
+    def __init__(self, path: Path, warn: Say = warn_user) -> None:
         self.path = path
         self._warn = warn
         self.num_lost = 0

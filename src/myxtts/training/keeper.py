@@ -13,9 +13,10 @@ from myxtts.errors import DataError
 from myxtts.models.tensor_file import Array
 from myxtts.training.background_writer import BackgroundWriter
 from myxtts.training.base_learner import BaseLearner
-from myxtts.training.checkpoint import BackgroundSaver, Best, CheckpointFolder, Warn
+from myxtts.training.checkpoint import BackgroundSaver, Best, CheckpointFolder
 from myxtts.training.run import RunFolder
 from myxtts.training.state import Progress
+from myxtts.types import Say
 
 
 class Keeper(ABC):
@@ -24,7 +25,7 @@ class Keeper(ABC):
     What a bundle holds is said by those who keep a certain model.
     """
 
-    def __init__(self, config: XTTSConfig, run: RunFolder, learner: BaseLearner, writer: BackgroundWriter, say: Warn):
+    def __init__(self, config: XTTSConfig, run: RunFolder, learner: BaseLearner, writer: BackgroundWriter, say: Say):
         self._config, self._learner, self._writer, self._say = config, learner, writer, say
         self._checkpoints = CheckpointFolder(run.checkpoints.folder, config.training.keep_checkpoints, say)
         self._saver = BackgroundSaver(self._checkpoints, say)

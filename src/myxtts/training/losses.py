@@ -21,8 +21,9 @@ from myxtts.models.reference_encoder import SpeakerClassifier, Voice, drop_voice
 from myxtts.models.text_encoder import TextStates
 from myxtts.models.xtts import XTTS
 from myxtts.training.parts import Part
-from myxtts.training.step import LossFunction, Tensor
+from myxtts.training.step import LossFunction
 from myxtts.training.voice_stretch import VoiceStretcher
+from myxtts.types import Tensor
 
 CROP_FRAMES = 128
 """Where nothing else is said, as in validation: its numbers must not depend on how a run is trained."""

@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from myxtts.errors import HardwareError, StorageError
+from myxtts.errors import HardwareError, StorageError, warn_user
 from myxtts.files import write_atomically
 from myxtts.models.strict_json import JsonRefusedError, is_whole_number, parse_json_object
-from myxtts.training.checkpoint import Warn, warn_user
+from myxtts.types import Say
 
 _MAX_FILE_BYTES = 1_000_000
 
@@ -52,7 +52,7 @@ def name_situation(device: str, model: str, asked: MicroBatches) -> str:
 class MicroBatchMemory:
     """A small JSON file of what was found to fit. A damaged one is as good as none."""
 
-    def __init__(self, path: Path, warn: Warn = warn_user) -> None:
+    def __init__(self, path: Path, warn: Say = warn_user) -> None:
         self._path, self._warn = path, warn
 
     def recall(self, situation: str) -> MicroBatches | None:

@@ -11,9 +11,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from myxtts.types import Batch
+from myxtts.types import Batch, Tensor
 
-Tensor = Any
 Part = dict[str, Tensor]
 """Named tensors whose first axis is B, or values per replica of such tensors."""
 

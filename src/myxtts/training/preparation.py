@@ -33,6 +33,7 @@ from myxtts.training.stored_durations import describe_durations
 from myxtts.training.time_budget import guess_total_steps
 from myxtts.training.training_data import TrainingData, measure_spec
 from myxtts.training.voice_keeper import VoiceKeeper
+from myxtts.types import Say
 
 _MAX_SPEC_BYTES = 100_000_000
 
@@ -59,7 +60,7 @@ class Preparation:
     def num_shapes(self) -> int:
         return len(set(self.data.shapes))
 
-    def open_feed(self, start: int, loader_name: str, telemetry_file: Path, say: Callable[[str], None]) -> Feed:
+    def open_feed(self, start: int, loader_name: str, telemetry_file: Path, say: Say) -> Feed:
         return open_batches(
             self.config,
             split="train",
@@ -75,7 +76,7 @@ class Preparation:
     def trace(self, step: int) -> None:
         self.learner.trace(list(dict.fromkeys(self.data.shapes)), self.data.num_reference_frames)
 
-    def make_keeper(self, run: RunFolder, say: Callable[[str], None]) -> VoiceKeeper:
+    def make_keeper(self, run: RunFolder, say: Say) -> VoiceKeeper:
         return VoiceKeeper(self.config, run, self.data, self.learner, say)
 
 
@@ -86,7 +87,7 @@ def prepare_training(
     data: TrainingData,
     run: RunFolder,
     origin: Bundle | None,
-    say: Callable[[str], None],
+    say: Say,
 ) -> Preparation:
     """Makes the model on its devices, with the weights of `origin` where it is trained further from a bundle."""
     # First of all: TensorFlow must not have started its devices when a strategy is made.

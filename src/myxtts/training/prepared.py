@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -12,6 +12,7 @@ from myxtts.runtime.plan import Plan
 from myxtts.training.execution import Execution
 from myxtts.training.micro_batches import MicroBatchMemory
 from myxtts.training.run import RunFolder
+from myxtts.types import Say
 
 if TYPE_CHECKING:
     from myxtts.training.base_learner import BaseLearner
@@ -61,12 +62,12 @@ class Prepared(Protocol):
     def unit(self) -> str: ...
 
     def open_feed(
-        self, start: int, loader_name: str, telemetry_file: Path, say: Callable[[str], None]
+        self, start: int, loader_name: str, telemetry_file: Path, say: Say
     ) -> AbstractContextManager[BatchFeed]:
         """The batches from position `start` on; `loader_name` is what loaded them before."""
 
     def trace(self, step: int) -> None:
         """Makes the graphs of the steps from `step` on."""
 
-    def make_keeper(self, run: RunFolder, say: Callable[[str], None]) -> Keeper:
+    def make_keeper(self, run: RunFolder, say: Say) -> Keeper:
         """What writes checkpoints and bundles."""

@@ -24,7 +24,7 @@ from typing import Any, Self
 
 from myxtts.config.schema import XTTSConfig
 from myxtts.config.write import RESOLVED_FILE_NAME, write_resolved
-from myxtts.errors import BusyError, ConfigError, UsageError
+from myxtts.errors import BusyError, ConfigError, UsageError, warn_user
 from myxtts.files import (
     TEMPORARY_SUFFIX,
     explain_storage_errors,
@@ -34,10 +34,11 @@ from myxtts.files import (
 )
 from myxtts.models.bundle import BUNDLE_FILE_NAME, BUNDLE_FOLDER_NAME
 from myxtts.models.strict_json import JsonRefusedError, parse_json_object
-from myxtts.training.checkpoint import Checkpoint, CheckpointFolder, Warn, warn_user
+from myxtts.training.checkpoint import Checkpoint, CheckpointFolder
 from myxtts.training.compare import Difference, accept_or_refuse, compare, compare_fingerprints
 from myxtts.training.environment import describe_environment
 from myxtts.training.json_lines import JsonLines
+from myxtts.types import Say
 
 ENVIRONMENT_FILE_NAME = "environment.json"
 FINGERPRINTS_FILE_NAME = "fingerprints.json"
@@ -63,7 +64,7 @@ class RunFolder:
     note goes to a folder of their own that ends with them.
     """
 
-    def __init__(self, path: Path, warn: Warn = warn_user, *, is_chief: bool = True) -> None:
+    def __init__(self, path: Path, warn: Say = warn_user, *, is_chief: bool = True) -> None:
         self.path, self.is_chief = path, is_chief
         self._held = ExitStack()
         own = path if is_chief else Path(self._held.enter_context(TemporaryDirectory(prefix="myxtts-worker-")))
@@ -87,7 +88,7 @@ class RunFolder:
         override: bool = False,
         fingerprints: Mapping[str, str] | None = None,
         arguments: Sequence[str] | None = None,
-        warn: Warn = warn_user,
+        warn: Say = warn_user,
         is_chief: bool = True,
     ) -> Self:
         """Takes the run's folder for this process; use the result as a context.

@@ -17,18 +17,17 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from myxtts.errors import MyXTTSError
+from myxtts.errors import MyXTTSError, warn_user
 from myxtts.models.alignment import score_states
 from myxtts.models.spec import DEFAULT_NUM_STEPS
 from myxtts.models.text_encoder import STATES_PER_TOKEN
 from myxtts.models.xtts import XTTS
-from myxtts.training.checkpoint import Warn, warn_user
 from myxtts.training.parts import Part
 from myxtts.training.pictures import draw_alignment, draw_mel
 from myxtts.training.sample_files import REAL_FOLDER_NAME, Sample, name_step_folder, write_samples
 from myxtts.training.validation_set import FixedUtterance, pack_part
+from myxtts.types import Say, Tensor
 
-Tensor = Any
 MakeSound = Callable[[NDArray[np.floating]], NDArray[np.float32]]
 """Turns a log-mel spectrogram [T, M] into samples; Griffin-Lim is one, a vocoder another."""
 
@@ -62,7 +61,7 @@ class SampleWriter:
         texts: Mapping[str, str] | None = None,
         num_steps: int = DEFAULT_NUM_STEPS,
         seed: int = 0,
-        warn: Warn = warn_user,
+        warn: Say = warn_user,
     ) -> None:
         assert utterances, "there is nothing to speak"
         self._model, self._utterances = model, list(utterances)

@@ -6,7 +6,7 @@ All numbers that decide what happens next are in `Progress`, so that a session t
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from typing import Any
@@ -25,6 +25,7 @@ from myxtts.training.state import Progress
 from myxtts.training.step import StepResult
 from myxtts.training.step_window import StepNumbers, StepWindow
 from myxtts.training.time_budget import TimeBudget
+from myxtts.types import Say
 
 _TEXT_REST_STEP = "text_rest_step"
 _LATEST_REST = 0.8
@@ -41,7 +42,7 @@ class Session:
         prepared: Prepared,
         run: RunFolder,
         request: StopRequest,
-        say: Callable[[str], None],
+        say: Say,
         observers: Sequence[Observer],
     ) -> None:
         self.config: XTTSConfig = prepared.config

@@ -15,8 +15,8 @@ import tensorflow as tf
 
 from myxtts.files import is_fault_planned
 from myxtts.training.parts import Part, count_real_utterances, split_rows
+from myxtts.types import Tensor
 
-Tensor = Any
 LossFunction = Callable[[Any, Part, bool, Tensor], tuple[Tensor, dict[str, Tensor]]]
 """Called with (model, part, training, step): the sum of the loss over the real utterances of the part, and sums of
 whatever else is worth knowing. Rows that fill the shape must count for nothing, and a part may have no others."""

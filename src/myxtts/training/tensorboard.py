@@ -8,8 +8,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from myxtts.training.checkpoint import Warn, warn_user
+from myxtts.errors import warn_user
 from myxtts.training.sample_files import Sample
+from myxtts.types import Say
 
 _FAILURES = (OSError, tf.errors.OpError)
 _FLUSH_EVERY_MS = 10_000
@@ -19,7 +20,7 @@ _MAX_QUEUED = 200
 class TensorBoardWriter:
     """Writes into `folder`, which is made with the first number. After one failure it warns and stays silent."""
 
-    def __init__(self, folder: Path, sample_rate_hz: int, warn: Warn = warn_user) -> None:
+    def __init__(self, folder: Path, sample_rate_hz: int, warn: Say = warn_user) -> None:
         self._folder, self._rate_hz, self._warn = folder, sample_rate_hz, warn
         self._writer: Any = None
         self.has_failed = False

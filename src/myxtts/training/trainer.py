@@ -25,6 +25,7 @@ from myxtts.training.signals import watch_signals
 from myxtts.training.vocoder_part import VocoderPart
 from myxtts.training.vocoder_settings import VOCODER_SPEC_FILE_NAME, resolve_vocoder_settings
 from myxtts.training.voice_part import VoicePart
+from myxtts.types import Say
 
 __all__ = ["PartName", "TrainResult", "Trainer"]
 
@@ -50,7 +51,7 @@ class Trainer:
         config: XTTSConfig,
         *,
         part: PartName = "voice",
-        say: Callable[[str], None] = print_line,
+        say: Say = print_line,
         resume: bool = False,
         override: bool = False,
         init_from: str | Path | None = None,

@@ -11,16 +11,16 @@ from myxtts.features.definition import MelDefinition
 from myxtts.models.tensor_file import Array
 from myxtts.models.vocoder_bundle import VOCODER_DESCRIPTION_NAME, VocoderBundle, write_vocoder_bundle
 from myxtts.training.background_writer import BackgroundWriter
-from myxtts.training.checkpoint import Warn
 from myxtts.training.keeper import Keeper
 from myxtts.training.run import RunFolder
 from myxtts.training.state import select_synthesis_weights
 from myxtts.training.vocoder_learner import VocoderLearner
+from myxtts.types import Say
 
 
 class VocoderKeeper(Keeper):
     def __init__(
-        self, config: XTTSConfig, run: RunFolder, learner: VocoderLearner, definition: MelDefinition, say: Warn
+        self, config: XTTSConfig, run: RunFolder, learner: VocoderLearner, definition: MelDefinition, say: Say
     ) -> None:
         writer = BackgroundWriter(run.bundle_path / VOCODER_DESCRIPTION_NAME, say)
         super().__init__(config, run, learner, writer, say)

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import tensorflow as tf
 
 from myxtts.features.definition import MelDefinition
 from myxtts.models.fourier import measure_magnitude
 from myxtts.models.vocoder_critics import Verdict
-
-Tensor = Any
+from myxtts.types import Tensor
 
 _RESOLUTIONS = (0.5, 1.0, 2.0)
 """Lengths of the transforms, as multiples of the definition's."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from myxtts.runtime.plan import Mode, Plan
 from myxtts.training.prepared import Prepared
 from myxtts.training.run import RunFolder
 from myxtts.training.vocoder_data import VocoderData, open_vocoder_data
+from myxtts.types import Say
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class VocoderPart:
         plan: Plan,
         hardware: Hardware,
         init_from: Path | None,
-        say: Callable[[str], None],
+        say: Say,
         num_warm_steps: int | None = None,
     ) -> VocoderPart:
         """Critics join after `num_warm_steps`; None is for the usual number, or that of the run.
@@ -52,7 +52,7 @@ class VocoderPart:
     def fingerprint(self) -> dict[str, str]:
         return self.data.fingerprint()
 
-    def prepare(self, run: RunFolder, say: Callable[[str], None]) -> Prepared:
+    def prepare(self, run: RunFolder, say: Say) -> Prepared:
         from myxtts.training.vocoder_preparation import prepare_vocoder
 
         return prepare_vocoder(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +30,7 @@ from myxtts.training.vocoder_keeper import VocoderKeeper
 from myxtts.training.vocoder_learner import VocoderLearner
 from myxtts.training.vocoder_settings import NUM_WARM_STEPS, VOCODER_SPEC_FILE_NAME
 from myxtts.training.vocoder_step import VocoderPlan
+from myxtts.types import Say
 
 _MAX_SPEC_BYTES = 1_000_000
 
@@ -84,7 +84,7 @@ class VocoderPreparation:
     def num_shapes(self) -> int:
         return 1
 
-    def open_feed(self, start: int, loader_name: str, telemetry_file: Path, say: Callable[[str], None]) -> SegmentFeed:
+    def open_feed(self, start: int, loader_name: str, telemetry_file: Path, say: Say) -> SegmentFeed:
         say(self.data.sound.origin)
         epochs = self.config.training.epochs
         stop = None if epochs is None else epochs * self.num_batches_per_epoch
@@ -97,7 +97,7 @@ class VocoderPreparation:
         num_segments = self.data.num_segments // self.plan.shard[1]
         self.learner.trace(num_segments, self.data.num_frames, steps)
 
-    def make_keeper(self, run: RunFolder, say: Callable[[str], None]) -> VocoderKeeper:
+    def make_keeper(self, run: RunFolder, say: Say) -> VocoderKeeper:
         return VocoderKeeper(self.config, run, self.learner, self.data.mel, say)
 
 
@@ -109,7 +109,7 @@ def prepare_vocoder(
     run: RunFolder,
     origin: VocoderBundle | None,
     num_warm_steps: int | None,
-    say: Callable[[str], None],
+    say: Say,
 ) -> VocoderPreparation:
     """Makes the vocoder on its devices, with the weights of `origin` where it is trained further."""
     # First of all: TensorFlow must not have started its devices when a strategy is made.

@@ -6,7 +6,7 @@ from typing import Any
 
 from myxtts.config.catalogue import FIELDS
 from myxtts.config.schema import XTTSConfig
-from myxtts.training.checkpoint import Warn
+from myxtts.types import Say
 
 VOCODER_SPEC_FILE_NAME = "vocoder_spec.json"
 NUM_WARM_STEPS = 10_000
@@ -32,7 +32,7 @@ _NUM_SEGMENTS = {"tiny": 8}
 _USUAL_NUM_SEGMENTS = 16
 
 
-def resolve_vocoder_settings(config: XTTSConfig, say: Warn) -> XTTSConfig:
+def resolve_vocoder_settings(config: XTTSConfig, say: Say) -> XTTSConfig:
     """Defaults and presets are those of the voice model; whatever the user chose stays."""
     update: dict[str, Any] = {key: value for key, value in _USUAL.items() if _is_preset(config, key)}
     if config.training.run_dir is None and _is_preset(config, "training.run_name"):

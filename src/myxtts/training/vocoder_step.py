@@ -23,8 +23,7 @@ from myxtts.training.vocoder_losses import (
     sum_critic_loss,
     sum_feature_loss,
 )
-
-Tensor = Any
+from myxtts.types import Tensor
 
 CRITIC_RATE_SHARE = 0.5
 """Critics learn faster than vocoders: at half the rate neither runs away from the other."""

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from numpy.typing import NDArray
 
 from myxtts.errors import DataError
 from myxtts.features.definition import MelDefinition
@@ -19,7 +18,6 @@ from myxtts.features.mel import HostMel
 from myxtts.models.fourier import measure_magnitude
 from myxtts.runtime.hardware import detect_hardware
 from myxtts.store.reader import FeatureStore
-from myxtts.training.checkpoint import Warn
 from myxtts.training.evaluation import SCORE
 from myxtts.training.observers import TrainingView
 from myxtts.training.pictures import draw_mel
@@ -28,7 +26,7 @@ from myxtts.training.samples import SAMPLE_FAILURES, MakeSound
 from myxtts.training.vocoder_data import open_sounding_split
 from myxtts.training.vocoder_segments import Segments, SegmentSource
 from myxtts.training.watcher import Watcher
-from myxtts.types import Split
+from myxtts.types import Floats, Say, Split
 
 GRIFFIN_LIM_FOLDER_NAME = "griffin_lim"
 MEL_DISTANCE, SPECTRAL_DISTANCE = "mel_distance", "spectral_distance"
@@ -38,7 +36,6 @@ _NUM_SEGMENTS, _SEGMENT_S = 16, 2.0
 _NUM_SAMPLES, _SAMPLE_S = 3, 5.0
 _FIXED_SEED = 0
 """Not that of the training: all runs of a corpus are judged by the same segments."""
-Floats = NDArray[np.float32]
 
 
 class VocoderWatcher(Watcher):
@@ -139,7 +136,7 @@ class VocoderSamples:
         definition: MelDefinition,
         samples_path: Path,
         griffin_lim: MakeSound,
-        warn: Warn,
+        warn: Say,
     ) -> None:
         self._segments, self._about, self._definition = segments, about, definition
         self._samples_path, self._griffin_lim, self._warn = samples_path, griffin_lim, warn

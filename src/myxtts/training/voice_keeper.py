@@ -8,17 +8,17 @@ from myxtts.config.schema import XTTSConfig
 from myxtts.models.tensor_file import Array
 from myxtts.training.bundle_writer import BundleWriter
 from myxtts.training.calibration import Calibration
-from myxtts.training.checkpoint import Warn
 from myxtts.training.corpus_voices import CorpusVoices, load_corpus_voices
 from myxtts.training.keeper import Keeper
 from myxtts.training.learner import Learner
 from myxtts.training.run import RunFolder
 from myxtts.training.state import select_synthesis_weights
 from myxtts.training.training_data import TrainingData
+from myxtts.types import Say
 
 
 class VoiceKeeper(Keeper):
-    def __init__(self, config: XTTSConfig, run: RunFolder, data: TrainingData, learner: Learner, say: Warn) -> None:
+    def __init__(self, config: XTTSConfig, run: RunFolder, data: TrainingData, learner: Learner, say: Say) -> None:
         writer = BundleWriter(run.bundle_path, config, learner.model.spec, data.frontend, data.frontend_file, say)
         super().__init__(config, run, learner, writer, say)
         self._data, self._bundle_writer = data, writer

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from myxtts.training.batch_size import resolve_batch_size
 from myxtts.training.prepared import Prepared
 from myxtts.training.run import RunFolder
 from myxtts.training.training_data import TrainingData, open_training_data
+from myxtts.types import Say
 
 
 @dataclass(frozen=True)
@@ -27,9 +27,7 @@ class VoicePart:
     origin: Bundle | None
 
     @classmethod
-    def open(
-        cls, config: XTTSConfig, plan: Plan, hardware: Hardware, init_from: Path | None, say: Callable[[str], None]
-    ) -> VoicePart:
+    def open(cls, config: XTTSConfig, plan: Plan, hardware: Hardware, init_from: Path | None, say: Say) -> VoicePart:
         config = resolve_batch_size(config, plan, hardware, say)
         data = open_training_data(config, plan)
         origin = None if init_from is None else read_bundle(find_bundle(init_from))
@@ -38,7 +36,7 @@ class VoicePart:
     def fingerprint(self) -> dict[str, str]:
         return self.data.fingerprint()
 
-    def prepare(self, run: RunFolder, say: Callable[[str], None]) -> Prepared:
+    def prepare(self, run: RunFolder, say: Say) -> Prepared:
         from myxtts.training.preparation import prepare_training
 
         return prepare_training(self.config, self.plan, self.hardware, self.data, run, self.origin, say)

@@ -14,7 +14,8 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from myxtts.models.blocks import draw_uniform
-from myxtts.training.parts import Part, Tensor
+from myxtts.training.parts import Part
+from myxtts.types import Tensor
 
 UNCHANGED_SHARE = 0.5
 """Of utterances that keep their voice: it is the one that will be asked for."""

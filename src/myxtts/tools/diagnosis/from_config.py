@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,6 +26,7 @@ from myxtts.tools.diagnosis.loop import (
 from myxtts.tools.diagnosis.step_probe import EmulatedStep, count_eager_ops, try_trimmed
 from myxtts.tools.emulate import StepTime
 from myxtts.training.batch_size import resolve_batch_size
+from myxtts.types import Say
 
 _NUM_SAMPLES = 3
 _MUCH_PADDING = 0.25
@@ -60,7 +60,7 @@ def prepare_subject(
     step_s: float | StepTime | None,
     num_batches: int,
     hardware: Hardware | None = None,
-    say: Callable[[str], None] = lambda _line: None,
+    say: Say = lambda _line: None,
 ) -> Subject:
     """With `step_s` the step is emulated, else it is that of the configuration's model."""
     machine = hardware or detect_hardware()

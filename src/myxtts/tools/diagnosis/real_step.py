@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from myxtts.config.schema import XTTSConfig
@@ -15,15 +14,13 @@ from myxtts.training.micro_batches import MicroBatches
 from myxtts.training.preparation import detect_device
 from myxtts.training.schedule import LearningRate
 from myxtts.training.training_data import measure_spec, open_training_data
-from myxtts.types import Batch
+from myxtts.types import Batch, Say
 
 
 class RealStep:
     """Called with batch after batch; trains whenever there are as many as make a step, and waits for the result."""
 
-    def __init__(
-        self, config: XTTSConfig, hardware: Hardware, plan: Plan, num_batches: int, say: Callable[[str], None]
-    ) -> None:
+    def __init__(self, config: XTTSConfig, hardware: Hardware, plan: Plan, num_batches: int, say: Say) -> None:
         # First of all: TensorFlow must not have started its devices when a strategy is made.
         strategy = make_strategy(plan)
         data = open_training_data(config, plan)
