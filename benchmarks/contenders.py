@@ -20,7 +20,7 @@ from scipy.signal import stft
 from benchmarks.clips import RATE_HZ
 from myxtts.config.schema import DataConfig
 from myxtts.features.definition import MelDefinition
-from myxtts.tools.contenders_usual import make_librosa_dataset
+from myxtts.tools.bench.usual import make_librosa_dataset
 
 BATCH = 32
 _PADDING = -11.5129

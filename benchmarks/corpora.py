@@ -1,4 +1,4 @@
-"""Prepared corpora and feature stores to measure with."""
+"""Task corpora and feature stores to measure with."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from benchmarks.clips import write_clips
 from myxtts.config.schema import DataConfig
-from myxtts.corpus.open import open_corpus
+from myxtts.corpus.corpus_file import open_corpus
 from myxtts.corpus.prepare import Recordings, prepare_corpus
 from myxtts.store.precompute import precompute
 

@@ -12,8 +12,8 @@ import soundfile
 
 from benchmarks.harness import Measurement, time_calls
 from myxtts.config.schema import DataConfig
+from myxtts.corpus.audio import AudioLimits, inspect_audio
 from myxtts.corpus.demo import make_demo_corpus
-from myxtts.corpus.listen import AudioLimits, inspect_audio
 
 _RATE_HZ = 22050
 

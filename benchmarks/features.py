@@ -14,11 +14,11 @@ from benchmarks.alone import QuietMoments, run_alone, time_in_turns
 from benchmarks.clips import write_clips
 from benchmarks.harness import Measurement
 from myxtts.config.schema import DataConfig
-from myxtts.corpus.listen import AudioLimits
+from myxtts.corpus.audio import AudioLimits
 from myxtts.features.audio import load_recording
 from myxtts.features.definition import AudioDefinition, MelDefinition
 from myxtts.features.mel import HostMel
-from myxtts.tools.contenders_usual import make_librosa
+from myxtts.tools.bench.usual import make_librosa
 
 _NUM_CLIPS = 60
 _CLIP_SECONDS = (6.0, 6.0001)

@@ -19,11 +19,11 @@ from benchmarks.alone import QuietMoments, run_alone
 from benchmarks.corpora import DATA, make_corpus, make_store, prepare
 from benchmarks.harness import Measurement, time_calls
 from myxtts.config.schema import XTTSConfig
+from myxtts.corpus.corpus_file import open_corpus
 from myxtts.corpus.demo import make_demo_corpus
-from myxtts.corpus.open import open_corpus
 from myxtts.pipeline.open import open_batches
 from myxtts.pipeline.order import NO_ROW
-from myxtts.pipeline.source import RecordingSource
+from myxtts.pipeline.recordings import RecordingSource
 from myxtts.pipeline.splits import make_order
 from myxtts.pipeline.telemetry import StepRecord, Telemetry
 from myxtts.store.reader import FeatureStore

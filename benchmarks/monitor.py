@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 
 from benchmarks.harness import Measurement
-from myxtts.tools.monitor import DEFAULT_INTERVAL_S
+from myxtts.tools.monitor.watch import DEFAULT_INTERVAL_S
 
 _LIMIT_PERCENT = 1.0
 _STEP_S = 0.02
@@ -26,7 +26,7 @@ _WATCHED_S = 20.0
 _EIGHT_GPUS = """
 import sys
 from tests.runtime.fake_nvml import FakeNvml, make_gpus
-from myxtts.tools import monitor_gpus
+from myxtts.tools.monitor import gpus as monitor_gpus
 monitor_gpus.load_reading_nvml = lambda: FakeNvml(make_gpus(8, utilization_percent=90))
 from myxtts.cli.main import run
 run(sys.argv[1:])

@@ -24,10 +24,10 @@ from myxtts.config.schema import XTTSConfig
 from myxtts.pipeline.open import open_batches
 from myxtts.runtime.hardware import detect_hardware
 from myxtts.runtime.plan import choose_plan
-from myxtts.training.training_data import measure_spec, open_training_data
+from myxtts.training.voice.data import measure_spec, open_training_data
 
 if TYPE_CHECKING:
-    from myxtts.training.learner import Learner
+    from myxtts.training.voice.learner import Learner
 
 _NUM_BATCHES_IN_MEMORY = 4
 _STEPS_PER_BLOCK, _NUM_BLOCKS = 8, 7
@@ -121,10 +121,9 @@ def _make_learner(config: XTTSConfig, mode: str) -> Learner:
     """A model that is ready to be trained on this machine's processor."""
     import tensorflow as tf
 
-    from myxtts.training.execution import LANES_ON_CPU, Execution
-    from myxtts.training.learner import Learner
-    from myxtts.training.micro_batches import MicroBatches
+    from myxtts.training.execution import LANES_ON_CPU, Execution, MicroBatches
     from myxtts.training.schedule import LearningRate
+    from myxtts.training.voice.learner import Learner
 
     plan = choose_plan(config, detect_hardware())
     data = open_training_data(config, plan)
@@ -160,7 +159,7 @@ def _make_training(learner: Learner, batches: Iterator[Any], num_steps: int) -> 
 
 def _make_search(learner: Learner, batch: Any) -> Callable[[], object]:
     """Scores and paths of a batch's utterances, compiled as within the step."""
-    from myxtts.training.parts import select_tensors
+    from myxtts.training.step import select_tensors
 
     model, part = learner.model, select_tensors(batch)
     voice = model.encode_voice(part["reference"], part["reference_lengths"])

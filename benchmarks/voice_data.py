@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from myxtts.config.schema import XTTSConfig
+from myxtts.corpus.corpus_file import open_corpus
 from myxtts.corpus.demo import make_demo_corpus
-from myxtts.corpus.open import open_corpus
 from myxtts.corpus.prepare import Recordings, prepare_corpus
 from myxtts.store.precompute import precompute
 

@@ -9,11 +9,10 @@ from documentation.configuration_words import GROUPS, PAGE_WORDS, ConfigurationW
 from documentation.persian_settings import PERSIAN_DESCRIPTIONS, say_allowed_in_persian
 from documentation.words import Language
 from myxtts.cli.settings import SETTING_FLAGS
-from myxtts.config.allowed import describe_allowed
 from myxtts.config.catalogue import FIELDS
-from myxtts.config.presets import read_preset
-from myxtts.config.scalars import Scalar, format_scalar
-from myxtts.training.compare import HARMFUL
+from myxtts.config.load import read_preset
+from myxtts.config.values import Scalar, describe_allowed, format_scalar
+from myxtts.training.run.resume_check import HARMFUL
 
 _VALUES = re.compile(r'"([^"]*)"|\b(true|false|null)\b')
 _PRESETS: Mapping[str, tuple[str, ...]] = {

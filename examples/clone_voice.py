@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 
 from myxtts import Synthesizer
-from myxtts.synthesis.wave_file import write_wav
+from myxtts.features.wave_file import write_wav
 
 
 def main(run: str, recording: str, out: str, text: str = "This is my voice, is it not?", language: str = "en") -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from myxtts.tools.diagnose import Diagnosis, diagnose_dataset
+from myxtts.tools.diagnose.examine import Diagnosis, diagnose_dataset
 
 STEP_S = 0.005
 

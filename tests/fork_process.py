@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import myxtts.files
+import myxtts.storage.atomic
 from myxtts.errors import MyXTTSError
 
 ROOT = Path(__file__).parents[1]
@@ -94,7 +94,7 @@ def _carry_out(
     process = os.fork()
     if process == 0:
         if fault:
-            myxtts.files.plan_faults(fault)
+            myxtts.storage.atomic.plan_faults(fault)
         if max_file_bytes is not None:
             resource.setrlimit(resource.RLIMIT_FSIZE, (max_file_bytes, max_file_bytes))
         os._exit(_work(call, arguments, write_end))

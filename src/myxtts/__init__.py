@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from myxtts.config.schema import DataConfig, ModelConfig, TrainingConfig, XTTSConfig
-    from myxtts.corpus.open import open_corpus
+    from myxtts.corpus.corpus_file import open_corpus
     from myxtts.errors import MyXTTSError
     from myxtts.models.xtts import XTTS
-    from myxtts.pipeline.native import TFNativeDataLoader
+    from myxtts.pipeline.loaders.native import TFNativeDataLoader
     from myxtts.pipeline.open import open_batches
     from myxtts.runtime.hardware import detect_hardware
     from myxtts.runtime.plan import choose_plan
@@ -33,7 +33,7 @@ _HOMES = {
     "ModelConfig": "myxtts.config.schema",
     "MyXTTSError": "myxtts.errors",
     "Synthesizer": "myxtts.synthesis.synthesizer",
-    "TFNativeDataLoader": "myxtts.pipeline.native",
+    "TFNativeDataLoader": "myxtts.pipeline.loaders.native",
     "Trainer": "myxtts.training.trainer",
     "TrainingConfig": "myxtts.config.schema",
     "Utterance": "myxtts.types",
@@ -43,7 +43,7 @@ _HOMES = {
     "choose_plan": "myxtts.runtime.plan",
     "detect_hardware": "myxtts.runtime.hardware",
     "open_batches": "myxtts.pipeline.open",
-    "open_corpus": "myxtts.corpus.open",
+    "open_corpus": "myxtts.corpus.corpus_file",
     "setup_gpu_strategy": "myxtts.runtime.strategy",
 }
 

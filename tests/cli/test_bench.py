@@ -69,7 +69,7 @@ def test_sweeps_and_other_settings_replace_the_contenders(
 def test_without_librosa_the_run_says_so_and_goes_on(
     config_file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("myxtts.tools.contenders.has_librosa", lambda: False)
+    monkeypatch.setattr("myxtts.tools.bench.candidates.has_librosa", lambda: False)
     monkeypatch.setenv("COLUMNS", "160")
     arguments = ["--config", str(config_file), "--steps", "2", "--rounds", "1", "--contenders", "cached,librosa"]
     app(["bench", *arguments], standalone_mode=False)

@@ -15,7 +15,7 @@ import pytest
 from tests.store.corpora import DATA, take_snapshot
 from tests.store.flips import flip_bit
 
-from myxtts.corpus.open import open_corpus
+from myxtts.corpus.corpus_file import open_corpus
 from myxtts.corpus.prepare import Recordings, prepare_corpus
 from myxtts.store.precompute import precompute
 from myxtts.store.reader import FeatureStore

@@ -12,7 +12,7 @@ import pytest
 from tests.cli.without_tensorflow import run_without_tensorflow
 from tests.training.trainer_programs import NUM_CLIPS, TINY, write_recordings
 
-from myxtts.files import lock_directory
+from myxtts.storage.atomic import lock_directory
 
 
 def list_settings(**more: object) -> list[str]:

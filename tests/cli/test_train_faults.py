@@ -13,8 +13,8 @@ import numpy as np
 from tests.training.trainer_programs import make_data
 
 from myxtts.models.bundle import read_bundle
-from myxtts.training.checkpoint import CheckpointFolder
-from myxtts.training.json_lines import JsonLines
+from myxtts.storage.json_file import JsonLines
+from myxtts.training.run.checkpoint import CheckpointFolder
 
 SETTINGS = {
     "num_shapes": 1,

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from myxtts.config.catalogue import FIELDS, SECTIONS
+from myxtts.config.catalogue import FIELDS, SECTIONS, list_settings
 from myxtts.config.schema import DataConfig, ModelConfig, TrainingConfig, XTTSConfig
-from myxtts.config.settings import list_settings
 from myxtts.errors import ConfigError
 
 DEFAULTS = {

@@ -15,10 +15,16 @@ import pytest
 
 from myxtts.corpus.demo import DemoSummary, make_demo_corpus
 from myxtts.corpus.demo.grammar import Grammar, compose_sentence
-from myxtts.corpus.demo.speak import GRAMMARS, MAX_DURATION_S, MIN_DURATION_S, compose_sentences, render_clip
-from myxtts.corpus.demo.voices import choose_speakers
+from myxtts.corpus.demo.speak import (
+    GRAMMARS,
+    MAX_DURATION_S,
+    MIN_DURATION_S,
+    choose_speakers,
+    compose_sentences,
+    render_clip,
+)
 from myxtts.errors import BusyError, DataError, UsageError
-from myxtts.files import lock_directory
+from myxtts.storage.atomic import lock_directory
 from myxtts.text.espeak import is_espeak_available
 from myxtts.text.frontend import FrontEnd
 
@@ -57,7 +63,7 @@ class TestDeterminism:
         program = (
             "import hashlib, json, sys; from itertools import islice\n"
             "from myxtts.corpus.demo.speak import compose_sentences, render_clip\n"
-            "from myxtts.corpus.demo.voices import choose_speakers\n"
+            "from myxtts.corpus.demo.speak import choose_speakers\n"
             "jobs = [(speaker, number, text) for speaker in choose_speakers(('en', 'fa'), 4, 7)\n"
             "        for number, text in enumerate(islice(compose_sentences(speaker, 7), 3))]\n"
             "digests = {}\n"

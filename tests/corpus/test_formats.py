@@ -10,8 +10,8 @@ import pytest
 
 from myxtts.corpus.formats import FORMATS, find_format
 from myxtts.corpus.formats.base import Row, Source
-from myxtts.corpus.paths import CorpusRoot
 from myxtts.corpus.rejections import Reason, Rejection
+from myxtts.corpus.transcripts import CorpusRoot
 from myxtts.errors import DataError, UsageError
 
 Fields = tuple[str, str, str, str, str, str | None]

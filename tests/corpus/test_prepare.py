@@ -14,11 +14,11 @@ import pytest
 import soundfile
 
 from myxtts.config.schema import DataConfig
-from myxtts.corpus.open import open_corpus
+from myxtts.corpus.corpus_file import open_corpus
 from myxtts.corpus.prepare import Recordings, Summary, prepare_corpus
 from myxtts.corpus.rejections import Reason
 from myxtts.errors import BusyError, DataError, UsageError
-from myxtts.files import lock_directory
+from myxtts.storage.atomic import lock_directory
 
 RATE_HZ = 22050
 CHARACTERS = DataConfig(text_frontend="characters")

@@ -15,7 +15,7 @@ from unittest.mock import patch
 from tests.docs.commands import parse_myxtts
 from tests.training.trainer_programs import TINY
 
-from myxtts.config.scalars import format_scalar
+from myxtts.config.values import format_scalar
 
 ROOT = Path(__file__).parents[2]
 SMALL: dict[str, Any] = {**TINY, "num_shapes": 1, "enable_graph_mode": False}

@@ -20,7 +20,7 @@ from tests.training.trainer_programs import make_data
 
 from myxtts import XTTSConfig
 from myxtts.config.advice import find_slow_settings
-from myxtts.config.scalars import format_scalar
+from myxtts.config.values import format_scalar
 
 BASH = shutil.which("bash") or "bash"
 SCRIPT = ROOT / "examples" / "gpu_pipeline_example.sh"

@@ -18,8 +18,8 @@ from documentation.generated import find_stale
 from documentation.markdown import MarkdownPage, make_anchor
 from documentation.persian_settings import PERSIAN_DESCRIPTIONS, say_allowed_in_persian
 from documentation.words import PAGE_NAMES, READMES
-from myxtts.config.allowed import describe_allowed
 from myxtts.config.catalogue import FIELDS
+from myxtts.config.values import describe_allowed
 
 ENGLISH, PERSIAN = ROOT / "docs" / "en", ROOT / "docs" / "fa"
 PAIRS = [(ENGLISH / f"{name}.md", PERSIAN / f"{name}.md") for name in PAGE_NAMES]

@@ -15,7 +15,7 @@ import pytest
 import soundfile
 from numpy.typing import NDArray
 
-from myxtts.corpus.listen import AudioLimits, inspect_audio
+from myxtts.corpus.audio import AudioLimits, inspect_audio
 from myxtts.corpus.rejections import AudioProblem, Reason
 from myxtts.features.audio import Recording, load_recording
 from myxtts.features.definition import AudioDefinition

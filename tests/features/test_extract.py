@@ -13,7 +13,7 @@ import soundfile
 from numpy.typing import NDArray
 
 from myxtts.config.schema import DataConfig
-from myxtts.corpus.listen import AudioLimits
+from myxtts.corpus.audio import AudioLimits
 from myxtts.corpus.rejections import AudioProblem, Reason
 from myxtts.features.audio import load_recording
 from myxtts.features.definition import AudioDefinition, MelDefinition

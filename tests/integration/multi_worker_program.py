@@ -43,8 +43,7 @@ def load_part(plan: BatchPlan) -> dict[str, Any]:
 def train(strategy: Any, cluster: Cluster, accumulation_steps: int = 1, **options: Any) -> dict[str, Any]:
     from tests.training import programs
 
-    from myxtts.training.parts import distribute_parts
-    from myxtts.training.step import TrainStep
+    from myxtts.training.step import TrainStep, distribute_parts
 
     with strategy.scope():
         model, optimizer = programs.make_model(), programs.OPTIMIZERS["momentum"]()

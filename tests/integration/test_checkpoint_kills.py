@@ -10,8 +10,8 @@ from tests.fork_process import KILLED, ForkProcess
 from tests.store.disk import record_disk
 from tests.training.savers import is_of_one_step, make_arrays, make_state, save_one
 
-from myxtts.files import TEMPORARY_SUFFIX
-from myxtts.training.checkpoint import CheckpointFolder
+from myxtts.storage.atomic import TEMPORARY_SUFFIX
+from myxtts.training.run.checkpoint import CheckpointFolder
 
 POINTS = ("write", "tensor_write", "fsync", "replace", "sync_directory")
 

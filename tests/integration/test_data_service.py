@@ -31,14 +31,13 @@ from tests.pipeline.recordings import (
     order_rows,
 )
 
-from myxtts.corpus.listen import AudioLimits
+from myxtts.corpus.audio import AudioLimits
 from myxtts.errors import DataError
-from myxtts.pipeline.buffers import BatchBuffer
-from myxtts.pipeline.loader import Loader
-from myxtts.pipeline.native import TFNativeDataLoader
+from myxtts.pipeline.batch import BatchBuffer, Loader
+from myxtts.pipeline.loaders.native import TFNativeDataLoader
 from myxtts.pipeline.order import BatchOrder
-from myxtts.pipeline.service import Patience, ServiceLoader, open_service_loader
-from myxtts.pipeline.source import RecordingSource
+from myxtts.pipeline.recordings import RecordingSource
+from myxtts.pipeline.service.loader import Patience, ServiceLoader, open_service_loader
 
 NUM_BATCHES, KILLED_AT = 100, 30
 QUICK = Patience(overtaken_s=1.0, gone_s=2.0, mute_s=20.0)
@@ -151,7 +150,7 @@ def test_dispatcher_that_ends_is_an_error_and_so_is_a_missing_recording(
             fill(loaders[0], order, 0)
         with monkeypatch.context() as patch:
             # As if it were there for this process and not for the worker.
-            patch.setattr("myxtts.pipeline.service_stream.os.access", lambda *_: True)
+            patch.setattr("myxtts.pipeline.service.host.os.access", lambda *_: True)
             with pytest.raises(DataError, match=rf"worker .* {address} cannot open {source.audio_path(victim)}"):
                 fill(loaders[1], order, 0)
         (tmp_path / "elsewhere").rename(source.audio_path(victim))

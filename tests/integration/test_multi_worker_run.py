@@ -16,8 +16,8 @@ from tests.integration.test_multi_worker import ROOT, describe_by_tf_config
 from tests.training.trainer_programs import make_data
 
 from myxtts.models.bundle import read_bundle
-from myxtts.training.checkpoint import CheckpointFolder
-from myxtts.training.json_lines import JsonLines
+from myxtts.storage.json_file import JsonLines
+from myxtts.training.run.checkpoint import CheckpointFolder
 
 TIME_LIMIT_S = 600.0
 EAGER = {"enable_graph_mode": False, "num_shapes": 1, "checkpoint_steps": 2}

@@ -14,7 +14,7 @@ import soundfile
 from tests.conftest import synthesize_clip
 
 from myxtts.config.schema import DataConfig
-from myxtts.corpus.open import open_corpus
+from myxtts.corpus.corpus_file import open_corpus
 from myxtts.corpus.prepare import Recordings, prepare_corpus
 from myxtts.errors import DataError
 from myxtts.store.precompute import precompute

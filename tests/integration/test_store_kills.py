@@ -13,7 +13,7 @@ import pytest
 from tests.store.corpora import SmallCorpus, change_alphabet, make_small_corpus
 from tests.store.runner import KILLED, Runner
 
-from myxtts.files import TEMPORARY_SUFFIX
+from myxtts.storage.atomic import TEMPORARY_SUFFIX
 from myxtts.store.verify import verify_store
 
 POINTS = ("write", "fsync", "replace", "sync_directory", "segment_write", "segment_fsync", "segment_replace")

@@ -11,8 +11,8 @@ from tests.store.corpora import SmallCorpus, change_alphabet, make_small_corpus
 from tests.store.disk import record_disk
 from tests.store.flips import flip_bit
 
-from myxtts.files import TEMPORARY_SUFFIX, write_atomically
-from myxtts.store.compact import compact_store
+from myxtts.storage.atomic import TEMPORARY_SUFFIX, write_atomically
+from myxtts.store.update import compact_store
 from myxtts.store.verify import verify_store
 
 

@@ -21,6 +21,7 @@ from myxtts.store.index import PartEntry, Row, write_index
 from myxtts.store.layout import (
     ALIGNMENT,
     CHUNK_UTTERANCES,
+    StoreSettings,
     StoreState,
     align,
     index_path,
@@ -29,7 +30,6 @@ from myxtts.store.layout import (
     read_state,
     write_state,
 )
-from myxtts.store.settings import StoreSettings
 
 NUM_UTTERANCES = 1_000_000
 MAX_OPEN_S = 1.0
@@ -58,7 +58,7 @@ PRECOMPUTE = """
 import json, sys, time
 from pathlib import Path
 from myxtts.config.schema import DataConfig
-from myxtts.corpus.open import open_corpus
+from myxtts.corpus.corpus_file import open_corpus
 from myxtts.store.precompute import precompute
 data = DataConfig(text_frontend="characters")
 started = time.perf_counter()

@@ -11,7 +11,7 @@ from tests.fork_process import KILLED, ForkProcess, Outcome
 from tests.training.trainer_programs import make_data
 
 from myxtts.models.bundle import read_bundle
-from myxtts.training.checkpoint import CheckpointFolder
+from myxtts.training.run.checkpoint import CheckpointFolder
 
 SETTINGS: dict[str, Any] = {"steps": 100_000, "checkpoint_steps": 1, "num_shapes": 1, "enable_graph_mode": False}
 """Eager, because a process that is killed after seconds must not spend them on tracing."""

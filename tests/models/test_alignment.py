@@ -15,13 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from myxtts.models.alignment import (
-    expand_durations,
-    score_diagonal,
-    score_states,
-    search_alignment,
-    split_durations,
-)
+from myxtts.models.alignment import expand_durations, score_diagonal, score_states, search_alignment, split_durations
 
 NUM_FRAMES, NUM_PLACES = 9, 8
 

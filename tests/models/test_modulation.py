@@ -9,13 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from myxtts.models.modulation import (
-    NUM_TAPS,
-    design_taps,
-    filter_frames,
-    make_neutral_taps,
-    measure_modulation,
-)
+from myxtts.models.modulation import NUM_TAPS, design_taps, filter_frames, make_neutral_taps, measure_modulation
 
 Floats = NDArray[np.float32]
 BLUR = (0.1, 0.8, 0.1)

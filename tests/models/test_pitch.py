@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from myxtts.config.data_config import DataConfig
+from myxtts.config.data import DataConfig
 from myxtts.features.definition import MelDefinition
 from myxtts.features.mel import HostMel
 from myxtts.models.pitch import Pitch, PitchTracker, average_by_state

@@ -19,10 +19,10 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from myxtts.errors import DataError
-from myxtts.models.blocks import iterate_weights
+from myxtts.models.discriminators import CriticConfig, VocoderCritics
 from myxtts.models.fourier import InverseTransform, make_hann_window, measure_magnitude
+from myxtts.models.layers import iterate_weights
 from myxtts.models.vocoder import Vocoder, VocoderConfig
-from myxtts.models.vocoder_critics import CriticConfig, VocoderCritics
 
 CONFIG = VocoderConfig(n_mels=6, n_fft=64, hop_length=16, win_length=64, width=16, num_blocks=2)
 CRITICS = CriticConfig(channels=4, max_channels=8, periods=(2, 3), resolutions=(64, 128))

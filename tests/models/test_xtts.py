@@ -15,9 +15,9 @@ from tests.models.toys import N_MELS, make_config, make_part, make_spec, stir_we
 
 from myxtts.config.schema import XTTSConfig
 from myxtts.errors import DataError
-from myxtts.models.blocks import ModelLayer
-from myxtts.models.duration import calibrate_length_factor, compute_frames, round_frames
+from myxtts.models.layers import ModelLayer
 from myxtts.models.modulation import filter_frames, make_neutral_taps
+from myxtts.models.prosody import calibrate_length_factor, compute_frames, round_frames
 from myxtts.models.reference_encoder import Voice, average_voices
 from myxtts.models.spec import ModelSpec
 from myxtts.models.text_encoder import find_states, unpack_factors

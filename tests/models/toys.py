@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from myxtts.config.model_config import ModelConfig
+from myxtts.config.model import ModelConfig
 from myxtts.models.spec import ModelSpec
 
 N_MELS = 5

@@ -16,25 +16,23 @@ from numpy.typing import NDArray
 from tests.pipeline.executed import watch
 from tests.pipeline.recordings import DATA, NUM_REFERENCE_FRAMES, SEED, list_plans, order_rows
 
-from myxtts.corpus.listen import AudioLimits
-from myxtts.corpus.open import open_corpus
+from myxtts.corpus.audio import AudioLimits
+from myxtts.corpus.corpus_file import open_corpus
 from myxtts.errors import DataError, HardwareError
-from myxtts.pipeline.buffers import BatchBuffer, measure_buffer_bytes
-from myxtts.pipeline.cached import CachedLoader
+from myxtts.pipeline.batch import BatchBuffer, measure_buffer_bytes
+from myxtts.pipeline.choose_loader import CachedLoader, LoaderSetup, serve_recordings, serve_store
 from myxtts.pipeline.data_device import DataDeviceFeatures, cross_to
-from myxtts.pipeline.data_side import DataSide, serve_recordings, serve_store
 from myxtts.pipeline.device import ARRAYS, list_arrays, make_device_transfer
-from myxtts.pipeline.feed import BufferRoom, Feed
+from myxtts.pipeline.feed import BufferFactory, Feed
 from myxtts.pipeline.load_ahead import Loaded
+from myxtts.pipeline.loaders.python import PythonLoader
 from myxtts.pipeline.order import BatchOrder, BatchPlan
-from myxtts.pipeline.python import PythonLoader
-from myxtts.pipeline.source import RecordingSource
+from myxtts.pipeline.recordings import RecordingSource
 from myxtts.pipeline.stages import Stage
 from myxtts.pipeline.telemetry import Telemetry
 from myxtts.runtime.strategy import setup_gpu_strategy
 from myxtts.store.reader import FeatureStore
-from myxtts.training.parts import Part, distribute_parts, select_tensors
-from myxtts.training.step import TrainStep
+from myxtts.training.step import MicroBatch, TrainStep, distribute_parts, select_tensors
 from myxtts.types import Batch
 
 Tensor = Any
@@ -57,7 +55,7 @@ class Scene:
         self.order = order_rows(self.source, multiple_of=2)
         self.side = self._open_side(kind)
 
-    def _open_side(self, kind: str) -> DataSide:
+    def _open_side(self, kind: str) -> LoaderSetup:
         shapes = self.order.shapes
         if kind == "frames":
             store = FeatureStore.open(self.folder / kind)
@@ -197,7 +195,7 @@ def _make_model() -> Any:
     return model
 
 
-def _compute_loss(model: Any, part: Part, _training: bool, _step: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+def _compute_loss(model: Any, part: MicroBatch, _training: bool, _step: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
     frame_BM = _average(part["mel"], part["mel_lengths"])
     predicted_BM = model([frame_BM, part["tokens"], part["speaker"], part["language"]])
     error_B = tf.reduce_mean((predicted_BM - _average(part["reference"], part["reference_lengths"])) ** 2, axis=1)
@@ -223,7 +221,7 @@ def train_on_host(folder: str) -> dict[str, Any]:
     """The same training without any other device."""
     scene = Scene(folder, "python")
     shapes, n_mels = scene.order.shapes, scene.source.n_mels
-    room = BufferRoom(
+    room = BufferFactory(
         measure_buffer_bytes(shapes, n_mels, NUM_REFERENCE_FRAMES),
         lambda memory: BatchBuffer(shapes, n_mels, NUM_REFERENCE_FRAMES, memory),
     )
@@ -233,7 +231,7 @@ def train_on_host(folder: str) -> dict[str, Any]:
 
 
 def _train(
-    order: BatchOrder, loader: Any, stages: tuple[Stage, ...], room: BufferRoom, devices: list[str] | None
+    order: BatchOrder, loader: Any, stages: tuple[Stage, ...], room: BufferFactory, devices: list[str] | None
 ) -> dict[str, Any]:
     trainer, ids = Trainer(devices), []
     num_batches = NUM_EPOCHS * order.num_batches_per_epoch

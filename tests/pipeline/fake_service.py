@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from myxtts.pipeline.batch import BatchBuffer, HostBatch, Loader
 from myxtts.pipeline.buckets import Shape
-from myxtts.pipeline.buffers import BatchBuffer, HostBatch
 from myxtts.pipeline.device import ARRAYS
-from myxtts.pipeline.loader import Loader
 from myxtts.pipeline.order import BatchPlan
 
 SHAPE = Shape(2, 8, 4)

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from tests.conftest import RATE_HZ, synthesize_clip
 
 from myxtts.config.schema import DataConfig
-from myxtts.corpus.open import Corpus, open_corpus
+from myxtts.corpus.corpus_file import Corpus, open_corpus
 from myxtts.corpus.prepare import Recordings, prepare_corpus
 from myxtts.pipeline.order import BatchOrder, BatchPlan
-from myxtts.pipeline.source import RecordingSource
+from myxtts.pipeline.recordings import RecordingSource
 
 DATA = DataConfig(text_frontend="characters", val_share=0.0)
 NUM_REFERENCE_FRAMES = 60
@@ -91,7 +91,7 @@ FORMATS = {
 
 
 def make_corpus(folder: Path, clips: Sequence[Clip], data: DataConfig = DATA, **options: Any) -> Corpus:
-    """Prepared recordings of two speakers in two languages."""
+    """Task recordings of two speakers in two languages."""
     recordings = folder / "recordings"
     lines = ["id|audio|text|speaker|language\n"]
     for number, clip in enumerate(clips):

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 from tests.device_process import DeviceProcess
 
+from myxtts.pipeline.batch import BatchBuffer, MemoryPool, measure_buffer_bytes
 from myxtts.pipeline.buckets import Shape
-from myxtts.pipeline.buffers import BatchBuffer, measure_buffer_bytes
 from myxtts.pipeline.device import ARRAYS, hand_over_arrays, make_device_transfer, split_batch
 from myxtts.pipeline.load_ahead import Loaded
-from myxtts.pipeline.memory_pool import MemoryPool
 from myxtts.pipeline.order import NO_ROW, BatchPlan
 
 SHAPE = Shape(4, 16, 8)

@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 
 from myxtts.errors import DataError
-from myxtts.pipeline.buffers import BatchBuffer, HostBatch, measure_buffer_bytes
+from myxtts.pipeline.batch import BatchBuffer, HostBatch, Loader, measure_buffer_bytes
 from myxtts.pipeline.device import hand_over_arrays
-from myxtts.pipeline.feed import BufferRoom, Feed, WarmUp
-from myxtts.pipeline.loader import Loader
+from myxtts.pipeline.feed import BufferFactory, Feed, WarmUp
 from myxtts.pipeline.order import BatchOrder, BatchPlan
 from myxtts.pipeline.stages import Stage
 from myxtts.pipeline.telemetry import Telemetry
@@ -58,7 +57,9 @@ def open_feed(
         order.batch,
         loader,
         (Stage("transfer", hand_over_arrays, prefetch_size),),
-        BufferRoom(measure_buffer_bytes(order.shapes, 8, 10), lambda memory: BatchBuffer(order.shapes, 8, 10, memory)),
+        BufferFactory(
+            measure_buffer_bytes(order.shapes, 8, 10), lambda memory: BatchBuffer(order.shapes, 8, 10, memory)
+        ),
         start=start,
         stop=start + num_batches,
         **{**defaults, **options},

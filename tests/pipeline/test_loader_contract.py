@@ -30,22 +30,21 @@ from tests.pipeline.recordings import (
     order_rows,
 )
 
-from myxtts.corpus.listen import AudioLimits
-from myxtts.corpus.open import Corpus
+from myxtts.corpus.audio import AudioLimits
+from myxtts.corpus.corpus_file import Corpus
 from myxtts.features.definition import AudioDefinition, MelDefinition
 from myxtts.features.extract import FeatureExtractor
-from myxtts.pipeline.buffers import BatchBuffer, measure_buffer_bytes
-from myxtts.pipeline.cached import CachedLoader
+from myxtts.pipeline.batch import BatchBuffer, Loader, measure_buffer_bytes
+from myxtts.pipeline.choose_loader import CachedLoader
 from myxtts.pipeline.device import ARRAYS, hand_over_arrays
-from myxtts.pipeline.feed import BufferRoom, Feed
-from myxtts.pipeline.loader import Loader
-from myxtts.pipeline.native import TFNativeDataLoader
+from myxtts.pipeline.feed import BufferFactory, Feed
+from myxtts.pipeline.loaders.native import TFNativeDataLoader
+from myxtts.pipeline.loaders.python import PythonLoader
 from myxtts.pipeline.order import NO_ROW, BatchOrder, BatchPlan
-from myxtts.pipeline.python import PythonLoader
-from myxtts.pipeline.service import open_service_loader
-from myxtts.pipeline.service_host import DataHost
-from myxtts.pipeline.service_place import settle_place
-from myxtts.pipeline.source import RecordingSource
+from myxtts.pipeline.recordings import RecordingSource
+from myxtts.pipeline.service.address import settle_place
+from myxtts.pipeline.service.host import DataHost
+from myxtts.pipeline.service.loader import open_service_loader
 from myxtts.pipeline.stages import Stage
 from myxtts.pipeline.telemetry import Telemetry
 from myxtts.store.precompute import precompute
@@ -72,9 +71,9 @@ class Scene:
         return BatchBuffer(self.order.shapes, DATA.n_mels, NUM_REFERENCE_FRAMES)
 
     @property
-    def room(self) -> BufferRoom:
+    def room(self) -> BufferFactory:
         shapes = self.order.shapes
-        return BufferRoom(
+        return BufferFactory(
             measure_buffer_bytes(shapes, DATA.n_mels, NUM_REFERENCE_FRAMES),
             lambda memory: BatchBuffer(shapes, DATA.n_mels, NUM_REFERENCE_FRAMES, memory),
         )

@@ -8,10 +8,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from myxtts.pipeline.batch import BatchBuffer, MemoryPool, measure_buffer_bytes
 from myxtts.pipeline.buckets import Shape
-from myxtts.pipeline.buffers import BatchBuffer, measure_buffer_bytes
 from myxtts.pipeline.device import ARRAYS
-from myxtts.pipeline.memory_pool import MemoryPool
 
 
 def test_memory_is_used_again_when_its_last_view_is_gone() -> None:

@@ -10,7 +10,7 @@ import pytest
 from tests.device_process import DeviceProcess
 
 from myxtts.config.schema import XTTSConfig
-from myxtts.corpus.open import open_corpus
+from myxtts.corpus.corpus_file import open_corpus
 from myxtts.corpus.prepare import Recordings, prepare_corpus
 from myxtts.store.precompute import precompute
 

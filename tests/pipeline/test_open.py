@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from myxtts.config.schema import XTTSConfig
-from myxtts.corpus.open import open_corpus
+from myxtts.corpus.corpus_file import open_corpus
 from myxtts.corpus.prepare import Recordings, prepare_corpus
 from myxtts.errors import ConfigError, DataError
 from myxtts.pipeline.open import open_batches

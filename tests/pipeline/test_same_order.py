@@ -15,7 +15,7 @@ from tests.pipeline.recordings import MIXED_CLIPS, PLAIN_CLIPS, make_corpus
 from tests.store.flips import flip_bit
 
 from myxtts.config.schema import XTTSConfig
-from myxtts.corpus.open import Corpus, open_corpus
+from myxtts.corpus.corpus_file import Corpus, open_corpus
 from myxtts.pipeline.open import open_batches
 from myxtts.store.precompute import precompute
 from myxtts.store.reader import FeatureStore

@@ -11,13 +11,13 @@ import pytest
 from tests.pipeline.recordings import PLAIN_CLIPS, make_corpus
 
 from myxtts.config.schema import XTTSConfig
-from myxtts.corpus.open import Corpus, open_corpus
+from myxtts.corpus.corpus_file import Corpus, open_corpus
 from myxtts.corpus.prepare import Recordings, prepare_corpus
 from myxtts.errors import ConfigError, DataError
-from myxtts.features.lengths import count_longest_frames
+from myxtts.features.definition import count_longest_frames
 from myxtts.pipeline.open import open_batches
 from myxtts.pipeline.order import BatchOrder
-from myxtts.pipeline.source import RecordingSource
+from myxtts.pipeline.recordings import RecordingSource
 from myxtts.pipeline.splits import (
     choose_corpus,
     choose_store_folder_of_split,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from myxtts.pipeline.stages import Conveyor, Passed, Stage
+from myxtts.pipeline.stages import Passed, Stage, StageChain
 
 
 def count_up(stop: int) -> Callable[[], Passed | None]:
@@ -23,7 +23,7 @@ def count_up(stop: int) -> Callable[[], Passed | None]:
 
 
 def run(*stages: Stage, stop: int = 20) -> list[Any]:
-    conveyor = Conveyor(count_up(stop), stages)
+    conveyor = StageChain(count_up(stop), stages)
     conveyor.start()
     results = []
     while (passed := conveyor.take()) is not None:
@@ -63,7 +63,7 @@ def test_full_queues_hold_the_source_back() -> None:
         taken.append(len(taken))
         return Passed(None, taken[-1], {})
 
-    conveyor = Conveyor(take, (Stage("a", lambda value: value, 2), Stage("b", lambda value: value, 3)))
+    conveyor = StageChain(take, (Stage("a", lambda value: value, 2), Stage("b", lambda value: value, 3)))
     conveyor.start()
     time.sleep(0.2)
     # Two and three wait in the queues, one more is in the hand of each thread.
@@ -82,7 +82,7 @@ def test_error_of_a_stage_reaches_the_consumer_behind_what_came_before(culprit: 
 
         return apply
 
-    conveyor = Conveyor(count_up(10), (Stage("a", fail_at_three("a"), 1), Stage("b", fail_at_three("b"), 1)))
+    conveyor = StageChain(count_up(10), (Stage("a", fail_at_three("a"), 1), Stage("b", fail_at_three("b"), 1)))
     conveyor.start()
     seen = []
     with pytest.raises(ValueError, match="three"):
@@ -95,7 +95,7 @@ def test_error_of_a_stage_reaches_the_consumer_behind_what_came_before(culprit: 
 
 def test_closing_ends_waiting_stages_at_once() -> None:
     before = threading.active_count()
-    conveyor = Conveyor(count_up(100), tuple(Stage(name, lambda value: value, 1) for name in "abc"))
+    conveyor = StageChain(count_up(100), tuple(Stage(name, lambda value: value, 1) for name in "abc"))
     conveyor.start()
     conveyor.take()
     started = time.monotonic()

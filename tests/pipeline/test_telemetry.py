@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from myxtts.files import plan_faults
 from myxtts.pipeline.telemetry import StepRecord, Telemetry
+from myxtts.storage.atomic import plan_faults
 
 
 class Clock:

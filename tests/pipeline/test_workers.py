@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from myxtts.pipeline.workers import ThreadManners, WorkerPool
+from myxtts.pipeline.workers import ThreadPriority, WorkerPool
 
 
 def measure_most_at_once(pool: WorkerPool, num_tasks: int = 12) -> int:
@@ -77,7 +77,7 @@ def test_loader_threads_give_way_and_stay_off_reserved_processors() -> None:
         return os.getpriority(os.PRIO_PROCESS, threading.get_native_id()), os.sched_getaffinity(0)
 
     mine = look()
-    pool = WorkerPool(1, 1, ThreadManners(niceness=3, num_reserved_cpus=1))
+    pool = WorkerPool(1, 1, ThreadPriority(niceness=3, num_reserved_cpus=1))
     niceness, cpus = pool.submit(look).result()
     pool.shutdown(wait=True)
     assert niceness == mine[0] + 3

@@ -11,7 +11,7 @@ import numpy as np
 import soundfile
 
 from myxtts.config.schema import DataConfig
-from myxtts.corpus.open import Corpus, open_corpus
+from myxtts.corpus.corpus_file import Corpus, open_corpus
 from myxtts.corpus.prepare import Recordings, prepare_corpus
 from myxtts.store.precompute import PrecomputeSummary, precompute
 from myxtts.store.reader import FeatureStore

@@ -22,10 +22,10 @@ from typing import Any, Self
 import numpy as np
 from tests.store.corpora import DATA, SmallCorpus
 
-import myxtts.files
+import myxtts.storage.atomic
 from myxtts.errors import MyXTTSError
-from myxtts.store.compact import compact_store
 from myxtts.store.durations import write_durations
+from myxtts.store.update import compact_store
 from myxtts.store.verify import verify_store
 
 KILLED = -signal.SIGKILL
@@ -100,7 +100,7 @@ def _carry_out(order: Order) -> Outcome:
 
 def _work(order: Order, pipe: int) -> int:
     if order.fault:
-        myxtts.files.plan_faults(order.fault)
+        myxtts.storage.atomic.plan_faults(order.fault)
     if order.max_file_bytes is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (order.max_file_bytes, order.max_file_bytes))
     try:

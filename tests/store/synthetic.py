@@ -13,9 +13,8 @@ from tests.store.corpora import DATA
 from myxtts.features.definition import AudioDefinition, MelDefinition
 from myxtts.store.generation import begin_generation, commit_state, find_next_segment
 from myxtts.store.index import Row
-from myxtts.store.layout import Part, StoreState, name_generation, read_state
+from myxtts.store.layout import Part, StoreSettings, StoreState, name_generation, read_state
 from myxtts.store.segment import SegmentWriter
-from myxtts.store.settings import StoreSettings
 
 SETTINGS = StoreSettings(
     mel=replace(MelDefinition.from_config(DATA), n_mels=2),

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from tests.store.corpora import SmallCorpus, list_files
 
 from myxtts.errors import BusyError, DataError
-from myxtts.files import lock_directory
-from myxtts.store.compact import compact_store
+from myxtts.storage.atomic import lock_directory
 from myxtts.store.durations import write_durations
 from myxtts.store.reader import FeatureStore
+from myxtts.store.update import compact_store
 from myxtts.store.verify import verify_store
 
 

@@ -16,7 +16,7 @@ from tests.store.flips import flip_bit
 from tests.store.runner import KILLED, Runner
 
 from myxtts.errors import BusyError, StorageError
-from myxtts.files import TEMPORARY_SUFFIX, lock_directory
+from myxtts.storage.atomic import TEMPORARY_SUFFIX, lock_directory
 from myxtts.store.verify import verify_store
 
 POINTS = ("write", "fsync", "replace", "sync_directory", "segment_write", "segment_fsync", "segment_replace")

@@ -10,8 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from myxtts.errors import DataError
-from myxtts.store.columns import Table, join_indexes
-from myxtts.store.index import PartEntry, Row, encode_index, find_index_damage, hash_id, read_index, write_index
+from myxtts.store.index import (
+    PartEntry,
+    Row,
+    Table,
+    encode_index,
+    find_index_damage,
+    hash_id,
+    join_indexes,
+    read_index,
+    write_index,
+)
 from myxtts.store.layout import PARTS, Part
 
 u4 = st.integers(0, 2**32 - 1)

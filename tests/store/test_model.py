@@ -20,11 +20,11 @@ from hypothesis.stateful import (
 )
 from tests.store.synthetic import append_segment, begin_store, make_values
 
-from myxtts.store.compact import compact_store
 from myxtts.store.durations import write_durations
 from myxtts.store.generation import describe_row
 from myxtts.store.index import Row
 from myxtts.store.reader import FeatureStore
+from myxtts.store.update import compact_store
 from myxtts.store.verify import verify_store
 
 ids = st.sampled_from(["a", "b", "سلام", "d" * 50, ""])

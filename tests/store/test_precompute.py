@@ -13,7 +13,7 @@ import pytest
 from tests.store.corpora import DATA, SmallCorpus, list_files, with_changes
 
 from myxtts.config.schema import DataConfig
-from myxtts.corpus.listen import AudioLimits
+from myxtts.corpus.audio import AudioLimits
 from myxtts.errors import DataError
 from myxtts.features.definition import AudioDefinition, MelDefinition
 from myxtts.features.extract import FeatureExtractor

@@ -14,10 +14,10 @@ from tests.store.corpora import SmallCorpus, take_snapshot
 from tests.store.synthetic import append_segment, begin_store, make_values
 
 from myxtts.errors import DataError
-from myxtts.store.compact import compact_store
 from myxtts.store.index import Row
 from myxtts.store.layout import ALIGNMENT
 from myxtts.store.reader import FeatureStore
+from myxtts.store.update import compact_store
 
 OPEN_WITH_FEW_FILES = """
 import resource, sys

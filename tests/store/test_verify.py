@@ -12,9 +12,9 @@ from tests.store.corpora import SmallCorpus, list_files, with_changes
 from tests.store.flips import choose_bit, flip_bit, flipped
 
 from myxtts.errors import BusyError, DataError
-from myxtts.files import lock_directory
-from myxtts.store.compact import compact_store
+from myxtts.storage.atomic import lock_directory
 from myxtts.store.durations import write_durations
+from myxtts.store.update import compact_store
 from myxtts.store.verify import check_before_training, verify_store
 
 

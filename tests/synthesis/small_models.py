@@ -9,7 +9,7 @@ import keras
 import numpy as np
 from tests.models.toys import stir_weights
 
-from myxtts.config.model_config import ModelConfig
+from myxtts.config.model import ModelConfig
 from myxtts.config.schema import DataConfig
 from myxtts.features.definition import AudioDefinition, MelDefinition
 from myxtts.models.bundle import Bundle, write_bundle

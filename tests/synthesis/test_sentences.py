@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -17,6 +18,7 @@ from myxtts.synthesis.sentences import (
     check_text,
     cut_text,
     plan_pieces,
+    read_texts,
 )
 from myxtts.text.frontend import FrontEnd
 
@@ -130,3 +132,34 @@ def test_the_first_piece_does_not_wait_for_the_rest(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(FrontEnd, "normalize", note_and_normalize)
     assert next(plan_pieces(check_text("One. Two. Three."), "en", FRONTEND)).text == "One."
     assert asked == ["One."]
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8-sig")
+    return path
+
+
+def test_lines_are_numbered_and_remember_where_they_stand(tmp_path: Path) -> None:
+    lines = read_texts(write(tmp_path / "a.txt", "one|1\n\n دو \n"))
+    assert [(line.id, line.text, line.place.rsplit(":")[-1]) for line in lines] == [
+        ("0001", "one|1", "1"),
+        ("0002", "دو", "3"),
+    ]
+
+
+def test_rows_keep_their_ids(tmp_path: Path) -> None:
+    lines = read_texts(write(tmp_path / "a.csv", "first|one|1\nدوم|دو\n"))
+    assert [(line.id, line.text) for line in lines] == [("first", "one|1"), ("دوم", "دو")]
+
+
+@pytest.mark.parametrize("row", ["no bar", "../a|x", "/etc/a|x", "a/b|x", ".|x", "|x", "a.|x", "same|x", "SAME|x"])
+def test_ids_that_are_no_file_names_are_refused_by_line(tmp_path: Path, row: str) -> None:
+    with pytest.raises(DataError, match=r"a.csv:2"):
+        read_texts(write(tmp_path / "a.csv", f"same|one\n{row}\n"))
+
+
+def test_an_empty_or_giant_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="0 texts"):
+        read_texts(write(tmp_path / "a.txt", "\n \n"))
+    with pytest.raises(DataError, match="bytes"):
+        read_texts(write(tmp_path / "b.txt", "a" * 10_000_001))

@@ -18,15 +18,13 @@ from tests.synthesis.small_models import DATA, write_small_bundle
 
 from myxtts.errors import ConfigError, DataError, MyXTTSError, UsageError
 from myxtts.features.definition import MelDefinition
-from myxtts.models.blocks import iterate_weights
+from myxtts.features.griffin_lim import GriffinLim
+from myxtts.models.layers import iterate_weights
 from myxtts.models.vocoder import Vocoder, VocoderConfig
-from myxtts.synthesis import acoustic
-from myxtts.synthesis.griffin_lim import GriffinLim
-from myxtts.synthesis.options import SpeechOptions
-from myxtts.synthesis.package import read_package
-from myxtts.synthesis.synthesizer import Synthesizer
-from myxtts.synthesis.vocoders import equip_package
-from myxtts.synthesis.voices import VoicePrint, average_prints
+from myxtts.synthesis import engine as acoustic
+from myxtts.synthesis.loaded_bundle import equip_package, read_package
+from myxtts.synthesis.synthesizer import SpeechOptions, Synthesizer
+from myxtts.synthesis.voices import SpeakerEmbedding, average_prints
 
 TEXT = "The quick brown fox. Jumps over the dog, the lazy one! And then again."
 MEL = MelDefinition.from_config(DATA)
@@ -49,7 +47,7 @@ def speaker(place: Path) -> Synthesizer:
 
 
 @pytest.fixture(scope="module")
-def voice(place: Path, speaker: Synthesizer) -> VoicePrint:
+def voice(place: Path, speaker: Synthesizer) -> SpeakerEmbedding:
     return speaker.encode_voice(place / "0.wav")
 
 
@@ -66,14 +64,14 @@ def test_sound_is_whole_and_the_same_for_the_same_seed(speaker: Synthesizer, pla
     assert np.abs(other.samples - wave.samples).max() > 0.01
 
 
-def test_a_stream_gives_the_same_samples_as_the_whole(speaker: Synthesizer, voice: VoicePrint) -> None:
+def test_a_stream_gives_the_same_samples_as_the_whole(speaker: Synthesizer, voice: SpeakerEmbedding) -> None:
     parts = list(speaker.stream(TEXT, voice))
     assert len(parts) == 3
     np.testing.assert_array_equal(np.concatenate([part.samples for part in parts]), speaker.say(TEXT, voice).samples)
 
 
 def test_a_sentence_is_out_before_the_next_is_computed(
-    speaker: Synthesizer, voice: VoicePrint, monkeypatch: pytest.MonkeyPatch
+    speaker: Synthesizer, voice: SpeakerEmbedding, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events: list[str] = []
     make_mel = speaker.acoustic.make_mel
@@ -88,12 +86,12 @@ def test_a_sentence_is_out_before_the_next_is_computed(
     assert events == ["computed", "heard"] * 3
 
 
-def test_faster_is_shorter_and_slower_is_longer(speaker: Synthesizer, voice: VoicePrint) -> None:
+def test_faster_is_shorter_and_slower_is_longer(speaker: Synthesizer, voice: SpeakerEmbedding) -> None:
     lengths = [speaker.say("The quick brown fox.", voice, speed=speed).duration_s for speed in (0.7, 1.0, 1.5)]
     assert lengths[0] > 1.2 * lengths[1] > 1.2 * 1.2 * lengths[2]
 
 
-def test_pieces_begin_and_end_in_silence_with_pauses_between(speaker: Synthesizer, voice: VoicePrint) -> None:
+def test_pieces_begin_and_end_in_silence_with_pauses_between(speaker: Synthesizer, voice: SpeakerEmbedding) -> None:
     first, second, _ = speaker.stream(TEXT, voice)
     assert abs(first.samples[0]) < 1e-6
     assert abs(first.samples[-1]) < 1e-6
@@ -102,7 +100,7 @@ def test_pieces_begin_and_end_in_silence_with_pauses_between(speaker: Synthesize
 
 
 def test_language_voice_steps_and_guidance_change_what_is_heard(
-    speaker: Synthesizer, voice: VoicePrint, place: Path
+    speaker: Synthesizer, voice: SpeakerEmbedding, place: Path
 ) -> None:
     ids = next(speaker.package.plan("the quick brown fox", "en")).ids
     base = speaker.acoustic.make_mel(ids, "en", voice, SpeechOptions())
@@ -119,7 +117,7 @@ def test_language_voice_steps_and_guidance_change_what_is_heard(
 
 
 def test_shapes_do_not_change_what_is_said(
-    place: Path, speaker: Synthesizer, voice: VoicePrint, monkeypatch: pytest.MonkeyPatch
+    place: Path, speaker: Synthesizer, voice: SpeakerEmbedding, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Padding does not leak: whatever shapes the graphs have, the samples are the same."""
     text = "the quick brown fox"
@@ -132,7 +130,7 @@ def test_shapes_do_not_change_what_is_said(
     np.testing.assert_allclose(found, expected, atol=1e-3)
 
 
-def test_few_graphs_serve_many_lengths(speaker: Synthesizer, voice: VoicePrint) -> None:
+def test_few_graphs_serve_many_lengths(speaker: Synthesizer, voice: SpeakerEmbedding) -> None:
     model = Synthesizer(speaker.package).acoustic
     for count in range(1, 25):
         ids = next(speaker.package.plan("quick fox " * count, "en")).ids
@@ -157,7 +155,7 @@ def test_a_long_recording_is_heard_in_crops(speaker: Synthesizer, place: Path) -
 
 
 def test_a_saved_voice_speaks_by_name_and_outlives_the_bundle_of_a_run(
-    speaker: Synthesizer, place: Path, voice: VoicePrint
+    speaker: Synthesizer, place: Path, voice: SpeakerEmbedding
 ) -> None:
     path = speaker.save_voice("مریم", place / "0.wav")
     assert path.parent == place / "run" / "voices"
@@ -176,21 +174,21 @@ def test_a_bundle_on_its_own_keeps_voices_inside(tmp_path: Path) -> None:
     assert package.voices.path == tmp_path / "bundle" / "voices"
 
 
-def test_a_model_of_one_speaker_needs_no_voice(tmp_path: Path, voice: VoicePrint) -> None:
+def test_a_model_of_one_speaker_needs_no_voice(tmp_path: Path, voice: SpeakerEmbedding) -> None:
     noted = {"anna": {"vector": voice.vector.tolist(), "latents": voice.latents.tolist()}}
     write_small_bundle(tmp_path / "noted", speakers=("anna",), notes={"voices": noted})
     found = read_package(tmp_path / "noted").find_voice(None)
-    assert isinstance(found, VoicePrint)
+    assert isinstance(found, SpeakerEmbedding)
     np.testing.assert_array_equal(found.vector, voice.vector)
     write_small_bundle(tmp_path / "bare", speakers=("anna",))
     told: list[str] = []
     unknown = read_package(tmp_path / "bare").find_voice(None, told.append)
-    assert isinstance(unknown, VoicePrint)
+    assert isinstance(unknown, SpeakerEmbedding)
     assert not unknown.latents.any()
     assert len(told) == 1
 
 
-def test_mistakes_are_raised_at_once_and_say_what_there_is(speaker: Synthesizer, voice: VoicePrint) -> None:
+def test_mistakes_are_raised_at_once_and_say_what_there_is(speaker: Synthesizer, voice: SpeakerEmbedding) -> None:
     with pytest.raises(UsageError, match="en, fa"):
         speaker.stream("Hallo.", voice, "de")
     with pytest.raises(UsageError, match="whose voice"):
@@ -214,7 +212,7 @@ def test_a_variant_of_a_language_is_found(speaker: Synthesizer) -> None:
     assert [speaker.package.find_language(code) for code in ("EN", "en-GB", "fa_IR", None)] == ["en", "en", "fa", "en"]
 
 
-def test_symbols_that_cannot_be_said_are_named_once(speaker: Synthesizer, voice: VoicePrint) -> None:
+def test_symbols_that_cannot_be_said_are_named_once(speaker: Synthesizer, voice: SpeakerEmbedding) -> None:
     with pytest.warns(UserWarning, match="漢") as caught:
         speaker.say("A 漢 b. A 字 b.", voice)
     assert len(caught) == 1
@@ -223,7 +221,7 @@ def test_symbols_that_cannot_be_said_are_named_once(speaker: Synthesizer, voice:
 @settings(max_examples=25)
 @given(st.text(min_size=1, max_size=60), st.sampled_from(["en", "fa"]))
 def test_any_text_is_said_or_refused_in_words(
-    speaker: Synthesizer, voice: VoicePrint, text: str, language: str
+    speaker: Synthesizer, voice: SpeakerEmbedding, text: str, language: str
 ) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
@@ -294,7 +292,7 @@ def test_a_bundle_whose_parts_do_not_fit_is_refused(
         read_package(tmp_path)
 
 
-def test_a_model_that_would_speak_for_ever_is_stopped(tmp_path: Path, voice: VoicePrint) -> None:
+def test_a_model_that_would_speak_for_ever_is_stopped(tmp_path: Path, voice: SpeakerEmbedding) -> None:
     package = read_package(write_small_bundle(tmp_path / "bundle"))
     package.bundle.weights["length_factor"][...] = 1e5
     with pytest.raises(DataError, match="would take"):

@@ -16,9 +16,16 @@ import pytest
 
 from myxtts.errors import ConfigError, DataError, MissingExtraError
 from myxtts.text import espeak
-from myxtts.text.espeak import is_espeak_available, list_voices, read_espeak_version, synthesize, text_to_ipa
-from myxtts.text.espeak_output import clean_ipa, restore_tones
-from myxtts.text.espeak_voices import find_voice
+from myxtts.text.espeak import (
+    clean_ipa,
+    find_voice,
+    is_espeak_available,
+    list_voices,
+    read_espeak_version,
+    restore_tones,
+    synthesize,
+    text_to_ipa,
+)
 from myxtts.text.espeak_worker import EspeakWorker
 
 pytestmark = pytest.mark.skipif(not is_espeak_available(), reason="needs the extra espeak")

@@ -11,13 +11,12 @@ from hypothesis import strategies as st
 
 from myxtts.errors import DataError
 from myxtts.text import phonemes as phonemes_module
-from myxtts.text.clauses import split_clauses
 from myxtts.text.espeak import is_espeak_available
 from myxtts.text.espeak_worker import EspeakWorker
 from myxtts.text.inventory import MODIFIERS, PUNCTUATION, SPECIALS, STANDARD_INVENTORY, pack_factors, unpack_factors
 from myxtts.text.ipa import parse_word
 from myxtts.text.lexicon import Lexicon
-from myxtts.text.phonemes import Phonemizer
+from myxtts.text.phonemes import Phonemizer, split_clauses
 from myxtts.text.tokenizer import PhonemeTokenizer
 
 needs_espeak = pytest.mark.skipif(not is_espeak_available(), reason="needs the extra espeak")

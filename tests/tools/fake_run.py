@@ -10,10 +10,16 @@ from typing import Any
 
 import numpy as np
 
+from myxtts.config.load import write_resolved
 from myxtts.config.schema import XTTSConfig
-from myxtts.config.write import write_resolved
-from myxtts.training.pictures import draw_alignment, draw_mel
-from myxtts.training.sample_files import REAL_FOLDER_NAME, Sample, name_step_folder, write_samples
+from myxtts.training.sample_files import (
+    REAL_FOLDER_NAME,
+    Sample,
+    draw_alignment,
+    draw_mel,
+    name_step_folder,
+    write_samples,
+)
 
 RATE_HZ = 22050
 FRAME_RATE_HZ = 86.13

@@ -12,9 +12,9 @@ from typing import Any
 import pynvml
 from tests.runtime.fake_nvml import GIB, FakeGpu, FakeNvml, FakeProcess
 
-from myxtts.tools.monitor import Monitor, Schedule
-from myxtts.tools.monitor_log import SampleLog
-from myxtts.tools.monitor_sample import Sampler
+from myxtts.tools.monitor.log import SampleLog
+from myxtts.tools.monitor.sample import Sampler
+from myxtts.tools.monitor.watch import Monitor, Schedule
 
 
 class FakeClock:

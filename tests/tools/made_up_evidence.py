@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from myxtts.tools.diagnosis.evidence import Evidence, LoopTimes, Machine, PythonFunction, StageTime
+from myxtts.tools.diagnose.evidence import Evidence, LoopTimes, Machine, PythonFunction, StageTime
 
 STEP_S, DATA_S = 0.020, 0.008
 

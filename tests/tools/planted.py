@@ -16,10 +16,10 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.data.experimental.ops import testing
 
-from myxtts.tools.diagnose import Diagnosis, compare_datasets, diagnose_dataset
-from myxtts.tools.diagnosis.causes import Cause
-from myxtts.tools.diagnosis.loop import Comparison, Work
-from myxtts.tools.diagnosis.step_probe import EmulatedStep
+from myxtts.tools.diagnose.causes import Cause
+from myxtts.tools.diagnose.examine import Diagnosis, compare_datasets, diagnose_dataset
+from myxtts.tools.diagnose.from_dataset import EmulatedStep
+from myxtts.tools.diagnose.timing import Comparison, Work
 from myxtts.tools.emulate import StepTime
 
 B, T, M = 8, 100, 40

@@ -14,13 +14,13 @@ import soundfile
 from tests.conftest import RATE_HZ, synthesize_clip
 
 from myxtts.config.schema import XTTSConfig
-from myxtts.corpus import listen
-from myxtts.corpus.open import open_corpus
+from myxtts.corpus import audio as listen
+from myxtts.corpus.corpus_file import open_corpus
 from myxtts.corpus.prepare import Recordings, prepare_corpus
 from myxtts.store.precompute import precompute
-from myxtts.tools.diagnose import Diagnosis, diagnose_config, verify_config
-from myxtts.tools.diagnosis.causes import Cause
-from myxtts.tools.diagnosis.loop import Comparison
+from myxtts.tools.diagnose.causes import Cause
+from myxtts.tools.diagnose.examine import Diagnosis, diagnose_config, verify_config
+from myxtts.tools.diagnose.timing import Comparison
 from myxtts.tools.emulate import StepTime
 
 _NUM_CLIPS = 48
@@ -87,7 +87,7 @@ def slow_recordings(delay_s: float) -> Iterator[None]:
         with open_quickly(path) as descriptor:
             yield descriptor
 
-    places = ("myxtts.features.audio.open_recording", "myxtts.tools.diagnosis.feed_probe.open_recording")
+    places = ("myxtts.features.audio.open_recording", "myxtts.tools.diagnose.feed_probe.open_recording")
     with patch(places[0], open_slowly), patch(places[1], open_slowly):
         yield
 

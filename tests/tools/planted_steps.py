@@ -12,9 +12,9 @@ import tensorflow as tf
 from tests.tools import planted
 from tests.tools.planted import STEP_S, B, M, Plant, make_batches, plant, rest, sort_much
 
-from myxtts.tools.diagnosis.causes import Cause
-from myxtts.tools.diagnosis.loop import Work
-from myxtts.tools.diagnosis.step_probe import EmulatedStep
+from myxtts.tools.diagnose.causes import Cause
+from myxtts.tools.diagnose.from_dataset import EmulatedStep
+from myxtts.tools.diagnose.timing import Work
 from myxtts.tools.emulate import StepTime
 
 # The step.

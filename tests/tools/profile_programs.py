@@ -9,9 +9,9 @@ from typing import Any
 from tests.training.programs import Run, compute_loss, cut, make_batch
 
 from myxtts.config.schema import XTTSConfig
-from myxtts.tools.profile_parts import StepParts
+from myxtts.tools.profile.parts import StepParts
 from myxtts.training.execution import Execution
-from myxtts.training.parts import Part
+from myxtts.training.step import MicroBatch
 
 
 class ToyLearner:
@@ -25,10 +25,10 @@ class ToyLearner:
         self.loss = compute_loss
         self.micro_batches = SimpleNamespace(accumulation=accumulation_steps)
 
-    def cut(self, batches: Sequence[Part]) -> list[Part]:
+    def cut(self, batches: Sequence[MicroBatch]) -> list[MicroBatch]:
         return cut(self.strategy, batches[0], self.micro_batches.accumulation)
 
-    def train(self, batches: Sequence[Part], step: int) -> None:
+    def train(self, batches: Sequence[MicroBatch], step: int) -> None:
         self._run.train(step, batches[0])
 
 

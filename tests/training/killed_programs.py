@@ -11,10 +11,10 @@ from typing import Any
 from tests.training.trainer_programs import train
 
 # Loaded once, before the first fork.
-from myxtts.training.session import Session
+from myxtts.training.loop import TrainingLoop
 from myxtts.training.trainer import Trainer
 
-__all__ = ["Session", "Trainer", "train_until_killed"]
+__all__ = ["Trainer", "TrainingLoop", "train_until_killed"]
 
 GOING_ON, NO_CHECKPOINT = "Going on from step", "There is no checkpoint"
 """How a training with --resume says that it has opened its run."""

@@ -10,12 +10,11 @@ from tests.models.toys import make_config, make_part, make_spec
 from tests.training.programs import STRATEGIES
 
 from myxtts.config.schema import XTTSConfig
-from myxtts.training.checkpoint import BackgroundSaver, CheckpointFolder
-from myxtts.training.execution import LANES_ON_CPU, Execution
-from myxtts.training.learner import Learner
-from myxtts.training.micro_batches import MicroBatches
-from myxtts.training.parts import Part, split_rows
+from myxtts.training.execution import LANES_ON_CPU, Execution, MicroBatches
+from myxtts.training.run.checkpoint import BackgroundSaver, CheckpointFolder
 from myxtts.training.schedule import LearningRate
+from myxtts.training.step import MicroBatch, split_rows
+from myxtts.training.voice.learner import Learner
 
 NUM_STEPS, SAVED_STEP = 5, 3
 EXECUTIONS = {
@@ -30,7 +29,7 @@ def _refuse(message: str) -> None:
     raise AssertionError(message)
 
 
-def _make_batch(step: int, num_replicas: int) -> list[Part]:
+def _make_batch(step: int, num_replicas: int) -> list[MicroBatch]:
     part = make_part(make_spec(), [30, 38, 25, 40], [5, 8, 4, 7], seed=step)
     return split_rows(part, num_replicas)
 

@@ -12,8 +12,15 @@ import numpy as np
 import tensorflow as tf
 
 from myxtts.runtime.strategy import setup_gpu_strategy
-from myxtts.training.parts import Part, count_real_utterances, distribute_parts, select_tensors, split_rows
-from myxtts.training.step import StepResult, TrainStep
+from myxtts.training.step import (
+    MicroBatch,
+    StepResult,
+    TrainStep,
+    count_real_utterances,
+    distribute_parts,
+    select_tensors,
+    split_rows,
+)
 from myxtts.types import Batch
 
 Tensor = Any
@@ -46,7 +53,9 @@ def make_model() -> Any:
     return model
 
 
-def make_batch(step: int, num_real: int = NUM_ROWS, num_frames: int = NUM_FRAMES, num_rows: int = NUM_ROWS) -> Part:
+def make_batch(
+    step: int, num_real: int = NUM_ROWS, num_frames: int = NUM_FRAMES, num_rows: int = NUM_ROWS
+) -> MicroBatch:
     """A batch of utterances of many lengths; rows behind `num_real` only fill it."""
     generator = np.random.default_rng(100 + step)
     lengths_B = np.where(np.arange(num_rows) < num_real, generator.integers(1, num_frames + 1, num_rows), 0)
@@ -57,7 +66,7 @@ def make_batch(step: int, num_real: int = NUM_ROWS, num_frames: int = NUM_FRAMES
     }
 
 
-def measure_rows(model: Any, part: Part) -> Tensor:
+def measure_rows(model: Any, part: MicroBatch) -> Tensor:
     """The loss of each row [B]: the mean over its frames, 0 for a row without any."""
     lengths_B = part["mel_lengths"]
     error_BT = tf.reduce_mean((model(part["tokens"])[:, None] - part["mel"]) ** 2, axis=-1)
@@ -65,7 +74,7 @@ def measure_rows(model: Any, part: Part) -> Tensor:
     return tf.reduce_sum(error_BT * is_real_BT, axis=1) / tf.cast(tf.maximum(lengths_B, 1), tf.float32)
 
 
-def compute_loss(model: Any, part: Part, training: bool, step: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+def compute_loss(model: Any, part: MicroBatch, training: bool, step: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
     assert training
     loss = tf.reduce_sum(measure_rows(model, part))
     return loss, {"frames": tf.reduce_sum(part["mel_lengths"]), "step": tf.cast(step, tf.float32) * 0 + loss}
@@ -96,7 +105,7 @@ def train_plainly(
     return {"weights": flatten_weights(model), "losses": losses, "norms": norms}
 
 
-def cut(strategy: Any, batch: Part, num_micro_batches: int) -> list[Part]:
+def cut(strategy: Any, batch: MicroBatch, num_micro_batches: int) -> list[MicroBatch]:
     """A whole batch as micro-batches for the replicas of a strategy."""
     return [
         distribute_parts(strategy, split_rows(micro_batch, strategy.num_replicas_in_sync))
@@ -116,7 +125,7 @@ class Run:
             self.model, self.optimizer, strategy=self.strategy, accumulation_steps=accumulation_steps, **options
         )
 
-    def train(self, step: int, batch: Part) -> StepResult:
+    def train(self, step: int, batch: MicroBatch) -> StepResult:
         return self.step(cut(self.strategy, batch, self.step.accumulation_steps), step)
 
     @property
@@ -174,7 +183,7 @@ def train_past_nan(
 def train_past_spoiled_step(strategy: str, what: str) -> dict[str, Any]:
     """A run in which the third step has a gradient that is not finite under a finite loss, or the other way round."""
 
-    def spoil(model: Any, part: Part, training: bool, step: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    def spoil(model: Any, part: MicroBatch, training: bool, step: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         loss, metrics = compute_loss(model, part, training, step)
         if what == "loss":
             return loss + tf.where(step == 2, np.inf, 0.0), metrics
@@ -227,7 +236,7 @@ def train_after_failure(strategy: str) -> dict[str, Any]:
     """A step whose second micro-batch fails once, and is then done again, as after running out of memory."""
     failures = iter([False, True])
 
-    def fail_once(model: Any, part: Part, training: bool, step: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    def fail_once(model: Any, part: MicroBatch, training: bool, step: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         if next(failures, False):
             raise tf.errors.ResourceExhaustedError(None, None, "out of memory")
         return compute_loss(model, part, training, step)

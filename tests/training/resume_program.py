@@ -9,8 +9,8 @@ import numpy as np
 import tensorflow as tf
 from tests.training.programs import Run, cut, make_batch
 
-from myxtts.training.checkpoint import BackgroundSaver, CheckpointFolder
-from myxtts.training.state import AVERAGE, MODEL, OPTIMIZER, TrainingState, name_variables, number_variables
+from myxtts.training.run.checkpoint import BackgroundSaver, CheckpointFolder
+from myxtts.training.run.state import AVERAGE, MODEL, OPTIMIZER, TrainingState, name_variables, number_variables
 
 
 def _refuse(message: str) -> None:

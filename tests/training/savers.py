@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from myxtts.models.tensor_file import Array
-from myxtts.training.checkpoint import BackgroundSaver, Checkpoint, CheckpointFolder
+from myxtts.storage.tensor_file import Array
+from myxtts.training.run.checkpoint import BackgroundSaver, Checkpoint, CheckpointFolder
 
 SHAPES = {"model/kernel": (40, 50), "model/bias": (50,), "average/kernel": (40, 50), "optimizer/00001": (40, 50)}
 

@@ -14,8 +14,8 @@ from tests.training.trainer_programs import make_data
 
 from myxtts.config.schema import XTTSConfig
 from myxtts.models.bundle import Bundle, read_bundle
-from myxtts.training.checkpoint import Checkpoint, CheckpointFolder
-from myxtts.training.json_lines import JsonLines
+from myxtts.storage.json_file import JsonLines
+from myxtts.training.run.checkpoint import Checkpoint, CheckpointFolder
 
 EAGER: dict[str, Any] = {"enable_graph_mode": False, "num_shapes": 1, "checkpoint_steps": 2, "steps": 4}
 

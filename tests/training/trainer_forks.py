@@ -18,15 +18,14 @@ from myxtts.config.schema import XTTSConfig
 from myxtts.models import xtts
 from myxtts.pipeline.device import ARRAYS
 from myxtts.store.reader import FeatureStore
-from myxtts.training import time_budget
-from myxtts.training.align_store import StoreAligner, align_store, load_model
-from myxtts.training.alignment_plan import plan_alignment
-from myxtts.training.learner import Learner
-from myxtts.training.session import Session
+from myxtts.training import schedule as time_budget
+from myxtts.training.loop import TrainingLoop
 from myxtts.training.step import StepResult
+from myxtts.training.voice.align import StoreAligner, align_store, load_model, plan_alignment
+from myxtts.training.voice.learner import Learner
 from myxtts.types import Batch
 
-__all__ = ["Session", "align", "say", "search_durations", "train_watched"]
+__all__ = ["TrainingLoop", "align", "say", "search_durations", "train_watched"]
 
 
 def train_watched(

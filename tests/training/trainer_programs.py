@@ -14,10 +14,10 @@ import soundfile
 from tests.conftest import RATE_HZ, synthesize_clip
 
 from myxtts.config.schema import XTTSConfig
-from myxtts.corpus.open import open_corpus
+from myxtts.corpus.corpus_file import open_corpus
 from myxtts.corpus.prepare import Recordings, prepare_corpus
 from myxtts.store.precompute import precompute
-from myxtts.training.observers import Record, TrainingView, TrainResult
+from myxtts.training.callbacks import Record, TrainingView, TrainResult
 
 NUM_CLIPS = 24
 TINY: dict[str, Any] = {

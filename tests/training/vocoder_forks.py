@@ -10,14 +10,14 @@ from tests.training.trainer_programs import KillAfter
 
 from myxtts.config.schema import XTTSConfig
 from myxtts.features.definition import MelDefinition
+from myxtts.features.griffin_lim import GriffinLim
 from myxtts.models.vocoder_bundle import find_vocoder
-from myxtts.synthesis.griffin_lim import GriffinLim
 from myxtts.synthesis.synthesizer import Synthesizer
-from myxtts.training.session import Session
+from myxtts.training.loop import TrainingLoop
 from myxtts.training.trainer import Trainer
-from myxtts.training.vocoder_watcher import VocoderWatcher
+from myxtts.training.vocoder.validation import VocoderValidation
 
-__all__ = ["Session", "say", "train"]
+__all__ = ["TrainingLoop", "say", "train"]
 
 
 def train(
@@ -32,7 +32,7 @@ def train(
     config = XTTSConfig(**settings)
     observers: list[Any] = [KillAfter(kill_after)] if kill_after is not None else []
     if is_watched:
-        observers.append(VocoderWatcher(GriffinLim(MelDefinition.from_config(config.data), num_iterations=2)))
+        observers.append(VocoderValidation(GriffinLim(MelDefinition.from_config(config.data), num_iterations=2)))
     trainer = Trainer(config, part=part, say=lines.append, make_observers=lambda: observers, **options)
     result = asdict(trainer.fit())
     return {"lines": lines, **{name: str(v) if isinstance(v, Path) else v for name, v in result.items()}}
@@ -55,7 +55,7 @@ def say(model: str, vocoder: str) -> dict[str, Any]:
 
 
 def _plan(speaker: Synthesizer) -> tuple[Any, ...]:
-    from myxtts.synthesis.options import SpeechOptions
+    from myxtts.synthesis.synthesizer import SpeechOptions
 
     (piece,) = speaker.package.plan("Words of a clip.", "en")
     voice = speaker.resolve(speaker.package.find_voice("anna"))

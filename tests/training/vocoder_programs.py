@@ -15,10 +15,10 @@ from tests.training.programs import STRATEGIES
 from myxtts.config.schema import DataConfig
 from myxtts.features.definition import MelDefinition
 from myxtts.features.mel import HostMel
+from myxtts.models.discriminators import CriticConfig, VocoderCritics
 from myxtts.models.vocoder import Vocoder, VocoderConfig
-from myxtts.models.vocoder_critics import CriticConfig, VocoderCritics
-from myxtts.training.parts import distribute_parts, split_rows
-from myxtts.training.vocoder_step import VocoderPlan, VocoderStep, make_vocoder_optimizer
+from myxtts.training.step import distribute_parts, split_rows
+from myxtts.training.vocoder.learner import VocoderPlan, VocoderStep, make_vocoder_optimizer
 
 DEFINITION = MelDefinition.from_config(DataConfig(n_fft=64, win_length=64, hop_length=16, n_mels=8))
 NUM_FRAMES = 16

@@ -19,8 +19,8 @@ from myxtts.errors import UsageError
 
 if TYPE_CHECKING:
     from myxtts.config.schema import XTTSConfig
-    from myxtts.tools.bench import BenchResult, Rules
-    from myxtts.tools.contenders import Contender, Data, LeftOut
+    from myxtts.tools.bench.candidates import Contender, Data, LeftOut
+    from myxtts.tools.bench.measure import BenchResult, Rules
 
 _LANGUAGES = ("en", "fa")
 _ALL = "all"
@@ -72,9 +72,9 @@ def run_bench_command(
 
     myxtts bench --config mine.yaml --against old.yaml --json
     """
-    from myxtts.runtime.quiet_start import load_tensorflow
-    from myxtts.tools.bench import Rules
-    from myxtts.tools.contenders import parse_sweeps
+    from myxtts.runtime.load_tensorflow import load_tensorflow
+    from myxtts.tools.bench.candidates import parse_sweeps
+    from myxtts.tools.bench.measure import Rules
     from myxtts.tools.emulate import StepTime
 
     screen = Screen(as_json=as_json)
@@ -103,7 +103,7 @@ def _load_other(path: Path | None) -> XTTSConfig | None:
 @contextmanager
 def _provide_data(config: XTTSConfig, demo_minutes: float, screen: Screen) -> Iterator[Data]:
     """The user's corpus, or a demo corpus in a folder that is gone afterwards."""
-    from myxtts.tools.contenders import Data
+    from myxtts.tools.bench.candidates import Data
 
     if config.data.train_data is not None or config.data.cache_dir is not None:
         yield Data.find(config)
@@ -129,7 +129,7 @@ def _choose(
     data: Data, names: str | None, sweeps: dict[str, list[Any]], other: XTTSConfig | None, folder: Path
 ) -> tuple[list[Contender], list[LeftOut]]:
     """Who was named; else the settings that are swept or compared; else everybody."""
-    from myxtts.tools.contenders import NAMES, choose_contenders, make_pair, make_swept
+    from myxtts.tools.bench.candidates import NAMES, choose_contenders, make_pair, make_swept
 
     chosen: list[Contender] = []
     if other is not None:
@@ -147,7 +147,7 @@ def _choose(
 
 
 def _run(chosen: list[Contender], left_out: list[LeftOut], rules: Rules, screen: Screen) -> BenchResult:
-    from myxtts.tools.bench import run_bench
+    from myxtts.tools.bench.measure import run_bench
     from myxtts.tools.bench_words import choose_bench_words
 
     words = choose_bench_words("en")
@@ -158,7 +158,7 @@ def _run(chosen: list[Contender], left_out: list[LeftOut], rules: Rules, screen:
 
 
 def _describe(data: Data) -> dict[str, Any]:
-    from myxtts.training.environment import describe_environment
+    from myxtts.training.run.folder import describe_environment
 
     utterances = data.corpus.num_utterances if data.corpus is not None else len(data.store) if data.store else 0
     seconds = data.corpus.seconds if data.corpus is not None else 0.0
@@ -173,8 +173,8 @@ def _describe(data: Data) -> dict[str, Any]:
 def _write_files(
     result: BenchResult, summary: dict[str, Any], out: Path | None, report: Path | None, lang: str, screen: Screen
 ) -> None:
-    from myxtts.files import write_atomically
-    from myxtts.tools.bench_report import write_bench_report
+    from myxtts.storage.atomic import write_atomically
+    from myxtts.tools.bench.page import write_bench_report
 
     pages = [report] if report is not None else []
     if out is not None:
@@ -192,7 +192,7 @@ def _write_files(
 def _show(result: BenchResult, screen: Screen) -> None:
     from rich.table import Table
 
-    from myxtts.tools.bench_report import name_step
+    from myxtts.tools.bench.page import name_step
     from myxtts.tools.bench_words import choose_bench_words
 
     words = choose_bench_words("en")

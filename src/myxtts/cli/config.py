@@ -11,8 +11,8 @@ from myxtts.cli.screen import Screen
 from myxtts.cli.settings import takes_settings
 
 if TYPE_CHECKING:
+    from myxtts.config.catalogue import Setting
     from myxtts.config.schema import XTTSConfig
-    from myxtts.config.settings import Setting
 
 
 @takes_settings
@@ -43,8 +43,8 @@ def show_config(
     myxtts config --data-gpu 0 --model-gpu 1 --plan
     """
     from myxtts.config.advice import find_slow_settings
-    from myxtts.config.settings import list_settings
-    from myxtts.config.write import write_resolved
+    from myxtts.config.catalogue import list_settings
+    from myxtts.config.load import write_resolved
 
     screen = Screen(as_json=as_json)
     settings = _choose_settings(list_settings(config), keys or [], changed=changed)

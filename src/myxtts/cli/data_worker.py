@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from myxtts.cli.screen import Screen
-from myxtts.runtime.quiet_start import load_tensorflow
+from myxtts.runtime.load_tensorflow import load_tensorflow
 
 if TYPE_CHECKING:
-    from myxtts.pipeline.service_host import DataHost
-    from myxtts.pipeline.service_place import ServicePlace
+    from myxtts.pipeline.service.address import ServicePlace
+    from myxtts.pipeline.service.host import DataHost
 
 _LOOK_EVERY_S = 1.0
 
@@ -46,14 +46,14 @@ def run_data_worker(
 
     myxtts data-worker --host 10.0.0.6 --join 10.0.0.5:5050
     """
-    from myxtts.pipeline.service_place import settle_place
+    from myxtts.pipeline.service.address import settle_place
 
     screen = Screen(as_json=as_json)
     place = settle_place(host, port, join)
     # Features are made by the processor; memory of a GPU is left to training.
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
     load_tensorflow()
-    from myxtts.pipeline.service_host import DataHost
+    from myxtts.pipeline.service.host import DataHost
 
     with DataHost(place) as data_host:
         setting = f"data.data_service={data_host.address}"

@@ -73,7 +73,7 @@ def _configure(out: Path, steps: int, seed: int) -> XTTSConfig:
 
 
 def _make_corpus(config: XTTSConfig, out: Path, minutes: float, num_speakers: int, screen: Screen) -> dict[str, Any]:
-    from myxtts.config.write import write_resolved
+    from myxtts.config.load import write_resolved
     from myxtts.corpus.demo import make_demo_corpus
     from myxtts.corpus.prepare import Recordings
 
@@ -97,9 +97,9 @@ def _make_corpus(config: XTTSConfig, out: Path, minutes: float, num_speakers: in
 
 def _speak(config: XTTSConfig, out: Path, screen: Screen) -> dict[str, str]:
     """A sentence in each language, in a voice of the corpus that speaks it."""
-    from myxtts.corpus.open import open_corpus
+    from myxtts.corpus.corpus_file import open_corpus
+    from myxtts.features.wave_file import write_wav
     from myxtts.synthesis.synthesizer import Synthesizer
-    from myxtts.synthesis.wave_file import write_wav
 
     synthesizer = Synthesizer.load(config.training.run_path)
     voices = {utterance.language: utterance.audio for utterance in open_corpus(out / "corpus").utterances("val")}

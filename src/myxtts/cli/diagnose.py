@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from myxtts.config.schema import XTTSConfig
-    from myxtts.tools.diagnose import Diagnosis
+    from myxtts.tools.diagnose.examine import Diagnosis
 
 _LANGUAGES = ("en", "fa")
 _DEFAULT_STEP_MS = 20.0
@@ -95,7 +95,7 @@ def _diagnose_config(
     config = provide_data(config, screen)
     with mute_decoders():
         importlib.import_module("tensorflow")
-        from myxtts.tools.diagnose import diagnose_config, verify_config
+        from myxtts.tools.diagnose.examine import diagnose_config, verify_config
     diagnosis = diagnose_config(config, step_s=step_s, num_batches=num_batches, say=_make_say(screen))
     changes = diagnosis.list_changes()
     if apply is not None:
@@ -110,7 +110,7 @@ def _diagnose_config(
 
 
 def _write_config(config: XTTSConfig, changes: dict[str, Any], path: Path, screen: Screen) -> None:
-    from myxtts.files import write_atomically
+    from myxtts.storage.atomic import write_atomically
 
     text = config.model_copy(update=changes).to_yaml()
     with write_atomically(path) as file:
@@ -129,7 +129,7 @@ def _diagnose_dataset(
         step_s = _DEFAULT_STEP_MS / 1e3
         screen.notices.print(f"No step is given: one of {_DEFAULT_STEP_MS:g} ms is emulated (--step-ms).", markup=False)
     with mute_decoders():
-        from myxtts.tools.diagnose import diagnose_dataset, verify_dataset
+        from myxtts.tools.diagnose.examine import diagnose_dataset, verify_dataset
     made = make()
     if not hasattr(made, "element_spec"):
         raise UsageError(
@@ -169,10 +169,9 @@ def _make_say(screen: Screen) -> Say:
 
 
 def _show(diagnosis: Diagnosis, screen: Screen, lang: str, report: Path | None) -> None:
-    from myxtts.tools.diagnosis.report import make_diagnosis_page
-    from myxtts.tools.diagnosis.show import show_diagnosis
-    from myxtts.tools.diagnosis.tell import to_json
-    from myxtts.tools.diagnosis.words import make_words
+    from myxtts.tools.diagnose.page import make_diagnosis_page
+    from myxtts.tools.diagnose.terminal import show_diagnosis, to_json
+    from myxtts.tools.diagnose.words import make_words
 
     words = make_words(lang)
     show_diagnosis(diagnosis, screen.console, words)

@@ -10,8 +10,8 @@ import typer
 
 from myxtts.cli.screen import Screen, show_progress
 from myxtts.errors import DataError, UsageError
-from myxtts.runtime.quiet_start import load_tensorflow
-from myxtts.synthesis.options import SpeechOptions
+from myxtts.runtime.load_tensorflow import load_tensorflow
+from myxtts.synthesis.synthesizer import SpeechOptions
 from myxtts.types import Split
 
 if TYPE_CHECKING:
@@ -50,10 +50,8 @@ def run_evaluate(
 
     myxtts evaluate --model runs/anna --asr-command "my-asr --language {language} {wav}" --json
     """
-    from myxtts.synthesis.options import SpeechOptions
-    from myxtts.synthesis.package import read_package
-    from myxtts.synthesis.synthesizer import Synthesizer
-    from myxtts.synthesis.vocoders import equip_package
+    from myxtts.synthesis.loaded_bundle import equip_package, read_package
+    from myxtts.synthesis.synthesizer import SpeechOptions, Synthesizer
 
     screen = Screen(as_json=as_json)
     chosen = next((name for name in _SPLITS if name == split), None)
@@ -63,8 +61,7 @@ def run_evaluate(
     package, kind = equip_package(read_package(model), vocoder)
     store = _open_store(package.folder, cache_dir, chosen)
     load_tensorflow()
-    from myxtts.tools.evaluate import Examiner, choose_rows, refuse_foreign_store
-    from myxtts.tools.recognition import Recogniser
+    from myxtts.tools.evaluate import Examiner, Recogniser, choose_rows, refuse_foreign_store
 
     recogniser = Recogniser(asr_command) if asr_command is not None else None
     refuse_foreign_store(package, store)
@@ -81,8 +78,8 @@ def run_evaluate(
 
 def _open_store(bundle: Path, cache_dir: Path | None, split: Split) -> FeatureStore:
     """The store that was named, or that the run was trained on."""
+    from myxtts.config.load import RESOLVED_FILE_NAME
     from myxtts.config.schema import XTTSConfig
-    from myxtts.config.write import RESOLVED_FILE_NAME
     from myxtts.pipeline.splits import choose_store_folder_of_split, join_training_store
     from myxtts.store.reader import FeatureStore
 
@@ -99,7 +96,7 @@ def _open_store(bundle: Path, cache_dir: Path | None, split: Split) -> FeatureSt
 
 def _read_texts(store: FeatureStore) -> dict[str, str]:
     """What is said in each utterance, from the corpus that the store was made of."""
-    from myxtts.corpus.open import open_corpus
+    from myxtts.corpus.corpus_file import open_corpus
 
     path = Path(str(store.state.origin["corpus"]))
     if not path.is_file():

@@ -13,10 +13,10 @@ from rich.text import Text
 
 from myxtts.cli.screen import Screen, print_paragraph
 from myxtts.errors import UsageError
-from myxtts.files import explain_storage_errors
+from myxtts.storage.atomic import explain_storage_errors
 
 if TYPE_CHECKING:
-    from myxtts.tools.monitor import Monitor
+    from myxtts.tools.monitor.watch import Monitor
 
 _LANGUAGES = ("en", "fa")
 
@@ -53,9 +53,9 @@ def run_monitor(
 
     myxtts monitor --once --json
     """
-    from myxtts.tools.monitor import Monitor, Schedule
-    from myxtts.tools.monitor_log import SampleLog
-    from myxtts.tools.monitor_sample import Sampler
+    from myxtts.tools.monitor.log import SampleLog
+    from myxtts.tools.monitor.sample import Sampler
+    from myxtts.tools.monitor.watch import Monitor, Schedule
 
     screen = Screen(as_json=as_json)
     _refuse_what_cannot_be(run, report, lang)
@@ -91,7 +91,7 @@ def _refuse_what_cannot_be(run: Path | None, report: Path | None, lang: str) -> 
 
 def _watch(monitor: Monitor, screen: Screen, *, is_once: bool) -> BaseException | None:
     """Watches to the end; gives the interrupt that ended it, so that what was measured can still be kept."""
-    from myxtts.tools.monitor_views import LiveView, PlainView, SilentView
+    from myxtts.tools.monitor.screen import LiveView, PlainView, SilentView
 
     console = screen.console
     try:
@@ -106,13 +106,13 @@ def _watch(monitor: Monitor, screen: Screen, *, is_once: bool) -> BaseException 
 
 
 def _finish(monitor: Monitor, screen: Screen, report: Path | None, lang: str) -> None:
-    from myxtts.tools.monitor_views import print_view
+    from myxtts.tools.monitor.screen import print_view
 
     result: dict[str, Any] = {**monitor.summarize(), "report": None}
     if monitor.last_view is not None:
         print_view(screen.console, monitor.last_view)
         if report is not None:
-            from myxtts.tools.monitor_report import write_monitor_report
+            from myxtts.tools.monitor.page import write_monitor_report
 
             write_monitor_report(monitor, report, lang="fa" if lang == "fa" else "en")
             result["report"] = str(report)

@@ -15,7 +15,7 @@ from myxtts.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     from myxtts.config.schema import XTTSConfig
-    from myxtts.corpus.open import Corpus
+    from myxtts.corpus.corpus_file import Corpus
     from myxtts.store.precompute import PrecomputeSummary
     from myxtts.store.verify import VerifyReport
 
@@ -84,8 +84,8 @@ def run_precompute(
 
 def make_features(config: XTTSConfig, folder: Path, screen: Screen, *, rebuild: bool) -> dict[str, Any]:
     """The features of the training data, and of a validation corpus that was prepared by itself."""
-    from myxtts.config.write import write_resolved
-    from myxtts.corpus.open import open_corpus
+    from myxtts.config.load import write_resolved
+    from myxtts.corpus.corpus_file import open_corpus
     from myxtts.store.precompute import VAL_STORE_NAME, find_val_corpus
 
     fields = _fill_store(open_or_prepare(config, folder, screen), folder, config, screen, rebuild=rebuild)
@@ -118,7 +118,7 @@ def _fill_store(corpus: Corpus, folder: Path, config: XTTSConfig, screen: Screen
 
 def open_or_prepare(config: XTTSConfig, folder: Path, screen: Screen) -> Corpus:
     """The corpus that training data names: prepared already, or prepared now beside the store."""
-    from myxtts.corpus.open import is_prepared, open_corpus
+    from myxtts.corpus.corpus_file import is_prepared, open_corpus
     from myxtts.corpus.prepare import Recordings
 
     data = config.data
@@ -143,7 +143,7 @@ def _count_threads(config: XTTSConfig) -> int:
 
 
 def _verify(config: XTTSConfig, folder: Path, screen: Screen, *, fix: bool) -> dict[str, Any]:
-    from myxtts.corpus.open import is_prepared
+    from myxtts.corpus.corpus_file import is_prepared
     from myxtts.store.verify import verify_store
 
     named = Path(config.data.train_data) if config.data.train_data else None
@@ -178,13 +178,13 @@ def _show_report(report: VerifyReport, folder: Path, screen: Screen) -> None:
 
 def _align(config: XTTSConfig, run: Path, screen: Screen) -> dict[str, Any]:
     """Durations of all utterances of a store. Which store it is, the run says, unless one is named."""
-    from myxtts.runtime.quiet_start import load_tensorflow
-    from myxtts.training.alignment_plan import plan_alignment
+    from myxtts.runtime.load_tensorflow import load_tensorflow
+    from myxtts.training.voice.align import plan_alignment
 
     plan = plan_alignment(config, run)
     screen.notices.print(f"Aligning {plan.folder} with the model of step {plan.origin.step:,} in {run}.", markup=False)
     load_tensorflow()
-    from myxtts.training.align_store import align_store
+    from myxtts.training.voice.align import align_store
 
     with show_progress("Aligning", plan.num_utterances, "utterances") as view:
         summary = align_store(
@@ -200,7 +200,7 @@ def _align(config: XTTSConfig, run: Path, screen: Screen) -> dict[str, Any]:
 
 
 def _compact(folder: Path, screen: Screen) -> dict[str, Any]:
-    from myxtts.store.compact import compact_store
+    from myxtts.store.update import compact_store
 
     summary = compact_store(folder)
     before, after = summary.num_bytes_before / 2**20, summary.num_bytes_after / 2**20

@@ -67,7 +67,7 @@ def prepare(
 
     myxtts prepare train.jsonl --val-data dev.jsonl --out corpus --strict --json
     """
-    from myxtts.config.write import write_resolved
+    from myxtts.config.load import write_resolved
     from myxtts.corpus.prepare import Recordings
 
     flags = (

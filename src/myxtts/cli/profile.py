@@ -13,7 +13,7 @@ from myxtts.errors import UsageError
 
 if TYPE_CHECKING:
     from myxtts.config.schema import XTTSConfig
-    from myxtts.tools.profile_result import TrainingProfile
+    from myxtts.tools.profile.result import TrainingProfile
 
 _LANGUAGES = ("en", "fa")
 
@@ -40,8 +40,8 @@ def run_profile(
 
     myxtts profile --config mine.yaml --steps 50 --trace traces --json
     """
-    from myxtts.tools.profile import profile_training
-    from myxtts.training.environment import describe_environment
+    from myxtts.tools.profile.measure import profile_training
+    from myxtts.training.run.folder import describe_environment
 
     screen = Screen(as_json=as_json)
     if lang not in _LANGUAGES:
@@ -59,7 +59,7 @@ def run_profile(
     _show(profile, screen)
     machine = describe_environment()
     if report is not None:
-        from myxtts.tools.profile_report import write_profile_report
+        from myxtts.tools.profile.page import write_profile_report
 
         write_profile_report(profile, machine, report, lang)
         screen.console.print(f"The report is {report}", markup=False, soft_wrap=True)

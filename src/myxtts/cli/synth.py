@@ -16,15 +16,14 @@ import typer
 
 from myxtts.cli.screen import Screen, mute_decoders, show_progress
 from myxtts.errors import MyXTTSError, UsageError
-from myxtts.runtime.quiet_start import load_tensorflow
-from myxtts.synthesis.options import SpeechOptions
+from myxtts.runtime.load_tensorflow import load_tensorflow
+from myxtts.synthesis.synthesizer import SpeechOptions
 
 if TYPE_CHECKING:
-    from myxtts.synthesis.package import Package
-    from myxtts.synthesis.sentences import Piece
+    from myxtts.synthesis.loaded_bundle import LoadedBundle
+    from myxtts.synthesis.sentences import Piece, TextLine
     from myxtts.synthesis.synthesizer import Synthesizer
-    from myxtts.synthesis.text_file import TextLine
-    from myxtts.synthesis.voices import VoicePrint
+    from myxtts.synthesis.voices import SpeakerEmbedding
     from myxtts.types import Waveform
 
 _STREAM = "-"
@@ -78,8 +77,7 @@ def run_synth(
 
     myxtts synth - --model runs/anna --voice anna --out - < chapter.txt | aplay
     """
-    from myxtts.synthesis.package import read_package
-    from myxtts.synthesis.vocoders import equip_package
+    from myxtts.synthesis.loaded_bundle import equip_package, read_package
     from myxtts.synthesis.voices import check_voice_name
 
     screen = Screen(as_json=as_json)
@@ -103,8 +101,8 @@ def run_synth(
 
 
 def _load_speaker(
-    package: Package, kind: Literal["griffin_lim", "neural"], voice: list[str] | None, screen: Screen
-) -> tuple[Synthesizer, VoicePrint]:
+    package: LoadedBundle, kind: Literal["griffin_lim", "neural"], voice: list[str] | None, screen: Screen
+) -> tuple[Synthesizer, SpeakerEmbedding]:
     """What speaks, and in which voice; a voice that cannot be found is said before TensorFlow is loaded."""
     with mute_decoders():
         source = package.find_voice(voice or None, screen.warn)
@@ -112,7 +110,7 @@ def _load_speaker(
     return synthesizer, synthesizer.resolve(source)
 
 
-def _save_voice(package: Package, name: str, print_: VoicePrint, screen: Screen) -> str:
+def _save_voice(package: LoadedBundle, name: str, print_: SpeakerEmbedding, screen: Screen) -> str:
     path = str(package.voices.save(name, print_))
     screen.notices.print(f"Voice {name!r} saved in {path}.", markup=False)
     return path
@@ -152,7 +150,7 @@ def _check_request(
 
 
 def _read_lines(text: str | None, file: Path | None) -> list[TextLine]:
-    from myxtts.synthesis.text_file import TextLine, read_texts
+    from myxtts.synthesis.sentences import TextLine, read_texts
 
     if file is not None:
         return read_texts(file)
@@ -166,7 +164,7 @@ def _read_lines(text: str | None, file: Path | None) -> list[TextLine]:
 
 
 def _plan_jobs(
-    package: Package, lines: list[TextLine], language: str, out: str | None, *, is_batch: bool
+    package: LoadedBundle, lines: list[TextLine], language: str, out: str | None, *, is_batch: bool
 ) -> list[_Job]:
     """Everything that will be said; whatever is wrong with a text is found before the model is loaded."""
     jobs = []
@@ -184,7 +182,7 @@ def _plan_jobs(
     return jobs
 
 
-def _load_synthesizer(package: Package, kind: Literal["griffin_lim", "neural"], screen: Screen) -> Synthesizer:
+def _load_synthesizer(package: LoadedBundle, kind: Literal["griffin_lim", "neural"], screen: Screen) -> Synthesizer:
     from myxtts.synthesis.synthesizer import Synthesizer
 
     load_tensorflow()
@@ -196,7 +194,7 @@ def _write_files(
 ) -> list[dict[str, Any]]:
     import numpy as np
 
-    from myxtts.synthesis.wave_file import write_wav
+    from myxtts.features.wave_file import write_wav
     from myxtts.types import Waveform
 
     made: list[dict[str, Any]] = []
@@ -221,7 +219,7 @@ def _write_files(
 
 
 def _stream(job: _Job, speak: Callable[[Iterable[Piece]], Iterator[Waveform]], rate: int) -> None:
-    from myxtts.synthesis.wave_file import encode_samples, make_wav_header
+    from myxtts.features.wave_file import encode_samples, make_wav_header
 
     with _ending_with_listener():
         sound = sys.stdout.buffer

@@ -14,7 +14,7 @@ from myxtts.errors import StorageError, UsageError
 
 if TYPE_CHECKING:
     from myxtts.config.schema import XTTSConfig
-    from myxtts.training.observers import Observer
+    from myxtts.training.callbacks import Callback
     from myxtts.training.trainer import PartName, TrainResult
 
 
@@ -73,7 +73,7 @@ def run_train(
         config = config.model_copy(update={"training.run_name": run_name})
     chosen = _check_part(part, for_run, critics_from)
     if for_run is not None:
-        from myxtts.training.vocoder_gift import check_receiver
+        from myxtts.training.vocoder.attach import check_receiver
 
         check_receiver(for_run, config)
     config = provide_data(config, screen, keep_sound=chosen == "vocoder")
@@ -96,9 +96,9 @@ def _check_part(part: str, for_run: Path | None, critics_from: int | None) -> Pa
 
 
 def _give(run_path: Path, receiver: Path, screen: Screen) -> str:
-    from myxtts.training.vocoder_gift import give_vocoder
+    from myxtts.training.vocoder.attach import attach_vocoder
 
-    folder = give_vocoder(run_path, receiver)
+    folder = attach_vocoder(run_path, receiver)
     screen.console.print(f"The vocoder is now in {folder}, and speaks for it.", markup=False)
     return str(folder)
 
@@ -108,7 +108,7 @@ def provide_data(config: XTTSConfig, screen: Screen, *, keep_sound: bool = False
 
     With `keep_sound` features that are made now keep their sound beside them.
     """
-    from myxtts.corpus.open import is_prepared
+    from myxtts.corpus.corpus_file import is_prepared
     from myxtts.store.layout import STORE_FILE_NAME
     from myxtts.store.precompute import choose_store_folder
 
@@ -188,16 +188,16 @@ def _write_report(run_path: Path, screen: Screen) -> str | None:
     return str(report)
 
 
-def _watch(config: XTTSConfig, part: PartName) -> list[Observer]:
+def _watch(config: XTTSConfig, part: PartName) -> list[Callback]:
     """Validation, samples and TensorBoard; samples are made audible in the way that needs no training."""
     from myxtts.features.definition import MelDefinition
-    from myxtts.synthesis.griffin_lim import GriffinLim
-    from myxtts.training.vocoder_watcher import VocoderWatcher
-    from myxtts.training.watcher import Watcher
+    from myxtts.features.griffin_lim import GriffinLim
+    from myxtts.training.vocoder.validation import VocoderValidation
+    from myxtts.training.voice.validation import ValidationCallback
 
     training = config.training
     make_sound = GriffinLim(MelDefinition.from_config(config.data))
-    kind = Watcher if part == "voice" else VocoderWatcher
+    kind = ValidationCallback if part == "voice" else VocoderValidation
     return [kind(make_sound, sample_steps=training.sample_steps, patience=training.early_stopping or None)]
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from myxtts.config.scalars import show_value
 from myxtts.config.schema import DataConfig, TrainingConfig, XTTSConfig
+from myxtts.config.values import show_value
 
 MIN_SENSIBLE_CHECKPOINT_STEPS = 50
 MIN_SENSIBLE_BUFFER_SIZE = 2

@@ -7,17 +7,42 @@ listing can name the file and line, the flag or the preset behind a value.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
-from myxtts.config.allowed import accepts_text
-from myxtts.config.catalogue import FIELDS, SECTIONS, find_key
-from myxtts.config.presets import find_presets
-from myxtts.config.safe_yaml import read_yaml
-from myxtts.config.scalars import resolve_scalar, show_value
+from myxtts.config.catalogue import FIELDS, SECTIONS, ResolvedConfig, Selectors, find_key, list_settings
 from myxtts.config.section import ARGUMENT_ORIGIN, DEFAULT_ORIGIN, Section, dotted_key
-from myxtts.config.selectors import Selectors
+from myxtts.config.values import accepts_text, format_scalar, resolve_scalar, show_value
+from myxtts.config.yaml import parse_yaml, read_yaml
 from myxtts.errors import ConfigError
+from myxtts.storage.atomic import write_atomically
+
+# The presets that ship with the package: YAML files of ordinary settings, applied between defaults and the user's.
+
+_FILE_PREFIXES = {"model_size": "size", "optimization_level": "level", "gpu_card": "card"}
+
+
+def find_presets(selectors: Selectors) -> list[tuple[str, Mapping[str, object]]]:
+    """Name and settings (by full key) of every preset that is selected, the stronger ones last: a card knows better
+    than a model size what fits into its memory."""
+    chosen = ((selector, getattr(selectors, selector)) for selector in _FILE_PREFIXES)
+    return [(name, read_preset(selector, name)) for selector, name in chosen if name is not None]
+
+
+@cache
+def read_preset(selector: str, name: str) -> Mapping[str, object]:
+    """The settings of one preset, such as the model_size called tiny."""
+    file_name = f"{_FILE_PREFIXES[selector]}-{name}.yaml"
+    text = files("myxtts.config").joinpath("presets", file_name).read_text("utf-8")
+    data, _ = parse_yaml(text, file_name)
+    settings: dict[str, object] = {}
+    for section, values in data.items():
+        assert isinstance(values, dict), f"{file_name}: {section} is no section"
+        settings |= {find_key(f"{section}.{key}", file_name): value for key, value in values.items()}
+    return MappingProxyType(settings)
 
 
 class Entry(NamedTuple):
@@ -136,3 +161,31 @@ def _parse_flag_text(key: str, text: str) -> object:
     if accepts_text(FIELDS[key]):
         return None if text == "null" else text
     return resolve_scalar(text.strip())
+
+
+# Writes a resolved configuration as YAML, into a run folder so that power loss never leaves half a file.
+
+RESOLVED_FILE_NAME = "config.yaml"
+
+
+def format_yaml(config: ResolvedConfig) -> str:
+    """Every setting, section by section; a comment names the origin of each value that is not the default."""
+    lines: list[str] = []
+    section = ""
+    for setting in list_settings(config):
+        home, _, name = setting.key.rpartition(".")
+        if home != section:
+            section = home
+            lines += ["", f"{section}:"]
+        indent = "  " if section else ""
+        comment = f"  # {setting.origin}" if setting.value != setting.default else ""
+        lines.append(f"{indent}{name}: {format_scalar(setting.value)}{comment}")
+    return "\n".join(lines) + "\n"
+
+
+def write_resolved(config: ResolvedConfig, directory: str | Path) -> Path:
+    """Writes `config.yaml` into `directory`, which is made if need be: either all of it appears or nothing changes."""
+    path = Path(directory) / RESOLVED_FILE_NAME
+    with write_atomically(path) as file:
+        file.write(format_yaml(config).encode())
+    return path

@@ -9,19 +9,19 @@ from typing import Any, Self
 
 from pydantic import Field, PrivateAttr
 
-from myxtts.config.data_config import DataConfig
+from myxtts.config.catalogue import Selectors
+from myxtts.config.data import DataConfig
 from myxtts.config.load import (
     FlagValue,
     Layer,
     collect_argument_layer,
     collect_flag_layer,
+    format_yaml,
     read_file_layer,
     resolve_settings,
 )
-from myxtts.config.model_config import ModelConfig
-from myxtts.config.selectors import Selectors
-from myxtts.config.training_config import TrainingConfig
-from myxtts.config.write import format_yaml
+from myxtts.config.model import ModelConfig
+from myxtts.config.training import TrainingConfig
 
 __all__ = ["DataConfig", "ModelConfig", "TrainingConfig", "XTTSConfig"]
 

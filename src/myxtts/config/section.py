@@ -8,8 +8,7 @@ from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from myxtts.config.allowed import describe_allowed
-from myxtts.config.scalars import show_value
+from myxtts.config.values import describe_allowed, show_value
 from myxtts.errors import ConfigError
 
 ARGUMENT_ORIGIN = "argument"

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from itertools import islice
 
 from myxtts.config.schema import DataConfig
+from myxtts.corpus.audio import AudioFacts, AudioLimits, inspect_audio
 from myxtts.corpus.formats.base import Row
-from myxtts.corpus.ledger import Ledger, Sighting
-from myxtts.corpus.listen import AudioFacts, AudioLimits, inspect_audio
-from myxtts.corpus.paths import CorpusRoot
 from myxtts.corpus.rejections import AudioProblem, Reason, Rejection
+from myxtts.corpus.seen import Ledger, Sighting
+from myxtts.corpus.transcripts import CorpusRoot
 from myxtts.text.frontend import MAX_TEXT_LENGTH, FrontEnd
 from myxtts.types import Utterance
 

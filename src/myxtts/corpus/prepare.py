@@ -27,11 +27,11 @@ from myxtts.corpus.corpus_file import (
 )
 from myxtts.corpus.formats import find_format
 from myxtts.corpus.formats.base import CorpusFormat, Row, Source
-from myxtts.corpus.ledger import Ledger
-from myxtts.corpus.paths import AUDIO_SUFFIXES, CorpusRoot
 from myxtts.corpus.rejections import Rejection, RejectionReport
+from myxtts.corpus.seen import Ledger
+from myxtts.corpus.transcripts import AUDIO_SUFFIXES, CorpusRoot
 from myxtts.errors import DataError, UsageError
-from myxtts.files import (
+from myxtts.storage.atomic import (
     TEMPORARY_SUFFIX,
     explain_storage_errors,
     lock_directory,

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from myxtts.files import write_atomically
+from myxtts.storage.atomic import write_atomically
 
 
 class Reason(StrEnum):

@@ -16,14 +16,15 @@ import soundfile
 import soxr
 from numpy.typing import NDArray
 
-from myxtts.corpus.header import AudioHeader, open_sound
-from myxtts.corpus.listen import (
+from myxtts.corpus.audio import (
+    AudioHeader,
     AudioLimits,
     check_completeness,
     check_duration,
     check_header,
     checksum_file,
     open_recording,
+    open_sound,
 )
 from myxtts.corpus.rejections import AudioProblem, Reason
 from myxtts.features.definition import AudioDefinition

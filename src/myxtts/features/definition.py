@@ -11,6 +11,7 @@ Shape legend: S samples, T frames, F frequencies, M mel bands.
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Literal
@@ -132,3 +133,23 @@ def hz_to_mel(frequency_hz: float) -> float:
 def mel_to_hz(mels: NDArray[np.float64]) -> NDArray[np.float64]:
     logarithmic = _BREAK_HZ * np.exp(_LOG_STEP * (mels - _BREAK_MEL))
     return np.where(mels < _BREAK_MEL, mels * _LINEAR_HZ_PER_MEL, logarithmic)
+
+
+# How long a spectrogram can be, told from a recording's header: what the store and loading on the fly both know.
+#
+# Trimming only shortens a recording, so its length before trimming is the most that its spectrogram can have.
+
+
+def count_resampled(num_samples: int, rate: int, target_rate: int) -> int:
+    """How many samples resampling gives: soxr rounds to the nearest, and with these operations."""
+    return math.floor(num_samples / (rate / target_rate) + 0.5)
+
+
+def count_source_frames(num_samples: int, rate: int, mel: MelDefinition) -> int:
+    """Mel frames before silence is trimmed; 0 for a stream that does not say how long it is."""
+    return mel.count_frames(count_resampled(num_samples, rate, mel.sample_rate)) if num_samples else 0
+
+
+def count_longest_frames(data: DataConfig) -> int:
+    """Mel frames of the longest recording that is accepted, which a stream of unknown length is taken for."""
+    return MelDefinition.from_config(data).count_frames(round(data.max_duration_s * data.sample_rate))

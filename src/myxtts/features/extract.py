@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from myxtts.corpus.listen import AudioLimits
+from myxtts.corpus.audio import AudioLimits
 from myxtts.corpus.rejections import AudioProblem, Reason
 from myxtts.features.audio import load_recording
 from myxtts.features.definition import AudioDefinition, MelDefinition

@@ -14,9 +14,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from myxtts.config.model_config import ModelConfig
-from myxtts.models.attention import CrossAttention, TransformerBlock
-from myxtts.models.blocks import ConvolutionBlock, Linear, ModelLayer, Norm
+from myxtts.config.model import ModelConfig
+from myxtts.models.layers import ConvolutionBlock, CrossAttention, Linear, ModelLayer, Norm, TransformerBlock
 from myxtts.models.pitch import Pitch
 from myxtts.models.reference_encoder import Voice
 from myxtts.models.text_encoder import LAYERS_PER_LOOK, TextStates, count_hidden_channels

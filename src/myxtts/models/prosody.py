@@ -3,19 +3,22 @@
 Shape legend: B utterances, N tokens, S states (2N), W width of features, V width in here.
 """
 
-# ruff: noqa: N815 - fields carry the shape of their tensors
-
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
 
-from myxtts.config.model_config import ModelConfig
-from myxtts.models.blocks import ConvolutionBlock, Linear, ModelLayer, Norm, fold_seed
+from myxtts.config.model import ModelConfig
+from myxtts.errors import DataError
+from myxtts.models.layers import ConvolutionBlock, Linear, ModelLayer, Norm, fold_seed
 from myxtts.models.pitch import Pitch
 from myxtts.models.text_encoder import STATES_PER_TOKEN
 from myxtts.types import Tensor
+
+# ruff: noqa: N815 - fields carry the shape of their tensors
+
 
 NUM_LAYERS = 2
 _DROPOUT_FACTOR, _MAX_DROPOUT = 2.5, 0.5
@@ -63,3 +66,41 @@ def measure_pitch_error(predicted: Prosody, real: Pitch, is_counted_BS: Tensor) 
     height_error_BS = real.voicing * tf.square(predicted.height_BS - real.height)
     voicing_error_BS = tf.nn.sigmoid_cross_entropy_with_logits(real.voicing, predicted.voicing_logit_BS)
     return tf.where(is_counted_BS, height_error_BS + voicing_error_BS, 0.0)
+
+
+# From predicted durations of states to whole frames: stretched, at least one each, rounded so that no time is lost.
+#
+# Shape legend: B utterances, S states.
+
+_MAX_LOG_FRAMES = 6.0
+"""No state lasts longer than about 400 frames; beyond that an exponential only shows that something is wrong."""
+
+_SANE_FACTORS = (0.5, 2.0)
+
+
+def compute_frames(log_frames_BS: Tensor, is_state_BS: Tensor, factor: Tensor) -> Tensor:
+    """Lengths of states in fractions of frames, at least one frame each."""
+    frames = tf.exp(tf.minimum(log_frames_BS, _MAX_LOG_FRAMES)) * factor
+    return tf.where(is_state_BS, tf.maximum(frames, 1.0), 0.0)
+
+
+def round_frames(frames_BS: Tensor) -> Tensor:
+    """Whole frames whose running sum stays within half a frame of the exact one."""
+    ends_BS = tf.cast(tf.floor(tf.cumsum(frames_BS, axis=1) + 0.5), tf.int32)
+    return ends_BS - tf.pad(ends_BS[:, :-1], [[0, 0], [1, 0]])
+
+
+def calibrate_length_factor(predicted_frames: Sequence[float], real_frames: Sequence[float]) -> float:
+    """By how much predicted lengths of utterances must grow so that together they last as long as the real ones.
+
+    The exponential of a mean logarithm is too short whenever durations vary.
+    """
+    predicted, real = float(sum(predicted_frames)), float(sum(real_frames))
+    if len(predicted_frames) != len(real_frames) or not (predicted > 0 and real > 0):
+        raise DataError(
+            f"A length factor cannot be found from {len(predicted_frames)} predicted and {len(real_frames)} real "
+            f"lengths that sum to {predicted:g} and {real:g} frames.",
+            next_step="Calibrate on some utterances of the training split, after some steps of training.",
+        )
+    lowest, highest = _SANE_FACTORS
+    return min(max(real / predicted, lowest), highest)

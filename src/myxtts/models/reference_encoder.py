@@ -13,9 +13,18 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
-from myxtts.config.model_config import ModelConfig
-from myxtts.models.attention import Attention, TransformerBlock
-from myxtts.models.blocks import ConvolutionBlock, FeedForward, Linear, ModelLayer, Norm, fold_seed, mask_steps
+from myxtts.config.model import ModelConfig
+from myxtts.models.layers import (
+    Attention,
+    ConvolutionBlock,
+    FeedForward,
+    Linear,
+    ModelLayer,
+    Norm,
+    TransformerBlock,
+    fold_seed,
+    mask_steps,
+)
 from myxtts.types import Tensor
 
 STACKED_FRAMES = 4

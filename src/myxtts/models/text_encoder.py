@@ -14,9 +14,19 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
-from myxtts.config.model_config import ModelConfig
-from myxtts.models.attention import CrossAttention, TransformerBlock
-from myxtts.models.blocks import REACH, ConvolutionBlock, Linear, ModelLayer, Norm, drop, fold_seed, mask_steps
+from myxtts.config.model import ModelConfig
+from myxtts.models.layers import (
+    REACH,
+    ConvolutionBlock,
+    CrossAttention,
+    Linear,
+    ModelLayer,
+    Norm,
+    TransformerBlock,
+    drop,
+    fold_seed,
+    mask_steps,
+)
 from myxtts.models.reference_encoder import Voice
 from myxtts.models.spec import ModelSpec
 from myxtts.types import Tensor

@@ -13,8 +13,8 @@ from typing import Self
 import tensorflow as tf
 
 from myxtts.errors import DataError
-from myxtts.models.blocks import ConvolutionBlock, Linear, ModelLayer, Norm
 from myxtts.models.fourier import InverseTransform
+from myxtts.models.layers import ConvolutionBlock, Linear, ModelLayer, Norm
 from myxtts.types import Tensor
 
 _CONTEXT_FRAMES = 3

@@ -16,18 +16,21 @@ from pathlib import Path
 from typing import Any
 
 from myxtts.errors import DataError
-from myxtts.files import write_atomically
 from myxtts.models.bundle import (
     BUNDLE_FILE_NAME,
     BUNDLE_FOLDER_NAME,
     VOCODER_FILE_NAME,
     Bundle,
+    list_versions,
+    open_inside,
     read_bundle,
+    read_weights,
     refuse_foreign_vocoder,
+    replace_folder,
 )
-from myxtts.models.bundle_files import list_versions, open_inside, read_weights, replace_folder
-from myxtts.models.strict_json import JsonRefusedError, parse_json_object
-from myxtts.models.tensor_file import Array, TensorFileError, write_tensors
+from myxtts.storage.atomic import write_atomically
+from myxtts.storage.json_file import JsonRefusedError, parse_json_object
+from myxtts.storage.tensor_file import Array, TensorFileError, write_tensors
 
 VOCODER_DESCRIPTION_NAME = "vocoder.json"
 NEURAL = "vocos"

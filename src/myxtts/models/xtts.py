@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from myxtts.config.model_config import ModelConfig
+from myxtts.config.model import ModelConfig
 from myxtts.models.alignment import (
     Alignment,
     expand_durations,
@@ -24,12 +24,11 @@ from myxtts.models.alignment import (
     split_durations,
     sum_by_token,
 )
-from myxtts.models.blocks import draw_normal, iterate_weights, mask_steps
 from myxtts.models.decoder import STACKED_FRAMES, FlowDecoder, FrameInputs, make_frame_inputs
-from myxtts.models.duration import compute_frames, round_frames
+from myxtts.models.layers import draw_normal, iterate_weights, mask_steps
 from myxtts.models.modulation import NUM_TAPS, filter_frames, make_neutral_taps
 from myxtts.models.pitch import Pitch, PitchTracker, average_by_state
-from myxtts.models.prosody import Prosody, ProsodyPredictor
+from myxtts.models.prosody import Prosody, ProsodyPredictor, compute_frames, round_frames
 from myxtts.models.reference_encoder import ReferenceEncoder, SpeakerClassifier, Voice, drop_voice
 from myxtts.models.spec import DEFAULT_NUM_STEPS, ModelSpec
 from myxtts.models.text_encoder import TextEncoder, TextStates

@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 from myxtts.errors import HardwareError
 from myxtts.features.definition import MelDefinition
 from myxtts.features.mel_graph import GraphMel
+from myxtts.pipeline.batch import allocate_aligned
 from myxtts.pipeline.buckets import Shape
-from myxtts.pipeline.buffers import allocate_aligned
 from myxtts.pipeline.device import ARRAYS, hand_over_arrays, list_arrays, make_sharing
-from myxtts.pipeline.feed import BufferRoom
+from myxtts.pipeline.feed import BufferFactory
 from myxtts.pipeline.load_ahead import Loaded
-from myxtts.pipeline.samples import Sound
+from myxtts.pipeline.loaders.waveforms import Sound
 from myxtts.types import Batch, Tensor
 
 _SOUNDS = ("mel", "reference")
@@ -62,7 +62,7 @@ class DataDeviceFeatures:
             last.numpy()
         return replace(batch, **tensors)
 
-    def warm(self, shapes: Sequence[Shape], room: BufferRoom) -> None:
+    def warm(self, shapes: Sequence[Shape], room: BufferFactory) -> None:
         """Makes the graphs of all shapes and runs each once, on empty batches."""
         memory = allocate_aligned(room.num_bytes)
         for shape in shapes:

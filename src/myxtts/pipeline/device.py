@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from myxtts.pipeline.buffers import HostBatch
+from myxtts.pipeline.batch import HostBatch
 from myxtts.pipeline.load_ahead import Loaded
 from myxtts.types import Batch
 

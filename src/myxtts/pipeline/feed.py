@@ -17,14 +17,13 @@ from types import TracebackType
 from typing import Any, Self
 
 from myxtts.errors import DataError
+from myxtts.pipeline.batch import Loader, MemoryPool, Piece
 from myxtts.pipeline.load_ahead import LoadAhead
-from myxtts.pipeline.loader import Loader
-from myxtts.pipeline.memory_pool import MemoryPool, Piece
 from myxtts.pipeline.order import BatchPlan
-from myxtts.pipeline.stages import Conveyor, Passed, Stage
+from myxtts.pipeline.stages import Passed, Stage, StageChain
 from myxtts.pipeline.telemetry import FeedStats, StepRecord, Telemetry
 from myxtts.pipeline.tune import FeedSettings, Tuner
-from myxtts.pipeline.workers import NO_MANNERS, ThreadManners, WorkerPool
+from myxtts.pipeline.workers import NO_MANNERS, ThreadPriority, WorkerPool
 from myxtts.types import Batch, Say
 
 _WARM_UP_POLL_S = 0.01
@@ -46,7 +45,7 @@ class WarmUp:
 
 
 @dataclass(frozen=True, slots=True)
-class BufferRoom:
+class BufferFactory:
     """Makes the buffer that a loader fills out of a piece of memory of so many bytes."""
 
     num_bytes: int
@@ -85,7 +84,7 @@ class Feed:
         plan_of: Callable[[int], BatchPlan],
         loader: Loader,
         stages: tuple[Stage, ...],
-        room: BufferRoom,
+        room: BufferFactory,
         *,
         start: int,
         stop: int,
@@ -94,7 +93,7 @@ class Feed:
         telemetry: Telemetry,
         warm_up: WarmUp | None = None,
         tuner: Tuner | None = None,
-        manners: ThreadManners = NO_MANNERS,
+        manners: ThreadPriority = NO_MANNERS,
         stall_limit_s: float = 60.0,
         say: Say = lambda _sentence: None,
         advice: tuple[int, Callable[[FeedStats], str]] | None = None,
@@ -124,7 +123,7 @@ class Feed:
         )
         # What is in the hands of a stage is not ready, and no more than its queues hold can be.
         self._most_ready = max(1, min(stop - start - len(stages), sum(stage.num_ready for stage in stages)))
-        self._conveyor = Conveyor(self._load_next, stages)
+        self._conveyor = StageChain(self._load_next, stages)
         self._closed = threading.Event()
         self._grower = ThreadPoolExecutor(1, "myxtts-memory", manners.adopt)
 

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 
 from myxtts.errors import DataError, MyXTTSError
-from myxtts.pipeline.loader import Loader
+from myxtts.pipeline.batch import Loader
 from myxtts.pipeline.order import BatchPlan
 from myxtts.pipeline.workers import WorkerPool
 

@@ -15,18 +15,24 @@ from typing import Literal
 
 from myxtts.config.schema import XTTSConfig
 from myxtts.features.definition import MelDefinition
-from myxtts.pipeline.budget import BufferSizes, fit_buffers, fit_on_device, measure_ram_budget
-from myxtts.pipeline.buffers import measure_buffer_bytes
-from myxtts.pipeline.data_side import DataSide
+from myxtts.pipeline.batch import measure_buffer_bytes
+from myxtts.pipeline.choose_loader import BatchRange, LoaderSetup, choose_side, choose_stretch, open_utterances
 from myxtts.pipeline.device import hand_over_arrays, make_device_transfer
 from myxtts.pipeline.feed import Feed, WarmUp
-from myxtts.pipeline.sides import Stretch, choose_side, choose_stretch, open_utterances
 from myxtts.pipeline.split_advice import MeasuredTimes, compare_split, estimate_exchange_s
 from myxtts.pipeline.splits import count_reference_frames
 from myxtts.pipeline.stages import Stage
 from myxtts.pipeline.telemetry import FeedStats, Telemetry
-from myxtts.pipeline.tune import FeedSettings, Limits, Tuner
-from myxtts.pipeline.workers import ThreadManners
+from myxtts.pipeline.tune import (
+    BufferSizes,
+    FeedSettings,
+    Limits,
+    Tuner,
+    fit_buffers,
+    fit_on_device,
+    measure_ram_budget,
+)
+from myxtts.pipeline.workers import ThreadPriority
 from myxtts.runtime.hardware import Hardware, detect_hardware
 from myxtts.runtime.plan import Mode, Plan, choose_plan
 from myxtts.types import Say, Split
@@ -95,7 +101,7 @@ def open_batches(
         telemetry=Telemetry(telemetry_file, say=say, start=stretch.start),
         warm_up=WarmUp(max(1, stages[0].num_ready // 2), plan.model_start_delay_s) if is_split else None,
         tuner=_make_tuner(config, plan, buffer_size, machine),
-        manners=ThreadManners(plan.loader_niceness, plan.num_reserved_cpus),
+        manners=ThreadPriority(plan.loader_niceness, plan.num_reserved_cpus),
         say=say,
         advice=_plan_advice(plan, gradient_bytes),
     )
@@ -105,8 +111,8 @@ def _make_stages(
     config: XTTSConfig,
     plan: Plan,
     sizes: BufferSizes,
-    stretch: Stretch,
-    side: DataSide,
+    stretch: BatchRange,
+    side: LoaderSetup,
     framework: str,
     free_data_bytes: int | None,
 ) -> tuple[Stage, ...]:
@@ -126,8 +132,8 @@ def _make_data_device_stages(
     config: XTTSConfig,
     plan: Plan,
     sizes: BufferSizes,
-    stretch: Stretch,
-    side: DataSide,
+    stretch: BatchRange,
+    side: LoaderSetup,
     free_data_bytes: int | None,
 ) -> tuple[Stage, ...]:
     """Features on the data device in a thread of their own, then the copy to the model's devices in another."""

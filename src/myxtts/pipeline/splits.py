@@ -8,6 +8,7 @@ all of it is for validation, and its speakers and languages are numbered as the 
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from myxtts.config.schema import DataConfig, XTTSConfig
-from myxtts.corpus.corpus_file import read_heading
-from myxtts.corpus.open import Corpus, is_prepared, open_corpus
+from myxtts.corpus.corpus_file import Corpus, is_prepared, open_corpus, read_heading
 from myxtts.errors import ConfigError, DataError
-from myxtts.features.lengths import count_longest_frames
+from myxtts.features.definition import AudioDefinition, MelDefinition, count_longest_frames
 from myxtts.pipeline.order import BatchOrder
-from myxtts.pipeline.source import RecordingSource
-from myxtts.store.layout import STORE_FILE_NAME, read_state
+from myxtts.pipeline.recordings import RecordingSource
+from myxtts.store.layout import STORE_FILE_NAME, StoreSettings, describe_differences, list_differences, read_state
 from myxtts.store.precompute import VAL_STORE_NAME, choose_store_folder, find_val_corpus
 from myxtts.store.reader import FeatureStore
+from myxtts.store.verify import check_before_training
 from myxtts.types import Split
 
 
@@ -166,4 +167,36 @@ def _refuse_other_frontend(found: str, wanted: str, place: Path) -> None:
             f"The texts of val_data in {place} are encoded by another front end than those of the training data, so "
             "the same token means another sound.",
             next_step="Prepare both together: myxtts prepare TRAIN --val-data VAL --out CORPUS",
+        )
+
+
+# The feature store of a split, opened for training: made with the settings of the configuration, and looked over.
+
+
+def open_store(config: XTTSConfig, split: Split = "train") -> FeatureStore:
+    """Refuses a store made with other settings; checks its bytes as `cache_verification` says."""
+    store = FeatureStore.open(choose_store_folder_of_split(config.data, split))
+    join_training_store(store, config.data, split)
+    _refuse_stale_store(store, config.data)
+    check_before_training(store, config.data.cache_verification, config.training.seed)
+    return store
+
+
+def _refuse_stale_store(store: FeatureStore, data: DataConfig) -> None:
+    """Features made with other settings than these would train another model than was asked for."""
+    wanted = StoreSettings(
+        mel=MelDefinition.from_config(data),
+        audio=AudioDefinition.from_config(data),
+        mel_dtype=data.mel_dtype,
+        # Sounds that are kept beside the features do no harm.
+        has_pcm=data.store_pcm or store.settings.has_pcm,
+        frontend=store.settings.frontend,
+    )
+    if data.train_data is not None and is_prepared(Path(data.train_data)):
+        wanted = replace(wanted, frontend=open_corpus(data.train_data).load_frontend().fingerprint())
+    differences = list_differences(store.settings, wanted)
+    if differences:
+        raise DataError(
+            f"The features in {store.folder} were made with other settings: {describe_differences(differences)}.",
+            next_step="Run myxtts precompute with these settings, or change them back.",
         )

@@ -37,7 +37,7 @@ class Passed:
     seconds: dict[str, float]
 
 
-class Conveyor:
+class StageChain:
     """Passes what `source` gives through the stages, in order, until it gives None."""
 
     def __init__(self, source: Callable[[], Passed | None], stages: tuple[Stage, ...]) -> None:

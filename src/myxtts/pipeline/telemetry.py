@@ -17,7 +17,7 @@ from typing import IO
 import numpy as np
 
 from myxtts.errors import StorageError
-from myxtts.files import write_atomically
+from myxtts.storage.atomic import write_atomically
 from myxtts.types import Say
 
 

@@ -22,7 +22,7 @@ class _Task:
 
 
 @dataclass(frozen=True, slots=True)
-class ThreadManners:
+class ThreadPriority:
     """How a thread behaves towards others: its niceness, and the number of processors it stays away from."""
 
     niceness: int = 0
@@ -39,13 +39,13 @@ class ThreadManners:
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), self.niceness)
 
 
-NO_MANNERS = ThreadManners()
+NO_MANNERS = ThreadPriority()
 
 
 class WorkerPool:
     """Runs tasks in the order they come, at most `num_active` at a time out of `max_workers` threads."""
 
-    def __init__(self, num_active: int, max_workers: int, manners: ThreadManners = NO_MANNERS) -> None:
+    def __init__(self, num_active: int, max_workers: int, manners: ThreadPriority = NO_MANNERS) -> None:
         self._tasks: SimpleQueue[_Task | None] = SimpleQueue()
         self._num_submitted = self._num_begun = self._num_running = 0
         self._num_active = max(1, num_active)

@@ -17,11 +17,10 @@ os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
 
 import tensorflow as tf
 
-from myxtts.config.gpu_numbers import parse_gpu_numbers
+from myxtts.config.values import parse_gpu_numbers
 from myxtts.errors import ConfigError, HardwareError
 from myxtts.runtime.cluster import Cluster, choose_slurm_port, read_cluster
-from myxtts.runtime.device_names import is_cpu, split_name, translate_devices
-from myxtts.runtime.plan import Plan
+from myxtts.runtime.plan import Plan, is_cpu, split_name, translate_devices
 
 __all__ = ["list_devices", "make_strategy", "setup_gpu_strategy", "translate_plan"]
 

@@ -16,16 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from myxtts.errors import DataError
-from myxtts.files import lock_directory, sweep_temporary_files
+from myxtts.storage.atomic import lock_directory, sweep_temporary_files
 from myxtts.store.generation import commit_state, describe_row, find_next_segment
-from myxtts.store.layout import (
-    CHUNK_UTTERANCES,
-    PARTS,
-    Part,
-    read_checked_json,
-    require_store,
-    write_checked_json,
-)
+from myxtts.store.layout import CHUNK_UTTERANCES, PARTS, Part, read_checked_json, require_store, write_checked_json
 from myxtts.store.reader import FeatureStore
 from myxtts.store.segment import SegmentWriter
 

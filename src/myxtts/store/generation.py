@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from myxtts.errors import DataError
-from myxtts.files import explain_storage_errors, sweep_temporary_files, sync_directory
+from myxtts.storage.atomic import explain_storage_errors, sweep_temporary_files, sync_directory
 from myxtts.store.index import SPLITS, PartEntry, Row, read_index, write_index
 from myxtts.store.layout import (
     CHUNK_UTTERANCES,
     GENERATION_FILE_NAME,
     PARTS,
     Part,
+    StoreSettings,
     StoreState,
     find_generations,
     find_segments,
@@ -29,7 +30,6 @@ from myxtts.store.layout import (
     write_state,
 )
 from myxtts.store.reader import FeatureStore
-from myxtts.store.settings import StoreSettings
 
 Purpose = Literal["features", "tokens", "compaction"]
 _NO_LINKS_HERE = (errno.EPERM, errno.EXDEV, errno.EMLINK, errno.ENOTSUP)

@@ -11,13 +11,13 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from myxtts.config.schema import DataConfig
-from myxtts.corpus.listen import AudioLimits
-from myxtts.corpus.open import Corpus, is_prepared, open_corpus
+from myxtts.corpus.audio import AudioLimits
+from myxtts.corpus.corpus_file import Corpus, is_prepared, open_corpus
 from myxtts.corpus.rejections import Rejection, RejectionReport
 from myxtts.errors import DataError
 from myxtts.features.definition import DEFINITION_VERSION
 from myxtts.features.extract import FeatureExtractor
-from myxtts.files import lock_directory, sweep_temporary_files
+from myxtts.storage.atomic import lock_directory, sweep_temporary_files
 from myxtts.store.generation import (
     Purpose,
     begin_generation,
@@ -27,9 +27,18 @@ from myxtts.store.generation import (
     remove_other_generations,
     take_up_segments,
 )
-from myxtts.store.layout import CHUNK_UTTERANCES, StoreState, find_generations, name_generation, read_state
+from myxtts.store.layout import (
+    CHUNK_UTTERANCES,
+    StoreSettings,
+    StoreState,
+    describe_differences,
+    find_generations,
+    is_text_only,
+    list_differences,
+    name_generation,
+    read_state,
+)
 from myxtts.store.reader import FeatureStore
-from myxtts.store.settings import StoreSettings, describe_differences, is_text_only, list_differences
 from myxtts.store.update import Distrust, Progress, StoreUpdater, UpdateCounts
 from myxtts.text.frontend import FrontEnd
 from myxtts.types import Say

@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from myxtts.errors import DataError
-from myxtts.store.columns import join_indexes
-from myxtts.store.index import SPLITS, PartEntry, hash_id
+from myxtts.store.index import SPLITS, PartEntry, hash_id, join_indexes
 from myxtts.store.layout import (
     ALIGNMENT,
     PARTS,
     Part,
+    StoreSettings,
     StoreState,
     align,
     index_path,
@@ -32,7 +32,6 @@ from myxtts.store.layout import (
     require_store,
 )
 from myxtts.store.mapping import MappedFiles
-from myxtts.store.settings import StoreSettings
 from myxtts.types import Split
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
-from myxtts.files import (
+from myxtts.storage.atomic import (
     TEMPORARY_SUFFIX,
     explain_storage_errors,
     pass_fault_point,

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from myxtts.errors import DataError
-from myxtts.files import lock_directory, sweep_temporary_files
+from myxtts.storage.atomic import lock_directory, sweep_temporary_files
 from myxtts.store.generation import describe_generation
 from myxtts.store.index import PartEntry, read_index
 from myxtts.store.layout import (

@@ -5,22 +5,110 @@ Loading this module does not load TensorFlow; making a `Synthesizer` does, after
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
 import numpy as np
 
-from myxtts.errors import warn_user
+from myxtts.errors import ConfigError, warn_user
 from myxtts.models.spec import DEFAULT_NUM_STEPS
-from myxtts.synthesis.join import PieceJoiner
-from myxtts.synthesis.options import SpeechOptions
-from myxtts.synthesis.package import Package, VoiceLike, VoiceSource, read_package
+from myxtts.synthesis.loaded_bundle import (
+    LoadedBundle,
+    VocoderChoice,
+    VoiceLike,
+    VoiceSource,
+    equip_package,
+    read_package,
+)
 from myxtts.synthesis.sentences import Piece
-from myxtts.synthesis.vocoders import VocoderChoice, equip_package
-from myxtts.synthesis.voices import VoicePrint, average_prints
-from myxtts.types import Say, Waveform
+from myxtts.synthesis.voices import SpeakerEmbedding, average_prints
+from myxtts.types import Floats, Say, Waveform
+
+# How a text is said, checked as soon as it is written down.
+
+_LIMITS = {"speed": (0.25, 4.0), "num_steps": (1, 200), "guidance": (0.0, 10.0), "noise_scale": (0.0, 2.0)}
+_MAX_SEED = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeechOptions:
+    """None leaves a number to the model. `guidance` above 1 leans on the voice; sampling begins at `noise_scale`."""
+
+    speed: float = 1.0
+    seed: int = 0
+    num_steps: int = DEFAULT_NUM_STEPS
+    guidance: float | None = None
+    noise_scale: float | None = None
+
+    def __post_init__(self) -> None:
+        for name, (lowest, highest) in _LIMITS.items():
+            value = getattr(self, name)
+            if value is not None and not (math.isfinite(value) and lowest <= value <= highest):
+                raise ConfigError(
+                    f"{name} is {value}, but it must be from {lowest:g} to {highest:g}.", next_step=f"Change {name}."
+                )
+        if not 0 <= self.seed <= _MAX_SEED:
+            raise ConfigError(
+                f"The seed is {self.seed}, but it must be from 0 to 2**63 - 1.", next_step="Change the seed."
+            )
+
+
+# Pieces of speech made fit to follow each other: one level, soft ends, silence between them.
+
+_FADE_S = 0.005
+_BLOCK_S = 0.02
+_QUIET_DB = 30.0
+_MAX_PEAK = 0.99
+_MAX_GAIN = 2.0
+"""Pieces are brought nearer to each other, not turned into something else."""
+
+
+class PieceJoiner:
+    """Takes the pieces of one text in order. Without a target level the first piece decides."""
+
+    def __init__(self, rate_hz: int, target_rms: float | None) -> None:
+        self._rate_hz = rate_hz
+        self._target_rms = target_rms
+        self._target_speech_rms: float | None = None
+
+    def join(self, samples: Floats, pause_s: float) -> Floats:
+        """The piece at its level behind a pause."""
+        levelled = fade_ends(self._level(samples), int(_FADE_S * self._rate_hz))
+        return np.concatenate([np.zeros(int(pause_s * self._rate_hz), np.float32), levelled])
+
+    def _level(self, samples: Floats) -> Floats:
+        level, peak = self._measure_speech(samples), float(np.abs(samples).max(initial=0.0))
+        if level <= 0.0:
+            return samples
+        if self._target_speech_rms is None:
+            whole = float(np.sqrt(np.mean(np.square(samples))))
+            self._target_speech_rms = level if self._target_rms is None else level * self._target_rms / whole
+        gain = float(np.clip(self._target_speech_rms / level, 1 / _MAX_GAIN, _MAX_GAIN))
+        return samples * np.float32(min(gain, _MAX_PEAK / peak))
+
+    def _measure_speech(self, samples: Floats) -> float:
+        """RMS of the parts in which someone speaks: pauses inside a piece do not make it louder."""
+        block = max(1, int(_BLOCK_S * self._rate_hz))
+        num_blocks = len(samples) // block
+        if num_blocks == 0:
+            return float(np.sqrt(np.mean(np.square(samples)))) if len(samples) else 0.0
+        energy = np.mean(np.square(samples[: num_blocks * block].reshape(num_blocks, block)), axis=1)
+        loud = energy[energy >= energy.max() * 10 ** (-_QUIET_DB / 10)]
+        return float(np.sqrt(loud.mean()))
+
+
+def fade_ends(samples: Floats, num_samples: int) -> Floats:
+    """A copy that begins and ends in silence."""
+    num_samples = min(num_samples, len(samples) // 2)
+    rise = np.sin(np.linspace(0, np.pi / 2, num_samples, dtype=np.float32)) ** 2
+    faded = np.array(samples, np.float32)
+    faded[:num_samples] *= rise
+    faded[len(faded) - num_samples :] *= rise[::-1]
+    return faded
+
 
 _NUM_UNKNOWN_SHOWN = 10
 
@@ -33,12 +121,12 @@ class Synthesizer:
     """
 
     def __init__(
-        self, package: Package, *, vocoder: VocoderChoice = "auto", use_xla: bool = False, warn: Say = warn_user
+        self, package: LoadedBundle, *, vocoder: VocoderChoice = "auto", use_xla: bool = False, warn: Say = warn_user
     ) -> None:
-        from myxtts.synthesis.acoustic import AcousticModel
+        from myxtts.synthesis.engine import SpeechEngine
 
         self.package, kind = equip_package(package, vocoder)
-        self.acoustic = AcousticModel(self.package, vocoder=kind, use_xla=use_xla)
+        self.acoustic = SpeechEngine(self.package, vocoder=kind, use_xla=use_xla)
         self._warn = warn
 
     @classmethod
@@ -106,7 +194,7 @@ class Synthesizer:
         return self.speak(pieces, self.resolve(self.package.find_voice(voice, self._warn)), language, options)
 
     def speak(
-        self, pieces: Iterable[Piece], voice: VoicePrint, language: str, options: SpeechOptions
+        self, pieces: Iterable[Piece], voice: SpeakerEmbedding, language: str, options: SpeechOptions
     ) -> Iterator[Waveform]:
         """Says the pieces of a plan one after another."""
         audio = self.package.audio
@@ -121,13 +209,13 @@ class Synthesizer:
             samples = joiner.join(self.acoustic.make_sound(mel_TM, seed), piece.pause_s / options.speed)
             yield Waveform(samples, self.rate)
 
-    def resolve(self, source: VoiceSource) -> VoicePrint:
+    def resolve(self, source: VoiceSource) -> SpeakerEmbedding:
         """A voice that `package.find_voice` gave, heard by the model where it is still a recording."""
-        if isinstance(source, VoicePrint):
+        if isinstance(source, SpeakerEmbedding):
             return source
         return average_prints([self.acoustic.encode_reference(reference) for reference in source])
 
-    def encode_voice(self, voice: VoiceLike) -> VoicePrint:
+    def encode_voice(self, voice: VoiceLike) -> SpeakerEmbedding:
         """The voice in one recording, or the average of several, to be used again or saved."""
         return self.resolve(self.package.find_voice(voice, self._warn))
 
@@ -135,7 +223,7 @@ class Synthesizer:
         """Keeps a voice beside the model, to be used by its name."""
         return self.package.voices.save(name, self.encode_voice(voice))
 
-    def load_voice(self, name: str) -> VoicePrint:
+    def load_voice(self, name: str) -> SpeakerEmbedding:
         return self.package.voices.load(name)
 
     def voices(self) -> list[str]:

@@ -20,9 +20,22 @@ import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
+from myxtts.corpus.audio import AudioLimits, inspect_audio
+from myxtts.corpus.rejections import AudioProblem
 from myxtts.errors import DataError, UsageError
-from myxtts.files import write_atomically
-from myxtts.models.tensor_file import Array, TensorFileError, find_non_finite, read_heading, read_tensors, write_tensors
+from myxtts.features.audio import load_recording
+from myxtts.features.definition import AudioDefinition, MelDefinition
+from myxtts.features.mel import HostMel
+from myxtts.storage.atomic import write_atomically
+from myxtts.storage.tensor_file import (
+    Array,
+    TensorFileError,
+    find_non_finite,
+    read_heading,
+    read_tensors,
+    write_tensors,
+)
+from myxtts.types import Say
 
 VOICES_FOLDER_NAME = "voices"
 _SUFFIX = ".safetensors"
@@ -35,23 +48,23 @@ _REFERENCE_PREFIX = "reference_encoder."
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class VoicePrint:
+class SpeakerEmbedding:
     """How someone sounds to one model: `vector` float32 [D] and `latents` float32 [K, D]."""
 
     vector: NDArray[np.float32]
     latents: NDArray[np.float32]
 
-    def compare(self, other: VoicePrint) -> float:
+    def compare(self, other: SpeakerEmbedding) -> float:
         """How alike two voices sound to the model, from -1 to 1."""
         lengths = float(np.linalg.norm(self.vector) * np.linalg.norm(other.vector))
         return float(self.vector @ other.vector) / lengths if lengths else 0.0
 
 
-def average_prints(voices: Sequence[VoicePrint]) -> VoicePrint:
+def average_prints(voices: Sequence[SpeakerEmbedding]) -> SpeakerEmbedding:
     """One voice from several recordings of the same person."""
     assert voices, "there is no voice to average"
     vectors, latents = [voice.vector for voice in voices], [voice.latents for voice in voices]
-    return VoicePrint(np.mean(vectors, axis=0, dtype=np.float32), np.mean(latents, axis=0, dtype=np.float32))
+    return SpeakerEmbedding(np.mean(vectors, axis=0, dtype=np.float32), np.mean(latents, axis=0, dtype=np.float32))
 
 
 def fingerprint_encoder(weights: Mapping[str, Array]) -> str:
@@ -90,7 +103,7 @@ class VoiceFolder:
     def has(self, name: str) -> bool:
         return bool(_NAME.fullmatch(name)) and (self.path / f"{name}{_SUFFIX}").is_file()
 
-    def save(self, name: str, voice: VoicePrint) -> Path:
+    def save(self, name: str, voice: SpeakerEmbedding) -> Path:
         """Keeps a voice under a name; an older one of that name is replaced."""
         path = self.path / f"{check_voice_name(name)}{_SUFFIX}"
         arrays = {"latents": voice.latents, "vector": voice.vector}
@@ -100,7 +113,7 @@ class VoiceFolder:
             write_tensors(file, arrays, metadata, seal=True)
         return path
 
-    def load(self, name: str) -> VoicePrint:
+    def load(self, name: str) -> SpeakerEmbedding:
         path = self.path / f"{check_voice_name(name)}{_SUFFIX}"
         try:
             metadata, arrays = _read_file(path)
@@ -119,7 +132,7 @@ class VoiceFolder:
                 f"The voice {name!r} was made by another state of the model, which heard voices differently.",
                 next_step=f"Save it again from its recording: --voice RECORDING --save-voice {name!r}.",
             )
-        return VoicePrint(arrays["vector"], arrays["latents"])
+        return SpeakerEmbedding(arrays["vector"], arrays["latents"])
 
     def _check(self, path: Path, arrays: Mapping[str, Array]) -> None:
         for name, shape in self._shapes.items():
@@ -131,10 +144,10 @@ class VoiceFolder:
             raise _complain(path, f"its {find_non_finite(arrays)[0]} is not finite")
 
 
-def read_noted_voices(notes: Mapping[str, Any], num_latents: int, width: int) -> dict[str, VoicePrint]:
+def read_noted_voices(notes: Mapping[str, Any], num_latents: int, width: int) -> dict[str, SpeakerEmbedding]:
     """The voices of the corpus that a bundle carries in its notes, by speaker: `voices: {name: {vector, latents}}`."""
     noted = notes.get("voices", {})
-    voices: dict[str, VoicePrint] = {}
+    voices: dict[str, SpeakerEmbedding] = {}
     for name, fields in noted.items() if isinstance(noted, dict) else [("", None)]:
         parts = fields if isinstance(fields, dict) and set(fields) == set(_TENSORS) else {}
         vector = _read_numbers(parts.get("vector"), (width,))
@@ -144,7 +157,7 @@ def read_noted_voices(notes: Mapping[str, Any], num_latents: int, width: int) ->
                 f"The voice {name[:80]!r} in the bundle's notes is not {1 + num_latents} times {width} numbers.",
                 next_step="The bundle is damaged or from another version: take it again from where it was made.",
             )
-        voices[name] = VoicePrint(vector, latents)
+        voices[name] = SpeakerEmbedding(vector, latents)
     return voices
 
 
@@ -191,3 +204,61 @@ def _complain(path: Path, problem: str) -> DataError:
         f"The voice {path} cannot be used: {problem}.",
         next_step="Save it again from its recording: --voice RECORDING --save-voice NAME.",
     )
+
+
+# A recording of someone's voice, made into spectrograms that the reference encoder can hear.
+#
+# A recording is refused by its header before anything is decoded. One that lasts longer than a model has heard in
+# training becomes several crops. Shape legend: R frames, M mel bands.
+
+MIN_REFERENCE_S, ADVISED_REFERENCE_S, MAX_CROP_S, MAX_REFERENCE_S = 1.0, 3.0, 8.0, 30.0
+_LIMITS = AudioLimits(
+    min_duration_s=MIN_REFERENCE_S,
+    max_duration_s=MAX_REFERENCE_S,
+    max_source_rate_hz=192_000,
+    max_channels=8,
+    silence_db=-60.0,
+    max_clipped_share=0.05,
+)
+_ADVICE = (
+    f"Give {ADVISED_REFERENCE_S:g} to {MAX_CROP_S:g} s of clear speech by one person, as WAV, FLAC, OGG or MP3; "
+    f"{MIN_REFERENCE_S:g} to {MAX_REFERENCE_S:g} s are accepted."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """The spectrograms [R, M] of one recording, each of at most MAX_CROP_S."""
+
+    crops: tuple[NDArray[np.float32], ...]
+    duration_s: float
+
+
+def read_reference(path: Path, audio: AudioDefinition, mel: MelDefinition, warn: Say = lambda _: None) -> Reference:
+    """The voice in a recording, processed as the model's own recordings were."""
+    try:
+        real_path = os.path.realpath(path)
+        inspect_audio(real_path, _LIMITS)
+        wave = load_recording(real_path, audio, _LIMITS).wave
+    except AudioProblem as problem:
+        raise DataError(f"The voice {path} cannot be used: {problem.detail}.", next_step=_ADVICE) from problem
+    except ValueError as error:
+        raise DataError(f"The voice {str(path)!a} is no path of a file.", next_step=_ADVICE) from error
+    if wave.duration_s < MIN_REFERENCE_S or len(wave.samples) < mel.min_samples:
+        raise DataError(
+            f"The voice {path} cannot be used: {wave.duration_s:.2f} s are left without the silence at its ends.",
+            next_step=_ADVICE,
+        )
+    if wave.duration_s < ADVISED_REFERENCE_S:
+        warn(f"The voice {path} has {wave.duration_s:.1f} s of speech; it will sound more like it with 3 to 8 s.")
+    return Reference(_cut_crops(HostMel(mel)(wave.samples), count_crop_frames(mel)), wave.duration_s)
+
+
+def count_crop_frames(mel: MelDefinition) -> int:
+    """The most frames of a crop, a multiple of what the reference encoder takes at once."""
+    return math.ceil(MAX_CROP_S * mel.sample_rate / mel.hop_length / 8) * 8
+
+
+def _cut_crops(mel_RM: NDArray[np.float32], max_frames: int) -> tuple[NDArray[np.float32], ...]:
+    num_crops = math.ceil(len(mel_RM) / max_frames)
+    return tuple(np.array_split(mel_RM, num_crops))

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from myxtts.errors import ConfigError, DataError
-from myxtts.files import write_atomically
-from myxtts.text.espeak import is_espeak_available, read_espeak_version
-from myxtts.text.espeak_voices import find_voice
+from myxtts.storage.atomic import write_atomically
+from myxtts.text.espeak import find_voice, is_espeak_available, read_espeak_version
 from myxtts.text.lexicon import Lexicon, check_entries, load_lexicon
 from myxtts.text.normalize import normalize_text
 from myxtts.text.phonemes import Phonemizer

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from rich.text import Text
 
 from myxtts.tools.page import NOTHING, Html, escape, join
 
@@ -187,3 +188,124 @@ def _draw_path(frame: _Frame, steps: NDArray[np.float64], values: NDArray[np.flo
         for place in chosen
     ]
     return Html(f'<path class="{kind}" style="fill:none" d="M{" L".join(points)}"/>')
+
+
+# Flame-style pictures: bars inside of bars, each as wide as the time it took.
+
+_WIDTH_PROFILE_FLAME, _ROW, _GAP = 1000, 30, 2
+_LETTER = 7.0
+_LEAST_WIDTH = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class Flame:
+    """Something that took `value`, of which `children` took their parts, in order."""
+
+    label: str
+    value: float
+    children: Sequence[Flame] = ()
+
+    @property
+    def depth(self) -> int:
+        return 1 + max((child.depth for child in self.children), default=0)
+
+
+def draw_flame(flame: Flame, format_value: Callable[[float], str]) -> Html:
+    """The picture; what is too narrow for its name shows it when it is pointed at."""
+    if flame.value <= 0:
+        return NOTHING
+    height = flame.depth * (_ROW + _GAP)
+    bars: list[str] = []
+    _draw(flame, 0.0, 0, _WIDTH_PROFILE_FLAME / flame.value, 0, format_value, bars)
+    return Html(
+        f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="{escape(flame.label)}">{"".join(bars)}</svg>'
+    )
+
+
+def _draw(
+    flame: Flame,
+    start: float,
+    level: int,
+    scale: float,
+    colour: int,
+    format_value: Callable[[float], str],
+    bars: list[str],
+) -> None:
+    width, top = flame.value * scale, level * (_ROW + _GAP)
+    if width < _LEAST_WIDTH:
+        return
+    words = f"{flame.label}: {format_value(flame.value)}"
+    place = f'x="{start:.1f}" y="{top}" width="{max(1.0, width - 1):.1f}" height="{_ROW}"'
+    bar = f'<rect class="c{colour % NUM_COLOURS}" style="stroke:none" {place} rx="3"/>'
+    bars.append(f"<g><title>{escape(words)}</title>{bar}{_write(words, flame.label, start, width, top)}</g>")
+    left, total = start, sum(child.value for child in flame.children)
+    # Parts that were measured on their own may add up to more than the whole.
+    inner = scale * min(1.0, flame.value / total) if total else scale
+    for number, child in enumerate(flame.children):
+        _draw(child, left, level + 1, inner, number + level + 1, format_value, bars)
+        left += child.value * inner
+
+
+def _write(words: str, label: str, start: float, width: float, top: int) -> str:
+    """As many of the words as there is room for."""
+    text = next((one for one in (words, label) if len(one) * _LETTER < width - 8), "")
+    if not text:
+        return ""
+    return (
+        f'<text x="{start + width / 2:.1f}" y="{top + _ROW / 2 + 4:.1f}" text-anchor="middle" '
+        f'style="fill:#fff;font-size:12.5px;font-weight:600">{escape(text)}</text>'
+    )
+
+
+# The small marks that a terminal view is made of: styled lines, sparklines, bytes.
+
+Line = list[tuple[str, str]]
+"""Pieces of text with their styles."""
+
+_BLOCKS, _ASCII_BLOCKS = "▁▂▃▄▅▆▇█", "_.:-=+*#"
+_ELLIPSIS = "…"
+
+
+def draw_sparkline(values: Sequence[float], top: float | None, is_ascii: bool = False) -> str:
+    """One character a value, from 0 to `top` or to the largest value; a blank where there is none."""
+    blocks = _ASCII_BLOCKS if is_ascii else _BLOCKS
+    finite = [value for value in values if math.isfinite(value)]
+    scale = top if top is not None else max(finite, default=0.0)
+    if scale <= 0:
+        return "".join(blocks[0] if math.isfinite(value) else " " for value in values)
+    last = len(blocks) - 1
+    # Clipped before it is divided: a tiny scale would make infinity of an ordinary value.
+    return "".join(
+        blocks[min(last, int(min(max(value, 0.0), scale) / scale * len(blocks)))] if math.isfinite(value) else " "
+        for value in values
+    )
+
+
+def measure_line(line: Line) -> int:
+    return sum(len(text) for text, _ in line)
+
+
+def pad_line(line: Line, width: int) -> Line:
+    return [*line, (" " * max(0, width - measure_line(line)), "")]
+
+
+def join_lines(lines: Iterable[Line], gap: str = "   ") -> Line:
+    """Several pieces in one line; empty ones leave no gap."""
+    joined: Line = []
+    for line in lines:
+        if line:
+            joined += [*([(gap, "")] if joined else []), *line]
+    return joined
+
+
+def finish_line(line: Line, width: int) -> Text:
+    """Cut to the width, with an ellipsis where something is missing."""
+    text = Text.assemble(*line, no_wrap=True)
+    if measure_line(line) > width:
+        text.right_crop(len(text) - width + 1)
+        text.append(_ELLIPSIS)
+    return text
+
+
+def format_gib(num_bytes: float) -> str:
+    return f"{num_bytes / 2**30:.1f}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from myxtts.tools.monitor_alerts import Alert
+from myxtts.tools.monitor.alerts import Alert
 from myxtts.tools.report_words import Words
 
 MONITOR_WORDS: dict[str, tuple[str, str]] = {

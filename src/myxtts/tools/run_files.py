@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from myxtts.config.catalogue import Setting, list_settings
+from myxtts.config.load import RESOLVED_FILE_NAME
 from myxtts.config.schema import XTTSConfig
-from myxtts.config.settings import Setting, list_settings
-from myxtts.config.write import RESOLVED_FILE_NAME
 from myxtts.errors import ConfigError, DataError
-from myxtts.models.strict_json import JsonRefusedError, parse_json_object
-from myxtts.training.json_lines import JsonLines
-from myxtts.training.run import (
+from myxtts.storage.json_file import JsonLines, JsonRefusedError, parse_json_object
+from myxtts.training.run.folder import (
     ENVIRONMENT_FILE_NAME,
     FINGERPRINTS_FILE_NAME,
     METRICS_FILE_NAME,

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import math
+import time
+from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
+
+from myxtts.training.run.cluster_sync import ClusterSync
 
 LEAST_SHARE = 0.01
 """Of the highest rate: what is left at the last step."""
@@ -48,3 +54,84 @@ def count_total_steps(
     if epochs is not None:
         ends.append(epochs * num_batches_per_epoch // batches_per_step)
     return min(ends, default=None)
+
+
+# Minutes as steps: how many a run of so many minutes will have, measured while it runs and kept with it.
+#
+# The learning rate falls towards the last step, so the last step must be known long before it comes. Where it lies
+# follows from the clock: two runs of the same minutes are not the same run, as two of the same steps are.
+
+FIRST_STEPS = 2
+"""Of a session, not measured: they are slower than the others."""
+PLANNING_STEPS = 64
+"""From one look at the clock to the next; the first few looks follow sooner, each after twice as many steps."""
+_NAME = "time"
+GUESSED_STEP_S = 1.0
+"""Of a step that nobody has measured yet: what decides whether compiling pays need not be exact."""
+
+
+class TimeBudget:
+    """Of one session. Every process of a cluster asks at the same steps and gets the same answer."""
+
+    def __init__(self, minutes: float | None, known: Mapping[str, Any], agreement: ClusterSync) -> None:
+        """`known` holds what `describe` gave in the session before."""
+        known = known.get(_NAME, {})
+        self._budget_s = None if minutes is None else 60 * minutes
+        self._spent_before_s = float(known.get("spent_s", 0.0))
+        self._agreement = agreement
+        self._started_s = time.monotonic()
+        self._num_steps = 0
+        self._marks: deque[tuple[int, float]] = deque()  # steps measured, and when
+        self.total_steps: int | None = None if minutes is None else known.get("total_steps")
+        """The step at which the minutes will be over, as far as is known."""
+
+    @property
+    def spent_s(self) -> float:
+        """Of this session and those before it."""
+        return self._spent_before_s + time.monotonic() - self._started_s
+
+    def note_step(self, step: int) -> bool:
+        """After every step, with its number; whether the last step lies elsewhere now."""
+        self._num_steps += 1
+        if self._budget_s is None:
+            return False
+        num_measured = self._num_steps - FIRST_STEPS
+        if num_measured == 0:
+            self._marks.append((0, time.monotonic()))
+        if not _is_time_to_look(num_measured):
+            return False
+        left = max(0, int((self._budget_s - self.spent_s) / max(self._measure_step_s(num_measured), 1e-9)))
+        before, self.total_steps = self.total_steps, self._agreement.share({"total_steps": step + left})["total_steps"]
+        return self.total_steps != before
+
+    def _measure_step_s(self, num_measured: int) -> float:
+        """Of a step in the newer half of the session: what took long once, or no longer does, is soon out of it.
+
+        What validation and saving take is in it, so that the end comes when it was promised.
+        """
+        now_s = time.monotonic()
+        self._marks.append((num_measured, now_s))
+        while self._marks[1][0] <= num_measured // 2:
+            self._marks.popleft()
+        first, then_s = self._marks[0]
+        return (now_s - then_s) / (num_measured - first)
+
+    def describe(self) -> dict[str, Any]:
+        """What the next session must know: nothing where minutes do not count."""
+        if self._budget_s is None:
+            return {}
+        return {_NAME: {"spent_s": round(self.spent_s, 3), "total_steps": self.total_steps}}
+
+
+def _is_time_to_look(num_measured: int) -> bool:
+    if num_measured >= PLANNING_STEPS:
+        return num_measured % PLANNING_STEPS == 0
+    return num_measured >= 4 and num_measured.bit_count() == 1
+
+
+def guess_total_steps(total_steps: int | None, minutes: float | None) -> int | None:
+    """About how many steps a run will have, before the first of them."""
+    if minutes is None:
+        return total_steps
+    guessed = max(1, int(60 * minutes / GUESSED_STEP_S))
+    return guessed if total_steps is None else min(total_steps, guessed)

@@ -9,15 +9,60 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import fields
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from myxtts.files import is_fault_planned
-from myxtts.training.parts import Part, count_real_utterances, split_rows
-from myxtts.types import Tensor
+from myxtts.storage.atomic import is_fault_planned
+from myxtts.types import Batch, Tensor
 
-LossFunction = Callable[[Any, Part, bool, Tensor], tuple[Tensor, dict[str, Tensor]]]
+# What a training step is fed: tensors of a batch, cut by rows for replicas and micro-batches.
+#
+# Shape legend: B utterances of a batch.
+
+MicroBatch = dict[str, Tensor]
+"""Named tensors whose first axis is B, or values per replica of such tensors."""
+
+_NOT_TENSORS = {"position", "ids", "num_real", "shares"}
+
+
+def select_tensors(batch: Batch) -> MicroBatch:
+    """The part of a batch that a graph can take; its names and numbers would make a new graph for every batch."""
+    named = {field.name: getattr(batch, field.name) for field in fields(batch) if field.name not in _NOT_TENSORS}
+    return {name: tensor for name, tensor in named.items() if tensor is not None}
+
+
+def count_real_utterances(part: MicroBatch) -> Tensor:
+    """How many rows are utterances; those that only fill the shape have no frames."""
+    return tf.math.count_nonzero(part["mel_lengths"], dtype=tf.float32)
+
+
+def split_rows(part: MicroBatch, num_parts: int) -> list[MicroBatch]:
+    """The part cut into so many of equal size, in order."""
+    sizes = {name: tensor.shape[0] for name, tensor in part.items()}
+    assert all(size % num_parts == 0 for size in sizes.values()), f"{sizes} rows cannot be cut into {num_parts} parts"
+    return [
+        {name: tensor[place * sizes[name] // num_parts :][: sizes[name] // num_parts] for name, tensor in part.items()}
+        for place in range(num_parts)
+    ]
+
+
+def distribute_parts(strategy: Any, parts: Sequence[MicroBatch]) -> MicroBatch:
+    """One micro-batch made of a part for each replica of this process."""
+    if strategy.num_replicas_in_sync == 1:
+        (part,) = parts
+        return part
+    num_local = len(strategy.extended.worker_devices)
+    assert len(parts) == num_local, f"{len(parts)} parts for {num_local} replicas"
+    per_replica: MicroBatch = strategy.experimental_distribute_values_from_function(
+        # Replicas are numbered over all workers, parts within this one.
+        lambda context: parts[context.replica_id_in_sync_group % num_local]
+    )
+    return per_replica
+
+
+LossFunction = Callable[[Any, MicroBatch, bool, Tensor], tuple[Tensor, dict[str, Tensor]]]
 """Called with (model, part, training, step): the sum of the loss over the real utterances of the part, and sums of
 whatever else is worth knowing. Rows that fill the shape must count for nothing, and a part may have no others."""
 
@@ -67,7 +112,7 @@ class TrainStep:
         jit_compile: bool = False,
         graph: bool = True,
         num_lanes: int = 1,
-        count_real: Callable[[Part], Tensor] = count_real_utterances,
+        count_real: Callable[[MicroBatch], Tensor] = count_real_utterances,
     ) -> None:
         assert graph or not jit_compile, "an eager step cannot be compiled"
         taken = [name for name in _DONE_HERE if getattr(optimizer, name, None)]
@@ -82,7 +127,7 @@ class TrainStep:
         self._num_lanes = num_lanes
         self._compile(graph, jit_compile)
 
-    def __call__(self, micro_batches: Sequence[Part], step: int, is_spoiled: bool = False) -> StepResult:
+    def __call__(self, micro_batches: Sequence[MicroBatch], step: int, is_spoiled: bool = False) -> StepResult:
         """One update from `accumulation_steps` micro-batches, which may differ in shape.
 
         With `is_spoiled` its gradients are not finite: a fault that was planned is happening.
@@ -138,7 +183,7 @@ class TrainStep:
         is_one_device = self._strategy.num_replicas_in_sync == 1
         is_one_whole = is_one_device and self._num_lanes == 1
         self._needs_device = jit_compile and isinstance(self._strategy, tf.distribute.OneDeviceStrategy)
-        self._compute_piece: Callable[[Part, Tensor], tuple[list[Tensor], _Totals]] = self._compute_part
+        self._compute_piece: Callable[[MicroBatch, Tensor], tuple[list[Tensor], _Totals]] = self._compute_part
         self._change = self._apply
         if jit_compile and not is_one_whole:
             self._compute_piece = tf.function(self._compute_part, jit_compile=True, autograph=False)
@@ -160,14 +205,14 @@ class TrainStep:
 
     # What follows is either said once for all replicas, or, where it says so, by each replica for itself.
 
-    def _train_on(self, micro_batch: Part, step: Tensor) -> StepResult:
-        def compute(part: Part) -> tuple[list[Tensor], StepResult]:
+    def _train_on(self, micro_batch: MicroBatch, step: Tensor) -> StepResult:
+        def compute(part: MicroBatch) -> tuple[list[Tensor], StepResult]:
             return self._reduce(*self._compute(part, step))
 
         return self._update(*self._strategy.run(compute, args=(micro_batch,)))
 
-    def _accumulate_on(self, micro_batch: Part, step: Tensor) -> _Totals:
-        def accumulate(part: Part) -> _Totals:
+    def _accumulate_on(self, micro_batch: MicroBatch, step: Tensor) -> _Totals:
+        def accumulate(part: MicroBatch) -> _Totals:
             gradients, totals = self._compute(part, step)
             for accumulator, gradient in zip(self._accumulators, gradients, strict=True):
                 accumulator.assign_add(gradient)
@@ -184,7 +229,7 @@ class TrainStep:
 
         return self._update(*self._strategy.run(reduce, args=(totals,)))
 
-    def _compute(self, part: Part, step: Tensor) -> tuple[list[Tensor], _Totals]:
+    def _compute(self, part: MicroBatch, step: Tensor) -> tuple[list[Tensor], _Totals]:
         """By each replica: gradients and totals of its part, from pieces that do not wait for each other."""
         num_rows = next(iter(part.values())).shape[0]
         pieces = split_rows(part, math.gcd(num_rows, self._num_lanes))
@@ -194,7 +239,7 @@ class TrainStep:
         gradients, totals = zip(*computed, strict=True)
         return list(map(tf.add_n, zip(*gradients, strict=True))), _add_up(totals)
 
-    def _compute_part(self, part: Part, step: Tensor) -> tuple[list[Tensor], _Totals]:
+    def _compute_part(self, part: MicroBatch, step: Tensor) -> tuple[list[Tensor], _Totals]:
         """By each replica: gradients and totals of its part."""
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(self._weights)

@@ -16,15 +16,13 @@ from typing import Literal, get_args
 from myxtts.config.schema import XTTSConfig
 from myxtts.errors import UsageError
 from myxtts.runtime.hardware import detect_hardware
+from myxtts.runtime.load_tensorflow import load_tensorflow
 from myxtts.runtime.plan import choose_plan
-from myxtts.runtime.quiet_start import load_tensorflow
-from myxtts.training.observers import Observer, TrainResult
-from myxtts.training.progress import ProgressDisplay
-from myxtts.training.run import SPEC_FILE_NAME, RunFolder
-from myxtts.training.signals import watch_signals
-from myxtts.training.vocoder_part import VocoderPart
-from myxtts.training.vocoder_settings import VOCODER_SPEC_FILE_NAME, resolve_vocoder_settings
-from myxtts.training.voice_part import VoicePart
+from myxtts.training.callbacks import Callback, ProgressDisplay, TrainResult
+from myxtts.training.run.folder import SPEC_FILE_NAME, RunFolder
+from myxtts.training.run.signals import watch_signals
+from myxtts.training.vocoder.task import VOCODER_SPEC_FILE_NAME, VocoderPart, resolve_vocoder_settings
+from myxtts.training.voice.task import VoicePart
 from myxtts.types import Say
 
 __all__ = ["PartName", "TrainResult", "Trainer"]
@@ -55,7 +53,7 @@ class Trainer:
         resume: bool = False,
         override: bool = False,
         init_from: str | Path | None = None,
-        make_observers: Callable[[], Sequence[Observer]] = tuple,
+        make_observers: Callable[[], Sequence[Callback]] = tuple,
         arguments: Sequence[str] | None = None,
         critics_from: int | None = None,
     ) -> None:
@@ -84,7 +82,7 @@ class Trainer:
             watch_signals() as request,
         ):
             load_tensorflow()
-            from myxtts.training.session import Session
+            from myxtts.training.loop import TrainingLoop
 
             prepared = opened.prepare(run, self._say)
             request.watch_again()
@@ -95,7 +93,7 @@ class Trainer:
             with ProgressDisplay(unit=prepared.unit) as display:
                 # One process of a cluster is enough to validate, to speak and to show how far the training is.
                 observers = (display, *self._make_observers()) if run.is_chief else ()
-                result = Session(prepared, run, request, self._say, observers).train()
+                result = TrainingLoop(prepared, run, request, self._say, observers).train()
         request.raise_if_requested()
         return result
 

@@ -10,11 +10,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from myxtts.corpus.demo.process import speak_in_processes
-from myxtts.corpus.demo.speak import GRAMMARS, TYPICAL_DURATION_S, WAV_FOLDER, Clip, speak_clips
-from myxtts.corpus.demo.voices import Speaker, choose_speakers
+from myxtts.corpus.demo.speak import (
+    GRAMMARS,
+    TYPICAL_DURATION_S,
+    WAV_FOLDER,
+    Clip,
+    Speaker,
+    choose_speakers,
+    speak_clips,
+    speak_in_processes,
+)
 from myxtts.errors import DataError, UsageError
-from myxtts.files import (
+from myxtts.storage.atomic import (
     TEMPORARY_SUFFIX,
     explain_storage_errors,
     lock_directory,

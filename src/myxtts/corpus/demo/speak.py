@@ -5,11 +5,16 @@ What a clip holds depends on the seed, the speaker and its number alone, not on 
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
+import threading
 import wave
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from queue import SimpleQueue
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,12 +22,91 @@ from numpy.typing import NDArray
 from myxtts.corpus.demo.grammar import compose_sentence
 from myxtts.corpus.demo.sentences_en import ENGLISH
 from myxtts.corpus.demo.sentences_fa import PERSIAN
-from myxtts.corpus.demo.voices import ESPEAK_VOICES, Speaker
-from myxtts.errors import UsageError
-from myxtts.files import explain_storage_errors
+from myxtts.errors import MyXTTSError, StorageError, UsageError
+from myxtts.storage.atomic import explain_storage_errors
 from myxtts.text.espeak import synthesize
 from myxtts.text.normalize import normalize_text
 from myxtts.types import Waveform
+
+# The speakers of the demo corpus: variants of the espeak-ng voices, each with its own pitch, pace and room.
+
+ESPEAK_VOICES = {"en": "en-us", "fa": "fa"}
+
+# Variant, pitch, pitch range, words per minute. Women's and men's voices take turns, the most different first.
+_VARIANTS = (
+    ("f2", 52, 55, 162),
+    ("m3", 42, 52, 158),
+    ("f4", 46, 60, 150),
+    ("m1", 36, 48, 168),
+    ("Annie", 48, 45, 170),
+    ("m7", 50, 55, 152),
+    ("f3", 60, 52, 164),
+    ("Michael", 56, 50, 160),
+    ("linda", 42, 50, 156),
+    ("m5", 40, 62, 166),
+    ("f5", 50, 58, 172),
+    ("Andy", 38, 50, 154),
+    ("belinda", 44, 48, 160),
+    ("Lee", 46, 54, 150),
+    ("f1", 54, 50, 168),
+    ("m6", 34, 56, 158),
+    ("shelby", 50, 54, 152),
+    ("Mario", 58, 48, 164),
+    ("aunty", 48, 56, 148),
+    ("robert", 44, 50, 170),
+    ("grandma", 46, 50, 146),
+    ("pablo", 52, 52, 162),
+    ("m2", 48, 58, 156),
+    ("quincy", 40, 46, 160),
+)
+_NUM_REFLECTIONS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Speaker:
+    """A voice in a room. Reflections are pairs of a delay in seconds and a gain."""
+
+    id: str
+    number: int
+    language: str
+    variant: str
+    pitch: int
+    pitch_range: int
+    rate_wpm: int
+    noise_level: float
+    reflections: tuple[tuple[float, float], ...]
+
+
+def choose_speakers(languages: Sequence[str], num_speakers: int, seed: int) -> list[Speaker]:
+    """Speakers who take turns in the languages. The first of a language do not depend on how many there are."""
+    speakers = []
+    for number in range(num_speakers):
+        language = languages[number % len(languages)]
+        turn = number // len(languages)
+        # Another order for each language, so that no two languages share their first voices.
+        start = len(_VARIANTS) // len(languages) * (number % len(languages))
+        variant, pitch, pitch_range, rate_wpm = _VARIANTS[(start + turn) % len(_VARIANTS)]
+        generator = np.random.default_rng([seed, number])
+        # A variant that is used again becomes another person by its pitch and pace.
+        lap = turn // len(_VARIANTS)
+        speakers.append(
+            Speaker(
+                id=f"{language}{turn + 1:02}",
+                number=number,
+                language=language,
+                variant=variant,
+                pitch=pitch + 12 * lap + int(generator.integers(-3, 4)),
+                pitch_range=pitch_range + int(generator.integers(-4, 5)),
+                rate_wpm=rate_wpm - 12 * lap + int(generator.integers(-5, 6)),
+                noise_level=float(10 ** generator.uniform(-3.4, -2.8)),
+                reflections=tuple(
+                    (float(generator.uniform(0.004, 0.04)), float(generator.uniform(0.02, 0.12)))
+                    for _ in range(_NUM_REFLECTIONS)
+                ),
+            )
+        )
+    return speakers
+
 
 GRAMMARS = {"en": ENGLISH, "fa": PERSIAN}
 WAV_FOLDER = "wavs"
@@ -120,3 +204,80 @@ def _write_wav(path: Path, sound: Waveform) -> None:
             wav.writeframes(samples.tobytes())
         file.flush()
         os.fsync(file.fileno())
+
+
+# Speakers shared among processes: each is given its share as JSON and answers a line per clip.
+
+_ERRORS = {kind.__name__: kind for kind in MyXTTSError.__subclasses__()}
+_PROGRAM = "from myxtts.corpus.demo.speak import serve; serve()"
+
+
+def speak_in_processes(
+    speakers: Sequence[Speaker], total_s: float, seed: int, folder: Path, num_processes: int
+) -> Iterator[Clip]:
+    """The clips of all speakers, about `total_s` seconds of each, as they are done."""
+    shares = [speakers[start::num_processes] for start in range(min(num_processes, len(speakers)))]
+    answers: SimpleQueue[Clip | MyXTTSError | None] = SimpleQueue()
+    processes = [_start_process(share, total_s, seed, folder) for share in shares]
+    readers = [threading.Thread(target=_read_answers, args=(process, answers)) for process in processes]
+    for reader in readers:
+        reader.start()
+    try:
+        num_running = len(readers)
+        while num_running:
+            answer = answers.get()
+            if isinstance(answer, MyXTTSError):
+                raise answer
+            if answer is None:
+                num_running -= 1
+            else:
+                yield answer
+    finally:
+        # After an error or an interrupt nobody waits for the others.
+        for process in processes:
+            process.kill()
+        for reader in readers:
+            reader.join()
+
+
+def _start_process(speakers: Sequence[Speaker], total_s: float, seed: int, folder: Path) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-c", _PROGRAM],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        encoding="utf-8",
+    )
+    assert process.stdin is not None
+    job = {"speakers": [asdict(speaker) for speaker in speakers], "total_s": total_s, "seed": seed}
+    process.stdin.write(json.dumps(job | {"folder": str(folder)}))
+    process.stdin.close()
+    return process
+
+
+def _read_answers(process: subprocess.Popen[str], answers: SimpleQueue[Clip | MyXTTSError | None]) -> None:
+    assert process.stdout is not None
+    with process.stdout:
+        for line in process.stdout:
+            answer = json.loads(line)
+            if "problem" in answer:
+                answers.put(_ERRORS[answer["error"]](answer["problem"], next_step=answer["next_step"]))
+            else:
+                answers.put(Clip(**answer))
+    if process.wait() != 0:
+        problem = f"A process that speaks for the demo corpus ended with status {process.returncode}."
+        answers.put(StorageError(problem, next_step="See what it printed, and run the same command again."))
+    answers.put(None)
+
+
+def serve() -> None:
+    job = json.load(sys.stdin)
+    try:
+        for fields in job["speakers"]:
+            reflections = tuple((delay_s, gain) for delay_s, gain in fields["reflections"])
+            speaker = Speaker(**fields | {"reflections": reflections})
+            for clip in speak_clips(speaker, job["total_s"], job["seed"], Path(job["folder"])):
+                print(json.dumps(asdict(clip)), flush=True)
+    except MyXTTSError as error:
+        answer = {"error": type(error).__name__, "problem": error.problem, "next_step": error.next_step}
+        print(json.dumps(answer), flush=True)

@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from myxtts.corpus.paths import CorpusRoot
 from myxtts.corpus.rejections import Reason, Rejection
-from myxtts.corpus.transcripts import BadLine
+from myxtts.corpus.transcripts import BadLine, CorpusRoot
 from myxtts.errors import DataError
 from myxtts.types import Split
 

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from myxtts.corpus.formats.base import SPLIT_WORDS, CorpusFormat, Row, Source, reject_line
-from myxtts.corpus.paths import CorpusRoot
 from myxtts.corpus.rejections import Reason, Rejection
-from myxtts.corpus.transcripts import BadLine, read_lines
+from myxtts.corpus.transcripts import BadLine, CorpusRoot, read_lines
 from myxtts.types import Split
 
 _VCTK_AUDIO_FOLDERS = ("wav48_silence_trimmed", "wav48", "wav22", "wav16", "wavs", "wav")

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 
-from myxtts.text.languages import en_codes, en_dates, en_quantities
+from myxtts.text.languages import en_dates, en_quantities
 from myxtts.text.languages.en_abbreviations import expand_abbreviations
-from myxtts.text.languages.en_roman import expand_roman_numerals
+from myxtts.text.languages.en_numbers import expand_roman_numerals
 from myxtts.text.languages.en_units import AREA_UNITS, CURRENCIES
-from myxtts.text.languages.spoken import EDGE, Rule, apply_rules, say, settle_edges
+from myxtts.text.languages.generic import EDGE, Rule, apply_rules, say, settle_edges
 from myxtts.text.languages.unicode_cleanup import clean_unicode
 
 # The order matters: what is more specific comes first, and MEASURE takes every digit that is left.
@@ -22,14 +22,14 @@ _NUMBER_RULES: tuple[Rule, ...] = (
     (en_dates.MONTH_DAY, en_dates.read_month_day),
     (en_dates.TIME, en_dates.read_time),
     (en_dates.HOUR, en_dates.read_hour),
-    (en_codes.SCORE, en_codes.read_score),
-    (en_codes.PHONE, en_codes.read_phone),
-    (en_codes.AREA_CODE_PHONE, en_codes.read_phone),
-    (en_codes.SHORT_PHONE, en_codes.read_phone),
-    (en_codes.VERSION, en_codes.read_version),
-    (en_codes.DIGIT_CHAIN, en_codes.read_digit_chain),
-    (en_codes.POWER_OF_TEN, en_codes.read_power_of_ten),
-    (en_codes.DIMENSIONS, en_codes.read_dimensions),
+    (en_quantities.SCORE, en_quantities.read_score),
+    (en_quantities.PHONE, en_quantities.read_phone),
+    (en_quantities.AREA_CODE_PHONE, en_quantities.read_phone),
+    (en_quantities.SHORT_PHONE, en_quantities.read_phone),
+    (en_quantities.VERSION, en_quantities.read_version),
+    (en_quantities.DIGIT_CHAIN, en_quantities.read_digit_chain),
+    (en_quantities.POWER_OF_TEN, en_quantities.read_power_of_ten),
+    (en_quantities.DIMENSIONS, en_quantities.read_dimensions),
     (en_dates.DECADE, en_dates.read_decade),
     (en_dates.SHORT_YEAR, en_dates.read_short_year),
     (en_quantities.HEIGHT, en_quantities.read_height),

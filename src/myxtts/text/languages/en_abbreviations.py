@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from myxtts.text.languages.en_units import MONTHS
-from myxtts.text.languages.spoken import EDGE, say
+from myxtts.text.languages.generic import EDGE, say
 
 TITLES = {
     "Mr": "Mister",

@@ -8,13 +8,126 @@ from __future__ import annotations
 
 import re
 
-from myxtts.text.languages import fa_dates, fa_quantities
-from myxtts.text.languages.fa_halfspace import repair_half_spaces
-from myxtts.text.languages.fa_letters import WORD_CHAR, clean_persian_letters
-from myxtts.text.languages.fa_punctuation import remove_stray_spaces, repair_punctuation
-from myxtts.text.languages.fa_units import CURRENCIES
-from myxtts.text.languages.spoken import Rule, apply_rules, say, settle_edges
+from myxtts.text.languages import fa_quantities
+from myxtts.text.languages.fa_letters import (
+    LETTERS,
+    WORD_CHAR,
+    clean_persian_letters,
+    remove_stray_spaces,
+    repair_punctuation,
+)
+from myxtts.text.languages.fa_numbers import CURRENCIES, NUMBER_WORDS
+from myxtts.text.languages.generic import Rule, apply_rules, say, settle_edges
 from myxtts.text.languages.unicode_cleanup import ZWNJ, tidy
+
+# Puts the Persian half-space (ZWNJ) where a space or nothing was typed: می‌خواهم, کتاب‌ها, بزرگ‌تر, رفته‌ام, خانه‌ی.
+#
+# Words are joined from left to right. Whether a word may follow is judged by its first part only, and whether one may
+# be
+# followed by its whole ending, so text that has been joined once is left as it is.
+
+_PLURALS = frozenset("ها های هایی هایم هایت هایش هایمان هایتان هایشان هاست".split())
+_DEGREES = frozenset("تر ترین تری ترها ترین‌ها".split())
+_AFTER_HE = frozenset("ام ای اند اش ات ایم اید ی اشان اتان امان".split())
+# Words that take no plural and no comparison, and after which "تر" means wet.
+_NEVER_INFLECTED = frozenset("و یا که از به در با را تا بر اگر هم چشم خشک ای".split())
+
+_NON_JOINING = frozenset("اآأدذرزژوؤء")
+_SOUNDED_HE = ("اه", "وه")
+_MIN_LETTERS_BEFORE_ENDING = 3
+_TAIL_LENGTH = 16
+"""Enough of the word before to judge by; longer than any word in the lists above."""
+
+_PHRASE = re.compile(f"[{LETTERS}]{WORD_CHAR}*+(?: [{LETTERS}]{WORD_CHAR}*+)*+")
+
+
+VERB_PREFIXES = frozenset({"می", "نمی"})
+
+_PRESENT_STEMS = (
+    "خواه کن شو رو گو گوی دان توان آ آی خور بین ده زن گیر آور نویس خوان رس مان گذار گذر ساز شناس فهم پرس کش افت نشین "
+    "خواب ترس جوی شنو فروش خر بر بند پوش پز ریز سوز شکن فرست کار لرز نگر یاب دار باش نام پذیر آموز انداز پرداز"
+).split()
+_PAST_STEMS = (
+    "رفت کرد گفت شد آمد دید داد زد خواست توانست دانست خورد نوشت خواند رسید ماند گرفت آورد ساخت شنید فروخت خرید برد بست "
+    "پوشید پخت ریخت سوخت شکست فرستاد نشست خوابید ترسید فهمید پرسید کشید افتاد گذشت گذاشت شناخت پذیرفت "
+    "آموخت انداخت پرداخت"
+).split()
+_SPOKEN_STEMS = "خوا گ ش ر د دون تون کن خور زن بین گیر خون مون فهم".split()
+
+_PRESENT_ENDINGS = "م ی د یم ید ند".split()
+_PAST_ENDINGS = ["", "م", "ی", "یم", "ید", "ند"]
+_SPOKEN_ENDINGS = "م ی ه ن یم ین".split()
+_SPOKEN_EXTRA = "میخواد میاد میام میای میاین نمیخواد نمیاد نمیام نمیای نمیاین".split()
+
+# Words of their own: hazel, and what belongs to a square.
+_NOT_VERBS = frozenset({"میشی", "میدانی"})
+
+
+def _list_glued_forms() -> frozenset[str]:
+    bodies = [stem + ending for stem in _PRESENT_STEMS for ending in _PRESENT_ENDINGS]
+    bodies += [stem + ending for stem in _PAST_STEMS for ending in _PAST_ENDINGS]
+    bodies += [stem + ending for stem in _SPOKEN_STEMS for ending in _SPOKEN_ENDINGS]
+    forms = {prefix + body for prefix in VERB_PREFIXES for body in bodies}
+    return frozenset(forms.union(_SPOKEN_EXTRA) - _NOT_VERBS)
+
+
+GLUED_FORMS = _list_glued_forms()
+"""Finite forms written in one piece with می or نمی, such as میخواهم and نمیدانم."""
+
+_PERSONAL_ENDING = re.compile(r"..*(?:[مدتنهی]|[مدی](?:ش|شان|تان|مان))")
+_INFLECTED_ENDINGS = tuple(_PLURALS | _DEGREES)
+_FUNCTION_WORDS = frozenset(
+    "که به در از با تا بر را و یا هم این آن است هست نیست بود نبود نه چه همه من تن خود چند بعد هنوز همین همان چون "
+    "برای سپس ولی اما امسال گذشته آینده روزه میلادی".split()
+)
+
+
+def repair_half_spaces(text: str) -> str:
+    return _PHRASE.sub(lambda match: _join_words(match[0].split(" ")), text)
+
+
+def _join_words(words: list[str]) -> str:
+    pieces: list[str] = []
+    tail = ""
+    for word in map(_split_glued_prefix, words):
+        gap = " "
+        if tail and _belong_together(tail, word):
+            gap = "" if tail[-1] in _NON_JOINING else ZWNJ
+        tail = (word if gap == " " else f"{tail}{gap}{word}")[-_TAIL_LENGTH:]
+        pieces += [gap, word]
+    return "".join(pieces[1:])
+
+
+def _split_glued_prefix(word: str) -> str:
+    first, mark, rest = word.partition(ZWNJ)
+    if first not in GLUED_FORMS:
+        return word
+    prefix_length = 2 if first.startswith("می") else 3
+    return f"{first[:prefix_length]}{ZWNJ}{first[prefix_length:]}{mark}{rest}"
+
+
+def _belong_together(left: str, right: str) -> bool:
+    if left in VERB_PREFIXES:
+        return _looks_like_verb(right.partition(ZWNJ)[0])
+    if right in _PLURALS or right in _DEGREES:
+        return len(left) > 1 and left not in _NEVER_INFLECTED
+    return right in _AFTER_HE and _ends_in_silent_he(left)
+
+
+def _ends_in_silent_he(word: str) -> bool:
+    last = word.rpartition(ZWNJ)[2]
+    return last.endswith("ه") and len(last) >= _MIN_LETTERS_BEFORE_ENDING and not last.endswith(_SOUNDED_HE)
+
+
+def _looks_like_verb(word: str) -> bool:
+    """Whether `word` can stand after a separate می: it has a personal ending and is no function word.
+
+    The noun می (wine, or the month of May) is rare enough that an ending is good evidence.
+    """
+    if word in VERB_PREFIXES or word in _FUNCTION_WORDS or word in NUMBER_WORDS:
+        return False
+    return _PERSONAL_ENDING.fullmatch(word) is not None and not word.endswith(_INFLECTED_ENDINGS)
+
 
 DOTTED = {
     "ه.ش": "هجری شمسی",
@@ -48,11 +161,11 @@ _PREFIX = re.compile(r"(?<!\w)([#№~+]) ?(?=\d)")
 
 # The order matters: what is more specific comes first, and MEASURE takes every digit that is left.
 _NUMBER_RULES: tuple[Rule, ...] = (
-    (fa_dates.YEAR_FIRST, fa_dates.read_date),
-    (fa_dates.DAY_FIRST, fa_dates.read_date),
-    (fa_dates.SHORT_YEAR, fa_dates.read_date),
-    (fa_dates.TIME, fa_dates.read_time),
-    (fa_dates.CHRISTIAN_YEAR, fa_dates.read_christian_year),
+    (fa_quantities.YEAR_FIRST, fa_quantities.read_date),
+    (fa_quantities.DAY_FIRST, fa_quantities.read_date),
+    (fa_quantities.SHORT_YEAR, fa_quantities.read_date),
+    (fa_quantities.TIME, fa_quantities.read_time),
+    (fa_quantities.CHRISTIAN_YEAR, fa_quantities.read_christian_year),
     (fa_quantities.SCORE, fa_quantities.read_score),
     (fa_quantities.VERSION, fa_quantities.read_version),
     (fa_quantities.DIGIT_CHAIN, fa_quantities.read_digit_chain),

@@ -1,0 +1,181 @@
+"""Single values as YAML text: one reading and one writing of numbers, truth values, null and text.
+
+The rules are those of YAML 1.2: `yes`, `no`, `on` and `off` are text, `012` is twelve, `1e-5` is a number.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from pathlib import PurePath
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic.fields import FieldInfo
+
+Scalar = str | int | float | bool | None
+
+_WORDS: dict[str, Scalar] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+    **dict.fromkeys((".inf", ".Inf", ".INF", "+.inf", "+.Inf", "+.INF"), float("inf")),
+    **dict.fromkeys(("-.inf", "-.Inf", "-.INF"), float("-inf")),
+    **dict.fromkeys((".nan", ".NaN", ".NAN"), float("nan")),
+}
+_INTEGER = re.compile(r"[-+]?[0-9]+|0x[0-9a-fA-F]+|0o[0-7]+")
+_DECIMAL = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+_PLAIN_TEXT = re.compile(r"[A-Za-z_/.][A-Za-z0-9_/.-]*")
+_MUST_ESCAPE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
+
+# Longer digit strings are never a setting, and converting them takes quadratic time.
+_MAX_NUMBER_LENGTH = 64
+_MAX_SHOWN_LENGTH = 60
+_MAX_SHOWN_BITS = 256
+
+
+def resolve_scalar(text: str) -> Scalar:
+    """What an unquoted YAML value means."""
+    if text in _WORDS:
+        return _WORDS[text]
+    if len(text) > _MAX_NUMBER_LENGTH:
+        return text
+    if _INTEGER.fullmatch(text):
+        return int(text, {"0x": 16, "0o": 8}.get(text[:2], 10))
+    if _DECIMAL.fullmatch(text):
+        return float(text)
+    return text
+
+
+def format_scalar(value: Scalar) -> str:
+    """`value` as YAML text that `resolve_scalar` (or a quoted string) reads back as the same value."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)
+    if _PLAIN_TEXT.fullmatch(value) and resolve_scalar(value) == value:
+        return value
+    # JSON strings are YAML strings, apart from the few characters that YAML does not allow unescaped.
+    return _MUST_ESCAPE.sub(lambda match: f"\\u{ord(match[0]):04x}", json.dumps(value, ensure_ascii=False))
+
+
+def show_value(value: object) -> str:
+    """`value` for a message: as a user would write it, on one line, shortened when long."""
+    if isinstance(value, str):
+        text = json.dumps(value, ensure_ascii=False)
+    elif value is None or isinstance(value, bool):
+        text = format_scalar(value)
+    elif isinstance(value, int) and value.bit_length() > _MAX_SHOWN_BITS:
+        text = f"a number of {value.bit_length()} bits"
+    else:
+        text = repr(value)
+    text = "".join(char if char.isprintable() else "?" for char in text)
+    return text if len(text) <= _MAX_SHOWN_LENGTH else f"{text[: _MAX_SHOWN_LENGTH - 3]}..."
+
+
+# Lists of GPU numbers as people write them ("0,1", "0, 1", [0, 1], 0) and their one canonical form.
+
+_SEVERAL = re.compile(r"\s*-?[0-9]{1,4}\s*(?:,\s*-?[0-9]{1,4}\s*)*")
+
+
+def parse_gpu_numbers(value: object) -> tuple[int, ...]:
+    """The GPU numbers in `value`, in the order given; ValueError in plain words if it is anything else."""
+    numbers: tuple[int, ...]
+    if isinstance(value, str) and _SEVERAL.fullmatch(value):
+        numbers = tuple(int(part) for part in value.split(","))
+    elif isinstance(value, int) and not isinstance(value, bool):
+        numbers = (value,)
+    elif isinstance(value, list | tuple) and value and all(type(item) is int for item in value):
+        numbers = tuple(value)
+    else:
+        raise ValueError(f"{show_value(value)} names no GPU")
+    for number in numbers:
+        if number < 0:
+            raise ValueError(f"{number} is negative")
+        if numbers.count(number) > 1:
+            raise ValueError(f"{number} is named twice")
+    return numbers
+
+
+def format_gpu_numbers(numbers: tuple[int, ...]) -> str:
+    return ",".join(str(number) for number in numbers)
+
+
+# Checks of settings that are text naming something outside: a file, a folder, an address.
+
+MAX_PORT = 65535
+
+
+def accept_path(value: object) -> object:
+    """Path objects become text; characters that no path on disk should hold are refused."""
+    if isinstance(value, PurePath):
+        value = str(value)
+    if isinstance(value, str) and not value.strip():
+        raise ValueError("it is empty")
+    if isinstance(value, str) and not value.isprintable():
+        raise ValueError("it holds a control character")
+    return value
+
+
+def check_address(value: str | None) -> str | None:
+    """`host:port`, with a port that exists."""
+    if value is not None and not 1 <= int(value.rpartition(":")[2]) <= MAX_PORT:
+        raise ValueError(f"ports go from 1 to {MAX_PORT}")
+    return value
+
+
+# Says in plain words what a setting accepts, from its annotation and limits: one source for messages and docs.
+
+_KINDS: dict[object, str] = {
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    NoneType: "null",
+}
+_LIMITS = ("ge", "gt", "le", "lt")
+
+
+def describe_allowed(field: FieldInfo) -> str:
+    """For instance `a whole number of at least 1 or "auto"`."""
+    if isinstance(field.json_schema_extra, dict) and "allowed" in field.json_schema_extra:
+        return str(field.json_schema_extra["allowed"])
+    parts = list(_describe_parts(field.annotation, field.metadata))
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} or {parts[-1]}"
+
+
+def accepts_text(field: FieldInfo) -> bool:
+    """Whether any text may be given (so that 2024 on the command line is a name, not a number)."""
+    return field.annotation is str or str in get_args(field.annotation)
+
+
+def _describe_parts(annotation: Any, metadata: Iterable[object]) -> Iterable[str]:
+    if get_origin(annotation) in (Union, UnionType):
+        for member in get_args(annotation):
+            yield from _describe_parts(member, metadata)
+    elif get_origin(annotation) is Annotated:
+        member, *nested = get_args(annotation)
+        yield from _describe_parts(member, [*metadata, *_unwrap(nested)])
+    elif get_origin(annotation) is Literal:
+        yield from (show_value(value) for value in get_args(annotation))
+    elif annotation is bool:
+        yield from ("true", "false")
+    else:
+        limits = _describe_limits(metadata) if annotation in (int, float) else ""
+        yield f"{_KINDS[annotation]}{limits}"
+
+
+def _unwrap(metadata: Iterable[object]) -> Iterable[object]:
+    for item in metadata:
+        yield from item.metadata if isinstance(item, FieldInfo) else (item,)
+
+
+def _describe_limits(metadata: Iterable[object]) -> str:
+    limits = {name: value for item in metadata for name in _LIMITS if (value := getattr(item, name, None)) is not None}
+    if set(limits) == {"ge", "le"}:
+        return f" from {limits['ge']} to {limits['le']}"
+    words = {"ge": "of at least", "gt": "above", "le": "up to", "lt": "below"}
+    parts = [f"{words[name]} {limits[name]}" for name in _LIMITS if name in limits]
+    return f" {' and '.join(parts)}" if parts else ""

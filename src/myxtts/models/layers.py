@@ -1,0 +1,298 @@
+"""The layers that everything else is built of. All weights exist as soon as a layer does.
+
+Matrix products run in the compute dtype of the Keras policy; norms and the residual stream stay in float32.
+Randomness is stateless: a seed goes in with every call, and without one nothing is dropped.
+Shape legend: B utterances, T steps in time (frames or tokens), W width, C width of a condition.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from myxtts.types import Tensor
+
+REACH = 3
+"""Steps to either side that a convolution sees."""
+EXPANSION = 3
+_EPSILON = 1e-6
+_RNG = "philox"
+"""Named, because the default differs between devices."""
+
+
+class ModelLayer(keras.layers.Layer):  # type: ignore[misc]
+    """A layer that makes its weights in the constructor and casts its inputs where it says so."""
+
+    def __init__(self) -> None:
+        super().__init__(autocast=False)
+        self.built = True
+
+    def make_weight(self, shape: tuple[int, ...], initializer: Any, name: str) -> Any:
+        """A float32 weight that stays so wherever it is read; Keras would round those of an outermost layer."""
+        return self.add_weight(shape, initializer, dtype="float32", autocast=False, name=name)
+
+    def to_compute_dtype(self, tensor: Tensor) -> Tensor:
+        return tf.cast(tensor, self.compute_dtype)
+
+
+def iterate_weights(layer: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every weight under a layer with its name: the way of attributes that leads to it."""
+    for name, value in sorted(vars(layer).items()):
+        if name.startswith("_"):
+            continue
+        for key, item in enumerate(value) if isinstance(value, list) else [(None, value)]:
+            path = f"{prefix}{name}" if key is None else f"{prefix}{name}.{key}"
+            if isinstance(item, keras.Variable):
+                yield path, item
+            elif isinstance(item, ModelLayer):
+                yield from iterate_weights(item, f"{path}.")
+
+
+def fold_seed(seed_2: Tensor, number: int | Tensor) -> Tensor:
+    """Another seed for every number; None stays None."""
+    return None if seed_2 is None else tf.random.experimental.stateless_fold_in(seed_2, number, alg=_RNG)
+
+
+def draw_uniform(seed_2: Tensor, shape: tuple[int, ...] | list[int]) -> Tensor:
+    return tf.random.stateless_uniform(shape, seed_2, alg=_RNG)
+
+
+def draw_normal(seed_2: Tensor, shape: tuple[int, ...] | list[int]) -> Tensor:
+    return tf.random.stateless_normal(shape, seed_2, alg=_RNG)
+
+
+def drop(x: Tensor, rate: float, seed_2: Tensor) -> Tensor:
+    """Dropout; the share is rounded to 1/256, because one random number of 32 bits decides about four values."""
+    if seed_2 is None or round(rate * 256) == 0:
+        return x
+    num_values = math.prod(x.shape)
+    bits = tf.random.stateless_uniform([-(-num_values // 4)], seed_2, None, None, tf.uint32, alg=_RNG)
+    bytes_ = tf.reshape(tf.bitcast(bits, tf.uint8), [-1])[:num_values]
+    threshold = round(rate * 256)
+    kept = tf.cast(tf.reshape(bytes_, x.shape) >= threshold, x.dtype)
+    return x * kept * (256 / (256 - threshold))
+
+
+def mask_steps(lengths_B: Tensor, num_steps: int) -> Tensor:
+    """1.0 for steps inside the length, 0.0 behind it, as [B, T, 1]."""
+    return tf.sequence_mask(lengths_B, num_steps, tf.float32)[..., None]
+
+
+class Linear(ModelLayer):
+    """A product with a matrix over the last axis."""
+
+    def __init__(
+        self, num_inputs: int, num_outputs: int, *, use_bias: bool = True, starts_at_zero: bool = False
+    ) -> None:
+        super().__init__()
+        self._num_inputs, self._num_outputs = num_inputs, num_outputs
+        initializer = "zeros" if starts_at_zero else "glorot_uniform"
+        self.kernel = self.make_weight((num_inputs, num_outputs), initializer, "kernel")
+        self.bias = self.make_weight((num_outputs,), "zeros", "bias") if use_bias else None
+
+    def call(self, x: Tensor) -> Tensor:
+        # As one flat product: a batched one would hold the gradient of the matrix once per utterance.
+        flat = tf.reshape(self.to_compute_dtype(x), [-1, self._num_inputs]) @ self.to_compute_dtype(self.kernel)
+        if self.bias is not None:
+            flat += self.to_compute_dtype(self.bias)
+        return tf.reshape(flat, [*(-1 if size is None else size for size in x.shape[:-1]), self._num_outputs])
+
+
+class Norm(ModelLayer):
+    """Layer normalisation in float32."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.gain = self.make_weight((width,), "ones", "gain")
+        self.offset = self.make_weight((width,), "zeros", "offset")
+
+    def call(self, x: Tensor) -> Tensor:
+        x = tf.cast(x, tf.float32)
+        centred = x - tf.reduce_mean(x, axis=-1, keepdims=True)
+        variance = tf.reduce_mean(tf.square(centred), axis=-1, keepdims=True)
+        return centred * tf.math.rsqrt(variance + _EPSILON) * self.gain + self.offset
+
+
+class Film(ModelLayer):
+    """Scale and shift of every channel by a condition [B, C]; changes nothing at the start of training."""
+
+    def __init__(self, condition_width: int, width: int) -> None:
+        super().__init__()
+        self.projection = Linear(condition_width, 2 * width, starts_at_zero=True)
+
+    def call(self, x_BTW: Tensor, condition_BC: Tensor) -> Tensor:
+        scale_BW, shift_BW = tf.split(self.projection(condition_BC), 2, axis=-1)
+        return x_BTW * (1 + tf.cast(scale_BW, x_BTW.dtype)[:, None]) + tf.cast(shift_BW, x_BTW.dtype)[:, None]
+
+
+class ShiftedConvolution(ModelLayer):
+    """Depthwise convolution over time, written as a sum of shifted products, which XLA fuses into one pass."""
+
+    def __init__(self, width: int, dilation: int = 1, reach: int = REACH) -> None:
+        super().__init__()
+        self._dilation, self._num_taps = dilation, 2 * reach + 1
+        initializer = keras.initializers.RandomNormal(stddev=self._num_taps**-0.5)
+        self.kernel = self.make_weight((self._num_taps, width), initializer, "kernel")
+        self.bias = self.make_weight((width,), "zeros", "bias")
+
+    def call(self, x_BTW: Tensor) -> Tensor:
+        num_steps, margin = x_BTW.shape[1], self._dilation * (self._num_taps // 2)
+        padded = tf.pad(self.to_compute_dtype(x_BTW), [[0, 0], [margin, margin], [0, 0]])
+        kernel = self.to_compute_dtype(self.kernel)
+        total = self.to_compute_dtype(self.bias)
+        for tap in range(self._num_taps):
+            start = tap * self._dilation
+            total += padded[:, start : start + num_steps] * kernel[tap]
+        return total
+
+
+class FeedForward(ModelLayer):
+    """Wider, GELU, and back."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.wider = Linear(width, EXPANSION * width)
+        self.back = Linear(EXPANSION * width, width)
+
+    def call(self, x: Tensor) -> Tensor:
+        return self.back(tf.nn.gelu(self.wider(x), approximate=True))
+
+
+class ConvolutionBlock(ModelLayer):
+    """ConvNeXt-style residual block; `condition_width` of 0 means that it takes no condition."""
+
+    def __init__(
+        self, width: int, *, dilation: int = 1, reach: int = REACH, condition_width: int = 0, dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        self._dropout = dropout
+        self.convolution = ShiftedConvolution(width, dilation, reach)
+        self.norm = Norm(width)
+        self.film = Film(condition_width, width) if condition_width else None
+        self.feed_forward = FeedForward(width)
+
+    def call(self, x_BTW: Tensor, is_real_BT1: Tensor, condition_BC: Tensor = None, seed_2: Tensor = None) -> Tensor:
+        hidden = self.norm(self.convolution(x_BTW * is_real_BT1))
+        if self.film is not None:
+            hidden = self.film(hidden, condition_BC)
+        return x_BTW + drop(tf.cast(self.feed_forward(hidden), x_BTW.dtype), self._dropout, seed_2)
+
+
+# Attention: among the steps of one sequence, and from a sequence to the latents of a voice.
+#
+# Shape legend: B utterances, T steps, S steps of what is attended to, W width, H heads, E width of a head, C
+# condition.
+
+_MASKED = -1e9
+_ROTARY_BASE = 10_000.0
+
+
+class Attention(ModelLayer):
+    """Several heads; softmax in float32. With `window`, a step sees only so many steps to either side.
+
+    `is_rotary` turns queries and keys by their position, so that what counts is the distance between two steps.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        num_heads: int,
+        *,
+        source_width: int | None = None,
+        inner_width: int | None = None,
+        window: int | None = None,
+        is_rotary: bool = False,
+        starts_at_zero: bool = False,
+    ) -> None:
+        super().__init__()
+        inner_width, source_width = inner_width or width, source_width or width
+        assert inner_width % num_heads == 0, f"{num_heads} heads do not divide {inner_width}"
+        self._num_heads, self._head_width = num_heads, inner_width // num_heads
+        self._window, self._is_rotary = window, is_rotary
+        # No biases: where the voice is nothing, nothing is what attending to it gives.
+        self.query = Linear(width, inner_width, use_bias=False)
+        self.key = Linear(source_width, inner_width, use_bias=False)
+        self.value = Linear(source_width, inner_width, use_bias=False)
+        self.back = Linear(inner_width, width, use_bias=False, starts_at_zero=starts_at_zero)
+
+    def call(self, x_BTW: Tensor, source_BSW: Tensor, is_source_real_BS1: Tensor = None) -> Tensor:
+        query, key, value = (
+            self._part_heads(projection(tensor))
+            for projection, tensor in ((self.query, x_BTW), (self.key, source_BSW), (self.value, source_BSW))
+        )
+        if self._is_rotary:
+            query, key = _rotate(query), _rotate(key)
+        logits_BHTS = tf.cast(tf.matmul(query, key, transpose_b=True), tf.float32) * self._head_width**-0.5
+        if is_source_real_BS1 is not None:
+            logits_BHTS += (1 - is_source_real_BS1[:, None, None, :, 0]) * _MASKED
+        if self._window is not None:
+            logits_BHTS += _mask_far_steps(x_BTW.shape[1], self._window)
+        weights = self.to_compute_dtype(tf.nn.softmax(logits_BHTS))
+        joined = tf.transpose(tf.matmul(weights, value), [0, 2, 1, 3])
+        return self.back(tf.reshape(joined, [-1, x_BTW.shape[1], self._num_heads * self._head_width]))
+
+    def _part_heads(self, x_BTW: Tensor) -> Tensor:
+        parted = tf.reshape(x_BTW, [-1, x_BTW.shape[1], self._num_heads, self._head_width])
+        return tf.transpose(parted, [0, 2, 1, 3])
+
+
+def _rotate(x_BHTE: Tensor) -> Tensor:
+    """Turns each pair of channels by an angle that grows with the position. An odd last channel stays."""
+    num_pairs = x_BHTE.shape[-1] // 2
+    speeds = tf.pow(_ROTARY_BASE, -tf.range(num_pairs, dtype=tf.float32) / num_pairs)
+    angles = tf.range(x_BHTE.shape[2], dtype=tf.float32)[:, None] * speeds
+    x = tf.cast(x_BHTE, tf.float32)
+    first, second, rest = x[..., :num_pairs], x[..., num_pairs : 2 * num_pairs], x[..., 2 * num_pairs :]
+    cosine, sine = tf.cos(angles), tf.sin(angles)
+    turned = tf.concat([first * cosine - second * sine, first * sine + second * cosine, rest], axis=-1)
+    return tf.cast(turned, x_BHTE.dtype)
+
+
+def _mask_far_steps(num_steps: int, window: int) -> Tensor:
+    position = tf.range(num_steps)
+    is_far = tf.abs(position[:, None] - position[None]) > window
+    return tf.where(is_far, _MASKED, 0.0)
+
+
+class TransformerBlock(ModelLayer):
+    """Pre-norm self-attention and feed-forward; `condition_width` of 0 means that it takes no condition."""
+
+    def __init__(
+        self, width: int, num_heads: int, *, window: int | None = None, condition_width: int = 0, dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        self._dropout = dropout
+        self.attention_norm, self.norm = Norm(width), Norm(width)
+        self.attention_film = Film(condition_width, width) if condition_width else None
+        self.film = Film(condition_width, width) if condition_width else None
+        self.attention = Attention(width, num_heads, window=window, is_rotary=True)
+        self.feed_forward = FeedForward(width)
+
+    def call(self, x_BTW: Tensor, is_real_BT1: Tensor, condition_BC: Tensor = None, seed_2: Tensor = None) -> Tensor:
+        hidden = self.attention_norm(x_BTW)
+        if self.attention_film is not None:
+            hidden = self.attention_film(hidden, condition_BC)
+        attended = tf.cast(self.attention(hidden, hidden, is_real_BT1), x_BTW.dtype)
+        x_BTW += drop(attended, self._dropout, fold_seed(seed_2, 0))
+        hidden = self.norm(x_BTW)
+        if self.film is not None:
+            hidden = self.film(hidden, condition_BC)
+        return x_BTW + drop(tf.cast(self.feed_forward(hidden), x_BTW.dtype), self._dropout, fold_seed(seed_2, 1))
+
+
+class CrossAttention(ModelLayer):
+    """A residual look at the latents of a voice; changes nothing at the start of training."""
+
+    def __init__(self, width: int, source_width: int, num_heads: int) -> None:
+        super().__init__()
+        self.norm = Norm(width)
+        self.attention = Attention(
+            width, num_heads, source_width=source_width, inner_width=source_width, starts_at_zero=True
+        )
+
+    def call(self, x_BTW: Tensor, latents_BKD: Tensor) -> Tensor:
+        return x_BTW + tf.cast(self.attention(self.norm(x_BTW), latents_BKD), x_BTW.dtype)

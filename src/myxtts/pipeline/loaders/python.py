@@ -1,0 +1,143 @@
+"""The loader that makes features on the fly on the host: every format, with soundfile, soxr and numpy.
+
+Shape legend: T frames, M mel bands.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from myxtts.corpus.audio import AudioLimits
+from myxtts.corpus.rejections import WHAT_TO_DO, AudioProblem, Reason
+from myxtts.errors import DataError
+from myxtts.features.extract import FeatureExtractor
+from myxtts.pipeline.batch import BatchAssembler, BatchBuffer, HostBatch, Loader
+from myxtts.pipeline.order import BatchPlan
+from myxtts.pipeline.recordings import RecordingSource
+
+# Spectrograms kept in memory from one epoch to the next, up to a number of bytes.
+
+
+class MelMemory:
+    """Keeps what comes first and never lets go of it. Any number of threads may call it.
+
+    An epoch asks for every utterance once, in a new order. A memory that made room by dropping the oldest would drop
+    each utterance shortly before it is asked for again; one that keeps its first ones serves the same share of every
+    epoch, and the share is the share of the corpus that fits.
+    """
+
+    def __init__(self, budget_bytes: int, dtype: str) -> None:
+        self._budget_bytes = budget_bytes
+        self._dtype = np.dtype(dtype)
+        self._mels: dict[int, NDArray[Any]] = {}
+        self._num_bytes = 0
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._mels)
+
+    @property
+    def num_bytes(self) -> int:
+        return self._num_bytes
+
+    def find(self, row: int) -> NDArray[Any] | None:
+        return self._mels.get(row)
+
+    def keep(self, row: int, mel_TM: NDArray[np.float32]) -> NDArray[Any]:
+        """Keeps a spectrogram if there is room, and gives it as it would be kept.
+
+        Numbers are rounded to the kept format whether there is room or not: what is trained on must not depend on
+        how much memory the machine has.
+        """
+        rounded = mel_TM.astype(self._dtype, copy=False)
+        with self._lock:
+            if row not in self._mels and self._num_bytes + rounded.nbytes <= self._budget_bytes:
+                # A view would hold on to all of the memory that it is a part of.
+                self._mels[row] = rounded if rounded.base is None else rounded.copy()
+                self._num_bytes += rounded.nbytes
+        return rounded
+
+
+class PythonLoader(Loader):
+    """Fills batches from recordings. Any number of threads may call it.
+
+    Spectrograms stay in memory as far as `ram_budget_bytes` goes, in the number format of stored ones.
+    """
+
+    name = "python"
+
+    def __init__(
+        self,
+        source: RecordingSource,
+        limits: AudioLimits,
+        num_reference_frames: int,
+        seed: int,
+        ram_budget_bytes: int = 0,
+    ) -> None:
+        definition = source.mel_definition
+        self._source = source
+        self._extractor = FeatureExtractor(definition, source.audio_definition, limits)
+        self._assembler = BatchAssembler(source, source.read_tokens, num_reference_frames, seed, definition.log_floor)
+        self.memory = MelMemory(ram_budget_bytes, source.mel_dtype)
+
+    def fill(self, plan: BatchPlan, buffer: BatchBuffer) -> HostBatch:
+        batch = buffer.view(plan.shape)
+        self._assembler.fill_labels(batch, plan)
+        self._assembler.fill_mels(batch, plan, self.read_mel)
+        check_lengths(batch, plan, self._source)
+        # A voice may be another utterance of the batch, which need not be read twice.
+        places = {int(row): place for place, row in enumerate(plan.rows)}
+
+        def read_voice(row: int) -> NDArray[Any]:
+            place = places.get(row)
+            return self.read_mel(row) if place is None else batch.mel[place, : batch.mel_lengths[place]]
+
+        self._assembler.fill_references(batch, plan, read_voice)
+        return batch
+
+    def name_utterances(self, plan: BatchPlan) -> tuple[str, ...]:
+        return self._assembler.name_utterances(plan)
+
+    def read_mel(self, row: int) -> NDArray[Any]:
+        """The spectrogram [T, M] of a row, from memory or from its recording."""
+        kept = self.memory.find(row)
+        return kept if kept is not None else self.memory.keep(row, self._extract(row))
+
+    def load_rows(self, rows: Sequence[int]) -> dict[int, NDArray[np.float32]]:
+        """Spectrograms from their recordings, whether they are in memory or not."""
+        return {row: self._extract(row) for row in rows}
+
+    def _extract(self, row: int) -> NDArray[np.float32]:
+        try:
+            mel_TM = self._extractor.extract(self._source.utterance(row)).mel
+            check_num_frames(row, len(mel_TM), self._source)
+        except AudioProblem as problem:
+            raise explain_problem(self._source, row, problem) from problem
+        return mel_TM
+
+
+def check_num_frames(row: int, num_frames: int, source: RecordingSource) -> None:
+    """A recording that is longer than the corpus says would not fit into its batch."""
+    most = int(source.columns["mel_length"][row])
+    if num_frames > most:
+        raise AudioProblem(Reason.CHANGED, f"{num_frames} frames of sound, the corpus knows of at most {most}")
+
+
+def check_lengths(batch: HostBatch, plan: BatchPlan, source: RecordingSource) -> None:
+    """Trimming may have left fewer frames than the text has tokens, which cannot be aligned."""
+    for place in np.flatnonzero(batch.token_lengths > batch.mel_lengths):
+        detail = f"{batch.token_lengths[place]} tokens for {batch.mel_lengths[place]} frames of sound"
+        raise explain_problem(source, int(plan.rows[place]), AudioProblem(Reason.TOO_MANY_TOKENS, detail))
+
+
+def explain_problem(source: RecordingSource, row: int, problem: AudioProblem) -> DataError:
+    return DataError(
+        f"The utterance {source.id_of(row)} cannot be loaded from {source.audio_path(row)}: "
+        f"{problem.detail} ({problem.reason}).",
+        next_step=WHAT_TO_DO[problem.reason],
+    )

@@ -1,0 +1,257 @@
+"""Recordings loaded inside the TensorFlow graph, by row: their spectrograms, or the samples these are made of.
+
+Shape legend: K recordings, V all their frames or samples.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from functools import partial
+from math import ceil, gcd
+
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from myxtts.corpus.rejections import AudioProblem, Reason
+from myxtts.errors import DataError
+from myxtts.features.audio import MAX_PEAK, MIN_PEAK, TRIM_BLOCK_S, TRIM_MARGIN_S
+from myxtts.features.definition import AudioDefinition, MelDefinition
+from myxtts.features.mel_graph import GraphMel, decode_wav
+from myxtts.pipeline.loaders.python import explain_problem
+from myxtts.pipeline.recordings import RecordingSource, Survey, name_obstacle
+from myxtts.types import Tensor
+
+# Resampling as TensorFlow operations: the sound passes in blocks through a filter and changes its rate as a spectrum.
+#
+# The filter is a sinc under a Kaiser window, with the pass band and depth of soxr's HQ setting that the host uses.
+# The
+# spectrum of a block gets another rate by losing or gaining its highest frequencies. Blocks overlap by the length of
+# the
+# filter, and what the overlap spoils is cut off. The filter's length costs nothing, and any two rates will do.
+# Shape legend: S samples, Q blocks, N samples of a block, F frequencies.
+
+# As soxr's HQ: flat to 0.913 of the lower Nyquist frequency, 20 bits down from there to the end.
+_PASS_BAND_END, _STOP_BAND_START = 0.913, 1.0
+_ATTENUATION_DB = 126.0
+_MIN_BLOCK_SAMPLES = 4096
+
+
+class GraphResampler:
+    """Turns samples [S] of one rate into those of another, as many as soxr gives."""
+
+    def __init__(self, rate_hz: int, target_rate_hz: int) -> None:
+        common = gcd(rate_hz, target_rate_hz)
+        self._ratio = rate_hz / target_rate_hz
+        num_in, num_out = rate_hz // common, target_rate_hz // common
+        half_width, filter_taps = design_filter(rate_hz, target_rate_hz)
+        # A block is `num_units` times the shortest stretch that has whole samples at both rates.
+        num_overlapping = ceil(half_width / num_in)
+        num_units = 1
+        while num_units * num_in < _MIN_BLOCK_SAMPLES or num_units < 8 * num_overlapping:
+            num_units *= 2
+        self._block_in, self._block_out = num_units * num_in, num_units * num_out
+        self._overlap_in, self._overlap_out = num_overlapping * num_in, num_overlapping * num_out
+        self._step = self._block_in - 2 * self._overlap_in
+        self._response_F = tf.constant(self._measure_response(filter_taps))
+
+    def __call__(self, samples_S: Tensor) -> Tensor:
+        num_samples = tf.shape(samples_S)[0]
+        num_blocks = -(-num_samples // self._step)
+        num_missing = num_blocks * self._step - num_samples
+        padded = tf.pad(samples_S, [[self._overlap_in, num_missing + self._overlap_in]])
+        blocks_QN = tf.signal.frame(padded, self._block_in, self._step)
+        spectrum_QF = tf.signal.rfft(blocks_QN)[:, : self._response_F.shape[0]] * self._response_F
+        num_added = self._block_out // 2 + 1 - self._response_F.shape[0]
+        if num_added:
+            spectrum_QF = tf.pad(spectrum_QF, [[0, 0], [0, num_added]])
+        resampled_QN = tf.signal.irfft(spectrum_QF, [self._block_out])
+        kept = resampled_QN[:, self._overlap_out : self._block_out - self._overlap_out]
+        num_resampled = tf.cast(tf.floor(tf.cast(num_samples, tf.float64) / self._ratio + 0.5), tf.int32)
+        return tf.reshape(kept, [-1])[:num_resampled]
+
+    def _measure_response(self, filter_taps: NDArray[np.float64]) -> NDArray[np.complex64]:
+        """The filter's spectrum [F] over a block, up to the highest frequency that both rates hold."""
+        half = len(filter_taps) // 2
+        around_zero = np.zeros(self._block_in)
+        around_zero[np.arange(-half, half + 1)] = filter_taps
+        num_shared = min(self._block_in, self._block_out) // 2 + 1
+        # Symmetric around zero, so the spectrum is real.
+        response = np.fft.rfft(around_zero).real[:num_shared] * self._block_out / self._block_in
+        return response.astype(np.complex64)
+
+
+def design_filter(rate_hz: int, target_rate_hz: int) -> tuple[float, NDArray[np.float64]]:
+    """Half the width in samples, and the taps of the low-pass filter at `rate_hz`, an odd number around the centre."""
+    lower_rate_hz = min(rate_hz, target_rate_hz)
+    transition = np.pi * (_STOP_BAND_START - _PASS_BAND_END) * lower_rate_hz / rate_hz
+    # Kaiser's formulas for the length and the shape of the window.
+    half_width = (_ATTENUATION_DB - 8) / (2.285 * transition) / 2
+    beta = 0.1102 * (_ATTENUATION_DB - 8.7)
+    cutoff = (_PASS_BAND_END + _STOP_BAND_START) / 2 * lower_rate_hz / rate_hz
+    place = np.arange(-int(half_width), int(half_width) + 1)
+    taps = np.sinc(cutoff * place) * np.i0(beta * np.sqrt(1 - (place / half_width) ** 2))
+    return float(half_width), taps / taps.sum()
+
+
+# A recording, from its file to its samples and spectrogram, as TensorFlow operations: features.audio in a graph.
+#
+# Shape legend: S samples, K recordings, T frames, R all frames of the recordings, M mel bands.
+
+
+class RecordingGraph:
+    """Loads 16-bit WAV files that have one of `rates_hz`. Every operation is placed on the host."""
+
+    def __init__(self, mel: MelDefinition, audio: AudioDefinition, rates_hz: Sequence[int]) -> None:
+        self._audio = audio
+        with tf.device("/CPU:0"):
+            self._mel = GraphMel(mel)
+            self._rates_hz = tf.constant(rates_hz, tf.int32)
+            self._resamplers = [self._make_resampler(rate) for rate in rates_hz]
+
+    def load_all(self, paths_K: Tensor, rate_numbers_K: Tensor, num_samples_K: Tensor) -> tuple[Tensor, Tensor]:
+        """Spectrograms one behind the other [R, M], and how many frames each has [K].
+
+        `rate_numbers` are places in `rates_hz`; they and `num_samples` are what the files must have. One recording is
+        loaded after the other, which keeps its samples in the processor's cache; callers do several batches at once.
+        """
+        return _load_each(self.load, [None, self._mel.definition.n_mels], paths_K, rate_numbers_K, num_samples_K)
+
+    def load_all_samples(self, paths_K: Tensor, rate_numbers_K: Tensor, num_samples_K: Tensor) -> tuple[Tensor, Tensor]:
+        """As `load_all`, the samples that the spectrograms are made of [S of all], and how many each has [K]."""
+        return _load_each(self.load_samples, [None], paths_K, rate_numbers_K, num_samples_K)
+
+    def load(self, path: Tensor, rate_number: Tensor, num_samples: Tensor) -> Tensor:
+        """The spectrogram [T, M] of one file."""
+        return self._mel.single(self.load_samples(path, rate_number, num_samples))
+
+    def load_samples(self, path: Tensor, rate_number: Tensor, num_samples: Tensor) -> Tensor:
+        """The samples [S] of one file, resampled, trimmed and levelled."""
+        samples_S, rate_hz = decode_wav(tf.io.read_file(path))
+        is_as_checked = (tf.shape(samples_S)[0] == num_samples) & (rate_hz == self._rates_hz[rate_number])
+        check = tf.debugging.Assert(is_as_checked, ["The recording has changed since it was checked:", path])
+        with tf.control_dependencies([check]):
+            samples_S = self._resample(samples_S, rate_number)
+        if self._audio.trim_silence:
+            samples_S = trim_silence(samples_S, self._audio.sample_rate, self._audio.trim_db)
+        return level_samples(samples_S, self._audio)
+
+    def _make_resampler(self, rate_hz: int) -> Callable[[Tensor], Tensor]:
+        target_hz = self._audio.sample_rate
+        return tf.identity if rate_hz == target_hz else GraphResampler(rate_hz, target_hz)
+
+    def _resample(self, samples_S: Tensor, rate_number: Tensor) -> Tensor:
+        if len(self._resamplers) == 1:
+            return self._resamplers[0](samples_S)
+        return tf.switch_case(rate_number, [partial(resample, samples_S) for resample in self._resamplers])
+
+
+def _load_each(
+    load: Callable[[Tensor, Tensor, Tensor], Tensor], element_shape: list[int | None], paths_K: Tensor, *facts_K: Tensor
+) -> tuple[Tensor, Tensor]:
+    """What `load` gives for each recording, one behind the other, and how long each part is [K]."""
+    num_recordings = tf.shape(paths_K)[0]
+    values = tf.TensorArray(tf.float32, num_recordings, infer_shape=False, element_shape=element_shape)
+    lengths = tf.TensorArray(tf.int32, num_recordings, element_shape=[])
+
+    def load_next(place: Tensor, values: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        loaded = load(paths_K[place], *(fact_K[place] for fact_K in facts_K))
+        return place + 1, values.write(place, loaded), lengths.write(place, tf.shape(loaded)[0])
+
+    with tf.device("/CPU:0"):
+        _, values, lengths = tf.while_loop(
+            lambda place, _values, _lengths: place < num_recordings,
+            load_next,
+            (tf.constant(0), values, lengths),
+            parallel_iterations=1,
+        )
+        return values.concat(), lengths.stack()
+
+
+def trim_silence(samples_S: Tensor, rate_hz: int, trim_db: float) -> Tensor:
+    """Cuts both ends up to where the sound comes within `trim_db` of its loudest block; a small margin stays."""
+    block, margin = max(1, int(TRIM_BLOCK_S * rate_hz)), int(TRIM_MARGIN_S * rate_hz)
+    num_samples = tf.shape(samples_S)[0]
+    num_blocks = num_samples // block
+    blocks = tf.reshape(samples_S[: num_blocks * block], [num_blocks, block])
+    energy = tf.reduce_sum(tf.square(blocks), axis=1)
+    loud = tf.cast(tf.where(energy > tf.reduce_max(energy) * 10 ** (-trim_db / 10)), tf.int32)
+    start = tf.maximum(0, tf.reduce_min(loud) * block - margin)
+    stop = tf.minimum(num_samples, (tf.reduce_max(loud) + 1) * block + margin)
+    is_trimmed = (num_blocks >= 2) & (tf.size(loud) > 0)
+    return samples_S[tf.where(is_trimmed, start, 0) : tf.where(is_trimmed, stop, num_samples)]
+
+
+def level_samples(samples_S: Tensor, definition: AudioDefinition) -> Tensor:
+    """Brings the level to the target; a peak that would clip limits the gain."""
+    if definition.loudness == "none":
+        return samples_S
+    peak = tf.maximum(tf.reduce_max(samples_S), -tf.reduce_min(samples_S))
+    level = peak if definition.loudness == "peak" else tf.sqrt(tf.reduce_mean(tf.square(samples_S)))
+    gain = tf.minimum(definition.loudness_target / level, MAX_PEAK / peak)
+    return samples_S * tf.where(peak < MIN_PEAK, 1.0, gain)
+
+
+LoadAll = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+"""A method of RecordingGraph: from paths, rates and numbers of samples [K] to values [V, ...] and their lengths [K]."""
+
+_SIGNATURE = [tf.TensorSpec([None], kind) for kind in (tf.string, tf.int32, tf.int32)]
+
+
+def number_rates(source: RecordingSource, survey: Survey) -> tuple[list[int], NDArray[np.int32]]:
+    """The rates of the recordings that the graph loads, and for each row of the source which of them it has."""
+    rows_hz = source.columns["sample_rate_hz"]
+    rates_hz = np.unique(rows_hz[survey.is_native])
+    return rates_hz.tolist(), np.searchsorted(rates_hz, rows_hz).astype(np.int32)
+
+
+def make_graph(source: RecordingSource, rates_hz: Sequence[int]) -> RecordingGraph:
+    return RecordingGraph(source.mel_definition, source.audio_definition, rates_hz)
+
+
+class GraphReader:
+    """Runs `load_all` for rows of a source; the graph is made once. Any number of threads may call it.
+
+    `load_in_python` loads a row in the other way: where the graph fails, it says what is wrong with the recording.
+    """
+
+    def __init__(
+        self,
+        source: RecordingSource,
+        load_all: LoadAll,
+        rate_numbers: NDArray[np.int32],
+        load_in_python: Callable[[int], object],
+    ) -> None:
+        self._source, self._rate_numbers, self._load_in_python = source, rate_numbers, load_in_python
+        self._load_all = tf.function(load_all, input_signature=_SIGNATURE, autograph=False)
+
+    def read(self, rows: Sequence[int]) -> dict[int, NDArray[np.float32]]:
+        """By row its values, views of one array: copy what is kept."""
+        paths = [os.fsencode(self._source.audio_path(row)) for row in rows]
+        num_samples = self._source.columns["num_samples"][rows].astype(np.int32)
+        try:
+            with tf.device("/CPU:0"):
+                values, lengths = self._load_all(paths, self._rate_numbers[rows], num_samples)
+        except tf.errors.OpError as error:
+            raise self._explain(rows, error) from error
+        stops = np.cumsum(lengths.numpy()).tolist()
+        # A view of the tensor's memory, which lives as long as the view.
+        flat = np.asarray(memoryview(values))
+        return {row: flat[start:stop] for row, start, stop in zip(rows, [0, *stops], stops, strict=False)}
+
+    def _explain(self, rows: Sequence[int], error: tf.errors.OpError) -> DataError:
+        """What is wrong, found by looking at each recording: TensorFlow does not say which one it was."""
+        for row in rows:
+            try:
+                self._load_in_python(row)
+            except DataError as problem:
+                return problem
+            if name_obstacle(self._source, row):
+                changed = AudioProblem(Reason.CHANGED, "the recording has changed since it was checked")
+                return explain_problem(self._source, row, changed)
+        names = ", ".join(self._source.id_of(row) for row in rows)
+        return DataError(
+            f"TensorFlow could not load these utterances: {names}. It says: {' '.join(error.message.split())}",
+            next_step="Set data.use_tf_native_loading to false, which loads them through Python.",
+        )

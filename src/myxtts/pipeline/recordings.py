@@ -1,0 +1,335 @@
+"""The recordings of a prepared corpus by row, for loading on the fly: what a feature store offers, without features.
+
+Everything lies in a few flat arrays, so that a million utterances cost a few hundred megabytes, tokens included.
+Shape legend: U utterances.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from myxtts.config.schema import DataConfig
+from myxtts.corpus.audio import AudioHeader, AudioLimits, check_header, open_recording
+from myxtts.corpus.corpus_file import Corpus
+from myxtts.corpus.rejections import AudioProblem
+from myxtts.errors import DataError
+from myxtts.features.definition import AudioDefinition, MelDefinition, count_source_frames
+from myxtts.store.index import SPLITS, hash_id, renumber_names
+from myxtts.text.frontend import FrontEnd
+from myxtts.types import Split, Utterance
+
+_CHUNK_UTTERANCES = 512
+
+
+class RecordingSource:
+    """Utterances in the order of the corpus, speakers and languages in the alphabet's: as a new store numbers them.
+
+    `columns` are arrays [U] named as in a store. `mel_length` is the most that an utterance can have: what it has
+    before silence is trimmed, or what the longest accepted recording has where a stream does not say. Made by `open`.
+    """
+
+    def __init__(self, data: DataConfig, rows: _Rows) -> None:
+        self.mel_definition = MelDefinition.from_config(data)
+        self.audio_definition = AudioDefinition.from_config(data)
+        self.mel_dtype = data.mel_dtype
+        self._rows = rows
+        speaker, self.speakers = _number_names(rows.speakers)
+        language, self.languages = _number_names(rows.languages)
+        self._token_ends = np.asarray(rows.token_ends, np.int64)
+        self._tokens = np.asarray(rows.tokens, np.int32)
+        source_frames = np.asarray(rows.source_frames, np.uint32)
+        self.columns: dict[str, NDArray[Any]] = {
+            "id_hash": np.asarray(rows.id_hashes, np.uint64),
+            "source_frames": source_frames,
+            "mel_length": _bound_lengths(source_frames, rows.rates, self.mel_definition, data.max_duration_s),
+            "tokens_length": np.diff(self._token_ends, prepend=0).astype(np.uint32),
+            "speaker": speaker,
+            "language": language,
+            "split": np.asarray(rows.splits, np.uint8),
+            "num_samples": np.asarray(rows.num_samples, np.int64),
+            "sample_rate_hz": np.asarray(rows.rates, np.int32),
+            "num_channels": np.asarray(rows.num_channels, np.int32),
+            "source_crc": np.asarray(rows.checksums, np.uint32),
+        }
+
+    @classmethod
+    def open(cls, corpus: Corpus, data: DataConfig) -> RecordingSource:
+        """Reads the corpus and encodes its texts; refuses a corpus that was prepared under wider limits."""
+        rows = _Rows(MelDefinition.from_config(data))
+        _read_rows(rows, corpus, corpus.load_frontend(), AudioLimits.from_config(data))
+        return cls(data, rows)
+
+    def __len__(self) -> int:
+        return len(self._token_ends)
+
+    @property
+    def n_mels(self) -> int:
+        return self.mel_definition.n_mels
+
+    def join_as(self, split: Split, speakers: Sequence[str], languages: Sequence[str]) -> None:
+        """Becomes a split of another corpus, whose names count; raises DataError where that lacks one of them."""
+        columns = self.columns
+        columns["speaker"] = renumber_names(columns["speaker"], self.speakers, speakers, "speakers")
+        columns["language"] = renumber_names(columns["language"], self.languages, languages, "languages")
+        columns["split"] = np.full(len(self), SPLITS.index(split), np.uint8)
+        self.speakers, self.languages = tuple(speakers), tuple(languages)
+
+    def rows_of_split(self, split: str) -> NDArray[np.int64]:
+        return np.flatnonzero(self.columns["split"] == SPLITS.index(split))
+
+    def id_of(self, row: int) -> str:
+        return self._rows.ids[row]
+
+    def audio_path(self, row: int) -> str:
+        return self._rows.paths[row]
+
+    def tokens(self, row: int) -> NDArray[np.int32]:
+        start = self._token_ends[row - 1] if row else 0
+        return self._tokens[start : self._token_ends[row]]
+
+    def read_tokens(self, rows: NDArray[np.integer[Any]]) -> list[NDArray[np.int32]]:
+        return [self.tokens(row) for row in rows.tolist()]
+
+    def utterance(self, row: int) -> Utterance:
+        columns = self.columns
+        return Utterance(
+            id=self.id_of(row),
+            audio=self.audio_path(row),
+            text=self._rows.texts[row],
+            speaker=self.speakers[int(columns["speaker"][row])],
+            language=self.languages[int(columns["language"][row])],
+            # Phonemes are never an empty string: where they are, they are said.
+            phonemes=self._rows.phonemes[row] or None,
+            split=cast(Split, SPLITS[int(columns["split"][row])]),
+            num_samples=int(columns["num_samples"][row]),
+            sample_rate_hz=int(columns["sample_rate_hz"][row]),
+            num_channels=int(columns["num_channels"][row]),
+            checksum=int(columns["source_crc"][row]),
+        )
+
+
+def _bound_lengths(
+    source_frames: NDArray[np.uint32], rates: Sequence[int], mel: MelDefinition, max_duration_s: float
+) -> NDArray[np.uint32]:
+    """The most frames that each utterance can have; a stream of unknown length is as long as recordings may be."""
+    bounds = source_frames.copy()
+    for row in np.flatnonzero(source_frames == 0).tolist():
+        bounds[row] = count_source_frames(int(max_duration_s * rates[row]) + 1, rates[row], mel)
+    return bounds
+
+
+class _StringPool:
+    """Many strings as the bytes of one."""
+
+    def __init__(self) -> None:
+        self._text = bytearray()
+        self._ends = array("q")
+
+    def append(self, string: str) -> None:
+        self._text += string.encode("utf-8", "surrogatepass")
+        self._ends.append(len(self._text))
+
+    def __getitem__(self, row: int) -> str:
+        start = self._ends[row - 1] if row else 0
+        return self._text[start : self._ends[row]].decode("utf-8", "surrogatepass")
+
+
+class _Rows:
+    """Utterances as they are read, each thing in an array of its own."""
+
+    def __init__(self, mel: MelDefinition) -> None:
+        self._mel = mel
+        self.ids, self.paths, self.texts, self.phonemes = (_StringPool() for _ in range(4))
+        self.speakers, self.languages = _Names(), _Names()
+        self.tokens, self.token_ends = array("i"), array("q")
+        self.splits, self.checksums = array("B"), array("I")
+        self.num_samples, self.rates, self.num_channels = array("q"), array("i"), array("i")
+        self.id_hashes, self.source_frames = array("Q"), array("I")
+
+    def append(self, utterance: Utterance, tokens: NDArray[np.int32]) -> None:
+        self.ids.append(utterance.id)
+        self.paths.append(utterance.audio)
+        self.texts.append(utterance.text)
+        self.phonemes.append(utterance.phonemes or "")
+        self.speakers.append(utterance.speaker)
+        self.languages.append(utterance.language)
+        self.tokens.frombytes(np.ascontiguousarray(tokens, np.int32).tobytes())
+        self.token_ends.append(len(self.tokens))
+        self.splits.append(SPLITS.index(utterance.split))
+        self.checksums.append(utterance.checksum)
+        self.num_samples.append(utterance.num_samples)
+        self.rates.append(utterance.sample_rate_hz)
+        self.num_channels.append(utterance.num_channels)
+        self.id_hashes.append(hash_id(utterance.id))
+        self.source_frames.append(count_source_frames(utterance.num_samples, utterance.sample_rate_hz, self._mel))
+
+
+class _Names:
+    """Names of speakers or languages, numbered as they appear."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = {}
+        self.column = array("i")
+
+    def append(self, name: str) -> None:
+        self.column.append(self.numbers.setdefault(name, len(self.numbers)))
+
+
+def _number_names(names: _Names) -> tuple[NDArray[np.uint32], tuple[str, ...]]:
+    """The column [U] and the names it refers to, numbered in alphabetical order."""
+    ordered = sorted(names.numbers)
+    places = np.zeros(len(ordered), np.uint32)
+    places[[names.numbers[name] for name in ordered]] = np.arange(len(ordered))
+    return places[np.asarray(names.column, np.int32)], tuple(ordered)
+
+
+def _read_rows(rows: _Rows, corpus: Corpus, frontend: FrontEnd, limits: AudioLimits) -> None:
+    gate = _Gate(limits)
+    utterances = corpus.utterances()
+    while chunk := list(islice(utterances, _CHUNK_UTTERANCES)):
+        gate.check(chunk)
+        encodings = frontend.encode_batch(
+            [utterance.text for utterance in chunk],
+            [utterance.language for utterance in chunk],
+            [utterance.phonemes for utterance in chunk],
+        )
+        for utterance, encoding in zip(chunk, encodings, strict=True):
+            rows.append(utterance, encoding.ids)
+    gate.refuse(corpus)
+
+
+class _Gate:
+    """Looks at what the corpus says of each recording: better here than in the middle of an epoch."""
+
+    def __init__(self, limits: AudioLimits) -> None:
+        self._limits = limits
+        self._num_refused = 0
+        self._example = ""
+
+    def check(self, utterances: Iterable[Utterance]) -> None:
+        for utterance in utterances:
+            rate, num_channels = utterance.sample_rate_hz, utterance.num_channels
+            try:
+                check_header(AudioHeader("", rate, num_channels, utterance.num_samples or None), self._limits)
+            except AudioProblem as problem:
+                self._num_refused += 1
+                self._example = self._example or f"{utterance.id} ({utterance.audio}): {problem.detail}"
+
+    def refuse(self, corpus: Corpus) -> None:
+        if self._num_refused:
+            raise DataError(
+                f"{self._num_refused:,} of {corpus.num_utterances:,} recordings in {corpus.file} are outside the "
+                f"limits of this configuration, such as {self._example}.",
+                next_step="Run myxtts prepare again with this configuration, which leaves them out, or widen it.",
+            )
+
+
+# Which recordings TensorFlow can decode: plain 16-bit WAV files. It is seen from the first bytes, once, at opening.
+
+# Waiting for a disk or a network takes most of the time, so there are more threads than cores.
+_NUM_THREADS = 8
+_ROWS_PER_TASK = 256
+_START_BYTES = 64
+_MAX_CHUNKS = 100
+_PCM, _FLOAT, _EXTENSIBLE = 1, 3, 0xFFFE
+_FORMAT = struct.Struct("<HHIIHH")
+_SIGNATURES = {b"fLaC": "FLAC", b"OggS": "OGG", b"RF64": "RF64", b"ID3\3": "MP3", b"ID3\4": "MP3"}
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """For each row whether the graph can load it, and for the others how many there are of each kind."""
+
+    is_native: NDArray[np.bool_]
+    obstacles: Counter[str]
+
+    @property
+    def num_native(self) -> int:
+        return int(np.count_nonzero(self.is_native))
+
+
+def survey_recordings(source: RecordingSource) -> Survey:
+    """Looks at the first bytes of every recording."""
+
+    def survey(start: int) -> list[str]:
+        return [name_obstacle(source, row) for row in range(start, min(start + _ROWS_PER_TASK, len(source)))]
+
+    is_native = np.zeros(len(source), bool)
+    counts: Counter[str] = Counter()
+    starts = range(0, len(source), _ROWS_PER_TASK)
+    with ThreadPoolExecutor(_NUM_THREADS, "myxtts-survey") as pool:
+        for start, obstacles in zip(starts, pool.map(survey, starts), strict=True):
+            is_native[start : start + len(obstacles)] = [not obstacle for obstacle in obstacles]
+            counts.update(obstacle for obstacle in obstacles if obstacle)
+    return Survey(is_native, counts)
+
+
+def name_obstacle(source: RecordingSource, row: int) -> str:
+    """Why TensorFlow cannot decode a recording, in a word or two; '' if it can.
+
+    What is missing or damaged is left to the other way of loading, which says what is wrong with it.
+    """
+    try:
+        with open_recording(source.audio_path(row)) as descriptor:
+            return _name_obstacle(descriptor, source, row)
+    except AudioProblem as problem:
+        return str(problem.reason)
+
+
+def _name_obstacle(descriptor: int, source: RecordingSource, row: int) -> str:
+    start = os.pread(descriptor, _START_BYTES, 0)
+    if start[:4] != b"RIFF" or start[8:16] != b"WAVEfmt " or len(start) < 44:
+        return _SIGNATURES.get(start[:4]) or ("unusual WAV" if start[:4] == b"RIFF" else _name_suffix(source, row))
+    format_bytes = struct.unpack_from("<I", start, 16)[0]
+    encoding, num_channels, rate_hz, _, block_bytes, num_bits = _FORMAT.unpack_from(start, 20)
+    if encoding == _FLOAT:
+        return "float WAV"
+    if encoding in (_PCM, _EXTENSIBLE) and num_bits != 16:
+        return f"{num_bits}-bit WAV"
+    if encoding != _PCM or format_bytes not in (16, 18) or block_bytes != 2 * num_channels:
+        return "unusual WAV"
+    num_data_bytes = _find_data(descriptor, 20 + format_bytes)
+    if num_data_bytes is None:
+        return "unusual WAV"
+    columns = source.columns
+    known = (int(columns[name][row]) for name in ("num_samples", "num_channels", "sample_rate_hz"))
+    return "" if (num_data_bytes // block_bytes, num_channels, rate_hz) == tuple(known) else "changed WAV"
+
+
+def _find_data(descriptor: int, position: int) -> int | None:
+    """The size of the one data chunk; None unless all chunks are as TensorFlow's decoder expects them.
+
+    It steps from one chunk to the next without the byte that pads an odd one, up to the end of the file.
+    """
+    file_bytes, num_data_bytes = os.fstat(descriptor).st_size, None
+    for _ in range(_MAX_CHUNKS):
+        if position == file_bytes:
+            return num_data_bytes
+        heading = os.pread(descriptor, 8, position)
+        if len(heading) < 8:
+            return None
+        name, num_bytes = heading[:4], struct.unpack("<I", heading[4:])[0]
+        if name == b"data":
+            if num_data_bytes is not None:
+                return None
+            num_data_bytes = num_bytes
+        position += 8 + num_bytes
+        if num_bytes % 2 or position > file_bytes:
+            return None
+    return None
+
+
+def _name_suffix(source: RecordingSource, row: int) -> str:
+    suffix = os.path.splitext(source.audio_path(row))[1]  # noqa: PTH122 -- per clip, half the cost of Path
+    return suffix.lstrip(".").upper() or "unknown format"

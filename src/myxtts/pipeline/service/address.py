@@ -1,0 +1,210 @@
+"""Where a data worker listens and who may reach it, settled before TensorFlow is loaded.
+
+A tf.data service does whatever a client sends it, with the rights of its user, and asks for no password. TensorFlow
+always listens on every network of the machine; what is meant for this machine alone is therefore bound to the loopback
+device afterwards.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+import socket
+import stat
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from myxtts.config.values import check_address
+from myxtts.errors import BusyError, DataError, HardwareError, UsageError
+
+# Whether a tf.data service answers at an address, found out without TensorFlow: its own client would ask for ever.
+
+CONNECT_LIMIT_S = 10.0
+_RETRY_EVERY_S = 0.2
+_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
+"""What a gRPC client says first: the greeting of HTTP/2 and settings that change nothing."""
+_FRAME_HEADING_BYTES, _SETTINGS_FRAME = 9, 4
+NOT_A_SERVICE = "what listens there is no tf.data service"
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port of `host:port` or `[host]:port`."""
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+def join_address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def find_obstacle(address: str, time_limit_s: float) -> str:
+    """Why nothing of use answers at the address, in a few words; '' if a service does."""
+    deadline = time.monotonic() + time_limit_s
+    try:
+        with socket.create_connection(split_address(address), time_limit_s) as connection:
+            connection.settimeout(max(0.01, deadline - time.monotonic()))
+            connection.sendall(_PREFACE)
+            heading = connection.recv(_FRAME_HEADING_BYTES, socket.MSG_WAITALL)
+    except TimeoutError:
+        return "no answer"
+    except OSError as error:
+        return (error.strerror or str(error)).lower()
+    is_settings = len(heading) == _FRAME_HEADING_BYTES and heading[3] == _SETTINGS_FRAME
+    return "" if is_settings else NOT_A_SERVICE
+
+
+def await_service(address: str, time_limit_s: float = CONNECT_LIMIT_S) -> None:
+    """Returns as soon as a service answers; after the time limit, an error that says why none does."""
+    skip_proxies()
+    deadline = time.monotonic() + time_limit_s
+    while obstacle := find_obstacle(address, max(_RETRY_EVERY_S, deadline - time.monotonic())):
+        if time.monotonic() >= deadline or obstacle == NOT_A_SERVICE:
+            raise DataError(
+                f"No tf.data service answers at {address}: {obstacle} (tried for {time_limit_s:g} s).",
+                next_step="Start one there with myxtts data-worker, or correct the address in data.data_service.",
+            )
+        time.sleep(_RETRY_EVERY_S)
+
+
+def skip_proxies() -> None:
+    """Lets gRPC connect straight to a service beside us, unless the user has set a proxy for gRPC itself."""
+    os.environ.setdefault("grpc_proxy", "")
+
+
+DEFAULT_PORT = 5050
+_LOOPBACK = "127.0.0.1"
+_OPEN_FILES = Path("/proc/self/fd")
+_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}")
+
+
+@dataclass(frozen=True, slots=True)
+class ServicePlace:
+    """The name others know this machine by, the port to listen at (0: any), and the dispatcher to join, if any."""
+
+    host: str
+    port: int
+    joined: str | None
+    is_private: bool
+    """Whether only this machine may connect."""
+
+
+def settle_place(host: str | None, port: int | None, joined: str | None) -> ServicePlace:
+    """Checks what was asked for; waits a little for the dispatcher to join."""
+    if joined is not None:
+        _check_joined(joined, host)
+    place = ServicePlace(
+        host=_check_host(host) if host else _LOOPBACK,
+        port=port if port is not None else (0 if joined else DEFAULT_PORT),
+        joined=joined,
+        is_private=host is None or _is_loopback(host),
+    )
+    _check_port_is_free(place.port)
+    if joined is not None:
+        await_service(joined)
+    return place
+
+
+def _check_joined(joined: str, host: str | None) -> None:
+    example = "Write e.g. --join 10.0.0.5:5050."
+    if not _ADDRESS.fullmatch(joined):
+        raise UsageError(f"--join {joined!r} is not an address of the form HOST:PORT.", next_step=example)
+    try:
+        check_address(joined)
+    except ValueError as problem:
+        raise UsageError(f"--join {joined!r} is not an address: {problem}.", next_step=example) from problem
+    if host is None and not _is_loopback(split_address(joined)[0]):
+        raise UsageError(
+            f"The dispatcher at {joined} is on another machine, from which this one cannot be reached as {_LOOPBACK}.",
+            next_step="Give --host with the address or name under which it reaches this machine.",
+        )
+
+
+def _check_host(host: str) -> str:
+    addresses = _resolve(host)
+    if not addresses:
+        raise UsageError(
+            f"--host {host!r} is neither an address nor a name that is known here.",
+            next_step="Give the address of this machine, such as 10.0.0.5, without a port; that goes to --port.",
+        )
+    if any(address.is_unspecified for address in addresses):
+        raise UsageError(
+            f"--host {host} is no address that others can connect to.",
+            next_step="Give the one under which they reach this machine; it listens on all of them.",
+        )
+    return host
+
+
+def _resolve(host: str) -> list[ipaddress.IPv4Address | ipaddress.IPv6Address]:
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return []
+    return [ipaddress.ip_address(str(entry[4][0]).partition("%")[0]) for entry in found]
+
+
+def _is_loopback(host: str) -> bool:
+    addresses = _resolve(host)
+    return bool(addresses) and all(address.is_loopback for address in addresses)
+
+
+def _check_port_is_free(port: int) -> None:
+    """TensorFlow would share a port with another service without a word."""
+    try:
+        with socket.socket() as listener:
+            # What an ended service left behind in the network's memory is no obstacle.
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(("", port))
+    except PermissionError as error:
+        raise UsageError(
+            f"Port {port} is reserved for the system.", next_step="Give one above 1023 with --port."
+        ) from error
+    except OSError as error:
+        raise BusyError(
+            f"Port {port} is taken by another process.",
+            next_step=f"Give another one with --port; if it is a data worker, add to it with --join "
+            f"{join_address(_LOOPBACK, port)}.",
+        ) from error
+
+
+def keep_to_loopback(ports: Iterable[int]) -> None:
+    """Lets nobody but this machine connect to the ports that this process listens at."""
+    wanted = set(ports)
+    try:
+        for listener in _list_listeners():
+            with closing(listener):
+                if listener.getsockname()[1] in wanted:
+                    listener.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"lo\0")
+                    wanted.discard(listener.getsockname()[1])
+    except (OSError, AttributeError) as error:
+        raise _explain_exposure(str(error)) from error
+    if wanted:
+        raise _explain_exposure("its sockets were not found")
+
+
+def _explain_exposure(detail: str) -> HardwareError:
+    return HardwareError(
+        f"This system cannot keep the data worker to this machine: {detail}.",
+        next_step="Give --host ADDRESS if other machines may reach it, behind a firewall that says which.",
+    )
+
+
+def _list_listeners() -> Iterator[socket.socket]:
+    """The sockets of this process that take connections; each is a copy to be closed."""
+    for entry in _OPEN_FILES.iterdir():
+        number = int(entry.name)
+        try:
+            if not stat.S_ISSOCK(os.fstat(number).st_mode):
+                continue
+            listener = socket.socket(fileno=os.dup(number))
+        except OSError:
+            # Closed by its owner since the list was made.
+            continue
+        is_network = listener.family in (socket.AF_INET, socket.AF_INET6)
+        if is_network and listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+            yield listener
+        else:
+            listener.close()

@@ -1,0 +1,196 @@
+"""The serving side of `data.data_service`: a tf.data worker, and a dispatcher unless another one is joined."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+from tensorflow.python.eager import cancellation, context, execute
+
+from myxtts.errors import DataError
+from myxtts.pipeline.loaders.native import TFNativeDataLoader
+from myxtts.pipeline.order import NO_ROW, BatchPlan
+from myxtts.pipeline.recordings import RecordingSource
+from myxtts.pipeline.service.address import (
+    ServicePlace,
+    find_obstacle,
+    join_address,
+    keep_to_loopback,
+    skip_proxies,
+    split_address,
+)
+from myxtts.pipeline.service.reorder import StreamBrokenError
+
+_HEARTBEAT_MS = 1000
+_NUM_CHUNKS_KEPT = 32
+_PROBE_LIMIT_S = 1.0
+
+
+class DataHost:
+    """Serves from when it is made until `stop`; use it as a context."""
+
+    def __init__(self, place: ServicePlace) -> None:
+        skip_proxies()
+        self._place = place
+        service = tf.data.experimental.service
+        self._dispatcher: Any = None
+        self._folder: TemporaryDirectory[str] | None = None
+        if place.joined is None:
+            # Kept on disk, since a dispatcher never forgets what it was asked to have made.
+            self._folder = TemporaryDirectory(prefix="myxtts-data-worker-")
+            config = service.DispatcherConfig(port=place.port, work_dir=self._folder.name)
+            self._dispatcher = _start(service.DispatchServer, config, f"a dispatcher at port {place.port}")
+        self.address = place.joined or join_address(place.host, split_address(self._dispatcher.target)[1])
+        config = service.WorkerConfig(
+            dispatcher_address=self.address,
+            worker_address=f"{join_address(place.host, 0).removesuffix('0')}%port%",
+            port=place.port if place.joined else 0,
+            heartbeat_interval_ms=_HEARTBEAT_MS,
+        )
+        self._worker = _start(service.WorkerServer, config, f"a worker for {self.address}")
+        self.worker_address = join_address(place.host, split_address(self._worker._address)[1])
+        if place.is_private:
+            own = (self.worker_address,) if place.joined else (self.address, self.worker_address)
+            keep_to_loopback(split_address(address)[1] for address in own)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        self._worker.stop()
+        if self._dispatcher is not None:
+            self._dispatcher.stop()
+        if self._folder is not None:
+            self._folder.cleanup()
+
+    def describe(self) -> str:
+        """What it does now, in one line."""
+        num_tasks = self._worker._num_tasks()
+        work = f"working on {num_tasks} chunk{'s' if num_tasks > 1 else ''} of batches" if num_tasks else "idle"
+        if self._dispatcher is None:
+            obstacle = find_obstacle(self.address, _PROBE_LIMIT_S)
+            return f"the dispatcher at {self.address} does not answer ({obstacle})" if obstacle else work
+        num_workers = self._dispatcher._num_workers()
+        return f"{work}; {num_workers} worker{'s' if num_workers > 1 else ''} registered"
+
+    def drop_old_chunks(self) -> None:
+        """Forgets descriptions of batches that have long been made; only a worker that joins late would miss one."""
+        if self._folder is None:
+            return
+        chunks = Path(self._folder.name) / "datasets"
+        chunks.mkdir(parents=True, exist_ok=True)
+        by_age = sorted(chunks.iterdir(), key=lambda path: path.stat().st_mtime_ns)
+        for path in by_age[:-_NUM_CHUNKS_KEPT]:
+            path.unlink()
+
+
+def _start(server: Any, config: Any, what: str) -> Any:
+    try:
+        return server(config)
+    except (RuntimeError, tf.errors.OpError) as error:
+        raise DataError(
+            f"TensorFlow cannot start {what}: {' '.join(str(error).split())}",
+            next_step=f"Give the address that myxtts data-worker printed there, with TensorFlow {tf.__version__} on "
+            "both sides.",
+        ) from error
+
+
+# Batches of a few hundred plans, made by the workers of a tf.data service and received here in any order.
+
+# TensorFlow has no public way to end an operation that waits, and the next batch may never come.
+
+
+Arrays = dict[str, NDArray[Any]]
+
+
+class ServiceStream:
+    """The batches of the plans, each once; those that a worker had under way when it was killed never come.
+
+    The workers learn of the plans when it is made and begin when it is iterated. Paths and tokens of the utterances in
+    use travel along, so that there should not be too many plans.
+    """
+
+    def __init__(
+        self, native: TFNativeDataLoader, source: RecordingSource, address: str, plans: Sequence[BatchPlan]
+    ) -> None:
+        self._source, self._address, self._plans = source, address, plans
+        self._cancellation = cancellation.CancellationManager()
+        service = tf.data.experimental.service
+        # A spectrogram hardly gets smaller, so compressing it would only cost time.
+        distribute = service.distribute(service.ShardingPolicy.DYNAMIC, f"grpc://{address}", compression=None)
+        options = tf.data.Options()
+        # Ending an iterator that tunes itself can take a minute.
+        options.autotune.enabled = False
+        with tf.device("/CPU:0"):
+            # As many batches at a time as the worker has processors.
+            batches = native.dataset(plans, num_parallel_calls=tf.data.AUTOTUNE)
+            try:
+                self._batches = batches.apply(distribute).with_options(options)
+            except tf.errors.OpError as error:
+                raise self._explain_refusal(error) from error
+
+    def __iter__(self) -> Iterator[tuple[int, Arrays]]:
+        """Positions and arrays named like the fields of `Batch`, as they arrive."""
+        try:
+            yield from self._receive()
+        except tf.errors.OutOfRangeError:
+            return
+        except tf.errors.OpError as error:
+            if not self._cancellation.is_cancelled:
+                raise self._explain_failure(error) from error
+
+    def _receive(self) -> Iterator[tuple[int, Arrays]]:
+        spec = self._batches.element_spec
+        names = sorted(spec)
+        types, shapes = [spec[name].dtype for name in names], [spec[name].shape for name in names]
+        attributes = ("output_types", [kind.as_datatype_enum for kind in types], "output_shapes", shapes)
+        with tf.device("/CPU:0"):
+            iterator = tf.raw_ops.AnonymousIteratorV3(output_types=types, output_shapes=shapes)
+            tf.raw_ops.MakeIterator(dataset=tf.data.experimental.to_variant(self._batches), iterator=iterator)
+        for _ in self._plans:
+            with tf.device("/CPU:0"):
+                values = execute.execute_with_cancellation(
+                    "IteratorGetNext", len(names), [iterator], attributes, context.context(), self._cancellation
+                )
+            arrays = {name: value.numpy() for name, value in zip(names, values, strict=True)}
+            yield int(arrays["position"]), arrays
+
+    def cancel(self) -> None:
+        """Ends the iteration, also one that waits."""
+        self._cancellation.start_cancel()
+
+    def _explain_refusal(self, error: tf.errors.OpError) -> DataError:
+        return DataError(
+            f"What answers at {self._address} does not take batches to make: {_shorten(error)}",
+            next_step=f"Start myxtts data-worker there with TensorFlow {tf.__version__}, as it is here, and give the "
+            "address that it prints.",
+        )
+
+    def _explain_failure(self, error: tf.errors.OpError) -> DataError | StreamBrokenError:
+        """An error of its own for a recording that is here, but not where the worker is."""
+        if isinstance(error, tf.errors.NotFoundError | tf.errors.PermissionDeniedError):
+            rows = np.unique([row for plan in self._plans for row in (*plan.rows, *plan.references) if row != NO_ROW])
+            paths = (self._source.audio_path(row) for row in rows.tolist())
+            path = next((path for path in paths if path in error.message), None)
+            if path is not None and os.access(path, os.R_OK):
+                return DataError(
+                    f"A worker of the data service at {self._address} cannot open {path}, which is here.",
+                    next_step="Make the recordings readable under the same paths wherever myxtts data-worker runs.",
+                )
+        return StreamBrokenError(_shorten(error))
+
+
+def _shorten(error: tf.errors.OpError) -> str:
+    return " ".join(error.message.split())[:500]

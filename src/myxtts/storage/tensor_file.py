@@ -1,0 +1,232 @@
+"""Named arrays in one safetensors file: written in a stream, and read only after a strict check of the heading.
+
+    8 bytes   length of the heading
+    heading   JSON: name -> dtype, shape, offsets; texts under __metadata__
+    data      the arrays one behind the other, without gaps
+
+A sealed file ends with a tensor of four bytes, the crc32c of every byte before it. The format is that of the
+safetensors library, but one open file is both checked and read, so that nothing can be swapped in between, and memory
+holds each array once.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from io import BufferedReader
+from typing import IO, Any
+
+import google_crc32c
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from myxtts.storage.atomic import pass_fault_point
+from myxtts.storage.json_file import JsonRefusedError, is_whole_number, parse_json_object
+
+Array = NDArray[Any]
+
+DTYPES: Mapping[str, np.dtype[Any]] = {
+    "BOOL": np.dtype(np.bool_),
+    "I8": np.dtype(np.int8),
+    "U8": np.dtype(np.uint8),
+    "I16": np.dtype(np.int16),
+    "U16": np.dtype(np.uint16),
+    "I32": np.dtype(np.int32),
+    "U32": np.dtype(np.uint32),
+    "I64": np.dtype(np.int64),
+    "U64": np.dtype(np.uint64),
+    "F16": np.dtype(np.float16),
+    "BF16": np.dtype(ml_dtypes.bfloat16),
+    "F32": np.dtype(np.float32),
+    "F64": np.dtype(np.float64),
+}
+_CODES = {dtype: code for code, dtype in DTYPES.items()}
+
+MAX_HEADING_BYTES = 4_000_000
+MAX_TENSORS = 20_000
+MAX_DIMENSIONS = 8
+MAX_NAME_LENGTH = 300
+SEAL_NAME = "~crc32c"
+_METADATA_NAME = "__metadata__"
+_ENTRY_KEYS = {"dtype", "shape", "data_offsets"}
+_LENGTH = struct.Struct("<Q")
+_SEAL = struct.Struct("<I")
+
+
+class TensorFileError(ValueError):
+    """Why a file of tensors is refused, in words that complete "it cannot be used: ..."."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorEntry:
+    """One array of a file; offsets count from the end of the heading."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """A heading that was found to be in order: entries in the order of their data."""
+
+    entries: tuple[TensorEntry, ...]
+    metadata: dict[str, str]
+    raw: bytes
+
+    @property
+    def num_values(self) -> int:
+        return sum(math.prod(entry.shape) for entry in self.entries)
+
+
+def find_non_finite(arrays: Mapping[str, Array]) -> list[str]:
+    """The names of the arrays that hold NaN or infinity."""
+    return [name for name, array in arrays.items() if not np.isfinite(array).all()]
+
+
+def write_tensors(file: IO[bytes], arrays: Mapping[str, Array], metadata: Mapping[str, str], *, seal: bool) -> int:
+    """Writes arrays and texts to an open file; gives the crc32c of all that was written."""
+    items = dict(arrays)
+    if seal:
+        items[SEAL_NAME] = np.zeros(1, np.uint32)
+    heading = _make_heading(items, metadata)
+    file.write(heading)
+    crc = int(google_crc32c.value(heading))
+    for name, array in items.items():
+        raw = _view_bytes(array) if name != SEAL_NAME else np.frombuffer(_SEAL.pack(crc), np.uint8)
+        pass_fault_point("tensor_write")
+        file.write(raw.data)
+        crc = _extend_crc(crc, raw)
+    return crc
+
+
+def read_heading(file: BufferedReader) -> Heading:
+    """The heading of a file that is opened at its start, checked against the file's size; reads nothing else."""
+    num_bytes = os.fstat(file.fileno()).st_size
+    start = file.read(_LENGTH.size)
+    if len(start) < _LENGTH.size:
+        raise TensorFileError(f"it has only {num_bytes} bytes")
+    (length,) = _LENGTH.unpack(start)
+    if length > MAX_HEADING_BYTES:
+        raise TensorFileError(f"its heading claims {length:,} bytes, more than {MAX_HEADING_BYTES:,}")
+    if length > num_bytes - _LENGTH.size:
+        raise TensorFileError(f"its heading claims {length:,} bytes, the file has {num_bytes:,}: it is cut short")
+    raw = file.read(length)
+    try:
+        fields = parse_json_object(raw)
+    except JsonRefusedError as error:
+        raise TensorFileError(f"its heading is damaged: {error}") from error
+    metadata = _check_metadata(fields.pop(_METADATA_NAME, {}))
+    if len(fields) > MAX_TENSORS:
+        raise TensorFileError(f"it names {len(fields):,} tensors, more than {MAX_TENSORS:,}")
+    entries = sorted(
+        (_check_entry(name, entry) for name, entry in fields.items()), key=lambda entry: (entry.begin, entry.end)
+    )
+    _check_layout(entries, num_bytes - _LENGTH.size - length)
+    return Heading(tuple(entries), metadata, start + raw)
+
+
+def read_tensors(file: BufferedReader, heading: Heading, *, sealed: bool) -> tuple[dict[str, Array], int]:
+    """The arrays behind a heading that was just read, and the crc32c of the file; a seal must be whole."""
+    has_seal = bool(heading.entries) and heading.entries[-1].name == SEAL_NAME
+    if sealed and not has_seal:
+        raise TensorFileError("it has no seal at its end")
+    arrays: dict[str, Array] = {}
+    crc = int(google_crc32c.value(heading.raw))
+    for entry in heading.entries:
+        array = np.empty(entry.shape, DTYPES[entry.dtype])
+        raw = _view_bytes(array)
+        if file.readinto(raw.data) != raw.nbytes:
+            raise TensorFileError(f"it ends within {entry.name}")
+        if sealed and entry.name == SEAL_NAME and raw.tobytes() != _SEAL.pack(crc):
+            raise TensorFileError("its checksum does not match")
+        arrays[entry.name] = array
+        crc = _extend_crc(crc, raw)
+    if sealed:
+        del arrays[SEAL_NAME]
+    return arrays, crc
+
+
+def _view_bytes(array: Array) -> NDArray[np.uint8]:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+def _extend_crc(crc: int, raw: NDArray[np.uint8]) -> int:
+    # The library takes bytes only, so long arrays go by pieces instead of a second copy in memory.
+    for start in range(0, raw.nbytes, 1 << 20):
+        crc = int(google_crc32c.extend(crc, raw[start : start + (1 << 20)].tobytes()))
+    return crc
+
+
+def _make_heading(arrays: Mapping[str, Array], metadata: Mapping[str, str]) -> bytes:
+    fields: dict[str, Any] = {_METADATA_NAME: dict(metadata)} if metadata else {}
+    offset = 0
+    for name, array in arrays.items():
+        assert array.dtype in _CODES, f"{name} is of type {array.dtype}, which has no place in a file"
+        _check_name(name)
+        end = offset + array.nbytes
+        fields[name] = {"dtype": _CODES[array.dtype], "shape": list(array.shape), "data_offsets": [offset, end]}
+        offset = end
+    raw = json.dumps(fields, ensure_ascii=True, separators=(",", ":")).encode()
+    raw = raw.ljust(-(-len(raw) // 8) * 8)
+    assert len(raw) <= MAX_HEADING_BYTES, f"a heading of {len(raw):,} bytes could not be read again"
+    assert len(arrays) <= MAX_TENSORS, f"{len(arrays):,} tensors could not be read again"
+    return _LENGTH.pack(len(raw)) + raw
+
+
+def _check_metadata(value: object) -> dict[str, str]:
+    if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
+        raise TensorFileError("its metadata are not texts")
+    return value
+
+
+def _check_name(name: str) -> None:
+    parts = name.split("/")
+    if not name.isprintable() or "\\" in name or not 0 < len(name) <= MAX_NAME_LENGTH or {"", ".", ".."} & set(parts):
+        raise TensorFileError(f"a tensor is called {name[:80]!r}, which is no name for one")
+
+
+def _check_entry(name: str, entry: object) -> TensorEntry:
+    _check_name(name)
+    if not isinstance(entry, dict) or set(entry) != _ENTRY_KEYS:
+        raise TensorFileError(f"the tensor {name} is not described by {', '.join(sorted(_ENTRY_KEYS))}")
+    dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
+    if not isinstance(dtype, str) or dtype not in DTYPES:
+        raise TensorFileError(f"the tensor {name} is of the type {str(dtype)[:40]!r}, which is not known")
+    if (
+        not _is_list_of_numbers(shape)
+        or len(shape) > MAX_DIMENSIONS
+        or math.prod(size or 1 for size in shape) > 1 << 48
+    ):
+        raise TensorFileError(f"the tensor {name} has the shape {str(shape)[:80]}, which is impossible")
+    if not _is_list_of_numbers(offsets) or len(offsets) != 2:
+        raise TensorFileError(f"the tensor {name} lies at {str(offsets)[:80]}, which is no place")
+    begin, end = offsets
+    if end - begin != math.prod(shape) * DTYPES[dtype].itemsize:
+        raise TensorFileError(f"the tensor {name} has {end - begin:,} bytes, which do not fit its shape {shape}")
+    return TensorEntry(name, dtype, tuple(shape), begin, end)
+
+
+def _is_list_of_numbers(value: object) -> bool:
+    return isinstance(value, list) and all(map(is_whole_number, value))
+
+
+def _check_layout(entries: Sequence[TensorEntry], num_data_bytes: int) -> None:
+    """Every byte behind the heading belongs to exactly one tensor."""
+    end = 0
+    for entry in entries:
+        if entry.begin != end:
+            problem = "overlaps the one before it" if entry.begin < end else "leaves a gap before it"
+            raise TensorFileError(f"the tensor {entry.name} {problem}")
+        end = entry.end
+    if end > num_data_bytes:
+        raise TensorFileError(f"its tensors need {end:,} bytes, but it has {num_data_bytes:,}: it is cut short")
+    if end < num_data_bytes:
+        raise TensorFileError(f"{num_data_bytes - end:,} bytes behind its tensors belong to none of them")

@@ -1,0 +1,229 @@
+"""The model as synthesis runs it: graphs of a few fixed shapes, each made once, and sound from spectrograms.
+
+Texts and spectrograms are padded up to the next shape, which changes nothing in what is heard.
+Shape legend: B = 1 utterance, N tokens, S states, T frames, R frames of a reference, M mel bands, D voice, K latents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Literal
+
+import keras
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from myxtts.errors import ConfigError, DataError
+from myxtts.features.griffin_lim import GriffinLim
+from myxtts.models.bundle import check_weights
+from myxtts.models.layers import iterate_weights
+from myxtts.models.pitch import Pitch
+from myxtts.models.reference_encoder import Voice
+from myxtts.models.text_encoder import STATES_PER_TOKEN, TextStates
+from myxtts.models.vocoder import Vocoder, VocoderConfig
+from myxtts.models.xtts import DEFAULT_NOISE_SCALE, NO_GUIDANCE, XTTS, SpokenText
+from myxtts.synthesis.loaded_bundle import LoadedBundle
+from myxtts.synthesis.sentences import MAX_PIECE_TOKENS
+from myxtts.synthesis.synthesizer import SpeechOptions
+from myxtts.synthesis.voices import Reference, SpeakerEmbedding, average_prints, count_crop_frames
+from myxtts.types import Floats, Tensor
+
+# A graph takes a second to make; a shape twice as long as needed costs a twentieth of the sound's own length.
+TOKEN_SHAPES = (64, MAX_PIECE_TOKENS)
+FRAME_SHAPES = (256, 512, 1024, 2048, 4096, 6144)
+_VOCODER_MARGIN_FRAMES = 64
+"""More silence behind a spectrogram than the neural vocoder looks ahead, so that all shapes sound the same."""
+
+
+class SpeechEngine:
+    """The model of a package in memory. Calls take turns by themselves; each shape is compiled when first needed."""
+
+    def __init__(
+        self, package: LoadedBundle, *, vocoder: Literal["griffin_lim", "neural"], use_xla: bool = False
+    ) -> None:
+        self._package = package
+        bundle = package.bundle
+        with _in_float32():
+            self._model = XTTS(bundle.model_config, package.spec)
+        _assign_weights(self._model.named_weights(), bundle.weights, str(package.folder))
+        self._griffin_lim = GriffinLim(package.mel)
+        self._vocoder = _load_vocoder(package) if vocoder == "neural" else None
+        self._use_xla = use_xla
+        self._graphs: dict[tuple[object, ...], Any] = {}
+
+    @property
+    def num_graphs(self) -> int:
+        return len(self._graphs)
+
+    def encode_reference(self, reference: Reference) -> SpeakerEmbedding:
+        """The voice of a recording, averaged over its crops."""
+        num_frames = count_crop_frames(self._package.mel)
+        prints = []
+        for crop_RM in reference.crops:
+            padded_RM = _pad_rows(crop_RM, num_frames)
+            inputs = tf.constant(padded_RM[None]), tf.constant([len(crop_RM)], tf.int32)
+            voice = self._run(("encode",), self._model.encode_voice, *inputs)
+            prints.append(SpeakerEmbedding(voice.vector_BD.numpy()[0], voice.latents_BKD.numpy()[0]))
+        return average_prints(prints)
+
+    def encode_mel(self, mel_TM: Floats) -> SpeakerEmbedding:
+        """The voice in the first seconds of a spectrogram."""
+        return self.encode_reference(Reference((mel_TM[: count_crop_frames(self._package.mel)],), 0.0))
+
+    def make_mel(
+        self, ids: NDArray[np.int32], language: str, voice: SpeakerEmbedding, options: SpeechOptions
+    ) -> Floats:
+        """The log-mel spectrogram [T, M] of some tokens."""
+        ids_N = np.asarray(ids, np.int32)
+        num_slots = choose_shape(len(ids_N), TOKEN_SHAPES)
+        tensors = tf.constant(voice.vector[None]), tf.constant(voice.latents[None])
+        means, hidden, pitch_BS2, durations_BS = self._run(
+            ("predict", num_slots),
+            self._predict_states,
+            tf.constant(_pad_rows(ids_N, num_slots)[None]),
+            tf.constant([len(ids_N)], tf.int32),
+            tf.constant([self._package.spec.languages.index(language)], tf.int32),
+            *tensors,
+            tf.constant(options.speed, tf.float32),
+        )
+        num_frames = int(tf.reduce_sum(durations_BS))
+        self._refuse_endless(num_frames, len(ids_N))
+        settings: dict[str, Any] = {
+            "num_frames": choose_shape(num_frames, FRAME_SHAPES),
+            "num_steps": options.num_steps,
+            "guidance": NO_GUIDANCE if options.guidance is None else float(options.guidance),
+        }
+        mel_BTM = self._run(
+            ("decode", *settings.values()),
+            partial(self._decode_states, **settings),
+            means,
+            hidden,
+            pitch_BS2,
+            durations_BS,
+            *tensors,
+            tf.constant(DEFAULT_NOISE_SCALE if options.noise_scale is None else options.noise_scale, tf.float32),
+            tf.constant(options.seed, tf.int32),
+        )
+        mel_TM: Floats = mel_BTM[0, :num_frames].numpy()
+        if not np.isfinite(mel_TM).all():
+            raise DataError(
+                "The model gives numbers that are no sound.", next_step="Use a checkpoint from before it went wrong."
+            )
+        return mel_TM
+
+    def make_sound(self, mel_TM: Floats, seed: int) -> Floats:
+        """Samples [T * hop_length] of a spectrogram."""
+        if self._vocoder is None:
+            return self._griffin_lim(mel_TM, seed=seed)
+        num_frames = choose_shape(len(mel_TM) + _VOCODER_MARGIN_FRAMES, FRAME_SHAPES)
+        silence = float(np.log(self._package.mel.log_floor))
+        padded_TM = _pad_rows(self._package.mel.bound(mel_TM), num_frames, silence)
+        samples: Floats = self._run(("vocode", num_frames), self._vocoder, tf.constant(padded_TM[None])).numpy()[0]
+        return samples[: len(mel_TM) * self._package.mel.hop_length]
+
+    def _run(self, key: tuple[object, ...], function: Callable[..., Any], *tensors: Tensor) -> Any:
+        """Calls a function as a graph, which is made the first time `key` is met."""
+        if key not in self._graphs:
+            graph = tf.function(function, jit_compile=self._use_xla)
+            self._graphs[key] = graph.get_concrete_function(*tensors)
+        return self._graphs[key](*tensors)
+
+    def _predict_states(
+        self, tokens_BN: Tensor, lengths_B: Tensor, language_B: Tensor, vector: Tensor, latents: Tensor, speed: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Means, hidden channels, pitch and durations of states, padded to one length for every text."""
+        spoken = self._model.predict_durations(tokens_BN, lengths_B, language_B, Voice(vector, latents), speed=speed)
+        num_more = STATES_PER_TOKEN * (MAX_PIECE_TOKENS - tokens_BN.shape[1])
+        parts = (*spoken.states[1:3], tf.stack(spoken.pitch_BS, axis=-1))
+        means, hidden, pitch = (tf.pad(part, [[0, 0], [0, num_more], [0, 0]]) for part in parts)
+        return means, hidden, pitch, tf.pad(spoken.durations_BS, [[0, 0], [0, num_more]])
+
+    def _decode_states(
+        self,
+        means_BSM: Tensor,
+        hidden_BSH: Tensor,
+        pitch_BS2: Tensor,
+        durations_BS: Tensor,
+        vector: Tensor,
+        latents: Tensor,
+        noise_scale: Tensor,
+        seed: Tensor,
+        *,
+        num_frames: int,
+        num_steps: int,
+        guidance: float,
+    ) -> Tensor:
+        states = TextStates(None, means_BSM, hidden_BSH, durations_BS > 0)
+        pitch = Pitch(*tf.unstack(pitch_BS2, axis=-1))
+        spoken = SpokenText(states, durations_BS, None, tf.reduce_sum(durations_BS, axis=1), pitch)
+        return self._model.decode(
+            spoken,
+            Voice(vector, latents),
+            num_frames=num_frames,
+            num_steps=num_steps,
+            noise_scale=noise_scale,
+            guidance=guidance,
+            seed=seed,
+        )
+
+    def _refuse_endless(self, num_frames: int, num_tokens: int) -> None:
+        if num_frames > FRAME_SHAPES[-1]:
+            seconds = num_frames * self._package.mel.hop_length / self._package.mel.sample_rate
+            raise DataError(
+                f"The model would take {seconds:.0f} s to say {num_tokens} tokens.",
+                next_step="Raise the speed, or train the model longer: it does not know yet how long sounds last.",
+            )
+
+
+def choose_shape(size: int, shapes: tuple[int, ...]) -> int:
+    """The smallest shape that holds `size`, or the largest there is."""
+    return next((shape for shape in shapes if shape >= size), shapes[-1])
+
+
+def _pad_rows(rows: NDArray[Any], num_rows: int, value: float = 0.0) -> NDArray[Any]:
+    padded = np.full((num_rows, *rows.shape[1:]), value, rows.dtype)
+    padded[: len(rows)] = rows
+    return padded
+
+
+def _assign_weights(variables: Mapping[str, Any], weights: Mapping[str, NDArray[Any]], place: str) -> None:
+    check_weights(weights, {name: tuple(variable.shape) for name, variable in variables.items()}, place)
+    for name, variable in variables.items():
+        variable.assign(weights[name])
+
+
+def _load_vocoder(package: LoadedBundle) -> Vocoder:
+    bundle = package.bundle
+    if not package.has_neural_vocoder:
+        raise ConfigError(
+            f"The bundle {package.folder} has no neural vocoder.",
+            next_step="Use griffin_lim, or train one: myxtts train --part vocoder.",
+        )
+    config = VocoderConfig.from_json(bundle.vocoder.get("config"))
+    config.refuse_more_than(sum(array.size for array in bundle.vocoder_weights.values()))
+    different = [
+        name for name in ("n_mels", "n_fft", "hop_length", "win_length") if getattr(config, name) != bundle.mel[name]
+    ]
+    if different:
+        raise ConfigError(
+            f"The vocoder was made for spectrograms with another {', '.join(different)} than the model's.",
+            next_step="Train it on the store of this model, or use griffin_lim.",
+        )
+    with _in_float32():
+        vocoder = Vocoder(config)
+    _assign_weights(dict(iterate_weights(vocoder)), bundle.vocoder_weights, f"{package.folder} (vocoder)")
+    return vocoder
+
+
+@contextmanager
+def _in_float32() -> Iterator[None]:
+    """A training in the same process may have chosen another precision for its own layers."""
+    policy = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("float32")
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(policy)

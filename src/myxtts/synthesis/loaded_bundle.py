@@ -1,0 +1,209 @@
+"""Everything about a model that can be known without running it: found in a run or bundle, and checked.
+
+What a user may have got wrong (the folder, the language, the text, the voice) comes to light here, in milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from myxtts.config.load import RESOLVED_FILE_NAME
+from myxtts.config.schema import DataConfig
+from myxtts.errors import ConfigError, DataError, UsageError
+from myxtts.features.definition import AudioDefinition, MelDefinition
+from myxtts.models.bundle import BUNDLE_FOLDER_NAME, FRONTEND_FILE_NAME, Bundle, find_bundle, read_bundle
+from myxtts.models.spec import ModelSpec
+from myxtts.models.vocoder_bundle import find_vocoder, put_into
+from myxtts.synthesis.sentences import MAX_TEXT_LENGTH, Piece, check_text, plan_pieces
+from myxtts.synthesis.voices import (
+    VOICES_FOLDER_NAME,
+    Reference,
+    SpeakerEmbedding,
+    VoiceFolder,
+    fingerprint_encoder,
+    read_noted_voices,
+    read_reference,
+    refuse_unknown_voice,
+)
+from myxtts.text.frontend import FrontEnd
+from myxtts.types import Say
+
+VoiceName = str | Path
+VoiceLike = VoiceName | SpeakerEmbedding | Sequence[VoiceName] | None
+VoiceSource = SpeakerEmbedding | tuple[Reference, ...]
+"""A voice that is known, or recordings that the model has still to hear."""
+
+_DEFAULT_LANGUAGE = "en"
+
+
+@dataclass(frozen=True)
+class LoadedBundle:
+    """A bundle with its parts made usable. `noted_voices` are those of the corpus's speakers that it carries."""
+
+    folder: Path
+    bundle: Bundle
+    spec: ModelSpec
+    mel: MelDefinition
+    audio: AudioDefinition
+    frontend: FrontEnd
+    voices: VoiceFolder
+    noted_voices: Mapping[str, SpeakerEmbedding]
+
+    @property
+    def has_neural_vocoder(self) -> bool:
+        return bool(self.bundle.vocoder_weights)
+
+    def find_language(self, asked: str | None) -> str:
+        """The model's name of a language; without one, its only language, or English if it has that."""
+        languages = self.spec.languages
+        if asked is None:
+            if len(languages) == 1:
+                return languages[0]
+            asked = _DEFAULT_LANGUAGE
+        code = asked.strip().lower().replace("_", "-")
+        for name in languages:
+            if name.lower() == code:
+                return name
+        for name in languages:
+            if name.lower().split("-")[0] == code.split("-")[0]:
+                return name
+        raise UsageError(
+            f"The model does not speak the language {asked[:40]!r}.",
+            next_step=f"Choose one of its own: {', '.join(languages[:40])}.",
+        )
+
+    def plan(self, text: str, language: str | None = None, max_length: int = MAX_TEXT_LENGTH) -> Iterator[Piece]:
+        """The pieces of a text; the text as a whole is checked at once, pieces are made when asked for."""
+        return plan_pieces(check_text(text, max_length), self.find_language(language), self.frontend)
+
+    def find_voice(self, voice: VoiceLike, warn: Say = lambda _: None) -> VoiceSource:
+        """What is known of a voice: a print, the name of one, or one or several recordings of it."""
+        if isinstance(voice, SpeakerEmbedding):
+            return voice
+        if voice is None:
+            return self._find_only_voice(warn)
+        names = [voice] if isinstance(voice, str | Path) else list(voice)
+        if not names:
+            raise UsageError("No voice is named.", next_step="Name a recording, or a saved voice.")
+        if len(names) == 1 and not _is_file(names[0]):
+            return self._find_named_voice(str(names[0]))
+        return tuple(read_reference(Path(name), self.audio, self.mel, warn) for name in names)
+
+    def list_voices(self) -> list[str]:
+        return sorted({*self.voices.list_names(), *self.noted_voices})
+
+    def _find_named_voice(self, name: str) -> SpeakerEmbedding:
+        if self.voices.has(name):
+            return self.voices.load(name)
+        if name in self.noted_voices:
+            return self.noted_voices[name]
+        raise refuse_unknown_voice(name, self.list_voices())
+
+    def _find_only_voice(self, warn: Say) -> SpeakerEmbedding:
+        known = list(self.noted_voices) or self.list_voices()
+        if len(known) == 1 and not self.spec.has_many_speakers:
+            return self._find_named_voice(known[0])
+        if known or self.spec.has_many_speakers:
+            names = self.list_voices()
+            advice = f"There are {', '.join(names[:20])}." if names else "Give 3 to 8 s of someone speaking."
+            raise UsageError("The model needs to know in whose voice to speak.", next_step=f"Name a voice. {advice}")
+        warn("The bundle does not hold its speaker's voice; a recording of it as the voice may sound better.")
+        config = self.bundle.model_config
+        zeros = np.zeros((config.num_latents + 1, config.reference_width), np.float32)
+        return SpeakerEmbedding(zeros[0], zeros[1:])
+
+
+def read_package(path: Path | str) -> LoadedBundle:
+    """Reads and checks the bundle that `path` is, or that the run in `path` has made."""
+    folder = find_bundle(Path(path))
+    bundle = read_bundle(folder)
+    spec = ModelSpec.from_json(bundle.model_spec)
+    mel, audio = _read_definitions(bundle, folder)
+    frontend = FrontEnd.load(folder / FRONTEND_FILE_NAME)
+    if frontend.factor_sizes != spec.factor_sizes or mel.n_mels != spec.n_mels:
+        raise _complain(
+            folder,
+            f"its model takes tokens of {spec.factor_sizes} and makes {spec.n_mels} mel bands, but front end and "
+            f"spectrogram have {frontend.factor_sizes} and {mel.n_mels}",
+        )
+    config = bundle.model_config
+    voices = VoiceFolder(
+        _choose_voices_folder(folder), fingerprint_encoder(bundle.weights), config.num_latents, config.reference_width
+    )
+    noted = read_noted_voices(bundle.notes, config.num_latents, config.reference_width)
+    return LoadedBundle(folder, bundle, spec, mel, audio, frontend, voices, noted)
+
+
+def _choose_voices_folder(folder: Path) -> Path:
+    """Beside the bundle of a run, which is replaced whole at every checkpoint; inside any other."""
+    parent = folder.absolute().parent
+    is_of_run = folder.absolute().name == BUNDLE_FOLDER_NAME and (parent / RESOLVED_FILE_NAME).is_file()
+    return (parent if is_of_run else folder) / VOICES_FOLDER_NAME
+
+
+def _read_definitions(bundle: Bundle, folder: Path) -> tuple[MelDefinition, AudioDefinition]:
+    """The definitions of sound, which must keep to the same limits as a configuration."""
+    for part, fields, kind in (("mel", bundle.mel, MelDefinition), ("audio", bundle.audio, AudioDefinition)):
+        if set(fields) != set(kind.__dataclass_fields__):
+            names = ", ".join(sorted(str(name)[:40] for name in set(fields) ^ set(kind.__dataclass_fields__))[:5])
+            raise _complain(folder, f"its part {part} has too few or too many numbers: {names}")
+    if bundle.mel["sample_rate"] != bundle.audio["sample_rate"]:
+        raise _complain(folder, "its spectrogram and its recordings have different sample rates")
+    values: dict[str, Any] = {**bundle.audio, **bundle.mel}
+    try:
+        data = DataConfig(**values)
+    except ConfigError as error:
+        raise _complain(folder, error.problem.rstrip(".")) from error
+    return MelDefinition.from_config(data), AudioDefinition.from_config(data)
+
+
+def _is_file(name: VoiceName) -> bool:
+    try:
+        return Path(name).is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def _complain(folder: Path, problem: str) -> DataError:
+    return DataError(
+        f"The bundle {folder} cannot be used: {problem}.",
+        next_step="It is damaged, altered or from another version: take it again from where it was made.",
+    )
+
+
+# Which vocoder a model speaks through: one of the two kinds, or one from another run.
+
+KnownVocoder = Literal["griffin_lim", "neural"]
+VocoderChoice = str | Path
+"""auto, griffin_lim, neural, or the folder of a run or bundle that has a vocoder."""
+AUTO, GRIFFIN_LIM, NEURAL = "auto", "griffin_lim", "neural"
+
+
+def equip_package(package: LoadedBundle, asked: VocoderChoice) -> tuple[LoadedBundle, KnownVocoder]:
+    """The package with the vocoder that was asked for, and its kind; auto takes the neural one where there is one.
+
+    Raises ConfigError where the vocoder was made for other spectrograms.
+    """
+    if asked == GRIFFIN_LIM:
+        return package, "griffin_lim"
+    if asked == AUTO:
+        return package, "neural" if package.has_neural_vocoder else "griffin_lim"
+    if asked == NEURAL:
+        if not package.has_neural_vocoder:
+            raise ConfigError(
+                f"The bundle {package.folder} has no neural vocoder.",
+                next_step="Use griffin_lim, or train one: myxtts train --part vocoder.",
+            )
+        return package, "neural"
+    folder = Path(asked)
+    if not folder.is_dir():
+        raise ConfigError(
+            f"There is no vocoder {str(asked)[:200]!r}.",
+            next_step="Choose auto, griffin_lim or neural, or name the folder of a run that trained one.",
+        )
+    return replace(package, bundle=put_into(package.bundle, find_vocoder(folder))), "neural"

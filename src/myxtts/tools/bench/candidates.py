@@ -1,0 +1,247 @@
+"""Who takes part in a benchmark: ways of getting batches of one corpus, each opened anew for every block.
+
+By name: `cached`, `native` and `python` are this product from its store and on the fly, `tfrecord` and `librosa` usual
+ways. Settings of a user, swept or compared with others, are contenders too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from myxtts.config.catalogue import find_key
+from myxtts.config.schema import XTTSConfig
+from myxtts.config.values import resolve_scalar
+from myxtts.corpus.corpus_file import Corpus, is_prepared, open_corpus
+from myxtts.errors import DataError, UsageError
+from myxtts.pipeline.open import open_batches
+from myxtts.pipeline.recordings import RecordingSource, survey_recordings
+from myxtts.runtime.hardware import detect_hardware
+from myxtts.runtime.plan import choose_plan
+from myxtts.store.layout import STORE_FILE_NAME
+from myxtts.store.precompute import choose_store_folder
+from myxtts.store.reader import FeatureStore
+from myxtts.tools.bench.usual import (
+    has_librosa,
+    make_librosa_dataset,
+    make_shuffled_record_dataset,
+    open_dataset,
+    open_librosa_dataset,
+    write_records,
+)
+
+LOADER_KEY = "loader"
+NAMES = ("cached", "native", "python", "tfrecord", "librosa")
+LOADERS: dict[str, dict[str, Any]] = {
+    "cached": {"data.preprocessing_mode": "precompute"},
+    "native": {"data.preprocessing_mode": "on_the_fly", "data.use_tf_native_loading": True},
+    "python": {"data.preprocessing_mode": "on_the_fly", "data.use_tf_native_loading": False},
+}
+_ALONE = {"data.auto_tune_performance": False}
+"""Tuning tries both loaders on the fly and takes the faster one; here each is measured for itself."""
+_NO_MEMORY = {"data.ram_budget_gb": 1e-6}
+"""On the fly nothing is kept from one epoch to the next, as with a corpus that does not fit into memory."""
+_FIXED = {"data.auto_tune_performance": False, "data.optimize_cpu_gpu_overlap": False}
+_FIXED_KEYS = {"data.num_workers", "data.buffer_size", "data.prefetch_buffer_size"}
+_MAX_OTHER_UTTERANCES = 512
+_MAX_SWEPT = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """`open` gives endless batches for as long as it is held. `settings` is what sets it apart in a sweep."""
+
+    name: str
+    open: Callable[[], AbstractContextManager[Iterable[Any]]]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A contender that cannot take part: `reason` is a key of the report's words, `detail` what it is about."""
+
+    name: str
+    reason: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """What a corpus offers to contenders, and the settings it is read with."""
+
+    config: XTTSConfig
+    store_folder: Path
+    store: FeatureStore | None
+    corpus: Corpus | None
+
+    @classmethod
+    def find(cls, config: XTTSConfig) -> Data:
+        """Raises DataError where there is neither a store nor a prepared corpus."""
+        data = config.data
+        folder = choose_store_folder(data, Path(data.train_data or ""))
+        store = FeatureStore.open(folder) if (folder / STORE_FILE_NAME).exists() else None
+        named = Path(data.train_data) if data.train_data else None
+        if named is not None and is_prepared(named):
+            return cls(config, folder, store, open_corpus(named))
+        origin = Path(store.state.origin["corpus"]) if store is not None else None
+        if origin is None:
+            raise DataError(
+                f"There is neither a prepared corpus in {named} nor a store in {folder}.",
+                next_step=f"Run: myxtts precompute --train-data {named}",
+            )
+        return cls(config, folder, store, open_corpus(origin) if origin.is_file() else None)
+
+    def configure(self, changes: Mapping[str, Any], config: XTTSConfig | None = None) -> XTTSConfig:
+        """The configuration with these changes, on this corpus and store."""
+        config = config or self.config
+        places: dict[str, Any] = {"data.cache_dir": str(self.store_folder)}
+        if self.corpus is not None:
+            places["data.train_data"] = str(self.corpus.file)
+        config = config.model_copy(update={**places, **changes})
+        self._refuse_missing(config)
+        return config
+
+    def _refuse_missing(self, config: XTTSConfig) -> None:
+        if config.data.preprocessing_mode == "precompute" and self.store is None:
+            raise DataError(
+                f"There are no features in {self.store_folder}.",
+                next_step=f"Run: myxtts precompute --train-data {config.data.train_data} --cache-dir "
+                f"{self.store_folder}, or choose preprocessing_mode on_the_fly.",
+            )
+        if config.data.preprocessing_mode == "on_the_fly" and self.corpus is None:
+            raise DataError(
+                f"The corpus that {self.store_folder} was made of is not there, so nothing can be made on the fly.",
+                next_step="Name the prepared corpus with --train-data.",
+            )
+
+
+def choose_contenders(data: Data, names: Sequence[str], folder: Path) -> tuple[list[Contender], list[LeftOut]]:
+    """Those of `names` that can take part, and why the others cannot. What they need is made in `folder`."""
+    unknown = [name for name in names if name not in NAMES]
+    if unknown:
+        raise UsageError(f"There is no contender {unknown[0]!r}.", next_step=f"Choose among {', '.join(NAMES)}.")
+    chosen, left_out = [], []
+    for name in dict.fromkeys(names):
+        absence = _find_absence(data, name)
+        if absence is None:
+            chosen.append(_make_contender(data, name, folder))
+        else:
+            left_out.append(absence)
+    return chosen, left_out
+
+
+def make_product(name: str, config: XTTSConfig, settings: Mapping[str, Any] | None = None) -> Contender:
+    """This product under a configuration."""
+    return Contender(name, partial(open_batches, config), settings or {})
+
+
+def parse_sweeps(texts: Sequence[str]) -> dict[str, list[Any]]:
+    """From `batch_size=16,32` and the like: full keys and their values."""
+    sweeps: dict[str, list[Any]] = {}
+    for text in texts:
+        name, equals, listed = text.partition("=")
+        values = [resolve_scalar(value.strip()) for value in listed.split(",") if value.strip()]
+        if not equals or not values:
+            raise UsageError(
+                f"--sweep {text!r} is not of the form KEY=VALUE,VALUE.",
+                next_step="Write e.g. --sweep batch_size=16,32.",
+            )
+        key = LOADER_KEY if name.strip() == LOADER_KEY else find_key(name.strip(), "--sweep")
+        sweeps[key] = list(dict.fromkeys([*sweeps.get(key, []), *values]))
+    return sweeps
+
+
+def make_swept(data: Data, sweeps: Mapping[str, Sequence[Any]]) -> list[Contender]:
+    """A contender for every combination of the values; the key `loader` takes cached, native or python.
+
+    Where threads or buffers are swept, nothing tunes or limits them, so that the numbers hold.
+    """
+    count = int(np.prod([len(values) for values in sweeps.values()]))
+    if count > _MAX_SWEPT:
+        raise UsageError(f"The sweeps make {count} combinations.", next_step=f"Sweep up to {_MAX_SWEPT} of them.")
+    fixed = _FIXED if sweeps.keys() & _FIXED_KEYS else {}
+    contenders = []
+    for values in product(*sweeps.values()):
+        settings = dict(zip(sweeps, values, strict=True))
+        changes = dict(fixed)
+        for key, value in settings.items():
+            changes |= _choose_loader(str(value)) if key == LOADER_KEY else {key: value}
+        label = ", ".join(f"{key.rpartition('.')[2]}={value}" for key, value in settings.items())
+        contenders.append(make_product(label, data.configure(changes), settings))
+    return contenders
+
+
+def make_pair(data: Data, other: XTTSConfig) -> list[Contender]:
+    """The user's settings and others, on the same corpus."""
+    own = data.configure({})
+    return [make_product("settings", own), make_product("against", data.configure({}, other))]
+
+
+def _choose_loader(name: str) -> dict[str, Any]:
+    if name not in LOADERS:
+        raise UsageError(f"There is no loader {name!r}.", next_step=f"Choose among {', '.join(LOADERS)}.")
+    return {**LOADERS[name], **({} if name == "cached" else {**_ALONE, **_NO_MEMORY})}
+
+
+def _find_absence(data: Data, name: str) -> LeftOut | None:
+    if name in ("cached", "tfrecord") and data.store is None:
+        return LeftOut(name, "no_store", str(data.store_folder))
+    if name in ("native", "python", "librosa") and data.corpus is None:
+        return LeftOut(name, "no_corpus")
+    if name == "librosa" and not has_librosa():
+        return LeftOut(name, "no_librosa")
+    if name == "native" and survey_recordings(_open_source(data)).num_native == 0:
+        return LeftOut(name, "no_wav")
+    return None
+
+
+def _make_contender(data: Data, name: str, folder: Path) -> Contender:
+    if name in LOADERS:
+        return make_product(name, data.configure(_choose_loader(name)))
+    hardware = detect_hardware()
+    plan, batch_size = choose_plan(data.config, hardware), _require_batch_size(data.config)
+    device = plan.model_devices[0] if "GPU" in plan.model_devices[0] else None
+    if name == "librosa":
+        source = _open_source(data)
+        paths = [source.audio_path(row) for row in _spread_rows(source)]
+        definition = source.mel_definition
+        return Contender(
+            name,
+            lambda: open_librosa_dataset(
+                lambda: make_librosa_dataset(paths, definition, batch_size, hardware.num_cpus), device
+            ),
+        )
+    assert data.store is not None, name
+    store, path = data.store, folder / "features.tfrecord"
+    write_records(path, (store.read_mel(row) for row in _spread_rows(store)))
+    return Contender(
+        name,
+        lambda: open_dataset(
+            lambda: make_shuffled_record_dataset(path, store.n_mels, batch_size, hardware.num_cpus), device
+        ),
+    )
+
+
+def _open_source(data: Data) -> RecordingSource:
+    assert data.corpus is not None, "no recordings"
+    return RecordingSource.open(data.corpus, data.config.data)
+
+
+def _spread_rows(utterances: FeatureStore | RecordingSource) -> list[int]:
+    """Evenly spread utterances of the training split, at most as many as fit a temporary file in seconds."""
+    rows = utterances.rows_of_split("train")
+    chosen = np.linspace(0, len(rows) - 1, min(len(rows), _MAX_OTHER_UTTERANCES)).round().astype(int)
+    return [int(row) for row in rows[chosen]]
+
+
+def _require_batch_size(config: XTTSConfig) -> int:
+    if config.data.batch_size == "auto":
+        raise UsageError("batch_size is auto, which only training can resolve.", next_step="Give --batch-size N.")
+    return config.data.batch_size

@@ -1,0 +1,217 @@
+"""A benchmark of ways to feed an emulated accelerator, which take turns in one run.
+
+Each round gives every contender a block of steps, every other round in reverse, and behind each block comes its
+ceiling: the same steps over batches that are already there. A figure is the median of its rounds.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from itertools import islice
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from myxtts.tools.bench.candidates import Contender, LeftOut
+from myxtts.tools.emulate import BatchSize, Emulation, StepTime, emulate, measure_batch, repeat_batches
+
+_NUM_WARM_UP = 3
+"""Batches that are taken before the clock starts: graphs are made and threads have started by then."""
+_NUM_IN_MEMORY = 8
+_TOLERANCE = 1.02
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How long a block is, how often it comes, and what the accelerator is like."""
+
+    num_steps: int = 60
+    num_rounds: int = 3
+    step: StepTime = field(default_factory=lambda: StepTime(0.020))
+    host_load_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What one block showed, or the medians of several. Shares go from 0 to 1."""
+
+    au: float
+    ceiling_au: float
+    effective_au: float
+    utterances_per_s: float
+    cpu_ms_per_utterance: float
+    step_variation: float
+    mean_wait_ms: float
+    padding: float
+    peak_rss_mb: float
+
+    @property
+    def share_of_ceiling(self) -> float:
+        return self.au / self.ceiling_au if self.ceiling_au else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A contender after all rounds; `intervals_ms` are those of its last block, step by step."""
+
+    name: str
+    settings: Mapping[str, Any]
+    rounds: tuple[Figures, ...]
+    intervals_ms: tuple[float, ...]
+
+    @property
+    def figures(self) -> Figures:
+        columns = {item.name: [getattr(one, item.name) for one in self.rounds] for item in fields(Figures)}
+        return Figures(**{name: float(median(values)) for name, values in columns.items()})
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """How many times the utterances per second of `other` the contender `name` reached: median and extremes.
+
+    `effective_au_ratio` is the same for effective AU, in which batches that are not full or padded count for less.
+    """
+
+    name: str
+    other: str
+    ratio: float
+    lowest: float
+    highest: float
+    effective_au_ratio: float
+
+
+@dataclass(frozen=True, slots=True)
+class BenchResult:
+    """All contenders in the order they were given, the first being the one that others are compared with."""
+
+    rules: Rules
+    standings: tuple[Standing, ...]
+    left_out: tuple[LeftOut, ...] = ()
+
+    def compare(self) -> list[Comparison]:
+        """The first contender against each other one, round by round."""
+        first, *others = self.standings
+        return [_compare(first, other) for other in others]
+
+    def find_best(self) -> Standing:
+        return max(self.standings, key=lambda one: one.figures.utterances_per_s)
+
+    @property
+    def is_disturbed(self) -> bool:
+        """Whether a contender seems busier than its ceiling, which only other work on the machine can bring about."""
+        return any(one.figures.au > _TOLERANCE * one.figures.ceiling_au for one in self.standings)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "emulated": True,
+            "is_disturbed": self.is_disturbed,
+            "rules": {
+                "num_steps": self.rules.num_steps,
+                "num_rounds": self.rules.num_rounds,
+                "step_ms": 1000 * self.rules.step.fixed_s,
+                "frame_us": 1e6 * self.rules.step.per_frame_s,
+                "host_load_ms": 1000 * self.rules.host_load_s,
+            },
+            "contenders": [
+                {
+                    "name": one.name,
+                    "settings": dict(one.settings),
+                    **asdict(one.figures),
+                    "share_of_ceiling": one.figures.share_of_ceiling,
+                    "rounds": [asdict(figures) for figures in one.rounds],
+                }
+                for one in self.standings
+            ],
+            "comparisons": [asdict(comparison) for comparison in self.compare()],
+            "left_out": [asdict(one) for one in self.left_out],
+        }
+
+
+def run_bench(
+    contenders: Sequence[Contender],
+    rules: Rules,
+    left_out: Sequence[LeftOut] = (),
+    progress: Callable[[int, str], None] = lambda _done, _name: None,
+) -> BenchResult:
+    """Lets the contenders take turns; `progress` is told the number of blocks that are done and who is next."""
+    assert contenders, "nobody takes part"
+    rounds: dict[int, list[Figures]] = {number: [] for number in range(len(contenders))}
+    intervals_ms: dict[int, tuple[float, ...]] = {}
+    for round_number in range(rules.num_rounds):
+        numbers = list(rounds)[:: -1 if round_number % 2 else 1]
+        for place, number in enumerate(numbers):
+            progress(round_number * len(numbers) + place, contenders[number].name)
+            fed, figures = _run_block(contenders[number], rules)
+            rounds[number].append(figures)
+            intervals_ms[number] = tuple((1000 * fed.intervals_s).tolist())
+            # What one contender leaves behind is not to be cleaned up in the time of the next.
+            del fed
+            gc.collect()
+    standings = tuple(
+        Standing(contender.name, contender.settings, tuple(rounds[number]), intervals_ms[number])
+        for number, contender in enumerate(contenders)
+    )
+    return BenchResult(rules, standings, tuple(left_out))
+
+
+def _run_block(contender: Contender, rules: Rules) -> tuple[Emulation, Figures]:
+    held: list[dict[str, Any]] = []
+
+    def measure(batch: Any) -> BatchSize:
+        if len(held) < _NUM_IN_MEMORY:
+            held.append(_take_outline(batch))
+        return measure_batch(batch)
+
+    # One step more: the first only starts the clock.
+    num_steps = rules.num_steps + 1
+    with contender.open() as opened:
+        batches = iter(opened)
+        _skip(batches)
+        fed = emulate(batches, rules.step, num_steps, host_load_s=rules.host_load_s, measure=measure)
+        del batches
+    in_memory = repeat_batches(held, max(2, num_steps // 2))
+    return fed, _summarize(fed, emulate(in_memory, rules.step, host_load_s=rules.host_load_s), rules)
+
+
+def _skip(batches: Iterator[Any]) -> None:
+    for _ in islice(batches, _NUM_WARM_UP):
+        pass
+
+
+def _take_outline(batch: Any) -> dict[str, Any]:
+    """A batch that lies in memory without taking any: an emulated step looks at nothing but its size."""
+    fields_of = batch if isinstance(batch, Mapping) else {"mel": batch.mel, "mel_lengths": batch.mel_lengths}
+    shape = tuple(int(size) for size in fields_of["mel"].shape)
+    return {
+        "mel": np.broadcast_to(np.float32(0), shape),
+        "mel_lengths": np.array(fields_of["mel_lengths"]),
+    }
+
+
+def _summarize(fed: Emulation, ceiling: Emulation, rules: Rules) -> Figures:
+    # What the emulated host does is not the loader's work.
+    own_cpu_s = max(0.0, fed.cpu_s - rules.host_load_s * fed.num_steps)
+    return Figures(
+        au=fed.au,
+        ceiling_au=ceiling.au,
+        effective_au=fed.effective_au,
+        utterances_per_s=fed.utterances_per_s,
+        cpu_ms_per_utterance=1000 * own_cpu_s / max(1, fed.num_utterances),
+        step_variation=fed.step_variation,
+        mean_wait_ms=1000 * float(fed.waits_s.mean()),
+        padding=fed.padding,
+        peak_rss_mb=fed.peak_rss_bytes / 2**20,
+    )
+
+
+def _compare(first: Standing, other: Standing) -> Comparison:
+    pairs = list(zip(first.rounds, other.rounds, strict=True))
+    ratios = [mine.utterances_per_s / theirs.utterances_per_s for mine, theirs in pairs]
+    # A step of no time is none that could be busy.
+    busy = [mine.effective_au / theirs.effective_au for mine, theirs in pairs if theirs.effective_au > 0]
+    return Comparison(
+        first.name, other.name, float(median(ratios)), min(ratios), max(ratios), float(median(busy)) if busy else 1.0
+    )

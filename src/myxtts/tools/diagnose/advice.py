@@ -1,0 +1,363 @@
+"""From a finding to what to change: setting, value, reason, and the gain to expect with an interval."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from myxtts.config.load import read_preset
+from myxtts.config.schema import XTTSConfig
+from myxtts.pipeline.buckets import Shape
+from myxtts.pipeline.split_advice import MeasuredTimes, SplitAdvice, compare_split, estimate_exchange_s
+from myxtts.pipeline.tune import measure_ram_budget
+from myxtts.runtime.hardware import Hardware
+from myxtts.runtime.plan import choose_plan
+from myxtts.tools.diagnose.causes import (
+    Cause,
+    Change,
+    Finding,
+    find_depth,
+    find_main_stage,
+    is_waiting,
+    predict_interval,
+    simulate_interval,
+    weigh_losses,
+)
+from myxtts.tools.diagnose.evidence import Evidence, StageTime
+from myxtts.training.voice.batch_size import estimate_model_bytes, estimate_row_bytes, list_candidates
+
+Basis = Literal["tried", "modelled", "estimated"]
+_SPREAD: dict[Basis, float] = {"tried": 0.15, "modelled": 0.25, "estimated": 0.4}
+"""How far off a gain may be, as a share of it: less where the change was tried, more where numbers were guessed."""
+_DEPTHS = (2, 4, 8, 16, 32, 50)
+_ENOUGH = 1.02
+_ALIKE = 0.2
+_NUM_WAITING_THREADS = 16
+TRIED_DEPTH = 16
+_FREE_CORES = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """How many times more steps a second, with what it may be at least and at most."""
+
+    factor: float
+    low: float
+    high: float
+    basis: Basis
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """`reason` names a sentence; `is_setting` says that `setting` is a key of the configuration."""
+
+    setting: str
+    value: Any
+    reason: str
+    gain: Gain
+    is_setting: bool = True
+
+
+def advise(evidence: Evidence, finding: Finding) -> tuple[Advice, ...]:
+    """What to do about a finding, the best first; nothing for what does no harm."""
+    if finding.cause.is_harmless:
+        return ()
+    advice = _ADVISERS[finding.cause](evidence)
+    # Those that are nearly as good stay in the order of what they ask of the user, the least first.
+    return tuple(sorted(advice, key=lambda one: -round(math.log(one.gain.factor) / _ALIKE)))
+
+
+def _make_gain(evidence: Evidence, after_s: float, basis: Basis) -> Gain:
+    factor = max(1.0, evidence.loop.interval_s / max(after_s, 1e-9))
+    spread = _SPREAD[basis]
+    return Gain(factor, 1 + (factor - 1) * (1 - spread), 1 + (factor - 1) * (1 + spread), basis)
+
+
+def _predict(evidence: Evidence, change: Change, basis: Basis = "modelled") -> Gain:
+    return _make_gain(evidence, predict_interval(evidence, change), basis)
+
+
+def _read_ahead_depth(evidence: Evidence) -> int:
+    return max(2, find_depth(evidence))
+
+
+def _is_own(evidence: Evidence) -> bool:
+    return evidence.subject == "configuration"
+
+
+def choose_depth(evidence: Evidence) -> int:
+    """The smallest buffer that leaves next to nothing of what bursts cost."""
+    work_s = evidence.usual_step_s + weigh_losses(evidence).transfer_s
+    best_s = simulate_interval(evidence.alone_s, work_s, _DEPTHS[-1])
+    return next(depth for depth in _DEPTHS if simulate_interval(evidence.alone_s, work_s, depth) <= _ENOUGH * best_s)
+
+
+def _deepen_buffer(evidence: Evidence) -> list[Advice]:
+    depth = choose_depth(evidence)
+    tried_s = evidence.trials.ahead_s
+    gain = _predict(evidence, Change(depth=depth)) if tried_s is None else _make_gain(evidence, tried_s, "tried")
+    if _is_own(evidence):
+        return [Advice("data.buffer_size", max(depth, 8), "deeper_buffer", gain)]
+    return [
+        Advice("dataset.prefetch", depth if tried_s is None else TRIED_DEPTH, "deeper_buffer", gain, is_setting=False)
+    ]
+
+
+def _precompute(evidence: Evidence) -> Advice:
+    """Features from a store: what is left of a batch is copying it."""
+    cached_s = evidence.trials.cached_s or 0.0
+    change = Change(
+        production_s=np.array([cached_s]), step_s=_undisturbed_step(evidence), depth=_read_ahead_depth(evidence)
+    )
+    return Advice("data.preprocessing_mode", "precompute", "precompute", _predict(evidence, change))
+
+
+def _without_stages(evidence: Evidence, removed: Collection[StageTime], left_s: float = 0.0) -> Change:
+    """Batches that are made by the other stages alone, and `left_s` of those that are removed."""
+    before_device = [stage for stage in evidence.stages if stage.name not in ("transfer", "step")]
+    rest_s = left_s + sum(stage.seconds for stage in before_device if stage not in removed)
+    share = min(1.0, rest_s / max(evidence.data_s, 1e-9))
+    return Change(
+        production_s=evidence.alone_s * share, step_s=_undisturbed_step(evidence), depth=_read_ahead_depth(evidence)
+    )
+
+
+def _undisturbed_step(evidence: Evidence) -> float:
+    """A step with nobody computing beside it."""
+    return min(evidence.step_s, evidence.usual_step_s)
+
+
+def _avoid_python(evidence: Evidence) -> list[Advice]:
+    gain = _predict(evidence, _without_stages(evidence, [stage for stage in evidence.stages if stage.is_python]))
+    return [Advice("dataset.map", "myxtts precompute", "no_python", gain, is_setting=False)]
+
+
+def _raise_rate(evidence: Evidence) -> list[Advice]:
+    if _is_own(evidence):
+        return _raise_own_rate(evidence)
+    main = find_main_stage(evidence)
+    main_s = main.seconds if main else 0.0
+    advice = []
+    if main is not None and main.num_threads == 1:
+        faster_s, num_threads = _spread_over_threads(evidence, main_s, is_waiting(evidence, main))
+        change = Change(production_s=evidence.alone_s * faster_s / evidence.data_s, depth=_read_ahead_depth(evidence))
+        gain = _predict(evidence, change, "estimated")
+        advice.append(Advice("num_parallel_calls", num_threads, "more_threads", gain, is_setting=False))
+    gain = _predict(evidence, _without_stages(evidence, [main] if main else []))
+    cached = Advice("dataset.cache", "after " + (main.name if main else "batch"), "cache", gain, is_setting=False)
+    # Doing work at the same time is a smaller change than not doing it, so it comes first where it is enough.
+    is_enough = bool(advice) and advice[0].gain.factor >= 0.8 * gain.factor
+    return advice if is_enough else [*advice, cached]
+
+
+def _spread_over_threads(evidence: Evidence, main_s: float, waits: bool) -> tuple[float, int]:
+    """Seconds of a batch with the main stage on more threads, and on how many."""
+    machine = evidence.machine
+    if waits:
+        return evidence.data_s - main_s + main_s / _NUM_WAITING_THREADS, _NUM_WAITING_THREADS
+    used = max(machine.num_used_cores, 0.3)
+    factor = float(np.clip((used + machine.num_free_cores) / used, 1.0, machine.num_cores))
+    return evidence.data_s - main_s + main_s / factor, machine.num_cores
+
+
+def _raise_own_rate(evidence: Evidence) -> list[Advice]:
+    settings, machine = evidence.settings, evidence.machine
+    advice = []
+    if settings.get("data.preprocessing_mode") == "on_the_fly":
+        advice.append(_precompute(evidence))
+    most = max(1, machine.num_cores - 1)
+    if evidence.num_threads < most and machine.num_free_cores > _FREE_CORES:
+        used = max(machine.num_used_cores, 0.3)
+        factor = float(np.clip((used + machine.num_free_cores) / used, 1.0, most / evidence.num_threads))
+        change = Change(production_s=evidence.alone_s / factor)
+        advice.append(Advice("data.num_workers", "auto", "more_threads", _predict(evidence, change, "estimated")))
+    if not advice:
+        size = _smaller_batch(settings)
+        gain = _make_gain(evidence, evidence.loop.interval_s, "estimated")
+        advice.append(Advice("data.batch_size", size, "larger_step", gain))
+    return advice
+
+
+def _smaller_batch(settings: Any) -> Any:
+    size = settings.get("data.batch_size")
+    return 2 * size if isinstance(size, int) else 32
+
+
+def _speed_reads(evidence: Evidence) -> list[Advice]:
+    main = find_main_stage(evidence)
+    assert main is not None, "slow reads without a stage that reads"
+    whole = _predict(evidence, _without_stages(evidence, [main]))
+    if not _is_own(evidence):
+        at_once = _without_stages(evidence, [main], main.seconds / _NUM_WAITING_THREADS)
+        gain = _predict(evidence, at_once)
+        return [
+            Advice("num_parallel_calls", _NUM_WAITING_THREADS, "parallel_reads", gain, is_setting=False),
+            Advice("dataset", "myxtts precompute", "few_large_files", whole, is_setting=False),
+        ]
+    if evidence.settings.get("data.preprocessing_mode") == "on_the_fly":
+        return [_precompute(evidence)]
+    size_gb = math.ceil(float(evidence.settings.get("store_gb", 0.0)) * 1.1 + 1)
+    return [Advice("data.ram_budget_gb", size_gb, "store_in_memory", whole)]
+
+
+def _overlap_transfer(evidence: Evidence) -> list[Advice]:
+    transfer_s = weigh_losses(evidence).transfer_s
+    change = Change(
+        production_s=np.maximum(evidence.alone_s, transfer_s), transfer_s=0.0, depth=_read_ahead_depth(evidence)
+    )
+    gain = _predict(evidence, change)
+    if _is_own(evidence):
+        return [
+            Advice("data.prefetch_to_gpu", True, "prefetch_to_device", gain),
+            Advice("data.prefetch_buffer_size", 2, "prefetch_to_device", gain),
+        ]
+    return [Advice("prefetch_to_device", 2, "prefetch_to_device", gain, is_setting=False)]
+
+
+def _reduce_threads(evidence: Evidence) -> list[Advice]:
+    after_s = evidence.trials.fewer_threads_s or evidence.loop.interval_s
+    gain, cores = _make_gain(evidence, after_s, "tried"), evidence.machine.num_cores
+    if _is_own(evidence):
+        return [
+            Advice("data.num_workers", "auto", "fewer_threads", gain),
+            Advice("data.optimize_cpu_gpu_overlap", True, "fewer_threads", gain),
+        ]
+    setting = "options.threading.private_threadpool_size"
+    return [Advice(setting, cores, "fewer_threads", gain, is_setting=False)]
+
+
+def _keep_shapes(evidence: Evidence) -> list[Advice]:
+    gain = _predict(evidence, Change(step_s=evidence.step_s, has_retraces=False))
+    if _is_own(evidence):
+        return [Advice("data.num_shapes", 8, "few_shapes", gain)]
+    return [Advice("padded_batch / tf.function", "input_signature", "few_shapes", gain, is_setting=False)]
+
+
+def _join_epochs(evidence: Evidence) -> list[Advice]:
+    loop = evidence.loop
+    length = evidence.epoch_length or max(1, round(loop.num_steps / max(1, int(loop.is_epoch_start.sum()))))
+    stall_s = weigh_losses(evidence).epoch_s * length
+    production_s = np.full(length, evidence.data_s)
+    production_s[0] += stall_s
+    depth = int(np.clip(math.ceil(stall_s / max(evidence.usual_step_s, 1e-3)) + 1, 2, 64))
+    change = Change(production_s=production_s, depth=depth, has_epoch_stalls=False)
+    tried_s = evidence.trials.repeated_s
+    gain = _predict(evidence, change) if tried_s is None else _make_gain(evidence, tried_s, "tried")
+    depth = depth if tried_s is None else TRIED_DEPTH
+    return [Advice("dataset.repeat().prefetch", depth, "repeat", gain, is_setting=False)]
+
+
+def _use_graph(evidence: Evidence) -> list[Advice]:
+    # The ratio, because both were measured right after each other.
+    ratio = (evidence.trials.graph_step_s or evidence.step_s) / evidence.step_s
+    gain = _predict(evidence, Change(step_s=evidence.usual_step_s * ratio), "tried")
+    if _is_own(evidence):
+        return [
+            Advice("training.enable_graph_mode", True, "graph_mode", gain),
+            Advice("training.enable_eager_debug", False, "graph_mode", gain),
+        ]
+    return [Advice("@tf.function", "step", "graph_mode", gain, is_setting=False)]
+
+
+def _reduce_padding(evidence: Evidence) -> list[Advice]:
+    ratio = 1 - weigh_losses(evidence).padding_s / evidence.step_s
+    gain = _predict(
+        evidence,
+        Change(step_s=evidence.usual_step_s * ratio),
+        "tried" if evidence.trials.trimmed_step_s else "modelled",
+    )
+    if _is_own(evidence):
+        return [Advice("data.num_shapes", evidence.settings.get("better_num_shapes", 8), "buckets", gain)]
+    return [Advice("bucket_by_sequence_length", 8, "buckets", gain, is_setting=False)]
+
+
+_ADVISERS: dict[Cause, Callable[[Evidence], list[Advice]]] = {
+    Cause.RATE_DEFICIT: _raise_rate,
+    Cause.BURSTS: _deepen_buffer,
+    Cause.NO_OVERLAP: _deepen_buffer,
+    Cause.TRANSFER: _overlap_transfer,
+    Cause.TOO_MANY_THREADS: _reduce_threads,
+    Cause.RETRACING: _keep_shapes,
+    Cause.EPOCH_END: _join_epochs,
+    Cause.PYTHON_FUNCTIONS: _avoid_python,
+    Cause.SLOW_READS: _speed_reads,
+    Cause.PADDING: _reduce_padding,
+    Cause.EAGER: _use_graph,
+}
+
+
+# Settings for the user's GPU and memory, and whether a data GPU pays: from what is there and what was measured.
+
+_CARDS = {"4090": "rtx4090", "3090": "rtx3090", "3060": "rtx3060"}
+_TYPICAL_GRADIENT_BYTES = 80_000_000
+_LARGEST_BUFFER, _SMALLEST_BUFFER = 50, 4
+_SHARE_OF_VRAM, _LARGEST_BATCH = 0.7, 256
+
+
+@dataclass(frozen=True, slots=True)
+class MachineSetting:
+    """A setting that suits the machine; `reason` names a sentence, `facts` are its numbers."""
+
+    setting: str
+    value: Any
+    reason: str
+    facts: dict[str, float | str]
+
+
+def advise_machine(
+    config: XTTSConfig, hardware: Hardware, batch_bytes: int, longest: Shape | None = None
+) -> tuple[MachineSetting, ...]:
+    """Batch, workers and buffer for what is there; the card's preset where the card is known."""
+    card = find_card(hardware)
+    if card is not None:
+        values = read_preset("gpu_card", card)
+        name = hardware.gpus[0].name
+        return tuple(MachineSetting(key, value, "for_card", {"card": name}) for key, value in values.items())
+    workers = choose_plan(config.model_copy(update={"data.num_workers": "auto"}), hardware).num_workers
+    budget_bytes = measure_ram_budget(hardware.available_ram_bytes, config.data.ram_budget_gb)
+    buffer_size = max(_SMALLEST_BUFFER, min(_LARGEST_BUFFER, budget_bytes // max(1, batch_bytes)))
+    settings = [
+        MachineSetting("data.num_workers", workers, "for_cores", {"cores": float(hardware.num_cpus)}),
+        MachineSetting("data.buffer_size", int(buffer_size), "for_memory", {"gb": budget_bytes / 2**30}),
+    ]
+    if hardware.gpus and longest is not None:
+        free_bytes = min(gpu.free_memory_bytes for gpu in hardware.gpus)
+        facts: dict[str, float | str] = {"card": hardware.gpus[0].name, "gb": free_bytes / 2**30}
+        settings.insert(
+            0, MachineSetting("data.batch_size", _fit_batch(config, free_bytes, longest), "for_vram", facts)
+        )
+    return tuple(settings)
+
+
+def _fit_batch(config: XTTSConfig, free_bytes: int, longest: Shape) -> int:
+    """As `batch_size: auto` finds it: the largest batch of the longest utterances that leaves some room."""
+    row_bytes = estimate_row_bytes(config, longest)
+    num_rows = int(_SHARE_OF_VRAM * free_bytes - estimate_model_bytes(config.model)) // row_bytes
+    return list_candidates(max(1, min(_LARGEST_BATCH, num_rows)))[-1]
+
+
+def find_card(hardware: Hardware) -> str | None:
+    """The preset of the first GPU, where there is one for it."""
+    name = hardware.gpus[0].name if hardware.gpus else ""
+    return next((preset for part, preset in _CARDS.items() if part in name), None)
+
+
+def compare_two_ways(evidence: Evidence, num_gpus: int, gradient_bytes: int = 0) -> SplitAdvice | None:
+    """Data GPU and model GPUs against data-parallel training on the same cards; None where nothing was measured."""
+    features = evidence.find_stage("features")
+    if evidence.step_s <= 0:
+        return None
+    num_model_gpus = max(1, num_gpus - 1)
+    size = gradient_bytes or _TYPICAL_GRADIENT_BYTES
+    before = [stage.seconds for stage in evidence.stages if stage.name in ("read", "decode", "batch")]
+    times = MeasuredTimes(evidence.step_s, features.seconds if features else 0.0, max(before, default=0.0))
+    return compare_split(
+        times,
+        num_model_gpus,
+        estimate_exchange_s(size, num_model_gpus + 1),
+        estimate_exchange_s(size, num_model_gpus) if num_model_gpus > 1 else 0.0,
+    )

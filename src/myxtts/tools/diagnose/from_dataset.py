@@ -1,0 +1,271 @@
+"""Gathers the evidence of a `tf.data.Dataset` in front of a step."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from myxtts.runtime.hardware import count_cpus
+from myxtts.tools.diagnose.advice import TRIED_DEPTH
+from myxtts.tools.diagnose.dataset_probe import (
+    DatasetSource,
+    count_threads,
+    find_python_functions,
+    find_read_ahead,
+    list_chain,
+    time_stages,
+)
+from myxtts.tools.diagnose.evidence import USUAL_PADDING, Evidence, LoopTimes, Machine, StageTime, Trials
+from myxtts.tools.diagnose.timing import (
+    AloneTimes,
+    Limits,
+    Work,
+    list_arrays,
+    run_alone_calmly,
+    run_calmly,
+    run_together,
+    take_samples,
+    time_calls,
+    time_step,
+)
+from myxtts.tools.emulate import StepTime
+
+# Steps to be measured: an emulated one or somebody's own, how eager it is, and what it takes with less padding.
+
+MANY_EAGER_OPS = 25
+_TRACING_ERRORS = (AttributeError, TypeError, ValueError, NotImplementedError, RuntimeError)
+_GRAPH_SHARE, _OP_S = 0.3, 15e-6
+_LEAST_WIDTH = 8
+
+
+class EmulatedStep:
+    """Busy for a nominal time, as an accelerator is from the host's point of view."""
+
+    def __init__(self, step_time: StepTime) -> None:
+        self.step_time = step_time
+
+    def __call__(self, batch: Any) -> None:
+        num_frames = 0
+        if self.step_time.per_frame_s:
+            main = find_main_array(batch)
+            num_frames = 0 if main is None else int(main.shape[0]) * int(main.shape[1])
+        time.sleep(self.step_time.of(num_frames))
+
+
+def find_main_array(batch: Any) -> Any:
+    """The largest array that has rows and columns; None where there is none."""
+    wide = [array for array in list_arrays(batch) if len(array.shape) >= 2]
+    return max(wide, key=lambda array: int(np.prod(array.shape)), default=None)
+
+
+def count_eager_ops(step: Work, batch: Any) -> int:
+    """Operations that Python starts one by one in a step; a graph counts as one."""
+    from tensorflow.python.framework import op_callbacks
+
+    num_ops = 0
+
+    def count(
+        _kind: Any, _inputs: Any, _attributes: Any, _outputs: Any, op_name: Any = None, graph: Any = None
+    ) -> None:
+        nonlocal num_ops
+        num_ops += graph is None
+
+    op_callbacks.add_op_callback(count)
+    try:
+        step(batch)
+    finally:
+        op_callbacks.remove_op_callback(count)
+    return num_ops
+
+
+def try_as_graph(step: Work, batches: Sequence[Any], eager_s: float, num_ops: int) -> float:
+    """Seconds of the step as a graph; where it cannot be made one, what such steps usually take."""
+    import tensorflow as tf
+
+    try:
+        return time_step(tf.function(step, autograph=False), batches)
+    except (*_TRACING_ERRORS, tf.errors.OpError):
+        return max(_GRAPH_SHARE * eager_s, eager_s - num_ops * _OP_S)
+
+
+def measure_padding(batches: Sequence[Any]) -> float | None:
+    """The share of the largest array that only fills rows up; None where that cannot be seen."""
+    num_real, num_all = 0, 0
+    for batch in batches:
+        lengths, width = find_lengths(batch)
+        if lengths is None:
+            return None
+        num_real, num_all = num_real + int(lengths.sum()), num_all + len(lengths) * width
+    return 1 - num_real / num_all if num_all else None
+
+
+def find_lengths(batch: Any) -> tuple[Any, int]:
+    """How many columns of each row are real, and how many there are: as told, or by what the rows end with."""
+    mel, told = _look_up(batch, "mel"), _look_up(batch, "mel_lengths")
+    if mel is not None and told is not None:
+        return np.asarray(told), int(mel.shape[1])
+    main = find_main_array(batch)
+    if main is None or int(main.shape[1]) < _LEAST_WIDTH or getattr(main.dtype, "name", "") == "string":
+        return None, 0
+    values = np.asarray(main).reshape(int(main.shape[0]), int(main.shape[1]), -1)
+    # Rows end with padding where their last column goes on being repeated.
+    differs = (values != values[:, -1:, :]).any(axis=2)
+    lengths = np.where(differs.any(axis=1), values.shape[1] - np.argmax(differs[:, ::-1], axis=1), 0)
+    if not differs.any():
+        return None, 0
+    # A single column that equals itself is sound, not padding.
+    has_no_tail = lengths >= values.shape[1] - 1
+    return np.where(has_no_tail, values.shape[1], lengths), values.shape[1]
+
+
+def _look_up(batch: Any, name: str) -> Any:
+    return batch.get(name) if isinstance(batch, dict) else getattr(batch, name, None)
+
+
+def trim_batch(batch: Any, width: int, num_columns: int) -> Any:
+    """The batch with `num_columns` instead of `width`, in everything that has as many."""
+
+    def trim(part: Any) -> Any:
+        if isinstance(part, dict):
+            return {name: trim(value) for name, value in part.items()}
+        if isinstance(part, list | tuple) and not hasattr(part, "_fields"):
+            return type(part)(trim(value) for value in part)
+        shape = getattr(part, "shape", None)
+        if shape is None:
+            return part
+        if len(shape) >= 2 and int(shape[1]) == width:
+            return part[:, :num_columns]
+        is_lengths = len(shape) == 1 and "int" in getattr(part.dtype, "name", "")
+        return np.minimum(np.asarray(part), num_columns) if is_lengths else part
+
+    fields = getattr(batch, "__dataclass_fields__", None)
+    if fields is None:
+        return trim(batch)
+    return replace(batch, **{name: trim(getattr(batch, name)) for name in fields})
+
+
+def try_trimmed(step: Work, batches: Sequence[Any], padding: float, padding_after: float) -> float | None:
+    """Seconds of the step if rows of like length came together, which leaves less padding; None if unknown."""
+    trimmed = []
+    for batch in batches:
+        lengths, width = find_lengths(batch)
+        if lengths is None:
+            return None
+        num_columns = int(np.clip(round(width * (1 - padding) / (1 - padding_after)), 1, width))
+        trimmed.append(trim_batch(batch, width, num_columns))
+    return time_step(step, trimmed, num_rounds=3)
+
+
+def make_step(step_s: float | StepTime | None, step: Callable[[Any], Any] | None) -> tuple[Work, bool]:
+    """The step to measure, and whether it is emulated."""
+    if step is not None:
+        return step, False
+    return EmulatedStep(step_s if isinstance(step_s, StepTime) else StepTime(step_s or 0.0)), True
+
+
+MANY_THREADS_PER_CORE = 2
+_NUM_SAMPLES = 6
+_MUCH_PADDING = 0.25
+_NOTICEABLE_SHARE, _NEARLY_ENOUGH = 0.05, 1.5
+_TAKING_SHARE = 0.2
+_MEMORY_LIMITS = Limits(12, 3.0)
+
+
+def examine_dataset(
+    source: DatasetSource, step: Work, is_emulated: bool, transfer: Work | None, limits: Limits
+) -> Evidence:
+    """Together first, while shapes are still new to the step; then each part on its own."""
+    links = list_chain(source.dataset)
+    loop = run_calmly(lambda block: run_together(source, step, transfer, block), limits)
+    alone = run_alone_calmly(source, limits)
+    samples = take_samples(source, _NUM_SAMPLES)
+    moved = [transfer(batch) for batch in samples] if transfer is not None else samples
+    step_s = time_step(step, moved)
+    in_memory = run_together(source.keep_in_memory(samples[0]), step, transfer, _MEMORY_LIMITS)
+    trials, num_eager_ops = try_step(step, is_emulated, moved, step_s)
+    num_threads = count_threads(links, source.dataset)
+
+    def try_out(changed: DatasetSource) -> float:
+        return run_calmly(lambda block: run_together(changed, step, transfer, block), limits).interval_s
+
+    trials = replace(trials, **_try_from_outside(source, loop, alone, num_threads, try_out))
+    stages = time_stages(links, float(alone.alone_s.mean()), samples[0])
+    return Evidence(
+        subject="dataset",
+        loop=loop,
+        alone_s=alone.alone_s,
+        step_s=step_s,
+        take_s=float(np.quantile(in_memory.waits_s, _TAKING_SHARE)),
+        stages=(*stages, *_time_last_stages(samples, transfer, step_s)),
+        machine=describe_machine(alone),
+        is_step_emulated=is_emulated,
+        python_functions=find_python_functions(source.dataset),
+        num_threads=num_threads,
+        buffer_depth=find_read_ahead(links),
+        epoch_length=source.epoch_length,
+        epoch_stall_s=_measure_stall(alone),
+        padding=measure_padding(samples),
+        num_eager_ops=num_eager_ops,
+        trials=trials,
+    )
+
+
+def _try_from_outside(
+    source: DatasetSource,
+    loop: LoopTimes,
+    alone: AloneTimes,
+    num_threads: int,
+    try_out: Callable[[DatasetSource], float],
+) -> dict[str, float]:
+    """The changes that need no other code of the user's, where they may help: they are tried, not guessed."""
+    tried = {}
+    if num_threads > MANY_THREADS_PER_CORE * count_cpus():
+        tried["fewer_threads_s"] = try_out(source.limit_threads(count_cpus()))
+    if loop.is_epoch_start.any():
+        tried["repeated_s"] = try_out(source.repeat(TRIED_DEPTH))
+    work_s = float(np.median(loop.steps_s + loop.transfers_s))
+    waits = float(np.mean(loop.waits_s[~loop.is_epoch_start])) > _NOTICEABLE_SHARE * loop.interval_s
+    # More batches in the buffer do not help a data side that is too slow on average.
+    if waits and float(alone.alone_s.mean()) < _NEARLY_ENOUGH * work_s:
+        tried["ahead_s"] = try_out(source.read_ahead(TRIED_DEPTH))
+    return tried
+
+
+def try_step(step: Work, is_emulated: bool, batches: list[Any], step_s: float) -> tuple[Trials, int]:
+    """The step as a graph where it is eager, and with less padding where there is much."""
+    num_ops = 0 if is_emulated else count_eager_ops(step, batches[0])
+    graph_s = try_as_graph(step, batches[:2], step_s, num_ops) if num_ops >= MANY_EAGER_OPS else None
+    padding = measure_padding(batches)
+    trimmed_s = None
+    if padding is not None and padding >= _MUCH_PADDING:
+        trimmed_s = try_trimmed(step, batches, padding, USUAL_PADDING)
+    return Trials(graph_s, trimmed_s), num_ops if num_ops >= MANY_EAGER_OPS else 0
+
+
+def _time_last_stages(samples: list[Any], transfer: Work | None, step_s: float) -> tuple[StageTime, StageTime]:
+    arrays = [array for array in list_arrays(samples[0]) if getattr(array.dtype, "name", "") != "string"]
+    move = (lambda: transfer(samples[0])) if transfer else (lambda: [np.array(array) for array in arrays])
+    return StageTime("transfer", time_calls(move)), StageTime("step", step_s)
+
+
+def _measure_stall(alone: AloneTimes) -> float:
+    """What the first batch of a later epoch took beyond the usual."""
+    if not len(alone.epoch_starts_s):
+        return 0.0
+    return max(0.0, float(np.median(alone.epoch_starts_s)) - float(np.median(alone.alone_s)))
+
+
+def describe_machine(alone: AloneTimes, gpu_names: tuple[str, ...] = ()) -> Machine:
+    elapsed_s = max(float(alone.alone_s.sum() + alone.epoch_starts_s.sum()), 1e-9)
+    num_cores = count_cpus()
+    return Machine(
+        num_cores,
+        alone.cpu_s / elapsed_s,
+        alone.runnable_s / elapsed_s,
+        min(alone.num_free_cores, float(num_cores)),
+        gpu_names,
+    )

@@ -1,0 +1,145 @@
+"""What a watcher should be told: starved, swinging, throttled, nearly full, stalled and lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from myxtts.tools.monitor.gpus import LOST, GpuReading
+from myxtts.tools.monitor.run import RunReading
+from myxtts.tools.monitor.sample import History, Sample
+from myxtts.tools.rhythm import STABLE_VARIATION
+
+AlertKind = Literal["lost", "memory", "stall", "starvation", "oscillation", "throttling"]
+ALERT_KINDS: tuple[AlertKind, ...] = ("lost", "memory", "stall", "starvation", "oscillation", "throttling")
+"""The gravest first."""
+
+STARVED_AU = 0.9
+"""Accelerator utilisation under which a run counts as starved."""
+_FED_AU = 0.98
+"""Above it data is always there, and cannot be why steps differ."""
+FULL_SHARE = 0.95
+_MIN_STEPS = 8
+_NUM_RECENT = 30
+_MIN_RECENT = 10
+_IDLE_PERCENT = 50.0
+_SWING_PERCENT = 30.0
+_SWING_SHARE = 0.5
+"""The lower tenth of a swinging GPU's utilisation lies under this share of its upper tenth."""
+_HELD_BACK_CLOCK = 0.75
+"""Cards under full load run at about four fifths of the highest clock that they name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """One thing to tell. `key` names its sentence, `numbers` fill the sentence; both are put into words elsewhere."""
+
+    kind: AlertKind
+    key: str
+    gpu: int | None = None
+    numbers: Mapping[str, float] = field(default_factory=dict)
+    reasons: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class AlertRecord:
+    """When an alert was first and last true, and in how many samples. `alert` has the numbers of the last one."""
+
+    alert: Alert
+    first_s: float
+    last_s: float
+    num_samples: int = 1
+
+
+class AlertBook:
+    """All alerts of a watch, each once."""
+
+    def __init__(self) -> None:
+        self._records: dict[tuple[str, int | None, tuple[str, ...]], AlertRecord] = {}
+
+    def note(self, alerts: Sequence[Alert], elapsed_s: float) -> None:
+        for alert in alerts:
+            name = (alert.key, alert.gpu, alert.reasons)
+            record = self._records.get(name)
+            if record is None:
+                self._records[name] = AlertRecord(alert, elapsed_s, elapsed_s)
+            else:
+                record.alert, record.last_s = alert, elapsed_s
+                record.num_samples += 1
+
+    @property
+    def records(self) -> list[AlertRecord]:
+        """In the order in which they came."""
+        return list(self._records.values())
+
+
+def find_alerts(sample: Sample, history: History) -> list[Alert]:
+    """What is true now; `history` already holds this sample."""
+    alerts = [*_judge_run(sample.run)]
+    for gpu in sample.gpus:
+        alerts += _judge_gpu(gpu, sample.run, history)
+    if sample.host.ram_share >= FULL_SHARE:
+        alerts.append(Alert("memory", "host_memory_full", numbers={"used_share": sample.host.ram_share}))
+    return alerts
+
+
+def _judge_run(run: RunReading | None) -> Iterator[Alert]:
+    if run is None:
+        return
+    if run.state == "stalled":
+        yield Alert("stall", "run_stalled", numbers={"idle_time": run.idle_s or 0.0})
+    if run.state != "running" or run.num_steps < _MIN_STEPS:
+        return
+    if run.au is not None and run.au < STARVED_AU:
+        numbers = {"wait_share": 1 - run.au, "wait_ms": 1000 * (run.wait_s or 0.0), "depth": run.depth or 0.0}
+        yield Alert("starvation", "run_starved", numbers=numbers)
+    if run.variation is not None and run.variation > STABLE_VARIATION:
+        if run.au is not None and run.au > _FED_AU:
+            yield Alert("oscillation", "run_steps_differ", numbers={"variation_share": run.variation})
+        elif run.period_steps is None:
+            yield Alert("oscillation", "run_uneven", numbers={"variation_share": run.variation})
+        else:
+            numbers = {"variation_share": run.variation, "period_count": run.period_steps}
+            yield Alert("oscillation", "run_swings", numbers=numbers)
+
+
+def _judge_gpu(gpu: GpuReading, run: RunReading | None, history: History) -> Iterator[Alert]:
+    if gpu.problem == LOST:
+        yield Alert("lost", "gpu_lost", gpu.index)
+        return
+    if gpu.memory_share is not None and gpu.memory_share >= FULL_SHARE:
+        yield Alert("memory", "gpu_memory_full", gpu.index, {"used_share": gpu.memory_share})
+    reasons = _find_throttling(gpu)
+    if reasons:
+        yield Alert("throttling", "gpu_throttled", gpu.index, reasons=reasons)
+    yield from _judge_use(gpu, run, history)
+
+
+def _find_throttling(gpu: GpuReading) -> tuple[str, ...]:
+    """A GPU at full work always meets its power limit: that counts only where it costs much of the clock."""
+    reasons = gpu.throttle_reasons or ()
+    is_held_back = (
+        gpu.sm_clock_mhz is None
+        or not gpu.max_sm_clock_mhz
+        or gpu.sm_clock_mhz < _HELD_BACK_CLOCK * gpu.max_sm_clock_mhz
+    )
+    return tuple(reason for reason in reasons if reason != "power_cap" or is_held_back)
+
+
+def _judge_use(gpu: GpuReading, run: RunReading | None, history: History) -> Iterator[Alert]:
+    """A GPU that somebody computes on, yet which idles much of the time or swings."""
+    recent = np.array(history.get_recent(f"gpu{gpu.index}_utilization_percent", _NUM_RECENT))
+    recent = recent[~np.isnan(recent)]
+    # Who may not see processes still wants to hear about a GPU that works now and then.
+    is_used = bool(gpu.processes) or (gpu.processes is None and bool(recent.any()))
+    if len(recent) < _MIN_RECENT or not is_used:
+        return
+    low, high, mean = float(np.quantile(recent, 0.1)), float(np.quantile(recent, 0.9)), float(recent.mean())
+    if high - low >= _SWING_PERCENT and low < _SWING_SHARE * high:
+        yield Alert("oscillation", "gpu_swings", gpu.index, {"low_percent": low, "high_percent": high})
+    elif mean < _IDLE_PERCENT:
+        is_fed = run is not None and run.state == "running" and run.au is not None and run.au >= STARVED_AU
+        yield Alert("starvation", "gpu_underused" if is_fed else "gpu_idle", gpu.index, {"mean_percent": mean})

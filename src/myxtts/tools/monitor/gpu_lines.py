@@ -1,0 +1,186 @@
+"""How a terminal shows GPUs: each in a few lines, or all in a table where there are many and the screen is low."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from myxtts.tools.charts import Line, draw_sparkline, format_gib, join_lines, measure_line, pad_line
+from myxtts.tools.monitor.alerts import FULL_SHARE
+from myxtts.tools.monitor.gpus import DENIED, GpuReading
+from myxtts.tools.monitor.sample import History
+from myxtts.tools.monitor_words import make_monitor_words
+
+_WORDS = make_monitor_words()
+_HOT_C = 85
+_MIN_SPARKLINE = 4
+_NAME_WIDTH = 16
+
+
+def draw_gpu_lines(gpu: GpuReading, history: History, width: int, is_ascii: bool) -> Iterator[Line]:
+    """Heading, use and memory, power and clocks, PCIe and throttling, processes."""
+    heading: Line = [(f"GPU {gpu.index} ", "bold"), (gpu.name, "bold")]
+    if gpu.problem:
+        yield [*heading, ("  ", ""), (_explain_problem(gpu.problem), "bold red")]
+        return
+    link = _describe_link(gpu)
+    yield [*pad_line(heading, width - measure_line(link)), *link]
+    column = (width - 4) // 2
+    yield [
+        ("  ", ""),
+        *pad_line(_draw_use(gpu, history, column, is_ascii), column + 2),
+        *_draw_memory(gpu, history, column, is_ascii),
+    ]
+    yield [("  ", ""), *join_lines([_describe_power(gpu), _describe_heat(gpu), _describe_clocks(gpu)])]
+    yield [("  ", ""), *join_lines([_describe_pcie(gpu), _describe_throttling(gpu)])]
+    yield [("  ", ""), *_describe_processes(gpu)]
+
+
+def draw_gpu_table(gpus: Sequence[GpuReading], history: History, width: int, is_ascii: bool) -> Iterator[Line]:
+    """One line a GPU."""
+    # What is left beside the numbers goes to the name and the history.
+    spare = width - 68
+    name_width = min(_NAME_WIDTH, spare // 2) if spare >= 14 else 0
+    spark_width = max(0, min(30, spare - name_width - bool(name_width)))
+    name_head = f"{'name':<{name_width}} " if name_width else ""
+    columns = f"{'memory':>13} {'power':>6} {'heat':>6} {'clock':>8} {'PCIe in/out':>12} {'procs':>6}"
+    yield [(f"GPU {name_head}{'busy':>6} {'':<{spark_width}} {columns}", "dim")]
+    for gpu in gpus:
+        start: Line = [(f"{gpu.index:>3} ", "bold")]
+        if name_width:
+            start.append((f"{_shorten(gpu.name)[:name_width]:<{name_width}} ", ""))
+        if gpu.problem:
+            yield [*start, (_explain_problem(gpu.problem), "bold red")]
+            continue
+        recent = history.get_recent(f"gpu{gpu.index}_utilization_percent", spark_width)
+        memory_style = "bold red" if (gpu.memory_share or 0) >= FULL_SHARE else ""
+        heat_style = "bold red" if (gpu.temperature_c or 0) >= _HOT_C else ""
+        yield [
+            *start,
+            (f"{_write_percent(gpu):>6} ", ""),
+            (f"{draw_sparkline(recent, 100, is_ascii):<{spark_width}} ", "cyan"),
+            (f"{_write_memory(gpu, '/'):>13} ", memory_style),
+            (f"{_write(gpu, 'power', gpu.power_w, ' W'):>6} ", ""),
+            (f"{_write(gpu, 'temperature', gpu.temperature_c, ' °C'):>6} ", heat_style),
+            (f"{_write(gpu, 'clocks', gpu.sm_clock_mhz, ' MHz'):>8} ", "yellow" if gpu.throttle_reasons else ""),
+            (f"{_write_pcie_pair(gpu):>12} ", ""),
+            (f"{_write(gpu, 'processes', None if gpu.processes is None else len(gpu.processes), ''):>6}", ""),
+        ]
+
+
+def explain_gaps(gpus: Sequence[GpuReading]) -> list[Line]:
+    """One line on what the short marks for missing numbers mean."""
+    gaps = {gap for gpu in gpus for gap in gpu.unavailable.values()}
+    meanings = {_mark(gap): _WORDS.say(gap) for gap in sorted(gaps)}
+    return [[("; ".join(f"{mark}: {meaning}" for mark, meaning in meanings.items()), "dim")]] if meanings else []
+
+
+def _mark(gap: str) -> str:
+    return "denied" if gap == DENIED else "n/a"
+
+
+def _write(gpu: GpuReading, name: str, value: float | None, unit: str) -> str:
+    if value is None:
+        return _mark(gpu.unavailable.get(name, ""))
+    return f"{value:.0f}{unit}"
+
+
+def _write_percent(gpu: GpuReading) -> str:
+    return _write(gpu, "utilization", gpu.utilization_percent, " %")
+
+
+def _write_memory(gpu: GpuReading, between: str) -> str:
+    if gpu.memory_used_bytes is None or gpu.memory_bytes is None:
+        return _mark(gpu.unavailable.get("memory", ""))
+    return f"{format_gib(gpu.memory_used_bytes)}{between}{format_gib(gpu.memory_bytes)} GiB"
+
+
+def _write_pcie_pair(gpu: GpuReading) -> str:
+    if gpu.pcie_rx_bytes_per_s is None or gpu.pcie_tx_bytes_per_s is None:
+        return _mark(gpu.unavailable.get("pcie", ""))
+    return f"{gpu.pcie_rx_bytes_per_s / 1e9:.1f}/{gpu.pcie_tx_bytes_per_s / 1e9:.1f} GB/s"
+
+
+def _draw_use(gpu: GpuReading, history: History, width: int, is_ascii: bool) -> Line:
+    line: Line = [("busy ", "dim"), (f"{_write_percent(gpu):>6} ", "bold")]
+    return _add_sparkline(line, history, f"gpu{gpu.index}_utilization_percent", 100, width, is_ascii)
+
+
+def _draw_memory(gpu: GpuReading, history: History, width: int, is_ascii: bool) -> Line:
+    style = "bold red" if (gpu.memory_share or 0) >= FULL_SHARE else "bold"
+    line: Line = [("memory ", "dim"), (f"{_write_memory(gpu, ' of ')} ", style)]
+    return _add_sparkline(line, history, f"gpu{gpu.index}_memory_used_bytes", gpu.memory_bytes, width, is_ascii)
+
+
+def _add_sparkline(line: Line, history: History, column: str, top: float | None, width: int, is_ascii: bool) -> Line:
+    room = width - measure_line(line)
+    if room < _MIN_SPARKLINE:
+        return line
+    return [*line, (draw_sparkline(history.get_recent(column, room), top, is_ascii), "cyan")]
+
+
+def _describe_power(gpu: GpuReading) -> Line:
+    limit = f" of {gpu.power_limit_w:.0f} W" if gpu.power_w is not None and gpu.power_limit_w is not None else ""
+    return [("power ", "dim"), (_write(gpu, "power", gpu.power_w, "" if limit else " W") + limit, "")]
+
+
+def _describe_heat(gpu: GpuReading) -> Line:
+    style = "bold red" if (gpu.temperature_c or 0) >= _HOT_C else ""
+    return [("heat ", "dim"), (_write(gpu, "temperature", gpu.temperature_c, " °C"), style)]
+
+
+def _describe_clocks(gpu: GpuReading) -> Line:
+    clock = _write(gpu, "clocks", gpu.sm_clock_mhz, "")
+    if gpu.sm_clock_mhz is not None:
+        clock += f" of {gpu.max_sm_clock_mhz} MHz" if gpu.max_sm_clock_mhz is not None else " MHz"
+    return [
+        ("clock ", "dim"),
+        (clock, ""),
+        (", memory ", "dim"),
+        (_write(gpu, "memory_clock", gpu.memory_clock_mhz, " MHz"), ""),
+    ]
+
+
+def _describe_link(gpu: GpuReading) -> Line:
+    if gpu.pcie_generation is None or gpu.pcie_width is None:
+        return [(f"PCIe {_mark(gpu.unavailable.get('pcie_link', ''))}", "dim")]
+    return [(f"PCIe gen {gpu.pcie_generation} x{gpu.pcie_width}", "dim")]
+
+
+def _describe_pcie(gpu: GpuReading) -> Line:
+    if gpu.pcie_rx_bytes_per_s is None or gpu.pcie_tx_bytes_per_s is None:
+        return [("PCIe in and out ", "dim"), (_mark(gpu.unavailable.get("pcie", "")), "")]
+    return [
+        ("PCIe in ", "dim"),
+        (f"{gpu.pcie_rx_bytes_per_s / 1e9:.2f}", ""),
+        (" out ", "dim"),
+        (f"{gpu.pcie_tx_bytes_per_s / 1e9:.2f} GB/s", ""),
+    ]
+
+
+def _describe_throttling(gpu: GpuReading) -> Line:
+    if gpu.throttle_reasons is None:
+        return [("throttling ", "dim"), (_mark(gpu.unavailable.get("throttling", "")), "")]
+    if not gpu.throttle_reasons:
+        return [("not throttled", "dim")]
+    return [("throttled: ", "yellow"), (", ".join(_WORDS.say(reason) for reason in gpu.throttle_reasons), "yellow")]
+
+
+def _describe_processes(gpu: GpuReading) -> Line:
+    if gpu.processes is None:
+        return [("processes ", "dim"), (_mark(gpu.unavailable.get("processes", "")), "")]
+    if not gpu.processes:
+        return [("no processes", "dim")]
+    texts = [
+        f"{process.pid} {process.name or '?'}"
+        + (f" {format_gib(process.used_bytes)} GiB" if process.used_bytes is not None else "")
+        for process in gpu.processes
+    ]
+    return [("processes ", "dim"), (" · ".join(texts), "")]
+
+
+def _explain_problem(problem: str) -> str:
+    return "lost: it no longer answers" if problem == "lost" else _WORDS.say(problem)
+
+
+def _shorten(name: str) -> str:
+    return name.removeprefix("NVIDIA ").removeprefix("GeForce ")

@@ -1,0 +1,120 @@
+"""The log of a watch: a row of CSV or a line of JSON for each sample, whole at any moment."""
+
+from __future__ import annotations
+
+import csv
+import errno
+import io
+import json
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+from myxtts.errors import UsageError
+from myxtts.storage.atomic import explain_storage_errors
+from myxtts.tools.monitor.alerts import Alert
+from myxtts.tools.monitor.sample import Row, Sample
+
+_JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
+_MAX_HEADER_BYTES = 1024 * 1024
+
+
+class SampleLog:
+    """Adds to the file, so that watching again goes on with it. A disk that fills up does not end the watching."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises UsageError for a suffix that says neither CSV nor JSON lines."""
+        suffix = path.suffix.lower()
+        if suffix != ".csv" and suffix not in _JSON_SUFFIXES:
+            raise UsageError(
+                f"The log file {path} ends with {path.suffix or 'no suffix'}, which does not say how to write it.",
+                next_step="Choose a name that ends with .csv, or with .jsonl for lines of JSON.",
+            )
+        self.path = path
+        self._is_csv = suffix == ".csv"
+        self._columns: list[str] | None = None
+        self._file: IO[bytes] | None = None
+        self.num_samples = 0
+        self.problem = ""
+        """Why the log stops before the watch does."""
+
+    def __enter__(self) -> Self:
+        """Raises StorageError where the file cannot be opened."""
+        with explain_storage_errors(self.path, "write"):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            # Unbuffered: what is written is in the file, whatever ends this process.
+            self._file = self.path.open("ab", buffering=0)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close()
+
+    def write(self, sample: Sample, alerts: Sequence[Alert]) -> None:
+        """Adds one sample in one write. Raises UsageError where an older log has other columns."""
+        if self._file is None:
+            return
+        text = self._format_row(sample, alerts) if self._is_csv else self._format_json(sample, alerts)
+        try:
+            if self.num_samples == 0 and not self._ends_with_newline():
+                text = "\n" + text
+            self._write_whole(self._file, text.encode("utf-8", "backslashreplace"))
+            self.num_samples += 1
+        except OSError as error:
+            self.problem = error.strerror or str(error)
+            self._close()
+
+    @staticmethod
+    def _write_whole(file: IO[bytes], content: bytes) -> None:
+        """A full disk may take a part: that part is taken back, so that only whole lines stay."""
+        start = os.fstat(file.fileno()).st_size
+        num_written = file.write(content)
+        if num_written != len(content):
+            os.ftruncate(file.fileno(), start)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def _format_json(self, sample: Sample, alerts: Sequence[Alert]) -> str:
+        fields = {**sample.to_json(), "warnings": sorted({alert.kind for alert in alerts})}
+        return json.dumps(fields, ensure_ascii=False, separators=(",", ":")) + "\n"
+
+    def _format_row(self, sample: Sample, alerts: Sequence[Alert]) -> str:
+        row: Row = {**sample.to_row(), "warnings": " ".join(sorted({alert.kind for alert in alerts}))}
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        if self._columns is None:
+            self._columns = list(row)
+            if not self._has_header(self._columns):
+                writer.writerow(self._columns)
+        writer.writerow(["" if row[name] is None else row[name] for name in self._columns])
+        return text.getvalue()
+
+    def _has_header(self, columns: list[str]) -> bool:
+        """Whether the file already starts with these columns; with others it is left alone."""
+        with self.path.open("rb") as file:
+            first_line = file.readline(_MAX_HEADER_BYTES).decode("utf-8", "replace")
+        if not first_line.strip():
+            return False
+        if next(csv.reader([first_line])) != columns:
+            raise UsageError(
+                f"{self.path} holds other columns than this watch would write (another number of GPUs, or no log).",
+                next_step="Choose another --log-file, or move the old one away.",
+            )
+        return True
+
+    def _ends_with_newline(self) -> bool:
+        """False where a kill cut the last line of an older log short."""
+        with self.path.open("rb") as file:
+            if file.seek(0, os.SEEK_END) == 0:
+                return True
+            file.seek(-1, os.SEEK_END)
+            return file.read(1) == b"\n"
+
+    def _close(self) -> None:
+        if self._file is not None:
+            with suppress(OSError):
+                self._file.close()
+            self._file = None

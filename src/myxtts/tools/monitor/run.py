@@ -1,0 +1,266 @@
+"""Follows a training from another process by the files of its run: is it there, does it go on, does it wait for data?
+
+Nothing in the run's folder is locked or written, so that watching never stands in the way of a training.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import psutil
+
+from myxtts.config.load import RESOLVED_FILE_NAME
+from myxtts.storage.json_file import JsonTail
+from myxtts.tools.rhythm import Rhythm, measure_rhythm
+from myxtts.training.run.folder import METRICS_FILE_NAME, TELEMETRY_FILE_NAME
+
+RunState = Literal["absent", "starting", "running", "stalled", "ended"]
+RUNS_FOLDER = Path("runs")
+_LOCK_FILE_NAME = ".lock"
+_SIGNS_OF_A_RUN = (TELEMETRY_FILE_NAME, METRICS_FILE_NAME, RESOLVED_FILE_NAME, _LOCK_FILE_NAME)
+_WINDOW_S = 10.0
+_MIN_WINDOW_STEPS = 8
+_NUM_RHYTHM_STEPS = 512
+_MIN_IDLE_S = 30.0
+_IDLE_INTERVALS = 5.0
+_PID_SLACK_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class RunReading:
+    """A run at one moment; what is measured are means over its last ten seconds of steps, None before there are any.
+
+    `position` is the last batch of the feed, `step` and `loss` are of the last line of metrics.
+    """
+
+    path: str
+    state: RunState
+    num_new_steps: int = 0
+    position: int | None = None
+    step: int | None = None
+    epoch: float | None = None
+    loss: float | None = None
+    au: float | None = None
+    wait_s: float | None = None
+    step_s: float | None = None
+    depth: float | None = None
+    utterances_per_s: float | None = None
+    batches_per_s: float | None = None
+    padding: float | None = None
+    num_steps: int = 0
+    variation: float | None = None
+    period_steps: float | None = None
+    idle_s: float | None = None
+
+
+class _Step(NamedTuple):
+    wait_s: float
+    step_s: float
+    depth: float
+    num_utterances: int
+    num_frames: int
+    num_padded_frames: int
+
+    @property
+    def interval_s(self) -> float:
+        return self.wait_s + self.step_s
+
+
+class RunFollower:
+    """Reads what is new in a run's folder each time it is asked; the folder may come later, and go."""
+
+    def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
+        self.path = path
+        self._clock = clock
+        self._telemetry, self._metrics = JsonTail(path / TELEMETRY_FILE_NAME), JsonTail(path / METRICS_FILE_NAME)
+        self._window: deque[_Step] = deque()
+        self._rhythm_steps: deque[tuple[float, float]] = deque(maxlen=_NUM_RHYTHM_STEPS)
+        self._position: int | None = None
+        self._record: Mapping[str, Any] = {}
+        self._grew_at: float | None = None
+        self._has_looked = self._has_grown = False
+        self._holder: int | None = None
+        self._was_holder_alive = False
+        self._is_first_step_due = False
+
+    def read(self) -> RunReading:
+        is_alive = self._look_for_holder()
+        num_new = self._take_steps()
+        for record in self._metrics.read():
+            if _is_number(record.get("step")) and "loss" in record:
+                self._record = record
+        idle_s = self._measure_idle(num_new)
+        reading = RunReading(
+            path=str(self.path),
+            state=self._judge(is_alive, idle_s),
+            num_new_steps=num_new,
+            position=self._position,
+            step=_to_int(self._record.get("step")),
+            epoch=_to_float(self._record.get("epoch")),
+            loss=_to_float(self._record.get("loss")),
+            idle_s=idle_s,
+        )
+        return self._add_means(reading) if self._window else reading
+
+    def close(self) -> None:
+        self._telemetry.close()
+        self._metrics.close()
+
+    def _take_steps(self) -> int:
+        lines = [line for line in self._telemetry.read() if _is_step(line)]
+        if self._telemetry.was_replaced:
+            # A session that goes on from a checkpoint rewrites what came before it.
+            self._forget(int(lines[-1]["position"]) if lines else None)
+            self._is_first_step_due = True
+            return 0
+        for line in lines:
+            # Positions only grow within a session, and its first step compiles and warms up.
+            is_first = self._is_first_step_due or line["position"] <= (self._position or 0)
+            if is_first:
+                self._forget(int(line["position"]))
+            else:
+                self._note(line)
+            self._position, self._is_first_step_due = int(line["position"]), False
+        self._drop_old_steps()
+        return len(lines)
+
+    def _forget(self, position: int | None) -> None:
+        self._position = position
+        self._window.clear()
+        self._rhythm_steps.clear()
+
+    def _note(self, line: Mapping[str, Any]) -> None:
+        step = _Step(
+            wait_s=max(0.0, float(line["wait_s"])),
+            step_s=max(0.0, float(line["step_s"])),
+            depth=_to_float(line.get("depth")) or 0.0,
+            num_utterances=_to_int(line.get("num_utterances")) or 0,
+            num_frames=_to_int(line.get("num_frames")) or 0,
+            num_padded_frames=_to_int(line.get("num_padded_frames")) or 0,
+        )
+        self._window.append(step)
+        if not line.get("is_retraced"):
+            self._rhythm_steps.append((step.wait_s, step.step_s))
+
+    def _drop_old_steps(self) -> None:
+        elapsed_s = sum(step.interval_s for step in self._window)
+        while len(self._window) > _MIN_WINDOW_STEPS and elapsed_s - self._window[0].interval_s > _WINDOW_S:
+            elapsed_s -= self._window.popleft().interval_s
+
+    def _measure_idle(self, num_new: int) -> float | None:
+        """Seconds without a step: by our own clock, except for what happened before we looked."""
+        now = self._clock()
+        if num_new:
+            is_first_look, self._grew_at = not self._has_looked, now
+            self._has_grown |= not is_first_look
+            if is_first_look and self._telemetry.changed_at is not None:
+                self._grew_at -= max(0.0, time.time() - self._telemetry.changed_at)
+        self._has_looked = True
+        return max(0.0, now - self._grew_at) if self._grew_at is not None else None
+
+    def _look_for_holder(self) -> bool:
+        """Whether the process that last took the run for itself still lives, here on this machine."""
+        holder = _read_holder(self.path / _LOCK_FILE_NAME)
+        if holder is None:
+            return False
+        pid, taken_at = holder
+        if pid != self._holder:
+            # Another session: unless it is the one we found at first, its first step is still to come.
+            self._is_first_step_due = self._holder is not None
+            self._holder, self._was_holder_alive = pid, False
+        is_alive = _is_alive(pid, taken_at)
+        self._was_holder_alive |= is_alive
+        return is_alive
+
+    def _judge(self, is_alive: bool, idle_s: float | None) -> RunState:
+        if idle_s is None:
+            return "starting" if is_alive else "absent" if self._holder is None else "ended"
+        longest_s = max((step.interval_s for step in self._window), default=0.0)
+        is_fresh = idle_s < max(_MIN_IDLE_S, _IDLE_INTERVALS * longest_s)
+        if is_alive:
+            return "running" if is_fresh else "stalled"
+        # A run on another machine has no process here; that its file grows under our eyes shows that it lives.
+        may_be_elsewhere = self._holder is None or (self._has_grown and not self._was_holder_alive)
+        return "running" if is_fresh and may_be_elsewhere else "ended"
+
+    def _add_means(self, reading: RunReading) -> RunReading:
+        steps = self._window
+        elapsed_s = max(sum(step.interval_s for step in steps), 1e-9)
+        wait_s = sum(step.wait_s for step in steps)
+        num_padded = sum(step.num_padded_frames for step in steps)
+        rhythm: Rhythm = measure_rhythm(self._rhythm_steps)
+        return replace(
+            reading,
+            au=1 - min(1.0, wait_s / elapsed_s),
+            wait_s=wait_s / len(steps),
+            step_s=(elapsed_s - wait_s) / len(steps),
+            depth=sum(step.depth for step in steps) / len(steps),
+            utterances_per_s=sum(step.num_utterances for step in steps) / elapsed_s,
+            batches_per_s=len(steps) / elapsed_s,
+            padding=1 - sum(step.num_frames for step in steps) / num_padded if num_padded else None,
+            num_steps=len(steps),
+            variation=rhythm.variation,
+            period_steps=rhythm.period_steps,
+        )
+
+
+def find_newest_run(folder: Path = RUNS_FOLDER) -> Path | None:
+    """The run that was written to last, None where there is none."""
+    try:
+        runs = [path for path in folder.iterdir() if path.is_dir()]
+    except OSError:
+        return None
+    dated = [(_find_last_change(path), path) for path in runs]
+    return max(((when, path) for when, path in dated if when is not None), default=(0.0, None))[1]
+
+
+def _find_last_change(run: Path) -> float | None:
+    times = []
+    for name in _SIGNS_OF_A_RUN:
+        try:
+            times.append((run / name).stat().st_mtime)
+        except OSError:
+            continue
+    return max(times, default=None)
+
+
+def _read_holder(path: Path) -> tuple[int, float] | None:
+    """The process that wrote its number into a run's lock, and when."""
+    try:
+        text, taken_at = path.read_text(encoding="utf-8", errors="replace")[:100], path.stat().st_mtime
+    except OSError:
+        return None
+    match = re.match(r"process (\d+)\b", text)
+    return (int(match[1]), taken_at) if match else None
+
+
+def _is_alive(pid: int, taken_at: float) -> bool:
+    try:
+        process = psutil.Process(pid)
+        # A process that is younger than the lock only happens to have the same number.
+        return process.create_time() <= taken_at + _PID_SLACK_S and process.status() != psutil.STATUS_ZOMBIE
+    except (psutil.Error, OverflowError):
+        return False
+
+
+def _is_step(line: Mapping[str, Any]) -> bool:
+    return all(_is_number(line.get(name)) for name in ("position", "wait_s", "step_s"))
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _to_float(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and _is_number(value) else None
+
+
+def _to_int(value: object) -> int | None:
+    return int(value) if isinstance(value, int | float) and _is_number(value) else None

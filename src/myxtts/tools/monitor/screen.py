@@ -1,0 +1,249 @@
+"""The terminal view of a watch: GPUs, machine, run and warnings, fitted to the width and height there is.
+
+Lines are put together as plain text, not as tables: drawing must cost next to nothing beside the training it watches.
+"""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from myxtts.tools.charts import Line, draw_sparkline, finish_line, format_gib, join_lines, measure_line, pad_line
+from myxtts.tools.monitor.alerts import ALERT_KINDS, FULL_SHARE, STARVED_AU, Alert
+from myxtts.tools.monitor.gpu_lines import draw_gpu_lines, draw_gpu_table, explain_gaps
+from myxtts.tools.monitor.run import RunReading
+from myxtts.tools.monitor.sample import History, HostReading, Sample
+from myxtts.tools.monitor_words import describe_alert, make_monitor_words
+
+_WORDS = make_monitor_words()
+_STATE_STYLES = {"running": "green", "stalled": "bold yellow", "ended": "dim", "absent": "dim", "starting": "cyan"}
+_MIN_SPARKLINE = 6
+_MIN_ALERT_LINES = 3
+_MIN_PATH = 12
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """All that is shown at one moment."""
+
+    sample: Sample
+    alerts: Sequence[Alert]
+    history: History
+    interval_s: float
+    no_gpu_reason: str = ""
+    own_cpu_percent: float | None = None
+    log_state: str = ""
+
+
+def draw_view(view: View, width: int, height: int, *, is_live: bool = True, is_ascii: bool = False) -> Text:
+    """The view for a terminal of this size: each GPU in five lines where they fit, else in one."""
+    width = max(40, width)
+    heading = [_draw_heading(view, width, is_live)]
+    below = [
+        *_draw_host(view.sample.host, view, width, is_ascii),
+        *_draw_run(view.sample.run, view.history, width, is_ascii),
+    ]
+    alerts = draw_alerts(view.alerts, width, height)
+    room = height - len(heading) - len(below)
+    gpus = _draw_gpus(view, width, room - len(alerts), is_ascii)
+    if len(gpus) + len(alerts) > room:
+        alerts = draw_alerts(view.alerts, width, max(_MIN_ALERT_LINES, room - len(gpus)))
+    lines = [finish_line(line, width) for line in (*heading, *gpus, *below, *alerts)]
+    return Text("\n", no_wrap=True, end="").join(lines)
+
+
+def describe_in_a_line(view: View) -> str:
+    """The view for a log or pipe."""
+    sample = view.sample
+    parts = [f"CPU {sample.host.cpu_percent:.0f} %"]
+    for gpu in sample.gpus:
+        use = gpu.problem or (f"{gpu.utilization_percent:.0f} %" if gpu.utilization_percent is not None else "–")
+        memory = f", {format_gib(gpu.memory_used_bytes)} GiB" if gpu.memory_used_bytes is not None else ""
+        parts.append(f"GPU {gpu.index} {use}{memory}")
+    run = sample.run
+    if run is not None:
+        parts.append(f"run {run.path} {_WORDS.say(run.state)}")
+        if run.au is not None and run.wait_s is not None and run.depth is not None and run.state == "running":
+            rate = f"{run.utterances_per_s or 0:.1f} utterances/s"
+            parts.append(f"AU {100 * run.au:.0f} %, wait {1000 * run.wait_s:.1f} ms, buffer {run.depth:.1f}, {rate}")
+    kinds = sorted({alert.kind for alert in view.alerts})
+    if kinds:
+        parts.append("warnings: " + ", ".join(_WORDS.say(kind) for kind in kinds))
+    return "; ".join(parts)
+
+
+def _draw_heading(view: View, width: int, is_live: bool) -> Line:
+    seconds = int(view.sample.elapsed_s)
+    clock = f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+    left: Line = [("myxtts monitor", "bold"), (f"  {clock}", "")]
+    if not is_live:
+        return left
+    left.append((f", every {view.interval_s:g} s", ""))
+    if view.log_state:
+        left.append((f", {view.log_state}", ""))
+    right = "Ctrl-C ends"
+    room = width - measure_line(left) - len(right)
+    return [*left, (" " * room + right, "dim")] if room >= 2 else left
+
+
+def _draw_gpus(view: View, width: int, room: int, is_ascii: bool) -> list[Line]:
+    gpus = view.sample.gpus
+    if not gpus:
+        return [[(f"No NVIDIA GPU: {view.no_gpu_reason}.", "yellow")]]
+    whole = [line for gpu in gpus for line in draw_gpu_lines(gpu, view.history, width, is_ascii)]
+    gaps = explain_gaps(gpus)
+    if len(whole) + len(gaps) <= room:
+        return whole + gaps
+    return [*draw_gpu_table(gpus, view.history, width, is_ascii), *gaps]
+
+
+def _draw_host(host: HostReading, view: View, width: int, is_ascii: bool) -> Iterator[Line]:
+    style = "bold red" if host.ram_share >= FULL_SHARE else ""
+    parts: list[Line] = [
+        [("CPU ", "bold"), (f"{host.cpu_percent:3.0f} % of {host.num_cpus}", "")],
+        [("memory ", ""), (f"{format_gib(host.ram_used_bytes)} of {format_gib(host.ram_bytes)} GiB", style)],
+    ]
+    if view.own_cpu_percent is not None:
+        parts.append([(f"monitor itself {view.own_cpu_percent:.1f} %", "dim")])
+    room = width - measure_line(join_lines(parts)) - 1
+    if room >= _MIN_SPARKLINE:
+        recent = view.history.get_recent("cpu_percent", min(room, 30))
+        parts[0].append((" " + draw_sparkline(recent, 100, is_ascii), "cyan"))
+    yield join_lines(parts)
+
+
+def _draw_run(run: RunReading | None, history: History, width: int, is_ascii: bool) -> Iterator[Line]:
+    if run is None:
+        yield [("Run ", "bold"), ("none under runs/ yet; --run FOLDER names another place", "dim")]
+        return
+    about = [f"step {run.step:,}" if run.step is not None else ""]
+    about += [f"epoch {run.epoch:.2f}" if run.epoch is not None else ""]
+    about += [f"loss {run.loss:.3f}" if run.loss is not None else ""]
+    detail = "".join(f", {text}" for text in about if text)
+    if run.state in ("stalled", "ended") and run.idle_s is not None:
+        detail += f", last step {_WORDS.time(run.idle_s)} ago"
+    state = _WORDS.say(run.state)
+    path = _shorten_path(run.path, width - len(f"Run   {state}{detail}"))
+    yield [("Run ", "bold"), (f"{path}  ", ""), (state, _STATE_STYLES[run.state]), (detail, "")]
+    if run.au is None or run.wait_s is None or run.step_s is None or run.depth is None:
+        return
+    column = (width - 6) // 2
+    au_style = "" if run.au >= STARVED_AU else "bold yellow"
+
+    def draw(label: str, value: str, name: str, top: float | None, style: str = "") -> Line:
+        line: Line = [(f"{label:<7}", "dim"), (f"{value}  ", style)]
+        recent = history.get_recent(name, max(0, column - measure_line(line)))
+        return pad_line([*line, (draw_sparkline(recent, top, is_ascii), "cyan")], column)
+
+    rate, depth = f"{run.utterances_per_s or 0:7.1f} utt/s", f"{run.depth:7.1f} batches"
+    # A wait is drawn as a part of the whole step, so that a short one looks short.
+    wait = draw("wait", f"{1000 * run.wait_s:6.1f} ms", "wait_s", run.wait_s + run.step_s)
+    yield _indent(
+        draw("AU", f"{100 * run.au:6.1f} % ", "au", 1.0, au_style), draw("rate", rate, "utterances_per_s", None)
+    )
+    yield _indent(wait, draw("buffer", depth, "depth", None))
+    rest = [f"step {1000 * run.step_s:.1f} ms"]
+    rest += [f"varies {100 * run.variation:.0f} %"] if run.variation is not None else []
+    rest += [f"padding {100 * run.padding:.0f} %"] if run.padding is not None else []
+    yield [("  " + ", ".join(rest), "dim")]
+
+
+def _shorten_path(path: str, width: int) -> str:
+    """The end of a path says more than its beginning."""
+    width = max(_MIN_PATH, width)
+    return path if len(path) <= width else f"…{path[1 - width :]}"
+
+
+def _indent(*lines: Line) -> Line:
+    return [("  ", ""), *join_lines(lines, "  ")]
+
+
+def draw_alerts(alerts: Sequence[Alert], width: int, num_lines: int) -> list[Line]:
+    """The gravest first, the same of several GPUs once, and as many as there is room for."""
+    drawn = [list(_draw_alert(same, width)) for same in _group_alerts(alerts)]
+    lines: list[Line] = []
+    for number, block in enumerate(drawn):
+        num_left = len(drawn) - number
+        if len(lines) + len(block) + (num_left > 1) > num_lines:
+            return [*lines, [(f"! {num_left} more {'warnings' if num_left > 1 else 'warning'}", "bold yellow")]]
+        lines += block
+    return lines
+
+
+def _group_alerts(alerts: Sequence[Alert]) -> list[list[Alert]]:
+    groups: dict[tuple[str, tuple[str, ...]], list[Alert]] = {}
+    for alert in sorted(alerts, key=lambda one: ALERT_KINDS.index(one.kind)):
+        groups.setdefault((alert.key, alert.reasons), []).append(alert)
+    return list(groups.values())
+
+
+def _draw_alert(same: Sequence[Alert], width: int) -> Iterator[Line]:
+    first, *others = same
+    label = f"! {_WORDS.say(first.kind)}: "
+    style = "bold red" if first.kind in ("lost", "memory") else "bold yellow"
+    also = f" The same of GPU {', '.join(str(alert.gpu) for alert in others)}." if others else ""
+    for number, text in enumerate(textwrap.wrap(describe_alert(first, _WORDS) + also, max(20, width - len(label)))):
+        yield [(label if number == 0 else " " * len(label), style), (text, "")]
+
+
+# Where a watch is shown: on the whole screen of a terminal, as a plain line now and then, or not until its end.
+
+_PLAIN_EVERY_S = 10.0
+
+
+class SilentView:
+    """Shows nothing; for a single look, which is printed at the end."""
+
+    def show(self, view: View) -> None:
+        pass
+
+
+class PlainView:
+    """A line now and then, where there is no terminal."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._printed_at: float | None = None
+
+    def show(self, view: View) -> None:
+        now = time.monotonic()
+        if self._printed_at is None or now - self._printed_at >= _PLAIN_EVERY_S:
+            self._printed_at = now
+            self._console.print(describe_in_a_line(view), markup=False, soft_wrap=True)
+
+
+class LiveView:
+    """The whole screen, redrawn at each look and at no other time. Use it as a context."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._live = Live(console=console, screen=True, auto_refresh=False, redirect_stdout=False)
+
+    def __enter__(self) -> Self:
+        self._live.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.__exit__(kind, error, trace)
+
+    def show(self, view: View) -> None:
+        width, height = self._console.size
+        text = draw_view(view, width, height, is_ascii=self._console.options.ascii_only)
+        self._live.update(text, refresh=True)
+
+
+def print_view(console: Console, view: View) -> None:
+    """All of one look, as long as it is; it stays on the screen when a live view is gone."""
+    text = draw_view(view, console.width, sys.maxsize, is_live=False, is_ascii=console.options.ascii_only)
+    console.print(text, soft_wrap=True)

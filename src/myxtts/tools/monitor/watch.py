@@ -1,0 +1,191 @@
+"""Watches GPUs, machine and run: takes a sample every so often, shows and logs it, and sums up at the end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from myxtts.tools.monitor.alerts import AlertBook, AlertRecord, find_alerts
+from myxtts.tools.monitor.gpus import GpuReading
+from myxtts.tools.monitor.log import SampleLog
+from myxtts.tools.monitor.sample import History, Sample, Sampler
+from myxtts.tools.monitor.screen import View
+from myxtts.tools.monitor_words import describe_alert, make_monitor_words
+from myxtts.tools.report_words import Words
+
+DEFAULT_INTERVAL_S = 2.0
+_FIRST_LOOK_S = 0.2
+"""Time before the first sample, over which the load of the processor is measured."""
+_GPU_SUMMARY = (
+    "utilization_percent",
+    "memory_used_bytes",
+    "power_w",
+    "temperature_c",
+    "sm_clock_mhz",
+    "memory_clock_mhz",
+    "pcie_rx_bytes_per_s",
+    "pcie_tx_bytes_per_s",
+)
+_RUN_SUMMARY = ("au", "wait_s", "step_s", "depth", "utterances_per_s", "batches_per_s", "padding", "variation")
+
+
+class ViewSink(Protocol):
+    """Shows one view after the other."""
+
+    def show(self, view: View) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """How often and how long: without a duration until it is interrupted, once for a single sample."""
+
+    interval_s: float = DEFAULT_INTERVAL_S
+    duration_s: float | None = None
+    is_once: bool = False
+
+
+class Monitor:
+    """One watch. `watch` may be interrupted at any moment: what was measured until then is kept."""
+
+    def __init__(
+        self,
+        sampler: Sampler,
+        schedule: Schedule | None = None,
+        log: SampleLog | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """`sampler` and `log` are open already."""
+        self.schedule = schedule if schedule is not None else Schedule()
+        self.sampler, self.history, self.book = sampler, History(), AlertBook()
+        self._log, self._clock, self._sleep = log, clock, sleep
+        self._own_cpu_s: float | None = None
+        self._measured_at = 0.0
+        self._own_cpu_percent: float | None = None
+        self.first: Sample | None = None
+        self.last: Sample | None = None
+        self.last_view: View | None = None
+
+    def watch(self, sink: ViewSink) -> None:
+        """Samples until the time is up. A look that comes late is not made up for."""
+        started = self._clock()
+        due = started + min(_FIRST_LOOK_S, self.schedule.interval_s)
+        duration_s = self.schedule.duration_s
+        end = None if duration_s is None else started + duration_s
+        while True:
+            if end is not None:
+                due = min(due, end)
+            self._sleep(max(0.0, due - self._clock()))
+            sink.show(self.look())
+            now = self._clock()
+            if self.schedule.is_once or (end is not None and now >= end):
+                return
+            due = max(due + self.schedule.interval_s, now)
+
+    def look(self) -> View:
+        """One sample, judged and logged."""
+        sample = self.sampler.take()
+        self.first, self.last = self.first or sample, sample
+        self.history.add(sample.to_row())
+        alerts = find_alerts(sample, self.history)
+        self.book.note(alerts, sample.elapsed_s)
+        if self._log is not None:
+            self._log.write(sample, alerts)
+        self.last_view = View(
+            sample=sample,
+            alerts=alerts,
+            history=self.history,
+            interval_s=self.schedule.interval_s,
+            no_gpu_reason=self.sampler.gpus.no_gpu_reason,
+            own_cpu_percent=self._measure_own_cost(),
+            log_state=_describe_log(self._log),
+        )
+        return self.last_view
+
+    def _measure_own_cost(self) -> float | None:
+        """The share of a core that this process took since its first sample, drawing included."""
+        now, cpu_s = self._clock(), time.process_time()
+        if self._own_cpu_s is None:
+            self._own_cpu_s, self._measured_at = cpu_s, now
+        elif now > self._measured_at:
+            self._own_cpu_percent = 100 * (cpu_s - self._own_cpu_s) / (now - self._measured_at)
+        return self._own_cpu_percent
+
+    def summarize(self) -> dict[str, Any]:
+        """All of the watch as one object for programs: means and extremes, the last state, and the warnings."""
+        sample = self.last
+        if sample is None:
+            return {"num_samples": 0, "seconds": 0.0, "gpus": [], "run": None, "warnings": []}
+        words = make_monitor_words()
+        own = self._own_cpu_percent
+        return {
+            "num_samples": self.history.num_rows,
+            "seconds": round(sample.elapsed_s, 3),
+            "interval_s": self.schedule.interval_s,
+            "started": self.first.time if self.first is not None else None,
+            "own_cpu_percent": round(own, 3) if own is not None else None,
+            "no_gpu_reason": self.sampler.gpus.no_gpu_reason,
+            "gpus": [self._summarize_gpu(gpu) for gpu in sample.gpus],
+            "host": {
+                "num_cpus": sample.host.num_cpus,
+                "ram_bytes": sample.host.ram_bytes,
+                **self._collect_stats("", ("cpu_percent", "ram_used_bytes")),
+            },
+            "run": self._summarize_run(sample),
+            "warnings": [_describe_record(record, words) for record in self.book.records],
+            "log_file": str(self._log.path) if self._log is not None else None,
+            "log_problem": self._log.problem if self._log is not None else "",
+        }
+
+    def _summarize_gpu(self, gpu: GpuReading) -> dict[str, Any]:
+        processes = gpu.processes
+        return {
+            "index": gpu.index,
+            "name": gpu.name,
+            "uuid": gpu.uuid,
+            "problem": gpu.problem,
+            "memory_bytes": gpu.memory_bytes,
+            "pcie_generation": gpu.pcie_generation,
+            "pcie_width": gpu.pcie_width,
+            "throttle_reasons": gpu.throttle_reasons,
+            "processes": None
+            if processes is None
+            else [{"pid": one.pid, "name": one.name, "used_bytes": one.used_bytes} for one in processes],
+            "unavailable": dict(gpu.unavailable),
+            **self._collect_stats(f"gpu{gpu.index}_", _GPU_SUMMARY),
+        }
+
+    def _summarize_run(self, sample: Sample) -> dict[str, Any] | None:
+        run = sample.run
+        if run is None:
+            return None
+        numbers = {name: getattr(run, name) for name in ("state", "position", "step", "epoch", "loss", "idle_s")}
+        last = {name: getattr(run, name) for name in _RUN_SUMMARY}
+        return {"path": str(Path(run.path)), **numbers, "last": last, **self._collect_stats("", _RUN_SUMMARY)}
+
+    def _collect_stats(self, prefix: str, names: tuple[str, ...]) -> dict[str, Any]:
+        """None where a number was never to be had."""
+        found = {name: self.history.get_stats(prefix + name) for name in names}
+        return {name: stats.to_json() if stats is not None else None for name, stats in found.items()}
+
+
+def _describe_log(log: SampleLog | None) -> str:
+    if log is None:
+        return ""
+    return f"log {log.path}" if not log.problem else f"log stopped: {log.problem}"
+
+
+def _describe_record(record: AlertRecord, words: Words) -> dict[str, Any]:
+    return {
+        "kind": record.alert.kind,
+        "gpu": record.alert.gpu,
+        "reasons": list(record.alert.reasons),
+        "message": describe_alert(record.alert, words),
+        "first_s": round(record.first_s, 3),
+        "last_s": round(record.last_s, 3),
+        "num_samples": record.num_samples,
+    }

@@ -1,0 +1,253 @@
+"""A profile of real training steps on a user's configuration, in a run folder that is gone afterwards.
+
+Every step is waited for, so that its time is its own. Training itself reads a step's numbers while the next one runs,
+so on a GPU it is a little faster than the sum of what is shown here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from myxtts.config.schema import XTTSConfig
+from myxtts.errors import DataError, HardwareError
+from myxtts.pipeline.recordings import RecordingSource
+from myxtts.pipeline.telemetry import FeedStats
+from myxtts.runtime.hardware import detect_hardware
+from myxtts.runtime.load_tensorflow import load_tensorflow
+from myxtts.runtime.plan import choose_plan
+from myxtts.tools.profile.result import (
+    Compilation,
+    DataLoading,
+    OpTime,
+    SavingTimes,
+    Spread,
+    StepSample,
+    TrainingProfile,
+)
+from myxtts.tools.run_files import FeedTimes, read_telemetry
+from myxtts.training.run.folder import RunFolder
+from myxtts.training.run.state import Progress
+from myxtts.training.voice.task import VoicePart
+from myxtts.types import Batch, Say
+
+if TYPE_CHECKING:
+    from myxtts.training.voice.setup import Preparation
+
+_NUM_TRACED = 5
+_NUM_RECORDS = 50
+_MAX_REPEATS = 10
+_MAX_OP_BATCHES = 6
+_NATIVE = "native"
+_PATIENCE_S, _POLL_S = 60.0, 0.02
+
+
+def profile_training(
+    config: XTTSConfig, *, num_steps: int = 20, trace_dir: Path | None = None, say: Say = lambda _line: None
+) -> TrainingProfile:
+    """Trains `num_steps` steps, takes one apart, and saves. With `trace_dir` a trace for TensorBoard is left there.
+
+    What is wrong with settings or data is found before TensorFlow is loaded.
+    """
+    with TemporaryDirectory(prefix="myxtts-profile-") as folder:
+        config = config.model_copy(update={"training.run_dir": str(Path(folder) / "run")})
+        hardware = detect_hardware()
+        opened = VoicePart.open(config, choose_plan(config, hardware), hardware, None, say)
+        with RunFolder.open(opened.config, fingerprints=opened.fingerprint(), warn=say) as run:
+            load_tensorflow()
+            import tensorflow as tf
+
+            from myxtts.training.voice.setup import prepare_training
+
+            try:
+                prepared = prepare_training(opened.config, opened.plan, hardware, opened.data, run, None, say)
+                return _Profiler(prepared, run, say).profile(num_steps, trace_dir)
+            except tf.errors.ResourceExhaustedError as error:
+                raise HardwareError(
+                    f"The memory of {opened.plan.model_devices[0]} does not suffice for a batch of "
+                    f"{opened.config.data.batch_size}.",
+                    next_step="Give a smaller --batch-size; myxtts train cuts batches by itself.",
+                ) from error
+
+
+class _Profiler:
+    """Lives for one profile."""
+
+    def __init__(self, prepared: Preparation, run: RunFolder, say: Say) -> None:
+        self._prepared, self._run, self._say = prepared, run, say
+        self._learner = prepared.learner
+        self._compilations: list[Compilation] = []
+        self._samples: list[StepSample] = []
+        self._examples: dict[str, list[Batch]] = {}
+
+    def profile(self, num_steps: int, trace_dir: Path | None) -> TrainingProfile:
+        prepared = self._prepared
+        self._trace_shapes()
+        self._say(f"Training {num_steps:,} steps …")
+        data = self._train(num_steps, trace_dir)
+        self._say("Saving a checkpoint and writing records …")
+        saving = self._measure_saving()
+        ops, no_ops_reason = self._measure_ops(data.loader)
+        shape = Counter(one.shape for one in self._samples).most_common(1)[0][0]
+        self._say(f"Taking the step of shape {shape} apart …")
+        from myxtts.tools.profile.parts import StepParts
+
+        parts = StepParts(self._learner, prepared.config, prepared.execution)
+        execution = prepared.execution
+        return TrainingProfile(
+            mode="xla" if execution.is_compiled else "graph" if execution.is_graph else "eager",
+            num_parameters=self._learner.num_parameters,
+            steps=tuple(self._samples),
+            data=data,
+            parts=parts.measure(self._examples[shape], shape, min(_MAX_REPEATS, num_steps)),
+            saving=saving,
+            ops=tuple(ops),
+            no_ops_reason=no_ops_reason,
+            compilations=tuple(self._compilations),
+            trace_dir=str(trace_dir) if trace_dir is not None else None,
+        )
+
+    def _trace_shapes(self) -> None:
+        """Makes the graphs as a training does before its first step, one shape at a time."""
+        data = self._prepared.data
+        if not self._prepared.execution.is_graph:
+            return
+        for shape in dict.fromkeys(data.shapes):
+            name = f"{shape.num_utterances}x{shape.num_frames}x{shape.num_tokens}"
+            self._say(f"Making the graph of shape {name} …")
+            started = time.perf_counter()
+            self._learner.trace([shape], data.num_reference_frames)
+            self._note_compilation(name, time.perf_counter() - started, None)
+
+    def _note_compilation(self, shape: str, seconds: float, step: int | None) -> None:
+        self._compilations.append(Compilation(shape, seconds, step, self._prepared.execution.is_compiled))
+
+    def _train(self, num_steps: int, trace_dir: Path | None) -> DataLoading:
+        """The steps themselves; the first starts everything and is not counted."""
+        path = self._run.telemetry_path
+        from myxtts.pipeline.open import open_batches
+
+        with open_batches(
+            self._prepared.config,
+            plan=self._prepared.plan,
+            gradient_bytes=4 * self._learner.num_parameters,
+            telemetry_file=path,
+            say=self._say,
+        ) as feed:
+            batches = iter(feed)
+            for step in range(num_steps + 1):
+                sample = self._train_step(batches, step)
+                if step:
+                    self._samples.append(sample)
+            stats = feed.stats()
+            if trace_dir is not None:
+                self._write_trace(batches, trace_dir, num_steps + 1)
+            loader = feed.loader_name
+        times = read_telemetry(path)
+        assert times is not None, "the feed has kept no record"
+        return _describe_loading(loader, self._samples, times, stats, num_steps * self._learner.num_batches_per_step)
+
+    def _train_step(self, batches: Iterator[Batch], step: int) -> StepSample:
+        from myxtts.tools.profile.parts import wait_for_devices
+
+        learner, num_traces = self._learner, self._learner.num_traces
+        started = time.perf_counter()
+        taken = list(islice(batches, learner.num_batches_per_step))
+        arrived = time.perf_counter()
+        learner.train(taken, step)
+        wait_for_devices()
+        ended = time.perf_counter()
+        shape = _name_shape(taken[0])
+        self._examples.setdefault(shape, taken)
+        if learner.num_traces != num_traces:
+            self._note_compilation(shape, ended - arrived, step)
+        return StepSample(step, shape, arrived - started, ended - arrived)
+
+    def _write_trace(self, batches: Iterator[Batch], trace_dir: Path, first_step: int) -> None:
+        import tensorflow as tf
+
+        self._say(f"Tracing {_NUM_TRACED} steps for TensorBoard …")
+        trace_dir.mkdir(parents=True, exist_ok=True)
+        with tf.profiler.experimental.Profile(str(trace_dir)):
+            for step in range(first_step, first_step + _NUM_TRACED):
+                with tf.profiler.experimental.Trace("train", step_num=step, _r=1):
+                    self._train_step(batches, step)
+
+    def _measure_saving(self) -> SavingTimes:
+        """A checkpoint with its bundle, and lines of metrics. The first checkpoint makes graphs and is not counted."""
+        prepared, training = self._prepared, self._prepared.config.training
+        with prepared.make_keeper(self._run, self._say) as keeper:
+            keeper.load_calibration()
+            keeper.calibrate()
+            keeper.save(Progress(step=1))
+            self._wait_for_checkpoint(1)
+            keeper.complete_bundle()
+            started = time.perf_counter()
+            keeper.calibrate()
+            keeper.save(Progress(step=2))
+            held_s = time.perf_counter() - started
+        write_s = time.perf_counter() - started - held_s
+        return SavingTimes(held_s, write_s, training.checkpoint_steps, self._measure_logging(), training.log_steps)
+
+    def _wait_for_checkpoint(self, step: int) -> None:
+        """Until it is written, or must have failed."""
+        end = time.monotonic() + _PATIENCE_S
+        while step not in self._run.checkpoints.list_steps() and time.monotonic() < end:
+            time.sleep(_POLL_S)
+
+    def _measure_logging(self) -> float:
+        """A line of metrics.jsonl and the same numbers for TensorBoard."""
+        from myxtts.training.tensorboard import TensorBoardWriter
+
+        board = TensorBoardWriter(self._run.path / "tensorboard", self._prepared.config.data.sample_rate, self._say)
+        numbers = {f"number{place}": float(place) for place in range(16)}
+        seconds = []
+        for step in range(_NUM_RECORDS):
+            started = time.perf_counter()
+            self._run.metrics.append({"step": step, **numbers})
+            board.write_scalars(step, numbers)
+            seconds.append(time.perf_counter() - started)
+        board.close()
+        return median(seconds)
+
+    def _measure_ops(self, loader: str) -> tuple[Sequence[OpTime], str]:
+        source = self._prepared.data.utterances
+        if not isinstance(source, RecordingSource):
+            return (), "no_ops_stored"
+        if loader != _NATIVE:
+            return (), "no_ops_python"
+        from myxtts.tools.profile.parts import measure_native_ops
+
+        num_batches = min(_MAX_OP_BATCHES, self._prepared.data.num_batches_per_epoch)
+        try:
+            return measure_native_ops(self._prepared.config, self._prepared.plan, source, num_batches), ""
+        except DataError:
+            return (), "no_ops_mixed"
+
+
+def _name_shape(batch: Batch) -> str:
+    return f"{batch.mel.shape[0]}x{batch.mel.shape[1]}x{batch.tokens.shape[1]}"
+
+
+def _describe_loading(
+    loader: str, samples: Sequence[StepSample], times: FeedTimes, stats: FeedStats, num_batches: int
+) -> DataLoading:
+    """What the feed noted of the batches of these steps; those behind them were for a trace."""
+    waits_s, steps_s = (np.array([getattr(one, name) for one in samples]) for name in ("wait_s", "step_s"))
+    return DataLoading(
+        loader=loader,
+        wait=Spread.of(waits_s),
+        load=Spread.of(times.load_s[:num_batches]),
+        stages={name: Spread.of(seconds[:num_batches]) for name, seconds in times.stages.items()},
+        mean_depth=stats.mean_depth,
+        au=1 - float(waits_s.sum() / max(1e-12, (waits_s + steps_s).sum())),
+        padding=stats.padding,
+    )

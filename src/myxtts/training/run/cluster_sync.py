@@ -1,0 +1,98 @@
+"""What all processes of a cluster must decide alike: when to stop, what the first of them measured, whose turn it is.
+
+They train in lockstep, so a process that stopped alone would leave the others waiting for it for ever.
+Everything is exchanged as sums over the replicas, by the strategy itself.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from myxtts.errors import DataError
+from myxtts.runtime.cluster import Cluster
+
+_Outcome = TypeVar("_Outcome")
+
+
+class ClusterSync:
+    """Every process must call the same methods in the same order. Alone, nothing is exchanged."""
+
+    def __init__(self, strategy: Any, cluster: Cluster | None) -> None:
+        self._strategy, self._cluster = strategy, cluster
+        self._exchange: Any = tf.function(self._reduce, autograph=False)
+
+    @property
+    def is_alone(self) -> bool:
+        return self._cluster is None
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this process writes what all have in common."""
+        return self._cluster is None or self._cluster.is_chief
+
+    def find_any(self, *flags: bool) -> tuple[bool, ...]:
+        """For each flag whether any process has raised it."""
+        return tuple((self._add_up(np.array(flags, np.float32)) > 0).tolist()) if self._cluster else flags
+
+    def gather(self, number: int) -> list[int]:
+        """The number that each process has, by worker."""
+        if self._cluster is None:
+            return [number]
+        # Halves, because a float32 counts exactly only up to 2**24.
+        mine = np.zeros((self._cluster.num_workers, 2), np.float32)
+        mine[self._cluster.worker] = divmod(number, 1 << 20)
+        return [(int(high) << 20) + int(low) for high, low in self._add_up(mine)]
+
+    def share(self, content: dict[str, Any]) -> dict[str, Any]:
+        """What the chief gives, for all; what others give does not matter. Plain JSON."""
+        if self._cluster is None:
+            return content
+        raw = json.dumps(content).encode() if self.is_chief else b""
+        room = np.zeros(max(self.gather(len(raw))), np.float32)
+        room[: len(raw)] = np.frombuffer(raw, np.uint8)
+        shared: dict[str, Any] = json.loads(self._add_up(room).astype(np.uint8).tobytes())
+        return shared
+
+    def require_same_step(self, step: int, run_path: Path) -> None:
+        """All processes must go on from the same step, which they do if they see the same files."""
+        steps = self.gather(step)
+        if len(set(steps)) > 1:
+            found = ", ".join(f"worker {worker} step {step}" for worker, step in enumerate(steps))
+            raise DataError(
+                f"The processes that train together would go on from different steps of {run_path}: {found}.",
+                next_step="Set training.run_dir to a folder that all hosts share.",
+            )
+
+    def take_turns(self, work: Callable[[], _Outcome]) -> _Outcome:
+        """Does the work in every process, in the others only when the chief is done."""
+        if not self.is_chief:
+            self.find_any(False)
+        outcome = work()
+        if self.is_chief:
+            self.find_any(False)
+        return outcome
+
+    def _add_up(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
+        with self._strategy.scope():
+            per_replica = self._exchange(tf.constant(values))
+        local: Sequence[Any] = self._strategy.experimental_local_results(per_replica)
+        total: NDArray[np.float32] = local[0].numpy()
+        return total
+
+    def _reduce(self, values: Any) -> Any:
+        num_local = len(self._strategy.extended.worker_devices)
+
+        def add_up(values: Any) -> Any:
+            replica = tf.distribute.get_replica_context()
+            # Every replica of a process holds the same: one of them counts.
+            is_first = replica.replica_id_in_sync_group % num_local == 0
+            return replica.all_reduce(tf.distribute.ReduceOp.SUM, tf.where(is_first, values, tf.zeros_like(values)))
+
+        return self._strategy.run(add_up, args=(values,))

@@ -1,0 +1,258 @@
+"""The folder of a run: who may write in it, whether a training may begin or go on there, and where everything lies.
+
+runs/NAME/
+  config.yaml          the resolved configuration
+  environment.json     versions, machine and command of each session
+  fingerprints.json    what the run depends on: corpus, store
+  metrics.jsonl        numbers of the steps
+  skipped.jsonl        steps that were not finite, spikes, rollbacks, with the ids of their batches
+  micro_batches.json   what was found to fit into memory
+  checkpoints/         what --resume goes on from
+  samples/             what was synthesised on the way
+  bundle/              what synthesis loads
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import TracebackType
+from typing import Any, Self
+
+from myxtts.config.load import RESOLVED_FILE_NAME, write_resolved
+from myxtts.config.schema import XTTSConfig
+from myxtts.errors import BusyError, ConfigError, UsageError, warn_user
+from myxtts.models.bundle import BUNDLE_FILE_NAME, BUNDLE_FOLDER_NAME
+from myxtts.runtime.hardware import detect_hardware
+from myxtts.storage.atomic import (
+    TEMPORARY_SUFFIX,
+    explain_storage_errors,
+    lock_directory,
+    sweep_temporary_files,
+    write_atomically,
+)
+from myxtts.storage.json_file import JsonLines, JsonRefusedError, parse_json_object
+from myxtts.training.run.checkpoint import Checkpoint, CheckpointFolder
+from myxtts.training.run.resume_check import Difference, accept_or_refuse, compare, compare_fingerprints
+from myxtts.types import Say
+
+# What a training ran on and how it was called, for whoever wants to repeat it; without names of people or hosts.
+
+_PACKAGES = ("myxtts", "tensorflow", "keras", "numpy", "scipy", "soundfile", "soxr", "ml_dtypes", "google-crc32c")
+_ABSOLUTE_PATH = re.compile(r"(?<![\w./~])(?!//)/(?:[^\s/]+/)*([^\s/]*)")
+
+
+def describe_environment(arguments: Sequence[str] | None = None) -> dict[str, Any]:
+    """Versions, machine and command of this process as plain JSON."""
+    hardware = detect_hardware()
+    return {
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": [hide_private(text) for text in _name_program(sys.argv if arguments is None else arguments)],
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "versions": {name: _find_version(name) for name in _PACKAGES},
+        "num_cpus": hardware.num_cpus,
+        "ram_gb": round(hardware.ram_bytes / 1e9, 1),
+        "gpus": [gpu.name for gpu in hardware.gpus],
+    }
+
+
+def hide_private(text: str) -> str:
+    """The text without the home folder, names of the host and the user, and folders that lead to a file."""
+    home = str(Path.home())
+    if len(home) > 1:
+        text = re.sub(rf"(?<![\w.]){re.escape(home)}(?=/|$)", "~", text)
+    text = _ABSOLUTE_PATH.sub(r"…/\1", text)
+    for name, stand_in in ((socket.gethostname(), "HOST"), (os.environ.get("USER", ""), "USER")):
+        # Names that are words of every command line tell nothing.
+        if len(name) > 2 and name not in ("localhost", "root"):
+            text = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", stand_in, text)
+    return text
+
+
+def _name_program(arguments: Sequence[str]) -> list[str]:
+    return [Path(arguments[0]).name, *arguments[1:]] if arguments else []
+
+
+def _find_version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
+
+
+ENVIRONMENT_FILE_NAME = "environment.json"
+FINGERPRINTS_FILE_NAME = "fingerprints.json"
+METRICS_FILE_NAME = "metrics.jsonl"
+TEXT_RESTS = "text_rests"
+"""In the line of metrics.jsonl that says from which step on the text side rests."""
+SKIPPED_FILE_NAME = "skipped.jsonl"
+TELEMETRY_FILE_NAME = "telemetry.jsonl"
+MICRO_BATCHES_FILE_NAME = "micro_batches.json"
+REPORT_FILE_NAME = "report.html"
+SPEC_FILE_NAME = "model_spec.json"
+CHECKPOINTS_FOLDER_NAME = "checkpoints"
+SAMPLES_FOLDER_NAME = "samples"
+_MAX_SESSIONS = 100
+_MAX_FILE_BYTES = 10_000_000
+
+
+class RunFolder:
+    """An open run, locked for this process until the block ends.
+
+    `checkpoint` is what to go on from, None at a fresh start; `messages` is what the user should be told.
+    Of several processes that train one model only the chief writes here. The others read checkpoints, and what they
+    note goes to a folder of their own that ends with them.
+    """
+
+    def __init__(self, path: Path, warn: Say = warn_user, *, is_chief: bool = True) -> None:
+        self.path, self.is_chief = path, is_chief
+        self._held = ExitStack()
+        own = path if is_chief else Path(self._held.enter_context(TemporaryDirectory(prefix="myxtts-worker-")))
+        self.checkpoints = CheckpointFolder(path / CHECKPOINTS_FOLDER_NAME, warn=warn)
+        self.samples_path = path / SAMPLES_FOLDER_NAME
+        self.bundle_path = path / BUNDLE_FOLDER_NAME
+        self.micro_batches_path = own / MICRO_BATCHES_FILE_NAME
+        self.report_path = path / REPORT_FILE_NAME
+        self.telemetry_path = own / TELEMETRY_FILE_NAME
+        self.metrics = JsonLines(own / METRICS_FILE_NAME, warn)
+        self.skipped = JsonLines(own / SKIPPED_FILE_NAME, warn)
+        self.checkpoint: Checkpoint | None = None
+        self.messages: list[str] = []
+
+    @classmethod
+    def open(
+        cls,
+        config: XTTSConfig,
+        *,
+        resume: bool = False,
+        override: bool = False,
+        fingerprints: Mapping[str, str] | None = None,
+        arguments: Sequence[str] | None = None,
+        warn: Say = warn_user,
+        is_chief: bool = True,
+    ) -> Self:
+        """Takes the run's folder for this process; use the result as a context.
+
+        Raises BusyError if another trainer has it, UsageError if a run is there and `resume` was not asked for, and
+        ConfigError if it was begun with settings that must not change, unless `override` accepts that.
+        """
+        run = cls(config.training.run_path, warn, is_chief=is_chief)
+        with ExitStack() as undo:
+            undo.callback(run.close)
+            if is_chief:
+                run._lock()
+            run._take_up(config, resume, override, fingerprints or {})
+            if is_chief:
+                run._describe_session(config, fingerprints or {}, arguments)
+            undo.pop_all()
+        return run
+
+    @property
+    def step(self) -> int:
+        """The step to go on from."""
+        return self.checkpoint.step if self.checkpoint is not None else 0
+
+    def close(self) -> None:
+        self._held.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _lock(self) -> None:
+        try:
+            self._held.enter_context(lock_directory(self.path, "training"))
+        except BusyError as error:
+            raise BusyError(
+                f"{error.problem} Two trainings cannot share a run.",
+                next_step="Wait until it ends, or choose another training.run_name.",
+            ) from error
+        self._recover_bundle()
+        sweep_temporary_files(self.path)
+        self.checkpoints.sweep()
+
+    def _recover_bundle(self) -> None:
+        """Puts a bundle in its place that a kill left whole beside it, in the middle of being replaced."""
+        # The new one comes before the old one in the alphabet too.
+        for leftover in sorted(self.path.glob(f".{BUNDLE_FOLDER_NAME}.*{TEMPORARY_SUFFIX}")):
+            if (leftover / BUNDLE_FILE_NAME).is_file() and not self.bundle_path.exists():
+                with explain_storage_errors(self.bundle_path, "write"):
+                    leftover.rename(self.bundle_path)
+
+    def _take_up(self, config: XTTSConfig, resume: bool, override: bool, fingerprints: Mapping[str, str]) -> None:
+        steps = self.checkpoints.list_steps()
+        if steps and not resume:
+            raise UsageError(
+                f"{self.path} already holds a run, with a checkpoint of step {steps[-1]}.",
+                next_step="Add --resume to go on from there, or choose another name: --set training.run_name=NAME.",
+            )
+        if steps:
+            self.messages += accept_or_refuse(self._compare(config, fingerprints, override), override=override)
+            self.checkpoint = self.checkpoints.load_newest()
+            assert self.checkpoint is not None
+            if self.is_chief:
+                self.checkpoints.drop_after(self.step)
+            self.messages.append(f"Going on from step {self.step} of {self.path}.")
+        elif resume:
+            self.messages.append(f"There is no checkpoint in {self.path} yet: training begins at step 0.")
+        self.metrics.drop_after(self.step)
+        self.skipped.drop_after(self.step)
+
+    def _compare(self, config: XTTSConfig, fingerprints: Mapping[str, str], override: bool) -> list[Difference]:
+        try:
+            old = XTTSConfig.load(self.path / RESOLVED_FILE_NAME)
+        except ConfigError as error:
+            if override:
+                self.messages.append(f"Overridden: the configuration of the run cannot be read ({error.problem}).")
+                return []
+            raise ConfigError(
+                f"The configuration that the run was begun with cannot be read: {error.problem}",
+                next_step="Restore it from a backup, or add --override to go on with the present one.",
+            ) from error
+        before = _read_json(self.path / FINGERPRINTS_FILE_NAME)
+        if fingerprints and not before:
+            self.messages.append(
+                "It is not known which corpus and store the run was begun with: they are not compared."
+            )
+        known = {name: str(text) for name, text in before.items()}
+        return [*compare(old, config), *compare_fingerprints(known, fingerprints)]
+
+    def _describe_session(
+        self, config: XTTSConfig, fingerprints: Mapping[str, str], arguments: Sequence[str] | None
+    ) -> None:
+        write_resolved(config, self.path)
+        known = _read_json(self.path / FINGERPRINTS_FILE_NAME) if self.step else {}
+        _write_json(self.path / FINGERPRINTS_FILE_NAME, {**known, **fingerprints})
+        sessions = _read_json(self.path / ENVIRONMENT_FILE_NAME).get("sessions")
+        sessions = sessions if isinstance(sessions, list) and self.step else []
+        present = {"from_step": self.step, **describe_environment(arguments)}
+        _write_json(self.path / ENVIRONMENT_FILE_NAME, {"sessions": [*sessions, present][-_MAX_SESSIONS:]})
+        self.samples_path.mkdir(exist_ok=True)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    """The content of a file that the run can do without."""
+    try:
+        return parse_json_object(path.read_bytes()[:_MAX_FILE_BYTES])
+    except (FileNotFoundError, JsonRefusedError):
+        return {}
+
+
+def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+    with write_atomically(path) as file:
+        file.write(json.dumps(content, indent=1, ensure_ascii=False).encode())

@@ -1,0 +1,34 @@
+"""Puts a trained vocoder into the bundle of a voice model, so that both travel as one."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+
+from myxtts.config.load import RESOLVED_FILE_NAME
+from myxtts.config.schema import XTTSConfig
+from myxtts.features.definition import MelDefinition
+from myxtts.models.bundle import BUNDLE_FOLDER_NAME, find_bundle, read_bundle, refuse_foreign_vocoder, write_bundle
+from myxtts.models.vocoder_bundle import find_vocoder, put_into
+from myxtts.storage.atomic import lock_directory
+
+
+def check_receiver(receiver: Path, config: XTTSConfig) -> None:
+    """Raises DataError or ConfigError where a vocoder trained with this configuration could not be given later."""
+    bundle = read_bundle(find_bundle(receiver))
+    refuse_foreign_vocoder(bundle.mel, {"mel": dict(MelDefinition.from_config(config.data).to_json())})
+
+
+def attach_vocoder(vocoder: Path, receiver: Path) -> Path:
+    """Puts the vocoder of a run or bundle into the bundle of another; gives the folder of that bundle.
+
+    Raises BusyError while the receiving run is being trained. From then on that run keeps the vocoder in its bundles.
+    """
+    folder = find_bundle(receiver)
+    trained = find_vocoder(vocoder)
+    with ExitStack() as held:
+        run = folder.absolute().parent
+        if folder.absolute().name == BUNDLE_FOLDER_NAME and (run / RESOLVED_FILE_NAME).is_file():
+            held.enter_context(lock_directory(run, "taking a vocoder"))
+        write_bundle(folder, put_into(read_bundle(folder), trained))
+    return folder

@@ -1,0 +1,235 @@
+"""Segments of clips for training a vocoder: mel frames with the samples they were made of.
+
+Which segments a batch holds follows from the store, the seed and the number of the batch alone, so that a run resumes
+exactly. Every place of the corpus is as likely as any other.
+Shape legend: B segments, T frames, M mel bands, S = T * hop_length samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from myxtts.config.schema import XTTSConfig
+from myxtts.corpus.audio import AudioLimits
+from myxtts.corpus.corpus_file import is_prepared, open_corpus
+from myxtts.corpus.rejections import AudioProblem, Reason
+from myxtts.errors import DataError
+from myxtts.features.audio import load_recording
+from myxtts.features.extract import quantize_samples
+from myxtts.pipeline.loaders.python import MelMemory
+from myxtts.pipeline.splits import choose_corpus
+from myxtts.store.reader import FeatureStore
+from myxtts.types import Split
+
+# The sound that belongs to the spectrograms of a store: kept in the store itself, or read from its recordings.
+#
+# Both give the same 16-bit samples, those that the spectrogram was made of.
+# Shape legend: S samples.
+
+_AGAIN = "Run myxtts precompute, which makes features of the recordings as they are now."
+
+
+class SoundReader(Protocol):
+    """Where the samples of a row come from. Any number of threads may read."""
+
+    origin: str
+    """A sentence that tells where."""
+
+    def read(self, row: int) -> NDArray[np.int16]:
+        """The samples [S] of a row, full scale being 32767."""
+
+
+class StoredSound:
+    """The sound that a store keeps beside its spectrograms."""
+
+    def __init__(self, store: FeatureStore) -> None:
+        assert store.settings.has_pcm, f"{store.folder} has no sound"
+        self._store = store
+        self.origin = f"Sound: kept in the store {store.folder}."
+
+    def read(self, row: int) -> NDArray[np.int16]:
+        samples: NDArray[np.int16] = self._store.read_part(row, "pcm")
+        return samples
+
+
+class RecordedSound:
+    """The sound of recordings, made ready as for features; kept in memory as far as the budget goes."""
+
+    def __init__(
+        self, store: FeatureStore, rows: NDArray[np.int64], paths: dict[str, str], place: Path, budget_bytes: int
+    ) -> None:
+        """`paths` are the recordings by the ids of their utterances, from the corpus at `place`."""
+        self._store = store
+        self._paths = {int(row): paths[store.id_of(int(row))] for row in rows}
+        self._limits = AudioLimits(**store.state.origin["limits"])
+        self._memory = MelMemory(budget_bytes, "int16")
+        self.origin = (
+            f"Sound: read from the recordings of {place}, because the store keeps none. What memory does not hold is "
+            "decoded again for every segment; myxtts precompute --set data.store_pcm=true would keep it."
+        )
+
+    def read(self, row: int) -> NDArray[np.int16]:
+        kept = self._memory.find(row)
+        if kept is not None:
+            return kept
+        try:
+            samples = self._load(row)
+        except AudioProblem as problem:
+            raise DataError(
+                f"The sound of {self._store.id_of(row)} cannot be taken from {self._paths[row]}: {problem.detail} "
+                f"({problem.reason}).",
+                next_step=_AGAIN,
+            ) from problem
+        return self._memory.keep(row, quantize_samples(samples))  # type: ignore[arg-type]
+
+    def _load(self, row: int) -> NDArray[np.float32]:
+        columns, settings = self._store.columns, self._store.settings
+        recording = load_recording(self._paths[row], settings.audio, self._limits)
+        expected = int(columns["source_crc"][row])
+        if expected and recording.checksum != expected:
+            raise AudioProblem(Reason.CHANGED, "the recording has changed since its features were made")
+        samples = recording.wave.samples
+        if settings.mel.count_frames(len(samples)) != int(columns["mel_length"][row]):
+            raise AudioProblem(Reason.CHANGED, "it gives another number of frames than were stored")
+        return samples
+
+
+def open_sound_of(
+    store: FeatureStore, rows: NDArray[np.int64], config: XTTSConfig, split: Split, budget_bytes: int
+) -> SoundReader:
+    """The sound of some rows; raises DataError where neither the store nor its recordings have it."""
+    if store.settings.has_pcm:
+        return StoredSound(store)
+    place = _find_corpus(store, config, split)
+    wanted = {store.id_of(int(row)) for row in rows}
+    paths = {one.id: one.audio for one in open_corpus(place).utterances() if one.id in wanted}
+    missing = sorted(wanted - set(paths))
+    if missing:
+        raise DataError(
+            f"The store {store.folder} has no sound, and {len(missing):,} of its utterances are not in the corpus "
+            f"{place}, such as {missing[0]}.",
+            next_step=_AGAIN,
+        )
+    return RecordedSound(store, rows, paths, place, budget_bytes)
+
+
+def _find_corpus(store: FeatureStore, config: XTTSConfig, split: Split) -> Path:
+    """The corpus that was named, or that the store was made of."""
+    places = [Path(store.state.origin["corpus"])]
+    if config.data.train_data is not None:
+        places.insert(0, choose_corpus(config.data, split))
+    for place in places:
+        if is_prepared(place):
+            return place
+    raise DataError(
+        f"The store {store.folder} holds spectrograms without their sound, a vocoder needs both, and the corpus "
+        f"{places[-1]} is not there.",
+        next_step="Name the prepared corpus with --train-data, or run myxtts precompute with "
+        "--set data.store_pcm=true.",
+    )
+
+
+_FULL_SCALE = 32767
+"""The 16-bit sample that stands for 1.0 in a store."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segments:
+    """`lengths` are the frames that come from a clip; a shorter clip is followed by silence."""
+
+    mel: NDArray[np.float32]  # [B, T, M]
+    samples: NDArray[np.float32]  # [B, S]
+    lengths: NDArray[np.int32]  # [B]
+
+    def to_part(self) -> dict[str, Any]:
+        """What a training step takes."""
+        return {"mel": self.mel, "samples": self.samples, "lengths": self.lengths}
+
+
+class SegmentSource:
+    """Call it with the number of a batch; get its segments. Any number of threads may call it."""
+
+    def __init__(
+        self,
+        store: FeatureStore,
+        rows: NDArray[np.int64],
+        sound: SoundReader,
+        *,
+        num_segments: int,
+        num_frames: int,
+        seed: int = 0,
+    ) -> None:
+        """`rows` are those of the store to take segments from, such as the ones of a split."""
+        _require_utterances(store, rows)
+        self._store, self._rows, self._sound, self._seed = store, _sort_rows(store, rows), sound, seed
+        self._num_segments, self._num_frames = num_segments, num_frames
+        self._hop_length = store.settings.mel.hop_length
+        self._silence = np.float32(np.log(store.settings.mel.log_floor))
+        # The last frame of a clip is centred close to its end: a whole hop of samples follows each of the others.
+        num_whole_frames = store.columns["mel_length"][self._rows].astype(np.int64) - 1
+        self._num_places = np.cumsum(np.maximum(num_whole_frames - num_frames, 0) + 1)
+
+    @property
+    def num_places(self) -> int:
+        """Places that a segment may begin at."""
+        return int(self._num_places[-1])
+
+    def __call__(self, position: int, shard: tuple[int, int] = (0, 1)) -> Segments:
+        """A batch, or its `shard`: the number of a share, and of how many."""
+        return self.read(self.choose(position, shard))
+
+    def read(self, places: Sequence[tuple[int, int]]) -> Segments:
+        """The segments at these rows and first frames."""
+        mel_BTM = np.empty((len(places), self._num_frames, self._store.n_mels), np.float32)
+        samples_BS = np.empty((len(places), self._num_frames * self._hop_length), np.float32)
+        lengths_B = np.empty(len(places), np.int32)
+        for place, (row, start) in enumerate(places):
+            lengths_B[place] = self._copy_mel(row, start, mel_BTM[place])
+            self._copy_samples(row, start, samples_BS[place])
+        return Segments(mel_BTM, samples_BS, lengths_B)
+
+    def choose(self, position: int, shard: tuple[int, int] = (0, 1)) -> list[tuple[int, int]]:
+        """Row and first frame of each segment of a batch, or of one of its shares."""
+        generator = np.random.default_rng([self._seed, position])
+        places = generator.integers(0, self._num_places[-1], self._num_segments)
+        share = self._num_segments // shard[1]
+        places = places[shard[0] * share : (shard[0] + 1) * share]
+        clips = np.searchsorted(self._num_places, places, side="right")
+        starts = places - np.where(clips > 0, self._num_places[clips - 1], 0)
+        return [(int(self._rows[clip]), int(start)) for clip, start in zip(clips, starts, strict=True)]
+
+    def name_utterances(self, places: Sequence[tuple[int, int]]) -> tuple[str, ...]:
+        """The ids of the utterances that segments are taken from."""
+        return tuple(self._store.id_of(row) for row, _ in places)
+
+    def _copy_mel(self, row: int, start: int, out_TM: NDArray[np.float32]) -> int:
+        mel_TM = self._store.read_mel(row)[start : start + len(out_TM)]
+        out_TM[: len(mel_TM)] = mel_TM
+        out_TM[len(mel_TM) :] = self._silence
+        return len(mel_TM)
+
+    def _copy_samples(self, row: int, start: int, out_S: NDArray[np.float32]) -> None:
+        first = start * self._hop_length
+        pcm = self._sound.read(row)[first : first + len(out_S)]
+        np.multiply(pcm, np.float32(1 / _FULL_SCALE), out=out_S[: len(pcm)], dtype=np.float32)
+        out_S[len(pcm) :] = 0
+
+
+def _sort_rows(store: FeatureStore, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """By the hash of the id: rows may be numbered differently after a repair."""
+    sorted_rows: NDArray[np.int64] = rows[np.argsort(store.columns["id_hash"][rows], kind="stable")]
+    return sorted_rows
+
+
+def _require_utterances(store: FeatureStore, rows: NDArray[np.int64]) -> None:
+    if len(rows) == 0:
+        raise DataError(
+            f"The store in {store.folder} has no utterances to train a vocoder on.",
+            next_step="Run myxtts prepare and myxtts precompute on recordings.",
+        )

@@ -1,0 +1,113 @@
+"""What a vocoder is trained on: how far its sound is from the real one, and what critics make of it.
+
+Each function gives the sum over the real segments of a part; the step divides once by their number.
+Shape legend: B segments, S samples, T frames, F frequencies, M mel bands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import tensorflow as tf
+
+from myxtts.features.definition import MelDefinition
+from myxtts.models.discriminators import Verdict
+from myxtts.models.fourier import measure_magnitude
+from myxtts.types import Tensor
+
+_RESOLUTIONS = (0.5, 1.0, 2.0)
+"""Lengths of the transforms, as multiples of the definition's."""
+_LOG_FLOOR = 1e-3
+_MIN_SQUARES = 1e-9
+_NORM_OF_SILENCE = 0.1
+"""Added to the norm of a real segment, so that a silent one does not outweigh all others."""
+
+
+class ReconstructionLoss:
+    """Distances between spectrograms of two sounds at several resolutions, phases left aside.
+
+    One resolution alone can be met by a sound that is wrong; several together leave it little room.
+    """
+
+    def __init__(self, definition: MelDefinition) -> None:
+        self._log_floor = definition.log_floor
+        self._scales = [_scale_definition(definition, factor) for factor in _RESOLUTIONS]
+
+    @property
+    def min_samples(self) -> int:
+        """Shorter segments have no frame at the longest transform."""
+        return max(scale.n_fft for scale in self._scales)
+
+    def __call__(self, real_BS: Tensor, made_BS: Tensor, is_real_B: Tensor) -> dict[str, Tensor]:
+        """`mel`: logarithms of the bands; `stft`: logarithms of magnitudes, and magnitudes relative to the whole."""
+        mel_B = stft_B = tf.zeros_like(is_real_B)
+        for scale in self._scales:
+            real_BTF, made_BTF = (
+                measure_magnitude(sound, scale.n_fft, scale.hop_length) for sound in (real_BS, made_BS)
+            )
+            mel_B += _average(tf.abs(self._take_mel(real_BTF, scale) - self._take_mel(made_BTF, scale)))
+            stft_B += _compare_magnitudes(real_BTF, made_BTF)
+        totals = {"mel": mel_B, "stft": stft_B}
+        return {name: tf.reduce_sum(loss_B * is_real_B) / len(self._scales) for name, loss_B in totals.items()}
+
+    def _take_mel(self, magnitude_BTF: Tensor, scale: MelDefinition) -> Tensor:
+        bands_FM = scale.filterbank
+        mel_BTM = tf.tensordot(magnitude_BTF[:, :, : len(bands_FM)], tf.constant(bands_FM), 1)
+        return tf.math.log(tf.maximum(mel_BTM, self._log_floor))
+
+
+def sum_critic_loss(real: Sequence[Verdict], made: Sequence[Verdict], is_real_B: Tensor) -> Tensor:
+    """What critics are trained on: real sound to score above 1, a vocoder's below -1."""
+    losses_B = [
+        _average(tf.nn.relu(1 - truth.scores)) + _average(tf.nn.relu(1 + guess.scores))
+        for truth, guess in zip(real, made, strict=True)
+    ]
+    return _sum_mean(losses_B, is_real_B)
+
+
+def sum_adversarial_loss(made: Sequence[Verdict], is_real_B: Tensor) -> Tensor:
+    """What a vocoder wants of its critics: to be scored like real sound."""
+    return _sum_mean([_average(tf.nn.relu(1 - guess.scores)) for guess in made], is_real_B)
+
+
+def sum_feature_loss(real: Sequence[Verdict], made: Sequence[Verdict], is_real_B: Tensor) -> Tensor:
+    """How differently the layers of the critics see both sounds."""
+    losses_B = [
+        _average(tf.abs(tf.stop_gradient(seen_real) - seen_made))
+        for truth, guess in zip(real, made, strict=True)
+        for seen_real, seen_made in zip(truth.features, guess.features, strict=True)
+    ]
+    return _sum_mean(losses_B, is_real_B)
+
+
+def _scale_definition(definition: MelDefinition, factor: float) -> MelDefinition:
+    """Bands up to half the sample rate: the vocoder also learns what lies above the spectrograms it is given."""
+    n_fft = int(definition.n_fft * factor) // 4 * 4
+    return replace(
+        definition,
+        n_fft=n_fft,
+        win_length=n_fft,
+        hop_length=n_fft // 4,
+        n_mels=max(1, int(definition.n_mels * factor)),
+        fmin=0.0,
+        fmax=definition.sample_rate / 2,
+    )
+
+
+def _compare_magnitudes(real_BTF: Tensor, made_BTF: Tensor) -> Tensor:
+    logarithmic_B = _average(tf.abs(tf.math.log(real_BTF + _LOG_FLOOR) - tf.math.log(made_BTF + _LOG_FLOOR)))
+    return logarithmic_B + _measure_norm(real_BTF - made_BTF) / (_measure_norm(real_BTF) + _NORM_OF_SILENCE)
+
+
+def _measure_norm(values_BTF: Tensor) -> Tensor:
+    return tf.sqrt(tf.reduce_sum(tf.square(values_BTF), axis=[1, 2]) + _MIN_SQUARES)
+
+
+def _average(values: Tensor) -> Tensor:
+    """The mean [B] over all axes but the first."""
+    return tf.reduce_mean(values, axis=list(range(1, len(values.shape))))
+
+
+def _sum_mean(losses_B: Sequence[Tensor], is_real_B: Tensor) -> Tensor:
+    return tf.reduce_sum(tf.add_n(list(losses_B)) * is_real_B) / len(losses_B)

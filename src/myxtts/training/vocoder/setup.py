@@ -1,0 +1,223 @@
+"""What is made before the first step of a vocoder: the vocoder, its critics, and what feeds and keeps them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from myxtts.config.schema import XTTSConfig
+from myxtts.errors import ConfigError
+from myxtts.features.definition import MelDefinition
+from myxtts.models.bundle import check_weights
+from myxtts.models.discriminators import CriticConfig
+from myxtts.models.layers import iterate_weights
+from myxtts.models.vocoder import VocoderConfig
+from myxtts.models.vocoder_bundle import VOCODER_DESCRIPTION_NAME, VocoderBundle, write_vocoder_bundle
+from myxtts.runtime.hardware import Hardware
+from myxtts.runtime.plan import Plan
+from myxtts.runtime.strategy import make_strategy
+from myxtts.storage.atomic import write_atomically
+from myxtts.storage.json_file import JsonRefusedError, parse_json_object
+from myxtts.storage.tensor_file import Array
+from myxtts.training.execution import Execution, MicroBatches, MicroBatchMemory, choose_execution, name_situation
+from myxtts.training.run.checkpoint import BackgroundWriter
+from myxtts.training.run.folder import RunFolder
+from myxtts.training.run.saver import Saver
+from myxtts.training.run.state import select_synthesis_weights
+from myxtts.training.schedule import LearningRate, count_total_steps, guess_total_steps
+from myxtts.training.vocoder.learner import VocoderLearner, VocoderPlan
+from myxtts.training.vocoder.task import NUM_WARM_STEPS, VOCODER_SPEC_FILE_NAME, SegmentFeed, VocoderData
+from myxtts.training.voice.setup import describe_rate, detect_device, name_device
+from myxtts.types import Say
+
+# Keeps the vocoder: checkpoints with its critics, and a bundle of the averaged weights alone.
+
+
+class VocoderSaver(Saver):
+    def __init__(
+        self, config: XTTSConfig, run: RunFolder, learner: VocoderLearner, definition: MelDefinition, say: Say
+    ) -> None:
+        writer = BackgroundWriter(run.bundle_path / VOCODER_DESCRIPTION_NAME, say)
+        super().__init__(config, run, learner, writer, say)
+        self._folder, self._definition = run.bundle_path, definition
+
+    def _write_present(self, step: int, arrays: Mapping[str, Array]) -> None:
+        weights = select_synthesis_weights(arrays)
+        bundle = VocoderBundle(
+            mel=dict(self._definition.to_json()),
+            config=dict(self._learner.model.config.to_json()),
+            weights={name: np.asarray(array, np.float32) for name, array in weights.items()},
+            notes={"step": step, **self._describe(step)},
+        )
+        self._writer.start(step, lambda: write_vocoder_bundle(self._folder, bundle))
+
+
+_MAX_SPEC_BYTES = 1_000_000
+
+
+@dataclass(frozen=True)
+class VocoderSpec:
+    """What a run keeps to from its beginning to its end, whatever later settings say."""
+
+    shape: VocoderConfig
+    critics: CriticConfig
+    num_warm_steps: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "shape": self.shape.to_json(),
+            "critics": asdict(self.critics),
+            "num_warm_steps": self.num_warm_steps,
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> VocoderSpec:
+        try:
+            critics: dict[str, Any] = {
+                name: tuple(value) if isinstance(value, list) else value for name, value in data["critics"].items()
+            }
+            return cls(VocoderConfig.from_json(data["shape"]), CriticConfig(**critics), int(data["num_warm_steps"]))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise JsonRefusedError(f"it does not describe a vocoder ({error})") from error
+
+
+@dataclass(frozen=True)
+class VocoderPreparation:
+    """All that a session of a vocoder needs."""
+
+    config: XTTSConfig
+    plan: Plan
+    data: VocoderData
+    total_steps: int | None
+    execution: Execution
+    learner: VocoderLearner
+    memory: MicroBatchMemory
+    situation: str
+    num_warm_steps: int
+    unit: str = "segments"
+
+    @property
+    def num_batches_per_epoch(self) -> int:
+        return self.data.num_batches_per_epoch
+
+    @property
+    def num_shapes(self) -> int:
+        return 1
+
+    def open_feed(self, start: int, loader_name: str, telemetry_file: Path, say: Say) -> SegmentFeed:
+        say(self.data.sound.origin)
+        epochs = self.config.training.epochs
+        stop = None if epochs is None else epochs * self.num_batches_per_epoch
+        return SegmentFeed(self.data, self.plan, start=start, stop=stop)
+
+    def trace(self, step: int) -> None:
+        steps = [step] if step < self.num_warm_steps else []
+        if self.total_steps is None or self.total_steps > self.num_warm_steps:
+            steps.append(max(step, self.num_warm_steps))
+        num_segments = self.data.num_segments // self.plan.shard[1]
+        self.learner.trace(num_segments, self.data.num_frames, steps)
+
+    def make_keeper(self, run: RunFolder, say: Say) -> VocoderSaver:
+        return VocoderSaver(self.config, run, self.learner, self.data.mel, say)
+
+
+def prepare_vocoder(
+    config: XTTSConfig,
+    plan: Plan,
+    hardware: Hardware,
+    data: VocoderData,
+    run: RunFolder,
+    origin: VocoderBundle | None,
+    num_warm_steps: int | None,
+    say: Say,
+) -> VocoderPreparation:
+    """Makes the vocoder on its devices, with the weights of `origin` where it is trained further."""
+    # First of all: TensorFlow must not have started its devices when a strategy is made.
+    strategy = make_strategy(plan)
+    training, device = config.training, detect_device(plan)
+    spec = _find_spec(config, data, run, origin, num_warm_steps)
+    batches_per_step = training.gradient_accumulation_steps
+    total_steps = count_total_steps(training.steps, training.epochs, data.num_batches_per_epoch, batches_per_step)
+    expected_steps = guess_total_steps(total_steps, training.minutes)
+    execution = choose_execution(training, device, total_steps=expected_steps, num_shapes=1)
+    rate = LearningRate(training.learning_rate, training.warmup_steps, total_steps)
+    for line in (*execution.reasons, *describe_rate(rate, training.minutes)):
+        say(line)
+    asked = MicroBatches(max(1, data.num_segments // plan.num_replicas), batches_per_step)
+    memory = MicroBatchMemory(run.micro_batches_path, say)
+    situation = name_situation(name_device(plan, hardware), f"vocoder {spec.shape}", asked)
+    found = memory.recall(situation) if plan.cluster is None else None
+    learner = VocoderLearner(
+        config,
+        spec.shape,
+        spec.critics,
+        data.mel,
+        strategy,
+        execution,
+        rate,
+        VocoderPlan(num_warm_steps=spec.num_warm_steps, clip_norm=training.clip_norm),
+        found if found is not None and found.accumulation % batches_per_step == 0 else asked,
+        # On CPUs compiled convolutions of critics take twice as long.
+        jit_compile_critics=execution.is_compiled and (not device.is_cpu or training.enable_xla_compilation is True),
+    )
+    for line in _describe(learner, data, spec, total_steps):
+        say(line)
+    if origin is not None and run.checkpoint is None:
+        _take_weights(learner, origin)
+        say("The vocoder begins with the weights of --init-from; its critics begin anew.")
+    return VocoderPreparation(
+        config, plan, data, total_steps, execution, learner, memory, situation, spec.num_warm_steps
+    )
+
+
+def _find_spec(
+    config: XTTSConfig, data: VocoderData, run: RunFolder, origin: VocoderBundle | None, num_warm_steps: int | None
+) -> VocoderSpec:
+    """What the run was begun with, or what it begins with now."""
+    path = run.path / VOCODER_SPEC_FILE_NAME
+    if run.checkpoint is not None:
+        try:
+            known = VocoderSpec.from_json(parse_json_object(path.read_bytes()[:_MAX_SPEC_BYTES]))
+        except (JsonRefusedError, OSError) as error:
+            raise ConfigError(
+                f"What vocoder the run has cannot be read from {path}: {error}.",
+                next_step="Restore the file from a backup, or begin anew under another training.run_name.",
+            ) from error
+        if num_warm_steps is not None and num_warm_steps != known.num_warm_steps:
+            run.messages.append(f"Critics join at step {known.num_warm_steps:,}, as when the run was begun.")
+        return known
+    is_tiny = config.model_size == "tiny"
+    if origin is not None:
+        shape = VocoderConfig.from_json(origin.config)
+        shape.refuse_more_than(sum(array.size for array in origin.weights.values()))
+    else:
+        sizes = {name: getattr(data.mel, name) for name in ("n_mels", "n_fft", "hop_length", "win_length")}
+        shape = VocoderConfig.tiny(**sizes) if is_tiny else VocoderConfig(**sizes)
+    spec = VocoderSpec(shape, CriticConfig.tiny() if is_tiny else CriticConfig(), num_warm_steps or NUM_WARM_STEPS)
+    if run.is_chief:
+        with write_atomically(path) as file:
+            file.write(json.dumps(spec.to_json(), indent=1).encode())
+    return spec
+
+
+def _take_weights(learner: VocoderLearner, origin: VocoderBundle) -> None:
+    named = dict(iterate_weights(learner.model))
+    check_weights(origin.weights, {name: tuple(weight.shape) for name, weight in named.items()}, "--init-from")
+    for name, weight in named.items():
+        weight.assign(origin.weights[name])
+    learner.reset_average()
+
+
+def _describe(learner: VocoderLearner, data: VocoderData, spec: VocoderSpec, total_steps: int | None) -> list[str]:
+    seconds = data.num_frames * data.mel.hop_length / data.mel.sample_rate
+    size = f"Vocoder: {learner.num_parameters / 1e6:.1f} million parameters"
+    if total_steps is not None and total_steps <= spec.num_warm_steps:
+        critics = f"Critics would join at step {spec.num_warm_steps:,}: this run ends before, without them."
+    else:
+        critics = f"Critics join at step {spec.num_warm_steps:,}."
+    return [f"{size}; each step takes {data.num_segments} segments of {seconds:.2f} s.", critics]

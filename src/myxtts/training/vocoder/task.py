@@ -1,0 +1,256 @@
+"""The vocoder as a part that can be trained: opened and checked without TensorFlow, then prepared with it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from myxtts.config.catalogue import FIELDS
+from myxtts.config.schema import XTTSConfig
+from myxtts.errors import ConfigError, DataError
+from myxtts.features.definition import MelDefinition
+from myxtts.models.bundle import refuse_foreign_vocoder
+from myxtts.models.vocoder_bundle import VocoderBundle, find_vocoder
+from myxtts.pipeline.splits import open_store
+from myxtts.pipeline.tune import measure_ram_budget
+from myxtts.runtime.hardware import Hardware
+from myxtts.runtime.plan import Mode, Plan
+from myxtts.store.reader import FeatureStore
+from myxtts.training.run.folder import RunFolder
+from myxtts.training.task import Task
+from myxtts.training.vocoder.audio import SegmentSource, SoundReader, open_sound_of
+from myxtts.training.voice.data import fingerprint_utterances
+from myxtts.types import Say, Split
+
+# Settings of a training as a vocoder takes them: what was not asked for gets the value that is good for a vocoder.
+
+VOCODER_SPEC_FILE_NAME = "vocoder_spec.json"
+NUM_WARM_STEPS = 10_000
+"""Steps before the critics join: sooner they judge noise, and a CPU has no time for them."""
+_USUAL: dict[str, Any] = {
+    # Critics make it sound better than distances of spectrograms can tell.
+    "training.bundle_weights": "latest",
+    "training.learning_rate": 1e-3,
+    "training.warmup_steps": 200,
+    "training.clip_norm": 10.0,
+    "training.gradient_accumulation_steps": 1,
+}
+_OF_THE_VOICE = (
+    *(key for key in FIELDS if key.startswith("model.")),
+    "training.crop_frames",
+    "training.text_patience_steps",
+    "training.voice_stretch",
+    "training.durations",
+)
+"""What only the voice model knows: another value must not keep a vocoder from going on."""
+_RUN_NAME = "vocoder"
+_NUM_SEGMENTS = {"tiny": 8}
+_USUAL_NUM_SEGMENTS = 16
+
+
+def resolve_vocoder_settings(config: XTTSConfig, say: Say) -> XTTSConfig:
+    """Defaults and presets are those of the voice model; whatever the user chose stays."""
+    update: dict[str, Any] = {key: value for key, value in _USUAL.items() if _is_preset(config, key)}
+    if config.training.run_dir is None and _is_preset(config, "training.run_name"):
+        update["training.run_name"] = _RUN_NAME
+    num_segments = _NUM_SEGMENTS.get(config.model_size, _USUAL_NUM_SEGMENTS)
+    if config.data.batch_size == "auto":
+        say(f"Batch size: {num_segments} segments (batch_size is auto); fewer at a time where memory does not suffice.")
+    if config.data.batch_size == "auto" or _is_preset(config, "data.batch_size"):
+        update["data.batch_size"] = num_segments
+    chosen = [key for key in _OF_THE_VOICE if not _is_preset(config, key)]
+    if chosen:
+        say(f"A vocoder has no use for {', '.join(chosen)}: they shape the voice model.")
+    update |= {key: FIELDS[key].get_default() for key in _OF_THE_VOICE}
+    return config.model_copy(update=update)
+
+
+def _is_preset(config: XTTSConfig, key: str) -> bool:
+    return config.origins.get(key, "default").startswith(("default", "preset"))
+
+
+# What training a vocoder must know of its data before it begins, and the feed of its batches.
+#
+# Opening it finds every fault of data and settings without loading TensorFlow.
+
+USUAL_FRAMES = 64
+_LONGEST_TRANSFORM = 2048
+"""Of the critics; the losses take twice the length of the spectrogram's transform."""
+_MIN_AHEAD = 2
+_MAX_AHEAD_BYTES = 256 * 2**20
+
+
+@dataclass(frozen=True)
+class VocoderData:
+    """The training split, cut into segments of `num_frames`."""
+
+    store: FeatureStore
+    rows: NDArray[np.int64]
+    sound: SoundReader
+    source: SegmentSource
+    num_segments: int
+    num_frames: int
+
+    @property
+    def mel(self) -> MelDefinition:
+        return self.store.settings.mel
+
+    @property
+    def num_batches_per_epoch(self) -> int:
+        """Batches that hold as many frames as the split."""
+        num_frames = int(self.store.columns["mel_length"][self.rows].sum())
+        return max(1, -(-num_frames // (self.num_segments * self.num_frames)))
+
+    def fingerprint(self) -> dict[str, str]:
+        """What a run depends on, so that --resume notices when it is not the same any more."""
+        return {"corpus": fingerprint_utterances(self.store)}
+
+
+def open_vocoder_data(config: XTTSConfig, plan: Plan, hardware: Hardware) -> VocoderData:
+    """Raises DataError or ConfigError for whatever would keep a training from beginning."""
+    if config.data.preprocessing_mode != "precompute":
+        raise ConfigError(
+            "A vocoder is trained from a feature store, but preprocessing_mode is on_the_fly.",
+            next_step="Leave out --preprocessing-mode: features that are missing are made first.",
+        )
+    num_segments = config.data.batch_size
+    assert isinstance(num_segments, int), "batch_size was not resolved"
+    num_segments = -(-num_segments // plan.num_replicas) * plan.num_replicas
+    store, rows, sound = open_sounding_split(config, "train", hardware)
+    num_frames = count_segment_frames(store.settings.mel)
+    source = SegmentSource(
+        store, rows, sound, num_segments=num_segments, num_frames=num_frames, seed=config.training.seed
+    )
+    return VocoderData(store, rows, sound, source, num_segments, num_frames)
+
+
+def open_sounding_split(
+    config: XTTSConfig, split: Split, hardware: Hardware
+) -> tuple[FeatureStore, NDArray[np.int64], SoundReader]:
+    """The store of a split, the rows in it that are used, and their sound."""
+    store = open_store(config, split)
+    rows = store.rows_of_split(split)
+    if config.data.max_mel_frames is not None:
+        rows = rows[store.columns["source_frames"][rows] <= config.data.max_mel_frames]
+    if len(rows) == 0:
+        raise DataError(
+            f"The split {split} of the store {store.folder} has no utterances.",
+            next_step="Check the corpus with myxtts prepare, or raise data.max_mel_frames.",
+        )
+    budget_bytes = measure_ram_budget(hardware.available_ram_bytes, config.data.ram_budget_gb)
+    return store, rows, open_sound_of(store, rows, config, split, budget_bytes)
+
+
+def count_segment_frames(mel: MelDefinition) -> int:
+    """Frames of a segment: more than the vocoder sees at once, and twice what the longest transform needs."""
+    least_samples = 2 * max(_LONGEST_TRANSFORM, 2 * mel.n_fft)
+    return max(USUAL_FRAMES, -(-least_samples // mel.hop_length))
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentBatch:
+    """A batch of segments, or the share of this process, and the utterances they were taken from."""
+
+    position: int
+    ids: tuple[str, ...]
+    part: dict[str, NDArray[Any]]
+
+
+class SegmentFeed:
+    """Batches from `start` to `stop`, in order, read ahead by threads. Use it as a context, and iterate over it once.
+
+    `stop` None goes on for ever.
+    """
+
+    loader_name = "segments"
+
+    def __init__(self, data: VocoderData, plan: Plan, *, start: int, stop: int | None) -> None:
+        self._data, self._shard = data, plan.shard
+        self._positions = iter(count(start) if stop is None else range(start, stop))
+        batch_bytes = 4 * data.num_segments * data.num_frames * (data.store.n_mels + data.mel.hop_length)
+        self._num_ahead = max(_MIN_AHEAD, min(plan.buffer_size, _MAX_AHEAD_BYTES // batch_bytes))
+        self._executor = ThreadPoolExecutor(max(1, plan.num_workers), thread_name_prefix="segments")
+        self._waiting: deque[Future[SegmentBatch]] = deque()
+
+    def __enter__(self) -> Self:
+        self._ask_ahead()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._executor.shutdown(cancel_futures=True)
+
+    def __iter__(self) -> Iterator[SegmentBatch]:
+        while self._waiting:
+            batch = self._waiting.popleft().result()
+            self._ask_ahead()
+            yield batch
+
+    def note_retrace(self) -> None:
+        """Nothing here depends on graphs."""
+
+    def _ask_ahead(self) -> None:
+        while len(self._waiting) < self._num_ahead:
+            position = next(self._positions, None)
+            if position is None:
+                return
+            self._waiting.append(self._executor.submit(self._read, position))
+
+    def _read(self, position: int) -> SegmentBatch:
+        source = self._data.source
+        places = source.choose(position, self._shard)
+        return SegmentBatch(position, source.name_utterances(places), source.read(places).to_part())
+
+
+@dataclass(frozen=True)
+class VocoderPart:
+    """`origin` is the vocoder that training begins from, where it does."""
+
+    config: XTTSConfig
+    plan: Plan
+    hardware: Hardware
+    data: VocoderData
+    origin: VocoderBundle | None
+    num_warm_steps: int | None
+
+    @classmethod
+    def open(
+        cls,
+        config: XTTSConfig,
+        plan: Plan,
+        hardware: Hardware,
+        init_from: Path | None,
+        say: Say,
+        num_warm_steps: int | None = None,
+    ) -> VocoderPart:
+        """Critics join after `num_warm_steps`; None is for the usual number, or that of the run.
+
+        Settings must have been resolved for a vocoder.
+        """
+        if plan.mode is Mode.MULTI_GPU:
+            say("Segments are read on the host: data_gpu has nothing to do for a vocoder.")
+        data = open_vocoder_data(config, plan, hardware)
+        origin = None if init_from is None else find_vocoder(init_from)
+        if origin is not None:
+            refuse_foreign_vocoder(dict(data.mel.to_json()), origin.describe())
+        return cls(config, plan, hardware, data, origin, num_warm_steps)
+
+    def fingerprint(self) -> dict[str, str]:
+        return self.data.fingerprint()
+
+    def prepare(self, run: RunFolder, say: Say) -> Task:
+        from myxtts.training.vocoder.setup import prepare_vocoder
+
+        return prepare_vocoder(
+            self.config, self.plan, self.hardware, self.data, run, self.origin, self.num_warm_steps, say
+        )

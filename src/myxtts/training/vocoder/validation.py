@@ -1,0 +1,181 @@
+"""Watches the training of a vocoder: how far resynthesised held-out speech is from the real one, and how it sounds.
+
+Griffin-Lim does the same once, to compare with. Shape legend: B segments, T frames, M mel bands, S samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from myxtts.errors import DataError
+from myxtts.features.definition import MelDefinition
+from myxtts.features.mel import HostMel
+from myxtts.models.fourier import measure_magnitude
+from myxtts.runtime.hardware import detect_hardware
+from myxtts.store.reader import FeatureStore
+from myxtts.training.callbacks import TrainingView
+from myxtts.training.sample_files import REAL_FOLDER_NAME, Sample, draw_mel, name_step_folder, write_samples
+from myxtts.training.vocoder.audio import Segments, SegmentSource
+from myxtts.training.vocoder.task import open_sounding_split
+from myxtts.training.voice.metrics import SCORE
+from myxtts.training.voice.samples import SAMPLE_FAILURES, MakeSound
+from myxtts.training.voice.validation import ValidationCallback
+from myxtts.types import Floats, Say, Split
+
+GRIFFIN_LIM_FOLDER_NAME = "griffin_lim"
+MEL_DISTANCE, SPECTRAL_DISTANCE = "mel_distance", "spectral_distance"
+GRIFFIN_LIM_PREFIX = "griffin_lim_"
+_SILENCE = 1e-3
+_NUM_SEGMENTS, _SEGMENT_S = 16, 2.0
+_NUM_SAMPLES, _SAMPLE_S = 3, 5.0
+_FIXED_SEED = 0
+"""Not that of the training: all runs of a corpus are judged by the same segments."""
+
+
+class VocoderValidation(ValidationCallback):
+    """Give it to a training of a vocoder. The score is the mean distance of log-mels."""
+
+    def _equip(self, view: TrainingView) -> None:
+        hardware = detect_hardware()
+        split: Split = "val"
+        try:
+            store, rows, sound = open_sounding_split(view.config, split, hardware)
+        except DataError as error:
+            view.say(f"There is no validation, and samples are of the training split: {error.problem}")
+            split = "train"
+            store, rows, sound = open_sounding_split(view.config, split, hardware)
+        mel = store.settings.mel
+
+        def take_segments(num_segments: int, seconds: float) -> tuple[Segments, tuple[int, ...]]:
+            num_frames = max(2 * _count_edge_frames(mel) + 1, round(seconds * mel.sample_rate / mel.hop_length))
+            source = SegmentSource(
+                store, rows, sound, num_segments=num_segments, num_frames=num_frames, seed=_FIXED_SEED
+            )
+            places = source.choose(0)
+            return source.read(places), tuple(row for row, _ in places)
+
+        if split == "val":
+            segments, _ = take_segments(_NUM_SEGMENTS, _SEGMENT_S)
+            self._evaluator = VocoderEvaluator(view.model, segments, mel, self._make_sound)
+        segments, sample_rows = take_segments(_NUM_SAMPLES, _SAMPLE_S)
+        about = [_describe_row(store, row) for row in sample_rows]
+        self._samples = VocoderSamples(
+            view.model, segments, about, mel, view.run.samples_path, self._make_sound, view.say
+        )
+
+    def _describe(self, numbers: Mapping[str, float]) -> str:
+        def compare(name: str) -> str:
+            return f"{numbers[name]:.3f} (Griffin-Lim {numbers[GRIFFIN_LIM_PREFIX + name]:.3f})"
+
+        return f"mel distance {compare(MEL_DISTANCE)}, spectral distance {compare(SPECTRAL_DISTANCE)}"
+
+
+class VocoderEvaluator:
+    """Measures a vocoder, with the weights it has, on segments that stay the same.
+
+    Griffin-Lim is made to meet the mel bands, and so comes closer to them than any other; it knows nothing of what lies
+    between and above them, which the distance of whole spectra tells.
+    """
+
+    def __init__(self, model: Any, segments: Segments, definition: MelDefinition, griffin_lim: MakeSound) -> None:
+        self._segments, self._griffin_lim = segments, griffin_lim
+        self._host_mel, self._num_edge_frames = HostMel(definition), _count_edge_frames(definition)
+        self._speak: Any = tf.function(model, autograph=False)
+        self._of_griffin_lim: dict[str, float] = {}
+
+    def evaluate(self) -> dict[str, float]:
+        """Mean distances, that of mels being the score, and those of Griffin-Lim, which are measured once."""
+        if not self._of_griffin_lim:
+            made = self._measure([self._griffin_lim(mel_TM) for mel_TM in self._list_mels()])
+            self._of_griffin_lim = {f"{GRIFFIN_LIM_PREFIX}{name}": value for name, value in made.items()}
+        numbers = self._measure(self._speak(tf.constant(self._segments.mel)).numpy())
+        return {SCORE: numbers[MEL_DISTANCE], **numbers, **self._of_griffin_lim}
+
+    def _measure(self, made: Sequence[Floats] | Floats) -> dict[str, float]:
+        in_mel, in_spectrum = [], []
+        hop, edge = self._host_mel.definition.hop_length, self._num_edge_frames
+        for mel_TM, real_S, padded_S in zip(self._list_mels(), self._segments.samples, made, strict=True):
+            samples_S = np.ascontiguousarray(padded_S[: len(mel_TM) * hop], np.float32)
+            if len(mel_TM) <= 2 * edge:
+                continue
+            if not np.isfinite(samples_S).all():
+                return dict.fromkeys((MEL_DISTANCE, SPECTRAL_DISTANCE), float("inf"))
+            # At the edges a frame hears what is not there.
+            inside = slice(edge, len(mel_TM) - edge)
+            in_mel.append(np.abs(self._host_mel(samples_S)[inside] - mel_TM[inside]).mean())
+            in_spectrum.append(self._compare_spectra(real_S[: len(samples_S)], samples_S))
+        assert in_mel, "all segments are shorter than a transform"
+        return {MEL_DISTANCE: float(np.mean(in_mel)), SPECTRAL_DISTANCE: float(np.mean(in_spectrum))}
+
+    def _compare_spectra(self, real_S: Floats, made_S: Floats) -> float:
+        """Mean absolute difference of logarithms of magnitudes, over all frequencies."""
+        n_fft = self._host_mel.definition.n_fft // 4 * 4
+        both_BTF = measure_magnitude(tf.constant(np.stack([real_S, made_S])), n_fft, n_fft // 4).numpy()
+        real_TF, made_TF = np.log(both_BTF + _SILENCE)
+        return float(np.abs(real_TF - made_TF).mean())
+
+    def _list_mels(self) -> list[Floats]:
+        pairs = zip(self._segments.mel, self._segments.lengths.tolist(), strict=True)
+        return [mel_TM[:length] for mel_TM, length in pairs]
+
+
+class VocoderSamples:
+    """Writes clips as the vocoder makes them sound; once also as they were recorded, and as Griffin-Lim does."""
+
+    def __init__(
+        self,
+        model: Any,
+        segments: Segments,
+        about: Sequence[Mapping[str, str]],
+        definition: MelDefinition,
+        samples_path: Path,
+        griffin_lim: MakeSound,
+        warn: Say,
+    ) -> None:
+        self._segments, self._about, self._definition = segments, about, definition
+        self._samples_path, self._griffin_lim, self._warn = samples_path, griffin_lim, warn
+        self._host_mel = HostMel(definition)
+        self._speak: Any = tf.function(model, autograph=False)
+        self._has_others = False
+
+    def write(self, step: int) -> list[Sample]:
+        """Writes the samples of a step, and gives them. What fails is only warned about."""
+        try:
+            if not self._has_others:
+                self._write_folder(REAL_FOLDER_NAME, self._segments.samples)
+                griffin_lim = [self._griffin_lim(mel_TM) for mel_TM in self._segments.mel]
+                self._write_folder(GRIFFIN_LIM_FOLDER_NAME, griffin_lim)
+                self._has_others = True
+            made_BS = self._speak(tf.constant(self._segments.mel)).numpy()
+            if not np.isfinite(made_BS).all():
+                raise ValueError("the vocoder gave sound that is not finite")
+            return self._write_folder(name_step_folder(step), made_BS)
+        except SAMPLE_FAILURES as error:
+            reason = (str(error) or type(error).__name__).splitlines()[0][:200]
+            self._warn(f"The samples of step {step} could not be made: {reason}. Training goes on.")
+            return []
+
+    def _write_folder(self, name: str, sounds: Sequence[Floats] | Floats) -> list[Sample]:
+        mel = self._definition
+        samples = []
+        lengths = self._segments.lengths.tolist()
+        for number, (padded_S, length, about) in enumerate(zip(sounds, lengths, self._about, strict=True), start=1):
+            sound_S = np.ascontiguousarray(padded_S[: length * mel.hop_length])
+            picture = draw_mel(self._host_mel(sound_S), mel.sample_rate / mel.hop_length)
+            samples.append(Sample(f"{number:02}", sound_S, picture, b"", about))
+        write_samples(self._samples_path / name, samples, mel.sample_rate)
+        return samples
+
+
+def _count_edge_frames(definition: MelDefinition) -> int:
+    return -(-definition.n_fft // definition.hop_length)
+
+
+def _describe_row(store: FeatureStore, row: int) -> dict[str, str]:
+    utterance = store[row]
+    return {"id": utterance.id, "text": "", "language": utterance.language, "speaker": utterance.speaker}

@@ -1,0 +1,109 @@
+"""Training on from a bundle: weights that fit are taken, tables of names grow by the names that are new."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from myxtts.config.schema import XTTSConfig
+from myxtts.errors import ConfigError
+from myxtts.models.bundle import Bundle
+from myxtts.models.spec import ModelSpec
+from myxtts.storage.json_file import parse_json_object
+from myxtts.storage.tensor_file import Array
+from myxtts.text.frontend import FrontEnd
+from myxtts.text.tokenizer import CharacterTokenizer, PhonemeTokenizer, Tokenizer, load_tokenizer
+from myxtts.training.voice.data import describe_sound
+
+_SYMBOLS = "text_encoder.embeddings.0"
+_MODIFIERS = "text_encoder.embeddings.1"
+_LANGUAGES = "text_encoder.languages"
+_SPEAKERS = "speaker_classifier.centres"
+
+
+def choose_scale(config: XTTSConfig, origin: Bundle) -> dict[str, Any]:
+    """The normalisation that the weights of a bundle were trained under; refuses other spectrograms."""
+    mel, _ = describe_sound(config)
+    different = [
+        f"{name} {origin.mel.get(name)} against {value}" for name, value in mel.items() if origin.mel.get(name) != value
+    ]
+    if different:
+        raise ConfigError(
+            f"The bundle was trained on other spectrograms than these: {', '.join(different)}.",
+            next_step="Give these settings the values of the bundle, or train without --init-from.",
+        )
+    spec = ModelSpec.from_json(origin.model_spec)
+    return {"mel_mean": spec.mel_mean, "mel_deviation": spec.mel_deviation}
+
+
+def take_weights(model: Any, origin: Bundle, frontend: FrontEnd) -> list[str]:
+    """Gives a fresh model what it can use of a bundle, and says what that was. Raises ConfigError if it is nothing."""
+    tables = _name_rows(model.spec, ModelSpec.from_json(origin.model_spec), origin, frontend)
+    taken, grown, fresh = 0, list[str](), list[str]()
+    for name, weight in model.named_weights().items():
+        array = origin.weights.get(name)
+        if array is not None and name in tables:
+            values, num_known = _join_rows(weight.numpy(), array, *tables[name])
+            weight.assign(values)
+            taken += num_known > 0
+            if num_known < len(values):
+                grown.append(f"{name} ({num_known} of {len(values)} rows)")
+        elif array is not None and array.shape == tuple(weight.shape):
+            weight.assign(array)
+            taken += 1
+        else:
+            fresh.append(name)
+    if taken == 0:
+        raise ConfigError(
+            "No weight of the bundle fits this model.",
+            next_step="Choose the --model-size that the bundle was trained with, or train without --init-from.",
+        )
+    return _describe(taken, grown, fresh)
+
+
+def _name_rows(
+    spec: ModelSpec, old: ModelSpec, origin: Bundle, frontend: FrontEnd
+) -> dict[str, tuple[Sequence[str], Sequence[str]]]:
+    """For each weight whose rows stand for names: the names as they are now, and as they were."""
+    names: dict[str, tuple[Sequence[str], Sequence[str]]] = {
+        _LANGUAGES: (spec.languages, old.languages),
+        _SPEAKERS: (spec.speakers, old.speakers),
+    }
+    before = load_tokenizer(parse_json_object(origin.frontend).get("tokenizer"))
+    if before.kind == frontend.kind:
+        for place, (now, then) in enumerate(zip(_list_symbols(frontend.tokenizer), _list_symbols(before), strict=True)):
+            names[(_SYMBOLS, _MODIFIERS)[place]] = (now, then)
+    return names
+
+
+def _list_symbols(tokenizer: Tokenizer) -> list[tuple[str, ...]]:
+    """The names of the rows of each embedding that may grow."""
+    if isinstance(tokenizer, PhonemeTokenizer):
+        return [tokenizer.inventory.symbols, tokenizer.inventory.modifiers]
+    assert isinstance(tokenizer, CharacterTokenizer), tokenizer
+    num_specials = tokenizer.factor_sizes[0] - len(tokenizer.characters)
+    return [(*(f"<{number}>" for number in range(num_specials)), *tokenizer.characters)]
+
+
+def _join_rows(present: Array, old: Array, names: Sequence[str], old_names: Sequence[str]) -> tuple[Array, int]:
+    """The rows of known names from the bundle, those of others as they were drawn."""
+    if old.shape[1:] != present.shape[1:] or len(old_names) != len(old) or len(names) != len(present):
+        return present, 0
+    places = {name: place for place, name in enumerate(old_names)}
+    joined = np.array(present)
+    known = [row for row, name in enumerate(names) if name in places]
+    for row in known:
+        joined[row] = old[places[names[row]]]
+    return joined, len(known)
+
+
+def _describe(num_taken: int, grown: Sequence[str], fresh: Sequence[str]) -> list[str]:
+    lines = [f"Taken from the bundle: {num_taken} weights."]
+    if grown:
+        lines.append(f"Taken for the names that are known: {', '.join(grown)}.")
+    if fresh:
+        more = f" and {len(fresh) - 5} more" if len(fresh) > 5 else ""
+        lines.append(f"Not in the bundle or of another shape, so trained from scratch: {', '.join(fresh[:5])}{more}.")
+    return lines

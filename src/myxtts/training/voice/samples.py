@@ -1,0 +1,169 @@
+"""Fixed sentences, spoken again and again while the model learns: samples/step-000100/01-en.wav and its pictures.
+
+The folder `real` holds the same sentences as they were recorded, made to sound by the same means, to compare with.
+Nothing that goes wrong here stops a training. Memory stays flat: one graph of one shape, and no figure is kept.
+Shape legend: B utterances, N tokens, S states, T frames, M mel bands.
+"""
+
+# ruff: noqa: N815 - fields carry the shape of their tensors
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from myxtts.errors import MyXTTSError, warn_user
+from myxtts.models.alignment import score_states
+from myxtts.models.spec import DEFAULT_NUM_STEPS
+from myxtts.models.text_encoder import STATES_PER_TOKEN
+from myxtts.models.xtts import XTTS
+from myxtts.training.sample_files import (
+    REAL_FOLDER_NAME,
+    Sample,
+    draw_alignment,
+    draw_mel,
+    name_step_folder,
+    write_samples,
+)
+from myxtts.training.step import MicroBatch
+from myxtts.training.voice.validation_set import FixedUtterance, pack_part
+from myxtts.types import Say, Tensor
+
+MakeSound = Callable[[NDArray[np.floating]], NDArray[np.float32]]
+"""Turns a log-mel spectrogram [T, M] into samples; Griffin-Lim is one, a vocoder another."""
+
+_SPARE_SHARE = 1.25
+_MAX_NAME_LENGTH = 16
+SAMPLE_FAILURES = (OSError, RuntimeError, ValueError, ArithmeticError, MemoryError, MyXTTSError, tf.errors.OpError)
+"""What may go wrong with a disk, a device, a sound file, or numbers that a young model gives."""
+
+
+class _Spoken(NamedTuple):
+    mel_BTM: Tensor
+    lengths_B: Tensor
+    weights_BTN: Tensor
+    token_BT: Tensor
+
+
+class SampleWriter:
+    """Speaks the given utterances' texts in the voices of their references, with the weights that the model has.
+
+    `texts` says what is said, by id. Call `write` in the training, every so many steps.
+    """
+
+    def __init__(
+        self,
+        model: XTTS,
+        utterances: Sequence[FixedUtterance],
+        samples_path: Path,
+        make_sound: MakeSound,
+        sample_rate_hz: int,
+        *,
+        texts: Mapping[str, str] | None = None,
+        num_steps: int = DEFAULT_NUM_STEPS,
+        seed: int = 0,
+        warn: Say = warn_user,
+    ) -> None:
+        assert utterances, "there is nothing to speak"
+        self._model, self._utterances = model, list(utterances)
+        self._samples_path, self._make_sound, self._rate_hz = samples_path, make_sound, sample_rate_hz
+        self._texts, self._num_steps, self._seed, self._warn = texts or {}, num_steps, seed, warn
+        self._names = [self._name_sample(number, one) for number, one in enumerate(self._utterances, start=1)]
+        self._part = pack_part(self._utterances)
+        self._speak: Any = tf.function(self._speak_part, autograph=False)
+        self._has_real = False
+
+    @property
+    def num_traces(self) -> int:
+        return int(self._speak.experimental_get_tracing_count())
+
+    def write(self, step: int) -> list[Sample]:
+        """Speaks and writes the samples of a step; gives those that came out. What fails is only warned about."""
+        try:
+            if not self._has_real:
+                write_samples(self._samples_path / REAL_FOLDER_NAME, self._render_real(), self._rate_hz)
+                self._has_real = True
+            spoken = _Spoken(*(tensor.numpy() for tensor in self._speak(self._part)))
+            samples = self._render(step, spoken)
+            write_samples(self._samples_path / name_step_folder(step), samples, self._rate_hz)
+        except SAMPLE_FAILURES as error:
+            self._complain(f"The samples of step {step}", error)
+            return []
+        return samples
+
+    def _speak_part(self, part: MicroBatch) -> _Spoken:
+        model = self._model
+        voice = model.encode_voice(part["reference"], part["reference_lengths"])
+        num_frames = int(_SPARE_SHARE * part["mel"].shape[1])
+        mel_BTM, lengths_B, _ = model.synthesize_mel(
+            part["tokens"],
+            part["token_lengths"],
+            part["language"],
+            voice,
+            num_frames=num_frames,
+            num_steps=self._num_steps,
+            seed=self._seed,
+        )
+        states = model.encode_text(part["tokens"], part["token_lengths"], part["language"], voice)
+        real_BTM = model.normalize_mel(part["mel"])
+        alignment = model.align_states(states, real_BTM, part["mel_lengths"])
+        scores_BTS = tf.where(states.is_state_BS[:, None], score_states(real_BTM, states.means_BSM), -float("inf"))
+        weights_BTS = tf.nn.softmax(scores_BTS)
+        weights_BTN = weights_BTS[..., 0::STATES_PER_TOKEN] + weights_BTS[..., 1::STATES_PER_TOKEN]
+        return _Spoken(mel_BTM, lengths_B, weights_BTN, alignment.state_BT // STATES_PER_TOKEN)
+
+    def _render(self, step: int, spoken: _Spoken) -> list[Sample]:
+        samples = []
+        frame_rate_hz = self._model.spec.frame_rate_hz
+        for row, (name, utterance) in enumerate(zip(self._names, self._utterances, strict=True)):
+            mel_TM = spoken.mel_BTM[row, : spoken.lengths_B[row]]
+            weights_TN = spoken.weights_BTN[row, : utterance.num_frames, : len(utterance.tokens_N)]
+            try:
+                _require_finite(mel_TM)
+                samples.append(
+                    Sample(
+                        name,
+                        self._make_sound(mel_TM),
+                        draw_mel(mel_TM, frame_rate_hz),
+                        draw_alignment(weights_TN, spoken.token_BT[row, : utterance.num_frames], frame_rate_hz),
+                        self._describe(utterance),
+                    )
+                )
+            except SAMPLE_FAILURES as error:
+                self._complain(f"Sample {name} of step {step}", error)
+        return samples
+
+    def _render_real(self) -> list[Sample]:
+        frame_rate_hz = self._model.spec.frame_rate_hz
+        return [
+            Sample(name, self._make_sound(one.mel_TM), draw_mel(one.mel_TM, frame_rate_hz), b"", self._describe(one))
+            for name, one in zip(self._names, self._utterances, strict=True)
+        ]
+
+    def _describe(self, utterance: FixedUtterance) -> dict[str, str]:
+        spec = self._model.spec
+        return {
+            "id": utterance.id,
+            "text": self._texts.get(utterance.id, ""),
+            "language": spec.languages[utterance.language],
+            "speaker": spec.speakers[utterance.speaker],
+        }
+
+    def _name_sample(self, number: int, utterance: FixedUtterance) -> str:
+        language = self._model.spec.languages[utterance.language]
+        plain = "".join(letter for letter in language if letter.isascii() and (letter.isalnum() or letter == "-"))
+        return f"{number:02}-{plain[:_MAX_NAME_LENGTH] or 'any'}"
+
+    def _complain(self, what: str, error: BaseException) -> None:
+        reason = str(error) or type(error).__name__
+        self._warn(f"{what} could not be made: {reason.splitlines()[0][:200]}. Training goes on.")
+
+
+def _require_finite(mel_TM: NDArray[np.floating]) -> None:
+    if len(mel_TM) == 0 or not np.isfinite(mel_TM).all():
+        raise ValueError("the model gave no spectrogram, or one that is not finite")

@@ -1,0 +1,42 @@
+"""The voice model as a part that can be trained: opened and checked without TensorFlow, then prepared with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from myxtts.config.schema import XTTSConfig
+from myxtts.models.bundle import Bundle, find_bundle, read_bundle
+from myxtts.runtime.hardware import Hardware
+from myxtts.runtime.plan import Plan
+from myxtts.training.run.folder import RunFolder
+from myxtts.training.task import Task
+from myxtts.training.voice.batch_size import resolve_batch_size
+from myxtts.training.voice.data import TrainingData, open_training_data
+from myxtts.types import Say
+
+
+@dataclass(frozen=True)
+class VoicePart:
+    """`origin` is the bundle that training begins from, where it does."""
+
+    config: XTTSConfig
+    plan: Plan
+    hardware: Hardware
+    data: TrainingData
+    origin: Bundle | None
+
+    @classmethod
+    def open(cls, config: XTTSConfig, plan: Plan, hardware: Hardware, init_from: Path | None, say: Say) -> VoicePart:
+        config = resolve_batch_size(config, plan, hardware, say)
+        data = open_training_data(config, plan)
+        origin = None if init_from is None else read_bundle(find_bundle(init_from))
+        return cls(config, plan, hardware, data, origin)
+
+    def fingerprint(self) -> dict[str, str]:
+        return self.data.fingerprint()
+
+    def prepare(self, run: RunFolder, say: Say) -> Task:
+        from myxtts.training.voice.setup import prepare_training
+
+        return prepare_training(self.config, self.plan, self.hardware, self.data, run, self.origin, say)

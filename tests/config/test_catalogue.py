@@ -1,0 +1,30 @@
+"""The listing behind `myxtts config`."""
+
+from __future__ import annotations
+
+from myxtts.config.catalogue import Setting, list_settings
+from myxtts.config.schema import XTTSConfig
+
+
+def test_a_setting_tells_all_about_itself() -> None:
+    listing = {setting.key: setting for setting in list_settings(XTTSConfig(batch_size=4))}
+    assert listing["data.batch_size"] == Setting(
+        key="data.batch_size",
+        value=4,
+        origin="argument",
+        default=32,
+        description="Utterances in a batch; auto finds what fits.",
+        allowed='a whole number from 1 to 65536 or "auto"',
+    )
+    assert listing["model_size"].origin == "default"
+    assert listing["model.text_width"].origin == "preset small"
+
+
+def test_what_is_allowed_is_said_for_every_setting() -> None:
+    allowed = {setting.key: setting.allowed for setting in list_settings(XTTSConfig())}
+    assert allowed["data.trim_silence"] == "true or false"
+    assert allowed["data.trim_db"] == "a number above 0.0 and up to 120.0"
+    assert allowed["training.mixed_precision"] == 'true, false or "auto"'
+    assert allowed["data.data_gpu"] == "a whole number from 0 to 9999 or null"
+    assert allowed["model.dropout"] == "a number of at least 0.0 and below 1.0"
+    assert all(allowed.values())

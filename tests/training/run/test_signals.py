@@ -1,0 +1,181 @@
+"""Signals in real processes: the first asks for a stop, the second ends at once, and other code gets its own back."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from myxtts.training.run.signals import watch_signals
+
+# A trainer: steps of some length, a save at the end, and then whatever the signal means.
+TRAIN = """
+import hashlib, os, sys, time
+from myxtts.training.run.signals import watch_signals
+mode = sys.argv[1]
+def work():
+    if mode == "busy":  # one call that does not come back to Python for a long time, as a compiler might be
+        hashlib.pbkdf2_hmac("sha512", b"x", b"y", 40_000_000)
+    else:
+        time.sleep(float(mode))
+with watch_signals() as stop:
+    print("begun", flush=True)
+    step = 0
+    while not stop.is_requested and step < 3000:
+        work()
+        step += 1
+        print("step", step, flush=True)
+    print("saved after", stop.name, flush=True)
+stop.raise_if_requested()
+print("done", flush=True)
+"""
+
+
+@contextmanager
+def trainer(mode: str) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-c", TRAIN, mode]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+SIGNALS = [(signal.SIGTERM, 143), (signal.SIGINT, -signal.SIGINT)]
+"""Python ends itself by the signal when KeyboardInterrupt is not caught; `myxtts` makes it 130, as its tests show."""
+
+
+@pytest.mark.parametrize(("number", "status"), SIGNALS)
+def test_the_first_signal_stops_at_the_end_of_the_step(number: int, status: int) -> None:
+    with trainer("0.02") as process:
+        time.sleep(0.1)
+        process.send_signal(number)
+        output, _ = process.communicate(timeout=20)
+    lines = output.splitlines()
+    assert lines[-1] == f"saved after {signal.Signals(number).name}"
+    assert lines[-2].startswith("step ")
+    assert process.returncode == status
+
+
+@pytest.mark.parametrize(("first", "second", "status"), [(15, 15, 143), (2, 2, 130), (2, 15, 143), (15, 2, 130)])
+def test_the_second_signal_ends_at_once(first: int, second: int, status: int) -> None:
+    with trainer("60") as process:
+        # It must be in the middle of its step.
+        time.sleep(0.5)
+        process.send_signal(first)
+        time.sleep(0.5)
+        assert process.poll() is None
+        process.send_signal(second)
+        output, _ = process.communicate(timeout=10)
+    assert "saved" not in output
+    assert process.returncode == status
+
+
+def test_the_second_signal_ends_even_a_call_that_never_returns_to_python() -> None:
+    with trainer("busy") as process:
+        time.sleep(0.2)
+        for _ in range(2):
+            process.send_signal(signal.SIGTERM)
+            time.sleep(0.5)
+        assert process.wait(timeout=10) == 143
+
+
+def test_a_signal_to_process_and_group_is_one_request() -> None:
+    with trainer("0.5") as process:
+        time.sleep(0.1)
+        process.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGTERM)
+        output, _ = process.communicate(timeout=20)
+    assert "saved after SIGTERM" in output
+    assert process.returncode == 143
+
+
+def send_at_random_times(num_signals: int, seed: int) -> None:
+    generator = random.Random(seed)
+    for _ in range(num_signals):
+        number, status = generator.choice(SIGNALS)
+        with trainer("0.003") as process:
+            time.sleep(generator.uniform(0, 0.1))
+            process.send_signal(number)
+            output, _ = process.communicate(timeout=20)
+        assert output.splitlines()[-1] == f"saved after {signal.Signals(number).name}"
+        assert process.returncode == status
+
+
+def test_signals_at_random_times_all_save() -> None:
+    send_at_random_times(4, seed=1)
+
+
+@pytest.mark.soak
+def test_fifty_signals_at_random_times_all_save() -> None:
+    send_at_random_times(50, seed=2)
+
+
+def test_behind_the_block_signals_have_their_old_meaning() -> None:
+    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+    num_threads = threading.active_count()
+    with watch_signals() as stop:
+        assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] != before
+        assert not stop.is_requested
+    assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == before
+    assert signal.set_wakeup_fd(-1) == -1
+    assert threading.active_count() == num_threads
+    assert stop.exit_code == 0
+    stop.raise_if_requested()
+
+
+def wait_for(condition: threading.Event) -> None:
+    assert condition.wait(5)
+
+
+@pytest.mark.parametrize(("number", "error"), [(signal.SIGTERM, SystemExit), (signal.SIGINT, KeyboardInterrupt)])
+def test_a_request_within_this_process_is_seen(number: int, error: type[BaseException]) -> None:
+    with watch_signals() as stop:
+        os.kill(os.getpid(), number)
+        wait_for(stop._event)
+    assert stop.name == signal.Signals(number).name
+    assert stop.exit_code == 128 + number
+    with pytest.raises(error):
+        stop.raise_if_requested()
+
+
+def test_another_thread_leaves_signals_alone() -> None:
+    seen: list[object] = []
+
+    def work() -> None:
+        before = signal.getsignal(signal.SIGTERM)
+        with watch_signals() as stop:
+            seen.extend([signal.getsignal(signal.SIGTERM) is before, stop.is_requested])
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [True, False]
+
+
+def test_a_signal_to_a_forked_child_does_not_stop_its_parent() -> None:
+    program = """
+import os, signal, time
+from myxtts.training.run.signals import watch_signals
+with watch_signals() as stop:
+    child = os.fork()
+    if child == 0:
+        time.sleep(30)
+        os._exit(0)
+    os.kill(child, signal.SIGTERM)
+    _, status = os.waitpid(child, 0)
+    time.sleep(0.2)
+    assert not stop.is_requested
+    assert os.waitstatus_to_exitcode(status) == -signal.SIGTERM, status
+"""
+    assert subprocess.run([sys.executable, "-c", program], timeout=20).returncode == 0
