@@ -8,7 +8,8 @@ from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from myxtts.config.values import describe_allowed, show_value
+from myxtts.config.setting import describe_allowed
+from myxtts.config.values import show_value
 from myxtts.errors import ConfigError
 
 ARGUMENT_ORIGIN = "argument"

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from myxtts.config.choices import list_presets
 from myxtts.config.load import read_preset
 from myxtts.config.schema import XTTSConfig
 from myxtts.pipeline.buckets import Shape
@@ -292,7 +293,6 @@ _ADVISERS: dict[Cause, Callable[[Evidence], list[Advice]]] = {
 
 # Settings for the user's GPU and memory, and whether a data GPU pays: from what is there and what was measured.
 
-_CARDS = {"4090": "rtx4090", "3090": "rtx3090", "3060": "rtx3060"}
 _TYPICAL_GRADIENT_BYTES = 80_000_000
 _LARGEST_BUFFER, _SMALLEST_BUFFER = 50, 4
 _SHARE_OF_VRAM, _LARGEST_BATCH = 0.7, 256
@@ -341,9 +341,9 @@ def _fit_batch(config: XTTSConfig, free_bytes: int, longest: Shape) -> int:
 
 
 def find_card(hardware: Hardware) -> str | None:
-    """The preset of the first GPU, where there is one for it."""
-    name = hardware.gpus[0].name if hardware.gpus else ""
-    return next((preset for part, preset in _CARDS.items() if part in name), None)
+    """The preset of the first GPU, where there is one for it: rtx4090 for `NVIDIA GeForce RTX 4090`."""
+    name = hardware.gpus[0].name.lower().replace(" ", "") if hardware.gpus else ""
+    return next((card for card in list_presets("gpu_card") if card in name), None)
 
 
 def compare_two_ways(evidence: Evidence, num_gpus: int, gradient_bytes: int = 0) -> SplitAdvice | None:
