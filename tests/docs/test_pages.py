@@ -16,11 +16,13 @@ from documentation.configuration_words import GROUPS
 from documentation.figures import FIGURES, fill_figures
 from documentation.generated import find_stale
 from documentation.markdown import MarkdownPage, make_anchor
-from documentation.words import PAGE_NAMES, READMES
+from documentation.pictures import draw_packages
+from documentation.words import LANGUAGES, PAGE_NAMES, READMES, Language
 from myxtts.config.catalogue import FIELDS
 
 ENGLISH, PERSIAN = ROOT / "docs" / "en", ROOT / "docs" / "fa"
 PAIRS = [(ENGLISH / f"{name}.md", PERSIAN / f"{name}.md") for name in PAGE_NAMES]
+SOURCE = ROOT / "src" / "myxtts"
 PERSIAN_LETTERS = re.compile(r"[\u0600-\u06ff]")
 
 
@@ -81,6 +83,34 @@ def test_page_has_one_title_and_skips_no_level(path: Path) -> None:
     assert levels.count(1) == 1
     assert levels[0] == 1
     assert all(after - before <= 1 for before, after in pairwise(levels))
+
+
+def list_packages() -> set[str]:
+    """Packages of the product, and the modules beside them."""
+    found = {path.stem for path in SOURCE.iterdir()}
+    return {name for name in found if not name.startswith("_") and name != "py"}
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_picture_of_the_packages_shows_all_of_them(language: Language) -> None:
+    shown = set(re.findall(r'font-weight="600">([a-z]+)</text>', draw_packages(language)))
+    assert shown == list_packages()
+
+
+def is_module(name: str) -> bool:
+    """Whether `pipeline/open.py`, `pipeline.open`, `pipeline.loaders` or `runtime.plan.choose_plan` exists."""
+    if name.endswith(".py"):
+        return any((folder / name).is_file() for folder in (ROOT, SOURCE)) or name.endswith("xx.py")
+    path = SOURCE.joinpath(*name.split("."))
+    return path.is_dir() or path.with_suffix(".py").is_file() or path.parent.with_suffix(".py").is_file()
+
+
+@pytest.mark.parametrize("path", [ROOT / "CONTRIBUTING.md", ENGLISH / "architecture.md", PERSIAN / "architecture.md"])
+def test_every_module_that_is_named_exists(path: Path) -> None:
+    packages = "|".join(list_packages())
+    named = re.findall(rf"`([a-z_]+/[a-z_/]*\.py|(?:{packages})\.[a-z_.]+)`", path.read_text(encoding="utf-8"))
+    assert named
+    assert [name for name in named if not is_module(name) and name != "corpus.jsonl"] == []
 
 
 def test_nothing_that_is_made_from_code_is_stale() -> None:

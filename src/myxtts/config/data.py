@@ -1,4 +1,4 @@
-"""Settings of the corpus, the features and the feed: where data comes from, what it becomes, how it travels."""
+"""Settings of the data: corpus, text, recordings, features, feature store, batches, feed and its devices."""
 
 from __future__ import annotations
 

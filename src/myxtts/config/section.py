@@ -1,4 +1,7 @@
-"""The base of all configuration models: immutable, strict, and speaking in ConfigError instead of pydantic's errors."""
+"""Base class of the configuration models: immutable and strict, with pydantic's errors turned into a ConfigError.
+
+Every message names the key, the value, where it came from and what is allowed instead.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Single values as YAML text: one reading and one writing of numbers, truth values, null and text.
+"""Single values of settings: as YAML text, in messages, and lists of GPUs, paths and addresses.
 
-The rules are those of YAML 1.2: `yes`, `no`, `on` and `off` are text, `012` is twelve, `1e-5` is a number.
+Scalars follow YAML 1.2: `yes`, `no`, `on` and `off` are text, `012` is twelve, `1e-5` is a number.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ _MUST_ESCAPE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 _MAX_NUMBER_LENGTH = 64
 _MAX_SHOWN_LENGTH = 60
 _MAX_SHOWN_BITS = 256
+_GPU_NUMBERS = re.compile(r"\s*-?[0-9]{1,4}\s*(?:,\s*-?[0-9]{1,4}\s*)*")
+_MAX_PORT = 65535
 
 
 def resolve_scalar(text: str) -> Scalar:
@@ -71,15 +73,10 @@ def show_value(value: object) -> str:
     return text if len(text) <= _MAX_SHOWN_LENGTH else f"{text[: _MAX_SHOWN_LENGTH - 3]}..."
 
 
-# Lists of GPU numbers as people write them ("0,1", "0, 1", [0, 1], 0) and their one canonical form.
-
-_SEVERAL = re.compile(r"\s*-?[0-9]{1,4}\s*(?:,\s*-?[0-9]{1,4}\s*)*")
-
-
 def parse_gpu_numbers(value: object) -> tuple[int, ...]:
-    """The GPU numbers in `value`, in the order given; ValueError in plain words if it is anything else."""
+    """The GPU numbers in `value` ("0,1", [0, 1] or 0), in the order given; ValueError in plain words otherwise."""
     numbers: tuple[int, ...]
-    if isinstance(value, str) and _SEVERAL.fullmatch(value):
+    if isinstance(value, str) and _GPU_NUMBERS.fullmatch(value):
         numbers = tuple(int(part) for part in value.split(","))
     elif isinstance(value, int) and not isinstance(value, bool):
         numbers = (value,)
@@ -96,12 +93,8 @@ def parse_gpu_numbers(value: object) -> tuple[int, ...]:
 
 
 def format_gpu_numbers(numbers: tuple[int, ...]) -> str:
+    """The canonical form: `0,1`."""
     return ",".join(str(number) for number in numbers)
-
-
-# Checks of settings that are text naming something outside: a file, a folder, an address.
-
-MAX_PORT = 65535
 
 
 def accept_path(value: object) -> object:
@@ -117,6 +110,6 @@ def accept_path(value: object) -> object:
 
 def check_address(value: str | None) -> str | None:
     """`host:port`, with a port that exists."""
-    if value is not None and not 1 <= int(value.rpartition(":")[2]) <= MAX_PORT:
-        raise ValueError(f"ports go from 1 to {MAX_PORT}")
+    if value is not None and not 1 <= int(value.rpartition(":")[2]) <= _MAX_PORT:
+        raise ValueError(f"ports go from 1 to {_MAX_PORT}")
     return value
