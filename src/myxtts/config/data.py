@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -27,6 +28,11 @@ from myxtts.config.setting import (
 )
 from myxtts.config.values import accept_path, check_address, format_gpu_numbers, parse_gpu_numbers
 
+# Settings by what another value would mean for a run that is resumed.
+_selection = partial(setting, resume=refuse(NEW_SELECTION))
+_feature = partial(setting, resume=refuse(NEW_FEATURES))
+_speed = partial(setting, resume=accept(ONLY_SPEED))
+
 
 class DataConfig(Section):
     section_name: ClassVar[str] = "data"
@@ -50,11 +56,8 @@ class DataConfig(Section):
         fa="پوشهٔ انبارهٔ ویژگی‌ها؛ `null` یعنی پوشهٔ `cached_features/` کنار پیکره.",
         resume=accept(ONLY_PLACE),
     )
-    corpus_format: CorpusFormat = setting(
-        "auto",
-        "Layout of the corpus; auto recognises it.",
-        fa="چیدمان پیکره؛ با `auto` خود برنامه آن را بازمی‌شناسد.",
-        resume=refuse(NEW_SELECTION),
+    corpus_format: CorpusFormat = _selection(
+        "auto", "Layout of the corpus; auto recognises it.", fa="چیدمان پیکره؛ با `auto` خود برنامه آن را بازمی‌شناسد."
     )
     language: Annotated[str, Field(pattern=r"^[a-z]{2,3}(-[A-Za-z0-9]{2,8})*$")] = setting(
         "en",
@@ -63,17 +66,15 @@ class DataConfig(Section):
         resume=refuse(NEW_TOKENS),
         allowed=Words("a language code such as en, fa or pt-br", "کد زبان مانند `en`، `fa` یا `pt-br`"),
     )
-    val_share: Annotated[float, Field(ge=0.0, le=0.5)] = setting(
+    val_share: Annotated[float, Field(ge=0.0, le=0.5)] = _selection(
         0.05,
         "Share of the utterances kept for validation when the corpus has no split.",
         fa="سهمی از جمله‌ها که اگر پیکره تقسیم‌بندی ندارد برای اعتبارسنجی کنار گذاشته می‌شود.",
-        resume=refuse(NEW_SELECTION),
     )
-    split_by: Literal["utterance", "speaker", "text"] = setting(
+    split_by: Literal["utterance", "speaker", "text"] = _selection(
         "utterance",
         "What stays together on one side of the validation split.",
         fa="چه چیزی هنگام جداکردن بخش اعتبارسنجی باید یک‌جا در یک سو بماند.",
-        resume=refuse(NEW_SELECTION),
     )
     max_bad_share: Annotated[float, Field(ge=0.0, le=1.0)] = setting(
         0.01,
@@ -97,122 +98,85 @@ class DataConfig(Section):
     )
 
     # Recordings that are accepted, and what is done to them.
-    min_duration_s: Annotated[float, Field(ge=0.0, le=3600.0)] = setting(
-        0.3,
-        "Shorter recordings are rejected.",
-        fa="ضبط‌های کوتاه‌تر از این، به ثانیه، رد می‌شوند.",
-        resume=refuse(NEW_SELECTION),
+    min_duration_s: Annotated[float, Field(ge=0.0, le=3600.0)] = _selection(
+        0.3, "Shorter recordings are rejected.", fa="ضبط‌های کوتاه‌تر از این، به ثانیه، رد می‌شوند."
     )
-    max_duration_s: Annotated[float, Field(gt=0.0, le=3600.0)] = setting(
-        30.0,
-        "Longer recordings are rejected.",
-        fa="ضبط‌های بلندتر از این، به ثانیه، رد می‌شوند.",
-        resume=refuse(NEW_SELECTION),
+    max_duration_s: Annotated[float, Field(gt=0.0, le=3600.0)] = _selection(
+        30.0, "Longer recordings are rejected.", fa="ضبط‌های بلندتر از این، به ثانیه، رد می‌شوند."
     )
-    max_source_rate_hz: Annotated[int, Field(ge=8000, le=768_000)] = setting(
+    max_source_rate_hz: Annotated[int, Field(ge=8000, le=768_000)] = _selection(
         192_000,
         "Recordings with a higher sample rate are rejected.",
         fa="ضبط‌هایی با نرخ نمونه‌برداری بالاتر از این رد می‌شوند.",
-        resume=refuse(NEW_SELECTION),
     )
-    max_channels: Annotated[int, Field(ge=1, le=64)] = setting(
-        8,
-        "Recordings with more channels are rejected.",
-        fa="ضبط‌هایی که بیش از این تعداد کانال دارند رد می‌شوند.",
-        resume=refuse(NEW_SELECTION),
+    max_channels: Annotated[int, Field(ge=1, le=64)] = _selection(
+        8, "Recordings with more channels are rejected.", fa="ضبط‌هایی که بیش از این تعداد کانال دارند رد می‌شوند."
     )
-    silence_db: Annotated[float, Field(ge=-200.0, le=0.0)] = setting(
+    silence_db: Annotated[float, Field(ge=-200.0, le=0.0)] = _selection(
         -60.0,
         "A recording whose peak stays below this level is rejected as silent.",
         fa="ضبطی که اوج صدایش به این سطح نرسد بی‌صدا شمرده و رد می‌شود.",
-        resume=refuse(NEW_SELECTION),
     )
-    max_clipped_share: Annotated[float, Field(ge=0.0, le=1.0)] = setting(
+    max_clipped_share: Annotated[float, Field(ge=0.0, le=1.0)] = _selection(
         0.005,
         "Share of samples at full scale above which a recording is rejected.",
         fa="اگر سهم نمونه‌هایی که به بیشینهٔ دامنه رسیده‌اند از این بیشتر باشد، ضبط رد می‌شود.",
-        resume=refuse(NEW_SELECTION),
     )
-    trim_silence: bool = setting(
-        True,
-        "Cut silence from both ends of a recording.",
-        fa="سکوت دو سر هر ضبط بریده شود.",
-        resume=refuse(NEW_FEATURES),
-    )
-    trim_db: Annotated[float, Field(gt=0.0, le=120.0)] = setting(
+    trim_silence: bool = _feature(True, "Cut silence from both ends of a recording.", fa="سکوت دو سر هر ضبط بریده شود.")
+    trim_db: Annotated[float, Field(gt=0.0, le=120.0)] = _feature(
         38.0,
         "How far below the loudest part counts as silence when trimming.",
         fa="هنگام برش، هر چه این‌قدر دسی‌بل پایین‌تر از بلندترین بخش باشد سکوت به شمار می‌آید.",
-        resume=refuse(NEW_FEATURES),
     )
-    loudness: Literal["rms", "peak", "none"] = setting(
+    loudness: Literal["rms", "peak", "none"] = _feature(
         "rms",
         "What is brought to loudness_target; none leaves recordings as they are.",
         fa="چه چیزی به `loudness_target` رسانده شود؛ `none` ضبط‌ها را همان‌طور که هستند نگه می‌دارد.",
-        resume=refuse(NEW_FEATURES),
     )
-    loudness_target: Annotated[float, Field(gt=0.0, le=1.0)] = setting(
+    loudness_target: Annotated[float, Field(gt=0.0, le=1.0)] = _feature(
         0.06,
         "Level that loudness is brought to, full scale being 1.",
         fa="سطحی که بلندی صدا به آن رسانده می‌شود؛ بیشینهٔ دامنه ۱ است.",
-        resume=refuse(NEW_FEATURES),
     )
 
     # Features.
-    sample_rate: Annotated[int, Field(ge=8000, le=48_000)] = setting(
+    sample_rate: Annotated[int, Field(ge=8000, le=48_000)] = _feature(
         22_050,
         "Sample rate in Hz that recordings are resampled to.",
         fa="نرخ نمونه‌برداری، به هرتز، که ضبط‌ها به آن تبدیل می‌شوند.",
-        resume=refuse(NEW_FEATURES),
     )
-    n_fft: Annotated[int, Field(ge=16, le=16_384)] = setting(
-        1024,
-        "Length of the Fourier transform in samples.",
-        fa="طول تبدیل فوریه، به نمونه.",
-        resume=refuse(NEW_FEATURES),
+    n_fft: Annotated[int, Field(ge=16, le=16_384)] = _feature(
+        1024, "Length of the Fourier transform in samples.", fa="طول تبدیل فوریه، به نمونه."
     )
-    hop_length: Annotated[int, Field(ge=1, le=16_384)] = setting(
-        256,
-        "Samples from one mel frame to the next.",
-        fa="فاصلهٔ یک فریم مِل تا فریم بعدی، به نمونه.",
-        resume=refuse(NEW_FEATURES),
+    hop_length: Annotated[int, Field(ge=1, le=16_384)] = _feature(
+        256, "Samples from one mel frame to the next.", fa="فاصلهٔ یک فریم مِل تا فریم بعدی، به نمونه."
     )
-    win_length: Annotated[int, Field(ge=2, le=16_384)] = setting(
-        1024, "Length of the analysis window in samples.", fa="طول پنجرهٔ تحلیل، به نمونه.", resume=refuse(NEW_FEATURES)
+    win_length: Annotated[int, Field(ge=2, le=16_384)] = _feature(
+        1024, "Length of the analysis window in samples.", fa="طول پنجرهٔ تحلیل، به نمونه."
     )
     n_mels: Annotated[int, Field(ge=1, le=1024)] = setting(
         80, "Number of mel bands.", fa="تعداد باندهای مِل.", resume=refuse(NEW_SHAPES)
     )
-    fmin: Annotated[float, Field(ge=0.0, le=24_000.0)] = setting(
-        0.0,
-        "Lowest frequency of the mel bands in Hz.",
-        fa="پایین‌ترین بسامد باندهای مِل، به هرتز.",
-        resume=refuse(NEW_FEATURES),
+    fmin: Annotated[float, Field(ge=0.0, le=24_000.0)] = _feature(
+        0.0, "Lowest frequency of the mel bands in Hz.", fa="پایین‌ترین بسامد باندهای مِل، به هرتز."
     )
-    fmax: Annotated[float, Field(gt=0.0, le=24_000.0)] = setting(
-        8000.0,
-        "Highest frequency of the mel bands in Hz.",
-        fa="بالاترین بسامد باندهای مِل، به هرتز.",
-        resume=refuse(NEW_FEATURES),
+    fmax: Annotated[float, Field(gt=0.0, le=24_000.0)] = _feature(
+        8000.0, "Highest frequency of the mel bands in Hz.", fa="بالاترین بسامد باندهای مِل، به هرتز."
     )
-    log_floor: Annotated[float, Field(gt=0.0, le=1.0)] = setting(
-        1e-5,
-        "Smallest mel value before the logarithm.",
-        fa="کمترین مقدار مِل پیش از لگاریتم.",
-        resume=refuse(NEW_FEATURES),
+    log_floor: Annotated[float, Field(gt=0.0, le=1.0)] = _feature(
+        1e-5, "Smallest mel value before the logarithm.", fa="کمترین مقدار مِل پیش از لگاریتم."
     )
-    max_mel_frames: Annotated[int, Field(ge=1)] | None = setting(
+    max_mel_frames: Annotated[int, Field(ge=1)] | None = _selection(
         None,
         "Longest utterance in mel frames before trimming; longer ones are left out. null means no limit.",
         fa="بلندترین جمله به فریم مِل، پیش از برش سکوت؛ بلندترها کنار گذاشته می‌شوند. `null` یعنی بی‌حد.",
-        resume=refuse(NEW_SELECTION),
     )
 
-    reference_s: Annotated[float, Field(gt=0.0, le=30.0)] = setting(
+    # Input of the speaker encoder.
+    reference_s: Annotated[float, Field(gt=0.0, le=30.0)] = _feature(
         5.0,
         "Seconds of another clip of the speaker that a batch carries as voice.",
         fa="چند ثانیه از قطعهٔ دیگری از همان گوینده که هر دسته به‌عنوان صدای مرجع همراه دارد.",
-        resume=refuse(NEW_FEATURES),
     )
 
     # The feature store.
@@ -222,11 +186,8 @@ class DataConfig(Section):
         fa="ویژگی‌ها یک بار ساخته و در انباره نگه داشته شوند، یا در هر دور از نو ساخته شوند.",
         resume=refuse(NEW_BATCHES),
     )
-    mel_dtype: Literal["float16", "float32"] = setting(
-        "float32",
-        "Number format of stored mel features.",
-        fa="قالب عددی ویژگی‌های مِل در انباره.",
-        resume=refuse(NEW_FEATURES),
+    mel_dtype: Literal["float16", "float32"] = _feature(
+        "float32", "Number format of stored mel features.", fa="قالب عددی ویژگی‌های مِل در انباره."
     )
     store_pcm: bool = setting(
         False,
@@ -274,29 +235,21 @@ class DataConfig(Section):
     )
 
     # The feed.
-    num_workers: Annotated[int, Field(ge=0, le=1024)] | Literal["auto"] = setting(
+    num_workers: Annotated[int, Field(ge=0, le=1024)] | Literal["auto"] = _speed(
         "auto",
         "Loader threads; auto takes what the cores allow.",
         fa="تعداد رشته‌های بارگذار؛ با `auto` هر چه هسته‌ها اجازه دهند.",
-        resume=accept(ONLY_SPEED),
     )
-    buffer_size: Annotated[int, Field(ge=1, le=10_000)] = setting(
-        50,
-        "Batches held ready in memory.",
-        fa="تعداد دسته‌هایی که در حافظه آماده نگه داشته می‌شوند.",
-        resume=accept(ONLY_SPEED),
+    buffer_size: Annotated[int, Field(ge=1, le=10_000)] = _speed(
+        50, "Batches held ready in memory.", fa="تعداد دسته‌هایی که در حافظه آماده نگه داشته می‌شوند."
     )
-    prefetch_buffer_size: Annotated[int, Field(ge=1, le=64)] = setting(
-        2,
-        "Batches held ready on the device.",
-        fa="تعداد دسته‌هایی که روی دستگاه آماده نگه داشته می‌شوند.",
-        resume=accept(ONLY_SPEED),
+    prefetch_buffer_size: Annotated[int, Field(ge=1, le=64)] = _speed(
+        2, "Batches held ready on the device.", fa="تعداد دسته‌هایی که روی دستگاه آماده نگه داشته می‌شوند."
     )
-    ram_budget_gb: Annotated[float, Field(gt=0.0)] | None = setting(
+    ram_budget_gb: Annotated[float, Field(gt=0.0)] | None = _speed(
         None,
         "Memory in GB that the feed may take; null derives it from the machine.",
         fa="حافظه‌ای، به گیگابایت، که خوراک‌رسانی می‌تواند بگیرد؛ با `null` از روی ماشین حساب می‌شود.",
-        resume=accept(ONLY_SPEED),
     )
     use_tf_native_loading: bool = setting(
         True,
@@ -304,29 +257,25 @@ class DataConfig(Section):
         fa="خواندن و رمزگشایی درون گراف TensorFlow؛ خاموش یعنی بارگذار پایتون.",
         resume=accept("both loaders give the same features, up to rounding"),
     )
-    prefetch_to_gpu: bool = setting(
+    prefetch_to_gpu: bool = _speed(
         True,
         "Copy batches to the device before they are asked for.",
         fa="دسته‌ها پیش از آنکه خواسته شوند به دستگاه رونوشت شوند.",
-        resume=accept(ONLY_SPEED),
     )
-    enhanced_gpu_prefetch: bool = setting(
+    enhanced_gpu_prefetch: bool = _speed(
         True,
         "Hold prefetch_buffer_size batches on the device; off holds one.",
         fa="به تعداد `prefetch_buffer_size` دسته روی دستگاه نگه داشته شود؛ خاموش یعنی فقط یکی.",
-        resume=accept(ONLY_SPEED),
     )
-    optimize_cpu_gpu_overlap: bool = setting(
+    optimize_cpu_gpu_overlap: bool = _speed(
         True,
         "Keep loader threads off the cores that drive the devices.",
         fa="رشته‌های بارگذار از هسته‌هایی که دستگاه‌ها را می‌رانند دور بمانند.",
-        resume=accept(ONLY_SPEED),
     )
-    auto_tune_performance: bool = setting(
+    auto_tune_performance: bool = _speed(
         True,
         "Adjust buffer and threads from waits measured in the first steps.",
         fa="میان‌گیر و رشته‌ها از روی انتظارهای سنجیده در گام‌های نخست تنظیم شوند.",
-        resume=accept(ONLY_SPEED),
     )
     data_service: Annotated[str, Field(pattern=r"^(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}$")] | None = setting(
         None,
@@ -350,11 +299,10 @@ class DataConfig(Section):
         resume=accept(ONLY_DEVICE),
         allowed=Words('a GPU number, several as "1,2,3" or null', 'شمارهٔ کارت، یا چند تا مانند "1,2,3"، یا null'),
     )
-    model_start_delay: Annotated[float, Field(ge=0.0, le=600.0)] = setting(
+    model_start_delay: Annotated[float, Field(ge=0.0, le=600.0)] = _speed(
         2.0,
         "Seconds the data GPU works before the model may start, in Multi-GPU mode.",
         fa="در حالت چند-GPU، چند ثانیه کارت داده باید جلوتر کار کند تا مدل اجازهٔ آغاز بیابد.",
-        resume=accept(ONLY_SPEED),
     )
 
     @field_validator("train_data", "val_data", "cache_dir", "lexicon", mode="before")

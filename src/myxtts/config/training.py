@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self
 
@@ -22,6 +23,11 @@ from myxtts.config.setting import (
     setting,
 )
 from myxtts.config.values import accept_path, format_gpu_numbers, parse_gpu_numbers
+
+# Settings by what another value means for a run that is resumed.
+_from_now_on = partial(setting, resume=accept(FROM_NOW_ON))
+_device = partial(setting, resume=accept(ONLY_DEVICE))
+_end = partial(setting, resume=accept(NEW_END))
 
 
 class TrainingConfig(Section):
@@ -80,6 +86,7 @@ class TrainingConfig(Section):
         fa="پس از چند اعتبارسنجی پیاپی بی‌بهبود آموزش تمام شود؛ ۰ یعنی هرگز.",
         resume=accept(ONLY_STOP),
     )
+    # Freezes the text encoder and the prosody predictor, which overfit small corpora long before the decoder.
     text_patience_steps: Annotated[int, Field(ge=0)] = setting(
         2000,
         "Steps without improvement on held-out texts after which the text side rests; 0 means never.",
@@ -93,67 +100,56 @@ class TrainingConfig(Section):
         fa="سرآغاز همهٔ تصادف‌ها؛ بذر یکسان اجرای یکسان می‌دهد.",
         resume=refuse("all randomness, the order of the utterances among it, would be another"),
     )
-    steps: Annotated[int, Field(ge=1)] | None = setting(
+    steps: Annotated[int, Field(ge=1)] | None = _end(
         None,
         "Optimiser steps after which training ends; null means no limit.",
         fa="گام‌های بهینه‌ساز تا پایان آموزش؛ `null` یعنی بی‌حد.",
-        resume=accept(NEW_END),
     )
-    epochs: Annotated[int, Field(ge=1)] | None = setting(
+    epochs: Annotated[int, Field(ge=1)] | None = _end(
         None,
         "Passes over the corpus after which training ends; null means no limit.",
         fa="تعداد دورها روی پیکره تا پایان آموزش؛ `null` یعنی بی‌حد.",
-        resume=accept(NEW_END),
     )
-    minutes: Annotated[float, Field(gt=0.0)] | None = setting(
+    minutes: Annotated[float, Field(gt=0.0)] | None = _end(
         None,
         "Minutes after which training ends, the learning rate falling towards it; null means no limit.",
         fa="دقیقه‌ها تا پایان آموزش، که نرخ یادگیری رو به آن کم می‌شود؛ `null` یعنی بی‌حد.",
-        resume=accept(NEW_END),
     )
 
     # Devices.
-    multi_gpu: bool = setting(
-        False,
-        "Mirror the model over all visible GPUs.",
-        fa="مدل روی همهٔ کارت‌های گرافیک دیدنی آینه شود.",
-        resume=accept(ONLY_DEVICE),
+    multi_gpu: bool = _device(
+        False, "Mirror the model over all visible GPUs.", fa="مدل روی همهٔ کارت‌های گرافیک دیدنی آینه شود."
     )
-    visible_gpus: str | None = setting(
+    visible_gpus: str | None = _device(
         None,
         "GPUs that may be used; null means all.",
         fa="کارت‌های گرافیکی که می‌توان به کار برد؛ `null` یعنی همه.",
-        resume=accept(ONLY_DEVICE),
         allowed=Words('GPU numbers such as "0" or "0,1" or null', 'شمارهٔ کارت‌ها مانند "0" یا "0,1"، یا null'),
     )
 
     # Alignment.
-    durations: Literal["search", "stored"] = setting(
+    durations: Literal["search", "stored"] = _from_now_on(
         "search",
         "Where durations of tokens come from: searched in every step, or written to the store before.",
         fa="دیرش نشانه‌ها از کجا بیاید: در هر گام جست‌وجو شود، یا از پیش در انباره نوشته شده باشد.",
-        resume=accept(FROM_NOW_ON),
         scope="voice",
     )
 
     # Compilation and precision.
-    enable_graph_mode: bool = setting(
+    enable_graph_mode: bool = _device(
         True,
         "Compile the training step into a graph; off runs it eagerly.",
         fa="گام آموزش به گراف تبدیل شود؛ خاموش یعنی اجرای بی‌درنگ، عمل به عمل.",
-        resume=accept(ONLY_DEVICE),
     )
-    enable_xla_compilation: bool | Literal["auto"] = setting(
+    enable_xla_compilation: bool | Literal["auto"] = _device(
         "auto",
         "Compile the step with XLA; auto does so where it pays.",
         fa="گام با XLA کامپایل شود؛ با `auto` هر جا که بیرزد.",
-        resume=accept(ONLY_DEVICE),
     )
-    enable_eager_debug: bool = setting(
+    enable_eager_debug: bool = _device(
         False,
         "Run every operation eagerly, for stepping through with a debugger.",
         fa="هر عمل جداگانه و بی‌درنگ اجرا شود، برای پیش‌رفتن گام‌به‌گام با اشکال‌یاب.",
-        resume=accept(ONLY_DEVICE),
     )
     mixed_precision: bool | Literal["auto"] = setting(
         "auto",
@@ -163,19 +159,18 @@ class TrainingConfig(Section):
     )
 
     # The step.
-    crop_frames: Annotated[int, Field(ge=32, le=8192, multiple_of=2)] = setting(
+    crop_frames: Annotated[int, Field(ge=32, le=8192, multiple_of=2)] = _from_now_on(
         128,
         "Frames of each utterance that the decoder learns from at a step, chosen at random.",
         fa="شمار فریم‌هایی از هر گفته که رمزگشا در یک گام از آن‌ها می‌آموزد؛ جایشان تصادفی است.",
-        resume=accept(FROM_NOW_ON),
         scope="voice",
         allowed=Words("an even number from 32 to 8192", "عدد زوج از `32` تا `8192`"),
     )
-    voice_stretch: Annotated[float, Field(ge=0.0, le=0.5)] = setting(
+    # Vocal tract length perturbation: the mel frequency axis is warped by up to this share.
+    voice_stretch: Annotated[float, Field(ge=0.0, le=0.5)] = _from_now_on(
         0.1,
         "By what share voices are made higher or lower at random, so that more are heard; 0 means never.",
         fa="صداها به‌تصادف تا چه نسبتی زیرتر یا بم‌تر شوند تا صداهای بیشتری شنیده شود؛ ۰ یعنی هرگز.",
-        resume=accept(FROM_NOW_ON),
         scope="voice",
     )
     gradient_accumulation_steps: Annotated[int, Field(ge=1, le=1024)] = setting(
@@ -184,27 +179,25 @@ class TrainingConfig(Section):
         fa="گرادیان چند دسته در یک گام بهینه‌ساز جمع شود.",
         resume=refuse(NEW_BATCHES),
     )
-    learning_rate: Annotated[float, Field(gt=0.0, le=1.0)] = setting(
+    learning_rate: Annotated[float, Field(gt=0.0, le=1.0)] = _from_now_on(
         1.2e-3,
         "Highest learning rate, reached after the warm-up.",
         fa="بالاترین نرخ یادگیری، که پس از گرم‌شدن به دست می‌آید.",
-        resume=accept(FROM_NOW_ON),
     )
-    warmup_steps: Annotated[int, Field(ge=0)] = setting(
+    warmup_steps: Annotated[int, Field(ge=0)] = _from_now_on(
         250,
         "Steps over which the learning rate rises from zero.",
         fa="گام‌هایی که نرخ یادگیری در آن‌ها از صفر بالا می‌رود.",
-        resume=accept(FROM_NOW_ON),
     )
-    weight_decay: Annotated[float, Field(ge=0.0, le=1.0)] = setting(
-        0.01, "Weight decay of AdamW.", fa="کاهش وزن در AdamW.", resume=accept(FROM_NOW_ON)
+    weight_decay: Annotated[float, Field(ge=0.0, le=1.0)] = _from_now_on(
+        0.01, "Weight decay of AdamW.", fa="کاهش وزن در AdamW."
     )
-    clip_norm: Annotated[float, Field(gt=0.0)] = setting(
+    clip_norm: Annotated[float, Field(gt=0.0)] = _from_now_on(
         2.0,
         "Longest gradient; longer ones are scaled down to it.",
         fa="بیشترین اندازهٔ گرادیان؛ بزرگ‌ترها تا این اندازه کوچک می‌شوند.",
-        resume=accept(FROM_NOW_ON),
     )
+    # Exponential moving average (EMA) of the weights.
     ema_decay: Annotated[float, Field(ge=0.0, lt=1.0)] = setting(
         0.999,
         "Decay of the averaged weights used for synthesis; 0 turns averaging off.",
