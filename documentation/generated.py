@@ -6,16 +6,18 @@ from pathlib import Path
 
 from documentation.configuration_page import make_configuration_page
 from documentation.figures import fill_figures, has_figures
-from documentation.pictures import draw_decision, draw_pipeline
+from documentation.pictures import draw_decision, draw_packages, draw_pipeline
 from documentation.words import LANGUAGES, READMES
+
+_PICTURES = {"pipeline": draw_pipeline, "decision": draw_decision, "packages": draw_packages}
 
 
 def make_generated(root: Path) -> dict[Path, str]:
     """Each file and what belongs into it. A language has its page of settings as soon as it has a folder."""
     files: dict[Path, str] = {}
     for language in LANGUAGES:
-        files[root / "docs" / "pictures" / f"pipeline.{language}.svg"] = draw_pipeline(language)
-        files[root / "docs" / "pictures" / f"decision.{language}.svg"] = draw_decision(language)
+        for name, draw in _PICTURES.items():
+            files[root / "docs" / "pictures" / f"{name}.{language}.svg"] = draw(language)
         if (root / "docs" / language).is_dir():
             files[root / "docs" / language / "configuration.md"] = make_configuration_page(language)
         for path in (root / READMES[language], *sorted((root / "docs" / language).glob("*.md"))):

@@ -1,4 +1,4 @@
-"""The two pictures of the documentation: the way of an utterance, and how a mode is chosen."""
+"""The pictures of the documentation: the way of an utterance, how a mode is chosen, and the packages."""
 
 from __future__ import annotations
 
@@ -47,6 +47,48 @@ _DECISION: dict[Language, tuple[str, ...]] = {
         "حالت آینه‌ای|روی همهٔ آن‌ها", "تک-GPU با میان‌گیر|روی نخستین",
     ),
 }  # fmt: skip
+
+
+_PACKAGES: tuple[tuple[tuple[str, str, str], ...], ...] = (
+    (("cli", "one module per command", "هر فرمان یک ماژول"),),
+    (("tools", "diagnose, profile, monitor, bench, reports", "عیب‌یابی، نمایه‌برداری، پایش، سنجش، گزارش"),),
+    (
+        ("training", "batches to weights: voice and vocoder", "از دسته‌ها تا وزن‌ها: صدا و صداساز"),
+        ("synthesis", "text and a voice to a waveform", "از متن و صدا تا موج"),
+    ),
+    (
+        ("pipeline", "features to batches on the device", "از ویژگی‌ها تا دسته‌ها روی دستگاه"),
+        ("models", "layers, model bundle, vocoder", "لایه‌ها، بستهٔ مدل، صداساز"),
+    ),
+    (
+        ("store", "features on disk", "ویژگی‌ها روی دیسک"),
+        ("runtime", "machine, plan, strategy", "ماشین، طرح، راهبرد"),
+    ),
+    (("features", "waveform to log-mel and back", "از موج تا log-mel و برگشت"),),
+    (("corpus", "recordings to checked utterances", "از ضبط‌ها تا جمله‌های بررسی‌شده"),),
+    (("text", "sentence to token ids", "از جمله تا شناسهٔ نشانه‌ها"),),
+    (("config", "settings: schema, presets, layers", "تنظیم‌ها: طرح‌واره، پیش‌تنظیم، لایه‌ها"),),
+    (
+        ("storage", "durable files", "پرونده‌های پایدار"),
+        ("types", "Batch, Utterance", "Batch، Utterance"),
+        ("errors", "MyXTTSError", "MyXTTSError"),
+    ),
+)
+"""Rows from the top: a package imports only from rows below it. English and Persian say what it does."""
+
+
+def draw_packages(language: Language) -> str:
+    title = {"en": "The packages: each imports only from below", "fa": "بسته‌ها: هر یک فقط از پایین‌تر وارد می‌کند"}
+    drawing = Drawing(960, 68 * len(_PACKAGES) + 20, title[language], is_mirrored=language == "fa")
+    for row, packages in enumerate(_PACKAGES):
+        width = (900 - 20 * (len(packages) - 1)) // len(packages)
+        top = 20 + 68 * row
+        for column, (name, english, persian) in enumerate(packages):
+            left = 30 + column * (width + 20)
+            drawing.add_box(left, top, width, 50, (name, english if language == "en" else persian), "work")
+        if row:
+            drawing.add_arrow((480, top - 18), (480, top - 2))
+    return drawing.to_svg()
 
 
 def draw_pipeline(language: Language) -> str:

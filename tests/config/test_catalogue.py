@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from myxtts.config.catalogue import Setting, list_settings
+import subprocess
+import sys
+
+from myxtts.cli.settings import SETTING_FLAGS
+from myxtts.config.catalogue import FIELDS, Setting, list_settings
 from myxtts.config.schema import XTTSConfig
 
 
@@ -28,3 +32,16 @@ def test_what_is_allowed_is_said_for_every_setting() -> None:
     assert allowed["data.data_gpu"] == "a whole number from 0 to 9999 or null"
     assert allowed["model.dropout"] == "a number of at least 0.0 and below 1.0"
     assert all(allowed.values())
+
+
+def test_every_flag_sets_settings_that_exist() -> None:
+    assert {key for flag in SETTING_FLAGS for key in flag.keys} <= set(FIELDS)
+
+
+def test_names_to_choose_from_are_known_without_loading_the_schema() -> None:
+    code = (
+        "import sys; from myxtts.config.choices import SELECTORS, list_presets; "
+        "assert all(list_presets(selector) for selector in SELECTORS); "
+        "sys.exit(bool({'pydantic', 'yaml', 'numpy'} & set(sys.modules)))"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

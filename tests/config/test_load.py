@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from pydantic.fields import FieldInfo
 
 from myxtts.config.catalogue import FIELDS
-from myxtts.config.load import FlagValue, read_preset, write_resolved
+from myxtts.config.choices import SELECTORS, list_presets
+from myxtts.config.load import FlagValue, read_file_layer, read_preset, write_resolved
 from myxtts.config.schema import DataConfig, ModelConfig, TrainingConfig, XTTSConfig
 from myxtts.errors import ConfigError, StorageError
 
@@ -157,14 +158,8 @@ def test_sections_may_be_overridden_as_mappings_and_objects(file: Path) -> None:
     assert (config.data.batch_size, config.data.buffer_size) == (48, 5)
 
 
-SIZES = ("tiny", "small", "normal", "big")
-LEVELS = ("basic", "enhanced", "experimental")
-CARDS = ("rtx4090", "rtx3090", "rtx3060")
-ALL = [
-    *(("model_size", name) for name in SIZES),
-    *(("optimization_level", name) for name in LEVELS),
-    *(("gpu_card", name) for name in CARDS),
-]
+SIZES = list_presets("model_size")
+ALL = [(selector, name) for selector in SELECTORS for name in list_presets(selector)]
 
 
 @pytest.mark.parametrize(("selector", "name"), ALL)
@@ -176,19 +171,23 @@ def test_every_preset_is_a_valid_configuration(selector: str, name: str) -> None
         assert config.origins[key] == f"preset {name}"
 
 
-def test_every_preset_file_can_be_selected_and_says_what_it_is_for() -> None:
+@pytest.mark.parametrize(("selector", "name"), ALL)
+def test_a_preset_says_what_it_is_for_and_states_only_what_differs_from_the_defaults(selector: str, name: str) -> None:
+    path = list_presets(selector)[name]
+    assert path.read_text("utf-8").startswith("# ")
+    stated = {key: entry.value for key, entry in read_file_layer(path).items()}
+    assert not {key for key, value in stated.items() if value == FIELDS[key].default}
+
+
+def test_every_preset_file_belongs_to_a_selector() -> None:
     folder = files("myxtts.config").joinpath("presets")
-    found = {entry.name for entry in folder.iterdir()}
-    prefixes = {"model_size": "size", "optimization_level": "level", "gpu_card": "card"}
-    assert found == {f"{prefixes[selector]}-{name}.yaml" for selector, name in ALL}
-    for name in found:
-        assert folder.joinpath(name).read_text("utf-8").startswith("# ")
+    assert {entry.name for entry in folder.iterdir()} == set(SELECTORS)
+    assert list(SIZES) == ["tiny", "small", "normal", "big"]
 
 
 def test_only_a_card_overrules_a_model_size_and_only_in_its_batch() -> None:
     sizes, levels, cards = (
-        {key for kind, name in ALL if kind == selector for key in read_preset(selector, name)}
-        for selector in ("model_size", "optimization_level", "gpu_card")
+        {key for kind, name in ALL if kind == selector for key in read_preset(selector, name)} for selector in SELECTORS
     )
     assert sizes & cards == {"data.batch_size"}
     assert not levels & (sizes | cards)
@@ -196,10 +195,9 @@ def test_only_a_card_overrules_a_model_size_and_only_in_its_batch() -> None:
     assert XTTSConfig(model_size="tiny", gpu_card="rtx4090").data.batch_size == 32
 
 
-@pytest.mark.parametrize("names", [SIZES, LEVELS, CARDS])
-def test_presets_of_one_kind_set_the_same_keys(names: tuple[str, ...]) -> None:
-    selector = {SIZES: "model_size", LEVELS: "optimization_level", CARDS: "gpu_card"}[names]
-    assert len({frozenset(read_preset(selector, name)) for name in names}) == 1
+@pytest.mark.parametrize("selector", SELECTORS)
+def test_presets_of_one_kind_set_the_same_keys(selector: str) -> None:
+    assert len({tuple(read_preset(selector, name)) for name in list_presets(selector)}) == 1
 
 
 def test_the_default_presets_are_the_defaults() -> None:

@@ -4,123 +4,48 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from myxtts.config.catalogue import FIELDS, SECTIONS, list_settings
+from myxtts.config.catalogue import FIELDS, META, SECTIONS, list_settings
 from myxtts.config.schema import DataConfig, ModelConfig, TrainingConfig, XTTSConfig
 from myxtts.errors import ConfigError
 
-DEFAULTS = {
-    "model_size": "small",
-    "optimization_level": "enhanced",
-    "gpu_card": None,
-    "data.train_data": None,
-    "data.val_data": None,
-    "data.cache_dir": None,
-    "data.corpus_format": "auto",
-    "data.language": "en",
-    "data.val_share": 0.05,
-    "data.split_by": "utterance",
-    "data.max_bad_share": 0.01,
-    "data.text_frontend": "auto",
-    "data.lexicon": None,
-    "data.min_duration_s": 0.3,
-    "data.max_duration_s": 30.0,
-    "data.max_source_rate_hz": 192_000,
-    "data.max_channels": 8,
-    "data.silence_db": -60.0,
-    "data.max_clipped_share": 0.005,
-    "data.trim_silence": True,
-    "data.trim_db": 38.0,
-    "data.loudness": "rms",
-    "data.loudness_target": 0.06,
-    "data.sample_rate": 22_050,
-    "data.n_fft": 1024,
-    "data.hop_length": 256,
-    "data.win_length": 1024,
-    "data.n_mels": 80,
-    "data.fmin": 0.0,
-    "data.fmax": 8000.0,
-    "data.log_floor": 1e-5,
-    "data.max_mel_frames": None,
-    "data.reference_s": 5.0,
-    "data.preprocessing_mode": "precompute",
-    "data.mel_dtype": "float32",
-    "data.store_pcm": False,
-    "data.cache_verification": "sampled",
-    "data.auto_rebuild_token_cache": True,
-    "data.auto_rebuild_mel_cache": False,
-    "data.batch_size": 32,
-    "data.frame_budget": None,
-    "data.num_shapes": 8,
-    "data.num_workers": "auto",
-    "data.buffer_size": 50,
-    "data.prefetch_buffer_size": 2,
-    "data.ram_budget_gb": None,
-    "data.use_tf_native_loading": True,
-    "data.prefetch_to_gpu": True,
-    "data.enhanced_gpu_prefetch": True,
-    "data.optimize_cpu_gpu_overlap": True,
-    "data.auto_tune_performance": True,
-    "data.data_service": None,
-    "data.data_gpu": None,
-    "data.model_gpu": None,
-    "data.model_start_delay": 2.0,
-    "model.block": "convolution",
-    "model.text_width": 320,
-    "model.text_layers": 6,
-    "model.text_context": 3,
-    "model.decoder_width": 512,
-    "model.decoder_layers": 6,
-    "model.attention_heads": 4,
-    "model.reference_width": 192,
-    "model.reference_layers": 3,
-    "model.num_latents": 16,
-    "model.dropout": 0.1,
-    "model.guidance_dropout": 0.1,
-    "training.run_name": "run",
-    "training.run_dir": None,
-    "training.checkpoint_steps": 1000,
-    "training.keep_checkpoints": 3,
-    "training.log_steps": 10,
-    "training.sample_steps": 0,
-    "training.early_stopping": 0,
-    "training.text_patience_steps": 2000,
-    "training.seed": 0,
-    "training.steps": None,
-    "training.epochs": None,
-    "training.minutes": None,
-    "training.multi_gpu": False,
-    "training.visible_gpus": None,
-    "training.enable_graph_mode": True,
-    "training.enable_xla_compilation": "auto",
-    "training.enable_eager_debug": False,
-    "training.mixed_precision": "auto",
-    "training.crop_frames": 128,
-    "training.voice_stretch": 0.1,
-    "training.gradient_accumulation_steps": 1,
-    "training.learning_rate": 1.2e-3,
-    "training.warmup_steps": 250,
-    "training.weight_decay": 0.01,
-    "training.clip_norm": 2.0,
-    "training.bundle_weights": "best",
-    "training.durations": "search",
-    "training.ema_decay": 0.999,
-}
+PERSIAN_LETTERS = re.compile(r"[\u0600-\u06ff]")
 
 
-def test_keys_and_defaults_are_frozen() -> None:
-    assert {setting.key: setting.value for setting in list_settings(XTTSConfig())} == DEFAULTS
+def test_without_presets_and_arguments_every_setting_has_its_declared_default() -> None:
+    assert {setting.key: setting.value for setting in list_settings(XTTSConfig())} == {
+        key: field.default for key, field in FIELDS.items()
+    }
 
 
-def test_every_key_has_a_one_line_description() -> None:
-    for key, field in FIELDS.items():
-        assert field.description, key
-        assert field.description.endswith("."), key
-        assert "\n" not in field.description, key
+@pytest.mark.parametrize("key", FIELDS)
+def test_every_setting_is_described_in_a_line_of_both_languages(key: str) -> None:
+    for text in (FIELDS[key].description or "", META[key].fa):
+        assert text.endswith(".")
+        assert "\n" not in text
+    assert PERSIAN_LETTERS.search(META[key].fa)
+
+
+def test_no_two_settings_share_a_description() -> None:
+    assert len({field.description for field in FIELDS.values()}) == len(FIELDS)
+    assert len({meta.fa for meta in META.values()}) == len(FIELDS)
+
+
+@pytest.mark.parametrize("key", FIELDS)
+def test_every_setting_says_why_a_run_may_or_may_not_change_it(key: str) -> None:
+    assert len(META[key].resume.reason.split()) >= 4
+
+
+def test_the_shape_of_the_voice_model_is_no_setting_of_the_vocoder() -> None:
+    of_the_voice = {key for key, meta in META.items() if meta.scope == "voice"}
+    assert {key for key in FIELDS if key.startswith("model.")} < of_the_voice
+    assert "training.crop_frames" in of_the_voice
+    assert "data.batch_size" not in of_the_voice
 
 
 def test_every_name_lives_in_one_place_only() -> None:

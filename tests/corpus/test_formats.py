@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
+from myxtts.config.choices import CorpusFormat
 from myxtts.corpus.formats import FORMATS, find_format
 from myxtts.corpus.formats.base import Row, Source
 from myxtts.corpus.rejections import Reason, Rejection
@@ -171,6 +173,10 @@ def test_rows_name_an_existing_file_and_line(tmp_path: Path, case: str) -> None:
 
 def test_every_format_is_covered() -> None:
     assert {name for name, _ in CORPORA.values()} == {fmt.name for fmt in FORMATS}
+
+
+def test_every_format_can_be_chosen_in_the_configuration() -> None:
+    assert set(get_args(CorpusFormat)) == {"auto", *(fmt.name for fmt in FORMATS)}
 
 
 def test_transcript_can_be_named_itself(tmp_path: Path) -> None:

@@ -11,18 +11,18 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from tests.docs.commands import ROOT, list_pages
 
-from documentation.configuration_page import list_groups, make_configuration_page
+from documentation.configuration_page import group_keys, make_configuration_page, say_allowed
 from documentation.configuration_words import GROUPS
 from documentation.figures import FIGURES, fill_figures
 from documentation.generated import find_stale
 from documentation.markdown import MarkdownPage, make_anchor
-from documentation.persian_settings import PERSIAN_DESCRIPTIONS, say_allowed_in_persian
-from documentation.words import PAGE_NAMES, READMES
+from documentation.pictures import draw_packages
+from documentation.words import LANGUAGES, PAGE_NAMES, READMES, Language
 from myxtts.config.catalogue import FIELDS
-from myxtts.config.values import describe_allowed
 
 ENGLISH, PERSIAN = ROOT / "docs" / "en", ROOT / "docs" / "fa"
 PAIRS = [(ENGLISH / f"{name}.md", PERSIAN / f"{name}.md") for name in PAGE_NAMES]
+SOURCE = ROOT / "src" / "myxtts"
 PERSIAN_LETTERS = re.compile(r"[\u0600-\u06ff]")
 
 
@@ -85,6 +85,34 @@ def test_page_has_one_title_and_skips_no_level(path: Path) -> None:
     assert all(after - before <= 1 for before, after in pairwise(levels))
 
 
+def list_packages() -> set[str]:
+    """Packages of the product, and the modules beside them."""
+    found = {path.stem for path in SOURCE.iterdir()}
+    return {name for name in found if not name.startswith("_") and name != "py"}
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_picture_of_the_packages_shows_all_of_them(language: Language) -> None:
+    shown = set(re.findall(r'font-weight="600">([a-z]+)</text>', draw_packages(language)))
+    assert shown == list_packages()
+
+
+def is_module(name: str) -> bool:
+    """Whether `pipeline/open.py`, `pipeline.open`, `pipeline.loaders` or `runtime.plan.choose_plan` exists."""
+    if name.endswith(".py"):
+        return any((folder / name).is_file() for folder in (ROOT, SOURCE)) or name.endswith("xx.py")
+    path = SOURCE.joinpath(*name.split("."))
+    return path.is_dir() or path.with_suffix(".py").is_file() or path.parent.with_suffix(".py").is_file()
+
+
+@pytest.mark.parametrize("path", [ROOT / "CONTRIBUTING.md", ENGLISH / "architecture.md", PERSIAN / "architecture.md"])
+def test_every_module_that_is_named_exists(path: Path) -> None:
+    packages = "|".join(list_packages())
+    named = re.findall(rf"`([a-z_]+/[a-z_/]*\.py|(?:{packages})\.[a-z_.]+)`", path.read_text(encoding="utf-8"))
+    assert named
+    assert [name for name in named if not is_module(name) and name != "corpus.jsonl"] == []
+
+
 def test_nothing_that_is_made_from_code_is_stale() -> None:
     assert [str(path.relative_to(ROOT)) for path in find_stale(ROOT)] == [], "run make docs"
 
@@ -99,18 +127,12 @@ def test_page_of_settings_has_every_key_with_its_default(language: str) -> None:
 
 def test_groups_of_settings_begin_with_settings_that_exist() -> None:
     assert set(GROUPS) <= set(FIELDS)
-    assert [key for group in list_groups() for key in group.keys] == list(FIELDS)
-
-
-def test_every_setting_has_a_persian_description_and_no_other_has() -> None:
-    assert set(PERSIAN_DESCRIPTIONS) == set(FIELDS)
-    assert all(PERSIAN_LETTERS.search(text) and text.endswith(".") for text in PERSIAN_DESCRIPTIONS.values())
-    assert len(set(PERSIAN_DESCRIPTIONS.values())) == len(PERSIAN_DESCRIPTIONS)
+    assert [key for keys in group_keys().values() for key in keys] == list(FIELDS)
 
 
 @pytest.mark.parametrize("key", FIELDS)
 def test_what_a_setting_accepts_is_said_in_persian(key: str) -> None:
-    said = say_allowed_in_persian(describe_allowed(FIELDS[key]))
+    said = say_allowed(key, "fa")
     without_values = re.sub(r'"[^"]*"|\b(true|false|null|en|fa|pt-br)\b|\bGPU', "", said)
     assert not re.search(r"[A-Za-z]{2}", without_values), said
 

@@ -1,4 +1,4 @@
-"""Limits of control groups, both versions, at every level."""
+"""What the machine offers: limits of control groups of both versions, GPUs as CUDA shows them, CPUs and memory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pynvml
@@ -23,7 +22,10 @@ UNLIMITED_V1 = 9223372036854771712
 
 
 @pytest.fixture
-def roots(tmp_path: Path) -> tuple[Path, Path]:
+def roots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
+    """The folders that stand for /sys/fs/cgroup and /proc."""
+    monkeypatch.setattr("myxtts.runtime.hardware._CGROUP_ROOT", tmp_path / "cgroup")
+    monkeypatch.setattr("myxtts.runtime.hardware._PROC_ROOT", tmp_path / "proc")
     return tmp_path / "cgroup", tmp_path / "proc"
 
 
@@ -71,7 +73,7 @@ def test_the_tightest_cpu_quota_counts(
     roots: tuple[Path, Path], membership: str, files: dict[str, str], quota: float | None
 ) -> None:
     build(roots, membership, files)
-    assert read_cpu_quota(*roots) == quota
+    assert read_cpu_quota() == quota
 
 
 @pytest.mark.parametrize(
@@ -109,12 +111,13 @@ def test_the_tightest_memory_limit_counts(
     roots: tuple[Path, Path], membership: str, files: dict[str, str], limits: tuple[int | None, int | None]
 ) -> None:
     build(roots, membership, files)
-    assert read_memory_limit(*roots) == limits
+    assert read_memory_limit() == limits
 
 
-def test_a_machine_without_control_groups_has_no_limits(roots: tuple[Path, Path]) -> None:
-    assert read_cpu_quota(*roots) is None
-    assert read_memory_limit(*roots) == (None, None)
+@pytest.mark.usefixtures("roots")
+def test_a_machine_without_control_groups_has_no_limits() -> None:
+    assert read_cpu_quota() is None
+    assert read_memory_limit() == (None, None)
 
 
 UUIDS = ["GPU-aaaa1111", "GPU-aaaa2222", "GPU-bbbb3333", "GPU-cccc4444"]
@@ -260,14 +263,8 @@ def test_unequal_gpus_whose_order_is_open_are_noted(order: str | None, num_notes
     assert len(detect(make_unequal_gpus(), order=order).notes) == num_notes
 
 
-def write_limits(folder: Path, cpu: str, memory: str) -> dict[str, Any]:
-    (folder / "proc" / "self").mkdir(parents=True)
-    (folder / "proc" / "self" / "cgroup").write_text("0::/\n")
-    (folder / "cgroup").mkdir()
-    (folder / "cgroup" / "cpu.max").write_text(cpu)
-    (folder / "cgroup" / "memory.max").write_text(memory)
-    (folder / "cgroup" / "memory.current").write_text("1000000")
-    return {"cgroup_root": folder / "cgroup", "proc_root": folder / "proc"}
+def limit(roots: tuple[Path, Path], cpu: str, memory: str) -> None:
+    build(roots, "0::/\n", {"cpu.max": cpu, "memory.max": memory, "memory.current": "1000000"})
 
 
 @pytest.mark.parametrize(
@@ -275,23 +272,24 @@ def write_limits(folder: Path, cpu: str, memory: str) -> dict[str, Any]:
     [(8, "max", 8), (8, "150000", 2), (8, "10000", 1), (2, "600000", 2), (1, "max", 1)],
 )
 def test_cpus_are_what_quota_and_affinity_both_allow(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, affinity: int, quota: str, num_cpus: int
+    roots: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, affinity: int, quota: str, num_cpus: int
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(affinity)))
-    roots = write_limits(tmp_path, f"{quota} 100000", "max")
-    assert detect_hardware(nvml=FakeNvml(), **roots).num_cpus == num_cpus
+    limit(roots, f"{quota} 100000", "max")
+    assert detect_hardware(nvml=FakeNvml()).num_cpus == num_cpus
 
 
-def test_memory_is_what_the_control_group_leaves(tmp_path: Path) -> None:
-    hardware = detect_hardware(nvml=FakeNvml(), **write_limits(tmp_path, "max 100000", "50000000"))
+def test_memory_is_what_the_control_group_leaves(roots: tuple[Path, Path]) -> None:
+    limit(roots, "max 100000", "50000000")
+    hardware = detect_hardware(nvml=FakeNvml())
     assert (hardware.ram_bytes, hardware.available_ram_bytes) == (50_000_000, 49_000_000)
 
 
-def test_without_a_limit_memory_is_what_the_machine_has(tmp_path: Path) -> None:
+def test_without_a_limit_memory_is_what_the_machine_has(roots: tuple[Path, Path]) -> None:
     total = psutil.virtual_memory().total
-    for limit in ("max", str(total * 100)):
-        folder = tmp_path / limit
-        hardware = detect_hardware(nvml=FakeNvml(), **write_limits(folder, "max 100000", limit))
+    for memory in ("max", str(total * 100)):
+        limit(roots, "max 100000", memory)
+        hardware = detect_hardware(nvml=FakeNvml())
         assert hardware.ram_bytes == total
         assert 0 < hardware.available_ram_bytes <= total
 

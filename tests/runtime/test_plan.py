@@ -192,12 +192,11 @@ def test_only_a_data_gpu_delays_the_model() -> None:
 
 def test_prefetch_goes_to_the_model_unless_it_is_turned_off() -> None:
     both = {"data_gpu": 0, "model_gpu": 1}
-    assert plan("2", **both).prefetch_to_device == "/GPU:1"
+    assert plan("2", **both).prefetch_devices == ("/GPU:1",)
     assert plan("2", multi_gpu=True).prefetch_devices == ("/GPU:0", "/GPU:1")
     assert plan("2", prefetch_buffer_size=3).prefetch_buffer_size == 3
     assert plan("2", prefetch_buffer_size=3, enhanced_gpu_prefetch=False).prefetch_buffer_size == 1
     for chosen in (plan("2", prefetch_to_gpu=False), plan("0")):
-        assert chosen.prefetch_to_device is None
         assert (chosen.prefetch_devices, chosen.prefetch_buffer_size) == ((), 0)
 
 
@@ -310,3 +309,11 @@ def test_processes_of_a_cluster_take_slices_of_every_batch() -> None:
     assert (alone.num_replicas, alone.shard) == (2, (0, 1))
     assert (together.num_replicas, together.shard) == (6, (1, 3))
     assert "Cluster: worker 1 of 3 (TF_CONFIG)" in together.describe()
+
+
+def test_a_plan_finds_and_names_the_devices_that_train() -> None:
+    two = plan("4", data_gpu=0, model_gpu="1,2")
+    assert [gpu.index for gpu in two.find_model_gpus(MACHINES["4"])] == [1, 2]
+    assert two.name_model_devices(MACHINES["4"]) == "2 x NVIDIA GeForce RTX 4090"
+    assert plan("0").find_model_gpus(MACHINES["0"]) == []
+    assert plan("0").name_model_devices(MACHINES["0"]) == f"{MACHINES['0'].num_cpus} CPUs"

@@ -81,7 +81,7 @@ def run(arguments: list[str] | None = None) -> None:
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED_EXIT_CODE)
-    except Exception as error:  # the last word on an error nobody foresaw
+    except Exception as error:  # An error of ours: asks the user to report it instead of printing a traceback.
         if is_debugging:
             raise
         print_error(_describe_unforeseen(error), as_json="--json" in arguments)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
 from myxtts.cli.screen import Screen, format_length, mute_decoders, show_progress
 from myxtts.cli.settings import load_config
+from myxtts.config.choices import CorpusFormat
 
 if TYPE_CHECKING:
     from myxtts.config.schema import DataConfig
@@ -22,9 +23,7 @@ def prepare(
     out: Annotated[Path, typer.Option("--out", help="Folder to write the corpus and the report into.", metavar="DIR")],
     corpus_format: Annotated[
         str | None,
-        typer.Option(
-            "--format", help="ljspeech, vctk, libritts, commonvoice, piper, coqui, manifest; found by itself."
-        ),
+        typer.Option("--format", help=f"{', '.join(get_args(CorpusFormat)[1:])}; found by itself."),
     ] = None,
     language: Annotated[
         str | None, typer.Option(help="Language of utterances that name none, such as en or fa.")

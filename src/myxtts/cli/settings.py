@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
+from myxtts.config.choices import SELECTORS, join_with_or, list_presets
 from myxtts.errors import UsageError
 
 if TYPE_CHECKING:
@@ -35,13 +36,15 @@ class SettingFlag:
         return self.flag.lstrip("-").replace("-", "_")
 
 
+_MODEL_SIZES, _LEVELS, _CARDS = (join_with_or(list(list_presets(selector))) for selector in SELECTORS)
+
 SETTING_FLAGS: tuple[SettingFlag, ...] = (
     SettingFlag("--train-data", ("data.train_data",), "Folder or file of the corpus to train on.", "PATH"),
     SettingFlag("--val-data", ("data.val_data",), "Corpus to validate on; by default a share of the first.", "PATH"),
     SettingFlag("--cache-dir", ("data.cache_dir",), "Folder of the feature store.", "DIR"),
-    SettingFlag("--model-size", ("model_size",), "tiny, small, normal or big.", "SIZE"),
-    SettingFlag("--optimization-level", ("optimization_level",), "basic, enhanced or experimental.", "LEVEL"),
-    SettingFlag("--gpu-card", ("gpu_card",), "Batch, workers and buffer for rtx4090, rtx3090 or rtx3060.", "CARD"),
+    SettingFlag("--model-size", ("model_size",), f"{_MODEL_SIZES}.", "SIZE"),
+    SettingFlag("--optimization-level", ("optimization_level",), f"{_LEVELS}.", "LEVEL"),
+    SettingFlag("--gpu-card", ("gpu_card",), f"Batch, workers and buffer for {_CARDS}.", "CARD"),
     SettingFlag("--batch-size", ("data.batch_size",), "Utterances per step, or auto.", "N"),
     SettingFlag("--num-workers", ("data.num_workers",), "Threads that load data, or auto.", "N"),
     SettingFlag("--buffer-size", ("data.buffer_size",), "Batches kept ready in memory.", "N"),

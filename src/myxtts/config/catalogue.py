@@ -1,34 +1,50 @@
-"""All settings by name: which exist, where each lives, and which one a misspelt name was meant to be."""
+"""All settings by name: which exist, what is declared of each, and which one a misspelt name was meant to be."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
-from pydantic import Field
 from pydantic.fields import FieldInfo
 
+from myxtts.config.choices import SELECTORS, list_presets
 from myxtts.config.data import DataConfig
 from myxtts.config.model import ModelConfig
 from myxtts.config.section import Section, describe_unknown_key, dotted_key, find_nearest
+from myxtts.config.setting import ONLY_PRESET, Meta, accept, describe_allowed, read_meta, setting
 from myxtts.config.training import TrainingConfig
-from myxtts.config.values import Scalar, describe_allowed
+from myxtts.config.values import Scalar
 from myxtts.errors import ConfigError
 
-# The settings at the top of a configuration, which choose presets: model size, optimisation level, GPU card.
+if TYPE_CHECKING:
+    from myxtts.config.schema import XTTSConfig
+
+    # A type checker cannot know the files of a folder.
+    ModelSize = str
+    OptimizationLevel = str
+    GpuCard = str
+else:
+    ModelSize, OptimizationLevel, GpuCard = (Literal[tuple(list_presets(selector))] for selector in SELECTORS)
 
 
 class Selectors(Section):
-    model_size: Literal["tiny", "small", "normal", "big"] = Field(
-        default="small", description="Preset of the model's shape."
+    """The settings at the top of a configuration, which choose presets."""
+
+    model_size: ModelSize = setting(
+        "small", "Preset of the model's shape.", fa="پیش‌تنظیم اندازه و شکل مدل.", resume=accept(ONLY_PRESET)
     )
-    optimization_level: Literal["basic", "enhanced", "experimental"] = Field(
-        default="enhanced",
-        description="Preset of compilation, precision and tuning: plain, usual, or the fastest that may fail.",
+    optimization_level: OptimizationLevel = setting(
+        "enhanced",
+        "Preset of compilation, precision and tuning: plain, usual, or the fastest that may fail.",
+        fa="پیش‌تنظیم کامپایل، دقت اعداد و تنظیم خودکار: ساده، معمول، یا سریع‌ترین که شاید شکست بخورد.",
+        resume=accept(ONLY_PRESET),
     )
-    gpu_card: Literal["rtx4090", "rtx3090", "rtx3060"] | None = Field(
-        default=None, description="Preset of batch size, threads and buffer for a graphics card."
+    gpu_card: GpuCard | None = setting(
+        None,
+        "Preset of batch size, threads and buffer for a graphics card.",
+        fa="پیش‌تنظیم اندازهٔ دسته، شمار رشته‌های پردازشی و اندازهٔ میان‌گیر برای یک کارت گرافیک.",
+        resume=accept(ONLY_PRESET),
     )
 
 
@@ -39,6 +55,8 @@ FIELDS: Mapping[str, FieldInfo] = {
     dotted_key(section, name): field for section in _ALL_SECTIONS for name, field in section.model_fields.items()
 }
 """Every setting by its full name: model_size, data.batch_size, ..."""
+
+META: Mapping[str, Meta] = {key: read_meta(field) for key, field in FIELDS.items()}
 
 _FULL_NAMES = {key.rpartition(".")[2]: key for key in FIELDS}
 assert len(_FULL_NAMES) == len(FIELDS), "a name in two sections would make the flat form ambiguous"
@@ -62,11 +80,10 @@ def _find_nearest_key(name: str) -> str | None:
     return _FULL_NAMES.get(nearest, nearest) if nearest else find_nearest(name, FIELDS)
 
 
-# Lists every setting of a configuration with its origin and meaning, for `myxtts config` and the documentation.
-
-
 @dataclass(frozen=True, slots=True)
 class Setting:
+    """A setting of a resolved configuration: its value, where that came from, and its declaration."""
+
     key: str
     value: Scalar
     origin: str
@@ -75,14 +92,7 @@ class Setting:
     allowed: str
 
 
-class ResolvedConfig(Protocol):
-    """What is needed of an XTTSConfig, whose module builds on this one."""
-
-    @property
-    def origins(self) -> Mapping[str, str]: ...
-
-
-def list_settings(config: ResolvedConfig) -> list[Setting]:
+def list_settings(config: XTTSConfig) -> list[Setting]:
     """All settings in the order of the schema."""
     return [
         Setting(
@@ -97,9 +107,8 @@ def list_settings(config: ResolvedConfig) -> list[Setting]:
     ]
 
 
-def _look_up(config: object, key: str) -> Scalar:
-    value = config
-    for name in key.split("."):
-        value = getattr(value, name)
+def _look_up(config: XTTSConfig, key: str) -> Scalar:
+    section, _, name = key.rpartition(".")
+    value = getattr(getattr(config, section) if section else config, name)
     assert value is None or isinstance(value, str | int | float), key
     return value

@@ -1,183 +1,308 @@
-"""Settings of the corpus, the features and the feed: where data comes from, what it becomes, how it travels."""
+"""Settings of the data: corpus, text, recordings, features, feature store, batches, feed and its devices."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from myxtts.config.choices import CorpusFormat
 from myxtts.config.section import Contradiction, Section
+from myxtts.config.setting import (
+    NEW_BATCHES,
+    NEW_FEATURES,
+    NEW_SCORES,
+    NEW_SELECTION,
+    NEW_SHAPES,
+    NEW_TOKENS,
+    ONLY_DEVICE,
+    ONLY_PLACE,
+    ONLY_REBUILD,
+    ONLY_SPEED,
+    ONLY_STOP,
+    Words,
+    accept,
+    refuse,
+    setting,
+)
 from myxtts.config.values import accept_path, check_address, format_gpu_numbers, parse_gpu_numbers
 
-CorpusFormat = Literal["auto", "ljspeech", "vctk", "libritts", "commonvoice", "piper", "coqui", "manifest"]
+# Settings by what another value would mean for a run that is resumed.
+_selection = partial(setting, resume=refuse(NEW_SELECTION))
+_feature = partial(setting, resume=refuse(NEW_FEATURES))
+_speed = partial(setting, resume=accept(ONLY_SPEED))
 
 
 class DataConfig(Section):
     section_name: ClassVar[str] = "data"
 
     # The corpus.
-    train_data: str | None = Field(default=None, description="Corpus folder or file to train on.")
-    val_data: str | None = Field(
-        default=None, description="Corpus folder or file to validate on; null takes val_share of the training corpus."
+    train_data: str | None = setting(
+        None,
+        "Corpus folder or file to train on.",
+        fa="پوشه یا پروندهٔ پیکره‌ای که آموزش روی آن انجام می‌شود.",
+        resume=accept(ONLY_PLACE),
     )
-    cache_dir: str | None = Field(
-        default=None, description="Folder of the feature store; null means cached_features/ beside the corpus."
+    val_data: str | None = setting(
+        None,
+        "Corpus folder or file to validate on; null takes val_share of the training corpus.",
+        fa="پوشه یا پروندهٔ پیکرهٔ اعتبارسنجی؛ با `null` به اندازهٔ `val_share` از پیکرهٔ آموزش برداشته می‌شود.",
+        resume=refuse(NEW_SCORES),
     )
-    corpus_format: CorpusFormat = Field(default="auto", description="Layout of the corpus; auto recognises it.")
-    language: str = Field(
-        default="en",
-        pattern=r"^[a-z]{2,3}(-[A-Za-z0-9]{2,8})*$",
-        json_schema_extra={"allowed": "a language code such as en, fa or pt-br"},
-        description="Language of the rows that name none.",
+    cache_dir: str | None = setting(
+        None,
+        "Folder of the feature store; null means cached_features/ beside the corpus.",
+        fa="پوشهٔ انبارهٔ ویژگی‌ها؛ `null` یعنی پوشهٔ `cached_features/` کنار پیکره.",
+        resume=accept(ONLY_PLACE),
     )
-    val_share: float = Field(
-        default=0.05,
-        ge=0.0,
-        le=0.5,
-        description="Share of the utterances kept for validation when the corpus has no split.",
+    corpus_format: CorpusFormat = _selection(
+        "auto", "Layout of the corpus; auto recognises it.", fa="چیدمان پیکره؛ با `auto` خود برنامه آن را بازمی‌شناسد."
     )
-    split_by: Literal["utterance", "speaker", "text"] = Field(
-        default="utterance", description="What stays together on one side of the validation split."
+    language: Annotated[str, Field(pattern=r"^[a-z]{2,3}(-[A-Za-z0-9]{2,8})*$")] = setting(
+        "en",
+        "Language of the rows that name none.",
+        fa="زبان سطرهایی که زبانشان نوشته نشده است.",
+        resume=refuse(NEW_TOKENS),
+        allowed=Words("a language code such as en, fa or pt-br", "کد زبان مانند `en`، `fa` یا `pt-br`"),
     )
-    max_bad_share: float = Field(
-        default=0.01, ge=0.0, le=1.0, description="Share of unusable utterances above which the work stops."
+    val_share: Annotated[float, Field(ge=0.0, le=0.5)] = _selection(
+        0.05,
+        "Share of the utterances kept for validation when the corpus has no split.",
+        fa="سهمی از جمله‌ها که اگر پیکره تقسیم‌بندی ندارد برای اعتبارسنجی کنار گذاشته می‌شود.",
+    )
+    split_by: Literal["utterance", "speaker", "text"] = _selection(
+        "utterance",
+        "What stays together on one side of the validation split.",
+        fa="چه چیزی هنگام جداکردن بخش اعتبارسنجی باید یک‌جا در یک سو بماند.",
+    )
+    max_bad_share: Annotated[float, Field(ge=0.0, le=1.0)] = setting(
+        0.01,
+        "Share of unusable utterances above which the work stops.",
+        fa="اگر سهم جمله‌های به‌دردنخور از این بیشتر شود، کار متوقف می‌شود.",
+        resume=accept(ONLY_STOP),
     )
 
     # Text.
-    text_frontend: Literal["auto", "phonemes", "characters"] = Field(
-        default="auto",
-        description="Phonemes by espeak-ng or plain characters; auto takes phonemes where espeak-ng is installed.",
+    text_frontend: Literal["auto", "phonemes", "characters"] = setting(
+        "auto",
+        "Phonemes by espeak-ng or plain characters; auto takes phonemes where espeak-ng is installed.",
+        fa="واج با espeak-ng یا نویسه‌های ساده؛ با `auto` اگر espeak-ng نصب باشد واج به کار می‌رود.",
+        resume=refuse(NEW_TOKENS),
     )
-    lexicon: str | None = Field(
-        default=None, description="File of pronunciations that take precedence over the front end."
+    lexicon: str | None = setting(
+        None,
+        "File of pronunciations that take precedence over the front end.",
+        fa="پروندهٔ تلفظ‌هایی که بر پیش‌پردازش متن مقدم‌اند.",
+        resume=refuse(NEW_TOKENS),
     )
 
     # Recordings that are accepted, and what is done to them.
-    min_duration_s: float = Field(default=0.3, ge=0.0, le=3600.0, description="Shorter recordings are rejected.")
-    max_duration_s: float = Field(default=30.0, gt=0.0, le=3600.0, description="Longer recordings are rejected.")
-    max_source_rate_hz: int = Field(
-        default=192_000, ge=8000, le=768_000, description="Recordings with a higher sample rate are rejected."
+    min_duration_s: Annotated[float, Field(ge=0.0, le=3600.0)] = _selection(
+        0.3, "Shorter recordings are rejected.", fa="ضبط‌های کوتاه‌تر از این، به ثانیه، رد می‌شوند."
     )
-    max_channels: int = Field(default=8, ge=1, le=64, description="Recordings with more channels are rejected.")
-    silence_db: float = Field(
-        default=-60.0,
-        ge=-200.0,
-        le=0.0,
-        description="A recording whose peak stays below this level is rejected as silent.",
+    max_duration_s: Annotated[float, Field(gt=0.0, le=3600.0)] = _selection(
+        30.0, "Longer recordings are rejected.", fa="ضبط‌های بلندتر از این، به ثانیه، رد می‌شوند."
     )
-    max_clipped_share: float = Field(
-        default=0.005, ge=0.0, le=1.0, description="Share of samples at full scale above which a recording is rejected."
+    max_source_rate_hz: Annotated[int, Field(ge=8000, le=768_000)] = _selection(
+        192_000,
+        "Recordings with a higher sample rate are rejected.",
+        fa="ضبط‌هایی با نرخ نمونه‌برداری بالاتر از این رد می‌شوند.",
     )
-    trim_silence: bool = Field(default=True, description="Cut silence from both ends of a recording.")
-    trim_db: float = Field(
-        default=38.0, gt=0.0, le=120.0, description="How far below the loudest part counts as silence when trimming."
+    max_channels: Annotated[int, Field(ge=1, le=64)] = _selection(
+        8, "Recordings with more channels are rejected.", fa="ضبط‌هایی که بیش از این تعداد کانال دارند رد می‌شوند."
     )
-    loudness: Literal["rms", "peak", "none"] = Field(
-        default="rms", description="What is brought to loudness_target; none leaves recordings as they are."
+    silence_db: Annotated[float, Field(ge=-200.0, le=0.0)] = _selection(
+        -60.0,
+        "A recording whose peak stays below this level is rejected as silent.",
+        fa="ضبطی که اوج صدایش به این سطح نرسد بی‌صدا شمرده و رد می‌شود.",
     )
-    loudness_target: float = Field(
-        default=0.06, gt=0.0, le=1.0, description="Level that loudness is brought to, full scale being 1."
+    max_clipped_share: Annotated[float, Field(ge=0.0, le=1.0)] = _selection(
+        0.005,
+        "Share of samples at full scale above which a recording is rejected.",
+        fa="اگر سهم نمونه‌هایی که به بیشینهٔ دامنه رسیده‌اند از این بیشتر باشد، ضبط رد می‌شود.",
+    )
+    trim_silence: bool = _feature(True, "Cut silence from both ends of a recording.", fa="سکوت دو سر هر ضبط بریده شود.")
+    trim_db: Annotated[float, Field(gt=0.0, le=120.0)] = _feature(
+        38.0,
+        "How far below the loudest part counts as silence when trimming.",
+        fa="هنگام برش، هر چه این‌قدر دسی‌بل پایین‌تر از بلندترین بخش باشد سکوت به شمار می‌آید.",
+    )
+    loudness: Literal["rms", "peak", "none"] = _feature(
+        "rms",
+        "What is brought to loudness_target; none leaves recordings as they are.",
+        fa="چه چیزی به `loudness_target` رسانده شود؛ `none` ضبط‌ها را همان‌طور که هستند نگه می‌دارد.",
+    )
+    loudness_target: Annotated[float, Field(gt=0.0, le=1.0)] = _feature(
+        0.06,
+        "Level that loudness is brought to, full scale being 1.",
+        fa="سطحی که بلندی صدا به آن رسانده می‌شود؛ بیشینهٔ دامنه ۱ است.",
     )
 
     # Features.
-    sample_rate: int = Field(
-        default=22_050, ge=8000, le=48_000, description="Sample rate in Hz that recordings are resampled to."
+    sample_rate: Annotated[int, Field(ge=8000, le=48_000)] = _feature(
+        22_050,
+        "Sample rate in Hz that recordings are resampled to.",
+        fa="نرخ نمونه‌برداری، به هرتز، که ضبط‌ها به آن تبدیل می‌شوند.",
     )
-    n_fft: int = Field(default=1024, ge=16, le=16_384, description="Length of the Fourier transform in samples.")
-    hop_length: int = Field(default=256, ge=1, le=16_384, description="Samples from one mel frame to the next.")
-    win_length: int = Field(default=1024, ge=2, le=16_384, description="Length of the analysis window in samples.")
-    n_mels: int = Field(default=80, ge=1, le=1024, description="Number of mel bands.")
-    fmin: float = Field(default=0.0, ge=0.0, le=24_000.0, description="Lowest frequency of the mel bands in Hz.")
-    fmax: float = Field(default=8000.0, gt=0.0, le=24_000.0, description="Highest frequency of the mel bands in Hz.")
-    log_floor: float = Field(default=1e-5, gt=0.0, le=1.0, description="Smallest mel value before the logarithm.")
-    max_mel_frames: int | None = Field(
-        default=None,
-        ge=1,
-        description="Longest utterance in mel frames before trimming; longer ones are left out. null means no limit.",
+    n_fft: Annotated[int, Field(ge=16, le=16_384)] = _feature(
+        1024, "Length of the Fourier transform in samples.", fa="طول تبدیل فوریه، به نمونه."
+    )
+    hop_length: Annotated[int, Field(ge=1, le=16_384)] = _feature(
+        256, "Samples from one mel frame to the next.", fa="فاصلهٔ یک فریم مِل تا فریم بعدی، به نمونه."
+    )
+    win_length: Annotated[int, Field(ge=2, le=16_384)] = _feature(
+        1024, "Length of the analysis window in samples.", fa="طول پنجرهٔ تحلیل، به نمونه."
+    )
+    n_mels: Annotated[int, Field(ge=1, le=1024)] = setting(
+        80, "Number of mel bands.", fa="تعداد باندهای مِل.", resume=refuse(NEW_SHAPES)
+    )
+    fmin: Annotated[float, Field(ge=0.0, le=24_000.0)] = _feature(
+        0.0, "Lowest frequency of the mel bands in Hz.", fa="پایین‌ترین بسامد باندهای مِل، به هرتز."
+    )
+    fmax: Annotated[float, Field(gt=0.0, le=24_000.0)] = _feature(
+        8000.0, "Highest frequency of the mel bands in Hz.", fa="بالاترین بسامد باندهای مِل، به هرتز."
+    )
+    log_floor: Annotated[float, Field(gt=0.0, le=1.0)] = _feature(
+        1e-5, "Smallest mel value before the logarithm.", fa="کمترین مقدار مِل پیش از لگاریتم."
+    )
+    max_mel_frames: Annotated[int, Field(ge=1)] | None = _selection(
+        None,
+        "Longest utterance in mel frames before trimming; longer ones are left out. null means no limit.",
+        fa="بلندترین جمله به فریم مِل، پیش از برش سکوت؛ بلندترها کنار گذاشته می‌شوند. `null` یعنی بی‌حد.",
     )
 
-    reference_s: float = Field(
-        default=5.0,
-        gt=0.0,
-        le=30.0,
-        description="Seconds of another clip of the speaker that a batch carries as voice.",
+    # Input of the speaker encoder.
+    reference_s: Annotated[float, Field(gt=0.0, le=30.0)] = _feature(
+        5.0,
+        "Seconds of another clip of the speaker that a batch carries as voice.",
+        fa="چند ثانیه از قطعهٔ دیگری از همان گوینده که هر دسته به‌عنوان صدای مرجع همراه دارد.",
     )
 
     # The feature store.
-    preprocessing_mode: Literal["precompute", "on_the_fly"] = Field(
-        default="precompute", description="Make features once into the store, or anew in every epoch."
+    preprocessing_mode: Literal["precompute", "on_the_fly"] = setting(
+        "precompute",
+        "Make features once into the store, or anew in every epoch.",
+        fa="ویژگی‌ها یک بار ساخته و در انباره نگه داشته شوند، یا در هر دور از نو ساخته شوند.",
+        resume=refuse(NEW_BATCHES),
     )
-    mel_dtype: Literal["float16", "float32"] = Field(
-        default="float32", description="Number format of stored mel features."
+    mel_dtype: Literal["float16", "float32"] = _feature(
+        "float32", "Number format of stored mel features.", fa="قالب عددی ویژگی‌های مِل در انباره."
     )
-    store_pcm: bool = Field(default=False, description="Keep the processed sound beside the features in the store.")
-    cache_verification: Literal["off", "sampled", "full"] = Field(
-        default="sampled", description="How much of the store is checked against its checksums before training."
+    store_pcm: bool = setting(
+        False,
+        "Keep the processed sound beside the features in the store.",
+        fa="صدای پردازش‌شده هم کنار ویژگی‌ها در انباره بماند.",
+        resume=accept("stored sound is not trained on"),
     )
-    auto_rebuild_token_cache: bool = Field(
-        default=True, description="Rebuild stored tokens by themselves when text settings have changed."
+    cache_verification: Literal["off", "sampled", "full"] = setting(
+        "sampled",
+        "How much of the store is checked against its checksums before training.",
+        fa="پیش از آموزش، چه مقدار از انباره با جمع‌آزماهایش سنجیده شود.",
+        resume=accept("it says how much is checked, not what is read"),
     )
-    auto_rebuild_mel_cache: bool = Field(
-        default=False, description="Rebuild stored mel features by themselves when audio settings have changed."
+    auto_rebuild_token_cache: bool = setting(
+        True,
+        "Rebuild stored tokens by themselves when text settings have changed.",
+        fa="اگر تنظیم‌های متن عوض شده باشد، نشانه‌های انباره خودبه‌خود از نو ساخته شوند.",
+        resume=accept(ONLY_REBUILD),
+    )
+    auto_rebuild_mel_cache: bool = setting(
+        False,
+        "Rebuild stored mel features by themselves when audio settings have changed.",
+        fa="اگر تنظیم‌های صدا عوض شده باشد، ویژگی‌های مِلِ انباره خودبه‌خود از نو ساخته شوند.",
+        resume=accept(ONLY_REBUILD),
     )
 
     # Batches.
-    batch_size: Annotated[int, Field(ge=1, le=65_536)] | Literal["auto"] = Field(
-        default=32, description="Utterances in a batch; auto finds what fits."
+    batch_size: Annotated[int, Field(ge=1, le=65_536)] | Literal["auto"] = setting(
+        32,
+        "Utterances in a batch; auto finds what fits.",
+        fa="تعداد جمله‌ها در هر دسته؛ با `auto` بزرگ‌ترین اندازه‌ای که جا شود پیدا می‌شود.",
+        resume=refuse(NEW_BATCHES),
     )
-    frame_budget: int | None = Field(
-        default=None, ge=1, description="Padded mel frames in a batch, instead of a fixed number of utterances."
+    frame_budget: Annotated[int, Field(ge=1)] | None = setting(
+        None,
+        "Padded mel frames in a batch, instead of a fixed number of utterances.",
+        fa="تعداد فریم‌های مِل هر دسته، با پُرکننده‌ها، به‌جای تعداد ثابت جمله‌ها.",
+        resume=refuse(NEW_BATCHES),
     )
-    num_shapes: int = Field(
-        default=8, ge=1, le=64, description="Number of static batch shapes that utterances are sorted into by length."
+    num_shapes: Annotated[int, Field(ge=1, le=64)] = setting(
+        8,
+        "Number of static batch shapes that utterances are sorted into by length.",
+        fa="تعداد شکل‌های ثابت دسته که جمله‌ها بر پایهٔ طول در آن‌ها چیده می‌شوند.",
+        resume=refuse(NEW_BATCHES),
     )
 
     # The feed.
-    num_workers: Annotated[int, Field(ge=0, le=1024)] | Literal["auto"] = Field(
-        default="auto", description="Loader threads; auto takes what the cores allow."
+    num_workers: Annotated[int, Field(ge=0, le=1024)] | Literal["auto"] = _speed(
+        "auto",
+        "Loader threads; auto takes what the cores allow.",
+        fa="تعداد رشته‌های بارگذار؛ با `auto` هر چه هسته‌ها اجازه دهند.",
     )
-    buffer_size: int = Field(default=50, ge=1, le=10_000, description="Batches held ready in memory.")
-    prefetch_buffer_size: int = Field(default=2, ge=1, le=64, description="Batches held ready on the device.")
-    ram_budget_gb: float | None = Field(
-        default=None, gt=0.0, description="Memory in GB that the feed may take; null derives it from the machine."
+    buffer_size: Annotated[int, Field(ge=1, le=10_000)] = _speed(
+        50, "Batches held ready in memory.", fa="تعداد دسته‌هایی که در حافظه آماده نگه داشته می‌شوند."
     )
-    use_tf_native_loading: bool = Field(
-        default=True, description="Read and decode inside the TensorFlow graph; off uses the Python loader."
+    prefetch_buffer_size: Annotated[int, Field(ge=1, le=64)] = _speed(
+        2, "Batches held ready on the device.", fa="تعداد دسته‌هایی که روی دستگاه آماده نگه داشته می‌شوند."
     )
-    prefetch_to_gpu: bool = Field(default=True, description="Copy batches to the device before they are asked for.")
-    enhanced_gpu_prefetch: bool = Field(
-        default=True, description="Hold prefetch_buffer_size batches on the device; off holds one."
+    ram_budget_gb: Annotated[float, Field(gt=0.0)] | None = _speed(
+        None,
+        "Memory in GB that the feed may take; null derives it from the machine.",
+        fa="حافظه‌ای، به گیگابایت، که خوراک‌رسانی می‌تواند بگیرد؛ با `null` از روی ماشین حساب می‌شود.",
     )
-    optimize_cpu_gpu_overlap: bool = Field(
-        default=True, description="Keep loader threads off the cores that drive the devices."
+    use_tf_native_loading: bool = setting(
+        True,
+        "Read and decode inside the TensorFlow graph; off uses the Python loader.",
+        fa="خواندن و رمزگشایی درون گراف TensorFlow؛ خاموش یعنی بارگذار پایتون.",
+        resume=accept("both loaders give the same features, up to rounding"),
     )
-    auto_tune_performance: bool = Field(
-        default=True, description="Adjust buffer and threads from waits measured in the first steps."
+    prefetch_to_gpu: bool = _speed(
+        True,
+        "Copy batches to the device before they are asked for.",
+        fa="دسته‌ها پیش از آنکه خواسته شوند به دستگاه رونوشت شوند.",
     )
-    data_service: str | None = Field(
-        default=None,
-        pattern=r"^(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}$",
-        json_schema_extra={"allowed": "an address such as 10.0.0.5:5050 or null"},
-        description="Address of a tf.data service that does on-the-fly feature work.",
+    enhanced_gpu_prefetch: bool = _speed(
+        True,
+        "Hold prefetch_buffer_size batches on the device; off holds one.",
+        fa="به تعداد `prefetch_buffer_size` دسته روی دستگاه نگه داشته شود؛ خاموش یعنی فقط یکی.",
+    )
+    optimize_cpu_gpu_overlap: bool = _speed(
+        True,
+        "Keep loader threads off the cores that drive the devices.",
+        fa="رشته‌های بارگذار از هسته‌هایی که دستگاه‌ها را می‌رانند دور بمانند.",
+    )
+    auto_tune_performance: bool = _speed(
+        True,
+        "Adjust buffer and threads from waits measured in the first steps.",
+        fa="میان‌گیر و رشته‌ها از روی انتظارهای سنجیده در گام‌های نخست تنظیم شوند.",
+    )
+    data_service: Annotated[str, Field(pattern=r"^(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}$")] | None = setting(
+        None,
+        "Address of a tf.data service that does on-the-fly feature work.",
+        fa="نشانی یک tf.data service که ویژگی‌ها را در لحظه می‌سازد.",
+        resume=accept(ONLY_SPEED),
+        allowed=Words("an address such as 10.0.0.5:5050 or null", "نشانی، مانند `10.0.0.5:5050`، یا null"),
     )
 
     # Devices.
-    data_gpu: int | None = Field(
-        default=None,
-        ge=0,
-        le=9999,
-        description="GPU that computes features; with model_gpu it turns on Multi-GPU mode.",
+    data_gpu: Annotated[int, Field(ge=0, le=9999)] | None = setting(
+        None,
+        "GPU that computes features; with model_gpu it turns on Multi-GPU mode.",
+        fa="کارت گرافیکی که ویژگی‌ها را می‌سازد؛ همراه با `model_gpu` حالت چند-GPU را روشن می‌کند.",
+        resume=accept(ONLY_DEVICE),
     )
-    model_gpu: int | str | None = Field(
-        default=None,
-        json_schema_extra={"allowed": 'a GPU number, several as "1,2,3" or null'},
-        description="GPU that trains the model; several are mirrored and fed by data_gpu.",
+    model_gpu: int | str | None = setting(
+        None,
+        "GPU that trains the model; several are mirrored and fed by data_gpu.",
+        fa="کارت گرافیک آموزش مدل؛ اگر چند تا باشد مدل روی همه آینه می‌شود و `data_gpu` خوراکشان می‌دهد.",
+        resume=accept(ONLY_DEVICE),
+        allowed=Words('a GPU number, several as "1,2,3" or null', 'شمارهٔ کارت، یا چند تا مانند "1,2,3"، یا null'),
     )
-    model_start_delay: float = Field(
-        default=2.0,
-        ge=0.0,
-        le=600.0,
-        description="Seconds the data GPU works before the model may start, in Multi-GPU mode.",
+    model_start_delay: Annotated[float, Field(ge=0.0, le=600.0)] = _speed(
+        2.0,
+        "Seconds the data GPU works before the model may start, in Multi-GPU mode.",
+        fa="در حالت چند-GPU، چند ثانیه کارت داده باید جلوتر کار کند تا مدل اجازهٔ آغاز بیابد.",
     )
 
     @field_validator("train_data", "val_data", "cache_dir", "lexicon", mode="before")

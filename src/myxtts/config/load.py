@@ -1,4 +1,4 @@
-"""Resolves a configuration from its layers: defaults < presets < YAML < arguments < flags.
+"""Resolves a configuration from its layers (defaults < presets < YAML < arguments < flags) and writes it as YAML.
 
 Each layer is a flat mapping of full keys to values that remember where they came from, so every message and
 listing can name the file and line, the flag or the preset behind a value.
@@ -8,45 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from myxtts.config.catalogue import FIELDS, SECTIONS, ResolvedConfig, Selectors, find_key, list_settings
+from myxtts.config.catalogue import FIELDS, SECTIONS, Selectors, find_key, list_settings
+from myxtts.config.choices import SELECTORS, list_presets
 from myxtts.config.section import ARGUMENT_ORIGIN, DEFAULT_ORIGIN, Section, dotted_key
-from myxtts.config.values import accepts_text, format_scalar, resolve_scalar, show_value
-from myxtts.config.yaml import parse_yaml, read_yaml
+from myxtts.config.setting import accepts_text
+from myxtts.config.values import format_scalar, resolve_scalar, show_value
+from myxtts.config.yaml import read_yaml
 from myxtts.errors import ConfigError
 from myxtts.storage.atomic import write_atomically
 
-# The presets that ship with the package: YAML files of ordinary settings, applied between defaults and the user's.
+if TYPE_CHECKING:
+    from myxtts.config.schema import XTTSConfig
 
-_FILE_PREFIXES = {"model_size": "size", "optimization_level": "level", "gpu_card": "card"}
-
-
-def find_presets(selectors: Selectors) -> list[tuple[str, Mapping[str, object]]]:
-    """Name and settings (by full key) of every preset that is selected, the stronger ones last: a card knows better
-    than a model size what fits into its memory."""
-    chosen = ((selector, getattr(selectors, selector)) for selector in _FILE_PREFIXES)
-    return [(name, read_preset(selector, name)) for selector, name in chosen if name is not None]
-
-
-@cache
-def read_preset(selector: str, name: str) -> Mapping[str, object]:
-    """The settings of one preset, such as the model_size called tiny."""
-    file_name = f"{_FILE_PREFIXES[selector]}-{name}.yaml"
-    text = files("myxtts.config").joinpath("presets", file_name).read_text("utf-8")
-    data, _ = parse_yaml(text, file_name)
-    settings: dict[str, object] = {}
-    for section, values in data.items():
-        assert isinstance(values, dict), f"{file_name}: {section} is no section"
-        settings |= {find_key(f"{section}.{key}", file_name): value for key, value in values.items()}
-    return MappingProxyType(settings)
+RESOLVED_FILE_NAME = "config.yaml"
 
 
 class Entry(NamedTuple):
-    """A value somebody gave, and where."""
+    """A value that was given, and where."""
 
     value: object
     origin: str
@@ -71,17 +53,59 @@ class Resolved(NamedTuple):
     origins: dict[str, str]
 
 
+def resolve_settings(given: Layer) -> Resolved:
+    """Puts what was given over the presets it selects and the defaults, and checks the result."""
+    selector_values = {key: entry.value for key, entry in given.items() if key in Selectors.model_fields}
+    selectors = Selectors.build(selector_values, {key: given[key].origin for key in selector_values})
+    entries: Layer = {}
+    for selector in SELECTORS:
+        name = getattr(selectors, selector)
+        if name is not None:
+            entries |= {key: Entry(value, f"preset {name}") for key, value in read_preset(selector, name).items()}
+    entries |= given
+    origins = {key: entries[key].origin if key in entries else DEFAULT_ORIGIN for key in FIELDS}
+    sections = {name: _build_section(section, entries, origins) for name, section in SECTIONS.items()}
+    return Resolved(selectors, sections, origins)
+
+
+def _build_section(section: type[Section], entries: Layer, origins: Mapping[str, str]) -> Section:
+    values: dict[str, object] = {}
+    for name, field in section.model_fields.items():
+        key = dotted_key(section, name)
+        values[name] = entries[key].value if key in entries else field.default
+    return section.build(values, origins)
+
+
+def read_preset(selector: str, name: str) -> Mapping[str, object]:
+    """The settings of one preset, such as the model_size called tiny."""
+    return _read_presets(selector)[name]
+
+
+@cache
+def _read_presets(selector: str) -> Mapping[str, Mapping[str, object]]:
+    """All presets of a kind, each with every key that one of them states; what it does not state itself is the default.
+
+    So the card rtx4090 beats the batch size of a model size although its own batch size is the default.
+    """
+    stated = {name: read_file_layer(path) for name, path in list_presets(selector).items()}
+    keys = [key for key in FIELDS if any(key in layer for layer in stated.values())]
+    return {
+        name: MappingProxyType({key: layer[key].value if key in layer else FIELDS[key].default for key in keys})
+        for name, layer in stated.items()
+    }
+
+
 def read_file_layer(path: str | Path) -> Layer:
     data, lines = read_yaml(path)
     place = "".join(char if char.isprintable() else "?" for char in str(path))
-    return collect_layer(data, lambda names: f"{place}:{lines[names]}")
+    return _collect_layer(data, lambda names: f"{place}:{lines[names]}")
 
 
 def collect_argument_layer(values: Mapping[str, object]) -> Layer:
-    return collect_layer(values, lambda _: ARGUMENT_ORIGIN)
+    return _collect_layer(values, lambda _: ARGUMENT_ORIGIN)
 
 
-def collect_layer(values: Mapping[str, object], find_origin: Callable[[tuple[str, ...]], str]) -> Layer:
+def _collect_layer(values: Mapping[str, object], find_origin: Callable[[tuple[str, ...]], str]) -> Layer:
     """Flattens `values`, whose keys are settings (flat or dotted) or sections holding settings."""
     layer: Layer = {}
     for name, value in values.items():
@@ -99,32 +123,10 @@ def collect_flag_layer(flags: Mapping[str, object] | Iterable[FlagValue]) -> Lay
         flags = [FlagValue(name, value, _name_flag(name)) for name, value in flags.items()]
     layer: Layer = {}
     for name, value, flag in flags:
-        if value is None:
-            continue
-        key = find_key(name, flag)
-        _add_entry(layer, key, Entry(_parse_flag_text(key, value) if isinstance(value, str) else value, flag))
+        if value is not None:
+            key = find_key(name, flag)
+            _add_entry(layer, key, Entry(_parse_flag_text(key, value) if isinstance(value, str) else value, flag))
     return layer
-
-
-def resolve_settings(given: Layer) -> Resolved:
-    """Puts what was given over the presets it selects and the defaults, and checks the result."""
-    selector_values = {key: entry.value for key, entry in given.items() if key in Selectors.model_fields}
-    selectors = Selectors.build(selector_values, {key: given[key].origin for key in selector_values})
-    entries: Layer = {}
-    for preset, settings in find_presets(selectors):
-        entries |= {key: Entry(value, f"preset {preset}") for key, value in settings.items()}
-    entries |= given
-    origins = {key: entries[key].origin if key in entries else DEFAULT_ORIGIN for key in FIELDS}
-    sections = {name: _build_section(section, entries, origins) for name, section in SECTIONS.items()}
-    return Resolved(selectors, sections, origins)
-
-
-def _build_section(section: type[Section], entries: Layer, origins: Mapping[str, str]) -> Section:
-    values: dict[str, object] = {}
-    for name, field in section.model_fields.items():
-        key = dotted_key(section, name)
-        values[name] = entries[key].value if key in entries else field.default
-    return section.build(values, origins)
 
 
 def _add_entry(layer: Layer, name: str, entry: Entry) -> None:
@@ -163,12 +165,7 @@ def _parse_flag_text(key: str, text: str) -> object:
     return resolve_scalar(text.strip())
 
 
-# Writes a resolved configuration as YAML, into a run folder so that power loss never leaves half a file.
-
-RESOLVED_FILE_NAME = "config.yaml"
-
-
-def format_yaml(config: ResolvedConfig) -> str:
+def format_yaml(config: XTTSConfig) -> str:
     """Every setting, section by section; a comment names the origin of each value that is not the default."""
     lines: list[str] = []
     section = ""
@@ -183,7 +180,7 @@ def format_yaml(config: ResolvedConfig) -> str:
     return "\n".join(lines) + "\n"
 
 
-def write_resolved(config: ResolvedConfig, directory: str | Path) -> Path:
+def write_resolved(config: XTTSConfig, directory: str | Path) -> Path:
     """Writes `config.yaml` into `directory`, which is made if need be: either all of it appears or nothing changes."""
     path = Path(directory) / RESOLVED_FILE_NAME
     with write_atomically(path) as file:

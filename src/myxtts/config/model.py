@@ -2,43 +2,74 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, Self
+from functools import partial
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from myxtts.config.section import Contradiction, Section
+from myxtts.config.setting import NEW_LOSS, NEW_SHAPES, refuse, setting
+
+_shape = partial(setting, resume=refuse(NEW_SHAPES), scope="voice")
 
 
 class ModelConfig(Section):
     section_name: ClassVar[str] = "model"
 
-    block: Literal["convolution", "transformer"] = Field(
-        default="convolution", description="Kind of layer in text encoder and decoder."
+    block: Literal["convolution", "transformer"] = _shape(
+        "convolution", "Kind of layer in text encoder and decoder.", fa="نوع لایه در رمزگذار متن و رمزگشا."
     )
-    text_width: int = Field(default=320, ge=8, le=8192, description="Width of the text encoder.")
-    text_layers: int = Field(default=6, ge=1, le=128, description="Layers of the text encoder.")
-    text_context: int | None = Field(
-        default=3,
-        ge=0,
-        le=256,
-        description="Tokens to either side that shape a token's sound; null for all that the layers reach.",
+    text_width: Annotated[int, Field(ge=8, le=8192)] = _shape(
+        320, "Width of the text encoder.", fa="پهنای رمزگذار متن."
     )
-    decoder_width: int = Field(default=512, ge=8, le=8192, description="Width of the flow-matching decoder.")
-    decoder_layers: int = Field(default=6, ge=1, le=128, description="Layers of the flow-matching decoder.")
-    attention_heads: int = Field(default=4, ge=1, le=128, description="Attention heads in every layer that attends.")
-    reference_width: int = Field(
-        default=192, ge=8, le=8192, description="Width of the reference encoder, which hears the voice."
+    text_layers: Annotated[int, Field(ge=1, le=128)] = _shape(
+        6, "Layers of the text encoder.", fa="تعداد لایه‌های رمزگذار متن."
     )
-    reference_layers: int = Field(default=3, ge=1, le=128, description="Layers of the reference encoder.")
-    num_latents: int = Field(
-        default=16, ge=1, le=1024, description="Latent vectors that a reference voice is summed up in."
+    # A wider context lets the model memorise the texts of small corpora.
+    text_context: Annotated[int, Field(ge=0, le=256)] | None = _shape(
+        3,
+        "Tokens to either side that shape a token's sound; null for all that the layers reach.",
+        fa="نشانه‌هایی از هر سو که آوای یک نشانه را شکل می‌دهند؛ null یعنی تا هر جا که لایه‌ها ببینند.",
     )
-    dropout: float = Field(default=0.1, ge=0.0, lt=1.0, description="Share of activations dropped while training.")
-    guidance_dropout: float = Field(
-        default=0.1,
-        ge=0.0,
-        lt=1.0,
-        description="Share of utterances trained without their voice, so that synthesis can be guided.",
+    decoder_width: Annotated[int, Field(ge=8, le=8192)] = _shape(
+        512, "Width of the flow-matching decoder.", fa="پهنای رمزگشای flow-matching."
+    )
+    decoder_layers: Annotated[int, Field(ge=1, le=128)] = _shape(
+        6, "Layers of the flow-matching decoder.", fa="تعداد لایه‌های رمزگشای flow-matching."
+    )
+    attention_heads: Annotated[int, Field(ge=1, le=128)] = setting(
+        4,
+        "Attention heads in every layer that attends.",
+        fa="تعداد سرهای توجه در هر لایه‌ای که توجه دارد.",
+        resume=refuse("attention would be cut into other heads"),
+        scope="voice",
+    )
+    reference_width: Annotated[int, Field(ge=8, le=8192)] = _shape(
+        192,
+        "Width of the reference encoder, which hears the voice.",
+        fa="پهنای رمزگذار مرجع که صدای گوینده را می‌شنود.",
+    )
+    reference_layers: Annotated[int, Field(ge=1, le=128)] = _shape(
+        3, "Layers of the reference encoder.", fa="تعداد لایه‌های رمزگذار مرجع."
+    )
+    num_latents: Annotated[int, Field(ge=1, le=1024)] = _shape(
+        16,
+        "Latent vectors that a reference voice is summed up in.",
+        fa="تعداد بردارهای نهانی که صدای مرجع در آن‌ها خلاصه می‌شود.",
+    )
+    dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = setting(
+        0.1,
+        "Share of activations dropped while training.",
+        fa="سهم فعال‌سازی‌هایی که هنگام آموزش کنار گذاشته می‌شوند.",
+        resume=refuse(NEW_LOSS),
+        scope="voice",
+    )
+    guidance_dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = setting(
+        0.1,
+        "Share of utterances trained without their voice, so that synthesis can be guided.",
+        fa="سهم جمله‌هایی که بدون صدای گوینده آموزش می‌بینند تا هنگام ساخت گفتار بتوان هدایت کرد.",
+        resume=refuse(NEW_LOSS),
+        scope="voice",
     )
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""The whole configuration: what the user asked for, checked, immutable, and knowing where each value came from."""
+"""`XTTSConfig`, the whole configuration: checked, immutable, with the origin of each value."""
 
 from __future__ import annotations
 

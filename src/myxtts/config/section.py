@@ -1,14 +1,19 @@
-"""The base of all configuration models: immutable, strict, and speaking in ConfigError instead of pydantic's errors."""
+"""Base class of the configuration models: immutable and strict, with pydantic's errors turned into a ConfigError.
+
+Every message names the key, the value, where it came from and what is allowed instead.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from myxtts.config.values import describe_allowed, show_value
+from myxtts.config.setting import describe_allowed
+from myxtts.config.values import show_value
 from myxtts.errors import ConfigError
 
 ARGUMENT_ORIGIN = "argument"
@@ -42,24 +47,18 @@ class Section(BaseModel):
         return section
 
     def _fill_fields(self, values: Mapping[str, object], origins: Mapping[str, str]) -> None:
-        try:
+        with _translate_errors(type(self), values, origins):
             BaseModel.__init__(self, **values)
-        except ValidationError as error:
-            raise _translate(error, type(self), values, origins) from None
 
     @classmethod
     def model_validate(cls, obj: Any, **options: Any) -> Self:
-        try:
+        with _translate_errors(cls, {}, {}):
             return super().model_validate(obj, **options)
-        except ValidationError as error:
-            raise _translate(error, cls, {}, {}) from None
 
     @classmethod
     def model_validate_json(cls, json_data: str | bytes | bytearray, **options: Any) -> Self:
-        try:
+        with _translate_errors(cls, {}, {}):
             return super().model_validate_json(json_data, **options)
-        except ValidationError as error:
-            raise _translate(error, cls, {}, {}) from None
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """A copy with the values of `update`, checked like any other."""
@@ -86,20 +85,24 @@ def find_nearest(name: str, known: Iterable[str]) -> str | None:
     return matches[0] if matches else None
 
 
-def _translate(
-    error: ValidationError, section: type[Section], values: Mapping[str, object], origins: Mapping[str, str]
-) -> ConfigError:
-    """One ConfigError for all that pydantic found, each key once and in words of our own."""
-    problems: dict[str, tuple[str, str]] = {}
-    for detail in error.errors(include_url=False):
-        name = str(detail["loc"][0]) if detail["loc"] else ""
-        if name not in problems:
-            problems[name] = _describe_problem(section, name, detail, values, origins)
-    if len(problems) == 1:
-        problem, next_step = next(iter(problems.values()))
-        return ConfigError(problem, next_step=next_step)
-    listing = "\n".join(problem for problem, _ in problems.values())
-    return ConfigError(listing, next_step=f"Correct these {len(problems)} settings.")
+@contextmanager
+def _translate_errors(
+    section: type[Section], values: Mapping[str, object], origins: Mapping[str, str]
+) -> Iterator[None]:
+    """Raises one ConfigError for all that pydantic finds, each key once and in words of our own."""
+    try:
+        yield
+    except ValidationError as error:
+        problems: dict[str, tuple[str, str]] = {}
+        for detail in error.errors(include_url=False):
+            name = str(detail["loc"][0]) if detail["loc"] else ""
+            if name not in problems:
+                problems[name] = _describe_problem(section, name, detail, values, origins)
+        listing, next_step = next(iter(problems.values()))
+        if len(problems) > 1:
+            listing = "\n".join(problem for problem, _ in problems.values())
+            next_step = f"Correct these {len(problems)} settings."
+        raise ConfigError(listing, next_step=next_step) from None
 
 
 def _describe_problem(

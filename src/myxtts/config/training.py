@@ -2,117 +2,207 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from myxtts.config.section import Contradiction, Section
+from myxtts.config.setting import (
+    FROM_NOW_ON,
+    NEW_BATCHES,
+    NEW_END,
+    ONLY_DEVICE,
+    ONLY_PLACE,
+    ONLY_STOP,
+    Words,
+    accept,
+    refuse,
+    refuse_switch,
+    setting,
+)
 from myxtts.config.values import accept_path, format_gpu_numbers, parse_gpu_numbers
+
+# Settings by what another value means for a run that is resumed.
+_from_now_on = partial(setting, resume=accept(FROM_NOW_ON))
+_device = partial(setting, resume=accept(ONLY_DEVICE))
+_end = partial(setting, resume=accept(NEW_END))
 
 
 class TrainingConfig(Section):
     section_name: ClassVar[str] = "training"
 
     # The run.
-    run_name: str = Field(
-        default="run",
-        pattern=r"^\w[\w.-]{0,99}$",
-        json_schema_extra={"allowed": "a name of letters, digits, dots, dashes and underscores, up to 100 long"},
-        description="Name of the run.",
+    run_name: Annotated[str, Field(pattern=r"^\w[\w.-]{0,99}$")] = setting(
+        "run",
+        "Name of the run.",
+        fa="نام اجرا.",
+        resume=accept(ONLY_PLACE),
+        allowed=Words(
+            "a name of letters, digits, dots, dashes and underscores, up to 100 long",
+            "نامی از حرف، رقم، نقطه، خط تیره و زیرخط، حداکثر ۱۰۰ نویسه",
+        ),
     )
-    run_dir: str | None = Field(default=None, description="Folder of the run; null means runs/ followed by run_name.")
-    checkpoint_steps: int = Field(default=1000, ge=1, description="Steps from one checkpoint to the next.")
-    keep_checkpoints: int = Field(
-        default=3, ge=1, le=1000, description="Newest checkpoints that are kept, besides the best one."
+    run_dir: str | None = setting(
+        None,
+        "Folder of the run; null means runs/ followed by run_name.",
+        fa="پوشهٔ اجرا؛ `null` یعنی `runs/` و سپس `run_name`.",
+        resume=accept(ONLY_PLACE),
     )
-    bundle_weights: Literal["latest", "best"] = Field(
-        default="best", description="Weights that the bundle holds: the latest, or those with the best score."
+    checkpoint_steps: Annotated[int, Field(ge=1)] = setting(
+        1000,
+        "Steps from one checkpoint to the next.",
+        fa="هر چند گام یک نقطهٔ بازیابی ذخیره شود.",
+        resume=accept("it only says when to save"),
     )
-    log_steps: int = Field(default=10, ge=1, description="Steps from one line of metrics.jsonl to the next.")
-    sample_steps: int = Field(
-        default=0, ge=0, description="Steps from one set of spoken samples to the next; 0 speaks with each checkpoint."
+    keep_checkpoints: Annotated[int, Field(ge=1, le=1000)] = setting(
+        3,
+        "Newest checkpoints that are kept, besides the best one.",
+        fa="چند نقطهٔ بازیابی آخر، افزون بر بهترین، نگه داشته شود.",
+        resume=accept("it only says how much is kept"),
     )
-    early_stopping: int = Field(
-        default=0, ge=0, description="Validations in a row without improvement that end training; 0 means never."
+    bundle_weights: Literal["latest", "best"] = setting(
+        "best",
+        "Weights that the bundle holds: the latest, or those with the best score.",
+        fa="بستهٔ مدل کدام وزن‌ها را داشته باشد: آخرین‌ها، یا آن‌ها که بهترین نمره را گرفتند.",
+        resume=accept("it only says which of the saved weights speak"),
     )
-    text_patience_steps: int = Field(
-        default=2000,
-        ge=0,
-        description="Steps without improvement on held-out texts after which the text side rests; 0 means never.",
+    log_steps: Annotated[int, Field(ge=1)] = setting(
+        10,
+        "Steps from one line of metrics.jsonl to the next.",
+        fa="هر چند گام یک سطر در `metrics.jsonl` نوشته شود.",
+        resume=accept("it only says how often numbers are written down"),
     )
-    seed: int = Field(
-        default=0, ge=0, le=2**32 - 1, description="Start of all randomness; the same seed gives the same run."
+    sample_steps: Annotated[int, Field(ge=0)] = setting(
+        0,
+        "Steps from one set of spoken samples to the next; 0 speaks with each checkpoint.",
+        fa="هر چند گام نمونه‌های گفتار ساخته شود؛ ۰ یعنی همراه هر نقطهٔ بازیابی.",
+        resume=accept("samples are heard, not trained on"),
     )
-    steps: int | None = Field(
-        default=None, ge=1, description="Optimiser steps after which training ends; null means no limit."
+    early_stopping: Annotated[int, Field(ge=0)] = setting(
+        0,
+        "Validations in a row without improvement that end training; 0 means never.",
+        fa="پس از چند اعتبارسنجی پیاپی بی‌بهبود آموزش تمام شود؛ ۰ یعنی هرگز.",
+        resume=accept(ONLY_STOP),
     )
-    epochs: int | None = Field(
-        default=None, ge=1, description="Passes over the corpus after which training ends; null means no limit."
+    # Freezes the text encoder and the prosody predictor, which overfit small corpora long before the decoder.
+    text_patience_steps: Annotated[int, Field(ge=0)] = setting(
+        2000,
+        "Steps without improvement on held-out texts after which the text side rests; 0 means never.",
+        fa="پس از چند گام بی‌بهبود روی متن‌های نادیده، بخش متن از آموزش بازایستد؛ ۰ یعنی هرگز.",
+        resume=accept("a text side that rests goes on resting, and another is judged from this step on"),
+        scope="voice",
     )
-    minutes: float | None = Field(
-        default=None,
-        gt=0.0,
-        description="Minutes after which training ends, the learning rate falling towards it; null means no limit.",
+    seed: Annotated[int, Field(ge=0, le=2**32 - 1)] = setting(
+        0,
+        "Start of all randomness; the same seed gives the same run.",
+        fa="سرآغاز همهٔ تصادف‌ها؛ بذر یکسان اجرای یکسان می‌دهد.",
+        resume=refuse("all randomness, the order of the utterances among it, would be another"),
+    )
+    steps: Annotated[int, Field(ge=1)] | None = _end(
+        None,
+        "Optimiser steps after which training ends; null means no limit.",
+        fa="گام‌های بهینه‌ساز تا پایان آموزش؛ `null` یعنی بی‌حد.",
+    )
+    epochs: Annotated[int, Field(ge=1)] | None = _end(
+        None,
+        "Passes over the corpus after which training ends; null means no limit.",
+        fa="تعداد دورها روی پیکره تا پایان آموزش؛ `null` یعنی بی‌حد.",
+    )
+    minutes: Annotated[float, Field(gt=0.0)] | None = _end(
+        None,
+        "Minutes after which training ends, the learning rate falling towards it; null means no limit.",
+        fa="دقیقه‌ها تا پایان آموزش، که نرخ یادگیری رو به آن کم می‌شود؛ `null` یعنی بی‌حد.",
     )
 
     # Devices.
-    multi_gpu: bool = Field(default=False, description="Mirror the model over all visible GPUs.")
-    visible_gpus: str | None = Field(
-        default=None,
-        json_schema_extra={"allowed": 'GPU numbers such as "0" or "0,1" or null'},
-        description="GPUs that may be used; null means all.",
+    multi_gpu: bool = _device(
+        False, "Mirror the model over all visible GPUs.", fa="مدل روی همهٔ کارت‌های گرافیک دیدنی آینه شود."
+    )
+    visible_gpus: str | None = _device(
+        None,
+        "GPUs that may be used; null means all.",
+        fa="کارت‌های گرافیکی که می‌توان به کار برد؛ `null` یعنی همه.",
+        allowed=Words('GPU numbers such as "0" or "0,1" or null', 'شمارهٔ کارت‌ها مانند "0" یا "0,1"، یا null'),
     )
 
     # Alignment.
-    durations: Literal["search", "stored"] = Field(
-        default="search",
-        description="Where durations of tokens come from: searched in every step, or written to the store before.",
+    durations: Literal["search", "stored"] = _from_now_on(
+        "search",
+        "Where durations of tokens come from: searched in every step, or written to the store before.",
+        fa="دیرش نشانه‌ها از کجا بیاید: در هر گام جست‌وجو شود، یا از پیش در انباره نوشته شده باشد.",
+        scope="voice",
     )
 
     # Compilation and precision.
-    enable_graph_mode: bool = Field(
-        default=True, description="Compile the training step into a graph; off runs it eagerly."
+    enable_graph_mode: bool = _device(
+        True,
+        "Compile the training step into a graph; off runs it eagerly.",
+        fa="گام آموزش به گراف تبدیل شود؛ خاموش یعنی اجرای بی‌درنگ، عمل به عمل.",
     )
-    enable_xla_compilation: bool | Literal["auto"] = Field(
-        default="auto", description="Compile the step with XLA; auto does so where it pays."
+    enable_xla_compilation: bool | Literal["auto"] = _device(
+        "auto",
+        "Compile the step with XLA; auto does so where it pays.",
+        fa="گام با XLA کامپایل شود؛ با `auto` هر جا که بیرزد.",
     )
-    enable_eager_debug: bool = Field(
-        default=False, description="Run every operation eagerly, for stepping through with a debugger."
+    enable_eager_debug: bool = _device(
+        False,
+        "Run every operation eagerly, for stepping through with a debugger.",
+        fa="هر عمل جداگانه و بی‌درنگ اجرا شود، برای پیش‌رفتن گام‌به‌گام با اشکال‌یاب.",
     )
-    mixed_precision: bool | Literal["auto"] = Field(
-        default="auto", description="Compute in 16 bits; auto does so in bfloat16 where the device has it."
+    mixed_precision: bool | Literal["auto"] = setting(
+        "auto",
+        "Compute in 16 bits; auto does so in bfloat16 where the device has it.",
+        fa="محاسبه با ۱۶ بیت؛ با `auto` هر جا دستگاه bfloat16 داشته باشد.",
+        resume=accept("weights stay in 32 bits, whatever the step is computed in"),
     )
 
     # The step.
-    crop_frames: int = Field(
-        default=128,
-        ge=32,
-        le=8192,
-        multiple_of=2,
-        description="Frames of each utterance that the decoder learns from at a step, chosen at random.",
-        json_schema_extra={"allowed": "an even number from 32 to 8192"},
+    crop_frames: Annotated[int, Field(ge=32, le=8192, multiple_of=2)] = _from_now_on(
+        128,
+        "Frames of each utterance that the decoder learns from at a step, chosen at random.",
+        fa="شمار فریم‌هایی از هر گفته که رمزگشا در یک گام از آن‌ها می‌آموزد؛ جایشان تصادفی است.",
+        scope="voice",
+        allowed=Words("an even number from 32 to 8192", "عدد زوج از `32` تا `8192`"),
     )
-    voice_stretch: float = Field(
-        default=0.1,
-        ge=0.0,
-        le=0.5,
-        description="By what share voices are made higher or lower at random, so that more are heard; 0 means never.",
+    # Vocal tract length perturbation: the mel frequency axis is warped by up to this share.
+    voice_stretch: Annotated[float, Field(ge=0.0, le=0.5)] = _from_now_on(
+        0.1,
+        "By what share voices are made higher or lower at random, so that more are heard; 0 means never.",
+        fa="صداها به‌تصادف تا چه نسبتی زیرتر یا بم‌تر شوند تا صداهای بیشتری شنیده شود؛ ۰ یعنی هرگز.",
+        scope="voice",
     )
-    gradient_accumulation_steps: int = Field(
-        default=1, ge=1, le=1024, description="Batches whose gradients are summed into one optimiser step."
+    gradient_accumulation_steps: Annotated[int, Field(ge=1, le=1024)] = setting(
+        1,
+        "Batches whose gradients are summed into one optimiser step.",
+        fa="گرادیان چند دسته در یک گام بهینه‌ساز جمع شود.",
+        resume=refuse(NEW_BATCHES),
     )
-    learning_rate: float = Field(
-        default=1.2e-3, gt=0.0, le=1.0, description="Highest learning rate, reached after the warm-up."
+    learning_rate: Annotated[float, Field(gt=0.0, le=1.0)] = _from_now_on(
+        1.2e-3,
+        "Highest learning rate, reached after the warm-up.",
+        fa="بالاترین نرخ یادگیری، که پس از گرم‌شدن به دست می‌آید.",
     )
-    warmup_steps: int = Field(default=250, ge=0, description="Steps over which the learning rate rises from zero.")
-    weight_decay: float = Field(default=0.01, ge=0.0, le=1.0, description="Weight decay of AdamW.")
-    clip_norm: float = Field(default=2.0, gt=0.0, description="Longest gradient; longer ones are scaled down to it.")
-    ema_decay: float = Field(
-        default=0.999,
-        ge=0.0,
-        lt=1.0,
-        description="Decay of the averaged weights used for synthesis; 0 turns averaging off.",
+    warmup_steps: Annotated[int, Field(ge=0)] = _from_now_on(
+        250,
+        "Steps over which the learning rate rises from zero.",
+        fa="گام‌هایی که نرخ یادگیری در آن‌ها از صفر بالا می‌رود.",
+    )
+    weight_decay: Annotated[float, Field(ge=0.0, le=1.0)] = _from_now_on(
+        0.01, "Weight decay of AdamW.", fa="کاهش وزن در AdamW."
+    )
+    clip_norm: Annotated[float, Field(gt=0.0)] = _from_now_on(
+        2.0,
+        "Longest gradient; longer ones are scaled down to it.",
+        fa="بیشترین اندازهٔ گرادیان؛ بزرگ‌ترها تا این اندازه کوچک می‌شوند.",
+    )
+    # Exponential moving average (EMA) of the weights.
+    ema_decay: Annotated[float, Field(ge=0.0, lt=1.0)] = setting(
+        0.999,
+        "Decay of the averaged weights used for synthesis; 0 turns averaging off.",
+        fa="نرخ میراییِ میانگین روان وزن‌ها که در ساخت گفتار به کار می‌رود؛ ۰ میانگین‌گیری را خاموش می‌کند.",
+        resume=refuse_switch("turning the average of the weights on or off leaves it without its past"),
     )
 
     @property

@@ -1,18 +1,13 @@
-"""Single values as YAML text: one reading and one writing of numbers, truth values, null and text.
+"""Single values of settings: as YAML text, in messages, and lists of GPUs, paths and addresses.
 
-The rules are those of YAML 1.2: `yes`, `no`, `on` and `off` are text, `012` is twelve, `1e-5` is a number.
+Scalars follow YAML 1.2: `yes`, `no`, `on` and `off` are text, `012` is twelve, `1e-5` is a number.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
 from pathlib import PurePath
-from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
-
-from pydantic.fields import FieldInfo
 
 Scalar = str | int | float | bool | None
 
@@ -33,6 +28,8 @@ _MUST_ESCAPE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 _MAX_NUMBER_LENGTH = 64
 _MAX_SHOWN_LENGTH = 60
 _MAX_SHOWN_BITS = 256
+_GPU_NUMBERS = re.compile(r"\s*-?[0-9]{1,4}\s*(?:,\s*-?[0-9]{1,4}\s*)*")
+_MAX_PORT = 65535
 
 
 def resolve_scalar(text: str) -> Scalar:
@@ -76,15 +73,10 @@ def show_value(value: object) -> str:
     return text if len(text) <= _MAX_SHOWN_LENGTH else f"{text[: _MAX_SHOWN_LENGTH - 3]}..."
 
 
-# Lists of GPU numbers as people write them ("0,1", "0, 1", [0, 1], 0) and their one canonical form.
-
-_SEVERAL = re.compile(r"\s*-?[0-9]{1,4}\s*(?:,\s*-?[0-9]{1,4}\s*)*")
-
-
 def parse_gpu_numbers(value: object) -> tuple[int, ...]:
-    """The GPU numbers in `value`, in the order given; ValueError in plain words if it is anything else."""
+    """The GPU numbers in `value` ("0,1", [0, 1] or 0), in the order given; ValueError in plain words otherwise."""
     numbers: tuple[int, ...]
-    if isinstance(value, str) and _SEVERAL.fullmatch(value):
+    if isinstance(value, str) and _GPU_NUMBERS.fullmatch(value):
         numbers = tuple(int(part) for part in value.split(","))
     elif isinstance(value, int) and not isinstance(value, bool):
         numbers = (value,)
@@ -101,12 +93,8 @@ def parse_gpu_numbers(value: object) -> tuple[int, ...]:
 
 
 def format_gpu_numbers(numbers: tuple[int, ...]) -> str:
+    """The canonical form: `0,1`."""
     return ",".join(str(number) for number in numbers)
-
-
-# Checks of settings that are text naming something outside: a file, a folder, an address.
-
-MAX_PORT = 65535
 
 
 def accept_path(value: object) -> object:
@@ -122,60 +110,6 @@ def accept_path(value: object) -> object:
 
 def check_address(value: str | None) -> str | None:
     """`host:port`, with a port that exists."""
-    if value is not None and not 1 <= int(value.rpartition(":")[2]) <= MAX_PORT:
-        raise ValueError(f"ports go from 1 to {MAX_PORT}")
+    if value is not None and not 1 <= int(value.rpartition(":")[2]) <= _MAX_PORT:
+        raise ValueError(f"ports go from 1 to {_MAX_PORT}")
     return value
-
-
-# Says in plain words what a setting accepts, from its annotation and limits: one source for messages and docs.
-
-_KINDS: dict[object, str] = {
-    int: "a whole number",
-    float: "a number",
-    str: "text",
-    NoneType: "null",
-}
-_LIMITS = ("ge", "gt", "le", "lt")
-
-
-def describe_allowed(field: FieldInfo) -> str:
-    """For instance `a whole number of at least 1 or "auto"`."""
-    if isinstance(field.json_schema_extra, dict) and "allowed" in field.json_schema_extra:
-        return str(field.json_schema_extra["allowed"])
-    parts = list(_describe_parts(field.annotation, field.metadata))
-    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} or {parts[-1]}"
-
-
-def accepts_text(field: FieldInfo) -> bool:
-    """Whether any text may be given (so that 2024 on the command line is a name, not a number)."""
-    return field.annotation is str or str in get_args(field.annotation)
-
-
-def _describe_parts(annotation: Any, metadata: Iterable[object]) -> Iterable[str]:
-    if get_origin(annotation) in (Union, UnionType):
-        for member in get_args(annotation):
-            yield from _describe_parts(member, metadata)
-    elif get_origin(annotation) is Annotated:
-        member, *nested = get_args(annotation)
-        yield from _describe_parts(member, [*metadata, *_unwrap(nested)])
-    elif get_origin(annotation) is Literal:
-        yield from (show_value(value) for value in get_args(annotation))
-    elif annotation is bool:
-        yield from ("true", "false")
-    else:
-        limits = _describe_limits(metadata) if annotation in (int, float) else ""
-        yield f"{_KINDS[annotation]}{limits}"
-
-
-def _unwrap(metadata: Iterable[object]) -> Iterable[object]:
-    for item in metadata:
-        yield from item.metadata if isinstance(item, FieldInfo) else (item,)
-
-
-def _describe_limits(metadata: Iterable[object]) -> str:
-    limits = {name: value for item in metadata for name in _LIMITS if (value := getattr(item, name, None)) is not None}
-    if set(limits) == {"ge", "le"}:
-        return f" from {limits['ge']} to {limits['le']}"
-    words = {"ge": "of at least", "gt": "above", "le": "up to", "lt": "below"}
-    parts = [f"{words[name]} {limits[name]}" for name in _LIMITS if name in limits]
-    return f" {' and '.join(parts)}" if parts else ""

@@ -19,7 +19,7 @@ from myxtts.pipeline.batch import measure_buffer_bytes
 from myxtts.pipeline.choose_loader import BatchRange, LoaderSetup, choose_side, choose_stretch, open_utterances
 from myxtts.pipeline.device import hand_over_arrays, make_device_transfer
 from myxtts.pipeline.feed import Feed, WarmUp
-from myxtts.pipeline.split_advice import MeasuredTimes, compare_split, estimate_exchange_s
+from myxtts.pipeline.split_advice import TYPICAL_GRADIENT_BYTES, MeasuredTimes, compare_split, estimate_exchange_s
 from myxtts.pipeline.splits import count_reference_frames
 from myxtts.pipeline.stages import Stage
 from myxtts.pipeline.telemetry import FeedStats, Telemetry
@@ -34,14 +34,12 @@ from myxtts.pipeline.tune import (
 )
 from myxtts.pipeline.workers import ThreadPriority
 from myxtts.runtime.hardware import Hardware, detect_hardware
-from myxtts.runtime.plan import Mode, Plan, choose_plan
+from myxtts.runtime.plan import Mode, Plan, choose_plan, find_gpus
 from myxtts.types import Say, Split
 
 _MEASURED_STEPS = 50
 _NUM_READY_ON_HOST = 4
 """Handing over within the host costs next to nothing. It is done well ahead, so that nobody waits for its thread."""
-_TYPICAL_GRADIENT_BYTES = 80_000_000
-"""Of a model of the size `small`, where the caller does not say how large its own is."""
 
 
 def open_batches(
@@ -54,7 +52,7 @@ def open_batches(
     framework: Literal["tensorflow", "numpy"] = "tensorflow",
     hardware: Hardware | None = None,
     plan: Plan | None = None,
-    gradient_bytes: int = _TYPICAL_GRADIENT_BYTES,
+    gradient_bytes: int = TYPICAL_GRADIENT_BYTES,
     loader_name: str = "",
     telemetry_file: Path | None = None,
     say: Say = lambda _line: None,
@@ -176,5 +174,4 @@ def _make_tuner(config: XTTSConfig, plan: Plan, buffer_size: int, machine: Hardw
 
 
 def _find_free_vram(devices: Sequence[str], machine: Hardware) -> int | None:
-    used = [gpu for gpu in machine.gpus if f"/GPU:{gpu.index}" in devices]
-    return min((gpu.free_memory_bytes for gpu in used), default=None)
+    return min((gpu.free_memory_bytes for gpu in find_gpus(devices, machine)), default=None)

@@ -21,6 +21,9 @@ from typing import Literal
 PCIE_BYTES_PER_S = 10e9
 """What two cards exchange through PCI Express 3 x16 or 4 x8 in practice; links between the cards are faster."""
 
+TYPICAL_GRADIENT_BYTES = 80_000_000
+"""Of a model of the size `small`, where the caller does not say how large its own is."""
+
 _NOTICEABLE_PERCENT = 1.0
 
 

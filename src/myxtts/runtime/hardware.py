@@ -1,4 +1,8 @@
-"""Finds out what the machine offers this process: CPUs, memory, disk and GPUs. No TensorFlow."""
+"""Finds out what the machine offers this process: CPUs, memory, disk, GPUs and cluster. No TensorFlow.
+
+Containers and job schedulers give less than the machine has, through control groups (cgroups) of both versions; CUDA
+shows fewer GPUs than the driver, and in another order, where CUDA_VISIBLE_DEVICES is set.
+"""
 
 from __future__ import annotations
 
@@ -16,50 +20,90 @@ import psutil
 from myxtts.runtime.cluster import Cluster, read_cluster
 from myxtts.runtime.nvml import Gpu, GpuListing, Nvml, list_gpus, load_nvml
 
-# What the control groups of Linux leave to this process: containers and job schedulers give less than the machine
-# has.
-#
-# Both versions are read. A limit may stand at any level above the process, so every level up to the root counts.
+__all__ = ["Gpu", "Hardware", "count_cpus", "detect_hardware", "read_memory_limit"]
 
-CGROUP_ROOT = Path("/sys/fs/cgroup")
-PROC_ROOT = Path("/proc")
+_CGROUP_ROOT = Path("/sys/fs/cgroup")
+_PROC_ROOT = Path("/proc")
+_VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 
 
-def read_cpu_quota(cgroup_root: Path = CGROUP_ROOT, proc_root: Path = PROC_ROOT) -> float | None:
-    """How many CPUs' worth of time may be used, None without a limit."""
-    quotas = [_read_quota_v2(folder) for folder in _walk_folders(cgroup_root, proc_root, "")]
-    quotas += [_read_quota_v1(folder) for folder in _walk_folders(cgroup_root, proc_root, "cpu")]
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """What this process may use. `no_gpu_reason` is empty when there are GPUs; `notes` tell what was left out."""
+
+    num_cpus: int
+    ram_bytes: int
+    available_ram_bytes: int
+    disk_free_bytes: int
+    gpus: tuple[Gpu, ...] = ()
+    no_gpu_reason: str = ""
+    notes: tuple[str, ...] = ()
+    cluster: Cluster | None = None
+    """The processes that train one model with this one, where there are others."""
+
+
+def detect_hardware(
+    path: Path | None = None, *, nvml: Nvml | None = None, environment: Mapping[str, str] | None = None
+) -> Hardware:
+    """Looks at the machine; `path` is where data will be written (by default the working folder).
+
+    `nvml` and `environment` stand for the driver and the environment of this process, which are used by default.
+    """
+    variables = os.environ if environment is None else environment
+    listing = _apply_visibility(list_gpus(nvml or load_nvml()), variables)
+    memory = psutil.virtual_memory()
+    limit_bytes, free_bytes = read_memory_limit()
+    return Hardware(
+        num_cpus=count_cpus(),
+        ram_bytes=min(memory.total, limit_bytes or memory.total),
+        available_ram_bytes=memory.available if free_bytes is None else min(memory.available, free_bytes),
+        disk_free_bytes=_measure_free_disk(path or Path.cwd()),
+        gpus=listing.gpus,
+        no_gpu_reason=listing.no_gpu_reason,
+        notes=listing.notes,
+        cluster=read_cluster(variables),
+    )
+
+
+def count_cpus() -> int:
+    """CPUs this process may use, at least one; a part of one counts as one."""
+    quota = read_cpu_quota()
+    # The affinity already holds what a cpuset of the control group leaves.
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(allowed, math.ceil(quota)) if quota is not None else allowed)
+
+
+def read_cpu_quota() -> float | None:
+    """How many CPUs' worth of time the control groups allow, None without a limit."""
+    quotas = [_read_quota_v2(folder) for folder in _walk_folders("")]
+    quotas += [_read_quota_v1(folder) for folder in _walk_folders("cpu")]
     return min((quota for quota in quotas if quota is not None), default=None)
 
 
-def read_memory_limit(cgroup_root: Path = CGROUP_ROOT, proc_root: Path = PROC_ROOT) -> tuple[int | None, int | None]:
+def read_memory_limit() -> tuple[int | None, int | None]:
     """The lowest limit in bytes and the bytes still free under the tightest level; None without a limit."""
     levels = [
-        *_read_memory_levels(cgroup_root, proc_root, "", ("memory.max", "memory.current", "inactive_file")),
-        *_read_memory_levels(
-            cgroup_root, proc_root, "memory", ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-        ),
+        *_read_memory_levels("", "memory.max", "memory.current", "inactive_file"),
+        *_read_memory_levels("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
     ]
-    limit = min((limit for limit, _ in levels), default=None)
-    return limit, min((free for _, free in levels), default=None)
+    return min((limit for limit, _ in levels), default=None), min((free for _, free in levels), default=None)
 
 
-def _walk_folders(cgroup_root: Path, proc_root: Path, controller: str) -> Iterator[Path]:
-    """The folders of this process's group and of all groups above it; version 2 has the controller ""."""
-    for line in _read_text(proc_root / "self" / "cgroup").splitlines():
+def _walk_folders(controller: str) -> Iterator[Path]:
+    """The folders of this process's group and of all groups above it, any of which may set a limit.
+
+    Version 2 has one hierarchy for all controllers, which is called "" here.
+    """
+    for line in _read_text(_PROC_ROOT / "self" / "cgroup").splitlines():
         _, _, rest = line.partition(":")
         controllers, _, group = rest.partition(":")
         if controller not in controllers.split(","):
             continue
-        for root in _find_mounts(cgroup_root, controllers, controller):
+        for name in sorted({controllers, controller} if controller else {"", "unified"}):
+            root = _CGROUP_ROOT / name
             # A container may be told the host's path, which does not exist here: then the root is its own group.
             folder = root if ".." in group.split("/") else root / group.lstrip("/")
             yield from (level for level in (folder, *folder.parents) if level.is_relative_to(root) and level.is_dir())
-
-
-def _find_mounts(cgroup_root: Path, controllers: str, controller: str) -> list[Path]:
-    names = {controllers, controller} if controller else {"", "unified"}
-    return [folder for name in sorted(names) if (folder := cgroup_root / name).is_dir()]
 
 
 def _read_quota_v2(folder: Path) -> float | None:
@@ -74,10 +118,10 @@ def _read_quota_v1(folder: Path) -> float | None:
 
 
 def _read_memory_levels(
-    cgroup_root: Path, proc_root: Path, controller: str, names: tuple[str, str, str]
+    controller: str, limit_name: str, usage_name: str, cache_name: str
 ) -> Iterator[tuple[int, int]]:
-    limit_name, usage_name, cache_name = names
-    for folder in _walk_folders(cgroup_root, proc_root, controller):
+    """Limit and free bytes of each level that has a limit."""
+    for folder in _walk_folders(controller):
         limit = _read_int(folder / limit_name)
         if limit is not None:
             # Pages of files that were read count as used, but are given back when memory is needed.
@@ -107,9 +151,29 @@ def _read_text(path: Path) -> str:
         return ""
 
 
-# Reads CUDA_VISIBLE_DEVICES the way CUDA does: numbers or UUID prefixes, up to the first entry that names no GPU.
+def _measure_free_disk(path: Path) -> int:
+    """Free bytes on the disk that `path` is or will be on."""
+    absolute = path.absolute()
+    for folder in (absolute, *absolute.parents):
+        try:
+            return shutil.disk_usage(folder).free
+        except (FileNotFoundError, NotADirectoryError, PermissionError):
+            continue
+    return 0
 
-VARIABLE = "CUDA_VISIBLE_DEVICES"
+
+def _apply_visibility(listing: GpuListing, environment: Mapping[str, str]) -> GpuListing:
+    """Numbers the GPUs as CUDA will, which may hide and reorder them."""
+    if not listing.gpus:
+        return listing
+    visible = select_visible(environment.get(_VISIBLE_DEVICES), [gpu.uuid for gpu in listing.gpus])
+    gpus = tuple(replace(listing.gpus[position], index=index) for index, position in enumerate(visible.positions))
+    notes = [*listing.notes, *([visible.note] if visible.note else [])]
+    if len({gpu.name for gpu in listing.gpus}) > 1 and environment.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
+        notes.append(
+            "The GPUs differ, and CUDA may number them by speed: set CUDA_DEVICE_ORDER=PCI_BUS_ID to keep this order."
+        )
+    return GpuListing(gpus, "" if gpus else visible.note.rstrip("."), tuple(notes))
 
 
 class VisibleGpus(NamedTuple):
@@ -120,15 +184,14 @@ class VisibleGpus(NamedTuple):
 
 
 def select_visible(value: str | None, uuids: Sequence[str]) -> VisibleGpus:
-    """Which of the GPUs with these UUIDs CUDA shows when the variable has this value (None: it is not set)."""
-    everything = tuple(range(len(uuids)))
+    """Reads CUDA_VISIBLE_DEVICES (None: not set) as CUDA does: numbers or UUIDs, up to the first that names no GPU."""
     if value is None:
-        return VisibleGpus(everything, "")
+        return VisibleGpus(tuple(range(len(uuids))), "")
     positions: list[int] = []
     for entry in value.split(","):
         position = _find_position(entry.strip(), uuids)
         if position in positions:
-            return VisibleGpus((), f"{VARIABLE}={value!r} names a GPU twice, and CUDA then shows none.")
+            return VisibleGpus((), f"{_VISIBLE_DEVICES}={value!r} names a GPU twice, and CUDA then shows none.")
         if position is None:
             return VisibleGpus(tuple(positions), _explain_stop(value, entry.strip()))
         positions.append(position)
@@ -147,83 +210,7 @@ def _find_position(entry: str, uuids: Sequence[str]) -> int | None:
 
 def _explain_stop(value: str, entry: str) -> str:
     if value.strip() in ("", "-1"):
-        return f"{VARIABLE}={value!r} hides all GPUs."
+        return f"{_VISIBLE_DEVICES}={value!r} hides all GPUs."
     if entry.startswith("MIG-"):
-        return f"{VARIABLE} names the MIG slice {entry}; slices are not supported, name a whole GPU."
-    return f"{VARIABLE}={value!r}: {entry!r} names no GPU here, so CUDA ignores it and all that follows."
-
-
-__all__ = ["Gpu", "Hardware", "count_cpus", "detect_hardware"]
-
-
-@dataclass(frozen=True, slots=True)
-class Hardware:
-    """What this process may use. `no_gpu_reason` is empty when there are GPUs; `notes` tell what was left out."""
-
-    num_cpus: int
-    ram_bytes: int
-    available_ram_bytes: int
-    disk_free_bytes: int
-    gpus: tuple[Gpu, ...] = ()
-    no_gpu_reason: str = ""
-    notes: tuple[str, ...] = ()
-    cluster: Cluster | None = None
-    """The processes that train one model with this one, where there are others."""
-
-
-def detect_hardware(
-    path: Path | None = None,
-    *,
-    nvml: Nvml | None = None,
-    cgroup_root: Path = CGROUP_ROOT,
-    proc_root: Path = PROC_ROOT,
-    environment: Mapping[str, str] | None = None,
-) -> Hardware:
-    """Looks at the machine; `path` is where data will be written (by default the working folder)."""
-    variables = os.environ if environment is None else environment
-    listing = _apply_visibility(list_gpus(nvml or load_nvml()), variables)
-    memory = psutil.virtual_memory()
-    limit_bytes, free_bytes = read_memory_limit(cgroup_root, proc_root)
-    return Hardware(
-        num_cpus=count_cpus(cgroup_root, proc_root),
-        ram_bytes=min(memory.total, limit_bytes or memory.total),
-        available_ram_bytes=memory.available if free_bytes is None else min(memory.available, free_bytes),
-        disk_free_bytes=_measure_free_disk(path or Path.cwd()),
-        gpus=listing.gpus,
-        no_gpu_reason=listing.no_gpu_reason,
-        notes=listing.notes,
-        cluster=read_cluster(variables),
-    )
-
-
-def count_cpus(cgroup_root: Path = CGROUP_ROOT, proc_root: Path = PROC_ROOT) -> int:
-    """CPUs this process may use, at least one; a part of one counts as one."""
-    quota = read_cpu_quota(cgroup_root, proc_root)
-    # The affinity already holds what a cpuset of the control group leaves.
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(allowed, math.ceil(quota)) if quota is not None else allowed)
-
-
-def _measure_free_disk(path: Path) -> int:
-    """Free bytes on the disk that `path` is or will be on."""
-    absolute = path.absolute()
-    for folder in (absolute, *absolute.parents):
-        try:
-            return shutil.disk_usage(folder).free
-        except (FileNotFoundError, NotADirectoryError, PermissionError):
-            continue
-    return 0
-
-
-def _apply_visibility(listing: GpuListing, environment: Mapping[str, str]) -> GpuListing:
-    """Numbers the GPUs as CUDA will, which may hide and reorder them."""
-    if not listing.gpus:
-        return listing
-    visible = select_visible(environment.get(VARIABLE), [gpu.uuid for gpu in listing.gpus])
-    gpus = tuple(replace(listing.gpus[position], index=index) for index, position in enumerate(visible.positions))
-    notes = [*listing.notes, *([visible.note] if visible.note else [])]
-    if len({gpu.name for gpu in listing.gpus}) > 1 and environment.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
-        notes.append(
-            "The GPUs differ, and CUDA may number them by speed: set CUDA_DEVICE_ORDER=PCI_BUS_ID to keep this order."
-        )
-    return GpuListing(gpus, "" if gpus else visible.note.rstrip("."), tuple(notes))
+        return f"{_VISIBLE_DEVICES} names the MIG slice {entry}; slices are not supported, name a whole GPU."
+    return f"{_VISIBLE_DEVICES}={value!r}: {entry!r} names no GPU here, so CUDA ignores it and all that follows."

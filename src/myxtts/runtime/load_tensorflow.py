@@ -1,6 +1,7 @@
-"""Loads TensorFlow without what it says of its build on every start; whatever else it says still shows.
+"""Imports TensorFlow without the log lines about its build that it writes on every start; all other lines still show.
 
-Whoever sets TF_CPP_MIN_LOG_LEVEL to 0 hears everything; other levels are kept, but TensorFlow knows them too late.
+TF_CPP_MIN_LOG_LEVEL=0 shows everything. TensorFlow applies other levels only after it has written those lines, so they
+are filtered from the error stream.
 """
 
 from __future__ import annotations
@@ -15,14 +16,13 @@ from myxtts.runtime.hardware import detect_hardware
 
 LEVEL_VARIABLE = "TF_CPP_MIN_LOG_LEVEL"
 _EVERYTHING, _ALL_BUT_INFORMATION, _NOTHING = "0", "1", "3"
-_HARMLESS = (
-    "All log messages before absl::InitializeLog() is called",
-    "oneDNN custom operations are on",
-    "Could not find cuda drivers on your machine",
-    "This TensorFlow binary is optimized to use available CPU instructions",
-    "To enable the following instructions:",
+_ABOUT_THE_BUILD = (
+    b"All log messages before absl::InitializeLog() is called",
+    b"oneDNN custom operations are on",
+    b"Could not find cuda drivers on your machine",
+    b"This TensorFlow binary is optimized to use available CPU instructions",
+    b"To enable the following instructions:",
 )
-"""Said before TensorFlow knows the level that was asked for."""
 
 
 def load_tensorflow() -> None:
@@ -39,19 +39,13 @@ def load_tensorflow() -> None:
         _import()
 
 
-def select_worth_saying(text: bytes) -> bytes:
-    """The lines that are not known to be harmless."""
-    lines = text.splitlines(keepends=True)
-    return b"".join(line for line in lines if not any(words.encode() in line for words in _HARMLESS))
-
-
 def _import() -> None:
     import tensorflow  # noqa: F401 - loading it is all that is wanted
 
 
 @contextmanager
 def _filter_errors() -> Iterator[None]:
-    """Holds back what is written straight to the error stream, and lets through at the end what is worth it."""
+    """Holds back what is written straight to the error stream, and writes it at the end without the build's lines."""
     sys.stderr.flush()
     with tempfile.TemporaryFile() as held:
         screen = os.dup(2)
@@ -62,5 +56,6 @@ def _filter_errors() -> Iterator[None]:
             sys.stderr.flush()
             os.dup2(screen, 2)
             held.seek(0)
-            os.write(screen, select_worth_saying(held.read()))
+            lines = held.read().splitlines(keepends=True)
+            os.write(screen, b"".join(line for line in lines if not any(words in line for words in _ABOUT_THE_BUILD)))
             os.close(screen)

@@ -1,4 +1,12 @@
-"""Decides once, purely, how a run uses the machine: mode, devices, strategy, buffers, and the reasons."""
+"""Decides once how a run uses the machine: mode, devices, strategy, buffers, and the reasons. A pure function.
+
+| asked for              | there is                          | plan                                               |
+|------------------------|-----------------------------------|----------------------------------------------------|
+| data_gpu and model_gpu | both exist and differ             | Multi-GPU mode; several model GPUs are mirrored    |
+| data_gpu and model_gpu | one is missing, or they are equal | Single-GPU buffered, with a warning                |
+| only one of the two    | it exists                         | Single-GPU buffered, on the named GPU              |
+| neither                | no GPU / one / several            | CPU / Single-GPU / the same, mirrored by multi_gpu |
+"""
 
 from __future__ import annotations
 
@@ -13,14 +21,10 @@ from myxtts.errors import HardwareError
 from myxtts.runtime.cluster import Cluster
 from myxtts.runtime.hardware import Gpu, Hardware
 
-# Decides which devices carry the data and the model, from what was asked for and what there is.
-#
-# | asked for              | there is                          | placement                                          |
-# |------------------------|-----------------------------------|----------------------------------------------------|
-# | data_gpu and model_gpu | both exist and differ             | Multi-GPU mode; several model GPUs are mirrored    |
-# | data_gpu and model_gpu | one is missing, or they are equal | Single-GPU buffered, with a warning                |
-# | only one of the two    | it exists                         | Single-GPU buffered, on the named GPU              |
-# | neither                | no GPU / one / several            | CPU / Single-GPU / the same, mirrored by multi_gpu |
+CPU_DEVICE = "/CPU:0"
+_LOADER_NICENESS = 5
+
+StrategyKind = Literal["default", "one_device", "mirrored"]
 
 
 class Mode(StrEnum):
@@ -44,9 +48,68 @@ _LABELS = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a run will do. Devices are named by `Gpu.index`, before any framework hides or renumbers GPUs.
+
+    `prefetch_buffer_size` counts batches held on each of `prefetch_devices`; both are empty when prefetch is off.
+    Loader threads stay off `num_reserved_cpus` processors, those of the threads that drive devices, and run with the
+    lower priority `loader_niceness`.
+    """
+
+    mode: Mode
+    data_device: str
+    model_devices: tuple[str, ...]
+    strategy: StrategyKind
+    buffer_size: int
+    prefetch_buffer_size: int
+    prefetch_devices: tuple[str, ...]
+    num_workers: int
+    num_reserved_cpus: int
+    loader_niceness: int
+    model_start_delay_s: float
+    reasons: tuple[str, ...]
+    warnings: tuple[str, ...]
+    cluster: Cluster | None = None
+
+    @property
+    def num_replicas(self) -> int:
+        """Devices that train, those of all processes of the cluster together."""
+        return len(self.model_devices) * (self.cluster.num_workers if self.cluster else 1)
+
+    @property
+    def shard(self) -> tuple[int, int]:
+        """The slice of every batch that this process trains on: its number, and of how many."""
+        return (self.cluster.worker, self.cluster.num_workers) if self.cluster else (0, 1)
+
+    def find_model_gpus(self, hardware: Hardware) -> list[Gpu]:
+        """The GPUs of this process that train; none in CPU mode."""
+        return find_gpus(self.model_devices, hardware)
+
+    def name_model_devices(self, hardware: Hardware) -> str:
+        """The devices that train, by number and kind, such as `2 x NVIDIA GeForce RTX 4090` or `8 CPUs`."""
+        gpus = self.find_model_gpus(hardware)
+        return f"{len(self.model_devices)} x {gpus[0].name}" if gpus else f"{hardware.num_cpus} CPUs"
+
+    def describe(self) -> list[str]:
+        """The lines printed at the start of a run."""
+        prefetch = f"{_count(self.prefetch_buffer_size, 'batch', 'batches')} to {', '.join(self.prefetch_devices)}"
+        delay = f", at the earliest after {self.model_start_delay_s:g} s" if self.model_start_delay_s else ", no delay"
+        cluster = self.cluster
+        return [
+            f"Mode: {self.mode.label}",
+            *([f"Cluster: worker {cluster.worker} of {cluster.num_workers} ({cluster.source})"] if cluster else []),
+            f"Data device: {self.data_device}, {_count(self.num_workers, 'loader thread')}",
+            f"Model device{'s' if len(self.model_devices) > 1 else ''}: {', '.join(self.model_devices)}",
+            f"Buffer: {_count(self.buffer_size, 'batch', 'batches')} in memory",
+            f"Prefetch: {prefetch if self.prefetch_devices else 'off'}",
+            f"Model start: when the buffer is ready{delay}",
+        ]
+
+
 @dataclass(slots=True)
-class Placement:
-    """Where data and model go, while the decision is being made."""
+class _Placement:
+    """The GPUs of data and model, and what has been said of the plan so far."""
 
     mode: Mode
     model_gpus: tuple[int, ...]
@@ -55,12 +118,33 @@ class Placement:
     warnings: list[str] = field(default_factory=list)
 
 
-def place_run(config: XTTSConfig, hardware: Hardware) -> Placement:
-    """The placement for this configuration on this machine; HardwareError when a GPU asked for cannot be had."""
+def choose_plan(config: XTTSConfig, hardware: Hardware) -> Plan:
+    """The plan for this configuration on this machine; HardwareError when a GPU asked for cannot be had."""
     visible = _select_visible_gpus(config, hardware)
     placement = _place(config, visible, hardware)
     _warn_of_unequal_gpus(placement, visible)
-    return placement
+    prefetch_devices, prefetch_buffer_size = _choose_prefetch(config, placement)
+    num_workers = _choose_num_workers(config, hardware, placement)
+    model_start_delay_s = _choose_start_delay(config, placement)
+    placement.reasons.append(f"buffer_size is {config.data.buffer_size}.")
+    model_gpus = placement.model_gpus
+    keeps_apart = config.data.optimize_cpu_gpu_overlap
+    return Plan(
+        mode=placement.mode,
+        data_device=CPU_DEVICE if placement.data_gpu is None else name_gpu(placement.data_gpu),
+        model_devices=tuple(map(name_gpu, model_gpus)) or (CPU_DEVICE,),
+        strategy="mirrored" if len(model_gpus) > 1 else "one_device" if model_gpus else "default",
+        buffer_size=config.data.buffer_size,
+        prefetch_buffer_size=prefetch_buffer_size,
+        prefetch_devices=prefetch_devices,
+        num_workers=num_workers,
+        num_reserved_cpus=_count_drivers(placement) if keeps_apart and model_gpus else 0,
+        loader_niceness=_LOADER_NICENESS if keeps_apart else 0,
+        model_start_delay_s=model_start_delay_s,
+        reasons=tuple(placement.reasons),
+        warnings=tuple(placement.warnings),
+        cluster=hardware.cluster,
+    )
 
 
 def _select_visible_gpus(config: XTTSConfig, hardware: Hardware) -> tuple[Gpu, ...]:
@@ -78,25 +162,26 @@ def _select_visible_gpus(config: XTTSConfig, hardware: Hardware) -> tuple[Gpu, .
     return tuple(by_index[number] for number in numbers)
 
 
-def _place(config: XTTSConfig, visible: tuple[Gpu, ...], hardware: Hardware) -> Placement:
+def _place(config: XTTSConfig, visible: tuple[Gpu, ...], hardware: Hardware) -> _Placement:
     data_gpu = config.data.data_gpu
     model_gpus = () if config.data.model_gpu is None else parse_gpu_numbers(config.data.model_gpu)
     if data_gpu is not None and model_gpus:
         return _place_both_named(config, data_gpu, model_gpus, visible, hardware)
-    if data_gpu is not None or model_gpus:
-        key = "data_gpu" if data_gpu is not None else "model_gpu"
-        return _place_one_named(config, key, model_gpus if data_gpu is None else (data_gpu,), visible, hardware)
+    if data_gpu is not None:
+        return _place_one_named(config, "data_gpu", (data_gpu,), visible, hardware)
+    if model_gpus:
+        return _place_one_named(config, "model_gpu", model_gpus, visible, hardware)
     return _place_unnamed(config, visible, hardware)
 
 
 def _place_both_named(
     config: XTTSConfig, data_gpu: int, model_gpus: tuple[int, ...], visible: tuple[Gpu, ...], hardware: Hardware
-) -> Placement:
+) -> _Placement:
     existing = [gpu.index for gpu in visible]
     asked = f"data_gpu {data_gpu} and model_gpu {format_gpu_numbers(model_gpus)} were asked for"
     missing = [number for number in dict.fromkeys((data_gpu, *model_gpus)) if number not in existing]
     if not missing and data_gpu not in model_gpus:
-        placement = Placement(Mode.MULTI_GPU, model_gpus, data_gpu)
+        placement = _Placement(Mode.MULTI_GPU, model_gpus, data_gpu)
         placement.reasons.append(f"{asked}; all exist and differ, so GPU {data_gpu} makes features for the model.")
         if len(model_gpus) > 1:
             placement.reasons.append(f"The model is mirrored over GPUs {format_gpu_numbers(model_gpus)}.")
@@ -106,7 +191,7 @@ def _place_both_named(
     why = _say_missing(missing) if missing else f"GPU {data_gpu} cannot be both"
     listing = _say_existing(visible, hardware)
     usable = [number for number in (*model_gpus, data_gpu) if number in existing] or existing
-    placement = Placement(Mode.SINGLE_GPU, tuple(usable[:1])) if usable else Placement(Mode.CPU, ())
+    placement = _Placement(Mode.SINGLE_GPU, tuple(usable[:1])) if usable else _Placement(Mode.CPU, ())
     target = f"GPU {usable[0]}" if usable else "the CPU"
     placement.warnings.append(f"{asked}, but {why}: {listing}. Falling back to {placement.mode.label} on {target}.")
     placement.reasons.append(f"Multi-GPU mode needs two different GPUs that exist, and {why}.")
@@ -117,7 +202,7 @@ def _place_both_named(
 
 def _place_one_named(
     config: XTTSConfig, key: str, named: tuple[int, ...], visible: tuple[Gpu, ...], hardware: Hardware
-) -> Placement:
+) -> _Placement:
     missing = [number for number in named if number not in [gpu.index for gpu in visible]]
     if missing:
         raise HardwareError(
@@ -125,13 +210,10 @@ def _place_one_named(
             next_step=f"Set data.{key} to a GPU that exists, or leave it out.",
         )
     if len(named) > 1 and config.training.multi_gpu:
-        placement = Placement(Mode.MIRRORED, named)
-        placement.reasons.append(
-            f"model_gpu names GPUs {format_gpu_numbers(named)} and multi_gpu mirrors the model over them."
-        )
-        return placement
-    placement = Placement(Mode.SINGLE_GPU, named[:1])
-    placement.reasons.append(f"Only {key} was given, so GPU {named[0]} trains and the CPU loads.")
+        why = f"model_gpu names GPUs {format_gpu_numbers(named)} and multi_gpu mirrors the model over them."
+        return _Placement(Mode.MIRRORED, named, reasons=[why])
+    why = f"Only {key} was given, so GPU {named[0]} trains and the CPU loads."
+    placement = _Placement(Mode.SINGLE_GPU, named[:1], reasons=[why])
     if len(named) > 1:
         placement.warnings.append(
             f"model_gpu names {len(named)} GPUs, but only GPU {named[0]} is used: "
@@ -142,37 +224,78 @@ def _place_one_named(
     return placement
 
 
-def _place_unnamed(config: XTTSConfig, visible: tuple[Gpu, ...], hardware: Hardware) -> Placement:
+def _place_unnamed(config: XTTSConfig, visible: tuple[Gpu, ...], hardware: Hardware) -> _Placement:
+    is_multi = config.training.multi_gpu
     if not visible:
-        placement = Placement(Mode.CPU, ())
-        placement.reasons.append(_say_no_gpu(hardware))
-        if config.training.multi_gpu:
-            placement.warnings.append("multi_gpu is true, but there is no GPU: training on the CPU.")
-        return placement
+        warnings = ["multi_gpu is true, but there is no GPU: training on the CPU."] if is_multi else []
+        return _Placement(Mode.CPU, (), reasons=[_say_no_gpu(hardware)], warnings=warnings)
     indices = tuple(gpu.index for gpu in visible)
-    if config.training.multi_gpu and len(visible) > 1:
-        placement = Placement(Mode.MIRRORED, indices)
-        placement.reasons.append(
-            f"multi_gpu is true, so the model is mirrored over GPUs {format_gpu_numbers(indices)}."
-        )
-        return placement
-    placement = Placement(Mode.SINGLE_GPU, indices[:1])
-    if len(visible) == 1:
-        placement.reasons.append(f"GPU {indices[0]} is the only one, so it trains and the CPU loads.")
-    else:
-        placement.reasons.append(
-            f"GPU {indices[0]} is the first of {len(indices)}, so it trains; multi_gpu: true would use them all."
-        )
-    if config.training.multi_gpu:
-        placement.warnings.append(f"multi_gpu is true, but GPU {indices[0]} is the only one: nothing to mirror over.")
-    return placement
+    first = indices[0]
+    if len(indices) == 1:
+        warnings = [f"multi_gpu is true, but GPU {first} is the only one: nothing to mirror over."] if is_multi else []
+        why = f"GPU {first} is the only one, so it trains and the CPU loads."
+        return _Placement(Mode.SINGLE_GPU, indices, reasons=[why], warnings=warnings)
+    if is_multi:
+        why = f"multi_gpu is true, so the model is mirrored over GPUs {format_gpu_numbers(indices)}."
+        return _Placement(Mode.MIRRORED, indices, reasons=[why])
+    why = f"GPU {first} is the first of {len(indices)}, so it trains; multi_gpu: true would use them all."
+    return _Placement(Mode.SINGLE_GPU, indices[:1], reasons=[why])
 
 
-def _warn_of_unequal_gpus(placement: Placement, visible: tuple[Gpu, ...]) -> None:
+def _warn_of_unequal_gpus(placement: _Placement, visible: tuple[Gpu, ...]) -> None:
     mirrored = [gpu for gpu in visible if gpu.index in placement.model_gpus]
     if len({(gpu.name, _round_gib(gpu.memory_bytes)) for gpu in mirrored}) > 1:
         listing = ", ".join(_say_gpu(gpu) for gpu in mirrored)
         placement.warnings.append(f"The mirrored GPUs differ ({listing}): the slower one sets the pace of all.")
+
+
+def _choose_prefetch(config: XTTSConfig, placement: _Placement) -> tuple[tuple[str, ...], int]:
+    if not placement.model_gpus:
+        placement.reasons.append("Nothing is prefetched to a device: the model runs where the data is.")
+        return (), 0
+    if not config.data.prefetch_to_gpu:
+        placement.reasons.append("Nothing is prefetched to a device: prefetch_to_gpu is off.")
+        return (), 0
+    devices = tuple(map(name_gpu, placement.model_gpus))
+    if not config.data.enhanced_gpu_prefetch:
+        placement.reasons.append("One batch is prefetched to the device: enhanced_gpu_prefetch is off.")
+        return devices, 1
+    num_batches = config.data.prefetch_buffer_size
+    placement.reasons.append(f"prefetch_buffer_size is {num_batches}, so as many batches wait on the device.")
+    return devices, num_batches
+
+
+def _choose_num_workers(config: XTTSConfig, hardware: Hardware, placement: _Placement) -> int:
+    """Loader threads. With optimize_cpu_gpu_overlap each thread that drives devices keeps a core to itself."""
+    asked, keeps_apart = config.data.num_workers, config.data.optimize_cpu_gpu_overlap
+    most = max(1, hardware.num_cpus - _count_drivers(placement)) if keeps_apart else hardware.num_cpus
+    if asked == "auto":
+        placement.reasons.append(
+            f"{_count(hardware.num_cpus, 'CPU')} may be used, which makes {_count(most, 'loader thread')}."
+        )
+        return most
+    if keeps_apart and asked > most:
+        placement.warnings.append(
+            f"num_workers is {asked}, but {_count(hardware.num_cpus, 'CPU')} may be used: {most} will load. "
+            "Set data.optimize_cpu_gpu_overlap to false to keep your number."
+        )
+        return most
+    placement.reasons.append(f"num_workers is {asked}.")
+    return asked
+
+
+def _count_drivers(placement: _Placement) -> int:
+    """Threads that drive devices: one for the model, one more for a data GPU."""
+    return 2 if placement.mode is Mode.MULTI_GPU else 1
+
+
+def _choose_start_delay(config: XTTSConfig, placement: _Placement) -> float:
+    if placement.mode is not Mode.MULTI_GPU:
+        placement.reasons.append("The model does not wait for model_start_delay: no data GPU has to get ahead of it.")
+        return 0.0
+    delay_s = config.data.model_start_delay
+    placement.reasons.append(f"model_start_delay is {delay_s:g} s, so that the data GPU gets ahead of the model.")
+    return delay_s
 
 
 def _say_missing(numbers: list[int]) -> str:
@@ -201,165 +324,18 @@ def _round_gib(num_bytes: int) -> int:
     return round(num_bytes / 2**30)
 
 
-__all__ = ["Mode", "Plan", "StrategyKind", "choose_plan"]
-
-CPU_DEVICE = "/CPU:0"
-_LOADER_NICENESS = 5
-
-
-StrategyKind = Literal["default", "one_device", "mirrored"]
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What a run will do. Devices are named by `Gpu.index`, before any framework hides or renumbers GPUs.
-
-    `prefetch_buffer_size` counts batches held on each of `prefetch_devices`; both are empty when prefetch is off.
-    Loader threads stay off `num_reserved_cpus` processors, those of the threads that drive devices, and give way to
-    others by `loader_niceness`.
-    """
-
-    mode: Mode
-    data_device: str
-    model_devices: tuple[str, ...]
-    strategy: StrategyKind
-    buffer_size: int
-    prefetch_buffer_size: int
-    prefetch_devices: tuple[str, ...]
-    num_workers: int
-    num_reserved_cpus: int
-    loader_niceness: int
-    model_start_delay_s: float
-    reasons: tuple[str, ...]
-    warnings: tuple[str, ...]
-    cluster: Cluster | None = None
-
-    @property
-    def num_replicas(self) -> int:
-        """Devices that train, those of all processes of the cluster together."""
-        return len(self.model_devices) * (self.cluster.num_workers if self.cluster else 1)
-
-    @property
-    def shard(self) -> tuple[int, int]:
-        """The slice of every batch that this process trains on: its number, and of how many."""
-        return (self.cluster.worker, self.cluster.num_workers) if self.cluster else (0, 1)
-
-    @property
-    def prefetch_to_device(self) -> str | None:
-        """The device that batches are copied to ahead of time: the first one when the model is mirrored."""
-        return self.prefetch_devices[0] if self.prefetch_devices else None
-
-    def describe(self) -> list[str]:
-        """The lines printed at the start of a run."""
-        prefetch = f"{_count(self.prefetch_buffer_size, 'batch', 'batches')} to {', '.join(self.prefetch_devices)}"
-        delay = f", at the earliest after {self.model_start_delay_s:g} s" if self.model_start_delay_s else ", no delay"
-        cluster = self.cluster
-        return [
-            f"Mode: {self.mode.label}",
-            *([f"Cluster: worker {cluster.worker} of {cluster.num_workers} ({cluster.source})"] if cluster else []),
-            f"Data device: {self.data_device}, {_count(self.num_workers, 'loader thread')}",
-            f"Model device{'s' if len(self.model_devices) > 1 else ''}: {', '.join(self.model_devices)}",
-            f"Buffer: {_count(self.buffer_size, 'batch', 'batches')} in memory",
-            f"Prefetch: {prefetch if self.prefetch_devices else 'off'}",
-            f"Model start: when the buffer is ready{delay}",
-        ]
-
-
-def choose_plan(config: XTTSConfig, hardware: Hardware) -> Plan:
-    """The plan for this configuration on this machine; HardwareError when a GPU asked for cannot be had."""
-    placement = place_run(config, hardware)
-    model_devices = tuple(_name_device(index) for index in placement.model_gpus) or (CPU_DEVICE,)
-    prefetch_devices, prefetch_buffer_size = _choose_prefetch(config, placement)
-    num_workers = _choose_num_workers(config, hardware, placement)
-    keeps_apart = config.data.optimize_cpu_gpu_overlap and bool(placement.model_gpus)
-    model_start_delay_s = _choose_start_delay(config, placement)
-    placement.reasons.append(f"buffer_size is {config.data.buffer_size}.")
-    return Plan(
-        mode=placement.mode,
-        data_device=CPU_DEVICE if placement.data_gpu is None else _name_device(placement.data_gpu),
-        model_devices=model_devices,
-        strategy=_choose_strategy(placement),
-        buffer_size=config.data.buffer_size,
-        prefetch_buffer_size=prefetch_buffer_size,
-        prefetch_devices=prefetch_devices,
-        num_workers=num_workers,
-        num_reserved_cpus=_count_drivers(placement) if keeps_apart else 0,
-        loader_niceness=_LOADER_NICENESS if config.data.optimize_cpu_gpu_overlap else 0,
-        model_start_delay_s=model_start_delay_s,
-        reasons=tuple(placement.reasons),
-        warnings=tuple(placement.warnings),
-        cluster=hardware.cluster,
-    )
-
-
-def _choose_strategy(placement: Placement) -> StrategyKind:
-    if not placement.model_gpus:
-        return "default"
-    return "one_device" if len(placement.model_gpus) == 1 else "mirrored"
-
-
-def _choose_prefetch(config: XTTSConfig, placement: Placement) -> tuple[tuple[str, ...], int]:
-    if not placement.model_gpus:
-        placement.reasons.append("Nothing is prefetched to a device: the model runs where the data is.")
-        return (), 0
-    if not config.data.prefetch_to_gpu:
-        placement.reasons.append("Nothing is prefetched to a device: prefetch_to_gpu is off.")
-        return (), 0
-    devices = tuple(_name_device(index) for index in placement.model_gpus)
-    if not config.data.enhanced_gpu_prefetch:
-        placement.reasons.append("One batch is prefetched to the device: enhanced_gpu_prefetch is off.")
-        return devices, 1
-    num_batches = config.data.prefetch_buffer_size
-    placement.reasons.append(f"prefetch_buffer_size is {num_batches}, so as many batches wait on the device.")
-    return devices, num_batches
-
-
-def _choose_num_workers(config: XTTSConfig, hardware: Hardware, placement: Placement) -> int:
-    """Loader threads. With optimize_cpu_gpu_overlap each thread that drives devices keeps a core to itself."""
-    asked = config.data.num_workers
-    most = (
-        max(1, hardware.num_cpus - _count_drivers(placement))
-        if config.data.optimize_cpu_gpu_overlap
-        else hardware.num_cpus
-    )
-    if asked == "auto":
-        placement.reasons.append(
-            f"{_count(hardware.num_cpus, 'CPU')} may be used, which makes {_count(most, 'loader thread')}."
-        )
-        return most
-    if config.data.optimize_cpu_gpu_overlap and asked > most:
-        placement.warnings.append(
-            f"num_workers is {asked}, but {_count(hardware.num_cpus, 'CPU')} may be used: {most} will load. "
-            "Set data.optimize_cpu_gpu_overlap to false to keep your number."
-        )
-        return most
-    placement.reasons.append(f"num_workers is {asked}.")
-    return asked
-
-
-def _count_drivers(placement: Placement) -> int:
-    """Threads that drive devices: one for the model, one more for a data GPU."""
-    return 2 if placement.mode is Mode.MULTI_GPU else 1
-
-
-def _choose_start_delay(config: XTTSConfig, placement: Placement) -> float:
-    if placement.mode is not Mode.MULTI_GPU:
-        placement.reasons.append("The model does not wait for model_start_delay: no data GPU has to get ahead of it.")
-        return 0.0
-    delay_s = config.data.model_start_delay
-    placement.reasons.append(f"model_start_delay is {delay_s:g} s, so that the data GPU gets ahead of the model.")
-    return delay_s
-
-
-def _name_device(index: int) -> str:
-    return f"/GPU:{index}"
-
-
 def _count(number: int, singular: str, plural: str = "") -> str:
     return f"{number} {singular if number == 1 else plural or singular + 's'}"
 
 
-# Names of devices such as `/GPU:1`, and what TensorFlow calls them when GPUs are hidden from it. No TensorFlow.
+def name_gpu(index: int) -> str:
+    """The device of the GPU with this number, as TensorFlow writes it: `/GPU:1`."""
+    return f"/GPU:{index}"
+
+
+def find_gpus(devices: Sequence[str], hardware: Hardware) -> list[Gpu]:
+    """The GPUs of the machine that are among `devices`."""
+    return [gpu for gpu in hardware.gpus if name_gpu(gpu.index) in devices]
 
 
 def translate_devices(names: Sequence[str], visible: Sequence[str]) -> tuple[str, ...]:
@@ -368,7 +344,7 @@ def translate_devices(names: Sequence[str], visible: Sequence[str]) -> tuple[str
     TensorFlow counts the visible GPUs from zero in the order of their numbers. CPUs cannot be hidden.
     """
     numbers = sorted({split_name(name)[1] for name in visible if not is_cpu(name)})
-    return tuple(name if is_cpu(name) else f"/GPU:{numbers.index(split_name(name)[1])}" for name in names)
+    return tuple(name if is_cpu(name) else name_gpu(numbers.index(split_name(name)[1])) for name in names)
 
 
 def is_cpu(name: str) -> bool:

@@ -20,7 +20,7 @@ import tensorflow as tf
 from myxtts.config.values import parse_gpu_numbers
 from myxtts.errors import ConfigError, HardwareError
 from myxtts.runtime.cluster import Cluster, choose_slurm_port, read_cluster
-from myxtts.runtime.plan import Plan, is_cpu, split_name, translate_devices
+from myxtts.runtime.plan import CPU_DEVICE, Plan, is_cpu, split_name, translate_devices
 
 __all__ = ["list_devices", "make_strategy", "setup_gpu_strategy", "translate_plan"]
 
@@ -52,7 +52,7 @@ def make_strategy(plan: Plan) -> tf.distribute.Strategy:
         wanted = [name for name in used if split_name(name)[0] == device_type]
         _refuse_missing(wanted, list_devices(device_type), f"The plan is to use {', '.join(wanted)}")
     model_devices = () if plan.strategy == "default" else plan.model_devices
-    if plan.data_device not in (*plan.model_devices, "/CPU:0") and read_cluster(os.environ) is not None:
+    if plan.data_device not in (*plan.model_devices, CPU_DEVICE) and read_cluster(os.environ) is not None:
         raise HardwareError(
             f"{plan.data_device} is to make features, but several processes train together, and each of them trains "
             "on all GPUs it sees.",
@@ -69,7 +69,7 @@ def list_devices(device_type: str = "GPU") -> tuple[str, ...]:
     physical = tf.config.list_physical_devices(device_type)
     if device_type == "CPU":
         return tuple(f"/CPU:{number}" for number in range(sum(map(_count_logical, physical))))
-    return tuple(f"/{device_type}:{_read_number(device)}" for device in physical)
+    return tuple(map(_name_device, physical))
 
 
 def translate_plan(plan: Plan) -> Plan:
@@ -158,7 +158,7 @@ def _resolve_slurm(cluster: Cluster, port: int, num_gpus: int) -> Any:
 
 def _show_only(names: Sequence[str]) -> None:
     """Hides all other GPUs, and lets the shown ones take memory as they need it instead of all at once."""
-    wanted = [gpu for gpu in tf.config.list_physical_devices("GPU") if f"/GPU:{_read_number(gpu)}" in names]
+    wanted = [gpu for gpu in tf.config.list_physical_devices("GPU") if _name_device(gpu) in names]
     notes = [*_hide_all_but(wanted), *_let_memory_grow(wanted)]
     if notes:
         warnings.warn(
@@ -221,16 +221,17 @@ def _refuse_missing(wanted: Sequence[str], existing: Sequence[str], asked: str) 
 
 
 def _list_visible_gpus() -> tuple[str, ...]:
-    return tuple(f"/GPU:{_read_number(gpu)}" for gpu in tf.config.get_visible_devices("GPU"))
+    return tuple(map(_name_device, tf.config.get_visible_devices("GPU")))
 
 
 def _say_gpus(gpus: Sequence[Any]) -> str:
-    return ", ".join(f"/GPU:{_read_number(gpu)}" for gpu in gpus)
+    return ", ".join(map(_name_device, gpus))
 
 
 def _count_logical(device: Any) -> int:
     return len(tf.config.get_logical_device_configuration(device) or [None])
 
 
-def _read_number(device: Any) -> int:
-    return int(device.name.rpartition(":")[2])
+def _name_device(device: Any) -> str:
+    """`/GPU:1` for the physical device that TensorFlow calls /physical_device:GPU:1."""
+    return f"/{device.device_type}:{device.name.rpartition(':')[2]}"

@@ -9,10 +9,17 @@ from typing import Any, Literal
 
 import numpy as np
 
+from myxtts.config.choices import list_presets
 from myxtts.config.load import read_preset
 from myxtts.config.schema import XTTSConfig
 from myxtts.pipeline.buckets import Shape
-from myxtts.pipeline.split_advice import MeasuredTimes, SplitAdvice, compare_split, estimate_exchange_s
+from myxtts.pipeline.split_advice import (
+    TYPICAL_GRADIENT_BYTES,
+    MeasuredTimes,
+    SplitAdvice,
+    compare_split,
+    estimate_exchange_s,
+)
 from myxtts.pipeline.tune import measure_ram_budget
 from myxtts.runtime.hardware import Hardware
 from myxtts.runtime.plan import choose_plan
@@ -28,7 +35,13 @@ from myxtts.tools.diagnose.causes import (
     weigh_losses,
 )
 from myxtts.tools.diagnose.evidence import Evidence, StageTime
-from myxtts.training.voice.batch_size import estimate_model_bytes, estimate_row_bytes, list_candidates
+from myxtts.training.voice.batch_size import (
+    MAX_ON_GPU,
+    SHARE_OF_VRAM,
+    estimate_model_bytes,
+    estimate_row_bytes,
+    list_candidates,
+)
 
 Basis = Literal["tried", "modelled", "estimated"]
 _SPREAD: dict[Basis, float] = {"tried": 0.15, "modelled": 0.25, "estimated": 0.4}
@@ -292,10 +305,7 @@ _ADVISERS: dict[Cause, Callable[[Evidence], list[Advice]]] = {
 
 # Settings for the user's GPU and memory, and whether a data GPU pays: from what is there and what was measured.
 
-_CARDS = {"4090": "rtx4090", "3090": "rtx3090", "3060": "rtx3060"}
-_TYPICAL_GRADIENT_BYTES = 80_000_000
 _LARGEST_BUFFER, _SMALLEST_BUFFER = 50, 4
-_SHARE_OF_VRAM, _LARGEST_BATCH = 0.7, 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,14 +346,14 @@ def advise_machine(
 def _fit_batch(config: XTTSConfig, free_bytes: int, longest: Shape) -> int:
     """As `batch_size: auto` finds it: the largest batch of the longest utterances that leaves some room."""
     row_bytes = estimate_row_bytes(config, longest)
-    num_rows = int(_SHARE_OF_VRAM * free_bytes - estimate_model_bytes(config.model)) // row_bytes
-    return list_candidates(max(1, min(_LARGEST_BATCH, num_rows)))[-1]
+    num_rows = int(SHARE_OF_VRAM * free_bytes - estimate_model_bytes(config.model)) // row_bytes
+    return list_candidates(max(1, min(MAX_ON_GPU, num_rows)))[-1]
 
 
 def find_card(hardware: Hardware) -> str | None:
-    """The preset of the first GPU, where there is one for it."""
-    name = hardware.gpus[0].name if hardware.gpus else ""
-    return next((preset for part, preset in _CARDS.items() if part in name), None)
+    """The preset of the first GPU, where there is one for it: rtx4090 for `NVIDIA GeForce RTX 4090`."""
+    name = hardware.gpus[0].name.lower().replace(" ", "") if hardware.gpus else ""
+    return next((card for card in list_presets("gpu_card") if card in name), None)
 
 
 def compare_two_ways(evidence: Evidence, num_gpus: int, gradient_bytes: int = 0) -> SplitAdvice | None:
@@ -352,7 +362,7 @@ def compare_two_ways(evidence: Evidence, num_gpus: int, gradient_bytes: int = 0)
     if evidence.step_s <= 0:
         return None
     num_model_gpus = max(1, num_gpus - 1)
-    size = gradient_bytes or _TYPICAL_GRADIENT_BYTES
+    size = gradient_bytes or TYPICAL_GRADIENT_BYTES
     before = [stage.seconds for stage in evidence.stages if stage.name in ("read", "decode", "batch")]
     times = MeasuredTimes(evidence.step_s, features.seconds if features else 0.0, max(before, default=0.0))
     return compare_split(

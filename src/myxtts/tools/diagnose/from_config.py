@@ -12,6 +12,7 @@ from myxtts.pipeline.order import BatchOrder
 from myxtts.runtime.hardware import Hardware, detect_hardware
 from myxtts.runtime.plan import Plan, choose_plan
 from myxtts.runtime.strategy import make_strategy
+from myxtts.tools.diagnose.causes import MUCH_PADDING
 from myxtts.tools.diagnose.evidence import USUAL_PADDING, Evidence, LoopTimes, StageTime, Trials
 from myxtts.tools.diagnose.feed_probe import FeedSource, LoaderProbe, choose_num_shapes, probe_loader
 from myxtts.tools.diagnose.from_dataset import (
@@ -40,7 +41,6 @@ from myxtts.training.voice.setup import detect_device
 from myxtts.types import Batch, Say
 
 _NUM_SAMPLES = 3
-_MUCH_PADDING = 0.25
 _TRIAL_SHARE = 0.6
 _NUM_TAKEN_FREE = 0.1
 
@@ -98,7 +98,7 @@ def examine_config(subject: Subject, limits: Limits) -> tuple[Evidence, BatchOrd
     probe = probe_loader(config, plan, source.loader_name)
     stages = _list_stages(probe, stats.mean_stage_s, stats.mean_load_s / max(1, plan.num_workers), step_s)
     better_shapes, padding_after = (
-        choose_num_shapes(config, plan) if stats.padding >= _MUCH_PADDING else (8, USUAL_PADDING)
+        choose_num_shapes(config, plan) if stats.padding >= MUCH_PADDING else (8, USUAL_PADDING)
     )
     trials = _try_out(subject, samples, stats.padding, padding_after, probe, limits)
     evidence = Evidence(
@@ -145,7 +145,7 @@ def _try_out(
     config = subject.config
     is_on_the_fly = config.data.preprocessing_mode == "on_the_fly"
     trials = Trials(cached_s=probe.copy_s if is_on_the_fly else None)
-    if padding >= _MUCH_PADDING:
+    if padding >= MUCH_PADDING:
         trials = replace(trials, trimmed_step_s=try_trimmed(subject.step, samples, padding, padding_after))
     if _is_eager(subject):
         graph = config.model_copy(update={"training.enable_graph_mode": True, "training.enable_eager_debug": False})

@@ -11,6 +11,7 @@ import numpy as np
 
 from myxtts.runtime.hardware import count_cpus
 from myxtts.tools.diagnose.advice import TRIED_DEPTH
+from myxtts.tools.diagnose.causes import MUCH_PADDING
 from myxtts.tools.diagnose.dataset_probe import (
     DatasetSource,
     count_threads,
@@ -169,7 +170,6 @@ def make_step(step_s: float | StepTime | None, step: Callable[[Any], Any] | None
 
 MANY_THREADS_PER_CORE = 2
 _NUM_SAMPLES = 6
-_MUCH_PADDING = 0.25
 _NOTICEABLE_SHARE, _NEARLY_ENOUGH = 0.05, 1.5
 _TAKING_SHARE = 0.2
 _MEMORY_LIMITS = Limits(12, 3.0)
@@ -241,7 +241,7 @@ def try_step(step: Work, is_emulated: bool, batches: list[Any], step_s: float) -
     graph_s = try_as_graph(step, batches[:2], step_s, num_ops) if num_ops >= MANY_EAGER_OPS else None
     padding = measure_padding(batches)
     trimmed_s = None
-    if padding is not None and padding >= _MUCH_PADDING:
+    if padding is not None and padding >= MUCH_PADDING:
         trimmed_s = try_trimmed(step, batches, padding, USUAL_PADDING)
     return Trials(graph_s, trimmed_s), num_ops if num_ops >= MANY_EAGER_OPS else 0
 

@@ -32,7 +32,7 @@ from myxtts.training.run.state import select_synthesis_weights
 from myxtts.training.schedule import LearningRate, count_total_steps, guess_total_steps
 from myxtts.training.vocoder.learner import VocoderLearner, VocoderPlan
 from myxtts.training.vocoder.task import NUM_WARM_STEPS, VOCODER_SPEC_FILE_NAME, SegmentFeed, VocoderData
-from myxtts.training.voice.setup import describe_rate, detect_device, name_device
+from myxtts.training.voice.setup import describe_rate, detect_device
 from myxtts.types import Say
 
 # Keeps the vocoder: checkpoints with its critics, and a bundle of the averaged weights alone.
@@ -150,7 +150,7 @@ def prepare_vocoder(
         say(line)
     asked = MicroBatches(max(1, data.num_segments // plan.num_replicas), batches_per_step)
     memory = MicroBatchMemory(run.micro_batches_path, say)
-    situation = name_situation(name_device(plan, hardware), f"vocoder {spec.shape}", asked)
+    situation = name_situation(plan.name_model_devices(hardware), f"vocoder {spec.shape}", asked)
     found = memory.recall(situation) if plan.cluster is None else None
     learner = VocoderLearner(
         config,

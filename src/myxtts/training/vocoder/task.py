@@ -14,7 +14,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from myxtts.config.catalogue import FIELDS
+from myxtts.config.catalogue import FIELDS, META
 from myxtts.config.schema import XTTSConfig
 from myxtts.errors import ConfigError, DataError
 from myxtts.features.definition import MelDefinition
@@ -44,13 +44,7 @@ _USUAL: dict[str, Any] = {
     "training.clip_norm": 10.0,
     "training.gradient_accumulation_steps": 1,
 }
-_OF_THE_VOICE = (
-    *(key for key in FIELDS if key.startswith("model.")),
-    "training.crop_frames",
-    "training.text_patience_steps",
-    "training.voice_stretch",
-    "training.durations",
-)
+_OF_THE_VOICE = tuple(key for key, meta in META.items() if meta.scope == "voice")
 """What only the voice model knows: another value must not keep a vocoder from going on."""
 _RUN_NAME = "vocoder"
 _NUM_SEGMENTS = {"tiny": 8}

@@ -108,7 +108,7 @@ MAX_ON_CPU = 32
 """A larger batch keeps a CPU no busier, and makes fewer steps of the same time."""
 MAX_ON_GPU = 256
 _SHARE_OF_RAM = 0.5
-_SHARE_OF_VRAM = 0.7
+SHARE_OF_VRAM = 0.7
 _TRIED_SHARE = 0.85
 """What is left is for the feed, for validation and for samples."""
 _CPU_TRIAL_S, _GPU_TRIAL_S = 120.0, 900.0
@@ -193,7 +193,7 @@ def _refuse_cluster(plan: Plan) -> None:
 
 def _list_free_bytes(plan: Plan, hardware: Hardware) -> list[int]:
     """The memory that is free on each GPU that trains; none where CPUs do."""
-    return [gpu.free_memory_bytes for gpu in hardware.gpus if f"/GPU:{gpu.index}" in plan.model_devices]
+    return [gpu.free_memory_bytes for gpu in plan.find_model_gpus(hardware)]
 
 
 def _choose_limits(plan: Plan, hardware: Hardware) -> tuple[int, float]:
@@ -205,7 +205,7 @@ def _choose_limits(plan: Plan, hardware: Hardware) -> tuple[int, float]:
 
 def _find_largest(config: XTTSConfig, plan: Plan, hardware: Hardware, longest: Shape, num_utterances: int) -> int:
     gpus = _list_free_bytes(plan, hardware)
-    budget = int(_SHARE_OF_VRAM * min(gpus)) if gpus else int(_SHARE_OF_RAM * hardware.available_ram_bytes)
+    budget = int(SHARE_OF_VRAM * min(gpus)) if gpus else int(_SHARE_OF_RAM * hardware.available_ram_bytes)
     row_bytes = estimate_row_bytes(config, longest)
     num_rows = (budget - estimate_model_bytes(config.model)) // row_bytes
     most = min(MAX_ON_GPU if gpus else MAX_ON_CPU, num_rows, max(1, num_utterances // plan.num_replicas))
@@ -225,8 +225,6 @@ def _recall_run(config: XTTSConfig) -> int | None:
 
 
 def _name_situation(config: XTTSConfig, plan: Plan, hardware: Hardware, longest: Shape) -> str:
-    names = [gpu.name for gpu in hardware.gpus if f"/GPU:{gpu.index}" in plan.model_devices]
-    device = f"{plan.num_replicas} x {names[0]}" if names else f"{hardware.num_cpus} CPUs"
     model = " ".join(f"{name}={value}" for name, value in config.model.model_dump().items())
     asked = MicroBatches(longest.num_frames, longest.num_tokens)
-    return name_situation(device, model, asked)
+    return name_situation(plan.name_model_devices(hardware), model, asked)

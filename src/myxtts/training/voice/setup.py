@@ -111,7 +111,7 @@ def prepare_training(
         say(describe_durations(data.utterances.folder))
     asked = _ask_for_micro_batches(plan, data, batches_per_step)
     memory = MicroBatchMemory(run.micro_batches_path, say)
-    situation = name_situation(name_device(plan, hardware), _name_model(config), asked)
+    situation = name_situation(plan.name_model_devices(hardware), _name_model(config), asked)
     found = memory.recall(situation) if plan.cluster is None else None
     micro_batches = found if found is not None and found.accumulation % batches_per_step == 0 else asked
     learner = Learner(config, spec, strategy, execution, rate, micro_batches)
@@ -164,12 +164,6 @@ def _find_spec(config: XTTSConfig, plan: Plan, data: TrainingData, run: RunFolde
 def _ask_for_micro_batches(plan: Plan, data: TrainingData, batches_per_step: int) -> MicroBatches:
     most = max(shape.num_utterances for shape in data.shapes)
     return MicroBatches(max(1, most // len(plan.model_devices)), batches_per_step)
-
-
-def name_device(plan: Plan, hardware: Hardware) -> str:
-    """What a device is remembered by."""
-    names = [gpu.name for gpu in hardware.gpus if f"/GPU:{gpu.index}" in plan.model_devices]
-    return f"{len(plan.model_devices)} x {names[0]}" if names else f"{hardware.num_cpus} CPUs"
 
 
 def _name_model(config: XTTSConfig) -> str:
