@@ -19,18 +19,15 @@ from queue import SimpleQueue
 import numpy as np
 from numpy.typing import NDArray
 
-from myxtts.corpus.demo.grammar import compose_sentence
-from myxtts.corpus.demo.sentences_en import ENGLISH
-from myxtts.corpus.demo.sentences_fa import PERSIAN
+from myxtts.corpus.demo.sentences import compose_sentence, load_grammar
 from myxtts.errors import MyXTTSError, StorageError, UsageError
 from myxtts.storage.atomic import explain_storage_errors
 from myxtts.text.espeak import synthesize
 from myxtts.text.normalize import normalize_text
+from myxtts.text.phonemes import find_voice
 from myxtts.types import Waveform
 
 # The speakers of the demo corpus: variants of the espeak-ng voices, each with its own pitch, pace and room.
-
-ESPEAK_VOICES = {"en": "en-us", "fa": "fa"}
 
 # Variant, pitch, pitch range, words per minute. Women's and men's voices take turns, the most different first.
 _VARIANTS = (
@@ -108,7 +105,6 @@ def choose_speakers(languages: Sequence[str], num_speakers: int, seed: int) -> l
     return speakers
 
 
-GRAMMARS = {"en": ENGLISH, "fa": PERSIAN}
 WAV_FOLDER = "wavs"
 MIN_DURATION_S, TYPICAL_DURATION_S, MAX_DURATION_S = 3.0, 6.7, 12.0
 # How many clips hold two sentences, for longer ones and for pauses inside.
@@ -145,7 +141,7 @@ def speak_clips(speaker: Speaker, total_s: float, seed: int, folder: Path) -> It
 def compose_sentences(speaker: Speaker, seed: int) -> Iterator[str]:
     """The speaker's sentences, no two the same."""
     generator = np.random.default_rng([seed, speaker.number, 1])
-    grammar = GRAMMARS[speaker.language]
+    grammar = load_grammar(speaker.language)
     said: set[str] = set()
     while True:
         for _ in range(_MAX_TRIES_PER_SENTENCE):
@@ -168,7 +164,7 @@ def render_clip(speaker: Speaker, number: int, text: str, seed: int) -> Waveform
     generator = np.random.default_rng([seed, speaker.number, 2, number])
     speech = synthesize(
         normalize_text(text, speaker.language),
-        ESPEAK_VOICES[speaker.language],
+        find_voice(speaker.language),
         variant=speaker.variant,
         rate_wpm=speaker.rate_wpm + int(generator.integers(-6, 7)),
         pitch=speaker.pitch + int(generator.integers(-2, 3)),
