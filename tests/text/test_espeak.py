@@ -18,7 +18,6 @@ from myxtts.errors import ConfigError, DataError, MissingExtraError
 from myxtts.text import espeak
 from myxtts.text.espeak import (
     clean_ipa,
-    find_voice,
     is_espeak_available,
     list_voices,
     read_espeak_version,
@@ -27,6 +26,7 @@ from myxtts.text.espeak import (
     text_to_ipa,
 )
 from myxtts.text.espeak_worker import EspeakWorker
+from myxtts.text.phonemes import find_voice
 
 pytestmark = pytest.mark.skipif(not is_espeak_available(), reason="needs the extra espeak")
 

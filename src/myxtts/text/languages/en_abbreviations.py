@@ -88,6 +88,14 @@ NUMBER_ABBREVIATIONS = {
 }
 """Expanded before a number only: "no." and "fig." are words too."""
 
+LAST_PARTS = frozenset(
+    re.split(r"[. ]", abbreviation.lower())[-1]
+    for table in (TITLES, NAME_ABBREVIATIONS, CAPITAL_ABBREVIATIONS, PLAIN_ABBREVIATIONS, ("St", "vs"))
+    for abbreviation in table
+    if abbreviation != "etc"
+)
+"""What stands before the last full stop of abbreviations after which a sentence goes on: "m" for "a.m."."""
+
 _LETTER = r"[^\W\d_]"
 _NUMBER_AHEAD = rf"(?= ?(?:[0-9]|[IVX]{{2,7}}(?!{_LETTER})))"
 _NEXT = rf"(?=[ {EDGE}]*(?P<next>[^ {EDGE}])?)"
