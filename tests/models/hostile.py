@@ -198,7 +198,7 @@ HOSTILE: dict[str, tuple[Callable[[Path], None], str]] = {
     "a terabyte of nothing": (make_endless, "more than"),
     "file names with a path": (
         of_description(lambda fields: fields["checksums"].update({"../../etc/passwd": 0})),
-        "no bundle has",
+        "checksums",
     ),
     "description nested deeply": (of_text("[" * 1_000_000), "not JSON"),
     "description nested less deeply": (

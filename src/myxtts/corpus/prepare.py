@@ -245,7 +245,8 @@ def _find_validation_limit(ledger: Ledger, summary: Summary, data: DataConfig) -
 def _write_corpus(draft: Path, out: Path, roots: list[CorpusRoot], limit: bytes | None, summary: Summary) -> None:
     """The draft with its splits decided, made visible in one step."""
     last = limit.hex() if limit else ""
-    heading = Heading(tuple(write_root(root.folder, out) for root in roots), summary.num_utterances, summary.seconds)
+    written = tuple(write_root(root.folder, out) for root in roots)
+    heading = Heading(roots=written, num_utterances=summary.num_utterances, seconds=summary.seconds)
     with draft.open(encoding="utf-8") as lines, write_atomically(out / CORPUS_FILE_NAME) as file:
         file.write(f"{heading.to_json()}\n".encode())
         for line in lines:

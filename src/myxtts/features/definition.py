@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from myxtts.config.schema import DataConfig
+from myxtts.storage.json_file import NO_OTHER_FIELDS
 
 DEFINITION_VERSION = 1
 """Raised when the same settings would give other values; a part of every store's fingerprint."""
@@ -36,6 +37,8 @@ _LOUDEST_LOG = 5.0
 @dataclass(frozen=True)
 class MelDefinition:
     """Every number that shapes a spectrogram. Travels with the store and the model."""
+
+    __pydantic_config__ = NO_OTHER_FIELDS
 
     sample_rate: int
     n_fft: int
@@ -109,6 +112,8 @@ class MelDefinition:
 @dataclass(frozen=True)
 class AudioDefinition:
     """What is done to a recording before its spectrogram is taken."""
+
+    __pydantic_config__ = NO_OTHER_FIELDS
 
     sample_rate: int
     trim_silence: bool

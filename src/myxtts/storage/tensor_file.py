@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from myxtts.storage.atomic import pass_fault_point
-from myxtts.storage.json_file import JsonRefusedError, is_whole_number, parse_json_object
+from myxtts.storage.json_file import FileRefusedError, JsonRefusedError, is_whole_number, parse_json_object
 
 Array = NDArray[Any]
 
@@ -58,8 +58,8 @@ _LENGTH = struct.Struct("<Q")
 _SEAL = struct.Struct("<I")
 
 
-class TensorFileError(ValueError):
-    """Why a file of tensors is refused, in words that complete "it cannot be used: ..."."""
+class TensorFileError(FileRefusedError):
+    """Why a file of tensors is refused."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from myxtts.errors import DataError
 from myxtts.storage.atomic import write_atomically
-from myxtts.store.layout import PARTS, Part, align
+from myxtts.store.layout import PARTS, Part, align, damaged
 from myxtts.types import Split
 
 SPLITS = ("train", "val", "test")
@@ -161,10 +161,10 @@ def read_index(path: Path) -> SegmentIndex:
     try:
         raw = np.fromfile(path, np.uint8)
     except OSError as error:
-        raise _complain(path, f"it cannot be read ({error.strerror})") from error
+        raise damaged(path, f"it cannot be read ({error.strerror})") from error
     problem = find_index_damage(raw, int(path.stem))
     if problem:
-        raise _complain(path, problem)
+        raise damaged(path, problem)
     _, _, num_rows, num_text_bytes, _, _ = _HEADING.unpack(raw[: _HEADING.size].tobytes())
     speakers, languages = _parse_texts(raw[_HEADING_BYTES : _HEADING_BYTES + num_text_bytes].tobytes())
     position = _HEADING_BYTES + align(num_text_bytes)
@@ -197,10 +197,6 @@ def find_index_damage(raw: NDArray[np.uint8], segment: int) -> str:
     if google_crc32c.extend(google_crc32c.value(sizes), raw[_HEADING_BYTES:]) != crc:
         return "its checksum does not match"
     return "" if number == segment else f"it is the index of segment {number}"
-
-
-def _complain(path: Path, problem: str) -> DataError:
-    return DataError(f"{path} is damaged: {problem}.", next_step="Run myxtts precompute --fix to repair the store.")
 
 
 # The rows of all segments as one table: the newest row of each utterance, at the place of its first.

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from myxtts.errors import DataError
-from myxtts.store.layout import Part, part_path
+from myxtts.store.layout import Part, damaged, part_path
 
 # Asking the system to read mapped files into memory, without waiting for the disk.
 #
@@ -114,12 +114,14 @@ class MappedFiles:
             try:
                 found = len(self.get(segment, part))
             except OSError as error:
-                raise _complain(path, error, len(num_needed_bytes)) from error
+                if error.errno == errno.EMFILE:
+                    raise DataError(
+                        f"The store has {len(num_needed_bytes):,} data files, more than this process may open.",
+                        next_step="Run myxtts precompute --compact, or raise the limit with ulimit -n.",
+                    ) from error
+                raise damaged(path, f"it cannot be read ({error.strerror})") from error
             if found < needed:
-                raise DataError(
-                    f"{path} is damaged: it has {found:,} bytes, at least {needed:,} are needed.",
-                    next_step="Run myxtts precompute --fix to repair the store.",
-                )
+                raise damaged(path, f"it has {found:,} bytes, at least {needed:,} are needed")
 
 
 def _map_file(path: Path) -> NDArray[np.uint8]:
@@ -156,15 +158,3 @@ def _allow_open_files(num_files: int) -> None:
         wanted = min(wanted, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-
-def _complain(path: Path, error: OSError, num_files: int) -> DataError:
-    if error.errno == errno.EMFILE:
-        return DataError(
-            f"The store has {num_files:,} data files, more than this process may open.",
-            next_step="Run myxtts precompute --compact, or raise the limit with ulimit -n.",
-        )
-    return DataError(
-        f"{path} is damaged: it cannot be read ({error.strerror}).",
-        next_step="Run myxtts precompute --fix to repair the store.",
-    )

@@ -20,13 +20,12 @@ from numpy.typing import NDArray
 
 from myxtts.corpus.corpus_file import CORPUS_FILE_NAME, Corpus
 from myxtts.corpus.rejections import AudioProblem, Reason, Rejection, RejectionReport
-from myxtts.errors import DataError
 from myxtts.features.definition import count_source_frames
 from myxtts.features.extract import AudioFeatures, FeatureExtractor
 from myxtts.storage.atomic import lock_directory, sweep_temporary_files
 from myxtts.store.generation import begin_generation, commit_state, describe_row, remove_other_generations
 from myxtts.store.index import SPLITS, PartEntry, Row
-from myxtts.store.layout import CHUNK_UTTERANCES, PARTS, Part, StoreSettings, name_generation, require_store
+from myxtts.store.layout import CHUNK_UTTERANCES, PARTS, Part, StoreSettings, damaged, name_generation, require_store
 from myxtts.store.reader import FeatureStore
 from myxtts.store.segment import SegmentWriter
 from myxtts.text.frontend import FrontEnd
@@ -333,10 +332,8 @@ def _refuse_damage(store: FeatureStore, row: int, part: Part) -> None:
     """A damaged record must not be copied: its copy would carry a checksum that says it is whole."""
     damage = store.find_damage(row, part)
     if damage:
-        raise DataError(
-            f"The stored {part} of {store.id_of(row)} is damaged: {damage}.",
-            next_step="Run myxtts precompute --fix first; nothing has been changed.",
-        )
+        advice = "Run myxtts precompute --fix first; nothing has been changed."
+        raise damaged(f"The stored {part} of {store.id_of(row)}", damage, advice)
 
 
 def _measure(folder: Path) -> int:

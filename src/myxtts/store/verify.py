@@ -22,6 +22,7 @@ from myxtts.store.layout import (
     PARTS,
     Part,
     StoreState,
+    damaged,
     find_generations,
     find_segments,
     index_path,
@@ -111,10 +112,8 @@ def check_before_training(store: FeatureStore, how: Literal["off", "sampled", "f
         for part in PARTS:
             damage = store.find_damage(int(row), part) if store.entry(int(row), part).length else ""
             if damage:
-                raise DataError(
-                    f"The stored {part} of {store.id_of(int(row))} is damaged: {damage}.",
-                    next_step="Run myxtts precompute --fix with the same --train-data and --cache-dir.",
-                )
+                advice = "Run myxtts precompute --fix with the same --train-data and --cache-dir."
+                raise damaged(f"The stored {part} of {store.id_of(int(row))}", damage, advice)
 
 
 def _check(folder: Path, progress: Progress) -> _Findings:

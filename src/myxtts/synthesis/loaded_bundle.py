@@ -14,11 +14,12 @@ import numpy as np
 
 from myxtts.config.load import RESOLVED_FILE_NAME
 from myxtts.config.schema import DataConfig
-from myxtts.errors import ConfigError, DataError, UsageError
+from myxtts.errors import ConfigError, UsageError, refuse
 from myxtts.features.definition import AudioDefinition, MelDefinition
 from myxtts.models.bundle import BUNDLE_FOLDER_NAME, FRONTEND_FILE_NAME, Bundle, find_bundle, read_bundle
 from myxtts.models.spec import ModelSpec
 from myxtts.models.vocoder_bundle import find_vocoder, put_into
+from myxtts.storage.json_file import JsonRefusedError, check_fields
 from myxtts.synthesis.sentences import MAX_TEXT_LENGTH, Piece, check_text, plan_pieces
 from myxtts.synthesis.voices import (
     VOICES_FOLDER_NAME,
@@ -126,8 +127,8 @@ def read_package(path: Path | str) -> LoadedBundle:
     mel, audio = _read_definitions(bundle, folder)
     frontend = FrontEnd.load(folder / FRONTEND_FILE_NAME)
     if frontend.factor_sizes != spec.factor_sizes or mel.n_mels != spec.n_mels:
-        raise _complain(
-            folder,
+        raise refuse(
+            f"The bundle {folder}",
             f"its model takes tokens of {spec.factor_sizes} and makes {spec.n_mels} mel bands, but front end and "
             f"spectrogram have {frontend.factor_sizes} and {mel.n_mels}",
         )
@@ -148,17 +149,18 @@ def _choose_voices_folder(folder: Path) -> Path:
 
 def _read_definitions(bundle: Bundle, folder: Path) -> tuple[MelDefinition, AudioDefinition]:
     """The definitions of sound, which must keep to the same limits as a configuration."""
-    for part, fields, kind in (("mel", bundle.mel, MelDefinition), ("audio", bundle.audio, AudioDefinition)):
-        if set(fields) != set(kind.__dataclass_fields__):
-            names = ", ".join(sorted(str(name)[:40] for name in set(fields) ^ set(kind.__dataclass_fields__))[:5])
-            raise _complain(folder, f"its part {part} has too few or too many numbers: {names}")
+    try:
+        check_fields(bundle.mel, MelDefinition)
+        check_fields(bundle.audio, AudioDefinition)
+    except JsonRefusedError as error:
+        raise refuse(f"The bundle {folder}", str(error)) from error
     if bundle.mel["sample_rate"] != bundle.audio["sample_rate"]:
-        raise _complain(folder, "its spectrogram and its recordings have different sample rates")
+        raise refuse(f"The bundle {folder}", "its spectrogram and its recordings have different sample rates")
     values: dict[str, Any] = {**bundle.audio, **bundle.mel}
     try:
         data = DataConfig(**values)
     except ConfigError as error:
-        raise _complain(folder, error.problem.rstrip(".")) from error
+        raise refuse(f"The bundle {folder}", error.problem.rstrip(".")) from error
     return MelDefinition.from_config(data), AudioDefinition.from_config(data)
 
 
@@ -167,13 +169,6 @@ def _is_file(name: VoiceName) -> bool:
         return Path(name).is_file()
     except (OSError, ValueError):
         return False
-
-
-def _complain(folder: Path, problem: str) -> DataError:
-    return DataError(
-        f"The bundle {folder} cannot be used: {problem}.",
-        next_step="It is damaged, altered or from another version: take it again from where it was made.",
-    )
 
 
 # Which vocoder a model speaks through: one of the two kinds, or one from another run.

@@ -9,32 +9,26 @@ from __future__ import annotations
 import math
 import os
 import re
-import stat
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from myxtts.corpus.audio import AudioLimits, inspect_audio
 from myxtts.corpus.rejections import AudioProblem
-from myxtts.errors import DataError, UsageError
+from myxtts.errors import DataError, UsageError, refuse
 from myxtts.features.audio import load_recording
 from myxtts.features.definition import AudioDefinition, MelDefinition
 from myxtts.features.mel import HostMel
 from myxtts.storage.atomic import write_atomically
-from myxtts.storage.tensor_file import (
-    Array,
-    TensorFileError,
-    find_non_finite,
-    read_heading,
-    read_tensors,
-    write_tensors,
-)
+from myxtts.storage.json_file import FileModel, FileRefusedError, JsonRefusedError, check_fields, open_regular
+from myxtts.storage.tensor_file import Array, find_non_finite, read_heading, read_tensors, write_tensors
 from myxtts.types import Say
 
 VOICES_FOLDER_NAME = "voices"
@@ -45,6 +39,7 @@ _TENSORS = ("latents", "vector")
 _MAX_FILE_BYTES = 40_000_000
 _NAME = re.compile(r"[^\W_][\w .\u200c-]{0,62}(?<![ .])")
 _REFERENCE_PREFIX = "reference_encoder."
+_Number = Annotated[float, Field(gt=-1e6, lt=1e6)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,6 +53,11 @@ class SpeakerEmbedding:
         """How alike two voices sound to the model, from -1 to 1."""
         lengths = float(np.linalg.norm(self.vector) * np.linalg.norm(other.vector))
         return float(self.vector @ other.vector) / lengths if lengths else 0.0
+
+
+class _NotedVoice(FileModel):
+    vector: list[_Number]
+    latents: list[list[_Number]]
 
 
 def average_prints(voices: Sequence[SpeakerEmbedding]) -> SpeakerEmbedding:
@@ -120,12 +120,12 @@ class VoiceFolder:
         except FileNotFoundError as error:
             raise refuse_unknown_voice(name, self.list_names()) from error
         except OSError as error:
-            raise _complain(path, f"it cannot be read ({error.strerror or error})") from error
-        except TensorFileError as error:
-            raise _complain(path, str(error)) from error
+            raise _refuse(path, f"it cannot be read ({error.strerror or error})") from error
+        except FileRefusedError as error:
+            raise _refuse(path, str(error)) from error
         expected = {"format": _FORMAT, "version": _VERSION}
         if set(metadata) != {*expected, "model"} or expected.items() - metadata.items():
-            raise _complain(path, f"it is not a file of the format {_FORMAT}, version {_VERSION}")
+            raise _refuse(path, f"it is not a file of the format {_FORMAT}, version {_VERSION}")
         self._check(path, arrays)
         if metadata["model"] != self._fingerprint:
             raise DataError(
@@ -139,25 +139,23 @@ class VoiceFolder:
             array = arrays.get(name)
             if array is None or array.dtype != np.float32 or array.shape != shape:
                 found = "missing" if array is None else f"{array.dtype} {list(array.shape)}"
-                raise _complain(path, f"its {name} is {found}, the model needs float32 {list(shape)}")
+                raise _refuse(path, f"its {name} is {found}, the model needs float32 {list(shape)}")
         if find_non_finite(arrays):
-            raise _complain(path, f"its {find_non_finite(arrays)[0]} is not finite")
+            raise _refuse(path, f"its {find_non_finite(arrays)[0]} is not finite")
 
 
 def read_noted_voices(notes: Mapping[str, Any], num_latents: int, width: int) -> dict[str, SpeakerEmbedding]:
     """The voices of the corpus that a bundle carries in its notes, by speaker: `voices: {name: {vector, latents}}`."""
-    noted = notes.get("voices", {})
+    try:
+        noted = check_fields(notes.get("voices", {}), dict[str, _NotedVoice])
+    except JsonRefusedError as error:
+        raise refuse("The bundle's note of voices", str(error)) from error
     voices: dict[str, SpeakerEmbedding] = {}
-    for name, fields in noted.items() if isinstance(noted, dict) else [("", None)]:
-        parts = fields if isinstance(fields, dict) and set(fields) == set(_TENSORS) else {}
-        vector = _read_numbers(parts.get("vector"), (width,))
-        latents = _read_numbers(parts.get("latents"), (num_latents, width))
-        if vector is None or latents is None:
-            raise DataError(
-                f"The voice {name[:80]!r} in the bundle's notes is not {1 + num_latents} times {width} numbers.",
-                next_step="The bundle is damaged or from another version: take it again from where it was made.",
-            )
-        voices[name] = SpeakerEmbedding(vector, latents)
+    for name, voice in noted.items():
+        if len(voice.vector) != width or [len(row) for row in voice.latents] != [width] * num_latents:
+            problem = f"{name[:80]!r} is not {1 + num_latents} times {width} numbers"
+            raise refuse("The bundle's note of voices", problem)
+        voices[name] = SpeakerEmbedding(np.array(voice.vector, np.float32), np.array(voice.latents, np.float32))
     return voices
 
 
@@ -169,41 +167,20 @@ def refuse_unknown_voice(name: str, known: Iterable[str]) -> DataError:
     )
 
 
-def _read_numbers(value: object, shape: tuple[int, ...]) -> NDArray[np.float32] | None:
-    """A list of numbers, or of as many lists, as an array; None for anything else."""
-    rows = [value] if len(shape) == 1 else value
-    if not isinstance(rows, list) or len(rows) != math.prod(shape[:-1]):
-        return None
-    for row in rows:
-        if not isinstance(row, list) or len(row) != shape[-1]:
-            return None
-        if not all(isinstance(item, int | float) and abs(item) < 1e6 for item in row):
-            return None
-    return np.asarray(rows, np.float32).reshape(shape)
-
-
 def _read_file(path: Path) -> tuple[dict[str, str], dict[str, Array]]:
-    """The texts and arrays of a sealed file; no link, pipe or giant is opened for long."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise TensorFileError("it is not a file")
-        if status.st_size > _MAX_FILE_BYTES:
-            raise TensorFileError(f"it has {status.st_size:,} bytes, more than {_MAX_FILE_BYTES:,}")
+    """The texts and arrays of a sealed file, which may come from anywhere."""
+    with open_regular(path, _MAX_FILE_BYTES, follow_links=False) as file:
         heading = read_heading(file)
         names = {entry.name for entry in heading.entries if entry.dtype == "F32"}
         if names != set(_TENSORS):
-            raise TensorFileError(f"it does not hold exactly {' and '.join(_TENSORS)}")
+            raise FileRefusedError(f"it does not hold exactly {' and '.join(_TENSORS)}")
         arrays, _ = read_tensors(file, heading, sealed=True)
     return heading.metadata, arrays
 
 
-def _complain(path: Path, problem: str) -> DataError:
-    return DataError(
-        f"The voice {path} cannot be used: {problem}.",
-        next_step="Save it again from its recording: --voice RECORDING --save-voice NAME.",
-    )
+def _refuse(path: Path, problem: str) -> DataError:
+    next_step = "Save it again from its recording: --voice RECORDING --save-voice NAME."
+    return refuse(f"The voice {path}", problem, next_step)
 
 
 # A recording of someone's voice, made into spectrograms that the reference encoder can hear.
@@ -240,15 +217,13 @@ def read_reference(path: Path, audio: AudioDefinition, mel: MelDefinition, warn:
         real_path = os.path.realpath(path)
         inspect_audio(real_path, _LIMITS)
         wave = load_recording(real_path, audio, _LIMITS).wave
-    except AudioProblem as problem:
-        raise DataError(f"The voice {path} cannot be used: {problem.detail}.", next_step=_ADVICE) from problem
+    except AudioProblem as error:
+        raise refuse(f"The voice {path}", error.detail, _ADVICE) from error
     except ValueError as error:
         raise DataError(f"The voice {str(path)!a} is no path of a file.", next_step=_ADVICE) from error
     if wave.duration_s < MIN_REFERENCE_S or len(wave.samples) < mel.min_samples:
-        raise DataError(
-            f"The voice {path} cannot be used: {wave.duration_s:.2f} s are left without the silence at its ends.",
-            next_step=_ADVICE,
-        )
+        problem = f"{wave.duration_s:.2f} s are left without the silence at its ends"
+        raise refuse(f"The voice {path}", problem, _ADVICE)
     if wave.duration_s < ADVISED_REFERENCE_S:
         warn(f"The voice {path} has {wave.duration_s:.1f} s of speech; it will sound more like it with 3 to 8 s.")
     return Reference(_cut_crops(HostMel(mel)(wave.samples), count_crop_frames(mel)), wave.duration_s)
