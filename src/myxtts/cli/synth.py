@@ -77,7 +77,7 @@ def run_synth(
 
     myxtts synth - --model runs/anna --voice anna --out - < chapter.txt | aplay
     """
-    from myxtts.synthesis.loaded_bundle import equip_package, read_package
+    from myxtts.synthesis.loaded_bundle import choose_vocoder, load_bundle
     from myxtts.synthesis.voices import check_voice_name
 
     screen = Screen(as_json=as_json)
@@ -85,14 +85,14 @@ def run_synth(
     options = SpeechOptions(speed=speed, seed=seed, num_steps=ode_steps, guidance=guidance)
     name = check_voice_name(save_voice) if save_voice is not None else None
     lines = _read_lines(text, file)
-    package, kind = equip_package(read_package(model), vocoder)
-    language = package.find_language(language)
-    jobs = _plan_jobs(package, lines, language, out, is_batch=file is not None)
-    synthesizer, print_ = _load_speaker(package, kind, voice, screen)
-    result: dict[str, Any] = {"model": str(package.folder), "sample_rate_hz": synthesizer.rate, "language": language}
+    loaded, kind = choose_vocoder(load_bundle(model), vocoder)
+    language = loaded.find_language(language)
+    jobs = _plan_jobs(loaded, lines, language, out, is_batch=file is not None)
+    synthesizer, embedding = _load_speaker(loaded, kind, voice, screen)
+    result: dict[str, Any] = {"model": str(loaded.folder), "sample_rate_hz": synthesizer.rate, "language": language}
     if name is not None:
-        result["voice"] = _save_voice(package, name, print_, screen)
-    speak = partial(synthesizer.speak, voice=print_, language=language, options=options)
+        result["voice"] = _save_voice(loaded, name, embedding, screen)
+    speak = partial(synthesizer.speak, voice=embedding, language=language, options=options)
     if out == _STREAM:
         _stream(jobs[0], speak, synthesizer.rate)
     else:
@@ -101,17 +101,17 @@ def run_synth(
 
 
 def _load_speaker(
-    package: LoadedBundle, kind: Literal["griffin_lim", "neural"], voice: list[str] | None, screen: Screen
+    loaded: LoadedBundle, kind: Literal["griffin_lim", "neural"], voice: list[str] | None, screen: Screen
 ) -> tuple[Synthesizer, SpeakerEmbedding]:
     """What speaks, and in which voice; a voice that cannot be found is said before TensorFlow is loaded."""
     with mute_decoders():
-        source = package.find_voice(voice or None, screen.warn)
-    synthesizer = _load_synthesizer(package, kind, screen)
+        source = loaded.find_voice(voice or None, screen.warn)
+    synthesizer = _load_synthesizer(loaded, kind, screen)
     return synthesizer, synthesizer.resolve(source)
 
 
-def _save_voice(package: LoadedBundle, name: str, print_: SpeakerEmbedding, screen: Screen) -> str:
-    path = str(package.voices.save(name, print_))
+def _save_voice(loaded: LoadedBundle, name: str, embedding: SpeakerEmbedding, screen: Screen) -> str:
+    path = str(loaded.voices.save(name, embedding))
     screen.notices.print(f"Voice {name!r} saved in {path}.", markup=False)
     return path
 
@@ -164,13 +164,13 @@ def _read_lines(text: str | None, file: Path | None) -> list[TextLine]:
 
 
 def _plan_jobs(
-    package: LoadedBundle, lines: list[TextLine], language: str, out: str | None, *, is_batch: bool
+    loaded: LoadedBundle, lines: list[TextLine], language: str, out: str | None, *, is_batch: bool
 ) -> list[_Job]:
     """Everything that will be said; whatever is wrong with a text is found before the model is loaded."""
     jobs = []
     for line in lines:
         try:
-            pieces = list(package.plan(line.text, language))
+            pieces = list(loaded.plan(line.text, language))
         except MyXTTSError as error:
             if line.place:
                 raise type(error)(f"{line.place}: {error.problem}", next_step=error.next_step) from error
@@ -182,11 +182,11 @@ def _plan_jobs(
     return jobs
 
 
-def _load_synthesizer(package: LoadedBundle, kind: Literal["griffin_lim", "neural"], screen: Screen) -> Synthesizer:
+def _load_synthesizer(loaded: LoadedBundle, kind: Literal["griffin_lim", "neural"], screen: Screen) -> Synthesizer:
     from myxtts.synthesis.synthesizer import Synthesizer
 
     load_tensorflow()
-    return Synthesizer(package, vocoder=kind, warn=screen.warn)
+    return Synthesizer(loaded, vocoder=kind, warn=screen.warn)
 
 
 def _write_files(

@@ -1,6 +1,6 @@
-"""Everything about a model that can be known without running it: found in a run or bundle, and checked.
+"""A model bundle loaded and checked for synthesis, before TensorFlow is imported.
 
-What a user may have got wrong (the folder, the language, the text, the voice) comes to light here, in milliseconds.
+Mistakes of the user (folder, language, text, voice, vocoder) are found here, within milliseconds.
 """
 
 from __future__ import annotations
@@ -37,14 +37,18 @@ from myxtts.types import Say
 VoiceName = str | Path
 VoiceLike = VoiceName | SpeakerEmbedding | Sequence[VoiceName] | None
 VoiceSource = SpeakerEmbedding | tuple[Reference, ...]
-"""A voice that is known, or recordings that the model has still to hear."""
+"""A speaker embedding, or the spectrograms of recordings that have still to be encoded."""
+
+KnownVocoder = Literal["griffin_lim", "neural"]
+VocoderChoice = str | Path
+"""auto, griffin_lim, neural, or the folder of a run or bundle that has a vocoder."""
 
 _DEFAULT_LANGUAGE = "en"
 
 
 @dataclass(frozen=True)
 class LoadedBundle:
-    """A bundle with its parts made usable. `noted_voices` are those of the corpus's speakers that it carries."""
+    """A bundle with its parts parsed. `noted_voices` are embeddings of corpus speakers that its notes carry."""
 
     folder: Path
     bundle: Bundle
@@ -58,6 +62,13 @@ class LoadedBundle:
     @property
     def has_neural_vocoder(self) -> bool:
         return bool(self.bundle.vocoder_weights)
+
+    def require_neural_vocoder(self) -> None:
+        if not self.has_neural_vocoder:
+            raise ConfigError(
+                f"The bundle {self.folder} has no neural vocoder.",
+                next_step="Use griffin_lim, or train one: myxtts train --part vocoder.",
+            )
 
     def find_language(self, asked: str | None) -> str:
         """The model's name of a language; without one, its only language, or English if it has that."""
@@ -83,7 +94,7 @@ class LoadedBundle:
         return plan_pieces(check_text(text, max_length), self.find_language(language), self.frontend)
 
     def find_voice(self, voice: VoiceLike, warn: Say = lambda _: None) -> VoiceSource:
-        """What is known of a voice: a print, the name of one, or one or several recordings of it."""
+        """The voice that is meant by an embedding, a name, or one or several recordings."""
         if isinstance(voice, SpeakerEmbedding):
             return voice
         if voice is None:
@@ -119,7 +130,7 @@ class LoadedBundle:
         return SpeakerEmbedding(zeros[0], zeros[1:])
 
 
-def read_package(path: Path | str) -> LoadedBundle:
+def load_bundle(path: Path | str) -> LoadedBundle:
     """Reads and checks the bundle that `path` is, or that the run in `path` has made."""
     folder = find_bundle(Path(path))
     bundle = read_bundle(folder)
@@ -140,8 +151,27 @@ def read_package(path: Path | str) -> LoadedBundle:
     return LoadedBundle(folder, bundle, spec, mel, audio, frontend, voices, noted)
 
 
+def choose_vocoder(loaded: LoadedBundle, asked: VocoderChoice) -> tuple[LoadedBundle, KnownVocoder]:
+    """The bundle with the vocoder that was asked for, and its kind; auto takes the neural one where there is one.
+
+    Raises ConfigError where the vocoder was trained for other spectrograms.
+    """
+    if asked == "griffin_lim" or (asked == "auto" and not loaded.has_neural_vocoder):
+        return loaded, "griffin_lim"
+    if asked in ("auto", "neural"):
+        loaded.require_neural_vocoder()
+        return loaded, "neural"
+    folder = Path(asked)
+    if not folder.is_dir():
+        raise ConfigError(
+            f"There is no vocoder {str(asked)[:200]!r}.",
+            next_step="Choose auto, griffin_lim or neural, or name the folder of a run that trained one.",
+        )
+    return replace(loaded, bundle=put_into(loaded.bundle, find_vocoder(folder))), "neural"
+
+
 def _choose_voices_folder(folder: Path) -> Path:
-    """Beside the bundle of a run, which is replaced whole at every checkpoint; inside any other."""
+    """Beside the bundle of a run, which is replaced as a whole at every checkpoint; inside any other."""
     parent = folder.absolute().parent
     is_of_run = folder.absolute().name == BUNDLE_FOLDER_NAME and (parent / RESOLVED_FILE_NAME).is_file()
     return (parent if is_of_run else folder) / VOICES_FOLDER_NAME
@@ -169,36 +199,3 @@ def _is_file(name: VoiceName) -> bool:
         return Path(name).is_file()
     except (OSError, ValueError):
         return False
-
-
-# Which vocoder a model speaks through: one of the two kinds, or one from another run.
-
-KnownVocoder = Literal["griffin_lim", "neural"]
-VocoderChoice = str | Path
-"""auto, griffin_lim, neural, or the folder of a run or bundle that has a vocoder."""
-AUTO, GRIFFIN_LIM, NEURAL = "auto", "griffin_lim", "neural"
-
-
-def equip_package(package: LoadedBundle, asked: VocoderChoice) -> tuple[LoadedBundle, KnownVocoder]:
-    """The package with the vocoder that was asked for, and its kind; auto takes the neural one where there is one.
-
-    Raises ConfigError where the vocoder was made for other spectrograms.
-    """
-    if asked == GRIFFIN_LIM:
-        return package, "griffin_lim"
-    if asked == AUTO:
-        return package, "neural" if package.has_neural_vocoder else "griffin_lim"
-    if asked == NEURAL:
-        if not package.has_neural_vocoder:
-            raise ConfigError(
-                f"The bundle {package.folder} has no neural vocoder.",
-                next_step="Use griffin_lim, or train one: myxtts train --part vocoder.",
-            )
-        return package, "neural"
-    folder = Path(asked)
-    if not folder.is_dir():
-        raise ConfigError(
-            f"There is no vocoder {str(asked)[:200]!r}.",
-            next_step="Choose auto, griffin_lim or neural, or name the folder of a run that trained one.",
-        )
-    return replace(package, bundle=put_into(package.bundle, find_vocoder(folder))), "neural"

@@ -1,7 +1,8 @@
-"""Voices as they are kept: what a model makes of a recording, saved once and used again by name.
+"""Voices: speaker embeddings, saved by name beside a model, and reference recordings to compute them from.
 
-A voice is one safetensors file with a JSON heading; it belongs to the weights that made it, and one from anywhere else
-is read as strictly as a bundle. Shape legend: D width of a voice, K latents.
+A saved voice is one safetensors file. It is valid for the reference encoder that made it, and is read as strictly as a
+bundle, since it may come from anywhere.
+Shape legend: D width of an embedding, K latents, R frames, M mel bands.
 """
 
 from __future__ import annotations
@@ -39,18 +40,31 @@ _TENSORS = ("latents", "vector")
 _MAX_FILE_BYTES = 40_000_000
 _NAME = re.compile(r"[^\W_][\w .\u200c-]{0,62}(?<![ .])")
 _REFERENCE_PREFIX = "reference_encoder."
+MIN_REFERENCE_S, ADVISED_REFERENCE_S, MAX_CROP_S, MAX_REFERENCE_S = 1.0, 3.0, 8.0, 30.0
+_LIMITS = AudioLimits(
+    min_duration_s=MIN_REFERENCE_S,
+    max_duration_s=MAX_REFERENCE_S,
+    max_source_rate_hz=192_000,
+    max_channels=8,
+    silence_db=-60.0,
+    max_clipped_share=0.05,
+)
+_ADVICE = (
+    f"Give {ADVISED_REFERENCE_S:g} to {MAX_CROP_S:g} s of clear speech by one person, as WAV, FLAC, OGG or MP3; "
+    f"{MIN_REFERENCE_S:g} to {MAX_REFERENCE_S:g} s are accepted."
+)
 _Number = Annotated[float, Field(gt=-1e6, lt=1e6)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SpeakerEmbedding:
-    """How someone sounds to one model: `vector` float32 [D] and `latents` float32 [K, D]."""
+    """Output of a model's reference encoder for one speaker: `vector` float32 [D] and `latents` float32 [K, D]."""
 
     vector: NDArray[np.float32]
     latents: NDArray[np.float32]
 
     def compare(self, other: SpeakerEmbedding) -> float:
-        """How alike two voices sound to the model, from -1 to 1."""
+        """Cosine similarity of the vectors, from -1 to 1."""
         lengths = float(np.linalg.norm(self.vector) * np.linalg.norm(other.vector))
         return float(self.vector @ other.vector) / lengths if lengths else 0.0
 
@@ -60,7 +74,7 @@ class _NotedVoice(FileModel):
     latents: list[list[_Number]]
 
 
-def average_prints(voices: Sequence[SpeakerEmbedding]) -> SpeakerEmbedding:
+def average_embeddings(voices: Sequence[SpeakerEmbedding]) -> SpeakerEmbedding:
     """One voice from several recordings of the same person."""
     assert voices, "there is no voice to average"
     vectors, latents = [voice.vector for voice in voices], [voice.latents for voice in voices]
@@ -68,7 +82,7 @@ def average_prints(voices: Sequence[SpeakerEmbedding]) -> SpeakerEmbedding:
 
 
 def fingerprint_encoder(weights: Mapping[str, Array]) -> str:
-    """Changes with the weights that voices are made by."""
+    """Checksum of the reference encoder's weights, which embeddings depend on."""
     crc = 0
     for name in sorted(weights):
         if name.startswith(_REFERENCE_PREFIX):
@@ -129,7 +143,7 @@ class VoiceFolder:
         self._check(path, arrays)
         if metadata["model"] != self._fingerprint:
             raise DataError(
-                f"The voice {name!r} was made by another state of the model, which heard voices differently.",
+                f"The voice {name!r} was made by another state of the model, whose reference encoder differs.",
                 next_step=f"Save it again from its recording: --voice RECORDING --save-voice {name!r}.",
             )
         return SpeakerEmbedding(arrays["vector"], arrays["latents"])
@@ -149,12 +163,12 @@ def read_noted_voices(notes: Mapping[str, Any], num_latents: int, width: int) ->
     try:
         noted = check_fields(notes.get("voices", {}), dict[str, _NotedVoice])
     except JsonRefusedError as error:
-        raise refuse("The bundle's note of voices", str(error)) from error
+        raise refuse("The voices in the bundle's notes", str(error)) from error
     voices: dict[str, SpeakerEmbedding] = {}
     for name, voice in noted.items():
         if len(voice.vector) != width or [len(row) for row in voice.latents] != [width] * num_latents:
             problem = f"{name[:80]!r} is not {1 + num_latents} times {width} numbers"
-            raise refuse("The bundle's note of voices", problem)
+            raise refuse("The voices in the bundle's notes", problem)
         voices[name] = SpeakerEmbedding(np.array(voice.vector, np.float32), np.array(voice.latents, np.float32))
     return voices
 
@@ -183,36 +197,16 @@ def _refuse(path: Path, problem: str) -> DataError:
     return refuse(f"The voice {path}", problem, next_step)
 
 
-# A recording of someone's voice, made into spectrograms that the reference encoder can hear.
-#
-# A recording is refused by its header before anything is decoded. One that lasts longer than a model has heard in
-# training becomes several crops. Shape legend: R frames, M mel bands.
-
-MIN_REFERENCE_S, ADVISED_REFERENCE_S, MAX_CROP_S, MAX_REFERENCE_S = 1.0, 3.0, 8.0, 30.0
-_LIMITS = AudioLimits(
-    min_duration_s=MIN_REFERENCE_S,
-    max_duration_s=MAX_REFERENCE_S,
-    max_source_rate_hz=192_000,
-    max_channels=8,
-    silence_db=-60.0,
-    max_clipped_share=0.05,
-)
-_ADVICE = (
-    f"Give {ADVISED_REFERENCE_S:g} to {MAX_CROP_S:g} s of clear speech by one person, as WAV, FLAC, OGG or MP3; "
-    f"{MIN_REFERENCE_S:g} to {MAX_REFERENCE_S:g} s are accepted."
-)
-
-
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """The spectrograms [R, M] of one recording, each of at most MAX_CROP_S."""
+    """The spectrograms [R, M] of one recording: crops of at most MAX_CROP_S, the longest reference in training."""
 
     crops: tuple[NDArray[np.float32], ...]
     duration_s: float
 
 
 def read_reference(path: Path, audio: AudioDefinition, mel: MelDefinition, warn: Say = lambda _: None) -> Reference:
-    """The voice in a recording, processed as the model's own recordings were."""
+    """A reference recording, processed as the recordings of the corpus. Its header is checked before it is decoded."""
     try:
         real_path = os.path.realpath(path)
         inspect_audio(real_path, _LIMITS)
@@ -230,7 +224,7 @@ def read_reference(path: Path, audio: AudioDefinition, mel: MelDefinition, warn:
 
 
 def count_crop_frames(mel: MelDefinition) -> int:
-    """The most frames of a crop, a multiple of what the reference encoder takes at once."""
+    """The most frames of a crop, a multiple of what the reference encoder stacks into one position."""
     return math.ceil(MAX_CROP_S * mel.sample_rate / mel.hop_length / 8) * 8
 
 
