@@ -1,4 +1,4 @@
-"""The corpus file: what `prepare` found usable, one JSON object a line behind a heading.
+"""The corpus file: utterances that passed `prepare`, one JSON object a line behind a heading.
 
 The heading names the folders of the recordings, relative to the file where they share a tree, so that a corpus can be
 moved as a whole. The file is read as a stream.
@@ -147,9 +147,6 @@ def _parse_utterance(path: Path, number: int, line: bytes, roots: list[CorpusRoo
         found.num_channels,
         found.checksum,
     )
-
-
-# A prepared corpus, opened for reading.
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """Vocoder without training: fast Griffin-Lim (Perraudin et al., 2013) that is constrained by mel bands.
 
-A mel band gives the energy of a range of frequencies, not its distribution. The first iterations, which find the phases,
-use a smooth estimate of the magnitudes; the later ones take the magnitudes of the current signal and scale them so that
-each band has its given energy. That halves the distance to the given spectrogram at the same number of iterations.
+A mel band gives the energy of a range of frequencies, not its distribution. The first iterations, which find the
+phases, use a smooth estimate of the magnitudes; the later ones take the magnitudes of the current signal and scale them
+so that each band has its given energy. That halves the distance to the given spectrogram at the same cost.
 Shape legend: T frames, M mel bands, F frequencies up to the highest band, N transform length, K frames of a block.
 """
 

@@ -1,7 +1,7 @@
-"""Durations of tokens, written beside features that are there already: the aligner's part of the store.
+"""Token durations from forced alignment, appended to a store that has the features already.
 
-An utterance loses its durations with its text or its recording. Which model all of them are from stands in
-durations.json, so that aligning can be taken up where it stopped, and durations of two models never mix.
+Durations become invalid with the text or recording of their utterance. durations.json names the model that aligned, so
+that an alignment can be resumed, and durations of two models never mix.
 Shape legend: K tokens.
 """
 
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from myxtts.errors import DataError
 from myxtts.storage.atomic import lock_directory, sweep_temporary_files
+from myxtts.storage.json_file import JsonRefusedError, check_fields
 from myxtts.store.generation import commit_state, describe_row, find_next_segment
 from myxtts.store.layout import CHUNK_UTTERANCES, PARTS, Part, read_checked_json, require_store, write_checked_json
 from myxtts.store.reader import FeatureStore
@@ -46,16 +47,15 @@ def begin_durations(folder: Path, origin: DurationsOrigin) -> None:
         rows = np.flatnonzero(store.columns["durations_length"]).tolist()
         if rows:
             _append_rows(store, rows, [{}] * len(rows), _OTHER_PARTS, CHUNK_UTTERANCES)
-        # Behind the dropping: a kill before it leaves none, which is right whatever the note says.
+        # After the removal: a kill in between leaves a store without durations, for which any origin is right.
         write_checked_json(folder / ORIGIN_FILE_NAME, asdict(origin))
 
 
 def read_durations_origin(folder: Path) -> DurationsOrigin | None:
     """Whose durations a store holds; None where that is not known."""
     try:
-        fields = read_checked_json(folder / ORIGIN_FILE_NAME)
-        return DurationsOrigin(str(fields["model"]), str(fields["place"]), int(fields["step"]))
-    except (FileNotFoundError, DataError, KeyError, ValueError):
+        return check_fields(read_checked_json(folder / ORIGIN_FILE_NAME), DurationsOrigin)
+    except (FileNotFoundError, DataError, JsonRefusedError):
         return None
 
 

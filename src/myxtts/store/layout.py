@@ -1,4 +1,4 @@
-"""How features lie on disk.
+"""File layout of the feature store, and the settings that its features were made with.
 
     cached_features/
       store.json             which generation is current, which segments it has, and how it was made
@@ -10,10 +10,10 @@
         000000.pcm           only with store_pcm
         000000.durations     only once alignments were written
 
-A segment's index is renamed into place after its data has reached the disk, and a store.json that names the segment
-makes it a part of the store. A row of a later segment replaces the row of the same utterance in an earlier one, so one
-utterance is rebuilt, added or removed without touching the rest. A row names the segment of each of its parts, so that
-new tokens can stand beside spectrograms that stay where they are.
+A segment's index is renamed into place after its data has reached the disk; a store.json that names the segment makes
+it a part of the store. A row of a later segment replaces the row of the same utterance in an earlier one, so one
+utterance is rebuilt, added or removed without rewriting the rest. A row names the segment of each of its parts, so that
+new tokens can refer to spectrograms that stay where they are.
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ Part = Literal["mel", "tokens", "pcm", "durations"]
 PARTS: tuple[Part, ...] = ("mel", "tokens", "pcm", "durations")
 
 ALIGNMENT = 64
+"""Records begin at multiples of a cache line."""
 CHUNK_UTTERANCES = 1024
-"""Utterances of a segment, which is the most that a kill can cost."""
+"""Utterances of a segment: the most work that a kill can lose."""
 STORE_FILE_NAME = "store.json"
 GENERATION_FILE_NAME = "generation.json"
 STORE_VERSION = 2
@@ -68,7 +69,7 @@ def part_path(folder: Path, segment: int, part: Part) -> Path:
 
 
 def make_part_heading(segment: int, part: Part) -> bytes:
-    """The first bytes of a data file: they tell a file that was swapped or renamed from the right one."""
+    """The first bytes of a data file, by which a swapped or renamed file is noticed."""
     body = struct.pack("<8sI20s", _MAGIC, segment, part.encode())
     heading = body + struct.pack("<I", google_crc32c.value(body))
     return heading.ljust(ALIGNMENT, b"\0")
@@ -164,12 +165,9 @@ def damaged(
     return DataError(f"{what} is damaged: {problem}.", next_step=next_step)
 
 
-# Everything that shapes stored features, as one comparable record: the store's fingerprint.
-
-
 @dataclass(frozen=True)
 class StoreSettings:
-    """How features are made. Two stores with equal settings and sources hold equal features."""
+    """The fingerprint of a store: equal settings and sources give equal features."""
 
     __pydantic_config__ = NO_OTHER_FIELDS
 

@@ -1,7 +1,7 @@
-"""`preprocessing_mode: precompute`: features made once, kept in a store that is whole at every moment.
+"""`precompute`: computes the features of a corpus once, into a store that is consistent at every moment.
 
-A new generation is built beside the current one and becomes current in one step; a run that was killed is taken up
-where it stopped. Which of the two happens, and whether it may, is decided here.
+Decides whether the current generation is updated, an unfinished one resumed, or a new one built beside it, which then
+becomes current by one rename.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from myxtts.store.generation import (
     find_next_segment,
     find_unfinished_generation,
     remove_other_generations,
-    take_up_segments,
+    resume_segments,
 )
 from myxtts.store.layout import (
     CHUNK_UTTERANCES,
@@ -95,7 +95,7 @@ def precompute(
     progress: Progress = lambda _seen, _rejected: None,
     say: Say = lambda _sentence: None,
 ) -> PrecomputeSummary:
-    """Brings the store in `folder` in line with the corpus and the settings."""
+    """Makes the store in `folder` match the corpus and the settings."""
     frontend = corpus.load_frontend()
     wanted = StoreSettings.of(data, frontend)
     origin = {"corpus": str(corpus.file.absolute()), "limits": asdict(AudioLimits.from_config(data))}
@@ -107,7 +107,7 @@ def precompute(
         except DataError:
             if not rebuild:
                 raise
-            # It may still be repaired, so it stays until the new features are whole.
+            # It may still be repaired, so it stays until the new features are complete.
             state, current = None, max(find_generations(folder), default=0)
         _refuse_foreign_store(state, corpus, folder)
         action = _choose_action(state, wanted, data, rebuild=rebuild)
@@ -149,7 +149,7 @@ def update_current(
 
 @dataclass(frozen=True, slots=True)
 class _Action:
-    """What is done; without a purpose the current generation is brought in line."""
+    """What is done; without a purpose the current generation is updated."""
 
     purpose: Purpose | None
     sentence: str
@@ -157,7 +157,7 @@ class _Action:
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """Which generation is brought in line with which corpus. `target` is the state it is to be taken up from."""
+    """Which generation is updated from which corpus. `target` is the state that the update starts from."""
 
     folder: Path
     target: StoreState
@@ -212,7 +212,7 @@ def _open_generation(
 
 def _run(job: _Job, *, max_bad_share: float | None) -> PrecomputeSummary:
     started = time.monotonic()
-    segments = take_up_segments(job.generation_folder, job.target.segments)
+    segments = resume_segments(job.generation_folder, job.target.segments)
     store = FeatureStore(job.folder, replace(job.target, segments=segments))
     settings, limits = store.settings, AudioLimits(**job.target.origin["limits"])
     first_segment = find_next_segment(job.generation_folder)
@@ -251,7 +251,7 @@ def _open_corpus_of(state: StoreState, moved_to: Path | None, folder: Path) -> C
 
 
 def _refuse_foreign_store(state: StoreState | None, corpus: Corpus, folder: Path) -> None:
-    """A store beside two corpora must not be emptied of the one to be filled with the other."""
+    """A store beside two corpora must not lose the features of the one to those of the other."""
     if state is None:
         return
     known = Path(state.origin["corpus"])

@@ -1,4 +1,4 @@
-"""Writes one segment: its data files first, then the index that makes them a part of the store."""
+"""Writes one segment: its data files first, then the index that refers to them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _BUFFER_BYTES = 1 << 20
 
 
 class SegmentWriter:
-    """Collects utterances; nothing of them can be seen until `commit`. Leaving the block without it drops them."""
+    """Collects utterances, which become visible with `commit`; leaving the block without it drops them."""
 
     def __init__(self, folder: Path, number: int) -> None:
         self.folder, self.number = folder, number
@@ -79,7 +79,7 @@ class SegmentWriter:
         return self.folder / f".{self.number:06}.{part}{TEMPORARY_SUFFIX}"
 
     def _open_file(self, part: Part) -> IO[bytes]:
-        # Noted first: a signal may come while the file is made.
+        # Registered first, so that a signal during the opening leaves no file behind.
         self._begun.append(part)
         file = self._temporary(part).open("wb", buffering=_BUFFER_BYTES)
         self._files[part] = file

@@ -1,7 +1,7 @@
-"""Brings a generation in line with its corpus: makes what is missing or distrusted, keeps the rest, drops what is gone.
+"""Updates a generation from its corpus (adds, rebuilds, keeps, removes utterances), and compacts a store.
 
-The corpus is taken in chunks of fixed size and order, one segment a chunk, so that a run that was killed and run again
-writes the very files it would have written undisturbed. Memory is a window of utterances, whatever the corpus holds.
+The corpus is read in chunks of fixed size and order, one segment a chunk, so that a run that was killed and resumed
+writes the same files as an undisturbed one. Memory is bounded by a window of utterances, whatever the corpus holds.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from myxtts.types import Utterance
 
 _WINDOW_UTTERANCES = 64
 _FIRST_LINE = 2  # of the utterances in a corpus file, behind its heading
+COMPACTED_UTTERANCES = 16_384
+"""Utterances of a compacted segment: more than when they are made, because fewer files open faster."""
 
 Progress = Callable[[int, int], None]
 """Called with the number of utterances seen and rejected so far."""
-
-
 Distrust = frozenset[tuple[Part, PartEntry]]
-"""Records that are not as they were written."""
+"""Records whose checksum is wrong."""
 
 
 @dataclass(slots=True)
@@ -110,13 +110,13 @@ class StoreUpdater:
                             progress(num_seen, self.counts.num_rejected)
                 progress(num_seen, self.counts.num_rejected)
         finally:
-            # After an error or an interrupt nobody waits for the rest of the window.
+            # After an error or an interrupt the rest of the window is not computed.
             pool.shutdown(wait=True, cancel_futures=True)
         self._remove_unseen()
         return self.counts
 
     def _plan(self, line: int, utterance: Utterance) -> _Task | None:
-        """What must be done for an utterance; None if its row is right as it is."""
+        """What must be done for an utterance; None if its row is up to date."""
         text_crc = _checksum_text(utterance)
         source_frames = count_source_frames(utterance.num_samples, utterance.sample_rate_hz, self._settings.mel)
         row = self._store.find(utterance.id)
@@ -126,7 +126,7 @@ class StoreUpdater:
         columns = self._store.columns
         same_source = not utterance.checksum or int(columns["source_crc"][row]) == utterance.checksum
         same_text = int(columns["text_crc"][row]) == text_crc
-        # The same recording and text give the same features to the bit, so durations outlive a repair of either.
+        # The same recording and text give bit-identical features, so durations stay valid when either is repaired.
         is_right = {"tokens": same_text, "durations": same_text and same_source}
         kept: dict[Part, PartEntry] = {}
         num_wrong = 0
@@ -227,7 +227,7 @@ class StoreUpdater:
             self.counts.num_lost_parts += 1
         kept = {part: entry for part, entry in task.kept.items() if part not in values}
         if source_crc != stored_crc:
-            # A corpus of headers does not know checksums: only now it shows that the recording is another.
+            # A corpus that was prepared from headers has no checksums: the change is known only after decoding.
             kept.pop("durations", None)
         segment.add(_make_row(task, source_crc, kept), values)
 
@@ -283,12 +283,6 @@ def _checksum_text(utterance: Utterance) -> int:
     return int(google_crc32c.value(text.encode("utf-8", "surrogatepass")))
 
 
-# Compaction: a store without the records that replacements and removals left behind, in the order of its rows.
-
-COMPACTED_UTTERANCES = 16_384
-"""Utterances of a compacted segment: more than when they are made, because fewer files open faster."""
-
-
 @dataclass(frozen=True, slots=True)
 class CompactSummary:
     num_utterances: int
@@ -297,7 +291,10 @@ class CompactSummary:
 
 
 def compact_store(folder: Path, *, chunk_utterances: int = COMPACTED_UTTERANCES) -> CompactSummary:
-    """Copies every live record into a new generation and makes that current; a kill leaves the store as it was."""
+    """Copies the records that rows refer to into a new generation, in the order of rows, and makes that current.
+
+    What replacements and removals left behind is dropped. A kill leaves the store as it was.
+    """
     require_store(folder)
     with lock_directory(folder, "myxtts precompute --compact"):
         sweep_temporary_files(folder)
@@ -329,7 +326,7 @@ def _copy_rows(store: FeatureStore, rows: range, target: Path, number: int) -> N
 
 
 def _refuse_damage(store: FeatureStore, row: int, part: Part) -> None:
-    """A damaged record must not be copied: its copy would carry a checksum that says it is whole."""
+    """A damaged record must not be copied: its copy would get a valid checksum."""
     damage = store.find_damage(row, part)
     if damage:
         advice = "Run myxtts precompute --fix first; nothing has been changed."

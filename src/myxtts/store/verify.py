@@ -1,7 +1,7 @@
-"""Checks a store against its checksums, and repairs what its sources can still give.
+"""Verifies a store against its checksums, and rebuilds damaged records from their recordings.
 
-Every byte that a row refers to counts: the state, the indexes, the headings of the data files and each record with its
-padding. What is broken is made anew from its recording; the rest is not touched.
+Every byte that a row refers to is checked: the state, the indexes, the headings of the data files and each record with
+its padding.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def verify_store(
     """
     require_store(folder)
     if not fix:
-        # Looking needs no lock: what is visible never changes, and a store on a read-only disk can be checked too.
+        # Reading needs no lock: committed files never change, and a store on a read-only disk can be checked too.
         return _check(folder, progress).report
     with lock_directory(folder, "myxtts precompute --fix"):
         findings = _check(folder, progress)
@@ -213,7 +213,7 @@ def _check_headings(store: FeatureStore, report: VerifyReport) -> list[tuple[int
 
 
 def _has_moved_on(folder: Path, state: StoreState) -> bool:
-    """Whether a writer has replaced the store while it was looked at, and with it what seemed broken."""
+    """Whether a writer committed a new state during the check, so that its findings are obsolete."""
     try:
         return read_state(folder) not in (state, None)
     except DataError:

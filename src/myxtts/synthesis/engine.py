@@ -1,7 +1,8 @@
 """Inference: acoustic model and vocoder as traced graphs of a few fixed shapes.
 
 Token ids and spectrograms are padded up to the next shape; padding is masked, so it does not change the sound.
-Shape legend: B = 1 utterance, N tokens, S states, T frames, R frames of a reference, M mel bands, D speaker embedding, K latents.
+Shape legend: B = 1 utterance, N tokens, S states, T frames, R frames of a reference, M mel bands, D width of a speaker
+embedding, K latents.
 """
 
 from __future__ import annotations

@@ -37,8 +37,8 @@ _MAX_SEED = 2**63 - 1
 class SpeechOptions:
     """How a text is synthesised; None takes the model's default.
 
-    `guidance` above 1 strengthens the conditioning on the voice (classifier-free guidance); `noise_scale` is the standard
-    deviation of the noise that sampling starts from.
+    `guidance` above 1 strengthens the conditioning on the voice (classifier-free guidance); `noise_scale` is the
+    standard deviation of the noise that sampling starts from.
     """
 
     speed: float = 1.0

@@ -1,4 +1,4 @@
-"""The demo corpus as a folder: made beside its place, moved there when it is whole, and kept if it is there already."""
+"""Makes the demo corpus: built in a temporary folder, renamed when it is complete, kept if it is there already."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def make_demo_corpus(
 ) -> DemoSummary:
     """Makes `metadata.csv` and `wavs/` with sentences spoken by espeak-ng; the same settings give the same bytes.
 
-    `progress` is told how many clips are done and about how many there will be.
+    `progress` gets the number of finished clips and an estimate of the total.
     """
     folder = Path(folder).absolute()
     settings = _check_settings(folder, minutes, seed, languages, num_speakers)

@@ -1,6 +1,7 @@
-"""One speaker's clips: sentences are composed, spoken by espeak-ng, put in a room and written as WAV files.
+"""Synthesises the clips of the demo corpus with espeak-ng, with room reflections and noise, in several processes.
 
-What a clip holds depends on the seed, the speaker and its number alone, not on what was made before it or where.
+Speakers are variants of espeak-ng voices, each with its own pitch, rate and room. A clip depends on the seed, the
+speaker and its number alone, not on the clips before it or on the process.
 """
 
 from __future__ import annotations
@@ -26,8 +27,6 @@ from myxtts.text.espeak import synthesize
 from myxtts.text.normalize import normalize_text
 from myxtts.text.phonemes import find_voice
 from myxtts.types import Waveform
-
-# The speakers of the demo corpus: variants of the espeak-ng voices, each with its own pitch, pace and room.
 
 # Variant, pitch, pitch range, words per minute. Women's and men's voices take turns, the most different first.
 _VARIANTS = (
@@ -57,6 +56,13 @@ _VARIANTS = (
     ("quincy", 40, 46, 160),
 )
 _NUM_REFLECTIONS = 4
+WAV_FOLDER = "wavs"
+MIN_DURATION_S, TYPICAL_DURATION_S, MAX_DURATION_S = 3.0, 6.7, 12.0
+_SHARE_OF_PAIRS = 0.3
+"""Share of clips with two sentences: longer ones, with a pause inside."""
+_MAX_TRIES_PER_SENTENCE = 1000
+_ERRORS = {kind.__name__: kind for kind in MyXTTSError.__subclasses__()}
+_PROGRAM = "from myxtts.corpus.demo.speak import serve; serve()"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +109,6 @@ def choose_speakers(languages: Sequence[str], num_speakers: int, seed: int) -> l
             )
         )
     return speakers
-
-
-WAV_FOLDER = "wavs"
-MIN_DURATION_S, TYPICAL_DURATION_S, MAX_DURATION_S = 3.0, 6.7, 12.0
-# How many clips hold two sentences, for longer ones and for pauses inside.
-_SHARE_OF_PAIRS = 0.3
-_MAX_TRIES_PER_SENTENCE = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,12 +201,6 @@ def _write_wav(path: Path, sound: Waveform) -> None:
         os.fsync(file.fileno())
 
 
-# Speakers shared among processes: each is given its share as JSON and answers a line per clip.
-
-_ERRORS = {kind.__name__: kind for kind in MyXTTSError.__subclasses__()}
-_PROGRAM = "from myxtts.corpus.demo.speak import serve; serve()"
-
-
 def speak_in_processes(
     speakers: Sequence[Speaker], total_s: float, seed: int, folder: Path, num_processes: int
 ) -> Iterator[Clip]:
@@ -229,7 +222,7 @@ def speak_in_processes(
             else:
                 yield answer
     finally:
-        # After an error or an interrupt nobody waits for the others.
+        # After an error or an interrupt the other processes are stopped.
         for process in processes:
             process.kill()
         for reader in readers:
@@ -267,6 +260,7 @@ def _read_answers(process: subprocess.Popen[str], answers: SimpleQueue[Clip | My
 
 
 def serve() -> None:
+    """A worker process: reads its speakers as one JSON object from stdin, and prints a JSON line for each clip."""
     job = json.load(sys.stdin)
     try:
         for fields in job["speakers"]:

@@ -1,4 +1,4 @@
-"""What every corpus format gives: rows, as the transcript states them, before anything is checked."""
+"""`CorpusFormat`: recognises a layout of files and reads its transcripts as rows, before anything is checked."""
 
 from __future__ import annotations
 
