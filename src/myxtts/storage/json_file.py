@@ -28,6 +28,8 @@ _MAX_NUMBER_LENGTH = 40
 _MAX_DEPTH = 12
 _MAX_ERRORS_SHOWN = 3
 _DEFAULT_MAX_BYTES = 10_000_000
+_BACKLOG_BYTES = 256 * 1024
+_MAX_LINE_BYTES = 1024 * 1024
 
 Item = TypeVar("Item")
 Listed = Annotated[tuple[Item, ...], Field(strict=False)]
@@ -240,11 +242,8 @@ def _shorten(text: str) -> str:
     return text if len(text) <= 80 else f"{text[:80]}…"
 
 
-# Files to which a run adds a line of JSON now and then. That a line cannot be written never stops a training.
-
-
 class JsonLines:
-    """One file of lines, each a JSON object with the `step` it belongs to."""
+    """A file of JSON objects, one a line, each with the `step` it belongs to. A failing write stops nothing."""
 
     def __init__(self, path: Path, warn: Say = warn_user) -> None:
         self.path = path
@@ -315,17 +314,11 @@ def _make_plain(value: Any) -> Any:
     return value
 
 
-# Reads what is added to a file of lines by another process, however that process treats the file.
-
-_BACKLOG_BYTES = 256 * 1024
-_MAX_LINE_BYTES = 1024 * 1024
-
-
 class JsonTail:
-    """Gives the new objects of a file of JSON lines each time it is asked.
+    """Follows a file of JSON lines that another process writes: each `read` gives the objects that were added.
 
-    It starts near the end of a long file, waits for the rest of a line that is only half written, and starts anew
-    where the file was cut or replaced. What is no JSON object is left out.
+    It starts near the end of a long file, waits for the rest of a half-written line, and starts again where the file
+    was truncated or replaced. What is no JSON object is left out.
     """
 
     def __init__(self, path: Path) -> None:
@@ -362,7 +355,7 @@ class JsonTail:
         if self._file is None:
             self._file = self._path.open("rb", buffering=0)
         if status.st_size - self._file.tell() > _BACKLOG_BYTES:
-            # Only what is recent counts, and reading all of a long run would take seconds.
+            # Only recent lines matter, and reading all of a long run would take seconds.
             self._file.seek(status.st_size - _BACKLOG_BYTES)
             self._rest, self._is_skipping = b"", True
         return self._file.read(_BACKLOG_BYTES)

@@ -1,4 +1,4 @@
-"""Named arrays in one safetensors file: written in a stream, and read only after a strict check of the heading.
+"""Reads and writes safetensors files: streamed writing, and reading after a strict check of the heading.
 
     8 bytes   length of the heading
     heading   JSON: name -> dtype, shape, offsets; texts under __metadata__

@@ -1,6 +1,6 @@
-"""From a text of any length to pieces that a model can say at once: sentences, and parts of long sentences.
+"""Splits text into pieces of at most `MAX_PIECE_TOKENS`: sentences, and clauses of long sentences; reads text files.
 
-Whatever cannot be said is refused in words, or left out and named; nothing here needs the model itself.
+What cannot be synthesised raises an error, or is left out and reported; the model itself is not needed here.
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ _MAX_PIECE_LENGTH = 240
 SENTENCE_PAUSE_S = 0.3
 CLAUSE_PAUSE_S = 0.12
 
+_MAX_FILE_BYTES = 10_000_000
+_MAX_LINES = 100_000
+_ID = re.compile(r"[^\W_][\w.-]{0,99}(?<!\.)")
 _NEWLINES = "\n\t\r\v\f\x1c\x1d\x1e\x85"
 _CLAUSE_END = re.compile(r"[,;:،؛—–…](?=\s)|(?<=\s)-(?=\s)")
 _SPACE = re.compile(r"\s+")
@@ -34,7 +37,7 @@ _SPACE = re.compile(r"\s+")
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What is said in one go: ids [N], and the silence before it. `unknown` is what is not said."""
+    """Input of one call of the model: ids [N], and the pause before it. `unknown` lists symbols that are left out."""
 
     text: str
     ids: NDArray[np.int32]
@@ -132,13 +135,6 @@ def _find_cut(text: str) -> int:
     return middle
 
 
-# Files of texts to say: one text a line, or `id|text` in a .csv file.
-
-_MAX_FILE_BYTES = 10_000_000
-_MAX_LINES = 100_000
-_ID = re.compile(r"[^\W_][\w.-]{0,99}(?<!\.)")
-
-
 @dataclass(frozen=True, slots=True)
 class TextLine:
     """A text, the name of the file it is spoken into, and where it stands."""
@@ -149,7 +145,7 @@ class TextLine:
 
 
 def read_texts(path: Path) -> list[TextLine]:
-    """The texts of a file, in order; lines that are empty are left out."""
+    """The texts of a file, one a line, or `id|text` in a .csv file; empty lines are left out."""
     try:
         if path.stat().st_size > _MAX_FILE_BYTES:
             raise DataError(

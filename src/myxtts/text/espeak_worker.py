@@ -1,7 +1,7 @@
-"""espeak-ng in a process of its own, so that a text on which it crashes costs that text and not the whole run.
+"""Runs espeak-ng in a worker process, so that a crash of the C library loses one text and not the whole run.
 
-The C library ends its process on some inputs that no filter foresees. A worker reads requests as lines of JSON and
-answers text by text, so that it is known over which text it died; that text is tried once more and then given up.
+Some inputs crash the library whatever is filtered. The worker reads requests as lines of JSON and answers text by text,
+so the text it crashed on is known; that text is tried once more and then given up.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class EspeakWorker:
         finally:
             timer.cancel()
         if len(answers) < len(texts):
-            self._bury(process)
+            self._discard(process)
         return answers
 
     def _start(self) -> subprocess.Popen[str]:
@@ -113,14 +113,14 @@ class EspeakWorker:
         )
         assert process.stdout is not None
         if not process.stdout.readline():
-            self._bury(process)
+            self._discard(process)
             raise MissingExtraError(
                 "The process that runs espeak-ng ended as soon as it was started.",
                 next_step="Run python -m myxtts.text.espeak_worker to see why, or set text_frontend: characters.",
             )
         return process
 
-    def _bury(self, process: subprocess.Popen[str]) -> None:
+    def _discard(self, process: subprocess.Popen[str]) -> None:
         self._process = None
         process.kill()
         process.wait()
@@ -129,7 +129,7 @@ class EspeakWorker:
             try:
                 pipe.close()
             except BrokenPipeError:
-                # What was still to be written was meant for the dead.
+                # The worker is dead; unsent requests are dropped.
                 continue
 
 

@@ -1,4 +1,4 @@
-"""The front end: normaliser, pronunciation and tokenizer as one frozen choice that travels with a model.
+"""`FrontEnd`: text normaliser, phonemiser and tokenizer as one frozen choice that is stored with a model.
 
 `frontend.json` holds all of it as plain JSON, the user's lexicon included, so that a model needs no other file to read
 text as it did in training.

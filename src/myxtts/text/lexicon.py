@@ -1,4 +1,4 @@
-"""Pronunciations that the user gives: one word, a tab and its IPA per line; `#` starts a comment line.
+"""The user's pronunciation lexicon: one word, a tab and its IPA per line; `#` starts a comment line.
 
 A word matches whole words of the text in any case. The file may be UTF-8 with or without a byte order mark.
 """

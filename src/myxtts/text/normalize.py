@@ -1,4 +1,4 @@
-"""Turns written text into the words one says, and long text into sentences.
+"""Text normalisation (written text to spoken words) and sentence splitting.
 
 `normalize_text` accepts any string, never raises, takes time proportional to its length and leaves its own output
 unchanged. English and Persian have rules of their own; every other language gets the generic ones.

@@ -1,4 +1,10 @@
-"""Text to IPA with its punctuation: the user's lexicon first, espeak-ng for the rest, and what neither says by name."""
+"""Grapheme-to-phoneme conversion: text to IPA with punctuation, by the user's lexicon first, then by espeak-ng.
+
+espeak-ng drops punctuation and can end the whole process on odd input: stray hyphens, words of hundreds of letters,
+rare symbols. So it is given letters, figures and a few symbols that are read aloud, clause by clause, in bounded
+length. Quotation marks, brackets and invisible signs have no sound and are left out; other symbols, like emoji, are
+reported as unknown.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +23,6 @@ from myxtts.text.inventory import PUNCTUATION, VOWELS
 from myxtts.text.ipa import PUNCTUATION_SPELLINGS
 from myxtts.text.languages import LANGUAGES
 from myxtts.text.lexicon import Lexicon
-
-# Text cut into clauses that a phonemiser may see and the punctuation between them, with everything else named.
-#
-# espeak-ng drops punctuation and can end the whole process on odd input: stray hyphens, words of hundreds of letters,
-# rare symbols. So it is given letters, figures and a few symbols that are read aloud, in pieces of bounded length.
-# Quotation marks, brackets and invisible signs have no sound and are left out; other symbols, like emoji, are
-# unknown.
 
 MAX_CLAUSE_LENGTH = 400
 _MAX_WORD_LENGTH = 60
@@ -48,6 +47,36 @@ _HYPHEN_BESIDE_NOTHING = re.compile(r"(?<![^\W_])-|-(?![^\W_])")
 # As in "and/or"; between figures it is a fraction or a date.
 _SLASH_BETWEEN_WORDS = re.compile(r"(?<!\d)/|/(?!\d)")
 _REPEATED_APOSTROPHE = re.compile(r"'{2,}")
+
+_MAX_CACHED_CLAUSES = 200_000
+# espeak copies the rest of a Burmese clause into a buffer of 160 bytes.
+_CLAUSE_LENGTHS = {"my": 50}
+# Scripts of which espeak says the same for every letter ("Chinese letter") in voices that cannot read them, with a
+# letter that no voice can read.
+_UNREADABLE_LETTERS = {"CJK": "龘", "HIRAGANA": "ゟ", "KATAKANA": "ヿ"}
+# Stand for words of the lexicon while espeak says the words around them: "a" and "the" sound otherwise alone, and
+# before a vowel.
+_CONSONANT_STAND_IN, _VOWEL_STAND_IN = "zizuvi", "izuvi"
+_WITHOUT_STRESS = str.maketrans("", "", "ˈˌ")
+# Codes that espeak does not know, or whose voice it names otherwise.
+_ALIASES = {
+    "zh": "cmn",
+    "zh-hk": "yue",
+    "zh-mo": "yue",
+    "zh-yue": "yue",
+    "no": "nb",
+    "nn": "nb",
+    "iw": "he",
+    "in": "id",
+    "sh": "hr",
+    "ckb": "ku",
+    "kmr": "ku",
+    "arb": "ar",
+    "pes": "fa",
+    "prs": "fa",
+}
+# Listed by espeak-ng 1.52 without the dictionary that they need.
+_UNUSABLE = frozenset({"xex", "fo", "kaa"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,18 +152,6 @@ def _bound_clause(piece: str, max_length: int) -> list[str]:
             else:
                 clauses.append(part)
     return clauses
-
-
-_MAX_CACHED_CLAUSES = 200_000
-# espeak copies the rest of a Burmese clause into a buffer of 160 bytes.
-_CLAUSE_LENGTHS = {"my": 50}
-# Scripts of which espeak says the same for every letter ("Chinese letter") in voices that cannot read them, with a
-# letter that no voice can read.
-_UNREADABLE_LETTERS = {"CJK": "龘", "HIRAGANA": "ゟ", "KATAKANA": "ヿ"}
-# Stand for words of the lexicon while espeak says the words around them: "a" and "the" sound otherwise alone, and
-# before a vowel.
-_CONSONANT_STAND_IN, _VOWEL_STAND_IN = "zizuvi", "izuvi"
-_WITHOUT_STRESS = str.maketrans("", "", "ˈˌ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,27 +320,6 @@ def _leave_out(run: _Run, signs: set[str]) -> _Run:
         return run
     table = str.maketrans(dict.fromkeys(signs, " "))
     return replace(run, stretches=tuple(" ".join(stretch.translate(table).split()) for stretch in run.stretches))
-
-
-# Codes that espeak does not know, or whose voice it names otherwise.
-_ALIASES = {
-    "zh": "cmn",
-    "zh-hk": "yue",
-    "zh-mo": "yue",
-    "zh-yue": "yue",
-    "no": "nb",
-    "nn": "nb",
-    "iw": "he",
-    "in": "id",
-    "sh": "hr",
-    "ckb": "ku",
-    "kmr": "ku",
-    "arb": "ar",
-    "pes": "fa",
-    "prs": "fa",
-}
-# Listed by espeak-ng 1.52 without the dictionary that they need.
-_UNUSABLE = frozenset({"xex", "fo", "kaa"})
 
 
 def find_voice(language: str) -> str:

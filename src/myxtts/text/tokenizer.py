@@ -1,7 +1,7 @@
-"""From text to ids and back: phonemes with a fixed inventory, or the characters of a corpus.
+"""Tokenizers: phonemes of a fixed inventory, or the characters of a corpus, to integer ids and back.
 
-Both give one integer per token, which `unpack_factors` parts into the factors a model has embeddings for; padding is 0.
-Both travel as plain JSON, and check what they are given.
+Both give one integer per token, which `unpack_factors` splits into the factors that a model has embeddings for; padding
+is 0. Both are stored as JSON.
 """
 
 from __future__ import annotations

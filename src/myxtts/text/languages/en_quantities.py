@@ -1,4 +1,4 @@
-"""Reads amounts in English: plain numbers, ranges, money, measures, fractions and ordinals."""
+"""Reads amounts in English (numbers, ranges, money, measures, fractions, ordinals) and codes such as phone numbers."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def _read_rate(match: re.Match[str]) -> str:
     return f" per {unit.singular if unit else per}"
 
 
-# Reads number codes in English: telephone numbers, versions, dimensions, scores and powers of ten.
+# Codes: telephone numbers, versions, dimensions, scores and powers of ten.
 
 _NOT_INSIDE = r"(?<![\w.-])"
 _ENDS = r"(?![\w-]|\.\d)"

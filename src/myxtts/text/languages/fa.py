@@ -21,10 +21,8 @@ from myxtts.text.languages.generic import Rule, apply_rules, say, settle_edges
 from myxtts.text.languages.unicode_cleanup import ZWNJ, tidy
 
 # Puts the Persian half-space (ZWNJ) where a space or nothing was typed: می‌خواهم, کتاب‌ها, بزرگ‌تر, رفته‌ام, خانه‌ی.
-#
 # Words are joined from left to right. Whether a word may follow is judged by its first part only, and whether one may
-# be
-# followed by its whole ending, so text that has been joined once is left as it is.
+# be followed by its whole ending, so text that has been joined once is left as it is.
 
 _PLURALS = frozenset("ها های هایی هایم هایت هایش هایمان هایتان هایشان هاست".split())
 _DEGREES = frozenset("تر ترین تری ترها ترین‌ها".split())
