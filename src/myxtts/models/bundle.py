@@ -82,6 +82,9 @@ class Bundle:
     versions: dict[str, str] = field(default_factory=dict)
 
 
+_FileName = Literal["model.safetensors", "frontend.json", "vocoder.safetensors"]
+
+
 class _Description(FileModel):
     """The content of bundle.json."""
 
@@ -95,7 +98,7 @@ class _Description(FileModel):
     vocoder: dict[str, Any]
     notes: dict[str, Any]
     versions: dict[str, str]
-    checksums: dict[Literal["model.safetensors", "frontend.json", "vocoder.safetensors"], int]
+    checksums: dict[_FileName, int]
 
 
 def find_bundle(path: Path) -> Path:
@@ -152,16 +155,17 @@ def read_bundle(folder: Path) -> Bundle:
 
 def _read_files(folder: int) -> Bundle:
     found = read_description(folder, BUNDLE_FILE_NAME, _Description)
+    checksums: dict[str, int] = {**found.checksums}
     with _open_inside(folder, FRONTEND_FILE_NAME, _MAX_FRONTEND_BYTES) as file:
         frontend = file.read()
-    if google_crc32c.value(frontend) != found.checksums.get(FRONTEND_FILE_NAME):
+    if google_crc32c.value(frontend) != checksums.get(FRONTEND_FILE_NAME):
         raise FileRefusedError(f"the checksum of {FRONTEND_FILE_NAME} does not match")
     config = ModelConfig.model_validate(found.config)
     check_size = partial(_refuse_larger_model, config, found.model_spec)
-    weights = read_weights(folder, WEIGHTS_FILE_NAME, found.checksums, check_size)
+    weights = read_weights(folder, WEIGHTS_FILE_NAME, checksums, check_size)
     vocoder_weights = {}
-    if VOCODER_FILE_NAME in found.checksums:
-        vocoder_weights = read_weights(folder, VOCODER_FILE_NAME, found.checksums)
+    if VOCODER_FILE_NAME in checksums:
+        vocoder_weights = read_weights(folder, VOCODER_FILE_NAME, checksums)
     return Bundle(
         config,
         found.model_spec,

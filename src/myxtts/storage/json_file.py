@@ -64,7 +64,11 @@ NO_OTHER_FIELDS = ConfigDict(extra="forbid", allow_inf_nan=False)
 """The `__pydantic_config__` of a dataclass that is read from JSON. Strict types are possible in a FileModel only."""
 Model = TypeVar("Model")
 """What describes a JSON object: a FileModel, a dataclass, or dict[str, ...]."""
-_adapt = lru_cache(maxsize=None)(TypeAdapter)
+
+
+@lru_cache(maxsize=None)
+def _adapt(model: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(model)
 
 
 def read_json(
