@@ -13,7 +13,7 @@ import stat
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import cache
 from io import BufferedReader
 from pathlib import Path
 from typing import IO, Annotated, Any, TypeVar, cast
@@ -66,7 +66,7 @@ Model = TypeVar("Model")
 """What describes a JSON object: a FileModel, a dataclass, or dict[str, ...]."""
 
 
-@lru_cache(maxsize=None)
+@cache
 def _adapt(model: Any) -> TypeAdapter[Any]:
     return TypeAdapter(model)
 
