@@ -134,19 +134,9 @@ def _parse_utterance(path: Path, number: int, line: bytes, roots: list[CorpusRoo
             f"{path}:{number} points outside its corpus folder: {found.audio!r}.",
             next_step="Run myxtts prepare again, with --audio-root where the recordings are elsewhere.",
         )
-    return Utterance(
-        found.id,
-        real,
-        found.text,
-        found.speaker,
-        found.language,
-        found.phonemes,
-        found.split,
-        found.num_samples,
-        found.sample_rate_hz,
-        found.num_channels,
-        found.checksum,
-    )
+    fields = {**vars(found), "audio": real}
+    del fields["root"]
+    return Utterance(**fields)
 
 
 @dataclass(frozen=True, slots=True)

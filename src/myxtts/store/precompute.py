@@ -48,24 +48,16 @@ VAL_STORE_NAME = "val"
 """The store of a validation corpus lies in the folder of the training store, under this name."""
 
 
-@dataclass(slots=True)
-class PrecomputeSummary:
+@dataclass(slots=True, kw_only=True)
+class PrecomputeSummary(UpdateCounts):
     """What precompute did, for the screen and for programs."""
 
     folder: str
-    action: str = ""
-    num_utterances: int = 0
-    seconds: float = 0.0
-    num_bytes: int = 0
+    action: str
+    num_utterances: int
+    seconds: float
+    num_bytes: int
     elapsed_s: float = 0.0
-    num_kept: int = 0
-    num_made: int = 0
-    num_tokens_made: int = 0
-    num_added: int = 0
-    num_removed: int = 0
-    num_rejected: int = 0
-    num_lost: int = 0
-    num_lost_parts: int = 0
     reasons: dict[str, int] = field(default_factory=dict)
     examples: list[Rejection] = field(default_factory=list)
 

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Self
 
 import google_crc32c
@@ -65,9 +64,7 @@ class SegmentWriter:
         self._files = {}
         write_index(index_path(self.folder, self.number), self._rows)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for file in self._files.values():
             # Closing writes what is still in memory, which a full disk refuses; it is to be dropped anyway.
             with suppress(OSError):
