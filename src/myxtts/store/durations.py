@@ -46,7 +46,7 @@ def begin_durations(folder: Path, origin: DurationsOrigin) -> None:
         store = FeatureStore.open(folder)
         rows = np.flatnonzero(store.columns["durations_length"]).tolist()
         if rows:
-            _append_rows(store, rows, [{}] * len(rows), _OTHER_PARTS, CHUNK_UTTERANCES)
+            _append_rows(store, rows, [{}] * len(rows), _OTHER_PARTS)
         # After the removal: a kill in between leaves a store without durations, for which any origin is right.
         write_checked_json(folder / ORIGIN_FILE_NAME, asdict(origin))
 
@@ -59,9 +59,7 @@ def read_durations_origin(folder: Path) -> DurationsOrigin | None:
         return None
 
 
-def write_durations(
-    folder: Path, durations: Mapping[str, NDArray[np.integer[Any]]], *, chunk_utterances: int = CHUNK_UTTERANCES
-) -> int:
+def write_durations(folder: Path, durations: Mapping[str, NDArray[np.integer[Any]]]) -> int:
     """Stores for each id its durations [K], the mel frames of each token; gives the number of utterances written.
 
     They are appended as segments and become visible together; nothing else of the store is rewritten. Raises DataError
@@ -76,7 +74,7 @@ def write_durations(
         values: list[dict[Part, NDArray[Any]]] = [
             {"durations": np.asarray(array, "<i4")} for array in durations.values()
         ]
-        _append_rows(store, rows, values, PARTS, chunk_utterances)
+        _append_rows(store, rows, values, PARTS)
     return len(rows)
 
 
@@ -85,15 +83,14 @@ def _append_rows(
     rows: Sequence[int],
     values: Sequence[Mapping[Part, NDArray[Any]]],
     kept: tuple[Part, ...],
-    chunk_utterances: int,
 ) -> None:
     """Rows once more, with these values and the kept parts they have; the folder's lock is held by the caller."""
     sweep_temporary_files(store.folder)
     sweep_temporary_files(store.generation_folder)
     first = number = find_next_segment(store.generation_folder)
-    for start in range(0, len(rows), chunk_utterances):
+    for start in range(0, len(rows), CHUNK_UTTERANCES):
         with SegmentWriter(store.generation_folder, number) as segment:
-            for place in range(start, min(start + chunk_utterances, len(rows))):
+            for place in range(start, min(start + CHUNK_UTTERANCES, len(rows))):
                 segment.add(describe_row(store, rows[place], kept), values[place])
             segment.commit()
         number += 1

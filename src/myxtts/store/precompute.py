@@ -28,7 +28,6 @@ from myxtts.store.generation import (
     resume_segments,
 )
 from myxtts.store.layout import (
-    CHUNK_UTTERANCES,
     StoreSettings,
     StoreState,
     describe_differences,
@@ -83,7 +82,6 @@ def precompute(
     *,
     rebuild: bool = False,
     num_threads: int = 2,
-    chunk_utterances: int = CHUNK_UTTERANCES,
     progress: Progress = lambda _seen, _rejected: None,
     say: Say = lambda _sentence: None,
 ) -> PrecomputeSummary:
@@ -105,7 +103,7 @@ def precompute(
         action = _choose_action(state, wanted, data, rebuild=rebuild)
         say(action.sentence)
         target = _open_generation(folder, state, current, StoreState(current, (), wanted.to_json(), origin), action)
-        job = _Job(folder, target, corpus, frontend, action.sentence, num_threads, chunk_utterances, progress)
+        job = _Job(folder, target, corpus, frontend, action.sentence, num_threads, progress)
         return _run(job, max_bad_share=data.max_bad_share)
 
 
@@ -133,9 +131,7 @@ def update_current(
             next_step=f"Run myxtts precompute --train-data {corpus.file.parent} --cache-dir {folder} first.",
         )
     state = replace(state, origin={**state.origin, "corpus": str(corpus.file.absolute())})
-    job = _Job(
-        folder, state, corpus, frontend, "Repairing the store.", num_threads, CHUNK_UTTERANCES, progress, distrusted
-    )
+    job = _Job(folder, state, corpus, frontend, "Repairing the store.", num_threads, progress, distrusted)
     return _run(job, max_bad_share=None)
 
 
@@ -157,7 +153,6 @@ class _Job:
     frontend: FrontEnd
     sentence: str
     num_threads: int
-    chunk_utterances: int
     progress: Progress
     distrusted: Distrust = frozenset()
 
@@ -217,7 +212,6 @@ def _run(job: _Job, *, max_bad_share: float | None) -> PrecomputeSummary:
             report,
             next_segment=first_segment,
             num_threads=job.num_threads,
-            chunk_utterances=job.chunk_utterances,
             distrusted=job.distrusted,
         )
         counts = updater.run(job.corpus, job.progress)

@@ -84,11 +84,10 @@ class StoreUpdater:
         *,
         next_segment: int,
         num_threads: int,
-        chunk_utterances: int = CHUNK_UTTERANCES,
         distrusted: Distrust = frozenset(),
     ) -> None:
         self._store, self._settings, self._frontend, self._extractor = store, settings, frontend, extractor
-        self._report, self._num_threads, self._chunk_utterances = report, num_threads, chunk_utterances
+        self._report, self._num_threads = report, num_threads
         self._distrusted = distrusted
         self.next_segment = next_segment
         self.counts = UpdateCounts()
@@ -99,7 +98,7 @@ class StoreUpdater:
         num_seen = 0
         pool = ThreadPoolExecutor(self._num_threads, "features")
         try:
-            while chunk := list(islice(lines, self._chunk_utterances)):
+            while chunk := list(islice(lines, CHUNK_UTTERANCES)):
                 tasks = [task for line, utterance in chunk if (task := self._plan(line, utterance)) is not None]
                 self.counts.num_kept += len(chunk) - len(tasks)
                 num_seen += len(chunk) - len(tasks)
@@ -256,9 +255,9 @@ class StoreUpdater:
         """Rows whose utterance has left the corpus, or whose recording can no longer be used."""
         gone = np.flatnonzero(~self._is_seen)
         self.counts.num_removed = len(gone)
-        for start in range(0, len(gone), self._chunk_utterances):
+        for start in range(0, len(gone), CHUNK_UTTERANCES):
             with SegmentWriter(self._store.generation_folder, self.next_segment) as segment:
-                for row in gone[start : start + self._chunk_utterances]:
+                for row in gone[start : start + CHUNK_UTTERANCES]:
                     segment.add(Row(self._store.id_of(int(row)), removed=True), {})
                 segment.commit()
                 self.next_segment += 1
@@ -290,7 +289,7 @@ class CompactSummary:
     num_bytes_after: int
 
 
-def compact_store(folder: Path, *, chunk_utterances: int = COMPACTED_UTTERANCES) -> CompactSummary:
+def compact_store(folder: Path) -> CompactSummary:
     """Copies the records that rows refer to into a new generation, in the order of rows, and makes that current.
 
     What replacements and removals left behind is dropped. A kill leaves the store as it was.
@@ -302,13 +301,13 @@ def compact_store(folder: Path, *, chunk_utterances: int = COMPACTED_UTTERANCES)
         before = _measure(store.generation_folder)
         number = store.state.generation + 1
         target = folder / name_generation(number)
-        starts = range(0, len(store), chunk_utterances)
+        starts = range(0, len(store), COMPACTED_UTTERANCES)
         with ExitStack() as half_done:
             # Half a copy is of no use, and the disk may be full of it.
             half_done.callback(remove_other_generations, folder, store.state.generation)
             begin_generation(folder, number, store.settings, store.state.origin, "compaction")
             for segment, start in enumerate(starts):
-                _copy_rows(store, range(start, min(start + chunk_utterances, len(store))), target, segment)
+                _copy_rows(store, range(start, min(start + COMPACTED_UTTERANCES, len(store))), target, segment)
             half_done.pop_all()
         state = commit_state(folder, replace(store.state, generation=number, segments=tuple(range(len(starts)))))
         remove_other_generations(folder, number)
