@@ -32,13 +32,10 @@ class HostMel:
         self._workspaces = threading.local()
         self._groups = _group_bands(definition.filterbank)
 
-    def __call__(self, samples: NDArray[np.float32], out: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
-        """`out`, if given, is a float32 [T, M] that receives the result."""
+    def __call__(self, samples: NDArray[np.float32]) -> NDArray[np.float32]:
         definition = self.definition
         num_frames = definition.count_frames(len(samples))
-        if out is None:
-            out = np.empty((num_frames, definition.n_mels), np.float32)
-        assert out.shape == (num_frames, definition.n_mels), (out.shape, num_frames)
+        out = np.empty((num_frames, definition.n_mels), np.float32)
         workspace = self._workspace()
         frames_TN = workspace.frame(samples, num_frames)
         for start in range(0, num_frames, _BLOCK_FRAMES):

@@ -20,7 +20,7 @@ from myxtts.models.bundle import BUNDLE_FOLDER_NAME, FRONTEND_FILE_NAME, Bundle,
 from myxtts.models.spec import ModelSpec
 from myxtts.models.vocoder_bundle import find_vocoder, put_into
 from myxtts.storage.json_file import JsonRefusedError, check_fields
-from myxtts.synthesis.sentences import MAX_TEXT_LENGTH, Piece, check_text, plan_pieces
+from myxtts.synthesis.sentences import Piece, check_text, plan_pieces
 from myxtts.synthesis.voices import (
     VOICES_FOLDER_NAME,
     Reference,
@@ -89,9 +89,9 @@ class LoadedBundle:
             next_step=f"Choose one of its own: {', '.join(languages[:40])}.",
         )
 
-    def plan(self, text: str, language: str | None = None, max_length: int = MAX_TEXT_LENGTH) -> Iterator[Piece]:
+    def plan(self, text: str, language: str | None = None) -> Iterator[Piece]:
         """The pieces of a text; the text as a whole is checked at once, pieces are made when asked for."""
-        return plan_pieces(check_text(text, max_length), self.find_language(language), self.frontend)
+        return plan_pieces(check_text(text), self.find_language(language), self.frontend)
 
     def find_voice(self, voice: VoiceLike, warn: Say = lambda _: None) -> VoiceSource:
         """The voice that is meant by an embedding, a name, or one or several recordings."""

@@ -45,11 +45,11 @@ class Piece:
     unknown: tuple[str, ...]
 
 
-def check_text(text: str, max_length: int = MAX_TEXT_LENGTH) -> str:
+def check_text(text: str) -> str:
     """The text without control characters; raises DataError where it is too long, broken or has nothing to say."""
-    if len(text) > max_length:
+    if len(text) > MAX_TEXT_LENGTH:
         raise DataError(
-            f"The text has {len(text):,} characters, more than the {max_length:,} that are said in one go.",
+            f"The text has {len(text):,} characters, more than the {MAX_TEXT_LENGTH:,} that are said in one go.",
             next_step="Say it in parts, such as one chapter or paragraph at a time (myxtts synth --file).",
         )
     broken = next((character for character in text if "\ud800" <= character <= "\udfff"), None)

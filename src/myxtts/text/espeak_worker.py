@@ -25,8 +25,7 @@ _MAX_CRASHES = 200
 class EspeakWorker:
     """A child process that turns texts into IPA. Safe for threads; a forked child process gets its own."""
 
-    def __init__(self, request_time_limit_s: float = _REQUEST_TIME_LIMIT_S) -> None:
-        self._request_time_limit_s = request_time_limit_s
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[str] | None = None
         self._owner_id = os.getpid()
@@ -80,7 +79,7 @@ class EspeakWorker:
         process = self._process = self._process or self._start()
         assert process.stdin is not None
         assert process.stdout is not None
-        timer = threading.Timer(self._request_time_limit_s, process.kill)
+        timer = threading.Timer(_REQUEST_TIME_LIMIT_S, process.kill)
         timer.start()
         answers: list[list[str]] = []
         try:
