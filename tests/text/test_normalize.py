@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from myxtts.text.languages import LANGUAGES
+from myxtts.text.languages import LANGUAGES, en, en_abbreviations, en_dates, en_quantities, fa_quantities
 from myxtts.text.languages.generic import NUMBER_STYLES
 from myxtts.text.normalize import normalize_text, split_sentences
 
@@ -250,3 +250,20 @@ def test_splitting_keeps_every_character_but_space(language: str, text: str) -> 
     sentences = split_sentences(text, language)
     assert "".join("".join(sentences).split()) == "".join(text.split())
     assert all(sentence and sentence == sentence.strip() for sentence in sentences)
+
+
+def list_examples() -> list[tuple[str, str, str]]:
+    """Language, written and spoken text of each docstring of the form "written → spoken"."""
+    modules = {"en": (en, en_abbreviations, en_dates, en_quantities), "fa": (fa_quantities,)}
+    return [
+        (language, *function.__doc__.split(" → "))
+        for language, several in modules.items()
+        for module in several
+        for function in vars(module).values()
+        if getattr(function, "__module__", "") == module.__name__ and " → " in (function.__doc__ or "")
+    ]
+
+
+@pytest.mark.parametrize(("language", "written", "spoken"), list_examples())
+def test_the_examples_in_docstrings_are_right(language: str, written: str, spoken: str) -> None:
+    assert normalize_text(written, language) == spoken

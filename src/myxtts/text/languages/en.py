@@ -80,12 +80,14 @@ def normalize_english(text: str) -> str:
 
 
 def _read_area(match: re.Match[str]) -> str:
+    """5 km² → five square kilometers"""
     unit = AREA_UNITS[match["unit"]]
     kind = "square" if match["power"] == "²" else "cubic"
     return f"1 {kind} {unit.singular}" if match["one"] else f" {kind} {unit.plural}"
 
 
 def _read_power(match: re.Match[str]) -> str:
+    """x² → x squared"""
     return f" {'squared' if match[1] == '²' else 'cubed'}{' ' if match[2] else ''}"
 
 
@@ -97,6 +99,7 @@ def _read_numbers(text: str) -> str:
 
 
 def _read_signs(text: str) -> str:
+    """50% @ home → fifty percent at home"""
     text = _SIGN.sub(lambda match: say(_SIGNS[match[0][0]]), text)
     text = _PLUS.sub(lambda match: say(" ".join(["plus"] * len(match[0]))), text)
     text = _EQUALS.sub(say("equals"), text)

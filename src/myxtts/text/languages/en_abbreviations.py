@@ -134,26 +134,32 @@ def _starts_name(char: str | None) -> bool:
 
 
 def _expand_address(match: re.Match[str]) -> str:
+    """12 Main St. and → twelve Main Street and"""
     return match["place"] + say(_ADDRESS_WORDS[match["key"]]) + _keep_final_stop(match)
 
 
 def _expand_street(match: re.Match[str]) -> str:
+    """St. Paul → Saint Paul"""
     return say("Saint") if _starts_name(match["next"]) else say("Street") + _keep_final_stop(match)
 
 
 def _expand_title(match: re.Match[str]) -> str:
+    """Dr. Smith → Doctor Smith"""
     return match[0] if match["key"] == _MILLISECONDS else say(TITLES[match["key"].capitalize()])
 
 
 def _expand_before_number(match: re.Match[str]) -> str:
+    """fig. 3 → figure three"""
     return say(_match_case(match["key"], NUMBER_ABBREVIATIONS[match["key"].lower()]))
 
 
 def _expand_before_name(match: re.Match[str]) -> str:
+    """Gen. Lee → General Lee"""
     return say(NAME_ABBREVIATIONS[match["key"]]) if _starts_name(match["next"]) else match[0]
 
 
 def _expand_plain(match: re.Match[str]) -> str:
+    """e.g. tea → for example tea"""
     key = match["key"].lower()
     words = say(_match_case(match["key"], PLAIN_ABBREVIATIONS[key]))
     follower = match.string[match.end() : match.end() + 2]
@@ -163,6 +169,7 @@ def _expand_plain(match: re.Match[str]) -> str:
 
 
 def _expand_capital(match: re.Match[str]) -> str:
+    """Smith & Co. sells → Smith and Company sells"""
     return say(CAPITAL_ABBREVIATIONS[match["key"]]) + _keep_final_stop(match)
 
 

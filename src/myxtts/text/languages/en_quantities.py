@@ -54,10 +54,12 @@ _VOWEL_SOUNDS = ("a", "e", "i", "o", "u", "hour")
 
 
 def read_ordinal(match: re.Match[str]) -> str:
+    """the 21st → the twenty-first"""
     return make_ordinal(spell_integer(match["ordinal"]))
 
 
 def read_fraction(match: re.Match[str]) -> str:
+    """2 3/4 cups and 1/2 mile → two and three quarters cups and one half mile"""
     whole, unit = match["whole"], UNITS.get(match["unit"] or "")
     numerator, denominator = int(match["numerator"]), int(match["denominator"])
     if denominator not in _NAMED_DENOMINATORS or not 0 < numerator < denominator:
@@ -74,6 +76,7 @@ def read_fraction(match: re.Match[str]) -> str:
 
 
 def _read_ratio(match: re.Match[str]) -> str:
+    """22/7 → twenty-two over seven"""
     return f"{spell_integer(match['numerator'])} over {spell_integer(match['denominator'])}"
 
 
@@ -93,12 +96,14 @@ def read_height(match: re.Match[str]) -> str:
 
 
 def read_money(match: re.Match[str]) -> str:
+    """$12.50 → twelve dollars and fifty cents"""
     is_negative = match["minus"] or match["minus_after"]
     words = _read_amount(match, CURRENCIES[match["currency"]])
     return f"{'minus ' if is_negative else ''}{words}{_read_rate(match)}"
 
 
 def _read_amount(match: re.Match[str], currency: Currency) -> str:
+    """£0.05 → five pence"""
     whole, _, fraction = match["number"].partition(".")
     if match["scale"] or match["number_to"] or len(fraction) != 2:
         name = currency.singular if _is_one(match) else currency.plural
@@ -112,6 +117,7 @@ def _read_amount(match: re.Match[str], currency: Currency) -> str:
 
 
 def read_measure(match: re.Match[str]) -> str:
+    """3.5 km/h → three point five kilometers per hour"""
     sign = "minus " if match["minus"] else ""
     unit_text = match["unit"]
     if unit_text in CURRENCIES:
@@ -152,6 +158,7 @@ def _read_number(numeral: str, *, as_year: bool) -> str:
 
 
 def _read_rate(match: re.Match[str]) -> str:
+    """5 g/l → five grams per liter"""
     per: str | None = match["per"]
     if per is None:
         return ""
@@ -175,27 +182,33 @@ SCORE = re.compile(r"(?<![\d:.])\d{1,6}+:\d{1,6}+(?!\d|:\d)")
 
 
 def read_phone(match: re.Match[str]) -> str:
+    """+1 555-123-4567 → plus one, five five five, one two three, four five six seven"""
     groups = re.findall(r"\d+", match[0])
     plus = "plus " if match[0].startswith("+") else ""
     return plus + ", ".join(map(spell_digits, groups))
 
 
 def read_version(match: re.Match[str]) -> str:
+    """2.10.3 → two point ten point three"""
     return " point ".join(map(spell_integer, match[0].split(".")))
 
 
 def read_digit_chain(match: re.Match[str]) -> str:
+    """12-34-56 → twelve thirty-four fifty-six"""
     return " ".join(map(spell_integer, match[0].split("-")))
 
 
 def read_power_of_ten(match: re.Match[str]) -> str:
+    """3e-5 → three times ten to the minus five"""
     sign = "minus " if match["sign"] == "-" else ""
     return f"{spell_numeral(match['base'])} times ten to the {sign}{spell_integer(match['exponent'])}"
 
 
 def read_dimensions(match: re.Match[str]) -> str:
+    """1920x1080 → one thousand nine hundred twenty by one thousand eighty"""
     return " by ".join(map(spell_integer, re.findall(r"\d+", match[0])))
 
 
 def read_score(match: re.Match[str]) -> str:
+    """70:3 → seventy to three"""
     return " to ".join(map(spell_integer, match[0].split(":")))

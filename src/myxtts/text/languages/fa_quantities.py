@@ -60,14 +60,17 @@ _NAMED_FRACTIONS = frozenset({("1", "2"), ("1", "3"), ("2", "3"), ("1", "4"), ("
 
 
 def read_ordinal(match: re.Match[str]) -> str:
+    """۲۱م → بیست و یکم"""
     return make_ordinal(spell_integer(match["number"])) + (match["superlative"] or "")
 
 
 def read_century(match: re.Match[str]) -> str:
+    """قرن ۱۹ → قرن نوزدهم"""
     return make_ordinal(spell_integer(match["number"]))
 
 
 def read_fraction(match: re.Match[str]) -> str:
+    """۲ ½ → دو و نیم"""
     numerator, denominator = int(match["numerator"]), int(match["denominator"])
     words = spell_fraction(numerator, denominator)
     return f"{spell_integer(match['whole'])} و {words}" if match["whole"] else words
@@ -82,29 +85,35 @@ def read_common_fraction(match: re.Match[str]) -> str:
 
 
 def read_phone(match: re.Match[str]) -> str:
+    """۰۲۱-۱۲۳۴۵۶۷۸ → صفر دو یک، یک دو سه چهار پنج شش هفت هشت"""
     plus = "مثبت " if match[0].startswith("+") else ""
     return plus + "، ".join(map(spell_digits, re.findall(r"\d+", match[0])))
 
 
 def read_version(match: re.Match[str]) -> str:
+    """۲.۱۰.۳ → دو نقطه ده نقطه سه"""
     if _DOT_GROUPED.fullmatch(match[0]):
         return spell_integer(match[0])
     return " نقطه ".join(map(spell_integer, match[0].split(".")))
 
 
 def read_digit_chain(match: re.Match[str]) -> str:
+    """۱۲-۳۴-۵۶ → دوازده سی و چهار پنجاه و شش"""
     return " ".join(map(spell_integer, re.split(r"\D", match[0])))
 
 
 def read_score(match: re.Match[str]) -> str:
+    """۷۰:۳ → هفتاد به سه"""
     return " به ".join(map(spell_integer, match[0].split(":")))
 
 
 def read_percent_first(match: re.Match[str]) -> str:
+    """%۲۰ → بیست درصد"""
     return f"{_spell_numeral(match['number'])} درصد"
 
 
 def read_money(match: re.Match[str]) -> str:
+    """$۱۲.۵۰ → دوازده دلار و پنجاه سنت"""
     return _read_sign(match) + _read_amount(match["number"], match["scale"], match["currency"])
 
 
@@ -121,6 +130,7 @@ def _read_amount(number: str, scale: str | None, sign: str) -> str:
 
 
 def read_measure(match: re.Match[str]) -> str:
+    """۳٫۵ کیلومتر → سه ممیز پنج دهم کیلومتر"""
     number, number_to, scale, unit = match["number"], match["number_to"], match["scale"], match["unit"]
     sign = "منفی " if match["minus_after"] else _read_sign(match)
     if unit in CURRENCIES and number_to is None:
@@ -180,6 +190,7 @@ CHRISTIAN_YEAR = re.compile(rf"(?<!\d)(?P<year>\d{{4}})(?:م\.?| م\.)(?!{WORD_C
 
 
 def read_date(match: re.Match[str]) -> str:
+    """۱۴۰۰/۰۲/۱۳ → سیزده اردیبهشت هزار و چهارصد"""
     year, month, day = int(match["year"]), int(match["month"]), int(match["day"])
     month_name = _name_month(year, month, day)
     if month_name is None:
@@ -201,6 +212,7 @@ def _name_month(year: int, month: int, day: int) -> str | None:
 
 
 def read_time(match: re.Match[str]) -> str:
+    """۷:۰۵ → هفت و پنج دقیقه"""
     hour, minute, second = int(match["hour"]), int(match["minute"]), int(match["second"] or 0)
     label = match["label"] or ""
     if hour > 24 or minute > 59 or second > 59:
@@ -215,4 +227,5 @@ def read_time(match: re.Match[str]) -> str:
 
 
 def read_christian_year(match: re.Match[str]) -> str:
+    """۲۰۲۱م → دو هزار و بیست و یک میلادی"""
     return f"{spell_integer(match['year'])} میلادی"
