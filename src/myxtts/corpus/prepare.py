@@ -45,6 +45,7 @@ Progress = Callable[[int, int], None]
 """Called every few rows with the number of utterances accepted and rejected so far."""
 
 _PROGRESS_EVERY_ROWS = 64
+"""Drawing a progress bar for each row would take longer than reading headers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,11 @@ def prepare_corpus(
     num_threads: int = 2,
     progress: Progress = lambda _accepted, _rejected: None,
 ) -> Summary:
-    """Checks every utterance and writes corpus.jsonl, frontend.json, rejections.json and rejections.csv into `out`."""
+    """Checks every utterance and writes corpus.jsonl, frontend.json, rejections.json and rejections.csv into `out`.
+
+    The split is drawn at the end, when the sizes of all groups are known: until then a draft holds each utterance with
+    the rank of its group.
+    """
     started = time.monotonic()
     inputs = [_open_input(item, data) for item in recordings]
     frontend = _choose_frontend(inputs, data)
@@ -118,6 +123,8 @@ def prepare_corpus(
 
 @dataclass(frozen=True, slots=True)
 class _Input:
+    """Recordings with their format, and why it was chosen. `split` overrides what the transcript says."""
+
     source: Source
     format: CorpusFormat
     reason: str
@@ -179,6 +186,7 @@ def _open_input(item: Recordings, data: DataConfig) -> _Input:
 
 
 def _choose_frontend(inputs: list[_Input], data: DataConfig) -> FrontEnd:
+    """The front end of the settings; characters are learnt from all texts, before any recording is checked."""
     texts = ((row.text, row.language) for item in inputs for row in item.rows() if _is_readable(row))
     return FrontEnd.create(data.text_frontend, data.lexicon, texts)
 
@@ -200,6 +208,7 @@ def _rank_for_split(accepted: Accepted, split_by: str, seed: int) -> bytes:
 
 
 def _note_unnamed_recordings(root: CorpusRoot, seen: SeenTable, summary: Summary) -> None:
+    """Recordings in the folder that no transcript line names: often a transcript of another version."""
     num_unnamed, first = 0, ""
     for place, _, names in os.walk(root.real):
         for name in names:
@@ -213,6 +222,7 @@ def _note_unnamed_recordings(root: CorpusRoot, seen: SeenTable, summary: Summary
 
 
 def _refuse_useless(summary: Summary, *, strict: bool) -> None:
+    """Raises DataError where nothing is left, or with --strict where anything was rejected."""
     reasons = ", ".join(f"{count} {reason}" for reason, count in summary.reasons.items())
     report = f"See {Path(summary.out) / 'rejections.csv'} for each one and what to do."
     if summary.num_utterances == 0:

@@ -32,6 +32,7 @@ from myxtts.types import Waveform
 
 TRIM_BLOCK_S = 0.01
 TRIM_MARGIN_S = 0.05
+"""Kept around the speech: plosives and breath begin below the threshold."""
 MAX_PEAK = 0.99
 # Below half a step of 24 bits a signal is silence, and the gain would overflow.
 MIN_PEAK = 2.0**-24

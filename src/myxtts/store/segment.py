@@ -26,6 +26,7 @@ from myxtts.store.layout import ALIGNMENT, Part, align, index_path, make_part_he
 
 _ZEROS = bytes(ALIGNMENT)
 _BUFFER_BYTES = 1 << 20
+"""Written at once: a record alone would be a system call of a few kilobytes."""
 
 
 class SegmentWriter:
@@ -84,6 +85,7 @@ class SegmentWriter:
         return file
 
     def _write_record(self, part: Part, array: NDArray[np.generic]) -> PartEntry:
+        """Appends the bytes of an array, padded to the alignment; the checksum covers the padding."""
         file = self._files.get(part) or self._open_file(part)
         offset = self._offsets[part]
         raw = np.ascontiguousarray(array).tobytes()

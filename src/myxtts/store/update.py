@@ -32,6 +32,7 @@ from myxtts.text.frontend import FrontEnd
 from myxtts.types import Utterance
 
 _WINDOW_UTTERANCES = 64
+"""Recordings in flight: enough for any number of threads, and bounded in memory."""
 _FIRST_LINE = 2  # of the utterances in a corpus file, behind its heading
 COMPACTED_UTTERANCES = 16_384
 """Utterances of a compacted segment: more than when they are made, because fewer files open faster."""

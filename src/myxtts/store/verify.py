@@ -37,6 +37,7 @@ from myxtts.store.segment import restore_heading
 from myxtts.store.update import Distrust
 
 _NUM_SAMPLED = 200
+"""Utterances checked before a training: damage of 2 % of a store is missed with a probability of 0.98 ** 200 < 2 %."""
 _MAX_LISTED = 1000
 
 

@@ -35,6 +35,7 @@ TokenizerKind = Literal["phonemes", "characters"]
 
 _MAX_ID = 2**31 - 1
 _MAX_CACHED_WORDS = 100_000
+"""Words whose ids are remembered: a corpus repeats most of its words, and parsing IPA is slow."""
 _CHARACTER_SPECIALS = (PAD, START, END, SPACE)
 # Zero-width signs that are part of the spelling: the half-space of Persian and the joiner of Indic scripts.
 _JOINERS = "\u200c\u200d"
@@ -52,6 +53,8 @@ _Symbols = Annotated[
 
 
 class _PhonemeFile(FileModel):
+    """JSON of a PhonemeTokenizer: its inventory, so that ids keep their meaning when the standard one grows."""
+
     kind: Literal["phonemes"]
     version: VersionOne
     symbols: _Symbols
@@ -59,6 +62,8 @@ class _PhonemeFile(FileModel):
 
 
 class _CharacterFile(FileModel):
+    """JSON of a CharacterTokenizer: the characters in the order of their ids."""
+
     kind: Literal["characters"]
     version: VersionOne
     characters: _Symbols
@@ -73,6 +78,8 @@ class Encoding:
 
 
 class Tokenizer(Protocol):
+    """Text to ids and back. `factor_sizes` are the bases in which an id packs its factors, the symbol first."""
+
     kind: ClassVar[TokenizerKind]
 
     @property

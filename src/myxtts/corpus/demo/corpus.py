@@ -39,6 +39,7 @@ _LOCK_FILE = ".lock"
 _MAX_MINUTES = 6000.0
 _MAX_SPEAKERS = 500
 _MINUTES_WORTH_PROCESSES = 5.0
+"""Below this, starting processes takes longer than they save."""
 _MAX_PROCESSES = 4
 
 
@@ -197,6 +198,7 @@ def _write_tables(
 
 
 def _move_into_place(draft: Path, folder: Path) -> None:
+    """Renames the draft to its final name; an older demo corpus is moved aside first and removed afterwards."""
     replaced = folder.with_name(f".{folder.name}.replaced{TEMPORARY_SUFFIX}")
     if replaced.exists():
         shutil.rmtree(replaced)

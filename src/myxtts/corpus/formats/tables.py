@@ -1,4 +1,11 @@
-"""Transcripts that are tables: with a heading (manifests, Coqui, Common Voice) or without one (LJSpeech, Piper)."""
+"""Transcripts that are tables: with a heading (manifests, Coqui, Common Voice) or without one (LJSpeech, Piper).
+
+LJSpeech       001|Chapter 1.|Chapter one.            id, text, normalised text
+Piper          001|anna|Good morning.                 id, speaker, text
+Coqui          audio_file|text|speaker_name           heading of metadata.csv or metadata_train.csv
+Common Voice   client_id⇥path⇥sentence⇥…              heading of train.tsv, dev.tsv, test.tsv, validated.tsv
+manifest       id,audio,text,speaker,language         heading with any of the names in COLUMN_NAMES
+"""
 
 from __future__ import annotations
 
@@ -24,6 +31,7 @@ from myxtts.types import Split
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".txt")
 NUM_LINES_LOOKED_AT = 200
+"""Lines by which a table without a heading is recognised: enough for speakers to repeat."""
 _COMMON_VOICE_TABLES: tuple[tuple[str, Split | None], ...] = (
     ("train.tsv", "train"),
     ("dev.tsv", "val"),
@@ -41,6 +49,7 @@ COLUMN_NAMES: dict[str, str] = {
     **dict.fromkeys(("phonemes", "ipa"), "phonemes"),
     **dict.fromkeys(("split", "subset"), "split"),
 }
+"""Names of columns and JSON keys in the wild, in lower case, and the field that each one means."""
 
 
 def find_transcripts(path: Path, suffixes: Sequence[str] = TABLE_SUFFIXES) -> list[tuple[Path, Split | None]]:
@@ -189,6 +198,7 @@ def read_headless(
 
 
 def _recognize_headless(path: Path, *, with_speaker: bool) -> str:
+    """LJSpeech and Piper both have three columns; they differ in whether the second one holds speakers."""
     transcripts = find_transcripts(path)
     if len(transcripts) != 1 or read_heading(transcripts[0][0]):
         return ""
