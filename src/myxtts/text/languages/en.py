@@ -72,6 +72,8 @@ _HASHTAG = re.compile(r"#(?=[^\W\d_])")
 
 
 def normalize_english(text: str) -> str:
+    """Units with powers first, which Unicode folding would flatten; Roman numerals last, since a letter that stands
+    before a number ("vol. IV") must have become a word."""
     text = _POWER.sub(_read_power, _AREA.sub(_read_area, text))
     text = settle_edges(expand_abbreviations(clean_unicode(text)))
     text = _DOMAIN.sub(say("dot"), text)

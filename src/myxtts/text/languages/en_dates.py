@@ -1,4 +1,7 @@
-"""Reads dates, decades and times of day in English."""
+"""Reads dates, decades and times of day in English.
+
+A date or time that does not exist (month 13, 25:00) is read as plain numbers.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from myxtts.text.languages.en_units import MONTHS
 _LETTER = r"[^\W\d_]"
 _DAYS_IN_MONTH = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 _SHORT_YEAR_PIVOT = 50
+"""In dates, years of two digits below this are of the 21st century."""
 
 ISO_DATE = re.compile(r"(?<![\d./-])(\d{4})-(\d{1,2})-(\d{1,2})(?!\d|[./-]\d)")
 SLASH_DATE = re.compile(r"(?<![\d./-])(\d{1,2})/(\d{1,2})/(\d{4}|\d{2})(?!\d|[./-]\d)")

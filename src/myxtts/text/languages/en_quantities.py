@@ -1,4 +1,8 @@
-"""Reads amounts in English (numbers, ranges, money, measures, fractions, ordinals) and codes such as phone numbers."""
+"""Reads amounts in English (numbers, ranges, money, measures, fractions, ordinals) and codes such as phone numbers.
+
+Each pattern finds one kind of written amount, and the function of the same name gives the words. Quantifiers are
+possessive (`++`) or bounded, so that a hostile text cannot make a pattern backtrack for more than linear time.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +28,10 @@ def _either(keys: Iterable[str]) -> str:
     return "|".join(re.escape(key) for key in sorted(keys, key=len, reverse=True))
 
 
+# Digits, with commas between groups of three or without any.
 _WHOLE = r"(?:\d{1,3}(?:,\d{3}){1,11}(?!,?\d)|\d++)"
 _NUMERAL = rf"{_WHOLE}(?:\.\d++)?"
+# A hyphen is a minus sign only at the start of a word or behind a sign; inside a word it joins.
 _MINUS = r"(?:(?<![^\s(\[{\"'=<>,;:/])(?P<minus>-))?"
 _PREFIXED_CURRENCY = rf"(?:(?<!{_LETTER})(?:{_either(sign for sign in CURRENCIES if sign[0].isalpha())})|[$£€¥₹₽₩₺₿])"
 _SIGN = r"[$£€¥₹₽₩₺₿]"
@@ -48,8 +54,11 @@ MEASURE = re.compile(
     rf"(?:(?P<gap>[ -]?)(?P<unit>{_either(UNITS)}|{_SIGN}(?![$\d]))(?!{_LETTER})(?P<stop>\.(?= [a-z]))?)?{_PER}"
 )
 
+# Denominators whose fractions have names; 3/7 is "three sevenths", 3/11 is "three over eleven".
 _NAMED_DENOMINATORS = frozenset({2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 16, 20, 32, 64, 100})
+# Fractions that mean something else than a number.
 _SAYINGS = {("24", "7"): "twenty-four seven", ("9", "11"): "nine eleven", ("50", "50"): "fifty-fifty"}
+# Beginnings of units that take "an": half an hour, half an ounce.
 _VOWEL_SOUNDS = ("a", "e", "i", "o", "u", "hour")
 
 

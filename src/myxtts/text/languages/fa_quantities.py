@@ -1,4 +1,9 @@
-"""Reads amounts in Persian: numbers, ordinals, fractions, ranges, money, measures and number codes."""
+"""Reads amounts in Persian (numbers, ordinals, fractions, ranges, money, measures, codes), dates and times of day.
+
+Each pattern finds one kind of written amount, and a function of its name gives the words. Quantifiers are possessive
+(`++`) or bounded, so that a hostile text cannot make a pattern backtrack for more than linear time. Digits are ASCII
+here: `clean_unicode` has folded Persian and Arabic ones.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +32,7 @@ def _either(keys: Iterable[str]) -> str:
     return "|".join(re.escape(key) for key in sorted(keys, key=len, reverse=True))
 
 
+# Digits, grouped by a Persian, Arabic or Latin separator or by full stops, or without any.
 _WHOLE = r"(?:\d{1,3}(?:[٬،,]\d{3}){1,11}(?![٬،,]?\d)|\d{1,3}(?:\.\d{3}){2,11}(?!\.?\d)|\d++)"
 _NUMERAL = rf"{_WHOLE}(?:[٫./]\d++)?"
 _MINUS = r"(?:(?<![^\s(\[{\"'«=<>،:/])(?P<minus>-))?"
@@ -169,8 +175,7 @@ def _spell_numeral(numeral: str) -> str:
     return spell_integer(whole) if fraction is None else spell_decimal(whole, fraction)
 
 
-# Reads dates and times of day in Persian: solar (Jalali) and Gregorian calendars.
-
+# The calendar of a date is known by its year: 1200 to 1499 is solar (Jalali), 1500 to 2199 Gregorian.
 _SOLAR_YEARS = range(1200, 1500)
 _GREGORIAN_YEARS = range(1500, 2200)
 _SHORT_SOLAR_YEARS = range(32, 100)
