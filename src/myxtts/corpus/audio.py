@@ -141,6 +141,7 @@ def check_header(header: AudioHeader, limits: AudioLimits) -> None:
 
 
 def check_duration(num_samples: int, rate: int, limits: AudioLimits) -> None:
+    """Raises AudioProblem for a recording that is empty, too short or too long."""
     duration_s = num_samples / rate
     if num_samples == 0:
         raise AudioProblem(Reason.EMPTY, "the file holds no samples")
@@ -189,6 +190,7 @@ def _measure(block: NDArray[np.int16] | NDArray[np.float32]) -> tuple[float, int
 
 
 def _check_level(peak: float, clipped_share: float, limits: AudioLimits) -> None:
+    """Raises AudioProblem for a recording that is silent or clipped."""
     peak_db = 20 * np.log10(peak) if peak > 0 else -np.inf
     if peak_db < limits.silence_db:
         level = "digital silence" if peak == 0 else f"the peak is {peak_db:.0f} dB"
@@ -261,6 +263,7 @@ def _read_ds64(descriptor: int, position: int) -> int | None:
 
 
 def _compare_data_size(declared: int, present: int) -> None:
+    """Compares the size of the data chunk with the bytes that are there; a stream has no size."""
     if declared == _UNKNOWN_SIZE:
         return
     if declared > present:

@@ -86,6 +86,7 @@ class Checker:
                 pool.shutdown(wait=True, cancel_futures=True)
 
     def _check_recording(self, row: Row | Rejection) -> _Checked:
+        """Checks the id, the path and the recording of a row; runs in a worker thread."""
         if isinstance(row, Rejection):
             return _Checked(row)
         if not row.id.isprintable() or len(row.id) > _MAX_ID_LENGTH:
@@ -101,6 +102,7 @@ class Checker:
         return _Checked(Candidate(row, real_path, facts), real_path)
 
     def _finish(self, futures: list[Future[_Checked]]) -> Iterator[Accepted | Rejection]:
+        """Checks the texts of a chunk together, since the front end is faster with many, then duplicates in order."""
         checked = [future.result() for future in futures]
         texts = iter(self._check_texts([item.result for item in checked if isinstance(item.result, Candidate)]))
         for item in checked:
@@ -129,6 +131,7 @@ class Checker:
         return texts
 
     def _check_words(self, row: Row) -> str | Rejection:
+        """The normalised text of a row, or why it has none."""
         if max(len(row.text), len(row.phonemes or "")) > MAX_TEXT_LENGTH:
             return reject(row, Reason.BAD_LINE, f"the text is longer than {MAX_TEXT_LENGTH:,} characters")
         if reason := self._frontend.explain_unsupported(row.language):
@@ -139,6 +142,7 @@ class Checker:
         return text
 
     def _check_tokens(self, candidate: Candidate, num_tokens: int, unknown: tuple[str, ...]) -> Rejection | None:
+        """Rejects symbols that the front end lacks, and texts with more tokens than the recording has frames."""
         if unknown:
             symbols = sorted(set(unknown))
             shown = " ".join(f"{symbol} (U+{ord(symbol[0]):04X})" for symbol in symbols[:_NUM_SYMBOLS_SHOWN])
@@ -152,6 +156,7 @@ class Checker:
         return None
 
     def _check_unseen(self, candidate: Candidate, text: str) -> Accepted | Rejection:
+        """Rejects duplicates and leaks between splits; records the keys of an utterance that passes."""
         row, facts = candidate.row, candidate.facts
         split = row.split or "train"
         # Without a checksum (only the header was read) a recording is identified by its path.

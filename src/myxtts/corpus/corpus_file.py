@@ -90,6 +90,7 @@ def format_utterance(utterance: Utterance, root_number: int, relative_audio: str
 
 
 def read_heading(path: Path, file: IO[bytes]) -> Heading:
+    """Reads the first line of an open corpus file; raises DataError where it is no heading of this version."""
     try:
         heading = parse_json(file.readline(_MAX_HEADING_BYTES), Heading)
     except JsonRefusedError as error:

@@ -1,6 +1,8 @@
 """`prepare`: turns a folder of recordings and transcripts into a checked corpus file and a rejection report.
 
-Rows are read, checked and written in a stream, chunk by chunk; the files become visible together at the end.
+Rows are read, checked and written in a stream, chunk by chunk; the files become visible together at the end. The split
+is drawn last, when the sizes of all groups are known: until then a draft holds each utterance with the rank of its
+group.
 """
 
 from __future__ import annotations
@@ -88,11 +90,7 @@ def prepare_corpus(
     num_threads: int = 2,
     progress: Progress = lambda _accepted, _rejected: None,
 ) -> Summary:
-    """Checks every utterance and writes corpus.jsonl, frontend.json, rejections.json and rejections.csv into `out`.
-
-    The split is drawn at the end, when the sizes of all groups are known: until then a draft holds each utterance with
-    the rank of its group.
-    """
+    """Checks every utterance and writes corpus.jsonl, frontend.json, rejections.json and rejections.csv into `out`."""
     started = time.monotonic()
     inputs = [_open_input(item, data) for item in recordings]
     frontend = _choose_frontend(inputs, data)
@@ -160,6 +158,7 @@ class _DraftWriter:
             self._progress(self._summary.num_utterances, self._report.total)
 
     def _add_utterance(self, accepted: Accepted, root_number: int) -> None:
+        """Counts the utterance, and writes it behind the rank of its group."""
         utterance, summary = accepted.utterance, self._summary
         rank = _rank_for_split(accepted, self._split_by, self._seed)
         if utterance.split == "train":

@@ -26,12 +26,16 @@ _UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 @dataclass(frozen=True, slots=True)
 class Line:
+    """A line of a transcript, with its number in the file."""
+
     number: int
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class BadLine:
+    """A line that cannot be read, and why."""
+
     number: int
     reason: Reason
     detail: str

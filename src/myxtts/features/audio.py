@@ -104,6 +104,7 @@ class _Decoded:
 
 
 def _decode(descriptor: int, limits: AudioLimits) -> _Decoded:
+    """Decodes a recording with libsndfile, at most one sample more than the longest duration."""
     with open_sound(descriptor) as (header, sound):
         check_header(header, limits)
         samples = _read_samples(sound, int(limits.max_duration_s * header.sample_rate_hz) + 1)
@@ -113,6 +114,7 @@ def _decode(descriptor: int, limits: AudioLimits) -> _Decoded:
 
 
 def _read_samples(sound: soundfile.SoundFile, max_samples: int) -> NDArray[np.float32]:
+    """Float32 samples in -1..1."""
     if sound.subtype == "PCM_16":
         # The decoder scales 16-bit samples one by one; numpy does the same several at a time.
         return _scale(sound.read(max_samples, dtype="int16"))

@@ -124,6 +124,7 @@ def write_bundle(folder: Path, bundle: Bundle) -> None:
 
 
 def _write_files(folder: Path, bundle: Bundle) -> None:
+    """Writes the files of a bundle; bundle.json comes last, because it holds the checksums of the others."""
     checksums = {FRONTEND_FILE_NAME: int(google_crc32c.value(bundle.frontend))}
     with write_atomically(folder / FRONTEND_FILE_NAME) as file:
         file.write(bundle.frontend)
@@ -154,6 +155,7 @@ def read_bundle(folder: Path) -> Bundle:
 
 
 def _read_files(folder: int) -> Bundle:
+    """Reads a bundle through the descriptor of its folder, which cannot be exchanged meanwhile."""
     found = read_description(folder, BUNDLE_FILE_NAME, _Description)
     checksums: dict[str, int] = {**found.checksums}
     with _open_inside(folder, FRONTEND_FILE_NAME, _MAX_FRONTEND_BYTES) as file:

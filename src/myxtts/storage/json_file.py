@@ -228,6 +228,7 @@ def _refuse_constant(text: str) -> float:
 
 
 def _refuse_depth(value: object) -> None:
+    """Refuses nesting by which recursive code could be made to overflow the stack."""
     level = [value]
     for _ in range(_MAX_DEPTH):
         inside: list[object] = []
@@ -309,6 +310,7 @@ def _is_after(fields: Mapping[str, Any], step: int) -> bool:
 
 
 def _make_plain(value: Any) -> Any:
+    """The same content with str keys and lists, and null for NaN and infinity, which JSON does not have."""
     if isinstance(value, Mapping):
         return {str(name): _make_plain(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
@@ -351,6 +353,7 @@ class JsonTail:
         self._rest, self._is_skipping = b"", False
 
     def _read_new_bytes(self) -> bytes:
+        """What was appended since the last call; opens the file again where it was replaced."""
         status = self._path.stat()
         self.changed_at = status.st_mtime
         if self._file is not None and not self._is_same(self._file, status):
@@ -371,6 +374,7 @@ class JsonTail:
         return (own.st_dev, own.st_ino) == (status.st_dev, status.st_ino) and file.tell() <= status.st_size
 
     def _parse(self, content: bytes) -> list[dict[str, Any]]:
+        """The objects of complete lines; an incomplete last line is kept for the next call."""
         *lines, self._rest = (self._rest + content).split(b"\n")
         if len(self._rest) > _MAX_LINE_BYTES:
             self._rest, self._is_skipping = b"", True
@@ -381,6 +385,7 @@ class JsonTail:
 
 
 def _parse_line(line: bytes) -> dict[str, Any] | None:
+    """The object of a line; None for a line that was cut short or is no object."""
     try:
         fields = json.loads(line)
     except (ValueError, RecursionError):

@@ -177,6 +177,7 @@ def _extend_crc(crc: int, raw: NDArray[np.uint8]) -> int:
 
 
 def _make_heading(arrays: Mapping[str, Array], metadata: Mapping[str, str]) -> bytes:
+    """Length and JSON of the heading, padded with spaces to a multiple of 8 bytes as the safetensors library does."""
     fields: dict[str, Any] = {_METADATA_NAME: dict(metadata)} if metadata else {}
     offset = 0
     for name, array in arrays.items():
@@ -205,6 +206,7 @@ def _check_name(name: str) -> None:
 
 
 def _check_entry(name: str, entry: object) -> TensorEntry:
+    """The entry of one tensor, whose size in bytes must be that of its dtype and shape."""
     _check_name(name)
     try:
         found = check_fields(entry, _EntryFields)

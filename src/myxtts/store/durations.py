@@ -98,6 +98,7 @@ def _append_rows(
 
 
 def _find_row(store: FeatureStore, id: str, values: NDArray[np.integer[Any]]) -> int:
+    """The row of an utterance; raises DataError unless it has one duration a token, with all its frames in sum."""
     row = store.find(id)
     if row is None:
         raise DataError(

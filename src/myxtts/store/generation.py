@@ -82,6 +82,7 @@ def find_unfinished_generation(
 
 
 def _share_spectrograms(store: FeatureStore, target: Path) -> None:
+    """Hard-links the spectrograms and waveforms, and writes indexes that refer to them and to no tokens."""
     kept: tuple[Part, ...] = ("mel", "pcm")
     with explain_storage_errors(target, "write in"):
         for part in kept:
@@ -95,6 +96,7 @@ def _share_spectrograms(store: FeatureStore, target: Path) -> None:
 
 
 def _share_file(path: Path, target: Path) -> None:
+    """Links a file, or copies it where the file system has no hard links."""
     try:
         os.link(path, target)
     except OSError as error:

@@ -131,6 +131,7 @@ def encode_index(segment: int, rows: Sequence[Row]) -> bytes:
 def _fill_columns(
     rows: Sequence[Row], ids: list[bytes], speakers: list[str], languages: list[str]
 ) -> dict[str, Sequence[int]]:
+    """The values of each column, row by row; speakers and languages become numbers of their sorted names."""
     speaker_codes = {name: code for code, name in enumerate(speakers)}
     language_codes = {name: code for code, name in enumerate(languages)}
     columns: dict[str, Sequence[int]] = {
@@ -290,6 +291,7 @@ def _measure_file(path: Path) -> int:
 
 
 def _place_ids(columns: dict[str, NDArray[Any]], place: slice, index: SegmentIndex, num_before: int) -> None:
+    """Turns the ends of ids within one segment into starts and ends within the joined ids."""
     ends = columns["id_end"][place]
     ends += np.uint64(num_before)
     if len(ends):

@@ -180,6 +180,7 @@ class StoreSettings:
 
     @classmethod
     def of(cls, data: DataConfig, frontend: FrontEnd) -> StoreSettings:
+        """The settings that a configuration and a front end ask for."""
         return cls(
             mel=MelDefinition.from_config(data),
             audio=AudioDefinition.from_config(data),
@@ -197,6 +198,7 @@ class StoreSettings:
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> StoreSettings:
+        """The settings in store.json; raises DataError where another version wrote others."""
         try:
             return check_fields(fields, cls)
         except JsonRefusedError as error:

@@ -89,6 +89,7 @@ class MappedFiles:
 
 
 def _map_file(path: Path) -> NDArray[np.uint8]:
+    """A read-only view of a file's bytes. An empty file cannot be mapped."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         if os.fstat(descriptor).st_size == 0:

@@ -162,6 +162,7 @@ class _Job:
 
 
 def _choose_action(state: StoreState | None, wanted: StoreSettings, data: DataConfig, *, rebuild: bool) -> _Action:
+    """Compares the settings of the store with the wanted ones; raises DataError where a rebuild was not asked for."""
     if rebuild:
         return _Action("features", "Making all features anew, as asked.")
     if state is None:
@@ -198,6 +199,7 @@ def _open_generation(
 
 
 def _run(job: _Job, *, max_bad_share: float | None) -> PrecomputeSummary:
+    """Updates the target generation from the corpus, commits it and removes the others."""
     started = time.monotonic()
     segments = resume_segments(job.generation_folder, job.target.segments)
     store = FeatureStore(job.folder, replace(job.target, segments=segments))
@@ -226,6 +228,7 @@ def _run(job: _Job, *, max_bad_share: float | None) -> PrecomputeSummary:
 
 
 def _open_corpus_of(state: StoreState, moved_to: Path | None, folder: Path) -> Corpus:
+    """The corpus that a store was made from, where it was then or where it has moved to."""
     known = Path(state.origin["corpus"])
     path = known if known.exists() or moved_to is None else moved_to
     if not path.exists():
@@ -249,6 +252,7 @@ def _refuse_foreign_store(state: StoreState | None, corpus: Corpus, folder: Path
 
 
 def _refuse_bad_share(counts: UpdateCounts, corpus: Corpus, max_bad_share: float, folder: Path) -> None:
+    """Raises DataError, before anything is committed, where more utterances were rejected than `max_bad_share`."""
     most = max(1, int(corpus.num_utterances * max_bad_share))
     if counts.num_rejected > most:
         share = 100 * counts.num_rejected / max(1, corpus.num_utterances)

@@ -77,6 +77,7 @@ class SegmentWriter:
         return self.folder / f".{self.number:06}.{part}{TEMPORARY_SUFFIX}"
 
     def _open_file(self, part: Part) -> IO[bytes]:
+        """Opens the temporary data file of a part and writes its heading."""
         # Registered first, so that a signal during the opening leaves no file behind.
         self._begun.append(part)
         file = self._temporary(part).open("wb", buffering=_BUFFER_BYTES)

@@ -95,6 +95,7 @@ class StoreUpdater:
         self._is_seen = np.zeros(len(store), bool)
 
     def run(self, corpus: Corpus, progress: Progress) -> UpdateCounts:
+        """Updates the store chunk by chunk; `progress` is called after each utterance that was computed."""
         lines = enumerate(corpus.utterances(), start=_FIRST_LINE)
         num_seen = 0
         pool = ThreadPoolExecutor(self._num_threads, "features")
@@ -147,6 +148,7 @@ class StoreUpdater:
         return (part, self._store.entry(row, part)) in self._distrusted
 
     def _has_same_labels(self, row: int, utterance: Utterance) -> bool:
+        """Whether speaker, language and split of a row are those of the utterance."""
         columns, store = self._store.columns, self._store
         return (
             store.speakers[int(columns["speaker"][row])] == utterance.speaker
@@ -166,6 +168,7 @@ class StoreUpdater:
                 self.next_segment += 1
 
     def _make_tokens(self, tasks: list[_Task]) -> list[NDArray[np.int32] | None]:
+        """The token ids of each task, in one call of the front end; None where the stored ones stay."""
         wanted = [task.utterance for task in tasks if "tokens" not in task.kept]
         encodings = iter(
             self._frontend.encode_batch(
@@ -206,6 +209,7 @@ class StoreUpdater:
         tokens: NDArray[np.int32] | None,
         outcome: AudioFeatures | AudioProblem | None,
     ) -> None:
+        """Adds an utterance to the segment, or a rejection to the report."""
         problem = outcome if isinstance(outcome, AudioProblem) else self._compare_lengths(task, tokens, outcome)
         if problem is not None:
             self._reject(task, problem)
@@ -242,6 +246,7 @@ class StoreUpdater:
         return AudioProblem(Reason.TOO_MANY_TOKENS, f"{num_tokens} tokens for {num_frames} frames of sound")
 
     def _reject(self, task: _Task, problem: AudioProblem) -> None:
+        """Reports an utterance that cannot be used; its row, if it has one, is removed at the end."""
         self.counts.num_rejected += 1
         if task.row is not None:
             self._is_seen[task.row] = False
@@ -285,6 +290,8 @@ def _checksum_text(utterance: Utterance) -> int:
 
 @dataclass(frozen=True, slots=True)
 class CompactSummary:
+    """Size of a store before and after compaction."""
+
     num_utterances: int
     num_bytes_before: int
     num_bytes_after: int
@@ -316,6 +323,7 @@ def compact_store(folder: Path) -> CompactSummary:
 
 
 def _copy_rows(store: FeatureStore, rows: range, target: Path, number: int) -> None:
+    """Writes a segment with copies of these rows and all their parts."""
     with SegmentWriter(target, number) as segment:
         for row in rows:
             parts: list[Part] = [part for part in PARTS if store.entry(row, part).length]

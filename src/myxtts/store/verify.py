@@ -118,6 +118,7 @@ def check_before_training(store: FeatureStore, how: Literal["off", "sampled", "f
 
 
 def _check(folder: Path, progress: Progress) -> _Findings:
+    """Checks everything; starts again if a writer commits a new state meanwhile."""
     while True:
         findings = _Findings()
         report = findings.report

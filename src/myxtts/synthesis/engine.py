@@ -161,6 +161,7 @@ class SpeechEngine:
         num_steps: int,
         guidance: float,
     ) -> Tensor:
+        """Runs the flow-matching decoder from states to a spectrogram of `num_frames`; traced once per setting."""
         states = TextStates(None, means_BSM, hidden_BSH, durations_BS > 0)
         pitch = Pitch(*tf.unstack(pitch_BS2, axis=-1))
         spoken = SpokenText(states, durations_BS, None, tf.reduce_sum(durations_BS, axis=1), pitch)
@@ -175,6 +176,7 @@ class SpeechEngine:
         )
 
     def _check_length(self, num_frames: int, num_tokens: int) -> None:
+        """Raises DataError for a prediction longer than the largest shape."""
         if num_frames > FRAME_SHAPES[-1]:
             seconds = num_frames * self._loaded.mel.hop_length / self._loaded.mel.sample_rate
             raise DataError(
@@ -201,6 +203,7 @@ def _assign_weights(variables: Mapping[str, Any], weights: Mapping[str, NDArray[
 
 
 def _load_vocoder(loaded: LoadedBundle) -> Vocoder:
+    """Builds the neural vocoder of a bundle; raises ConfigError where it was made for other spectrograms."""
     bundle = loaded.bundle
     loaded.require_neural_vocoder()
     config = VocoderConfig.from_json(bundle.vocoder.get("config"))

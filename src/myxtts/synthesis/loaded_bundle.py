@@ -110,6 +110,7 @@ class LoadedBundle:
         return sorted({*self.voices.list_names(), *self.noted_voices})
 
     def _find_named_voice(self, name: str) -> SpeakerEmbedding:
+        """A saved voice, or else a speaker of the corpus, of this name."""
         if self.voices.has(name):
             return self.voices.load(name)
         if name in self.noted_voices:
@@ -117,6 +118,7 @@ class LoadedBundle:
         raise refuse_unknown_voice(name, self.list_voices())
 
     def _find_only_voice(self, warn: Say) -> SpeakerEmbedding:
+        """The voice of a model with one speaker, which need not be named."""
         known = list(self.noted_voices) or self.list_voices()
         if len(known) == 1 and not self.spec.has_many_speakers:
             return self._find_named_voice(known[0])

@@ -102,6 +102,7 @@ def _is_kept(character: str) -> bool:
 
 
 def _encode_parts(normalized: str, language: str, frontend: FrontEnd) -> Iterator[tuple[str, Encoding]]:
+    """Parts of a sentence with their tokens; a part with too many is cut in half and tried again."""
     parts = cut_text(normalized, _MAX_PIECE_LENGTH)
     while parts:
         part = parts.pop(0)
@@ -178,6 +179,7 @@ def read_texts(path: Path) -> list[TextLine]:
 
 
 def _parse_rows(numbered: list[tuple[int, str]], path: Path) -> list[TextLine]:
+    """The texts of `id|text` lines; ids become file names, so they must differ in any case."""
     rows: list[TextLine] = []
     seen: dict[str, str] = {}
     for number, line in numbered:

@@ -86,6 +86,7 @@ class PieceJoiner:
         return np.concatenate([np.zeros(int(pause_s * self._rate_hz), np.float32), levelled])
 
     def _level(self, samples: Floats) -> Floats:
+        """Scales a piece so that its speech has the target RMS, within the limits of gain and peak."""
         level, peak = self._measure_speech(samples), float(np.abs(samples).max(initial=0.0))
         if level <= 0.0:
             return samples

@@ -70,6 +70,8 @@ class SpeakerEmbedding:
 
 
 class _NotedVoice(FileModel):
+    """A speaker embedding as JSON, in the notes of a bundle."""
+
     vector: list[_Number]
     latents: list[list[_Number]]
 
@@ -128,6 +130,7 @@ class VoiceFolder:
         return path
 
     def load(self, name: str) -> SpeakerEmbedding:
+        """A saved voice; raises DataError where it does not exist, is damaged or was made by another encoder."""
         path = self.path / f"{check_voice_name(name)}{_SUFFIX}"
         try:
             metadata, arrays = _read_file(path)
@@ -149,6 +152,7 @@ class VoiceFolder:
         return SpeakerEmbedding(arrays["vector"], arrays["latents"])
 
     def _check(self, path: Path, arrays: Mapping[str, Array]) -> None:
+        """Raises DataError unless the arrays have the shapes of this model and finite values."""
         for name, shape in self._shapes.items():
             array = arrays.get(name)
             if array is None or array.dtype != np.float32 or array.shape != shape:

@@ -37,6 +37,8 @@ _SynthCallback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_short), 
 
 
 class _VoiceRecord(ctypes.Structure):
+    """espeak_VOICE of speak_lib.h."""
+
     _fields_ = (
         ("name", ctypes.c_char_p),
         ("languages", ctypes.c_void_p),
@@ -81,6 +83,7 @@ class _Library:
         self._library.espeak_SetSynthCallback(self._callback)
 
     def _declare_functions(self) -> None:
+        """Argument and result types of the C functions that are called."""
         library, text = self._library, ctypes.c_char_p
         library.espeak_Initialize.argtypes = (ctypes.c_int, ctypes.c_int, text, ctypes.c_int)
         library.espeak_Info.restype = text
@@ -120,6 +123,7 @@ class _Library:
         return voices
 
     def select_voice(self, voice: str) -> None:
+        """Loads a voice unless it is the present one; raises ConfigError where there is none of this name."""
         if voice == self._voice:
             return
         if self._library.espeak_SetVoiceByName(voice.encode("utf-8")) != 0:
@@ -138,6 +142,7 @@ class _Library:
         return clauses
 
     def speak(self, text: str, parameters: Sequence[tuple[int, int]]) -> bytes:
+        """16-bit samples of a text, collected from the callback of the library."""
         for parameter, value in parameters:
             self._library.espeak_SetParameter(parameter, value, 0)
         # Breath noise comes from espeak's own generator and from the C library's.
@@ -178,6 +183,7 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def _use_library(*, afresh: bool = False) -> Iterator[_Library]:
+    """The library under its lock; loads it first, or again after a fork or when asked `afresh`."""
     global _library, _was_forked  # noqa: PLW0603 - see _notice_fork
     with _lock:
         if _library is not None and (afresh or _was_forked):
@@ -190,6 +196,7 @@ def _use_library(*, afresh: bool = False) -> Iterator[_Library]:
 
 
 def _find_files() -> tuple[str, str]:
+    """Paths of the shared library and its data; raises MissingExtraError without the extra."""
     if not is_espeak_available():
         raise MissingExtraError(
             "Phonemes need espeak-ng, which is not installed.",
@@ -384,6 +391,7 @@ def _split_by_language(printed: str, own_language: str) -> list[tuple[str, str]]
 
 
 def _put_tone(phone: str, name: str) -> str:
+    """The phone with the tone of its mnemonic as superscript figures."""
     tone = re.search(r"(?<=[^\d'ˈˌ,])\d+$", name)
     if tone is None:
         # Without its mnemonic a phone still shows the first figure, 3 in disguise.

@@ -49,6 +49,7 @@ class EspeakWorker:
             return answers
 
     def close(self) -> None:
+        """Ends the process; only the process that started it may do so."""
         if self._process is None or self._owner_id != os.getpid():
             return
         process, self._process = self._process, None
@@ -59,6 +60,7 @@ class EspeakWorker:
         process.stdout.close()
 
     def _ask(self, texts: Sequence[str], voice: str) -> list[list[str] | None]:
+        """Answers for all texts. A text on which the worker died twice gets None."""
         answers: list[list[str] | None] = []
         was_tried = False
         while len(answers) < len(texts):
@@ -96,6 +98,7 @@ class EspeakWorker:
         return answers
 
     def _start(self) -> subprocess.Popen[str]:
+        """Starts a worker and waits until it has loaded the library."""
         if not is_espeak_available():
             # Raises the message about the missing extra.
             read_espeak_version()
@@ -120,6 +123,7 @@ class EspeakWorker:
         return process
 
     def _discard(self, process: subprocess.Popen[str]) -> None:
+        """Ends a worker that crashed or hangs, and closes its pipes."""
         self._process = None
         process.kill()
         process.wait()

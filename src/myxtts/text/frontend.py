@@ -158,6 +158,7 @@ class FrontEnd:
 
     @classmethod
     def load(cls, path: Path | str) -> Self:
+        """Reads what `save` wrote; raises DataError where the file is missing, damaged or of another version."""
         try:
             found = read_json(Path(path), _FrontEndFile, what="The front end", max_bytes=_MAX_FILE_BYTES)
         except (FileNotFoundError, NotADirectoryError) as error:
@@ -169,6 +170,7 @@ class FrontEnd:
         return cls(load_tokenizer(found.tokenizer), lexicon, found.reason, found.espeak_version, Phonemizer(lexicon))
 
     def _to_json(self) -> dict[str, Any]:
+        """Everything that shapes the ids, and the reason for people."""
         return {
             "format": "myxtts-frontend",
             "version": 1,
@@ -180,6 +182,7 @@ class FrontEnd:
 
 
 def _choose_kind(kind: str) -> tuple[TokenizerKind, str]:
+    """The kind of tokenizer and the reason in words."""
     if kind == "phonemes":
         return "phonemes", "asked for"
     if kind == "characters":

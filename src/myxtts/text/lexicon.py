@@ -75,6 +75,7 @@ def check_entries(entries: Mapping[str, str], place: str) -> Lexicon:
 
 
 def _read_line(line: str, place: str) -> tuple[str, str]:
+    """The folded word and IPA of one line."""
     word, tab, ipa = line.partition("\t")
     word, ipa = word.strip(), ipa.strip()
     if not tab:
@@ -88,6 +89,7 @@ def _read_line(line: str, place: str) -> tuple[str, str]:
 
 
 def _check_ipa(word: str, ipa: str, place: str) -> None:
+    """Raises DataError for IPA that the inventory does not know."""
     if len(word) > _MAX_WORD_LENGTH or len(ipa) > _MAX_IPA_LENGTH:
         raise _unusable(place, f"is too long at {word[:30]!r}…")
     pieces = split_ipa(ipa)

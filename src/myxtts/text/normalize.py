@@ -48,6 +48,7 @@ def split_sentences(text: str, language: str) -> list[str]:
 
 
 def _ends_sentence(match: re.Match[str], language: Language) -> bool:
+    """Whether a mark or line break ends a sentence."""
     if match[0].isspace():
         return True
     follower = _NEXT_CHAR.search(match.string, match.end())

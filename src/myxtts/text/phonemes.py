@@ -198,6 +198,7 @@ class Phonemizer:
             return self._phonemize(texts, voice)
 
     def _phonemize(self, texts: Sequence[str], voice: str) -> list[PhonemeString]:
+        """All texts in one voice: asks espeak once for unknown characters and once for unknown clauses."""
         if len(self._ipa_by_clause) > _MAX_CACHED_CLAUSES:
             self._ipa_by_clause.clear()
         clauses = [split_clauses(text, _CLAUSE_LENGTHS.get(voice, MAX_CLAUSE_LENGTH)) for text in texts]
@@ -250,6 +251,7 @@ class Phonemizer:
         return [character for run in row for character in run.words if not self._is_said.get((voice, character), True)]
 
     def _learn_clauses(self, voice: str, clauses: Iterable[str]) -> None:
+        """Asks espeak for clauses that are not cached; one that crashes it is asked word by word."""
         asked = list(dict.fromkeys(clause for clause in clauses if (voice, clause) not in self._ipa_by_clause))
         if not asked:
             return
@@ -277,6 +279,7 @@ class Phonemizer:
         return " ".join(part for part in parts if part), crashed
 
     def _say(self, voice: str, words: str, crashed: list[str]) -> str:
+        """The cached IPA of a clause, or of its words where the clause crashed espeak."""
         ipa = self._ipa_by_clause[voice, words]
         if ipa is not None:
             return ipa
@@ -355,6 +358,7 @@ def _rank_voices() -> dict[str, str]:
 
 
 def _suggest(language: str, voices: dict[str, str]) -> str:
+    """Language codes that look like the one that is not known."""
     titles = {voice.title.lower(): voice.name for voice in list_voices() if voice.name not in _UNUSABLE}
     wanted = language.strip().lower()
     near = [titles[title] for title in get_close_matches(wanted, titles, n=2, cutoff=0.6)]

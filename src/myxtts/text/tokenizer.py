@@ -153,6 +153,7 @@ class PhonemeTokenizer:
         return cls(Inventory(symbols, modifiers))
 
     def _encode_word(self, word: str) -> tuple[tuple[int, ...], tuple[str, ...]]:
+        """Ids and unknown signs of one word of IPA, cached."""
         known = self._ids_by_word.get(word)
         if known is None:
             phones, unknown = parse_word(word, self.inventory)
@@ -219,6 +220,7 @@ class CharacterTokenizer:
         return cls(characters)
 
     def _keep_known(self, text: str) -> tuple[str, tuple[str, ...]]:
+        """The folded text without unknown characters, and those characters."""
         unknown: list[str] = []
         folded = _fold_text(text)
         while lost := [character for character in folded if character not in self._numbers]:

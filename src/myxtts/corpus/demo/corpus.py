@@ -107,6 +107,7 @@ def make_demo_corpus(
 def _check_settings(
     folder: Path, minutes: float, seed: int, languages: Sequence[str], num_speakers: int
 ) -> dict[str, Any]:
+    """The settings as demo.json records them; raises UsageError where they cannot be met."""
     if not folder.name:
         raise UsageError(f"{folder} cannot be the folder of a corpus.", next_step="Name a folder below it.")
     if not 0 < minutes <= _MAX_MINUTES:
@@ -165,6 +166,7 @@ def _empty_folder(draft: Path) -> None:
 def _speak(
     speakers: list[Speaker], minutes: float, seed: int, draft: Path, num_processes: int | None
 ) -> Iterator[Clip]:
+    """The clips of all speakers, in one process or several."""
     total_s = 60.0 * minutes / len(speakers)
     if num_processes is None:
         num_processes = min(os.cpu_count() or 1, _MAX_PROCESSES) if minutes >= _MINUTES_WORTH_PROCESSES else 1
@@ -178,6 +180,7 @@ def _speak(
 def _write_tables(
     draft: Path, settings: dict[str, Any], speakers: list[Speaker], clips: list[Clip], summary: DemoSummary
 ) -> None:
+    """Writes metadata.csv and demo.json, after the recordings have reached the disk."""
     languages = {speaker.id: speaker.language for speaker in speakers}
     rows = ["id|audio|text|speaker|language"]
     for clip in clips:

@@ -22,6 +22,8 @@ DEMO_LANGUAGES = tuple(sorted(path.stem for path in _FOLDER.glob("*.txt")))
 
 @dataclass(frozen=True, slots=True)
 class Grammar:
+    """Templates of sentences, and by kind the words that may fill their slots."""
+
     templates: Sequence[str]
     words: Mapping[str, Sequence[str]]
 

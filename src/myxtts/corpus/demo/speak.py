@@ -113,6 +113,8 @@ def choose_speakers(languages: Sequence[str], num_speakers: int, seed: int) -> l
 
 @dataclass(frozen=True, slots=True)
 class Clip:
+    """One recording of the demo corpus and its text."""
+
     id: str
     speaker_id: str
     text: str
@@ -230,6 +232,7 @@ def speak_in_processes(
 
 
 def _start_process(speakers: Sequence[Speaker], total_s: float, seed: int, folder: Path) -> subprocess.Popen[str]:
+    """Starts a worker process with its share of the speakers."""
     process = subprocess.Popen(
         [sys.executable, "-P", "-c", _PROGRAM],
         stdin=subprocess.PIPE,
@@ -245,6 +248,7 @@ def _start_process(speakers: Sequence[Speaker], total_s: float, seed: int, folde
 
 
 def _read_answers(process: subprocess.Popen[str], answers: SimpleQueue[Clip | MyXTTSError | None]) -> None:
+    """Puts the clips of a worker process into the queue, then None; runs in a thread of its own."""
     assert process.stdout is not None
     with process.stdout:
         for line in process.stdout:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from myxtts.text.languages.en_units import MONTHS
-from myxtts.text.languages.generic import EDGE, say
+from myxtts.text.languages.generic import EDGE, either, say
 
 TITLES = {
     "Mr": "Mister",
@@ -101,18 +101,14 @@ _NUMBER_AHEAD = rf"(?= ?(?:[0-9]|[IVX]{{2,7}}(?!{_LETTER})))"
 _NEXT = rf"(?=[ {EDGE}]*(?P<next>[^ {EDGE}])?)"
 
 
-def _either(keys: dict[str, str]) -> str:
-    return "|".join(re.escape(key) for key in sorted(keys, key=len, reverse=True))
-
-
 _VERSUS = re.compile(rf"(?<!{_LETTER})[Vv]s(?:\.|(?!{_LETTER}))")
 _ADDRESS = re.compile(r"(?P<place>[0-9] (?:[A-Z][a-z]{0,20} ){1,3})(?P<key>St|Dr)\.")
 _STREET = re.compile(rf"(?<!{_LETTER})St\.{_NEXT}")
-_TITLE = re.compile(rf"(?<!{_LETTER})(?P<key>(?i:{_either(TITLES)})(?=\.)|(?:{_either(TITLES)})(?!{_LETTER}))\.?")
-_BEFORE_NUMBER = re.compile(rf"(?<!{_LETTER})(?P<key>(?i:{_either(NUMBER_ABBREVIATIONS)}))\.{_NUMBER_AHEAD}")
-_BEFORE_NAME = re.compile(rf"(?<!{_LETTER})(?P<key>{_either(NAME_ABBREVIATIONS)})\.{_NEXT}")
-_PLAIN = re.compile(rf"(?<!{_LETTER})(?P<key>(?i:{_either(PLAIN_ABBREVIATIONS)}))\.")
-_CAPITAL = re.compile(rf"(?<!{_LETTER})(?P<key>{_either(CAPITAL_ABBREVIATIONS)})\.")
+_TITLE = re.compile(rf"(?<!{_LETTER})(?P<key>(?i:{either(TITLES)})(?=\.)|(?:{either(TITLES)})(?!{_LETTER}))\.?")
+_BEFORE_NUMBER = re.compile(rf"(?<!{_LETTER})(?P<key>(?i:{either(NUMBER_ABBREVIATIONS)}))\.{_NUMBER_AHEAD}")
+_BEFORE_NAME = re.compile(rf"(?<!{_LETTER})(?P<key>{either(NAME_ABBREVIATIONS)})\.{_NEXT}")
+_PLAIN = re.compile(rf"(?<!{_LETTER})(?P<key>(?i:{either(PLAIN_ABBREVIATIONS)}))\.")
+_CAPITAL = re.compile(rf"(?<!{_LETTER})(?P<key>{either(CAPITAL_ABBREVIATIONS)})\.")
 _ADDRESS_WORDS = {"St": "Street", "Dr": "Drive"}
 _MILLISECONDS = "ms"
 

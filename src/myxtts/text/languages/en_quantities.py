@@ -7,7 +7,6 @@ possessive (`++`) or bounded, so that a hostile text cannot make a pattern backt
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 
 from myxtts.text.languages.en_numbers import (
     is_year,
@@ -20,12 +19,9 @@ from myxtts.text.languages.en_numbers import (
     spell_year,
 )
 from myxtts.text.languages.en_units import CURRENCIES, DOTTED_UNITS, SCALES, UNITS, WORD_SCALES, Currency, Unit
+from myxtts.text.languages.generic import either
 
 _LETTER = r"[^\W\d_]"
-
-
-def _either(keys: Iterable[str]) -> str:
-    return "|".join(re.escape(key) for key in sorted(keys, key=len, reverse=True))
 
 
 # Digits, with commas between groups of three or without any.
@@ -33,25 +29,25 @@ _WHOLE = r"(?:\d{1,3}(?:,\d{3}){1,11}(?!,?\d)|\d++)"
 _NUMERAL = rf"{_WHOLE}(?:\.\d++)?"
 # A hyphen is a minus sign only at the start of a word or behind a sign; inside a word it joins.
 _MINUS = r"(?:(?<![^\s(\[{\"'=<>,;:/])(?P<minus>-))?"
-_PREFIXED_CURRENCY = rf"(?:(?<!{_LETTER})(?:{_either(sign for sign in CURRENCIES if sign[0].isalpha())})|[$£€¥₹₽₩₺₿])"
+_PREFIXED_CURRENCY = rf"(?:(?<!{_LETTER})(?:{either(sign for sign in CURRENCIES if sign[0].isalpha())})|[$£€¥₹₽₩₺₿])"
 _SIGN = r"[$£€¥₹₽₩₺₿]"
 _PER = rf"(?:/(?P<per>[A-Za-z]{{1,12}}+)(?!{_LETTER}))?"
 
 ORDINAL = re.compile(rf"(?<!\d)(?P<ordinal>{_WHOLE})(?:st|nd|rd|th|ST|ND|RD|TH)(?!\w)")
 FRACTION = re.compile(
     r"(?<![\d./])(?:(?<![,-])(?P<whole>\d{1,6}+) )?(?P<numerator>\d{1,3}+)/(?P<denominator>\d{1,4}+)(?!\d|[./]\d)"
-    rf"(?: ?(?P<unit>{_either(UNITS)})(?!{_LETTER}))?"
+    rf"(?: ?(?P<unit>{either(UNITS)})(?!{_LETTER}))?"
 )
 HEIGHT = re.compile(r"(?<![\w.'])(?P<feet>\d{1,2})' ?(?P<inches>\d{1,2})(?:\"|'')(?!\w)")
 MONEY = re.compile(
     rf"{_MINUS}(?P<currency>{_PREFIXED_CURRENCY}) ?(?P<minus_after>-)?(?P<number>{_NUMERAL}|\.\d++)"
     rf"(?:(?P<dash>-| - )(?:{_SIGN} ?)?(?P<number_to>{_NUMERAL}))?"
-    rf"(?:[ -]?(?P<scale>{_either(SCALES)})(?!{_LETTER}))?{_PER}"
+    rf"(?:[ -]?(?P<scale>{either(SCALES)})(?!{_LETTER}))?{_PER}"
 )
 MEASURE = re.compile(
     rf"{_MINUS}(?P<number>{_NUMERAL}|(?<![\w.])\.\d++)(?:(?P<dash>-| - )(?P<number_to>{_NUMERAL}))?"
-    rf"(?:[ -]?(?P<scale>{_either(WORD_SCALES)})(?!{_LETTER}))?"
-    rf"(?:(?P<gap>[ -]?)(?P<unit>{_either(UNITS)}|{_SIGN}(?![$\d]))(?!{_LETTER})(?P<stop>\.(?= [a-z]))?)?{_PER}"
+    rf"(?:[ -]?(?P<scale>{either(WORD_SCALES)})(?!{_LETTER}))?"
+    rf"(?:(?P<gap>[ -]?)(?P<unit>{either(UNITS)}|{_SIGN}(?![$\d]))(?!{_LETTER})(?P<stop>\.(?= [a-z]))?)?{_PER}"
 )
 
 # Denominators whose fractions have names; 3/7 is "three sevenths", 3/11 is "three over eleven".

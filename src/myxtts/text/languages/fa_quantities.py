@@ -8,7 +8,6 @@ here: `clean_unicode` has folded Persian and Arabic ones.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 
 from myxtts.text.languages.fa_letters import WORD_CHAR
 from myxtts.text.languages.fa_numbers import (
@@ -26,11 +25,7 @@ from myxtts.text.languages.fa_numbers import (
     spell_fraction,
     spell_integer,
 )
-
-
-def _either(keys: Iterable[str]) -> str:
-    return "|".join(re.escape(key) for key in sorted(keys, key=len, reverse=True))
-
+from myxtts.text.languages.generic import either
 
 # Digits, grouped by a Persian, Arabic or Latin separator or by full stops, or without any.
 _WHOLE = r"(?:\d{1,3}(?:[٬،,]\d{3}){1,11}(?![٬،,]?\d)|\d{1,3}(?:\.\d{3}){2,11}(?!\.?\d)|\d++)"
@@ -58,7 +53,7 @@ PERCENT_FIRST = re.compile(rf"(?<!\d)(?<!\d )% ?(?P<number>{_NUMERAL})")
 MONEY = re.compile(rf"{_MINUS}(?P<currency>{_SIGN}) ?(?P<number>{_NUMERAL}){_SCALE}")
 MEASURE = re.compile(
     rf"{_MINUS}(?P<number>{_NUMERAL})(?:{_TRAILING_MINUS}|(?P<dash>-| - )(?P<number_to>{_NUMERAL}))?{_SCALE}"
-    rf"(?: ?(?P<unit>{_either(UNITS)}|{_SIGN}(?! ?\d))(?![A-Za-z]))?"
+    rf"(?: ?(?P<unit>{either(UNITS)}|{_SIGN}(?! ?\d))(?![A-Za-z]))?"
 )
 
 _DOT_GROUPED = re.compile(r"[1-9]\d{0,2}(?:\.\d{3}){2,11}")
