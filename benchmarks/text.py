@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from benchmarks.harness import Measurement, time_calls
-from myxtts.corpus.demo.grammar import compose_sentence
-from myxtts.corpus.demo.speak import GRAMMARS
+from myxtts.corpus.demo.sentences import compose_sentence, load_grammar
 from myxtts.text.frontend import FrontEnd
 
 _NUM_SENTENCES = 10_000
@@ -18,7 +17,7 @@ def measure_text() -> list[Measurement]:
 
 def _measure_phonemes(language: str) -> Measurement:
     generator = np.random.default_rng(0)
-    sentences = [compose_sentence(GRAMMARS[language], generator) for _ in range(_NUM_SENTENCES)]
+    sentences = [compose_sentence(load_grammar(language), generator) for _ in range(_NUM_SENTENCES)]
     frontend = FrontEnd.create("phonemes", None, None)
     languages = [language] * len(sentences)
     seconds = time_calls(lambda: frontend.encode_batch(sentences, languages, [None] * len(sentences)), num_runs=1)

@@ -63,11 +63,11 @@ def _train_briefly(folder: str) -> Path:
 
 def _count_sentences(synthesizer: Any) -> list[int]:
     """A number that rises when the spectrogram of another sentence is begun."""
-    counted, make_mel = [0], synthesizer.acoustic.make_mel
+    counted, make_mel = [0], synthesizer.engine.make_mel
 
     def make_counted(*arguments: Any) -> Any:
         counted[0] += 1
         return make_mel(*arguments)
 
-    synthesizer.acoustic.make_mel = make_counted
+    synthesizer.engine.make_mel = make_counted
     return counted

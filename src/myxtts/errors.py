@@ -17,6 +17,7 @@ from __future__ import annotations
 import warnings
 from typing import Any, ClassVar
 
+DAMAGED_FILE = "It is damaged, altered or from another version: take it again from where it was made."
 INTERRUPTED_EXIT_CODE = 130
 TERMINATED_EXIT_CODE = 143
 
@@ -70,6 +71,11 @@ class StorageError(MyXTTSError):
 class BusyError(MyXTTSError):
     exit_code = 8
     kind = "busy"
+
+
+def refuse(what: object, problem: str, next_step: str = DAMAGED_FILE) -> DataError:
+    """The error for a file or folder that cannot be used; `problem` is a clause without a full stop."""
+    return DataError(f"{what} cannot be used: {problem}.", next_step=next_step)
 
 
 def warn_user(message: str) -> None:

@@ -15,6 +15,9 @@ from numpy.typing import NDArray
 Split = Literal["train", "val", "test"]
 Say = Callable[[str], None]
 """Takes one message for the user: a line of progress, or a warning."""
+PageLanguage = Literal["en", "fa"]
+PAGE_LANGUAGES: tuple[PageLanguage, ...] = ("en", "fa")
+"""Languages of the pages and reports that the tools write; those of speech are in `text.languages`."""
 Tensor = Any
 """A TensorFlow tensor; `Any`, because TensorFlow ships no types and must not be imported here."""
 Floats = NDArray[np.float32]

@@ -14,9 +14,8 @@ import numpy as np
 import pytest
 
 from myxtts.corpus.demo import DemoSummary, make_demo_corpus
-from myxtts.corpus.demo.grammar import Grammar, compose_sentence
+from myxtts.corpus.demo.sentences import DEMO_LANGUAGES, Grammar, compose_sentence, load_grammar
 from myxtts.corpus.demo.speak import (
-    GRAMMARS,
     MAX_DURATION_S,
     MIN_DURATION_S,
     choose_speakers,
@@ -135,7 +134,7 @@ class TestClips:
 
     @pytest.mark.parametrize(("language", "sounds"), [("en", ENGLISH_SOUNDS), ("fa", PERSIAN_SOUNDS)])
     def test_every_word_can_be_read_and_every_sound_occurs(self, language: str, sounds: list[str]) -> None:
-        grammar = GRAMMARS[language]
+        grammar = load_grammar(language)
         generator = np.random.default_rng(0)
         texts = [compose_sentence(Grammar([template], grammar.words), generator) for template in grammar.templates]
         texts += [compose_sentence(grammar, generator) for _ in range(1500)]
@@ -145,10 +144,23 @@ class TestClips:
         spoken = " ".join(frontend.tokenizer.decode(encoding.ids) for encoding in encodings)
         assert [sound for sound in sounds if sound not in spoken.replace("ˈ", "").replace("ˌ", "")] == []
 
+    @pytest.mark.parametrize(
+        ("language", "digest"),
+        [
+            ("en", "3d706f110a27900793a885c5e255a2064a177f2e78dc4b5adefba3494f8b9584"),
+            ("fa", "fae9266e513cb28072cc048d46918fd68937986783790aec60439b9d80004088"),
+        ],
+    )
+    def test_the_same_seed_gives_the_same_sentences_in_every_version(self, language: str, digest: str) -> None:
+        generator = np.random.default_rng(7)
+        texts = "\n".join(compose_sentence(load_grammar(language), generator) for _ in range(2000))
+        assert hashlib.sha256(texts.encode()).hexdigest() == digest
+        assert language in DEMO_LANGUAGES
+
     @pytest.mark.parametrize("language", ["en", "fa"])
     def test_sentences_are_many_and_well_formed(self, language: str) -> None:
         generator = np.random.default_rng(1)
-        texts = [compose_sentence(GRAMMARS[language], generator) for _ in range(3000)]
+        texts = [compose_sentence(load_grammar(language), generator) for _ in range(3000)]
         assert len(set(texts)) > 2500
         assert not any(sign in text for text in texts for sign in "{}|\n")
         assert {text[-1] for text in texts} >= {".", "?" if language == "en" else "؟"}
@@ -156,7 +168,7 @@ class TestClips:
         assert not any("  " in text or text != text.strip() for text in texts)
 
     def test_persian_is_written_with_persian_letters_and_half_spaces(self) -> None:
-        grammar = GRAMMARS["fa"]
+        grammar = load_grammar("fa")
         written = "".join([*grammar.templates, *(word for words in grammar.words.values() for word in words)])
         assert not set(written) & set("يكى٠١٢٣٤٥٦?;,\u0640")
         assert "\u200c" in written

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.store.corpora import SmallCorpus, change_alphabet, make_small_corpus
+from tests.store.corpora import SmallCorpus, change_alphabet, make_small_corpus, small_segments
 from tests.store.disk import record_disk
 from tests.store.flips import flip_bit
 
@@ -38,7 +38,12 @@ def make_tokens(corpus: SmallCorpus) -> Callable[[], object]:
 
 def make_compaction(corpus: SmallCorpus) -> Callable[[], object]:
     make_update(corpus)()
-    return lambda: compact_store(corpus.store_folder, chunk_utterances=3)
+
+    def compact() -> None:
+        with small_segments(3):
+            compact_store(corpus.store_folder)
+
+    return compact
 
 
 def make_repair(corpus: SmallCorpus) -> Callable[[], object]:

@@ -168,12 +168,12 @@ HOSTILE: dict[str, tuple[Callable[[Path], None], str]] = {
     "empty file": (of_weights(lambda _: b""), "0 bytes"),
     "unknown dtype": (of_heading({"a": describe([1], 0, 8, "OBJECT")}, 8), "not known"),
     "float64 weights": (of_heading({"a": describe([2], 0, 16, "F64")}, 16), "not float32"),
-    "negative shape": (of_heading({"a": describe([-1, -2], 0, 8)}, 8), "impossible"),
+    "negative shape": (of_heading({"a": describe([-1, -2], 0, 8)}, 8), "shape.0"),
     "huge shape": (of_heading({"a": describe([2**62, 2**62], 0, 8)}, 8), "impossible"),
     "huge shape of nothing": (of_heading({"a": describe([0, 2**62], 0, 0)}), "impossible"),
     "shape beyond its bytes": (of_heading({"a": describe([100], 0, 8)}, 8), "do not fit its shape"),
-    "true as a size": (of_heading({"a": describe([True], 0, 4)}, 4), "impossible"),
-    "negative offsets": (of_heading({"a": describe([2], -8, 0)}), "no place"),
+    "true as a size": (of_heading({"a": describe([True], 0, 4)}, 4), "shape.0"),
+    "negative offsets": (of_heading({"a": describe([2], -8, 0)}), "data_offsets.0"),
     "duplicate tensor": (
         of_heading('{"a":{"dtype":"F32","shape":[0],"data_offsets":[0,0]},"a":{"dtype":"F32"}}'),
         "twice",
@@ -198,7 +198,7 @@ HOSTILE: dict[str, tuple[Callable[[Path], None], str]] = {
     "a terabyte of nothing": (make_endless, "more than"),
     "file names with a path": (
         of_description(lambda fields: fields["checksums"].update({"../../etc/passwd": 0})),
-        "no bundle has",
+        "checksums",
     ),
     "description nested deeply": (of_text("[" * 1_000_000), "not JSON"),
     "description nested less deeply": (

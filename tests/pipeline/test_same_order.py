@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from tests.pipeline.recordings import MIXED_CLIPS, PLAIN_CLIPS, make_corpus
+from tests.store.corpora import small_segments
 from tests.store.flips import flip_bit
 
 from myxtts.config.schema import XTTSConfig
@@ -120,7 +121,8 @@ def test_a_store_that_was_added_to_and_repaired_keeps_the_order(
         # The latter half first, then all of it: rows are numbered as they came.
         for part in (lines[len(lines) // 2 :], lines[::2], lines):
             corpus.file.write_text(heading.replace("{}", str(len(part))) + "".join(part), encoding="utf-8")
-            precompute(open_corpus(corpus.file), tmp_path / "store", config.data, num_threads=1, chunk_utterances=4)
+            with small_segments(4):
+                precompute(open_corpus(corpus.file), tmp_path / "store", config.data, num_threads=1)
     finally:
         corpus.file.write_text(text, encoding="utf-8")
     flip_bit(next((tmp_path / "store").rglob("*.mel")), 8 * 5000)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import soundfile
@@ -13,6 +16,7 @@ import soundfile
 from myxtts.config.schema import DataConfig
 from myxtts.corpus.corpus_file import Corpus, open_corpus
 from myxtts.corpus.prepare import Recordings, prepare_corpus
+from myxtts.store import durations, update
 from myxtts.store.precompute import PrecomputeSummary, precompute
 from myxtts.store.reader import FeatureStore
 
@@ -79,14 +83,25 @@ class SmallCorpus:
 
     def precompute(self, data: DataConfig = DATA, **options: Any) -> PrecomputeSummary:
         """Brings the store in line with the corpus that was prepared last."""
-        options = {"num_threads": 1, "chunk_utterances": CHUNK, **options}
-        return precompute(open_corpus(self.folder / "corpus"), self.store_folder, data, **options)
+        options = {"num_threads": 1, **options}
+        with small_segments(CHUNK):
+            return precompute(open_corpus(self.folder / "corpus"), self.store_folder, data, **options)
 
     def open_store(self) -> FeatureStore:
         return FeatureStore.open(self.store_folder)
 
     def take_snapshot(self) -> list[Any]:
         return take_snapshot(self.store_folder)
+
+
+@contextmanager
+def small_segments(num_utterances: int) -> Iterator[None]:
+    """Segments of a few utterances, so that small stores have several."""
+    constants = [(update, "CHUNK_UTTERANCES"), (update, "COMPACTED_UTTERANCES"), (durations, "CHUNK_UTTERANCES")]
+    with ExitStack() as patches:
+        for module, name in constants:
+            patches.enter_context(patch.object(module, name, num_utterances))
+        yield
 
 
 def make_small_corpus(folder: Path, num_utterances: int = 10) -> SmallCorpus:

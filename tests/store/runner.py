@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
-from tests.store.corpora import DATA, SmallCorpus
+from tests.store.corpora import DATA, SmallCorpus, small_segments
 
 import myxtts.storage.atomic
 from myxtts.errors import MyXTTSError
@@ -123,7 +123,8 @@ def _rebuild(corpus: SmallCorpus, settings: dict[str, Any]) -> None:
 
 
 def _compact(corpus: SmallCorpus, _: dict[str, Any]) -> None:
-    compact_store(corpus.store_folder, chunk_utterances=3)
+    with small_segments(3):
+        compact_store(corpus.store_folder)
 
 
 def _fix(corpus: SmallCorpus, _: dict[str, Any]) -> None:
@@ -138,7 +139,8 @@ def _align(corpus: SmallCorpus, _: dict[str, Any]) -> None:
         values = np.zeros(store.entry(row, "tokens").length, np.int32)
         values[0] = store.entry(row, "mel").length
         durations[store.id_of(row)] = values
-    write_durations(corpus.store_folder, durations, chunk_utterances=4)
+    with small_segments(4):
+        write_durations(corpus.store_folder, durations)
 
 
 ACTIONS: dict[str, Callable[[SmallCorpus, dict[str, Any]], None]] = {

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tests.store.corpora import SmallCorpus, list_files
+from tests.store.corpora import SmallCorpus, list_files, small_segments
 
 from myxtts.errors import BusyError, DataError
 from myxtts.storage.atomic import lock_directory
@@ -26,7 +26,8 @@ def align_evenly(store: FeatureStore, row: int) -> NDArray[np.int32]:
 def align_all(corpus: SmallCorpus) -> dict[str, NDArray[np.int32]]:
     store = corpus.open_store()
     durations = {store.id_of(row): align_evenly(store, row) for row in range(len(store))}
-    assert write_durations(corpus.store_folder, durations, chunk_utterances=4) == len(durations)
+    with small_segments(4):
+        assert write_durations(corpus.store_folder, durations) == len(durations)
     return durations
 
 

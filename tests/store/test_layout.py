@@ -81,7 +81,7 @@ def test_a_state_of_another_version_is_refused_by_its_number(tmp_path: Path) -> 
 
 def test_a_folder_in_the_place_of_a_state_is_damage(tmp_path: Path) -> None:
     (tmp_path / "store.json").mkdir()
-    with pytest.raises(DataError, match="cannot be read"):
+    with pytest.raises(DataError, match="not a file"):
         read_state(tmp_path)
 
 

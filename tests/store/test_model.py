@@ -18,6 +18,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from tests.store.corpora import small_segments
 from tests.store.synthetic import append_segment, begin_store, make_values
 
 from myxtts.store.durations import write_durations
@@ -84,7 +85,8 @@ class StoreModel(RuleBasedStateMachine):
 
     @rule(chunk=st.integers(1, 3))
     def compact(self, chunk: int) -> None:
-        compact_store(self.folder, chunk_utterances=chunk)
+        with small_segments(chunk):
+            compact_store(self.folder)
         self.model = {id: fields for id, fields in self.model.items() if fields}
 
     @invariant()

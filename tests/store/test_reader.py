@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.store.corpora import SmallCorpus, take_snapshot
+from tests.store.corpora import SmallCorpus, small_segments, take_snapshot
 from tests.store.synthetic import append_segment, begin_store, make_values
 
 from myxtts.errors import DataError
@@ -117,8 +117,9 @@ def test_opening_while_a_writer_replaces_the_store_gives_one_of_the_two(stored: 
 
     reader = threading.Thread(target=keep_reading)
     reader.start()
-    for _ in range(30):
-        compact_store(stored.store_folder, chunk_utterances=3)
+    with small_segments(3):
+        for _ in range(30):
+            compact_store(stored.store_folder)
     is_done.set()
     reader.join()
     assert failures == []

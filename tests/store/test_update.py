@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.store.corpora import SmallCorpus
+from tests.store.corpora import SmallCorpus, small_segments
 
 from myxtts.errors import BusyError, DataError
 from myxtts.storage.atomic import lock_directory
@@ -28,9 +28,10 @@ def test_compaction_keeps_the_content_and_frees_the_rest(stored: SmallCorpus) ->
 
 
 def test_compacting_twice_changes_nothing(stored: SmallCorpus) -> None:
-    compact_store(stored.store_folder, chunk_utterances=3)
-    before = stored.take_snapshot()
-    summary = compact_store(stored.store_folder, chunk_utterances=3)
+    with small_segments(3):
+        compact_store(stored.store_folder)
+        before = stored.take_snapshot()
+        summary = compact_store(stored.store_folder)
     assert summary.num_bytes_after == summary.num_bytes_before
     assert stored.take_snapshot() == before
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.store.corpora import SmallCorpus, list_files, with_changes
+from tests.store.corpora import SmallCorpus, list_files, small_segments, with_changes
 from tests.store.flips import choose_bit, flip_bit, flipped
 
 from myxtts.errors import BusyError, DataError
@@ -83,8 +83,9 @@ def test_checking_while_a_writer_replaces_the_store_finds_nothing_broken(stored:
 
     checker = threading.Thread(target=keep_checking)
     checker.start()
-    for _ in range(30):
-        compact_store(stored.store_folder, chunk_utterances=3)
+    with small_segments(3):
+        for _ in range(30):
+            compact_store(stored.store_folder)
     is_done.set()
     checker.join()
     assert len(reports) > 3

@@ -15,7 +15,7 @@ from myxtts.features.definition import MelDefinition
 from myxtts.models.layers import iterate_weights
 from myxtts.models.vocoder import Vocoder, VocoderConfig
 from myxtts.models.vocoder_bundle import VocoderBundle, write_vocoder_bundle
-from myxtts.synthesis.loaded_bundle import equip_package, read_package
+from myxtts.synthesis.loaded_bundle import choose_vocoder, load_bundle
 from myxtts.synthesis.synthesizer import Synthesizer
 
 MEL = MelDefinition.from_config(DATA)
@@ -43,26 +43,26 @@ def test_a_trained_vocoder_makes_sound_of_the_right_length(tmp_path: Path, model
     speaker = Synthesizer.load(model, vocoder=write_run(tmp_path / "vocoder", make_vocoder()))
     for num_frames in (3, 90, 300):
         mel_TM = np.random.default_rng(0).normal(-5, 1, (num_frames, MEL.n_mels)).astype(np.float32)
-        samples = speaker.acoustic.make_sound(mel_TM, 0)
+        samples = speaker.engine.make_sound(mel_TM, 0)
         assert samples.shape == (num_frames * MEL.hop_length,)
         assert np.isfinite(samples).all()
         assert np.abs(samples).max() > 0
     plain = Synthesizer.load(model)
-    assert not plain.package.has_neural_vocoder
-    assert np.abs(plain.acoustic.make_sound(mel_TM, 0) - samples).max() > 1e-3
+    assert not plain.loaded.has_neural_vocoder
+    assert np.abs(plain.engine.make_sound(mel_TM, 0) - samples).max() > 1e-3
 
 
 def test_a_vocoder_for_other_spectrograms_is_refused_by_name(tmp_path: Path, model: Path) -> None:
     other = write_run(tmp_path / "vocoder", make_vocoder(replace(MEL, hop_length=64)))
     with pytest.raises(ConfigError, match="hop_length 128 against 64"):
-        equip_package(read_package(model), str(other))
+        choose_vocoder(load_bundle(model), str(other))
 
 
 def test_a_choice_that_is_neither_a_kind_nor_a_folder_is_refused(tmp_path: Path, model: Path) -> None:
     with pytest.raises(ConfigError, match="no vocoder 'wavenet'"):
-        equip_package(read_package(model), "wavenet")
+        choose_vocoder(load_bundle(model), "wavenet")
     with pytest.raises(DataError, match="There is no vocoder in"):
-        equip_package(read_package(model), tmp_path)
+        choose_vocoder(load_bundle(model), tmp_path)
 
 
 def remove_one(weights: dict[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import time
 import warnings
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +24,10 @@ from myxtts.features.definition import MelDefinition
 from myxtts.features.griffin_lim import GriffinLim
 from myxtts.models.layers import iterate_weights
 from myxtts.models.vocoder import Vocoder, VocoderConfig
-from myxtts.synthesis import engine as acoustic
-from myxtts.synthesis.loaded_bundle import equip_package, read_package
+from myxtts.synthesis import engine
+from myxtts.synthesis.loaded_bundle import choose_vocoder, load_bundle
 from myxtts.synthesis.synthesizer import SpeechOptions, Synthesizer
-from myxtts.synthesis.voices import SpeakerEmbedding, average_prints
+from myxtts.synthesis.voices import SpeakerEmbedding, average_embeddings
 
 TEXT = "The quick brown fox. Jumps over the dog, the lazy one! And then again."
 MEL = MelDefinition.from_config(DATA)
@@ -74,16 +77,47 @@ def test_a_sentence_is_out_before_the_next_is_computed(
     speaker: Synthesizer, voice: SpeakerEmbedding, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events: list[str] = []
-    make_mel = speaker.acoustic.make_mel
+    make_mel = speaker.engine.make_mel
 
     def note_and_make(*arguments: Any) -> Any:
         events.append("computed")
         return make_mel(*arguments)
 
-    monkeypatch.setattr(speaker.acoustic, "make_mel", note_and_make)
+    monkeypatch.setattr(speaker.engine, "make_mel", note_and_make)
     for _ in speaker.stream(TEXT, voice):
         events.append("heard")
     assert events == ["computed", "heard"] * 3
+
+
+def test_threads_that_share_a_synthesizer_take_turns_and_change_nothing(
+    speaker: Synthesizer, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def say(seed: int) -> Any:
+        return speaker.say(TEXT, place / "0.wav", seed=seed, num_steps=2).samples
+
+    alone = [say(seed) for seed in range(3)]
+    num_inside, most_inside = 0, 0
+    for name in ("make_mel", "encode_reference"):
+        original = getattr(speaker.engine, name)
+
+        def enter(*arguments: Any, call: Callable[..., Any] = original) -> Any:
+            nonlocal num_inside, most_inside
+            num_inside += 1
+            most_inside = max(most_inside, num_inside)
+            time.sleep(0.01)
+            found = call(*arguments)
+            num_inside -= 1
+            return found
+
+        monkeypatch.setattr(speaker.engine, name, enter)
+    # A stream that is left half consumed must not hold the others up.
+    unfinished = speaker.stream(TEXT, place / "0.wav", num_steps=2)
+    next(unfinished)
+    with ThreadPoolExecutor(3) as pool:
+        together = list(pool.map(say, range(3)))
+    assert most_inside == 1
+    for expected, found in zip(alone, together, strict=True):
+        np.testing.assert_array_equal(found, expected)
 
 
 def test_faster_is_shorter_and_slower_is_longer(speaker: Synthesizer, voice: SpeakerEmbedding) -> None:
@@ -102,15 +136,15 @@ def test_pieces_begin_and_end_in_silence_with_pauses_between(speaker: Synthesize
 def test_language_voice_steps_and_guidance_change_what_is_heard(
     speaker: Synthesizer, voice: SpeakerEmbedding, place: Path
 ) -> None:
-    ids = next(speaker.package.plan("the quick brown fox", "en")).ids
-    base = speaker.acoustic.make_mel(ids, "en", voice, SpeechOptions())
+    ids = next(speaker.loaded.plan("the quick brown fox", "en")).ids
+    base = speaker.engine.make_mel(ids, "en", voice, SpeechOptions())
     other = speaker.encode_voice(place / "1.wav")
     changed = [
-        speaker.acoustic.make_mel(ids, "fa", voice, SpeechOptions()),
-        speaker.acoustic.make_mel(ids, "en", other, SpeechOptions()),
-        speaker.acoustic.make_mel(ids, "en", voice, SpeechOptions(num_steps=2)),
-        speaker.acoustic.make_mel(ids, "en", voice, SpeechOptions(guidance=2.0)),
-        speaker.acoustic.make_mel(ids, "en", voice, SpeechOptions(noise_scale=1.0)),
+        speaker.engine.make_mel(ids, "fa", voice, SpeechOptions()),
+        speaker.engine.make_mel(ids, "en", other, SpeechOptions()),
+        speaker.engine.make_mel(ids, "en", voice, SpeechOptions(num_steps=2)),
+        speaker.engine.make_mel(ids, "en", voice, SpeechOptions(guidance=2.0)),
+        speaker.engine.make_mel(ids, "en", voice, SpeechOptions(noise_scale=1.0)),
     ]
     for mel in changed:
         assert mel.shape != base.shape or np.abs(mel - base).max() > 1e-3
@@ -122,35 +156,35 @@ def test_shapes_do_not_change_what_is_said(
     """Padding does not leak: whatever shapes the graphs have, the samples are the same."""
     text = "the quick brown fox"
     expected = speaker.say(text, voice, num_steps=2).samples
-    monkeypatch.setattr(acoustic, "TOKEN_SHAPES", (67, 256))
-    monkeypatch.setattr(acoustic, "FRAME_SHAPES", (1000,))
-    found = Synthesizer(speaker.package).say(text, voice, num_steps=2).samples
+    monkeypatch.setattr(engine, "TOKEN_SHAPES", (67, 256))
+    monkeypatch.setattr(engine, "FRAME_SHAPES", (1000,))
+    found = Synthesizer(speaker.loaded).say(text, voice, num_steps=2).samples
     assert len(found) == len(expected)
     # Griffin-Lim makes much of little: compare what the model gave closely, and the sound as it is heard.
     np.testing.assert_allclose(found, expected, atol=1e-3)
 
 
 def test_few_graphs_serve_many_lengths(speaker: Synthesizer, voice: SpeakerEmbedding) -> None:
-    model = Synthesizer(speaker.package).acoustic
+    model = Synthesizer(speaker.loaded).engine
     for count in range(1, 25):
-        ids = next(speaker.package.plan("quick fox " * count, "en")).ids
+        ids = next(speaker.loaded.plan("quick fox " * count, "en")).ids
         model.make_mel(ids, "en", voice, SpeechOptions(seed=count, speed=1 + count / 10, noise_scale=count / 50))
     assert model.num_graphs <= 5
 
 
 def test_several_recordings_are_averaged(speaker: Synthesizer, place: Path) -> None:
     paths = [place / "0.wav", place / "1.wav"]
-    single = average_prints([speaker.encode_voice(path) for path in paths])
+    single = average_embeddings([speaker.encode_voice(path) for path in paths])
     both = speaker.encode_voice(paths)
     np.testing.assert_allclose(both.vector, single.vector, atol=1e-6)
     np.testing.assert_allclose(both.latents, single.latents, atol=1e-6)
 
 
 def test_a_long_recording_is_heard_in_crops(speaker: Synthesizer, place: Path) -> None:
-    (reference,) = speaker.package.find_voice(place / "2.wav")  # type: ignore[misc]
+    (reference,) = speaker.loaded.find_voice(place / "2.wav")  # type: ignore[misc]
     assert len(reference.crops) == 2
     parts = [dataclasses.replace(reference, crops=(crop,)) for crop in reference.crops]
-    expected = average_prints([speaker.acoustic.encode_reference(part) for part in parts])
+    expected = average_embeddings([speaker.engine.encode_reference(part) for part in parts])
     np.testing.assert_allclose(speaker.encode_voice(place / "2.wav").vector, expected.vector, atol=1e-6)
 
 
@@ -163,26 +197,26 @@ def test_a_saved_voice_speaks_by_name_and_outlives_the_bundle_of_a_run(
     expected = speaker.say("hello", voice).samples
     write_small_bundle(place / "run" / "bundle")
     again = Synthesizer.load(place / "run" / "bundle")
-    np.testing.assert_array_equal(again.load_voice("مریم").vector, voice.vector)
+    np.testing.assert_array_equal(again.encode_voice("مریم").vector, voice.vector)
     np.testing.assert_array_equal(again.say("hello", "مریم").samples, expected)
     path.unlink()
 
 
 def test_a_bundle_on_its_own_keeps_voices_inside(tmp_path: Path) -> None:
     write_small_bundle(tmp_path / "bundle")
-    package = read_package(tmp_path / "bundle")
-    assert package.voices.path == tmp_path / "bundle" / "voices"
+    loaded = load_bundle(tmp_path / "bundle")
+    assert loaded.voices.path == tmp_path / "bundle" / "voices"
 
 
 def test_a_model_of_one_speaker_needs_no_voice(tmp_path: Path, voice: SpeakerEmbedding) -> None:
     noted = {"anna": {"vector": voice.vector.tolist(), "latents": voice.latents.tolist()}}
     write_small_bundle(tmp_path / "noted", speakers=("anna",), notes={"voices": noted})
-    found = read_package(tmp_path / "noted").find_voice(None)
+    found = load_bundle(tmp_path / "noted").find_voice(None)
     assert isinstance(found, SpeakerEmbedding)
     np.testing.assert_array_equal(found.vector, voice.vector)
     write_small_bundle(tmp_path / "bare", speakers=("anna",))
     told: list[str] = []
-    unknown = read_package(tmp_path / "bare").find_voice(None, told.append)
+    unknown = load_bundle(tmp_path / "bare").find_voice(None, told.append)
     assert isinstance(unknown, SpeakerEmbedding)
     assert not unknown.latents.any()
     assert len(told) == 1
@@ -205,11 +239,11 @@ def test_mistakes_are_raised_at_once_and_say_what_there_is(speaker: Synthesizer,
     with pytest.raises(DataError, match="no model bundle"):
         Synthesizer.load("nowhere")
     with pytest.raises(ConfigError, match="no neural vocoder"):
-        Synthesizer(speaker.package, vocoder="neural")
+        Synthesizer(speaker.loaded, vocoder="neural")
 
 
 def test_a_variant_of_a_language_is_found(speaker: Synthesizer) -> None:
-    assert [speaker.package.find_language(code) for code in ("EN", "en-GB", "fa_IR", None)] == ["en", "en", "fa", "en"]
+    assert [speaker.loaded.find_language(code) for code in ("EN", "en-GB", "fa_IR", None)] == ["en", "en", "fa", "en"]
 
 
 def test_symbols_that_cannot_be_said_are_named_once(speaker: Synthesizer, voice: SpeakerEmbedding) -> None:
@@ -243,14 +277,14 @@ def write_vocoder_bundle(folder: Path, **mel_changes: int) -> Path:
 
 
 def test_the_neural_vocoder_of_a_bundle_is_used_unless_another_is_asked_for(tmp_path: Path) -> None:
-    package = read_package(write_vocoder_bundle(tmp_path / "bundle"))
-    assert [equip_package(package, kind)[1] for kind in ("auto", "neural", "griffin_lim")] == [
+    loaded = load_bundle(write_vocoder_bundle(tmp_path / "bundle"))
+    assert [choose_vocoder(loaded, kind)[1] for kind in ("auto", "neural", "griffin_lim")] == [
         "neural",
         "neural",
         "griffin_lim",
     ]
     mel_TM = np.random.default_rng(0).normal(-5, 1, (90, MEL.n_mels)).astype(np.float32)
-    model = Synthesizer(package).acoustic
+    model = Synthesizer(loaded).engine
     neural, plain = model.make_sound(mel_TM, 0), GriffinLim(MEL)(mel_TM)
     assert neural.shape == plain.shape
     assert np.abs(neural - plain).max() > 1e-3
@@ -258,9 +292,9 @@ def test_the_neural_vocoder_of_a_bundle_is_used_unless_another_is_asked_for(tmp_
 
 
 def test_a_vocoder_for_other_spectrograms_is_refused(tmp_path: Path) -> None:
-    package = read_package(write_vocoder_bundle(tmp_path / "bundle", n_mels=30))
+    loaded = load_bundle(write_vocoder_bundle(tmp_path / "bundle", n_mels=30))
     with pytest.raises(ConfigError, match="n_mels"):
-        Synthesizer(package)
+        Synthesizer(loaded)
 
 
 DAMAGE: list[tuple[str, str, object]] = [
@@ -289,11 +323,11 @@ def test_a_bundle_whose_parts_do_not_fit_is_refused(
         fields["vocoder"]["mel"][name] = value
     (tmp_path / "bundle.json").write_text(json.dumps(fields), encoding="utf-8")
     with pytest.raises(MyXTTSError):
-        read_package(tmp_path)
+        load_bundle(tmp_path)
 
 
 def test_a_model_that_would_speak_for_ever_is_stopped(tmp_path: Path, voice: SpeakerEmbedding) -> None:
-    package = read_package(write_small_bundle(tmp_path / "bundle"))
-    package.bundle.weights["length_factor"][...] = 1e5
+    loaded = load_bundle(write_small_bundle(tmp_path / "bundle"))
+    loaded.bundle.weights["length_factor"][...] = 1e5
     with pytest.raises(DataError, match="would take"):
-        Synthesizer(package).say("hello", voice)
+        Synthesizer(loaded).say("hello", voice)

@@ -27,7 +27,7 @@ from myxtts.synthesis.voices import (
     Reference,
     SpeakerEmbedding,
     VoiceFolder,
-    average_prints,
+    average_embeddings,
     check_voice_name,
     count_crop_frames,
     fingerprint_encoder,
@@ -251,7 +251,7 @@ def test_a_voice_that_does_not_fit_is_not_saved(tmp_path: Path) -> None:
 
 def test_several_voices_average_and_compare() -> None:
     voices = [make_voice(seed) for seed in range(3)]
-    mean = average_prints(voices)
+    mean = average_embeddings(voices)
     np.testing.assert_allclose(mean.vector, sum(voice.vector for voice in voices) / 3, rtol=1e-6)
     assert voices[0].compare(voices[0]) == pytest.approx(1.0)
     assert voices[0].compare(SpeakerEmbedding(-voices[0].vector, mean.latents)) == pytest.approx(-1.0)

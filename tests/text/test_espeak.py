@@ -15,10 +15,9 @@ import psutil
 import pytest
 
 from myxtts.errors import ConfigError, DataError, MissingExtraError
-from myxtts.text import espeak
+from myxtts.text import espeak, espeak_worker
 from myxtts.text.espeak import (
     clean_ipa,
-    find_voice,
     is_espeak_available,
     list_voices,
     read_espeak_version,
@@ -27,6 +26,7 @@ from myxtts.text.espeak import (
     text_to_ipa,
 )
 from myxtts.text.espeak_worker import EspeakWorker
+from myxtts.text.phonemes import find_voice
 
 pytestmark = pytest.mark.skipif(not is_espeak_available(), reason="needs the extra espeak")
 
@@ -220,8 +220,9 @@ class TestWorker:
         assert worker.texts_to_ipa(["hello"], "en-us") == [["həlˈoʊ"]]
         worker.close()
 
-    def test_worker_that_hangs_is_given_up(self) -> None:
-        worker = EspeakWorker(request_time_limit_s=0.3)
+    def test_worker_that_hangs_is_given_up(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        worker = EspeakWorker()
+        monkeypatch.setattr(espeak_worker, "_REQUEST_TIME_LIMIT_S", 0.3)
         worker.texts_to_ipa(["start"], "en-us")
         assert worker._process is not None
         os.kill(worker._process.pid, signal.SIGSTOP)

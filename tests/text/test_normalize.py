@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from myxtts.text.languages import LANGUAGES, en, en_abbreviations, en_dates, en_quantities, fa_quantities
 from myxtts.text.languages.generic import NUMBER_STYLES
-from myxtts.text.normalize import normalize_text, split_sentences, supported_normalizers
+from myxtts.text.normalize import normalize_text, split_sentences
 
-LANGUAGES = ("en", "fa", "de", "fr", "ja", "ar", "zh")
+CODES = ("en", "fa", "de", "fr", "ja", "ar", "zh")
 
 ENGLISH_PIECES = (
     "Mr ms. Dr St. Gen. Prof etc. e.g. a.m. p.m vs vs. et al. Co. Rd. No. no. fig. vol. p. Jan. May Henry World War "
@@ -41,7 +42,7 @@ def assert_is_normal(text: str) -> None:
     assert not {unicodedata.category(char) for char in text} & {"Cc", "Cs", "Co", "Zl", "Zp"}
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("language", CODES)
 @given(text=any_text | composed_text)
 @settings(max_examples=300, deadline=None)
 def test_any_text_reaches_its_normal_form_at_once(language: str, text: str) -> None:
@@ -138,7 +139,7 @@ def test_threads_do_not_disturb_each_other() -> None:
 
 
 def test_english_and_persian_have_rules_of_their_own() -> None:
-    assert supported_normalizers() == ("en", "fa")
+    assert {code for code, language in LANGUAGES.items() if language.normalize} == {"en", "fa"}
 
 
 @pytest.mark.parametrize("code", ["en", "EN", "en-us", "en_GB", " En-Latn-US "])
@@ -242,10 +243,27 @@ def test_text_is_split_into_sentences(language: str, text: str, sentences: list[
     assert split_sentences(text, language) == sentences
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("language", CODES)
 @given(text=any_text | composed_text)
 @settings(max_examples=100, deadline=None)
 def test_splitting_keeps_every_character_but_space(language: str, text: str) -> None:
     sentences = split_sentences(text, language)
     assert "".join("".join(sentences).split()) == "".join(text.split())
     assert all(sentence and sentence == sentence.strip() for sentence in sentences)
+
+
+def list_examples() -> list[tuple[str, str, str]]:
+    """Language, written and spoken text of each docstring of the form "written → spoken"."""
+    modules = {"en": (en, en_abbreviations, en_dates, en_quantities), "fa": (fa_quantities,)}
+    return [
+        (language, *function.__doc__.split(" → "))
+        for language, several in modules.items()
+        for module in several
+        for function in vars(module).values()
+        if getattr(function, "__module__", "") == module.__name__ and " → " in (function.__doc__ or "")
+    ]
+
+
+@pytest.mark.parametrize(("language", "written", "spoken"), list_examples())
+def test_the_examples_in_docstrings_are_right(language: str, written: str, spoken: str) -> None:
+    assert normalize_text(written, language) == spoken

@@ -62,7 +62,7 @@ class TestEveryTokenizer:
     )
     def test_damaged_json_is_refused(self, tokenizer: Tokenizer, damage: dict[str, Any]) -> None:
         data = copy.deepcopy(tokenizer.to_json()) | damage
-        with pytest.raises(DataError, match="tokenizer cannot be read"):
+        with pytest.raises(DataError, match="tokenizer cannot be used"):
             load_tokenizer(data)
 
     def test_missing_fields_are_refused(self, tokenizer: Tokenizer) -> None:

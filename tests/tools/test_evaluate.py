@@ -18,7 +18,7 @@ from myxtts.corpus.prepare import Recordings, prepare_corpus
 from myxtts.errors import ConfigError, DataError, UsageError
 from myxtts.store.precompute import precompute
 from myxtts.store.reader import FeatureStore
-from myxtts.synthesis.loaded_bundle import read_package
+from myxtts.synthesis.loaded_bundle import load_bundle
 from myxtts.synthesis.synthesizer import Synthesizer
 from myxtts.tools.evaluate import (
     Examiner,
@@ -49,7 +49,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> FeatureStore:
 
 @pytest.fixture(scope="module")
 def synthesizer(store: FeatureStore) -> Synthesizer:
-    return Synthesizer(read_package(store.folder.parent / "bundle"))
+    return Synthesizer(load_bundle(store.folder.parent / "bundle"))
 
 
 def test_every_number_is_measured(store: FeatureStore, synthesizer: Synthesizer, tmp_path: Path) -> None:
@@ -84,11 +84,11 @@ def test_rows_are_spread_and_a_split_without_any_is_refused(store: FeatureStore)
 
 
 def test_a_store_of_another_model_is_refused(store: FeatureStore, synthesizer: Synthesizer) -> None:
-    package = synthesizer.package
+    loaded = synthesizer.loaded
     with pytest.raises(ConfigError, match="spectrograms"):
-        refuse_foreign_store(replace(package, mel=replace(package.mel, fmax=7000.0)), store)
+        refuse_foreign_store(replace(loaded, mel=replace(loaded.mel, fmax=7000.0)), store)
     with pytest.raises(ConfigError, match="front end"):
-        refuse_foreign_store(replace(package, bundle=replace(package.bundle, frontend_fingerprint="x")), store)
+        refuse_foreign_store(replace(loaded, bundle=replace(loaded.bundle, frontend_fingerprint="x")), store)
 
 
 def test_times_with_graphs_in_them_do_not_count(store: FeatureStore, synthesizer: Synthesizer) -> None:

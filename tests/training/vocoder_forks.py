@@ -41,10 +41,10 @@ def train(
 def say(model: str, vocoder: str) -> dict[str, Any]:
     """What a model says through a vocoder."""
     speaker = Synthesizer.load(model, vocoder=vocoder, warn=lambda _: None)
-    mel_TM = speaker.acoustic.make_mel(*_plan(speaker))
-    samples = speaker.acoustic.make_sound(mel_TM, 0)
-    hop_length = speaker.package.mel.hop_length
-    has_vocoder = speaker.package.has_neural_vocoder
+    mel_TM = speaker.engine.make_mel(*_plan(speaker))
+    samples = speaker.engine.make_sound(mel_TM, 0)
+    hop_length = speaker.loaded.mel.hop_length
+    has_vocoder = speaker.loaded.has_neural_vocoder
     return {
         "num_samples": len(samples),
         "expected": len(mel_TM) * hop_length,
@@ -57,6 +57,6 @@ def say(model: str, vocoder: str) -> dict[str, Any]:
 def _plan(speaker: Synthesizer) -> tuple[Any, ...]:
     from myxtts.synthesis.synthesizer import SpeechOptions
 
-    (piece,) = speaker.package.plan("Words of a clip.", "en")
-    voice = speaker.resolve(speaker.package.find_voice("anna"))
+    (piece,) = speaker.loaded.plan("Words of a clip.", "en")
+    voice = speaker.resolve(speaker.loaded.find_voice("anna"))
     return piece.ids, "en", voice, SpeechOptions(num_steps=1)

@@ -16,13 +16,13 @@ from myxtts.cli.precompute import make_features
 from myxtts.cli.screen import Screen, mute_decoders, show_progress
 from myxtts.cli.settings import takes_settings
 from myxtts.errors import UsageError
+from myxtts.types import PAGE_LANGUAGES
 
 if TYPE_CHECKING:
     from myxtts.config.schema import XTTSConfig
     from myxtts.tools.bench.candidates import Contender, Data, LeftOut
     from myxtts.tools.bench.measure import BenchResult, Rules
 
-_LANGUAGES = ("en", "fa")
 _ALL = "all"
 _COLUMNS = ("", "AU", "ceiling", "effective", "utterances/s", "CPU ms each", "variation", "wait ms", "memory MB")
 
@@ -78,8 +78,8 @@ def run_bench_command(
     from myxtts.tools.emulate import StepTime
 
     screen = Screen(as_json=as_json)
-    if lang not in _LANGUAGES:
-        raise UsageError(f"There is no report in {lang!r}.", next_step=f"Choose one of {', '.join(_LANGUAGES)}.")
+    if lang not in PAGE_LANGUAGES:
+        raise UsageError(f"There is no report in {lang!r}.", next_step=f"Choose one of {', '.join(PAGE_LANGUAGES)}.")
     rules = Rules(steps, rounds, StepTime(step_ms / 1000, frame_us / 1e6), host_load_ms / 1000)
     sweeps = parse_sweeps(sweep or ())
     other = _load_other(against)

@@ -14,7 +14,7 @@ from myxtts.cli.screen import Screen, mute_decoders
 from myxtts.cli.settings import takes_settings
 from myxtts.cli.train import provide_data
 from myxtts.errors import UsageError
-from myxtts.types import Say
+from myxtts.types import PAGE_LANGUAGES, Say
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from myxtts.config.schema import XTTSConfig
     from myxtts.tools.diagnose.examine import Diagnosis
 
-_LANGUAGES = ("en", "fa")
 _DEFAULT_STEP_MS = 20.0
 
 
@@ -71,8 +70,8 @@ def run_diagnose(
     myxtts diagnose --dataset my_pipeline:make_dataset --step-ms 50
     """
     screen = Screen(as_json=as_json)
-    if lang not in _LANGUAGES:
-        raise UsageError(f"There is no language {lang!r}.", next_step=f"Choose one of {', '.join(_LANGUAGES)}.")
+    if lang not in PAGE_LANGUAGES:
+        raise UsageError(f"There is no language {lang!r}.", next_step=f"Choose one of {', '.join(PAGE_LANGUAGES)}.")
     if dataset is not None and apply is not None:
         raise UsageError(
             "A dataset has no configuration file to write.",

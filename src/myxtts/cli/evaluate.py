@@ -50,7 +50,7 @@ def run_evaluate(
 
     myxtts evaluate --model runs/anna --asr-command "my-asr --language {language} {wav}" --json
     """
-    from myxtts.synthesis.loaded_bundle import equip_package, read_package
+    from myxtts.synthesis.loaded_bundle import choose_vocoder, load_bundle
     from myxtts.synthesis.synthesizer import SpeechOptions, Synthesizer
 
     screen = Screen(as_json=as_json)
@@ -58,22 +58,22 @@ def run_evaluate(
     if chosen is None:
         raise UsageError(f"There is no split {split!r}.", next_step=f"Choose one of {', '.join(_SPLITS)}.")
     options = SpeechOptions(seed=seed, num_steps=ode_steps)
-    package, kind = equip_package(read_package(model), vocoder)
-    store = _open_store(package.folder, cache_dir, chosen)
+    loaded, kind = choose_vocoder(load_bundle(model), vocoder)
+    store = _open_store(loaded.folder, cache_dir, chosen)
     load_tensorflow()
     from myxtts.tools.evaluate import Examiner, Recogniser, choose_rows, refuse_foreign_store
 
     recogniser = Recogniser(asr_command) if asr_command is not None else None
-    refuse_foreign_store(package, store)
+    refuse_foreign_store(loaded, store)
     rows = choose_rows(store, split, max_utterances)
     texts = _read_texts(store) if recogniser is not None else {}
-    synthesizer = Synthesizer(package, vocoder=kind, warn=screen.warn)
+    synthesizer = Synthesizer(loaded, vocoder=kind, warn=screen.warn)
     examiner = Examiner(synthesizer, store, options=options, recogniser=recogniser, texts=texts, wav_folder=out)
     with show_progress("Evaluating", len(rows), "utterances") as view:
         evaluation, measured = examiner.examine(rows, view.update)
     _show(evaluation, screen)
     utterances = [asdict(row) for row in measured]
-    screen.finish({"model": str(package.folder), "split": split, **evaluation.to_json(), "utterances": utterances})
+    screen.finish({"model": str(loaded.folder), "split": split, **evaluation.to_json(), "utterances": utterances})
 
 
 def _open_store(bundle: Path, cache_dir: Path | None, split: Split) -> FeatureStore:

@@ -14,11 +14,10 @@ from rich.text import Text
 from myxtts.cli.screen import Screen, print_paragraph
 from myxtts.errors import UsageError
 from myxtts.storage.atomic import explain_storage_errors
+from myxtts.types import PAGE_LANGUAGES
 
 if TYPE_CHECKING:
     from myxtts.tools.monitor.watch import Monitor
-
-_LANGUAGES = ("en", "fa")
 
 
 def run_monitor(
@@ -75,7 +74,7 @@ def run_monitor(
 
 def _refuse_what_cannot_be(run: Path | None, report: Path | None, lang: str) -> None:
     """Before hours of watching, not after them."""
-    if lang not in _LANGUAGES:
+    if lang not in PAGE_LANGUAGES:
         raise UsageError(f"There is no page in the language {lang!r}.", next_step="Choose --lang en or --lang fa.")
     if run is not None and run.exists() and not run.is_dir():
         raise UsageError(f"{run} is a file, not the folder of a run.", next_step="Name a folder such as runs/NAME.")

@@ -1,4 +1,4 @@
-"""`myxtts prepare`: recordings as they came, checked and turned into a corpus."""
+"""`myxtts prepare`: checks a folder of recordings and writes a corpus and a rejection report."""
 
 from __future__ import annotations
 

@@ -10,12 +10,11 @@ import typer
 from myxtts.cli.screen import Screen
 from myxtts.cli.settings import takes_settings
 from myxtts.errors import UsageError
+from myxtts.types import PAGE_LANGUAGES
 
 if TYPE_CHECKING:
     from myxtts.config.schema import XTTSConfig
     from myxtts.tools.profile.result import TrainingProfile
-
-_LANGUAGES = ("en", "fa")
 
 
 @takes_settings
@@ -44,8 +43,8 @@ def run_profile(
     from myxtts.training.run.folder import describe_environment
 
     screen = Screen(as_json=as_json)
-    if lang not in _LANGUAGES:
-        raise UsageError(f"There is no report in {lang!r}.", next_step=f"Choose one of {', '.join(_LANGUAGES)}.")
+    if lang not in PAGE_LANGUAGES:
+        raise UsageError(f"There is no report in {lang!r}.", next_step=f"Choose one of {', '.join(PAGE_LANGUAGES)}.")
     if config.data.train_data is None and config.data.cache_dir is None:
         raise UsageError(
             "Neither a corpus nor a store is named.", next_step="Give --train-data DIR or --cache-dir DIR."

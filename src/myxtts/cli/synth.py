@@ -10,20 +10,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from myxtts.cli.screen import Screen, mute_decoders, show_progress
 from myxtts.errors import MyXTTSError, UsageError
 from myxtts.runtime.load_tensorflow import load_tensorflow
-from myxtts.synthesis.synthesizer import SpeechOptions
+from myxtts.synthesis.synthesizer import SpeechOptions, Synthesizer
 
 if TYPE_CHECKING:
     from myxtts.synthesis.loaded_bundle import LoadedBundle
     from myxtts.synthesis.sentences import Piece, TextLine
-    from myxtts.synthesis.synthesizer import Synthesizer
-    from myxtts.synthesis.voices import SpeakerEmbedding
     from myxtts.types import Waveform
 
 _STREAM = "-"
@@ -77,7 +75,7 @@ def run_synth(
 
     myxtts synth - --model runs/anna --voice anna --out - < chapter.txt | aplay
     """
-    from myxtts.synthesis.loaded_bundle import equip_package, read_package
+    from myxtts.synthesis.loaded_bundle import choose_vocoder, load_bundle
     from myxtts.synthesis.voices import check_voice_name
 
     screen = Screen(as_json=as_json)
@@ -85,14 +83,20 @@ def run_synth(
     options = SpeechOptions(speed=speed, seed=seed, num_steps=ode_steps, guidance=guidance)
     name = check_voice_name(save_voice) if save_voice is not None else None
     lines = _read_lines(text, file)
-    package, kind = equip_package(read_package(model), vocoder)
-    language = package.find_language(language)
-    jobs = _plan_jobs(package, lines, language, out, is_batch=file is not None)
-    synthesizer, print_ = _load_speaker(package, kind, voice, screen)
-    result: dict[str, Any] = {"model": str(package.folder), "sample_rate_hz": synthesizer.rate, "language": language}
+    loaded, kind = choose_vocoder(load_bundle(model), vocoder)
+    language = loaded.find_language(language)
+    jobs = _plan_jobs(loaded, lines, language, out, is_batch=file is not None)
+    # A voice that cannot be found is reported before TensorFlow is loaded.
+    with mute_decoders():
+        source = loaded.find_voice(voice or None, screen.warn)
+    load_tensorflow()
+    synthesizer = Synthesizer(loaded, vocoder=kind, warn=screen.warn)
+    embedding = synthesizer.resolve(source)
+    result: dict[str, Any] = {"model": str(loaded.folder), "sample_rate_hz": synthesizer.rate, "language": language}
     if name is not None:
-        result["voice"] = _save_voice(package, name, print_, screen)
-    speak = partial(synthesizer.speak, voice=print_, language=language, options=options)
+        result["voice"] = str(loaded.voices.save(name, embedding))
+        screen.notices.print(f"Voice {name!r} saved in {result['voice']}.", markup=False)
+    speak = partial(synthesizer.speak, voice=embedding, language=language, options=options)
     if out == _STREAM:
         _stream(jobs[0], speak, synthesizer.rate)
     else:
@@ -100,25 +104,9 @@ def run_synth(
     screen.finish(result)
 
 
-def _load_speaker(
-    package: LoadedBundle, kind: Literal["griffin_lim", "neural"], voice: list[str] | None, screen: Screen
-) -> tuple[Synthesizer, SpeakerEmbedding]:
-    """What speaks, and in which voice; a voice that cannot be found is said before TensorFlow is loaded."""
-    with mute_decoders():
-        source = package.find_voice(voice or None, screen.warn)
-    synthesizer = _load_synthesizer(package, kind, screen)
-    return synthesizer, synthesizer.resolve(source)
-
-
-def _save_voice(package: LoadedBundle, name: str, print_: SpeakerEmbedding, screen: Screen) -> str:
-    path = str(package.voices.save(name, print_))
-    screen.notices.print(f"Voice {name!r} saved in {path}.", markup=False)
-    return path
-
-
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """A text that is ready to be said, and the file to write."""
+    """A planned text, and the file to write."""
 
     id: str
     pieces: list[Piece]
@@ -164,13 +152,13 @@ def _read_lines(text: str | None, file: Path | None) -> list[TextLine]:
 
 
 def _plan_jobs(
-    package: LoadedBundle, lines: list[TextLine], language: str, out: str | None, *, is_batch: bool
+    loaded: LoadedBundle, lines: list[TextLine], language: str, out: str | None, *, is_batch: bool
 ) -> list[_Job]:
-    """Everything that will be said; whatever is wrong with a text is found before the model is loaded."""
+    """Plans every text, so that its mistakes are found before the model is loaded."""
     jobs = []
     for line in lines:
         try:
-            pieces = list(package.plan(line.text, language))
+            pieces = list(loaded.plan(line.text, language))
         except MyXTTSError as error:
             if line.place:
                 raise type(error)(f"{line.place}: {error.problem}", next_step=error.next_step) from error
@@ -180,13 +168,6 @@ def _plan_jobs(
     if jobs and not is_batch and jobs[0].path.is_dir():
         raise UsageError(f"{out} is a folder.", next_step="Give --out FILE.wav.")
     return jobs
-
-
-def _load_synthesizer(package: LoadedBundle, kind: Literal["griffin_lim", "neural"], screen: Screen) -> Synthesizer:
-    from myxtts.synthesis.synthesizer import Synthesizer
-
-    load_tensorflow()
-    return Synthesizer(package, vocoder=kind, warn=screen.warn)
 
 
 def _write_files(
@@ -231,7 +212,7 @@ def _stream(job: _Job, speak: Callable[[Iterable[Piece]], Iterator[Waveform]], r
 
 @contextmanager
 def _ending_with_listener() -> Iterator[None]:
-    """Whoever listens may stop before the end; that is no error."""
+    """A player may close the pipe before the end of the stream; that is no error."""
     try:
         yield
     except BrokenPipeError as error:

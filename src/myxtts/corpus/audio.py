@@ -1,6 +1,8 @@
-"""What a recording's header says, read without decoding: length, rate and channels, and whether the file is all there.
+"""Checks a recording: its header first, then by decoding it in blocks. Truncated, silent, clipped; constant memory.
 
-A header is small, so this is where a bomb is refused: an hour of silence in half a megabyte never gets decoded.
+The header alone decides about duration, sample rate and channels, so that a decompression bomb (an hour of silence in
+half a megabyte) is refused before anything is decoded. Decoders skip damaged or missing data silently, so the chunks of
+WAV files and the page checksums of Ogg files are checked here.
 """
 
 from __future__ import annotations
@@ -21,48 +23,47 @@ from myxtts.config.schema import DataConfig
 from myxtts.corpus.rejections import AudioProblem, Reason
 from myxtts.corpus.transcripts import open_plain_file
 
-# Whether every page of an Ogg file is as it was written: the decoder passes over damaged pages without a word.
-
-# Ogg sums its pages with the polynomial of zlib, but most significant bit first; mirrored bytes make zlib do the work.
-_MIRRORED_BYTES = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
-_HEADER_BYTES = 27
-_CHECKSUM_PLACE = slice(22, 26)
-_LAST_PAGE_FLAG = 0x04
-
-
-def check_ogg_pages(descriptor: int, size: int) -> None:
-    """Walks the pages of an open Ogg file; raises AudioProblem at the first that is damaged or missing."""
-    position, number, is_last = 0, 0, False
-    while position < size:
-        header = os.pread(descriptor, _HEADER_BYTES + 255, position)
-        if len(header) < _HEADER_BYTES or header[:4] != b"OggS":
-            raise AudioProblem(Reason.UNREADABLE, f"page {number + 1} does not begin where it should")
-        num_segments = header[26]
-        header_bytes = _HEADER_BYTES + num_segments
-        page_bytes = header_bytes + sum(header[_HEADER_BYTES:header_bytes])
-        page = bytearray(os.pread(descriptor, page_bytes, position))
-        if len(page) < page_bytes:
-            raise AudioProblem(Reason.TRUNCATED, f"page {number + 1} is cut off")
-        stored = struct.unpack("<I", page[_CHECKSUM_PLACE])[0]
-        page[_CHECKSUM_PLACE] = bytes(4)
-        if _sum_page(page) != stored:
-            raise AudioProblem(Reason.UNREADABLE, f"page {number + 1} does not match its checksum")
-        is_last = bool(header[5] & _LAST_PAGE_FLAG)
-        position, number = position + page_bytes, number + 1
-    if not is_last:
-        raise AudioProblem(Reason.TRUNCATED, "the last page is missing")
-
-
-def _sum_page(page: bytearray) -> int:
-    mirrored = zlib.crc32(page.translate(_MIRRORED_BYTES), 0xFFFFFFFF) ^ 0xFFFFFFFF
-    return int(f"{mirrored:032b}"[::-1], 2)
-
-
 _CONTAINERS = {"WAV", "WAVEX", "RF64", "W64", "FLAC", "OGG", "MP3", "MPEG"}
-# Streams of unknown length: ffmpeg writing to a pipe leaves all ones, libsndfile reports the largest count.
 _UNKNOWN_SIZE = 0xFFFFFFFF
+"""Size of a WAV stream of unknown length, as ffmpeg writes it to a pipe."""
 _UNKNOWN_FRAMES = 1 << 60
+"""libsndfile reports more frames than this where it does not know the length."""
 _MAX_CHUNKS = 10_000
+_MIN_SOURCE_RATE_HZ = 4000
+_BLOCK_SAMPLES = 1 << 16
+_CHECKSUM_BLOCK_BYTES = 1 << 20
+_OGG_HEADER_BYTES = 27
+_OGG_CHECKSUM = slice(22, 26)
+_OGG_LAST_PAGE_FLAG = 0x04
+# The checksum of Ogg has the polynomial of zlib but the most significant bit first: bit-reversed bytes let zlib do it.
+_REVERSED_BYTES = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
+
+
+@dataclass(frozen=True, slots=True)
+class AudioLimits:
+    """The limits that a usable recording keeps."""
+
+    min_duration_s: float
+    max_duration_s: float
+    max_source_rate_hz: int
+    max_channels: int
+    silence_db: float
+    max_clipped_share: float
+
+    @classmethod
+    def from_config(cls, data: DataConfig) -> AudioLimits:
+        return cls(**{limit.name: getattr(data, limit.name) for limit in fields(cls)})
+
+
+@dataclass(frozen=True, slots=True)
+class AudioFacts:
+    """Length, format and crc32c of a usable recording. `checksum` is 0 where only the header was read."""
+
+    num_samples: int
+    sample_rate_hz: int
+    num_channels: int
+    checksum: int
+    num_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,37 @@ class AudioHeader:
     @property
     def duration_s(self) -> float | None:
         return None if self.num_samples is None else self.num_samples / self.sample_rate_hz
+
+
+def inspect_audio(real_path: str, limits: AudioLimits, *, headers_only: bool = False) -> AudioFacts:
+    """Checks a recording by its header, then by decoding it; raises AudioProblem with the first thing wrong."""
+    with open_recording(real_path) as descriptor, open_sound(descriptor) as (header, sound):
+        check_header(header, limits)
+        num_bytes = os.fstat(descriptor).st_size
+        if headers_only:
+            return AudioFacts(header.num_samples or 0, header.sample_rate_hz, header.num_channels, 0, num_bytes)
+        num_samples = _decode_and_measure(sound, header, limits)
+        checksum = checksum_file(descriptor)
+        return AudioFacts(num_samples, header.sample_rate_hz, header.num_channels, checksum, num_bytes)
+
+
+@contextmanager
+def open_recording(real_path: str) -> Iterator[int]:
+    """A descriptor of the file while the block runs; a failing disk or decoder becomes an AudioProblem."""
+    try:
+        descriptor = open_plain_file(real_path)
+    except FileNotFoundError:
+        raise AudioProblem(Reason.MISSING_FILE, "there is no such file") from None
+    except OSError as error:
+        raise AudioProblem(Reason.UNREADABLE, error.strerror or str(error)) from error
+    try:
+        yield descriptor
+    except OSError as error:
+        raise AudioProblem(Reason.UNREADABLE, error.strerror or str(error)) from error
+    except (soundfile.SoundFileError, RuntimeError) as error:
+        raise AudioProblem(Reason.UNREADABLE, f"decoding stopped: {describe(error)}") from error
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager
@@ -95,16 +127,91 @@ def open_sound(descriptor: int) -> Iterator[tuple[AudioHeader, soundfile.SoundFi
         yield _read_header(sound), sound
 
 
-def _check_bytes(descriptor: int) -> None:
-    """What the decoder itself does not check: that a WAV or Ogg file is all there."""
-    size = os.fstat(descriptor).st_size
-    if size == 0:
-        raise AudioProblem(Reason.EMPTY, "the file has no bytes")
-    start = os.pread(descriptor, 12, 0)
-    if start[:4] in (b"RIFF", b"RF64", b"BW64") and start[8:12] == b"WAVE":
-        _check_wav_length(descriptor, size)
-    elif start[:4] == b"OggS":
-        check_ogg_pages(descriptor, size)
+def check_header(header: AudioHeader, limits: AudioLimits) -> None:
+    """Checks rate, channels and duration before anything is decoded."""
+    rate = header.sample_rate_hz
+    if not _MIN_SOURCE_RATE_HZ <= rate <= limits.max_source_rate_hz:
+        allowed = f"{_MIN_SOURCE_RATE_HZ} to {limits.max_source_rate_hz} Hz"
+        raise AudioProblem(Reason.BAD_RATE, f"{rate} Hz, allowed are {allowed}")
+    if header.num_channels > limits.max_channels:
+        detail = f"{header.num_channels} channels, allowed are {limits.max_channels}"
+        raise AudioProblem(Reason.BAD_CHANNELS, detail)
+    if header.num_samples is not None:
+        check_duration(header.num_samples, rate, limits)
+
+
+def check_duration(num_samples: int, rate: int, limits: AudioLimits) -> None:
+    """Raises AudioProblem for a recording that is empty, too short or too long."""
+    duration_s = num_samples / rate
+    if num_samples == 0:
+        raise AudioProblem(Reason.EMPTY, "the file holds no samples")
+    if duration_s < limits.min_duration_s:
+        raise AudioProblem(Reason.TOO_SHORT, f"{duration_s:.2f} s, at least {limits.min_duration_s:g} s are needed")
+    if duration_s > limits.max_duration_s:
+        raise AudioProblem(Reason.TOO_LONG, f"{duration_s:.1f} s, at most {limits.max_duration_s:g} s are allowed")
+
+
+def check_completeness(num_samples: int, header: AudioHeader) -> None:
+    """As many samples must come out of the decoder as the header promises."""
+    if header.num_samples is not None and num_samples < header.num_samples:
+        detail = f"the header promises {header.num_samples:,} samples, {num_samples:,} could be decoded"
+        raise AudioProblem(Reason.TRUNCATED, detail)
+
+
+def _decode_and_measure(sound: soundfile.SoundFile, header: AudioHeader, limits: AudioLimits) -> int:
+    """Decodes block by block; gives the number of samples per channel that are really there."""
+    num_samples, num_values, num_clipped, peak = 0, 0, 0, 0.0
+    max_samples = int(limits.max_duration_s * header.sample_rate_hz) + 1
+    kind = "int16" if sound.subtype in ("PCM_16", "PCM_S8", "PCM_U8") else "float32"
+    while num_samples <= max_samples:
+        block: NDArray[np.int16] | NDArray[np.float32] = sound.read(_BLOCK_SAMPLES, dtype=kind)
+        if len(block) == 0:
+            break
+        num_samples += len(block)
+        num_values += block.size
+        block_peak, block_clipped = _measure(block)
+        peak, num_clipped = max(peak, block_peak), num_clipped + block_clipped
+    check_completeness(num_samples, header)
+    check_duration(num_samples, header.sample_rate_hz, limits)
+    _check_level(peak, num_clipped / num_values, limits)
+    return num_samples
+
+
+def _measure(block: NDArray[np.int16] | NDArray[np.float32]) -> tuple[float, int]:
+    """Peak (1.0 is full scale) and the number of samples at full scale."""
+    low, high = block.min(), block.max()
+    if block.dtype == np.int16:
+        peak = max(-int(low), int(high)) / 32767
+        return peak, int(np.count_nonzero((block >= 32767) | (block <= -32767))) if peak >= 1.0 else 0
+    if not (np.isfinite(low) and np.isfinite(high)):
+        raise AudioProblem(Reason.UNREADABLE, "the samples hold NaN or infinity")
+    peak = max(-float(low), float(high))
+    return peak, int(np.count_nonzero(np.abs(block) >= 0.9999)) if peak >= 0.9999 else 0
+
+
+def _check_level(peak: float, clipped_share: float, limits: AudioLimits) -> None:
+    """Raises AudioProblem for a recording that is silent or clipped."""
+    peak_db = 20 * np.log10(peak) if peak > 0 else -np.inf
+    if peak_db < limits.silence_db:
+        level = "digital silence" if peak == 0 else f"the peak is {peak_db:.0f} dB"
+        raise AudioProblem(Reason.SILENT, f"{level}, at least {limits.silence_db:g} dB are needed")
+    if clipped_share > limits.max_clipped_share:
+        found, allowed = 100 * clipped_share, 100 * limits.max_clipped_share
+        raise AudioProblem(Reason.CLIPPED, f"{found:.1f} % of the samples are at full scale, allowed are {allowed:g} %")
+
+
+def checksum_file(descriptor: int) -> int:
+    """crc32c of a file's bytes."""
+    checksum, position = 0, 0
+    while block := os.pread(descriptor, _CHECKSUM_BLOCK_BYTES, position):
+        checksum = google_crc32c.extend(checksum, block)
+        position += len(block)
+    return checksum
+
+
+def describe(error: Exception) -> str:
+    """The decoder's words in one line, without the name of the file object it was given."""
+    return str(error).rsplit(": ", 1)[-1].strip().rstrip(".")
 
 
 def _read_header(sound: soundfile.SoundFile) -> AudioHeader:
@@ -114,9 +221,21 @@ def _read_header(sound: soundfile.SoundFile) -> AudioHeader:
     if 0 <= num_samples < _UNKNOWN_FRAMES:
         return AudioHeader(container, sound.samplerate, sound.channels, num_samples)
     if container == "FLAC":
-        # Without the length the decoder cannot tell the end from damage.
+        # Without the length the end of the file and damage look the same.
         raise AudioProblem(Reason.UNREADABLE, "the FLAC header does not state the length: encode the file again")
     return AudioHeader(container, sound.samplerate, sound.channels, None)
+
+
+def _check_bytes(descriptor: int) -> None:
+    """Checks what decoders do not: that a WAV or Ogg file is complete."""
+    size = os.fstat(descriptor).st_size
+    if size == 0:
+        raise AudioProblem(Reason.EMPTY, "the file has no bytes")
+    start = os.pread(descriptor, 12, 0)
+    if start[:4] in (b"RIFF", b"RF64", b"BW64") and start[8:12] == b"WAVE":
+        _check_wav_length(descriptor, size)
+    elif start[:4] == b"OggS":
+        _check_ogg_pages(descriptor, size)
 
 
 def _check_wav_length(descriptor: int, size: int) -> None:
@@ -144,6 +263,7 @@ def _read_ds64(descriptor: int, position: int) -> int | None:
 
 
 def _compare_data_size(declared: int, present: int) -> None:
+    """Compares the size of the data chunk with the bytes that are there; a stream has no size."""
     if declared == _UNKNOWN_SIZE:
         return
     if declared > present:
@@ -157,153 +277,29 @@ def _compare_data_size(declared: int, present: int) -> None:
         raise AudioProblem(Reason.EMPTY, "the file holds no samples")
 
 
-def describe(error: Exception) -> str:
-    """The decoder's words in one line, without the name of the file object it was given."""
-    return str(error).rsplit(": ", 1)[-1].strip().rstrip(".")
+def _check_ogg_pages(descriptor: int, size: int) -> None:
+    """Walks the pages of an open Ogg file; raises AudioProblem at the first that is damaged or missing."""
+    position, number, is_last = 0, 0, False
+    while position < size:
+        header = os.pread(descriptor, _OGG_HEADER_BYTES + 255, position)
+        if len(header) < _OGG_HEADER_BYTES or header[:4] != b"OggS":
+            raise AudioProblem(Reason.UNREADABLE, f"page {number + 1} does not begin where it should")
+        num_segments = header[26]
+        header_bytes = _OGG_HEADER_BYTES + num_segments
+        page_bytes = header_bytes + sum(header[_OGG_HEADER_BYTES:header_bytes])
+        page = bytearray(os.pread(descriptor, page_bytes, position))
+        if len(page) < page_bytes:
+            raise AudioProblem(Reason.TRUNCATED, f"page {number + 1} is cut off")
+        stored = struct.unpack("<I", page[_OGG_CHECKSUM])[0]
+        page[_OGG_CHECKSUM] = bytes(4)
+        if _sum_page(page) != stored:
+            raise AudioProblem(Reason.UNREADABLE, f"page {number + 1} does not match its checksum")
+        is_last = bool(header[5] & _OGG_LAST_PAGE_FLAG)
+        position, number = position + page_bytes, number + 1
+    if not is_last:
+        raise AudioProblem(Reason.TRUNCATED, "the last page is missing")
 
 
-# A recording heard once, block by block: is it whole, is there sound in it, is the sound clipped?
-#
-# Memory is one block whatever the file claims to be.
-
-_BLOCK_SAMPLES = 1 << 16
-_CHECKSUM_BLOCK_BYTES = 1 << 20
-_MIN_SOURCE_RATE_HZ = 4000
-
-
-@dataclass(frozen=True, slots=True)
-class AudioLimits:
-    """What a usable recording keeps to."""
-
-    min_duration_s: float
-    max_duration_s: float
-    max_source_rate_hz: int
-    max_channels: int
-    silence_db: float
-    max_clipped_share: float
-
-    @classmethod
-    def from_config(cls, data: DataConfig) -> AudioLimits:
-        return cls(**{limit.name: getattr(data, limit.name) for limit in fields(cls)})
-
-
-@dataclass(frozen=True, slots=True)
-class AudioFacts:
-    """What was found out about a usable recording. `checksum` is 0 where the file was not read to its end."""
-
-    num_samples: int
-    sample_rate_hz: int
-    num_channels: int
-    checksum: int
-    num_bytes: int
-
-
-def inspect_audio(real_path: str, limits: AudioLimits, *, headers_only: bool = False) -> AudioFacts:
-    """Checks a recording from its header, then by hearing it; raises AudioProblem with the first thing wrong."""
-    with open_recording(real_path) as descriptor, open_sound(descriptor) as (header, sound):
-        check_header(header, limits)
-        num_bytes = os.fstat(descriptor).st_size
-        if headers_only:
-            return AudioFacts(header.num_samples or 0, header.sample_rate_hz, header.num_channels, 0, num_bytes)
-        num_samples = _hear(sound, header, limits)
-        checksum = checksum_file(descriptor)
-        return AudioFacts(num_samples, header.sample_rate_hz, header.num_channels, checksum, num_bytes)
-
-
-@contextmanager
-def open_recording(real_path: str) -> Iterator[int]:
-    """A descriptor of the file while the block runs; a failing disk or decoder becomes an AudioProblem."""
-    try:
-        descriptor = open_plain_file(real_path)
-    except FileNotFoundError:
-        raise AudioProblem(Reason.MISSING_FILE, "there is no such file") from None
-    except OSError as error:
-        raise AudioProblem(Reason.UNREADABLE, error.strerror or str(error)) from error
-    try:
-        yield descriptor
-    except OSError as error:
-        raise AudioProblem(Reason.UNREADABLE, error.strerror or str(error)) from error
-    except (soundfile.SoundFileError, RuntimeError) as error:
-        raise AudioProblem(Reason.UNREADABLE, f"decoding stopped: {describe(error)}") from error
-    finally:
-        os.close(descriptor)
-
-
-def check_header(header: AudioHeader, limits: AudioLimits) -> None:
-    """Refuses, before anything is decoded, what no recording of one sentence looks like."""
-    rate = header.sample_rate_hz
-    if not _MIN_SOURCE_RATE_HZ <= rate <= limits.max_source_rate_hz:
-        allowed = f"{_MIN_SOURCE_RATE_HZ} to {limits.max_source_rate_hz} Hz"
-        raise AudioProblem(Reason.BAD_RATE, f"{rate} Hz, allowed are {allowed}")
-    if header.num_channels > limits.max_channels:
-        detail = f"{header.num_channels} channels, allowed are {limits.max_channels}"
-        raise AudioProblem(Reason.BAD_CHANNELS, detail)
-    if header.num_samples is not None:
-        check_duration(header.num_samples, rate, limits)
-
-
-def checksum_file(descriptor: int) -> int:
-    """crc32c of a file's bytes."""
-    checksum, position = 0, 0
-    while block := os.pread(descriptor, _CHECKSUM_BLOCK_BYTES, position):
-        checksum = google_crc32c.extend(checksum, block)
-        position += len(block)
-    return checksum
-
-
-def check_duration(num_samples: int, rate: int, limits: AudioLimits) -> None:
-    duration_s = num_samples / rate
-    if num_samples == 0:
-        raise AudioProblem(Reason.EMPTY, "the file holds no samples")
-    if duration_s < limits.min_duration_s:
-        raise AudioProblem(Reason.TOO_SHORT, f"{duration_s:.2f} s, at least {limits.min_duration_s:g} s are needed")
-    if duration_s > limits.max_duration_s:
-        raise AudioProblem(Reason.TOO_LONG, f"{duration_s:.1f} s, at most {limits.max_duration_s:g} s are allowed")
-
-
-def _hear(sound: soundfile.SoundFile, header: AudioHeader, limits: AudioLimits) -> int:
-    """Decodes block by block; gives the number of samples per channel that are really there."""
-    num_samples, num_values, num_clipped, peak = 0, 0, 0, 0.0
-    max_samples = int(limits.max_duration_s * header.sample_rate_hz) + 1
-    kind = "int16" if sound.subtype in ("PCM_16", "PCM_S8", "PCM_U8") else "float32"
-    while num_samples <= max_samples:
-        block: NDArray[np.int16] | NDArray[np.float32] = sound.read(_BLOCK_SAMPLES, dtype=kind)
-        if len(block) == 0:
-            break
-        num_samples += len(block)
-        num_values += block.size
-        block_peak, block_clipped = _measure(block)
-        peak, num_clipped = max(peak, block_peak), num_clipped + block_clipped
-    check_completeness(num_samples, header)
-    check_duration(num_samples, header.sample_rate_hz, limits)
-    _check_level(peak, num_clipped / num_values, limits)
-    return num_samples
-
-
-def check_completeness(num_samples: int, header: AudioHeader) -> None:
-    """As many samples must come out of the decoder as the header promises."""
-    if header.num_samples is not None and num_samples < header.num_samples:
-        detail = f"the header promises {header.num_samples:,} samples, {num_samples:,} could be decoded"
-        raise AudioProblem(Reason.TRUNCATED, detail)
-
-
-def _measure(block: NDArray[np.int16] | NDArray[np.float32]) -> tuple[float, int]:
-    """Peak (1.0 is full scale) and the number of samples at full scale."""
-    low, high = block.min(), block.max()
-    if block.dtype == np.int16:
-        peak = max(-int(low), int(high)) / 32767
-        return peak, int(np.count_nonzero((block >= 32767) | (block <= -32767))) if peak >= 1.0 else 0
-    if not (np.isfinite(low) and np.isfinite(high)):
-        raise AudioProblem(Reason.UNREADABLE, "the samples hold NaN or infinity")
-    peak = max(-float(low), float(high))
-    return peak, int(np.count_nonzero(np.abs(block) >= 0.9999)) if peak >= 0.9999 else 0
-
-
-def _check_level(peak: float, clipped_share: float, limits: AudioLimits) -> None:
-    peak_db = 20 * np.log10(peak) if peak > 0 else -np.inf
-    if peak_db < limits.silence_db:
-        level = "digital silence" if peak == 0 else f"the peak is {peak_db:.0f} dB"
-        raise AudioProblem(Reason.SILENT, f"{level}, at least {limits.silence_db:g} dB are needed")
-    if clipped_share > limits.max_clipped_share:
-        found, allowed = 100 * clipped_share, 100 * limits.max_clipped_share
-        raise AudioProblem(Reason.CLIPPED, f"{found:.1f} % of the samples are at full scale, allowed are {allowed:g} %")
+def _sum_page(page: bytearray) -> int:
+    reversed_crc = zlib.crc32(page.translate(_REVERSED_BYTES), 0xFFFFFFFF) ^ 0xFFFFFFFF
+    return int(f"{reversed_crc:032b}"[::-1], 2)

@@ -1,7 +1,7 @@
-"""Every check an utterance must pass, in order: path, recording, text, then whether it was seen before.
+"""Checks each utterance of a corpus: path, recording, text, then duplicates and leaks between splits.
 
-The recordings are heard by several threads; what depends on the order (duplicates, the report) stays in order, so the
-same corpus gives the same result whatever the number of threads.
+Recordings are decoded by several threads; what depends on the order (duplicates, the report) is done in order, so the
+same corpus gives the same result with any number of threads.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from myxtts.config.schema import DataConfig
 from myxtts.corpus.audio import AudioFacts, AudioLimits, inspect_audio
 from myxtts.corpus.formats.base import Row
 from myxtts.corpus.rejections import AudioProblem, Reason, Rejection
-from myxtts.corpus.seen import Ledger, Sighting
+from myxtts.corpus.seen import SeenTable, Sighting
 from myxtts.corpus.transcripts import CorpusRoot
 from myxtts.text.frontend import MAX_TEXT_LENGTH, FrontEnd
 from myxtts.types import Utterance
@@ -36,8 +36,8 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class _Heard:
-    """What became of one recording; `real_path` is '' where the row led nowhere."""
+class _Checked:
+    """The result for one recording; `real_path` is '' where the row names no file of the corpus."""
 
     result: Candidate | Rejection
     real_path: str = ""
@@ -45,7 +45,7 @@ class _Heard:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """An utterance that passed every check, with the text that decides in which split it may lie."""
+    """An utterance that passed every check, with the text that groups it for the split."""
 
     utterance: Utterance
     relative_audio: str
@@ -60,21 +60,21 @@ class Checker:
     """Passes rows of one root through all checks."""
 
     def __init__(
-        self, root: CorpusRoot, data: DataConfig, frontend: FrontEnd, ledger: Ledger, *, headers_only: bool = False
+        self, root: CorpusRoot, data: DataConfig, frontend: FrontEnd, seen: SeenTable, *, headers_only: bool = False
     ) -> None:
         self._root = root
         self._limits = AudioLimits.from_config(data)
         self._frames_per_second = data.sample_rate / data.hop_length
         self._frontend = frontend
-        self._ledger = ledger
+        self._seen = seen
         self._headers_only = headers_only
 
     def check(self, rows: Iterable[Row | Rejection], num_threads: int) -> Iterator[Accepted | Rejection]:
-        """What became of each row, in the order of the rows."""
+        """The result for each row, in the order of the rows."""
         rows = iter(rows)
         with ThreadPoolExecutor(num_threads, "check") as pool:
             # Two chunks ahead keeps the threads busy while this one is finished; memory stays at a few hundred rows.
-            ahead: deque[list[Future[_Heard]]] = deque()
+            ahead: deque[list[Future[_Checked]]] = deque()
             try:
                 while chunk := list(islice(rows, _CHUNK_ROWS)):
                     ahead.append([pool.submit(self._check_recording, row) for row in chunk])
@@ -85,33 +85,35 @@ class Checker:
             finally:
                 pool.shutdown(wait=True, cancel_futures=True)
 
-    def _check_recording(self, row: Row | Rejection) -> _Heard:
+    def _check_recording(self, row: Row | Rejection) -> _Checked:
+        """Checks the id, the path and the recording of a row; runs in a worker thread."""
         if isinstance(row, Rejection):
-            return _Heard(row)
+            return _Checked(row)
         if not row.id.isprintable() or len(row.id) > _MAX_ID_LENGTH:
             detail = f"the id {row.id[:20]!r}… is not up to {_MAX_ID_LENGTH} printable characters"
-            return _Heard(reject(row, Reason.BAD_LINE, detail))
+            return _Checked(reject(row, Reason.BAD_LINE, detail))
         real_path = self._root.resolve(row.audio)
         if real_path is None:
-            return _Heard(reject(row, Reason.OUTSIDE_ROOT, f"{row.audio!r} leads out of {self._root.folder}"))
+            return _Checked(reject(row, Reason.OUTSIDE_ROOT, f"{row.audio!r} leads out of {self._root.folder}"))
         try:
             facts = inspect_audio(real_path, self._limits, headers_only=self._headers_only)
         except AudioProblem as problem:
-            return _Heard(reject(row, problem.reason, problem.detail), real_path)
-        return _Heard(Candidate(row, real_path, facts), real_path)
+            return _Checked(reject(row, problem.reason, problem.detail), real_path)
+        return _Checked(Candidate(row, real_path, facts), real_path)
 
-    def _finish(self, futures: list[Future[_Heard]]) -> Iterator[Accepted | Rejection]:
-        heard = [future.result() for future in futures]
-        spoken = iter(self._check_texts([item.result for item in heard if isinstance(item.result, Candidate)]))
-        for item in heard:
+    def _finish(self, futures: list[Future[_Checked]]) -> Iterator[Accepted | Rejection]:
+        """Checks the texts of a chunk together, since the front end is faster with many, then duplicates in order."""
+        checked = [future.result() for future in futures]
+        texts = iter(self._check_texts([item.result for item in checked if isinstance(item.result, Candidate)]))
+        for item in checked:
             result = item.result
             if item.real_path:
                 row = result.row if isinstance(result, Candidate) else result
-                self._ledger.record({"path": item.real_path}, Sighting(row.file, row.line, row.id, None))
+                self._seen.record({"path": item.real_path}, Sighting(row.file, row.line, row.id, None))
             if isinstance(result, Rejection):
                 yield result
                 continue
-            text = next(spoken)
+            text = next(texts)
             yield text if isinstance(text, Rejection) else self._check_unseen(result, text)
 
     def _check_texts(self, candidates: list[Candidate]) -> list[str | Rejection]:
@@ -129,6 +131,7 @@ class Checker:
         return texts
 
     def _check_words(self, row: Row) -> str | Rejection:
+        """The normalised text of a row, or why it has none."""
         if max(len(row.text), len(row.phonemes or "")) > MAX_TEXT_LENGTH:
             return reject(row, Reason.BAD_LINE, f"the text is longer than {MAX_TEXT_LENGTH:,} characters")
         if reason := self._frontend.explain_unsupported(row.language):
@@ -139,6 +142,7 @@ class Checker:
         return text
 
     def _check_tokens(self, candidate: Candidate, num_tokens: int, unknown: tuple[str, ...]) -> Rejection | None:
+        """Rejects symbols that the front end lacks, and texts with more tokens than the recording has frames."""
         if unknown:
             symbols = sorted(set(unknown))
             shown = " ".join(f"{symbol} (U+{ord(symbol[0]):04X})" for symbol in symbols[:_NUM_SYMBOLS_SHOWN])
@@ -152,12 +156,13 @@ class Checker:
         return None
 
     def _check_unseen(self, candidate: Candidate, text: str) -> Accepted | Rejection:
+        """Rejects duplicates and leaks between splits; records the keys of an utterance that passes."""
         row, facts = candidate.row, candidate.facts
         split = row.split or "train"
-        # A file that was not read to its end is known by its place; one that was, by its content.
+        # Without a checksum (only the header was read) a recording is identified by its path.
         sound = f"{facts.checksum:08x} {facts.num_bytes}" if facts.checksum else candidate.real_path
         keys = {"id": row.id, "audio": sound, "sentence": f"{row.speaker}\0{text}"}
-        for kind, first in self._ledger.find_any(keys).items():
+        for kind, first in self._seen.find_any(keys).items():
             if split != first.split:
                 what = {"id": "id", "audio": "recording", "sentence": "sentence by the same speaker"}[kind]
                 return reject(row, Reason.LEAK, f"{split} has the same {what} as {first.split} at {first}")
@@ -166,7 +171,7 @@ class Checker:
             if kind == "audio":
                 return reject(row, Reason.DUPLICATE_AUDIO, f"the same recording as {first}")
         sighting = Sighting(row.file, row.line, row.id, split)
-        self._ledger.record(keys, sighting)
+        self._seen.record(keys, sighting)
         return Accepted(_make_utterance(candidate), self._root.relative(candidate.real_path), text)
 
 

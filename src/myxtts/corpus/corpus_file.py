@@ -1,4 +1,4 @@
-"""The corpus file: what `prepare` found usable, one JSON object a line behind a heading.
+"""The corpus file: utterances that passed `prepare`, one JSON object a line behind a heading.
 
 The heading names the folders of the recordings, relative to the file where they share a tree, so that a corpus can be
 moved as a whole. The file is read as a stream.
@@ -11,10 +11,13 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Annotated, Any
+
+from pydantic import Field
 
 from myxtts.corpus.transcripts import CorpusRoot
 from myxtts.errors import DataError
+from myxtts.storage.json_file import FileModel, JsonRefusedError, Listed, parse_json, parse_json_line
 from myxtts.text.frontend import FrontEnd
 from myxtts.types import Split, Utterance
 
@@ -23,20 +26,38 @@ FRONTEND_FILE_NAME = "frontend.json"
 CORPUS_VERSION = 1
 TRAIN_OPENING = '{"split": "train", '
 VAL_OPENING = '{"split": "val", '
-_SPLITS: tuple[Split, ...] = ("train", "val", "test")
+_MAX_HEADING_BYTES = 1_000_000
+_DAMAGED = "The file is damaged: run myxtts prepare again."
 
 
-@dataclass(frozen=True, slots=True)
-class Heading:
+class Heading(FileModel):
     """First line of a corpus file: the roots of the recordings as written, and what the corpus holds."""
 
-    roots: tuple[str, ...]
+    version: int = Field(default=CORPUS_VERSION, alias="myxtts_corpus")
+    roots: Listed[str]
     num_utterances: int
     seconds: float
 
     def to_json(self) -> str:
-        fields = {"myxtts_corpus": CORPUS_VERSION, "roots": self.roots, "num_utterances": self.num_utterances}
+        fields = {"myxtts_corpus": self.version, "roots": self.roots, "num_utterances": self.num_utterances}
         return json.dumps({**fields, "seconds": round(self.seconds, 3)}, ensure_ascii=False)
+
+
+class _Line(FileModel):
+    """One utterance of a corpus file: `audio` is relative to the root of that number."""
+
+    split: Split
+    id: str
+    audio: str
+    text: str
+    speaker: str
+    language: str
+    phonemes: str | None = None
+    num_samples: int
+    sample_rate_hz: int
+    num_channels: int
+    checksum: int
+    root: Annotated[int, Field(ge=0)] = 0
 
 
 def write_root(root: Path, folder: Path) -> str:
@@ -68,24 +89,25 @@ def format_utterance(utterance: Utterance, root_number: int, relative_audio: str
     return json.dumps(fields, ensure_ascii=False)
 
 
-def read_heading(path: Path, file: IO[str]) -> Heading:
+def read_heading(path: Path, file: IO[bytes]) -> Heading:
+    """Reads the first line of an open corpus file; raises DataError where it is no heading of this version."""
     try:
-        fields = json.loads(file.readline(1_000_000))
-        if fields["myxtts_corpus"] != CORPUS_VERSION:
-            raise DataError(
-                f"{path} is a corpus file of version {fields['myxtts_corpus']!r}, this program reads {CORPUS_VERSION}.",
-                next_step="Run myxtts prepare again.",
-            )
-        return Heading(tuple(fields["roots"]), int(fields["num_utterances"]), float(fields["seconds"]))
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        heading = parse_json(file.readline(_MAX_HEADING_BYTES), Heading)
+    except JsonRefusedError as error:
         raise DataError(
-            f"{path} is not a corpus file.", next_step="Make one with myxtts prepare DIR --out DIR."
+            f"{path} is not a corpus file: {error}.", next_step="Make one with myxtts prepare DIR --out DIR."
         ) from error
+    if heading.version != CORPUS_VERSION:
+        raise DataError(
+            f"{path} is a corpus file of version {heading.version}, this program reads {CORPUS_VERSION}.",
+            next_step="Run myxtts prepare again.",
+        )
+    return heading
 
 
 def read_utterances(path: Path, split: Split | None = None) -> Iterator[Utterance]:
     """The utterances of a corpus file, or of one split of it, in order."""
-    with path.open(encoding="utf-8") as file:
+    with path.open("rb") as file:
         heading = read_heading(path, file)
         roots = [CorpusRoot(path.parent / root) for root in heading.roots]
         number = 1
@@ -96,28 +118,26 @@ def read_utterances(path: Path, split: Split | None = None) -> Iterator[Utteranc
         if number - 1 != heading.num_utterances:
             raise DataError(
                 f"{path} holds {number - 1:,} utterances, its heading promises {heading.num_utterances:,}.",
-                next_step="The file is damaged: run myxtts prepare again.",
+                next_step=_DAMAGED,
             )
 
 
-def _parse_utterance(path: Path, number: int, line: str, roots: list[CorpusRoot]) -> Utterance:
+def _parse_utterance(path: Path, number: int, line: bytes, roots: list[CorpusRoot]) -> Utterance:
     try:
-        fields = json.loads(line)
-        real = roots[fields.pop("root", 0)].resolve(fields["audio"])
-        if real is None:
-            raise DataError(
-                f"{path}:{number} points outside its corpus folder: {fields['audio']!r}.",
-                next_step="Run myxtts prepare again, with --audio-root where the recordings are elsewhere.",
-            )
-        split = _SPLITS[_SPLITS.index(fields["split"])]
-        return Utterance(**{**fields, "audio": real, "split": split})
-    except (ValueError, KeyError, TypeError, IndexError, RecursionError, AttributeError) as error:
+        found = parse_json_line(line, _Line)
+    except JsonRefusedError as error:
+        raise DataError(f"{path}:{number} cannot be read ({error}).", next_step=_DAMAGED) from error
+    if found.root >= len(roots):
+        raise DataError(f"{path}:{number} has root {found.root} of {len(roots)}.", next_step=_DAMAGED)
+    real = roots[found.root].resolve(found.audio)
+    if real is None:
         raise DataError(
-            f"{path}:{number} cannot be read ({error}).", next_step="The file is damaged: run myxtts prepare again."
-        ) from error
-
-
-# A prepared corpus, opened for reading.
+            f"{path}:{number} points outside its corpus folder: {found.audio!r}.",
+            next_step="Run myxtts prepare again, with --audio-root where the recordings are elsewhere.",
+        )
+    fields = {**vars(found), "audio": real}
+    del fields["root"]
+    return Utterance(**fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +168,6 @@ def open_corpus(path: str | Path) -> Corpus:
         raise DataError(
             f"There is no prepared corpus at {path}.", next_step=f"Run: myxtts prepare RECORDINGS --out {path}"
         )
-    with file.open(encoding="utf-8") as text:
-        heading = read_heading(file, text)
+    with file.open("rb") as lines:
+        heading = read_heading(file, lines)
     return Corpus(file, heading.num_utterances, heading.seconds)

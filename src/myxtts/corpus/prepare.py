@@ -1,6 +1,8 @@
-"""Recordings as they came, turned into a corpus file and a rejection report.
+"""`prepare`: turns a folder of recordings and transcripts into a checked corpus file and a rejection report.
 
-Everything streams: rows are read, checked and written one chunk at a time, and become visible together at the end.
+Rows are read, checked and written in a stream, chunk by chunk; the files become visible together at the end. The split
+is drawn last, when the sizes of all groups are known: until then a draft holds each utterance with the rank of its
+group.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from myxtts.corpus.corpus_file import (
 from myxtts.corpus.formats import find_format
 from myxtts.corpus.formats.base import CorpusFormat, Row, Source
 from myxtts.corpus.rejections import Rejection, RejectionReport
-from myxtts.corpus.seen import Ledger
+from myxtts.corpus.seen import SeenTable
 from myxtts.corpus.transcripts import AUDIO_SUFFIXES, CorpusRoot
 from myxtts.errors import DataError, UsageError
 from myxtts.storage.atomic import (
@@ -42,9 +44,10 @@ from myxtts.text.frontend import MAX_TEXT_LENGTH, FrontEnd
 from myxtts.types import Split
 
 Progress = Callable[[int, int], None]
-"""Called now and then with the number of utterances accepted and rejected so far."""
+"""Called every few rows with the number of utterances accepted and rejected so far."""
 
 _PROGRESS_EVERY_ROWS = 64
+"""Drawing a progress bar for each row would take longer than reading headers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,19 +98,19 @@ def prepare_corpus(
     with lock_directory(out, "myxtts prepare"):
         sweep_temporary_files(out)
         draft = out / f".draft{TEMPORARY_SUFFIX}"
-        with Ledger(out / f".ledger{TEMPORARY_SUFFIX}") as ledger:
+        with SeenTable(out / f".seen{TEMPORARY_SUFFIX}") as seen:
             try:
                 with RejectionReport(out) as report, explain_storage_errors(draft, "write"):
                     with draft.open("w", encoding="utf-8", newline="\n") as file:
-                        writer = _DraftWriter(file, report, ledger, summary, data.split_by, seed, progress)
+                        writer = _DraftWriter(file, report, seen, summary, data.split_by, seed, progress)
                         for number, item in enumerate(inputs):
-                            checker = Checker(item.source.root, data, frontend, ledger, headers_only=headers_only)
+                            checker = Checker(item.source.root, data, frontend, seen, headers_only=headers_only)
                             for result in checker.check(item.rows(), num_threads):
                                 writer.add(result, number)
-                            _note_unnamed_recordings(item.source.root, ledger, summary)
+                            _note_unnamed_recordings(item.source.root, seen, summary)
                     writer.finish()
                 _refuse_useless(summary, strict=strict)
-                limit = _find_validation_limit(ledger, summary, data)
+                limit = _find_validation_limit(seen, summary, data)
                 frontend.save(out / FRONTEND_FILE_NAME)
                 _write_corpus(draft, out, [item.source.root for item in inputs], limit, summary)
             finally:
@@ -118,6 +121,8 @@ def prepare_corpus(
 
 @dataclass(frozen=True, slots=True)
 class _Input:
+    """Recordings with their format, and why it was chosen. `split` overrides what the transcript says."""
+
     source: Source
     format: CorpusFormat
     reason: str
@@ -135,13 +140,13 @@ class _DraftWriter:
         self,
         file: IO[str],
         report: RejectionReport,
-        ledger: Ledger,
+        seen: SeenTable,
         summary: Summary,
         split_by: str,
         seed: int,
         progress: Progress,
     ) -> None:
-        self._file, self._report, self._ledger, self._summary = file, report, ledger, summary
+        self._file, self._report, self._seen, self._summary = file, report, seen, summary
         self._split_by, self._seed, self._progress = split_by, seed, progress
 
     def add(self, result: Accepted | Rejection, root_number: int) -> None:
@@ -153,10 +158,11 @@ class _DraftWriter:
             self._progress(self._summary.num_utterances, self._report.total)
 
     def _add_utterance(self, accepted: Accepted, root_number: int) -> None:
+        """Counts the utterance, and writes it behind the rank of its group."""
         utterance, summary = accepted.utterance, self._summary
         rank = _rank_for_split(accepted, self._split_by, self._seed)
         if utterance.split == "train":
-            self._ledger.count_in_group(rank)
+            self._seen.count_in_group(rank)
         summary.num_utterances += 1
         summary.seconds += utterance.duration_s
         summary.speakers[utterance.speaker] += 1
@@ -179,6 +185,7 @@ def _open_input(item: Recordings, data: DataConfig) -> _Input:
 
 
 def _choose_frontend(inputs: list[_Input], data: DataConfig) -> FrontEnd:
+    """The front end of the settings; characters are learnt from all texts, before any recording is checked."""
     texts = ((row.text, row.language) for item in inputs for row in item.rows() if _is_readable(row))
     return FrontEnd.create(data.text_frontend, data.lexicon, texts)
 
@@ -188,9 +195,9 @@ def _is_readable(row: Row | Rejection) -> TypeGuard[Row]:
 
 
 def _rank_for_split(accepted: Accepted, split_by: str, seed: int) -> bytes:
-    """A place in an order that depends on the seed and on what must stay together, and on nothing else."""
+    """A hash of the seed and of what must stay together, by which utterances are ordered for the split."""
     utterance = accepted.utterance
-    # One speaker may have read a sentence twice; both readings go to the same side whatever the split is by.
+    # Two readings of a sentence by one speaker go to the same split, whatever it is split by.
     together = {
         "speaker": utterance.speaker,
         "text": accepted.normalized_text,
@@ -199,12 +206,13 @@ def _rank_for_split(accepted: Accepted, split_by: str, seed: int) -> bytes:
     return hashlib.blake2b(f"{seed}\0{together}".encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
-def _note_unnamed_recordings(root: CorpusRoot, ledger: Ledger, summary: Summary) -> None:
+def _note_unnamed_recordings(root: CorpusRoot, seen: SeenTable, summary: Summary) -> None:
+    """Recordings in the folder that no transcript line names: often a transcript of another version."""
     num_unnamed, first = 0, ""
     for place, _, names in os.walk(root.real):
         for name in names:
             path = os.path.join(place, name)  # noqa: PTH118 -- once per recording
-            if name.lower().endswith(AUDIO_SUFFIXES) and not ledger.find_any({"path": path}):
+            if name.lower().endswith(AUDIO_SUFFIXES) and not seen.find_any({"path": path}):
                 first = min(first, root.relative(path)) if first else root.relative(path)
                 num_unnamed += 1
     if num_unnamed:
@@ -213,6 +221,7 @@ def _note_unnamed_recordings(root: CorpusRoot, ledger: Ledger, summary: Summary)
 
 
 def _refuse_useless(summary: Summary, *, strict: bool) -> None:
+    """Raises DataError where nothing is left, or with --strict where anything was rejected."""
     reasons = ", ".join(f"{count} {reason}" for reason, count in summary.reasons.items())
     report = f"See {Path(summary.out) / 'rejections.csv'} for each one and what to do."
     if summary.num_utterances == 0:
@@ -228,24 +237,25 @@ def _refuse_useless(summary: Summary, *, strict: bool) -> None:
         )
 
 
-def _find_validation_limit(ledger: Ledger, summary: Summary, data: DataConfig) -> bytes | None:
+def _find_validation_limit(seen: SeenTable, summary: Summary, data: DataConfig) -> bytes | None:
     """The rank up to which training utterances go to validation; none where the corpus brings its own."""
     if summary.splits["val"] or data.val_share == 0:
         return None
-    if ledger.num_groups < 2:
+    if seen.num_groups < 2:
         if data.split_by == "speaker":
             raise UsageError(
                 "A split by speaker needs two speakers, this corpus has one.", next_step="Use --split-by utterance."
             )
         summary.notes.append("Too few utterances for a validation split: all are in training.")
         return None
-    return ledger.find_validation_limit(summary.splits["train"] * data.val_share)
+    return seen.find_validation_limit(summary.splits["train"] * data.val_share)
 
 
 def _write_corpus(draft: Path, out: Path, roots: list[CorpusRoot], limit: bytes | None, summary: Summary) -> None:
     """The draft with its splits decided, made visible in one step."""
     last = limit.hex() if limit else ""
-    heading = Heading(tuple(write_root(root.folder, out) for root in roots), summary.num_utterances, summary.seconds)
+    written = tuple(write_root(root.folder, out) for root in roots)
+    heading = Heading(roots=written, num_utterances=summary.num_utterances, seconds=summary.seconds)
     with draft.open(encoding="utf-8") as lines, write_atomically(out / CORPUS_FILE_NAME) as file:
         file.write(f"{heading.to_json()}\n".encode())
         for line in lines:

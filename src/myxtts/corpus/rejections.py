@@ -1,4 +1,4 @@
-"""Why an utterance is left out, and the report that says so: nothing is skipped silently.
+"""Reasons for rejecting an utterance, and the rejection report: nothing is skipped silently.
 
 A rejection names the transcript's file and line, the recording, the reason and what to do about it. The report is
 written as it grows, so that a million rejections cost no memory.
@@ -14,10 +14,11 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
-from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from myxtts.storage.atomic import write_atomically
+
+_NUM_EXAMPLES = 20
 
 
 class Reason(StrEnum):
@@ -104,10 +105,9 @@ class RejectionReport:
 
     COLUMNS = ("id", "file", "line", "reason", "detail", "audio", "what_to_do")
 
-    def __init__(self, folder: Path, num_examples: int = 20) -> None:
+    def __init__(self, folder: Path) -> None:
         self.counts: Counter[Reason] = Counter()
         self.examples: list[Rejection] = []
-        self._num_examples = num_examples
         self._folder = folder
         self._files = ExitStack()
 
@@ -129,19 +129,17 @@ class RejectionReport:
         json.dump(row, self._json, ensure_ascii=False)
         self._csv.writerow([_defuse(str(row[column])) for column in self.COLUMNS])
         self.counts[rejection.reason] += 1
-        if len(self.examples) < self._num_examples:
+        if len(self.examples) < _NUM_EXAMPLES:
             self.examples.append(rejection)
 
     @property
     def total(self) -> int:
         return self.counts.total()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is None:
+    def __exit__(self, *error: Any) -> None:
+        if error[0] is None:
             self._json.write("\n]\n")
-        self._files.__exit__(kind, error, trace)
+        self._files.__exit__(*error)
 
 
 class _TextView(io.TextIOWrapper):

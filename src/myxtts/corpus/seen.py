@@ -1,4 +1,7 @@
-"""What has been seen so far, on disk: finds the second of a kind in a corpus of any size with flat memory."""
+"""SQLite table of seen ids, texts and audio checksums: finds duplicates in constant memory.
+
+It also counts the groups of utterances that must stay in one split, and chooses those of the validation split.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,6 @@ from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from myxtts.types import Split
@@ -27,14 +29,14 @@ class Sighting:
         return f"{self.file}:{self.line} ({self.id})"
 
 
-class Ledger:
-    """Keys of accepted utterances and the sizes of the groups that a split must not tear apart."""
+class SeenTable:
+    """Keys of accepted utterances, and sizes of the groups that must lie in one split."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         path.unlink(missing_ok=True)
         self._database = sqlite3.connect(path)
-        # The file is scratch: a crash makes it worthless, so nothing is spent on making it durable.
+        # A scratch file, worthless after a crash: no journal and no syncing.
         self._database.executescript(
             """PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -32768;
             CREATE TABLE seen (key BLOB PRIMARY KEY, file TEXT, line INTEGER, id TEXT, split TEXT) WITHOUT ROWID;
@@ -44,7 +46,7 @@ class Ledger:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._database.close()
         self._path.unlink(missing_ok=True)
 
@@ -57,7 +59,7 @@ class Ledger:
         return {kind: found[kind] for kind in keys if kind in found}
 
     def record(self, keys: Mapping[str, str], sighting: Sighting) -> None:
-        """Notes where keys were seen, unless they were seen before."""
+        """Stores where keys were seen, unless they were seen before."""
         place = (sighting.file, sighting.line, _storable(sighting.id), sighting.split)
         rows = [(_digest(kind, value), *place) for kind, value in keys.items()]
         self._database.executemany("INSERT OR IGNORE INTO seen VALUES (?, ?, ?, ?, ?)", rows)

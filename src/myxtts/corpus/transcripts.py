@@ -1,7 +1,7 @@
-"""Transcript files as numbered lines of text, whatever their bytes are.
+"""Reads transcript files as numbered lines or records, and resolves the paths that they name.
 
-UTF-8 with or without a byte order mark is read. Anything else is found and named with its line: UTF-16, the Windows
-code page of Arabic and Persian, NUL bytes, endless lines. A bad line costs that line, never the file after it.
+UTF-8 with or without a byte order mark is read. Other content is reported with its line: UTF-16, the Windows code pages
+of Arabic and of western languages, NUL bytes, endless lines. A bad line is skipped, and reading goes on after it.
 """
 
 from __future__ import annotations
@@ -19,17 +19,23 @@ from myxtts.corpus.rejections import WHAT_TO_DO, Reason
 
 MAX_LINE_BYTES = 1_000_000
 MAX_LINES_PER_RECORD = 16
+AUDIO_SUFFIXES = (".wav", ".flac", ".ogg", ".opus", ".mp3")
+_MAX_PATH_LENGTH = 4000
 _UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
+    """A line of a transcript, with its number in the file."""
+
     number: int
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class BadLine:
+    """A line that cannot be read, and why."""
+
     number: int
     reason: Reason
     detail: str
@@ -49,7 +55,8 @@ def read_lines(path: Path) -> Iterator[Line | BadLine]:
             number += 1
             if len(raw) > MAX_LINE_BYTES:
                 yield BadLine(number, Reason.BAD_LINE, f"the line is longer than {MAX_LINE_BYTES:,} bytes")
-                _skip_rest_of_line(file.readline, raw)
+                while raw and not raw.endswith(b"\n"):
+                    raw = file.readline(MAX_LINE_BYTES)
                 continue
             line = _decode_line(number, raw.rstrip(b"\r\n"))
             if isinstance(line, BadLine) or line.text.strip():
@@ -150,23 +157,11 @@ def _guess_code_page(raw: bytes) -> str:
     return "cp1256" if num_arabic > 0.6 * len(letters) else "cp1252"
 
 
-def _skip_rest_of_line(readline: object, raw: bytes) -> None:
-    assert callable(readline)
-    while raw and not raw.endswith(b"\n"):
-        raw = readline(MAX_LINE_BYTES)
-
-
-# Which files a transcript may point at: those inside the corpus folder, and no others.
-#
-# A path is judged before anything is opened, with symbolic links followed, and what is opened is a plain file: a
-# transcript cannot make the program read a key, a device or a pipe.
-
-AUDIO_SUFFIXES = (".wav", ".flac", ".ogg", ".opus", ".mp3")
-_MAX_PATH_LENGTH = 4000
-
-
 class CorpusRoot:
-    """The folder that holds a corpus; answers where a path of its transcript leads."""
+    """The folder that holds a corpus. Only files inside it may be opened, whatever a transcript names.
+
+    A path is resolved, symbolic links included, before anything is opened.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -1,6 +1,6 @@
-"""A recording, from its file to the samples that features are made of: decode, mix, resample, trim, level.
+"""Audio preprocessing of a recording: decode, mix to mono, resample, trim silence, normalise the level.
 
-Nothing is decoded before its header has been found acceptable.
+Nothing is decoded before its header has been checked.
 Shape legend: S samples, C channels.
 """
 
@@ -32,8 +32,9 @@ from myxtts.types import Waveform
 
 TRIM_BLOCK_S = 0.01
 TRIM_MARGIN_S = 0.05
+"""Kept around the speech: plosives and breath begin below the threshold."""
 MAX_PEAK = 0.99
-# Below half a step of 24 bits there is nothing to bring to a level, and a gain would not be a number.
+# Below half a step of 24 bits a signal is silence, and the gain would overflow.
 MIN_PEAK = 2.0**-24
 # RIFF, size, kind, form, channels, rate, bytes a second, bytes of all channels, bits, data, bytes of samples.
 _PLAIN_HEADER = struct.Struct("<4sI12sHHIIHH4sI")
@@ -103,6 +104,7 @@ class _Decoded:
 
 
 def _decode(descriptor: int, limits: AudioLimits) -> _Decoded:
+    """Decodes a recording with libsndfile, at most one sample more than the longest duration."""
     with open_sound(descriptor) as (header, sound):
         check_header(header, limits)
         samples = _read_samples(sound, int(limits.max_duration_s * header.sample_rate_hz) + 1)
@@ -112,6 +114,7 @@ def _decode(descriptor: int, limits: AudioLimits) -> _Decoded:
 
 
 def _read_samples(sound: soundfile.SoundFile, max_samples: int) -> NDArray[np.float32]:
+    """Float32 samples in -1..1."""
     if sound.subtype == "PCM_16":
         # The decoder scales 16-bit samples one by one; numpy does the same several at a time.
         return _scale(sound.read(max_samples, dtype="int16"))
@@ -124,8 +127,8 @@ def _read_samples(sound: soundfile.SoundFile, max_samples: int) -> NDArray[np.fl
 def _read_plain_wav(descriptor: int, limits: AudioLimits) -> _Decoded | None:
     """Reads a file that is 44 bytes of the usual header and 16-bit samples; None if it is anything else.
 
-    Most corpora are made of such files. Read in one piece they cost half of what the decoder costs, and threads do not
-    have to take turns as often. Whatever is unusual or damaged is left to the decoder, which knows what to say of it.
+    Most corpora consist of such files. Reading them in one piece takes half the time of libsndfile and the GIL less
+    often. Unusual or damaged files are left to libsndfile, which reports what is wrong.
     """
     size = os.fstat(descriptor).st_size
     start = os.pread(descriptor, _PLAIN_HEADER.size, 0)

@@ -1,4 +1,4 @@
-"""The one definition of the features: what is done to a recording, and what a log-mel spectrogram is.
+"""Definition of the features: audio preprocessing and the log-mel spectrogram, as every executor computes it.
 
     frames    centred, reflected at both ends, `1 + S // hop` of them for S samples
     spectrum  magnitude of the Fourier transform under a periodic Hann window, padded to n_fft
@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from myxtts.config.schema import DataConfig
+from myxtts.storage.json_file import NO_OTHER_FIELDS
 
 DEFINITION_VERSION = 1
 """Raised when the same settings would give other values; a part of every store's fingerprint."""
@@ -30,12 +31,14 @@ _BREAK_HZ = 1000.0
 _BREAK_MEL = _BREAK_HZ / _LINEAR_HZ_PER_MEL
 _LOG_STEP = np.log(6.4) / 27
 _LOUDEST_LOG = 5.0
-"""Far above a band of the loudest sound that samples can hold."""
+"""Far above the log-mel of any signal within full scale."""
 
 
 @dataclass(frozen=True)
 class MelDefinition:
     """Every number that shapes a spectrogram. Travels with the store and the model."""
+
+    __pydantic_config__ = NO_OTHER_FIELDS
 
     sample_rate: int
     n_fft: int
@@ -69,7 +72,7 @@ class MelDefinition:
         return self.end_margin + 1
 
     def bound(self, mel_TM: NDArray[np.floating]) -> NDArray[np.float32]:
-        """A spectrogram without what was never heard, which a model may give and whose exponential may be no number."""
+        """Clips a spectrogram to possible values: a model may give others, whose exponential overflows."""
         return np.asarray(np.clip(mel_TM, np.log(self.log_floor), _LOUDEST_LOG), np.float32)
 
     def count_frames(self, num_samples: int) -> int:
@@ -110,6 +113,8 @@ class MelDefinition:
 class AudioDefinition:
     """What is done to a recording before its spectrogram is taken."""
 
+    __pydantic_config__ = NO_OTHER_FIELDS
+
     sample_rate: int
     trim_silence: bool
     trim_db: float
@@ -135,18 +140,13 @@ def mel_to_hz(mels: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.where(mels < _BREAK_MEL, mels * _LINEAR_HZ_PER_MEL, logarithmic)
 
 
-# How long a spectrogram can be, told from a recording's header: what the store and loading on the fly both know.
-#
-# Trimming only shortens a recording, so its length before trimming is the most that its spectrogram can have.
-
-
 def count_resampled(num_samples: int, rate: int, target_rate: int) -> int:
     """How many samples resampling gives: soxr rounds to the nearest, and with these operations."""
     return math.floor(num_samples / (rate / target_rate) + 0.5)
 
 
 def count_source_frames(num_samples: int, rate: int, mel: MelDefinition) -> int:
-    """Mel frames before silence is trimmed; 0 for a stream that does not say how long it is."""
+    """Mel frames before silence is trimmed, an upper bound known from the header; 0 for a stream of unknown length."""
     return mel.count_frames(count_resampled(num_samples, rate, mel.sample_rate)) if num_samples else 0
 
 

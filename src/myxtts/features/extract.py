@@ -1,4 +1,4 @@
-"""An utterance's recording turned into features on the host: the one way, for the store and for loading on the fly."""
+"""`FeatureExtractor`: recording to log-mel and 16-bit PCM on the host, for the store and for loading on the fly."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class AudioFeatures:
 
 
 class FeatureExtractor:
-    """Makes features as its definitions say; any number of threads may call it."""
+    """Computes the features of its definitions; thread-safe."""
 
     def __init__(
         self, mel: MelDefinition, audio: AudioDefinition, limits: AudioLimits, *, keep_pcm: bool = False

@@ -1,8 +1,8 @@
-"""Log-mel spectrograms back to samples without any training: Griffin-Lim with momentum that keeps to the mel bands.
+"""Vocoder without training: fast Griffin-Lim (Perraudin et al., 2013) that is constrained by mel bands.
 
-A mel band says how much sound there is in a range of frequencies, not where in it. The first iterations, which find the
-phases, take a smooth guess of the magnitudes; the later ones leave them free inside each band and only scale them to
-what the band demands. That halves the distance to the given spectrogram at the same number of iterations.
+A mel band gives the energy of a range of frequencies, not its distribution. The first iterations, which find the
+phases, use a smooth estimate of the magnitudes; the later ones take the magnitudes of the current signal and scale them
+so that each band has its given energy. That halves the distance to the given spectrogram at the same cost.
 Shape legend: T frames, M mel bands, F frequencies up to the highest band, N transform length, K frames of a block.
 """
 
@@ -33,7 +33,7 @@ _MIN_WINDOW_SHARE = 1e-3
 
 
 class GriffinLim:
-    """Speaks spectrograms of one definition. Call it with mel [T, M]; get float32 samples [T * hop_length].
+    """Vocoder for spectrograms of one definition. Call it with mel [T, M]; get float32 samples [T * hop_length].
 
     Frame t is centred on sample t * hop_length, as when it was made. The same seed gives the same samples. One object
     serves any number of threads.
@@ -59,11 +59,7 @@ class GriffinLim:
         spectrum_TF = magnitude_TF * _draw_phases(magnitude_TF.shape, seed)
         sound = _Sound(self.definition, len(target_TM))
         self._find_phases(sound, spectrum_TF, magnitude_TF, target_TM)
-        return _fade_ends(sound.crop(), self.definition.hop_length // 4)
-
-    def estimate_magnitude(self, mel_TM: NDArray[np.floating]) -> Floats:
-        """The smooth magnitudes [T, F] whose mel bands are those given, none of them negative."""
-        return self._fit_magnitude(np.exp(self.definition.bound(mel_TM), dtype=np.float32))
+        return fade_ends(sound.crop(), self.definition.hop_length // 4)
 
     def _fit_magnitude(self, target_TM: Floats) -> Floats:
         """Least squares by multiplicative updates from a smooth start: they cannot leave what is positive."""
@@ -81,15 +77,15 @@ class GriffinLim:
         for iteration in range(self._num_iterations):
             sound.synthesize(spectrum_TF)
             for rows in sound.blocks:
-                heard_KF = sound.analyze(rows)
+                found_KF = sound.analyze(rows)
                 if iteration >= _NUM_FIXED_ITERATIONS:
-                    magnitude_TF[rows] = self._scale_to_bands(np.abs(heard_KF), target_TM[rows])
-                moved_KF = heard_KF - weight * last_TF[rows]
-                last_TF[rows] = heard_KF
+                    magnitude_TF[rows] = self._scale_to_bands(np.abs(found_KF), target_TM[rows])
+                moved_KF = found_KF - weight * last_TF[rows]
+                last_TF[rows] = found_KF
                 length_KF = np.abs(moved_KF)
                 np.divide(magnitude_TF[rows], np.maximum(length_KF, _TINY, out=length_KF), out=length_KF)
                 np.multiply(moved_KF, length_KF, out=spectrum_TF[rows])
-            # Up to a factor, which does not matter for phases, this is a step beyond what was heard.
+            # Extrapolation c + a (c - last) divided by 1 + a, since a factor does not change phases.
             weight = np.float32(_MOMENTUM / (1 + _MOMENTUM))
         sound.synthesize(spectrum_TF)
 
@@ -172,10 +168,11 @@ def _draw_phases(shape: tuple[int, ...], seed: int) -> Spectrum:
     return phases
 
 
-def _fade_ends(samples: Floats, num_samples: int) -> Floats:
-    """A sound that began or ended at once would click."""
+def fade_ends(samples: Floats, num_samples: int) -> Floats:
+    """A copy that is faded in and out (sine squared), because an abrupt start or end clicks."""
     num_samples = min(num_samples, len(samples) // 2)
     rise = np.sin(np.linspace(0, np.pi / 2, num_samples, dtype=np.float32)) ** 2
-    samples[:num_samples] *= rise
-    samples[len(samples) - num_samples :] *= rise[::-1]
-    return samples
+    faded = np.array(samples, np.float32)
+    faded[:num_samples] *= rise
+    faded[len(faded) - num_samples :] *= rise[::-1]
+    return faded

@@ -1,8 +1,6 @@
-"""WAV files to samples, and samples to log-mel spectrograms, as TensorFlow operations.
+"""`GraphMel`: log-mel spectrograms in TensorFlow ops on any device; `decode_wav`: WAV bytes to samples on the host.
 
-Spectrograms are made on any device, of one recording or a padded batch; files are decoded on the host.
-An item of a batch ends where its length says: it is reflected there, as if it were alone, and frames past its end
-hold the logarithm of the floor.
+Each item of a padded batch is reflected at its own end, as if it were alone; frames behind it hold log(log_floor).
 Shape legend: B batch, S samples, T frames, R all frames of a batch, N transform length, F frequencies, M mel bands.
 """
 
@@ -23,8 +21,8 @@ _PLAIN_BYTES = {0: b"RIFF", 8: b"WAVEfmt \x10\0\0\0\1\0\1\0", 34: b"\x10\0", 36:
 def decode_wav(content: Tensor) -> tuple[Tensor, Tensor]:
     """Mono samples [S] in -1..1 and the sample rate of a 16-bit WAV file, given its bytes; channels are averaged.
 
-    TensorFlow's own decoder takes four times as long as this. Nearly every file begins with the same 44 bytes, and its
-    samples only have to be scaled; the others go to the decoder, which also refuses what is damaged.
+    Four times as fast as tf.audio.decode_wav. Nearly every file begins with the same 44 bytes, so that its samples only
+    have to be scaled; the others go to tf.audio.decode_wav, which also refuses damaged files.
     """
     header = tf.io.decode_raw(content, tf.uint8, fixed_length=_PLAIN_HEADER_BYTES)
     numbers = tf.io.decode_raw(content, tf.int32, fixed_length=_PLAIN_HEADER_BYTES)
@@ -46,7 +44,7 @@ def decode_wav(content: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class GraphMel:
-    """Computes what `MelDefinition` says, inside a graph. A recording has at least `min_samples` samples."""
+    """Log-mel of `MelDefinition` inside a graph. A recording has at least `min_samples` samples."""
 
     def __init__(self, definition: MelDefinition) -> None:
         self.definition = definition
@@ -73,7 +71,7 @@ class GraphMel:
         return self._transform(self._frame(padded, num_frames))
 
     def _reflect_at_lengths(self, samples_BS: Tensor, lengths_B: Tensor) -> Tensor:
-        """Each item mirrored at its own two ends. What lies beyond is left as it is: no real frame reaches there."""
+        """Each item reflected at both its ends. What lies further behind is left as it is: no real frame reads it."""
         margin = self.definition.end_margin
         body = tf.pad(samples_BS, [[0, 0], [0, margin]])
         # Past its end an item reads backwards: position L + k holds sample L - 2 - k.

@@ -1,4 +1,4 @@
-"""WAV as bytes: whole files, and streams whose length nobody knows when they begin."""
+"""Writes 16-bit mono WAV: whole files, and headers of streams of unknown length."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from myxtts.types import Waveform
 
 _HEADER = struct.Struct("<4sI4s4sIHHIIHH4sI")
 _UNKNOWN_SIZE = 0xFFFFFFFF
-"""What players and decoders take for "until the stream ends"."""
+"""Read by players and decoders as "until the stream ends"."""
 
 
 def make_wav_header(rate: int, num_samples: int | None = None) -> bytes:

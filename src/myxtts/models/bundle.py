@@ -5,29 +5,28 @@
     frontend.json         how text becomes ids
     vocoder.safetensors   only with a vocoder that has weights
 
-A bundle may come from anywhere. Nothing in it is run or unpacked, no other file is opened, sizes are checked before
-memory is taken, and whatever does not fit is refused by name.
+A bundle may come from anywhere. Nothing in it is executed or unpacked, no other file is opened, sizes are checked
+before memory is allocated, and an error names what does not fit. A bundle is replaced as a whole.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import stat
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import version
 from io import BufferedReader
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 import google_crc32c
+from pydantic import Field
 
 from myxtts.config.schema import ModelConfig
-from myxtts.errors import ConfigError, DataError
+from myxtts.errors import ConfigError, DataError, refuse
 from myxtts.storage.atomic import (
     TEMPORARY_SUFFIX,
     explain_storage_errors,
@@ -35,96 +34,18 @@ from myxtts.storage.atomic import (
     sync_directory,
     write_atomically,
 )
-from myxtts.storage.json_file import JsonRefusedError, is_whole_number, parse_json_object
-from myxtts.storage.tensor_file import (
-    Array,
-    TensorFileError,
-    find_non_finite,
-    read_heading,
-    read_tensors,
-    write_tensors,
+from myxtts.storage.json_file import (
+    FileModel,
+    FileRefusedError,
+    JsonRefusedError,
+    Model,
+    VersionOne,
+    is_whole_number,
+    open_regular,
+    parse_json,
+    write_json,
 )
-
-# The files of a bundle: a folder that is replaced as a whole, and opened as something that may come from anywhere.
-
-_MAX_WEIGHTS_BYTES = 40_000_000_000
-_LIBRARIES = ("myxtts", "tensorflow", "keras", "numpy")
-
-
-def list_versions() -> dict[str, str]:
-    """What a bundle was made with."""
-    return {name: version(name) for name in _LIBRARIES}
-
-
-def replace_folder(folder: Path, write_files: Callable[[Path], None], *weights: Mapping[str, Array]) -> None:
-    """Puts what `write_files` writes in the place of `folder`; weights that are not finite are refused."""
-    damaged = [name for arrays in weights for name in find_non_finite(arrays)]
-    if damaged:
-        raise DataError(f"These weights are not finite: {', '.join(damaged[:5])}.", next_step="Train with --resume.")
-    temporary, old = _name_beside(folder, "new"), _name_beside(folder, "old")
-    with explain_storage_errors(folder, "write"):
-        shutil.rmtree(temporary, ignore_errors=True)
-        _put_back(old, folder)
-        try:
-            temporary.mkdir(parents=True)
-            write_files(temporary)
-            # A folder with files in it cannot be replaced in one step; both are whole, whatever happens between.
-            if folder.exists():
-                folder.rename(old)
-            pass_fault_point("bundle_rename")
-            temporary.rename(folder)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
-            _put_back(old, folder)
-        sync_directory(folder.parent)
-
-
-@contextmanager
-def open_inside(folder: int, name: str, max_bytes: int) -> Iterator[BufferedReader]:
-    """Opens a file of the folder itself: no link to elsewhere, no pipe that never answers, nothing endless."""
-    descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise TensorFileError(f"{name} is not a file")
-        if status.st_size > max_bytes:
-            raise TensorFileError(f"{name} has {status.st_size:,} bytes, more than {max_bytes:,}")
-        with os.fdopen(descriptor, "rb", closefd=False) as file:
-            yield file
-    finally:
-        os.close(descriptor)
-
-
-def read_weights(
-    folder: int, name: str, checksums: Mapping[str, Any], check_size: Callable[[int], None] | None = None
-) -> dict[str, Array]:
-    """The weights in a file of the folder. `check_size` hears how many numbers it holds before they are read."""
-    with open_inside(folder, name, _MAX_WEIGHTS_BYTES) as file:
-        heading = read_heading(file)
-        wrong = [entry.name for entry in heading.entries if entry.dtype != "F32"]
-        if wrong:
-            raise TensorFileError(f"{name} holds {wrong[0]}, which is not float32")
-        if check_size is not None:
-            check_size(heading.num_values)
-        weights, crc = read_tensors(file, heading, sealed=False)
-    if crc != checksums.get(name):
-        raise TensorFileError(f"the checksum of {name} does not match")
-    damaged = find_non_finite(weights)
-    if damaged:
-        raise TensorFileError(f"{name} holds {damaged[0]}, which is not finite")
-    return weights
-
-
-def _name_beside(folder: Path, role: str) -> Path:
-    return folder.with_name(f".{folder.name}.{role}{TEMPORARY_SUFFIX}")
-
-
-def _put_back(old: Path, folder: Path) -> None:
-    """Removes the bundle that was moved aside, or puts it back where no other came in its place."""
-    if old.exists() and not folder.exists():
-        old.rename(folder)
-    shutil.rmtree(old, ignore_errors=True)
-
+from myxtts.storage.tensor_file import Array, find_non_finite, read_heading, read_tensors, write_tensors
 
 BUNDLE_FOLDER_NAME = "bundle"
 """Where a run keeps its bundle."""
@@ -132,11 +53,13 @@ BUNDLE_FILE_NAME = "bundle.json"
 WEIGHTS_FILE_NAME = "model.safetensors"
 FRONTEND_FILE_NAME = "frontend.json"
 VOCODER_FILE_NAME = "vocoder.safetensors"
-_FORMAT = "myxtts-bundle"
-_VERSION = 1
+_LIBRARIES = ("myxtts", "tensorflow", "keras", "numpy")
 _MAX_DESCRIPTION_BYTES = 4_000_000
 _MAX_FRONTEND_BYTES = 200_000_000
-_PARTS = ("model_spec", "mel", "audio", "vocoder", "notes", "versions", "checksums")
+_MAX_WEIGHTS_BYTES = 40_000_000_000
+_MAX_PROBLEMS_SHOWN = 5
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -159,6 +82,25 @@ class Bundle:
     versions: dict[str, str] = field(default_factory=dict)
 
 
+_FileName = Literal["model.safetensors", "frontend.json", "vocoder.safetensors"]
+
+
+class _Description(FileModel):
+    """The content of bundle.json."""
+
+    format: Literal["myxtts-bundle"]
+    version: VersionOne
+    config: dict[str, Any] = Field(alias="model_config")
+    model_spec: dict[str, Any]
+    mel: dict[str, Any]
+    audio: dict[str, Any]
+    frontend_fingerprint: str
+    vocoder: dict[str, Any]
+    notes: dict[str, Any]
+    versions: dict[str, str]
+    checksums: dict[_FileName, int]
+
+
 def find_bundle(path: Path) -> Path:
     """The bundle that `path` is, or that the run in `path` has made."""
     for folder in (path, path / BUNDLE_FOLDER_NAME):
@@ -173,6 +115,89 @@ def find_bundle(path: Path) -> Path:
         f"There is no model bundle in {path}.",
         next_step="Name the folder of a run or of a bundle; a run makes its bundle with its first checkpoint.",
     )
+
+
+def write_bundle(folder: Path, bundle: Bundle) -> None:
+    """Writes a bundle beside `folder` and moves it there when it is whole; an old one is replaced."""
+    refuse_foreign_vocoder(bundle.mel, bundle.vocoder)
+    replace_folder(folder, lambda temporary: _write_files(temporary, bundle), bundle.weights, bundle.vocoder_weights)
+
+
+def _write_files(folder: Path, bundle: Bundle) -> None:
+    """Writes the files of a bundle; bundle.json comes last, because it holds the checksums of the others."""
+    checksums = {FRONTEND_FILE_NAME: int(google_crc32c.value(bundle.frontend))}
+    with write_atomically(folder / FRONTEND_FILE_NAME) as file:
+        file.write(bundle.frontend)
+    for name, arrays in ((WEIGHTS_FILE_NAME, bundle.weights), (VOCODER_FILE_NAME, bundle.vocoder_weights)):
+        if arrays:
+            checksums[name] = write_weights(folder / name, arrays)
+    description = {
+        "format": "myxtts-bundle",
+        "version": 1,
+        "model_config": bundle.model_config.model_dump(),
+        "model_spec": bundle.model_spec,
+        "mel": bundle.mel,
+        "audio": bundle.audio,
+        "frontend_fingerprint": bundle.frontend_fingerprint,
+        "vocoder": bundle.vocoder,
+        "notes": bundle.notes,
+        "versions": list_versions(),
+        "checksums": checksums,
+    }
+    write_json(folder / BUNDLE_FILE_NAME, description)
+
+
+def read_bundle(folder: Path) -> Bundle:
+    """The bundle in `folder`, checked in every respect but the names of its weights: `check_weights` knows those."""
+    bundle = read_folder(folder, _read_files, f"The bundle {folder}")
+    refuse_foreign_vocoder(bundle.mel, bundle.vocoder)
+    return bundle
+
+
+def _read_files(folder: int) -> Bundle:
+    """Reads a bundle through the descriptor of its folder, which cannot be exchanged meanwhile."""
+    found = read_description(folder, BUNDLE_FILE_NAME, _Description)
+    checksums: dict[str, int] = {**found.checksums}
+    with _open_inside(folder, FRONTEND_FILE_NAME, _MAX_FRONTEND_BYTES) as file:
+        frontend = file.read()
+    if google_crc32c.value(frontend) != checksums.get(FRONTEND_FILE_NAME):
+        raise FileRefusedError(f"the checksum of {FRONTEND_FILE_NAME} does not match")
+    config = ModelConfig.model_validate(found.config)
+    check_size = partial(_refuse_larger_model, config, found.model_spec)
+    weights = read_weights(folder, WEIGHTS_FILE_NAME, checksums, check_size)
+    vocoder_weights = {}
+    if VOCODER_FILE_NAME in checksums:
+        vocoder_weights = read_weights(folder, VOCODER_FILE_NAME, checksums)
+    return Bundle(
+        config,
+        found.model_spec,
+        found.mel,
+        found.audio,
+        frontend,
+        found.frontend_fingerprint,
+        found.vocoder,
+        weights,
+        vocoder_weights,
+        found.notes,
+        found.versions,
+    )
+
+
+def _refuse_larger_model(config: ModelConfig, spec: dict[str, Any], num_values: int) -> None:
+    """A description of a giant model would allocate memory before its weights are found missing.
+
+    Every layer has at least one square matrix, and whatever is counted in the specification has a row somewhere.
+    """
+    least = config.text_layers * config.text_width**2 + config.decoder_layers * config.decoder_width**2
+    if max(least, _find_largest_number(spec)) > num_values:
+        raise FileRefusedError(f"it describes a larger model than the {num_values:,} numbers in {WEIGHTS_FILE_NAME}")
+
+
+def _find_largest_number(value: object) -> int:
+    if isinstance(value, dict | list):
+        inside = value.values() if isinstance(value, dict) else value
+        return max(map(_find_largest_number, inside), default=0)
+    return value if isinstance(value, int) and is_whole_number(value) else 0
 
 
 def refuse_foreign_vocoder(mel: Mapping[str, Any], vocoder: Mapping[str, Any]) -> None:
@@ -201,128 +226,104 @@ def check_weights(weights: Mapping[str, Array], expected: Mapping[str, tuple[int
         if name in weights and weights[name].shape != tuple(shape)
     ]
     if problems:
-        more = f", and {len(problems) - 5} more" if len(problems) > 5 else ""
+        more = f", and {len(problems) - _MAX_PROBLEMS_SHOWN} more" if len(problems) > _MAX_PROBLEMS_SHOWN else ""
         raise DataError(
-            f"The weights in {place} do not fit the model: {', '.join(problems[:5])}{more}.",
+            f"The weights in {place} do not fit the model: {', '.join(problems[:_MAX_PROBLEMS_SHOWN])}{more}.",
             next_step="They belong to a model of another size or version: use the bundle that was made for it.",
         )
 
 
-def write_bundle(folder: Path, bundle: Bundle) -> None:
-    """Writes a bundle beside `folder` and moves it there when it is whole; an old one is replaced."""
-    refuse_foreign_vocoder(bundle.mel, bundle.vocoder)
-    replace_folder(folder, lambda temporary: _write_files(temporary, bundle), bundle.weights, bundle.vocoder_weights)
+# Shared with the bundles of vocoders.
 
 
-def read_bundle(folder: Path) -> Bundle:
-    """The bundle in `folder`, checked in every respect but the names of its weights: `check_weights` knows those."""
+def list_versions() -> dict[str, str]:
+    """The libraries that a bundle is made with."""
+    return {name: version(name) for name in _LIBRARIES}
+
+
+def replace_folder(folder: Path, write_files: Callable[[Path], None], *weights: Mapping[str, Array]) -> None:
+    """Puts what `write_files` writes in the place of `folder`; weights that are not finite are refused."""
+    damaged = [name for arrays in weights for name in find_non_finite(arrays)]
+    if damaged:
+        raise DataError(f"These weights are not finite: {', '.join(damaged[:5])}.", next_step="Train with --resume.")
+    temporary, old = _name_beside(folder, "new"), _name_beside(folder, "old")
+    with explain_storage_errors(folder, "write"):
+        shutil.rmtree(temporary, ignore_errors=True)
+        _put_back(old, folder)
+        try:
+            temporary.mkdir(parents=True)
+            write_files(temporary)
+            # A folder with files in it cannot be replaced in one step; both are whole, whatever happens between.
+            if folder.exists():
+                folder.rename(old)
+            pass_fault_point("bundle_rename")
+            temporary.rename(folder)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+            _put_back(old, folder)
+        sync_directory(folder.parent)
+
+
+def _name_beside(folder: Path, role: str) -> Path:
+    return folder.with_name(f".{folder.name}.{role}{TEMPORARY_SUFFIX}")
+
+
+def _put_back(old: Path, folder: Path) -> None:
+    """Removes the bundle that was moved aside, or puts it back where no other came in its place."""
+    if old.exists() and not folder.exists():
+        old.rename(folder)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def write_weights(path: Path, weights: Mapping[str, Array]) -> int:
+    """Writes a safetensors file; gives its crc32c."""
+    with write_atomically(path) as file:
+        return write_tensors(file, weights, {}, seal=False)
+
+
+def read_folder(folder: Path, read_files: Callable[[int], Result], what: str) -> Result:
+    """What `read_files` reads through the descriptor of `folder`; raises DataError where something is not in order."""
     try:
-        return _read_files(folder)
-    except (JsonRefusedError, TensorFileError) as error:
-        raise _complain(folder, str(error)) from error
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            return read_files(descriptor)
+        finally:
+            os.close(descriptor)
+    except FileRefusedError as error:
+        raise refuse(what, str(error)) from error
     except OSError as error:
-        name = Path(str(error.filename)).name if error.filename else BUNDLE_FILE_NAME
-        raise _complain(folder, f"{name} cannot be read ({error.strerror})") from error
+        name = Path(str(error.filename)).name if error.filename else "a file"
+        raise refuse(what, f"{name} cannot be read ({error.strerror})") from error
 
 
-def _write_files(folder: Path, bundle: Bundle) -> None:
-    checksums = {FRONTEND_FILE_NAME: int(google_crc32c.value(bundle.frontend))}
-    with write_atomically(folder / FRONTEND_FILE_NAME) as file:
-        file.write(bundle.frontend)
-    for name, arrays in ((WEIGHTS_FILE_NAME, bundle.weights), (VOCODER_FILE_NAME, bundle.vocoder_weights)):
-        if arrays:
-            with write_atomically(folder / name) as file:
-                checksums[name] = write_tensors(file, arrays, {}, seal=False)
-    description = {
-        "format": _FORMAT,
-        "version": _VERSION,
-        "model_config": bundle.model_config.model_dump(),
-        "model_spec": bundle.model_spec,
-        "mel": bundle.mel,
-        "audio": bundle.audio,
-        "frontend_fingerprint": bundle.frontend_fingerprint,
-        "vocoder": bundle.vocoder,
-        "notes": bundle.notes,
-        "versions": list_versions(),
-        "checksums": checksums,
-    }
-    with write_atomically(folder / BUNDLE_FILE_NAME) as file:
-        file.write(json.dumps(description, indent=1, allow_nan=False).encode())
+def _open_inside(folder: int, name: str, max_bytes: int) -> AbstractContextManager[BufferedReader]:
+    """Opens a file of the folder itself: a link to elsewhere is refused."""
+    return open_regular(name, max_bytes, folder=folder, follow_links=False)
 
 
-def _read_files(folder: Path) -> Bundle:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        with open_inside(descriptor, BUNDLE_FILE_NAME, _MAX_DESCRIPTION_BYTES) as file:
-            fields = _check_description(parse_json_object(file.read(_MAX_DESCRIPTION_BYTES)))
-        checksums = fields["checksums"]
-        with open_inside(descriptor, FRONTEND_FILE_NAME, _MAX_FRONTEND_BYTES) as file:
-            frontend = file.read(_MAX_FRONTEND_BYTES)
-        if google_crc32c.value(frontend) != checksums.get(FRONTEND_FILE_NAME):
-            raise TensorFileError(f"the checksum of {FRONTEND_FILE_NAME} does not match")
-        config = ModelConfig.model_validate(fields["model_config"])
-        check_size = partial(_refuse_larger_model, config, fields["model_spec"])
-        weights = read_weights(descriptor, WEIGHTS_FILE_NAME, checksums, check_size)
-        vocoder_weights = {}
-        if VOCODER_FILE_NAME in checksums:
-            vocoder_weights = read_weights(descriptor, VOCODER_FILE_NAME, checksums)
-    finally:
-        os.close(descriptor)
-    refuse_foreign_vocoder(fields["mel"], fields["vocoder"])
-    return Bundle(
-        config,
-        fields["model_spec"],
-        fields["mel"],
-        fields["audio"],
-        frontend,
-        fields["frontend_fingerprint"],
-        fields["vocoder"],
-        weights,
-        vocoder_weights,
-        fields["notes"],
-        fields["versions"],
-    )
+def read_description(folder: int, name: str, model: type[Model]) -> Model:
+    """The JSON file that says what a bundle is."""
+    with _open_inside(folder, name, _MAX_DESCRIPTION_BYTES) as file:
+        try:
+            return parse_json(file.read(), model)
+        except JsonRefusedError as error:
+            raise JsonRefusedError(f"{name}: {error}") from error
 
 
-def _check_description(fields: dict[str, Any]) -> dict[str, Any]:
-    if fields.get("format") != _FORMAT:
-        raise JsonRefusedError(f"{BUNDLE_FILE_NAME} is not of the format {_FORMAT}")
-    if fields.get("version") != _VERSION or isinstance(fields["version"], bool):
-        raise JsonRefusedError(f"it is of version {fields.get('version')!r}; this program reads version {_VERSION}")
-    expected = {"format", "version", "model_config", "frontend_fingerprint", *_PARTS}
-    if set(fields) != expected:
-        names = ", ".join(sorted(str(name)[:40] for name in set(fields) ^ expected)[:5])
-        raise JsonRefusedError(f"{BUNDLE_FILE_NAME} has too few or too many parts: {names}")
-    for name in ("model_config", *_PARTS):
-        if not isinstance(fields[name], dict):
-            raise JsonRefusedError(f"{name} in {BUNDLE_FILE_NAME} is not an object")
-    if not isinstance(fields["frontend_fingerprint"], str):
-        raise JsonRefusedError(f"frontend_fingerprint in {BUNDLE_FILE_NAME} is not a text")
-    unknown = set(fields["checksums"]) - {WEIGHTS_FILE_NAME, FRONTEND_FILE_NAME, VOCODER_FILE_NAME}
-    if unknown:
-        raise JsonRefusedError(f"it names the file {sorted(unknown)[0][:80]!r}, which no bundle has")
-    return fields
-
-
-def _refuse_larger_model(config: ModelConfig, spec: dict[str, Any], num_values: int) -> None:
-    """A description that asks for a giant would take memory before its weights are found missing.
-
-    Every layer has at least one square matrix, and whatever is counted in the specification has a row somewhere.
-    """
-    least = config.text_layers * config.text_width**2 + config.decoder_layers * config.decoder_width**2
-    if max(least, _find_largest_number(spec)) > num_values:
-        raise TensorFileError(f"it describes a larger model than the {num_values:,} numbers in {WEIGHTS_FILE_NAME}")
-
-
-def _find_largest_number(value: object) -> int:
-    if isinstance(value, dict | list):
-        inside = value.values() if isinstance(value, dict) else value
-        return max(map(_find_largest_number, inside), default=0)
-    return value if isinstance(value, int) and is_whole_number(value) else 0
-
-
-def _complain(folder: Path, problem: str) -> DataError:
-    return DataError(
-        f"The bundle {folder} cannot be used: {problem}.",
-        next_step="It is damaged, altered or from another version: take it again from where it was made.",
-    )
+def read_weights(
+    folder: int, name: str, checksums: Mapping[Any, int], check_size: Callable[[int], None] = lambda _: None
+) -> dict[str, Array]:
+    """The weights in a file of the folder. `check_size` gets how many numbers it holds before they are read."""
+    with _open_inside(folder, name, _MAX_WEIGHTS_BYTES) as file:
+        heading = read_heading(file)
+        wrong = [entry.name for entry in heading.entries if entry.dtype != "F32"]
+        if wrong:
+            raise FileRefusedError(f"{name} holds {wrong[0]}, which is not float32")
+        check_size(heading.num_values)
+        weights, crc = read_tensors(file, heading, sealed=False)
+    if crc != checksums.get(name):
+        raise FileRefusedError(f"the checksum of {name} does not match")
+    damaged = find_non_finite(weights)
+    if damaged:
+        raise FileRefusedError(f"{name} holds {damaged[0]}, which is not finite")
+    return weights

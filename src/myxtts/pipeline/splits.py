@@ -149,8 +149,8 @@ def _refuse_foreign_recordings(corpus: Corpus, val_data: Path) -> None:
     """Recordings that the training corpus was not prepared with cannot be its validation split."""
     if is_prepared(val_data):
         return  # It is the training corpus itself.
-    with corpus.file.open(encoding="utf-8") as text:
-        written = read_heading(corpus.file, text).roots
+    with corpus.file.open("rb") as file:
+        written = read_heading(corpus.file, file).roots
     roots = [os.path.realpath(corpus.file.parent / root) for root in written]
     wanted = os.path.realpath(val_data if val_data.is_dir() else val_data.parent)
     # With --audio-root all recordings lie below one folder, whatever the transcripts are.

@@ -1,4 +1,4 @@
-"""Files that are whole or absent: atomic writing, locks between processes, and named points where tests inject faults.
+"""Atomic file replacement, folder locks between processes, and named points for fault injection in tests.
 
 A file appears under its final name only after its bytes and its folder entry have reached the disk, so that a kill or
 a power loss at any moment leaves the old file or the new one.
@@ -86,7 +86,7 @@ def pass_fault_point(point: str) -> bool:
     """
     if not _faults:
         return False
-    # All of them are told, for each counts how often it was passed.
+    # Every fault is asked, because each counts how often its point was passed.
     return True in [fault.reach(point) for fault in _faults]
 
 

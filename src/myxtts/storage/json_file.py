@@ -1,25 +1,175 @@
-"""Reads JSON from files that nobody vouches for: small, flat, without duplicate keys, NaN or endless numbers."""
+"""JSON files: read through a pydantic model, appended to line by line, or followed while another process writes them.
+
+A file may come from anywhere, so reading is strict: a regular file of bounded size, UTF-8, no duplicate keys, no NaN,
+no endless numbers or nesting, and exactly the fields and types of the model.
+"""
 
 from __future__ import annotations
 
 import json
 import math
 import os
+import stat
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from io import BufferedReader
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Annotated, Any, TypeVar, cast
 
-from myxtts.errors import StorageError, warn_user
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from myxtts.errors import DAMAGED_FILE, DataError, StorageError, refuse, warn_user
 from myxtts.storage.atomic import pass_fault_point, write_atomically
 from myxtts.types import Say
 
 _MAX_NUMBER_LENGTH = 40
 _MAX_DEPTH = 12
+_MAX_ERRORS_SHOWN = 3
+_DEFAULT_MAX_BYTES = 10_000_000
+_BACKLOG_BYTES = 256 * 1024
+_MAX_LINE_BYTES = 1024 * 1024
+
+Item = TypeVar("Item")
+Listed = Annotated[tuple[Item, ...], Field(strict=False)]
+"""A tuple that JSON writes as a list."""
 
 
-class JsonRefusedError(ValueError):
-    """What is wrong with a text that was to be JSON, in words that complete "it cannot be used: ..."."""
+class FileRefusedError(ValueError):
+    """Why a file cannot be used, in words that complete "it cannot be used: ..."."""
+
+
+class JsonRefusedError(FileRefusedError):
+    """What is wrong with a text that was to be JSON."""
+
+
+def _check_version(value: int) -> int:
+    if value != 1:
+        raise ValueError(f"should be 1, found {value}")
+    return value
+
+
+VersionOne = Annotated[int, AfterValidator(_check_version)]
+"""The version of a format of which there is only one yet; a Literal would take true for 1."""
+
+
+class FileModel(BaseModel):
+    """The fields of a JSON file: exact types (true is no number), finite numbers, no field besides those declared."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+NO_OTHER_FIELDS = ConfigDict(extra="forbid", allow_inf_nan=False)
+"""The `__pydantic_config__` of a dataclass that is read from JSON. Strict types are possible in a FileModel only."""
+Model = TypeVar("Model")
+"""What describes a JSON object: a FileModel, a dataclass, or dict[str, ...]."""
+
+
+@cache
+def _adapt(model: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(model)
+
+
+def read_json(
+    path: Path,
+    model: type[Model],
+    *,
+    what: str = "",
+    max_bytes: int = _DEFAULT_MAX_BYTES,
+    next_step: str = DAMAGED_FILE,
+) -> Model:
+    """The content of a JSON file; DataError names the file, the field and `next_step`. `what` says what it is.
+
+    A file that is not there raises FileNotFoundError, since for many callers that is no error.
+    """
+    place = f"{what} {path}".lstrip()
+    try:
+        with open_regular(path, max_bytes) as file:
+            return parse_json(file.read(), model)
+    except FileRefusedError as error:
+        raise refuse(place, str(error), next_step) from error
+    except (FileNotFoundError, NotADirectoryError):
+        raise
+    except OSError as error:
+        raise refuse(place, f"it cannot be read ({error.strerror})", next_step) from error
+
+
+def try_read_json(path: Path, model: type[Model], max_bytes: int = _DEFAULT_MAX_BYTES) -> Model | None:
+    """The content of a file that one can do without: None where it is missing or cannot be used."""
+    try:
+        return read_json(path, model, max_bytes=max_bytes)
+    except (FileNotFoundError, NotADirectoryError, DataError):
+        return None
+
+
+def write_json(path: Path, content: Mapping[str, Any], *, ensure_ascii: bool = True) -> None:
+    """Writes an indented JSON file, whole or not at all."""
+    with write_atomically(path) as file:
+        file.write(json.dumps(content, indent=1, allow_nan=False, ensure_ascii=ensure_ascii).encode())
+
+
+@contextmanager
+def open_regular(
+    path: Path | str, max_bytes: int, *, folder: int | None = None, follow_links: bool = True
+) -> Iterator[BufferedReader]:
+    """Opens a file for reading: no pipe that never answers, no device, nothing larger than `max_bytes`.
+
+    `folder` is the descriptor of the folder that `path` is relative to.
+    """
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow_links else os.O_NOFOLLOW)
+    descriptor = os.open(path, flags, dir_fd=folder)
+    try:
+        name, status = Path(path).name, os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise FileRefusedError(f"{name} is not a file")
+        if status.st_size > max_bytes:
+            raise FileRefusedError(f"{name} has {status.st_size:,} bytes, more than {max_bytes:,}")
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            yield file
+    finally:
+        os.close(descriptor)
+
+
+def parse_json(raw: bytes, model: type[Model]) -> Model:
+    """The content of a small file; raises JsonRefusedError."""
+    return check_fields(parse_json_object(raw), model)
+
+
+def check_fields(value: object, model: type[Model]) -> Model:
+    """`value`, which was JSON, as a model; raises JsonRefusedError."""
+    try:
+        return cast("Model", _adapt(model).validate_python(value))
+    except ValidationError as error:
+        raise JsonRefusedError(_describe(error)) from error
+
+
+def parse_json_line(line: bytes, model: type[Model]) -> Model:
+    """One of very many lines; raises JsonRefusedError.
+
+    pydantic parses and checks in one pass, which is faster than json.loads alone, but does not see duplicate keys.
+    """
+    try:
+        return cast("Model", _adapt(model).validate_json(line))
+    except ValidationError as error:
+        raise JsonRefusedError(_describe(error)) from error
+
+
+def _describe(error: ValidationError) -> str:
+    """The first few problems, each with its field and what was found there."""
+    problems = []
+    for one in error.errors(include_url=False)[:_MAX_ERRORS_SHOWN]:
+        field = _shorten(".".join(map(str, one["loc"]))) or "it"
+        if one["type"] == "missing":
+            problems.append(f"{field} is missing")
+        elif one["type"] == "extra_forbidden":
+            problems.append(f"{field} is not known")
+        elif one["type"] in ("value_error", "json_invalid"):
+            problems.append(f"{field} {_shorten(str(one['ctx']['error']))}")
+        else:
+            problem = one["msg"].replace("Input should be", "should be")
+            problems.append(f"{field} {problem}, found {_shorten(repr(one['input']))}")
+    return "; ".join(problems)
 
 
 def parse_json_object(raw: bytes) -> dict[str, Any]:
@@ -40,6 +190,11 @@ def parse_json_object(raw: bytes) -> dict[str, Any]:
         raise JsonRefusedError("it holds no JSON object")
     _refuse_depth(value)
     return value
+
+
+def is_number(value: object) -> bool:
+    """Whether a JSON value is a number; true and false are none."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def is_whole_number(value: object) -> bool:
@@ -73,6 +228,7 @@ def _refuse_constant(text: str) -> float:
 
 
 def _refuse_depth(value: object) -> None:
+    """Refuses nesting by which recursive code could be made to overflow the stack."""
     level = [value]
     for _ in range(_MAX_DEPTH):
         inside: list[object] = []
@@ -91,11 +247,8 @@ def _shorten(text: str) -> str:
     return text if len(text) <= 80 else f"{text[:80]}…"
 
 
-# Files to which a run adds a line of JSON now and then. That a line cannot be written never stops a training.
-
-
 class JsonLines:
-    """One file of lines, each a JSON object with the `step` it belongs to."""
+    """A file of JSON objects, one a line, each with the `step` it belongs to. A failing write stops nothing."""
 
     def __init__(self, path: Path, warn: Say = warn_user) -> None:
         self.path = path
@@ -108,7 +261,7 @@ class JsonLines:
         try:
             with self.path.open("ab") as file:
                 pass_fault_point("append")
-                if not self._ends_with_newline():
+                if not ends_with_newline(self.path):
                     line = "\n" + line
                 file.write(line.encode("utf-8", "backslashreplace"))
         except OSError as error:
@@ -125,11 +278,8 @@ class JsonLines:
             return
         with self.path.open("rb") as file:
             for line in file:
-                try:
-                    fields = json.loads(line)
-                except ValueError:
-                    continue
-                if isinstance(fields, dict):
+                fields = _parse_line(line)
+                if fields is not None:
                     yield fields
 
     def drop_after(self, step: int) -> None:
@@ -144,13 +294,14 @@ class JsonLines:
         except StorageError as error:
             self._warn(f"{error} The file keeps lines of steps that are done again.")
 
-    def _ends_with_newline(self) -> bool:
-        """False where a kill cut the last line short."""
-        with self.path.open("rb") as file:
-            if file.seek(0, os.SEEK_END) == 0:
-                return True
-            file.seek(-1, os.SEEK_END)
-            return file.read(1) == b"\n"
+
+def ends_with_newline(path: Path) -> bool:
+    """False where a kill cut the last line short."""
+    with path.open("rb") as file:
+        if file.seek(0, os.SEEK_END) == 0:
+            return True
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) == b"\n"
 
 
 def _is_after(fields: Mapping[str, Any], step: int) -> bool:
@@ -159,6 +310,7 @@ def _is_after(fields: Mapping[str, Any], step: int) -> bool:
 
 
 def _make_plain(value: Any) -> Any:
+    """The same content with str keys and lists, and null for NaN and infinity, which JSON does not have."""
     if isinstance(value, Mapping):
         return {str(name): _make_plain(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
@@ -168,17 +320,11 @@ def _make_plain(value: Any) -> Any:
     return value
 
 
-# Reads what is added to a file of lines by another process, however that process treats the file.
-
-_BACKLOG_BYTES = 256 * 1024
-_MAX_LINE_BYTES = 1024 * 1024
-
-
 class JsonTail:
-    """Gives the new objects of a file of JSON lines each time it is asked.
+    """Follows a file of JSON lines that another process writes: each `read` gives the objects that were added.
 
-    It starts near the end of a long file, waits for the rest of a line that is only half written, and starts anew
-    where the file was cut or replaced. What is no JSON object is left out.
+    It starts near the end of a long file, waits for the rest of a half-written line, and starts again where the file
+    was truncated or replaced. What is no JSON object is left out.
     """
 
     def __init__(self, path: Path) -> None:
@@ -207,6 +353,7 @@ class JsonTail:
         self._rest, self._is_skipping = b"", False
 
     def _read_new_bytes(self) -> bytes:
+        """What was appended since the last call; opens the file again where it was replaced."""
         status = self._path.stat()
         self.changed_at = status.st_mtime
         if self._file is not None and not self._is_same(self._file, status):
@@ -215,7 +362,7 @@ class JsonTail:
         if self._file is None:
             self._file = self._path.open("rb", buffering=0)
         if status.st_size - self._file.tell() > _BACKLOG_BYTES:
-            # Only what is recent counts, and reading all of a long run would take seconds.
+            # Only recent lines matter, and reading all of a long run would take seconds.
             self._file.seek(status.st_size - _BACKLOG_BYTES)
             self._rest, self._is_skipping = b"", True
         return self._file.read(_BACKLOG_BYTES)
@@ -227,6 +374,7 @@ class JsonTail:
         return (own.st_dev, own.st_ino) == (status.st_dev, status.st_ino) and file.tell() <= status.st_size
 
     def _parse(self, content: bytes) -> list[dict[str, Any]]:
+        """The objects of complete lines; an incomplete last line is kept for the next call."""
         *lines, self._rest = (self._rest + content).split(b"\n")
         if len(self._rest) > _MAX_LINE_BYTES:
             self._rest, self._is_skipping = b"", True
@@ -237,6 +385,7 @@ class JsonTail:
 
 
 def _parse_line(line: bytes) -> dict[str, Any] | None:
+    """The object of a line; None for a line that was cut short or is no object."""
     try:
         fields = json.loads(line)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""Named arrays in one safetensors file: written in a stream, and read only after a strict check of the heading.
+"""Reads and writes safetensors files: streamed writing, and reading after a strict check of the heading.
 
     8 bytes   length of the heading
     heading   JSON: name -> dtype, shape, offsets; texts under __metadata__
@@ -18,15 +18,16 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from io import BufferedReader
-from typing import IO, Any
+from typing import IO, Annotated, Any
 
 import google_crc32c
 import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from myxtts.storage.atomic import pass_fault_point
-from myxtts.storage.json_file import JsonRefusedError, is_whole_number, parse_json_object
+from myxtts.storage.json_file import FileModel, FileRefusedError, JsonRefusedError, check_fields, parse_json_object
 
 Array = NDArray[Any]
 
@@ -53,13 +54,23 @@ MAX_DIMENSIONS = 8
 MAX_NAME_LENGTH = 300
 SEAL_NAME = "~crc32c"
 _METADATA_NAME = "__metadata__"
-_ENTRY_KEYS = {"dtype", "shape", "data_offsets"}
 _LENGTH = struct.Struct("<Q")
 _SEAL = struct.Struct("<I")
 
 
-class TensorFileError(ValueError):
-    """Why a file of tensors is refused, in words that complete "it cannot be used: ..."."""
+class TensorFileError(FileRefusedError):
+    """Why a file of tensors is refused."""
+
+
+_Size = Annotated[int, Field(ge=0)]
+
+
+class _EntryFields(FileModel):
+    """What the heading says of one tensor."""
+
+    dtype: str
+    shape: Annotated[list[_Size], Field(max_length=MAX_DIMENSIONS)]
+    data_offsets: Annotated[list[_Size], Field(min_length=2, max_length=2)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +177,7 @@ def _extend_crc(crc: int, raw: NDArray[np.uint8]) -> int:
 
 
 def _make_heading(arrays: Mapping[str, Array], metadata: Mapping[str, str]) -> bytes:
+    """Length and JSON of the heading, padded with spaces to a multiple of 8 bytes as the safetensors library does."""
     fields: dict[str, Any] = {_METADATA_NAME: dict(metadata)} if metadata else {}
     offset = 0
     for name, array in arrays.items():
@@ -194,28 +206,20 @@ def _check_name(name: str) -> None:
 
 
 def _check_entry(name: str, entry: object) -> TensorEntry:
+    """The entry of one tensor, whose size in bytes must be that of its dtype and shape."""
     _check_name(name)
-    if not isinstance(entry, dict) or set(entry) != _ENTRY_KEYS:
-        raise TensorFileError(f"the tensor {name} is not described by {', '.join(sorted(_ENTRY_KEYS))}")
-    dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
-    if not isinstance(dtype, str) or dtype not in DTYPES:
-        raise TensorFileError(f"the tensor {name} is of the type {str(dtype)[:40]!r}, which is not known")
-    if (
-        not _is_list_of_numbers(shape)
-        or len(shape) > MAX_DIMENSIONS
-        or math.prod(size or 1 for size in shape) > 1 << 48
-    ):
+    try:
+        found = check_fields(entry, _EntryFields)
+    except JsonRefusedError as error:
+        raise TensorFileError(f"the tensor {name} is not described as it should be: {error}") from error
+    dtype, shape, (begin, end) = found.dtype, found.shape, found.data_offsets
+    if dtype not in DTYPES:
+        raise TensorFileError(f"the tensor {name} is of the type {dtype[:40]!r}, which is not known")
+    if math.prod(size or 1 for size in shape) > 1 << 48:
         raise TensorFileError(f"the tensor {name} has the shape {str(shape)[:80]}, which is impossible")
-    if not _is_list_of_numbers(offsets) or len(offsets) != 2:
-        raise TensorFileError(f"the tensor {name} lies at {str(offsets)[:80]}, which is no place")
-    begin, end = offsets
     if end - begin != math.prod(shape) * DTYPES[dtype].itemsize:
         raise TensorFileError(f"the tensor {name} has {end - begin:,} bytes, which do not fit its shape {shape}")
     return TensorEntry(name, dtype, tuple(shape), begin, end)
-
-
-def _is_list_of_numbers(value: object) -> bool:
-    return isinstance(value, list) and all(map(is_whole_number, value))
 
 
 def _check_layout(entries: Sequence[TensorEntry], num_data_bytes: int) -> None:

@@ -1,7 +1,7 @@
-"""Durations of tokens, written beside features that are there already: the aligner's part of the store.
+"""Token durations from forced alignment, appended to a store that has the features already.
 
-An utterance loses its durations with its text or its recording. Which model all of them are from stands in
-durations.json, so that aligning can be taken up where it stopped, and durations of two models never mix.
+Durations become invalid with the text or recording of their utterance. durations.json names the model that aligned, so
+that an alignment can be resumed, and durations of two models never mix.
 Shape legend: K tokens.
 """
 
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from myxtts.errors import DataError
 from myxtts.storage.atomic import lock_directory, sweep_temporary_files
+from myxtts.storage.json_file import JsonRefusedError, check_fields
 from myxtts.store.generation import commit_state, describe_row, find_next_segment
 from myxtts.store.layout import CHUNK_UTTERANCES, PARTS, Part, read_checked_json, require_store, write_checked_json
 from myxtts.store.reader import FeatureStore
@@ -45,23 +46,20 @@ def begin_durations(folder: Path, origin: DurationsOrigin) -> None:
         store = FeatureStore.open(folder)
         rows = np.flatnonzero(store.columns["durations_length"]).tolist()
         if rows:
-            _append_rows(store, rows, [{}] * len(rows), _OTHER_PARTS, CHUNK_UTTERANCES)
-        # Behind the dropping: a kill before it leaves none, which is right whatever the note says.
+            _append_rows(store, rows, [{}] * len(rows), _OTHER_PARTS)
+        # After the removal: a kill in between leaves a store without durations, for which any origin is right.
         write_checked_json(folder / ORIGIN_FILE_NAME, asdict(origin))
 
 
 def read_durations_origin(folder: Path) -> DurationsOrigin | None:
     """Whose durations a store holds; None where that is not known."""
     try:
-        fields = read_checked_json(folder / ORIGIN_FILE_NAME)
-        return DurationsOrigin(str(fields["model"]), str(fields["place"]), int(fields["step"]))
-    except (FileNotFoundError, DataError, KeyError, ValueError):
+        return check_fields(read_checked_json(folder / ORIGIN_FILE_NAME), DurationsOrigin)
+    except (FileNotFoundError, DataError, JsonRefusedError):
         return None
 
 
-def write_durations(
-    folder: Path, durations: Mapping[str, NDArray[np.integer[Any]]], *, chunk_utterances: int = CHUNK_UTTERANCES
-) -> int:
+def write_durations(folder: Path, durations: Mapping[str, NDArray[np.integer[Any]]]) -> int:
     """Stores for each id its durations [K], the mel frames of each token; gives the number of utterances written.
 
     They are appended as segments and become visible together; nothing else of the store is rewritten. Raises DataError
@@ -76,7 +74,7 @@ def write_durations(
         values: list[dict[Part, NDArray[Any]]] = [
             {"durations": np.asarray(array, "<i4")} for array in durations.values()
         ]
-        _append_rows(store, rows, values, PARTS, chunk_utterances)
+        _append_rows(store, rows, values, PARTS)
     return len(rows)
 
 
@@ -85,15 +83,14 @@ def _append_rows(
     rows: Sequence[int],
     values: Sequence[Mapping[Part, NDArray[Any]]],
     kept: tuple[Part, ...],
-    chunk_utterances: int,
 ) -> None:
     """Rows once more, with these values and the kept parts they have; the folder's lock is held by the caller."""
     sweep_temporary_files(store.folder)
     sweep_temporary_files(store.generation_folder)
     first = number = find_next_segment(store.generation_folder)
-    for start in range(0, len(rows), chunk_utterances):
+    for start in range(0, len(rows), CHUNK_UTTERANCES):
         with SegmentWriter(store.generation_folder, number) as segment:
-            for place in range(start, min(start + chunk_utterances, len(rows))):
+            for place in range(start, min(start + CHUNK_UTTERANCES, len(rows))):
                 segment.add(describe_row(store, rows[place], kept), values[place])
             segment.commit()
         number += 1
@@ -101,6 +98,7 @@ def _append_rows(
 
 
 def _find_row(store: FeatureStore, id: str, values: NDArray[np.integer[Any]]) -> int:
+    """The row of an utterance; raises DataError unless it has one duration a token, with all its frames in sum."""
     row = store.find(id)
     if row is None:
         raise DataError(

@@ -1,4 +1,4 @@
-"""Generations of a store: begun beside the current one, found again after a kill, removed when they are past."""
+"""Generations of a store: created beside the current one, resumed after a kill, committed, removed when superseded."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def begin_generation(
     purpose: Purpose,
     spectrograms_of: FeatureStore | None = None,
 ) -> None:
-    """A generation without tokens, or without anything; it says how it is made, so a kill does not lose it.
+    """Creates an empty generation that says how it is made, so that a killed run can be resumed.
 
-    With `spectrograms_of` it shares the spectrograms and sounds of an old generation instead of making them.
+    With `spectrograms_of` it shares the spectrograms and waveforms of an old generation, and has no tokens yet.
     """
     target = folder / name_generation(number)
     with explain_storage_errors(target, "write in"):
@@ -54,7 +54,7 @@ def begin_generation(
         target.mkdir(parents=True)
     if spectrograms_of is not None:
         _share_spectrograms(spectrograms_of, target)
-    # Last, because a generation that has this file is taken up as it is.
+    # Last, because a generation that has this file is resumed as it is.
     describe_generation(target, settings, origin, purpose)
     with explain_storage_errors(folder, "write in"):
         sync_directory(folder)
@@ -73,7 +73,7 @@ def find_unfinished_generation(
     try:
         fields = read_checked_json(target / GENERATION_FILE_NAME)
     except (FileNotFoundError, DataError):
-        # Killed before it could say what it is, or damaged: it holds nothing that cannot be made again.
+        # Killed before it was described, or damaged: it holds nothing that cannot be computed again.
         return None
     wanted = (settings.to_json(), origin["corpus"], purpose)
     if (fields["settings"], fields["origin"]["corpus"], fields["purpose"]) != wanted:
@@ -82,6 +82,7 @@ def find_unfinished_generation(
 
 
 def _share_spectrograms(store: FeatureStore, target: Path) -> None:
+    """Hard-links the spectrograms and waveforms, and writes indexes that refer to them and to no tokens."""
     kept: tuple[Part, ...] = ("mel", "pcm")
     with explain_storage_errors(target, "write in"):
         for part in kept:
@@ -95,12 +96,13 @@ def _share_spectrograms(store: FeatureStore, target: Path) -> None:
 
 
 def _share_file(path: Path, target: Path) -> None:
+    """Links a file, or copies it where the file system has no hard links."""
     try:
         os.link(path, target)
     except OSError as error:
         if error.errno not in _NO_LINKS_HERE:
             raise
-        # A file system without hard links costs the space twice.
+        # A file system without hard links needs the space twice.
         shutil.copyfile(path, target)
         with target.open("rb") as file:
             os.fsync(file.fileno())
@@ -131,7 +133,7 @@ def find_next_segment(folder: Path) -> int:
     return max((int(path.stem) for path in folder.iterdir() if path.stem.isdecimal()), default=-1) + 1
 
 
-def take_up_segments(folder: Path, named: Iterable[int]) -> tuple[int, ...]:
+def resume_segments(folder: Path, named: Iterable[int]) -> tuple[int, ...]:
     """The named segments and those that a killed run finished; what else it left is removed.
 
     Raises DataError if a named segment is damaged.
@@ -178,7 +180,7 @@ def remove_other_generations(folder: Path, current: int) -> None:
             if number == current:
                 continue
             path = folder / name_generation(number)
-            # First, so that a generation half removed is never taken for one that is whole.
+            # First, so that a half-removed generation is never mistaken for a complete one.
             (path / GENERATION_FILE_NAME).unlink(missing_ok=True)
             sync_directory(path)
             shutil.rmtree(path)

@@ -1,11 +1,13 @@
-"""The index of a segment: fixed columns, one row an utterance, in one checked file.
+"""The index of a segment, one row an utterance in fixed columns, and the table that joins the indexes of a store.
 
     heading  magic, number of the segment, sizes, crc32c of these and of all that follows
     texts    JSON: names of speakers and languages that the columns refer to
     columns  one after the other, each aligned
     ids      UTF-8, back to back
 
-Columns are views of the file's bytes, so a million rows cost what they weigh and nothing more.
+The columns of a segment are views of the file's bytes. The table keeps the newest row of each utterance, at the
+position of its first. A segment is read, copied into the table and dropped, so that opening a store takes no more
+memory than its table, 116 bytes a row and the ids.
 Shape legend: N rows.
 """
 
@@ -27,7 +29,7 @@ from numpy.typing import NDArray
 
 from myxtts.errors import DataError
 from myxtts.storage.atomic import write_atomically
-from myxtts.store.layout import PARTS, Part, align
+from myxtts.store.layout import PARTS, Part, align, damaged
 from myxtts.types import Split
 
 SPLITS = ("train", "val", "test")
@@ -35,6 +37,7 @@ _MAGIC = b"MYXIDX02"
 _SIZES = struct.Struct("<IQQQ")
 _HEADING = struct.Struct("<8sIQQQI")
 _HEADING_BYTES = 64
+_NUM_NAMES_SHOWN = 8
 
 COLUMNS: dict[str, str] = {
     "id_hash": "<u8",
@@ -51,9 +54,9 @@ COLUMNS: dict[str, str] = {
     "split": "u1",
     "removed": "u1",
 }
-"""What is known of an utterance. `id_end` is where its id ends; a part it does not have has length 0.
+"""Columns and their types. `id_end` is the offset behind the id; a part that an utterance does not have has length 0.
 
-`source_frames` are its mel frames before silence was trimmed, 0 where the recording did not say how long it is.
+`source_frames` are the mel frames before silence was trimmed, 0 where the header of the recording has no length.
 """
 ROW_BYTES = sum(np.dtype(kind).itemsize for kind in COLUMNS.values())
 
@@ -112,7 +115,7 @@ def encode_index(segment: int, rows: Sequence[Row]) -> bytes:
     speakers = sorted({row.speaker for row in rows})
     languages = sorted({row.language for row in rows})
     ids = [row.id.encode("utf-8", "surrogatepass") for row in rows]
-    # Escapes instead of UTF-8, which has no room for the lone surrogates that a damaged transcript may bring.
+    # Escapes, because UTF-8 cannot encode the lone surrogates that a damaged transcript may contain.
     texts = json.dumps({"speakers": speakers, "languages": languages}).encode()
     body = bytearray(texts.ljust(align(len(texts)), b" "))
     columns = _fill_columns(rows, ids, speakers, languages)
@@ -128,6 +131,7 @@ def encode_index(segment: int, rows: Sequence[Row]) -> bytes:
 def _fill_columns(
     rows: Sequence[Row], ids: list[bytes], speakers: list[str], languages: list[str]
 ) -> dict[str, Sequence[int]]:
+    """The values of each column, row by row; speakers and languages become numbers of their sorted names."""
     speaker_codes = {name: code for code, name in enumerate(speakers)}
     language_codes = {name: code for code, name in enumerate(languages)}
     columns: dict[str, Sequence[int]] = {
@@ -161,10 +165,10 @@ def read_index(path: Path) -> SegmentIndex:
     try:
         raw = np.fromfile(path, np.uint8)
     except OSError as error:
-        raise _complain(path, f"it cannot be read ({error.strerror})") from error
+        raise damaged(path, f"it cannot be read ({error.strerror})") from error
     problem = find_index_damage(raw, int(path.stem))
     if problem:
-        raise _complain(path, problem)
+        raise damaged(path, problem)
     _, _, num_rows, num_text_bytes, _, _ = _HEADING.unpack(raw[: _HEADING.size].tobytes())
     speakers, languages = _parse_texts(raw[_HEADING_BYTES : _HEADING_BYTES + num_text_bytes].tobytes())
     position = _HEADING_BYTES + align(num_text_bytes)
@@ -176,6 +180,7 @@ def read_index(path: Path) -> SegmentIndex:
     return SegmentIndex(columns, raw[position:].tobytes(), speakers, languages)
 
 
+# Read without a model: the checksum has shown that they are as this module wrote them, and there may be thousands.
 @lru_cache(maxsize=4)
 def _parse_texts(texts: bytes) -> tuple[tuple[str, ...], tuple[str, ...]]:
     fields = json.loads(texts)
@@ -197,17 +202,6 @@ def find_index_damage(raw: NDArray[np.uint8], segment: int) -> str:
     if google_crc32c.extend(google_crc32c.value(sizes), raw[_HEADING_BYTES:]) != crc:
         return "its checksum does not match"
     return "" if number == segment else f"it is the index of segment {number}"
-
-
-def _complain(path: Path, problem: str) -> DataError:
-    return DataError(f"{path} is damaged: {problem}.", next_step="Run myxtts precompute --fix to repair the store.")
-
-
-# The rows of all segments as one table: the newest row of each utterance, at the place of its first.
-#
-# A segment is read, copied into the table and forgotten, so that opening a store costs what its table weighs.
-
-_NUM_NAMES_SHOWN = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +243,7 @@ class Table:
 
 def join_indexes(paths: Sequence[Path]) -> Table:
     """Reads the indexes in order, oldest first; raises DataError if one is missing or damaged."""
-    # More than the files can hold; what is not filled is never touched and takes no memory.
+    # An upper bound; pages that are never written take no memory.
     capacity = sum(_measure_file(path) // ROW_BYTES for path in paths)
     columns: dict[str, NDArray[Any]] = {name: np.empty(capacity, kind) for name, kind in COLUMNS.items()}
     columns["id_start"] = np.empty(capacity, np.uint64)
@@ -297,6 +291,7 @@ def _measure_file(path: Path) -> int:
 
 
 def _place_ids(columns: dict[str, NDArray[Any]], place: slice, index: SegmentIndex, num_before: int) -> None:
+    """Turns the ends of ids within one segment into starts and ends within the joined ids."""
     ends = columns["id_end"][place]
     ends += np.uint64(num_before)
     if len(ends):
@@ -308,7 +303,7 @@ def _place_ids(columns: dict[str, NDArray[Any]], place: slice, index: SegmentInd
 def _keep_newest_rows(columns: dict[str, NDArray[Any]]) -> NDArray[np.int64]:
     """Leaves for each utterance its last row, in the order of the first ones; gives the rows in order of hash."""
     hashes = columns["id_hash"]
-    # Most stores hold every utterance once, which a sort shows that is many times faster than a stable one.
+    # Most stores hold every utterance once: then an unstable sort, which is many times faster, is enough.
     order = np.argsort(hashes)
     if not columns["removed"].any() and not _has_twins(hashes[order]):
         return order
@@ -322,7 +317,7 @@ def _keep_newest_rows(columns: dict[str, NDArray[Any]]) -> NDArray[np.int64]:
     newest = lasts[np.argsort(firsts, kind="stable")]
     newest = newest[columns["removed"][newest] == 0]
     for name in columns:
-        # One column after the other, because two whole tables would be twice the memory.
+        # One column after the other: a second whole table would double the memory.
         columns[name] = columns[name][newest]
     return np.argsort(columns["id_hash"])
 

@@ -1,4 +1,4 @@
-"""How features lie on disk.
+"""File layout of the feature store, and the settings that its features were made with.
 
     cached_features/
       store.json             which generation is current, which segments it has, and how it was made
@@ -10,10 +10,10 @@
         000000.pcm           only with store_pcm
         000000.durations     only once alignments were written
 
-A segment's index is renamed into place after its data has reached the disk, and a store.json that names the segment
-makes it a part of the store. A row of a later segment replaces the row of the same utterance in an earlier one, so one
-utterance is rebuilt, added or removed without touching the rest. A row names the segment of each of its parts, so that
-new tokens can stand beside spectrograms that stay where they are.
+A segment's index is renamed into place after its data has reached the disk; a store.json that names the segment makes
+it a part of the store. A row of a later segment replaces the row of the same utterance in an earlier one, so one
+utterance is rebuilt, added or removed without rewriting the rest. A row names the segment of each of its parts, so that
+new tokens can refer to spectrograms that stay where they are.
 """
 
 from __future__ import annotations
@@ -29,15 +29,16 @@ import google_crc32c
 from myxtts.config.schema import DataConfig
 from myxtts.errors import DataError
 from myxtts.features.definition import DEFINITION_VERSION, AudioDefinition, MelDefinition
-from myxtts.storage.atomic import write_atomically
+from myxtts.storage.json_file import NO_OTHER_FIELDS, JsonRefusedError, check_fields, open_regular, write_json
 from myxtts.text.frontend import FrontEnd
 
 Part = Literal["mel", "tokens", "pcm", "durations"]
 PARTS: tuple[Part, ...] = ("mel", "tokens", "pcm", "durations")
 
 ALIGNMENT = 64
+"""Records begin at multiples of a cache line."""
 CHUNK_UTTERANCES = 1024
-"""Utterances of a segment, which is the most that a kill can cost."""
+"""Utterances of a segment: the most work that a kill can lose."""
 STORE_FILE_NAME = "store.json"
 GENERATION_FILE_NAME = "generation.json"
 STORE_VERSION = 2
@@ -68,7 +69,7 @@ def part_path(folder: Path, segment: int, part: Part) -> Path:
 
 
 def make_part_heading(segment: int, part: Part) -> bytes:
-    """The first bytes of a data file: they tell a file that was swapped or renamed from the right one."""
+    """The first bytes of a data file, by which a swapped or renamed file is noticed."""
     body = struct.pack("<8sI20s", _MAGIC, segment, part.encode())
     heading = body + struct.pack("<I", google_crc32c.value(body))
     return heading.ljust(ALIGNMENT, b"\0")
@@ -86,6 +87,8 @@ class StoreState:
     Segments it does not name belong to a writer that has not finished; readers do not see them.
     """
 
+    __pydantic_config__ = NO_OTHER_FIELDS
+
     generation: int
     segments: tuple[int, ...]
     settings: dict[str, Any]
@@ -99,28 +102,27 @@ def write_checked_json(path: Path, fields: dict[str, Any]) -> None:
     """JSON that carries its own crc32c, written in one step."""
     body = json.dumps(fields, ensure_ascii=False, sort_keys=True)
     content = {"crc32c": google_crc32c.value(body.encode("utf-8", "surrogatepass")), "content": body}
-    with write_atomically(path) as file:
-        file.write(json.dumps(content, indent=1).encode())
+    write_json(path, content)
 
 
 def read_checked_json(path: Path) -> dict[str, Any]:
     """What `write_checked_json` wrote; raises DataError if a single bit of it has changed."""
     try:
-        raw = path.read_bytes()
-    except (FileNotFoundError, NotADirectoryError):
-        raise
-    except OSError as error:
-        raise _complain(path, f"it cannot be read ({error.strerror})") from error
-    try:
-        outer = json.loads(raw[:_MAX_JSON_BYTES])
+        with open_regular(path, _MAX_JSON_BYTES) as file:
+            raw = file.read()
+        outer = json.loads(raw)
         body = str(outer["content"])
         is_intact = google_crc32c.value(body.encode("utf-8", "surrogatepass")) == outer["crc32c"]
         fields: dict[str, Any] = json.loads(body)
+    except (FileNotFoundError, NotADirectoryError):
+        raise
+    except OSError as error:
+        raise damaged(path, f"it cannot be read ({error.strerror})") from error
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise _complain(path, str(error)) from error
+        raise damaged(path, str(error)) from error
     # White space may be damaged without a change of meaning; the file must be what was written to the byte.
     if not is_intact or raw != json.dumps(outer, indent=1).encode():
-        raise _complain(path, "its checksum does not match")
+        raise damaged(path, "its checksum does not match")
     return fields
 
 
@@ -141,7 +143,10 @@ def read_state(folder: Path) -> StoreState | None:
             f"{path} is of version {fields.get('version')!r}, this program reads {STORE_VERSION}.",
             next_step="Run myxtts precompute --rebuild to make the store anew.",
         )
-    return StoreState(**{**fields, "segments": tuple(fields["segments"])})
+    try:
+        return check_fields(fields, StoreState)
+    except JsonRefusedError as error:
+        raise damaged(path, str(error)) from error
 
 
 def require_store(folder: Path) -> None:
@@ -153,16 +158,18 @@ def require_store(folder: Path) -> None:
         )
 
 
-def _complain(path: Path, problem: str) -> DataError:
-    return DataError(f"{path} is damaged: {problem}.", next_step="Run myxtts precompute --fix to repair the store.")
-
-
-# Everything that shapes stored features, as one comparable record: the store's fingerprint.
+def damaged(
+    what: object, problem: str, next_step: str = "Run myxtts precompute --fix to repair the store."
+) -> DataError:
+    """The error for a file of the store, or a record in it, whose bytes are not as they were written."""
+    return DataError(f"{what} is damaged: {problem}.", next_step=next_step)
 
 
 @dataclass(frozen=True)
 class StoreSettings:
-    """How features are made. Two stores with equal settings and sources hold equal features."""
+    """The fingerprint of a store: equal settings and sources give equal features."""
+
+    __pydantic_config__ = NO_OTHER_FIELDS
 
     mel: MelDefinition
     audio: AudioDefinition
@@ -173,6 +180,7 @@ class StoreSettings:
 
     @classmethod
     def of(cls, data: DataConfig, frontend: FrontEnd) -> StoreSettings:
+        """The settings that a configuration and a front end ask for."""
         return cls(
             mel=MelDefinition.from_config(data),
             audio=AudioDefinition.from_config(data),
@@ -190,10 +198,10 @@ class StoreSettings:
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> StoreSettings:
+        """The settings in store.json; raises DataError where another version wrote others."""
         try:
-            mel, audio = MelDefinition(**fields["mel"]), AudioDefinition(**fields["audio"])
-            return cls(**{**fields, "mel": mel, "audio": audio})
-        except (TypeError, KeyError) as error:
+            return check_fields(fields, cls)
+        except JsonRefusedError as error:
             raise DataError(
                 f"The store's settings cannot be read ({error}).",
                 next_step="It was made by another version: run myxtts precompute --rebuild.",

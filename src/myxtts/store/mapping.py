@@ -1,8 +1,12 @@
-"""The data files of a generation, mapped into memory once and kept.
+"""Memory maps of the data files of a generation, and read-ahead requests for parts of them.
 
-Mapping all of them when a store is opened lets a reader go on when a later generation takes its place and the files
-are removed. Each map holds a file open, and the usual limit of a process is lower than what a large store has.
-Shape legend: R records, P pieces.
+All files are mapped when a store is opened, so that a reader can go on when a later generation replaces this one and
+its files are removed. Each map holds a file open, so the process's limit of open files is raised where necessary.
+
+Read-ahead: `mmap.madvise` holds the GIL while a busy disk queues the request, and one call per range makes threads take
+the GIL a hundred times a batch. One process_madvise call for all ranges does neither; where the kernel does not offer
+or allow it, each range is requested by a ctypes call of madvise, which releases the GIL.
+Shape legend: R records, P ranges of pages.
 """
 
 from __future__ import annotations
@@ -18,18 +22,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from myxtts.errors import DataError
-from myxtts.store.layout import Part, part_path
+from myxtts.store.layout import Part, damaged, part_path
 
-# Asking the system to read mapped files into memory, without waiting for the disk.
-#
-# The method of `mmap` keeps all other Python threads waiting while a busy disk takes the request, and a call for each
-# stretch makes threads take turns a hundred times a batch. One call of the system for all stretches does neither;
-# where
-# the system does not offer it or does not allow it, there is a call for each.
-# Shape legend: P pieces.
-
-_MAX_TOGETHER = 1024
-_PROCESS_MADVISE = 440  # on every kind of processor
+_NUM_OTHER_FILES = 512
+"""Files that a process has open besides those of the store."""
+_EMPTY = np.zeros(0, np.uint8)
+_REQUEST_BYTES = 128 * 1024
+"""The kernel reads at most this much for one request, unless the device's read-ahead was raised."""
+_MAX_TOGETHER = 1024  # IOV_MAX
+_PROCESS_MADVISE = 440  # system call number, the same on every architecture
 
 _library = ctypes.CDLL(None)
 _advise = _library.madvise
@@ -44,43 +45,6 @@ _call_system.argtypes = (
     ctypes.c_uint,
 )
 _call_system.restype = ctypes.c_long
-
-
-def request_memory(pieces_P2: NDArray[np.uint64]) -> None:
-    """Requests stretches of mapped memory, given as address and size in whole pages.
-
-    What cannot be read is complained of when it is needed.
-    """
-    for start in range(0, len(pieces_P2), _MAX_TOGETHER):
-        pieces = np.ascontiguousarray(pieces_P2[start : start + _MAX_TOGETHER])
-        if not _request_together(pieces):
-            request_singly(pieces)
-
-
-def request_singly(pieces_P2: NDArray[np.uint64]) -> None:
-    for address, size in pieces_P2.tolist():
-        _advise(address, size, mmap.MADV_WILLNEED)
-
-
-def _request_together(pieces_P2: NDArray[np.uint64]) -> bool:
-    """Whether the system took all requests in one call, which Linux does from 5.10 on, in some places as root only."""
-    if not hasattr(os, "pidfd_open"):
-        return False
-    try:
-        process = os.pidfd_open(os.getpid())
-    except OSError:
-        return False
-    try:
-        address, count = pieces_P2.ctypes.data, len(pieces_P2)
-        return bool(_call_system(_PROCESS_MADVISE, process, address, count, mmap.MADV_WILLNEED, 0) >= 0)
-    finally:
-        os.close(process)
-
-
-_NUM_OTHER_FILES = 512
-_EMPTY = np.zeros(0, np.uint8)
-# What the system reads ahead for one request at most, where nobody has raised it.
-_REQUEST_BYTES = 128 * 1024
 
 
 class MappedFiles:
@@ -114,15 +78,18 @@ class MappedFiles:
             try:
                 found = len(self.get(segment, part))
             except OSError as error:
-                raise _complain(path, error, len(num_needed_bytes)) from error
+                if error.errno == errno.EMFILE:
+                    raise DataError(
+                        f"The store has {len(num_needed_bytes):,} data files, more than this process may open.",
+                        next_step="Run myxtts precompute --compact, or raise the limit with ulimit -n.",
+                    ) from error
+                raise damaged(path, f"it cannot be read ({error.strerror})") from error
             if found < needed:
-                raise DataError(
-                    f"{path} is damaged: it has {found:,} bytes, at least {needed:,} are needed.",
-                    next_step="Run myxtts precompute --fix to repair the store.",
-                )
+                raise damaged(path, f"it has {found:,} bytes, at least {needed:,} are needed")
 
 
 def _map_file(path: Path) -> NDArray[np.uint8]:
+    """A read-only view of a file's bytes. An empty file cannot be mapped."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         if os.fstat(descriptor).st_size == 0:
@@ -132,8 +99,18 @@ def _map_file(path: Path) -> NDArray[np.uint8]:
         os.close(descriptor)
 
 
+def _allow_open_files(num_files: int) -> None:
+    """Raises the process's soft limit as far as the system lets it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = num_files + _NUM_OTHER_FILES
+    if hard != resource.RLIM_INFINITY:
+        wanted = min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
 def _cut_pages(starts_R: NDArray[np.uint64], stops_R: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Address and size of the pages that hold these bytes [P, 2]; neighbours are joined, then cut into requests."""
+    """Address and size [P, 2] of the pages that hold these bytes; adjacent ranges are joined, then cut to requests."""
     page = mmap.PAGESIZE
     by_start = np.argsort(starts_R)
     firsts = starts_R[by_start].astype(np.int64) // page
@@ -148,23 +125,32 @@ def _cut_pages(starts_R: NDArray[np.uint64], stops_R: NDArray[np.uint64]) -> NDA
     return (np.stack([pieces, sizes], axis=1) * page).astype(np.uint64)
 
 
-def _allow_open_files(num_files: int) -> None:
-    """Raises the process's soft limit as far as the system lets it."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = num_files + _NUM_OTHER_FILES
-    if hard != resource.RLIM_INFINITY:
-        wanted = min(wanted, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+def request_memory(pieces_P2: NDArray[np.uint64]) -> None:
+    """Requests ranges of mapped memory, given as address and size in whole pages, and ignores failures.
+
+    Reading a range that could not be read ahead raises the error.
+    """
+    for start in range(0, len(pieces_P2), _MAX_TOGETHER):
+        pieces = np.ascontiguousarray(pieces_P2[start : start + _MAX_TOGETHER])
+        if not _request_together(pieces):
+            request_singly(pieces)
 
 
-def _complain(path: Path, error: OSError, num_files: int) -> DataError:
-    if error.errno == errno.EMFILE:
-        return DataError(
-            f"The store has {num_files:,} data files, more than this process may open.",
-            next_step="Run myxtts precompute --compact, or raise the limit with ulimit -n.",
-        )
-    return DataError(
-        f"{path} is damaged: it cannot be read ({error.strerror}).",
-        next_step="Run myxtts precompute --fix to repair the store.",
-    )
+def request_singly(pieces_P2: NDArray[np.uint64]) -> None:
+    for address, size in pieces_P2.tolist():
+        _advise(address, size, mmap.MADV_WILLNEED)
+
+
+def _request_together(pieces_P2: NDArray[np.uint64]) -> bool:
+    """Whether the kernel took all requests in one call: Linux from 5.10 on, with some configurations for root only."""
+    if not hasattr(os, "pidfd_open"):
+        return False
+    try:
+        process = os.pidfd_open(os.getpid())
+    except OSError:
+        return False
+    try:
+        address, count = pieces_P2.ctypes.data, len(pieces_P2)
+        return bool(_call_system(_PROCESS_MADVISE, process, address, count, mmap.MADV_WILLNEED, 0) >= 0)
+    finally:
+        os.close(process)

@@ -1,7 +1,7 @@
-"""`preprocessing_mode: precompute`: features made once, kept in a store that is whole at every moment.
+"""`precompute`: computes the features of a corpus once, into a store that is consistent at every moment.
 
-A new generation is built beside the current one and becomes current in one step; a run that was killed is taken up
-where it stopped. Which of the two happens, and whether it may, is decided here.
+Decides whether the current generation is updated, an unfinished one resumed, or a new one built beside it, which then
+becomes current by one rename.
 """
 
 from __future__ import annotations
@@ -25,10 +25,9 @@ from myxtts.store.generation import (
     find_next_segment,
     find_unfinished_generation,
     remove_other_generations,
-    take_up_segments,
+    resume_segments,
 )
 from myxtts.store.layout import (
-    CHUNK_UTTERANCES,
     StoreSettings,
     StoreState,
     describe_differences,
@@ -48,24 +47,16 @@ VAL_STORE_NAME = "val"
 """The store of a validation corpus lies in the folder of the training store, under this name."""
 
 
-@dataclass(slots=True)
-class PrecomputeSummary:
+@dataclass(slots=True, kw_only=True)
+class PrecomputeSummary(UpdateCounts):
     """What precompute did, for the screen and for programs."""
 
     folder: str
-    action: str = ""
-    num_utterances: int = 0
-    seconds: float = 0.0
-    num_bytes: int = 0
+    action: str
+    num_utterances: int
+    seconds: float
+    num_bytes: int
     elapsed_s: float = 0.0
-    num_kept: int = 0
-    num_made: int = 0
-    num_tokens_made: int = 0
-    num_added: int = 0
-    num_removed: int = 0
-    num_rejected: int = 0
-    num_lost: int = 0
-    num_lost_parts: int = 0
     reasons: dict[str, int] = field(default_factory=dict)
     examples: list[Rejection] = field(default_factory=list)
 
@@ -91,11 +82,10 @@ def precompute(
     *,
     rebuild: bool = False,
     num_threads: int = 2,
-    chunk_utterances: int = CHUNK_UTTERANCES,
     progress: Progress = lambda _seen, _rejected: None,
     say: Say = lambda _sentence: None,
 ) -> PrecomputeSummary:
-    """Brings the store in `folder` in line with the corpus and the settings."""
+    """Makes the store in `folder` match the corpus and the settings."""
     frontend = corpus.load_frontend()
     wanted = StoreSettings.of(data, frontend)
     origin = {"corpus": str(corpus.file.absolute()), "limits": asdict(AudioLimits.from_config(data))}
@@ -107,13 +97,13 @@ def precompute(
         except DataError:
             if not rebuild:
                 raise
-            # It may still be repaired, so it stays until the new features are whole.
+            # It may still be repaired, so it stays until the new features are complete.
             state, current = None, max(find_generations(folder), default=0)
         _refuse_foreign_store(state, corpus, folder)
         action = _choose_action(state, wanted, data, rebuild=rebuild)
         say(action.sentence)
         target = _open_generation(folder, state, current, StoreState(current, (), wanted.to_json(), origin), action)
-        job = _Job(folder, target, corpus, frontend, action.sentence, num_threads, chunk_utterances, progress)
+        job = _Job(folder, target, corpus, frontend, action.sentence, num_threads, progress)
         return _run(job, max_bad_share=data.max_bad_share)
 
 
@@ -141,15 +131,13 @@ def update_current(
             next_step=f"Run myxtts precompute --train-data {corpus.file.parent} --cache-dir {folder} first.",
         )
     state = replace(state, origin={**state.origin, "corpus": str(corpus.file.absolute())})
-    job = _Job(
-        folder, state, corpus, frontend, "Repairing the store.", num_threads, CHUNK_UTTERANCES, progress, distrusted
-    )
+    job = _Job(folder, state, corpus, frontend, "Repairing the store.", num_threads, progress, distrusted)
     return _run(job, max_bad_share=None)
 
 
 @dataclass(frozen=True, slots=True)
 class _Action:
-    """What is done; without a purpose the current generation is brought in line."""
+    """What is done; without a purpose the current generation is updated."""
 
     purpose: Purpose | None
     sentence: str
@@ -157,7 +145,7 @@ class _Action:
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """Which generation is brought in line with which corpus. `target` is the state it is to be taken up from."""
+    """Which generation is updated from which corpus. `target` is the state that the update starts from."""
 
     folder: Path
     target: StoreState
@@ -165,7 +153,6 @@ class _Job:
     frontend: FrontEnd
     sentence: str
     num_threads: int
-    chunk_utterances: int
     progress: Progress
     distrusted: Distrust = frozenset()
 
@@ -175,6 +162,7 @@ class _Job:
 
 
 def _choose_action(state: StoreState | None, wanted: StoreSettings, data: DataConfig, *, rebuild: bool) -> _Action:
+    """Compares the settings of the store with the wanted ones; raises DataError where a rebuild was not asked for."""
     if rebuild:
         return _Action("features", "Making all features anew, as asked.")
     if state is None:
@@ -211,8 +199,9 @@ def _open_generation(
 
 
 def _run(job: _Job, *, max_bad_share: float | None) -> PrecomputeSummary:
+    """Updates the target generation from the corpus, commits it and removes the others."""
     started = time.monotonic()
-    segments = take_up_segments(job.generation_folder, job.target.segments)
+    segments = resume_segments(job.generation_folder, job.target.segments)
     store = FeatureStore(job.folder, replace(job.target, segments=segments))
     settings, limits = store.settings, AudioLimits(**job.target.origin["limits"])
     first_segment = find_next_segment(job.generation_folder)
@@ -225,7 +214,6 @@ def _run(job: _Job, *, max_bad_share: float | None) -> PrecomputeSummary:
             report,
             next_segment=first_segment,
             num_threads=job.num_threads,
-            chunk_utterances=job.chunk_utterances,
             distrusted=job.distrusted,
         )
         counts = updater.run(job.corpus, job.progress)
@@ -240,6 +228,7 @@ def _run(job: _Job, *, max_bad_share: float | None) -> PrecomputeSummary:
 
 
 def _open_corpus_of(state: StoreState, moved_to: Path | None, folder: Path) -> Corpus:
+    """The corpus that a store was made from, where it was then or where it has moved to."""
     known = Path(state.origin["corpus"])
     path = known if known.exists() or moved_to is None else moved_to
     if not path.exists():
@@ -251,7 +240,7 @@ def _open_corpus_of(state: StoreState, moved_to: Path | None, folder: Path) -> C
 
 
 def _refuse_foreign_store(state: StoreState | None, corpus: Corpus, folder: Path) -> None:
-    """A store beside two corpora must not be emptied of the one to be filled with the other."""
+    """A store beside two corpora must not lose the features of the one to those of the other."""
     if state is None:
         return
     known = Path(state.origin["corpus"])
@@ -263,6 +252,7 @@ def _refuse_foreign_store(state: StoreState | None, corpus: Corpus, folder: Path
 
 
 def _refuse_bad_share(counts: UpdateCounts, corpus: Corpus, max_bad_share: float, folder: Path) -> None:
+    """Raises DataError, before anything is committed, where more utterances were rejected than `max_bad_share`."""
     most = max(1, int(corpus.num_utterances * max_bad_share))
     if counts.num_rejected > most:
         share = 100 * counts.num_rejected / max(1, corpus.num_utterances)

@@ -1,6 +1,6 @@
-"""The feature store, opened for reading: any utterance at any time, straight from mapped files.
+"""`FeatureStore`: random access to stored features, without a copy, from memory-mapped files.
 
-An utterance is known by its row, 0 to len - 1, in an order that rebuilding an utterance does not change.
+An utterance is addressed by its row, 0 to len - 1; rebuilding an utterance does not change the order of rows.
 Shape legend: N rows, T frames, M mel bands, B batch.
 """
 
@@ -77,7 +77,7 @@ class FeatureStore:
                 store = cls(folder, state)
                 store._files.map_all(store.measure_files())
             except DataError:
-                # A writer may have put a new generation in place and removed this one in the meantime.
+                # A writer may have committed a new generation and removed this one in the meantime.
                 newer = _read_present_state(folder)
                 if newer == state:
                     raise

@@ -1,4 +1,4 @@
-"""Writes one segment: its data files first, then the index that makes them a part of the store."""
+"""Writes one segment: its data files first, then the index that refers to them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Self
 
 import google_crc32c
@@ -27,10 +26,11 @@ from myxtts.store.layout import ALIGNMENT, Part, align, index_path, make_part_he
 
 _ZEROS = bytes(ALIGNMENT)
 _BUFFER_BYTES = 1 << 20
+"""Written at once: a record alone would be a system call of a few kilobytes."""
 
 
 class SegmentWriter:
-    """Collects utterances; nothing of them can be seen until `commit`. Leaving the block without it drops them."""
+    """Collects utterances, which become visible with `commit`; leaving the block without it drops them."""
 
     def __init__(self, folder: Path, number: int) -> None:
         self.folder, self.number = folder, number
@@ -65,9 +65,7 @@ class SegmentWriter:
         self._files = {}
         write_index(index_path(self.folder, self.number), self._rows)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for file in self._files.values():
             # Closing writes what is still in memory, which a full disk refuses; it is to be dropped anyway.
             with suppress(OSError):
@@ -79,7 +77,8 @@ class SegmentWriter:
         return self.folder / f".{self.number:06}.{part}{TEMPORARY_SUFFIX}"
 
     def _open_file(self, part: Part) -> IO[bytes]:
-        # Noted first: a signal may come while the file is made.
+        """Opens the temporary data file of a part and writes its heading."""
+        # Registered first, so that a signal during the opening leaves no file behind.
         self._begun.append(part)
         file = self._temporary(part).open("wb", buffering=_BUFFER_BYTES)
         self._files[part] = file
@@ -87,6 +86,7 @@ class SegmentWriter:
         return file
 
     def _write_record(self, part: Part, array: NDArray[np.generic]) -> PartEntry:
+        """Appends the bytes of an array, padded to the alignment; the checksum covers the padding."""
         file = self._files.get(part) or self._open_file(part)
         offset = self._offsets[part]
         raw = np.ascontiguousarray(array).tobytes()

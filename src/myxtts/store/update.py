@@ -1,7 +1,7 @@
-"""Brings a generation in line with its corpus: makes what is missing or distrusted, keeps the rest, drops what is gone.
+"""Updates a generation from its corpus (adds, rebuilds, keeps, removes utterances), and compacts a store.
 
-The corpus is taken in chunks of fixed size and order, one segment a chunk, so that a run that was killed and run again
-writes the very files it would have written undisturbed. Memory is a window of utterances, whatever the corpus holds.
+The corpus is read in chunks of fixed size and order, one segment a chunk, so that a run that was killed and resumed
+writes the same files as an undisturbed one. Memory is bounded by a window of utterances, whatever the corpus holds.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from numpy.typing import NDArray
 
 from myxtts.corpus.corpus_file import CORPUS_FILE_NAME, Corpus
 from myxtts.corpus.rejections import AudioProblem, Reason, Rejection, RejectionReport
-from myxtts.errors import DataError
 from myxtts.features.definition import count_source_frames
 from myxtts.features.extract import AudioFeatures, FeatureExtractor
 from myxtts.storage.atomic import lock_directory, sweep_temporary_files
 from myxtts.store.generation import begin_generation, commit_state, describe_row, remove_other_generations
 from myxtts.store.index import SPLITS, PartEntry, Row
-from myxtts.store.layout import CHUNK_UTTERANCES, PARTS, Part, StoreSettings, name_generation, require_store
+from myxtts.store.layout import CHUNK_UTTERANCES, PARTS, Part, StoreSettings, damaged, name_generation, require_store
 from myxtts.store.reader import FeatureStore
 from myxtts.store.segment import SegmentWriter
 from myxtts.text.frontend import FrontEnd
 from myxtts.types import Utterance
 
 _WINDOW_UTTERANCES = 64
+"""Recordings in flight: enough for any number of threads, and bounded in memory."""
 _FIRST_LINE = 2  # of the utterances in a corpus file, behind its heading
+COMPACTED_UTTERANCES = 16_384
+"""Utterances of a compacted segment: more than when they are made, because fewer files open faster."""
 
 Progress = Callable[[int, int], None]
 """Called with the number of utterances seen and rejected so far."""
-
-
 Distrust = frozenset[tuple[Part, PartEntry]]
-"""Records that are not as they were written."""
+"""Records whose checksum is wrong."""
 
 
 @dataclass(slots=True)
@@ -85,22 +85,22 @@ class StoreUpdater:
         *,
         next_segment: int,
         num_threads: int,
-        chunk_utterances: int = CHUNK_UTTERANCES,
         distrusted: Distrust = frozenset(),
     ) -> None:
         self._store, self._settings, self._frontend, self._extractor = store, settings, frontend, extractor
-        self._report, self._num_threads, self._chunk_utterances = report, num_threads, chunk_utterances
+        self._report, self._num_threads = report, num_threads
         self._distrusted = distrusted
         self.next_segment = next_segment
         self.counts = UpdateCounts()
         self._is_seen = np.zeros(len(store), bool)
 
     def run(self, corpus: Corpus, progress: Progress) -> UpdateCounts:
+        """Updates the store chunk by chunk; `progress` is called after each utterance that was computed."""
         lines = enumerate(corpus.utterances(), start=_FIRST_LINE)
         num_seen = 0
         pool = ThreadPoolExecutor(self._num_threads, "features")
         try:
-            while chunk := list(islice(lines, self._chunk_utterances)):
+            while chunk := list(islice(lines, CHUNK_UTTERANCES)):
                 tasks = [task for line, utterance in chunk if (task := self._plan(line, utterance)) is not None]
                 self.counts.num_kept += len(chunk) - len(tasks)
                 num_seen += len(chunk) - len(tasks)
@@ -111,13 +111,13 @@ class StoreUpdater:
                             progress(num_seen, self.counts.num_rejected)
                 progress(num_seen, self.counts.num_rejected)
         finally:
-            # After an error or an interrupt nobody waits for the rest of the window.
+            # After an error or an interrupt the rest of the window is not computed.
             pool.shutdown(wait=True, cancel_futures=True)
         self._remove_unseen()
         return self.counts
 
     def _plan(self, line: int, utterance: Utterance) -> _Task | None:
-        """What must be done for an utterance; None if its row is right as it is."""
+        """What must be done for an utterance; None if its row is up to date."""
         text_crc = _checksum_text(utterance)
         source_frames = count_source_frames(utterance.num_samples, utterance.sample_rate_hz, self._settings.mel)
         row = self._store.find(utterance.id)
@@ -127,7 +127,7 @@ class StoreUpdater:
         columns = self._store.columns
         same_source = not utterance.checksum or int(columns["source_crc"][row]) == utterance.checksum
         same_text = int(columns["text_crc"][row]) == text_crc
-        # The same recording and text give the same features to the bit, so durations outlive a repair of either.
+        # The same recording and text give bit-identical features, so durations stay valid when either is repaired.
         is_right = {"tokens": same_text, "durations": same_text and same_source}
         kept: dict[Part, PartEntry] = {}
         num_wrong = 0
@@ -148,6 +148,7 @@ class StoreUpdater:
         return (part, self._store.entry(row, part)) in self._distrusted
 
     def _has_same_labels(self, row: int, utterance: Utterance) -> bool:
+        """Whether speaker, language and split of a row are those of the utterance."""
         columns, store = self._store.columns, self._store
         return (
             store.speakers[int(columns["speaker"][row])] == utterance.speaker
@@ -167,6 +168,7 @@ class StoreUpdater:
                 self.next_segment += 1
 
     def _make_tokens(self, tasks: list[_Task]) -> list[NDArray[np.int32] | None]:
+        """The token ids of each task, in one call of the front end; None where the stored ones stay."""
         wanted = [task.utterance for task in tasks if "tokens" not in task.kept]
         encodings = iter(
             self._frontend.encode_batch(
@@ -207,6 +209,7 @@ class StoreUpdater:
         tokens: NDArray[np.int32] | None,
         outcome: AudioFeatures | AudioProblem | None,
     ) -> None:
+        """Adds an utterance to the segment, or a rejection to the report."""
         problem = outcome if isinstance(outcome, AudioProblem) else self._compare_lengths(task, tokens, outcome)
         if problem is not None:
             self._reject(task, problem)
@@ -228,7 +231,7 @@ class StoreUpdater:
             self.counts.num_lost_parts += 1
         kept = {part: entry for part, entry in task.kept.items() if part not in values}
         if source_crc != stored_crc:
-            # A corpus of headers does not know checksums: only now it shows that the recording is another.
+            # A corpus that was prepared from headers has no checksums: the change is known only after decoding.
             kept.pop("durations", None)
         segment.add(_make_row(task, source_crc, kept), values)
 
@@ -243,6 +246,7 @@ class StoreUpdater:
         return AudioProblem(Reason.TOO_MANY_TOKENS, f"{num_tokens} tokens for {num_frames} frames of sound")
 
     def _reject(self, task: _Task, problem: AudioProblem) -> None:
+        """Reports an utterance that cannot be used; its row, if it has one, is removed at the end."""
         self.counts.num_rejected += 1
         if task.row is not None:
             self._is_seen[task.row] = False
@@ -257,9 +261,9 @@ class StoreUpdater:
         """Rows whose utterance has left the corpus, or whose recording can no longer be used."""
         gone = np.flatnonzero(~self._is_seen)
         self.counts.num_removed = len(gone)
-        for start in range(0, len(gone), self._chunk_utterances):
+        for start in range(0, len(gone), CHUNK_UTTERANCES):
             with SegmentWriter(self._store.generation_folder, self.next_segment) as segment:
-                for row in gone[start : start + self._chunk_utterances]:
+                for row in gone[start : start + CHUNK_UTTERANCES]:
                     segment.add(Row(self._store.id_of(int(row)), removed=True), {})
                 segment.commit()
                 self.next_segment += 1
@@ -284,21 +288,20 @@ def _checksum_text(utterance: Utterance) -> int:
     return int(google_crc32c.value(text.encode("utf-8", "surrogatepass")))
 
 
-# Compaction: a store without the records that replacements and removals left behind, in the order of its rows.
-
-COMPACTED_UTTERANCES = 16_384
-"""Utterances of a compacted segment: more than when they are made, because fewer files open faster."""
-
-
 @dataclass(frozen=True, slots=True)
 class CompactSummary:
+    """Size of a store before and after compaction."""
+
     num_utterances: int
     num_bytes_before: int
     num_bytes_after: int
 
 
-def compact_store(folder: Path, *, chunk_utterances: int = COMPACTED_UTTERANCES) -> CompactSummary:
-    """Copies every live record into a new generation and makes that current; a kill leaves the store as it was."""
+def compact_store(folder: Path) -> CompactSummary:
+    """Copies the records that rows refer to into a new generation, in the order of rows, and makes that current.
+
+    What replacements and removals left behind is dropped. A kill leaves the store as it was.
+    """
     require_store(folder)
     with lock_directory(folder, "myxtts precompute --compact"):
         sweep_temporary_files(folder)
@@ -306,13 +309,13 @@ def compact_store(folder: Path, *, chunk_utterances: int = COMPACTED_UTTERANCES)
         before = _measure(store.generation_folder)
         number = store.state.generation + 1
         target = folder / name_generation(number)
-        starts = range(0, len(store), chunk_utterances)
+        starts = range(0, len(store), COMPACTED_UTTERANCES)
         with ExitStack() as half_done:
             # Half a copy is of no use, and the disk may be full of it.
             half_done.callback(remove_other_generations, folder, store.state.generation)
             begin_generation(folder, number, store.settings, store.state.origin, "compaction")
             for segment, start in enumerate(starts):
-                _copy_rows(store, range(start, min(start + chunk_utterances, len(store))), target, segment)
+                _copy_rows(store, range(start, min(start + COMPACTED_UTTERANCES, len(store))), target, segment)
             half_done.pop_all()
         state = commit_state(folder, replace(store.state, generation=number, segments=tuple(range(len(starts)))))
         remove_other_generations(folder, number)
@@ -320,6 +323,7 @@ def compact_store(folder: Path, *, chunk_utterances: int = COMPACTED_UTTERANCES)
 
 
 def _copy_rows(store: FeatureStore, rows: range, target: Path, number: int) -> None:
+    """Writes a segment with copies of these rows and all their parts."""
     with SegmentWriter(target, number) as segment:
         for row in rows:
             parts: list[Part] = [part for part in PARTS if store.entry(row, part).length]
@@ -330,13 +334,11 @@ def _copy_rows(store: FeatureStore, rows: range, target: Path, number: int) -> N
 
 
 def _refuse_damage(store: FeatureStore, row: int, part: Part) -> None:
-    """A damaged record must not be copied: its copy would carry a checksum that says it is whole."""
+    """A damaged record must not be copied: its copy would get a valid checksum."""
     damage = store.find_damage(row, part)
     if damage:
-        raise DataError(
-            f"The stored {part} of {store.id_of(row)} is damaged: {damage}.",
-            next_step="Run myxtts precompute --fix first; nothing has been changed.",
-        )
+        advice = "Run myxtts precompute --fix first; nothing has been changed."
+        raise damaged(f"The stored {part} of {store.id_of(row)}", damage, advice)
 
 
 def _measure(folder: Path) -> int:

@@ -1,7 +1,7 @@
-"""Checks a store against its checksums, and repairs what its sources can still give.
+"""Verifies a store against its checksums, and rebuilds damaged records from their recordings.
 
-Every byte that a row refers to counts: the state, the indexes, the headings of the data files and each record with its
-padding. What is broken is made anew from its recording; the rest is not touched.
+Every byte that a row refers to is checked: the state, the indexes, the headings of the data files and each record with
+its padding.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from myxtts.store.layout import (
     PARTS,
     Part,
     StoreState,
+    damaged,
     find_generations,
     find_segments,
     index_path,
@@ -36,6 +37,7 @@ from myxtts.store.segment import restore_heading
 from myxtts.store.update import Distrust
 
 _NUM_SAMPLED = 200
+"""Utterances checked before a training: damage of 2 % of a store is missed with a probability of 0.98 ** 200 < 2 %."""
 _MAX_LISTED = 1000
 
 
@@ -90,7 +92,7 @@ def verify_store(
     """
     require_store(folder)
     if not fix:
-        # Looking needs no lock: what is visible never changes, and a store on a read-only disk can be checked too.
+        # Reading needs no lock: committed files never change, and a store on a read-only disk can be checked too.
         return _check(folder, progress).report
     with lock_directory(folder, "myxtts precompute --fix"):
         findings = _check(folder, progress)
@@ -111,13 +113,12 @@ def check_before_training(store: FeatureStore, how: Literal["off", "sampled", "f
         for part in PARTS:
             damage = store.find_damage(int(row), part) if store.entry(int(row), part).length else ""
             if damage:
-                raise DataError(
-                    f"The stored {part} of {store.id_of(int(row))} is damaged: {damage}.",
-                    next_step="Run myxtts precompute --fix with the same --train-data and --cache-dir.",
-                )
+                advice = "Run myxtts precompute --fix with the same --train-data and --cache-dir."
+                raise damaged(f"The stored {part} of {store.id_of(int(row))}", damage, advice)
 
 
 def _check(folder: Path, progress: Progress) -> _Findings:
+    """Checks everything; starts again if a writer commits a new state meanwhile."""
     while True:
         findings = _Findings()
         report = findings.report
@@ -214,7 +215,7 @@ def _check_headings(store: FeatureStore, report: VerifyReport) -> list[tuple[int
 
 
 def _has_moved_on(folder: Path, state: StoreState) -> bool:
-    """Whether a writer has replaced the store while it was looked at, and with it what seemed broken."""
+    """Whether a writer committed a new state during the check, so that its findings are obsolete."""
     try:
         return read_state(folder) not in (state, None)
     except DataError:

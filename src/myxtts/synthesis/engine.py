@@ -1,7 +1,8 @@
-"""The model as synthesis runs it: graphs of a few fixed shapes, each made once, and sound from spectrograms.
+"""Inference: acoustic model and vocoder as traced graphs of a few fixed shapes.
 
-Texts and spectrograms are padded up to the next shape, which changes nothing in what is heard.
-Shape legend: B = 1 utterance, N tokens, S states, T frames, R frames of a reference, M mel bands, D voice, K latents.
+Token ids and spectrograms are padded up to the next shape; padding is masked, so it does not change the sound.
+Shape legend: B = 1 utterance, N tokens, S states, T frames, R frames of a reference, M mel bands, D width of a speaker
+embedding, K latents.
 """
 
 from __future__ import annotations
@@ -28,29 +29,33 @@ from myxtts.models.xtts import DEFAULT_NOISE_SCALE, NO_GUIDANCE, XTTS, SpokenTex
 from myxtts.synthesis.loaded_bundle import LoadedBundle
 from myxtts.synthesis.sentences import MAX_PIECE_TOKENS
 from myxtts.synthesis.synthesizer import SpeechOptions
-from myxtts.synthesis.voices import Reference, SpeakerEmbedding, average_prints, count_crop_frames
+from myxtts.synthesis.voices import Reference, SpeakerEmbedding, average_embeddings, count_crop_frames
 from myxtts.types import Floats, Tensor
 
-# A graph takes a second to make; a shape twice as long as needed costs a twentieth of the sound's own length.
+# Tracing takes about 1 s; a shape twice as long as needed costs a twentieth of the duration of the speech.
 TOKEN_SHAPES = (64, MAX_PIECE_TOKENS)
 FRAME_SHAPES = (256, 512, 1024, 2048, 4096, 6144)
 _VOCODER_MARGIN_FRAMES = 64
-"""More silence behind a spectrogram than the neural vocoder looks ahead, so that all shapes sound the same."""
+"""Silence behind a spectrogram: more than the receptive field of the neural vocoder, so that every shape gives the same
+samples."""
 
 
 class SpeechEngine:
-    """The model of a package in memory. Calls take turns by themselves; each shape is compiled when first needed."""
+    """Acoustic model and vocoder of a bundle, traced once per padded input shape.
+
+    Not thread-safe: hold a lock around calls, as `Synthesizer` does.
+    """
 
     def __init__(
-        self, package: LoadedBundle, *, vocoder: Literal["griffin_lim", "neural"], use_xla: bool = False
+        self, loaded: LoadedBundle, *, vocoder: Literal["griffin_lim", "neural"], use_xla: bool = False
     ) -> None:
-        self._package = package
-        bundle = package.bundle
+        self._loaded = loaded
+        bundle = loaded.bundle
         with _in_float32():
-            self._model = XTTS(bundle.model_config, package.spec)
-        _assign_weights(self._model.named_weights(), bundle.weights, str(package.folder))
-        self._griffin_lim = GriffinLim(package.mel)
-        self._vocoder = _load_vocoder(package) if vocoder == "neural" else None
+            self._model = XTTS(bundle.model_config, loaded.spec)
+        _assign_weights(self._model.named_weights(), bundle.weights, str(loaded.folder))
+        self._griffin_lim = GriffinLim(loaded.mel)
+        self._vocoder = _load_vocoder(loaded) if vocoder == "neural" else None
         self._use_xla = use_xla
         self._graphs: dict[tuple[object, ...], Any] = {}
 
@@ -59,24 +64,24 @@ class SpeechEngine:
         return len(self._graphs)
 
     def encode_reference(self, reference: Reference) -> SpeakerEmbedding:
-        """The voice of a recording, averaged over its crops."""
-        num_frames = count_crop_frames(self._package.mel)
-        prints = []
+        """The speaker embedding of a recording, averaged over its crops."""
+        num_frames = count_crop_frames(self._loaded.mel)
+        embeddings = []
         for crop_RM in reference.crops:
             padded_RM = _pad_rows(crop_RM, num_frames)
             inputs = tf.constant(padded_RM[None]), tf.constant([len(crop_RM)], tf.int32)
             voice = self._run(("encode",), self._model.encode_voice, *inputs)
-            prints.append(SpeakerEmbedding(voice.vector_BD.numpy()[0], voice.latents_BKD.numpy()[0]))
-        return average_prints(prints)
+            embeddings.append(SpeakerEmbedding(voice.vector_BD.numpy()[0], voice.latents_BKD.numpy()[0]))
+        return average_embeddings(embeddings)
 
     def encode_mel(self, mel_TM: Floats) -> SpeakerEmbedding:
-        """The voice in the first seconds of a spectrogram."""
-        return self.encode_reference(Reference((mel_TM[: count_crop_frames(self._package.mel)],), 0.0))
+        """The speaker embedding of the first seconds of a spectrogram."""
+        return self.encode_reference(Reference((mel_TM[: count_crop_frames(self._loaded.mel)],), 0.0))
 
     def make_mel(
         self, ids: NDArray[np.int32], language: str, voice: SpeakerEmbedding, options: SpeechOptions
     ) -> Floats:
-        """The log-mel spectrogram [T, M] of some tokens."""
+        """The log-mel spectrogram [T, M] of token ids."""
         ids_N = np.asarray(ids, np.int32)
         num_slots = choose_shape(len(ids_N), TOKEN_SHAPES)
         tensors = tf.constant(voice.vector[None]), tf.constant(voice.latents[None])
@@ -85,12 +90,12 @@ class SpeechEngine:
             self._predict_states,
             tf.constant(_pad_rows(ids_N, num_slots)[None]),
             tf.constant([len(ids_N)], tf.int32),
-            tf.constant([self._package.spec.languages.index(language)], tf.int32),
+            tf.constant([self._loaded.spec.languages.index(language)], tf.int32),
             *tensors,
             tf.constant(options.speed, tf.float32),
         )
         num_frames = int(tf.reduce_sum(durations_BS))
-        self._refuse_endless(num_frames, len(ids_N))
+        self._check_length(num_frames, len(ids_N))
         settings: dict[str, Any] = {
             "num_frames": choose_shape(num_frames, FRAME_SHAPES),
             "num_steps": options.num_steps,
@@ -110,7 +115,7 @@ class SpeechEngine:
         mel_TM: Floats = mel_BTM[0, :num_frames].numpy()
         if not np.isfinite(mel_TM).all():
             raise DataError(
-                "The model gives numbers that are no sound.", next_step="Use a checkpoint from before it went wrong."
+                "The model gives values that are not finite.", next_step="Use a checkpoint from before it went wrong."
             )
         return mel_TM
 
@@ -119,13 +124,13 @@ class SpeechEngine:
         if self._vocoder is None:
             return self._griffin_lim(mel_TM, seed=seed)
         num_frames = choose_shape(len(mel_TM) + _VOCODER_MARGIN_FRAMES, FRAME_SHAPES)
-        silence = float(np.log(self._package.mel.log_floor))
-        padded_TM = _pad_rows(self._package.mel.bound(mel_TM), num_frames, silence)
+        silence = float(np.log(self._loaded.mel.log_floor))
+        padded_TM = _pad_rows(self._loaded.mel.bound(mel_TM), num_frames, silence)
         samples: Floats = self._run(("vocode", num_frames), self._vocoder, tf.constant(padded_TM[None])).numpy()[0]
-        return samples[: len(mel_TM) * self._package.mel.hop_length]
+        return samples[: len(mel_TM) * self._loaded.mel.hop_length]
 
     def _run(self, key: tuple[object, ...], function: Callable[..., Any], *tensors: Tensor) -> Any:
-        """Calls a function as a graph, which is made the first time `key` is met."""
+        """Calls a function as a graph, traced the first time `key` is met."""
         if key not in self._graphs:
             graph = tf.function(function, jit_compile=self._use_xla)
             self._graphs[key] = graph.get_concrete_function(*tensors)
@@ -134,7 +139,7 @@ class SpeechEngine:
     def _predict_states(
         self, tokens_BN: Tensor, lengths_B: Tensor, language_B: Tensor, vector: Tensor, latents: Tensor, speed: Tensor
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Means, hidden channels, pitch and durations of states, padded to one length for every text."""
+        """Means, hidden channels, F0 and durations of states, padded to one length for every text."""
         spoken = self._model.predict_durations(tokens_BN, lengths_B, language_B, Voice(vector, latents), speed=speed)
         num_more = STATES_PER_TOKEN * (MAX_PIECE_TOKENS - tokens_BN.shape[1])
         parts = (*spoken.states[1:3], tf.stack(spoken.pitch_BS, axis=-1))
@@ -156,6 +161,7 @@ class SpeechEngine:
         num_steps: int,
         guidance: float,
     ) -> Tensor:
+        """Runs the flow-matching decoder from states to a spectrogram of `num_frames`; traced once per setting."""
         states = TextStates(None, means_BSM, hidden_BSH, durations_BS > 0)
         pitch = Pitch(*tf.unstack(pitch_BS2, axis=-1))
         spoken = SpokenText(states, durations_BS, None, tf.reduce_sum(durations_BS, axis=1), pitch)
@@ -169,9 +175,10 @@ class SpeechEngine:
             seed=seed,
         )
 
-    def _refuse_endless(self, num_frames: int, num_tokens: int) -> None:
+    def _check_length(self, num_frames: int, num_tokens: int) -> None:
+        """Raises DataError for a prediction longer than the largest shape."""
         if num_frames > FRAME_SHAPES[-1]:
-            seconds = num_frames * self._package.mel.hop_length / self._package.mel.sample_rate
+            seconds = num_frames * self._loaded.mel.hop_length / self._loaded.mel.sample_rate
             raise DataError(
                 f"The model would take {seconds:.0f} s to say {num_tokens} tokens.",
                 next_step="Raise the speed, or train the model longer: it does not know yet how long sounds last.",
@@ -195,13 +202,10 @@ def _assign_weights(variables: Mapping[str, Any], weights: Mapping[str, NDArray[
         variable.assign(weights[name])
 
 
-def _load_vocoder(package: LoadedBundle) -> Vocoder:
-    bundle = package.bundle
-    if not package.has_neural_vocoder:
-        raise ConfigError(
-            f"The bundle {package.folder} has no neural vocoder.",
-            next_step="Use griffin_lim, or train one: myxtts train --part vocoder.",
-        )
+def _load_vocoder(loaded: LoadedBundle) -> Vocoder:
+    """Builds the neural vocoder of a bundle; raises ConfigError where it was made for other spectrograms."""
+    bundle = loaded.bundle
+    loaded.require_neural_vocoder()
     config = VocoderConfig.from_json(bundle.vocoder.get("config"))
     config.refuse_more_than(sum(array.size for array in bundle.vocoder_weights.values()))
     different = [
@@ -214,13 +218,13 @@ def _load_vocoder(package: LoadedBundle) -> Vocoder:
         )
     with _in_float32():
         vocoder = Vocoder(config)
-    _assign_weights(dict(iterate_weights(vocoder)), bundle.vocoder_weights, f"{package.folder} (vocoder)")
+    _assign_weights(dict(iterate_weights(vocoder)), bundle.vocoder_weights, f"{loaded.folder} (vocoder)")
     return vocoder
 
 
 @contextmanager
 def _in_float32() -> Iterator[None]:
-    """A training in the same process may have chosen another precision for its own layers."""
+    """Builds layers in float32: a training in the same process may have set another Keras policy."""
     policy = keras.config.dtype_policy()
     keras.config.set_dtype_policy("float32")
     try:

@@ -1,6 +1,6 @@
-"""Everything about a model that can be known without running it: found in a run or bundle, and checked.
+"""A model bundle loaded and checked for synthesis, before TensorFlow is imported.
 
-What a user may have got wrong (the folder, the language, the text, the voice) comes to light here, in milliseconds.
+Mistakes of the user (folder, language, text, voice, vocoder) are found here, within milliseconds.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ import numpy as np
 
 from myxtts.config.load import RESOLVED_FILE_NAME
 from myxtts.config.schema import DataConfig
-from myxtts.errors import ConfigError, DataError, UsageError
+from myxtts.errors import ConfigError, UsageError, refuse
 from myxtts.features.definition import AudioDefinition, MelDefinition
 from myxtts.models.bundle import BUNDLE_FOLDER_NAME, FRONTEND_FILE_NAME, Bundle, find_bundle, read_bundle
 from myxtts.models.spec import ModelSpec
 from myxtts.models.vocoder_bundle import find_vocoder, put_into
-from myxtts.synthesis.sentences import MAX_TEXT_LENGTH, Piece, check_text, plan_pieces
+from myxtts.storage.json_file import JsonRefusedError, check_fields
+from myxtts.synthesis.sentences import Piece, check_text, plan_pieces
 from myxtts.synthesis.voices import (
     VOICES_FOLDER_NAME,
     Reference,
@@ -36,14 +37,18 @@ from myxtts.types import Say
 VoiceName = str | Path
 VoiceLike = VoiceName | SpeakerEmbedding | Sequence[VoiceName] | None
 VoiceSource = SpeakerEmbedding | tuple[Reference, ...]
-"""A voice that is known, or recordings that the model has still to hear."""
+"""A speaker embedding, or the spectrograms of recordings that have still to be encoded."""
+
+KnownVocoder = Literal["griffin_lim", "neural"]
+VocoderChoice = str | Path
+"""auto, griffin_lim, neural, or the folder of a run or bundle that has a vocoder."""
 
 _DEFAULT_LANGUAGE = "en"
 
 
 @dataclass(frozen=True)
 class LoadedBundle:
-    """A bundle with its parts made usable. `noted_voices` are those of the corpus's speakers that it carries."""
+    """A bundle with its parts parsed. `noted_voices` are embeddings of corpus speakers that its notes carry."""
 
     folder: Path
     bundle: Bundle
@@ -57,6 +62,13 @@ class LoadedBundle:
     @property
     def has_neural_vocoder(self) -> bool:
         return bool(self.bundle.vocoder_weights)
+
+    def require_neural_vocoder(self) -> None:
+        if not self.has_neural_vocoder:
+            raise ConfigError(
+                f"The bundle {self.folder} has no neural vocoder.",
+                next_step="Use griffin_lim, or train one: myxtts train --part vocoder.",
+            )
 
     def find_language(self, asked: str | None) -> str:
         """The model's name of a language; without one, its only language, or English if it has that."""
@@ -77,12 +89,12 @@ class LoadedBundle:
             next_step=f"Choose one of its own: {', '.join(languages[:40])}.",
         )
 
-    def plan(self, text: str, language: str | None = None, max_length: int = MAX_TEXT_LENGTH) -> Iterator[Piece]:
+    def plan(self, text: str, language: str | None = None) -> Iterator[Piece]:
         """The pieces of a text; the text as a whole is checked at once, pieces are made when asked for."""
-        return plan_pieces(check_text(text, max_length), self.find_language(language), self.frontend)
+        return plan_pieces(check_text(text), self.find_language(language), self.frontend)
 
     def find_voice(self, voice: VoiceLike, warn: Say = lambda _: None) -> VoiceSource:
-        """What is known of a voice: a print, the name of one, or one or several recordings of it."""
+        """The voice that is meant by an embedding, a name, or one or several recordings."""
         if isinstance(voice, SpeakerEmbedding):
             return voice
         if voice is None:
@@ -98,6 +110,7 @@ class LoadedBundle:
         return sorted({*self.voices.list_names(), *self.noted_voices})
 
     def _find_named_voice(self, name: str) -> SpeakerEmbedding:
+        """A saved voice, or else a speaker of the corpus, of this name."""
         if self.voices.has(name):
             return self.voices.load(name)
         if name in self.noted_voices:
@@ -105,6 +118,7 @@ class LoadedBundle:
         raise refuse_unknown_voice(name, self.list_voices())
 
     def _find_only_voice(self, warn: Say) -> SpeakerEmbedding:
+        """The voice of a model with one speaker, which need not be named."""
         known = list(self.noted_voices) or self.list_voices()
         if len(known) == 1 and not self.spec.has_many_speakers:
             return self._find_named_voice(known[0])
@@ -118,7 +132,7 @@ class LoadedBundle:
         return SpeakerEmbedding(zeros[0], zeros[1:])
 
 
-def read_package(path: Path | str) -> LoadedBundle:
+def load_bundle(path: Path | str) -> LoadedBundle:
     """Reads and checks the bundle that `path` is, or that the run in `path` has made."""
     folder = find_bundle(Path(path))
     bundle = read_bundle(folder)
@@ -126,8 +140,8 @@ def read_package(path: Path | str) -> LoadedBundle:
     mel, audio = _read_definitions(bundle, folder)
     frontend = FrontEnd.load(folder / FRONTEND_FILE_NAME)
     if frontend.factor_sizes != spec.factor_sizes or mel.n_mels != spec.n_mels:
-        raise _complain(
-            folder,
+        raise refuse(
+            f"The bundle {folder}",
             f"its model takes tokens of {spec.factor_sizes} and makes {spec.n_mels} mel bands, but front end and "
             f"spectrogram have {frontend.factor_sizes} and {mel.n_mels}",
         )
@@ -139,8 +153,27 @@ def read_package(path: Path | str) -> LoadedBundle:
     return LoadedBundle(folder, bundle, spec, mel, audio, frontend, voices, noted)
 
 
+def choose_vocoder(loaded: LoadedBundle, asked: VocoderChoice) -> tuple[LoadedBundle, KnownVocoder]:
+    """The bundle with the vocoder that was asked for, and its kind; auto takes the neural one where there is one.
+
+    Raises ConfigError where the vocoder was trained for other spectrograms.
+    """
+    if asked == "griffin_lim" or (asked == "auto" and not loaded.has_neural_vocoder):
+        return loaded, "griffin_lim"
+    if asked in ("auto", "neural"):
+        loaded.require_neural_vocoder()
+        return loaded, "neural"
+    folder = Path(asked)
+    if not folder.is_dir():
+        raise ConfigError(
+            f"There is no vocoder {str(asked)[:200]!r}.",
+            next_step="Choose auto, griffin_lim or neural, or name the folder of a run that trained one.",
+        )
+    return replace(loaded, bundle=put_into(loaded.bundle, find_vocoder(folder))), "neural"
+
+
 def _choose_voices_folder(folder: Path) -> Path:
-    """Beside the bundle of a run, which is replaced whole at every checkpoint; inside any other."""
+    """Beside the bundle of a run, which is replaced as a whole at every checkpoint; inside any other."""
     parent = folder.absolute().parent
     is_of_run = folder.absolute().name == BUNDLE_FOLDER_NAME and (parent / RESOLVED_FILE_NAME).is_file()
     return (parent if is_of_run else folder) / VOICES_FOLDER_NAME
@@ -148,17 +181,18 @@ def _choose_voices_folder(folder: Path) -> Path:
 
 def _read_definitions(bundle: Bundle, folder: Path) -> tuple[MelDefinition, AudioDefinition]:
     """The definitions of sound, which must keep to the same limits as a configuration."""
-    for part, fields, kind in (("mel", bundle.mel, MelDefinition), ("audio", bundle.audio, AudioDefinition)):
-        if set(fields) != set(kind.__dataclass_fields__):
-            names = ", ".join(sorted(str(name)[:40] for name in set(fields) ^ set(kind.__dataclass_fields__))[:5])
-            raise _complain(folder, f"its part {part} has too few or too many numbers: {names}")
+    try:
+        check_fields(bundle.mel, MelDefinition)
+        check_fields(bundle.audio, AudioDefinition)
+    except JsonRefusedError as error:
+        raise refuse(f"The bundle {folder}", str(error)) from error
     if bundle.mel["sample_rate"] != bundle.audio["sample_rate"]:
-        raise _complain(folder, "its spectrogram and its recordings have different sample rates")
+        raise refuse(f"The bundle {folder}", "its spectrogram and its recordings have different sample rates")
     values: dict[str, Any] = {**bundle.audio, **bundle.mel}
     try:
         data = DataConfig(**values)
     except ConfigError as error:
-        raise _complain(folder, error.problem.rstrip(".")) from error
+        raise refuse(f"The bundle {folder}", error.problem.rstrip(".")) from error
     return MelDefinition.from_config(data), AudioDefinition.from_config(data)
 
 
@@ -167,43 +201,3 @@ def _is_file(name: VoiceName) -> bool:
         return Path(name).is_file()
     except (OSError, ValueError):
         return False
-
-
-def _complain(folder: Path, problem: str) -> DataError:
-    return DataError(
-        f"The bundle {folder} cannot be used: {problem}.",
-        next_step="It is damaged, altered or from another version: take it again from where it was made.",
-    )
-
-
-# Which vocoder a model speaks through: one of the two kinds, or one from another run.
-
-KnownVocoder = Literal["griffin_lim", "neural"]
-VocoderChoice = str | Path
-"""auto, griffin_lim, neural, or the folder of a run or bundle that has a vocoder."""
-AUTO, GRIFFIN_LIM, NEURAL = "auto", "griffin_lim", "neural"
-
-
-def equip_package(package: LoadedBundle, asked: VocoderChoice) -> tuple[LoadedBundle, KnownVocoder]:
-    """The package with the vocoder that was asked for, and its kind; auto takes the neural one where there is one.
-
-    Raises ConfigError where the vocoder was made for other spectrograms.
-    """
-    if asked == GRIFFIN_LIM:
-        return package, "griffin_lim"
-    if asked == AUTO:
-        return package, "neural" if package.has_neural_vocoder else "griffin_lim"
-    if asked == NEURAL:
-        if not package.has_neural_vocoder:
-            raise ConfigError(
-                f"The bundle {package.folder} has no neural vocoder.",
-                next_step="Use griffin_lim, or train one: myxtts train --part vocoder.",
-            )
-        return package, "neural"
-    folder = Path(asked)
-    if not folder.is_dir():
-        raise ConfigError(
-            f"There is no vocoder {str(asked)[:200]!r}.",
-            next_step="Choose auto, griffin_lim or neural, or name the folder of a run that trained one.",
-        )
-    return replace(package, bundle=put_into(package.bundle, find_vocoder(folder))), "neural"

@@ -1,6 +1,6 @@
-"""From a text of any length to pieces that a model can say at once: sentences, and parts of long sentences.
+"""Splits text into pieces of at most `MAX_PIECE_TOKENS`: sentences, and clauses of long sentences; reads text files.
 
-Whatever cannot be said is refused in words, or left out and named; nothing here needs the model itself.
+What cannot be synthesised raises an error, or is left out and reported; the model itself is not needed here.
 """
 
 from __future__ import annotations
@@ -22,11 +22,16 @@ from myxtts.text.tokenizer import Encoding
 MAX_TEXT_LENGTH = 20_000
 """Characters that are said in one go, about twenty minutes."""
 MAX_PIECE_TOKENS = 256
+"""The largest text shape that the engine traces; at some 14 phonemes a second about 18 s of speech."""
 _MAX_PIECE_LENGTH = 240
 """Characters; more are cut before they are counted in tokens."""
 SENTENCE_PAUSE_S = 0.3
 CLAUSE_PAUSE_S = 0.12
+"""Silence before a piece, at speed 1; the pauses inside a piece come from the model."""
 
+_MAX_FILE_BYTES = 10_000_000
+_MAX_LINES = 100_000
+_ID = re.compile(r"[^\W_][\w.-]{0,99}(?<!\.)")
 _NEWLINES = "\n\t\r\v\f\x1c\x1d\x1e\x85"
 _CLAUSE_END = re.compile(r"[,;:،؛—–…](?=\s)|(?<=\s)-(?=\s)")
 _SPACE = re.compile(r"\s+")
@@ -34,7 +39,7 @@ _SPACE = re.compile(r"\s+")
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What is said in one go: ids [N], and the silence before it. `unknown` is what is not said."""
+    """Input of one call of the model: ids [N], and the pause before it. `unknown` lists symbols that are left out."""
 
     text: str
     ids: NDArray[np.int32]
@@ -42,11 +47,11 @@ class Piece:
     unknown: tuple[str, ...]
 
 
-def check_text(text: str, max_length: int = MAX_TEXT_LENGTH) -> str:
+def check_text(text: str) -> str:
     """The text without control characters; raises DataError where it is too long, broken or has nothing to say."""
-    if len(text) > max_length:
+    if len(text) > MAX_TEXT_LENGTH:
         raise DataError(
-            f"The text has {len(text):,} characters, more than the {max_length:,} that are said in one go.",
+            f"The text has {len(text):,} characters, more than the {MAX_TEXT_LENGTH:,} that are said in one go.",
             next_step="Say it in parts, such as one chapter or paragraph at a time (myxtts synth --file).",
         )
     broken = next((character for character in text if "\ud800" <= character <= "\udfff"), None)
@@ -97,6 +102,7 @@ def _is_kept(character: str) -> bool:
 
 
 def _encode_parts(normalized: str, language: str, frontend: FrontEnd) -> Iterator[tuple[str, Encoding]]:
+    """Parts of a sentence with their tokens; a part with too many is cut in half and tried again."""
     parts = cut_text(normalized, _MAX_PIECE_LENGTH)
     while parts:
         part = parts.pop(0)
@@ -132,13 +138,6 @@ def _find_cut(text: str) -> int:
     return middle
 
 
-# Files of texts to say: one text a line, or `id|text` in a .csv file.
-
-_MAX_FILE_BYTES = 10_000_000
-_MAX_LINES = 100_000
-_ID = re.compile(r"[^\W_][\w.-]{0,99}(?<!\.)")
-
-
 @dataclass(frozen=True, slots=True)
 class TextLine:
     """A text, the name of the file it is spoken into, and where it stands."""
@@ -149,7 +148,7 @@ class TextLine:
 
 
 def read_texts(path: Path) -> list[TextLine]:
-    """The texts of a file, in order; lines that are empty are left out."""
+    """The texts of a file, one a line, or `id|text` in a .csv file; empty lines are left out."""
     try:
         if path.stat().st_size > _MAX_FILE_BYTES:
             raise DataError(
@@ -180,6 +179,7 @@ def read_texts(path: Path) -> list[TextLine]:
 
 
 def _parse_rows(numbered: list[tuple[int, str]], path: Path) -> list[TextLine]:
+    """The texts of `id|text` lines; ids become file names, so they must differ in any case."""
     rows: list[TextLine] = []
     seen: dict[str, str] = {}
     for number, line in numbered:

@@ -1,11 +1,12 @@
-"""The synthesiser: a text and a voice in, sound out, whole or sentence by sentence.
+"""`Synthesizer`: text and a reference voice to a waveform, whole or streamed sentence by sentence.
 
-Loading this module does not load TensorFlow; making a `Synthesizer` does, after everything else has been checked.
+Importing this module does not import TensorFlow; making a `Synthesizer` does, after everything else has been checked.
 """
 
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,20 +15,19 @@ from typing import Self
 import numpy as np
 
 from myxtts.errors import ConfigError, warn_user
+from myxtts.features.griffin_lim import fade_ends
 from myxtts.models.spec import DEFAULT_NUM_STEPS
 from myxtts.synthesis.loaded_bundle import (
     LoadedBundle,
     VocoderChoice,
     VoiceLike,
     VoiceSource,
-    equip_package,
-    read_package,
+    choose_vocoder,
+    load_bundle,
 )
 from myxtts.synthesis.sentences import Piece
-from myxtts.synthesis.voices import SpeakerEmbedding, average_prints
+from myxtts.synthesis.voices import SpeakerEmbedding, average_embeddings
 from myxtts.types import Floats, Say, Waveform
-
-# How a text is said, checked as soon as it is written down.
 
 _LIMITS = {"speed": (0.25, 4.0), "num_steps": (1, 200), "guidance": (0.0, 10.0), "noise_scale": (0.0, 2.0)}
 _MAX_SEED = 2**63 - 1
@@ -35,7 +35,11 @@ _MAX_SEED = 2**63 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeechOptions:
-    """None leaves a number to the model. `guidance` above 1 leans on the voice; sampling begins at `noise_scale`."""
+    """How a text is synthesised; None takes the model's default.
+
+    `guidance` above 1 strengthens the conditioning on the voice (classifier-free guidance); `noise_scale` is the
+    standard deviation of the noise that sampling starts from.
+    """
 
     speed: float = 1.0
     seed: int = 0
@@ -56,18 +60,20 @@ class SpeechOptions:
             )
 
 
-# Pieces of speech made fit to follow each other: one level, soft ends, silence between them.
-
 _FADE_S = 0.005
 _BLOCK_S = 0.02
 _QUIET_DB = 30.0
+"""Blocks this far below the loudest one count as pauses."""
 _MAX_PEAK = 0.99
 _MAX_GAIN = 2.0
-"""Pieces are brought nearer to each other, not turned into something else."""
+"""At most 6 dB up or down: levels are evened out, not a whisper turned into a shout."""
 
 
 class PieceJoiner:
-    """Takes the pieces of one text in order. Without a target level the first piece decides."""
+    """Joins the pieces of one text: same level, faded ends, silence between them.
+
+    Without a target level the first piece decides.
+    """
 
     def __init__(self, rate_hz: int, target_rms: float | None) -> None:
         self._rate_hz = rate_hz
@@ -80,6 +86,7 @@ class PieceJoiner:
         return np.concatenate([np.zeros(int(pause_s * self._rate_hz), np.float32), levelled])
 
     def _level(self, samples: Floats) -> Floats:
+        """Scales a piece so that its speech has the target RMS, within the limits of gain and peak."""
         level, peak = self._measure_speech(samples), float(np.abs(samples).max(initial=0.0))
         if level <= 0.0:
             return samples
@@ -90,7 +97,7 @@ class PieceJoiner:
         return samples * np.float32(min(gain, _MAX_PEAK / peak))
 
     def _measure_speech(self, samples: Floats) -> float:
-        """RMS of the parts in which someone speaks: pauses inside a piece do not make it louder."""
+        """RMS of the blocks with speech, so that pauses inside a piece do not raise its gain."""
         block = max(1, int(_BLOCK_S * self._rate_hz))
         num_blocks = len(samples) // block
         if num_blocks == 0:
@@ -100,50 +107,42 @@ class PieceJoiner:
         return float(np.sqrt(loud.mean()))
 
 
-def fade_ends(samples: Floats, num_samples: int) -> Floats:
-    """A copy that begins and ends in silence."""
-    num_samples = min(num_samples, len(samples) // 2)
-    rise = np.sin(np.linspace(0, np.pi / 2, num_samples, dtype=np.float32)) ** 2
-    faded = np.array(samples, np.float32)
-    faded[:num_samples] *= rise
-    faded[len(faded) - num_samples :] *= rise[::-1]
-    return faded
-
-
 _NUM_UNKNOWN_SHOWN = 10
 
 
 class Synthesizer:
-    """A model that is ready to speak.
+    """A bundle with its model in memory. Threads may share one: they take turns, sentence by sentence.
 
     >>> speaker = Synthesizer.load("runs/anna")
     >>> wave = speaker.say("Good morning.", voice="reference.wav", language="en")
     """
 
     def __init__(
-        self, package: LoadedBundle, *, vocoder: VocoderChoice = "auto", use_xla: bool = False, warn: Say = warn_user
+        self, loaded: LoadedBundle, *, vocoder: VocoderChoice = "auto", use_xla: bool = False, warn: Say = warn_user
     ) -> None:
         from myxtts.synthesis.engine import SpeechEngine
 
-        self.package, kind = equip_package(package, vocoder)
-        self.acoustic = SpeechEngine(self.package, vocoder=kind, use_xla=use_xla)
+        self.loaded, kind = choose_vocoder(loaded, vocoder)
+        self.engine = SpeechEngine(self.loaded, vocoder=kind, use_xla=use_xla)
         self._warn = warn
+        # The engine is not thread-safe. Held for one sentence, never while a caller consumes the stream.
+        self._lock = threading.Lock()
 
     @classmethod
     def load(
         cls, path: Path | str, *, vocoder: VocoderChoice = "auto", use_xla: bool = False, warn: Say = warn_user
     ) -> Self:
         """The model of a run or bundle; `vocoder` is auto, griffin_lim, neural, or the folder of a trained one."""
-        return cls(read_package(path), vocoder=vocoder, use_xla=use_xla, warn=warn)
+        return cls(load_bundle(path), vocoder=vocoder, use_xla=use_xla, warn=warn)
 
     @property
     def rate(self) -> int:
-        """Samples a second of everything it says."""
-        return self.package.mel.sample_rate
+        """Sample rate of the waveforms, in Hz."""
+        return self.loaded.mel.sample_rate
 
     @property
     def languages(self) -> tuple[str, ...]:
-        return self.package.spec.languages
+        return self.loaded.spec.languages
 
     def say(
         self,
@@ -157,7 +156,7 @@ class Synthesizer:
         guidance: float | None = None,
         noise_scale: float | None = None,
     ) -> Waveform:
-        """The whole text as sound; the same seed gives the same samples.
+        """The whole text as a waveform; the same seed gives the same samples.
 
         `voice` is a recording, several of them (averaged), the name of a saved voice, or what `encode_voice` gave.
         """
@@ -189,46 +188,45 @@ class Synthesizer:
     ) -> Iterator[Waveform]:
         """As `say`, sentence by sentence: each is given before the next is begun. Mistakes are raised at once."""
         options = SpeechOptions(speed=speed, seed=seed, num_steps=num_steps, guidance=guidance, noise_scale=noise_scale)
-        language = self.package.find_language(language)
-        pieces = self.package.plan(text, language)
-        return self.speak(pieces, self.resolve(self.package.find_voice(voice, self._warn)), language, options)
+        language = self.loaded.find_language(language)
+        pieces = self.loaded.plan(text, language)
+        return self.speak(pieces, self.resolve(self.loaded.find_voice(voice, self._warn)), language, options)
 
     def speak(
         self, pieces: Iterable[Piece], voice: SpeakerEmbedding, language: str, options: SpeechOptions
     ) -> Iterator[Waveform]:
-        """Says the pieces of a plan one after another."""
-        audio = self.package.audio
+        """Synthesises the pieces of a plan one after another."""
+        audio = self.loaded.audio
         joiner = PieceJoiner(self.rate, audio.loudness_target if audio.loudness == "rms" else None)
-        is_told = False
+        has_warned = False
         for number, piece in enumerate(pieces):
-            if piece.unknown and not is_told:
-                is_told = True
+            if piece.unknown and not has_warned:
+                has_warned = True
                 self._warn(_describe_unknown(piece))
             seed = _derive_seed(options.seed, number)
-            mel_TM = self.acoustic.make_mel(piece.ids, language, voice, replace(options, seed=seed))
-            samples = joiner.join(self.acoustic.make_sound(mel_TM, seed), piece.pause_s / options.speed)
-            yield Waveform(samples, self.rate)
+            with self._lock:
+                mel_TM = self.engine.make_mel(piece.ids, language, voice, replace(options, seed=seed))
+                samples = self.engine.make_sound(mel_TM, seed)
+            yield Waveform(joiner.join(samples, piece.pause_s / options.speed), self.rate)
 
     def resolve(self, source: VoiceSource) -> SpeakerEmbedding:
-        """A voice that `package.find_voice` gave, heard by the model where it is still a recording."""
+        """The embedding of a voice that `loaded.find_voice` gave; recordings are encoded by the model."""
         if isinstance(source, SpeakerEmbedding):
             return source
-        return average_prints([self.acoustic.encode_reference(reference) for reference in source])
+        with self._lock:
+            return average_embeddings([self.engine.encode_reference(reference) for reference in source])
 
     def encode_voice(self, voice: VoiceLike) -> SpeakerEmbedding:
         """The voice in one recording, or the average of several, to be used again or saved."""
-        return self.resolve(self.package.find_voice(voice, self._warn))
+        return self.resolve(self.loaded.find_voice(voice, self._warn))
 
     def save_voice(self, name: str, voice: VoiceLike) -> Path:
         """Keeps a voice beside the model, to be used by its name."""
-        return self.package.voices.save(name, self.encode_voice(voice))
-
-    def load_voice(self, name: str) -> SpeakerEmbedding:
-        return self.package.voices.load(name)
+        return self.loaded.voices.save(name, self.encode_voice(voice))
 
     def voices(self) -> list[str]:
         """The names that `voice` may be."""
-        return self.package.list_voices()
+        return self.loaded.list_voices()
 
 
 def _derive_seed(seed: int, number: int) -> int:

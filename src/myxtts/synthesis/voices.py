@@ -1,7 +1,8 @@
-"""Voices as they are kept: what a model makes of a recording, saved once and used again by name.
+"""Voices: speaker embeddings, saved by name beside a model, and reference recordings to compute them from.
 
-A voice is one safetensors file with a JSON heading; it belongs to the weights that made it, and one from anywhere else
-is read as strictly as a bundle. Shape legend: D width of a voice, K latents.
+A saved voice is one safetensors file. It is valid for the reference encoder that made it, and is read as strictly as a
+bundle, since it may come from anywhere.
+Shape legend: D width of an embedding, K latents, R frames, M mel bands.
 """
 
 from __future__ import annotations
@@ -9,32 +10,26 @@ from __future__ import annotations
 import math
 import os
 import re
-import stat
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from myxtts.corpus.audio import AudioLimits, inspect_audio
 from myxtts.corpus.rejections import AudioProblem
-from myxtts.errors import DataError, UsageError
+from myxtts.errors import DataError, UsageError, refuse
 from myxtts.features.audio import load_recording
 from myxtts.features.definition import AudioDefinition, MelDefinition
 from myxtts.features.mel import HostMel
 from myxtts.storage.atomic import write_atomically
-from myxtts.storage.tensor_file import (
-    Array,
-    TensorFileError,
-    find_non_finite,
-    read_heading,
-    read_tensors,
-    write_tensors,
-)
+from myxtts.storage.json_file import FileModel, FileRefusedError, JsonRefusedError, check_fields, open_regular
+from myxtts.storage.tensor_file import Array, find_non_finite, read_heading, read_tensors, write_tensors
 from myxtts.types import Say
 
 VOICES_FOLDER_NAME = "voices"
@@ -45,22 +40,43 @@ _TENSORS = ("latents", "vector")
 _MAX_FILE_BYTES = 40_000_000
 _NAME = re.compile(r"[^\W_][\w .\u200c-]{0,62}(?<![ .])")
 _REFERENCE_PREFIX = "reference_encoder."
+MIN_REFERENCE_S, ADVISED_REFERENCE_S, MAX_CROP_S, MAX_REFERENCE_S = 1.0, 3.0, 8.0, 30.0
+_LIMITS = AudioLimits(
+    min_duration_s=MIN_REFERENCE_S,
+    max_duration_s=MAX_REFERENCE_S,
+    max_source_rate_hz=192_000,
+    max_channels=8,
+    silence_db=-60.0,
+    max_clipped_share=0.05,
+)
+_ADVICE = (
+    f"Give {ADVISED_REFERENCE_S:g} to {MAX_CROP_S:g} s of clear speech by one person, as WAV, FLAC, OGG or MP3; "
+    f"{MIN_REFERENCE_S:g} to {MAX_REFERENCE_S:g} s are accepted."
+)
+_Number = Annotated[float, Field(gt=-1e6, lt=1e6)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SpeakerEmbedding:
-    """How someone sounds to one model: `vector` float32 [D] and `latents` float32 [K, D]."""
+    """Output of a model's reference encoder for one speaker: `vector` float32 [D] and `latents` float32 [K, D]."""
 
     vector: NDArray[np.float32]
     latents: NDArray[np.float32]
 
     def compare(self, other: SpeakerEmbedding) -> float:
-        """How alike two voices sound to the model, from -1 to 1."""
+        """Cosine similarity of the vectors, from -1 to 1."""
         lengths = float(np.linalg.norm(self.vector) * np.linalg.norm(other.vector))
         return float(self.vector @ other.vector) / lengths if lengths else 0.0
 
 
-def average_prints(voices: Sequence[SpeakerEmbedding]) -> SpeakerEmbedding:
+class _NotedVoice(FileModel):
+    """A speaker embedding as JSON, in the notes of a bundle."""
+
+    vector: list[_Number]
+    latents: list[list[_Number]]
+
+
+def average_embeddings(voices: Sequence[SpeakerEmbedding]) -> SpeakerEmbedding:
     """One voice from several recordings of the same person."""
     assert voices, "there is no voice to average"
     vectors, latents = [voice.vector for voice in voices], [voice.latents for voice in voices]
@@ -68,7 +84,7 @@ def average_prints(voices: Sequence[SpeakerEmbedding]) -> SpeakerEmbedding:
 
 
 def fingerprint_encoder(weights: Mapping[str, Array]) -> str:
-    """Changes with the weights that voices are made by."""
+    """Checksum of the reference encoder's weights, which embeddings depend on."""
     crc = 0
     for name in sorted(weights):
         if name.startswith(_REFERENCE_PREFIX):
@@ -114,50 +130,50 @@ class VoiceFolder:
         return path
 
     def load(self, name: str) -> SpeakerEmbedding:
+        """A saved voice; raises DataError where it does not exist, is damaged or was made by another encoder."""
         path = self.path / f"{check_voice_name(name)}{_SUFFIX}"
         try:
             metadata, arrays = _read_file(path)
         except FileNotFoundError as error:
             raise refuse_unknown_voice(name, self.list_names()) from error
         except OSError as error:
-            raise _complain(path, f"it cannot be read ({error.strerror or error})") from error
-        except TensorFileError as error:
-            raise _complain(path, str(error)) from error
+            raise _refuse(path, f"it cannot be read ({error.strerror or error})") from error
+        except FileRefusedError as error:
+            raise _refuse(path, str(error)) from error
         expected = {"format": _FORMAT, "version": _VERSION}
         if set(metadata) != {*expected, "model"} or expected.items() - metadata.items():
-            raise _complain(path, f"it is not a file of the format {_FORMAT}, version {_VERSION}")
+            raise _refuse(path, f"it is not a file of the format {_FORMAT}, version {_VERSION}")
         self._check(path, arrays)
         if metadata["model"] != self._fingerprint:
             raise DataError(
-                f"The voice {name!r} was made by another state of the model, which heard voices differently.",
+                f"The voice {name!r} was made by another state of the model, whose reference encoder differs.",
                 next_step=f"Save it again from its recording: --voice RECORDING --save-voice {name!r}.",
             )
         return SpeakerEmbedding(arrays["vector"], arrays["latents"])
 
     def _check(self, path: Path, arrays: Mapping[str, Array]) -> None:
+        """Raises DataError unless the arrays have the shapes of this model and finite values."""
         for name, shape in self._shapes.items():
             array = arrays.get(name)
             if array is None or array.dtype != np.float32 or array.shape != shape:
                 found = "missing" if array is None else f"{array.dtype} {list(array.shape)}"
-                raise _complain(path, f"its {name} is {found}, the model needs float32 {list(shape)}")
+                raise _refuse(path, f"its {name} is {found}, the model needs float32 {list(shape)}")
         if find_non_finite(arrays):
-            raise _complain(path, f"its {find_non_finite(arrays)[0]} is not finite")
+            raise _refuse(path, f"its {find_non_finite(arrays)[0]} is not finite")
 
 
 def read_noted_voices(notes: Mapping[str, Any], num_latents: int, width: int) -> dict[str, SpeakerEmbedding]:
     """The voices of the corpus that a bundle carries in its notes, by speaker: `voices: {name: {vector, latents}}`."""
-    noted = notes.get("voices", {})
+    try:
+        noted = check_fields(notes.get("voices", {}), dict[str, _NotedVoice])
+    except JsonRefusedError as error:
+        raise refuse("The voices in the bundle's notes", str(error)) from error
     voices: dict[str, SpeakerEmbedding] = {}
-    for name, fields in noted.items() if isinstance(noted, dict) else [("", None)]:
-        parts = fields if isinstance(fields, dict) and set(fields) == set(_TENSORS) else {}
-        vector = _read_numbers(parts.get("vector"), (width,))
-        latents = _read_numbers(parts.get("latents"), (num_latents, width))
-        if vector is None or latents is None:
-            raise DataError(
-                f"The voice {name[:80]!r} in the bundle's notes is not {1 + num_latents} times {width} numbers.",
-                next_step="The bundle is damaged or from another version: take it again from where it was made.",
-            )
-        voices[name] = SpeakerEmbedding(vector, latents)
+    for name, voice in noted.items():
+        if len(voice.vector) != width or [len(row) for row in voice.latents] != [width] * num_latents:
+            problem = f"{name[:80]!r} is not {1 + num_latents} times {width} numbers"
+            raise refuse("The voices in the bundle's notes", problem)
+        voices[name] = SpeakerEmbedding(np.array(voice.vector, np.float32), np.array(voice.latents, np.float32))
     return voices
 
 
@@ -169,93 +185,50 @@ def refuse_unknown_voice(name: str, known: Iterable[str]) -> DataError:
     )
 
 
-def _read_numbers(value: object, shape: tuple[int, ...]) -> NDArray[np.float32] | None:
-    """A list of numbers, or of as many lists, as an array; None for anything else."""
-    rows = [value] if len(shape) == 1 else value
-    if not isinstance(rows, list) or len(rows) != math.prod(shape[:-1]):
-        return None
-    for row in rows:
-        if not isinstance(row, list) or len(row) != shape[-1]:
-            return None
-        if not all(isinstance(item, int | float) and abs(item) < 1e6 for item in row):
-            return None
-    return np.asarray(rows, np.float32).reshape(shape)
-
-
 def _read_file(path: Path) -> tuple[dict[str, str], dict[str, Array]]:
-    """The texts and arrays of a sealed file; no link, pipe or giant is opened for long."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise TensorFileError("it is not a file")
-        if status.st_size > _MAX_FILE_BYTES:
-            raise TensorFileError(f"it has {status.st_size:,} bytes, more than {_MAX_FILE_BYTES:,}")
+    """The texts and arrays of a sealed file, which may come from anywhere."""
+    with open_regular(path, _MAX_FILE_BYTES, follow_links=False) as file:
         heading = read_heading(file)
         names = {entry.name for entry in heading.entries if entry.dtype == "F32"}
         if names != set(_TENSORS):
-            raise TensorFileError(f"it does not hold exactly {' and '.join(_TENSORS)}")
+            raise FileRefusedError(f"it does not hold exactly {' and '.join(_TENSORS)}")
         arrays, _ = read_tensors(file, heading, sealed=True)
     return heading.metadata, arrays
 
 
-def _complain(path: Path, problem: str) -> DataError:
-    return DataError(
-        f"The voice {path} cannot be used: {problem}.",
-        next_step="Save it again from its recording: --voice RECORDING --save-voice NAME.",
-    )
-
-
-# A recording of someone's voice, made into spectrograms that the reference encoder can hear.
-#
-# A recording is refused by its header before anything is decoded. One that lasts longer than a model has heard in
-# training becomes several crops. Shape legend: R frames, M mel bands.
-
-MIN_REFERENCE_S, ADVISED_REFERENCE_S, MAX_CROP_S, MAX_REFERENCE_S = 1.0, 3.0, 8.0, 30.0
-_LIMITS = AudioLimits(
-    min_duration_s=MIN_REFERENCE_S,
-    max_duration_s=MAX_REFERENCE_S,
-    max_source_rate_hz=192_000,
-    max_channels=8,
-    silence_db=-60.0,
-    max_clipped_share=0.05,
-)
-_ADVICE = (
-    f"Give {ADVISED_REFERENCE_S:g} to {MAX_CROP_S:g} s of clear speech by one person, as WAV, FLAC, OGG or MP3; "
-    f"{MIN_REFERENCE_S:g} to {MAX_REFERENCE_S:g} s are accepted."
-)
+def _refuse(path: Path, problem: str) -> DataError:
+    next_step = "Save it again from its recording: --voice RECORDING --save-voice NAME."
+    return refuse(f"The voice {path}", problem, next_step)
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """The spectrograms [R, M] of one recording, each of at most MAX_CROP_S."""
+    """The spectrograms [R, M] of one recording: crops of at most MAX_CROP_S, the longest reference in training."""
 
     crops: tuple[NDArray[np.float32], ...]
     duration_s: float
 
 
 def read_reference(path: Path, audio: AudioDefinition, mel: MelDefinition, warn: Say = lambda _: None) -> Reference:
-    """The voice in a recording, processed as the model's own recordings were."""
+    """A reference recording, processed as the recordings of the corpus. Its header is checked before it is decoded."""
     try:
         real_path = os.path.realpath(path)
         inspect_audio(real_path, _LIMITS)
         wave = load_recording(real_path, audio, _LIMITS).wave
-    except AudioProblem as problem:
-        raise DataError(f"The voice {path} cannot be used: {problem.detail}.", next_step=_ADVICE) from problem
+    except AudioProblem as error:
+        raise refuse(f"The voice {path}", error.detail, _ADVICE) from error
     except ValueError as error:
         raise DataError(f"The voice {str(path)!a} is no path of a file.", next_step=_ADVICE) from error
     if wave.duration_s < MIN_REFERENCE_S or len(wave.samples) < mel.min_samples:
-        raise DataError(
-            f"The voice {path} cannot be used: {wave.duration_s:.2f} s are left without the silence at its ends.",
-            next_step=_ADVICE,
-        )
+        problem = f"{wave.duration_s:.2f} s are left without the silence at its ends"
+        raise refuse(f"The voice {path}", problem, _ADVICE)
     if wave.duration_s < ADVISED_REFERENCE_S:
         warn(f"The voice {path} has {wave.duration_s:.1f} s of speech; it will sound more like it with 3 to 8 s.")
     return Reference(_cut_crops(HostMel(mel)(wave.samples), count_crop_frames(mel)), wave.duration_s)
 
 
 def count_crop_frames(mel: MelDefinition) -> int:
-    """The most frames of a crop, a multiple of what the reference encoder takes at once."""
+    """The most frames of a crop, a multiple of what the reference encoder stacks into one position."""
     return math.ceil(MAX_CROP_S * mel.sample_rate / mel.hop_length / 8) * 8
 
 

@@ -1,7 +1,7 @@
-"""espeak-ng in a process of its own, so that a text on which it crashes costs that text and not the whole run.
+"""Runs espeak-ng in a worker process, so that a crash of the C library loses one text and not the whole run.
 
-The C library ends its process on some inputs that no filter foresees. A worker reads requests as lines of JSON and
-answers text by text, so that it is known over which text it died; that text is tried once more and then given up.
+Some inputs crash the library whatever is filtered. The worker reads requests as lines of JSON and answers text by text,
+so the text it crashed on is known; that text is tried once more and then given up.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ _MAX_CRASHES = 200
 class EspeakWorker:
     """A child process that turns texts into IPA. Safe for threads; a forked child process gets its own."""
 
-    def __init__(self, request_time_limit_s: float = _REQUEST_TIME_LIMIT_S) -> None:
-        self._request_time_limit_s = request_time_limit_s
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[str] | None = None
         self._owner_id = os.getpid()
@@ -50,6 +49,7 @@ class EspeakWorker:
             return answers
 
     def close(self) -> None:
+        """Ends the process; only the process that started it may do so."""
         if self._process is None or self._owner_id != os.getpid():
             return
         process, self._process = self._process, None
@@ -60,6 +60,7 @@ class EspeakWorker:
         process.stdout.close()
 
     def _ask(self, texts: Sequence[str], voice: str) -> list[list[str] | None]:
+        """Answers for all texts. A text on which the worker died twice gets None."""
         answers: list[list[str] | None] = []
         was_tried = False
         while len(answers) < len(texts):
@@ -80,7 +81,7 @@ class EspeakWorker:
         process = self._process = self._process or self._start()
         assert process.stdin is not None
         assert process.stdout is not None
-        timer = threading.Timer(self._request_time_limit_s, process.kill)
+        timer = threading.Timer(_REQUEST_TIME_LIMIT_S, process.kill)
         timer.start()
         answers: list[list[str]] = []
         try:
@@ -93,10 +94,11 @@ class EspeakWorker:
         finally:
             timer.cancel()
         if len(answers) < len(texts):
-            self._bury(process)
+            self._discard(process)
         return answers
 
     def _start(self) -> subprocess.Popen[str]:
+        """Starts a worker and waits until it has loaded the library."""
         if not is_espeak_available():
             # Raises the message about the missing extra.
             read_espeak_version()
@@ -113,14 +115,15 @@ class EspeakWorker:
         )
         assert process.stdout is not None
         if not process.stdout.readline():
-            self._bury(process)
+            self._discard(process)
             raise MissingExtraError(
                 "The process that runs espeak-ng ended as soon as it was started.",
                 next_step="Run python -m myxtts.text.espeak_worker to see why, or set text_frontend: characters.",
             )
         return process
 
-    def _bury(self, process: subprocess.Popen[str]) -> None:
+    def _discard(self, process: subprocess.Popen[str]) -> None:
+        """Ends a worker that crashed or hangs, and closes its pipes."""
         self._process = None
         process.kill()
         process.wait()
@@ -129,7 +132,7 @@ class EspeakWorker:
             try:
                 pipe.close()
             except BrokenPipeError:
-                # What was still to be written was meant for the dead.
+                # The worker is dead; unsent requests are dropped.
                 continue
 
 

@@ -1,4 +1,4 @@
-"""The front end: normaliser, pronunciation and tokenizer as one frozen choice that travels with a model.
+"""`FrontEnd`: text normaliser, phonemiser and tokenizer as one frozen choice that is stored with a model.
 
 `frontend.json` holds all of it as plain JSON, the user's lexicon included, so that a model needs no other file to read
 text as it did in training.
@@ -11,14 +11,16 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field
 
 from myxtts.errors import ConfigError, DataError
-from myxtts.storage.atomic import write_atomically
-from myxtts.text.espeak import find_voice, is_espeak_available, read_espeak_version
+from myxtts.storage.json_file import FileModel, VersionOne, read_json, write_json
+from myxtts.text.espeak import is_espeak_available, read_espeak_version
 from myxtts.text.lexicon import Lexicon, check_entries, load_lexicon
 from myxtts.text.normalize import normalize_text
-from myxtts.text.phonemes import Phonemizer
+from myxtts.text.phonemes import Phonemizer, find_voice
 from myxtts.text.tokenizer import (
     CharacterTokenizer,
     Encoding,
@@ -31,9 +33,19 @@ from myxtts.text.tokenizer import (
 MAX_TEXT_LENGTH = 100_000
 # Raised whenever the same text may give other ids than before: normaliser, clauses, IPA or packing.
 DEFINITION_VERSION = 1
-_FILE_FORMAT = "myxtts-frontend"
-_FILE_VERSION = 1
 _MAX_FILE_BYTES = 200_000_000
+_ShortText = Annotated[str, Field(max_length=1000)]
+
+
+class _FrontEndFile(FileModel):
+    """The content of frontend.json."""
+
+    format: Literal["myxtts-frontend"]
+    version: VersionOne
+    reason: _ShortText
+    espeak_version: _ShortText | None = None
+    lexicon: dict[str, str] | None = None
+    tokenizer: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -142,25 +154,26 @@ class FrontEnd:
 
     def save(self, path: Path | str) -> None:
         """Writes the front end as one JSON file, whole or not at all."""
-        with write_atomically(Path(path)) as file:
-            file.write(json.dumps(self._to_json(), ensure_ascii=True, indent=1).encode("ascii"))
+        write_json(Path(path), self._to_json())
 
     @classmethod
     def load(cls, path: Path | str) -> Self:
-        fields = _read_fields(Path(path))
-        tokenizer = load_tokenizer(fields.get("tokenizer"))
-        lexicon = None
-        if fields.get("lexicon") is not None:
-            lexicon = check_entries(fields["lexicon"], str(path))
-        texts = [fields.get("reason"), fields.get("espeak_version") or ""]
-        if not all(isinstance(text, str) and len(text) < 1000 for text in texts):
-            raise _complain(path, "its reason or espeak_version is not a short string")
-        return cls(tokenizer, lexicon, str(texts[0]), fields.get("espeak_version"), Phonemizer(lexicon))
+        """Reads what `save` wrote; raises DataError where the file is missing, damaged or of another version."""
+        try:
+            found = read_json(Path(path), _FrontEndFile, what="The front end", max_bytes=_MAX_FILE_BYTES)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise DataError(
+                f"The front end {path} cannot be read: {error.strerror}.",
+                next_step="Prepare the corpus again, or copy the file from where the model was trained.",
+            ) from error
+        lexicon = None if found.lexicon is None else check_entries(found.lexicon, str(path))
+        return cls(load_tokenizer(found.tokenizer), lexicon, found.reason, found.espeak_version, Phonemizer(lexicon))
 
     def _to_json(self) -> dict[str, Any]:
+        """Everything that shapes the ids, and the reason for people."""
         return {
-            "format": _FILE_FORMAT,
-            "version": _FILE_VERSION,
+            "format": "myxtts-frontend",
+            "version": 1,
             "reason": self.reason,
             "espeak_version": self.espeak_version,
             "lexicon": None if self.lexicon is None else dict(self.lexicon.entries),
@@ -169,6 +182,7 @@ class FrontEnd:
 
 
 def _choose_kind(kind: str) -> tuple[TokenizerKind, str]:
+    """The kind of tokenizer and the reason in words."""
     if kind == "phonemes":
         return "phonemes", "asked for"
     if kind == "characters":
@@ -199,29 +213,3 @@ def _check_length(text: str) -> str:
             next_step="Split it by sentence or paragraph.",
         )
     return text
-
-
-def _read_fields(path: Path) -> dict[Any, Any]:
-    try:
-        if path.stat().st_size > _MAX_FILE_BYTES:
-            raise _complain(path, f"it is larger than {_MAX_FILE_BYTES:,} bytes")
-        fields = json.loads(path.read_bytes())
-    except OSError as error:
-        raise DataError(
-            f"The front end {path} cannot be read: {error.strerror}.",
-            next_step="Prepare the corpus again, or copy the file from where the model was trained.",
-        ) from error
-    except (ValueError, RecursionError) as error:
-        raise _complain(path, "it is not JSON") from error
-    if not isinstance(fields, dict) or fields.get("format") != _FILE_FORMAT:
-        raise _complain(path, f"it is not a {_FILE_FORMAT} file")
-    if fields.get("version") != _FILE_VERSION or isinstance(fields.get("version"), bool):
-        raise _complain(path, f"its version is {fields.get('version')!r}; this program reads version {_FILE_VERSION}")
-    return fields
-
-
-def _complain(path: Path | str, problem: str) -> DataError:
-    return DataError(
-        f"The front end {path} cannot be used: {problem}.",
-        next_step="The file is damaged or from another version: take it again from where it was made.",
-    )

@@ -1,4 +1,4 @@
-"""The phones of all languages as factored tokens: letter, modifier, stress and place in the word, packed in one id.
+"""Phone inventory of all languages as factored tokens: letter, modifier, stress and position in the word in one id.
 
 A model looks up one embedding per factor and sums them, so that a long stressed vowel shares what it can with a short
 one. The order of the tables decides the ids, and travels with every model.

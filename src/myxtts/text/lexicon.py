@@ -1,4 +1,4 @@
-"""Pronunciations that the user gives: one word, a tab and its IPA per line; `#` starts a comment line.
+"""The user's pronunciation lexicon: one word, a tab and its IPA per line; `#` starts a comment line.
 
 A word matches whole words of the text in any case. The file may be UTF-8 with or without a byte order mark.
 """
@@ -63,40 +63,42 @@ def load_lexicon(path: Path) -> Lexicon:
     return Lexicon(entries)
 
 
-def check_entries(entries: object, place: str) -> Lexicon:
+def check_entries(entries: Mapping[str, str], place: str) -> Lexicon:
     """A lexicon from untrusted data, such as the file of a front end."""
-    if not isinstance(entries, dict) or len(entries) > MAX_ENTRIES:
-        raise _complain(place, f"its lexicon is not a mapping of up to {MAX_ENTRIES:,} words")
+    if len(entries) > MAX_ENTRIES:
+        raise _unusable(place, f"has a lexicon of {len(entries):,} words, more than {MAX_ENTRIES:,}")
     for word, ipa in entries.items():
-        if not (isinstance(word, str) and isinstance(ipa, str) and word and word == fold_word(word)):
-            raise _complain(place, f"its lexicon has an entry {word!r} that is not a word with its IPA")
+        if not word or word != fold_word(word):
+            raise _unusable(place, f"has an entry {word!r} in its lexicon that is not a folded word")
         _check_ipa(word, ipa, place)
     return Lexicon(entries)
 
 
 def _read_line(line: str, place: str) -> tuple[str, str]:
+    """The folded word and IPA of one line."""
     word, tab, ipa = line.partition("\t")
     word, ipa = word.strip(), ipa.strip()
     if not tab:
-        raise _complain(place, f"has no tab between a word and its IPA: {line.strip()[:60]!r}")
+        raise _unusable(place, f"has no tab between a word and its IPA: {line.strip()[:60]!r}")
     if not word or not ipa:
-        raise _complain(place, "has no word before the tab" if not word else f"has no IPA for {word!r}")
+        raise _unusable(place, "has no word before the tab" if not word else f"has no IPA for {word!r}")
     if len(word.split()) > 1:
-        raise _complain(place, f"has {word!r}, which is more than one word")
+        raise _unusable(place, f"has {word!r}, which is more than one word")
     _check_ipa(word, ipa, place)
     return fold_word(word), ipa
 
 
 def _check_ipa(word: str, ipa: str, place: str) -> None:
+    """Raises DataError for IPA that the inventory does not know."""
     if len(word) > _MAX_WORD_LENGTH or len(ipa) > _MAX_IPA_LENGTH:
-        raise _complain(place, f"is too long at {word[:30]!r}…")
+        raise _unusable(place, f"is too long at {word[:30]!r}…")
     pieces = split_ipa(ipa)
     if any(piece in PUNCTUATION for piece in pieces):
-        raise _complain(place, f"has punctuation in the IPA of {word!r}, {ipa!r}; a long vowel is written ː, not :")
+        raise _unusable(place, f"has punctuation in the IPA of {word!r}, {ipa!r}; a long vowel is written ː, not :")
     unknown = [sign for piece in pieces for sign in parse_word(piece, STANDARD_INVENTORY)[1]]
     if unknown:
-        raise _complain(place, f"has signs that are not known IPA in {ipa!r} for {word!r}: {' '.join(unknown)}")
+        raise _unusable(place, f"has signs that are not known IPA in {ipa!r} for {word!r}: {' '.join(unknown)}")
 
 
-def _complain(place: str, problem: str) -> DataError:
+def _unusable(place: str, problem: str) -> DataError:
     return DataError(f"{place} {problem}.", next_step="Write a word, a tab and its IPA, for example: tomato\ttəmˈeɪtoʊ")

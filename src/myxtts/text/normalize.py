@@ -1,4 +1,4 @@
-"""Turns written text into the words one says, and long text into sentences.
+"""Text normalisation (written text to spoken words) and sentence splitting.
 
 `normalize_text` accepts any string, never raises, takes time proportional to its length and leaves its own output
 unchanged. English and Persian have rules of their own; every other language gets the generic ones.
@@ -7,43 +7,9 @@ unchanged. English and Persian have rules of their own; every other language get
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
 
-from myxtts.text.languages.en import normalize_english
-from myxtts.text.languages.en_abbreviations import (
-    CAPITAL_ABBREVIATIONS,
-    NAME_ABBREVIATIONS,
-    NUMBER_ABBREVIATIONS,
-    PLAIN_ABBREVIATIONS,
-    TITLES,
-)
-from myxtts.text.languages.fa import DOTTED, NUMBERED, normalize_persian
+from myxtts.text.languages import Language, find_language, find_primary_code
 from myxtts.text.languages.generic import normalize_generic
-
-
-def _list_last_parts(abbreviations: Iterable[str]) -> frozenset[str]:
-    """What stands before the last full stop: "m" for "a.m."."""
-    return frozenset(re.split(r"[. ]", abbreviation.lower())[-1] for abbreviation in abbreviations)
-
-
-_NORMALIZERS: dict[str, Callable[[str], str]] = {"en": normalize_english, "fa": normalize_persian}
-
-_ABBREVIATIONS: dict[str, frozenset[str]] = {
-    "en": _list_last_parts([*TITLES, *NAME_ABBREVIATIONS, *CAPITAL_ABBREVIATIONS, *PLAIN_ABBREVIATIONS, "St", "vs"])
-    - {"etc"},
-    "fa": frozenset(letter for key in DOTTED for letter in key.split(".")),
-    "de": frozenset("z b d h u a usw bzw ca nr dr prof str st hr fr vgl evtl ggf inkl mio mrd".split()),
-    "fr": frozenset("m mm mme mlle dr st ste cf p ex env".split()),
-    "es": frozenset("sr sra srta dr dra ud uds p ej pág núm".split()),
-    "ru": frozenset("г гг т д п е к н э им ул стр руб др пр см".split()),
-}
-"""Words after which a full stop ends no sentence, in lower case."""
-
-_BEFORE_NUMBER: dict[str, frozenset[str]] = {"en": frozenset(NUMBER_ABBREVIATIONS), "fa": frozenset(NUMBERED)}
-"""The same, but only if a number follows."""
-
-_DOTTED_ORDINALS = frozenset("cs da de et fi hr hu is lv nb no pl sk sl sr tr".split())
-"""Languages that write "3. Mai" for the third of May."""
 
 _SENTENCE_END = re.compile(
     r"[.!?\u2026\u061f\u06d4\u0964]++[\"'\u2019\u201d\u00bb)\]]*+(?=\s|\Z)"
@@ -55,19 +21,13 @@ _NEXT_CHAR = re.compile(r"[^\s\"'\u2018\u201c\u00ab(\[]")
 _LONGEST_ABBREVIATION = 16
 
 
-def supported_normalizers() -> tuple[str, ...]:
-    """The languages that have rules of their own."""
-    return tuple(sorted(_NORMALIZERS))
-
-
 def normalize_text(text: str, language: str) -> str:
     """NFC text with single spaces, ready for the phonemiser or the character tokenizer; case is kept.
 
     `language` is a code such as "en", "en-GB" or "zh_cn"; only its first part counts.
     """
-    primary = _primary_subtag(language)
-    normalize = _NORMALIZERS.get(primary)
-    return normalize(text) if normalize else normalize_generic(text, primary)
+    normalize = find_language(language).normalize
+    return normalize(text) if normalize else normalize_generic(text, find_primary_code(language))
 
 
 def split_sentences(text: str, language: str) -> list[str]:
@@ -76,22 +36,19 @@ def split_sentences(text: str, language: str) -> list[str]:
     A line break ends a sentence. A full stop does not where it belongs to an abbreviation, an initial or the number
     of a list, or where a small letter follows.
     """
-    primary = _primary_subtag(language)
+    known = find_language(language)
     sentences: list[str] = []
     start = 0
     for match in _SENTENCE_END.finditer(text):
-        if _ends_sentence(match, primary) and not _is_list_number(text[start : match.start()], match):
+        if _ends_sentence(match, known) and not _is_list_number(text[start : match.start()], match):
             sentences.append(text[start : match.end()].strip())
             start = match.end()
     sentences.append(text[start:].strip())
     return [sentence for sentence in sentences if sentence]
 
 
-def _primary_subtag(language: str) -> str:
-    return re.split(r"[-_]", language.strip().lower(), maxsplit=1)[0]
-
-
-def _ends_sentence(match: re.Match[str], language: str) -> bool:
+def _ends_sentence(match: re.Match[str], language: Language) -> bool:
+    """Whether a mark or line break ends a sentence."""
     if match[0].isspace():
         return True
     follower = _NEXT_CHAR.search(match.string, match.end())
@@ -100,17 +57,17 @@ def _ends_sentence(match: re.Match[str], language: str) -> bool:
     return match[0] != "." or not _belongs_to_word(match, follower[0] if follower else "", language)
 
 
-def _belongs_to_word(stop: re.Match[str], next_char: str, language: str) -> bool:
+def _belongs_to_word(stop: re.Match[str], next_char: str, language: Language) -> bool:
     """Whether the full stop marks an abbreviation, an initial or an ordinal."""
     before = _LAST_WORD.search(stop.string, max(0, stop.start() - _LONGEST_ABBREVIATION), stop.start())
     if before is None or not next_char:
         return False
     word = before[0]
     if word.isdecimal():
-        return language in _DOTTED_ORDINALS and len(word) <= 2
-    if (len(word) == 1 and word.isupper()) or word.lower() in _ABBREVIATIONS.get(language, ()):
+        return language.has_dotted_ordinals and len(word) <= 2
+    if (len(word) == 1 and word.isupper()) or word.lower() in language.abbreviations:
         return True
-    return next_char.isdecimal() and word.lower() in _BEFORE_NUMBER.get(language, ())
+    return next_char.isdecimal() and word.lower() in language.abbreviations_before_number
 
 
 def _is_list_number(sentence: str, stop: re.Match[str]) -> bool:

@@ -1,4 +1,10 @@
-"""Text to IPA with its punctuation: the user's lexicon first, espeak-ng for the rest, and what neither says by name."""
+"""Grapheme-to-phoneme conversion: text to IPA with punctuation, by the user's lexicon first, then by espeak-ng.
+
+espeak-ng drops punctuation and can end the whole process on odd input: stray hyphens, words of hundreds of letters,
+rare symbols. So it is given letters, figures and a few symbols that are read aloud, clause by clause, in bounded
+length. Quotation marks, brackets and invisible signs have no sound and are left out; other symbols, like emoji, are
+reported as unknown.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +13,16 @@ import threading
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from functools import lru_cache
 
-from myxtts.text.espeak import clean_ipa, find_voice
+from myxtts.errors import DataError
+from myxtts.text.espeak import clean_ipa, list_voices
 from myxtts.text.espeak_worker import SHARED_WORKER
 from myxtts.text.inventory import PUNCTUATION, VOWELS
 from myxtts.text.ipa import PUNCTUATION_SPELLINGS
+from myxtts.text.languages import LANGUAGES
 from myxtts.text.lexicon import Lexicon
-
-# Text cut into clauses that a phonemiser may see and the punctuation between them, with everything else named.
-#
-# espeak-ng drops punctuation and can end the whole process on odd input: stray hyphens, words of hundreds of letters,
-# rare symbols. So it is given letters, figures and a few symbols that are read aloud, in pieces of bounded length.
-# Quotation marks, brackets and invisible signs have no sound and are left out; other symbols, like emoji, are
-# unknown.
 
 MAX_CLAUSE_LENGTH = 400
 _MAX_WORD_LENGTH = 60
@@ -44,6 +47,36 @@ _HYPHEN_BESIDE_NOTHING = re.compile(r"(?<![^\W_])-|-(?![^\W_])")
 # As in "and/or"; between figures it is a fraction or a date.
 _SLASH_BETWEEN_WORDS = re.compile(r"(?<!\d)/|/(?!\d)")
 _REPEATED_APOSTROPHE = re.compile(r"'{2,}")
+
+_MAX_CACHED_CLAUSES = 200_000
+# espeak copies the rest of a Burmese clause into a buffer of 160 bytes.
+_CLAUSE_LENGTHS = {"my": 50}
+# Scripts of which espeak says the same for every letter ("Chinese letter") in voices that cannot read them, with a
+# letter that no voice can read.
+_UNREADABLE_LETTERS = {"CJK": "龘", "HIRAGANA": "ゟ", "KATAKANA": "ヿ"}
+# Stand for words of the lexicon while espeak says the words around them: "a" and "the" sound otherwise alone, and
+# before a vowel.
+_CONSONANT_STAND_IN, _VOWEL_STAND_IN = "zizuvi", "izuvi"
+_WITHOUT_STRESS = str.maketrans("", "", "ˈˌ")
+# Codes that espeak does not know, or whose voice it names otherwise.
+_ALIASES = {
+    "zh": "cmn",
+    "zh-hk": "yue",
+    "zh-mo": "yue",
+    "zh-yue": "yue",
+    "no": "nb",
+    "nn": "nb",
+    "iw": "he",
+    "in": "id",
+    "sh": "hr",
+    "ckb": "ku",
+    "kmr": "ku",
+    "arb": "ar",
+    "pes": "fa",
+    "prs": "fa",
+}
+# Listed by espeak-ng 1.52 without the dictionary that they need.
+_UNUSABLE = frozenset({"xex", "fo", "kaa"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,18 +154,6 @@ def _bound_clause(piece: str, max_length: int) -> list[str]:
     return clauses
 
 
-_MAX_CACHED_CLAUSES = 200_000
-# espeak copies the rest of a Burmese clause into a buffer of 160 bytes.
-_CLAUSE_LENGTHS = {"my": 50}
-# Scripts of which espeak says the same for every letter ("Chinese letter") in voices that cannot read them, with a
-# letter that no voice can read.
-_UNREADABLE_LETTERS = {"CJK": "龘", "HIRAGANA": "ゟ", "KATAKANA": "ヿ"}
-# Stand for words of the lexicon while espeak says the words around them: "a" and "the" sound otherwise alone, and
-# before a vowel.
-_CONSONANT_STAND_IN, _VOWEL_STAND_IN = "zizuvi", "izuvi"
-_WITHOUT_STRESS = str.maketrans("", "", "ˈˌ")
-
-
 @dataclass(frozen=True, slots=True)
 class PhonemeString:
     """IPA with punctuation, and each occurrence of a character or word of the text that has no sound in it."""
@@ -177,6 +198,7 @@ class Phonemizer:
             return self._phonemize(texts, voice)
 
     def _phonemize(self, texts: Sequence[str], voice: str) -> list[PhonemeString]:
+        """All texts in one voice: asks espeak once for unknown characters and once for unknown clauses."""
         if len(self._ipa_by_clause) > _MAX_CACHED_CLAUSES:
             self._ipa_by_clause.clear()
         clauses = [split_clauses(text, _CLAUSE_LENGTHS.get(voice, MAX_CLAUSE_LENGTH)) for text in texts]
@@ -229,6 +251,7 @@ class Phonemizer:
         return [character for run in row for character in run.words if not self._is_said.get((voice, character), True)]
 
     def _learn_clauses(self, voice: str, clauses: Iterable[str]) -> None:
+        """Asks espeak for clauses that are not cached; one that crashes it is asked word by word."""
         asked = list(dict.fromkeys(clause for clause in clauses if (voice, clause) not in self._ipa_by_clause))
         if not asked:
             return
@@ -256,6 +279,7 @@ class Phonemizer:
         return " ".join(part for part in parts if part), crashed
 
     def _say(self, voice: str, words: str, crashed: list[str]) -> str:
+        """The cached IPA of a clause, or of its words where the clause crashed espeak."""
         ipa = self._ipa_by_clause[voice, words]
         if ipa is not None:
             return ipa
@@ -299,3 +323,44 @@ def _leave_out(run: _Run, signs: set[str]) -> _Run:
         return run
     table = str.maketrans(dict.fromkeys(signs, " "))
     return replace(run, stretches=tuple(" ".join(stretch.translate(table).split()) for stretch in run.stretches))
+
+
+def find_voice(language: str) -> str:
+    """The voice for a language code such as en, pt-BR or zh_CN; a region without a voice falls back to its language."""
+    voices = _rank_voices()
+    code = language.strip().lower().replace("_", "-")
+    while code:
+        code_or_alias = _name_voice(code)
+        if code_or_alias in voices:
+            return voices[code_or_alias]
+        code = code.rpartition("-")[0]
+    raise DataError(
+        f"espeak-ng has no voice for the language {language!r}.",
+        next_step=f"{_suggest(language, voices)}Other languages can be trained with text_frontend: characters.",
+    )
+
+
+def _name_voice(code: str) -> str:
+    declared = LANGUAGES.get(code)
+    return (declared.espeak_voice if declared else "") or _ALIASES.get(code, code)
+
+
+@lru_cache(maxsize=1)
+def _rank_voices() -> dict[str, str]:
+    """The best voice of each language code and each voice name."""
+    best: dict[str, tuple[int, str]] = {}
+    for voice in list_voices():
+        if voice.name in _UNUSABLE:
+            continue
+        for code, rank in (*voice.languages, (voice.name, 0)):
+            best[code] = min(best.get(code, (rank, voice.name)), (rank, voice.name))
+    return {code: name for code, (_, name) in best.items()}
+
+
+def _suggest(language: str, voices: dict[str, str]) -> str:
+    """Language codes that look like the one that is not known."""
+    titles = {voice.title.lower(): voice.name for voice in list_voices() if voice.name not in _UNUSABLE}
+    wanted = language.strip().lower()
+    near = [titles[title] for title in get_close_matches(wanted, titles, n=2, cutoff=0.6)]
+    near += get_close_matches(wanted, voices, n=3, cutoff=0.5)
+    return f"Did you mean {' or '.join(dict.fromkeys(near))}? " if near else ""

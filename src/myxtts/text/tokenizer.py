@@ -1,7 +1,7 @@
-"""From text to ids and back: phonemes with a fixed inventory, or the characters of a corpus.
+"""Tokenizers: phonemes of a fixed inventory, or the characters of a corpus, to integer ids and back.
 
-Both give one integer per token, which `unpack_factors` parts into the factors a model has embeddings for; padding is 0.
-Both travel as plain JSON, and check what they are given.
+Both give one integer per token, which `unpack_factors` splits into the factors that a model has embeddings for; padding
+is 0. Both are stored as JSON.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol, Self
+from typing import Annotated, Any, ClassVar, Literal, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import AfterValidator, Field
 
-from myxtts.errors import DataError
+from myxtts.errors import refuse
+from myxtts.storage.json_file import FileModel, JsonRefusedError, Listed, Model, VersionOne, check_fields
 from myxtts.text.inventory import (
     END,
     PAD,
@@ -31,14 +33,40 @@ from myxtts.text.ipa import Factors, parse_word, render_ipa, split_ipa
 
 TokenizerKind = Literal["phonemes", "characters"]
 
-_VERSION = 1
-_MAX_SYMBOLS = 100_000
-_MAX_SYMBOL_LENGTH = 16
 _MAX_ID = 2**31 - 1
 _MAX_CACHED_WORDS = 100_000
+"""Words whose ids are remembered: a corpus repeats most of its words, and parsing IPA is slow."""
 _CHARACTER_SPECIALS = (PAD, START, END, SPACE)
 # Zero-width signs that are part of the spelling: the half-space of Persian and the joiner of Indic scripts.
 _JOINERS = "\u200c\u200d"
+
+
+def _refuse_duplicates(symbols: tuple[str, ...]) -> tuple[str, ...]:
+    if len(set(symbols)) != len(symbols):
+        raise ValueError(f"has {Counter(symbols).most_common(1)[0][0]!r} twice")
+    return symbols
+
+
+_Symbols = Annotated[
+    Listed[Annotated[str, Field(max_length=16)]], Field(max_length=100_000), AfterValidator(_refuse_duplicates)
+]
+
+
+class _PhonemeFile(FileModel):
+    """JSON of a PhonemeTokenizer: its inventory, so that ids keep their meaning when the standard one grows."""
+
+    kind: Literal["phonemes"]
+    version: VersionOne
+    symbols: _Symbols
+    modifiers: _Symbols
+
+
+class _CharacterFile(FileModel):
+    """JSON of a CharacterTokenizer: the characters in the order of their ids."""
+
+    kind: Literal["characters"]
+    version: VersionOne
+    characters: _Symbols
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +78,8 @@ class Encoding:
 
 
 class Tokenizer(Protocol):
+    """Text to ids and back. `factor_sizes` are the bases in which an id packs its factors, the symbol first."""
+
     kind: ClassVar[TokenizerKind]
 
     @property
@@ -105,24 +135,25 @@ class PhonemeTokenizer:
     def to_json(self) -> dict[str, Any]:
         return {
             "kind": self.kind,
-            "version": _VERSION,
+            "version": 1,
             "symbols": list(self.inventory.symbols),
             "modifiers": list(self.inventory.modifiers),
         }
 
     @classmethod
     def from_json(cls, data: object) -> Self:
-        fields = _check_fields(data, cls.kind)
-        symbols = _check_strings(fields.get("symbols"), "symbols")
-        modifiers = _check_strings(fields.get("modifiers"), "modifiers")
+        found = _check_file(data, _PhonemeFile)
+        symbols, modifiers = found.symbols, found.modifiers
         if symbols[: len(SPECIALS)] != SPECIALS or modifiers[:1] != ("",) or "" in symbols:
-            raise _complain("its symbols do not begin with the special ones, or its modifiers with none")
+            raise refuse("The tokenizer", "its symbols do not begin with the special ones, or its modifiers with none")
         sizes = (len(symbols), len(modifiers), *STANDARD_INVENTORY.factor_sizes[2:])
         if np.prod(sizes, dtype=np.float64) > _MAX_ID:
-            raise _complain(f"its {len(symbols)} symbols and {len(modifiers)} modifiers give too many ids")
+            problem = f"its {len(symbols)} symbols and {len(modifiers)} modifiers give too many ids"
+            raise refuse("The tokenizer", problem)
         return cls(Inventory(symbols, modifiers))
 
     def _encode_word(self, word: str) -> tuple[tuple[int, ...], tuple[str, ...]]:
+        """Ids and unknown signs of one word of IPA, cached."""
         known = self._ids_by_word.get(word)
         if known is None:
             phones, unknown = parse_word(word, self.inventory)
@@ -178,17 +209,18 @@ class CharacterTokenizer:
         return "".join(self._symbols[number] for number in numbers if number not in hidden)
 
     def to_json(self) -> dict[str, Any]:
-        return {"kind": self.kind, "version": _VERSION, "characters": list(self.characters)}
+        return {"kind": self.kind, "version": 1, "characters": list(self.characters)}
 
     @classmethod
     def from_json(cls, data: object) -> Self:
-        characters = _check_strings(_check_fields(data, cls.kind).get("characters"), "characters")
+        characters = _check_file(data, _CharacterFile).characters
         wrong = [character for character in characters if len(character) != 1 or not _is_admitted(character)]
         if wrong:
-            raise _complain(f"{wrong[0]!r} is not a character that can be a token")
+            raise refuse("The tokenizer", f"{wrong[0]!r} is not a character that can be a token")
         return cls(characters)
 
     def _keep_known(self, text: str) -> tuple[str, tuple[str, ...]]:
+        """The folded text without unknown characters, and those characters."""
         unknown: list[str] = []
         folded = _fold_text(text)
         while lost := [character for character in folded if character not in self._numbers]:
@@ -205,7 +237,7 @@ def load_tokenizer(data: object) -> Tokenizer:
         return PhonemeTokenizer.from_json(data)
     if kind == CharacterTokenizer.kind:
         return CharacterTokenizer.from_json(data)
-    raise _complain(f"its kind is {kind!r}, not phonemes or characters")
+    raise refuse("The tokenizer", f"its kind is {str(kind)[:40]!r}, not phonemes or characters")
 
 
 def _fold_text(text: str) -> str:
@@ -217,30 +249,8 @@ def _is_admitted(character: str) -> bool:
     return character in _JOINERS or unicodedata.category(character)[0] in "LMNP"
 
 
-def _check_fields(data: object, kind: str) -> dict[Any, Any]:
-    if not isinstance(data, dict):
-        raise _complain(f"it is a {type(data).__name__}, not an object with fields")
-    if data.get("kind") != kind:
-        raise _complain(f"its kind is {data.get('kind')!r}, not {kind}")
-    if data.get("version") != _VERSION or isinstance(data.get("version"), bool):
-        raise _complain(f"its version is {data.get('version')!r}; this program reads version {_VERSION}")
-    return data
-
-
-def _check_strings(value: object, name: str) -> tuple[str, ...]:
-    if not isinstance(value, list) or len(value) > _MAX_SYMBOLS:
-        raise _complain(f"its {name} are not a list of up to {_MAX_SYMBOLS:,}")
-    for item in value:
-        if not isinstance(item, str) or len(item) > _MAX_SYMBOL_LENGTH:
-            raise _complain(f"its {name} have {str(item)[:40]!r}, which is not a short string")
-    if len(set(value)) != len(value):
-        (twice, _), *_ = Counter(value).most_common(1)
-        raise _complain(f"its {name} have {twice!r} twice")
-    return tuple(value)
-
-
-def _complain(problem: str) -> DataError:
-    return DataError(
-        f"The tokenizer cannot be read: {problem}.",
-        next_step="The file is damaged or from another version: take it again from where it was made.",
-    )
+def _check_file(data: object, model: type[Model]) -> Model:
+    try:
+        return check_fields(data, model)
+    except JsonRefusedError as error:
+        raise refuse("The tokenizer", str(error)) from error

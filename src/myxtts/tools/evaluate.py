@@ -143,14 +143,14 @@ class Evaluation:
         return asdict(self)
 
 
-def refuse_foreign_store(package: LoadedBundle, store: FeatureStore) -> None:
+def refuse_foreign_store(loaded: LoadedBundle, store: FeatureStore) -> None:
     """Raises ConfigError where a store's features are not those the model was trained on."""
-    if store.settings.mel != package.mel:
+    if store.settings.mel != loaded.mel:
         raise ConfigError(
             f"The store {store.folder} holds other spectrograms than the model speaks in.",
             next_step="Name the store that the model was trained on, or make one with its settings.",
         )
-    if store.settings.frontend != package.bundle.frontend_fingerprint:
+    if store.settings.frontend != loaded.bundle.frontend_fingerprint:
         raise ConfigError(
             f"The texts in the store {store.folder} were read by another front end than the model's.",
             next_step="Name the store that the model was trained on.",
@@ -181,11 +181,11 @@ class Examiner:
         texts: Mapping[str, str] | None = None,
         wav_folder: Path | None = None,
     ) -> None:
-        refuse_foreign_store(synthesizer.package, store)
+        refuse_foreign_store(synthesizer.loaded, store)
         self._synthesizer, self._store = synthesizer, store
         self._options = options or SpeechOptions()
         self._recogniser, self._texts, self._wav_folder = recogniser, texts or {}, wav_folder
-        self._host_mel = HostMel(synthesizer.package.mel)
+        self._host_mel = HostMel(synthesizer.loaded.mel)
 
     def examine(
         self, rows: NDArray[np.int64], progress: Callable[[int], None] = lambda _: None
@@ -206,16 +206,16 @@ class Examiner:
         return summarize(measured, len(rows) - len(measured)), measured
 
     def _measure(self, row: int, utterance: StoredUtterance, scratch: Path) -> Measured:
-        acoustic = self._synthesizer.acoustic
+        engine = self._synthesizer.engine
         real_TM = np.asarray(utterance.mel, np.float32)
-        reference = acoustic.encode_mel(np.asarray(self._store.read_mel(self._find_reference(row)), np.float32))
-        real_voice = acoustic.encode_mel(real_TM)
-        num_graphs, started = acoustic.num_graphs, time.perf_counter()
-        mel_TM = acoustic.make_mel(np.asarray(utterance.tokens), utterance.language, reference, self._options)
-        samples = acoustic.make_sound(mel_TM, self._options.seed)
-        took_s = time.perf_counter() - started if acoustic.num_graphs == num_graphs else None
+        reference = engine.encode_mel(np.asarray(self._store.read_mel(self._find_reference(row)), np.float32))
+        real_voice = engine.encode_mel(real_TM)
+        num_graphs, started = engine.num_graphs, time.perf_counter()
+        mel_TM = engine.make_mel(np.asarray(utterance.tokens), utterance.language, reference, self._options)
+        samples = engine.make_sound(mel_TM, self._options.seed)
+        took_s = time.perf_counter() - started if engine.num_graphs == num_graphs else None
         wave = Waveform(samples, self._synthesizer.rate)
-        heard_voice = acoustic.encode_mel(self._listen(samples, mel_TM))
+        heard_voice = engine.encode_mel(self._listen(samples, mel_TM))
         return Measured(
             utterance.id,
             wave.duration_s,
@@ -233,7 +233,7 @@ class Examiner:
 
     def _find_reference(self, row: int) -> int:
         """The next recording of the same speaker that is long enough to know the voice by; its own if there is none."""
-        columns, mel = self._store.columns, self._synthesizer.package.mel
+        columns, mel = self._store.columns, self._synthesizer.loaded.mel
         same = np.flatnonzero(columns["speaker"] == columns["speaker"][row])
         after = np.roll(same, -1 - int(np.searchsorted(same, row)))[:-1]
         is_long = columns["mel_length"][after] >= ADVISED_REFERENCE_S * mel.sample_rate / mel.hop_length
@@ -254,7 +254,7 @@ class Examiner:
         return count_mistakes(said, heard)
 
     def _normalize(self, text: str, language: str) -> str:
-        return self._synthesizer.package.frontend.normalize(text, language)
+        return self._synthesizer.loaded.frontend.normalize(text, language)
 
 
 def summarize(measured: list[Measured], num_skipped: int) -> Evaluation:

@@ -15,7 +15,7 @@ from myxtts.config.catalogue import Setting, list_settings
 from myxtts.config.load import RESOLVED_FILE_NAME
 from myxtts.config.schema import XTTSConfig
 from myxtts.errors import ConfigError, DataError
-from myxtts.storage.json_file import JsonLines, JsonRefusedError, parse_json_object
+from myxtts.storage.json_file import JsonLines, is_number, try_read_json
 from myxtts.training.run.folder import (
     ENVIRONMENT_FILE_NAME,
     FINGERPRINTS_FILE_NAME,
@@ -119,23 +119,26 @@ def read_run(path: Path) -> RunFiles:
     first_positions = {session.get("from_step", 0) * batches_per_step for session in sessions}
     return RunFiles(
         path=path,
-        records=[line for line in lines if _is_number(line.get("step")) and "loss" in line],
+        records=[line for line in lines if is_number(line.get("step")) and "loss" in line],
         validations=[
-            (line["step"], {name: value for name, value in line["validation"].items() if _is_number(value)})
+            (line["step"], {name: value for name, value in line["validation"].items() if is_number(value)})
             for line in lines
-            if _is_number(line.get("step")) and isinstance(line.get("validation"), dict)
+            if is_number(line.get("step")) and isinstance(line.get("validation"), dict)
         ],
         text_rest_step=next(
-            (line["step"] for line in lines if TEXT_RESTS in line and _is_number(line.get("step"))), None
+            (line["step"] for line in lines if TEXT_RESTS in line and is_number(line.get("step"))), None
         ),
-        watched=[(line["step"], line["watch_seconds"]) for line in lines if _is_number(line.get("watch_seconds"))],
+        watched=[(line["step"], line["watch_seconds"]) for line in lines if is_number(line.get("watch_seconds"))],
         feed=read_telemetry(path / TELEMETRY_FILE_NAME, first_positions),
         skipped=skipped[-_MAX_SKIPPED:],
         num_of_kind=Counter(str(line.get("kind")) for line in skipped),
         settings=settings,
         config_text=_read_text(path / RESOLVED_FILE_NAME),
         sessions=sessions,
-        fingerprints={name: str(text) for name, text in _read_json(path / FINGERPRINTS_FILE_NAME).items()},
+        fingerprints={
+            name: str(text)
+            for name, text in (try_read_json(path / FINGERPRINTS_FILE_NAME, dict[str, Any]) or {}).items()
+        },
     )
 
 
@@ -144,7 +147,7 @@ def read_telemetry(path: Path, first_positions: Container[int] = ()) -> FeedTime
     columns, last = _Columns(), float("inf")
     num_frames = num_padded = num_utterances = 0
     for line in JsonLines(path).read():
-        if not all(_is_number(line.get(name)) for name in ("position", "wait_s", "step_s", "load_s")):
+        if not all(is_number(line.get(name)) for name in ("position", "wait_s", "step_s", "load_s")):
             continue
         # Positions only grow within a session, whatever is rolled back.
         is_first, last = line["position"] <= last or line["position"] in first_positions, line["position"]
@@ -173,19 +176,19 @@ def read_telemetry(path: Path, first_positions: Container[int] = ()) -> FeedTime
 
 def list_series(records: Sequence[Mapping[str, Any]], name: str) -> tuple[list[float], list[float]]:
     """Steps and values of one number, where it was recorded and is finite."""
-    found = [(record["step"], record[name]) for record in records if _is_number(record.get(name))]
+    found = [(record["step"], record[name]) for record in records if is_number(record.get(name))]
     return [step for step, _ in found], [value for _, value in found]
 
 
 def _collect_stages(stages: Sequence[Mapping[str, Any]]) -> dict[str, NDArray[np.float64]]:
     names = dict.fromkeys(name for stage in stages for name in stage)
     return {
-        name: np.array([stage[name] for stage in stages if _is_number(stage.get(name))], np.float64) for name in names
+        name: np.array([stage[name] for stage in stages if is_number(stage.get(name))], np.float64) for name in names
     }
 
 
 def _read_sessions(path: Path) -> list[dict[str, Any]]:
-    sessions = _read_json(path / ENVIRONMENT_FILE_NAME).get("sessions")
+    sessions = (try_read_json(path / ENVIRONMENT_FILE_NAME, dict[str, Any]) or {}).get("sessions")
     if not isinstance(sessions, list):
         return []
     return [one for one in sessions if isinstance(one, dict) and isinstance(one.get("from_step", 0), int)]
@@ -201,17 +204,6 @@ def _read_settings(path: Path) -> list[Setting]:
 
 def _read_text(path: Path) -> str:
     return path.read_text(encoding="utf-8", errors="replace")[:_MAX_FILE_BYTES] if path.is_file() else ""
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        return parse_json_object(path.read_bytes()[:_MAX_FILE_BYTES])
-    except (FileNotFoundError, JsonRefusedError):
-        return {}
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _to_count(value: object) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 from myxtts.config.schema import TrainingConfig
 from myxtts.errors import HardwareError, StorageError, warn_user
 from myxtts.storage.atomic import write_atomically
-from myxtts.storage.json_file import JsonRefusedError, is_whole_number, parse_json_object
+from myxtts.storage.json_file import is_whole_number, try_read_json
 from myxtts.types import Say
 
 STEPS_PER_COMPILED_SHAPE = 75
@@ -104,8 +104,6 @@ def _choose_policy(training: TrainingConfig, device: Device) -> tuple[str, str]:
 
 # What to do when the device's memory is exhausted: smaller micro-batches, more of them, and remembering it.
 
-_MAX_FILE_BYTES = 1_000_000
-
 
 @dataclass(frozen=True)
 class MicroBatches:
@@ -166,7 +164,4 @@ class MicroBatchMemory:
             self._warn(f"{error} The micro-batch of {found.batch_size} will have to be found again next time.")
 
     def _read(self) -> dict[str, Any]:
-        try:
-            return parse_json_object(self._path.read_bytes()[:_MAX_FILE_BYTES])
-        except (OSError, JsonRefusedError):
-            return {}
+        return try_read_json(self._path, dict[str, Any]) or {}

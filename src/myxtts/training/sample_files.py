@@ -18,12 +18,11 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from myxtts.storage.atomic import write_atomically
-from myxtts.storage.json_file import JsonRefusedError, parse_json_object
+from myxtts.storage.json_file import try_read_json
 
 INDEX_FILE_NAME = "samples.json"
 REAL_FOLDER_NAME = "real"
 _STEP_PREFIX = "step-"
-_MAX_INDEX_BYTES = 10_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +77,7 @@ def list_steps(samples_path: Path) -> list[int]:
 
 def read_samples(folder: Path) -> list[SampleFiles]:
     """The samples of a folder; none where its index is missing or is not one."""
-    try:
-        entries = parse_json_object((folder / INDEX_FILE_NAME).read_bytes()[:_MAX_INDEX_BYTES]).get("samples")
-    except (OSError, JsonRefusedError):
-        return []
+    entries = (try_read_json(folder / INDEX_FILE_NAME, dict[str, Any]) or {}).get("samples")
     return [_locate(folder, entry) for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
 
 

@@ -1,17 +1,16 @@
-"""The demo corpus as a folder: made beside its place, moved there when it is whole, and kept if it is there already."""
+"""Makes the demo corpus: built in a temporary folder, renamed when it is complete, kept if it is there already."""
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from myxtts.corpus.demo.sentences import DEMO_LANGUAGES
 from myxtts.corpus.demo.speak import (
-    GRAMMARS,
     TYPICAL_DURATION_S,
     WAV_FOLDER,
     Clip,
@@ -29,18 +28,29 @@ from myxtts.storage.atomic import (
     sync_directory,
     write_atomically,
 )
+from myxtts.storage.json_file import FileModel, try_read_json, write_json
 from myxtts.text.espeak import read_espeak_version
 
 # Raised whenever the same settings give other clips than before.
 _RECIPE_VERSION = 1
-_MADE_BY = "myxtts demo"
 _SETTINGS_FILE = "demo.json"
 _METADATA_FILE = "metadata.csv"
 _LOCK_FILE = ".lock"
 _MAX_MINUTES = 6000.0
 _MAX_SPEAKERS = 500
 _MINUTES_WORTH_PROCESSES = 5.0
+"""Below this, starting processes takes longer than they save."""
 _MAX_PROCESSES = 4
+
+
+class _SettingsFile(FileModel):
+    """The content of demo.json, which makes a folder a demo corpus."""
+
+    made_by: Literal["myxtts demo"]
+    settings: dict[str, Any]
+    num_clips: int
+    duration_s: float
+    espeak_version: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +69,14 @@ def make_demo_corpus(
     *,
     minutes: float = 60.0,
     seed: int = 0,
-    languages: Sequence[str] = ("en", "fa"),
+    languages: Sequence[str] = DEMO_LANGUAGES,
     num_speakers: int = 8,
     num_processes: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> DemoSummary:
     """Makes `metadata.csv` and `wavs/` with sentences spoken by espeak-ng; the same settings give the same bytes.
 
-    `progress` is told how many clips are done and about how many there will be.
+    `progress` gets the number of finished clips and an estimate of the total.
     """
     folder = Path(folder).absolute()
     settings = _check_settings(folder, minutes, seed, languages, num_speakers)
@@ -97,15 +107,16 @@ def make_demo_corpus(
 def _check_settings(
     folder: Path, minutes: float, seed: int, languages: Sequence[str], num_speakers: int
 ) -> dict[str, Any]:
+    """The settings as demo.json records them; raises UsageError where they cannot be met."""
     if not folder.name:
         raise UsageError(f"{folder} cannot be the folder of a corpus.", next_step="Name a folder below it.")
     if not 0 < minutes <= _MAX_MINUTES:
         raise UsageError(f"{minutes} minutes cannot be made.", next_step=f"Ask for up to {_MAX_MINUTES:g} minutes.")
-    unknown = [language for language in languages if language not in GRAMMARS]
+    unknown = [language for language in languages if language not in DEMO_LANGUAGES]
     if unknown or not languages or len(set(languages)) != len(languages):
         raise UsageError(
             f"The demo corpus cannot be made in {', '.join(languages) or 'no language'}.",
-            next_step=f"Choose among {', '.join(GRAMMARS)}, each once.",
+            next_step=f"Choose among {', '.join(DEMO_LANGUAGES)}, each once.",
         )
     if not len(languages) <= num_speakers <= _MAX_SPEAKERS:
         raise UsageError(
@@ -131,32 +142,16 @@ def _find_kept(folder: Path, settings: dict[str, Any]) -> DemoSummary | None:
     if not names - {_LOCK_FILE}:
         return None
     strange = sorted(names - {_SETTINGS_FILE, _METADATA_FILE, WAV_FOLDER, _LOCK_FILE})
-    made = _read_settings(folder / _SETTINGS_FILE)
+    made = try_read_json(folder / _SETTINGS_FILE, _SettingsFile)
     if made is None or strange:
         what = f"holds {strange[0]}" if strange else "was not made as a demo corpus"
         raise DataError(
             f"{folder} {what}, so nothing in it is touched.", next_step="Choose another folder, or empty this one."
         )
-    num_clips, duration_s = made.get("num_clips"), made.get("duration_s")
-    is_whole = (
-        isinstance(num_clips, int)
-        and isinstance(duration_s, float)
-        and (folder / _METADATA_FILE).is_file()
-        and sum(1 for _ in folder.glob(f"{WAV_FOLDER}/*.wav")) == num_clips
-    )
-    if made.get("settings") != settings or not is_whole:
+    num_wavs = sum(1 for _ in folder.glob(f"{WAV_FOLDER}/*.wav"))
+    if made.settings != settings or num_wavs != made.num_clips or not (folder / _METADATA_FILE).is_file():
         return None
-    return DemoSummary(
-        folder, int(made["num_clips"]), settings["num_speakers"], float(made["duration_s"]), was_kept=True
-    )
-
-
-def _read_settings(path: Path) -> dict[str, Any] | None:
-    try:
-        made = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return None
-    return made if isinstance(made, dict) and made.get("made_by") == _MADE_BY else None
+    return DemoSummary(folder, made.num_clips, settings["num_speakers"], made.duration_s, was_kept=True)
 
 
 def _empty_folder(draft: Path) -> None:
@@ -171,6 +166,7 @@ def _empty_folder(draft: Path) -> None:
 def _speak(
     speakers: list[Speaker], minutes: float, seed: int, draft: Path, num_processes: int | None
 ) -> Iterator[Clip]:
+    """The clips of all speakers, in one process or several."""
     total_s = 60.0 * minutes / len(speakers)
     if num_processes is None:
         num_processes = min(os.cpu_count() or 1, _MAX_PROCESSES) if minutes >= _MINUTES_WORTH_PROCESSES else 1
@@ -184,13 +180,14 @@ def _speak(
 def _write_tables(
     draft: Path, settings: dict[str, Any], speakers: list[Speaker], clips: list[Clip], summary: DemoSummary
 ) -> None:
+    """Writes metadata.csv and demo.json, after the recordings have reached the disk."""
     languages = {speaker.id: speaker.language for speaker in speakers}
     rows = ["id|audio|text|speaker|language"]
     for clip in clips:
         audio, speaker_id = f"{WAV_FOLDER}/{clip.id}.wav", clip.speaker_id
         rows.append(f"{clip.id}|{audio}|{clip.text}|{speaker_id}|{languages[speaker_id]}")
     made = {
-        "made_by": _MADE_BY,
+        "made_by": "myxtts demo",
         "settings": settings,
         "num_clips": summary.num_clips,
         "duration_s": summary.duration_s,
@@ -200,11 +197,11 @@ def _write_tables(
     with write_atomically(draft / _METADATA_FILE) as file:
         file.write("".join(f"{row}\n" for row in rows).encode("utf-8"))
     # Last, because a folder that has it is taken to be whole.
-    with write_atomically(draft / _SETTINGS_FILE) as file:
-        file.write(json.dumps(made, indent=1).encode("ascii"))
+    write_json(draft / _SETTINGS_FILE, made)
 
 
 def _move_into_place(draft: Path, folder: Path) -> None:
+    """Renames the draft to its final name; an older demo corpus is moved aside first and removed afterwards."""
     replaced = folder.with_name(f".{folder.name}.replaced{TEMPORARY_SUFFIX}")
     if replaced.exists():
         shutil.rmtree(replaced)

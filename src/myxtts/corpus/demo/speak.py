@@ -1,6 +1,7 @@
-"""One speaker's clips: sentences are composed, spoken by espeak-ng, put in a room and written as WAV files.
+"""Synthesises the clips of the demo corpus with espeak-ng, with room reflections and noise, in several processes.
 
-What a clip holds depends on the seed, the speaker and its number alone, not on what was made before it or where.
+Speakers are variants of espeak-ng voices, each with its own pitch, rate and room. A clip depends on the seed, the
+speaker and its number alone, not on the clips before it or on the process.
 """
 
 from __future__ import annotations
@@ -19,18 +20,13 @@ from queue import SimpleQueue
 import numpy as np
 from numpy.typing import NDArray
 
-from myxtts.corpus.demo.grammar import compose_sentence
-from myxtts.corpus.demo.sentences_en import ENGLISH
-from myxtts.corpus.demo.sentences_fa import PERSIAN
+from myxtts.corpus.demo.sentences import compose_sentence, load_grammar
 from myxtts.errors import MyXTTSError, StorageError, UsageError
 from myxtts.storage.atomic import explain_storage_errors
 from myxtts.text.espeak import synthesize
 from myxtts.text.normalize import normalize_text
+from myxtts.text.phonemes import find_voice
 from myxtts.types import Waveform
-
-# The speakers of the demo corpus: variants of the espeak-ng voices, each with its own pitch, pace and room.
-
-ESPEAK_VOICES = {"en": "en-us", "fa": "fa"}
 
 # Variant, pitch, pitch range, words per minute. Women's and men's voices take turns, the most different first.
 _VARIANTS = (
@@ -60,6 +56,13 @@ _VARIANTS = (
     ("quincy", 40, 46, 160),
 )
 _NUM_REFLECTIONS = 4
+WAV_FOLDER = "wavs"
+MIN_DURATION_S, TYPICAL_DURATION_S, MAX_DURATION_S = 3.0, 6.7, 12.0
+_SHARE_OF_PAIRS = 0.3
+"""Share of clips with two sentences: longer ones, with a pause inside."""
+_MAX_TRIES_PER_SENTENCE = 1000
+_ERRORS = {kind.__name__: kind for kind in MyXTTSError.__subclasses__()}
+_PROGRAM = "from myxtts.corpus.demo.speak import serve; serve()"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,16 +111,10 @@ def choose_speakers(languages: Sequence[str], num_speakers: int, seed: int) -> l
     return speakers
 
 
-GRAMMARS = {"en": ENGLISH, "fa": PERSIAN}
-WAV_FOLDER = "wavs"
-MIN_DURATION_S, TYPICAL_DURATION_S, MAX_DURATION_S = 3.0, 6.7, 12.0
-# How many clips hold two sentences, for longer ones and for pauses inside.
-_SHARE_OF_PAIRS = 0.3
-_MAX_TRIES_PER_SENTENCE = 1000
-
-
 @dataclass(frozen=True, slots=True)
 class Clip:
+    """One recording of the demo corpus and its text."""
+
     id: str
     speaker_id: str
     text: str
@@ -145,7 +142,7 @@ def speak_clips(speaker: Speaker, total_s: float, seed: int, folder: Path) -> It
 def compose_sentences(speaker: Speaker, seed: int) -> Iterator[str]:
     """The speaker's sentences, no two the same."""
     generator = np.random.default_rng([seed, speaker.number, 1])
-    grammar = GRAMMARS[speaker.language]
+    grammar = load_grammar(speaker.language)
     said: set[str] = set()
     while True:
         for _ in range(_MAX_TRIES_PER_SENTENCE):
@@ -168,7 +165,7 @@ def render_clip(speaker: Speaker, number: int, text: str, seed: int) -> Waveform
     generator = np.random.default_rng([seed, speaker.number, 2, number])
     speech = synthesize(
         normalize_text(text, speaker.language),
-        ESPEAK_VOICES[speaker.language],
+        find_voice(speaker.language),
         variant=speaker.variant,
         rate_wpm=speaker.rate_wpm + int(generator.integers(-6, 7)),
         pitch=speaker.pitch + int(generator.integers(-2, 3)),
@@ -206,12 +203,6 @@ def _write_wav(path: Path, sound: Waveform) -> None:
         os.fsync(file.fileno())
 
 
-# Speakers shared among processes: each is given its share as JSON and answers a line per clip.
-
-_ERRORS = {kind.__name__: kind for kind in MyXTTSError.__subclasses__()}
-_PROGRAM = "from myxtts.corpus.demo.speak import serve; serve()"
-
-
 def speak_in_processes(
     speakers: Sequence[Speaker], total_s: float, seed: int, folder: Path, num_processes: int
 ) -> Iterator[Clip]:
@@ -233,7 +224,7 @@ def speak_in_processes(
             else:
                 yield answer
     finally:
-        # After an error or an interrupt nobody waits for the others.
+        # After an error or an interrupt the other processes are stopped.
         for process in processes:
             process.kill()
         for reader in readers:
@@ -241,6 +232,7 @@ def speak_in_processes(
 
 
 def _start_process(speakers: Sequence[Speaker], total_s: float, seed: int, folder: Path) -> subprocess.Popen[str]:
+    """Starts a worker process with its share of the speakers."""
     process = subprocess.Popen(
         [sys.executable, "-P", "-c", _PROGRAM],
         stdin=subprocess.PIPE,
@@ -256,6 +248,7 @@ def _start_process(speakers: Sequence[Speaker], total_s: float, seed: int, folde
 
 
 def _read_answers(process: subprocess.Popen[str], answers: SimpleQueue[Clip | MyXTTSError | None]) -> None:
+    """Puts the clips of a worker process into the queue, then None; runs in a thread of its own."""
     assert process.stdout is not None
     with process.stdout:
         for line in process.stdout:
@@ -271,6 +264,7 @@ def _read_answers(process: subprocess.Popen[str], answers: SimpleQueue[Clip | My
 
 
 def serve() -> None:
+    """A worker process: reads its speakers as one JSON object from stdin, and prints a JSON line for each clip."""
     job = json.load(sys.stdin)
     try:
         for fields in job["speakers"]:

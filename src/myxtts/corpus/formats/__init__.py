@@ -1,4 +1,4 @@
-"""The corpus formats, most particular first: the first that recognises a path reads it."""
+"""Registry of corpus formats, most specific first: the first that recognises a path reads it."""
 
 from __future__ import annotations
 

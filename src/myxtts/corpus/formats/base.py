@@ -1,4 +1,4 @@
-"""What every corpus format gives: rows, as the transcript states them, before anything is checked."""
+"""`CorpusFormat`: recognises a layout of files and reads its transcripts as rows, before anything is checked."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from myxtts.errors import DataError
 from myxtts.types import Split
 
 DEFAULT_SPEAKER = "speaker"
+"""The speaker of a corpus that names none."""
 AUDIO_FOLDERS = ("wavs", "wav", "audio", "clips")
 
+# Names of splits in file names, folders and columns.
 SPLIT_WORDS: dict[str, Split] = {
     "train": "train",
     "training": "train",

@@ -1,4 +1,8 @@
-"""Corpora with one small text file per recording: VCTK and LibriTTS."""
+"""Corpora with one small text file per recording: VCTK and LibriTTS.
+
+VCTK       txt/p225/p225_001.txt                wav48_silence_trimmed/p225/p225_001_mic1.flac
+LibriTTS   train-clean-100/19/198/19_198_000000_000000.normalized.txt      beside the .wav of the same name
+"""
 
 from __future__ import annotations
 
@@ -11,8 +15,10 @@ from myxtts.corpus.rejections import Reason, Rejection
 from myxtts.corpus.transcripts import BadLine, CorpusRoot, read_lines
 from myxtts.types import Split
 
+# In the order of preference: release 0.92 first, then older releases and common conversions.
 _VCTK_AUDIO_FOLDERS = ("wav48_silence_trimmed", "wav48", "wav22", "wav16", "wavs", "wav")
 _VCTK_MICROPHONES = ("", "_mic1", "_mic2")
+# Normalised text first; the original is read only where there is no other.
 _LIBRITTS_ENDINGS = (".normalized.txt", ".original.txt")
 
 
@@ -58,6 +64,7 @@ def _recognize_vctk(path: Path) -> str:
 
 
 def _read_vctk(source: Source) -> Iterator[Row | Rejection]:
+    """Rows of txt/SPEAKER/ID.txt; a sentence without a recording is rejected later, by name."""
     audio_folder = _find_vctk_audio_folder(source.path)
     for path in _walk_files(source.path / "txt"):
         if path.suffix.lower() != ".txt":
@@ -97,6 +104,7 @@ def _find_libritts_split(path: Path) -> Split | None:
 
 
 def _read_libritts(source: Source) -> Iterator[Row | Rejection]:
+    """Rows of the normalised texts, or of the original ones where there are no others; ids begin with the speaker."""
     for path in _walk_files(source.path):
         stem = _strip_libritts_ending(path.name)
         is_superseded = (

@@ -1,4 +1,9 @@
-"""Manifests of one JSON object a line, as NeMo, Whisper tools and this program's own users write them."""
+"""Manifests of one JSON object a line, as NeMo and Whisper tools write them.
+
+    {"audio_filepath": "wavs/001.wav", "text": "Good morning.", "speaker": "anna", "lang": "en"}
+
+Keys may have any name of `tables.COLUMN_NAMES`; other keys, such as duration, are ignored.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +21,7 @@ JSONL_SUFFIXES = (".jsonl", ".ndjson", ".json")
 
 
 def _read_jsonl(source: Source, path: Path, split: Split | None) -> Iterator[Row | Rejection]:
+    """Rows of one manifest; a line that is no JSON object or has no text becomes a rejection."""
     folder = find_audio_folder(source.folder)
     file = source.name_of(path)
     for line in read_lines(path):
@@ -46,6 +52,7 @@ def _parse_object(text: str) -> dict[str, str] | str:
         name = COLUMN_NAMES.get(key.strip().lower())
         if name is None or value is None or name in fields:
             continue
+        # Ids and speakers are often written as numbers; a text or path that is a number is a mistake.
         is_number = isinstance(value, int) and not isinstance(value, bool) and name in ("id", "speaker")
         if not isinstance(value, str) and not is_number:
             return f"{key} is {str(value)[:40]!r}, expected text"

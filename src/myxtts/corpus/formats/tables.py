@@ -1,4 +1,11 @@
-"""Transcripts that are tables: with a heading (manifests, Coqui) or without one (LJSpeech, Piper)."""
+"""Transcripts that are tables: with a heading (manifests, Coqui, Common Voice) or without one (LJSpeech, Piper).
+
+LJSpeech       001|Chapter 1.|Chapter one.            id, text, normalised text
+Piper          001|anna|Good morning.                 id, speaker, text
+Coqui          audio_file|text|speaker_name           heading of metadata.csv or metadata_train.csv
+Common Voice   client_id⇥path⇥sentence⇥…              heading of train.tsv, dev.tsv, test.tsv, validated.tsv
+manifest       id,audio,text,speaker,language         heading with any of the names in COLUMN_NAMES
+"""
 
 from __future__ import annotations
 
@@ -24,6 +31,12 @@ from myxtts.types import Split
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".txt")
 NUM_LINES_LOOKED_AT = 200
+"""Lines by which a table without a heading is recognised: enough for speakers to repeat."""
+_COMMON_VOICE_TABLES: tuple[tuple[str, Split | None], ...] = (
+    ("train.tsv", "train"),
+    ("dev.tsv", "val"),
+    ("test.tsv", "test"),
+)
 
 COLUMN_NAMES: dict[str, str] = {
     **dict.fromkeys(("id", "utterance_id", "utt_id", "clip_id", "name"), "id"),
@@ -36,6 +49,7 @@ COLUMN_NAMES: dict[str, str] = {
     **dict.fromkeys(("phonemes", "ipa"), "phonemes"),
     **dict.fromkeys(("split", "subset"), "split"),
 }
+"""Names of columns and JSON keys in the wild, in lower case, and the field that each one means."""
 
 
 def find_transcripts(path: Path, suffixes: Sequence[str] = TABLE_SUFFIXES) -> list[tuple[Path, Split | None]]:
@@ -184,6 +198,7 @@ def read_headless(
 
 
 def _recognize_headless(path: Path, *, with_speaker: bool) -> str:
+    """LJSpeech and Piper both have three columns; they differ in whether the second one holds speakers."""
     transcripts = find_transcripts(path)
     if len(transcripts) != 1 or read_heading(transcripts[0][0]):
         return ""
@@ -196,16 +211,11 @@ def _recognize_headless(path: Path, *, with_speaker: bool) -> str:
     return f"{transcripts[0][0].name} has {num_columns} columns between | and no heading" if matches else ""
 
 
-def _read_ljspeech(source: Source) -> Iterator[Row | Rejection]:
+def _read_headless_tables(source: Source, wide_names: Sequence[str]) -> Iterator[Row | Rejection]:
+    """Rows of tables with the columns `wide_names`, or with id and text alone."""
     for path, split in find_transcripts(source.path):
-        wide = count_columns(read_first_lines(path, NUM_LINES_LOOKED_AT)) >= 3
-        yield from read_headless(source, path, ("id", "text", "normalised") if wide else ("id", "text"), split)
-
-
-def _read_piper(source: Source) -> Iterator[Row | Rejection]:
-    for path, split in find_transcripts(source.path):
-        wide = count_columns(read_first_lines(path, NUM_LINES_LOOKED_AT)) >= 3
-        yield from read_headless(source, path, ("id", "speaker", "text") if wide else ("id", "text"), split)
+        is_wide = count_columns(read_first_lines(path, NUM_LINES_LOOKED_AT)) >= 3
+        yield from read_headless(source, path, wide_names if is_wide else ("id", "text"), split)
 
 
 def _recognize_headed(path: Path) -> str:
@@ -232,13 +242,13 @@ LJSPEECH = CorpusFormat(
     "ljspeech",
     "metadata.csv with id|text or id|text|normalised text, recordings in wavs/",
     lambda path: _recognize_headless(path, with_speaker=False),
-    _read_ljspeech,
+    lambda source: _read_headless_tables(source, ("id", "text", "normalised")),
 )
 PIPER = CorpusFormat(
     "piper",
     "metadata.csv with id|speaker|text or id|text, recordings in wavs/ or wav/",
     lambda path: _recognize_headless(path, with_speaker=True),
-    _read_piper,
+    lambda source: _read_headless_tables(source, ("id", "speaker", "text")),
 )
 COQUI = CorpusFormat(
     "coqui",
@@ -254,21 +264,16 @@ TABLE_MANIFEST = CorpusFormat(
 )
 
 
-# Common Voice: a clips/ folder and tables train.tsv, dev.tsv, test.tsv, or validated.tsv alone.
-
-# validated.tsv repeats the clips of the other three, so it is read only where they are absent.
-_SPLIT_TABLES: tuple[tuple[str, Split | None], ...] = (("train.tsv", "train"), ("dev.tsv", "val"), ("test.tsv", "test"))
-
-
-def _find_tables(folder: Path) -> list[tuple[Path, Split | None]]:
-    tables = [(folder / name, split) for name, split in _SPLIT_TABLES if (folder / name).is_file()]
+def _find_common_voice_tables(folder: Path) -> list[tuple[Path, Split | None]]:
+    """The tables of the splits; validated.tsv repeats their clips, so it is read only where they are absent."""
+    tables = [(folder / name, split) for name, split in _COMMON_VOICE_TABLES if (folder / name).is_file()]
     validated = folder / "validated.tsv"
     found = tables or ([(validated, None)] if validated.is_file() else [])
     return [(refuse_link_outside(folder, table), split) for table, split in found]
 
 
-def _recognize(path: Path) -> str:
-    tables = _find_tables(path) if path.is_dir() else []
+def _recognize_common_voice(path: Path) -> str:
+    tables = _find_common_voice_tables(path) if path.is_dir() else []
     if not tables or not (path / "clips").is_dir():
         return ""
     heading = read_first_lines(tables[0][0], 1)
@@ -276,11 +281,14 @@ def _recognize(path: Path) -> str:
     return f"{tables[0][0].name} has client_id, path and sentence, beside clips/" if is_common_voice else ""
 
 
-def _read(source: Source) -> Iterator[Row | Rejection]:
-    for path, split in _find_tables(source.path):
+def _read_common_voice(source: Source) -> Iterator[Row | Rejection]:
+    for path, split in _find_common_voice_tables(source.path):
         yield from read_headed(source, path, split)
 
 
 COMMON_VOICE = CorpusFormat(
-    "commonvoice", "train.tsv, dev.tsv, test.tsv or validated.tsv beside clips/", _recognize, _read
+    "commonvoice",
+    "train.tsv, dev.tsv, test.tsv or validated.tsv beside clips/",
+    _recognize_common_voice,
+    _read_common_voice,
 )

@@ -1,0 +1,63 @@
+"""The languages that have rules of their own, each declared once. Every other language gets the generic rules.
+
+How a language writes and says numbers is in `generic.NUMBER_STYLES`, as far as it has no normaliser of its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from myxtts.text.languages import en_abbreviations, fa
+from myxtts.text.languages.en import normalize_english
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Language:
+    """What is known of a language. Abbreviations are written without their last full stop, in lower case."""
+
+    normalize: Callable[[str], str] | None = None
+    """Turns written text into the words one says; None for the generic rules."""
+    espeak_voice: str = ""
+    """The voice of espeak-ng, where it would choose another one for the code of the language."""
+    abbreviations: frozenset[str] = frozenset()
+    """Words after which a full stop ends no sentence."""
+    abbreviations_before_number: frozenset[str] = frozenset()
+    """The same, but only if a number follows."""
+    has_dotted_ordinals: bool = False
+    """Whether "3. Mai" is the third of May."""
+
+
+_UNKNOWN = Language()
+LANGUAGES: dict[str, Language] = {
+    "en": Language(
+        normalize=normalize_english,
+        espeak_voice="en-us",
+        abbreviations=en_abbreviations.LAST_PARTS,
+        abbreviations_before_number=frozenset(en_abbreviations.NUMBER_ABBREVIATIONS),
+    ),
+    "fa": Language(
+        normalize=fa.normalize_persian,
+        abbreviations=frozenset(letter for key in fa.DOTTED for letter in key.split(".")),
+        abbreviations_before_number=frozenset(fa.NUMBERED),
+    ),
+    "de": Language(
+        abbreviations=frozenset("z b d h u a usw bzw ca nr dr prof str st hr fr vgl evtl ggf inkl mio mrd".split()),
+        has_dotted_ordinals=True,
+    ),
+    "fr": Language(abbreviations=frozenset("m mm mme mlle dr st ste cf p ex env".split())),
+    "es": Language(abbreviations=frozenset("sr sra srta dr dra ud uds p ej pág núm".split())),
+    "ru": Language(abbreviations=frozenset("г гг т д п е к н э им ул стр руб др пр см".split())),
+    **{code: Language(has_dotted_ordinals=True) for code in "cs da et fi hr hu is lv nb no pl sk sl sr tr".split()},
+}
+
+
+def find_primary_code(language: str) -> str:
+    """The first part of a language code: "en" of "en-GB", "zh" of "zh_cn"."""
+    return re.split(r"[-_]", language.strip().lower(), maxsplit=1)[0]
+
+
+def find_language(language: str) -> Language:
+    """What is known of a language, given its code with or without a region."""
+    return LANGUAGES.get(find_primary_code(language), _UNKNOWN)

@@ -72,6 +72,8 @@ _HASHTAG = re.compile(r"#(?=[^\W\d_])")
 
 
 def normalize_english(text: str) -> str:
+    """Units with powers first, which Unicode folding would flatten; Roman numerals last, since a letter that stands
+    before a number ("vol. IV") must have become a word."""
     text = _POWER.sub(_read_power, _AREA.sub(_read_area, text))
     text = settle_edges(expand_abbreviations(clean_unicode(text)))
     text = _DOMAIN.sub(say("dot"), text)
@@ -80,12 +82,14 @@ def normalize_english(text: str) -> str:
 
 
 def _read_area(match: re.Match[str]) -> str:
+    """5 km² → five square kilometers"""
     unit = AREA_UNITS[match["unit"]]
     kind = "square" if match["power"] == "²" else "cubic"
     return f"1 {kind} {unit.singular}" if match["one"] else f" {kind} {unit.plural}"
 
 
 def _read_power(match: re.Match[str]) -> str:
+    """x² → x squared"""
     return f" {'squared' if match[1] == '²' else 'cubed'}{' ' if match[2] else ''}"
 
 
@@ -97,6 +101,7 @@ def _read_numbers(text: str) -> str:
 
 
 def _read_signs(text: str) -> str:
+    """50% @ home → fifty percent at home"""
     text = _SIGN.sub(lambda match: say(_SIGNS[match[0][0]]), text)
     text = _PLUS.sub(lambda match: say(" ".join(["plus"] * len(match[0]))), text)
     text = _EQUALS.sub(say("equals"), text)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from myxtts.text.languages.en_units import MONTHS
-from myxtts.text.languages.generic import EDGE, say
+from myxtts.text.languages.generic import EDGE, either, say
 
 TITLES = {
     "Mr": "Mister",
@@ -88,23 +88,27 @@ NUMBER_ABBREVIATIONS = {
 }
 """Expanded before a number only: "no." and "fig." are words too."""
 
+LAST_PARTS = frozenset(
+    re.split(r"[. ]", abbreviation.lower())[-1]
+    for table in (TITLES, NAME_ABBREVIATIONS, CAPITAL_ABBREVIATIONS, PLAIN_ABBREVIATIONS, ("St", "vs"))
+    for abbreviation in table
+    if abbreviation != "etc"
+)
+"""What stands before the last full stop of abbreviations after which a sentence goes on: "m" for "a.m."."""
+
 _LETTER = r"[^\W\d_]"
 _NUMBER_AHEAD = rf"(?= ?(?:[0-9]|[IVX]{{2,7}}(?!{_LETTER})))"
 _NEXT = rf"(?=[ {EDGE}]*(?P<next>[^ {EDGE}])?)"
 
 
-def _either(keys: dict[str, str]) -> str:
-    return "|".join(re.escape(key) for key in sorted(keys, key=len, reverse=True))
-
-
 _VERSUS = re.compile(rf"(?<!{_LETTER})[Vv]s(?:\.|(?!{_LETTER}))")
 _ADDRESS = re.compile(r"(?P<place>[0-9] (?:[A-Z][a-z]{0,20} ){1,3})(?P<key>St|Dr)\.")
 _STREET = re.compile(rf"(?<!{_LETTER})St\.{_NEXT}")
-_TITLE = re.compile(rf"(?<!{_LETTER})(?P<key>(?i:{_either(TITLES)})(?=\.)|(?:{_either(TITLES)})(?!{_LETTER}))\.?")
-_BEFORE_NUMBER = re.compile(rf"(?<!{_LETTER})(?P<key>(?i:{_either(NUMBER_ABBREVIATIONS)}))\.{_NUMBER_AHEAD}")
-_BEFORE_NAME = re.compile(rf"(?<!{_LETTER})(?P<key>{_either(NAME_ABBREVIATIONS)})\.{_NEXT}")
-_PLAIN = re.compile(rf"(?<!{_LETTER})(?P<key>(?i:{_either(PLAIN_ABBREVIATIONS)}))\.")
-_CAPITAL = re.compile(rf"(?<!{_LETTER})(?P<key>{_either(CAPITAL_ABBREVIATIONS)})\.")
+_TITLE = re.compile(rf"(?<!{_LETTER})(?P<key>(?i:{either(TITLES)})(?=\.)|(?:{either(TITLES)})(?!{_LETTER}))\.?")
+_BEFORE_NUMBER = re.compile(rf"(?<!{_LETTER})(?P<key>(?i:{either(NUMBER_ABBREVIATIONS)}))\.{_NUMBER_AHEAD}")
+_BEFORE_NAME = re.compile(rf"(?<!{_LETTER})(?P<key>{either(NAME_ABBREVIATIONS)})\.{_NEXT}")
+_PLAIN = re.compile(rf"(?<!{_LETTER})(?P<key>(?i:{either(PLAIN_ABBREVIATIONS)}))\.")
+_CAPITAL = re.compile(rf"(?<!{_LETTER})(?P<key>{either(CAPITAL_ABBREVIATIONS)})\.")
 _ADDRESS_WORDS = {"St": "Street", "Dr": "Drive"}
 _MILLISECONDS = "ms"
 
@@ -126,26 +130,32 @@ def _starts_name(char: str | None) -> bool:
 
 
 def _expand_address(match: re.Match[str]) -> str:
+    """12 Main St. and → twelve Main Street and"""
     return match["place"] + say(_ADDRESS_WORDS[match["key"]]) + _keep_final_stop(match)
 
 
 def _expand_street(match: re.Match[str]) -> str:
+    """St. Paul → Saint Paul"""
     return say("Saint") if _starts_name(match["next"]) else say("Street") + _keep_final_stop(match)
 
 
 def _expand_title(match: re.Match[str]) -> str:
+    """Dr. Smith → Doctor Smith"""
     return match[0] if match["key"] == _MILLISECONDS else say(TITLES[match["key"].capitalize()])
 
 
 def _expand_before_number(match: re.Match[str]) -> str:
+    """fig. 3 → figure three"""
     return say(_match_case(match["key"], NUMBER_ABBREVIATIONS[match["key"].lower()]))
 
 
 def _expand_before_name(match: re.Match[str]) -> str:
+    """Gen. Lee → General Lee"""
     return say(NAME_ABBREVIATIONS[match["key"]]) if _starts_name(match["next"]) else match[0]
 
 
 def _expand_plain(match: re.Match[str]) -> str:
+    """e.g. tea → for example tea"""
     key = match["key"].lower()
     words = say(_match_case(match["key"], PLAIN_ABBREVIATIONS[key]))
     follower = match.string[match.end() : match.end() + 2]
@@ -155,6 +165,7 @@ def _expand_plain(match: re.Match[str]) -> str:
 
 
 def _expand_capital(match: re.Match[str]) -> str:
+    """Smith & Co. sells → Smith and Company sells"""
     return say(CAPITAL_ABBREVIATIONS[match["key"]]) + _keep_final_stop(match)
 
 

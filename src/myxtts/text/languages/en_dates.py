@@ -1,4 +1,7 @@
-"""Reads dates, decades and times of day in English."""
+"""Reads dates, decades and times of day in English.
+
+A date or time that does not exist (month 13, 25:00) is read as plain numbers.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from myxtts.text.languages.en_units import MONTHS
 _LETTER = r"[^\W\d_]"
 _DAYS_IN_MONTH = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 _SHORT_YEAR_PIVOT = 50
+"""In dates, years of two digits below this are of the 21st century."""
 
 ISO_DATE = re.compile(r"(?<![\d./-])(\d{4})-(\d{1,2})-(\d{1,2})(?!\d|[./-]\d)")
 SLASH_DATE = re.compile(r"(?<![\d./-])(\d{1,2})/(\d{1,2})/(\d{4}|\d{2})(?!\d|[./-]\d)")
@@ -25,6 +29,7 @@ SHORT_YEAR = re.compile(r"(?<![\w'])'(?P<year>\d{2})(?![\w'])")
 
 
 def read_iso_date(match: re.Match[str]) -> str:
+    """2021-05-03 → May third twenty twenty-one"""
     year, month, day = match.groups()
     return _read_date(year, int(month), int(day)) or " ".join(map(spell_integer, match.groups()))
 
@@ -46,11 +51,13 @@ def _read_date(year: str, month: int, day: int) -> str:
 
 
 def read_month_day(match: re.Match[str]) -> str:
+    """May 3 → May third"""
     month, day = match.groups()
     return f"{month} {spell_ordinal(int(day)) if 1 <= int(day) <= 31 else spell_integer(day)}"
 
 
 def read_time(match: re.Match[str]) -> str:
+    """7:05 pm → seven oh five p m"""
     hour, minute, *seconds = (int(part) for part in match["time"].split(":"))
     if hour > 24 or minute > 59 or any(second > 59 for second in seconds):
         return " to ".join(map(spell_integer, match["time"].split(":")))
@@ -66,6 +73,7 @@ def read_time(match: re.Match[str]) -> str:
 
 
 def read_hour(match: re.Match[str]) -> str:
+    """9 AM → nine a m"""
     return f"{spell_integer(match['hour'])} {_read_half_of_day(match['half'])}"
 
 
@@ -81,4 +89,5 @@ def read_decade(match: re.Match[str]) -> str:
 
 
 def read_short_year(match: re.Match[str]) -> str:
+    """the summer of '69 → the summer of sixty-nine"""
     return spell_integer(match["year"])

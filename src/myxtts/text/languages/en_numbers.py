@@ -1,4 +1,4 @@
-"""Spells numbers in American English: no "and", hyphens in twenty-one to ninety-nine."""
+"""Spells numbers in American English (no "and", hyphens in twenty-one to ninety-nine), and reads Roman numerals."""
 
 from __future__ import annotations
 
@@ -105,8 +105,7 @@ def is_year(numeral: str) -> bool:
     return len(numeral) == 4 and numeral.isdecimal() and FIRST_YEAR <= int(numeral) <= LAST_YEAR
 
 
-# Reads Roman numerals, but only where the word before shows that it is one: Henry VIII, Chapter IV, World War II.
-#
+# A Roman numeral is read only where the word before shows that it is one: Henry VIII, Chapter IV, World War II.
 # A lone I is the pronoun unless it ends its phrase: "Part I." but not "the part I liked".
 
 RULERS = frozenset(

@@ -1,9 +1,12 @@
-"""Reads amounts in English: plain numbers, ranges, money, measures, fractions and ordinals."""
+"""Reads amounts in English (numbers, ranges, money, measures, fractions, ordinals) and codes such as phone numbers.
+
+Each pattern finds one kind of written amount, and the function of the same name gives the words. Quantifiers are
+possessive (`++`) or bounded, so that a hostile text cannot make a pattern backtrack for more than linear time.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 
 from myxtts.text.languages.en_numbers import (
     is_year,
@@ -16,48 +19,52 @@ from myxtts.text.languages.en_numbers import (
     spell_year,
 )
 from myxtts.text.languages.en_units import CURRENCIES, DOTTED_UNITS, SCALES, UNITS, WORD_SCALES, Currency, Unit
+from myxtts.text.languages.generic import either
 
 _LETTER = r"[^\W\d_]"
 
 
-def _either(keys: Iterable[str]) -> str:
-    return "|".join(re.escape(key) for key in sorted(keys, key=len, reverse=True))
-
-
+# Digits, with commas between groups of three or without any.
 _WHOLE = r"(?:\d{1,3}(?:,\d{3}){1,11}(?!,?\d)|\d++)"
 _NUMERAL = rf"{_WHOLE}(?:\.\d++)?"
+# A hyphen is a minus sign only at the start of a word or behind a sign; inside a word it joins.
 _MINUS = r"(?:(?<![^\s(\[{\"'=<>,;:/])(?P<minus>-))?"
-_PREFIXED_CURRENCY = rf"(?:(?<!{_LETTER})(?:{_either(sign for sign in CURRENCIES if sign[0].isalpha())})|[$£€¥₹₽₩₺₿])"
+_PREFIXED_CURRENCY = rf"(?:(?<!{_LETTER})(?:{either(sign for sign in CURRENCIES if sign[0].isalpha())})|[$£€¥₹₽₩₺₿])"
 _SIGN = r"[$£€¥₹₽₩₺₿]"
 _PER = rf"(?:/(?P<per>[A-Za-z]{{1,12}}+)(?!{_LETTER}))?"
 
 ORDINAL = re.compile(rf"(?<!\d)(?P<ordinal>{_WHOLE})(?:st|nd|rd|th|ST|ND|RD|TH)(?!\w)")
 FRACTION = re.compile(
     r"(?<![\d./])(?:(?<![,-])(?P<whole>\d{1,6}+) )?(?P<numerator>\d{1,3}+)/(?P<denominator>\d{1,4}+)(?!\d|[./]\d)"
-    rf"(?: ?(?P<unit>{_either(UNITS)})(?!{_LETTER}))?"
+    rf"(?: ?(?P<unit>{either(UNITS)})(?!{_LETTER}))?"
 )
 HEIGHT = re.compile(r"(?<![\w.'])(?P<feet>\d{1,2})' ?(?P<inches>\d{1,2})(?:\"|'')(?!\w)")
 MONEY = re.compile(
     rf"{_MINUS}(?P<currency>{_PREFIXED_CURRENCY}) ?(?P<minus_after>-)?(?P<number>{_NUMERAL}|\.\d++)"
     rf"(?:(?P<dash>-| - )(?:{_SIGN} ?)?(?P<number_to>{_NUMERAL}))?"
-    rf"(?:[ -]?(?P<scale>{_either(SCALES)})(?!{_LETTER}))?{_PER}"
+    rf"(?:[ -]?(?P<scale>{either(SCALES)})(?!{_LETTER}))?{_PER}"
 )
 MEASURE = re.compile(
     rf"{_MINUS}(?P<number>{_NUMERAL}|(?<![\w.])\.\d++)(?:(?P<dash>-| - )(?P<number_to>{_NUMERAL}))?"
-    rf"(?:[ -]?(?P<scale>{_either(WORD_SCALES)})(?!{_LETTER}))?"
-    rf"(?:(?P<gap>[ -]?)(?P<unit>{_either(UNITS)}|{_SIGN}(?![$\d]))(?!{_LETTER})(?P<stop>\.(?= [a-z]))?)?{_PER}"
+    rf"(?:[ -]?(?P<scale>{either(WORD_SCALES)})(?!{_LETTER}))?"
+    rf"(?:(?P<gap>[ -]?)(?P<unit>{either(UNITS)}|{_SIGN}(?![$\d]))(?!{_LETTER})(?P<stop>\.(?= [a-z]))?)?{_PER}"
 )
 
+# Denominators whose fractions have names; 3/7 is "three sevenths", 3/11 is "three over eleven".
 _NAMED_DENOMINATORS = frozenset({2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 16, 20, 32, 64, 100})
+# Fractions that mean something else than a number.
 _SAYINGS = {("24", "7"): "twenty-four seven", ("9", "11"): "nine eleven", ("50", "50"): "fifty-fifty"}
+# Beginnings of units that take "an": half an hour, half an ounce.
 _VOWEL_SOUNDS = ("a", "e", "i", "o", "u", "hour")
 
 
 def read_ordinal(match: re.Match[str]) -> str:
+    """the 21st → the twenty-first"""
     return make_ordinal(spell_integer(match["ordinal"]))
 
 
 def read_fraction(match: re.Match[str]) -> str:
+    """2 3/4 cups and 1/2 mile → two and three quarters cups and one half mile"""
     whole, unit = match["whole"], UNITS.get(match["unit"] or "")
     numerator, denominator = int(match["numerator"]), int(match["denominator"])
     if denominator not in _NAMED_DENOMINATORS or not 0 < numerator < denominator:
@@ -74,6 +81,7 @@ def read_fraction(match: re.Match[str]) -> str:
 
 
 def _read_ratio(match: re.Match[str]) -> str:
+    """22/7 → twenty-two over seven"""
     return f"{spell_integer(match['numerator'])} over {spell_integer(match['denominator'])}"
 
 
@@ -93,12 +101,14 @@ def read_height(match: re.Match[str]) -> str:
 
 
 def read_money(match: re.Match[str]) -> str:
+    """$12.50 → twelve dollars and fifty cents"""
     is_negative = match["minus"] or match["minus_after"]
     words = _read_amount(match, CURRENCIES[match["currency"]])
     return f"{'minus ' if is_negative else ''}{words}{_read_rate(match)}"
 
 
 def _read_amount(match: re.Match[str], currency: Currency) -> str:
+    """£0.05 → five pence"""
     whole, _, fraction = match["number"].partition(".")
     if match["scale"] or match["number_to"] or len(fraction) != 2:
         name = currency.singular if _is_one(match) else currency.plural
@@ -112,6 +122,7 @@ def _read_amount(match: re.Match[str], currency: Currency) -> str:
 
 
 def read_measure(match: re.Match[str]) -> str:
+    """3.5 km/h → three point five kilometers per hour"""
     sign = "minus " if match["minus"] else ""
     unit_text = match["unit"]
     if unit_text in CURRENCIES:
@@ -152,6 +163,7 @@ def _read_number(numeral: str, *, as_year: bool) -> str:
 
 
 def _read_rate(match: re.Match[str]) -> str:
+    """5 g/l → five grams per liter"""
     per: str | None = match["per"]
     if per is None:
         return ""
@@ -159,7 +171,7 @@ def _read_rate(match: re.Match[str]) -> str:
     return f" per {unit.singular if unit else per}"
 
 
-# Reads number codes in English: telephone numbers, versions, dimensions, scores and powers of ten.
+# Codes: telephone numbers, versions, dimensions, scores and powers of ten.
 
 _NOT_INSIDE = r"(?<![\w.-])"
 _ENDS = r"(?![\w-]|\.\d)"
@@ -175,27 +187,33 @@ SCORE = re.compile(r"(?<![\d:.])\d{1,6}+:\d{1,6}+(?!\d|:\d)")
 
 
 def read_phone(match: re.Match[str]) -> str:
+    """+1 555-123-4567 → plus one, five five five, one two three, four five six seven"""
     groups = re.findall(r"\d+", match[0])
     plus = "plus " if match[0].startswith("+") else ""
     return plus + ", ".join(map(spell_digits, groups))
 
 
 def read_version(match: re.Match[str]) -> str:
+    """2.10.3 → two point ten point three"""
     return " point ".join(map(spell_integer, match[0].split(".")))
 
 
 def read_digit_chain(match: re.Match[str]) -> str:
+    """12-34-56 → twelve thirty-four fifty-six"""
     return " ".join(map(spell_integer, match[0].split("-")))
 
 
 def read_power_of_ten(match: re.Match[str]) -> str:
+    """3e-5 → three times ten to the minus five"""
     sign = "minus " if match["sign"] == "-" else ""
     return f"{spell_numeral(match['base'])} times ten to the {sign}{spell_integer(match['exponent'])}"
 
 
 def read_dimensions(match: re.Match[str]) -> str:
+    """1920x1080 → one thousand nine hundred twenty by one thousand eighty"""
     return " by ".join(map(spell_integer, re.findall(r"\d+", match[0])))
 
 
 def read_score(match: re.Match[str]) -> str:
+    """70:3 → seventy to three"""
     return " to ".join(map(spell_integer, match[0].split(":")))

@@ -1,4 +1,7 @@
-"""English names of the units and currencies that follow or precede a number."""
+"""English names of the units, currencies, scales and months that stand beside a number.
+
+A unit is found by its written sign; which of its two names is read depends on the number.
+"""
 
 from __future__ import annotations
 

@@ -21,10 +21,8 @@ from myxtts.text.languages.generic import Rule, apply_rules, say, settle_edges
 from myxtts.text.languages.unicode_cleanup import ZWNJ, tidy
 
 # Puts the Persian half-space (ZWNJ) where a space or nothing was typed: می‌خواهم, کتاب‌ها, بزرگ‌تر, رفته‌ام, خانه‌ی.
-#
 # Words are joined from left to right. Whether a word may follow is judged by its first part only, and whether one may
-# be
-# followed by its whole ending, so text that has been joined once is left as it is.
+# be followed by its whole ending, so text that has been joined once is left as it is.
 
 _PLURALS = frozenset("ها های هایی هایم هایت هایش هایمان هایتان هایشان هاست".split())
 _DEGREES = frozenset("تر ترین تری ترها ترین‌ها".split())
@@ -87,6 +85,7 @@ def repair_half_spaces(text: str) -> str:
 
 
 def _join_words(words: list[str]) -> str:
+    """Joins words that belong together: by a half-space, or by nothing behind a letter that never joins (ا د ر و …)."""
     pieces: list[str] = []
     tail = ""
     for word in map(_split_glued_prefix, words):
@@ -99,6 +98,7 @@ def _join_words(words: list[str]) -> str:
 
 
 def _split_glued_prefix(word: str) -> str:
+    """Puts a half-space behind the prefix of a verb that was written in one piece with it: میخواهم, نمیدانم."""
     first, mark, rest = word.partition(ZWNJ)
     if first not in GLUED_FORMS:
         return word
@@ -107,6 +107,7 @@ def _split_glued_prefix(word: str) -> str:
 
 
 def _belong_together(left: str, right: str) -> bool:
+    """Whether two words are a prefix and its verb, a noun and its plural or degree, or a silent ه and its ending."""
     if left in VERB_PREFIXES:
         return _looks_like_verb(right.partition(ZWNJ)[0])
     if right in _PLURALS or right in _DEGREES:
@@ -115,6 +116,7 @@ def _belong_together(left: str, right: str) -> bool:
 
 
 def _ends_in_silent_he(word: str) -> bool:
+    """As in خانه, where the last letter is a vowel; in راه and کوه it is a consonant."""
     last = word.rpartition(ZWNJ)[2]
     return last.endswith("ه") and len(last) >= _MIN_LETTERS_BEFORE_ENDING and not last.endswith(_SOUNDED_HE)
 
@@ -190,6 +192,8 @@ _AND_SIGN = re.compile(r"(?<![A-Za-z])&|&(?![A-Za-z])")
 
 
 def normalize_persian(text: str) -> str:
+    """Letters first, then abbreviations, numbers and signs; half-spaces and punctuation last, because the words that
+    stand for numbers need them too."""
     text = remove_stray_spaces(clean_persian_letters(text))
     text = settle_edges(_expand_abbreviations(text))
     text = settle_edges(_read_signs(_read_numbers(text)))

@@ -61,7 +61,7 @@ def clean_persian_letters(text: str) -> str:
     return tidy(text.replace(f"ی{_HAMZA_ABOVE}", "ئ"))
 
 
-# Persian punctuation: ، ؛ ؟ after Persian words, and one way of spacing around marks, quotes and brackets.
+# Punctuation: ، ؛ ؟ after Persian words, and one way of spacing around marks, quotes and brackets.
 
 _PERSIAN_MARKS = {",": "،", ";": "؛", "?": "؟"}
 _IS_PERSIAN = re.compile(f"[{LETTERS}]")

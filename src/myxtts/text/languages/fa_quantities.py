@@ -1,9 +1,13 @@
-"""Reads amounts in Persian: numbers, ordinals, fractions, ranges, money, measures and number codes."""
+"""Reads amounts in Persian (numbers, ordinals, fractions, ranges, money, measures, codes), dates and times of day.
+
+Each pattern finds one kind of written amount, and a function of its name gives the words. Quantifiers are possessive
+(`++`) or bounded, so that a hostile text cannot make a pattern backtrack for more than linear time. Digits are ASCII
+here: `clean_unicode` has folded Persian and Arabic ones.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 
 from myxtts.text.languages.fa_letters import WORD_CHAR
 from myxtts.text.languages.fa_numbers import (
@@ -21,12 +25,9 @@ from myxtts.text.languages.fa_numbers import (
     spell_fraction,
     spell_integer,
 )
+from myxtts.text.languages.generic import either
 
-
-def _either(keys: Iterable[str]) -> str:
-    return "|".join(re.escape(key) for key in sorted(keys, key=len, reverse=True))
-
-
+# Digits, grouped by a Persian, Arabic or Latin separator or by full stops, or without any.
 _WHOLE = r"(?:\d{1,3}(?:[٬،,]\d{3}){1,11}(?![٬،,]?\d)|\d{1,3}(?:\.\d{3}){2,11}(?!\.?\d)|\d++)"
 _NUMERAL = rf"{_WHOLE}(?:[٫./]\d++)?"
 _MINUS = r"(?:(?<![^\s(\[{\"'«=<>،:/])(?P<minus>-))?"
@@ -52,7 +53,7 @@ PERCENT_FIRST = re.compile(rf"(?<!\d)(?<!\d )% ?(?P<number>{_NUMERAL})")
 MONEY = re.compile(rf"{_MINUS}(?P<currency>{_SIGN}) ?(?P<number>{_NUMERAL}){_SCALE}")
 MEASURE = re.compile(
     rf"{_MINUS}(?P<number>{_NUMERAL})(?:{_TRAILING_MINUS}|(?P<dash>-| - )(?P<number_to>{_NUMERAL}))?{_SCALE}"
-    rf"(?: ?(?P<unit>{_either(UNITS)}|{_SIGN}(?! ?\d))(?![A-Za-z]))?"
+    rf"(?: ?(?P<unit>{either(UNITS)}|{_SIGN}(?! ?\d))(?![A-Za-z]))?"
 )
 
 _DOT_GROUPED = re.compile(r"[1-9]\d{0,2}(?:\.\d{3}){2,11}")
@@ -60,14 +61,17 @@ _NAMED_FRACTIONS = frozenset({("1", "2"), ("1", "3"), ("2", "3"), ("1", "4"), ("
 
 
 def read_ordinal(match: re.Match[str]) -> str:
+    """۲۱م → بیست و یکم"""
     return make_ordinal(spell_integer(match["number"])) + (match["superlative"] or "")
 
 
 def read_century(match: re.Match[str]) -> str:
+    """قرن ۱۹ → قرن نوزدهم"""
     return make_ordinal(spell_integer(match["number"]))
 
 
 def read_fraction(match: re.Match[str]) -> str:
+    """۲ ½ → دو و نیم"""
     numerator, denominator = int(match["numerator"]), int(match["denominator"])
     words = spell_fraction(numerator, denominator)
     return f"{spell_integer(match['whole'])} و {words}" if match["whole"] else words
@@ -82,29 +86,35 @@ def read_common_fraction(match: re.Match[str]) -> str:
 
 
 def read_phone(match: re.Match[str]) -> str:
+    """۰۲۱-۱۲۳۴۵۶۷۸ → صفر دو یک، یک دو سه چهار پنج شش هفت هشت"""
     plus = "مثبت " if match[0].startswith("+") else ""
     return plus + "، ".join(map(spell_digits, re.findall(r"\d+", match[0])))
 
 
 def read_version(match: re.Match[str]) -> str:
+    """۲.۱۰.۳ → دو نقطه ده نقطه سه"""
     if _DOT_GROUPED.fullmatch(match[0]):
         return spell_integer(match[0])
     return " نقطه ".join(map(spell_integer, match[0].split(".")))
 
 
 def read_digit_chain(match: re.Match[str]) -> str:
+    """۱۲-۳۴-۵۶ → دوازده سی و چهار پنجاه و شش"""
     return " ".join(map(spell_integer, re.split(r"\D", match[0])))
 
 
 def read_score(match: re.Match[str]) -> str:
+    """۷۰:۳ → هفتاد به سه"""
     return " به ".join(map(spell_integer, match[0].split(":")))
 
 
 def read_percent_first(match: re.Match[str]) -> str:
+    """%۲۰ → بیست درصد"""
     return f"{_spell_numeral(match['number'])} درصد"
 
 
 def read_money(match: re.Match[str]) -> str:
+    """$۱۲.۵۰ → دوازده دلار و پنجاه سنت"""
     return _read_sign(match) + _read_amount(match["number"], match["scale"], match["currency"])
 
 
@@ -121,6 +131,7 @@ def _read_amount(number: str, scale: str | None, sign: str) -> str:
 
 
 def read_measure(match: re.Match[str]) -> str:
+    """۳٫۵ کیلومتر → سه ممیز پنج دهم کیلومتر"""
     number, number_to, scale, unit = match["number"], match["number_to"], match["scale"], match["unit"]
     sign = "منفی " if match["minus_after"] else _read_sign(match)
     if unit in CURRENCIES and number_to is None:
@@ -159,8 +170,7 @@ def _spell_numeral(numeral: str) -> str:
     return spell_integer(whole) if fraction is None else spell_decimal(whole, fraction)
 
 
-# Reads dates and times of day in Persian: solar (Jalali) and Gregorian calendars.
-
+# The calendar of a date is known by its year: 1200 to 1499 is solar (Jalali), 1500 to 2199 Gregorian.
 _SOLAR_YEARS = range(1200, 1500)
 _GREGORIAN_YEARS = range(1500, 2200)
 _SHORT_SOLAR_YEARS = range(32, 100)
@@ -180,6 +190,7 @@ CHRISTIAN_YEAR = re.compile(rf"(?<!\d)(?P<year>\d{{4}})(?:م\.?| م\.)(?!{WORD_C
 
 
 def read_date(match: re.Match[str]) -> str:
+    """۱۴۰۰/۰۲/۱۳ → سیزده اردیبهشت هزار و چهارصد"""
     year, month, day = int(match["year"]), int(match["month"]), int(match["day"])
     month_name = _name_month(year, month, day)
     if month_name is None:
@@ -201,6 +212,7 @@ def _name_month(year: int, month: int, day: int) -> str | None:
 
 
 def read_time(match: re.Match[str]) -> str:
+    """۷:۰۵ → هفت و پنج دقیقه"""
     hour, minute, second = int(match["hour"]), int(match["minute"]), int(match["second"] or 0)
     label = match["label"] or ""
     if hour > 24 or minute > 59 or second > 59:
@@ -215,4 +227,5 @@ def read_time(match: re.Match[str]) -> str:
 
 
 def read_christian_year(match: re.Match[str]) -> str:
+    """۲۰۲۱م → دو هزار و بیست و یک میلادی"""
     return f"{spell_integer(match['year'])} میلادی"

@@ -33,7 +33,13 @@ _STAYS_BEFORE_WORDS = frozenset("([{\"'«-—/")
 _STAYS_AFTER_WORDS = frozenset(".,!?;:)]}\"'»…،؛؟-—/")
 
 
+def either(keys: Iterable[str]) -> str:
+    """A pattern for any of the keys, the longest first, so that none hides behind its own beginning."""
+    return "|".join(re.escape(key) for key in sorted(keys, key=len, reverse=True))
+
+
 def say(words: str) -> str:
+    """Marks words that replace written signs; `settle_edges` puts spaces around them where they are missing."""
     return f"{EDGE}{words}{EDGE}"
 
 

@@ -33,10 +33,12 @@ _PUNCTUATION = {
 # Compatibility characters that mean something else than their folded form: number sign, trade mark, the vowels
 # of Thai and Lao that are always written composed, and signs that are drawn as emoji.
 _KEPT_COMPATIBILITY = frozenset("\u2116\u2122\u2120\u2139\u24c2\u3297\u3299\u0e33\u0eb3\u0edc\u0edd\u0f77\u0f79\u0f0c")
+# Hangul compatibility letters, and enclosed alphanumerics and ideographs.
 _KEPT_RANGES = ((0x3130, 0x318F), (0x1F100, 0x1F2FF))
 _ARABIC_FORMS = ("<isolated>", "<initial>", "<medial>", "<final>")
 
 _JOINERS = re.compile(f"[{ZWNJ}{ZWJ}]+")
+# Arabic to NKo, Syriac supplement to Sinhala, Burmese, Khmer and Mongolian, Phags-pa to Javanese.
 _JOINING_SCRIPTS = ((0x0600, 0x07FF), (0x0860, 0x0DFF), (0x1000, 0x109F), (0x1780, 0x18AF), (0xA840, 0xA9FF))
 _FIRST_EMOJI = 0x2300
 
@@ -75,6 +77,8 @@ class FoldTable(dict[int, str]):
         return self._fold_compatibility(char, category)
 
     def _fold_compatibility(self, char: str, category: str) -> str:
+        """The NFKC form of ligatures, full-width letters and the like; raised figures and fractions are marked, so that
+        they do not run into the number before them."""
         tag = unicodedata.decomposition(char).partition(" ")[0]
         if not tag.startswith("<") or _keeps_its_form(char):
             return char
@@ -124,6 +128,7 @@ def _separate_numerals(text: str) -> str:
 
 
 def _keep_needed_joiner(match: re.Match[str]) -> str:
+    """A joiner stays where it shapes letters (the Persian half-space, Indic conjuncts) or builds an emoji."""
     text, start, end = match.string, match.start(), match.end()
     if start == 0 or end == len(text):
         return ""

@@ -15,6 +15,7 @@ from typing import IO, Self
 
 from myxtts.errors import UsageError
 from myxtts.storage.atomic import explain_storage_errors
+from myxtts.storage.json_file import ends_with_newline
 from myxtts.tools.monitor.alerts import Alert
 from myxtts.tools.monitor.sample import Row, Sample
 
@@ -60,7 +61,7 @@ class SampleLog:
             return
         text = self._format_row(sample, alerts) if self._is_csv else self._format_json(sample, alerts)
         try:
-            if self.num_samples == 0 and not self._ends_with_newline():
+            if self.num_samples == 0 and not ends_with_newline(self.path):
                 text = "\n" + text
             self._write_whole(self._file, text.encode("utf-8", "backslashreplace"))
             self.num_samples += 1
@@ -104,14 +105,6 @@ class SampleLog:
                 next_step="Choose another --log-file, or move the old one away.",
             )
         return True
-
-    def _ends_with_newline(self) -> bool:
-        """False where a kill cut the last line of an older log short."""
-        with self.path.open("rb") as file:
-            if file.seek(0, os.SEEK_END) == 0:
-                return True
-            file.seek(-1, os.SEEK_END)
-            return file.read(1) == b"\n"
 
     def _close(self) -> None:
         if self._file is not None:

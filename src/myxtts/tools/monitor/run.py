@@ -5,7 +5,6 @@ Nothing in the run's folder is locked or written, so that watching never stands 
 
 from __future__ import annotations
 
-import math
 import re
 import time
 from collections import deque
@@ -17,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 import psutil
 
 from myxtts.config.load import RESOLVED_FILE_NAME
-from myxtts.storage.json_file import JsonTail
+from myxtts.storage.json_file import JsonTail, is_number
 from myxtts.tools.rhythm import Rhythm, measure_rhythm
 from myxtts.training.run.folder import METRICS_FILE_NAME, TELEMETRY_FILE_NAME
 
@@ -94,7 +93,7 @@ class RunFollower:
         is_alive = self._look_for_holder()
         num_new = self._take_steps()
         for record in self._metrics.read():
-            if _is_number(record.get("step")) and "loss" in record:
+            if is_number(record.get("step")) and "loss" in record:
                 self._record = record
         idle_s = self._measure_idle(num_new)
         reading = RunReading(
@@ -251,16 +250,12 @@ def _is_alive(pid: int, taken_at: float) -> bool:
 
 
 def _is_step(line: Mapping[str, Any]) -> bool:
-    return all(_is_number(line.get(name)) for name in ("position", "wait_s", "step_s"))
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return all(is_number(line.get(name)) for name in ("position", "wait_s", "step_s"))
 
 
 def _to_float(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) and _is_number(value) else None
+    return float(value) if isinstance(value, int | float) and is_number(value) else None
 
 
 def _to_int(value: object) -> int | None:
-    return int(value) if isinstance(value, int | float) and _is_number(value) else None
+    return int(value) if isinstance(value, int | float) and is_number(value) else None

@@ -41,7 +41,7 @@ from myxtts.storage.atomic import (
     sweep_temporary_files,
     write_atomically,
 )
-from myxtts.storage.json_file import JsonLines, JsonRefusedError, parse_json_object
+from myxtts.storage.json_file import JsonLines, try_read_json
 from myxtts.training.run.checkpoint import Checkpoint, CheckpointFolder
 from myxtts.training.run.resume_check import Difference, accept_or_refuse, compare, compare_fingerprints
 from myxtts.types import Say
@@ -104,7 +104,6 @@ SPEC_FILE_NAME = "model_spec.json"
 CHECKPOINTS_FOLDER_NAME = "checkpoints"
 SAMPLES_FOLDER_NAME = "samples"
 _MAX_SESSIONS = 100
-_MAX_FILE_BYTES = 10_000_000
 
 
 class RunFolder:
@@ -247,10 +246,7 @@ class RunFolder:
 
 def _read_json(path: Path) -> dict[str, Any]:
     """The content of a file that the run can do without."""
-    try:
-        return parse_json_object(path.read_bytes()[:_MAX_FILE_BYTES])
-    except (FileNotFoundError, JsonRefusedError):
-        return {}
+    return try_read_json(path, dict[str, Any]) or {}
 
 
 def _write_json(path: Path, content: Mapping[str, Any]) -> None:

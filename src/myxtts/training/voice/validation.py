@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 import tensorflow as tf
 
 from myxtts.errors import DataError
+from myxtts.storage.json_file import is_number
 from myxtts.training.callbacks import Record, TrainingView, TrainResult
 from myxtts.training.sample_files import Sample
 from myxtts.training.tensorboard import TensorBoardWriter
@@ -222,8 +223,4 @@ class ValidationCallback:
 
 def _select_numbers(record: Record) -> dict[str, float]:
     """The numbers of a record that are one number each."""
-    return {name: float(value) for name, value in record.items() if name != "step" and _is_number(value)}
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return {name: float(value) for name, value in record.items() if name != "step" and is_number(value)}

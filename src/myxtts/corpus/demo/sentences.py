@@ -1,20 +1,44 @@
-"""Sentences from templates: each `{slot}` is filled from a list of words, which may hold slots of their own."""
+"""Sentences of the demo corpus, composed from templates and word lists.
+
+Each language has a text file beside this module: `[sentence]` lists templates, `[kind]` what may stand for `{kind}`.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
 
 import numpy as np
 
+_FOLDER = Path(__file__).parent
+_TEMPLATES = "sentence"
 _SLOT = re.compile(r"\{([a-z_]+)\d*\}")
+_HEADING = re.compile(r"\[([a-z_]+)\]")
+DEMO_LANGUAGES = tuple(sorted(path.stem for path in _FOLDER.glob("*.txt")))
 
 
 @dataclass(frozen=True, slots=True)
 class Grammar:
+    """Templates of sentences, and by kind the words that may fill their slots."""
+
     templates: Sequence[str]
     words: Mapping[str, Sequence[str]]
+
+
+@lru_cache
+def load_grammar(language: str) -> Grammar:
+    """The templates and words of a language; lines that begin with # are comments."""
+    lists: dict[str, list[str]] = {}
+    for line in (_FOLDER / f"{language}.txt").read_text(encoding="utf-8").splitlines():
+        heading = _HEADING.fullmatch(line)
+        if heading:
+            entries = lists[heading[1]] = []
+        elif line and not line.startswith("#"):
+            entries.append(line)
+    return Grammar(lists.pop(_TEMPLATES), lists)
 
 
 def compose_sentence(grammar: Grammar, generator: np.random.Generator) -> str:
