@@ -69,7 +69,7 @@ MODULES_WITHOUT_TENSORFLOW = [
     "myxtts.tools.profile.measure",
     "myxtts.tools.diagnose.examine",
     "myxtts.tools.monitor.watch",
-    "myxtts.tools.monitor.page",
+    "myxtts.tools.run_report",
     "myxtts.cli.main",
 ]
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from myxtts.config.schema import XTTSConfig
     from myxtts.tools.bench.candidates import Contender, Data, LeftOut
     from myxtts.tools.bench.measure import BenchResult, Rules
+    from myxtts.tools.words import Translator
 
-_LANGUAGES = ("en", "fa")
 _ALL = "all"
 _COLUMNS = ("", "AU", "ceiling", "effective", "utterances/s", "CPU ms each", "variation", "wait ms", "memory MB")
 
@@ -76,10 +76,9 @@ def run_bench_command(
     from myxtts.tools.bench.candidates import parse_sweeps
     from myxtts.tools.bench.measure import Rules
     from myxtts.tools.emulate import StepTime
+    from myxtts.tools.words import Translator
 
-    screen = Screen(as_json=as_json)
-    if lang not in _LANGUAGES:
-        raise UsageError(f"There is no report in {lang!r}.", next_step=f"Choose one of {', '.join(_LANGUAGES)}.")
+    screen, tr = Screen(as_json=as_json), Translator(lang)
     rules = Rules(steps, rounds, StepTime(step_ms / 1000, frame_us / 1e6), host_load_ms / 1000)
     sweeps = parse_sweeps(sweep or ())
     other = _load_other(against)
@@ -90,7 +89,7 @@ def run_bench_command(
         about = _describe(data)
     _show(result, screen)
     summary = {**about, **result.to_json()}
-    _write_files(result, summary, out, report, lang, screen)
+    _write_files(result, summary, out, report, tr, screen)
     screen.finish(summary)
 
 
@@ -148,13 +147,14 @@ def _choose(
 
 def _run(chosen: list[Contender], left_out: list[LeftOut], rules: Rules, screen: Screen) -> BenchResult:
     from myxtts.tools.bench.measure import run_bench
-    from myxtts.tools.bench_words import choose_bench_words
+    from myxtts.tools.bench.page import REASONS, name_candidate
+    from myxtts.tools.words import Translator
 
-    words = choose_bench_words("en")
+    tr = Translator()
     for one in left_out:
-        screen.warn(f"{words.name(one.name)} is left out: {words.say(one.reason, detail=one.detail)}")
+        screen.warn(f"{name_candidate(one.name, tr)} is left out: {tr(REASONS[one.reason], detail=one.detail)}")
     with show_progress("Measuring", len(chosen) * rules.num_rounds, "blocks") as view, mute_decoders():
-        return run_bench(chosen, rules, left_out, lambda done, name: view.update(done, words.name(name)))
+        return run_bench(chosen, rules, left_out, lambda done, name: view.update(done, name_candidate(name, tr)))
 
 
 def _describe(data: Data) -> dict[str, Any]:
@@ -171,10 +171,10 @@ def _describe(data: Data) -> dict[str, Any]:
 
 
 def _write_files(
-    result: BenchResult, summary: dict[str, Any], out: Path | None, report: Path | None, lang: str, screen: Screen
+    result: BenchResult, summary: dict[str, Any], out: Path | None, report: Path | None, tr: Translator, screen: Screen
 ) -> None:
     from myxtts.storage.atomic import write_atomically
-    from myxtts.tools.bench.page import write_bench_report
+    from myxtts.tools.bench.page import make_bench_page
 
     pages = [report] if report is not None else []
     if out is not None:
@@ -185,34 +185,34 @@ def _write_files(
         screen.console.print(f"The results are in {out / f'{stem}.json'}", markup=False, soft_wrap=True)
         pages.append(out / f"{stem}.html")
     for page in pages:
-        write_bench_report(result, summary, page, lang)
+        make_bench_page(result, summary, tr).write(page)
         screen.console.print(f"The report is {page}", markup=False, soft_wrap=True)
 
 
 def _show(result: BenchResult, screen: Screen) -> None:
     from rich.table import Table
 
-    from myxtts.tools.bench.page import name_step
-    from myxtts.tools.bench_words import choose_bench_words
+    from myxtts.tools.bench.page import DISTURBED, name_step
+    from myxtts.tools.words import Translator
 
-    words = choose_bench_words("en")
-    table = Table(title=f"Emulated accelerator, a step of {name_step(result, words)}", title_justify="left")
+    tr = Translator()
+    table = Table(title=f"Emulated accelerator, a step of {name_step(result, tr)}", title_justify="left")
     for number, heading in enumerate(_COLUMNS):
         table.add_column(heading, justify="right" if number else "left")
     for one in result.standings:
         figures = one.figures
         table.add_row(
             one.name,
-            *map(words.share, (figures.au, figures.ceiling_au, figures.effective_au)),
-            words.number(figures.utterances_per_s),
-            words.number(figures.cpu_ms_per_utterance),
-            words.share(figures.step_variation),
-            words.number(figures.mean_wait_ms),
-            words.count(figures.peak_rss_mb),
+            *map(tr.share, (figures.au, figures.ceiling_au, figures.effective_au)),
+            tr.number(figures.utterances_per_s),
+            tr.number(figures.cpu_ms_per_utterance),
+            tr.share(figures.step_variation),
+            tr.number(figures.mean_wait_ms),
+            tr.count(figures.peak_rss_mb),
         )
     screen.console.print(table)
     if result.is_disturbed:
-        screen.warn(words.say("disturbed"))
+        screen.warn(DISTURBED)
     for comparison in result.compare():
         limits = f"{comparison.lowest:.2f} to {comparison.highest:.2f} by round"
         line = f"{comparison.name}: {comparison.ratio:.2f} times the utterances/s of {comparison.other} ({limits}), "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -24,8 +24,8 @@ from myxtts.tools.page import (
     make_stack,
     make_table,
 )
-from myxtts.tools.report_words import Words
 from myxtts.tools.run_files import FeedTimes, RunFiles, list_series, read_run
+from myxtts.tools.words import Translator, mark
 from myxtts.training.run.folder import REPORT_FILE_NAME
 from myxtts.training.sample_files import REAL_FOLDER_NAME, SampleFiles, list_steps, name_step_folder, read_samples
 
@@ -33,79 +33,122 @@ from myxtts.training.sample_files import REAL_FOLDER_NAME, SampleFiles, list_ste
 
 _MAX_IDS = 4
 _MAX_SESSIONS = 3
+_METRICS = mark(
+    {
+        "loss": "Loss",
+        "flow": "flow",
+        "prior": "prior",
+        "duration": "durations",
+        "pitch": "pitch",
+        "speaker": "speaker",
+        "length_error": "error of utterance length",
+        "learning_rate": "Learning rate",
+        "gradient_norm": "Gradient norm",
+        "score": "score",
+        "mel_distance": "mel distance, real durations",
+        "free_mel_distance": "mel distance, predicted durations",
+        "token_duration_error": "error of token durations",
+        "length_ratio": "predicted over real length",
+        "speaker_similarity": "similarity of the voice",
+        "speaker_accuracy": "speakers recognised",
+        "unaligned": "not aligned",
+    }
+)
+_STAGES = mark(
+    {
+        "transfer": "copy to the device (beside the step)",
+        "features": "features on the data device (beside the step)",
+    }
+)
+_KINDS = mark(
+    {
+        "skipped": "skipped",
+        "spike": "spike",
+        "rolled back": "rolled back",
+    }
+)
 
 
-def show_time(run: RunFiles, words: Words) -> Html:
+def show_time(run: RunFiles, tr: Translator) -> Html:
     feed = run.feed
     if feed is None:
-        return make_section(words.say("where_time"))
+        return make_section(tr("Where the time went"))
     watching_s = sum(seconds for _, seconds in run.watched)
     waiting_s, stepping_s = float(feed.wait_s.sum()), float(feed.step_s.sum())
     shares = [
-        (words.say("computing"), max(0.0, stepping_s - watching_s)),
-        (words.say("waiting"), waiting_s),
-        (words.say("watching"), min(watching_s, stepping_s)),
+        (tr("computing"), max(0.0, stepping_s - watching_s)),
+        (tr("waiting for data"), waiting_s),
+        (tr("validation and samples"), min(watching_s, stepping_s)),
     ]
     is_usual = feed.find_usual(run.find_watched_positions())
     steps = np.flatnonzero(is_usual).tolist()
     curves = [
-        Curve(words.say("whole_step"), steps, (1000 * feed.interval_s[is_usual]).tolist()),
-        Curve(words.say("wait"), steps, (1000 * feed.wait_s[is_usual]).tolist()),
+        Curve(tr("step"), steps, (1000 * feed.interval_s[is_usual]).tolist()),
+        Curve(tr("wait for data"), steps, (1000 * feed.wait_s[is_usual]).tolist()),
     ]
-    columns = [words.say("number"), words.say("mean"), words.say("median"), words.say("ninety_nine")]
+    columns = tr.row("Measure", "Mean", "Median", "99 %")
     facts = [
-        [words.say("au"), words.share(feed.au)],
-        [words.say("effective_au"), words.share(feed.au * (1 - feed.padding))],
-        [words.say("variation"), words.share(run.measure_variation() or 0.0)],
-        [words.say("padding"), words.share(feed.padding)],
-        [words.say("utterances_per_s"), words.number(feed.num_utterances / max(waiting_s + stepping_s, 1e-9))],
-        [words.say("retraces"), words.count(int(feed.is_retraced.sum()))],
+        [tr("AU"), tr.share(feed.au)],
+        [tr("effective AU (padding counts as waste)"), tr.share(feed.au * (1 - feed.padding))],
+        [tr("Step variation"), tr.share(run.measure_variation() or 0.0)],
+        [tr("padding"), tr.share(feed.padding)],
+        [tr("utterances per second"), tr.number(feed.num_utterances / max(waiting_s + stepping_s, 1e-9))],
+        [tr("graphs traced while training"), tr.count(int(feed.is_retraced.sum()))],
     ]
     return make_section(
-        words.say("where_time"),
+        tr("Where the time went"),
         make_grid(
             [
                 make_stack(
-                    make_panel(words.say("all_time"), draw_shares(shares, words.share)),
-                    make_panel(words.say("interval"), draw_curves(curves, words.tick)),
+                    make_panel(tr("All of the time"), draw_shares(shares, tr.share)),
+                    make_panel(tr("Time of a step in milliseconds"), draw_curves(curves, tr.tick)),
                 ),
                 make_panel(
-                    words.say("in_numbers"), make_table(columns, _list_times(feed, words)), make_table([], facts)
+                    tr("Milliseconds and shares"), make_table(columns, _list_times(feed, tr)), make_table([], facts)
                 ),
             ]
         ),
-        lead=words.say("time_lead"),
+        lead=tr(
+            "The first step of each session, which compiles, is left out. Variation also leaves out "
+            "steps that traced a graph, validated, spoke or saved."
+        ),
     )
 
 
-def _list_times(feed: FeedTimes, words: Words) -> Iterator[Sequence[str]]:
-    rows = [(words.say("whole_step"), feed.step_s), (words.say("wait"), feed.wait_s), (words.say("load"), feed.load_s)]
-    rows += [(words.name(f"stage_{name}"), seconds) for name, seconds in feed.stages.items() if len(seconds)]
+def _list_times(feed: FeedTimes, tr: Translator) -> Iterator[Sequence[str]]:
+    rows = [
+        (tr("step"), feed.step_s),
+        (tr("wait for data"), feed.wait_s),
+        (tr("loading a batch (beside the step)"), feed.load_s),
+    ]
+    rows += [(tr(_STAGES.get(name, f"stage_{name}")), seconds) for name, seconds in feed.stages.items() if len(seconds)]
     for label, seconds in rows:
         numbers = (seconds.mean(), np.median(seconds), np.quantile(seconds, 0.99))
-        yield [label, *(words.number(1000 * float(number)) for number in numbers)]
+        yield [label, *(tr.number(1000 * float(number)) for number in numbers)]
 
 
-def show_skipped(run: RunFiles, words: Words) -> Html:
+def show_skipped(run: RunFiles, tr: Translator) -> Html:
     if not run.skipped:
-        return make_section(words.say("skipped"), make_paragraph(words.say("no_skipped"), "lead"))
+        return make_section(
+            tr("Steps that went wrong"), make_paragraph(tr("No step was skipped, no spike, no rollback."), "lead")
+        )
     counts = {
-        name: words.count(run.num_of_kind[kind])
+        name: tr.count(run.num_of_kind[kind])
         for name, kind in (("skipped", "skipped"), ("spikes", "spike"), ("rollbacks", "rolled back"))
     }
     heading = [
-        words.say("whole_step"),
-        words.say("what"),
-        words.say("loss"),
-        words.say("gradient_norm"),
-        words.say("batch"),
+        tr("step"),
+        tr("What"),
+        tr("Loss"),
+        tr("Gradient norm"),
+        tr("Utterances of the batch"),
     ]
     rows = [
         [
-            words.count(line.get("step", 0)),
-            words.name(f"kind_{line.get('kind')}"),
-            _format_any(line.get("loss"), words),
-            _format_any(line.get("gradient_norm"), words),
+            tr.count(line.get("step", 0)),
+            tr(_KINDS.get(str(line.get("kind")), f"kind_{line.get('kind')}")),
+            _format_any(line.get("loss"), tr),
+            _format_any(line.get("gradient_norm"), tr),
             _name_ids(line.get("ids")),
         ]
         for line in run.skipped
@@ -113,52 +156,54 @@ def show_skipped(run: RunFiles, words: Words) -> Html:
     ]
     table = make_table(heading, rows, code_columns=(4,))
     return make_section(
-        words.say("skipped"), make_panel(words.say("events"), table), lead=words.say("skipped_lead", **counts)
+        tr("Steps that went wrong"),
+        make_panel(tr("What happened"), table),
+        lead=tr("Skipped: {skipped}. Spikes of the loss: {spikes}. Rolled back: {rollbacks}.", **counts),
     )
 
 
-def show_configuration(run: RunFiles, words: Words) -> Html:
+def show_configuration(run: RunFiles, tr: Translator) -> Html:
     rows = [
         [setting.key, _write(setting.value), _write(setting.default)]
         for setting in run.settings
         if setting.value != setting.default
     ]
-    heading = [words.say("setting"), words.say("value"), words.say("default")]
+    heading = tr.row("Setting", "Value", "Default")
     return make_section(
-        words.say("configuration"),
-        make_panel(words.say("changed"), make_table(heading, rows, code_columns=(0, 1, 2))),
-        make_details(words.say("all_settings"), make_code(run.config_text)),
+        tr("Configuration"),
+        make_panel(tr("Differs from the defaults"), make_table(heading, rows, code_columns=(0, 1, 2))),
+        make_details(tr("All settings"), make_code(run.config_text)),
     )
 
 
-def show_environment(run: RunFiles, words: Words) -> Html:
+def show_environment(run: RunFiles, tr: Translator) -> Html:
     panels = []
     for session in run.sessions[-_MAX_SESSIONS:]:
         versions, gpus = session.get("versions"), session.get("gpus")
-        names = ", ".join(map(str, gpus)) if isinstance(gpus, list) and gpus else words.say("no_gpu")
+        names = ", ".join(map(str, gpus)) if isinstance(gpus, list) and gpus else tr("no GPU")
         machine = f"{session.get('system', '')}, {session.get('num_cpus', '?')} CPUs, {session.get('ram_gb', '?')} GB"
         command = session.get("command")
         rows = [
-            [words.say("started"), str(session.get("started", ""))],
-            [words.say("command"), " ".join(map(str, command)) if isinstance(command, list) else ""],
-            [words.say("machine"), f"{machine}, {names}"],
+            [tr("started"), str(session.get("started", ""))],
+            [tr("command"), " ".join(map(str, command)) if isinstance(command, list) else ""],
+            [tr("machine"), f"{machine}, {names}"],
             [
-                words.say("versions"),
+                tr("versions"),
                 f"Python {session.get('python', '?')}, "
                 + (
                     ", ".join(f"{name} {text}" for name, text in versions.items()) if isinstance(versions, dict) else ""
                 ),
             ],
         ]
-        step = words.count(session.get("from_step", 0))
-        panels.append(make_panel(words.say("session", step=step), make_table([], rows, code_columns=(1,))))
+        step = tr.count(session.get("from_step", 0))
+        panels.append(make_panel(tr("From step {step}", step=step), make_table([], rows, code_columns=(1,))))
     rows = [[name, text] for name, text in run.fingerprints.items()]
-    panels.append(make_panel(words.say("fingerprints"), make_table([], rows, code_columns=(0, 1))))
-    return make_section(words.say("environment"), *panels)
+    panels.append(make_panel(tr("Fingerprints"), make_table([], rows, code_columns=(0, 1))))
+    return make_section(tr("Environment"), *panels)
 
 
-def _format_any(value: Any, words: Words) -> str:
-    return words.number(float(value)) if isinstance(value, int | float) else str(value or "")
+def _format_any(value: Any, tr: Translator) -> str:
+    return tr.number(float(value)) if isinstance(value, int | float) else str(value or "")
 
 
 def _name_ids(ids: Any) -> str:
@@ -177,130 +222,147 @@ _NUM_HEARD_STEPS = 3
 _MAX_SOUND_BYTES = 3_000_000
 
 
-def write_run_report(run_path: str | Path, *, lang: Literal["en", "fa"] = "en", out: str | Path | None = None) -> Path:
-    """Makes the page from the files of the run and gives its path: report.html in the run, or `out`.
+def write_run_report(run_path: str | Path, *, lang: str = "en") -> Path:
+    """Makes the page from the files of a run and gives its path: report.html in the run, or report.fa.html.
 
     Raises DataError where there is no run, and StorageError where the page cannot be written.
     """
     path = Path(run_path)
     name = REPORT_FILE_NAME if lang == "en" else f"report.{lang}.html"
-    return make_run_page(read_run(path), Words(lang)).write(Path(out) if out is not None else path / name)
+    return make_run_page(read_run(path), Translator(lang)).write(path / name)
 
 
-def make_run_page(run: RunFiles, words: Words) -> Page:
+def make_run_page(run: RunFiles, tr: Translator) -> Page:
     steps, seconds = _count_steps(run), _measure_time(run)
     return Page(
-        title=words.say("title", name=str(run.find_setting("training.run_name") or run.path.name)),
-        lead=words.say("lead", steps=words.count(steps), time=words.time(seconds)),
-        cards=_make_cards(run, words),
+        title=tr("Training report: {name}", name=str(run.find_setting("training.run_name") or run.path.name)),
+        lead=tr(
+            "{steps} steps in {time}. The page needs nothing but itself and can be made again from the run's folder.",
+            steps=tr.count(steps),
+            time=tr.time(seconds),
+        ),
+        cards=_make_cards(run, tr),
         sections=[
-            _show_learning(run, words),
-            _show_validation(run, words),
-            _show_sound(run, words),
-            show_time(run, words),
-            show_skipped(run, words),
-            show_configuration(run, words),
-            show_environment(run, words),
+            _show_learning(run, tr),
+            _show_validation(run, tr),
+            _show_sound(run, tr),
+            show_time(run, tr),
+            show_skipped(run, tr),
+            show_configuration(run, tr),
+            show_environment(run, tr),
         ],
-        footer=words.say("footer"),
-        lang=words.lang,
+        footer=tr("Made by MyXTTS from the files of the run."),
+        lang=tr.lang,
     )
 
 
-def _make_cards(run: RunFiles, words: Words) -> list[Card]:
+def _make_cards(run: RunFiles, tr: Translator) -> list[Card]:
     steps, seconds = _count_steps(run), _measure_time(run)
     total = run.find_setting("training.steps")
     _, losses = list_series(run.records, "loss")
     _, step_s = list_series(run.records, "seconds")
     epoch = run.records[-1].get("epoch") if run.records else None
     if isinstance(total, int):
-        of_steps = words.say("of_steps", total=words.count(total))
+        of_steps = tr("of {total}", total=tr.count(total))
     else:
-        of_steps = words.say("epochs", epochs=words.number(float(epoch))) if epoch is not None else ""
+        of_steps = tr("{epochs} epochs", epochs=tr.number(float(epoch))) if epoch is not None else ""
     scores = [(step, numbers["score"]) for step, numbers in run.validations if "score" in numbers]
     best_step, best = min(scores, key=lambda pair: pair[1]) if scores else (0, 0.0)
-    unknown, variation = words.say("unknown"), run.measure_variation()
+    unknown, variation = tr("not known"), run.measure_variation()
     return [
-        Card(words.say("steps"), words.count(steps), of_steps),
+        Card(tr("Steps"), tr.count(steps), of_steps),
         Card(
-            words.say("time"),
-            words.time(seconds),
-            words.say("per_step", seconds=words.number(float(np.median(step_s)))) if step_s else "",
+            tr("Training time"),
+            tr.time(seconds),
+            tr("{seconds} s per step", seconds=tr.number(float(np.median(step_s)))) if step_s else "",
         ),
         Card(
-            words.say("loss"),
-            words.number(float(np.mean(losses[-max(1, len(losses) // _END_SHARE) :]))) if losses else unknown,
-            words.say("from_loss", value=words.number(losses[0])) if losses else "",
+            tr("Loss"),
+            tr.number(float(np.mean(losses[-max(1, len(losses) // _END_SHARE) :]))) if losses else unknown,
+            tr("from {value} at the start", value=tr.number(losses[0])) if losses else "",
         ),
         Card(
-            words.say("validation"),
-            words.number(scores[-1][1]) if scores else unknown,
-            words.say("best_at", value=words.number(best), step=words.count(best_step))
+            tr("Validation score"),
+            tr.number(scores[-1][1]) if scores else unknown,
+            tr("best: {value} at step {step}", value=tr.number(best), step=tr.count(best_step))
             if scores
-            else words.say("no_validation"),
+            else tr("no validation"),
         ),
-        Card(words.say("au"), words.share(run.feed.au) if run.feed else unknown, words.say("au_remark")),
+        Card(tr("AU"), tr.share(run.feed.au) if run.feed else unknown, tr("share of time not waiting for data")),
         Card(
-            words.say("variation"),
-            words.share(variation) if variation is not None else unknown,
-            words.say("variation_remark"),
+            tr("Step variation"),
+            tr.share(variation) if variation is not None else unknown,
+            tr("deviation over mean"),
         ),
     ]
 
 
-def _show_learning(run: RunFiles, words: Words) -> Html:
+def _show_learning(run: RunFiles, tr: Translator) -> Html:
     def curve(name: str, is_noisy: bool = True) -> Curve:
-        return Curve(words.say(name), *list_series(run.records, name), is_noisy)
+        return Curve(tr(_METRICS[name]), *list_series(run.records, name), is_noisy)
 
     panels = [
-        make_panel(words.say("loss"), draw_curves([curve("loss")], words.tick)),
-        make_panel(words.say("terms"), draw_curves([curve(name) for name in _TERMS], words.tick)),
-        make_panel(words.say("learning_rate"), draw_curves([curve("learning_rate", is_noisy=False)], words.tick)),
-        make_panel(words.say("gradient_norm"), draw_curves([curve("gradient_norm")], words.tick)),
+        make_panel(tr("Loss"), draw_curves([curve("loss")], tr.tick)),
+        make_panel(tr("Terms of the loss"), draw_curves([curve(name) for name in _TERMS], tr.tick)),
+        make_panel(tr("Learning rate"), draw_curves([curve("learning_rate", is_noisy=False)], tr.tick)),
+        make_panel(tr("Gradient norm"), draw_curves([curve("gradient_norm")], tr.tick)),
     ]
-    return make_section(words.say("learning"), make_grid(panels), lead=words.say("learning_lead"))
+    return make_section(
+        tr("How it learnt"),
+        make_grid(panels),
+        lead=tr(
+            "Means over the steps between two records; faint lines are the records, strong ones their running mean."
+        ),
+    )
 
 
-def _show_validation(run: RunFiles, words: Words) -> Html:
+def _show_validation(run: RunFiles, tr: Translator) -> Html:
     if not run.validations:
-        return make_section(words.say("validating"))
+        return make_section(tr("Validation"))
     records = [{"step": step, **numbers} for step, numbers in run.validations]
 
     def draw(*names: str) -> Html:
-        return draw_curves([Curve(words.say(name), *list_series(records, name)) for name in names], words.tick)
+        return draw_curves([Curve(tr(_METRICS[name]), *list_series(records, name)) for name in names], tr.tick)
 
     panels = [
-        make_panel(words.say("distances"), draw("score", "mel_distance", "free_mel_distance")),
-        make_panel(words.say("durations"), draw("token_duration_error", "length_error")),
-        make_panel(words.say("terms"), draw("prior", "flow", "duration", "pitch")),
-        make_panel(words.say("voice"), draw("speaker_similarity", "speaker_accuracy")),
+        make_panel(tr("Distance from real speech"), draw("score", "mel_distance", "free_mel_distance")),
+        make_panel(tr("Errors of rhythm"), draw("token_duration_error", "length_error")),
+        make_panel(tr("Terms of the loss"), draw("prior", "flow", "duration", "pitch")),
+        make_panel(tr("Voice"), draw("speaker_similarity", "speaker_accuracy")),
     ]
     last_step, last = run.validations[-1]
     best_step, best = min(run.validations, key=lambda pair: pair[1].get("score", float("inf")))
     heading = [
-        words.say("number"),
-        words.say("best", step=words.count(best_step)),
-        words.say("last", step=words.count(last_step)),
+        tr("Measure"),
+        tr("Best (step {step})", step=tr.count(best_step)),
+        tr("Last (step {step})", step=tr.count(last_step)),
     ]
     rows = [
-        [words.name(name), words.number(best.get(name, float("nan"))), words.number(value)]
+        [tr(_METRICS.get(name, name)), tr.number(best.get(name, float("nan"))), tr.number(value)]
         for name, value in sorted(last.items(), key=lambda item: item[0] != "score")
     ]
-    lead = words.say("validating_lead")
+    lead = tr(
+        "The same utterances with the same noise every time. The score is the mel distance with "
+        "real durations plus a quarter of the error of token durations; the best checkpoint is "
+        "chosen by it. Lower is better, except for similarity."
+    )
     if run.text_rest_step is not None:
-        lead += " " + words.say("text_rests", step=words.count(run.text_rest_step))
+        lead += " " + tr(
+            "From step {step} on the text side rests: it had stopped improving on these utterances.",
+            step=tr.count(run.text_rest_step),
+        )
     return make_section(
-        words.say("validating"),
+        tr("Validation"),
         make_grid(panels),
-        make_panel(words.say("best_and_last"), make_table(heading, rows)),
+        make_panel(tr("Best and last"), make_table(heading, rows)),
         lead=lead,
     )
 
 
-def _show_sound(run: RunFiles, words: Words) -> Html:
+def _show_sound(run: RunFiles, tr: Translator) -> Html:
     steps = list_steps(run.samples_path)
     if not steps:
-        return make_section(words.say("sound"))
+        return make_section(tr("How it sounds"))
     chosen = sorted({steps[round(place)] for place in np.linspace(0, len(steps) - 1, _NUM_HEARD_STEPS)})
     heard = {step: _by_name(read_samples(run.samples_path / name_step_folder(step))) for step in chosen}
     real = _by_name(read_samples(run.samples_path / REAL_FOLDER_NAME))
@@ -308,16 +370,23 @@ def _show_sound(run: RunFiles, words: Words) -> Html:
     panels = []
     for name, sample in last.items():
         heading = " · ".join(text for text in (sample.about["language"], sample.about["speaker"]) if text)
-        others = [(words.say("step", step=words.count(step)), heard[step].get(name)) for step in chosen]
-        players = [_embed_sound(one, label) for label, one in [(words.say("recorded"), real.get(name)), *others]]
+        others = [(tr("Step {step}", step=tr.count(step)), heard[step].get(name)) for step in chosen]
+        players = [_embed_sound(one, label) for label, one in [(tr("Recorded"), real.get(name)), *others]]
         pictures = [
-            _embed_picture(real[name].mel if name in real else None, words.say("mel_real")),
-            _embed_picture(sample.mel, words.say("mel_made", step=words.count(chosen[-1]))),
-            _embed_picture(sample.alignment, words.say("alignment")),
+            _embed_picture(real[name].mel if name in real else None, tr("Recorded, mel bands over seconds")),
+            _embed_picture(sample.mel, tr("Step {step}, mel bands over seconds", step=tr.count(chosen[-1]))),
+            _embed_picture(sample.alignment, tr("Alignment: tokens over seconds")),
         ]
         text = make_paragraph(sample.about["text"] or sample.about["id"], "quote")
         panels.append(make_panel(heading or name, text, *players, *pictures))
-    return make_section(words.say("sound"), make_grid(panels), lead=words.say("sound_lead"))
+    return make_section(
+        tr("How it sounds"),
+        make_grid(panels),
+        lead=tr(
+            "Held-out sentences in the voice of another clip of the same speaker. “Recorded” went "
+            "through the same spectrogram and back, so that only the model makes the difference."
+        ),
+    )
 
 
 def _count_steps(run: RunFiles) -> int:

@@ -31,9 +31,9 @@ from myxtts.tools.bench.candidates import (
     parse_sweeps,
 )
 from myxtts.tools.bench.measure import BenchResult, Figures, Rules, Standing, run_bench
-from myxtts.tools.bench.page import make_bench_page, write_bench_report
-from myxtts.tools.bench_words import BENCH_WORDS, choose_bench_words
+from myxtts.tools.bench.page import make_bench_page
 from myxtts.tools.emulate import StepTime
+from myxtts.tools.words import Translator
 from myxtts.training.run.folder import describe_environment
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -138,7 +138,7 @@ def test_a_contender_above_its_ceiling_shows_that_the_machine_was_disturbed(abou
     above = Standing("cached", {}, (make_figures(100.0, au=1.1),), (20.0,))
     disturbed = BenchResult(Rules(), (above,))
     assert (quiet.is_disturbed, disturbed.is_disturbed) == (False, True)
-    words = choose_bench_words("en")
+    words = Translator("en")
     assert "Measure again" in make_bench_page(disturbed, about, words).render()
     assert "Measure again" not in make_bench_page(quiet, about, words).render()
 
@@ -235,9 +235,9 @@ def about() -> dict[str, Any]:
     return {"machine": describe_environment(["myxtts", "bench"]), "corpus": CORPUS}
 
 
-def test_page_is_whole_and_says_what_was_measured(about: dict[str, Any], tmp_path: Path) -> None:
+def test_page_is_whole_and_says_what_was_measured(about: dict[str, Any]) -> None:
     result = make_result((LeftOut("tfrecord", "no_store", "<there>"),))
-    page = write_bench_report(result, about, tmp_path / "page.html").read_text(encoding="utf-8")
+    page = make_bench_page(result, about, Translator()).render()
     outline = Outline(page)
     assert not outline.addresses
     assert not re.search(r"https?://|@import|url\(|<script|<link", page)
@@ -254,28 +254,22 @@ def test_page_is_whole_and_says_what_was_measured(about: dict[str, Any], tmp_pat
 
 
 def test_a_sweep_is_drawn_over_the_number_that_was_swept(about: dict[str, Any]) -> None:
-    outline = Outline(make_bench_page(make_swept_result(), about, choose_bench_words("en")).render())
+    outline = Outline(make_bench_page(make_swept_result(), about, Translator("en")).render())
     assert "Utterances per second by batch_size" in outline.text
     assert "loader=python: 320" in outline.text
 
 
 def test_persian_page_reads_from_right_to_left(about: dict[str, Any]) -> None:
-    outline = Outline(make_bench_page(make_result(), about, choose_bench_words("fa")).render())
+    outline = Outline(make_bench_page(make_result(), about, Translator("fa")).render())
     assert outline.attributes["html"] == {"lang": "fa", "dir": "rtl"}
     for text in ("رقیبان", "در مقایسه", "۲٫۵۰ برابر", "librosa در numpy_function"):
         assert text in outline.text
     assert "Contender" not in outline.text
 
 
-def test_every_word_has_both_languages_with_the_same_blanks() -> None:
-    for english, persian in BENCH_WORDS.values():
-        assert re.search("[\u0600-\u06ff]", persian)
-        assert set(re.findall(r"\{\w+\}", english)) == set(re.findall(r"\{\w+\}", persian))
-
-
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium to draw the page with")
 def test_page_shows_bars_in_a_browser(about: dict[str, Any], tmp_path: Path) -> None:
-    path = write_bench_report(make_result(), about, tmp_path / "page.html", "fa")
+    path = make_bench_page(make_result(), about, Translator("fa")).write(tmp_path / "page.html")
     flags = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=1200,1600"]
     home, picture = f"--user-data-dir={tmp_path / 'browser'}", tmp_path / "page.png"
     command = [str(CHROMIUM), *flags, home, f"--screenshot={picture}", path.as_uri()]

@@ -95,7 +95,7 @@ def test_a_log_that_cannot_be_opened_is_an_error_at_once(tmp_path: Path) -> None
 def test_a_full_disk_ends_the_log_with_a_whole_line_but_not_the_watch(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(tmp_path)],
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[3],
         capture_output=True,
         text=True,
         timeout=60,

@@ -15,6 +15,7 @@ import psutil
 import pynvml
 
 from myxtts.runtime.nvml import LOST_GPU_ERRORS, Nvml, list_gpus, load_nvml
+from myxtts.tools.words import mark
 
 DENIED, UNSUPPORTED, SILENT = "denied", "not reported", "no answer"
 """Why a number is missing."""
@@ -31,7 +32,18 @@ _THROTTLE_REASONS = {
     "reliability": pynvml.nvmlClocksThrottleReasonReliability,
 }
 """Idling and clocks that a user has set are no throttling."""
-THROTTLE_REASONS = tuple(_THROTTLE_REASONS)
+THROTTLE_TEXTS = mark(
+    {
+        "power_cap": "its power limit is reached",
+        "slowdown": "hardware slowdown by heat or power",
+        "sync_boost": "held back by another GPU of its group (sync boost)",
+        "software_heat": "too hot (driver's limit)",
+        "hardware_heat": "too hot (hardware's limit)",
+        "power_brake": "the power supply asks for less (power brake)",
+        "board_limit": "a limit of the board is reached",
+        "reliability": "held back for reliability (voltage)",
+    }
+)
 
 _Answer = TypeVar("_Answer")
 
