@@ -19,12 +19,12 @@ from myxtts.errors import UsageError
 
 if TYPE_CHECKING:
     from myxtts.config.schema import XTTSConfig
-    from myxtts.tools.bench.candidates import Contender, Data, LeftOut
+    from myxtts.tools.bench.candidates import Candidate, Data, LeftOut
     from myxtts.tools.bench.measure import BenchResult, Rules
     from myxtts.tools.words import Translator
 
 _ALL = "all"
-_COLUMNS = ("", "AU", "ceiling", "effective", "utterances/s", "CPU ms each", "variation", "wait ms", "memory MB")
+_COLUMNS = ("", "AU", "upper bound", "effective", "utterances/s", "CPU ms each", "variation", "wait ms", "memory MB")
 
 
 @takes_settings
@@ -35,11 +35,10 @@ def run_bench_command(
     host_load_ms: Annotated[
         float, typer.Option(min=0.0, help="Time of a step in which the host computes too.", metavar="MS")
     ] = 0.0,
-    steps: Annotated[int, typer.Option(min=2, help="Steps of each contender in a round.")] = 60,
+    steps: Annotated[int, typer.Option(min=2, help="Steps of each candidate in a round.")] = 60,
     rounds: Annotated[int, typer.Option(min=1, max=100, help="Rounds, in alternating order.")] = 3,
     contenders: Annotated[
-        str | None,
-        typer.Option(help="cached, native, python, tfrecord, librosa or all; by default all.", metavar="NAMES"),
+        str | None, typer.Option(help="Loaders to compare: cached, native, python or all.", metavar="NAMES")
     ] = None,
     sweep: Annotated[
         list[str] | None,
@@ -58,9 +57,9 @@ def run_bench_command(
     lang: Annotated[str, typer.Option(help="Language of the page: en or fa.")] = "en",
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
 ) -> None:
-    """Measure how busy the feed keeps an emulated accelerator, beside usual ways and other settings.
+    """Measure how busy the feed keeps an emulated accelerator, with each loader or other settings.
 
-    Works without a GPU: a step is a nominal time. Contenders take turns in one run; AU stands beside its ceiling.
+    Works without a GPU: a step is a nominal time. Candidates take turns in one run; AU is shown with its upper bound.
 
     [bold]Examples[/bold]
 
@@ -82,9 +81,9 @@ def run_bench_command(
     rules = Rules(steps, rounds, StepTime(step_ms / 1000, frame_us / 1e6), host_load_ms / 1000)
     sweeps = parse_sweeps(sweep or ())
     other = _load_other(against)
-    with _provide_data(config, demo_minutes, screen) as data, TemporaryDirectory(prefix="myxtts-bench-") as folder:
+    with _provide_data(config, demo_minutes, screen) as data:
         load_tensorflow()
-        chosen, left_out = _choose(data, contenders, sweeps, other, Path(folder))
+        chosen, left_out = _choose(data, contenders, sweeps, other)
         result = _run(chosen, left_out, rules, screen)
         about = _describe(data)
     _show(result, screen)
@@ -125,27 +124,29 @@ def _make_demo(config: XTTSConfig, folder: Path, minutes: float, screen: Screen)
 
 
 def _choose(
-    data: Data, names: str | None, sweeps: dict[str, list[Any]], other: XTTSConfig | None, folder: Path
-) -> tuple[list[Contender], list[LeftOut]]:
-    """Who was named; else the settings that are swept or compared; else everybody."""
-    from myxtts.tools.bench.candidates import NAMES, choose_contenders, make_pair, make_swept
+    data: Data, names: str | None, sweeps: dict[str, list[Any]], other: XTTSConfig | None
+) -> tuple[list[Candidate], list[LeftOut]]:
+    """The loaders that were named; else the settings that are swept or compared; else all loaders."""
+    from myxtts.tools.bench.candidates import LOADERS, choose_candidates, make_pair, make_swept
 
-    chosen: list[Contender] = []
+    chosen: list[Candidate] = []
     if other is not None:
         chosen += make_pair(data, other)
     if sweeps:
         chosen += make_swept(data, sweeps)
     if names is None and chosen:
         return chosen, []
-    wanted = NAMES if names in (None, _ALL) else [name.strip() for name in str(names).split(",") if name.strip()]
-    others, left_out = choose_contenders(data, wanted, folder)
+    wanted = (
+        list(LOADERS) if names in (None, _ALL) else [name.strip() for name in str(names).split(",") if name.strip()]
+    )
+    others, left_out = choose_candidates(data, wanted)
     if not chosen + others:
         absent = ", ".join(one.name for one in left_out)
         raise UsageError(f"None of {absent} can take part.", next_step="Make features first: myxtts precompute.")
     return chosen + others, left_out
 
 
-def _run(chosen: list[Contender], left_out: list[LeftOut], rules: Rules, screen: Screen) -> BenchResult:
+def _run(chosen: list[Candidate], left_out: list[LeftOut], rules: Rules, screen: Screen) -> BenchResult:
     from myxtts.tools.bench.measure import run_bench
     from myxtts.tools.bench.page import REASONS, name_candidate
     from myxtts.tools.words import Translator

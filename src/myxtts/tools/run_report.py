@@ -41,23 +41,23 @@ _METRICS = mark(
         "duration": "durations",
         "pitch": "pitch",
         "speaker": "speaker",
-        "length_error": "error of utterance length",
+        "length_error": "utterance length error",
         "learning_rate": "Learning rate",
         "gradient_norm": "Gradient norm",
         "score": "score",
         "mel_distance": "mel distance, real durations",
         "free_mel_distance": "mel distance, predicted durations",
-        "token_duration_error": "error of token durations",
-        "length_ratio": "predicted over real length",
-        "speaker_similarity": "similarity of the voice",
-        "speaker_accuracy": "speakers recognised",
+        "token_duration_error": "token duration error",
+        "length_ratio": "predicted / real length",
+        "speaker_similarity": "speaker similarity",
+        "speaker_accuracy": "speaker accuracy",
         "unaligned": "not aligned",
     }
 )
 _STAGES = mark(
     {
-        "transfer": "copy to the device (beside the step)",
-        "features": "features on the data device (beside the step)",
+        "transfer": "copy to the device (in parallel)",
+        "features": "features on the data device (in parallel)",
     }
 )
 _KINDS = mark(
@@ -86,31 +86,33 @@ def show_time(run: RunFiles, tr: Translator) -> Html:
         Curve(tr("step"), steps, (1000 * feed.interval_s[is_usual]).tolist()),
         Curve(tr("wait for data"), steps, (1000 * feed.wait_s[is_usual]).tolist()),
     ]
-    columns = tr.row("Measure", "Mean", "Median", "99 %")
+    columns = tr.row("Metric", "Mean", "Median", "99 %")
     facts = [
         [tr("AU"), tr.share(feed.au)],
         [tr("effective AU (padding counts as waste)"), tr.share(feed.au * (1 - feed.padding))],
-        [tr("Step variation"), tr.share(run.measure_variation() or 0.0)],
+        [tr("Step-time variation"), tr.share(run.measure_variation() or 0.0)],
         [tr("padding"), tr.share(feed.padding)],
         [tr("utterances per second"), tr.number(feed.num_utterances / max(waiting_s + stepping_s, 1e-9))],
-        [tr("graphs traced while training"), tr.count(int(feed.is_retraced.sum()))],
+        [tr("graphs traced during training"), tr.count(int(feed.is_retraced.sum()))],
     ]
     return make_section(
         tr("Where the time went"),
         make_grid(
             [
                 make_stack(
-                    make_panel(tr("All of the time"), draw_shares(shares, tr.share)),
-                    make_panel(tr("Time of a step in milliseconds"), draw_curves(curves, tr.tick)),
+                    make_panel(tr("Total time"), draw_shares(shares, tr.share)),
+                    make_panel(tr("Step time in milliseconds"), draw_curves(curves, tr.tick)),
                 ),
                 make_panel(
-                    tr("Milliseconds and shares"), make_table(columns, _list_times(feed, tr)), make_table([], facts)
+                    tr("Milliseconds and percentages"),
+                    make_table(columns, _list_times(feed, tr)),
+                    make_table([], facts),
                 ),
             ]
         ),
         lead=tr(
-            "The first step of each session, which compiles, is left out. Variation also leaves out "
-            "steps that traced a graph, validated, spoke or saved."
+            "Without the first step of each session, which compiles. Step-time variation also leaves "
+            "out steps that traced a graph, validated, synthesised samples or saved."
         ),
     )
 
@@ -119,7 +121,7 @@ def _list_times(feed: FeedTimes, tr: Translator) -> Iterator[Sequence[str]]:
     rows = [
         (tr("step"), feed.step_s),
         (tr("wait for data"), feed.wait_s),
-        (tr("loading a batch (beside the step)"), feed.load_s),
+        (tr("loading a batch (in parallel)"), feed.load_s),
     ]
     rows += [(tr(_STAGES.get(name, f"stage_{name}")), seconds) for name, seconds in feed.stages.items() if len(seconds)]
     for label, seconds in rows:
@@ -130,7 +132,8 @@ def _list_times(feed: FeedTimes, tr: Translator) -> Iterator[Sequence[str]]:
 def show_skipped(run: RunFiles, tr: Translator) -> Html:
     if not run.skipped:
         return make_section(
-            tr("Steps that went wrong"), make_paragraph(tr("No step was skipped, no spike, no rollback."), "lead")
+            tr("Skipped steps and loss spikes"),
+            make_paragraph(tr("No skipped steps, no loss spikes, no rollbacks."), "lead"),
         )
     counts = {
         name: tr.count(run.num_of_kind[kind])
@@ -138,10 +141,10 @@ def show_skipped(run: RunFiles, tr: Translator) -> Html:
     }
     heading = [
         tr("step"),
-        tr("What"),
+        tr("Event"),
         tr("Loss"),
         tr("Gradient norm"),
-        tr("Utterances of the batch"),
+        tr("Utterances in the batch"),
     ]
     rows = [
         [
@@ -156,9 +159,9 @@ def show_skipped(run: RunFiles, tr: Translator) -> Html:
     ]
     table = make_table(heading, rows, code_columns=(4,))
     return make_section(
-        tr("Steps that went wrong"),
-        make_panel(tr("What happened"), table),
-        lead=tr("Skipped: {skipped}. Spikes of the loss: {spikes}. Rolled back: {rollbacks}.", **counts),
+        tr("Skipped steps and loss spikes"),
+        make_panel(tr("Events"), table),
+        lead=tr("Skipped steps: {skipped}. Loss spikes: {spikes}. Rollbacks: {rollbacks}.", **counts),
     )
 
 
@@ -237,7 +240,7 @@ def make_run_page(run: RunFiles, tr: Translator) -> Page:
     return Page(
         title=tr("Training report: {name}", name=str(run.find_setting("training.run_name") or run.path.name)),
         lead=tr(
-            "{steps} steps in {time}. The page needs nothing but itself and can be made again from the run's folder.",
+            "{steps} steps in {time}. A self-contained page, made from the files of the run.",
             steps=tr.count(steps),
             time=tr.time(seconds),
         ),
@@ -279,7 +282,7 @@ def _make_cards(run: RunFiles, tr: Translator) -> list[Card]:
         Card(
             tr("Loss"),
             tr.number(float(np.mean(losses[-max(1, len(losses) // _END_SHARE) :]))) if losses else unknown,
-            tr("from {value} at the start", value=tr.number(losses[0])) if losses else "",
+            tr("{value} at the start", value=tr.number(losses[0])) if losses else "",
         ),
         Card(
             tr("Validation score"),
@@ -290,9 +293,9 @@ def _make_cards(run: RunFiles, tr: Translator) -> list[Card]:
         ),
         Card(tr("AU"), tr.share(run.feed.au) if run.feed else unknown, tr("share of time not waiting for data")),
         Card(
-            tr("Step variation"),
+            tr("Step-time variation"),
             tr.share(variation) if variation is not None else unknown,
-            tr("deviation over mean"),
+            tr("standard deviation / mean"),
         ),
     ]
 
@@ -303,15 +306,16 @@ def _show_learning(run: RunFiles, tr: Translator) -> Html:
 
     panels = [
         make_panel(tr("Loss"), draw_curves([curve("loss")], tr.tick)),
-        make_panel(tr("Terms of the loss"), draw_curves([curve(name) for name in _TERMS], tr.tick)),
+        make_panel(tr("Loss terms"), draw_curves([curve(name) for name in _TERMS], tr.tick)),
         make_panel(tr("Learning rate"), draw_curves([curve("learning_rate", is_noisy=False)], tr.tick)),
         make_panel(tr("Gradient norm"), draw_curves([curve("gradient_norm")], tr.tick)),
     ]
     return make_section(
-        tr("How it learnt"),
+        tr("Learning curves"),
         make_grid(panels),
         lead=tr(
-            "Means over the steps between two records; faint lines are the records, strong ones their running mean."
+            "Means over the steps between two log entries; faint lines are the entries, strong lines "
+            "their moving average."
         ),
     )
 
@@ -326,14 +330,14 @@ def _show_validation(run: RunFiles, tr: Translator) -> Html:
 
     panels = [
         make_panel(tr("Distance from real speech"), draw("score", "mel_distance", "free_mel_distance")),
-        make_panel(tr("Errors of rhythm"), draw("token_duration_error", "length_error")),
-        make_panel(tr("Terms of the loss"), draw("prior", "flow", "duration", "pitch")),
+        make_panel(tr("Duration errors"), draw("token_duration_error", "length_error")),
+        make_panel(tr("Loss terms"), draw("prior", "flow", "duration", "pitch")),
         make_panel(tr("Voice"), draw("speaker_similarity", "speaker_accuracy")),
     ]
     last_step, last = run.validations[-1]
     best_step, best = min(run.validations, key=lambda pair: pair[1].get("score", float("inf")))
     heading = [
-        tr("Measure"),
+        tr("Metric"),
         tr("Best (step {step})", step=tr.count(best_step)),
         tr("Last (step {step})", step=tr.count(last_step)),
     ]
@@ -343,12 +347,13 @@ def _show_validation(run: RunFiles, tr: Translator) -> Html:
     ]
     lead = tr(
         "The same utterances with the same noise every time. The score is the mel distance with "
-        "real durations plus a quarter of the error of token durations; the best checkpoint is "
-        "chosen by it. Lower is better, except for similarity."
+        "real durations plus a quarter of the token duration error; the best checkpoint is chosen"
+        " by it. Lower is better, except for similarity."
     )
     if run.text_rest_step is not None:
         lead += " " + tr(
-            "From step {step} on the text side rests: it had stopped improving on these utterances.",
+            "The text encoder and the prosody predictor are frozen from step {step}, because their "
+            "validation loss had stopped improving.",
             step=tr.count(run.text_rest_step),
         )
     return make_section(
@@ -362,7 +367,7 @@ def _show_validation(run: RunFiles, tr: Translator) -> Html:
 def _show_sound(run: RunFiles, tr: Translator) -> Html:
     steps = list_steps(run.samples_path)
     if not steps:
-        return make_section(tr("How it sounds"))
+        return make_section(tr("Samples"))
     chosen = sorted({steps[round(place)] for place in np.linspace(0, len(steps) - 1, _NUM_HEARD_STEPS)})
     heard = {step: _by_name(read_samples(run.samples_path / name_step_folder(step))) for step in chosen}
     real = _by_name(read_samples(run.samples_path / REAL_FOLDER_NAME))
@@ -373,18 +378,19 @@ def _show_sound(run: RunFiles, tr: Translator) -> Html:
         others = [(tr("Step {step}", step=tr.count(step)), heard[step].get(name)) for step in chosen]
         players = [_embed_sound(one, label) for label, one in [(tr("Recorded"), real.get(name)), *others]]
         pictures = [
-            _embed_picture(real[name].mel if name in real else None, tr("Recorded, mel bands over seconds")),
-            _embed_picture(sample.mel, tr("Step {step}, mel bands over seconds", step=tr.count(chosen[-1]))),
+            _embed_picture(real[name].mel if name in real else None, tr("Recorded: mel spectrogram over seconds")),
+            _embed_picture(sample.mel, tr("Step {step}: mel spectrogram over seconds", step=tr.count(chosen[-1]))),
             _embed_picture(sample.alignment, tr("Alignment: tokens over seconds")),
         ]
         text = make_paragraph(sample.about["text"] or sample.about["id"], "quote")
         panels.append(make_panel(heading or name, text, *players, *pictures))
     return make_section(
-        tr("How it sounds"),
+        tr("Samples"),
         make_grid(panels),
         lead=tr(
-            "Held-out sentences in the voice of another clip of the same speaker. “Recorded” went "
-            "through the same spectrogram and back, so that only the model makes the difference."
+            "Held-out sentences in the voice of another clip of the same speaker. “Recorded” is the "
+            "recording converted to a spectrogram and back in the same way, so that only the model "
+            "makes the difference."
         ),
     )
 

@@ -78,9 +78,7 @@ def test_throttling_is_named_in_words(tmp_path: Path) -> None:
     gpus[0].sm_clock_mhz = 900
     (record,) = play_watch(tmp_path, FakeNvml(gpus), 1).book.records
     sentence = describe_alert(record.alert, Translator())
-    assert sentence == (
-        "GPU 0 is slowed down: its power limit is reached, the power supply asks for less (power brake)."
-    )
+    assert sentence == ("GPU 0 is throttled: its power limit is reached, the power supply limits it (power brake).")
 
 
 def test_nearly_full_memory_is_told_of_in_time(tmp_path: Path) -> None:

@@ -213,15 +213,15 @@ def test_a_profile_without_graphs_or_operations_gets_a_page_too(machine: dict[st
     plain = make_profile(ops=(), no_ops_reason="no_ops_stored", compilations=(), mode="eager")
     outline = Outline(make_profile_page(plain, machine, Translator("en")).render())
     assert "read without tf.data" in outline.text
-    assert "no graph is made" in outline.text
+    assert "no graph is traced" in outline.text
 
 
 def test_persian_page_reads_from_right_to_left(machine: dict[str, Any]) -> None:
     outline = Outline(make_profile_page(make_profile(), machine, Translator("fa")).render())
     assert outline.attributes["html"] == {"lang": "fa", "dir": "rtl"}
-    for text in ("مرحله به مرحله", "پیش‌رو", "بهینه‌ساز", "کارایی بارگذاری داده", "۴٫۳۰", "ParallelMapV2"):
+    for text in ("به تفکیک مرحله", "چک‌پوینت", "بهینه‌ساز", "کارایی بارگذاری داده", "۴٫۳۰", "ParallelMapV2"):
         assert text in outline.text
-    assert "forward" not in outline.text
+    assert "checkpoint" not in outline.text
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium to draw the page with")

@@ -16,20 +16,17 @@ CANDIDATES = mark(
         "cached": "MyXTTS, stored features",
         "native": "MyXTTS on the fly, in the graph",
         "python": "MyXTTS on the fly, in Python",
-        "tfrecord": "TFRecord in tf.data",
-        "librosa": "librosa in numpy_function",
         "settings": "These settings",
         "against": "The other settings",
     }
 )
 DISTURBED = mark(
-    "A contender seems busier than its ceiling: other work disturbed this machine. Measure again when it is quiet."
+    "A candidate is above its upper bound: other work disturbed this machine. Measure again when it is idle."
 )
 REASONS = mark(
     {
         "no_store": "There are no features in {detail}. Make them with myxtts precompute.",
-        "no_corpus": "The prepared corpus is not there.",
-        "no_librosa": "librosa is not installed.",
+        "no_corpus": "The prepared corpus was not found.",
         "no_wav": "No recording is a 16-bit WAV file.",
     }
 )
@@ -38,17 +35,17 @@ REASONS = mark(
 def make_bench_page(result: BenchResult, about: Mapping[str, Any], tr: Translator) -> Page:
     rules = result.rules
     return Page(
-        title=tr("Benchmark of the feed"),
+        title=tr("Benchmark of the data pipeline"),
         lead=tr(
-            "An emulated accelerator: each step lasts {step}. {rounds} rounds of {steps} steps for each"
-            " contender, in alternating order; figures are medians of the rounds.",
+            "An emulated accelerator: each step lasts {step}. {rounds} rounds of {steps} steps for "
+            "each candidate, in alternating order; figures are medians over the rounds.",
             step=name_step(result, tr),
             rounds=tr.count(rules.num_rounds),
             steps=tr.count(rules.num_steps),
         ),
         cards=_make_cards(result, tr),
         sections=[
-            _show_contenders(result, tr),
+            _show_candidates(result, tr),
             _show_sweep(result, tr),
             _show_comparisons(result, tr),
             _show_timeline(result, tr),
@@ -86,7 +83,7 @@ def _make_cards(result: BenchResult, tr: Translator) -> list[Card]:
         Card(
             tr("AU (emulated)"),
             tr.share(figures.au),
-            tr("ceiling {value}", value=tr.share(figures.ceiling_au)),
+            tr("upper bound {value}", value=tr.share(figures.ceiling_au)),
         ),
     ]
     for one in result.compare()[-1:]:
@@ -94,7 +91,7 @@ def _make_cards(result: BenchResult, tr: Translator) -> list[Card]:
         limits = {"lowest": tr.number(one.lowest), "highest": tr.number(one.highest)}
         cards.append(
             Card(
-                tr("{name} against {other}", **names),
+                tr("{name} compared with {other}", **names),
                 tr("{value} times", value=tr.number(one.ratio)),
                 tr("{lowest} to {highest} by round", **limits),
             )
@@ -102,7 +99,7 @@ def _make_cards(result: BenchResult, tr: Translator) -> list[Card]:
     return cards
 
 
-def _show_contenders(result: BenchResult, tr: Translator) -> Html:
+def _show_candidates(result: BenchResult, tr: Translator) -> Html:
     def draw(attribute: str) -> Html:
         values = [(one.name, float(getattr(one.figures, attribute))) for one in result.standings]
         return draw_bars([(name_candidate(name, tr), value, tr.number(value)) for name, value in values])
@@ -121,40 +118,35 @@ def _show_contenders(result: BenchResult, tr: Translator) -> Html:
     ]
     panels = [
         make_panel(tr("Utterances per second"), draw("utterances_per_s")),
-        make_panel(tr("AU, and its ceiling"), draw_bars(shares, highest=1.0)),
+        make_panel(tr("AU and its upper bound"), draw_bars(shares, highest=1.0)),
         make_panel(tr("CPU time of an utterance in milliseconds"), draw("cpu_ms_per_utterance")),
         make_panel(tr("Effective AU"), draw_bars(effective, highest=1.0)),
     ]
     heading = tr.row(
-        "Contender",
+        "Candidate",
         "AU",
-        "Ceiling",
+        "Upper bound",
         "Effective AU",
         "Utterances per second",
         "CPU ms each",
-        "Step variation",
+        "Step-time variation",
         "Wait ms",
         "padding",
         "Memory MB",
     )
     table = make_table(heading, [_list_figures(one, tr) for one in result.standings])
     return make_section(
-        tr("Contenders"),
+        tr("Candidates"),
         make_grid(panels),
         make_panel(
-            tr("All figures"), table, note=tr("Memory is the most that the whole process held while the contender ran.")
+            tr("All figures"), table, note=tr("Memory is the peak of the whole process while the candidate ran.")
         ),
-        make_paragraph(
-            tr(
-                "On the fly nothing is kept in memory between epochs. The two usual ways deliver "
-                "spectrograms alone, without tokens and a voice, which is in their favour."
-            )
-        ),
+        make_paragraph(tr("On the fly, nothing is kept in memory between epochs.")),
         make_paragraph(tr(DISTURBED) if result.is_disturbed else ""),
         lead=tr(
-            "AU is nominal step time by wall time, the first step left out, and stands beside its "
-            "ceiling: the same steps over batches that are already in memory. Effective AU counts "
-            "padding as waste."
+            "AU (accelerator utilisation) is the nominal step time divided by the measured time, "
+            "without the first step. Its upper bound is the same loop over batches that are already "
+            "in memory. Effective AU counts padding as waste."
         ),
     )
 
@@ -180,7 +172,7 @@ def _show_sweep(result: BenchResult, tr: Translator) -> Html:
     swept = list(result.standings[0].settings)
     key = next((key for key in swept if _is_numeric(result.standings, key)), None)
     if key is None:
-        return make_section(tr("What a setting changes"))
+        return make_section(tr("Effect of a setting"))
     groups: dict[str, list[Standing]] = {}
     for one in result.standings:
         others = ", ".join(f"{_shorten(name)}={value}" for name, value in one.settings.items() if name != key)
@@ -196,16 +188,16 @@ def _show_sweep(result: BenchResult, tr: Translator) -> Html:
             curves.append(Curve(", ".join(filter(None, (label, others))), places, values, is_noisy=False))
         return curves
 
-    busy = [*draw("au", tr("AU")), *draw("ceiling_au", tr("Ceiling"))]
+    busy = [*draw("au", tr("AU")), *draw("ceiling_au", tr("Upper bound"))]
     return make_section(
-        tr("What a setting changes"),
+        tr("Effect of a setting"),
         make_grid(
             [
                 make_panel(
                     tr("Utterances per second by {setting}", setting=short),
                     draw_curves(draw("utterances_per_s", tr("Utterances per second")), tr.tick),
                 ),
-                make_panel(tr("AU and ceiling by {setting}", setting=short), draw_curves(busy, tr.tick)),
+                make_panel(tr("AU and its upper bound by {setting}", setting=short), draw_curves(busy, tr.tick)),
             ]
         ),
     )
@@ -230,12 +222,12 @@ def _show_comparisons(result: BenchResult, tr: Translator) -> Html:
         ]
         for one in result.compare()
     ]
-    heading = tr.row("Contender", "Utterances per second", "Range", "Effective AU")
+    heading = tr.row("Candidate", "Utterances per second", "Range", "Effective AU")
     name = name_candidate(result.standings[0].name, tr)
     return make_section(
-        tr("In comparison"),
+        tr("Comparison"),
         make_panel(name, make_table(heading, rows)) if rows else Html(""),
-        lead=tr("Figures of {name} by those of each other contender in the same round.", name=name),
+        lead=tr("Figures of {name} divided by those of each other candidate in the same round.", name=name),
     )
 
 
@@ -244,10 +236,10 @@ def _show_timeline(result: BenchResult, tr: Translator) -> Html:
         Curve(name_candidate(one.name, tr), list(range(len(one.intervals_ms))), one.intervals_ms, is_noisy=False)
         for one in result.standings[:_NUM_TIMELINES]
     ]
-    # All in one picture: by itself a steady contender would be magnified until it looks restless.
+    # All in one picture: by itself a steady candidate would be magnified until it looks restless.
     picture = make_panel(tr("Milliseconds"), draw_curves(curves, tr.tick))
     return make_section(
-        tr("Time of a step in the last round"),
+        tr("Step time in the last round"),
         picture,
         lead=tr("Milliseconds from the end of one step to the end of the next. A flat line is a busy accelerator."),
     )
@@ -255,8 +247,8 @@ def _show_timeline(result: BenchResult, tr: Translator) -> Html:
 
 def _show_left_out(result: BenchResult, tr: Translator) -> Html:
     rows = [[name_candidate(one.name, tr), tr(REASONS[one.reason], detail=one.detail)] for one in result.left_out]
-    heading = tr.row("Contender", "Reason")
-    return make_section(tr("Not in this run"), make_panel(tr("Not in this run"), make_table(heading, rows)))
+    heading = tr.row("Candidate", "Reason")
+    return make_section(tr("Left out"), make_panel(tr("Left out"), make_table(heading, rows)))
 
 
 def show_machine(machine: Mapping[str, Any], tr: Translator, corpus: Mapping[str, Any] | None = None) -> Html:

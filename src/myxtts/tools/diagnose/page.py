@@ -42,11 +42,11 @@ _BASES = mark({"tried": "a trial", "modelled": "measured times", "estimated": "a
 
 def make_diagnosis_page(diagnosis: Diagnosis, tr: Translator) -> Page:
     evidence = diagnosis.evidence
-    kind = tr("The step was emulated." if evidence.is_step_emulated else "The step was a real one.")
+    kind = tr("The step was emulated." if evidence.is_step_emulated else "The step was a real training step.")
     return Page(
         title=tr("Diagnosis of the data pipeline"),
         lead=tr(
-            "{steps} steps measured with everything at work, then each stage on its own. {kind}",
+            "{steps} steps were measured with all stages running, then each stage alone. {kind}",
             steps=tr.count(evidence.loop.num_steps),
             kind=kind,
         ),
@@ -68,22 +68,22 @@ def _make_cards(diagnosis: Diagnosis, tr: Translator) -> list[Card]:
     evidence, oscillation = diagnosis.evidence, diagnosis.oscillation
     advice = diagnosis.first.advice[:1]
     gain = (
-        Card(tr("To be gained"), tr("{value}×", value=tr.number(advice[0].gain.factor)))
+        Card(tr("Possible gain"), tr("{value}×", value=tr.number(advice[0].gain.factor)))
         if advice
-        else Card(tr("To be gained"), "–", tr("nothing in the pipeline"))
+        else Card(tr("Possible gain"), "–", tr("none in the pipeline"))
     )
     return [
         Card(tr("Data loading"), _say_ms(evidence.data_s, tr), tr(RATINGS[rate_loading(evidence.data_s)])),
-        Card(tr("Accelerator busy"), tr.share(diagnosis.au), tr("step by interval (AU)")),
+        Card(tr("Accelerator busy"), tr.share(diagnosis.au), tr("step time / interval (AU)")),
         Card(
-            tr("Step variation"),
+            tr("Step-time variation"),
             tr.share(oscillation.variation),
             tr("stable, under 20 %" if oscillation.is_stable else "uneven, over 20 %"),
         ),
         Card(
-            tr("One step with everything"),
+            tr("Step with all stages"),
             _say_ms(evidence.loop.interval_s, tr),
-            tr("{value} batches a second", value=tr.number(1 / evidence.loop.interval_s)),
+            tr("{value} batches per second", value=tr.number(1 / evidence.loop.interval_s)),
         ),
         gain,
     ]
@@ -93,7 +93,7 @@ def _show_causes(diagnosis: Diagnosis, tr: Translator) -> Html:
     panels = []
     for number, one in enumerate(diagnosis.findings, start=1):
         share = one.finding.loss_s / diagnosis.evidence.loop.interval_s
-        lost = tr("{ms} ms of a step ({share})", ms=tr.number(1e3 * one.finding.loss_s), share=tr.share(share))
+        lost = tr("{ms} ms per step ({share})", ms=tr.number(1e3 * one.finding.loss_s), share=tr.share(share))
         panels.append(
             make_panel(
                 f"{tr.count(number)}. {tr(CAUSES[one.cause])}",
@@ -102,7 +102,9 @@ def _show_causes(diagnosis: Diagnosis, tr: Translator) -> Html:
             )
         )
     return make_section(
-        tr("What costs time"), *panels, lead=tr("The most costly first; harmless things are not listed.")
+        tr("Causes of lost time"),
+        *panels,
+        lead=tr("The most costly first; causes without a noticeable cost are not listed."),
     )
 
 
@@ -111,21 +113,21 @@ def _show_advice(diagnosis: Diagnosis, tr: Translator) -> Html:
         make_panel(
             f"{advice.setting}: {advice.value}",
             make_paragraph(tr(REASONS[advice.reason]), "quote"),
-            note=f"{tell_gain(advice, tr)} · {tr('Known from')} {tr(_BASES[advice.gain.basis])}",
+            note=f"{tell_gain(advice, tr)} · {tr('based on')} {tr(_BASES[advice.gain.basis])}",
         )
         for one in diagnosis.findings
         for advice in one.advice
     ]
     verified = tell_verified(diagnosis, tr)
     if verified:
-        panels.append(make_panel(tr("Old and new in turn"), make_paragraph(verified, "quote")))
-    return make_section(tr("What to change"), make_grid(panels))
+        panels.append(make_panel(tr("Old and new settings measured alternately"), make_paragraph(verified, "quote")))
+    return make_section(tr("Recommended changes"), make_grid(panels))
 
 
 def _show_stages(diagnosis: Diagnosis, tr: Translator) -> Html:
     evidence, loop = diagnosis.evidence, diagnosis.evidence.loop
     times = [(tr(STAGES[stage.name]), stage.seconds) for stage in evidence.stages]
-    times += [(tr("data side as a whole"), evidence.data_s), (tr("everything together"), loop.interval_s)]
+    times += [(tr("data loading in total"), evidence.data_s), (tr("all stages together"), loop.interval_s)]
     rows = [[label, tr.number(1e3 * s), tr.number(1 / s) if s > 0 else "–"] for label, s in times]
     bars = [(label, 1e3 * seconds, tr.number(1e3 * seconds)) for label, seconds in times]
     table = make_table(tr.row("Stage", "alone, ms", "capacity, batches/s"), rows)
@@ -134,10 +136,10 @@ def _show_stages(diagnosis: Diagnosis, tr: Translator) -> Html:
         make_grid(
             [
                 make_panel(tr("alone, ms"), draw_bars(bars)),
-                make_panel(tr("Milliseconds and shares"), table),
+                make_panel(tr("Milliseconds and percentages"), table),
             ]
         ),
-        lead=tr("What each stage adds to a batch on its own, and how many batches a second it could give."),
+        lead=tr("Time that each stage adds to a batch when measured alone, and the batches per second that it allows."),
     )
 
 
@@ -157,14 +159,14 @@ def _show_timeline(diagnosis: Diagnosis, tr: Translator) -> Html:
         tr("Timeline"),
         make_grid(
             [
-                make_panel(tr("Milliseconds of each step"), draw_curves(curves, tr.tick)),
+                make_panel(tr("Milliseconds per step"), draw_curves(curves, tr.tick)),
                 make_stack(
                     make_panel(
-                        tr("Rhythm"),
+                        tr("Step times"),
                         make_code(draw_timeline(loop.intervals_s)),
                         note=tell_oscillation(diagnosis, tr),
                     ),
-                    make_panel(tr("All of the time"), draw_shares(shares, tr.share)),
+                    make_panel(tr("Total time"), draw_shares(shares, tr.share)),
                 ),
             ]
         ),
@@ -172,7 +174,7 @@ def _show_timeline(diagnosis: Diagnosis, tr: Translator) -> Html:
 
 
 def _show_python(diagnosis: Diagnosis, tr: Translator) -> Html:
-    heading = tr.row("Function", "Place", "Operation")
+    heading = tr.row("Function", "Location", "Operation")
     rows = [
         [function.name, f"{function.file}:{function.line}" if function.file else "–", function.operation]
         for function in diagnosis.evidence.python_functions

@@ -25,43 +25,41 @@ _WHOLE = ("threads", "cores", "shapes", "steps", "batches", "ops")
 _SHARES = ("padding", "overlap")
 CAUSES = mark(
     {
-        Cause.RATE_DEFICIT: "Data is made too slowly",
+        Cause.RATE_DEFICIT: "Data loading is too slow",
         Cause.BURSTS: "Data comes in bursts",
-        Cause.NO_OVERLAP: "Nothing is read ahead",
-        Cause.TRANSFER: "The copy to the device is waited for",
+        Cause.NO_OVERLAP: "No prefetching",
+        Cause.TRANSFER: "Steps wait for the copy to the device",
         Cause.TOO_MANY_THREADS: "Too many threads for the cores",
-        Cause.RETRACING: "Shapes change and graphs are made anew",
+        Cause.RETRACING: "New shapes cause retracing",
         Cause.EPOCH_END: "A stall at the end of every epoch",
         Cause.PYTHON_FUNCTIONS: "Python functions in the data graph",
         Cause.SLOW_READS: "Small files or a slow disk",
-        Cause.PADDING: "Padding is computed on",
+        Cause.PADDING: "Compute is spent on padding",
         Cause.EAGER: "The step runs eagerly",
-        Cause.COMPUTE_BOUND: "The model sets the pace: stop tuning the pipeline",
+        Cause.COMPUTE_BOUND: "Compute-bound: the model is the limit, not the pipeline",
         Cause.HEALTHY: "The pipeline is healthy",
     }
 )
 _EXPLANATIONS = mark(
     {
-        "rate_deficit": "A batch takes {data_ms} ms on the data side and the step only {step_ms} ms; most of it is the stage "
+        "rate_deficit": "Loading a batch takes {data_ms} ms and the step only {step_ms} ms; the slowest stage is "
         "{stage}.",
-        "bursts": "Batches take {data_ms} ms on average, which is enough, but up to {worst_ms} ms: the buffer runs "
-        "empty.",
-        "no_overlap": "Loading ({data_ms} ms) and the step take turns instead of running side by side: overlap "
-        "{overlap}.",
-        "transfer_not_overlapped": "Every step waits {ms} ms until its batch has been copied to the device.",
-        "too_many_threads": "{threads} threads share {cores} cores; {wanted} of them want to run at any time and stand in "
-        "line.",
-        "retracing": "{shapes} of {steps} steps came with a shape that had not been seen before, and traced or compiled "
-        "first.",
+        "bursts": "Batches take {data_ms} ms on average, which is fast enough, but up to {worst_ms} ms: the"
+        " buffer runs empty.",
+        "no_overlap": "Loading ({data_ms} ms) and the step run one after the other instead of in parallel: "
+        "overlap {overlap}.",
+        "transfer_not_overlapped": "Every step waits {ms} ms for its batch to be copied to the device.",
+        "too_many_threads": "{threads} threads share {cores} cores; on average {wanted} of them are ready to run.",
+        "retracing": "{shapes} of {steps} steps had a new shape and were traced or compiled first.",
         "epoch_end_stall": "Every {batches} batches the pipeline is built and filled again, which takes {ms} ms.",
-        "python_functions": "{python_ms} ms of a batch are Python, one thread at a time: {functions}.",
-        "small_files": "{read_ms} ms of a batch are waiting for many small files ({kib} KiB each).",
-        "slow_disk": "{read_ms} ms of a batch are waiting for the disk; the processor is idle meanwhile.",
-        "padding_waste": "{padding} of all frames only fill up batches; the device computes on them as on any other.",
+        "python_functions": "{python_ms} ms of a batch run in Python, in one thread at a time: {functions}.",
+        "small_files": "{read_ms} ms of a batch are spent waiting for many small files ({kib} KiB each).",
+        "slow_disk": "{read_ms} ms of a batch are spent waiting for the disk while the CPU is idle.",
+        "padding_waste": "{padding} of all frames are padding; the device computes on them like on any other.",
         "eager_mode": "Python starts {ops} operations one by one in every step of {ms} ms.",
-        "compute_bound": "Data could come {spare} times as fast as the step of {step_ms} ms takes it. Look at the model "
-        "instead.",
-        "healthy": "The step of {step_ms} ms hardly ever waits, and data could come {spare} times as fast.",
+        "compute_bound": "Data could be loaded {spare} times as fast as the step of {step_ms} ms needs it. "
+        "Optimise the model instead.",
+        "healthy": "The step of {step_ms} ms hardly ever waits; data could be loaded {spare} times as fast.",
     }
 )
 STAGES = mark(
@@ -76,26 +74,27 @@ STAGES = mark(
 )
 REASONS = mark(
     {
-        "deeper_buffer": "Batches that wait in memory absorb what is uneven.",
-        "precompute": "Features that are computed once need not be computed in every epoch.",
+        "deeper_buffer": "A deeper buffer bridges slow batches.",
+        "precompute": "Features are computed once instead of in every epoch.",
         "no_python": "Compute features once, or rewrite the function with TensorFlow operations, which run on all "
         "cores.",
-        "more_threads": "The stage runs on one thread while there is room for more.",
-        "cache": "What was made once can be kept in memory for the next epoch.",
-        "larger_step": "The feed is at its limit; a larger batch makes fewer, longer steps.",
-        "store_in_memory": "A store that fits into memory is read from the disk only once.",
-        "parallel_reads": "Many reads at once wait as long as one.",
-        "few_large_files": "A few large files are read at the speed of the disk, without a search for each utterance.",
-        "prefetch_to_device": "Copied while the step before computes, a batch is there when it is wanted.",
-        "fewer_threads": "Threads that stand in line for a core only keep the step from its own.",
-        "few_shapes": "A few fixed shapes, or a signature with open lengths, are traced once.",
-        "repeat": "The next epoch is begun while the last batches of this one are trained on.",
-        "graph_mode": "As a graph the step is started once instead of operation by operation.",
-        "buckets": "Utterances of like length in one batch leave little to fill up.",
+        "more_threads": "The stage runs on one thread although cores are free.",
+        "cache": "Results of the first epoch are kept in memory for the next one.",
+        "larger_step": "Loading is at its limit; a larger batch makes fewer, longer steps.",
+        "store_in_memory": "A feature cache that fits into memory is read from the disk only once.",
+        "parallel_reads": "Parallel reads wait no longer than a single one.",
+        "few_large_files": "A few large files are read at the full speed of the disk, without a seek for each "
+        "utterance.",
+        "prefetch_to_device": "The next batch is copied while the current step computes.",
+        "fewer_threads": "Waiting threads take CPU time away from the training step.",
+        "few_shapes": "A few fixed shapes, or an input signature with unknown lengths, are traced only once.",
+        "repeat": "The next epoch is loaded while the last batches of this one are trained on.",
+        "graph_mode": "In graph mode the step is dispatched once instead of operation by operation.",
+        "buckets": "Batching utterances of similar length reduces padding.",
         "for_card": "preset for {card}",
-        "for_cores": "{cores} cores; one is left to the step",
-        "for_memory": "{gb} GB of memory may be used",
-        "for_vram": "{gb} GB are free on {card}",
+        "for_cores": "{cores} cores; one is reserved for the training step",
+        "for_memory": "{gb} GB of memory available",
+        "for_vram": "{gb} GB free on {card}",
     }
 )
 _SPLIT_WINNERS = mark(
@@ -147,9 +146,9 @@ def tell_gain(advice: Advice, tr: Translator) -> str:
 def tell_oscillation(diagnosis: Diagnosis, tr: Translator) -> str:
     oscillation = diagnosis.oscillation
     if oscillation.period_steps is None or oscillation.period_s is None:
-        return tr("The steps do not swing.")
+        return tr("No periodic pattern.")
     return tr(
-        "The steps swing with a period of {steps} steps, {seconds} s (autocorrelation {correlation}).",
+        "Step times repeat with a period of {steps} steps, {seconds} s (autocorrelation {correlation}).",
         steps=tr.count(oscillation.period_steps),
         seconds=tr.number(oscillation.period_s),
         correlation=tr.number(oscillation.correlation),
@@ -263,7 +262,7 @@ def _show_summary(diagnosis: Diagnosis, console: Console, tr: Translator) -> Non
             _RATING_STYLE[rating],
         ),
         (
-            tr("Step variation"),
+            tr("Step-time variation"),
             tr.share(oscillation.variation),
             tr("stable, under 20 %" if oscillation.is_stable else "uneven, over 20 %"),
             "green" if oscillation.is_stable else "yellow",
@@ -271,13 +270,13 @@ def _show_summary(diagnosis: Diagnosis, console: Console, tr: Translator) -> Non
         (
             tr("Accelerator busy"),
             tr.share(diagnosis.au),
-            tr("The step was emulated." if evidence.is_step_emulated else "The step was a real one."),
+            tr("The step was emulated." if evidence.is_step_emulated else "The step was a real training step."),
             "green" if diagnosis.is_healthy else "yellow",
         ),
         (
-            tr("One step with everything"),
+            tr("Step with all stages"),
             _say_ms(evidence.loop.interval_s, tr),
-            tr("{value} batches a second", value=tr.number(1 / evidence.loop.interval_s)),
+            tr("{value} batches per second", value=tr.number(1 / evidence.loop.interval_s)),
             "",
         ),
     ]
@@ -295,7 +294,7 @@ def _show_causes(diagnosis: Diagnosis, console: Console, tr: Translator) -> None
         console.print(Text("   " + explain_cause(one.finding, tr)), soft_wrap=not console.is_terminal)
         if not one.cause.is_harmless:
             share = one.finding.loss_s / diagnosis.evidence.loop.interval_s
-            lost = tr("{ms} ms of a step ({share})", ms=tr.number(1e3 * one.finding.loss_s), share=tr.share(share))
+            lost = tr("{ms} ms per step ({share})", ms=tr.number(1e3 * one.finding.loss_s), share=tr.share(share))
             console.print(Text("   " + lost, "dim"))
 
 
@@ -303,7 +302,7 @@ def _show_advice(diagnosis: Diagnosis, console: Console, tr: Translator) -> None
     rows = [(one, advice) for one in diagnosis.findings for advice in one.advice]
     if not rows:
         return
-    table = Table(title=tr("What to change"), title_justify="left", title_style="bold")
+    table = Table(title=tr("Recommended changes"), title_justify="left", title_style="bold")
     for heading in tr.row("Setting", "Value", "Expected gain", "Why"):
         table.add_column(heading)
     for _, advice in rows:
@@ -316,7 +315,9 @@ def _show_advice(diagnosis: Diagnosis, console: Console, tr: Translator) -> None
     console.print()
     console.print(table)
     if diagnosis.verified is not None:
-        console.print(Text(f"{tr('Old and new in turn')}: {tell_verified(diagnosis, tr)}", "bold"))
+        console.print(
+            Text(f"{tr('Old and new settings measured alternately')}: {tell_verified(diagnosis, tr)}", "bold")
+        )
 
 
 def _show_stages(diagnosis: Diagnosis, console: Console, tr: Translator) -> None:
@@ -328,8 +329,8 @@ def _show_stages(diagnosis: Diagnosis, console: Console, tr: Translator) -> None
     for stage in evidence.stages:
         table.add_row(Text(tr(STAGES[stage.name])), *_say_times(stage.seconds, tr))
     table.add_section()
-    table.add_row(Text(tr("data side as a whole")), *_say_times(evidence.data_s, tr))
-    table.add_row(Text(tr("everything together"), "bold"), *_say_times(evidence.loop.interval_s, tr))
+    table.add_row(Text(tr("data loading in total")), *_say_times(evidence.data_s, tr))
+    table.add_row(Text(tr("all stages together"), "bold"), *_say_times(evidence.loop.interval_s, tr))
     console.print()
     console.print(table)
     for function in evidence.python_functions:

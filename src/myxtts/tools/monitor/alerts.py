@@ -32,17 +32,18 @@ _SENTENCES = mark(
         "the buffer). myxtts diagnose finds the cause.",
         "run_swings": "Step times vary by {variation_share} and repeat every {period_count} steps: data comes in "
         "bursts. A deeper buffer evens them out; myxtts diagnose finds the cause.",
-        "run_uneven": "Step times vary by {variation_share}, without a period (under 20 % is steady). myxtts "
-        "diagnose says why.",
-        "run_steps_differ": "Step times vary by {variation_share} though data is always there: batches of different "
-        "shapes, or other work on this machine.",
-        "run_stalled": "No step for {idle_time}, though the training's process lives: it validates, saves or hangs.",
-        "gpu_idle": "GPU {gpu} is busy only {mean_percent} of the time though a process computes on it: it is "
-        "not fed fast enough.",
-        "gpu_underused": "GPU {gpu} is busy only {mean_percent} of the time though the run does not wait for data: "
-        "look into the step with myxtts profile, or raise data.batch_size.",
-        "gpu_swings": "GPU {gpu} swings between {low_percent} and {high_percent}: it is fed in bursts.",
-        "gpu_throttled": "GPU {gpu} is slowed down: {reasons}.",
+        "run_uneven": "Step times vary by {variation_share}, without a period (under 20 % is stable). myxtts "
+        "diagnose finds the cause.",
+        "run_steps_differ": "Step times vary by {variation_share} although data is always ready: batches of different"
+        " shapes, or other work on this machine.",
+        "run_stalled": "No step for {idle_time} although the training process is alive: it validates, saves or hangs.",
+        "gpu_idle": "GPU {gpu} is busy only {mean_percent} of the time although a process computes on it: "
+        "data comes too slowly.",
+        "gpu_underused": "GPU {gpu} is busy only {mean_percent} of the time although the run does not wait for "
+        "data: look into the step with myxtts profile, or raise data.batch_size.",
+        "gpu_swings": "The utilisation of GPU {gpu} swings between {low_percent} and {high_percent}: data comes"
+        " in bursts.",
+        "gpu_throttled": "GPU {gpu} is throttled: {reasons}.",
         "gpu_memory_full": "The memory of GPU {gpu} is {used_share} full: a longer batch may not fit. Lower "
         "data.batch_size.",
         "host_memory_full": "The machine's memory is {used_share} full: processes may be killed. Lower "

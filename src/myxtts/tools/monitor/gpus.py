@@ -36,12 +36,12 @@ THROTTLE_TEXTS = mark(
     {
         "power_cap": "its power limit is reached",
         "slowdown": "hardware slowdown by heat or power",
-        "sync_boost": "held back by another GPU of its group (sync boost)",
+        "sync_boost": "limited by another GPU of its group (sync boost)",
         "software_heat": "too hot (driver's limit)",
         "hardware_heat": "too hot (hardware's limit)",
-        "power_brake": "the power supply asks for less (power brake)",
+        "power_brake": "the power supply limits it (power brake)",
         "board_limit": "a limit of the board is reached",
-        "reliability": "held back for reliability (voltage)",
+        "reliability": "limited for reliability (voltage)",
     }
 )
 

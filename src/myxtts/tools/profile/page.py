@@ -24,10 +24,10 @@ STAGES = mark(
         "forward": "forward",
         "backward": "backward",
         "optimizer": "optimiser",
-        "averaging": "running average",
-        "rest": "rest",
+        "averaging": "weight EMA",
+        "rest": "other",
         "checkpoint": "checkpoint",
-        "logging": "records",
+        "logging": "logging",
     }
 )
 _LOADING = mark(
@@ -49,7 +49,7 @@ _NO_OPS = mark(
     {
         "no_ops_stored": "Stored features are read without tf.data, so there are no operations to show.",
         "no_ops_python": "Recordings are loaded by the Python loader, without tf.data.",
-        "no_ops_mixed": "Some recordings go through Python, so the pipeline is not one of tf.data alone.",
+        "no_ops_mixed": "Some recordings are decoded in Python, so the pipeline is not tf.data alone.",
     }
 )
 _PARTS = ("forward", "backward", "optimizer", "averaging", "rest")
@@ -87,13 +87,13 @@ def _make_cards(profile: TrainingProfile, tr: Translator) -> list[Card]:
             _ms(step.median_ms, tr),
             tr("median; {variation} variation", variation=tr.share(step.variation)),
         ),
-        Card(tr("Wait for data"), _ms(data.wait.mean_ms, tr), tr("mean of a step")),
+        Card(tr("Wait for data"), _ms(data.wait.mean_ms, tr), tr("mean per step")),
         Card(tr("Loading a batch"), _ms(data.load.mean_ms, tr), verdict),
         Card(tr("AU"), tr.share(data.au), tr("share of time not waiting for data")),
         Card(
-            tr("Graphs made"),
+            tr("Graphs traced"),
             tr.count(len(profile.compilations)),
-            tr("{count} while training", count=tr.count(profile.num_retraces)),
+            tr("{count} during training", count=tr.count(profile.num_retraces)),
         ),
     ]
 
@@ -109,24 +109,24 @@ def _show_stages(profile: TrainingProfile, tr: Translator) -> Html:
         tr("every {steps} steps", steps=tr.count(count)) for count in (saving.log_steps, saving.checkpoint_steps)
     )
     once = [
-        [tr("checkpoint, training held up"), tr.number(1000 * saving.checkpoint_held_s), seldom],
-        [tr("checkpoint, written beside training"), tr.number(1000 * saving.checkpoint_write_s), seldom],
-        [tr("record of metrics"), tr.number(1000 * saving.log_s), often],
+        [tr("checkpoint, training paused"), tr.number(1000 * saving.checkpoint_held_s), seldom],
+        [tr("checkpoint, written in the background"), tr.number(1000 * saving.checkpoint_write_s), seldom],
+        [tr("log entry"), tr.number(1000 * saving.log_s), often],
     ]
     picture = draw_flame(make_step_flame(profile, tr), lambda seconds: _ms(1000 * seconds, tr))
     heading = tr.row("Stage", "ms", "Share")
     return make_section(
         tr("Stage by stage"),
-        make_panel(tr("Where an average step goes"), picture),
+        make_panel(tr("Time of an average step by stage"), picture),
         make_grid(
             [
-                make_panel(tr("Milliseconds of a step"), make_table(heading, rows)),
-                make_panel(tr("Each time"), make_table([tr("Stage"), tr("ms"), ""], once)),
+                make_panel(tr("Milliseconds per step"), make_table(heading, rows)),
+                make_panel(tr("Per occurrence"), make_table([tr("Stage"), tr("ms"), ""], once)),
             ]
         ),
         lead=tr(
-            "An average step. Checkpoints and records are spread over the steps between them. Forward, "
-            "backward and optimiser were timed as functions of their own on batches of {shape}; "
+            "An average step. The time of checkpoints and logging is divided by the steps between "
+            "them. Forward, backward and optimiser were timed separately on batches of {shape}; "
             "together they took {sum} ms, the whole step {whole} ms.",
             shape=parts.shape,
             sum=tr.number(1000 * parts.sum_s),
@@ -152,10 +152,10 @@ def _show_loading(profile: TrainingProfile, tr: Translator) -> Html:
     data = profile.data
     spreads = {"data_wait": data.wait, "loading": data.load}
     spreads |= data.stages
-    heading = tr.row("Stage", "Mean", "Median", "Highest", "Variation")
+    heading = tr.row("Stage", "Mean", "Median", "Maximum", "Variation")
     facts = [
-        [tr("verdict"), tr(_RATINGS[data.verdict])],
-        [tr("batches waiting in memory"), tr.number(data.mean_depth)],
+        [tr("rating"), tr(_RATINGS[data.verdict])],
+        [tr("batches in the buffer (mean)"), tr.number(data.mean_depth)],
         [tr("padding"), tr.share(data.padding)],
     ]
     steps = [one.step for one in profile.steps]
@@ -168,19 +168,19 @@ def _show_loading(profile: TrainingProfile, tr: Translator) -> Html:
         make_grid(
             [
                 make_panel(
-                    tr("Milliseconds of a batch"),
+                    tr("Milliseconds per batch"),
                     make_table(
                         heading, [_list_spread(tr(_LOADING.get(name, name)), one, tr) for name, one in spreads.items()]
                     ),
                     make_table([], facts),
                 ),
-                make_panel(tr("Time of each step in milliseconds"), draw_curves(curves, tr.tick)),
+                make_panel(tr("Step time in milliseconds"), draw_curves(curves, tr.tick)),
             ]
         ),
         lead=tr(
             "Loader: {loader}. A batch under 100 ms is good, up to 500 ms moderate, above slow; a "
-            "variation under 20 % is stable. Loading goes on beside the step: only what is waited for "
-            "costs time.",
+            "variation (standard deviation / mean) under 20 % is stable. Loading runs in parallel "
+            "with the step: only waiting costs time.",
             loader=data.loader,
         ),
     )
@@ -195,7 +195,7 @@ def _show_ops(profile: TrainingProfile, tr: Translator) -> Html:
     if not profile.ops:
         return make_section(tr("Operations of tf.data"), make_paragraph(tr(_NO_OPS[profile.no_ops_reason]), "lead"))
     picture = draw_flame(make_op_flame(profile.ops, tr), lambda value: _ms(value, tr))
-    heading = tr.row("Operation", "Own ms", "Elements", "At once", "Buffered", "MB made")
+    heading = tr.row("Operation", "Own ms", "Elements", "Parallel", "Buffered", "MB produced")
     rows = [
         [
             "· " * op.level + op.name,
@@ -211,7 +211,7 @@ def _show_ops(profile: TrainingProfile, tr: Translator) -> Html:
     return make_section(
         tr("Operations of tf.data"),
         make_panel(tr("Pipeline"), picture, table),
-        lead=tr("From the model that TensorFlow's iterator keeps of itself: own time for a batch, inputs left out."),
+        lead=tr("From TensorFlow's model of the iterator: own time for a batch, without the inputs."),
     )
 
 
@@ -247,21 +247,21 @@ def _show_compiling(profile: TrainingProfile, tr: Translator) -> Html:
     log = (
         make_table(heading, rows, code_columns=(0,))
         if rows
-        else make_paragraph(tr("The step runs eagerly: no graph is made."))
+        else make_paragraph(tr("The step runs eagerly: no graph is traced."))
     )
     shapes = [_list_spread(shape, spread, tr) for shape, spread in profile.measure_shapes().items()]
-    heading = tr.row("Shape (utterances × frames × tokens)", "Mean", "Median", "Highest", "Variation")
+    heading = tr.row("Shape (utterances × frames × tokens)", "Mean", "Median", "Maximum", "Variation")
     place = (
         make_paragraph(tr("The TensorFlow trace is in {place}.", place=profile.trace_dir))
         if profile.trace_dir
         else Html("")
     )
     return make_section(
-        tr("Graphs and compiling"),
-        make_panel(tr("Graphs and compiling"), log),
+        tr("Graphs and compilation"),
+        make_panel(tr("Graphs and compilation"), log),
         make_panel(tr("Step by shape"), make_table(heading, shapes, code_columns=(0,))),
         place,
-        lead=tr("Every shape takes this once, before the first step. A graph made while training is one too many."),
+        lead=tr("Every batch shape is traced once, before the first step. Graphs traced during training slow it down."),
     )
 
 
