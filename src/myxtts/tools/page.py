@@ -1,6 +1,6 @@
-"""One HTML page without anything outside of it: style, plots, pictures and sounds are inside. All tools write these.
+"""Self-contained HTML pages: style, charts, pictures and sounds are embedded. All tools write their reports with it.
 
-Everything that is given as text is escaped; what is given as `Html` was made by functions of this package.
+Text is escaped here; `Html` is markup that functions of this package made.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from typing import NewType
 
 from myxtts.storage.atomic import write_atomically
 
-# The look of all pages: light and dark as the reader's system is, left to right and right to left, and on paper.
-
+# Light and dark by the reader's system, left to right and right to left, screen and print.
 STYLE = """
 :root{--ground:#f6f7f9;--sheet:#fff;--ink:#1c2230;--soft:#5c6475;--line:#e2e5ea;--accent:#2f5fd0;
 --c0:#2f5fd0;--c1:#d9632b;--c2:#1f9d78;--c3:#a14bc4;--c4:#c2a012;--c5:#6d7687}
@@ -88,7 +87,6 @@ main{max-width:none;padding:0}.panel,.card,tr{break-inside:avoid}h2{break-after:
 
 Html = NewType("Html", str)
 NOTHING = Html("")
-RIGHT_TO_LEFT = ("fa", "ar", "he", "ur")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +110,7 @@ class Page:
     lang: str = "en"
 
     def render(self) -> str:
-        direction = find_direction(self.lang)
+        direction = "rtl" if self.lang == "fa" else "ltr"
         cards = join(
             Html(
                 f'<div class="card"><span class="label">{escape(card.label)}</span>'
@@ -135,10 +133,6 @@ class Page:
         with write_atomically(path) as file:
             file.write(self.render().encode())
         return path
-
-
-def find_direction(lang: str) -> str:
-    return "rtl" if lang in RIGHT_TO_LEFT else "ltr"
 
 
 def escape(text: str) -> Html:

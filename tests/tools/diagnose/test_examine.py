@@ -30,6 +30,7 @@ from myxtts.config.schema import XTTSConfig
 from myxtts.pipeline.buckets import Shape
 from myxtts.runtime.hardware import Hardware
 from myxtts.runtime.nvml import Gpu
+from myxtts.tools.charts import draw_timeline
 from myxtts.tools.diagnose.advice import advise_machine, compare_two_ways
 from myxtts.tools.diagnose.causes import Cause, find_overlap, simulate_interval
 from myxtts.tools.diagnose.evidence import Evidence, Machine, StageTime, Trials
@@ -38,7 +39,7 @@ from myxtts.tools.diagnose.from_dataset import find_lengths, measure_padding, tr
 from myxtts.tools.diagnose.page import make_diagnosis_page
 from myxtts.tools.diagnose.terminal import show_diagnosis, to_json
 from myxtts.tools.diagnose.timing import Comparison
-from myxtts.tools.rhythm import draw_timeline, find_oscillation, rate_loading
+from myxtts.tools.rhythm import find_oscillation, rate_loading
 from myxtts.tools.words import Translator
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")

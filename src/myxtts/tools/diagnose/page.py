@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from myxtts.tools.charts import Curve, draw_bars, draw_curves, draw_shares
+from myxtts.tools.charts import Curve, draw_bars, draw_curves, draw_shares, draw_timeline
 from myxtts.tools.diagnose.terminal import (
     CAUSES,
     RATINGS,
@@ -30,7 +30,7 @@ from myxtts.tools.page import (
     make_stack,
     make_table,
 )
-from myxtts.tools.rhythm import draw_timeline, rate_loading
+from myxtts.tools.rhythm import rate_loading
 from myxtts.tools.words import Translator, mark
 
 if TYPE_CHECKING:

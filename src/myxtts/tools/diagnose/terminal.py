@@ -10,9 +10,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from myxtts.tools.charts import draw_timeline
 from myxtts.tools.diagnose.advice import Advice, MachineSetting
 from myxtts.tools.diagnose.causes import Cause, Finding
-from myxtts.tools.rhythm import draw_timeline, rate_loading
+from myxtts.tools.rhythm import rate_loading
 from myxtts.tools.words import Translator, mark
 
 if TYPE_CHECKING:

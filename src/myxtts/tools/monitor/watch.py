@@ -1,4 +1,4 @@
-"""Watches GPUs, machine and run: takes a sample every so often, shows and logs it, and sums up at the end."""
+"""Watches GPUs, machine and run: takes a sample at every interval, shows and logs it, and summarises at the end."""
 
 from __future__ import annotations
 
@@ -57,12 +57,11 @@ class Monitor:
         tr: Translator | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         """`sampler` and `log` are open already."""
         self.schedule = schedule if schedule is not None else Schedule()
         self.sampler, self.history, self.book = sampler, History(), AlertBook()
-        self._log, self._clock, self._sleep = log, clock, sleep
+        self._log, self._clock = log, clock
         self._tr = tr or Translator()
         self._own_cpu_s: float | None = None
         self._measured_at = 0.0
@@ -72,7 +71,7 @@ class Monitor:
         self.last_view: View | None = None
 
     def watch(self, sink: ViewSink) -> None:
-        """Samples until the time is up. A look that comes late is not made up for."""
+        """Samples until the duration is over. Samples that come late are not made up for."""
         started = self._clock()
         due = started + min(_FIRST_LOOK_S, self.schedule.interval_s)
         duration_s = self.schedule.duration_s
@@ -80,7 +79,7 @@ class Monitor:
         while True:
             if end is not None:
                 due = min(due, end)
-            self._sleep(max(0.0, due - self._clock()))
+            time.sleep(max(0.0, due - self._clock()))
             sink.show(self.look())
             now = self._clock()
             if self.schedule.is_once or (end is not None and now >= end):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -143,7 +143,6 @@ class TrainingProfile:
     no_ops_reason: str
     compilations: tuple[Compilation, ...]
     trace_dir: str | None = None
-    messages: tuple[str, ...] = field(default=())
 
     @property
     def num_retraces(self) -> int:
