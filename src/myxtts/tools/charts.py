@@ -38,7 +38,7 @@ _BLOCKS, _ASCII_BLOCKS = "▁▂▃▄▅▆▇█", "_.:-=+*#"
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Values over ascending steps; values that are not finite are left out. A long noisy curve gets a moving average."""
+    """Values over ascending steps, without those that are not finite. A long noisy curve gets a moving average."""
 
     label: str
     steps: Sequence[float]

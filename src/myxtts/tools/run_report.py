@@ -1,4 +1,4 @@
-"""The report of a run: how it learnt, how it sounds, where the time went, and what it was made with, on one page."""
+"""The report of a training run: learning curves, validation, samples, times, configuration and environment."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from myxtts.tools.page import (
     make_code,
     make_details,
     make_grid,
+    make_machine_table,
     make_panel,
     make_paragraph,
     make_section,
@@ -28,8 +29,6 @@ from myxtts.tools.run_files import FeedTimes, RunFiles, list_series, read_run
 from myxtts.tools.words import Translator, mark
 from myxtts.training.run.folder import REPORT_FILE_NAME
 from myxtts.training.sample_files import REAL_FOLDER_NAME, SampleFiles, list_steps, name_step_folder, read_samples
-
-# The later sections of a run's report: where the time went, what went wrong, configuration and environment.
 
 _MAX_IDS = 4
 _MAX_SESSIONS = 3
@@ -67,161 +66,10 @@ _KINDS = mark(
         "rolled back": "rolled back",
     }
 )
-
-
-def show_time(run: RunFiles, tr: Translator) -> Html:
-    feed = run.feed
-    if feed is None:
-        return make_section(tr("Where the time went"))
-    watching_s = sum(seconds for _, seconds in run.watched)
-    waiting_s, stepping_s = float(feed.wait_s.sum()), float(feed.step_s.sum())
-    shares = [
-        (tr("computing"), max(0.0, stepping_s - watching_s)),
-        (tr("waiting for data"), waiting_s),
-        (tr("validation and samples"), min(watching_s, stepping_s)),
-    ]
-    is_usual = feed.find_usual(run.find_watched_positions())
-    steps = np.flatnonzero(is_usual).tolist()
-    curves = [
-        Curve(tr("step"), steps, (1000 * feed.interval_s[is_usual]).tolist()),
-        Curve(tr("wait for data"), steps, (1000 * feed.wait_s[is_usual]).tolist()),
-    ]
-    columns = tr.row("Metric", "Mean", "Median", "99 %")
-    facts = [
-        [tr("AU"), tr.share(feed.au)],
-        [tr("effective AU (padding counts as waste)"), tr.share(feed.au * (1 - feed.padding))],
-        [tr("Step-time variation"), tr.share(run.measure_variation() or 0.0)],
-        [tr("padding"), tr.share(feed.padding)],
-        [tr("utterances per second"), tr.number(feed.num_utterances / max(waiting_s + stepping_s, 1e-9))],
-        [tr("graphs traced during training"), tr.count(int(feed.is_retraced.sum()))],
-    ]
-    return make_section(
-        tr("Where the time went"),
-        make_grid(
-            [
-                make_stack(
-                    make_panel(tr("Total time"), draw_shares(shares, tr.share)),
-                    make_panel(tr("Step time in milliseconds"), draw_curves(curves, tr.tick)),
-                ),
-                make_panel(
-                    tr("Milliseconds and percentages"),
-                    make_table(columns, _list_times(feed, tr)),
-                    make_table([], facts),
-                ),
-            ]
-        ),
-        lead=tr(
-            "Without the first step of each session, which compiles. Step-time variation also leaves "
-            "out steps that traced a graph, validated, synthesised samples or saved."
-        ),
-    )
-
-
-def _list_times(feed: FeedTimes, tr: Translator) -> Iterator[Sequence[str]]:
-    rows = [
-        (tr("step"), feed.step_s),
-        (tr("wait for data"), feed.wait_s),
-        (tr("loading a batch (in parallel)"), feed.load_s),
-    ]
-    rows += [(tr(_STAGES.get(name, f"stage_{name}")), seconds) for name, seconds in feed.stages.items() if len(seconds)]
-    for label, seconds in rows:
-        numbers = (seconds.mean(), np.median(seconds), np.quantile(seconds, 0.99))
-        yield [label, *(tr.number(1000 * float(number)) for number in numbers)]
-
-
-def show_skipped(run: RunFiles, tr: Translator) -> Html:
-    if not run.skipped:
-        return make_section(
-            tr("Skipped steps and loss spikes"),
-            make_paragraph(tr("No skipped steps, no loss spikes, no rollbacks."), "lead"),
-        )
-    counts = {
-        name: tr.count(run.num_of_kind[kind])
-        for name, kind in (("skipped", "skipped"), ("spikes", "spike"), ("rollbacks", "rolled back"))
-    }
-    heading = [
-        tr("step"),
-        tr("Event"),
-        tr("Loss"),
-        tr("Gradient norm"),
-        tr("Utterances in the batch"),
-    ]
-    rows = [
-        [
-            tr.count(line.get("step", 0)),
-            tr(_KINDS.get(str(line.get("kind")), f"kind_{line.get('kind')}")),
-            _format_any(line.get("loss"), tr),
-            _format_any(line.get("gradient_norm"), tr),
-            _name_ids(line.get("ids")),
-        ]
-        for line in run.skipped
-        if isinstance(line.get("step", 0), int)
-    ]
-    table = make_table(heading, rows, code_columns=(4,))
-    return make_section(
-        tr("Skipped steps and loss spikes"),
-        make_panel(tr("Events"), table),
-        lead=tr("Skipped steps: {skipped}. Loss spikes: {spikes}. Rollbacks: {rollbacks}.", **counts),
-    )
-
-
-def show_configuration(run: RunFiles, tr: Translator) -> Html:
-    rows = [
-        [setting.key, _write(setting.value), _write(setting.default)]
-        for setting in run.settings
-        if setting.value != setting.default
-    ]
-    heading = tr.row("Setting", "Value", "Default")
-    return make_section(
-        tr("Configuration"),
-        make_panel(tr("Differs from the defaults"), make_table(heading, rows, code_columns=(0, 1, 2))),
-        make_details(tr("All settings"), make_code(run.config_text)),
-    )
-
-
-def show_environment(run: RunFiles, tr: Translator) -> Html:
-    panels = []
-    for session in run.sessions[-_MAX_SESSIONS:]:
-        versions, gpus = session.get("versions"), session.get("gpus")
-        names = ", ".join(map(str, gpus)) if isinstance(gpus, list) and gpus else tr("no GPU")
-        machine = f"{session.get('system', '')}, {session.get('num_cpus', '?')} CPUs, {session.get('ram_gb', '?')} GB"
-        command = session.get("command")
-        rows = [
-            [tr("started"), str(session.get("started", ""))],
-            [tr("command"), " ".join(map(str, command)) if isinstance(command, list) else ""],
-            [tr("machine"), f"{machine}, {names}"],
-            [
-                tr("versions"),
-                f"Python {session.get('python', '?')}, "
-                + (
-                    ", ".join(f"{name} {text}" for name, text in versions.items()) if isinstance(versions, dict) else ""
-                ),
-            ],
-        ]
-        step = tr.count(session.get("from_step", 0))
-        panels.append(make_panel(tr("From step {step}", step=step), make_table([], rows, code_columns=(1,))))
-    rows = [[name, text] for name, text in run.fingerprints.items()]
-    panels.append(make_panel(tr("Fingerprints"), make_table([], rows, code_columns=(0, 1))))
-    return make_section(tr("Environment"), *panels)
-
-
-def _format_any(value: Any, tr: Translator) -> str:
-    return tr.number(float(value)) if isinstance(value, int | float) else str(value or "")
-
-
-def _name_ids(ids: Any) -> str:
-    names = [str(one) for one in ids] if isinstance(ids, list) else []
-    return ", ".join(names[:_MAX_IDS]) + (f" … (+{len(names) - _MAX_IDS})" if len(names) > _MAX_IDS else "")
-
-
-def _write(value: Any) -> str:
-    return "null" if value is None else str(value)
-
-
 _TERMS = ("flow", "prior", "duration", "pitch", "speaker", "length_error")
 _END_SHARE = 20
 """The last twentieth of the records stands for the end of a run."""
-_NUM_HEARD_STEPS = 3
+_NUM_SAMPLE_STEPS = 3
 _MAX_SOUND_BYTES = 3_000_000
 
 
@@ -249,10 +97,10 @@ def make_run_page(run: RunFiles, tr: Translator) -> Page:
             _show_learning(run, tr),
             _show_validation(run, tr),
             _show_sound(run, tr),
-            show_time(run, tr),
-            show_skipped(run, tr),
-            show_configuration(run, tr),
-            show_environment(run, tr),
+            _show_time(run, tr),
+            _show_skipped(run, tr),
+            _show_configuration(run, tr),
+            _show_environment(run, tr),
         ],
         footer=tr("Made by MyXTTS from the files of the run."),
         lang=tr.lang,
@@ -300,6 +148,19 @@ def _make_cards(run: RunFiles, tr: Translator) -> list[Card]:
     ]
 
 
+def _count_steps(run: RunFiles) -> int:
+    return max([record["step"] for record in run.records] + [step for step, _ in run.validations], default=0)
+
+
+def _measure_time(run: RunFiles) -> float:
+    """Training seconds, summed over the sessions of a resumed run; from telemetry where the metrics have none."""
+    elapsed = [record["elapsed_s"] for record in run.records if isinstance(record.get("elapsed_s"), int | float)]
+    if elapsed:
+        ends = [last for last, following in zip(elapsed, [*elapsed[1:], 0.0], strict=True) if following < last]
+        return float(sum(ends))
+    return float(run.feed.interval_s.sum()) if run.feed else 0.0
+
+
 def _show_learning(run: RunFiles, tr: Translator) -> Html:
     def curve(name: str, is_noisy: bool = True) -> Curve:
         return Curve(tr(_METRICS[name]), *list_series(run.records, name), is_noisy)
@@ -312,7 +173,7 @@ def _show_learning(run: RunFiles, tr: Translator) -> Html:
     ]
     return make_section(
         tr("Learning curves"),
-        make_grid(panels),
+        make_grid(*panels),
         lead=tr(
             "Means over the steps between two log entries; faint lines are the entries, strong lines "
             "their moving average."
@@ -347,8 +208,8 @@ def _show_validation(run: RunFiles, tr: Translator) -> Html:
     ]
     lead = tr(
         "The same utterances with the same noise every time. The score is the mel distance with "
-        "real durations plus a quarter of the token duration error; the best checkpoint is chosen"
-        " by it. Lower is better, except for similarity."
+        "real durations plus a quarter of the token duration error; the best checkpoint is chosen "
+        "by it. Lower is better, except for similarity."
     )
     if run.text_rest_step is not None:
         lead += " " + tr(
@@ -358,7 +219,7 @@ def _show_validation(run: RunFiles, tr: Translator) -> Html:
         )
     return make_section(
         tr("Validation"),
-        make_grid(panels),
+        make_grid(*panels),
         make_panel(tr("Best and last"), make_table(heading, rows)),
         lead=lead,
     )
@@ -368,14 +229,14 @@ def _show_sound(run: RunFiles, tr: Translator) -> Html:
     steps = list_steps(run.samples_path)
     if not steps:
         return make_section(tr("Samples"))
-    chosen = sorted({steps[round(place)] for place in np.linspace(0, len(steps) - 1, _NUM_HEARD_STEPS)})
-    heard = {step: _by_name(read_samples(run.samples_path / name_step_folder(step))) for step in chosen}
+    chosen = sorted({steps[round(place)] for place in np.linspace(0, len(steps) - 1, _NUM_SAMPLE_STEPS)})
+    samples = {step: _by_name(read_samples(run.samples_path / name_step_folder(step))) for step in chosen}
     real = _by_name(read_samples(run.samples_path / REAL_FOLDER_NAME))
-    last = heard[chosen[-1]]
+    last = samples[chosen[-1]]
     panels = []
     for name, sample in last.items():
         heading = " · ".join(text for text in (sample.about["language"], sample.about["speaker"]) if text)
-        others = [(tr("Step {step}", step=tr.count(step)), heard[step].get(name)) for step in chosen]
+        others = [(tr("Step {step}", step=tr.count(step)), samples[step].get(name)) for step in chosen]
         players = [_embed_sound(one, label) for label, one in [(tr("Recorded"), real.get(name)), *others]]
         pictures = [
             _embed_picture(real[name].mel if name in real else None, tr("Recorded: mel spectrogram over seconds")),
@@ -386,26 +247,13 @@ def _show_sound(run: RunFiles, tr: Translator) -> Html:
         panels.append(make_panel(heading or name, text, *players, *pictures))
     return make_section(
         tr("Samples"),
-        make_grid(panels),
+        make_grid(*panels),
         lead=tr(
             "Held-out sentences in the voice of another clip of the same speaker. “Recorded” is the "
             "recording converted to a spectrogram and back in the same way, so that only the model "
             "makes the difference."
         ),
     )
-
-
-def _count_steps(run: RunFiles) -> int:
-    return max([record["step"] for record in run.records] + [step for step, _ in run.validations], default=0)
-
-
-def _measure_time(run: RunFiles) -> float:
-    """From the records where they say it, for a resumed run adds up; else from the feed."""
-    elapsed = [record["elapsed_s"] for record in run.records if isinstance(record.get("elapsed_s"), int | float)]
-    if elapsed:
-        ends = [last for last, following in zip(elapsed, [*elapsed[1:], 0.0], strict=True) if following < last]
-        return float(sum(ends))
-    return float(run.feed.interval_s.sum()) if run.feed else 0.0
 
 
 def _by_name(samples: Sequence[SampleFiles]) -> dict[str, SampleFiles]:
@@ -420,3 +268,134 @@ def _embed_sound(sample: SampleFiles | None, label: str) -> Html:
 
 def _embed_picture(path: Path | None, caption: str) -> Html:
     return embed_picture(path.read_bytes(), caption) if path is not None else Html("")
+
+
+def _show_time(run: RunFiles, tr: Translator) -> Html:
+    feed = run.feed
+    if feed is None:
+        return make_section(tr("Where the time went"))
+    watching_s = sum(seconds for _, seconds in run.watched)
+    waiting_s, stepping_s = float(feed.wait_s.sum()), float(feed.step_s.sum())
+    shares = [
+        (tr("computing"), max(0.0, stepping_s - watching_s)),
+        (tr("waiting for data"), waiting_s),
+        (tr("validation and samples"), min(watching_s, stepping_s)),
+    ]
+    is_usual = feed.find_usual(run.find_watched_positions())
+    steps = np.flatnonzero(is_usual).tolist()
+    curves = [
+        Curve(tr("step"), steps, (1000 * feed.interval_s[is_usual]).tolist()),
+        Curve(tr("wait for data"), steps, (1000 * feed.wait_s[is_usual]).tolist()),
+    ]
+    columns = tr.row("Metric", "Mean", "Median", "99 %")
+    facts = [
+        [tr("AU"), tr.share(feed.au)],
+        [tr("effective AU (padding counts as waste)"), tr.share(feed.au * (1 - feed.padding))],
+        [tr("Step-time variation"), tr.share(run.measure_variation() or 0.0)],
+        [tr("padding"), tr.share(feed.padding)],
+        [tr("utterances per second"), tr.number(feed.num_utterances / max(waiting_s + stepping_s, 1e-9))],
+        [tr("graphs traced during training"), tr.count(int(feed.is_retraced.sum()))],
+    ]
+    return make_section(
+        tr("Where the time went"),
+        make_grid(
+            make_stack(
+                make_panel(tr("Total time"), draw_shares(shares, tr.share)),
+                make_panel(tr("Step time in milliseconds"), draw_curves(curves, tr.tick)),
+            ),
+            make_panel(
+                tr("Milliseconds and percentages"),
+                make_table(columns, _list_times(feed, tr)),
+                make_table([], facts),
+            ),
+        ),
+        lead=tr(
+            "Without the first step of each session, which compiles. Step-time variation also leaves "
+            "out steps that traced a graph, validated, synthesised samples or saved."
+        ),
+    )
+
+
+def _list_times(feed: FeedTimes, tr: Translator) -> Iterator[Sequence[str]]:
+    rows = [
+        (tr("step"), feed.step_s),
+        (tr("wait for data"), feed.wait_s),
+        (tr("loading a batch (in parallel)"), feed.load_s),
+    ]
+    rows += [(tr(_STAGES.get(name, name)), seconds) for name, seconds in feed.stages.items() if len(seconds)]
+    for label, seconds in rows:
+        numbers = (seconds.mean(), np.median(seconds), np.quantile(seconds, 0.99))
+        yield [label, *(tr.number(1000 * float(number)) for number in numbers)]
+
+
+def _show_skipped(run: RunFiles, tr: Translator) -> Html:
+    if not run.skipped:
+        return make_section(
+            tr("Skipped steps and loss spikes"),
+            make_paragraph(tr("No skipped steps, no loss spikes, no rollbacks."), "lead"),
+        )
+    counts = {
+        name: tr.count(run.num_of_kind[kind])
+        for name, kind in (("skipped", "skipped"), ("spikes", "spike"), ("rollbacks", "rolled back"))
+    }
+    heading = [
+        tr("step"),
+        tr("Event"),
+        tr("Loss"),
+        tr("Gradient norm"),
+        tr("Utterances in the batch"),
+    ]
+    rows = [
+        [
+            tr.count(line.get("step", 0)),
+            tr(_KINDS.get(str(line.get("kind")), str(line.get("kind")))),
+            _format_any(line.get("loss"), tr),
+            _format_any(line.get("gradient_norm"), tr),
+            _name_ids(line.get("ids")),
+        ]
+        for line in run.skipped
+        if isinstance(line.get("step", 0), int)
+    ]
+    table = make_table(heading, rows, code_columns=(4,))
+    return make_section(
+        tr("Skipped steps and loss spikes"),
+        make_panel(tr("Events"), table),
+        lead=tr("Skipped steps: {skipped}. Loss spikes: {spikes}. Rollbacks: {rollbacks}.", **counts),
+    )
+
+
+def _format_any(value: Any, tr: Translator) -> str:
+    return tr.number(float(value)) if isinstance(value, int | float) else str(value or "")
+
+
+def _name_ids(ids: Any) -> str:
+    names = [str(one) for one in ids] if isinstance(ids, list) else []
+    return ", ".join(names[:_MAX_IDS]) + (f" … (+{len(names) - _MAX_IDS})" if len(names) > _MAX_IDS else "")
+
+
+def _show_configuration(run: RunFiles, tr: Translator) -> Html:
+    rows = [
+        [setting.key, _write(setting.value), _write(setting.default)]
+        for setting in run.settings
+        if setting.value != setting.default
+    ]
+    heading = tr.row("Setting", "Value", "Default")
+    return make_section(
+        tr("Configuration"),
+        make_panel(tr("Differs from the defaults"), make_table(heading, rows, code_columns=(0, 1, 2))),
+        make_details(tr("All settings"), make_code(run.config_text)),
+    )
+
+
+def _write(value: Any) -> str:
+    return "null" if value is None else str(value)
+
+
+def _show_environment(run: RunFiles, tr: Translator) -> Html:
+    panels = [
+        make_panel(tr("From step {step}", step=tr.count(session.get("from_step", 0))), make_machine_table(session, tr))
+        for session in run.sessions[-_MAX_SESSIONS:]
+    ]
+    rows = [[name, text] for name, text in run.fingerprints.items()]
+    fingerprints = make_panel(tr("Fingerprints"), make_table([], rows, code_columns=(0, 1)))
+    return make_section(tr("Environment"), *panels, fingerprints)

@@ -7,7 +7,17 @@ from typing import Any
 
 from myxtts.tools.bench.measure import BenchResult, Standing
 from myxtts.tools.charts import Curve, draw_bars, draw_curves
-from myxtts.tools.page import Card, Html, Page, make_grid, make_panel, make_paragraph, make_section, make_table
+from myxtts.tools.page import (
+    Card,
+    Html,
+    Page,
+    make_grid,
+    make_machine_table,
+    make_panel,
+    make_paragraph,
+    make_section,
+    make_table,
+)
 from myxtts.tools.words import Translator, mark
 
 _NUM_TIMELINES = 6
@@ -50,7 +60,7 @@ def make_bench_page(result: BenchResult, about: Mapping[str, Any], tr: Translato
             _show_comparisons(result, tr),
             _show_timeline(result, tr),
             _show_left_out(result, tr),
-            show_machine(about["machine"], tr, about["corpus"]),
+            _show_machine(about, tr),
         ],
         footer=tr("Made by MyXTTS. All figures of the accelerator are emulated."),
         lang=tr.lang,
@@ -137,7 +147,7 @@ def _show_candidates(result: BenchResult, tr: Translator) -> Html:
     table = make_table(heading, [_list_figures(one, tr) for one in result.standings])
     return make_section(
         tr("Candidates"),
-        make_grid(panels),
+        make_grid(*panels),
         make_panel(
             tr("All figures"), table, note=tr("Memory is the peak of the whole process while the candidate ran.")
         ),
@@ -192,13 +202,11 @@ def _show_sweep(result: BenchResult, tr: Translator) -> Html:
     return make_section(
         tr("Effect of a setting"),
         make_grid(
-            [
-                make_panel(
-                    tr("Utterances per second by {setting}", setting=short),
-                    draw_curves(draw("utterances_per_s", tr("Utterances per second")), tr.tick),
-                ),
-                make_panel(tr("AU and its upper bound by {setting}", setting=short), draw_curves(busy, tr.tick)),
-            ]
+            make_panel(
+                tr("Utterances per second by {setting}", setting=short),
+                draw_curves(draw("utterances_per_s", tr("Utterances per second")), tr.tick),
+            ),
+            make_panel(tr("AU and its upper bound by {setting}", setting=short), draw_curves(busy, tr.tick)),
         ),
     )
 
@@ -251,17 +259,7 @@ def _show_left_out(result: BenchResult, tr: Translator) -> Html:
     return make_section(tr("Left out"), make_panel(tr("Left out"), make_table(heading, rows)))
 
 
-def show_machine(machine: Mapping[str, Any], tr: Translator, corpus: Mapping[str, Any] | None = None) -> Html:
-    """Where and how it was measured, as `describe_environment` says it."""
-    gpus = ", ".join(machine["gpus"]) or tr("no GPU")
-    versions = ", ".join(f"{name} {text}" for name, text in machine["versions"].items() if text)
-    about = ", ".join(f"{key}: {value}" for key, value in (corpus or {}).items())
-    rows = [
-        *([[tr("Corpus"), about]] if about else []),
-        [tr("started"), machine["started"]],
-        [tr("command"), " ".join(machine["command"])],
-        [tr("machine"), f"{machine['system']}, {machine['num_cpus']} CPUs, {machine['ram_gb']} GB, {gpus}"],
-        [tr("versions"), f"Python {machine['python']}, {versions}"],
-    ]
-    table = make_table([], rows, code_columns=(1,))
+def _show_machine(about: Mapping[str, Any], tr: Translator) -> Html:
+    corpus = ", ".join(f"{key}: {value}" for key, value in about["corpus"].items())
+    table = make_machine_table(about["machine"], tr, corpus)
     return make_section(tr("Environment"), make_panel(tr("machine"), table))

@@ -121,7 +121,7 @@ def _show_advice(diagnosis: Diagnosis, tr: Translator) -> Html:
     verified = tell_verified(diagnosis, tr)
     if verified:
         panels.append(make_panel(tr("Old and new settings measured alternately"), make_paragraph(verified, "quote")))
-    return make_section(tr("Recommended changes"), make_grid(panels))
+    return make_section(tr("Recommended changes"), make_grid(*panels))
 
 
 def _show_stages(diagnosis: Diagnosis, tr: Translator) -> Html:
@@ -134,10 +134,8 @@ def _show_stages(diagnosis: Diagnosis, tr: Translator) -> Html:
     return make_section(
         tr("Stages"),
         make_grid(
-            [
-                make_panel(tr("alone, ms"), draw_bars(bars)),
-                make_panel(tr("Milliseconds and percentages"), table),
-            ]
+            make_panel(tr("alone, ms"), draw_bars(bars)),
+            make_panel(tr("Milliseconds and percentages"), table),
         ),
         lead=tr("Time that each stage adds to a batch when measured alone, and the batches per second that it allows."),
     )
@@ -158,17 +156,15 @@ def _show_timeline(diagnosis: Diagnosis, tr: Translator) -> Html:
     return make_section(
         tr("Timeline"),
         make_grid(
-            [
-                make_panel(tr("Milliseconds per step"), draw_curves(curves, tr.tick)),
-                make_stack(
-                    make_panel(
-                        tr("Step times"),
-                        make_code(draw_timeline(loop.intervals_s)),
-                        note=tell_oscillation(diagnosis, tr),
-                    ),
-                    make_panel(tr("Total time"), draw_shares(shares, tr.share)),
+            make_panel(tr("Milliseconds per step"), draw_curves(curves, tr.tick)),
+            make_stack(
+                make_panel(
+                    tr("Step times"),
+                    make_code(draw_timeline(loop.intervals_s)),
+                    note=tell_oscillation(diagnosis, tr),
                 ),
-            ]
+                make_panel(tr("Total time"), draw_shares(shares, tr.share)),
+            ),
         ),
     )
 

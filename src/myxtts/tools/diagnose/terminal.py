@@ -45,8 +45,8 @@ _EXPLANATIONS = mark(
     {
         "rate_deficit": "Loading a batch takes {data_ms} ms and the step only {step_ms} ms; the slowest stage is "
         "{stage}.",
-        "bursts": "Batches take {data_ms} ms on average, which is fast enough, but up to {worst_ms} ms: the"
-        " buffer runs empty.",
+        "bursts": "Batches take {data_ms} ms on average, which is fast enough, but up to {worst_ms} ms: the "
+        "buffer runs empty.",
         "no_overlap": "Loading ({data_ms} ms) and the step run one after the other instead of in parallel: "
         "overlap {overlap}.",
         "transfer_not_overlapped": "Every step waits {ms} ms for its batch to be copied to the device.",

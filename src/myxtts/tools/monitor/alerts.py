@@ -34,15 +34,15 @@ _SENTENCES = mark(
         "bursts. A deeper buffer evens them out; myxtts diagnose finds the cause.",
         "run_uneven": "Step times vary by {variation_share}, without a period (under 20 % is stable). myxtts "
         "diagnose finds the cause.",
-        "run_steps_differ": "Step times vary by {variation_share} although data is always ready: batches of different"
-        " shapes, or other work on this machine.",
+        "run_steps_differ": "Step times vary by {variation_share} although data is always ready: batches of different "
+        "shapes, or other work on this machine.",
         "run_stalled": "No step for {idle_time} although the training process is alive: it validates, saves or hangs.",
         "gpu_idle": "GPU {gpu} is busy only {mean_percent} of the time although a process computes on it: "
         "data comes too slowly.",
         "gpu_underused": "GPU {gpu} is busy only {mean_percent} of the time although the run does not wait for "
         "data: look into the step with myxtts profile, or raise data.batch_size.",
-        "gpu_swings": "The utilisation of GPU {gpu} swings between {low_percent} and {high_percent}: data comes"
-        " in bursts.",
+        "gpu_swings": "The utilisation of GPU {gpu} swings between {low_percent} and {high_percent}: data comes "
+        "in bursts.",
         "gpu_throttled": "GPU {gpu} is throttled: {reasons}.",
         "gpu_memory_full": "The memory of GPU {gpu} is {used_share} full: a longer batch may not fit. Lower "
         "data.batch_size.",

@@ -5,9 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from myxtts.tools.bench.page import show_machine
 from myxtts.tools.charts import Curve, Flame, draw_curves, draw_flame
-from myxtts.tools.page import Card, Html, Page, make_grid, make_panel, make_paragraph, make_section, make_table
+from myxtts.tools.page import (
+    Card,
+    Html,
+    Page,
+    make_grid,
+    make_machine_table,
+    make_panel,
+    make_paragraph,
+    make_section,
+    make_table,
+)
 from myxtts.tools.profile.result import OpTime, Spread, TrainingProfile
 from myxtts.tools.words import Translator, mark
 
@@ -70,7 +79,7 @@ def make_profile_page(profile: TrainingProfile, machine: Mapping[str, Any], tr: 
             _show_loading(profile, tr),
             _show_ops(profile, tr),
             _show_compiling(profile, tr),
-            show_machine(machine, tr),
+            make_section(tr("Environment"), make_panel(tr("machine"), make_machine_table(machine, tr))),
         ],
         footer=tr("Made by MyXTTS."),
         lang=tr.lang,
@@ -119,10 +128,8 @@ def _show_stages(profile: TrainingProfile, tr: Translator) -> Html:
         tr("Stage by stage"),
         make_panel(tr("Time of an average step by stage"), picture),
         make_grid(
-            [
-                make_panel(tr("Milliseconds per step"), make_table(heading, rows)),
-                make_panel(tr("Per occurrence"), make_table([tr("Stage"), tr("ms"), ""], once)),
-            ]
+            make_panel(tr("Milliseconds per step"), make_table(heading, rows)),
+            make_panel(tr("Per occurrence"), make_table([tr("Stage"), tr("ms"), ""], once)),
         ),
         lead=tr(
             "An average step. The time of checkpoints and logging is divided by the steps between "
@@ -166,16 +173,14 @@ def _show_loading(profile: TrainingProfile, tr: Translator) -> Html:
     return make_section(
         tr("Data loading performance"),
         make_grid(
-            [
-                make_panel(
-                    tr("Milliseconds per batch"),
-                    make_table(
-                        heading, [_list_spread(tr(_LOADING.get(name, name)), one, tr) for name, one in spreads.items()]
-                    ),
-                    make_table([], facts),
+            make_panel(
+                tr("Milliseconds per batch"),
+                make_table(
+                    heading, [_list_spread(tr(_LOADING.get(name, name)), one, tr) for name, one in spreads.items()]
                 ),
-                make_panel(tr("Step time in milliseconds"), draw_curves(curves, tr.tick)),
-            ]
+                make_table([], facts),
+            ),
+            make_panel(tr("Step time in milliseconds"), draw_curves(curves, tr.tick)),
         ),
         lead=tr(
             "Loader: {loader}. A batch under 100 ms is good, up to 500 ms moderate, above slow; a "

@@ -170,7 +170,7 @@ class TrainingProfile:
 
     def measure_shapes(self) -> dict[str, Spread]:
         """The time of a step by the shape of its batch, the slowest shape first."""
-        shapes = {sample.shape for sample in self.steps}
+        shapes = dict.fromkeys(sample.shape for sample in self.steps)
         times = {shape: Spread.of([one.step_s for one in self.steps if one.shape == shape]) for shape in shapes}
         return dict(sorted(times.items(), key=lambda item: -item[1].median_ms))
 
