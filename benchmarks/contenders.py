@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from scipy.signal import stft
 
 from benchmarks.clips import RATE_HZ
+from benchmarks.librosa_and_tfrecord import make_librosa_dataset
 from myxtts.config.schema import DataConfig
 from myxtts.features.definition import MelDefinition
-from myxtts.tools.bench.usual import make_librosa_dataset
 
 BATCH = 32
 _PADDING = -11.5129

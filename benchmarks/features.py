@@ -13,12 +13,12 @@ from pathlib import Path
 from benchmarks.alone import QuietMoments, run_alone, time_in_turns
 from benchmarks.clips import write_clips
 from benchmarks.harness import Measurement
+from benchmarks.librosa_and_tfrecord import make_librosa
 from myxtts.config.schema import DataConfig
 from myxtts.corpus.audio import AudioLimits
 from myxtts.features.audio import load_recording
 from myxtts.features.definition import AudioDefinition, MelDefinition
 from myxtts.features.mel import HostMel
-from myxtts.tools.bench.usual import make_librosa
 
 _NUM_CLIPS = 60
 _CLIP_SECONDS = (6.0, 6.0001)

@@ -27,7 +27,7 @@ _EIGHT_GPUS = """
 import sys
 from tests.runtime.fake_nvml import FakeNvml, make_gpus
 from myxtts.tools.monitor import gpus as monitor_gpus
-monitor_gpus.load_reading_nvml = lambda: FakeNvml(make_gpus(8, utilization_percent=90))
+monitor_gpus.load_nvml = lambda: FakeNvml(make_gpus(8, utilization_percent=90))
 from myxtts.cli.main import run
 run(sys.argv[1:])
 """

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from benchmarks.alone import run_alone, time_in_turns
 from benchmarks.clips import write_clips
 from benchmarks.harness import Measurement
+from benchmarks.librosa_and_tfrecord import make_record_dataset, write_records
 from myxtts.config.schema import DataConfig
 from myxtts.corpus.corpus_file import open_corpus
 from myxtts.corpus.prepare import Recordings, prepare_corpus
 from myxtts.store.precompute import precompute
 from myxtts.store.reader import FeatureStore
-from myxtts.tools.bench.usual import make_record_dataset, write_records
 
 _NUM_UTTERANCES = 512
 _BATCH = 32

@@ -33,18 +33,18 @@ def run_bench(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> dic
     return result
 
 
-def test_contenders_are_compared_on_the_users_corpus(
+def test_candidates_are_compared_on_the_users_corpus(
     config_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = ("--contenders", "cached,python,tfrecord", "--out", tmp_path / "out", "--lang", "fa")
+    options = ("--contenders", "cached,python", "--out", tmp_path / "out", "--lang", "fa")
     result = run_bench(capsys, "--config", config_file, *QUICK, *options)
-    assert [one["name"] for one in result["contenders"]] == ["cached", "python", "tfrecord"]
+    assert [one["name"] for one in result["contenders"]] == ["cached", "python"]
     for one in result["contenders"]:
         assert 0 < one["au"] <= 1
         assert one["effective_au"] < one["au"]
         assert one["utterances_per_s"] > 0
         assert len(one["rounds"]) == 2
-    assert [one["other"] for one in result["comparisons"]] == ["python", "tfrecord"]
+    assert [one["other"] for one in result["comparisons"]] == ["python"]
     assert result["corpus"]["num_utterances"] == 24
     assert result["machine"]["num_cpus"] >= 1
     (saved,) = (tmp_path / "out").glob("bench-*.json")
@@ -52,7 +52,7 @@ def test_contenders_are_compared_on_the_users_corpus(
     assert 'dir="rtl"' in saved.with_suffix(".html").read_text(encoding="utf-8")
 
 
-def test_sweeps_and_other_settings_replace_the_contenders(
+def test_sweeps_and_other_settings_replace_the_candidates(
     config_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     other = tmp_path / "other.yaml"
@@ -66,17 +66,16 @@ def test_sweeps_and_other_settings_replace_the_contenders(
     assert "batch_size=4" in report.read_text(encoding="utf-8")
 
 
-def test_without_librosa_the_run_says_so_and_goes_on(
-    config_file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_a_candidate_that_is_left_out_is_named(
+    config_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("myxtts.tools.bench.candidates.has_librosa", lambda: False)
     monkeypatch.setenv("COLUMNS", "160")
-    arguments = ["--config", str(config_file), "--steps", "2", "--rounds", "1", "--contenders", "cached,librosa"]
-    app(["bench", *arguments], standalone_mode=False)
+    arguments = ["--config", str(config_file), "--steps", "2", "--rounds", "1", "--contenders", "cached,python"]
+    app(["bench", *arguments, "--set", f"data.cache_dir={tmp_path / 'none'}"], standalone_mode=False)
     shown = capsys.readouterr()
-    assert "librosa is not installed" in shown.err
-    assert "cached" in shown.out
-    assert "ceiling" in shown.out
+    assert "There are no features in" in shown.err
+    assert "python" in shown.out
+    assert "upper bound" in shown.out
 
 
 def test_what_cannot_be_measured_is_explained(config_file: Path, tmp_path: Path) -> None:
@@ -85,7 +84,7 @@ def test_what_cannot_be_measured_is_explained(config_file: Path, tmp_path: Path)
 
     with pytest.raises(UsageError, match="en, fa"):
         run("--lang", "de")
-    with pytest.raises(UsageError, match="no contender 'fast'"):
+    with pytest.raises(UsageError, match="no candidate 'fast'"):
         run("--contenders", "fast")
     with pytest.raises(DataError, match="myxtts precompute"):
         run("--set", f"data.cache_dir={tmp_path / 'none'}", "--sweep", "batch_size=2,4")
@@ -102,6 +101,6 @@ def test_the_launcher_is_the_same_command() -> None:
 @pytest.mark.soak
 def test_a_demo_corpus_is_made_where_none_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     result = run_bench(capsys, *QUICK, "--demo-minutes", "1", "--batch-size", "4")
-    assert {one["name"] for one in result["contenders"]} >= {"cached", "native", "python", "tfrecord"}
+    assert {one["name"] for one in result["contenders"]} == {"cached", "native", "python"}
     rates = {one["name"]: one["utterances_per_s"] for one in result["contenders"]}
     assert rates["cached"] > rates["python"]

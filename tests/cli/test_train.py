@@ -37,12 +37,14 @@ def run_train(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[
 def test_recordings_become_a_model_in_one_command(tmp_path: Path) -> None:
     recordings = write_recordings(tmp_path / "recordings", speakers=("anna", "anna"))
     settings = list_settings(corpus_format="manifest", val_share=0.2)
-    done = run_train("--train-data", recordings, "--steps", "2", "--json", *settings, cwd=tmp_path)
+    done = run_train("--train-data", recordings, "--steps", "2", "--lang", "fa", "--json", *settings, cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
     result = json.loads(done.stdout)
     assert result["step"] == 2
     assert result["losses"]["flow"] > 0
     assert (tmp_path / result["bundle"] / "model.safetensors").is_file()
+    assert Path(result["report"]).name == "report.fa.html"
+    assert 'lang="fa" dir="rtl"' in (tmp_path / result["report"]).read_text(encoding="utf-8")
     assert "they are made first" in done.stderr
     assert "Validation at step 2" in done.stderr
 
@@ -74,6 +76,7 @@ def test_recordings_become_a_model_in_one_command(tmp_path: Path) -> None:
     [
         (("--help",), 0, "--init-from"),
         (("--help",), 0, "--part"),
+        (("--lang", "de", "--train-data", "nowhere"), 2, "one of en, fa"),
         (("--part", "drummer", "--train-data", "nowhere"), 2, "voice or vocoder"),
         (("--for", "runs/x", "--train-data", "nowhere"), 2, "--part vocoder"),
         (("--part", "vocoder", "--for", "nowhere", "--train-data", "nowhere"), 3, "no model bundle"),

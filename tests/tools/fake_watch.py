@@ -101,7 +101,7 @@ def play_watch(
     add_lines(run / "telemetry.jsonl", make_steps(0, 1))
     add_lines(run / "metrics.jsonl", [{"step": 1, "loss": 4.2, "epoch": 0.01}])
     with Sampler(run, nvml=nvml, clock=clock) as sampler:
-        monitor = Monitor(sampler, Schedule(interval_s=2.0), log, clock=clock, sleep=clock.sleep)
+        monitor = Monitor(sampler, Schedule(interval_s=2.0), log, clock=clock)
         for number in range(num_samples):
             change(number)
             start = 1 + 20 * number

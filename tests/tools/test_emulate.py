@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from myxtts.errors import UsageError
-from myxtts.tools.emulate import BatchSize, StepTime, emulate, measure_batch, repeat_batches
+from myxtts.tools.emulate import BatchSize, ProcessMeter, StepTime, emulate, measure_batch, repeat_batches
 from myxtts.types import Batch
 
 STEP_S = 0.02
 SECONDS = st.floats(0.0, 1.0, allow_nan=False)
 
 
-class FakeMeter:
+class FakeMeter(ProcessMeter):
     """Time passes by sleeping, by `pass_s`, and a little with every look at the clock if `look_s` is set."""
 
     def __init__(self, *, overshoot_s: float = 0.0, look_s: float = 0.0) -> None:

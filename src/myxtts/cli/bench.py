@@ -16,15 +16,15 @@ from myxtts.cli.precompute import make_features
 from myxtts.cli.screen import Screen, mute_decoders, show_progress
 from myxtts.cli.settings import takes_settings
 from myxtts.errors import UsageError
-from myxtts.types import PAGE_LANGUAGES
 
 if TYPE_CHECKING:
     from myxtts.config.schema import XTTSConfig
-    from myxtts.tools.bench.candidates import Contender, Data, LeftOut
+    from myxtts.tools.bench.candidates import Candidate, Data, LeftOut
     from myxtts.tools.bench.measure import BenchResult, Rules
+    from myxtts.tools.words import Translator
 
 _ALL = "all"
-_COLUMNS = ("", "AU", "ceiling", "effective", "utterances/s", "CPU ms each", "variation", "wait ms", "memory MB")
+_COLUMNS = ("", "AU", "upper bound", "effective", "utterances/s", "CPU ms each", "variation", "wait ms", "memory MB")
 
 
 @takes_settings
@@ -35,11 +35,10 @@ def run_bench_command(
     host_load_ms: Annotated[
         float, typer.Option(min=0.0, help="Time of a step in which the host computes too.", metavar="MS")
     ] = 0.0,
-    steps: Annotated[int, typer.Option(min=2, help="Steps of each contender in a round.")] = 60,
+    steps: Annotated[int, typer.Option(min=2, help="Steps of each candidate in a round.")] = 60,
     rounds: Annotated[int, typer.Option(min=1, max=100, help="Rounds, in alternating order.")] = 3,
     contenders: Annotated[
-        str | None,
-        typer.Option(help="cached, native, python, tfrecord, librosa or all; by default all.", metavar="NAMES"),
+        str | None, typer.Option(help="Loaders to compare: cached, native, python or all.", metavar="NAMES")
     ] = None,
     sweep: Annotated[
         list[str] | None,
@@ -58,9 +57,9 @@ def run_bench_command(
     lang: Annotated[str, typer.Option(help="Language of the page: en or fa.")] = "en",
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
 ) -> None:
-    """Measure how busy the feed keeps an emulated accelerator, beside usual ways and other settings.
+    """Measure how busy the feed keeps an emulated accelerator, with each loader or other settings.
 
-    Works without a GPU: a step is a nominal time. Contenders take turns in one run; AU stands beside its ceiling.
+    Works without a GPU: a step is a nominal time. Candidates take turns in one run; AU is shown with its upper bound.
 
     [bold]Examples[/bold]
 
@@ -76,21 +75,20 @@ def run_bench_command(
     from myxtts.tools.bench.candidates import parse_sweeps
     from myxtts.tools.bench.measure import Rules
     from myxtts.tools.emulate import StepTime
+    from myxtts.tools.words import Translator
 
-    screen = Screen(as_json=as_json)
-    if lang not in PAGE_LANGUAGES:
-        raise UsageError(f"There is no report in {lang!r}.", next_step=f"Choose one of {', '.join(PAGE_LANGUAGES)}.")
+    screen, tr = Screen(as_json=as_json), Translator(lang)
     rules = Rules(steps, rounds, StepTime(step_ms / 1000, frame_us / 1e6), host_load_ms / 1000)
     sweeps = parse_sweeps(sweep or ())
     other = _load_other(against)
-    with _provide_data(config, demo_minutes, screen) as data, TemporaryDirectory(prefix="myxtts-bench-") as folder:
+    with _provide_data(config, demo_minutes, screen) as data:
         load_tensorflow()
-        chosen, left_out = _choose(data, contenders, sweeps, other, Path(folder))
+        chosen, left_out = _choose(data, contenders, sweeps, other)
         result = _run(chosen, left_out, rules, screen)
         about = _describe(data)
     _show(result, screen)
     summary = {**about, **result.to_json()}
-    _write_files(result, summary, out, report, lang, screen)
+    _write_files(result, summary, out, report, tr, screen)
     screen.finish(summary)
 
 
@@ -126,35 +124,38 @@ def _make_demo(config: XTTSConfig, folder: Path, minutes: float, screen: Screen)
 
 
 def _choose(
-    data: Data, names: str | None, sweeps: dict[str, list[Any]], other: XTTSConfig | None, folder: Path
-) -> tuple[list[Contender], list[LeftOut]]:
-    """Who was named; else the settings that are swept or compared; else everybody."""
-    from myxtts.tools.bench.candidates import NAMES, choose_contenders, make_pair, make_swept
+    data: Data, names: str | None, sweeps: dict[str, list[Any]], other: XTTSConfig | None
+) -> tuple[list[Candidate], list[LeftOut]]:
+    """The loaders that were named; else the settings that are swept or compared; else all loaders."""
+    from myxtts.tools.bench.candidates import LOADERS, choose_candidates, make_pair, make_swept
 
-    chosen: list[Contender] = []
+    chosen: list[Candidate] = []
     if other is not None:
         chosen += make_pair(data, other)
     if sweeps:
         chosen += make_swept(data, sweeps)
     if names is None and chosen:
         return chosen, []
-    wanted = NAMES if names in (None, _ALL) else [name.strip() for name in str(names).split(",") if name.strip()]
-    others, left_out = choose_contenders(data, wanted, folder)
+    wanted = (
+        list(LOADERS) if names in (None, _ALL) else [name.strip() for name in str(names).split(",") if name.strip()]
+    )
+    others, left_out = choose_candidates(data, wanted)
     if not chosen + others:
         absent = ", ".join(one.name for one in left_out)
         raise UsageError(f"None of {absent} can take part.", next_step="Make features first: myxtts precompute.")
     return chosen + others, left_out
 
 
-def _run(chosen: list[Contender], left_out: list[LeftOut], rules: Rules, screen: Screen) -> BenchResult:
+def _run(chosen: list[Candidate], left_out: list[LeftOut], rules: Rules, screen: Screen) -> BenchResult:
     from myxtts.tools.bench.measure import run_bench
-    from myxtts.tools.bench_words import choose_bench_words
+    from myxtts.tools.bench.page import REASONS, name_candidate
+    from myxtts.tools.words import Translator
 
-    words = choose_bench_words("en")
+    tr = Translator()
     for one in left_out:
-        screen.warn(f"{words.name(one.name)} is left out: {words.say(one.reason, detail=one.detail)}")
+        screen.warn(f"{name_candidate(one.name, tr)} is left out: {tr(REASONS[one.reason], detail=one.detail)}")
     with show_progress("Measuring", len(chosen) * rules.num_rounds, "blocks") as view, mute_decoders():
-        return run_bench(chosen, rules, left_out, lambda done, name: view.update(done, words.name(name)))
+        return run_bench(chosen, rules, left_out, lambda done, name: view.update(done, name_candidate(name, tr)))
 
 
 def _describe(data: Data) -> dict[str, Any]:
@@ -171,10 +172,10 @@ def _describe(data: Data) -> dict[str, Any]:
 
 
 def _write_files(
-    result: BenchResult, summary: dict[str, Any], out: Path | None, report: Path | None, lang: str, screen: Screen
+    result: BenchResult, summary: dict[str, Any], out: Path | None, report: Path | None, tr: Translator, screen: Screen
 ) -> None:
     from myxtts.storage.atomic import write_atomically
-    from myxtts.tools.bench.page import write_bench_report
+    from myxtts.tools.bench.page import make_bench_page
 
     pages = [report] if report is not None else []
     if out is not None:
@@ -185,34 +186,34 @@ def _write_files(
         screen.console.print(f"The results are in {out / f'{stem}.json'}", markup=False, soft_wrap=True)
         pages.append(out / f"{stem}.html")
     for page in pages:
-        write_bench_report(result, summary, page, lang)
+        make_bench_page(result, summary, tr).write(page)
         screen.console.print(f"The report is {page}", markup=False, soft_wrap=True)
 
 
 def _show(result: BenchResult, screen: Screen) -> None:
     from rich.table import Table
 
-    from myxtts.tools.bench.page import name_step
-    from myxtts.tools.bench_words import choose_bench_words
+    from myxtts.tools.bench.page import DISTURBED, name_step
+    from myxtts.tools.words import Translator
 
-    words = choose_bench_words("en")
-    table = Table(title=f"Emulated accelerator, a step of {name_step(result, words)}", title_justify="left")
+    tr = Translator()
+    table = Table(title=f"Emulated accelerator, a step of {name_step(result, tr)}", title_justify="left")
     for number, heading in enumerate(_COLUMNS):
         table.add_column(heading, justify="right" if number else "left")
     for one in result.standings:
         figures = one.figures
         table.add_row(
             one.name,
-            *map(words.share, (figures.au, figures.ceiling_au, figures.effective_au)),
-            words.number(figures.utterances_per_s),
-            words.number(figures.cpu_ms_per_utterance),
-            words.share(figures.step_variation),
-            words.number(figures.mean_wait_ms),
-            words.count(figures.peak_rss_mb),
+            *map(tr.share, (figures.au, figures.ceiling_au, figures.effective_au)),
+            tr.number(figures.utterances_per_s),
+            tr.number(figures.cpu_ms_per_utterance),
+            tr.share(figures.step_variation),
+            tr.number(figures.mean_wait_ms),
+            tr.count(figures.peak_rss_mb),
         )
     screen.console.print(table)
     if result.is_disturbed:
-        screen.warn(words.say("disturbed"))
+        screen.warn(DISTURBED)
     for comparison in result.compare():
         limits = f"{comparison.lowest:.2f} to {comparison.highest:.2f} by round"
         line = f"{comparison.name}: {comparison.ratio:.2f} times the utterances/s of {comparison.other} ({limits}), "

@@ -32,6 +32,7 @@ def make_demo(
         int, typer.Option(min=0, help="Steps to train; a larger number goes on from there, 0 does not train.")
     ] = DEMO_STEPS,
     seed: Annotated[int, typer.Option(help="The same seed gives the same corpus, byte for byte.")] = 0,
+    lang: Annotated[str, typer.Option(help="Language of the report: en or fa.")] = "en",
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as one JSON object.")] = False,
 ) -> None:
     """Make a small English and Persian corpus, train a tiny model on it, and let it speak.
@@ -44,14 +45,16 @@ def make_demo(
 
     myxtts demo --out /tmp/demo --minutes 60 --num-speakers 12 --steps 0
     """
-    screen = Screen(as_json=as_json)
+    from myxtts.tools.words import Translator
+
+    screen, tr = Screen(as_json=as_json), Translator(lang)
     config = _configure(out, steps, seed)
     summary = _make_corpus(config, out, minutes, num_speakers, screen)
     screen.notices.print("3. Computing features once, for every epoch to come …")
     summary["precompute"] = make_features(config, out / "features", screen, rebuild=False)
     if steps:
         screen.notices.print(f"4. Training a tiny model up to step {steps:,} (it resumes if you ask for more) …")
-        summary["train"] = train_model(config, screen, resume=True)
+        summary["train"] = train_model(config, screen, tr, resume=True)
         screen.notices.print("5. Speaking …")
         summary["speech"] = _speak(config, out, screen)
     screen.finish(summary)

@@ -14,13 +14,14 @@ from myxtts.cli.screen import Screen, mute_decoders
 from myxtts.cli.settings import takes_settings
 from myxtts.cli.train import provide_data
 from myxtts.errors import UsageError
-from myxtts.types import PAGE_LANGUAGES, Say
+from myxtts.types import Say
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from myxtts.config.schema import XTTSConfig
     from myxtts.tools.diagnose.examine import Diagnosis
+    from myxtts.tools.words import Translator
 
 _DEFAULT_STEP_MS = 20.0
 
@@ -69,9 +70,9 @@ def run_diagnose(
 
     myxtts diagnose --dataset my_pipeline:make_dataset --step-ms 50
     """
-    screen = Screen(as_json=as_json)
-    if lang not in PAGE_LANGUAGES:
-        raise UsageError(f"There is no language {lang!r}.", next_step=f"Choose one of {', '.join(PAGE_LANGUAGES)}.")
+    from myxtts.tools.words import Translator
+
+    screen, tr = Screen(as_json=as_json), Translator(lang)
     if dataset is not None and apply is not None:
         raise UsageError(
             "A dataset has no configuration file to write.",
@@ -83,7 +84,7 @@ def run_diagnose(
         diagnosis = _diagnose_dataset(dataset, step_function, step_s, num_batches, verify, screen)
     else:
         diagnosis = _diagnose_config(config, step_s, num_batches, apply, verify, screen)
-    _show(diagnosis, screen, lang, report)
+    _show(diagnosis, screen, tr, report)
     if verify and diagnosis.verified is None and diagnosis.first.advice:
         screen.warn("Only your own code can make this change, so it could not be tried from here.")
 
@@ -167,15 +168,13 @@ def _make_say(screen: Screen) -> Say:
     return lambda line: screen.notices.print(line, markup=False, soft_wrap=True)
 
 
-def _show(diagnosis: Diagnosis, screen: Screen, lang: str, report: Path | None) -> None:
+def _show(diagnosis: Diagnosis, screen: Screen, tr: Translator, report: Path | None) -> None:
     from myxtts.tools.diagnose.page import make_diagnosis_page
     from myxtts.tools.diagnose.terminal import show_diagnosis, to_json
-    from myxtts.tools.diagnose.words import make_words
 
-    words = make_words(lang)
-    show_diagnosis(diagnosis, screen.console, words)
-    result = to_json(diagnosis, words)
+    show_diagnosis(diagnosis, screen.console, tr)
+    result = to_json(diagnosis, tr)
     if report is not None:
-        result["report"] = str(make_diagnosis_page(diagnosis, words).write(report))
+        result["report"] = str(make_diagnosis_page(diagnosis, tr).write(report))
         screen.notices.print(f"The report is {report}", markup=False)
     screen.finish(result)

@@ -10,7 +10,6 @@ import typer
 from myxtts.cli.screen import Screen
 from myxtts.cli.settings import takes_settings
 from myxtts.errors import UsageError
-from myxtts.types import PAGE_LANGUAGES
 
 if TYPE_CHECKING:
     from myxtts.config.schema import XTTSConfig
@@ -40,11 +39,10 @@ def run_profile(
     myxtts profile --config mine.yaml --steps 50 --trace traces --json
     """
     from myxtts.tools.profile.measure import profile_training
+    from myxtts.tools.words import Translator
     from myxtts.training.run.folder import describe_environment
 
-    screen = Screen(as_json=as_json)
-    if lang not in PAGE_LANGUAGES:
-        raise UsageError(f"There is no report in {lang!r}.", next_step=f"Choose one of {', '.join(PAGE_LANGUAGES)}.")
+    screen, tr = Screen(as_json=as_json), Translator(lang)
     if config.data.train_data is None and config.data.cache_dir is None:
         raise UsageError(
             "Neither a corpus nor a store is named.", next_step="Give --train-data DIR or --cache-dir DIR."
@@ -58,9 +56,9 @@ def run_profile(
     _show(profile, screen)
     machine = describe_environment()
     if report is not None:
-        from myxtts.tools.profile.page import write_profile_report
+        from myxtts.tools.profile.page import make_profile_page
 
-        write_profile_report(profile, machine, report, lang)
+        make_profile_page(profile, machine, tr).write(report)
         screen.console.print(f"The report is {report}", markup=False, soft_wrap=True)
     screen.finish({"machine": machine, **profile.to_json()})
 
@@ -68,15 +66,16 @@ def run_profile(
 def _show(profile: TrainingProfile, screen: Screen) -> None:
     from rich.table import Table
 
-    from myxtts.tools.profile_words import choose_profile_words
+    from myxtts.tools.profile.page import STAGES
+    from myxtts.tools.words import Translator
 
-    words, stages = choose_profile_words("en"), profile.list_stages()
+    tr, stages = Translator(), profile.list_stages()
     total = sum(seconds for _, seconds in stages)
     table = Table(title="An average step", title_justify="left")
     for number, heading in enumerate(("", "ms", "share")):
         table.add_column(heading, justify="right" if number else "left")
     for name, seconds in stages:
-        table.add_row(words.say(name), words.number(1000 * seconds), words.share(seconds / max(total, 1e-12)))
+        table.add_row(tr(STAGES[name]), tr.number(1000 * seconds), tr.share(seconds / max(total, 1e-12)))
     screen.console.print(table)
     for line in _describe(profile):
         screen.console.print(line, markup=False, soft_wrap=True)

@@ -14,6 +14,7 @@ from myxtts.errors import StorageError, UsageError
 
 if TYPE_CHECKING:
     from myxtts.config.schema import XTTSConfig
+    from myxtts.tools.words import Translator
     from myxtts.training.callbacks import Callback
     from myxtts.training.trainer import PartName, TrainResult
 
@@ -49,6 +50,7 @@ def run_train(
             min=1, help="With --part vocoder: step at which its critics join, usually 10,000.", metavar="STEP"
         ),
     ] = None,
+    lang: Annotated[str, typer.Option(help="Language of the report: en or fa.")] = "en",
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
 ) -> None:
     """Train a model on a corpus, with checkpoints that a run can be resumed from exactly.
@@ -68,7 +70,9 @@ def run_train(
 
     myxtts train --part vocoder --train-data corpus --model-size tiny --steps 5000 --for runs/run
     """
-    screen = Screen(as_json=as_json)
+    from myxtts.tools.words import Translator
+
+    screen, tr = Screen(as_json=as_json), Translator(lang)
     if run_name is not None:
         config = config.model_copy(update={"training.run_name": run_name})
     chosen = _check_part(part, for_run, critics_from)
@@ -78,7 +82,14 @@ def run_train(
         check_receiver(for_run, config)
     config = provide_data(config, screen, keep_sound=chosen == "vocoder")
     result = train_model(
-        config, screen, part=chosen, resume=resume, override=override, init_from=init_from, critics_from=critics_from
+        config,
+        screen,
+        tr,
+        part=chosen,
+        resume=resume,
+        override=override,
+        init_from=init_from,
+        critics_from=critics_from,
     )
     if for_run is not None:
         result["given_to"] = _give(Path(result["run_dir"]), for_run, screen)
@@ -136,6 +147,7 @@ def provide_data(config: XTTSConfig, screen: Screen, *, keep_sound: bool = False
 def train_model(
     config: XTTSConfig,
     screen: Screen,
+    tr: Translator,
     *,
     part: PartName = "voice",
     resume: bool = False,
@@ -158,7 +170,7 @@ def train_model(
     )
     result = trainer.fit()
     _show(result, screen)
-    report = _write_report(result.run_path, screen) if result.is_chief else None
+    report = _write_report(result.run_path, tr, screen) if result.is_chief else None
     return {
         "part": part,
         "report": report,
@@ -175,12 +187,12 @@ def train_model(
     }
 
 
-def _write_report(run_path: Path, screen: Screen) -> str | None:
+def _write_report(run_path: Path, tr: Translator, screen: Screen) -> str | None:
     """The page about the run; without room for it the training was not in vain."""
     from myxtts.tools.run_report import write_run_report
 
     try:
-        report = write_run_report(run_path)
+        report = write_run_report(run_path, lang=tr.lang)
     except StorageError as error:
         screen.warn(f"The report was not written: {error}")
         return None

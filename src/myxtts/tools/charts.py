@@ -1,4 +1,7 @@
-"""Curves and shares as inline SVG and HTML, coloured by the page's style, so that they follow light and dark."""
+"""Charts: line charts, bars and flame charts as inline SVG or HTML, and sparklines and styled lines for terminals.
+
+Charts of a page take their colours from its style sheet (classes c0 to c5), so that they follow light and dark.
+"""
 
 from __future__ import annotations
 
@@ -13,21 +16,29 @@ from rich.text import Text
 from myxtts.tools.page import NOTHING, Html, escape, join
 
 Format = Callable[[float], str]
-NUM_COLOURS = 6
+Values = NDArray[np.float64]
+Line = list[tuple[str, str]]
+"""A line of a terminal: pieces of text with their styles."""
+
+_NUM_COLOURS = 6
 _WIDTH, _HEIGHT = 520, 230
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 10, 8, 24
+"""Size of a line chart and its margins, in units of the SVG."""
 _MAX_POINTS = 300
 _SMOOTHED_FROM = 60
+"""Curves of fewer values are drawn as they are."""
 _SMOOTHED_SHARE = 0.03
+"""Window of the moving average, as a share of the values."""
 _NUM_TICKS = 5
+_FLAME_WIDTH, _ROW, _GAP = 1000, 30, 2
+_LETTER_WIDTH = 7.0
+_LEAST_WIDTH = 1.5
+_BLOCKS, _ASCII_BLOCKS = "▁▂▃▄▅▆▇█", "_.:-=+*#"
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """One line: values over steps, in order of the steps. What is not finite is left out.
-
-    A noisy curve of many values gets a smooth line as well.
-    """
+    """Values over ascending steps, without those that are not finite. A long noisy curve gets a moving average."""
 
     label: str
     steps: Sequence[float]
@@ -35,11 +46,8 @@ class Curve:
     is_noisy: bool = True
 
 
-def draw_curves(curves: Sequence[Curve], format_number: Format, value_range: tuple[float, float] | None = None) -> Html:
-    """A chart of curves over one axis of steps, with their last values. Nothing without points.
-
-    The axis of values shows what is usual, or `value_range` where that says more, such as all of 0 to 100 per cent.
-    """
+def draw_curves(curves: Sequence[Curve], format_number: Format) -> Html:
+    """A line chart over one axis of steps with a legend of the last values; nothing without points."""
     clean = [(curve, *_clean(curve)) for curve in curves]
     clean = [(curve, steps, values) for curve, steps, values in clean if len(steps)]
     if not clean:
@@ -47,10 +55,10 @@ def draw_curves(curves: Sequence[Curve], format_number: Format, value_range: tup
     frame = _Frame(
         min(float(steps[0]) for _, steps, _ in clean),
         max(float(steps[-1]) for _, steps, _ in clean),
-        *(value_range or _choose_range(np.concatenate([values for _, _, values in clean]))),
+        *_choose_range(np.concatenate([values for _, _, values in clean])),
     )
     lines = join(
-        _draw_line(frame, steps, values, number % NUM_COLOURS, curve.is_noisy)
+        _draw_line(frame, steps, values, number % _NUM_COLOURS, curve.is_noisy)
         for number, (curve, steps, values) in enumerate(clean)
     )
     names = ", ".join(curve.label for curve, _, _ in clean)
@@ -59,7 +67,7 @@ def draw_curves(curves: Sequence[Curve], format_number: Format, value_range: tup
         f"{frame.draw_axes(format_number)}{lines}</svg>"
     )
     last = [f"{curve.label}: {format_number(float(values[-1]))}" for curve, _, values in clean]
-    return Html(picture + make_legend(last))
+    return Html(picture + _make_legend(last))
 
 
 def draw_shares(shares: Sequence[tuple[str, float]], format_share: Format) -> Html:
@@ -68,10 +76,10 @@ def draw_shares(shares: Sequence[tuple[str, float]], format_share: Format) -> Ht
     if total <= 0:
         return NOTHING
     parts = "".join(
-        f'<span class="c{number % NUM_COLOURS}" style="width:{100 * value / total:.3f}%"></span>'
+        f'<span class="c{number % _NUM_COLOURS}" style="width:{100 * value / total:.3f}%"></span>'
         for number, (_, value) in enumerate(shares)
     )
-    legend = make_legend([f"{label}: {format_share(value / total)}" for label, value in shares])
+    legend = _make_legend([f"{label}: {format_share(value / total)}" for label, value in shares])
     return Html(f'<div class="share">{parts}</div>{legend}')
 
 
@@ -86,22 +94,22 @@ def draw_bars(bars: Sequence[tuple[str, float, str]], highest: float | None = No
         rows.append(
             f'<div style="display:flex;justify-content:space-between;gap:1rem;margin-top:.55rem;font-size:.86rem">'
             f"<span>{escape(label)}</span><span>{escape(words)}</span></div>"
-            f'<div class="share" style="height:14px"><span class="c{number % NUM_COLOURS}" style="width:{width:.3f}%">'
+            f'<div class="share" style="height:14px"><span class="c{number % _NUM_COLOURS}" style="width:{width:.3f}%">'
             "</span></div>"
         )
     return Html("".join(rows))
 
 
-def make_legend(labels: Sequence[str]) -> Html:
+def _make_legend(labels: Sequence[str]) -> Html:
     items = "".join(
-        f'<li><i class="c{number % NUM_COLOURS}"></i>{escape(label)}</li>' for number, label in enumerate(labels)
+        f'<li><i class="c{number % _NUM_COLOURS}"></i>{escape(label)}</li>' for number, label in enumerate(labels)
     )
     return Html(f'<ul class="legend">{items}</ul>')
 
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
-    """Where values lie in the picture."""
+    """The ranges of both axes, and the position of values in the picture."""
 
     first: float
     last: float
@@ -144,7 +152,7 @@ def choose_ticks(lowest: float, highest: float) -> list[float]:
     return [number * step for number in range(first, math.floor(highest / step + 1e-9) + 1)]
 
 
-def smooth(values: NDArray[np.float64], num_values: int) -> NDArray[np.float64]:
+def smooth(values: Values, num_values: int) -> Values:
     """The running mean over so many values, fewer at the ends."""
     sums = np.concatenate([[0.0], np.cumsum(values)])
     places = np.arange(len(values))
@@ -152,13 +160,13 @@ def smooth(values: NDArray[np.float64], num_values: int) -> NDArray[np.float64]:
     return np.asarray((sums[stop] - sums[first]) / (stop - first))
 
 
-def _clean(curve: Curve) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _clean(curve: Curve) -> tuple[Values, Values]:
     steps, values = np.asarray(curve.steps, np.float64), np.asarray(curve.values, np.float64)
     is_finite = np.isfinite(steps) & np.isfinite(values)
     return steps[is_finite], values[is_finite]
 
 
-def _choose_range(values: NDArray[np.float64]) -> tuple[float, float]:
+def _choose_range(values: Values) -> tuple[float, float]:
     """From what is usual: a single huge value would flatten everything else."""
     lowest, highest = float(values.min()), float(values.max())
     usual = float(np.quantile(values, 0.98))
@@ -169,9 +177,7 @@ def _choose_range(values: NDArray[np.float64]) -> tuple[float, float]:
     return (0.0 if lowest >= 0 and bottom < (highest - lowest) * 0.25 else bottom), highest + margin
 
 
-def _draw_line(
-    frame: _Frame, steps: NDArray[np.float64], values: NDArray[np.float64], colour: int, is_noisy: bool
-) -> Html:
+def _draw_line(frame: _Frame, steps: Values, values: Values, colour: int, is_noisy: bool) -> Html:
     if len(steps) == 1:
         x, y = frame.place_step(steps[0]), frame.place_value(values[0])
         return Html(f'<circle class="c{colour}" cx="{x:.1f}" cy="{y:.1f}" r="3"/>')
@@ -181,7 +187,7 @@ def _draw_line(
     return Html(_draw_path(frame, steps, values, f"c{colour} faint") + _draw_path(frame, steps, even, f"c{colour}"))
 
 
-def _draw_path(frame: _Frame, steps: NDArray[np.float64], values: NDArray[np.float64], kind: str) -> Html:
+def _draw_path(frame: _Frame, steps: Values, values: Values, kind: str) -> Html:
     chosen = np.unique(np.linspace(0, len(steps) - 1, min(len(steps), _MAX_POINTS)).round().astype(int))
     points = [
         f"{frame.place_step(steps[place]):.1f},{min(max(frame.place_value(values[place]), 0), _HEIGHT):.1f}"
@@ -190,16 +196,9 @@ def _draw_path(frame: _Frame, steps: NDArray[np.float64], values: NDArray[np.flo
     return Html(f'<path class="{kind}" style="fill:none" d="M{" L".join(points)}"/>')
 
 
-# Flame-style pictures: bars inside of bars, each as wide as the time it took.
-
-_WIDTH_PROFILE_FLAME, _ROW, _GAP = 1000, 30, 2
-_LETTER = 7.0
-_LEAST_WIDTH = 1.5
-
-
 @dataclass(frozen=True, slots=True)
 class Flame:
-    """Something that took `value`, of which `children` took their parts, in order."""
+    """A span of time `value` and the spans inside it, in order."""
 
     label: str
     value: float
@@ -211,18 +210,17 @@ class Flame:
 
 
 def draw_flame(flame: Flame, format_value: Callable[[float], str]) -> Html:
-    """The picture; what is too narrow for its name shows it when it is pointed at."""
+    """A flame chart: bars inside bars, as wide as their time. Bars too narrow for their name show it as a tooltip."""
     if flame.value <= 0:
         return NOTHING
     height = flame.depth * (_ROW + _GAP)
     bars: list[str] = []
-    _draw(flame, 0.0, 0, _WIDTH_PROFILE_FLAME / flame.value, 0, format_value, bars)
-    return Html(
-        f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="{escape(flame.label)}">{"".join(bars)}</svg>'
-    )
+    _draw_bars_of(flame, 0.0, 0, _FLAME_WIDTH / flame.value, 0, format_value, bars)
+    size = f"{_FLAME_WIDTH} {height}"
+    return Html(f'<svg viewBox="0 0 {size}" role="img" aria-label="{escape(flame.label)}">{"".join(bars)}</svg>')
 
 
-def _draw(
+def _draw_bars_of(
     flame: Flame,
     start: float,
     level: int,
@@ -236,34 +234,25 @@ def _draw(
         return
     words = f"{flame.label}: {format_value(flame.value)}"
     place = f'x="{start:.1f}" y="{top}" width="{max(1.0, width - 1):.1f}" height="{_ROW}"'
-    bar = f'<rect class="c{colour % NUM_COLOURS}" style="stroke:none" {place} rx="3"/>'
-    bars.append(f"<g><title>{escape(words)}</title>{bar}{_write(words, flame.label, start, width, top)}</g>")
+    bar = f'<rect class="c{colour % _NUM_COLOURS}" style="stroke:none" {place} rx="3"/>'
+    bars.append(f"<g><title>{escape(words)}</title>{bar}{_label_bar(words, flame.label, start, width, top)}</g>")
     left, total = start, sum(child.value for child in flame.children)
     # Parts that were measured on their own may add up to more than the whole.
     inner = scale * min(1.0, flame.value / total) if total else scale
     for number, child in enumerate(flame.children):
-        _draw(child, left, level + 1, inner, number + level + 1, format_value, bars)
+        _draw_bars_of(child, left, level + 1, inner, number + level + 1, format_value, bars)
         left += child.value * inner
 
 
-def _write(words: str, label: str, start: float, width: float, top: int) -> str:
-    """As many of the words as there is room for."""
-    text = next((one for one in (words, label) if len(one) * _LETTER < width - 8), "")
+def _label_bar(words: str, label: str, start: float, width: float, top: int) -> str:
+    """The longest text that fits."""
+    text = next((one for one in (words, label) if len(one) * _LETTER_WIDTH < width - 8), "")
     if not text:
         return ""
     return (
         f'<text x="{start + width / 2:.1f}" y="{top + _ROW / 2 + 4:.1f}" text-anchor="middle" '
         f'style="fill:#fff;font-size:12.5px;font-weight:600">{escape(text)}</text>'
     )
-
-
-# The small marks that a terminal view is made of: styled lines, sparklines, bytes.
-
-Line = list[tuple[str, str]]
-"""Pieces of text with their styles."""
-
-_BLOCKS, _ASCII_BLOCKS = "▁▂▃▄▅▆▇█", "_.:-=+*#"
-_ELLIPSIS = "…"
 
 
 def draw_sparkline(values: Sequence[float], top: float | None, is_ascii: bool = False) -> str:
@@ -274,11 +263,19 @@ def draw_sparkline(values: Sequence[float], top: float | None, is_ascii: bool = 
     if scale <= 0:
         return "".join(blocks[0] if math.isfinite(value) else " " for value in values)
     last = len(blocks) - 1
-    # Clipped before it is divided: a tiny scale would make infinity of an ordinary value.
+    # Clipped before the division, which overflows for a tiny scale.
     return "".join(
         blocks[min(last, int(min(max(value, 0.0), scale) / scale * len(blocks)))] if math.isfinite(value) else " "
         for value in values
     )
+
+
+def draw_timeline(intervals_s: Values, width: int = 60) -> str:
+    """Step times as a sparkline: each character is the slowest of its steps, twice the median is at least the top."""
+    if not len(intervals_s):
+        return ""
+    slowest_s = [float(piece.max()) for piece in np.array_split(intervals_s, min(width, len(intervals_s)))]
+    return draw_sparkline(slowest_s, max(*slowest_s, 2 * float(np.median(intervals_s))))
 
 
 def measure_line(line: Line) -> int:
@@ -303,7 +300,7 @@ def finish_line(line: Line, width: int) -> Text:
     text = Text.assemble(*line, no_wrap=True)
     if measure_line(line) > width:
         text.right_crop(len(text) - width + 1)
-        text.append(_ELLIPSIS)
+        text.append("…")
     return text
 
 

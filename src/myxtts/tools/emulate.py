@@ -1,8 +1,8 @@
-"""An accelerator that is not there: takes batches and is busy for a nominal time, to see whether data keeps up.
+"""An emulated accelerator: takes batches and sleeps for a nominal step time, to measure whether data keeps up.
 
-Accelerator utilisation (AU) is nominal time by wall time, the first step left out. The nominal time counts, not the
-measured sleep, which is always a little longer and would flatter the feed. No data path reaches an AU of 1, so a
-figure stands beside its ceiling: the same loop over batches that already lie in memory (`repeat_batches`).
+Accelerator utilisation (AU) is nominal time / wall time, without the first step. The nominal time counts, not the
+measured sleep, which is always a little longer and would flatter the pipeline. No pipeline reaches an AU of 1, so AU is
+reported with its upper bound: the same loop over batches that are already in memory (`repeat_batches`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle, islice
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import psutil
@@ -46,17 +46,8 @@ class BatchSize:
     num_padded_frames: int
 
 
-class Meter(Protocol):
-    """The readings an emulation takes of time and of its own process. Tests put their own in its place."""
-
-    def clock(self) -> float: ...
-    def sleep(self, seconds: float) -> None: ...
-    def read_cpu_s(self) -> float: ...
-    def read_rss_bytes(self) -> int: ...
-
-
 class ProcessMeter:
-    """Reads the monotonic clock, and this process with the processes that it started."""
+    """Clock, and CPU time and memory of this process with its children."""
 
     def __init__(self) -> None:
         self._process = psutil.Process(os.getpid())
@@ -84,10 +75,10 @@ def _read_cpu_s(process: psutil.Process) -> float:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Emulation:
-    """What an emulated accelerator saw. Arrays [steps] begin with the second step.
+    """Measurements of an emulation. Arrays [steps] begin with the second step.
 
-    `intervals_s` go from the end of one step to the end of the next, `waits_s` are the part of them in which no batch
-    was there. `rss_bytes` was read every fifty steps.
+    `intervals_s` go from the end of one step to the end of the next, `waits_s` are the part of them that was spent
+    waiting for a batch. `rss_bytes` was read every fifty steps.
     """
 
     nominal_s: NDArray[np.float64]
@@ -172,13 +163,12 @@ def emulate(
     *,
     host_load_s: float = 0.0,
     measure: Callable[[Any], BatchSize] = measure_batch,
-    meter: Meter | None = None,
+    meter: ProcessMeter | None = None,
 ) -> Emulation:
-    """Runs through `batches`, or through `num_steps` of them, and is busy for `step_s` with each.
+    """Consumes `batches`, or `num_steps` of them, and is busy for `step_s` with each.
 
-    A step lasts from the arrival of its batch, each on its own: time that was lost by waiting is not made up for. What
-    the host has to do goes on during the step, as beside a real accelerator: the book-keeping here, and for
-    `host_load_s` a computation that holds on to Python's interpreter, as dispatching a training step does.
+    A step starts when its batch arrives; time lost by waiting is not made up for. The host works during the step, as
+    with a real accelerator: it measures, and for `host_load_s` it holds the GIL, as dispatching a training step does.
     """
     accelerator = _Accelerator(
         step_s if isinstance(step_s, StepTime) else StepTime(step_s), host_load_s, measure, meter or ProcessMeter()
@@ -189,10 +179,10 @@ def emulate(
 
 
 class _Accelerator:
-    """Lives for one emulation. The first step starts the clock and counts for nothing else."""
+    """State of one emulation. The first step only starts the clock."""
 
     def __init__(
-        self, step_time: StepTime, host_load_s: float, measure: Callable[[Any], BatchSize], meter: Meter
+        self, step_time: StepTime, host_load_s: float, measure: Callable[[Any], BatchSize], meter: ProcessMeter
     ) -> None:
         self._step_time, self._host_load_s = step_time, host_load_s
         self._measure, self._meter = measure, meter
@@ -218,7 +208,7 @@ class _Accelerator:
         if rest_s > 0:
             meter.sleep(rest_s)
         if not self._ends:
-            # Looking at other processes takes a while, so it comes before the clock is started.
+            # Reading the CPU time of children takes a while, so it is done before the clock starts.
             self._cpu_s_at_start = meter.read_cpu_s()
         self._ends.append(meter.clock())
 

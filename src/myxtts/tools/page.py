@@ -1,21 +1,21 @@
-"""One HTML page without anything outside of it: style, plots, pictures and sounds are inside. All tools write these.
+"""Self-contained HTML pages: style, charts, pictures and sounds are embedded. All tools write their reports with it.
 
-Everything that is given as text is escaped; what is given as `Html` was made by functions of this package.
+Text is escaped here; `Html` is markup that functions of this package made.
 """
 
 from __future__ import annotations
 
 import base64
 import html
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NewType
+from typing import Any, NewType
 
 from myxtts.storage.atomic import write_atomically
+from myxtts.tools.words import Translator
 
-# The look of all pages: light and dark as the reader's system is, left to right and right to left, and on paper.
-
+# Light and dark by the reader's system, left to right and right to left, screen and print.
 STYLE = """
 :root{--ground:#f6f7f9;--sheet:#fff;--ink:#1c2230;--soft:#5c6475;--line:#e2e5ea;--accent:#2f5fd0;
 --c0:#2f5fd0;--c1:#d9632b;--c2:#1f9d78;--c3:#a14bc4;--c4:#c2a012;--c5:#6d7687}
@@ -88,7 +88,6 @@ main{max-width:none;padding:0}.panel,.card,tr{break-inside:avoid}h2{break-after:
 
 Html = NewType("Html", str)
 NOTHING = Html("")
-RIGHT_TO_LEFT = ("fa", "ar", "he", "ur")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +111,7 @@ class Page:
     lang: str = "en"
 
     def render(self) -> str:
-        direction = find_direction(self.lang)
+        direction = "rtl" if self.lang == "fa" else "ltr"
         cards = join(
             Html(
                 f'<div class="card"><span class="label">{escape(card.label)}</span>'
@@ -137,10 +136,6 @@ class Page:
         return path
 
 
-def find_direction(lang: str) -> str:
-    return "rtl" if lang in RIGHT_TO_LEFT else "ltr"
-
-
 def escape(text: str) -> Html:
     return Html(html.escape(text, quote=True))
 
@@ -150,7 +145,7 @@ def join(parts: Iterable[Html]) -> Html:
 
 
 def make_section(heading: str, *blocks: Html, lead: str = "") -> Html:
-    """Nothing where there is nothing to show."""
+    """A heading with blocks; nothing where all blocks are empty."""
     content = join(blocks)
     if not content:
         return NOTHING
@@ -158,14 +153,14 @@ def make_section(heading: str, *blocks: Html, lead: str = "") -> Html:
     return Html(f"<section>\n<h2>{escape(heading)}</h2>{about}\n{content}\n</section>\n")
 
 
-def make_grid(blocks: Iterable[Html]) -> Html:
+def make_grid(*blocks: Html) -> Html:
     """Blocks side by side, as many as fit."""
     content = join(blocks)
     return Html(f'<div class="grid">{content}</div>') if content else NOTHING
 
 
 def make_stack(*blocks: Html) -> Html:
-    """Blocks one above the other, as one place of a grid."""
+    """Blocks one above the other, as one cell of a grid."""
     content = join(blocks)
     return Html(f"<div>{content}</div>") if content else NOTHING
 
@@ -194,6 +189,22 @@ def make_table(heading: Sequence[str], rows: Iterable[Sequence[str]], code_colum
     top = "".join(f"<th>{escape(name)}</th>" for name in heading)
     head = f"<thead><tr>{top}</tr></thead>" if heading else ""
     return Html(f'<div class="scroll"><table>{head}<tbody>{body}</tbody></table></div>')
+
+
+def make_machine_table(machine: Mapping[str, Any], tr: Translator, corpus: str = "") -> Html:
+    """When and where something was measured, as `describe_environment` writes it. Keys may be missing in old files."""
+    gpus, versions, command = machine.get("gpus"), machine.get("versions"), machine.get("command")
+    names = ", ".join(map(str, gpus)) if isinstance(gpus, list) and gpus else tr("no GPU")
+    texts = [f"Python {machine.get('python', '?')}"]
+    texts += [f"{name} {text}" for name, text in versions.items() if text] if isinstance(versions, dict) else []
+    size = f"{machine.get('num_cpus', '?')} CPUs, {machine.get('ram_gb', '?')} GB"
+    rows = [
+        [tr("started"), str(machine.get("started", ""))],
+        [tr("command"), " ".join(map(str, command)) if isinstance(command, list) else ""],
+        [tr("machine"), f"{machine.get('system', '')}, {size}, {names}"],
+        [tr("versions"), ", ".join(texts)],
+    ]
+    return make_table([], [[tr("Corpus"), corpus], *rows] if corpus else rows, code_columns=(1,))
 
 
 def make_details(summary: str, *blocks: Html) -> Html:

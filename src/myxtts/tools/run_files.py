@@ -1,10 +1,10 @@
-"""What the files of a run say, read without any of the machinery that wrote them: metrics, telemetry, configuration."""
+"""Reads the files of a run without the code that wrote them: metrics, telemetry, configuration, environment."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +28,13 @@ from myxtts.training.run.folder import (
 
 _MAX_FILE_BYTES = 10_000_000
 _MAX_SKIPPED = 50
+_TIMES = ("position", "wait_s", "step_s", "load_s")
 _ACCUMULATION_KEY = "training.gradient_accumulation_steps"
 
 
 @dataclass(frozen=True)
 class FeedTimes:
-    """The steps of a run as its feed saw them, the first of every session left out. Arrays have one value a step."""
+    """Telemetry of a run without the first step of every session. Arrays [steps]."""
 
     position: NDArray[np.float64]
     wait_s: NDArray[np.float64]
@@ -53,24 +54,24 @@ class FeedTimes:
         return 1 - float(self.wait_s.sum()) / max(float(self.interval_s.sum()), 1e-12)
 
     def find_usual(self, watched_positions: set[int]) -> NDArray[np.bool_]:
-        """Which steps did nothing but train: neither traced a graph, nor validated, spoke or saved."""
+        """Steps that only trained: they neither traced a graph nor validated, synthesised samples or saved."""
         return np.asarray(~self.is_retraced & ~np.isin(self.position, list(watched_positions)))
 
     def measure_variation(self, watched_positions: set[int]) -> float:
-        """Deviation of the time of a usual step over its mean."""
+        """Standard deviation over mean of the time of usual steps."""
         usual_s = self.interval_s[self.find_usual(watched_positions)]
         return float(usual_s.std() / usual_s.mean()) if len(usual_s) > 1 else 0.0
 
 
 @dataclass(frozen=True)
 class RunFiles:
-    """All that a report is made from."""
+    """Everything a report is made from."""
 
     path: Path
     records: list[dict[str, Any]]
     validations: list[tuple[int, dict[str, float]]]
     text_rest_step: int | None
-    """From where on the text side was trained no further, None where it never rested."""
+    """Step from which the text encoder was frozen, None where it never was."""
     watched: list[tuple[int, float]]
     """Steps at which training waited for validation or samples, and for how many seconds."""
     feed: FeedTimes | None
@@ -89,22 +90,12 @@ class RunFiles:
         return next((setting.value for setting in self.settings if setting.key == key), None)
 
     def find_watched_positions(self) -> set[int]:
-        """Positions of the feed whose steps also validated, spoke or saved."""
+        """Positions of batches whose steps also validated, synthesised samples or saved."""
         batches_per_step = self.find_setting(_ACCUMULATION_KEY) or 1
         return {step * batches_per_step - 1 for step, _ in self.watched}
 
     def measure_variation(self) -> float | None:
         return self.feed.measure_variation(self.find_watched_positions()) if self.feed else None
-
-
-@dataclass
-class _Columns:
-    position: list[float] = field(default_factory=list)
-    wait_s: list[float] = field(default_factory=list)
-    step_s: list[float] = field(default_factory=list)
-    load_s: list[float] = field(default_factory=list)
-    is_retraced: list[bool] = field(default_factory=list)
-    stages: list[Mapping[str, Any]] = field(default_factory=list)
 
 
 def read_run(path: Path) -> RunFiles:
@@ -144,33 +135,23 @@ def read_run(path: Path) -> RunFiles:
 
 def read_telemetry(path: Path, first_positions: Container[int] = ()) -> FeedTimes | None:
     """None where nothing was measured. `first_positions` are known to be the first of sessions."""
-    columns, last = _Columns(), float("inf")
-    num_frames = num_padded = num_utterances = 0
+    lines, last = [], float("inf")
     for line in JsonLines(path).read():
-        if not all(is_number(line.get(name)) for name in ("position", "wait_s", "step_s", "load_s")):
+        if not all(is_number(line.get(name)) for name in _TIMES):
             continue
-        # Positions only grow within a session, whatever is rolled back.
+        # Positions only grow within a session, also after a rollback.
         is_first, last = line["position"] <= last or line["position"] in first_positions, line["position"]
-        if is_first:
-            continue
-        for name in ("position", "wait_s", "step_s", "load_s"):
-            getattr(columns, name).append(line[name])
-        columns.is_retraced.append(bool(line.get("is_retraced")))
-        columns.stages.append(line["stages"] if isinstance(line.get("stages"), dict) else {})
-        num_frames += _to_count(line.get("num_frames"))
-        num_padded += _to_count(line.get("num_padded_frames"))
-        num_utterances += _to_count(line.get("num_utterances"))
-    if not columns.position:
+        if not is_first:
+            lines.append(line)
+    if not lines:
         return None
+    num_padded = _sum(lines, "num_padded_frames")
     return FeedTimes(
-        position=np.array(columns.position, np.float64),
-        wait_s=np.array(columns.wait_s, np.float64),
-        step_s=np.array(columns.step_s, np.float64),
-        load_s=np.array(columns.load_s, np.float64),
-        is_retraced=np.array(columns.is_retraced, bool),
-        stages=_collect_stages(columns.stages),
-        padding=1 - num_frames / num_padded if num_padded else 0.0,
-        num_utterances=num_utterances,
+        **{name: np.array([line[name] for line in lines], np.float64) for name in _TIMES},
+        is_retraced=np.array([bool(line.get("is_retraced")) for line in lines]),
+        stages=_collect_stages([line.get("stages") for line in lines]),
+        padding=1 - _sum(lines, "num_frames") / num_padded if num_padded else 0.0,
+        num_utterances=_sum(lines, "num_utterances"),
     )
 
 
@@ -180,11 +161,16 @@ def list_series(records: Sequence[Mapping[str, Any]], name: str) -> tuple[list[f
     return [step for step, _ in found], [value for _, value in found]
 
 
-def _collect_stages(stages: Sequence[Mapping[str, Any]]) -> dict[str, NDArray[np.float64]]:
-    names = dict.fromkeys(name for stage in stages for name in stage)
-    return {
-        name: np.array([stage[name] for stage in stages if is_number(stage.get(name))], np.float64) for name in names
-    }
+def _collect_stages(stages: Sequence[object]) -> dict[str, NDArray[np.float64]]:
+    times: dict[str, list[float]] = {}
+    for stage in stages:
+        for name, seconds in stage.items() if isinstance(stage, dict) else ():
+            times.setdefault(name, []).extend([seconds] if is_number(seconds) else [])
+    return {name: np.array(seconds, np.float64) for name, seconds in times.items()}
+
+
+def _sum(lines: Sequence[Mapping[str, Any]], name: str) -> int:
+    return sum(line[name] for line in lines if isinstance(line.get(name), int))
 
 
 def _read_sessions(path: Path) -> list[dict[str, Any]]:
@@ -204,7 +190,3 @@ def _read_settings(path: Path) -> list[Setting]:
 
 def _read_text(path: Path) -> str:
     return path.read_text(encoding="utf-8", errors="replace")[:_MAX_FILE_BYTES] if path.is_file() else ""
-
-
-def _to_count(value: object) -> int:
-    return value if isinstance(value, int) else 0

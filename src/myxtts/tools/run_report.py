@@ -1,10 +1,10 @@
-"""The report of a run: how it learnt, how it sounds, where the time went, and what it was made with, on one page."""
+"""The report of a training run: learning curves, validation, samples, times, configuration and environment."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -18,306 +18,134 @@ from myxtts.tools.page import (
     make_code,
     make_details,
     make_grid,
+    make_machine_table,
     make_panel,
     make_paragraph,
     make_section,
     make_stack,
     make_table,
 )
-from myxtts.tools.report_words import Words
 from myxtts.tools.run_files import FeedTimes, RunFiles, list_series, read_run
+from myxtts.tools.words import Translator, mark
 from myxtts.training.run.folder import REPORT_FILE_NAME
 from myxtts.training.sample_files import REAL_FOLDER_NAME, SampleFiles, list_steps, name_step_folder, read_samples
 
-# The later sections of a run's report: where the time went, what went wrong, configuration and environment.
-
 _MAX_IDS = 4
 _MAX_SESSIONS = 3
-
-
-def show_time(run: RunFiles, words: Words) -> Html:
-    feed = run.feed
-    if feed is None:
-        return make_section(words.say("where_time"))
-    watching_s = sum(seconds for _, seconds in run.watched)
-    waiting_s, stepping_s = float(feed.wait_s.sum()), float(feed.step_s.sum())
-    shares = [
-        (words.say("computing"), max(0.0, stepping_s - watching_s)),
-        (words.say("waiting"), waiting_s),
-        (words.say("watching"), min(watching_s, stepping_s)),
-    ]
-    is_usual = feed.find_usual(run.find_watched_positions())
-    steps = np.flatnonzero(is_usual).tolist()
-    curves = [
-        Curve(words.say("whole_step"), steps, (1000 * feed.interval_s[is_usual]).tolist()),
-        Curve(words.say("wait"), steps, (1000 * feed.wait_s[is_usual]).tolist()),
-    ]
-    columns = [words.say("number"), words.say("mean"), words.say("median"), words.say("ninety_nine")]
-    facts = [
-        [words.say("au"), words.share(feed.au)],
-        [words.say("effective_au"), words.share(feed.au * (1 - feed.padding))],
-        [words.say("variation"), words.share(run.measure_variation() or 0.0)],
-        [words.say("padding"), words.share(feed.padding)],
-        [words.say("utterances_per_s"), words.number(feed.num_utterances / max(waiting_s + stepping_s, 1e-9))],
-        [words.say("retraces"), words.count(int(feed.is_retraced.sum()))],
-    ]
-    return make_section(
-        words.say("where_time"),
-        make_grid(
-            [
-                make_stack(
-                    make_panel(words.say("all_time"), draw_shares(shares, words.share)),
-                    make_panel(words.say("interval"), draw_curves(curves, words.tick)),
-                ),
-                make_panel(
-                    words.say("in_numbers"), make_table(columns, _list_times(feed, words)), make_table([], facts)
-                ),
-            ]
-        ),
-        lead=words.say("time_lead"),
-    )
-
-
-def _list_times(feed: FeedTimes, words: Words) -> Iterator[Sequence[str]]:
-    rows = [(words.say("whole_step"), feed.step_s), (words.say("wait"), feed.wait_s), (words.say("load"), feed.load_s)]
-    rows += [(words.name(f"stage_{name}"), seconds) for name, seconds in feed.stages.items() if len(seconds)]
-    for label, seconds in rows:
-        numbers = (seconds.mean(), np.median(seconds), np.quantile(seconds, 0.99))
-        yield [label, *(words.number(1000 * float(number)) for number in numbers)]
-
-
-def show_skipped(run: RunFiles, words: Words) -> Html:
-    if not run.skipped:
-        return make_section(words.say("skipped"), make_paragraph(words.say("no_skipped"), "lead"))
-    counts = {
-        name: words.count(run.num_of_kind[kind])
-        for name, kind in (("skipped", "skipped"), ("spikes", "spike"), ("rollbacks", "rolled back"))
+_METRICS = mark(
+    {
+        "loss": "Loss",
+        "flow": "flow",
+        "prior": "prior",
+        "duration": "durations",
+        "pitch": "pitch",
+        "speaker": "speaker",
+        "length_error": "utterance length error",
+        "learning_rate": "Learning rate",
+        "gradient_norm": "Gradient norm",
+        "score": "score",
+        "mel_distance": "mel distance, real durations",
+        "free_mel_distance": "mel distance, predicted durations",
+        "token_duration_error": "token duration error",
+        "length_ratio": "predicted / real length",
+        "speaker_similarity": "speaker similarity",
+        "speaker_accuracy": "speaker accuracy",
+        "unaligned": "not aligned",
     }
-    heading = [
-        words.say("whole_step"),
-        words.say("what"),
-        words.say("loss"),
-        words.say("gradient_norm"),
-        words.say("batch"),
-    ]
-    rows = [
-        [
-            words.count(line.get("step", 0)),
-            words.name(f"kind_{line.get('kind')}"),
-            _format_any(line.get("loss"), words),
-            _format_any(line.get("gradient_norm"), words),
-            _name_ids(line.get("ids")),
-        ]
-        for line in run.skipped
-        if isinstance(line.get("step", 0), int)
-    ]
-    table = make_table(heading, rows, code_columns=(4,))
-    return make_section(
-        words.say("skipped"), make_panel(words.say("events"), table), lead=words.say("skipped_lead", **counts)
-    )
-
-
-def show_configuration(run: RunFiles, words: Words) -> Html:
-    rows = [
-        [setting.key, _write(setting.value), _write(setting.default)]
-        for setting in run.settings
-        if setting.value != setting.default
-    ]
-    heading = [words.say("setting"), words.say("value"), words.say("default")]
-    return make_section(
-        words.say("configuration"),
-        make_panel(words.say("changed"), make_table(heading, rows, code_columns=(0, 1, 2))),
-        make_details(words.say("all_settings"), make_code(run.config_text)),
-    )
-
-
-def show_environment(run: RunFiles, words: Words) -> Html:
-    panels = []
-    for session in run.sessions[-_MAX_SESSIONS:]:
-        versions, gpus = session.get("versions"), session.get("gpus")
-        names = ", ".join(map(str, gpus)) if isinstance(gpus, list) and gpus else words.say("no_gpu")
-        machine = f"{session.get('system', '')}, {session.get('num_cpus', '?')} CPUs, {session.get('ram_gb', '?')} GB"
-        command = session.get("command")
-        rows = [
-            [words.say("started"), str(session.get("started", ""))],
-            [words.say("command"), " ".join(map(str, command)) if isinstance(command, list) else ""],
-            [words.say("machine"), f"{machine}, {names}"],
-            [
-                words.say("versions"),
-                f"Python {session.get('python', '?')}, "
-                + (
-                    ", ".join(f"{name} {text}" for name, text in versions.items()) if isinstance(versions, dict) else ""
-                ),
-            ],
-        ]
-        step = words.count(session.get("from_step", 0))
-        panels.append(make_panel(words.say("session", step=step), make_table([], rows, code_columns=(1,))))
-    rows = [[name, text] for name, text in run.fingerprints.items()]
-    panels.append(make_panel(words.say("fingerprints"), make_table([], rows, code_columns=(0, 1))))
-    return make_section(words.say("environment"), *panels)
-
-
-def _format_any(value: Any, words: Words) -> str:
-    return words.number(float(value)) if isinstance(value, int | float) else str(value or "")
-
-
-def _name_ids(ids: Any) -> str:
-    names = [str(one) for one in ids] if isinstance(ids, list) else []
-    return ", ".join(names[:_MAX_IDS]) + (f" … (+{len(names) - _MAX_IDS})" if len(names) > _MAX_IDS else "")
-
-
-def _write(value: Any) -> str:
-    return "null" if value is None else str(value)
-
-
+)
+_STAGES = mark(
+    {
+        "transfer": "copy to the device (in parallel)",
+        "features": "features on the data device (in parallel)",
+    }
+)
+_KINDS = mark(
+    {
+        "skipped": "skipped",
+        "spike": "spike",
+        "rolled back": "rolled back",
+    }
+)
 _TERMS = ("flow", "prior", "duration", "pitch", "speaker", "length_error")
 _END_SHARE = 20
 """The last twentieth of the records stands for the end of a run."""
-_NUM_HEARD_STEPS = 3
+_NUM_SAMPLE_STEPS = 3
 _MAX_SOUND_BYTES = 3_000_000
 
 
-def write_run_report(run_path: str | Path, *, lang: Literal["en", "fa"] = "en", out: str | Path | None = None) -> Path:
-    """Makes the page from the files of the run and gives its path: report.html in the run, or `out`.
+def write_run_report(run_path: str | Path, *, lang: str = "en") -> Path:
+    """Makes the page from the files of a run and gives its path: report.html in the run, or report.fa.html.
 
     Raises DataError where there is no run, and StorageError where the page cannot be written.
     """
     path = Path(run_path)
     name = REPORT_FILE_NAME if lang == "en" else f"report.{lang}.html"
-    return make_run_page(read_run(path), Words(lang)).write(Path(out) if out is not None else path / name)
+    return make_run_page(read_run(path), Translator(lang)).write(path / name)
 
 
-def make_run_page(run: RunFiles, words: Words) -> Page:
+def make_run_page(run: RunFiles, tr: Translator) -> Page:
     steps, seconds = _count_steps(run), _measure_time(run)
     return Page(
-        title=words.say("title", name=str(run.find_setting("training.run_name") or run.path.name)),
-        lead=words.say("lead", steps=words.count(steps), time=words.time(seconds)),
-        cards=_make_cards(run, words),
+        title=tr("Training report: {name}", name=str(run.find_setting("training.run_name") or run.path.name)),
+        lead=tr(
+            "{steps} steps in {time}. A self-contained page, made from the files of the run.",
+            steps=tr.count(steps),
+            time=tr.time(seconds),
+        ),
+        cards=_make_cards(run, tr),
         sections=[
-            _show_learning(run, words),
-            _show_validation(run, words),
-            _show_sound(run, words),
-            show_time(run, words),
-            show_skipped(run, words),
-            show_configuration(run, words),
-            show_environment(run, words),
+            _show_learning(run, tr),
+            _show_validation(run, tr),
+            _show_sound(run, tr),
+            _show_time(run, tr),
+            _show_skipped(run, tr),
+            _show_configuration(run, tr),
+            _show_environment(run, tr),
         ],
-        footer=words.say("footer"),
-        lang=words.lang,
+        footer=tr("Made by MyXTTS from the files of the run."),
+        lang=tr.lang,
     )
 
 
-def _make_cards(run: RunFiles, words: Words) -> list[Card]:
+def _make_cards(run: RunFiles, tr: Translator) -> list[Card]:
     steps, seconds = _count_steps(run), _measure_time(run)
     total = run.find_setting("training.steps")
     _, losses = list_series(run.records, "loss")
     _, step_s = list_series(run.records, "seconds")
     epoch = run.records[-1].get("epoch") if run.records else None
     if isinstance(total, int):
-        of_steps = words.say("of_steps", total=words.count(total))
+        of_steps = tr("of {total}", total=tr.count(total))
     else:
-        of_steps = words.say("epochs", epochs=words.number(float(epoch))) if epoch is not None else ""
+        of_steps = tr("{epochs} epochs", epochs=tr.number(float(epoch))) if epoch is not None else ""
     scores = [(step, numbers["score"]) for step, numbers in run.validations if "score" in numbers]
     best_step, best = min(scores, key=lambda pair: pair[1]) if scores else (0, 0.0)
-    unknown, variation = words.say("unknown"), run.measure_variation()
+    unknown, variation = tr("not known"), run.measure_variation()
     return [
-        Card(words.say("steps"), words.count(steps), of_steps),
+        Card(tr("Steps"), tr.count(steps), of_steps),
         Card(
-            words.say("time"),
-            words.time(seconds),
-            words.say("per_step", seconds=words.number(float(np.median(step_s)))) if step_s else "",
+            tr("Training time"),
+            tr.time(seconds),
+            tr("{seconds} s per step", seconds=tr.number(float(np.median(step_s)))) if step_s else "",
         ),
         Card(
-            words.say("loss"),
-            words.number(float(np.mean(losses[-max(1, len(losses) // _END_SHARE) :]))) if losses else unknown,
-            words.say("from_loss", value=words.number(losses[0])) if losses else "",
+            tr("Loss"),
+            tr.number(float(np.mean(losses[-max(1, len(losses) // _END_SHARE) :]))) if losses else unknown,
+            tr("{value} at the start", value=tr.number(losses[0])) if losses else "",
         ),
         Card(
-            words.say("validation"),
-            words.number(scores[-1][1]) if scores else unknown,
-            words.say("best_at", value=words.number(best), step=words.count(best_step))
+            tr("Validation score"),
+            tr.number(scores[-1][1]) if scores else unknown,
+            tr("best: {value} at step {step}", value=tr.number(best), step=tr.count(best_step))
             if scores
-            else words.say("no_validation"),
+            else tr("no validation"),
         ),
-        Card(words.say("au"), words.share(run.feed.au) if run.feed else unknown, words.say("au_remark")),
+        Card(tr("AU"), tr.share(run.feed.au) if run.feed else unknown, tr("share of time not waiting for data")),
         Card(
-            words.say("variation"),
-            words.share(variation) if variation is not None else unknown,
-            words.say("variation_remark"),
+            tr("Step-time variation"),
+            tr.share(variation) if variation is not None else unknown,
+            tr("standard deviation / mean"),
         ),
     ]
-
-
-def _show_learning(run: RunFiles, words: Words) -> Html:
-    def curve(name: str, is_noisy: bool = True) -> Curve:
-        return Curve(words.say(name), *list_series(run.records, name), is_noisy)
-
-    panels = [
-        make_panel(words.say("loss"), draw_curves([curve("loss")], words.tick)),
-        make_panel(words.say("terms"), draw_curves([curve(name) for name in _TERMS], words.tick)),
-        make_panel(words.say("learning_rate"), draw_curves([curve("learning_rate", is_noisy=False)], words.tick)),
-        make_panel(words.say("gradient_norm"), draw_curves([curve("gradient_norm")], words.tick)),
-    ]
-    return make_section(words.say("learning"), make_grid(panels), lead=words.say("learning_lead"))
-
-
-def _show_validation(run: RunFiles, words: Words) -> Html:
-    if not run.validations:
-        return make_section(words.say("validating"))
-    records = [{"step": step, **numbers} for step, numbers in run.validations]
-
-    def draw(*names: str) -> Html:
-        return draw_curves([Curve(words.say(name), *list_series(records, name)) for name in names], words.tick)
-
-    panels = [
-        make_panel(words.say("distances"), draw("score", "mel_distance", "free_mel_distance")),
-        make_panel(words.say("durations"), draw("token_duration_error", "length_error")),
-        make_panel(words.say("terms"), draw("prior", "flow", "duration", "pitch")),
-        make_panel(words.say("voice"), draw("speaker_similarity", "speaker_accuracy")),
-    ]
-    last_step, last = run.validations[-1]
-    best_step, best = min(run.validations, key=lambda pair: pair[1].get("score", float("inf")))
-    heading = [
-        words.say("number"),
-        words.say("best", step=words.count(best_step)),
-        words.say("last", step=words.count(last_step)),
-    ]
-    rows = [
-        [words.name(name), words.number(best.get(name, float("nan"))), words.number(value)]
-        for name, value in sorted(last.items(), key=lambda item: item[0] != "score")
-    ]
-    lead = words.say("validating_lead")
-    if run.text_rest_step is not None:
-        lead += " " + words.say("text_rests", step=words.count(run.text_rest_step))
-    return make_section(
-        words.say("validating"),
-        make_grid(panels),
-        make_panel(words.say("best_and_last"), make_table(heading, rows)),
-        lead=lead,
-    )
-
-
-def _show_sound(run: RunFiles, words: Words) -> Html:
-    steps = list_steps(run.samples_path)
-    if not steps:
-        return make_section(words.say("sound"))
-    chosen = sorted({steps[round(place)] for place in np.linspace(0, len(steps) - 1, _NUM_HEARD_STEPS)})
-    heard = {step: _by_name(read_samples(run.samples_path / name_step_folder(step))) for step in chosen}
-    real = _by_name(read_samples(run.samples_path / REAL_FOLDER_NAME))
-    last = heard[chosen[-1]]
-    panels = []
-    for name, sample in last.items():
-        heading = " · ".join(text for text in (sample.about["language"], sample.about["speaker"]) if text)
-        others = [(words.say("step", step=words.count(step)), heard[step].get(name)) for step in chosen]
-        players = [_embed_sound(one, label) for label, one in [(words.say("recorded"), real.get(name)), *others]]
-        pictures = [
-            _embed_picture(real[name].mel if name in real else None, words.say("mel_real")),
-            _embed_picture(sample.mel, words.say("mel_made", step=words.count(chosen[-1]))),
-            _embed_picture(sample.alignment, words.say("alignment")),
-        ]
-        text = make_paragraph(sample.about["text"] or sample.about["id"], "quote")
-        panels.append(make_panel(heading or name, text, *players, *pictures))
-    return make_section(words.say("sound"), make_grid(panels), lead=words.say("sound_lead"))
 
 
 def _count_steps(run: RunFiles) -> int:
@@ -325,12 +153,107 @@ def _count_steps(run: RunFiles) -> int:
 
 
 def _measure_time(run: RunFiles) -> float:
-    """From the records where they say it, for a resumed run adds up; else from the feed."""
+    """Training seconds, summed over the sessions of a resumed run; from telemetry where the metrics have none."""
     elapsed = [record["elapsed_s"] for record in run.records if isinstance(record.get("elapsed_s"), int | float)]
     if elapsed:
         ends = [last for last, following in zip(elapsed, [*elapsed[1:], 0.0], strict=True) if following < last]
         return float(sum(ends))
     return float(run.feed.interval_s.sum()) if run.feed else 0.0
+
+
+def _show_learning(run: RunFiles, tr: Translator) -> Html:
+    def curve(name: str, is_noisy: bool = True) -> Curve:
+        return Curve(tr(_METRICS[name]), *list_series(run.records, name), is_noisy)
+
+    panels = [
+        make_panel(tr("Loss"), draw_curves([curve("loss")], tr.tick)),
+        make_panel(tr("Loss terms"), draw_curves([curve(name) for name in _TERMS], tr.tick)),
+        make_panel(tr("Learning rate"), draw_curves([curve("learning_rate", is_noisy=False)], tr.tick)),
+        make_panel(tr("Gradient norm"), draw_curves([curve("gradient_norm")], tr.tick)),
+    ]
+    return make_section(
+        tr("Learning curves"),
+        make_grid(*panels),
+        lead=tr(
+            "Means over the steps between two log entries; faint lines are the entries, strong lines "
+            "their moving average."
+        ),
+    )
+
+
+def _show_validation(run: RunFiles, tr: Translator) -> Html:
+    if not run.validations:
+        return make_section(tr("Validation"))
+    records = [{"step": step, **numbers} for step, numbers in run.validations]
+
+    def draw(*names: str) -> Html:
+        return draw_curves([Curve(tr(_METRICS[name]), *list_series(records, name)) for name in names], tr.tick)
+
+    panels = [
+        make_panel(tr("Distance from real speech"), draw("score", "mel_distance", "free_mel_distance")),
+        make_panel(tr("Duration errors"), draw("token_duration_error", "length_error")),
+        make_panel(tr("Loss terms"), draw("prior", "flow", "duration", "pitch")),
+        make_panel(tr("Voice"), draw("speaker_similarity", "speaker_accuracy")),
+    ]
+    last_step, last = run.validations[-1]
+    best_step, best = min(run.validations, key=lambda pair: pair[1].get("score", float("inf")))
+    heading = [
+        tr("Metric"),
+        tr("Best (step {step})", step=tr.count(best_step)),
+        tr("Last (step {step})", step=tr.count(last_step)),
+    ]
+    rows = [
+        [tr(_METRICS.get(name, name)), tr.number(best.get(name, float("nan"))), tr.number(value)]
+        for name, value in sorted(last.items(), key=lambda item: item[0] != "score")
+    ]
+    lead = tr(
+        "The same utterances with the same noise every time. The score is the mel distance with "
+        "real durations plus a quarter of the token duration error; the best checkpoint is chosen "
+        "by it. Lower is better, except for similarity."
+    )
+    if run.text_rest_step is not None:
+        lead += " " + tr(
+            "The text encoder and the prosody predictor are frozen from step {step}, because their "
+            "validation loss had stopped improving.",
+            step=tr.count(run.text_rest_step),
+        )
+    return make_section(
+        tr("Validation"),
+        make_grid(*panels),
+        make_panel(tr("Best and last"), make_table(heading, rows)),
+        lead=lead,
+    )
+
+
+def _show_sound(run: RunFiles, tr: Translator) -> Html:
+    steps = list_steps(run.samples_path)
+    if not steps:
+        return make_section(tr("Samples"))
+    chosen = sorted({steps[round(place)] for place in np.linspace(0, len(steps) - 1, _NUM_SAMPLE_STEPS)})
+    samples = {step: _by_name(read_samples(run.samples_path / name_step_folder(step))) for step in chosen}
+    real = _by_name(read_samples(run.samples_path / REAL_FOLDER_NAME))
+    last = samples[chosen[-1]]
+    panels = []
+    for name, sample in last.items():
+        heading = " · ".join(text for text in (sample.about["language"], sample.about["speaker"]) if text)
+        others = [(tr("Step {step}", step=tr.count(step)), samples[step].get(name)) for step in chosen]
+        players = [_embed_sound(one, label) for label, one in [(tr("Recorded"), real.get(name)), *others]]
+        pictures = [
+            _embed_picture(real[name].mel if name in real else None, tr("Recorded: mel spectrogram over seconds")),
+            _embed_picture(sample.mel, tr("Step {step}: mel spectrogram over seconds", step=tr.count(chosen[-1]))),
+            _embed_picture(sample.alignment, tr("Alignment: tokens over seconds")),
+        ]
+        text = make_paragraph(sample.about["text"] or sample.about["id"], "quote")
+        panels.append(make_panel(heading or name, text, *players, *pictures))
+    return make_section(
+        tr("Samples"),
+        make_grid(*panels),
+        lead=tr(
+            "Held-out sentences in the voice of another clip of the same speaker. “Recorded” is the "
+            "recording converted to a spectrogram and back in the same way, so that only the model "
+            "makes the difference."
+        ),
+    )
 
 
 def _by_name(samples: Sequence[SampleFiles]) -> dict[str, SampleFiles]:
@@ -345,3 +268,134 @@ def _embed_sound(sample: SampleFiles | None, label: str) -> Html:
 
 def _embed_picture(path: Path | None, caption: str) -> Html:
     return embed_picture(path.read_bytes(), caption) if path is not None else Html("")
+
+
+def _show_time(run: RunFiles, tr: Translator) -> Html:
+    feed = run.feed
+    if feed is None:
+        return make_section(tr("Where the time went"))
+    watching_s = sum(seconds for _, seconds in run.watched)
+    waiting_s, stepping_s = float(feed.wait_s.sum()), float(feed.step_s.sum())
+    shares = [
+        (tr("computing"), max(0.0, stepping_s - watching_s)),
+        (tr("waiting for data"), waiting_s),
+        (tr("validation and samples"), min(watching_s, stepping_s)),
+    ]
+    is_usual = feed.find_usual(run.find_watched_positions())
+    steps = np.flatnonzero(is_usual).tolist()
+    curves = [
+        Curve(tr("step"), steps, (1000 * feed.interval_s[is_usual]).tolist()),
+        Curve(tr("wait for data"), steps, (1000 * feed.wait_s[is_usual]).tolist()),
+    ]
+    columns = tr.row("Metric", "Mean", "Median", "99 %")
+    facts = [
+        [tr("AU"), tr.share(feed.au)],
+        [tr("effective AU (padding counts as waste)"), tr.share(feed.au * (1 - feed.padding))],
+        [tr("Step-time variation"), tr.share(run.measure_variation() or 0.0)],
+        [tr("padding"), tr.share(feed.padding)],
+        [tr("utterances per second"), tr.number(feed.num_utterances / max(waiting_s + stepping_s, 1e-9))],
+        [tr("graphs traced during training"), tr.count(int(feed.is_retraced.sum()))],
+    ]
+    return make_section(
+        tr("Where the time went"),
+        make_grid(
+            make_stack(
+                make_panel(tr("Total time"), draw_shares(shares, tr.share)),
+                make_panel(tr("Step time in milliseconds"), draw_curves(curves, tr.tick)),
+            ),
+            make_panel(
+                tr("Milliseconds and percentages"),
+                make_table(columns, _list_times(feed, tr)),
+                make_table([], facts),
+            ),
+        ),
+        lead=tr(
+            "Without the first step of each session, which compiles. Step-time variation also leaves "
+            "out steps that traced a graph, validated, synthesised samples or saved."
+        ),
+    )
+
+
+def _list_times(feed: FeedTimes, tr: Translator) -> Iterator[Sequence[str]]:
+    rows = [
+        (tr("step"), feed.step_s),
+        (tr("wait for data"), feed.wait_s),
+        (tr("loading a batch (in parallel)"), feed.load_s),
+    ]
+    rows += [(tr(_STAGES.get(name, name)), seconds) for name, seconds in feed.stages.items() if len(seconds)]
+    for label, seconds in rows:
+        numbers = (seconds.mean(), np.median(seconds), np.quantile(seconds, 0.99))
+        yield [label, *(tr.number(1000 * float(number)) for number in numbers)]
+
+
+def _show_skipped(run: RunFiles, tr: Translator) -> Html:
+    if not run.skipped:
+        return make_section(
+            tr("Skipped steps and loss spikes"),
+            make_paragraph(tr("No skipped steps, no loss spikes, no rollbacks."), "lead"),
+        )
+    counts = {
+        name: tr.count(run.num_of_kind[kind])
+        for name, kind in (("skipped", "skipped"), ("spikes", "spike"), ("rollbacks", "rolled back"))
+    }
+    heading = [
+        tr("step"),
+        tr("Event"),
+        tr("Loss"),
+        tr("Gradient norm"),
+        tr("Utterances in the batch"),
+    ]
+    rows = [
+        [
+            tr.count(line.get("step", 0)),
+            tr(_KINDS.get(str(line.get("kind")), str(line.get("kind")))),
+            _format_any(line.get("loss"), tr),
+            _format_any(line.get("gradient_norm"), tr),
+            _name_ids(line.get("ids")),
+        ]
+        for line in run.skipped
+        if isinstance(line.get("step", 0), int)
+    ]
+    table = make_table(heading, rows, code_columns=(4,))
+    return make_section(
+        tr("Skipped steps and loss spikes"),
+        make_panel(tr("Events"), table),
+        lead=tr("Skipped steps: {skipped}. Loss spikes: {spikes}. Rollbacks: {rollbacks}.", **counts),
+    )
+
+
+def _format_any(value: Any, tr: Translator) -> str:
+    return tr.number(float(value)) if isinstance(value, int | float) else str(value or "")
+
+
+def _name_ids(ids: Any) -> str:
+    names = [str(one) for one in ids] if isinstance(ids, list) else []
+    return ", ".join(names[:_MAX_IDS]) + (f" … (+{len(names) - _MAX_IDS})" if len(names) > _MAX_IDS else "")
+
+
+def _show_configuration(run: RunFiles, tr: Translator) -> Html:
+    rows = [
+        [setting.key, _write(setting.value), _write(setting.default)]
+        for setting in run.settings
+        if setting.value != setting.default
+    ]
+    heading = tr.row("Setting", "Value", "Default")
+    return make_section(
+        tr("Configuration"),
+        make_panel(tr("Differs from the defaults"), make_table(heading, rows, code_columns=(0, 1, 2))),
+        make_details(tr("All settings"), make_code(run.config_text)),
+    )
+
+
+def _write(value: Any) -> str:
+    return "null" if value is None else str(value)
+
+
+def _show_environment(run: RunFiles, tr: Translator) -> Html:
+    panels = [
+        make_panel(tr("From step {step}", step=tr.count(session.get("from_step", 0))), make_machine_table(session, tr))
+        for session in run.sessions[-_MAX_SESSIONS:]
+    ]
+    rows = [[name, text] for name, text in run.fingerprints.items()]
+    fingerprints = make_panel(tr("Fingerprints"), make_table([], rows, code_columns=(0, 1)))
+    return make_section(tr("Environment"), *panels, fingerprints)

@@ -1,4 +1,4 @@
-"""The benchmark is fair and counts right: contenders take turns, ratios are of a round, nobody is left out unsaid."""
+"""The benchmark is fair and counts right: candidates take turns, ratios are of a round, nobody is left out unsaid."""
 
 from __future__ import annotations
 
@@ -20,27 +20,26 @@ from tests.tools.test_run_report import Outline
 
 from myxtts.config.schema import XTTSConfig
 from myxtts.errors import ConfigError, DataError, UsageError
-from myxtts.tools.bench import candidates as contenders
 from myxtts.tools.bench.candidates import (
-    Contender,
+    Candidate,
     Data,
     LeftOut,
-    choose_contenders,
+    choose_candidates,
     make_pair,
     make_swept,
     parse_sweeps,
 )
 from myxtts.tools.bench.measure import BenchResult, Figures, Rules, Standing, run_bench
-from myxtts.tools.bench.page import make_bench_page, write_bench_report
-from myxtts.tools.bench_words import BENCH_WORDS, choose_bench_words
+from myxtts.tools.bench.page import make_bench_page
 from myxtts.tools.emulate import StepTime
+from myxtts.tools.words import Translator
 from myxtts.training.run.folder import describe_environment
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 CORPUS = {"num_utterances": 40, "minutes": 3.0, "batch_size": 4}
 
 
-def make_slow(name: str, wait_s: float, opened: list[str]) -> Contender:
+def make_slow(name: str, wait_s: float, opened: list[str]) -> Candidate:
     """Batches of four utterances, half of them padding, each a while late."""
 
     @contextmanager
@@ -54,10 +53,10 @@ def make_slow(name: str, wait_s: float, opened: list[str]) -> Contender:
             time.sleep(wait_s)
             yield {"mel": np.zeros((4, 10, 2), np.float32), "mel_lengths": np.full(4, 5)}
 
-    return Contender(name, open_batches)
+    return Candidate(name, open_batches)
 
 
-def test_contenders_take_turns_and_every_other_round_in_reverse() -> None:
+def test_candidates_take_turns_and_every_other_round_in_reverse() -> None:
     opened: list[str] = []
     rules = Rules(num_steps=3, num_rounds=3, step=StepTime(0.0))
     seen: list[tuple[int, str]] = []
@@ -102,7 +101,7 @@ def make_figures(rate: float, au: float = 0.9) -> Figures:
 
 
 def make_result(left_out: tuple[LeftOut, ...] = ()) -> BenchResult:
-    rates = {"cached": (900.0, 1000.0, 950.0), "native": (300.0, 500.0, 380.0), "librosa": (100.0, 100.0, 95.0)}
+    rates = {"cached": (900.0, 1000.0, 950.0), "native": (300.0, 500.0, 380.0), "python": (100.0, 100.0, 95.0)}
     standings = [
         Standing(name, {}, tuple(make_figures(rate, rate / 1000) for rate in rounds), (20.0, 21.0, 60.0, 20.5))
         for name, rounds in rates.items()
@@ -125,10 +124,10 @@ def make_swept_result() -> BenchResult:
 
 
 def test_ratios_are_taken_round_by_round() -> None:
-    native, librosa = make_result().compare()
+    native, python = make_result().compare()
     assert (native.name, native.other) == ("cached", "native")
     assert (native.ratio, native.lowest, native.highest) == (2.5, 2.0, 3.0)
-    assert librosa.ratio == 10
+    assert python.ratio == 10
     # A median is not that of sorted rounds.
     assert make_result().standings[1].figures.utterances_per_s == 380
 
@@ -138,16 +137,16 @@ def test_a_contender_above_its_ceiling_shows_that_the_machine_was_disturbed(abou
     above = Standing("cached", {}, (make_figures(100.0, au=1.1),), (20.0,))
     disturbed = BenchResult(Rules(), (above,))
     assert (quiet.is_disturbed, disturbed.is_disturbed) == (False, True)
-    words = choose_bench_words("en")
+    words = Translator("en")
     assert "Measure again" in make_bench_page(disturbed, about, words).render()
     assert "Measure again" not in make_bench_page(quiet, about, words).render()
 
 
 def test_the_result_is_plain_json() -> None:
-    result = json.loads(json.dumps(make_result((LeftOut("tfrecord", "no_store", "there"),)).to_json()))
+    result = json.loads(json.dumps(make_result((LeftOut("cached", "no_store", "there"),)).to_json()))
     assert result["emulated"] is True
     assert result["rules"]["step_ms"] == 20
-    assert [one["name"] for one in result["contenders"]] == ["cached", "native", "librosa"]
+    assert [one["name"] for one in result["contenders"]] == ["cached", "native", "python"]
     assert len(result["contenders"][0]["rounds"]) == 3
     assert result["left_out"][0]["reason"] == "no_store"
 
@@ -165,8 +164,8 @@ def make_config(folder: Path, **settings: Any) -> XTTSConfig:
     return XTTSConfig(text_frontend=DATA.text_frontend, batch_size=4, **paths, **settings)
 
 
-def find_config(contender: Contender) -> XTTSConfig:
-    config: XTTSConfig = contender.open.args[0]  # type: ignore[attr-defined]
+def find_config(candidate: Candidate) -> XTTSConfig:
+    config: XTTSConfig = candidate.open.args[0]  # type: ignore[attr-defined]
     return config
 
 
@@ -204,8 +203,8 @@ def test_what_cannot_be_swept_is_explained(folder: Path) -> None:
         make_swept(data, {"loader": ["fast"]})
     with pytest.raises(UsageError, match="40 combinations"):
         make_swept(data, {"data.batch_size": list(range(1, 41))})
-    with pytest.raises(UsageError, match="no contender 'fast'"):
-        choose_contenders(data, ["fast"], folder)
+    with pytest.raises(UsageError, match="no candidate 'fast'"):
+        choose_candidates(data, ["fast"])
 
 
 def test_settings_are_compared_on_the_same_corpus(folder: Path) -> None:
@@ -215,15 +214,12 @@ def test_settings_are_compared_on_the_same_corpus(folder: Path) -> None:
     assert find_config(other).data.cache_dir == str(folder / "store")
 
 
-def test_whoever_cannot_take_part_is_named_with_the_reason(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(contenders, "has_librosa", lambda: False)
+def test_a_candidate_that_cannot_take_part_is_named_with_the_reason(folder: Path, tmp_path: Path) -> None:
     data = Data.find(XTTSConfig(train_data=folder / "corpus", cache_dir=tmp_path / "none", text_frontend="characters"))
-    chosen, left_out = choose_contenders(data, ["cached", "tfrecord", "librosa", "native", "python"], tmp_path)
+    chosen, left_out = choose_candidates(data, ["cached", "native", "python"])
     assert [one.name for one in chosen] == ["native", "python"]
     reasons = {one.name: one.reason for one in left_out}
-    assert reasons == {"cached": "no_store", "tfrecord": "no_store", "librosa": "no_librosa"}
+    assert reasons == {"cached": "no_store"}
     with pytest.raises(DataError, match="myxtts precompute"):
         data.configure({})
     with pytest.raises(DataError, match="neither a prepared corpus"):
@@ -235,15 +231,15 @@ def about() -> dict[str, Any]:
     return {"machine": describe_environment(["myxtts", "bench"]), "corpus": CORPUS}
 
 
-def test_page_is_whole_and_says_what_was_measured(about: dict[str, Any], tmp_path: Path) -> None:
-    result = make_result((LeftOut("tfrecord", "no_store", "<there>"),))
-    page = write_bench_report(result, about, tmp_path / "page.html").read_text(encoding="utf-8")
+def test_page_is_whole_and_says_what_was_measured(about: dict[str, Any]) -> None:
+    result = make_result((LeftOut("cached", "no_store", "<there>"),))
+    page = make_bench_page(result, about, Translator()).render()
     outline = Outline(page)
     assert not outline.addresses
     assert not re.search(r"https?://|@import|url\(|<script|<link", page)
     for text in (
         "emulated",
-        "librosa in numpy_function",
+        "MyXTTS on the fly, in Python",
         "95.0 % of 99.0 %",
         "2.50 times",
         "<there>",
@@ -254,28 +250,22 @@ def test_page_is_whole_and_says_what_was_measured(about: dict[str, Any], tmp_pat
 
 
 def test_a_sweep_is_drawn_over_the_number_that_was_swept(about: dict[str, Any]) -> None:
-    outline = Outline(make_bench_page(make_swept_result(), about, choose_bench_words("en")).render())
+    outline = Outline(make_bench_page(make_swept_result(), about, Translator("en")).render())
     assert "Utterances per second by batch_size" in outline.text
     assert "loader=python: 320" in outline.text
 
 
 def test_persian_page_reads_from_right_to_left(about: dict[str, Any]) -> None:
-    outline = Outline(make_bench_page(make_result(), about, choose_bench_words("fa")).render())
+    outline = Outline(make_bench_page(make_result(), about, Translator("fa")).render())
     assert outline.attributes["html"] == {"lang": "fa", "dir": "rtl"}
-    for text in ("رقیبان", "در مقایسه", "۲٫۵۰ برابر", "librosa در numpy_function"):
+    for text in ("گزینه‌ها", "مقایسه", "۲٫۵۰ برابر", "MyXTTS به‌صورت on-the-fly با پایتون"):
         assert text in outline.text
-    assert "Contender" not in outline.text
-
-
-def test_every_word_has_both_languages_with_the_same_blanks() -> None:
-    for english, persian in BENCH_WORDS.values():
-        assert re.search("[\u0600-\u06ff]", persian)
-        assert set(re.findall(r"\{\w+\}", english)) == set(re.findall(r"\{\w+\}", persian))
+    assert "Candidate" not in outline.text
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium to draw the page with")
 def test_page_shows_bars_in_a_browser(about: dict[str, Any], tmp_path: Path) -> None:
-    path = write_bench_report(make_result(), about, tmp_path / "page.html", "fa")
+    path = make_bench_page(make_result(), about, Translator("fa")).write(tmp_path / "page.html")
     flags = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=1200,1600"]
     home, picture = f"--user-data-dir={tmp_path / 'browser'}", tmp_path / "page.png"
     command = [str(CHROMIUM), *flags, home, f"--screenshot={picture}", path.as_uri()]

@@ -95,7 +95,7 @@ def test_a_log_that_cannot_be_opened_is_an_error_at_once(tmp_path: Path) -> None
 def test_a_full_disk_ends_the_log_with_a_whole_line_but_not_the_watch(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(tmp_path)],
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[3],
         capture_output=True,
         text=True,
         timeout=60,
@@ -109,11 +109,6 @@ def test_a_history_of_a_day_stays_small_and_right() -> None:
     history = History()
     for second in range(9_000):
         history.add({"elapsed_s": float(second), "value": float(second % 2), "name": "text", "gap": None})
-    seconds, values = history.get_curve("value")
-    assert 1000 < len(seconds) <= 2049
-    assert seconds == sorted(seconds)
-    assert seconds[-1] == pytest.approx(8_999, abs=16)
-    assert all(value == 0.5 for value in values[:-1])
     stats = history.get_stats("value")
     assert stats is not None
     assert (stats.mean, stats.lowest, stats.highest, stats.last) == (0.5, 0, 1, 1)
@@ -126,6 +121,5 @@ def test_a_column_that_comes_later_has_gaps_before() -> None:
     history = History()
     history.add({"elapsed_s": 0.0, "a": 1.0})
     history.add({"elapsed_s": 1.0, "a": None, "b": 2.0})
-    assert [math.isnan(value) for value in history.get_curve("b")[1]] == [True, False]
     assert [math.isnan(value) for value in history.get_recent("a", 5)] == [False, True]
     assert [math.isnan(value) for value in history.get_recent("b", 5)] == [True, False]

@@ -23,7 +23,7 @@ from myxtts.pipeline.telemetry import StepRecord, Telemetry
 from myxtts.storage.atomic import lock_directory
 from myxtts.storage.json_file import JsonTail
 from myxtts.tools.monitor.run import RunFollower, find_newest_run
-from myxtts.tools.rhythm import measure_rhythm
+from myxtts.tools.rhythm import Oscillation, find_recent_oscillation
 
 Follow = Callable[..., RunFollower]
 TailOf = Callable[[Path], JsonTail]
@@ -244,21 +244,25 @@ def test_the_newest_run_is_the_one_written_to_last(tmp_path: Path) -> None:
     assert find_newest_run(tmp_path) == tmp_path / "new"
 
 
+def find(steps: list[tuple[float, float]]) -> Oscillation:
+    found = find_recent_oscillation(steps)
+    assert found is not None
+    return found
+
+
 def test_even_steps_have_no_period_and_bursts_have_theirs() -> None:
     generator = random.Random(0)
     even = [(0.001, 0.1 + generator.gauss(0, 0.005)) for _ in range(300)]
-    assert measure_rhythm(even).variation == pytest.approx(0.05, abs=0.02)
-    assert measure_rhythm(even).period_steps is None
+    assert find(even).variation == pytest.approx(0.05, abs=0.02)
+    assert find(even).period_steps is None
     for period in (4, 10, 50):
         bursts = [(0.4 if number % period == 0 else 0.001, step_s) for number, (_, step_s) in enumerate(even)]
-        assert measure_rhythm(bursts).period_steps == period
+        assert find(bursts).period_steps == period
     noise = [(generator.expovariate(10), 0.05) for _ in range(300)]
-    assert measure_rhythm(noise)[1] is None
-    assert measure_rhythm(even[:10]).variation is None
+    assert find(noise).period_steps is None
+    assert find_recent_oscillation(even[:10]) is None
 
 
 def test_a_pause_for_validation_is_no_oscillation() -> None:
     steps = [(0.001, 60.0 if number % 100 == 99 else 0.1) for number in range(500)]
-    variation = measure_rhythm(steps).variation
-    assert variation is not None
-    assert variation < 0.2
+    assert find(steps).variation < 0.2

@@ -74,7 +74,7 @@ def test_a_gpu_with_room_shows_all_its_numbers(tmp_path: Path) -> None:
         "PCIe in 1.20 out 0.30 GB/s",
         "throttled: too hot (driver's limit)",
         f"processes {os.getpid()} ",
-        "! throttling: GPU 0 is slowed down: too hot (driver's limit).",
+        "! throttling: GPU 0 is throttled: too hot (driver's limit).",
     ):
         assert part in text
 
@@ -106,7 +106,7 @@ def test_lost_gpus_and_warnings_are_shown_in_few_lines(tmp_path: Path) -> None:
     assert "  5 lost: it no longer answers" in lines
     warnings = [line for line in lines if line.startswith("!")]
     assert warnings[0].startswith("! lost GPU: GPU 5 is lost")
-    assert any("The same of GPU 1, 2, 3, 4, 6, 7." in line for line in lines)
+    assert any("The same holds for GPU 1, 2, 3, 4, 6, 7." in line for line in lines)
     assert warnings[-1] == "! 2 more warnings"
     tall = "\n".join(capture_lines(monitor, 120, 100))
     assert "more warning" not in tall

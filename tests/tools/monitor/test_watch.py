@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from tests.runtime.fake_nvml import FakeNvml
@@ -31,7 +32,8 @@ def watch(schedule: Schedule, drawing_s: float = 0.0) -> list[float]:
     clock = FakeClock()
     with Sampler(Path("missing"), nvml=FakeNvml(), clock=clock) as sampler:
         counter = Counter(clock, drawing_s)
-        Monitor(sampler, schedule, clock=clock, sleep=clock.sleep).watch(counter)
+        with patch("myxtts.tools.monitor.watch.time.sleep", clock.sleep):
+            Monitor(sampler, schedule, clock=clock).watch(counter)
     return counter.times
 
 

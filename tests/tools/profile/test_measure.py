@@ -27,7 +27,7 @@ from tests.tools.test_run_report import Outline
 from myxtts.config.schema import XTTSConfig
 from myxtts.errors import DataError
 from myxtts.tools.charts import Flame, draw_flame
-from myxtts.tools.profile.page import make_op_flame, make_profile_page, write_profile_report
+from myxtts.tools.profile.page import make_op_flame, make_profile_page
 from myxtts.tools.profile.parts import StepParts, measure_ops
 from myxtts.tools.profile.result import (
     Compilation,
@@ -39,7 +39,7 @@ from myxtts.tools.profile.result import (
     StepSample,
     TrainingProfile,
 )
-from myxtts.tools.profile_words import PROFILE_WORDS, choose_profile_words
+from myxtts.tools.words import Translator
 from myxtts.training.execution import Execution
 from myxtts.training.run.folder import describe_environment
 
@@ -173,12 +173,12 @@ def test_the_result_is_plain_json() -> None:
 
 
 def test_operations_are_as_wide_as_all_they_wait_for() -> None:
-    flame = make_op_flame(make_profile().ops, choose_profile_words("en"))
+    flame = make_op_flame(make_profile().ops, Translator("en"))
     (prefetch,) = flame.children
     assert prefetch.value == pytest.approx(9.12)
     assert [child.label for child in prefetch.children] == ["ParallelMapV2"]
     branches = (OpTime("Zip", 0, 1.0, 1, 0, None, None, 0), *(OpTime("Range", 1, 2.0, 1, 0, None, None, 0),) * 2)
-    assert len(make_op_flame(branches, choose_profile_words("en")).children[0].children) == 2
+    assert len(make_op_flame(branches, Translator("en")).children[0].children) == 2
 
 
 @given(st.lists(st.floats(0.0, 100.0), max_size=6), st.floats(0.1, 100.0))
@@ -196,8 +196,8 @@ def machine() -> dict[str, Any]:
     return describe_environment(["myxtts", "profile"])
 
 
-def test_page_is_whole_and_shows_every_stage(machine: dict[str, Any], tmp_path: Path) -> None:
-    page = write_profile_report(make_profile(trace_dir="<traces>"), machine, tmp_path / "p.html").read_text("utf-8")
+def test_page_is_whole_and_shows_every_stage(machine: dict[str, Any]) -> None:
+    page = make_profile_page(make_profile(trace_dir="<traces>"), machine, Translator()).render()
     outline = Outline(page)
     assert not outline.addresses
     assert not re.search(r"https?://|@import|url\(|<script|<link", page)
@@ -211,28 +211,22 @@ def test_page_is_whole_and_shows_every_stage(machine: dict[str, Any], tmp_path: 
 
 def test_a_profile_without_graphs_or_operations_gets_a_page_too(machine: dict[str, Any]) -> None:
     plain = make_profile(ops=(), no_ops_reason="no_ops_stored", compilations=(), mode="eager")
-    outline = Outline(make_profile_page(plain, machine, choose_profile_words("en")).render())
+    outline = Outline(make_profile_page(plain, machine, Translator("en")).render())
     assert "read without tf.data" in outline.text
-    assert "no graph is made" in outline.text
+    assert "no graph is traced" in outline.text
 
 
 def test_persian_page_reads_from_right_to_left(machine: dict[str, Any]) -> None:
-    outline = Outline(make_profile_page(make_profile(), machine, choose_profile_words("fa")).render())
+    outline = Outline(make_profile_page(make_profile(), machine, Translator("fa")).render())
     assert outline.attributes["html"] == {"lang": "fa", "dir": "rtl"}
-    for text in ("مرحله به مرحله", "پیش‌رو", "بهینه‌ساز", "کارایی بارگذاری داده", "۴٫۳۰", "ParallelMapV2"):
+    for text in ("به تفکیک مرحله", "چک‌پوینت", "بهینه‌ساز", "کارایی بارگذاری داده", "۴٫۳۰", "ParallelMapV2"):
         assert text in outline.text
-    assert "forward" not in outline.text
-
-
-def test_every_word_has_both_languages_with_the_same_blanks() -> None:
-    for english, persian in PROFILE_WORDS.values():
-        assert re.search("[\u0600-\u06ff]", persian)
-        assert set(re.findall(r"\{\w+\}", english)) == set(re.findall(r"\{\w+\}", persian))
+    assert "checkpoint" not in outline.text
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium to draw the page with")
 def test_page_shows_a_flame_in_a_browser(machine: dict[str, Any], tmp_path: Path) -> None:
-    path = write_profile_report(make_profile(), machine, tmp_path / "page.html")
+    path = make_profile_page(make_profile(), machine, Translator()).write(tmp_path / "page.html")
     flags = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=1200,1600"]
     home, picture = f"--user-data-dir={tmp_path / 'browser'}", tmp_path / "page.png"
     command = [str(CHROMIUM), *flags, home, f"--screenshot={picture}", path.as_uri()]

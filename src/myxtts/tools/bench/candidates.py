@@ -1,7 +1,7 @@
-"""Who takes part in a benchmark: ways of getting batches of one corpus, each opened anew for every block.
+"""Candidates of a benchmark: input pipelines over one corpus, each opened again for every block of steps.
 
-By name: `cached`, `native` and `python` are this product from its store and on the fly, `tfrecord` and `librosa` usual
-ways. Settings of a user, swept or compared with others, are contenders too.
+By name: `cached` reads the feature store, `native` and `python` compute features on the fly. Settings that a user
+sweeps, or compares with other settings, are candidates too.
 """
 
 from __future__ import annotations
@@ -23,22 +23,11 @@ from myxtts.corpus.corpus_file import Corpus, is_prepared, open_corpus
 from myxtts.errors import DataError, UsageError
 from myxtts.pipeline.open import open_batches
 from myxtts.pipeline.recordings import RecordingSource, survey_recordings
-from myxtts.runtime.hardware import detect_hardware
-from myxtts.runtime.plan import choose_plan
 from myxtts.store.layout import STORE_FILE_NAME
 from myxtts.store.precompute import choose_store_folder
 from myxtts.store.reader import FeatureStore
-from myxtts.tools.bench.usual import (
-    has_librosa,
-    make_librosa_dataset,
-    make_shuffled_record_dataset,
-    open_dataset,
-    open_librosa_dataset,
-    write_records,
-)
 
 LOADER_KEY = "loader"
-NAMES = ("cached", "native", "python", "tfrecord", "librosa")
 LOADERS: dict[str, dict[str, Any]] = {
     "cached": {"data.preprocessing_mode": "precompute"},
     "native": {"data.preprocessing_mode": "on_the_fly", "data.use_tf_native_loading": True},
@@ -50,12 +39,11 @@ _NO_MEMORY = {"data.ram_budget_gb": 1e-6}
 """On the fly nothing is kept from one epoch to the next, as with a corpus that does not fit into memory."""
 _FIXED = {"data.auto_tune_performance": False, "data.optimize_cpu_gpu_overlap": False}
 _FIXED_KEYS = {"data.num_workers", "data.buffer_size", "data.prefetch_buffer_size"}
-_MAX_OTHER_UTTERANCES = 512
 _MAX_SWEPT = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Contender:
+class Candidate:
     """`open` gives endless batches for as long as it is held. `settings` is what sets it apart in a sweep."""
 
     name: str
@@ -65,7 +53,7 @@ class Contender:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A contender that cannot take part: `reason` is a key of the report's words, `detail` what it is about."""
+    """A candidate that cannot take part: `reason` is a key of the report's words, `detail` what it is about."""
 
     name: str
     reason: str
@@ -74,7 +62,7 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """What a corpus offers to contenders, and the settings it is read with."""
+    """What a corpus offers to candidates, and the settings it is read with."""
 
     config: XTTSConfig
     store_folder: Path
@@ -122,24 +110,24 @@ class Data:
             )
 
 
-def choose_contenders(data: Data, names: Sequence[str], folder: Path) -> tuple[list[Contender], list[LeftOut]]:
-    """Those of `names` that can take part, and why the others cannot. What they need is made in `folder`."""
-    unknown = [name for name in names if name not in NAMES]
+def choose_candidates(data: Data, names: Sequence[str]) -> tuple[list[Candidate], list[LeftOut]]:
+    """Those of `names` that can take part, and why the others cannot."""
+    unknown = [name for name in names if name not in LOADERS]
     if unknown:
-        raise UsageError(f"There is no contender {unknown[0]!r}.", next_step=f"Choose among {', '.join(NAMES)}.")
+        raise UsageError(f"There is no candidate {unknown[0]!r}.", next_step=f"Choose among {', '.join(LOADERS)}.")
     chosen, left_out = [], []
     for name in dict.fromkeys(names):
         absence = _find_absence(data, name)
         if absence is None:
-            chosen.append(_make_contender(data, name, folder))
+            chosen.append(make_product(name, data.configure(_choose_loader(name))))
         else:
             left_out.append(absence)
     return chosen, left_out
 
 
-def make_product(name: str, config: XTTSConfig, settings: Mapping[str, Any] | None = None) -> Contender:
+def make_product(name: str, config: XTTSConfig, settings: Mapping[str, Any] | None = None) -> Candidate:
     """This product under a configuration."""
-    return Contender(name, partial(open_batches, config), settings or {})
+    return Candidate(name, partial(open_batches, config), settings or {})
 
 
 def parse_sweeps(texts: Sequence[str]) -> dict[str, list[Any]]:
@@ -158,8 +146,8 @@ def parse_sweeps(texts: Sequence[str]) -> dict[str, list[Any]]:
     return sweeps
 
 
-def make_swept(data: Data, sweeps: Mapping[str, Sequence[Any]]) -> list[Contender]:
-    """A contender for every combination of the values; the key `loader` takes cached, native or python.
+def make_swept(data: Data, sweeps: Mapping[str, Sequence[Any]]) -> list[Candidate]:
+    """A candidate for every combination of the values; the key `loader` takes cached, native or python.
 
     Where threads or buffers are swept, nothing tunes or limits them, so that the numbers hold.
     """
@@ -167,18 +155,18 @@ def make_swept(data: Data, sweeps: Mapping[str, Sequence[Any]]) -> list[Contende
     if count > _MAX_SWEPT:
         raise UsageError(f"The sweeps make {count} combinations.", next_step=f"Sweep up to {_MAX_SWEPT} of them.")
     fixed = _FIXED if sweeps.keys() & _FIXED_KEYS else {}
-    contenders = []
+    candidates = []
     for values in product(*sweeps.values()):
         settings = dict(zip(sweeps, values, strict=True))
         changes = dict(fixed)
         for key, value in settings.items():
             changes |= _choose_loader(str(value)) if key == LOADER_KEY else {key: value}
         label = ", ".join(f"{key.rpartition('.')[2]}={value}" for key, value in settings.items())
-        contenders.append(make_product(label, data.configure(changes), settings))
-    return contenders
+        candidates.append(make_product(label, data.configure(changes), settings))
+    return candidates
 
 
-def make_pair(data: Data, other: XTTSConfig) -> list[Contender]:
+def make_pair(data: Data, other: XTTSConfig) -> list[Candidate]:
     """The user's settings and others, on the same corpus."""
     own = data.configure({})
     return [make_product("settings", own), make_product("against", data.configure({}, other))]
@@ -191,57 +179,11 @@ def _choose_loader(name: str) -> dict[str, Any]:
 
 
 def _find_absence(data: Data, name: str) -> LeftOut | None:
-    if name in ("cached", "tfrecord") and data.store is None:
-        return LeftOut(name, "no_store", str(data.store_folder))
-    if name in ("native", "python", "librosa") and data.corpus is None:
+    if name == "cached":
+        return LeftOut(name, "no_store", str(data.store_folder)) if data.store is None else None
+    if data.corpus is None:
         return LeftOut(name, "no_corpus")
-    if name == "librosa" and not has_librosa():
-        return LeftOut(name, "no_librosa")
-    if name == "native" and survey_recordings(_open_source(data)).num_native == 0:
+    source = RecordingSource.open(data.corpus, data.config.data)
+    if name == "native" and survey_recordings(source).num_native == 0:
         return LeftOut(name, "no_wav")
     return None
-
-
-def _make_contender(data: Data, name: str, folder: Path) -> Contender:
-    if name in LOADERS:
-        return make_product(name, data.configure(_choose_loader(name)))
-    hardware = detect_hardware()
-    plan, batch_size = choose_plan(data.config, hardware), _require_batch_size(data.config)
-    device = plan.model_devices[0] if "GPU" in plan.model_devices[0] else None
-    if name == "librosa":
-        source = _open_source(data)
-        paths = [source.audio_path(row) for row in _spread_rows(source)]
-        definition = source.mel_definition
-        return Contender(
-            name,
-            lambda: open_librosa_dataset(
-                lambda: make_librosa_dataset(paths, definition, batch_size, hardware.num_cpus), device
-            ),
-        )
-    assert data.store is not None, name
-    store, path = data.store, folder / "features.tfrecord"
-    write_records(path, (store.read_mel(row) for row in _spread_rows(store)))
-    return Contender(
-        name,
-        lambda: open_dataset(
-            lambda: make_shuffled_record_dataset(path, store.n_mels, batch_size, hardware.num_cpus), device
-        ),
-    )
-
-
-def _open_source(data: Data) -> RecordingSource:
-    assert data.corpus is not None, "no recordings"
-    return RecordingSource.open(data.corpus, data.config.data)
-
-
-def _spread_rows(utterances: FeatureStore | RecordingSource) -> list[int]:
-    """Evenly spread utterances of the training split, at most as many as fit a temporary file in seconds."""
-    rows = utterances.rows_of_split("train")
-    chosen = np.linspace(0, len(rows) - 1, min(len(rows), _MAX_OTHER_UTTERANCES)).round().astype(int)
-    return [int(row) for row in rows[chosen]]
-
-
-def _require_batch_size(config: XTTSConfig) -> int:
-    if config.data.batch_size == "auto":
-        raise UsageError("batch_size is auto, which only training can resolve.", next_step="Give --batch-size N.")
-    return config.data.batch_size

@@ -1,6 +1,6 @@
 """A benchmark of ways to feed an emulated accelerator, which take turns in one run.
 
-Each round gives every contender a block of steps, every other round in reverse, and behind each block comes its
+Each round gives every candidate a block of steps, every other round in reverse, and behind each block comes its
 ceiling: the same steps over batches that are already there. A figure is the median of its rounds.
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from myxtts.tools.bench.candidates import Contender, LeftOut
+from myxtts.tools.bench.candidates import Candidate, LeftOut
 from myxtts.tools.emulate import BatchSize, Emulation, StepTime, emulate, measure_batch, repeat_batches
 
 _NUM_WARM_UP = 3
@@ -55,7 +55,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A contender after all rounds; `intervals_ms` are those of its last block, step by step."""
+    """A candidate after all rounds; `intervals_ms` are those of its last block, step by step."""
 
     name: str
     settings: Mapping[str, Any]
@@ -70,7 +70,7 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """How many times the utterances per second of `other` the contender `name` reached: median and extremes.
+    """How many times the utterances per second of `other` the candidate `name` reached: median and extremes.
 
     `effective_au_ratio` is the same for effective AU, in which batches that are not full or padded count for less.
     """
@@ -85,14 +85,14 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class BenchResult:
-    """All contenders in the order they were given, the first being the one that others are compared with."""
+    """All candidates in the order they were given, the first being the one that others are compared with."""
 
     rules: Rules
     standings: tuple[Standing, ...]
     left_out: tuple[LeftOut, ...] = ()
 
     def compare(self) -> list[Comparison]:
-        """The first contender against each other one, round by round."""
+        """The first candidate against each other one, round by round."""
         first, *others = self.standings
         return [_compare(first, other) for other in others]
 
@@ -101,7 +101,7 @@ class BenchResult:
 
     @property
     def is_disturbed(self) -> bool:
-        """Whether a contender seems busier than its ceiling, which only other work on the machine can bring about."""
+        """Whether a candidate seems busier than its ceiling, which only other work on the machine can bring about."""
         return any(one.figures.au > _TOLERANCE * one.figures.ceiling_au for one in self.standings)
 
     def to_json(self) -> dict[str, Any]:
@@ -131,33 +131,33 @@ class BenchResult:
 
 
 def run_bench(
-    contenders: Sequence[Contender],
+    candidates: Sequence[Candidate],
     rules: Rules,
     left_out: Sequence[LeftOut] = (),
     progress: Callable[[int, str], None] = lambda _done, _name: None,
 ) -> BenchResult:
-    """Lets the contenders take turns; `progress` is told the number of blocks that are done and who is next."""
-    assert contenders, "nobody takes part"
-    rounds: dict[int, list[Figures]] = {number: [] for number in range(len(contenders))}
+    """Lets the candidates take turns; `progress` is told the number of blocks that are done and who is next."""
+    assert candidates, "nobody takes part"
+    rounds: dict[int, list[Figures]] = {number: [] for number in range(len(candidates))}
     intervals_ms: dict[int, tuple[float, ...]] = {}
     for round_number in range(rules.num_rounds):
         numbers = list(rounds)[:: -1 if round_number % 2 else 1]
         for place, number in enumerate(numbers):
-            progress(round_number * len(numbers) + place, contenders[number].name)
-            fed, figures = _run_block(contenders[number], rules)
+            progress(round_number * len(numbers) + place, candidates[number].name)
+            fed, figures = _run_block(candidates[number], rules)
             rounds[number].append(figures)
             intervals_ms[number] = tuple((1000 * fed.intervals_s).tolist())
-            # What one contender leaves behind is not to be cleaned up in the time of the next.
+            # What one candidate leaves behind is not to be cleaned up in the time of the next.
             del fed
             gc.collect()
     standings = tuple(
-        Standing(contender.name, contender.settings, tuple(rounds[number]), intervals_ms[number])
-        for number, contender in enumerate(contenders)
+        Standing(candidate.name, candidate.settings, tuple(rounds[number]), intervals_ms[number])
+        for number, candidate in enumerate(candidates)
     )
     return BenchResult(rules, standings, tuple(left_out))
 
 
-def _run_block(contender: Contender, rules: Rules) -> tuple[Emulation, Figures]:
+def _run_block(candidate: Candidate, rules: Rules) -> tuple[Emulation, Figures]:
     held: list[dict[str, Any]] = []
 
     def measure(batch: Any) -> BatchSize:
@@ -167,7 +167,7 @@ def _run_block(contender: Contender, rules: Rules) -> tuple[Emulation, Figures]:
 
     # One step more: the first only starts the clock.
     num_steps = rules.num_steps + 1
-    with contender.open() as opened:
+    with candidate.open() as opened:
         batches = iter(opened)
         _skip(batches)
         fed = emulate(batches, rules.step, num_steps, host_load_s=rules.host_load_s, measure=measure)

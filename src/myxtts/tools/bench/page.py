@@ -3,139 +3,186 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from myxtts.tools.bench.measure import BenchResult, Standing
-from myxtts.tools.bench_words import choose_bench_words
 from myxtts.tools.charts import Curve, draw_bars, draw_curves
-from myxtts.tools.page import Card, Html, Page, make_grid, make_panel, make_paragraph, make_section, make_table
-from myxtts.tools.report_words import Words
+from myxtts.tools.page import (
+    Card,
+    Html,
+    Page,
+    make_grid,
+    make_machine_table,
+    make_panel,
+    make_paragraph,
+    make_section,
+    make_table,
+)
+from myxtts.tools.words import Translator, mark
 
 _NUM_TIMELINES = 6
+CANDIDATES = mark(
+    {
+        "cached": "MyXTTS, stored features",
+        "native": "MyXTTS on the fly, in the graph",
+        "python": "MyXTTS on the fly, in Python",
+        "settings": "These settings",
+        "against": "The other settings",
+    }
+)
+DISTURBED = mark(
+    "A candidate is above its upper bound: other work disturbed this machine. Measure again when it is idle."
+)
+REASONS = mark(
+    {
+        "no_store": "There are no features in {detail}. Make them with myxtts precompute.",
+        "no_corpus": "The prepared corpus was not found.",
+        "no_wav": "No recording is a 16-bit WAV file.",
+    }
+)
 
 
-def write_bench_report(result: BenchResult, about: Mapping[str, Any], path: Path, lang: str = "en") -> Path:
-    """Writes the page; `about` says which machine and corpus it was, as `describe_bench` gives it."""
-    return make_bench_page(result, about, choose_bench_words(lang)).write(path)
-
-
-def make_bench_page(result: BenchResult, about: Mapping[str, Any], words: Words) -> Page:
+def make_bench_page(result: BenchResult, about: Mapping[str, Any], tr: Translator) -> Page:
     rules = result.rules
     return Page(
-        title=words.say("title"),
-        lead=words.say(
-            "lead",
-            step=name_step(result, words),
-            rounds=words.count(rules.num_rounds),
-            steps=words.count(rules.num_steps),
+        title=tr("Benchmark of the data pipeline"),
+        lead=tr(
+            "An emulated accelerator: each step lasts {step}. {rounds} rounds of {steps} steps for "
+            "each candidate, in alternating order; figures are medians over the rounds.",
+            step=name_step(result, tr),
+            rounds=tr.count(rules.num_rounds),
+            steps=tr.count(rules.num_steps),
         ),
-        cards=_make_cards(result, words),
+        cards=_make_cards(result, tr),
         sections=[
-            _show_contenders(result, words),
-            _show_sweep(result, words),
-            _show_comparisons(result, words),
-            _show_timeline(result, words),
-            _show_left_out(result, words),
-            show_machine(about["machine"], words, about["corpus"]),
+            _show_candidates(result, tr),
+            _show_sweep(result, tr),
+            _show_comparisons(result, tr),
+            _show_timeline(result, tr),
+            _show_left_out(result, tr),
+            _show_machine(about, tr),
         ],
-        footer=words.say("footer"),
-        lang=words.lang,
+        footer=tr("Made by MyXTTS. All figures of the accelerator are emulated."),
+        lang=tr.lang,
     )
 
 
-def name_step(result: BenchResult, words: Words) -> str:
+def name_candidate(name: str, tr: Translator) -> str:
+    """Settings of a sweep are their own name."""
+    return tr(CANDIDATES.get(name, name))
+
+
+def name_step(result: BenchResult, tr: Translator) -> str:
     """How long a nominal step is, in words."""
     step, load_s = result.rules.step, result.rules.host_load_s
-    key = "step_time_frames" if step.per_frame_s else "step_time"
-    values = {"fixed": words.number(1000 * step.fixed_s)}
-    if step.per_frame_s:
-        values["frame"] = words.number(1e6 * step.per_frame_s)
-    return words.say(key, **values) + (words.say("host_load", load=words.number(1000 * load_s)) if load_s else "")
+    fixed, frame = tr.number(1000 * step.fixed_s), tr.number(1e6 * step.per_frame_s)
+    text = (
+        tr("{fixed} ms and {frame} µs for each frame", fixed=fixed, frame=frame)
+        if step.per_frame_s
+        else tr("{value} ms", value=fixed)
+    )
+    return text + (tr("; the host is busy for {load} ms of it", load=tr.number(1000 * load_s)) if load_s else "")
 
 
-def _make_cards(result: BenchResult, words: Words) -> list[Card]:
+def _make_cards(result: BenchResult, tr: Translator) -> list[Card]:
     best = result.find_best()
     figures = best.figures
     cards = [
-        Card(words.say("best_contender"), words.name(best.name)),
-        Card(words.say("rate"), words.number(figures.utterances_per_s), words.say("rate_remark")),
+        Card(tr("Fastest"), name_candidate(best.name, tr)),
+        Card(tr("Utterances per second"), tr.number(figures.utterances_per_s), tr("of the fastest")),
         Card(
-            words.say("au_card"),
-            words.share(figures.au),
-            words.say("au_ceiling", value=words.share(figures.ceiling_au)),
+            tr("AU (emulated)"),
+            tr.share(figures.au),
+            tr("upper bound {value}", value=tr.share(figures.ceiling_au)),
         ),
     ]
     for one in result.compare()[-1:]:
-        names = {"name": words.name(one.name), "other": words.name(one.other)}
-        limits = {"lowest": words.number(one.lowest), "highest": words.number(one.highest)}
+        names = {"name": name_candidate(one.name, tr), "other": name_candidate(one.other, tr)}
+        limits = {"lowest": tr.number(one.lowest), "highest": tr.number(one.highest)}
         cards.append(
             Card(
-                words.say("ratio_card", **names),
-                words.say("ratio", value=words.number(one.ratio)),
-                words.say("ratio_range", **limits),
+                tr("{name} compared with {other}", **names),
+                tr("{value} times", value=tr.number(one.ratio)),
+                tr("{lowest} to {highest} by round", **limits),
             )
         )
     return cards
 
 
-def _show_contenders(result: BenchResult, words: Words) -> Html:
+def _show_candidates(result: BenchResult, tr: Translator) -> Html:
     def draw(attribute: str) -> Html:
         values = [(one.name, float(getattr(one.figures, attribute))) for one in result.standings]
-        return draw_bars([(words.name(name), value, words.number(value)) for name, value in values])
+        return draw_bars([(name_candidate(name, tr), value, tr.number(value)) for name, value in values])
 
     shares = [
         (
-            words.name(one.name),
+            name_candidate(one.name, tr),
             one.figures.au,
-            words.say("of_ceiling", au=words.share(one.figures.au), ceiling=words.share(one.figures.ceiling_au)),
+            tr("{au} of {ceiling}", au=tr.share(one.figures.au), ceiling=tr.share(one.figures.ceiling_au)),
         )
         for one in result.standings
     ]
     effective = [
-        (words.name(one.name), one.figures.effective_au, words.share(one.figures.effective_au))
+        (name_candidate(one.name, tr), one.figures.effective_au, tr.share(one.figures.effective_au))
         for one in result.standings
     ]
     panels = [
-        make_panel(words.say("rate_bars"), draw("utterances_per_s")),
-        make_panel(words.say("au_bars"), draw_bars(shares, highest=1.0)),
-        make_panel(words.say("cpu_bars"), draw("cpu_ms_per_utterance")),
-        make_panel(words.say("effective_bars"), draw_bars(effective, highest=1.0)),
+        make_panel(tr("Utterances per second"), draw("utterances_per_s")),
+        make_panel(tr("AU and its upper bound"), draw_bars(shares, highest=1.0)),
+        make_panel(tr("CPU time of an utterance in milliseconds"), draw("cpu_ms_per_utterance")),
+        make_panel(tr("Effective AU"), draw_bars(effective, highest=1.0)),
     ]
-    keys = ("contender", "au", "ceiling", "effective", "rate", "cpu", "variation", "wait_ms", "padding", "memory")
-    table = make_table([words.say(key) for key in keys], [_list_figures(one, words) for one in result.standings])
+    heading = tr.row(
+        "Candidate",
+        "AU",
+        "Upper bound",
+        "Effective AU",
+        "Utterances per second",
+        "CPU ms each",
+        "Step-time variation",
+        "Wait ms",
+        "padding",
+        "Memory MB",
+    )
+    table = make_table(heading, [_list_figures(one, tr) for one in result.standings])
     return make_section(
-        words.say("who"),
-        make_grid(panels),
-        make_panel(words.say("all_figures"), table, note=words.say("memory_note")),
-        make_paragraph(words.say("on_the_fly_note")),
-        make_paragraph(words.say("disturbed")) if result.is_disturbed else Html(""),
-        lead=words.say("who_lead"),
+        tr("Candidates"),
+        make_grid(*panels),
+        make_panel(
+            tr("All figures"), table, note=tr("Memory is the peak of the whole process while the candidate ran.")
+        ),
+        make_paragraph(tr("On the fly, nothing is kept in memory between epochs.")),
+        make_paragraph(tr(DISTURBED) if result.is_disturbed else ""),
+        lead=tr(
+            "AU (accelerator utilisation) is the nominal step time divided by the measured time, "
+            "without the first step. Its upper bound is the same loop over batches that are already "
+            "in memory. Effective AU counts padding as waste."
+        ),
     )
 
 
-def _list_figures(one: Standing, words: Words) -> list[str]:
+def _list_figures(one: Standing, tr: Translator) -> list[str]:
     figures = one.figures
     return [
-        words.name(one.name),
-        words.share(figures.au),
-        words.share(figures.ceiling_au),
-        words.share(figures.effective_au),
-        words.number(figures.utterances_per_s),
-        words.number(figures.cpu_ms_per_utterance),
-        words.share(figures.step_variation),
-        words.number(figures.mean_wait_ms),
-        words.share(figures.padding),
-        words.count(figures.peak_rss_mb),
+        name_candidate(one.name, tr),
+        tr.share(figures.au),
+        tr.share(figures.ceiling_au),
+        tr.share(figures.effective_au),
+        tr.number(figures.utterances_per_s),
+        tr.number(figures.cpu_ms_per_utterance),
+        tr.share(figures.step_variation),
+        tr.number(figures.mean_wait_ms),
+        tr.share(figures.padding),
+        tr.count(figures.peak_rss_mb),
     ]
 
 
-def _show_sweep(result: BenchResult, words: Words) -> Html:
+def _show_sweep(result: BenchResult, tr: Translator) -> Html:
     """Curves over a number that was swept; a line for every combination of what else was."""
     swept = list(result.standings[0].settings)
     key = next((key for key in swept if _is_numeric(result.standings, key)), None)
     if key is None:
-        return make_section(words.say("sweep"))
+        return make_section(tr("Effect of a setting"))
     groups: dict[str, list[Standing]] = {}
     for one in result.standings:
         others = ", ".join(f"{_shorten(name)}={value}" for name, value in one.settings.items() if name != key)
@@ -151,17 +198,15 @@ def _show_sweep(result: BenchResult, words: Words) -> Html:
             curves.append(Curve(", ".join(filter(None, (label, others))), places, values, is_noisy=False))
         return curves
 
-    busy = [*draw("au", words.say("au")), *draw("ceiling_au", words.say("ceiling"))]
+    busy = [*draw("au", tr("AU")), *draw("ceiling_au", tr("Upper bound"))]
     return make_section(
-        words.say("sweep"),
+        tr("Effect of a setting"),
         make_grid(
-            [
-                make_panel(
-                    words.say("sweep_rate", setting=short),
-                    draw_curves(draw("utterances_per_s", words.say("rate")), words.tick),
-                ),
-                make_panel(words.say("sweep_au", setting=short), draw_curves(busy, words.tick)),
-            ]
+            make_panel(
+                tr("Utterances per second by {setting}", setting=short),
+                draw_curves(draw("utterances_per_s", tr("Utterances per second")), tr.tick),
+            ),
+            make_panel(tr("AU and its upper bound by {setting}", setting=short), draw_curves(busy, tr.tick)),
         ),
     )
 
@@ -175,52 +220,46 @@ def _shorten(key: str) -> str:
     return key.rpartition(".")[2]
 
 
-def _show_comparisons(result: BenchResult, words: Words) -> Html:
+def _show_comparisons(result: BenchResult, tr: Translator) -> Html:
     rows = [
         [
-            words.name(one.other),
-            words.say("ratio", value=words.number(one.ratio)),
-            f"{words.number(one.lowest)} – {words.number(one.highest)}",
-            words.say("ratio", value=words.number(one.effective_au_ratio)),
+            name_candidate(one.other, tr),
+            tr("{value} times", value=tr.number(one.ratio)),
+            f"{tr.number(one.lowest)} – {tr.number(one.highest)}",
+            tr("{value} times", value=tr.number(one.effective_au_ratio)),
         ]
         for one in result.compare()
     ]
-    heading = [words.say(key) for key in ("contender", "median_ratio", "range", "effective")]
-    name = words.name(result.standings[0].name)
+    heading = tr.row("Candidate", "Utterances per second", "Range", "Effective AU")
+    name = name_candidate(result.standings[0].name, tr)
     return make_section(
-        words.say("comparisons"),
+        tr("Comparison"),
         make_panel(name, make_table(heading, rows)) if rows else Html(""),
-        lead=words.say("comparisons_lead", name=name),
+        lead=tr("Figures of {name} divided by those of each other candidate in the same round.", name=name),
     )
 
 
-def _show_timeline(result: BenchResult, words: Words) -> Html:
+def _show_timeline(result: BenchResult, tr: Translator) -> Html:
     curves = [
-        Curve(words.name(one.name), list(range(len(one.intervals_ms))), one.intervals_ms, is_noisy=False)
+        Curve(name_candidate(one.name, tr), list(range(len(one.intervals_ms))), one.intervals_ms, is_noisy=False)
         for one in result.standings[:_NUM_TIMELINES]
     ]
-    # All in one picture: by itself a steady contender would be magnified until it looks restless.
-    picture = make_panel(words.say("milliseconds"), draw_curves(curves, words.tick))
-    return make_section(words.say("timeline"), picture, lead=words.say("timeline_lead"))
+    # All in one picture: by itself a steady candidate would be magnified until it looks restless.
+    picture = make_panel(tr("Milliseconds"), draw_curves(curves, tr.tick))
+    return make_section(
+        tr("Step time in the last round"),
+        picture,
+        lead=tr("Milliseconds from the end of one step to the end of the next. A flat line is a busy accelerator."),
+    )
 
 
-def _show_left_out(result: BenchResult, words: Words) -> Html:
-    rows = [[words.name(one.name), words.say(one.reason, detail=one.detail)] for one in result.left_out]
-    heading = [words.say("contender"), words.say("reason")]
-    return make_section(words.say("left_out"), make_panel(words.say("left_out"), make_table(heading, rows)))
+def _show_left_out(result: BenchResult, tr: Translator) -> Html:
+    rows = [[name_candidate(one.name, tr), tr(REASONS[one.reason], detail=one.detail)] for one in result.left_out]
+    heading = tr.row("Candidate", "Reason")
+    return make_section(tr("Left out"), make_panel(tr("Left out"), make_table(heading, rows)))
 
 
-def show_machine(machine: Mapping[str, Any], words: Words, corpus: Mapping[str, Any] | None = None) -> Html:
-    """Where and how it was measured, as `describe_environment` says it."""
-    gpus = ", ".join(machine["gpus"]) or words.say("no_gpu")
-    versions = ", ".join(f"{name} {text}" for name, text in machine["versions"].items() if text)
-    about = ", ".join(f"{key}: {value}" for key, value in (corpus or {}).items())
-    rows = [
-        *([[words.say("corpus_heading"), about]] if about else []),
-        [words.say("started"), machine["started"]],
-        [words.say("command"), " ".join(machine["command"])],
-        [words.say("machine"), f"{machine['system']}, {machine['num_cpus']} CPUs, {machine['ram_gb']} GB, {gpus}"],
-        [words.say("versions"), f"Python {machine['python']}, {versions}"],
-    ]
-    table = make_table([], rows, code_columns=(1,))
-    return make_section(words.say("environment"), make_panel(words.say("machine"), table))
+def _show_machine(about: Mapping[str, Any], tr: Translator) -> Html:
+    corpus = ", ".join(f"{key}: {value}" for key, value in about["corpus"].items())
+    table = make_machine_table(about["machine"], tr, corpus)
+    return make_section(tr("Environment"), make_panel(tr("machine"), table))

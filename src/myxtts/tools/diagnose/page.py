@@ -4,8 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from myxtts.tools.charts import Curve, draw_bars, draw_curves, draw_shares
-from myxtts.tools.diagnose.terminal import explain, format_facts, tell_gain, tell_oscillation, tell_split, tell_verified
+from myxtts.tools.charts import Curve, draw_bars, draw_curves, draw_shares, draw_timeline
+from myxtts.tools.diagnose.terminal import (
+    CAUSES,
+    RATINGS,
+    REASONS,
+    STAGES,
+    explain_cause,
+    explain_setting,
+    tell_gain,
+    tell_oscillation,
+    tell_split,
+    tell_verified,
+)
 from myxtts.tools.page import (
     NOTHING,
     Card,
@@ -19,168 +30,173 @@ from myxtts.tools.page import (
     make_stack,
     make_table,
 )
-from myxtts.tools.report_words import Words
-from myxtts.tools.rhythm import draw_timeline, rate_loading
+from myxtts.tools.rhythm import rate_loading
+from myxtts.tools.words import Translator, mark
 
 if TYPE_CHECKING:
     from myxtts.tools.diagnose.examine import Diagnosis
 
 
-def make_diagnosis_page(diagnosis: Diagnosis, words: Words) -> Page:
+_BASES = mark({"tried": "a trial", "modelled": "measured times", "estimated": "an estimate"})
+
+
+def make_diagnosis_page(diagnosis: Diagnosis, tr: Translator) -> Page:
     evidence = diagnosis.evidence
-    kind = words.say("step_emulated" if evidence.is_step_emulated else "step_real")
+    kind = tr("The step was emulated." if evidence.is_step_emulated else "The step was a real training step.")
     return Page(
-        title=words.say("diagnosis_title"),
-        lead=words.say("diagnosis_lead", steps=words.count(evidence.loop.num_steps), kind=kind),
-        cards=_make_cards(diagnosis, words),
+        title=tr("Diagnosis of the data pipeline"),
+        lead=tr(
+            "{steps} steps were measured with all stages running, then each stage alone. {kind}",
+            steps=tr.count(evidence.loop.num_steps),
+            kind=kind,
+        ),
+        cards=_make_cards(diagnosis, tr),
         sections=[
-            _show_causes(diagnosis, words),
-            _show_advice(diagnosis, words),
-            _show_stages(diagnosis, words),
-            _show_timeline(diagnosis, words),
-            _show_python(diagnosis, words),
-            _show_machine(diagnosis, words),
+            _show_causes(diagnosis, tr),
+            _show_advice(diagnosis, tr),
+            _show_stages(diagnosis, tr),
+            _show_timeline(diagnosis, tr),
+            _show_python(diagnosis, tr),
+            _show_machine(diagnosis, tr),
         ],
-        footer=words.say("diagnosis_footer"),
-        lang=words.lang,
+        footer=tr("Made by myxtts diagnose."),
+        lang=tr.lang,
     )
 
 
-def _make_cards(diagnosis: Diagnosis, words: Words) -> list[Card]:
+def _make_cards(diagnosis: Diagnosis, tr: Translator) -> list[Card]:
     evidence, oscillation = diagnosis.evidence, diagnosis.oscillation
     advice = diagnosis.first.advice[:1]
     gain = (
-        Card(words.say("to_gain"), words.say("times_faster", value=words.number(advice[0].gain.factor)))
+        Card(tr("Possible gain"), tr("{value}×", value=tr.number(advice[0].gain.factor)))
         if advice
-        else Card(words.say("to_gain"), "–", words.say("nothing_to_gain"))
+        else Card(tr("Possible gain"), "–", tr("none in the pipeline"))
     )
     return [
-        Card(words.say("loading"), _say_ms(evidence.data_s, words), words.say(rate_loading(evidence.data_s))),
-        Card(words.say("busy"), words.share(diagnosis.au), words.say("busy_remark")),
+        Card(tr("Data loading"), _say_ms(evidence.data_s, tr), tr(RATINGS[rate_loading(evidence.data_s)])),
+        Card(tr("Accelerator busy"), tr.share(diagnosis.au), tr("step time / interval (AU)")),
         Card(
-            words.say("variation"),
-            words.share(oscillation.variation),
-            words.say("stable" if oscillation.is_stable else "unstable"),
+            tr("Step-time variation"),
+            tr.share(oscillation.variation),
+            tr("stable, under 20 %" if oscillation.is_stable else "uneven, over 20 %"),
         ),
         Card(
-            words.say("whole_interval"),
-            _say_ms(evidence.loop.interval_s, words),
-            words.say("batches_per_s", value=words.number(1 / evidence.loop.interval_s)),
+            tr("Step with all stages"),
+            _say_ms(evidence.loop.interval_s, tr),
+            tr("{value} batches per second", value=tr.number(1 / evidence.loop.interval_s)),
         ),
         gain,
     ]
 
 
-def _show_causes(diagnosis: Diagnosis, words: Words) -> Html:
+def _show_causes(diagnosis: Diagnosis, tr: Translator) -> Html:
     panels = []
     for number, one in enumerate(diagnosis.findings, start=1):
         share = one.finding.loss_s / diagnosis.evidence.loop.interval_s
-        lost = words.say("lost", ms=words.number(1e3 * one.finding.loss_s), share=words.share(share))
+        lost = tr("{ms} ms per step ({share})", ms=tr.number(1e3 * one.finding.loss_s), share=tr.share(share))
         panels.append(
             make_panel(
-                f"{words.count(number)}. {words.say(one.cause.value)}",
-                make_paragraph(explain(one.finding, words), "quote"),
+                f"{tr.count(number)}. {tr(CAUSES[one.cause])}",
+                make_paragraph(explain_cause(one.finding, tr), "quote"),
                 note="" if one.cause.is_harmless else lost,
             )
         )
-    return make_section(words.say("causes"), *panels, lead=words.say("causes_lead"))
+    return make_section(
+        tr("Causes of lost time"),
+        *panels,
+        lead=tr("The most costly first; causes without a noticeable cost are not listed."),
+    )
 
 
-def _show_advice(diagnosis: Diagnosis, words: Words) -> Html:
+def _show_advice(diagnosis: Diagnosis, tr: Translator) -> Html:
     panels = [
         make_panel(
             f"{advice.setting}: {advice.value}",
-            make_paragraph(words.say(advice.reason), "quote"),
-            note=f"{tell_gain(advice, words)} · {words.say('basis')} {words.say(advice.gain.basis)}",
+            make_paragraph(tr(REASONS[advice.reason]), "quote"),
+            note=f"{tell_gain(advice, tr)} · {tr('based on')} {tr(_BASES[advice.gain.basis])}",
         )
         for one in diagnosis.findings
         for advice in one.advice
     ]
-    verified = tell_verified(diagnosis, words)
+    verified = tell_verified(diagnosis, tr)
     if verified:
-        panels.append(make_panel(words.say("verified"), make_paragraph(verified, "quote")))
-    return make_section(words.say("recommendations"), make_grid(panels))
+        panels.append(make_panel(tr("Old and new settings measured alternately"), make_paragraph(verified, "quote")))
+    return make_section(tr("Recommended changes"), make_grid(*panels))
 
 
-def _show_stages(diagnosis: Diagnosis, words: Words) -> Html:
+def _show_stages(diagnosis: Diagnosis, tr: Translator) -> Html:
     evidence, loop = diagnosis.evidence, diagnosis.evidence.loop
-    times = [(words.say(f"name_{stage.name}"), stage.seconds) for stage in evidence.stages]
-    times += [(words.say("all_data"), evidence.data_s), (words.say("together"), loop.interval_s)]
-    rows = [[label, words.number(1e3 * s), words.number(1 / s) if s > 0 else "–"] for label, s in times]
-    bars = [(label, 1e3 * seconds, words.number(1e3 * seconds)) for label, seconds in times]
-    table = make_table([words.say("stage"), words.say("alone"), words.say("capacity")], rows)
+    times = [(tr(STAGES[stage.name]), stage.seconds) for stage in evidence.stages]
+    times += [(tr("data loading in total"), evidence.data_s), (tr("all stages together"), loop.interval_s)]
+    rows = [[label, tr.number(1e3 * s), tr.number(1 / s) if s > 0 else "–"] for label, s in times]
+    bars = [(label, 1e3 * seconds, tr.number(1e3 * seconds)) for label, seconds in times]
+    table = make_table(tr.row("Stage", "alone, ms", "capacity, batches/s"), rows)
     return make_section(
-        words.say("stages"),
+        tr("Stages"),
         make_grid(
-            [
-                make_panel(words.say("alone"), draw_bars(bars)),
-                make_panel(words.say("in_numbers"), table),
-            ]
+            make_panel(tr("alone, ms"), draw_bars(bars)),
+            make_panel(tr("Milliseconds and percentages"), table),
         ),
-        lead=words.say("stages_lead"),
+        lead=tr("Time that each stage adds to a batch when measured alone, and the batches per second that it allows."),
     )
 
 
-def _show_timeline(diagnosis: Diagnosis, words: Words) -> Html:
+def _show_timeline(diagnosis: Diagnosis, tr: Translator) -> Html:
     loop = diagnosis.evidence.loop
     places = list(range(1, loop.num_steps + 1))
     curves = [
-        Curve(words.say("whole_step"), places, (1e3 * loop.intervals_s).tolist(), is_noisy=False),
-        Curve(words.say("wait"), places, (1e3 * loop.waits_s).tolist(), is_noisy=False),
+        Curve(tr("step"), places, (1e3 * loop.intervals_s).tolist(), is_noisy=False),
+        Curve(tr("wait for data"), places, (1e3 * loop.waits_s).tolist(), is_noisy=False),
     ]
     shares = [
-        (words.say("waiting"), float(loop.waits_s.sum())),
-        (words.say("name_transfer"), float(loop.transfers_s.sum())),
-        (words.say("computing"), float(loop.steps_s.sum())),
+        (tr("waiting for data"), float(loop.waits_s.sum())),
+        (tr("transfer"), float(loop.transfers_s.sum())),
+        (tr("computing"), float(loop.steps_s.sum())),
     ]
     return make_section(
-        words.say("timeline"),
+        tr("Timeline"),
         make_grid(
-            [
-                make_panel(words.say("step_axis"), draw_curves(curves, words.tick)),
-                make_stack(
-                    make_panel(
-                        words.say("rhythm"),
-                        make_code(draw_timeline(loop.intervals_s)),
-                        note=tell_oscillation(diagnosis, words),
-                    ),
-                    make_panel(words.say("all_time"), draw_shares(shares, words.share)),
+            make_panel(tr("Milliseconds per step"), draw_curves(curves, tr.tick)),
+            make_stack(
+                make_panel(
+                    tr("Step times"),
+                    make_code(draw_timeline(loop.intervals_s)),
+                    note=tell_oscillation(diagnosis, tr),
                 ),
-            ]
+                make_panel(tr("Total time"), draw_shares(shares, tr.share)),
+            ),
         ),
     )
 
 
-def _show_python(diagnosis: Diagnosis, words: Words) -> Html:
-    heading = [words.say("function"), words.say("place"), words.say("operation")]
+def _show_python(diagnosis: Diagnosis, tr: Translator) -> Html:
+    heading = tr.row("Function", "Location", "Operation")
     rows = [
         [function.name, f"{function.file}:{function.line}" if function.file else "–", function.operation]
         for function in diagnosis.evidence.python_functions
     ]
     table = make_table(heading, rows, code_columns=(0, 1, 2))
-    return make_section(
-        words.say("python_heading"), make_panel(words.say("python_heading"), table) if rows else NOTHING
-    )
+    return make_section(tr("Python in the graph"), make_panel(tr("Python in the graph"), table) if rows else NOTHING)
 
 
-def _show_machine(diagnosis: Diagnosis, words: Words) -> Html:
+def _show_machine(diagnosis: Diagnosis, tr: Translator) -> Html:
     rows = [
         [
             one.setting,
             str(one.value),
-            words.say(one.reason, **format_facts(one.facts, words)),
+            explain_setting(one, tr),
         ]
         for one in diagnosis.machine_settings
     ]
-    heading = [words.say("setting"), words.say("value"), words.say("reason")]
+    heading = tr.row("Setting", "Value", "Why")
     table = make_table(heading, rows, code_columns=(0, 1))
-    split = tell_split(diagnosis, words)
+    split = tell_split(diagnosis, tr)
     return make_section(
-        words.say("machine_heading"),
-        make_panel(words.say("machine_heading"), table) if rows else NOTHING,
-        make_panel(words.say("split_heading"), make_paragraph(split, "quote")) if split else NOTHING,
+        tr("Settings for this machine"),
+        make_panel(tr("Settings for this machine"), table) if rows else NOTHING,
+        make_panel(tr("Data GPU or data-parallel"), make_paragraph(split, "quote")) if split else NOTHING,
     )
 
 
-def _say_ms(seconds: float, words: Words) -> str:
-    return words.say("ms", value=words.number(1e3 * seconds))
+def _say_ms(seconds: float, tr: Translator) -> str:
+    return tr("{value} ms", value=tr.number(1e3 * seconds))

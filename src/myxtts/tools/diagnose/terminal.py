@@ -10,10 +10,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from myxtts.tools.diagnose.advice import Advice
-from myxtts.tools.diagnose.causes import Finding
-from myxtts.tools.report_words import Words
-from myxtts.tools.rhythm import draw_timeline, rate_loading
+from myxtts.tools.charts import draw_timeline
+from myxtts.tools.diagnose.advice import Advice, MachineSetting
+from myxtts.tools.diagnose.causes import Cause, Finding
+from myxtts.tools.rhythm import rate_loading
+from myxtts.tools.words import Translator, mark
 
 if TYPE_CHECKING:
     from myxtts.tools.diagnose.examine import Diagnosis
@@ -23,77 +24,170 @@ if TYPE_CHECKING:
 
 _WHOLE = ("threads", "cores", "shapes", "steps", "batches", "ops")
 _SHARES = ("padding", "overlap")
+CAUSES = mark(
+    {
+        Cause.RATE_DEFICIT: "Data loading is too slow",
+        Cause.BURSTS: "Data comes in bursts",
+        Cause.NO_OVERLAP: "No prefetching",
+        Cause.TRANSFER: "Steps wait for the copy to the device",
+        Cause.TOO_MANY_THREADS: "Too many threads for the cores",
+        Cause.RETRACING: "New shapes cause retracing",
+        Cause.EPOCH_END: "A stall at the end of every epoch",
+        Cause.PYTHON_FUNCTIONS: "Python functions in the data graph",
+        Cause.SLOW_READS: "Small files or a slow disk",
+        Cause.PADDING: "Compute is spent on padding",
+        Cause.EAGER: "The step runs eagerly",
+        Cause.COMPUTE_BOUND: "Compute-bound: the model is the limit, not the pipeline",
+        Cause.HEALTHY: "The pipeline is healthy",
+    }
+)
+_EXPLANATIONS = mark(
+    {
+        "rate_deficit": "Loading a batch takes {data_ms} ms and the step only {step_ms} ms; the slowest stage is "
+        "{stage}.",
+        "bursts": "Batches take {data_ms} ms on average, which is fast enough, but up to {worst_ms} ms: the "
+        "buffer runs empty.",
+        "no_overlap": "Loading ({data_ms} ms) and the step run one after the other instead of in parallel: "
+        "overlap {overlap}.",
+        "transfer_not_overlapped": "Every step waits {ms} ms for its batch to be copied to the device.",
+        "too_many_threads": "{threads} threads share {cores} cores; on average {wanted} of them are ready to run.",
+        "retracing": "{shapes} of {steps} steps had a new shape and were traced or compiled first.",
+        "epoch_end_stall": "Every {batches} batches the pipeline is built and filled again, which takes {ms} ms.",
+        "python_functions": "{python_ms} ms of a batch run in Python, in one thread at a time: {functions}.",
+        "small_files": "{read_ms} ms of a batch are spent waiting for many small files ({kib} KiB each).",
+        "slow_disk": "{read_ms} ms of a batch are spent waiting for the disk while the CPU is idle.",
+        "padding_waste": "{padding} of all frames are padding; the device computes on them like on any other.",
+        "eager_mode": "Python starts {ops} operations one by one in every step of {ms} ms.",
+        "compute_bound": "Data could be loaded {spare} times as fast as the step of {step_ms} ms needs it. "
+        "Optimise the model instead.",
+        "healthy": "The step of {step_ms} ms hardly ever waits; data could be loaded {spare} times as fast.",
+    }
+)
+STAGES = mark(
+    {
+        "read": "read",
+        "decode": "decode",
+        "features": "features",
+        "batch": "batch",
+        "transfer": "transfer",
+        "step": "step",
+    }
+)
+REASONS = mark(
+    {
+        "deeper_buffer": "A deeper buffer bridges slow batches.",
+        "precompute": "Features are computed once instead of in every epoch.",
+        "no_python": "Compute features once, or rewrite the function with TensorFlow operations, which run on all "
+        "cores.",
+        "more_threads": "The stage runs on one thread although cores are free.",
+        "cache": "Results of the first epoch are kept in memory for the next one.",
+        "larger_step": "Loading is at its limit; a larger batch makes fewer, longer steps.",
+        "store_in_memory": "A feature cache that fits into memory is read from the disk only once.",
+        "parallel_reads": "Parallel reads wait no longer than a single one.",
+        "few_large_files": "A few large files are read at the full speed of the disk, without a seek for each "
+        "utterance.",
+        "prefetch_to_device": "The next batch is copied while the current step computes.",
+        "fewer_threads": "Waiting threads take CPU time away from the training step.",
+        "few_shapes": "A few fixed shapes, or an input signature with unknown lengths, are traced only once.",
+        "repeat": "The next epoch is loaded while the last batches of this one are trained on.",
+        "graph_mode": "In graph mode the step is dispatched once instead of operation by operation.",
+        "buckets": "Batching utterances of similar length reduces padding.",
+        "for_card": "preset for {card}",
+        "for_cores": "{cores} cores; one is reserved for the training step",
+        "for_memory": "{gb} GB of memory available",
+        "for_vram": "{gb} GB free on {card}",
+    }
+)
+_SPLIT_WINNERS = mark(
+    {
+        "split": "A data GPU gains {gain}.",
+        "data-parallel": "Data-parallel is {gain} faster: set training.multi_gpu and leave out data_gpu.",
+        "neither": "The difference, {gain}, is not worth a change.",
+    }
+)
+RATINGS = mark(
+    {
+        "good": "good, under 100 ms",
+        "moderate": "moderate, 100 to 500 ms",
+        "slow": "slow, over 500 ms",
+    }
+)
 
 
-def explain(finding: Finding, words: Words) -> str:
-    """What shows the cause, in one sentence with its numbers."""
+def explain_cause(finding: Finding, tr: Translator) -> str:
+    """The numbers that show the cause, in one sentence."""
     kind = finding.facts.get("kind", finding.cause.value)
-    return words.say(f"why_{kind}", **format_facts(finding.facts, words))
+    return tr(_EXPLANATIONS[str(kind)], **format_facts(finding.facts, tr))
 
 
-def format_facts(facts: Mapping[str, float | str], words: Words) -> dict[str, str]:
+def explain_setting(setting: MachineSetting, tr: Translator) -> str:
+    return tr(REASONS[setting.reason], **format_facts(setting.facts, tr))
+
+
+def format_facts(facts: Mapping[str, float | str], tr: Translator) -> dict[str, str]:
     """Numbers as the language writes them: counts whole, shares in percent."""
-    return {name: _format(name, value, words) for name, value in facts.items()}
+    return {name: _format(name, value, tr) for name, value in facts.items()}
 
 
-def _format(name: str, value: float | str, words: Words) -> str:
+def _format(name: str, value: float | str, tr: Translator) -> str:
     if isinstance(value, str):
-        return words.say(f"name_{value}") if name == "stage" else value
+        return tr(STAGES[value]) if name == "stage" else value
     if name in _SHARES:
-        return words.share(value)
-    return words.count(value) if name in _WHOLE else words.number(value)
+        return tr.share(value)
+    return tr.count(value) if name in _WHOLE else tr.number(value)
 
 
-def tell_gain(advice: Advice, words: Words) -> str:
+def tell_gain(advice: Advice, tr: Translator) -> str:
     """The factor, and in brackets between which it lies."""
     gain = advice.gain
-    interval = words.say("between", low=words.number(gain.low), high=words.number(gain.high))
-    return f"{words.say('times_faster', value=words.number(gain.factor))} ({interval})"
+    interval = tr("{low} to {high}", low=tr.number(gain.low), high=tr.number(gain.high))
+    return f"{tr('{value}×', value=tr.number(gain.factor))} ({interval})"
 
 
-def tell_oscillation(diagnosis: Diagnosis, words: Words) -> str:
+def tell_oscillation(diagnosis: Diagnosis, tr: Translator) -> str:
     oscillation = diagnosis.oscillation
     if oscillation.period_steps is None or oscillation.period_s is None:
-        return words.say("no_period")
-    return words.say(
-        "period",
-        steps=words.count(oscillation.period_steps),
-        seconds=words.number(oscillation.period_s),
-        correlation=words.number(oscillation.correlation),
+        return tr("No periodic pattern.")
+    return tr(
+        "Step times repeat with a period of {steps} steps, {seconds} s (autocorrelation {correlation}).",
+        steps=tr.count(oscillation.period_steps),
+        seconds=tr.number(oscillation.period_s),
+        correlation=tr.number(oscillation.correlation),
     )
 
 
-def tell_verified(diagnosis: Diagnosis, words: Words) -> str:
+def tell_verified(diagnosis: Diagnosis, tr: Translator) -> str:
     compared = diagnosis.verified
     if compared is None:
         return ""
-    return words.say(
-        "predicted_measured",
-        predicted=words.say("times_faster", value=words.number(diagnosis.first.gain)),
-        measured=words.say("times_faster", value=words.number(compared.factor)),
-        low=words.number(compared.low),
-        high=words.number(compared.high),
+    return tr(
+        "Predicted {predicted}, measured {measured} (blocks between {low} and {high}).",
+        predicted=tr("{value}×", value=tr.number(diagnosis.first.gain)),
+        measured=tr("{value}×", value=tr.number(compared.factor)),
+        low=tr.number(compared.low),
+        high=tr.number(compared.high),
     )
 
 
-def tell_split(diagnosis: Diagnosis, words: Words) -> str:
+def tell_split(diagnosis: Diagnosis, tr: Translator) -> str:
     """Whether data-parallel training beats a data GPU, with the measured numbers."""
     split = diagnosis.split
     if split is None:
         return ""
     features = diagnosis.evidence.find_stage("features")
-    numbers = words.say(
-        "split_numbers",
-        features_ms=words.number(1e3 * features.seconds if features else 0.0),
-        step_ms=words.number(1e3 * diagnosis.evidence.step_s),
-        split=words.number(split.split_rate),
-        parallel=words.number(split.parallel_rate),
+    numbers = tr(
+        "Features take {features_ms} ms and steps {step_ms} ms. On equal cards a data GPU would "
+        "reach {split} batches a second, data-parallel training {parallel}.",
+        features_ms=tr.number(1e3 * features.seconds if features else 0.0),
+        step_ms=tr.number(1e3 * diagnosis.evidence.step_s),
+        split=tr.number(split.split_rate),
+        parallel=tr.number(split.parallel_rate),
     )
-    return f"{numbers} {words.say(f'split_{split.winner}', gain=words.share(split.gain_percent / 100))}"
+    return f"{numbers} {tr(_SPLIT_WINNERS[split.winner], gain=tr.share(split.gain_percent / 100))}"
 
 
-def to_json(diagnosis: Diagnosis, words: Words) -> dict[str, Any]:
-    """Everything, for programs: numbers as numbers, sentences in the language of `words`."""
+def to_json(diagnosis: Diagnosis, tr: Translator) -> dict[str, Any]:
+    """Everything, for programs: numbers as numbers, sentences in the language of `tr`."""
     evidence, loop, oscillation = diagnosis.evidence, diagnosis.evidence.loop, diagnosis.oscillation
     compared = diagnosis.verified
     return {
@@ -102,12 +196,12 @@ def to_json(diagnosis: Diagnosis, words: Words) -> dict[str, Any]:
         "findings": [
             {
                 "cause": one.cause.value,
-                "title": words.say(one.cause.value),
-                "explanation": explain(one.finding, words),
+                "title": tr(CAUSES[one.cause]),
+                "explanation": explain_cause(one.finding, tr),
                 "loss_ms": 1e3 * one.finding.loss_s,
                 "loss_share": one.finding.loss_s / loop.interval_s,
                 "facts": one.finding.facts,
-                "recommendations": [_describe_advice(advice, words) for advice in one.advice],
+                "recommendations": [_describe_advice(advice, tr) for advice in one.advice],
             }
             for one in diagnosis.findings
         ],
@@ -131,11 +225,11 @@ def to_json(diagnosis: Diagnosis, words: Words) -> dict[str, Any]:
     }
 
 
-def _describe_advice(advice: Advice, words: Words) -> dict[str, Any]:
+def _describe_advice(advice: Advice, tr: Translator) -> dict[str, Any]:
     return {
         "setting": advice.setting,
         "value": advice.value,
-        "reason": words.say(advice.reason),
+        "reason": tr(REASONS[advice.reason]),
         "is_setting": advice.is_setting,
         "predicted_gain": asdict(advice.gain),
     }
@@ -148,38 +242,42 @@ def _finite(value: float) -> float | None:
 _RATING_STYLE = {"good": "green", "moderate": "yellow", "slow": "red"}
 
 
-def show_diagnosis(diagnosis: Diagnosis, console: Console, words: Words) -> None:
+def show_diagnosis(diagnosis: Diagnosis, console: Console, tr: Translator) -> None:
     """The causes first, then what to change, then what was measured."""
-    _show_summary(diagnosis, console, words)
-    _show_causes(diagnosis, console, words)
-    _show_advice(diagnosis, console, words)
-    _show_stages(diagnosis, console, words)
-    _show_timeline(diagnosis, console, words)
-    _show_machine(diagnosis, console, words)
+    _show_summary(diagnosis, console, tr)
+    _show_causes(diagnosis, console, tr)
+    _show_advice(diagnosis, console, tr)
+    _show_stages(diagnosis, console, tr)
+    _show_timeline(diagnosis, console, tr)
+    _show_machine(diagnosis, console, tr)
 
 
-def _show_summary(diagnosis: Diagnosis, console: Console, words: Words) -> None:
+def _show_summary(diagnosis: Diagnosis, console: Console, tr: Translator) -> None:
     evidence, oscillation = diagnosis.evidence, diagnosis.oscillation
     rating = rate_loading(evidence.data_s)
-    rhythm = "stable" if oscillation.is_stable else "unstable"
     rows = [
-        (words.say("loading"), _say_ms(evidence.data_s, words), words.say(rating), _RATING_STYLE[rating]),
         (
-            words.say("variation"),
-            words.share(oscillation.variation),
-            words.say(rhythm),
+            tr("Data loading"),
+            _say_ms(evidence.data_s, tr),
+            tr(RATINGS[rate_loading(evidence.data_s)]),
+            _RATING_STYLE[rating],
+        ),
+        (
+            tr("Step-time variation"),
+            tr.share(oscillation.variation),
+            tr("stable, under 20 %" if oscillation.is_stable else "uneven, over 20 %"),
             "green" if oscillation.is_stable else "yellow",
         ),
         (
-            words.say("busy"),
-            words.share(diagnosis.au),
-            words.say("step_emulated" if evidence.is_step_emulated else "step_real"),
+            tr("Accelerator busy"),
+            tr.share(diagnosis.au),
+            tr("The step was emulated." if evidence.is_step_emulated else "The step was a real training step."),
             "green" if diagnosis.is_healthy else "yellow",
         ),
         (
-            words.say("whole_interval"),
-            _say_ms(evidence.loop.interval_s, words),
-            words.say("batches_per_s", value=words.number(1 / evidence.loop.interval_s)),
+            tr("Step with all stages"),
+            _say_ms(evidence.loop.interval_s, tr),
+            tr("{value} batches per second", value=tr.number(1 / evidence.loop.interval_s)),
             "",
         ),
     ]
@@ -189,77 +287,79 @@ def _show_summary(diagnosis: Diagnosis, console: Console, words: Words) -> None:
     console.print(table)
 
 
-def _show_causes(diagnosis: Diagnosis, console: Console, words: Words) -> None:
+def _show_causes(diagnosis: Diagnosis, console: Console, tr: Translator) -> None:
     for number, one in enumerate(diagnosis.findings, start=1):
         style = "bold green" if one.cause.is_harmless else "bold red" if number == 1 else "bold yellow"
         console.print()
-        console.print(Text.assemble((f"{words.count(number)}. {words.say(one.cause.value)}", style)))
-        console.print(Text("   " + explain(one.finding, words)), soft_wrap=not console.is_terminal)
+        console.print(Text.assemble((f"{tr.count(number)}. {tr(CAUSES[one.cause])}", style)))
+        console.print(Text("   " + explain_cause(one.finding, tr)), soft_wrap=not console.is_terminal)
         if not one.cause.is_harmless:
             share = one.finding.loss_s / diagnosis.evidence.loop.interval_s
-            lost = words.say("lost", ms=words.number(1e3 * one.finding.loss_s), share=words.share(share))
+            lost = tr("{ms} ms per step ({share})", ms=tr.number(1e3 * one.finding.loss_s), share=tr.share(share))
             console.print(Text("   " + lost, "dim"))
 
 
-def _show_advice(diagnosis: Diagnosis, console: Console, words: Words) -> None:
+def _show_advice(diagnosis: Diagnosis, console: Console, tr: Translator) -> None:
     rows = [(one, advice) for one in diagnosis.findings for advice in one.advice]
     if not rows:
         return
-    table = Table(title=words.say("recommendations"), title_justify="left", title_style="bold")
-    for name in ("setting", "value", "gain", "reason"):
-        table.add_column(words.say(name))
+    table = Table(title=tr("Recommended changes"), title_justify="left", title_style="bold")
+    for heading in tr.row("Setting", "Value", "Expected gain", "Why"):
+        table.add_column(heading)
     for _, advice in rows:
         table.add_row(
             Text(advice.setting, "cyan"),
             Text(str(advice.value)),
-            Text(tell_gain(advice, words)),
-            Text(words.say(advice.reason)),
+            Text(tell_gain(advice, tr)),
+            Text(tr(REASONS[advice.reason])),
         )
     console.print()
     console.print(table)
     if diagnosis.verified is not None:
-        console.print(Text(f"{words.say('verified')}: {tell_verified(diagnosis, words)}", "bold"))
+        console.print(
+            Text(f"{tr('Old and new settings measured alternately')}: {tell_verified(diagnosis, tr)}", "bold")
+        )
 
 
-def _show_stages(diagnosis: Diagnosis, console: Console, words: Words) -> None:
+def _show_stages(diagnosis: Diagnosis, console: Console, tr: Translator) -> None:
     evidence = diagnosis.evidence
-    table = Table(title=words.say("stages"), title_justify="left", title_style="bold")
-    table.add_column(words.say("stage"))
-    table.add_column(words.say("alone"), justify="right")
-    table.add_column(words.say("capacity"), justify="right")
+    table = Table(title=tr("Stages"), title_justify="left", title_style="bold")
+    table.add_column(tr("Stage"))
+    table.add_column(tr("alone, ms"), justify="right")
+    table.add_column(tr("capacity, batches/s"), justify="right")
     for stage in evidence.stages:
-        table.add_row(Text(words.say(f"name_{stage.name}")), *_say_times(stage.seconds, words))
+        table.add_row(Text(tr(STAGES[stage.name])), *_say_times(stage.seconds, tr))
     table.add_section()
-    table.add_row(Text(words.say("all_data")), *_say_times(evidence.data_s, words))
-    table.add_row(Text(words.say("together"), "bold"), *_say_times(evidence.loop.interval_s, words))
+    table.add_row(Text(tr("data loading in total")), *_say_times(evidence.data_s, tr))
+    table.add_row(Text(tr("all stages together"), "bold"), *_say_times(evidence.loop.interval_s, tr))
     console.print()
     console.print(table)
     for function in evidence.python_functions:
-        console.print(Text.assemble(f"{words.say('python_heading')}: ", (str(function), "cyan")))
+        console.print(Text.assemble(f"{tr('Python in the graph')}: ", (str(function), "cyan")))
 
 
-def _show_timeline(diagnosis: Diagnosis, console: Console, words: Words) -> None:
+def _show_timeline(diagnosis: Diagnosis, console: Console, tr: Translator) -> None:
     console.print()
-    console.print(Text(words.say("timeline"), "bold"))
+    console.print(Text(tr("Timeline"), "bold"))
     console.print(Text(draw_timeline(diagnosis.evidence.loop.intervals_s), "cyan"))
-    console.print(Text(tell_oscillation(diagnosis, words)))
+    console.print(Text(tell_oscillation(diagnosis, tr)))
 
 
-def _show_machine(diagnosis: Diagnosis, console: Console, words: Words) -> None:
+def _show_machine(diagnosis: Diagnosis, console: Console, tr: Translator) -> None:
     if diagnosis.machine_settings:
         console.print()
-        console.print(Text(words.say("machine_heading"), "bold"))
+        console.print(Text(tr("Settings for this machine"), "bold"))
     for one in diagnosis.machine_settings:
-        reason = words.say(one.reason, **format_facts(one.facts, words))
+        reason = explain_setting(one, tr)
         console.print(Text.assemble((f"  {one.setting}: {one.value}", "cyan"), f"  {reason}"))
     if diagnosis.split is not None:
-        console.print(Text(tell_split(diagnosis, words)), soft_wrap=not console.is_terminal)
+        console.print(Text(tell_split(diagnosis, tr)), soft_wrap=not console.is_terminal)
 
 
-def _say_ms(seconds: float, words: Words) -> str:
-    return words.say("ms", value=words.number(1e3 * seconds))
+def _say_ms(seconds: float, tr: Translator) -> str:
+    return tr("{value} ms", value=tr.number(1e3 * seconds))
 
 
-def _say_times(seconds: float, words: Words) -> tuple[str, str]:
-    capacity = words.number(1 / seconds) if seconds > 0 else "–"
-    return words.number(1e3 * seconds), capacity
+def _say_times(seconds: float, tr: Translator) -> tuple[str, str]:
+    capacity = tr.number(1 / seconds) if seconds > 0 else "–"
+    return tr.number(1e3 * seconds), capacity

@@ -8,14 +8,50 @@ from typing import Literal
 
 import numpy as np
 
-from myxtts.tools.monitor.gpus import LOST, GpuReading
+from myxtts.tools.monitor.gpus import LOST, THROTTLE_TEXTS, GpuReading
 from myxtts.tools.monitor.run import RunReading
 from myxtts.tools.monitor.sample import History, Sample
 from myxtts.tools.rhythm import STABLE_VARIATION
+from myxtts.tools.words import Translator, mark
 
 AlertKind = Literal["lost", "memory", "stall", "starvation", "oscillation", "throttling"]
-ALERT_KINDS: tuple[AlertKind, ...] = ("lost", "memory", "stall", "starvation", "oscillation", "throttling")
+ALERT_KINDS = mark(
+    {
+        "lost": "lost GPU",
+        "memory": "memory",
+        "stall": "stall",
+        "starvation": "starvation",
+        "oscillation": "oscillation",
+        "throttling": "throttling",
+    }
+)
 """The gravest first."""
+_SENTENCES = mark(
+    {
+        "run_starved": "The run waits for data {wait_share} of the time ({wait_ms} ms a step, {depth} batches in "
+        "the buffer). myxtts diagnose finds the cause.",
+        "run_swings": "Step times vary by {variation_share} and repeat every {period_count} steps: data comes in "
+        "bursts. A deeper buffer evens them out; myxtts diagnose finds the cause.",
+        "run_uneven": "Step times vary by {variation_share}, without a period (under 20 % is stable). myxtts "
+        "diagnose finds the cause.",
+        "run_steps_differ": "Step times vary by {variation_share} although data is always ready: batches of different "
+        "shapes, or other work on this machine.",
+        "run_stalled": "No step for {idle_time} although the training process is alive: it validates, saves or hangs.",
+        "gpu_idle": "GPU {gpu} is busy only {mean_percent} of the time although a process computes on it: "
+        "data comes too slowly.",
+        "gpu_underused": "GPU {gpu} is busy only {mean_percent} of the time although the run does not wait for "
+        "data: look into the step with myxtts profile, or raise data.batch_size.",
+        "gpu_swings": "The utilisation of GPU {gpu} swings between {low_percent} and {high_percent}: data comes "
+        "in bursts.",
+        "gpu_throttled": "GPU {gpu} is throttled: {reasons}.",
+        "gpu_memory_full": "The memory of GPU {gpu} is {used_share} full: a longer batch may not fit. Lower "
+        "data.batch_size.",
+        "host_memory_full": "The machine's memory is {used_share} full: processes may be killed. Lower "
+        "data.buffer_size.",
+        "gpu_lost": "GPU {gpu} is lost: it no longer answers the driver. Restart the machine; look for Xid in "
+        "the system's log.",
+    }
+)
 
 STARVED_AU = 0.9
 """Accelerator utilisation under which a run counts as starved."""
@@ -35,7 +71,7 @@ _HELD_BACK_CLOCK = 0.75
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """One thing to tell. `key` names its sentence, `numbers` fill the sentence; both are put into words elsewhere."""
+    """One thing to tell. `key` names its sentence, `numbers` and `reasons` fill it."""
 
     kind: AlertKind
     key: str
@@ -143,3 +179,24 @@ def _judge_use(gpu: GpuReading, run: RunReading | None, history: History) -> Ite
     elif mean < _IDLE_PERCENT:
         is_fed = run is not None and run.state == "running" and run.au is not None and run.au >= STARVED_AU
         yield Alert("starvation", "gpu_underused" if is_fed else "gpu_idle", gpu.index, {"mean_percent": mean})
+
+
+def describe_alert(alert: Alert, tr: Translator) -> str:
+    """The sentence of an alert. Its numbers are formatted by the last word of their names."""
+    values = {name: _format(name, number, tr) for name, number in alert.numbers.items()}
+    if alert.gpu is not None:
+        values["gpu"] = tr.count(alert.gpu)
+    if alert.reasons:
+        values["reasons"] = ("، " if tr.lang == "fa" else ", ").join(tr(THROTTLE_TEXTS[one]) for one in alert.reasons)
+    return tr(_SENTENCES[alert.key], **values)
+
+
+def _format(name: str, number: float, tr: Translator) -> str:
+    kind = name.rpartition("_")[2]
+    if kind == "share":
+        return tr.share(number, digits=0)
+    if kind == "percent":
+        return tr.share(number / 100, digits=0)
+    if kind == "count":
+        return tr.count(number)
+    return tr.time(number) if kind == "time" else tr.number(number)

@@ -6,14 +6,13 @@ from collections.abc import Iterator, Sequence
 
 from myxtts.tools.charts import Line, draw_sparkline, format_gib, join_lines, measure_line, pad_line
 from myxtts.tools.monitor.alerts import FULL_SHARE
-from myxtts.tools.monitor.gpus import DENIED, GpuReading
+from myxtts.tools.monitor.gpus import DENIED, LOST, SILENT, THROTTLE_TEXTS, UNSUPPORTED, GpuReading
 from myxtts.tools.monitor.sample import History
-from myxtts.tools.monitor_words import make_monitor_words
 
-_WORDS = make_monitor_words()
 _HOT_C = 85
 _MIN_SPARKLINE = 4
 _NAME_WIDTH = 16
+_GAPS = {DENIED: "this user may not read it", UNSUPPORTED: "not reported by this GPU", SILENT: "no answer"}
 
 
 def draw_gpu_lines(gpu: GpuReading, history: History, width: int, is_ascii: bool) -> Iterator[Line]:
@@ -70,7 +69,7 @@ def draw_gpu_table(gpus: Sequence[GpuReading], history: History, width: int, is_
 def explain_gaps(gpus: Sequence[GpuReading]) -> list[Line]:
     """One line on what the short marks for missing numbers mean."""
     gaps = {gap for gpu in gpus for gap in gpu.unavailable.values()}
-    meanings = {_mark(gap): _WORDS.say(gap) for gap in sorted(gaps)}
+    meanings = {_mark(gap): _GAPS[gap] for gap in sorted(gaps)}
     return [[("; ".join(f"{mark}: {meaning}" for mark, meaning in meanings.items()), "dim")]] if meanings else []
 
 
@@ -162,7 +161,7 @@ def _describe_throttling(gpu: GpuReading) -> Line:
         return [("throttling ", "dim"), (_mark(gpu.unavailable.get("throttling", "")), "")]
     if not gpu.throttle_reasons:
         return [("not throttled", "dim")]
-    return [("throttled: ", "yellow"), (", ".join(_WORDS.say(reason) for reason in gpu.throttle_reasons), "yellow")]
+    return [("throttled: ", "yellow"), (", ".join(THROTTLE_TEXTS[reason] for reason in gpu.throttle_reasons), "yellow")]
 
 
 def _describe_processes(gpu: GpuReading) -> Line:
@@ -179,7 +178,7 @@ def _describe_processes(gpu: GpuReading) -> Line:
 
 
 def _explain_problem(problem: str) -> str:
-    return "lost: it no longer answers" if problem == "lost" else _WORDS.say(problem)
+    return "lost: it no longer answers" if problem == LOST else _GAPS[problem]
 
 
 def _shorten(name: str) -> str:

@@ -1,4 +1,4 @@
-"""What NVML says of every GPU at one moment: use, memory, power, heat, clocks, PCIe, throttling and processes.
+"""Reads every GPU through NVML: utilisation, memory, power, temperature, clocks, PCIe, throttling and processes.
 
 A number that a GPU does not report, or that this user may not read, is None and named in `unavailable`; a GPU that
 falls off the bus while it is watched stays in the list with its problem.
@@ -6,15 +6,16 @@ falls off the bus while it is watched stays in the list with its problem.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar, cast
+from typing import Any, Self, TypeVar
 
 import psutil
 import pynvml
 
-from myxtts.runtime.nvml import LOST_GPU_ERRORS, Nvml, list_gpus, load_nvml
+from myxtts.runtime.nvml import LOST_GPU_ERRORS, list_gpus, load_nvml
+from myxtts.tools.words import mark
 
 DENIED, UNSUPPORTED, SILENT = "denied", "not reported", "no answer"
 """Why a number is missing."""
@@ -31,7 +32,18 @@ _THROTTLE_REASONS = {
     "reliability": pynvml.nvmlClocksThrottleReasonReliability,
 }
 """Idling and clocks that a user has set are no throttling."""
-THROTTLE_REASONS = tuple(_THROTTLE_REASONS)
+THROTTLE_TEXTS = mark(
+    {
+        "power_cap": "its power limit is reached",
+        "slowdown": "hardware slowdown by heat or power",
+        "sync_boost": "limited by another GPU of its group (sync boost)",
+        "software_heat": "too hot (driver's limit)",
+        "hardware_heat": "too hot (hardware's limit)",
+        "power_brake": "the power supply limits it (power brake)",
+        "board_limit": "a limit of the board is reached",
+        "reliability": "limited for reliability (voltage)",
+    }
+)
 
 _Answer = TypeVar("_Answer")
 
@@ -77,39 +89,18 @@ class GpuReading:
         return self.memory_used_bytes / self.memory_bytes
 
 
-class ReadingNvml(Nvml, Protocol):
-    """The part of the `pynvml` module that readings come from."""
-
-    def nvmlDeviceGetUtilizationRates(self, handle: Any) -> Any: ...  # noqa: N802
-    def nvmlDeviceGetPowerUsage(self, handle: Any) -> int: ...  # noqa: N802
-    def nvmlDeviceGetEnforcedPowerLimit(self, handle: Any) -> int: ...  # noqa: N802
-    def nvmlDeviceGetTemperature(self, handle: Any, sensor: int) -> int: ...  # noqa: N802
-    def nvmlDeviceGetClockInfo(self, handle: Any, kind: int) -> int: ...  # noqa: N802
-    def nvmlDeviceGetMaxClockInfo(self, handle: Any, kind: int) -> int: ...  # noqa: N802
-    def nvmlDeviceGetCurrentClocksEventReasons(self, handle: Any) -> int: ...  # noqa: N802
-    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: Any) -> int: ...  # noqa: N802
-    def nvmlDeviceGetPcieThroughput(self, handle: Any, counter: int) -> int: ...  # noqa: N802
-    def nvmlDeviceGetCurrPcieLinkGeneration(self, handle: Any) -> int: ...  # noqa: N802
-    def nvmlDeviceGetCurrPcieLinkWidth(self, handle: Any) -> int: ...  # noqa: N802
-    def nvmlDeviceGetComputeRunningProcesses(self, handle: Any) -> Sequence[Any]: ...  # noqa: N802
-
-
-def load_reading_nvml() -> ReadingNvml:
-    return cast(ReadingNvml, load_nvml())
-
-
 class GpuReader:
     """Holds the driver's library open while GPUs are watched. Without a GPU, `no_gpu_reason` says why."""
 
-    def __init__(self, nvml: ReadingNvml | None = None) -> None:
-        self._nvml = nvml if nvml is not None else load_reading_nvml()
+    def __init__(self, nvml: Any = None) -> None:
+        self._nvml: Any = nvml if nvml is not None else load_nvml()
         self._known: dict[int, tuple[str, str]] = {}
         self._process_names: dict[int, str] = {}
         self.num_gpus, self.no_gpu_reason = 0, ""
         self._is_open = False
 
     def __enter__(self) -> Self:
-        # The listing says in words why there is no GPU; a GPU that it leaves out is watched all the same.
+        # The listing explains why there is no GPU; a GPU that it leaves out is watched all the same.
         listing = list_gpus(self._nvml)
         try:
             self._nvml.nvmlInit()
@@ -128,7 +119,7 @@ class GpuReader:
             try:
                 self._nvml.nvmlShutdown()
             except pynvml.NVMLError:
-                # A driver that has gone needs no goodbye.
+                # NVML fails here if the driver was unloaded; there is nothing to release.
                 return
 
     def read(self) -> tuple[GpuReading, ...]:
@@ -203,7 +194,7 @@ class GpuReader:
 
 
 class _Asker:
-    """Asks one question after the other and notes which had no answer, and why."""
+    """Calls NVML functions and notes which of them failed, and why."""
 
     def __init__(self) -> None:
         self.unavailable: dict[str, str] = {}
@@ -230,7 +221,7 @@ class _Asker:
         return answer * 1000 if answer is not None else None
 
 
-def _read_throttling(nvml: ReadingNvml, handle: Any) -> tuple[str, ...]:
+def _read_throttling(nvml: Any, handle: Any) -> tuple[str, ...]:
     try:
         reasons = nvml.nvmlDeviceGetCurrentClocksEventReasons(handle)
     except pynvml.NVMLError_FunctionNotFound:

@@ -1,6 +1,6 @@
-"""Follows a training from another process by the files of its run: is it there, does it go on, does it wait for data?
+"""Follows a training from another process through the files of its run: its state, step times and data wait.
 
-Nothing in the run's folder is locked or written, so that watching never stands in the way of a training.
+Nothing in the run's folder is locked or written, so that watching cannot disturb the training.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import psutil
 
 from myxtts.config.load import RESOLVED_FILE_NAME
 from myxtts.storage.json_file import JsonTail, is_number
-from myxtts.tools.rhythm import Rhythm, measure_rhythm
+from myxtts.tools.rhythm import find_recent_oscillation
 from myxtts.training.run.folder import METRICS_FILE_NAME, TELEMETRY_FILE_NAME
 
 RunState = Literal["absent", "starting", "running", "stalled", "ended"]
@@ -34,7 +34,7 @@ _PID_SLACK_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class RunReading:
-    """A run at one moment; what is measured are means over its last ten seconds of steps, None before there are any.
+    """A run at one moment. Measurements are means over its last ten seconds of steps, None before there are any.
 
     `position` is the last batch of the feed, `step` and `loss` are of the last line of metrics.
     """
@@ -154,7 +154,7 @@ class RunFollower:
             elapsed_s -= self._window.popleft().interval_s
 
     def _measure_idle(self, num_new: int) -> float | None:
-        """Seconds without a step: by our own clock, except for what happened before we looked."""
+        """Seconds without a step by our own clock; for steps before the first look, by the time of the file."""
         now = self._clock()
         if num_new:
             is_first_look, self._grew_at = not self._has_looked, now
@@ -165,13 +165,13 @@ class RunFollower:
         return max(0.0, now - self._grew_at) if self._grew_at is not None else None
 
     def _look_for_holder(self) -> bool:
-        """Whether the process that last took the run for itself still lives, here on this machine."""
+        """Whether the process that last locked the run is alive on this machine."""
         holder = _read_holder(self.path / _LOCK_FILE_NAME)
         if holder is None:
             return False
         pid, taken_at = holder
         if pid != self._holder:
-            # Another session: unless it is the one we found at first, its first step is still to come.
+            # Another session: unless it is the one found at the start, its first step is still to come.
             self._is_first_step_due = self._holder is not None
             self._holder, self._was_holder_alive = pid, False
         is_alive = _is_alive(pid, taken_at)
@@ -185,7 +185,7 @@ class RunFollower:
         is_fresh = idle_s < max(_MIN_IDLE_S, _IDLE_INTERVALS * longest_s)
         if is_alive:
             return "running" if is_fresh else "stalled"
-        # A run on another machine has no process here; that its file grows under our eyes shows that it lives.
+        # A run on another machine has no process here; it is alive if its file has grown since we looked.
         may_be_elsewhere = self._holder is None or (self._has_grown and not self._was_holder_alive)
         return "running" if is_fresh and may_be_elsewhere else "ended"
 
@@ -194,7 +194,7 @@ class RunFollower:
         elapsed_s = max(sum(step.interval_s for step in steps), 1e-9)
         wait_s = sum(step.wait_s for step in steps)
         num_padded = sum(step.num_padded_frames for step in steps)
-        rhythm: Rhythm = measure_rhythm(self._rhythm_steps)
+        rhythm = find_recent_oscillation(self._rhythm_steps)
         return replace(
             reading,
             au=1 - min(1.0, wait_s / elapsed_s),
@@ -205,8 +205,8 @@ class RunFollower:
             batches_per_s=len(steps) / elapsed_s,
             padding=1 - sum(step.num_frames for step in steps) / num_padded if num_padded else None,
             num_steps=len(steps),
-            variation=rhythm.variation,
-            period_steps=rhythm.period_steps,
+            variation=rhythm.variation if rhythm is not None else None,
+            period_steps=rhythm.period_steps if rhythm is not None and not rhythm.is_stable else None,
         )
 
 
@@ -243,7 +243,7 @@ def _read_holder(path: Path) -> tuple[int, float] | None:
 def _is_alive(pid: int, taken_at: float) -> bool:
     try:
         process = psutil.Process(pid)
-        # A process that is younger than the lock only happens to have the same number.
+        # A process that is younger than the lock has the same number by chance.
         return process.create_time() <= taken_at + _PID_SLACK_S and process.status() != psutil.STATUS_ZOMBIE
     except (psutil.Error, OverflowError):
         return False

@@ -1,11 +1,11 @@
-"""One look at everything that is watched: GPUs, processor, memory and the run, as numbers for screen, log and page."""
+"""One sample of everything that is watched, GPUs, CPU, memory and the run, and the history of samples."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Any, Self
 import psutil
 
 from myxtts.runtime.hardware import count_cpus, read_memory_limit
-from myxtts.tools.monitor.gpus import GpuReader, GpuReading, ReadingNvml
+from myxtts.tools.monitor.gpus import GpuReader, GpuReading
 from myxtts.tools.monitor.run import RUNS_FOLDER, RunFollower, RunReading, find_newest_run
 
 Row = dict[str, float | int | str | None]
@@ -39,6 +39,8 @@ _GPU_COLUMNS = (
 )
 _RUN_COLUMNS = ("au", "wait_s", "step_s", "depth", "utterances_per_s", "batches_per_s", "padding", "variation")
 _LOOK_FOR_RUN_EVERY_S = 5.0
+_MAX_RECENT = 600
+"""Samples that are kept for sparklines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +83,9 @@ class Sample:
 
 
 def _flatten_run(run: RunReading | None) -> Row:
-    """Means belong to this moment only while the run is going; after that they would draw a line that is not there."""
-    row: Row = {
-        "run": run.path if run is not None else None,
-        "run_state": run.state if run is not None else None,
-        "position": run.position if run is not None else None,
-        "step": run.step if run is not None else None,
-        "loss": run.loss if run is not None else None,
-    }
+    """Means are those of this moment only while the run is going; later they are left out."""
+    names = {"run": "path", "run_state": "state", "position": "position", "step": "step", "loss": "loss"}
+    row: Row = {column: getattr(run, name, None) for column, name in names.items()}
     is_going = run is not None and run.state == "running"
     return row | {name: getattr(run, name) if is_going else None for name in _RUN_COLUMNS}
 
@@ -100,7 +97,7 @@ class Sampler:
         self,
         run_path: Path | None = None,
         *,
-        nvml: ReadingNvml | None = None,
+        nvml: Any = None,
         runs_folder: Path = RUNS_FOLDER,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -115,7 +112,7 @@ class Sampler:
     def __enter__(self) -> Self:
         self.gpus.__enter__()
         self._started = self._clock()
-        # The first call only sets the mark from which the next one counts.
+        # The first call starts the interval over which the next one measures.
         psutil.cpu_percent()
         return self
 
@@ -148,7 +145,7 @@ class Sampler:
         return self._last_run
 
     def _look_for_newer_run(self) -> None:
-        """A run that goes on is followed to its end; after it, whichever begins next."""
+        """A run is followed to its end; after it, the newest one."""
         if self._is_run_named or (self._last_run is not None and self._last_run.state in ("running", "stalled")):
             return
         now = self._clock()
@@ -160,12 +157,6 @@ class Sampler:
             if self._follower is not None:
                 self._follower.close()
             self._follower = RunFollower(newest, self._clock)
-
-
-# What was measured so far, in constant memory: recent values for sparklines, all of the time for plots and means.
-
-_MAX_RECENT = 600
-_MAX_POINTS = 2048
 
 
 @dataclass(slots=True)
@@ -193,69 +184,27 @@ class Stats:
 
 
 class History:
-    """Takes rows; text columns are left out. NaN stands where a row had no number."""
+    """Recent values and statistics of every number column, in constant memory. NaN stands where a row had no number."""
 
     def __init__(self) -> None:
         self.num_rows = 0
         self._recent: dict[str, deque[float]] = {}
         self._stats: dict[str, Stats] = {}
-        self._points: dict[str, list[float]] = {}
-        self._num_rows_per_point = 1
-        self._pending: list[Mapping[str, float]] = []
 
     def add(self, row: Row) -> None:
-        numbers = {name: _to_number(value) for name, value in row.items() if not isinstance(value, str)}
-        for name, number in numbers.items():
+        for name, value in row.items():
+            if isinstance(value, str):
+                continue
+            number = math.nan if value is None else float(value)
             recent = self._recent.setdefault(name, deque([math.nan] * min(self.num_rows, _MAX_RECENT), _MAX_RECENT))
             recent.append(number)
             if not math.isnan(number):
                 self._stats.setdefault(name, Stats()).add(number)
         self.num_rows += 1
-        self._pending.append(numbers)
-        if len(self._pending) >= self._num_rows_per_point:
-            self._add_point()
 
     def get_recent(self, column: str, num_values: int) -> list[float]:
         """The last values, oldest first; as many as there are."""
-        recent = self._recent.get(column, deque())
-        start = max(0, len(recent) - num_values)
-        return [recent[place] for place in range(start, len(recent))]
+        return list(self._recent.get(column, ()))[-num_values:] if num_values > 0 else []
 
     def get_stats(self, column: str) -> Stats | None:
         return self._stats.get(column)
-
-    def get_curve(self, column: str) -> tuple[list[float], list[float]]:
-        """Seconds and values over all of the time; where it was long, each value is a mean."""
-        points, last = self._points, self._average_pending()
-        seconds = [*points.get("elapsed_s", []), *([last["elapsed_s"]] if "elapsed_s" in last else [])]
-        values = [*points.get(column, []), *([last.get(column, math.nan)] if "elapsed_s" in last else [])]
-        missing = len(seconds) - len(values)
-        return seconds, [math.nan] * missing + values
-
-    def _add_point(self) -> None:
-        point = self._average_pending()
-        self._pending = []
-        num_points = max((len(values) for values in self._points.values()), default=0)
-        for name in {**self._points, **point}:
-            values = self._points.setdefault(name, [math.nan] * num_points)
-            values.append(point.get(name, math.nan))
-        if num_points + 1 >= _MAX_POINTS:
-            self._points = {name: _halve(values) for name, values in self._points.items()}
-            self._num_rows_per_point *= 2
-
-    def _average_pending(self) -> dict[str, float]:
-        names = {name for numbers in self._pending for name in numbers}
-        return {name: _average([numbers.get(name, math.nan) for numbers in self._pending]) for name in names}
-
-
-def _halve(values: list[float]) -> list[float]:
-    return [_average(values[place : place + 2]) for place in range(0, len(values), 2)]
-
-
-def _average(values: list[float]) -> float:
-    finite = [value for value in values if not math.isnan(value)]
-    return sum(finite) / len(finite) if finite else math.nan
-
-
-def _to_number(value: float | str | None) -> float:
-    return float(value) if isinstance(value, int | float) else math.nan

@@ -9,7 +9,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
@@ -18,14 +18,20 @@ from rich.live import Live
 from rich.text import Text
 
 from myxtts.tools.charts import Line, draw_sparkline, finish_line, format_gib, join_lines, measure_line, pad_line
-from myxtts.tools.monitor.alerts import ALERT_KINDS, FULL_SHARE, STARVED_AU, Alert
+from myxtts.tools.monitor.alerts import ALERT_KINDS, FULL_SHARE, STARVED_AU, Alert, describe_alert
 from myxtts.tools.monitor.gpu_lines import draw_gpu_lines, draw_gpu_table, explain_gaps
 from myxtts.tools.monitor.run import RunReading
 from myxtts.tools.monitor.sample import History, HostReading, Sample
-from myxtts.tools.monitor_words import describe_alert, make_monitor_words
+from myxtts.tools.words import Translator
 
-_WORDS = make_monitor_words()
-_STATE_STYLES = {"running": "green", "stalled": "bold yellow", "ended": "dim", "absent": "dim", "starting": "cyan"}
+_STATES = {
+    "absent": ("not started yet", "dim"),
+    "starting": ("starting", "cyan"),
+    "running": ("running", "green"),
+    "stalled": ("no steps", "bold yellow"),
+    "ended": ("ended", "dim"),
+}
+"""Words and style of a run's state."""
 _MIN_SPARKLINE = 6
 _MIN_ALERT_LINES = 3
 _MIN_PATH = 12
@@ -42,6 +48,8 @@ class View:
     no_gpu_reason: str = ""
     own_cpu_percent: float | None = None
     log_state: str = ""
+    tr: Translator = field(default_factory=Translator)
+    """The language of the warnings; all else is English."""
 
 
 def draw_view(view: View, width: int, height: int, *, is_live: bool = True, is_ascii: bool = False) -> Text:
@@ -52,11 +60,11 @@ def draw_view(view: View, width: int, height: int, *, is_live: bool = True, is_a
         *_draw_host(view.sample.host, view, width, is_ascii),
         *_draw_run(view.sample.run, view.history, width, is_ascii),
     ]
-    alerts = draw_alerts(view.alerts, width, height)
+    alerts = draw_alerts(view, width, height)
     room = height - len(heading) - len(below)
     gpus = _draw_gpus(view, width, room - len(alerts), is_ascii)
     if len(gpus) + len(alerts) > room:
-        alerts = draw_alerts(view.alerts, width, max(_MIN_ALERT_LINES, room - len(gpus)))
+        alerts = draw_alerts(view, width, max(_MIN_ALERT_LINES, room - len(gpus)))
     lines = [finish_line(line, width) for line in (*heading, *gpus, *below, *alerts)]
     return Text("\n", no_wrap=True, end="").join(lines)
 
@@ -71,13 +79,13 @@ def describe_in_a_line(view: View) -> str:
         parts.append(f"GPU {gpu.index} {use}{memory}")
     run = sample.run
     if run is not None:
-        parts.append(f"run {run.path} {_WORDS.say(run.state)}")
+        parts.append(f"run {run.path} {_STATES[run.state][0]}")
         if run.au is not None and run.wait_s is not None and run.depth is not None and run.state == "running":
             rate = f"{run.utterances_per_s or 0:.1f} utterances/s"
             parts.append(f"AU {100 * run.au:.0f} %, wait {1000 * run.wait_s:.1f} ms, buffer {run.depth:.1f}, {rate}")
     kinds = sorted({alert.kind for alert in view.alerts})
     if kinds:
-        parts.append("warnings: " + ", ".join(_WORDS.say(kind) for kind in kinds))
+        parts.append("warnings: " + ", ".join(ALERT_KINDS[kind] for kind in kinds))
     return "; ".join(parts)
 
 
@@ -130,10 +138,10 @@ def _draw_run(run: RunReading | None, history: History, width: int, is_ascii: bo
     about += [f"loss {run.loss:.3f}" if run.loss is not None else ""]
     detail = "".join(f", {text}" for text in about if text)
     if run.state in ("stalled", "ended") and run.idle_s is not None:
-        detail += f", last step {_WORDS.time(run.idle_s)} ago"
-    state = _WORDS.say(run.state)
+        detail += f", last step {Translator().time(run.idle_s)} ago"
+    state, style = _STATES[run.state]
     path = _shorten_path(run.path, width - len(f"Run   {state}{detail}"))
-    yield [("Run ", "bold"), (f"{path}  ", ""), (state, _STATE_STYLES[run.state]), (detail, "")]
+    yield [("Run ", "bold"), (f"{path}  ", ""), (state, style), (detail, "")]
     if run.au is None or run.wait_s is None or run.step_s is None or run.depth is None:
         return
     column = (width - 6) // 2
@@ -167,9 +175,9 @@ def _indent(*lines: Line) -> Line:
     return [("  ", ""), *join_lines(lines, "  ")]
 
 
-def draw_alerts(alerts: Sequence[Alert], width: int, num_lines: int) -> list[Line]:
+def draw_alerts(view: View, width: int, num_lines: int) -> list[Line]:
     """The gravest first, the same of several GPUs once, and as many as there is room for."""
-    drawn = [list(_draw_alert(same, width)) for same in _group_alerts(alerts)]
+    drawn = [list(_draw_alert(same, width, view.tr)) for same in _group_alerts(view.alerts)]
     lines: list[Line] = []
     for number, block in enumerate(drawn):
         num_left = len(drawn) - number
@@ -181,17 +189,18 @@ def draw_alerts(alerts: Sequence[Alert], width: int, num_lines: int) -> list[Lin
 
 def _group_alerts(alerts: Sequence[Alert]) -> list[list[Alert]]:
     groups: dict[tuple[str, tuple[str, ...]], list[Alert]] = {}
-    for alert in sorted(alerts, key=lambda one: ALERT_KINDS.index(one.kind)):
+    for alert in sorted(alerts, key=lambda one: list(ALERT_KINDS).index(one.kind)):
         groups.setdefault((alert.key, alert.reasons), []).append(alert)
     return list(groups.values())
 
 
-def _draw_alert(same: Sequence[Alert], width: int) -> Iterator[Line]:
+def _draw_alert(same: Sequence[Alert], width: int, tr: Translator) -> Iterator[Line]:
     first, *others = same
-    label = f"! {_WORDS.say(first.kind)}: "
+    label = f"! {tr(ALERT_KINDS[first.kind])}: "
     style = "bold red" if first.kind in ("lost", "memory") else "bold yellow"
-    also = f" The same of GPU {', '.join(str(alert.gpu) for alert in others)}." if others else ""
-    for number, text in enumerate(textwrap.wrap(describe_alert(first, _WORDS) + also, max(20, width - len(label)))):
+    gpus = ", ".join(tr.count(alert.gpu or 0) for alert in others)
+    also = " " + tr("The same holds for GPU {gpus}.", gpus=gpus) if others else ""
+    for number, text in enumerate(textwrap.wrap(describe_alert(first, tr) + also, max(20, width - len(label)))):
         yield [(label if number == 0 else " " * len(label), style), (text, "")]
 
 

@@ -1,4 +1,4 @@
-"""Watches GPUs, machine and run: takes a sample every so often, shows and logs it, and sums up at the end."""
+"""Watches GPUs, machine and run: takes a sample at every interval, shows and logs it, and summarises at the end."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from myxtts.tools.monitor.alerts import AlertBook, AlertRecord, find_alerts
+from myxtts.tools.monitor.alerts import AlertBook, AlertRecord, describe_alert, find_alerts
 from myxtts.tools.monitor.gpus import GpuReading
 from myxtts.tools.monitor.log import SampleLog
 from myxtts.tools.monitor.sample import History, Sample, Sampler
 from myxtts.tools.monitor.screen import View
-from myxtts.tools.monitor_words import describe_alert, make_monitor_words
-from myxtts.tools.report_words import Words
+from myxtts.tools.words import Translator
 
 DEFAULT_INTERVAL_S = 2.0
 _FIRST_LOOK_S = 0.2
@@ -55,14 +54,15 @@ class Monitor:
         sampler: Sampler,
         schedule: Schedule | None = None,
         log: SampleLog | None = None,
+        tr: Translator | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         """`sampler` and `log` are open already."""
         self.schedule = schedule if schedule is not None else Schedule()
         self.sampler, self.history, self.book = sampler, History(), AlertBook()
-        self._log, self._clock, self._sleep = log, clock, sleep
+        self._log, self._clock = log, clock
+        self._tr = tr or Translator()
         self._own_cpu_s: float | None = None
         self._measured_at = 0.0
         self._own_cpu_percent: float | None = None
@@ -71,7 +71,7 @@ class Monitor:
         self.last_view: View | None = None
 
     def watch(self, sink: ViewSink) -> None:
-        """Samples until the time is up. A look that comes late is not made up for."""
+        """Samples until the duration is over. Samples that come late are not made up for."""
         started = self._clock()
         due = started + min(_FIRST_LOOK_S, self.schedule.interval_s)
         duration_s = self.schedule.duration_s
@@ -79,7 +79,7 @@ class Monitor:
         while True:
             if end is not None:
                 due = min(due, end)
-            self._sleep(max(0.0, due - self._clock()))
+            time.sleep(max(0.0, due - self._clock()))
             sink.show(self.look())
             now = self._clock()
             if self.schedule.is_once or (end is not None and now >= end):
@@ -103,6 +103,7 @@ class Monitor:
             no_gpu_reason=self.sampler.gpus.no_gpu_reason,
             own_cpu_percent=self._measure_own_cost(),
             log_state=_describe_log(self._log),
+            tr=self._tr,
         )
         return self.last_view
 
@@ -120,7 +121,6 @@ class Monitor:
         sample = self.last
         if sample is None:
             return {"num_samples": 0, "seconds": 0.0, "gpus": [], "run": None, "warnings": []}
-        words = make_monitor_words()
         own = self._own_cpu_percent
         return {
             "num_samples": self.history.num_rows,
@@ -136,7 +136,7 @@ class Monitor:
                 **self._collect_stats("", ("cpu_percent", "ram_used_bytes")),
             },
             "run": self._summarize_run(sample),
-            "warnings": [_describe_record(record, words) for record in self.book.records],
+            "warnings": [_describe_record(record, self._tr) for record in self.book.records],
             "log_file": str(self._log.path) if self._log is not None else None,
             "log_problem": self._log.problem if self._log is not None else "",
         }
@@ -179,12 +179,12 @@ def _describe_log(log: SampleLog | None) -> str:
     return f"log {log.path}" if not log.problem else f"log stopped: {log.problem}"
 
 
-def _describe_record(record: AlertRecord, words: Words) -> dict[str, Any]:
+def _describe_record(record: AlertRecord, tr: Translator) -> dict[str, Any]:
     return {
         "kind": record.alert.kind,
         "gpu": record.alert.gpu,
         "reasons": list(record.alert.reasons),
-        "message": describe_alert(record.alert, words),
+        "message": describe_alert(record.alert, tr),
         "first_s": round(record.first_s, 3),
         "last_s": round(record.last_s, 3),
         "num_samples": record.num_samples,

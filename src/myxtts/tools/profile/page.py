@@ -3,175 +3,227 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from myxtts.tools.bench.page import show_machine
 from myxtts.tools.charts import Curve, Flame, draw_curves, draw_flame
-from myxtts.tools.page import Card, Html, Page, make_grid, make_panel, make_paragraph, make_section, make_table
+from myxtts.tools.page import (
+    Card,
+    Html,
+    Page,
+    make_grid,
+    make_machine_table,
+    make_panel,
+    make_paragraph,
+    make_section,
+    make_table,
+)
 from myxtts.tools.profile.result import OpTime, Spread, TrainingProfile
-from myxtts.tools.profile_words import choose_profile_words
-from myxtts.tools.report_words import Words
+from myxtts.tools.words import Translator, mark
 
+_MODES = mark(
+    {
+        "xla": "compiled with XLA",
+        "graph": "in graph mode",
+        "eager": "eagerly, operation by operation",
+    }
+)
+STAGES = mark(
+    {
+        "data_wait": "wait for data",
+        "forward": "forward",
+        "backward": "backward",
+        "optimizer": "optimiser",
+        "averaging": "weight EMA",
+        "rest": "other",
+        "checkpoint": "checkpoint",
+        "logging": "logging",
+    }
+)
+_LOADING = mark(
+    {
+        "data_wait": "wait for data",
+        "loading": "loading a batch",
+        "transfer": "copy to the device",
+        "features": "features on the data device",
+    }
+)
+_RATINGS = mark(
+    {
+        "good": "good",
+        "moderate": "moderate",
+        "slow": "slow",
+    }
+)
+_NO_OPS = mark(
+    {
+        "no_ops_stored": "Stored features are read without tf.data, so there are no operations to show.",
+        "no_ops_python": "Recordings are loaded by the Python loader, without tf.data.",
+        "no_ops_mixed": "Some recordings are decoded in Python, so the pipeline is not tf.data alone.",
+    }
+)
 _PARTS = ("forward", "backward", "optimizer", "averaging", "rest")
 
 
-def write_profile_report(profile: TrainingProfile, machine: Mapping[str, Any], path: Path, lang: str = "en") -> Path:
-    return make_profile_page(profile, machine, choose_profile_words(lang)).write(path)
-
-
-def make_profile_page(profile: TrainingProfile, machine: Mapping[str, Any], words: Words) -> Page:
+def make_profile_page(profile: TrainingProfile, machine: Mapping[str, Any], tr: Translator) -> Page:
     return Page(
-        title=words.say("title"),
-        lead=words.say(
-            "lead",
-            steps=words.count(len(profile.steps)),
-            parameters=words.number(profile.num_parameters / 1e6),
-            mode=words.say(f"mode_{profile.mode}"),
+        title=tr("Profile of training"),
+        lead=tr(
+            "{steps} real steps of a model with {parameters} million parameters, {mode}.",
+            steps=tr.count(len(profile.steps)),
+            parameters=tr.number(profile.num_parameters / 1e6),
+            mode=tr(_MODES[profile.mode]),
         ),
-        cards=_make_cards(profile, words),
+        cards=_make_cards(profile, tr),
         sections=[
-            _show_stages(profile, words),
-            _show_loading(profile, words),
-            _show_ops(profile, words),
-            _show_compiling(profile, words),
-            show_machine(machine, words),
+            _show_stages(profile, tr),
+            _show_loading(profile, tr),
+            _show_ops(profile, tr),
+            _show_compiling(profile, tr),
+            make_section(tr("Environment"), make_panel(tr("machine"), make_machine_table(machine, tr))),
         ],
-        footer=words.say("footer"),
-        lang=words.lang,
+        footer=tr("Made by MyXTTS."),
+        lang=tr.lang,
     )
 
 
-def _make_cards(profile: TrainingProfile, words: Words) -> list[Card]:
+def _make_cards(profile: TrainingProfile, tr: Translator) -> list[Card]:
     step = Spread.of([one.step_s for one in profile.steps])
     data = profile.data
-    verdict = ", ".join(words.say(key) for key in (data.verdict, "stable" if data.is_stable else "unstable"))
+    verdict = f"{tr(_RATINGS[data.verdict])}, {tr('stable' if data.is_stable else 'not stable')}"
     return [
         Card(
-            words.say("step_card"),
-            _ms(step.median_ms, words),
-            words.say("median_remark", variation=words.share(step.variation)),
+            tr("Step"),
+            _ms(step.median_ms, tr),
+            tr("median; {variation} variation", variation=tr.share(step.variation)),
         ),
-        Card(words.say("wait_card"), _ms(data.wait.mean_ms, words), words.say("wait_remark")),
-        Card(words.say("load_card"), _ms(data.load.mean_ms, words), verdict),
-        Card(words.say("au"), words.share(data.au), words.say("au_remark")),
+        Card(tr("Wait for data"), _ms(data.wait.mean_ms, tr), tr("mean per step")),
+        Card(tr("Loading a batch"), _ms(data.load.mean_ms, tr), verdict),
+        Card(tr("AU"), tr.share(data.au), tr("share of time not waiting for data")),
         Card(
-            words.say("graphs_card"),
-            words.count(len(profile.compilations)),
-            words.say("graphs_remark", count=words.count(profile.num_retraces)),
+            tr("Graphs traced"),
+            tr.count(len(profile.compilations)),
+            tr("{count} during training", count=tr.count(profile.num_retraces)),
         ),
     ]
 
 
-def _show_stages(profile: TrainingProfile, words: Words) -> Html:
+def _show_stages(profile: TrainingProfile, tr: Translator) -> Html:
     stages = profile.list_stages()
     total = sum(seconds for _, seconds in stages)
     rows = [
-        [words.say(name), words.number(1000 * seconds), words.share(seconds / max(total, 1e-12))]
-        for name, seconds in stages
+        [tr(STAGES[name]), tr.number(1000 * seconds), tr.share(seconds / max(total, 1e-12))] for name, seconds in stages
     ]
     saving, parts = profile.saving, profile.parts
     often, seldom = (
-        words.say("every", steps=words.count(count)) for count in (saving.log_steps, saving.checkpoint_steps)
+        tr("every {steps} steps", steps=tr.count(count)) for count in (saving.log_steps, saving.checkpoint_steps)
     )
     once = [
-        [words.say("held"), words.number(1000 * saving.checkpoint_held_s), seldom],
-        [words.say("written"), words.number(1000 * saving.checkpoint_write_s), seldom],
-        [words.say("record"), words.number(1000 * saving.log_s), often],
+        [tr("checkpoint, training paused"), tr.number(1000 * saving.checkpoint_held_s), seldom],
+        [tr("checkpoint, written in the background"), tr.number(1000 * saving.checkpoint_write_s), seldom],
+        [tr("log entry"), tr.number(1000 * saving.log_s), often],
     ]
-    picture = draw_flame(make_step_flame(profile, words), lambda seconds: _ms(1000 * seconds, words))
-    heading = [words.say("stage"), words.say("ms"), words.say("share_of_step")]
+    picture = draw_flame(make_step_flame(profile, tr), lambda seconds: _ms(1000 * seconds, tr))
+    heading = tr.row("Stage", "ms", "Share")
     return make_section(
-        words.say("stages"),
-        make_panel(words.say("flame"), picture),
+        tr("Stage by stage"),
+        make_panel(tr("Time of an average step by stage"), picture),
         make_grid(
-            [
-                make_panel(words.say("in_numbers"), make_table(heading, rows)),
-                make_panel(words.say("once"), make_table([words.say("stage"), words.say("ms"), ""], once)),
-            ]
+            make_panel(tr("Milliseconds per step"), make_table(heading, rows)),
+            make_panel(tr("Per occurrence"), make_table([tr("Stage"), tr("ms"), ""], once)),
         ),
-        lead=words.say(
-            "stages_lead",
+        lead=tr(
+            "An average step. The time of checkpoints and logging is divided by the steps between "
+            "them. Forward, backward and optimiser were timed separately on batches of {shape}; "
+            "together they took {sum} ms, the whole step {whole} ms.",
             shape=parts.shape,
-            sum=words.number(1000 * parts.sum_s),
-            whole=words.number(1000 * parts.whole_s),
+            sum=tr.number(1000 * parts.sum_s),
+            whole=tr.number(1000 * parts.whole_s),
         ),
     )
 
 
-def make_step_flame(profile: TrainingProfile, words: Words) -> Flame:
+def make_step_flame(profile: TrainingProfile, tr: Translator) -> Flame:
     """An average step, in it the training step, and in that its parts."""
-    parts = [Flame(words.say(name), seconds) for name, seconds in profile.list_parts() if seconds > 0]
-    training = Flame(words.say("training_step"), max(profile.parts.whole_s, profile.parts.sum_s), parts)
+    parts = [Flame(tr(STAGES[name]), seconds) for name, seconds in profile.list_parts() if seconds > 0]
+    training = Flame(tr("training step"), max(profile.parts.whole_s, profile.parts.sum_s), parts)
     others = {name: seconds for name, seconds in profile.list_stages() if name not in _PARTS}
     children = [
-        Flame(words.say("data_wait"), others.pop("data_wait")),
+        Flame(tr("wait for data"), others.pop("data_wait")),
         training,
-        *(Flame(words.say(name), seconds) for name, seconds in others.items()),
+        *(Flame(tr(STAGES[name]), seconds) for name, seconds in others.items()),
     ]
-    return Flame(words.say("average_step"), sum(child.value for child in children), children)
+    return Flame(tr("Average step"), sum(child.value for child in children), children)
 
 
-def _show_loading(profile: TrainingProfile, words: Words) -> Html:
+def _show_loading(profile: TrainingProfile, tr: Translator) -> Html:
     data = profile.data
-    spreads = {"data_wait": data.wait, "loading_stage": data.load}
-    spreads |= {f"stage_{name}": spread for name, spread in data.stages.items()}
-    heading = [words.say(key) for key in ("stage", "mean", "median", "highest", "spread")]
+    spreads = {"data_wait": data.wait, "loading": data.load}
+    spreads |= data.stages
+    heading = tr.row("Stage", "Mean", "Median", "Maximum", "Variation")
     facts = [
-        [words.say("verdict"), words.say(data.verdict)],
-        [words.say("depth"), words.number(data.mean_depth)],
-        [words.say("padding"), words.share(data.padding)],
+        [tr("rating"), tr(_RATINGS[data.verdict])],
+        [tr("batches in the buffer (mean)"), tr.number(data.mean_depth)],
+        [tr("padding"), tr.share(data.padding)],
     ]
     steps = [one.step for one in profile.steps]
     curves = [
-        Curve(words.say("training_step"), steps, [1000 * one.step_s for one in profile.steps], is_noisy=False),
-        Curve(words.say("data_wait"), steps, [1000 * one.wait_s for one in profile.steps], is_noisy=False),
+        Curve(tr("training step"), steps, [1000 * one.step_s for one in profile.steps], is_noisy=False),
+        Curve(tr("wait for data"), steps, [1000 * one.wait_s for one in profile.steps], is_noisy=False),
     ]
     return make_section(
-        words.say("loading"),
+        tr("Data loading performance"),
         make_grid(
-            [
-                make_panel(
-                    words.say("of_a_batch"),
-                    make_table(heading, [_list_spread(words.name(name), one, words) for name, one in spreads.items()]),
-                    make_table([], facts),
+            make_panel(
+                tr("Milliseconds per batch"),
+                make_table(
+                    heading, [_list_spread(tr(_LOADING.get(name, name)), one, tr) for name, one in spreads.items()]
                 ),
-                make_panel(words.say("step_times"), draw_curves(curves, words.tick)),
-            ]
+                make_table([], facts),
+            ),
+            make_panel(tr("Step time in milliseconds"), draw_curves(curves, tr.tick)),
         ),
-        lead=words.say("loading_lead", loader=data.loader),
+        lead=tr(
+            "Loader: {loader}. A batch under 100 ms is good, up to 500 ms moderate, above slow; a "
+            "variation (standard deviation / mean) under 20 % is stable. Loading runs in parallel "
+            "with the step: only waiting costs time.",
+            loader=data.loader,
+        ),
     )
 
 
-def _list_spread(label: str, spread: Spread, words: Words) -> list[str]:
+def _list_spread(label: str, spread: Spread, tr: Translator) -> list[str]:
     times = (spread.mean_ms, spread.median_ms, spread.highest_ms)
-    return [label, *map(words.number, times), words.share(spread.variation)]
+    return [label, *map(tr.number, times), tr.share(spread.variation)]
 
 
-def _show_ops(profile: TrainingProfile, words: Words) -> Html:
+def _show_ops(profile: TrainingProfile, tr: Translator) -> Html:
     if not profile.ops:
-        return make_section(words.say("ops"), make_paragraph(words.say(profile.no_ops_reason), "lead"))
-    picture = draw_flame(make_op_flame(profile.ops, words), lambda value: _ms(value, words))
-    heading = [words.say(key) for key in ("op", "own_ms", "elements", "parallelism", "buffered", "megabytes")]
+        return make_section(tr("Operations of tf.data"), make_paragraph(tr(_NO_OPS[profile.no_ops_reason]), "lead"))
+    picture = draw_flame(make_op_flame(profile.ops, tr), lambda value: _ms(value, tr))
+    heading = tr.row("Operation", "Own ms", "Elements", "Parallel", "Buffered", "MB produced")
     rows = [
         [
             "· " * op.level + op.name,
-            words.number(op.own_ms),
-            words.count(op.num_elements),
-            words.count(op.parallelism) if op.parallelism is not None else "–",
-            f"{words.count(op.num_buffered)} / {words.count(op.buffer_size)}" if op.buffer_size is not None else "–",
-            words.number(op.megabytes),
+            tr.number(op.own_ms),
+            tr.count(op.num_elements),
+            tr.count(op.parallelism) if op.parallelism is not None else "–",
+            f"{tr.count(op.num_buffered)} / {tr.count(op.buffer_size)}" if op.buffer_size is not None else "–",
+            tr.number(op.megabytes),
         ]
         for op in profile.ops
     ]
     table = make_table(heading, rows, code_columns=(0,))
-    return make_section(words.say("ops"), make_panel(words.say("pipeline"), picture, table), lead=words.say("ops_lead"))
+    return make_section(
+        tr("Operations of tf.data"),
+        make_panel(tr("Pipeline"), picture, table),
+        lead=tr("From TensorFlow's model of the iterator: own time for a batch, without the inputs."),
+    )
 
 
-def make_op_flame(ops: Sequence[OpTime], words: Words) -> Flame:
+def make_op_flame(ops: Sequence[OpTime], tr: Translator) -> Flame:
     """Each operation as wide as itself and all that it takes its elements from."""
     roots = _nest(ops)
-    return Flame(words.say("pipeline"), sum(root.value for root in roots), roots)
+    return Flame(tr("Pipeline"), sum(root.value for root in roots), roots)
 
 
 def _nest(ops: Sequence[OpTime]) -> list[Flame]:
@@ -186,29 +238,37 @@ def _nest(ops: Sequence[OpTime]) -> list[Flame]:
     return flames
 
 
-def _show_compiling(profile: TrainingProfile, words: Words) -> Html:
+def _show_compiling(profile: TrainingProfile, tr: Translator) -> Html:
     rows = [
         [
             one.shape,
-            words.number(one.seconds),
-            words.say("compiled" if one.is_compiled else "traced"),
-            words.say("before") if one.step is None else words.say("at_step", step=words.count(one.step)),
+            tr.number(one.seconds),
+            tr("compiled with XLA" if one.is_compiled else "traced"),
+            tr("before the first step") if one.step is None else tr("step {step}", step=tr.count(one.step)),
         ]
         for one in profile.compilations
     ]
-    heading = [words.say(key) for key in ("shape", "seconds_taken", "kind", "when")]
-    log = make_table(heading, rows, code_columns=(0,)) if rows else make_paragraph(words.say("eager_note"))
-    shapes = [_list_spread(shape, spread, words) for shape, spread in profile.measure_shapes().items()]
-    heading = [words.say(key) for key in ("shape", "mean", "median", "highest", "spread")]
-    place = make_paragraph(words.say("trace", place=profile.trace_dir)) if profile.trace_dir else Html("")
+    heading = tr.row("Shape (utterances × frames × tokens)", "Seconds", "Kind", "When")
+    log = (
+        make_table(heading, rows, code_columns=(0,))
+        if rows
+        else make_paragraph(tr("The step runs eagerly: no graph is traced."))
+    )
+    shapes = [_list_spread(shape, spread, tr) for shape, spread in profile.measure_shapes().items()]
+    heading = tr.row("Shape (utterances × frames × tokens)", "Mean", "Median", "Maximum", "Variation")
+    place = (
+        make_paragraph(tr("The TensorFlow trace is in {place}.", place=profile.trace_dir))
+        if profile.trace_dir
+        else Html("")
+    )
     return make_section(
-        words.say("compiling"),
-        make_panel(words.say("compiling"), log),
-        make_panel(words.say("by_shape"), make_table(heading, shapes, code_columns=(0,))),
+        tr("Graphs and compilation"),
+        make_panel(tr("Graphs and compilation"), log),
+        make_panel(tr("Step by shape"), make_table(heading, shapes, code_columns=(0,))),
         place,
-        lead=words.say("compiling_lead"),
+        lead=tr("Every batch shape is traced once, before the first step. Graphs traced during training slow it down."),
     )
 
 
-def _ms(value: float, words: Words) -> str:
-    return words.say("milliseconds", value=words.number(value))
+def _ms(value: float, tr: Translator) -> str:
+    return tr("{value} ms", value=tr.number(value))

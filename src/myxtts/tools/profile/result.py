@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -143,7 +143,6 @@ class TrainingProfile:
     no_ops_reason: str
     compilations: tuple[Compilation, ...]
     trace_dir: str | None = None
-    messages: tuple[str, ...] = field(default=())
 
     @property
     def num_retraces(self) -> int:
@@ -171,7 +170,7 @@ class TrainingProfile:
 
     def measure_shapes(self) -> dict[str, Spread]:
         """The time of a step by the shape of its batch, the slowest shape first."""
-        shapes = {sample.shape for sample in self.steps}
+        shapes = dict.fromkeys(sample.shape for sample in self.steps)
         times = {shape: Spread.of([one.step_s for one in self.steps if one.shape == shape]) for shape in shapes}
         return dict(sorted(times.items(), key=lambda item: -item[1].median_ms))
 

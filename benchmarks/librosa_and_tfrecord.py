@@ -1,14 +1,12 @@
-"""Usual ways of getting batches, to compare this product's with: librosa inside `tf.data`, and TFRecord files.
+"""Two common input pipelines to compare with: librosa in `tf.numpy_function`, and TFRecord files in `tf.data`.
 
-They deliver spectrograms alone, where this product also brings tokens and a voice: what is left out is in their favour.
-Shape legend: B utterances, T frames, M mel bands.
+They deliver spectrograms alone, without tokens and a reference voice; what is left out is in their favour.
+Shape legend: T frames, M mel bands.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from importlib.util import find_spec
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +16,7 @@ from numpy.typing import NDArray
 from myxtts.features.definition import MelDefinition
 
 _NUM_READY = 2
-_SHUFFLED_UTTERANCES = 256
 _FLOAT_BYTES = 4
-
-
-def has_librosa() -> bool:
-    return find_spec("librosa") is not None
 
 
 def make_librosa(mel: MelDefinition) -> Callable[[str | Path], NDArray[np.float32]]:
@@ -73,22 +66,8 @@ def write_records(path: Path, mels: Iterable[NDArray[Any]]) -> Path:
     return path
 
 
-def make_record_dataset(path: Path, n_mels: int, batch_size: int, num_parallel_calls: int | None = None) -> Any:
+def make_record_dataset(path: Path, n_mels: int, batch_size: int) -> Any:
     """The spectrograms of a TFRecord file once and in order, padded with zeros."""
-    import tensorflow as tf
-
-    return _batch_records(tf.data.TFRecordDataset(str(path)), n_mels, batch_size, num_parallel_calls)
-
-
-def make_shuffled_record_dataset(path: Path, n_mels: int, batch_size: int, num_parallel_calls: int) -> Any:
-    """Endless batches of a TFRecord file, shuffled as far as its order allows."""
-    import tensorflow as tf
-
-    records = tf.data.TFRecordDataset(str(path)).shuffle(_SHUFFLED_UTTERANCES, seed=0).repeat()
-    return _batch_records(records, n_mels, batch_size, num_parallel_calls).prefetch(_NUM_READY)
-
-
-def _batch_records(records: Any, n_mels: int, batch_size: int, num_parallel_calls: int | None) -> Any:
     import tensorflow as tf
 
     def parse(serialized: Any) -> dict[str, Any]:
@@ -100,27 +79,4 @@ def _batch_records(records: Any, n_mels: int, batch_size: int, num_parallel_call
             "mel_lengths": num_bytes // (_FLOAT_BYTES * n_mels),
         }
 
-    return records.batch(batch_size, drop_remainder=True).map(parse, num_parallel_calls=num_parallel_calls)
-
-
-@contextmanager
-def open_dataset(make_dataset: Callable[[], Any], device: str | None = None) -> Iterator[Iterator[Any]]:
-    """The batches of a dataset, copied ahead to a device where there is one other than the host."""
-    import tensorflow as tf
-
-    options = tf.data.Options()
-    # Ending a dataset that tunes itself can take seconds; its threads are given instead.
-    options.autotune.enabled = False
-    dataset = make_dataset().with_options(options)
-    if device is not None:
-        dataset = dataset.apply(tf.data.experimental.prefetch_to_device(device, _NUM_READY))
-    yield iter(dataset)
-
-
-@contextmanager
-def open_librosa_dataset(make_dataset: Callable[[], Any], device: str | None = None) -> Iterator[Iterator[Any]]:
-    """As `open_dataset`, with one thread for each product of matrices: several fight for the cores in vain."""
-    from threadpoolctl import threadpool_limits
-
-    with threadpool_limits(1), open_dataset(make_dataset, device) as batches:
-        yield batches
+    return tf.data.TFRecordDataset(str(path)).batch(batch_size, drop_remainder=True).map(parse)

@@ -1,0 +1,83 @@
+"""Translations of pages and messages, the gettext way: English stands in the code, Persian in `fa.json`.
+
+`tr = Translator("fa")` translates a text where it is shown, as in `tr("Step {step}", step=tr.count(3))`, and writes
+numbers with the digits and signs of the language. A text that is shown elsewhere, such as a value of a table, is marked
+with `mark`. A test collects the literals of all these calls and compares them with the catalogue.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Any, TypeVar
+
+from myxtts.errors import UsageError
+from myxtts.types import PAGE_LANGUAGES
+
+_Texts = TypeVar("_Texts", str, Mapping[Any, str])
+_PERSIAN_DIGITS = str.maketrans("0123456789.,", "۰۱۲۳۴۵۶۷۸۹٫٬")
+
+
+def mark(texts: _Texts) -> _Texts:
+    """Names a text, or all values of a table, that a translator is given later (`N_` of gettext)."""
+    return texts
+
+
+@cache
+def read_catalogue() -> dict[str, str]:
+    """English to Persian."""
+    catalogue: dict[str, str] = json.loads((files("myxtts.tools") / "fa.json").read_text(encoding="utf-8"))
+    return catalogue
+
+
+class Translator:
+    """Texts and numbers in one language. Texts outside of the catalogue, such as names of files, stay as they are."""
+
+    def __init__(self, lang: str = "en") -> None:
+        if lang not in PAGE_LANGUAGES:
+            raise UsageError(f"There is no language {lang!r}.", next_step=f"Choose one of {', '.join(PAGE_LANGUAGES)}.")
+        self.lang = lang
+
+    def __call__(self, english: str, **values: str) -> str:
+        """The text with its placeholders filled. Values are inserted as they are: translate and format them before."""
+        text = read_catalogue().get(english, english) if self.lang == "fa" else english
+        return text.format(**values) if values else text
+
+    def row(self, *texts: str) -> list[str]:
+        """Several texts, such as the heading of a table."""
+        return [self(text) for text in texts]
+
+    def count(self, number: float) -> str:
+        return self._localize(f"{round(number):,}")
+
+    def number(self, value: float) -> str:
+        """Three or four significant digits."""
+        if not math.isfinite(value):
+            return "–"
+        size = abs(value)
+        if value == 0 or size >= 1000:
+            return self._localize(f"{value:,.0f}")
+        if size < 0.001:
+            return self._localize(f"{value:.1e}".replace("e-0", "e-"))
+        return self._localize(f"{value:.{max(0, 3 - max(0, math.floor(math.log10(size)) + 1))}f}")
+
+    def tick(self, value: float) -> str:
+        """A label of an axis: as short as possible."""
+        return self._localize(f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}".replace("e-0", "e-"))
+
+    def share(self, value: float, digits: int = 1) -> str:
+        """A share from 0 to 1 as per cent."""
+        return self._localize(f"{100 * value:.{digits}f}") + ("٪" if self.lang == "fa" else " %")
+
+    def time(self, seconds: float) -> str:
+        if seconds >= 5400:
+            return self("{value} h", value=self._localize(f"{seconds / 3600:.1f}"))
+        if seconds >= 90:
+            return self("{value} min", value=self._localize(f"{seconds / 60:.1f}"))
+        return self("{value} s", value=self._localize(f"{seconds:.0f}"))
+
+    def _localize(self, digits: str) -> str:
+        return digits.translate(_PERSIAN_DIGITS) if self.lang == "fa" else digits
