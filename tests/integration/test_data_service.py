@@ -27,20 +27,22 @@ from tests.pipeline.recordings import (
     PLAIN_CLIPS,
     SEED,
     copy_arrays,
+    make_arrays,
     make_corpus,
     order_rows,
 )
 
 from myxtts.corpus.audio import AudioLimits
 from myxtts.errors import DataError
-from myxtts.pipeline.batch import BatchBuffer, Loader
+from myxtts.pipeline.batch import Loader
 from myxtts.pipeline.loaders.native import TFNativeDataLoader
 from myxtts.pipeline.order import BatchOrder
 from myxtts.pipeline.recordings import RecordingSource
-from myxtts.pipeline.service.loader import Patience, ServiceLoader, open_service_loader
+from myxtts.pipeline.service.loader import ServiceLoader, open_service_loader
+from myxtts.pipeline.splits import BatchRange
 
 NUM_BATCHES, KILLED_AT = 100, 30
-QUICK = Patience(overtaken_s=1.0, gone_s=2.0, mute_s=20.0)
+QUICK = {"_OVERTAKEN_LIMIT_S": 1.0, "_GONE_LIMIT_S": 2.0, "_MUTE_LIMIT_S": 20.0}
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "GRPC_VERBOSITY": "NONE", "COLUMNS": "200"}
 Worker = subprocess.Popen[str]
 Arrays = dict[str, NDArray[Any]]
@@ -75,6 +77,12 @@ def run_worker(log: Path, *arguments: str) -> Iterator[tuple[Worker, dict[str, s
         process.communicate()
 
 
+@pytest.fixture(autouse=True)
+def short_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in QUICK.items():
+        monkeypatch.setattr(f"myxtts.pipeline.service.loader.{name}", value)
+
+
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> RecordingSource:
     return RecordingSource.open(make_corpus(tmp_path_factory.mktemp("service"), PLAIN_CLIPS), DATA)
@@ -84,21 +92,19 @@ def open_loader(source: RecordingSource, order: BatchOrder, address: str, said: 
     loader, messages = open_service_loader(
         source,
         DATA.model_copy(update={"data_service": address}),
-        order.batch,
-        start=0,
-        stop=NUM_BATCHES,
-        num_reference_frames=NUM_REFERENCE_FRAMES,
-        seed=SEED,
-        say=said.append,
-        patience=QUICK,
+        BatchRange(order, 0, NUM_BATCHES, (0, 1)),
+        NUM_REFERENCE_FRAMES,
+        SEED,
+        0,
+        said.append,
     )
     assert messages == [f"Features are made by the data service at {address}."]
     return loader
 
 
 def fill(loader: Loader, order: BatchOrder, position: int) -> Arrays:
-    buffer = BatchBuffer(order.shapes, DATA.n_mels, NUM_REFERENCE_FRAMES)
-    return copy_arrays(loader.fill(order.batch(position), buffer))
+    plan = order.batch(position)
+    return copy_arrays(loader.fill(plan, make_arrays(plan)))
 
 
 def check_equal(batches: Sequence[Arrays], loader: Loader, order: BatchOrder) -> None:

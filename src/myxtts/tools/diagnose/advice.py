@@ -11,7 +11,7 @@ import numpy as np
 
 from myxtts.config.load import read_preset
 from myxtts.config.schema import XTTSConfig
-from myxtts.pipeline.buckets import Shape
+from myxtts.pipeline.order import Shape
 from myxtts.pipeline.split_advice import MeasuredTimes, SplitAdvice, compare_split, estimate_exchange_s
 from myxtts.pipeline.tune import measure_ram_budget
 from myxtts.runtime.hardware import Hardware
