@@ -27,6 +27,7 @@ from myxtts.pipeline.loaders.python import PythonLoader
 from myxtts.pipeline.loaders.store import CachedLoader
 from myxtts.pipeline.order import BatchOrder, BatchPlan
 from myxtts.pipeline.recordings import RecordingSource
+from myxtts.pipeline.splits import BatchRange
 from myxtts.pipeline.telemetry import Telemetry
 from myxtts.runtime.strategy import setup_gpu_strategy
 from myxtts.store.reader import FeatureStore
@@ -230,12 +231,10 @@ def _train(
     trainer, ids = Trainer(devices), []
     num_batches = NUM_EPOCHS * order.num_batches_per_epoch
     with Feed(
-        order.batch,
+        BatchRange(order, 0, num_batches, (0, 1)),
         loader,
-        stages,
         layout,
-        start=0,
-        stop=num_batches,
+        stages,
         num_workers=3,
         buffer_size=4,
         telemetry=Telemetry(),

@@ -16,6 +16,7 @@ from myxtts.pipeline import load_ahead
 from myxtts.pipeline.batch import Arrays, BatchLayout, Loader, hand_over_arrays
 from myxtts.pipeline.feed import Feed, Stage, WarmUp
 from myxtts.pipeline.order import BatchOrder, BatchPlan
+from myxtts.pipeline.splits import BatchRange
 from myxtts.pipeline.telemetry import Telemetry
 from myxtts.pipeline.tune import FeedSettings, Limits, Tuner
 
@@ -53,12 +54,10 @@ def open_feed(
     order = BatchOrder(rows, rows % 40 + 20, rows % 10 + 5, rows % 3, seed=1, batch_size=4, num_shapes=3)
     defaults: dict[str, Any] = {"num_workers": 2, "buffer_size": 5, "telemetry": Telemetry()}
     return Feed(
-        order.batch,
+        BatchRange(order, start, start + num_batches, (0, 1)),
         loader,
-        (Stage("transfer", hand_over_arrays, prefetch_size),),
         BatchLayout.of_features(order.shapes, 8, 10),
-        start=start,
-        stop=start + num_batches,
+        (Stage("transfer", hand_over_arrays, prefetch_size),),
         **{**defaults, **options},
     )
 

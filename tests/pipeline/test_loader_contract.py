@@ -255,12 +255,10 @@ def test_resuming_anywhere_gives_the_same_batches(scene: Scene) -> None:
     def run(start: int) -> list[Any]:
         stop = len(scene.plans())
         with Feed(
-            scene.order.batch,
+            BatchRange(scene.order, start, stop, (0, 1)),
             scene.make_loader(),
-            (Stage("transfer", hand_over_arrays, 1),),
             scene.layout,
-            start=start,
-            stop=stop,
+            (Stage("transfer", hand_over_arrays, 1),),
             num_workers=2,
             buffer_size=2,
             telemetry=Telemetry(),

@@ -15,14 +15,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self
 
 from myxtts.errors import DataError
 from myxtts.pipeline.batch import BatchLayout, Loader, MemoryPool
 from myxtts.pipeline.load_ahead import NO_PRIORITY, LoadAhead, ThreadPriority, WorkerPool
-from myxtts.pipeline.order import BatchPlan
+from myxtts.pipeline.splits import BatchRange
 from myxtts.pipeline.telemetry import FeedStats, StepRecord, Telemetry
 from myxtts.pipeline.tune import FeedSettings, Tuner
 from myxtts.types import Batch, Say
@@ -48,17 +48,6 @@ class WarmUp:
 
 
 @dataclass(frozen=True, slots=True)
-class _Label:
-    """What is known of a batch as soon as it is loaded, so that the consumer need not look at it."""
-
-    plan: BatchPlan
-    num_real: int
-    load_s: float
-    depth: int
-    num_frames: int
-
-
-@dataclass(frozen=True, slots=True)
 class _HandedOut:
     """A batch that the consumer has, when it asked for it and got it, and whether the step before was retraced."""
 
@@ -69,20 +58,18 @@ class _HandedOut:
 
 
 class Feed:
-    """Batches in order, from `start` up to `stop`. Use it as a context manager and iterate.
+    """The batches of a range in order. Use it as a context manager and iterate.
 
     The first of `stages` is given what was `Loaded`, the last one gives a `Batch`.
     """
 
     def __init__(
         self,
-        plan_of: Callable[[int], BatchPlan],
+        batches: BatchRange,
         loader: Loader,
-        stages: tuple[Stage, ...],
         layout: BatchLayout,
+        stages: tuple[Stage, ...],
         *,
-        start: int,
-        stop: int,
         num_workers: int,
         buffer_size: int,
         telemetry: Telemetry,
@@ -98,24 +85,17 @@ class Feed:
         self._recording = threading.Lock()
         self._is_retraced = False
         self._say = say
-        self._settings = FeedSettings(num_workers, max(1, min(buffer_size, stop - start)))
+        num_batches, num_queued = batches.stop - batches.start, sum(stage.num_ready for stage in stages)
+        self._settings = FeedSettings(num_workers, max(1, min(buffer_size, num_batches)))
         # Besides the batches in memory: those in queues, one in each stage, the consumer's and those being loaded.
-        num_beside = sum(stage.num_ready for stage in stages) + len(stages) + 1 + _NUM_HELD + num_workers
+        num_beside = num_queued + len(stages) + 1 + _NUM_HELD + num_workers
         self._pool = MemoryPool(layout.num_bytes, buffer_size + num_beside)
         self._num_at_start = min(self._settings.buffer_size, _NUM_BATCHES_AT_START)
-        self._num_touched_at_start = min(stop - start, self._num_at_start + num_beside)
+        self._num_touched_at_start = min(num_batches, self._num_at_start + num_beside)
         self._workers = WorkerPool(num_workers, tuner.limits.max_workers if tuner else num_workers, priority)
-        self._ahead = LoadAhead(
-            plan_of,
-            loader,
-            lambda shape: layout.view(shape, self._pool.lease()),
-            self._workers,
-            start=start,
-            stop=stop,
-            size=self._num_at_start,
-        )
+        self._ahead = LoadAhead(batches, loader, layout, self._pool, self._workers, self._num_at_start)
         # A batch inside a stage is not ready, and no more than the queues hold can be.
-        self._most_ready = max(1, min(stop - start - len(stages), sum(stage.num_ready for stage in stages)))
+        self._most_ready = max(1, min(num_batches - len(stages), num_queued))
         self._chain = StageChain(self._load_next, stages)
         self._closed = threading.Event()
         self._grower = ThreadPoolExecutor(1, "myxtts-memory", priority.adopt)
@@ -183,9 +163,19 @@ class Feed:
         loaded = self._ahead.take()
         if loaded is None:
             return None
-        num_frames = int(loaded.arrays["mel_lengths"].sum())
-        label = _Label(loaded.plan, loaded.plan.num_real, loaded.load_s, self._ahead.depth, num_frames)
-        return Passed(label, loaded, {})
+        plan, shape = loaded.plan, loaded.plan.shape
+        step = StepRecord(
+            position=plan.position,
+            wait_s=0.0,
+            load_s=loaded.load_s,
+            stages={},
+            depth=self._ahead.depth,
+            num_frames=int(loaded.arrays["mel_lengths"].sum()),
+            num_padded_frames=shape.num_utterances * shape.num_frames,
+            num_utterances=plan.num_real,
+            shape=f"{shape.num_utterances}x{shape.num_frames}x{shape.num_tokens}",
+        )
+        return Passed(step, loaded, {})
 
     def _grow(self) -> None:
         """Allocates memory for the whole buffer, piece by piece, in a small share of the time."""
@@ -224,28 +214,17 @@ class Feed:
                 self._record(self._handed_out.popleft())
 
     def _record(self, handed_out: _HandedOut) -> None:
-        label: _Label = handed_out.passed.label
-        shape, wait_s = label.plan.shape, handed_out.handed_at - handed_out.asked_at
+        asked_at, handed_at = handed_out.asked_at, handed_out.handed_at
         if handed_out.is_retraced_before:
             self._telemetry.note_retrace()
-        interval_s = self._telemetry.record(
-            StepRecord(
-                position=label.plan.position,
-                wait_s=wait_s,
-                load_s=label.load_s,
-                stages=handed_out.passed.seconds,
-                depth=label.depth,
-                num_frames=label.num_frames,
-                num_padded_frames=shape.num_utterances * shape.num_frames,
-                num_utterances=label.num_real,
-                shape=f"{shape.num_utterances}x{shape.num_frames}x{shape.num_tokens}",
-            ),
-            handed_out.asked_at,
-            handed_out.handed_at,
-        )
-        self._advise()
+        step: StepRecord = handed_out.passed.label
+        step = replace(step, wait_s=handed_at - asked_at, stages=handed_out.passed.seconds)
+        interval_s = self._telemetry.record(step, asked_at, handed_at)
+        if self._advice is not None and self._telemetry.num_steps >= self._advice[0]:
+            self._say(self._advice[1](self._telemetry.summarize()))
+            self._advice = None
         if self._tuner is not None and interval_s:
-            self._tune(self._tuner, wait_s, interval_s, label.depth)
+            self._tune(self._tuner, step.wait_s, interval_s, step.depth)
 
     def _tune(self, tuner: Tuner, wait_s: float, interval_s: float, depth: int) -> None:
         was_held = tuner.is_held
@@ -257,11 +236,6 @@ class Feed:
             self._grower.submit(self._grow)
         if tuner.is_held and not was_held:
             self._say(tuner.describe())
-
-    def _advise(self) -> None:
-        if self._advice is not None and self._telemetry.num_steps >= self._advice[0]:
-            self._say(self._advice[1](self._telemetry.summarize()))
-            self._advice = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,9 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from myxtts.errors import DataError, MyXTTSError
-from myxtts.pipeline.batch import Arrays, Loaded, Loader
-from myxtts.pipeline.order import BatchPlan, Shape
+from myxtts.pipeline.batch import BatchLayout, Loaded, Loader, MemoryPool
+from myxtts.pipeline.order import BatchPlan
+from myxtts.pipeline.splits import BatchRange
 
 _POLL_S = 0.1
 _NUM_ANNOUNCED = 16
@@ -38,24 +39,19 @@ class _Pending:
 
 
 class LoadAhead:
-    """Loads the plans of positions `start` to `stop`, at most `size` of them ahead of `take`.
-
-    `view` gives the arrays of a batch of a shape in memory that is not in use.
-    """
+    """Loads the batches of a range, at most `size` of them ahead of `take`."""
 
     def __init__(
         self,
-        plan_of: Callable[[int], BatchPlan],
+        batches: BatchRange,
         loader: Loader,
-        view: Callable[[Shape], Arrays],
+        layout: BatchLayout,
+        pool: MemoryPool,
         workers: WorkerPool,
-        *,
-        start: int,
-        stop: int,
         size: int,
     ) -> None:
-        self._plan_of, self._loader, self._view, self._workers = plan_of, loader, view, workers
-        self._next, self._stop = start, stop
+        self._batches, self._loader, self._layout, self._pool, self._workers = batches, loader, layout, pool, workers
+        self._next = batches.start
         self._announced: deque[BatchPlan] = deque()
         self._size = size
         self._pending: deque[_Pending] = deque()
@@ -116,15 +112,15 @@ class LoadAhead:
                 self._pending.append(_Pending(plan, self._workers.submit(partial(self._load, plan))))
 
     def _announce_ahead(self) -> None:
-        while len(self._announced) < _NUM_ANNOUNCED and self._next < self._stop:
-            plan = self._plan_of(self._next)
+        while len(self._announced) < _NUM_ANNOUNCED and self._next < self._batches.stop:
+            plan = self._batches.plan_of(self._next)
             self._next += 1
             self._loader.announce(plan)
             self._announced.append(plan)
 
     def _load(self, plan: BatchPlan) -> Loaded:
         started = time.perf_counter()
-        arrays = self._loader.fill(plan, self._view(plan.shape))
+        arrays = self._loader.fill(plan, self._layout.view(plan.shape, self._pool.lease()))
         return Loaded(plan, self._loader.name_utterances(plan), arrays, time.perf_counter() - started)
 
     def _await(self, pending: _Pending) -> Future[Loaded] | None:

@@ -88,12 +88,10 @@ def open_batches(
         gradient_bytes=gradient_bytes,
     )
     return Feed(
-        batches.plan_of,
+        batches,
         setup.loader,
-        stages,
         setup.layout,
-        start=batches.start,
-        stop=batches.stop,
+        stages,
         num_workers=plan.num_workers,
         buffer_size=buffer_size,
         telemetry=Telemetry(telemetry_file, say=say, start=batches.start),
