@@ -148,7 +148,7 @@ def measure_memory(folder: str) -> dict[str, float]:
     The buffer, whose memory is made ready piece by piece, has its full size before.
     """
     with open_batches(make_config(folder, batch_size=4), steps=_NUM_MEMORY_BATCHES) as feed:
-        while not feed.is_grown:
+        while feed.depth < feed.settings.buffer_size:
             time.sleep(0.1)
         seen = emulate(feed, 0.0)
     megabytes = [value / 2**20 for value in seen.rss_bytes]

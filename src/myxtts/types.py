@@ -1,12 +1,13 @@
-"""What travels between the packages.
+"""Data types that the packages exchange: utterances, waveforms, and the batch with the shapes of its arrays.
 
 Shape legend: S samples, B utterances, N tokens, T frames, M mel bands, R frames of the reference.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from math import prod
 from typing import Any, Literal
 
 import numpy as np
@@ -58,24 +59,56 @@ class Waveform:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
-    """What one training step sees. Arrays are numpy on the host and tensors on a device; shapes are static.
+class Array:
+    """One array of a batch: `axes` are letters of the shape legend, as in "B T M"; "BT M" joins the first two axes.
 
-    A row behind `num_real` fills the shape: its lengths are 0 and its id is ''. `speaker` and `language` number the
-    names of the store; `reference` is sound of another clip of the same speaker. Where several devices train, `shares`
-    holds the rows of each, in order, on its device; the whole then lies where it was put together.
+    `pad` is the value behind the end of an utterance: zero, or the logarithm of the smallest mel energy.
+    """
+
+    name: str
+    dtype: str
+    axes: str
+    pad: Literal["zero", "log_floor"] = "zero"
+
+    def shape(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
+        """The shape, from the size of each letter."""
+        return tuple(prod(sizes[letter] for letter in axis) for axis in self.axes.split())
+
+
+def _array(dtype: str, axes: str, pad: str = "zero") -> dict[str, str]:
+    """Metadata that makes a field of `Batch` an array of the batch."""
+    return {"dtype": dtype, "axes": axes, "pad": pad}
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Input of one training step. Arrays are numpy on the host and tensors on a device; shapes are static.
+
+    Rows from `num_real` on only fill the shape: their lengths are 0 and their id is ''. `speaker` and `language` are
+    indices into the names of the store; `reference` is a crop of another clip of the same speaker; `durations`, the
+    frames of each token, are there only if training takes them from the store. Where several devices train, `shares`
+    holds the rows of each, in order, on its device; the whole batch then stays where it was assembled.
     """
 
     position: int
     ids: tuple[str, ...]
     num_real: int
-    tokens: Any  # int32 [B, N]
-    token_lengths: Any  # int32 [B]
-    mel: Any  # float32 [B, T, M]
-    mel_lengths: Any  # int32 [B]
-    speaker: Any  # int32 [B]
-    language: Any  # int32 [B]
-    reference: Any  # float32 [B, R, M]
-    reference_lengths: Any  # int32 [B]
-    durations: Any = None  # int32 [B, N], the frames of each token, where they are taken from the store
+    tokens: Any = field(metadata=_array("int32", "B N"))
+    token_lengths: Any = field(metadata=_array("int32", "B"))
+    mel: Any = field(metadata=_array("float32", "B T M", pad="log_floor"))
+    mel_lengths: Any = field(metadata=_array("int32", "B"))
+    speaker: Any = field(metadata=_array("int32", "B"))
+    language: Any = field(metadata=_array("int32", "B"))
+    reference: Any = field(metadata=_array("float32", "B R M", pad="log_floor"))
+    reference_lengths: Any = field(metadata=_array("int32", "B"))
+    durations: Any = field(default=None, metadata=_array("int32", "B N"))
     shares: tuple[Batch, ...] = ()
+
+    def arrays(self) -> dict[str, Any]:
+        """The arrays or tensors of this batch by name; without `durations` where there are none."""
+        named = {array.name: getattr(self, array.name) for array in BATCH}
+        return {name: values for name, values in named.items() if values is not None}
+
+
+BATCH = tuple(Array(declared.name, **declared.metadata) for declared in fields(Batch) if declared.metadata)
+"""The arrays of a batch. Host buffers, padding, dataset shapes, transfers and micro-batches are derived from it."""

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -21,26 +23,30 @@ import grpc  # type: ignore[import-untyped]
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.device_process import DeviceProcess
 from tests.pipeline.recordings import (
     DATA,
     NUM_REFERENCE_FRAMES,
     PLAIN_CLIPS,
     SEED,
     copy_arrays,
+    make_arrays,
     make_corpus,
     order_rows,
 )
 
 from myxtts.corpus.audio import AudioLimits
+from myxtts.corpus.corpus_file import open_corpus
 from myxtts.errors import DataError
-from myxtts.pipeline.batch import BatchBuffer, Loader
+from myxtts.pipeline.batch import Loader
 from myxtts.pipeline.loaders.native import TFNativeDataLoader
 from myxtts.pipeline.order import BatchOrder
 from myxtts.pipeline.recordings import RecordingSource
-from myxtts.pipeline.service.loader import Patience, ServiceLoader, open_service_loader
+from myxtts.pipeline.service.loader import ServiceLoader, open_service_loader
+from myxtts.pipeline.splits import BatchRange
 
 NUM_BATCHES, KILLED_AT = 100, 30
-QUICK = Patience(overtaken_s=1.0, gone_s=2.0, mute_s=20.0)
+QUICK: dict[str, Any] = {"_OVERTAKEN_LIMIT_S": 1.0, "_GONE_LIMIT_S": 2.0, "_MUTE_LIMIT_S": 20.0}
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "GRPC_VERBOSITY": "NONE", "COLUMNS": "200"}
 Worker = subprocess.Popen[str]
 Arrays = dict[str, NDArray[Any]]
@@ -75,6 +81,12 @@ def run_worker(log: Path, *arguments: str) -> Iterator[tuple[Worker, dict[str, s
         process.communicate()
 
 
+@pytest.fixture(autouse=True)
+def short_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in QUICK.items():
+        monkeypatch.setattr(f"myxtts.pipeline.service.loader.{name}", value)
+
+
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> RecordingSource:
     return RecordingSource.open(make_corpus(tmp_path_factory.mktemp("service"), PLAIN_CLIPS), DATA)
@@ -84,21 +96,19 @@ def open_loader(source: RecordingSource, order: BatchOrder, address: str, said: 
     loader, messages = open_service_loader(
         source,
         DATA.model_copy(update={"data_service": address}),
-        order.batch,
-        start=0,
-        stop=NUM_BATCHES,
-        num_reference_frames=NUM_REFERENCE_FRAMES,
-        seed=SEED,
-        say=said.append,
-        patience=QUICK,
+        BatchRange(order, 0, NUM_BATCHES, (0, 1)),
+        NUM_REFERENCE_FRAMES,
+        SEED,
+        0,
+        said.append,
     )
     assert messages == [f"Features are made by the data service at {address}."]
     return loader
 
 
 def fill(loader: Loader, order: BatchOrder, position: int) -> Arrays:
-    buffer = BatchBuffer(order.shapes, DATA.n_mels, NUM_REFERENCE_FRAMES)
-    return copy_arrays(loader.fill(order.batch(position), buffer))
+    plan = order.batch(position)
+    return copy_arrays(loader.fill(plan, make_arrays(plan)))
 
 
 def check_equal(batches: Sequence[Arrays], loader: Loader, order: BatchOrder) -> None:
@@ -136,32 +146,53 @@ def test_killed_worker_costs_no_batch(source: RecordingSource, tmp_path: Path) -
     assert "2 workers registered" in (tmp_path / "first").read_text()
 
 
-def test_dispatcher_that_ends_is_an_error_and_so_is_a_missing_recording(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source = RecordingSource.open(make_corpus(tmp_path, PLAIN_CLIPS), DATA)
+def lose_recording_and_dispatcher(folder: str, address: str, pid: int) -> dict[str, str]:
+    """What is said when a recording is missing everywhere, at the worker only, and when the dispatcher has ended.
+
+    Runs in a process of its own: TensorFlow goes on calling a dispatcher that has died, and logs each failure.
+    """
+    source = RecordingSource.open(open_corpus(Path(folder) / "corpus"), DATA)
     order = order_rows(source)
-    with run_worker(tmp_path / "log", "--port", "0") as (process, ready):
-        address = ready["address"]
-        loaders = [open_loader(source, order, address, []) for _ in range(3)]
-        victim = int(order.batch(0).rows[0])
-        Path(source.audio_path(victim)).rename(tmp_path / "elsewhere")
-        with pytest.raises(DataError, match=rf"{source.id_of(victim)} .*missing-file"):
-            fill(loaders[0], order, 0)
-        with monkeypatch.context() as patch:
-            # As if it were there for this process and not for the worker.
-            patch.setattr("myxtts.pipeline.service.host.os.access", lambda *_: True)
-            with pytest.raises(DataError, match=rf"worker .* {address} cannot open {source.audio_path(victim)}"):
-                fill(loaders[1], order, 0)
-        (tmp_path / "elsewhere").rename(source.audio_path(victim))
-        fill(loaders[2], order, 0)
-        process.terminate()
-        assert process.wait(30) == 143
-        with ThreadPoolExecutor(3) as pool, pytest.raises(DataError, match="does not answer any more") as raised:
-            list(pool.map(lambda position: fill(loaders[2], order, position), range(1, NUM_BATCHES)))
-        assert address in raised.value.problem
-        for loader in loaders:
+    victim = source.audio_path(int(order.batch(0).rows[0]))
+    with patch.multiple("myxtts.pipeline.service.loader", **QUICK):
+        missing, unreachable, silent = (open_loader(source, order, address, []) for _ in range(3))
+        Path(victim).rename(f"{victim}.away")
+        said = {"missing": catch(lambda: fill(missing, order, 0))}
+        # As if it were there for this process and not for the worker.
+        with patch("myxtts.pipeline.service.host.os.access", lambda *_: True):
+            said["unreachable"] = catch(lambda: fill(unreachable, order, 0))
+        Path(f"{victim}.away").rename(victim)
+        fill(silent, order, 0)
+        os.kill(pid, signal.SIGTERM)
+        with ThreadPoolExecutor(3) as pool:
+            said["silent"] = catch(
+                lambda: list(pool.map(lambda position: fill(silent, order, position), range(1, NUM_BATCHES)))
+            )
+        for loader in (missing, unreachable, silent):
             loader.close()
+    return {**said, "victim": victim}
+
+
+def catch(run: Callable[[], object]) -> str:
+    with pytest.raises(DataError) as raised:
+        run()
+    return raised.value.problem
+
+
+def test_dispatcher_that_ends_is_an_error_and_so_is_a_missing_recording(tmp_path: Path) -> None:
+    make_corpus(tmp_path, PLAIN_CLIPS)
+    with run_worker(tmp_path / "log", "--port", "0") as (worker, ready), DeviceProcess(1) as process:
+        said = process.run(
+            "tests.integration.test_data_service:lose_recording_and_dispatcher",
+            folder=str(tmp_path),
+            address=ready["address"],
+            pid=worker.pid,
+        )
+        assert worker.wait(30) == 143
+    victim = said["victim"]
+    assert re.search(rf"{Path(victim).stem} .*missing-file", said["missing"])
+    assert re.search(rf"worker .* {ready['address']} cannot open {victim}", said["unreachable"])
+    assert re.search(rf"{ready['address']} .*does not answer any more", said["silent"])
 
 
 def find_own_address() -> str:

@@ -14,26 +14,25 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 from tests.pipeline.executed import watch
-from tests.pipeline.recordings import DATA, NUM_REFERENCE_FRAMES, SEED, list_plans, order_rows
+from tests.pipeline.recordings import DATA, NUM_REFERENCE_FRAMES, SEED, list_plans, make_arrays, order_rows
 
 from myxtts.corpus.audio import AudioLimits
 from myxtts.corpus.corpus_file import open_corpus
 from myxtts.errors import DataError, HardwareError
-from myxtts.pipeline.batch import BatchBuffer, measure_buffer_bytes
-from myxtts.pipeline.choose_loader import CachedLoader, LoaderSetup, serve_recordings, serve_store
+from myxtts.pipeline.batch import BatchLayout, Loaded, make_device_transfer
+from myxtts.pipeline.choose_loader import LoaderSetup, choose_for_data_device
 from myxtts.pipeline.data_device import DataDeviceFeatures, cross_to
-from myxtts.pipeline.device import ARRAYS, list_arrays, make_device_transfer
-from myxtts.pipeline.feed import BufferFactory, Feed
-from myxtts.pipeline.load_ahead import Loaded
+from myxtts.pipeline.feed import Feed, Stage
 from myxtts.pipeline.loaders.python import PythonLoader
+from myxtts.pipeline.loaders.store import CachedLoader
 from myxtts.pipeline.order import BatchOrder, BatchPlan
 from myxtts.pipeline.recordings import RecordingSource
-from myxtts.pipeline.stages import Stage
+from myxtts.pipeline.splits import BatchRange
 from myxtts.pipeline.telemetry import Telemetry
 from myxtts.runtime.strategy import setup_gpu_strategy
 from myxtts.store.reader import FeatureStore
 from myxtts.training.step import MicroBatch, TrainStep, distribute_parts, select_tensors
-from myxtts.types import Batch
+from myxtts.types import BATCH, Batch
 
 Tensor = Any
 
@@ -56,18 +55,17 @@ class Scene:
         self.side = self._open_side(kind)
 
     def _open_side(self, kind: str) -> LoaderSetup:
-        shapes = self.order.shapes
-        if kind == "frames":
-            store = FeatureStore.open(self.folder / kind)
-            return serve_store(store, shapes, NUM_REFERENCE_FRAMES, SEED, DATA_DEVICE, has_durations=True)
-        return serve_recordings(self.source, self.data, shapes, NUM_REFERENCE_FRAMES, SEED, DATA_DEVICE)
+        utterances = FeatureStore.open(self.folder / kind) if kind == "frames" else self.source
+        return choose_for_data_device(
+            utterances, self.data, self.order.shapes, NUM_REFERENCE_FRAMES, SEED, DATA_DEVICE, has_durations=True
+        )
 
     def make_features(self, device: str = DATA_DEVICE) -> DataDeviceFeatures:
         return DataDeviceFeatures(device, self.source.mel_definition, self.data.mel_dtype, NUM_REFERENCE_FRAMES)
 
     def load(self, plan: BatchPlan) -> Loaded:
-        buffer = self.side.room.make(_make_memory(self.side.room.num_bytes))
-        return Loaded(plan, self.side.loader.name_utterances(plan), self.side.loader.fill(plan, buffer), 0.0)
+        arrays = self.side.layout.view(plan.shape, _make_memory(self.side.layout.num_bytes))
+        return Loaded(plan, self.side.loader.name_utterances(plan), self.side.loader.fill(plan, arrays), 0.0)
 
     def load_on_host(self, plan: BatchPlan) -> Any:
         """The batch as the loader for a store, or without one that for recordings, gives it."""
@@ -75,9 +73,9 @@ class Scene:
         loader = PythonLoader(self.source, limits, NUM_REFERENCE_FRAMES, SEED)
         if (self.folder / "frames").exists():
             store = FeatureStore.open(self.folder / "frames")
-            stored = CachedLoader(store, NUM_REFERENCE_FRAMES, SEED, has_durations=True)
-            return stored.fill(plan, BatchBuffer([plan.shape], self.source.n_mels, NUM_REFERENCE_FRAMES))
-        return loader.fill(plan, BatchBuffer([plan.shape], self.source.n_mels, NUM_REFERENCE_FRAMES))
+            arrays = make_arrays(plan, self.source.n_mels, has_durations=True)
+            return CachedLoader(store, NUM_REFERENCE_FRAMES, SEED).fill(plan, arrays)
+        return loader.fill(plan, make_arrays(plan, self.source.n_mels))
 
 
 def _make_memory(num_bytes: int) -> NDArray[np.uint8]:
@@ -91,9 +89,9 @@ def compare_with_host(folder: str, kind: str, **settings: Any) -> dict[str, Any]
     """How far batches of the data device are from those of the host, over all batches of some epochs."""
     scene = Scene(folder, kind, **settings)
     features = scene.make_features()
-    features.warm(scene.order.shapes, scene.side.room)
+    features.warm(scene.order.shapes, scene.side.layout)
     traces_ahead = features.num_traces
-    errors: dict[str, float] = dict.fromkeys((*ARRAYS, "durations"), 0.0)
+    errors: dict[str, float] = {array.name: 0.0 for array in BATCH}
     means, devices, halves = [], set(), []
     plans = list_plans(scene.order, NUM_EPOCHS)
     for plan in plans:
@@ -101,13 +99,13 @@ def compare_with_host(folder: str, kind: str, **settings: Any) -> dict[str, Any]
         assert batch.ids == scene.side.loader.name_utterances(plan)
         assert (batch.position, batch.num_real) == (plan.position, plan.num_real)
         assert (batch.durations is not None) == (kind == "frames")
-        for name in list_arrays(batch):
-            values, wanted = getattr(batch, name), getattr(expected, name)
+        for name, values in batch.arrays().items():
+            wanted = expected[name]
             assert values.shape == wanted.shape, name
             assert values.dtype == wanted.dtype, name
             errors[name] = max(errors[name], float(np.abs(values.numpy() - wanted).max()))
             devices.add(values.device.rpartition("/device:")[2])
-        means.append(float(np.abs(batch.mel.numpy() - expected.mel).mean()))
+        means.append(float(np.abs(batch.mel.numpy() - expected["mel"]).mean()))
         halves.append(bool((batch.mel.numpy() == batch.mel.numpy().astype(np.float16)).all()))
     return {
         "errors": errors,
@@ -151,9 +149,10 @@ def cross_shares(folder: str, devices: list[str]) -> dict[str, Any]:
     plan = next(plan for plan in plans if plan.num_real < plan.shape.num_utterances)
     whole = scene.make_features()(scene.load(plan))
     batch = cross_to(devices)(whole)
-    joined = {name: np.concatenate([getattr(share, name) for share in batch.shares]) for name in ARRAYS}
+    arrays = whole.arrays()
+    joined = {name: np.concatenate([getattr(share, name) for share in batch.shares]) for name in arrays}
     return {
-        "are_equal": all(np.array_equal(joined[name], getattr(whole, name)) for name in ARRAYS),
+        "are_equal": all(np.array_equal(joined[name], arrays[name]) for name in arrays),
         "devices": [share.mel.backing_device.rpartition("/device:")[2] for share in batch.shares],
         "num_real": [share.num_real for share in batch.shares],
         "ids": [list(share.ids) for share in batch.shares],
@@ -212,36 +211,30 @@ def train_through_stages(folder: str, kind: str, model_devices: list[str]) -> di
     """Loader threads, features in one thread, copies in another, and a model behind them."""
     scene = Scene(folder, kind)
     features = scene.make_features()
-    features.warm(scene.order.shapes, scene.side.room)
+    features.warm(scene.order.shapes, scene.side.layout)
     stages = (Stage("features", features, 2), Stage("cross", cross_to(model_devices), 1))
-    return _train(scene.order, scene.side.loader, stages, scene.side.room, model_devices)
+    return _train(scene.order, scene.side.loader, stages, scene.side.layout, model_devices)
 
 
 def train_on_host(folder: str) -> dict[str, Any]:
     """The same training without any other device."""
     scene = Scene(folder, "python")
-    shapes, n_mels = scene.order.shapes, scene.source.n_mels
-    room = BufferFactory(
-        measure_buffer_bytes(shapes, n_mels, NUM_REFERENCE_FRAMES),
-        lambda memory: BatchBuffer(shapes, n_mels, NUM_REFERENCE_FRAMES, memory),
-    )
+    layout = BatchLayout.of_features(scene.order.shapes, scene.source.n_mels, NUM_REFERENCE_FRAMES)
     loader = PythonLoader(scene.source, AudioLimits.from_config(scene.data), NUM_REFERENCE_FRAMES, SEED)
     stages = (Stage("transfer", make_device_transfer(["/CPU:0"]), 1),)
-    return _train(scene.order, loader, stages, room, None)
+    return _train(scene.order, loader, stages, layout, None)
 
 
 def _train(
-    order: BatchOrder, loader: Any, stages: tuple[Stage, ...], room: BufferFactory, devices: list[str] | None
+    order: BatchOrder, loader: Any, stages: tuple[Stage, ...], layout: BatchLayout, devices: list[str] | None
 ) -> dict[str, Any]:
     trainer, ids = Trainer(devices), []
     num_batches = NUM_EPOCHS * order.num_batches_per_epoch
     with Feed(
-        order.batch,
+        BatchRange(order, 0, num_batches, (0, 1)),
         loader,
+        layout,
         stages,
-        room,
-        start=0,
-        stop=num_batches,
         num_workers=3,
         buffer_size=4,
         telemetry=Telemetry(),
@@ -257,8 +250,8 @@ def explain_loss(folder: str, kind: str, audio: str) -> dict[str, str]:
     scene = Scene(folder, kind)
     Path(audio).unlink()
     plan = order_rows(scene.source, batch_size=len(scene.source), num_shapes=1).batch(0)
-    side = serve_recordings(scene.source, scene.data, [plan.shape], NUM_REFERENCE_FRAMES, SEED, DATA_DEVICE)
-    return _catch(lambda: side.loader.fill(plan, side.room.make(_make_memory(side.room.num_bytes))))
+    side = choose_for_data_device(scene.source, scene.data, [plan.shape], NUM_REFERENCE_FRAMES, SEED, DATA_DEVICE)
+    return _catch(lambda: side.loader.fill(plan, side.layout.view(plan.shape)))
 
 
 def refuse_devices(folder: str) -> list[dict[str, str]]:

@@ -10,10 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from myxtts.pipeline.batch import BatchBuffer, HostBatch, Loader
-from myxtts.pipeline.buckets import Shape
-from myxtts.pipeline.device import ARRAYS
-from myxtts.pipeline.order import BatchPlan
+from myxtts.pipeline.batch import Arrays, BatchLayout, Loader
+from myxtts.pipeline.order import BatchPlan, Shape
 
 SHAPE = Shape(2, 8, 4)
 N_MELS, NUM_REFERENCE_FRAMES = 3, 5
@@ -53,14 +51,13 @@ def plan_of(position: int) -> BatchPlan:
     return BatchPlan(position, 0, rows, rows, SHAPE)
 
 
-def make_buffer() -> BatchBuffer:
-    return BatchBuffer([SHAPE], N_MELS, NUM_REFERENCE_FRAMES)
+def make_buffer() -> Arrays:
+    return BatchLayout.of_features([SHAPE], N_MELS, NUM_REFERENCE_FRAMES).view(SHAPE)
 
 
 def make_arrays(position: int) -> dict[str, Any]:
     """A batch as the service sends it; its numbers tell where it came from."""
-    batch = make_buffer().view(SHAPE)
-    return {name: np.full_like(getattr(batch, name), position) for name in ARRAYS}
+    return {name: np.full_like(values, position) for name, values in make_buffer().items()}
 
 
 class LocalLoader(Loader):
@@ -72,12 +69,11 @@ class LocalLoader(Loader):
         self.positions: list[int] = []
         self.is_closed = False
 
-    def fill(self, plan: BatchPlan, buffer: BatchBuffer) -> HostBatch:
+    def fill(self, plan: BatchPlan, arrays: Arrays) -> Arrays:
         self.positions.append(plan.position)
-        batch = buffer.view(plan.shape)
-        for name in ARRAYS:
-            getattr(batch, name)[:] = -1 - plan.position
-        return batch
+        for values in arrays.values():
+            values[:] = -1 - plan.position
+        return arrays
 
     def name_utterances(self, plan: BatchPlan) -> tuple[str, ...]:
         return tuple(str(row) for row in plan.rows)

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 import soundfile
-from numpy.typing import NDArray
 from tests.conftest import RATE_HZ, synthesize_clip
 
 from myxtts.config.schema import DataConfig
 from myxtts.corpus.corpus_file import Corpus, open_corpus
 from myxtts.corpus.prepare import Recordings, prepare_corpus
+from myxtts.pipeline.batch import Arrays, BatchLayout
 from myxtts.pipeline.order import BatchOrder, BatchPlan
 from myxtts.pipeline.recordings import RecordingSource
 
@@ -124,10 +124,15 @@ def list_plans(order: BatchOrder, num_epochs: int = 1) -> list[BatchPlan]:
     return [order.batch(position) for position in range(num_epochs * order.num_batches_per_epoch)]
 
 
-def copy_arrays(batch: Any) -> dict[str, NDArray[Any]]:
+def make_arrays(plan: BatchPlan, n_mels: int = DATA.n_mels, *, has_durations: bool = False) -> Arrays:
+    """A buffer of its own for one batch."""
+    layout = BatchLayout.of_features([plan.shape], n_mels, NUM_REFERENCE_FRAMES, has_durations=has_durations)
+    return layout.view(plan.shape)
+
+
+def copy_arrays(arrays: Arrays) -> Arrays:
     """The arrays of a batch, in a form that outlives its buffer."""
-    arrays = {name: getattr(batch, name) for name in type(batch).__dataclass_fields__}
-    return {name: np.array(array) for name, array in arrays.items() if array is not None}
+    return {name: np.array(array) for name, array in arrays.items()}
 
 
 def remove(path: Path) -> None:

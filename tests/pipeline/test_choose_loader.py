@@ -14,7 +14,7 @@ from tests.pipeline.recordings import DATA, FORMATS, Clip, make_corpus
 
 from myxtts.config.schema import DataConfig
 from myxtts.pipeline.batch import Loader
-from myxtts.pipeline.choose_loader import RaceResult, choose_on_the_fly_loader, race_loaders
+from myxtts.pipeline.choose_loader import SpeedComparison, choose_on_the_fly_loader, compare_speed
 from myxtts.pipeline.recordings import RecordingSource, Survey, survey_recordings
 
 FLAC, WAV, DEEP = Clip(suffix=".flac"), Clip(), Clip(subtype="PCM_24")
@@ -112,21 +112,21 @@ def make_reader(seconds: float, seen: list[int]) -> Callable[[Sequence[int]], ob
 
 @pytest.mark.parametrize(("native_s", "python_s", "winner"), [(0.0, 0.01, "native"), (0.01, 0.0, "python")])
 def test_faster_way_wins(native_s: float, python_s: float, winner: str) -> None:
-    result = race_loaders(make_reader(native_s, []), make_reader(python_s, []), np.arange(4), num_threads=2)
-    assert result.winner == winner
+    result = compare_speed(make_reader(native_s, []), make_reader(python_s, []), np.arange(4), num_threads=2)
+    assert result.faster == winner
 
 
 @pytest.mark.parametrize("num_threads", [1, 3, 40])
 def test_both_load_the_same_clips_spread_over_the_corpus(num_threads: int) -> None:
     native: list[int] = []
     python: list[int] = []
-    race_loaders(make_reader(0, native), make_reader(0, python), np.arange(100, 900), num_threads)
+    compare_speed(make_reader(0, native), make_reader(0, python), np.arange(100, 900), num_threads)
     assert set(native) == set(python)
     assert {100, 899} <= set(native)
     assert len(set(native)) == 16
 
 
 def test_small_difference_keeps_native_loading() -> None:
-    assert RaceResult(native_s=1.0, python_s=0.95).winner == "native"
-    assert "is kept" in RaceResult(native_s=1.0, python_s=0.95).describe()
-    assert "auto_tune_performance" in RaceResult(native_s=1.0, python_s=0.5).describe()
+    assert SpeedComparison(native_s=1.0, python_s=0.95).faster == "native"
+    assert "is kept" in SpeedComparison(native_s=1.0, python_s=0.95).describe()
+    assert "auto_tune_performance" in SpeedComparison(native_s=1.0, python_s=0.5).describe()

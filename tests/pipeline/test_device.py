@@ -9,33 +9,31 @@ import numpy as np
 import pytest
 from tests.device_process import DeviceProcess
 
-from myxtts.pipeline.batch import BatchBuffer, MemoryPool, measure_buffer_bytes
-from myxtts.pipeline.buckets import Shape
-from myxtts.pipeline.device import ARRAYS, hand_over_arrays, make_device_transfer, split_batch
-from myxtts.pipeline.load_ahead import Loaded
-from myxtts.pipeline.order import NO_ROW, BatchPlan
+from myxtts.pipeline.batch import BatchLayout, Loaded, MemoryPool, hand_over_arrays, make_device_transfer, split_batch
+from myxtts.pipeline.order import NO_ROW, BatchPlan, Shape
 
 SHAPE = Shape(4, 16, 8)
+LAYOUT = BatchLayout.of_features([SHAPE], 5, 6)
 
 
 def load(pool: MemoryPool, number: int) -> Loaded:
     rows = np.array([0, 1, 2, NO_ROW])
-    content = BatchBuffer([SHAPE], 5, 6, pool.lease()).view(SHAPE)
-    for name in ARRAYS:
-        getattr(content, name)[:] = number
-        getattr(content, name)[1] = number + 100
-    return Loaded(BatchPlan(number, 0, rows, rows, SHAPE), ("a", "b", "c", ""), content, 0.0)
+    arrays = LAYOUT.view(SHAPE, pool.lease())
+    for values in arrays.values():
+        values[:] = number
+        values[1] = number + 100
+    return Loaded(BatchPlan(number, 0, rows, rows, SHAPE), ("a", "b", "c", ""), arrays, 0.0)
 
 
 def make_pool() -> MemoryPool:
-    return MemoryPool(measure_buffer_bytes([SHAPE], 5, 6), 2)
+    return MemoryPool(LAYOUT.num_bytes, 2)
 
 
 def test_tensors_look_at_the_memory_that_was_filled() -> None:
     pool = make_pool()
     loaded = load(pool, 7)
     batch = make_device_transfer(["/CPU:0"])(loaded)
-    loaded.content.mel[0, 0, 0] = 99
+    loaded.arrays["mel"][0, 0, 0] = 99
     assert float(batch.mel[0, 0, 0]) == 99
     assert batch.position == 7
     assert batch.num_real == 3

@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 
 from myxtts.errors import DataError
-from myxtts.pipeline.batch import BatchBuffer, HostBatch, Loader, measure_buffer_bytes
-from myxtts.pipeline.device import hand_over_arrays
-from myxtts.pipeline.feed import BufferFactory, Feed, WarmUp
+from myxtts.pipeline import feed as feed_module
+from myxtts.pipeline import load_ahead
+from myxtts.pipeline.batch import Arrays, BatchLayout, Loader, hand_over_arrays
+from myxtts.pipeline.feed import Feed, Stage, WarmUp
 from myxtts.pipeline.order import BatchOrder, BatchPlan
-from myxtts.pipeline.stages import Stage
+from myxtts.pipeline.splits import BatchRange
 from myxtts.pipeline.telemetry import Telemetry
 from myxtts.pipeline.tune import FeedSettings, Limits, Tuner
 
@@ -31,13 +32,12 @@ class FakeLoader(Loader):
         self._trouble = trouble
         self.num_loaded = 0
 
-    def fill(self, plan: BatchPlan, buffer: BatchBuffer) -> HostBatch:
+    def fill(self, plan: BatchPlan, arrays: Arrays) -> Arrays:
         self._trouble(plan)
-        batch = buffer.view(plan.shape)
-        batch.mel[:] = plan.rows[:, None, None]
-        batch.mel_lengths[:] = plan.shape.num_frames
+        arrays["mel"][:] = plan.rows[:, None, None]
+        arrays["mel_lengths"][:] = plan.shape.num_frames
         self.num_loaded += 1
-        return batch
+        return arrays
 
     def name_utterances(self, plan: BatchPlan) -> tuple[str, ...]:
         return tuple(f"utterance{row}" for row in plan.rows)
@@ -54,14 +54,10 @@ def open_feed(
     order = BatchOrder(rows, rows % 40 + 20, rows % 10 + 5, rows % 3, seed=1, batch_size=4, num_shapes=3)
     defaults: dict[str, Any] = {"num_workers": 2, "buffer_size": 5, "telemetry": Telemetry()}
     return Feed(
-        order.batch,
+        BatchRange(order, start, start + num_batches, (0, 1)),
         loader,
+        BatchLayout.of_features(order.shapes, 8, 10),
         (Stage("transfer", hand_over_arrays, prefetch_size),),
-        BufferFactory(
-            measure_buffer_bytes(order.shapes, 8, 10), lambda memory: BatchBuffer(order.shapes, 8, 10, memory)
-        ),
-        start=start,
-        stop=start + num_batches,
         **{**defaults, **options},
     )
 
@@ -120,7 +116,8 @@ def test_error_of_a_loader_reaches_the_consumer_with_the_utterances() -> None:
     assert seen == [0, 1, 2]
 
 
-def test_hanging_loader_is_tried_again_once() -> None:
+def test_hanging_loader_is_tried_again_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(load_ahead, "_STALL_LIMIT_S", 0.3)
     release = threading.Event()
     attempts: list[int] = []
 
@@ -130,20 +127,21 @@ def test_hanging_loader_is_tried_again_once() -> None:
             if len(attempts) == 1:
                 release.wait(30)
 
-    with open_feed(FakeLoader(hang_first), stall_limit_s=0.3) as feed:
+    with open_feed(FakeLoader(hang_first)) as feed:
         assert [batch.position for batch in feed] == list(range(20))
         release.set()
     assert attempts == [4, 4]
 
 
-def test_loader_that_hangs_twice_is_named() -> None:
+def test_loader_that_hangs_twice_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(load_ahead, "_STALL_LIMIT_S", 0.2)
     release = threading.Event()
 
     def hang(plan: BatchPlan) -> None:
         if plan.position == 2:
             release.wait(30)
 
-    with open_feed(FakeLoader(hang), stall_limit_s=0.2) as feed:
+    with open_feed(FakeLoader(hang)) as feed:
         with pytest.raises(DataError, match=r"batch 2 hangs.*utterance\d+"):
             list(feed)
         release.set()
@@ -182,9 +180,10 @@ def test_consumer_starts_when_enough_is_ready_and_the_delay_has_passed() -> None
     assert [line.split(":")[0] for line in said] == ["Warm-up", "Start"]
 
 
-def test_no_data_by_the_time_limit_ends_with_a_diagnosis() -> None:
+def test_no_data_by_the_time_limit_ends_with_a_diagnosis(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed_module, "_WARM_UP_LIMIT_S", 0.3)
     release = threading.Event()
-    with open_feed(FakeLoader(lambda _plan: wait_for(release)), warm_up=WarmUp(2, time_limit_s=0.3)) as feed:
+    with open_feed(FakeLoader(lambda _plan: wait_for(release)), warm_up=WarmUp(2)) as feed:
         with pytest.raises(DataError, match=r"0 of 2 batches are ready.*utterance\d+"):
             next(iter(feed))
         release.set()

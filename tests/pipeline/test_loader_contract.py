@@ -34,18 +34,17 @@ from myxtts.corpus.audio import AudioLimits
 from myxtts.corpus.corpus_file import Corpus
 from myxtts.features.definition import AudioDefinition, MelDefinition
 from myxtts.features.extract import FeatureExtractor
-from myxtts.pipeline.batch import BatchBuffer, Loader, measure_buffer_bytes
-from myxtts.pipeline.choose_loader import CachedLoader
-from myxtts.pipeline.device import ARRAYS, hand_over_arrays
-from myxtts.pipeline.feed import BufferFactory, Feed
+from myxtts.pipeline.batch import Arrays, BatchLayout, Loader, allocate_aligned, hand_over_arrays
+from myxtts.pipeline.feed import Feed, Stage
 from myxtts.pipeline.loaders.native import TFNativeDataLoader
 from myxtts.pipeline.loaders.python import PythonLoader
+from myxtts.pipeline.loaders.store import CachedLoader
 from myxtts.pipeline.order import NO_ROW, BatchOrder, BatchPlan
 from myxtts.pipeline.recordings import RecordingSource
 from myxtts.pipeline.service.address import settle_place
 from myxtts.pipeline.service.host import DataHost
 from myxtts.pipeline.service.loader import open_service_loader
-from myxtts.pipeline.stages import Stage
+from myxtts.pipeline.splits import BatchRange
 from myxtts.pipeline.telemetry import Telemetry
 from myxtts.store.precompute import precompute
 from myxtts.store.reader import FeatureStore
@@ -67,19 +66,12 @@ class Scene:
     make_loader: Callable[[], Loader]
     tolerance: float
 
-    def make_buffer(self) -> BatchBuffer:
-        return BatchBuffer(self.order.shapes, DATA.n_mels, NUM_REFERENCE_FRAMES)
-
     @property
-    def room(self) -> BufferFactory:
-        shapes = self.order.shapes
-        return BufferFactory(
-            measure_buffer_bytes(shapes, DATA.n_mels, NUM_REFERENCE_FRAMES),
-            lambda memory: BatchBuffer(shapes, DATA.n_mels, NUM_REFERENCE_FRAMES, memory),
-        )
+    def layout(self) -> BatchLayout:
+        return BatchLayout.of_features(self.order.shapes, DATA.n_mels, NUM_REFERENCE_FRAMES)
 
-    def fill(self, loader: Loader, plan: BatchPlan, buffer: BatchBuffer | None = None) -> dict[str, NDArray[Any]]:
-        return copy_arrays(loader.fill(plan, buffer or self.make_buffer()))
+    def fill(self, loader: Loader, plan: BatchPlan, memory: NDArray[np.uint8] | None = None) -> Arrays:
+        return copy_arrays(loader.fill(plan, self.layout.view(plan.shape, memory)))
 
     def plans(self) -> list[BatchPlan]:
         return list_plans(self.order, NUM_EPOCHS)
@@ -132,12 +124,11 @@ def make_service(material: Material, ram_budget_bytes: int) -> Loader:
     loader, _ = open_service_loader(
         material.source,
         DATA.model_copy(update={"data_service": start_service()}),
-        order.batch,
-        start=0,
-        stop=NUM_EPOCHS * order.num_batches_per_epoch,
-        num_reference_frames=NUM_REFERENCE_FRAMES,
-        seed=SEED,
-        ram_budget_bytes=ram_budget_bytes,
+        BatchRange(order, 0, NUM_EPOCHS * order.num_batches_per_epoch, (0, 1)),
+        NUM_REFERENCE_FRAMES,
+        SEED,
+        ram_budget_bytes,
+        lambda _line: None,
     )
     return loader
 
@@ -243,13 +234,12 @@ def test_places_without_an_utterance_are_filled(scene: Scene) -> None:
 
 
 def test_nothing_is_left_of_the_batch_before(scene: Scene) -> None:
-    loader, buffer = scene.make_loader(), scene.make_buffer()
+    loader, memory = scene.make_loader(), allocate_aligned(scene.layout.num_bytes)
     for plan in scene.plans():
         for shape in scene.order.shapes:
-            soiled = buffer.view(shape)
-            for name in ARRAYS:
-                getattr(soiled, name)[:] = 77 if getattr(soiled, name).dtype == np.int32 else np.nan
-        check_equal(scene.fill(loader, plan, buffer), scene.fill(loader, plan), scene.tolerance)
+            for values in scene.layout.view(shape, memory).values():
+                values[:] = 77 if values.dtype == np.int32 else np.nan
+        check_equal(scene.fill(loader, plan, memory), scene.fill(loader, plan), scene.tolerance)
 
 
 def test_any_number_of_threads_may_load(scene: Scene) -> None:
@@ -265,12 +255,10 @@ def test_resuming_anywhere_gives_the_same_batches(scene: Scene) -> None:
     def run(start: int) -> list[Any]:
         stop = len(scene.plans())
         with Feed(
-            scene.order.batch,
+            BatchRange(scene.order, start, stop, (0, 1)),
             scene.make_loader(),
+            scene.layout,
             (Stage("transfer", hand_over_arrays, 1),),
-            scene.room,
-            start=start,
-            stop=stop,
             num_workers=2,
             buffer_size=2,
             telemetry=Telemetry(),

@@ -137,10 +137,10 @@ def test_prefetch_keys_say_how_many_batches_wait_on_the_device(
     with open_batches(changed, plan=plan, epochs=3) as batches:
         batch = next(iter(batches))
         deadline = time.monotonic() + 5
-        while batches.num_on_device < num_ready and time.monotonic() < deadline:
+        while batches._chain.num_ready < num_ready and time.monotonic() < deadline:
             time.sleep(0.01)
         time.sleep(0.05)
-        assert batches.num_on_device == num_ready
+        assert batches._chain.num_ready == num_ready
     assert batch.mel.device.endswith("CPU:0")
 
 

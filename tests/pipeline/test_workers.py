@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from myxtts.pipeline.workers import ThreadPriority, WorkerPool
+from myxtts.pipeline.load_ahead import ThreadPriority, WorkerPool
 
 
 def measure_most_at_once(pool: WorkerPool, num_tasks: int = 12) -> int:

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from myxtts.errors import UsageError
-from myxtts.tools.words import LANGUAGES, Translator, mark, read_catalogue
+from myxtts.tools.words import Translator, mark, read_catalogue
+from myxtts.types import PAGE_LANGUAGES
 
 SOURCE = Path(__file__).parents[2] / "src" / "myxtts"
 PLACEHOLDER = re.compile(r"\{\w+\}")
@@ -78,7 +79,7 @@ def test_a_text_is_translated_and_filled() -> None:
 def test_an_unknown_language_is_refused() -> None:
     with pytest.raises(UsageError, match="no language 'de'"):
         Translator("de")
-    assert LANGUAGES == ("en", "fa")
+    assert PAGE_LANGUAGES == ("en", "fa")
 
 
 def test_numbers_are_written_as_people_read_them() -> None:

@@ -16,7 +16,6 @@ from tests.training.trainer_programs import train
 
 from myxtts.config.schema import XTTSConfig
 from myxtts.models import xtts
-from myxtts.pipeline.device import ARRAYS
 from myxtts.store.reader import FeatureStore
 from myxtts.training import schedule as time_budget
 from myxtts.training.loop import TrainingLoop
@@ -84,13 +83,13 @@ def search_durations(run: str, num_utterances: int) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
     for position in range(aligner.order.num_batches_per_epoch):
         batch_plan = aligner.order.batch(position)
-        batch = aligner._loader.fill(batch_plan, aligner._buffer)
+        arrays = aligner._loader.fill(batch_plan, aligner._layout.view(batch_plan.shape))
         for row, id in enumerate(filter(None, aligner._loader.name_utterances(batch_plan))):
             if len(found) == num_utterances:
                 return found
-            part = {name: tf.constant(getattr(batch, name)[row : row + 1]) for name in ARRAYS}
-            part["tokens"] = part["tokens"][:, : batch.token_lengths[row]]
-            part["mel"] = part["mel"][:, : batch.mel_lengths[row]]
+            part = {name: tf.constant(values[row : row + 1]) for name, values in arrays.items()}
+            part["tokens"] = part["tokens"][:, : arrays["token_lengths"][row]]
+            part["mel"] = part["mel"][:, : arrays["mel_lengths"][row]]
             found[id] = aligner._model.align(part).token_durations_BN[0].numpy().tolist()
     return found
 

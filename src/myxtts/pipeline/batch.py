@@ -1,4 +1,11 @@
-"""What every loader is to the feed."""
+"""A batch from memory to device: its layout in a host buffer, filling it, and handing it on as arrays or tensors.
+
+    MemoryPool ─> BatchLayout.view ─> Loader.fill ─> hand_over_arrays or transfer to devices ─> Batch
+
+What arrays there are is declared in `myxtts.types.BATCH`. Nothing is copied within the host: arrays and host tensors
+are views of the memory that was filled, which is reused when the last of them is gone.
+Shape legend: B utterances, N tokens, T frames, M mel bands, R frames of the reference.
+"""
 
 from __future__ import annotations
 
@@ -6,112 +13,118 @@ import mmap
 import weakref
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from functools import partial
+from math import prod
+from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
-from myxtts.pipeline.buckets import Shape
-from myxtts.pipeline.order import NO_ROW, BatchPlan, hash_numbers
+from myxtts.pipeline.order import BatchPlan, Shape, hash_numbers
+from myxtts.pipeline.splits import Utterances
+from myxtts.types import BATCH, Array, Batch, Tensor
+
+Arrays = dict[str, NDArray[Any]]
+"""The arrays of a batch on the host, by name."""
+FEATURES = tuple(array for array in BATCH if array.name != "durations")
+"""Every batch has these; durations only where they are taken from the store."""
+LABELS = tuple(array for array in FEATURES if array.name not in ("mel", "reference"))
+"""What a batch for a data device has as well, beside waveforms or unpadded frames."""
+
+_ALIGNMENT_BYTES = 64
+"""TensorFlow takes over host memory without a copy only if it is aligned to this."""
+_HUGE_PAGE_BYTES = 2 << 20
+_CROP_SALT = 4
+"""Makes the hashes of reference crops independent of the order's own."""
 
 
 class Loader(ABC):
-    """Fills buffers with the utterances of plans. `fill` is called by several threads at once."""
+    """Fills batches according to plans. `fill` is called by several threads at once."""
 
     name: str
 
     @abstractmethod
-    def fill(self, plan: BatchPlan, buffer: Any) -> Any:
-        """The batch of a plan, made in the memory of the buffer; its `mel_lengths` say how many frames are real."""
+    def fill(self, plan: BatchPlan, arrays: Arrays) -> Arrays:
+        """Fills the arrays, which have the shape of the plan and any content; all of each is overwritten.
+
+        What is returned may be cut to what was needed. Its `mel_lengths` are the frames of each utterance.
+        """
 
     @abstractmethod
     def name_utterances(self, plan: BatchPlan) -> tuple[str, ...]:
         """The id of each row; '' where a row only fills the shape."""
 
     def announce(self, plan: BatchPlan) -> None:  # noqa: B027 - most loaders have no use for it
-        """Says that a plan will be filled soon. Returns at once."""
+        """Tells that a plan will be filled soon. Returns at once."""
 
     def close(self) -> None:  # noqa: B027 - most loaders hold nothing
-        """Ends what the loader has under way."""
-
-
-# The arrays of a batch, laid out in one piece of memory.
-#
-# Every array begins on a boundary that lets TensorFlow take it over without copying.
-# Shape legend: B utterances, N tokens, T frames, M mel bands, R frames of the reference.
-
-_ALIGNMENT_BYTES = 64
+        """Ends threads and connections of the loader."""
 
 
 @dataclass(frozen=True, slots=True)
-class HostBatch:
-    """Views of a buffer in the shape of one batch, named like `Batch`.
+class Loaded:
+    """A batch that a loader has filled, and how long it took."""
 
-    For a data device `mel` and `reference` are what it makes spectrograms of. `durations` are in memory of their own.
+    plan: BatchPlan
+    ids: tuple[str, ...]
+    arrays: Arrays
+    load_s: float
+
+    def to_batch(self, arrays: Mapping[str, Any]) -> Batch:
+        """The batch with these arrays or tensors."""
+        return Batch(self.plan.position, self.ids, self.plan.num_real, **arrays)
+
+
+class BatchLayout:
+    """Views of one piece of memory as the arrays of a batch, of any of the shapes.
+
+    `measure` gives the size of each axis letter for a shape. `num_bytes` is what the largest shape needs.
     """
 
-    tokens: NDArray[np.int32]
-    token_lengths: NDArray[np.int32]
-    mel: Any
-    mel_lengths: NDArray[np.int32]
-    speaker: NDArray[np.int32]
-    language: NDArray[np.int32]
-    reference: Any
-    reference_lengths: NDArray[np.int32]
-    durations: NDArray[np.int32] | None = None
-
-
-class BatchBuffer:
-    """Room for one batch of any of the shapes, in `memory` or in memory of its own."""
-
     def __init__(
-        self,
-        shapes: Sequence[Shape],
-        n_mels: int,
-        num_reference_frames: int,
-        memory: NDArray[np.uint8] | None = None,
+        self, arrays: Sequence[Array], shapes: Sequence[Shape], measure: Callable[[Shape], Mapping[str, int]]
     ) -> None:
-        self._n_mels, self._num_reference_frames = n_mels, num_reference_frames
-        if memory is None:
-            memory = allocate_aligned(measure_buffer_bytes(shapes, n_mels, num_reference_frames))
-        self._memory = memory
+        self._arrays, self._measure = tuple(arrays), measure
+        self.num_bytes = max(_align(stop) for shape in shapes for *_, stop in self._place(shape))
 
-    def view(self, shape: Shape) -> HostBatch:
-        """The arrays of a batch of this shape. They hold whatever was there before."""
-        size, n_mels = shape.num_utterances, self._n_mels
-        place = Placer(self._memory)
-        return HostBatch(
-            mel=place.take(np.float32, size, shape.num_frames, n_mels),
-            reference=place.take(np.float32, size, self._num_reference_frames, n_mels),
-            **place.take_labels(shape),
-        )
+    @classmethod
+    def of_features(
+        cls, shapes: Sequence[Shape], n_mels: int, num_reference_frames: int, *, has_durations: bool = False
+    ) -> BatchLayout:
+        """The layout of padded log-mels and labels: a whole `Batch`."""
+        measure = partial(measure_axes, n_mels=n_mels, num_reference_frames=num_reference_frames)
+        return cls(BATCH if has_durations else FEATURES, shapes, measure)
 
+    def view(self, shape: Shape, memory: NDArray[np.uint8] | None = None) -> Arrays:
+        """The arrays of a batch of this shape. They hold what was in the memory before; new memory is all zeros."""
+        memory = allocate_aligned(self.num_bytes) if memory is None else memory
+        assert len(memory) >= self.num_bytes, f"{len(memory)} of {self.num_bytes} bytes"
+        return {
+            array.name: memory[start:stop].view(array.dtype).reshape(dimensions)
+            for array, dimensions, start, stop in self._place(shape)
+        }
 
-class Placer:
-    """Cuts aligned arrays out of a piece of memory, one behind the other."""
-
-    def __init__(self, memory: NDArray[np.uint8]) -> None:
-        self._memory, self._start = memory, 0
-
-    def take(self, dtype: DTypeLike, *shape: int) -> NDArray[Any]:
-        num_bytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
-        piece = self._memory[self._start : self._start + num_bytes]
-        assert len(piece) == num_bytes, "the memory is too small for this shape"
-        self._start += align(num_bytes)
-        return piece.view(dtype).reshape(shape)
-
-    def take_labels(self, shape: Shape) -> dict[str, NDArray[np.int32]]:
-        """Everything of a batch that is not sound."""
-        tokens = self.take(np.int32, shape.num_utterances, shape.num_tokens)
-        names = ("token_lengths", "mel_lengths", "speaker", "language", "reference_lengths")
-        return {"tokens": tokens, **{name: self.take(np.int32, shape.num_utterances) for name in names}}
+    def _place(self, shape: Shape) -> Iterator[tuple[Array, tuple[int, ...], int, int]]:
+        """Each array with its dimensions and its first and last byte: one behind the other, on aligned boundaries."""
+        sizes, start = self._measure(shape), 0
+        for array in self._arrays:
+            dimensions = array.shape(sizes)
+            stop = start + prod(dimensions) * np.dtype(array.dtype).itemsize
+            yield array, dimensions, start, stop
+            start = _align(stop)
 
 
-def align(num_bytes: int) -> int:
+def _align(num_bytes: int) -> int:
     return -(-num_bytes // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
+
+
+def measure_axes(shape: Shape, n_mels: int, num_reference_frames: int) -> dict[str, int]:
+    """The size of each axis of `BATCH`."""
+    sizes = {"B": shape.num_utterances, "N": shape.num_tokens, "T": shape.num_frames}
+    return {**sizes, "M": n_mels, "R": num_reference_frames}
 
 
 def allocate_aligned(num_bytes: int) -> NDArray[np.uint8]:
@@ -120,136 +133,31 @@ def allocate_aligned(num_bytes: int) -> NDArray[np.uint8]:
     return memory[start : start + num_bytes]
 
 
-def measure_buffer_bytes(shapes: Sequence[Shape], n_mels: int, num_reference_frames: int) -> int:
-    """What one buffer weighs, without making it."""
-    return max(_measure_shape(shape, n_mels, num_reference_frames) for shape in shapes)
-
-
-def _measure_shape(shape: Shape, n_mels: int, num_reference_frames: int) -> int:
-    size = shape.num_utterances
-    numbers = (shape.num_frames * n_mels, num_reference_frames * n_mels, shape.num_tokens, 1, 1, 1, 1, 1)
-    return sum(align(4 * size * count) for count in numbers)
-
-
-# What every loader does with features once it has them: putting them into the arrays of a batch.
-#
-# Shape legend: B utterances, N tokens, T frames, M mel bands, R frames of the reference.
-
-_CROP_SALT = 4
-
-ReadMel = Callable[[int], NDArray[Any]]
-"""Gives the spectrogram [T, M] of a row, as float16 or float32."""
-
-
-ReadTokens = Callable[[NDArray[np.integer[Any]]], Sequence[NDArray[np.int32]]]
-"""Gives the tokens of many rows."""
-
-
-class UtteranceTable(Protocol):
-    """Utterances by row: a feature store, or the recordings of a corpus."""
-
-    @property
-    def columns(self) -> dict[str, NDArray[Any]]: ...
-    def id_of(self, row: int) -> str: ...
-
-
-class BatchAssembler:
-    """Fills the arrays of a batch, those behind its last utterance included: buffers are used again and again."""
-
-    def __init__(
-        self,
-        table: UtteranceTable,
-        read_tokens: ReadTokens,
-        num_reference_frames: int,
-        seed: int,
-        log_floor: float,
-    ) -> None:
-        self._table, self._read_tokens = table, read_tokens
-        self._num_reference_frames, self._seed = num_reference_frames, seed
-        self.padding = float(np.log(log_floor))
-
-    def name_utterances(self, plan: BatchPlan) -> tuple[str, ...]:
-        return tuple("" if row == NO_ROW else self._table.id_of(int(row)) for row in plan.rows)
-
-    def fill_labels(self, batch: HostBatch, plan: BatchPlan) -> None:
-        """Tokens, speakers and languages."""
-        rows = plan.rows[: plan.num_real]
-        batch.tokens[:] = 0
-        batch.token_lengths[len(rows) :] = 0
-        for place, tokens in enumerate(self._read_tokens(rows)):
-            batch.tokens[place, : len(tokens)] = tokens
-            batch.token_lengths[place] = len(tokens)
-        for name in ("speaker", "language"):
-            values = getattr(batch, name)
-            values[: len(rows)] = self._table.columns[name][rows]
-            values[len(rows) :] = 0
-
-    def fill_mels(self, batch: HostBatch, plan: BatchPlan, read_mel: ReadMel) -> None:
-        for place, row in enumerate(plan.rows):
-            mel_TM = read_mel(int(row)) if row != NO_ROW else batch.mel[place, :0]
-            length = len(mel_TM)
-            batch.mel[place, :length] = mel_TM
-            batch.mel[place, length:] = self.padding
-            batch.mel_lengths[place] = length
-
-    def fill_references(self, batch: HostBatch, plan: BatchPlan, read_mel: ReadMel) -> None:
-        """A stretch of each reference clip."""
-        hashes = hash_crops(plan, self._seed)
-        for place, row in enumerate(plan.references):
-            if row == NO_ROW:
-                batch.reference[place] = self.padding
-                batch.reference_lengths[place] = 0
-                continue
-            mel_TM = read_mel(int(row))
-            start, length = find_crop(len(mel_TM), self._num_reference_frames, int(hashes[place]))
-            batch.reference[place, :length] = mel_TM[start : start + length]
-            batch.reference[place, length:] = self.padding
-            batch.reference_lengths[place] = length
-
-
-def hash_crops(plan: BatchPlan, seed: int) -> NDArray[np.uint64]:
-    """For each utterance a number that decides where its reference starts: of itself, the seed and the epoch."""
-    return hash_numbers(plan.rows if plan.keys is None else plan.keys, seed, plan.epoch, _CROP_SALT)
-
-
-def find_crop(num_frames: int, num_reference_frames: int, crop_hash: int) -> tuple[int, int]:
-    """First frame and number of frames of a reference: all of a clip that is shorter than asked for."""
-    num_spare = max(0, num_frames - num_reference_frames)
-    return crop_hash % (num_spare + 1), min(num_frames, num_reference_frames)
-
-
-# Memory that is touched once and used again and again: fresh pages cost more than the copying into them.
-#
-# A lease ends by itself when nothing looks at its memory any more: no array, and no tensor that was made of one
-# without
-# copying. So whoever is handed a batch may keep it for as long as it likes, and nobody has to say when it is done.
-
-_HUGE_PAGE_BYTES = 2 << 20
-
-Piece = NDArray[np.uint8]
-
-
 class MemoryPool:
-    """Gives out pieces of `num_bytes`, and again those that came back; at most `num_kept` of these wait."""
+    """Host memory for batches, reused because faults of fresh pages cost more than copying into them.
+
+    Gives out pieces of `num_bytes`; at most `num_kept` returned ones wait. A piece returns by itself when no array and
+    no tensor that shares its memory refers to it any more, so a consumer may keep a batch for as long as it likes.
+    """
 
     def __init__(self, num_bytes: int, num_kept: int) -> None:
         self._num_bytes = num_bytes
         self._free: deque[tuple[mmap.mmap, int]] = deque(maxlen=num_kept)
         self.num_made = 0
 
-    def lease(self) -> Piece:
+    def lease(self) -> NDArray[np.uint8]:
         """A piece as an array of bytes, which begins on a page. It may hold anything."""
         try:
             memory, start = self._free.pop()
         except IndexError:
             memory, start = self._make()
-        # Views of an array refer to the array that was made of the memory itself: it ends with the last of them.
+        # Views refer to this array, which was made of the memory itself: it ends with the last of them.
         root = np.frombuffer(memory, np.uint8, self._num_bytes, start)
         weakref.finalize(root, self._free.append, (memory, start)).atexit = False
         return root
 
     def add_touched(self) -> None:
-        """Makes one more piece and lets its pages come into being, which may take longer than filling it."""
+        """Makes one more piece and writes to all of it, so that its page faults happen now."""
         memory, start = self._make()
         np.frombuffer(memory, np.uint8, self._num_bytes, start)[:] = 0
         self._free.append((memory, start))
@@ -261,3 +169,143 @@ class MemoryPool:
             memory.madvise(mmap.MADV_HUGEPAGE)
         self.num_made += 1
         return memory, -np.frombuffer(memory, np.uint8).ctypes.data % _HUGE_PAGE_BYTES
+
+
+ReadMel = Callable[[int], NDArray[Any]]
+"""Gives the log-mel [T, M] of a row, as float16 or float32."""
+
+
+class BatchAssembler:
+    """Copies features and labels of utterances into the arrays of a batch, and pads them."""
+
+    def __init__(
+        self,
+        utterances: Utterances,
+        num_reference_frames: int,
+        seed: int,
+        arrays: Sequence[Array] = BATCH,
+    ) -> None:
+        self._utterances, self._num_reference_frames, self._seed = utterances, num_reference_frames, seed
+        self.padding = float(np.log(utterances.mel_definition.log_floor))
+        pads = {"zero": 0.0, "log_floor": self.padding}
+        self._pads = [(array.name, pads[array.pad]) for array in arrays if array.axes.split()[0] == "B"]
+
+    def name_utterances(self, plan: BatchPlan) -> tuple[str, ...]:
+        names = [self._utterances.id_of(row) for row in plan.rows[: plan.num_real].tolist()]
+        return (*names, *[""] * (len(plan.rows) - len(names)))
+
+    def fill_labels(self, arrays: Arrays, plan: BatchPlan) -> None:
+        """Tokens, speakers and languages; pads all arrays of the rows that only fill the shape."""
+        num_real = plan.num_real
+        rows = plan.rows[:num_real]
+        for name, pad in self._pads:
+            if name in arrays:
+                arrays[name][num_real:] = pad
+        tokens = self._utterances.read_tokens(rows)
+        fill_rows(arrays["tokens"], tokens)
+        arrays["token_lengths"][:num_real] = [len(values) for values in tokens]
+        for name in ("speaker", "language"):
+            arrays[name][:num_real] = self._utterances.columns[name][rows]
+
+    def fill_mels(self, arrays: Arrays, plan: BatchPlan, read_mel: ReadMel) -> None:
+        mel_BTM, lengths_B = arrays["mel"], arrays["mel_lengths"]
+        for place, row in enumerate(plan.rows[: plan.num_real].tolist()):
+            mel_TM = read_mel(row)
+            length = len(mel_TM)
+            mel_BTM[place, :length] = mel_TM
+            mel_BTM[place, length:] = self.padding
+            lengths_B[place] = length
+
+    def fill_references(self, arrays: Arrays, plan: BatchPlan, read_mel: ReadMel) -> None:
+        """A random crop of each reference clip."""
+        reference_BRM, lengths_B = arrays["reference"], arrays["reference_lengths"]
+        for place, (row, crop_hash) in enumerate(self.list_references(plan)):
+            mel_TM = read_mel(row)
+            start, length = self.find_crop(len(mel_TM), crop_hash)
+            reference_BRM[place, :length] = mel_TM[start : start + length]
+            reference_BRM[place, length:] = self.padding
+            lengths_B[place] = length
+
+    def list_references(self, plan: BatchPlan) -> list[tuple[int, int]]:
+        """The row of each utterance's reference clip, and the hash that decides where its crop starts."""
+        num_real = plan.num_real
+        hashes = hash_crops(plan, self._seed)[:num_real]
+        return list(zip(plan.references[:num_real].tolist(), hashes.tolist(), strict=True))
+
+    def find_crop(self, num_frames: int, crop_hash: int) -> tuple[int, int]:
+        """First frame and number of frames of a reference: the whole clip if it is shorter than a reference."""
+        num_spare = max(0, num_frames - self._num_reference_frames)
+        return crop_hash % (num_spare + 1), min(num_frames, self._num_reference_frames)
+
+
+def fill_rows(rows_BN: NDArray[Any], values: Sequence[NDArray[Any]]) -> None:
+    """Copies values of different lengths into the rows; zeros stand behind them."""
+    rows_BN[:] = 0
+    for place, row in enumerate(values):
+        rows_BN[place, : len(row)] = row
+
+
+def hash_crops(plan: BatchPlan, seed: int) -> NDArray[np.uint64]:
+    """For each utterance a number that decides where its reference starts: of its key, the seed and the epoch."""
+    return hash_numbers(plan.rows if plan.keys is None else plan.keys, seed, plan.epoch, _CROP_SALT)
+
+
+def hand_over_arrays(loaded: Loaded) -> Batch:
+    """The batch as numpy arrays."""
+    return loaded.to_batch(loaded.arrays)
+
+
+def make_device_transfer(devices: Sequence[str]) -> Callable[[Loaded], Batch]:
+    """A transfer to tensors on a device, such as "/GPU:0" or "/CPU:0"; several devices get equal shares of the rows."""
+    share_out = make_sharing(devices)
+
+    def transfer(loaded: Loaded) -> Batch:
+        return share_out(loaded.to_batch({name: adopt(values) for name, values in loaded.arrays.items()}))
+
+    return transfer
+
+
+def adopt(array: NDArray[Any]) -> Tensor:
+    """A tensor of the host that shares the array's memory."""
+    import tensorflow as tf
+
+    return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
+
+
+def make_sharing(devices: Sequence[str]) -> Callable[[Batch], Batch]:
+    """Moves a batch of tensors to a device, or the rows of it to several."""
+    if len(devices) == 1:
+        return lambda batch: move_tensors(batch, devices[0])
+
+    def share_out(batch: Batch) -> Batch:
+        shares = split_batch(batch, len(devices))
+        return replace(batch, shares=tuple(map(move_tensors, shares, devices)))
+
+    return share_out
+
+
+def move_tensors(batch: Batch, device: str) -> Batch:
+    """The batch with its tensors on a device; the same object if they are there already."""
+    import tensorflow as tf
+
+    # A tensor's device ends with "/device:CPU:0" where plans say "/CPU:0".
+    if batch.mel.device.endswith(f"/device:{device.removeprefix('/')}"):
+        return batch
+    with tf.device(device):
+        return replace(batch, **{name: tf.identity(tensor) for name, tensor in batch.arrays().items()})
+
+
+def split_batch(batch: Batch, num_shares: int) -> list[Batch]:
+    """The rows of a batch in equal shares, in order."""
+    import tensorflow as tf
+
+    size = len(batch.ids) // num_shares
+    assert size * num_shares == len(batch.ids), f"{len(batch.ids)} rows cannot be shared by {num_shares}"
+    # Not by slices: TensorFlow has mixed up the bounds of slices that two threads took at the same time.
+    pieces: dict[str, list[Any]] = {name: tf.split(tensor, num_shares) for name, tensor in batch.arrays().items()}
+    shares = []
+    for number in range(num_shares):
+        ids = batch.ids[number * size : (number + 1) * size]
+        tensors = {name: pieces[name][number] for name in pieces}
+        shares.append(replace(batch, ids=ids, num_real=sum(map(bool, ids)), **tensors))
+    return shares

@@ -1,37 +1,33 @@
-"""The work of a data device in Multi-GPU mode: from what the host loaded to features, and on to the model's devices.
+"""Multi-GPU mode: computes features on a data device and copies batches to the model's devices.
 
-Numbers of samples and frames are handed to the graph from the host's memory: TensorFlow keeps 32-bit integers there
-for GPUs too, and would fetch them back.
-Shape legend: B utterances, S samples, T frames, F frames of all utterances, R frames of the reference, M mel bands.
+Numbers of samples and frames are handed to the graph in host memory: TensorFlow keeps 32-bit integers there for GPUs
+too, and would copy them back.
+Shape legend: B utterances, S samples, T frames, F frames of all utterances, R frames of the reference, V samples of the
+reference, M mel bands.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from numpy.typing import NDArray
 
 from myxtts.errors import HardwareError
 from myxtts.features.definition import MelDefinition
 from myxtts.features.mel_graph import GraphMel
-from myxtts.pipeline.batch import allocate_aligned
-from myxtts.pipeline.buckets import Shape
-from myxtts.pipeline.device import ARRAYS, hand_over_arrays, list_arrays, make_sharing
-from myxtts.pipeline.feed import BufferFactory
-from myxtts.pipeline.load_ahead import Loaded
-from myxtts.pipeline.loaders.waveforms import Sound
+from myxtts.pipeline.batch import LABELS, Arrays, BatchLayout, Loaded, adopt, allocate_aligned, make_sharing
+from myxtts.pipeline.order import Shape
 from myxtts.types import Batch, Tensor
 
-_SOUNDS = ("mel", "reference")
+_COPIED = (*(array.name for array in LABELS), "durations")
+"""Arrays that go to the device as they are."""
 
 
 class DataDeviceFeatures:
-    """Turns batches of `Sound` or `Frames` into batches of tensors on the data device. One thread calls it.
+    """Turns host batches of waveforms or unpadded frames into batches on the data device. One thread calls it.
 
     There is one graph for each batch shape. A call returns when the features are there, so that what waits behind it
     is ready, and the time it takes is the device's.
@@ -49,47 +45,44 @@ class DataDeviceFeatures:
 
     def __call__(self, loaded: Loaded) -> Batch:
         """The batch with all its arrays as tensors on the data device."""
-        return self.compute(hand_over_arrays(loaded))
+        return loaded.to_batch(self._compute(loaded.arrays, loaded.plan.shape))
 
-    def compute(self, batch: Batch) -> Batch:
-        """The same of a batch whose `mel` and `reference` are sounds or frames."""
-        compute = self._compute_of_sound if isinstance(batch.mel, Sound) else self._compute_of_frames
-        with tf.device(self.device):
-            labels = [name for name in list_arrays(batch) if name not in _SOUNDS]
-            tensors = {name: tf.identity(_adopt(getattr(batch, name))) for name in labels}
-            tensors["mel"], tensors["reference"], last = compute(batch)
-            # Reading a number that is made of both waits for them.
-            last.numpy()
-        return replace(batch, **tensors)
-
-    def warm(self, shapes: Sequence[Shape], room: BufferFactory) -> None:
-        """Makes the graphs of all shapes and runs each once, on empty batches."""
-        memory = allocate_aligned(room.num_bytes)
+    def warm(self, shapes: Sequence[Shape], layout: BatchLayout) -> None:
+        """Traces the graphs of all shapes and runs each once, on empty batches."""
+        memory = allocate_aligned(layout.num_bytes)
         for shape in shapes:
             memory[:] = 0
-            view = room.make(memory).view(shape)
-            arrays = {name: getattr(view, name) for name in ARRAYS}
-            self.compute(Batch(position=0, ids=("",) * shape.num_utterances, num_real=0, **arrays))
+            self._compute(layout.view(shape, memory), shape)
 
-    def _compute_of_sound(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-        clips, voices = batch.mel, batch.reference
-        numbers = (clips.num_samples, voices.num_samples, voices.first_frames, batch.reference_lengths)
-        inputs = [_adopt(array) for array in (clips.samples, voices.samples, *numbers)]
-        key = (clips.samples.shape, voices.samples.shape)
-        if key not in self._graphs:
-            self._graphs[key] = self._trace(self._transform_sound, [tf.TensorSpec.from_tensor(x) for x in inputs])
-        return self._graphs[key](*map(tf.identity, inputs[:2]), *inputs[2:])
+    def _compute(self, arrays: Arrays, shape: Shape) -> dict[str, Tensor]:
+        with tf.device(self.device):
+            tensors = {name: tf.identity(adopt(arrays[name])) for name in _COPIED if name in arrays}
+            run = self._run_on_waveforms if "samples" in arrays else self._run_on_frames
+            tensors["mel"], tensors["reference"], last = run(arrays, shape)
+            # Reading a number that depends on both waits for them.
+            last.numpy()
+        return tensors
 
-    def _compute_of_frames(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-        frames, voices = batch.mel, batch.reference
-        size, dtype = len(batch.mel_lengths), frames.values.dtype
-        key = (dtype, size, frames.num_frames)
+    def _run_on_waveforms(self, arrays: Arrays, _shape: Shape) -> tuple[Tensor, Tensor, Tensor]:
+        waveforms = [adopt(arrays[name]) for name in ("samples", "reference_samples")]
+        names = ("num_samples", "num_reference_samples", "reference_starts", "reference_lengths")
+        numbers = [adopt(arrays[name]) for name in names]
+        key = tuple(waveform.shape for waveform in waveforms)
         if key not in self._graphs:
-            flat, numbers = tf.TensorSpec([None, self._definition.n_mels], dtype), tf.TensorSpec([size], tf.int32)
-            pad = partial(self._pad_frames, frames.num_frames)
+            signature = [tf.TensorSpec.from_tensor(tensor) for tensor in (*waveforms, *numbers)]
+            self._graphs[key] = self._trace(self._transform_waveforms, signature)
+        return self._graphs[key](*map(tf.identity, waveforms), *numbers)
+
+    def _run_on_frames(self, arrays: Arrays, shape: Shape) -> tuple[Tensor, Tensor, Tensor]:
+        frames = [tf.identity(adopt(arrays[name])) for name in ("mel_frames", "reference_frames")]
+        lengths = [adopt(arrays[name]) for name in ("mel_lengths", "reference_lengths")]
+        key = (frames[0].dtype, shape.num_utterances, shape.num_frames)
+        if key not in self._graphs:
+            flat = tf.TensorSpec([None, self._definition.n_mels], frames[0].dtype)
+            numbers = tf.TensorSpec([shape.num_utterances], tf.int32)
+            pad = partial(self._pad_both, shape.num_frames)
             self._graphs[key] = self._trace(pad, [flat, flat, numbers, numbers])
-        values = [tf.identity(_adopt(array)) for array in (frames.values, voices.values)]
-        return self._graphs[key](*values, *map(_adopt, (batch.mel_lengths, batch.reference_lengths)))
+        return self._graphs[key](*frames, *lengths)
 
     def _trace(
         self, compute: Callable[..., tuple[Tensor, Tensor]], signature: Sequence[tf.TensorSpec]
@@ -107,68 +100,63 @@ class DataDeviceFeatures:
 
     # What follows is traced.
 
-    def _transform_sound(
+    def _transform_waveforms(
         self,
-        clips_BS: Tensor,
-        voices_BS: Tensor,
+        samples_BS: Tensor,
+        reference_BV: Tensor,
         num_samples_B: Tensor,
-        num_voice_samples_B: Tensor,
-        first_frames_B: Tensor,
-        voice_lengths_B: Tensor,
+        num_reference_samples_B: Tensor,
+        starts_B: Tensor,
+        lengths_B: Tensor,
     ) -> tuple[Tensor, Tensor]:
-        mel_BTM = self._transform(clips_BS, num_samples_B)
-        voice_BTM = self._transform(voices_BS, num_voice_samples_B)
-        place = tf.range(self._num_reference_frames)[None]
-        is_real = place < voice_lengths_B[:, None]
-        reference_BRM = tf.gather(voice_BTM, tf.where(is_real, first_frames_B[:, None] + place, 0), batch_dims=1)
+        mel_BTM = self._transform(samples_BS, num_samples_B)
+        uncropped_BTM = self._transform(reference_BV, num_reference_samples_B)
+        offsets = tf.range(self._num_reference_frames)[None]
+        is_real = offsets < lengths_B[:, None]
+        reference_BRM = tf.gather(uncropped_BTM, tf.where(is_real, starts_B[:, None] + offsets, 0), batch_dims=1)
         return mel_BTM, tf.where(is_real[:, :, None], reference_BRM, self._padding)
 
     def _transform(self, samples_BS: Tensor, lengths_B: Tensor) -> Tensor:
-        """Spectrograms [B, T, M]; silence gives the padding, and so does a place without samples."""
+        """Log-mels [B, T, M]; silence gives the padding, and so does a row without samples."""
         mel_BTM, _ = self._mel(samples_BS, lengths_B)
         num_frames = self._definition.count_frames(samples_BS.shape[1])
-        # Rounded as other loaders round what they keep: what is trained on must not depend on the way it is loaded.
+        # Rounded as other loaders round what they keep: training must not depend on how features are loaded.
         rounded = tf.cast(tf.cast(mel_BTM, self._mel_dtype), tf.float32)
         return tf.ensure_shape(rounded, [samples_BS.shape[0], num_frames, self._definition.n_mels])
 
-    def _pad_frames(
-        self, num_frames: int, mel_FM: Tensor, voices_FM: Tensor, lengths_B: Tensor, voice_lengths_B: Tensor
+    def _pad_both(
+        self, num_frames: int, mel_FM: Tensor, reference_FM: Tensor, lengths_B: Tensor, reference_lengths_B: Tensor
     ) -> tuple[Tensor, Tensor]:
         mel_BTM = self._pad(mel_FM, lengths_B, num_frames)
-        return mel_BTM, self._pad(voices_FM, voice_lengths_B, self._num_reference_frames)
+        return mel_BTM, self._pad(reference_FM, reference_lengths_B, self._num_reference_frames)
 
     def _pad(self, flat_FM: Tensor, lengths_B: Tensor, num_frames: int) -> Tensor:
-        place = tf.range(num_frames)[None]
-        is_real = place < lengths_B[:, None]
+        offsets = tf.range(num_frames)[None]
+        is_real = offsets < lengths_B[:, None]
         starts_B = tf.cumsum(lengths_B, exclusive=True)
-        values = tf.cast(tf.gather(flat_FM, tf.where(is_real, starts_B[:, None] + place, 0)), tf.float32)
+        values = tf.cast(tf.gather(flat_FM, tf.where(is_real, starts_B[:, None] + offsets, 0)), tf.float32)
         return tf.where(is_real[:, :, None], values, self._padding)
 
 
 def cross_to(devices: Sequence[str]) -> Callable[[Batch], Batch]:
     """Copies batches from the data device to the model's.
 
-    To one device goes the whole batch. For several the rows are cut into equal shares, in order, one for each; the
+    To one device goes the whole batch. For several the rows are split into equal shares, in order, one for each; the
     whole then stays on the data device.
     """
     _refuse_missing(devices)
     share_out = make_sharing(devices)
 
     def cross(batch: Batch) -> Batch:
-        # Rows are cut where they lie: without a device, TensorFlow would fetch them to the first one to cut them there.
+        # Rows are split on their own device: without this, TensorFlow would copy them to the first one to split them.
         with tf.device(batch.mel.device):
             return share_out(batch)
 
     return cross
 
 
-def _adopt(array: NDArray[Any]) -> Tensor:
-    """A tensor of the host that looks at the same memory."""
-    return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
-
-
 def _refuse_missing(devices: Sequence[str]) -> None:
-    """TensorFlow would take the CPU in place of a device that does not exist, and say nothing."""
+    """TensorFlow would silently use the CPU in place of a device that does not exist."""
     existing = [device.name.removeprefix("/device:") for device in tf.config.list_logical_devices()]
     missing = [device for device in devices if device.removeprefix("/") not in existing]
     if missing:

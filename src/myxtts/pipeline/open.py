@@ -1,4 +1,4 @@
-"""`open_batches`: the feed that training uses, for tools, notebooks and one's own models as well.
+"""`open_batches`: opens the feed that training uses, for tools, notebooks and other models as well.
 
 with open_batches(config, split="train", epochs=1) as batches:
     for batch in batches:
@@ -8,38 +8,29 @@ with open_batches(config, split="train", epochs=1) as batches:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from myxtts.config.schema import XTTSConfig
 from myxtts.features.definition import MelDefinition
-from myxtts.pipeline.batch import measure_buffer_bytes
-from myxtts.pipeline.choose_loader import BatchRange, LoaderSetup, choose_side, choose_stretch, open_utterances
-from myxtts.pipeline.device import hand_over_arrays, make_device_transfer
-from myxtts.pipeline.feed import Feed, WarmUp
-from myxtts.pipeline.split_advice import TYPICAL_GRADIENT_BYTES, MeasuredTimes, compare_split, estimate_exchange_s
-from myxtts.pipeline.splits import count_reference_frames
-from myxtts.pipeline.stages import Stage
-from myxtts.pipeline.telemetry import FeedStats, Telemetry
-from myxtts.pipeline.tune import (
-    BufferSizes,
-    FeedSettings,
-    Limits,
-    Tuner,
-    fit_buffers,
-    fit_on_device,
-    measure_ram_budget,
-)
-from myxtts.pipeline.workers import ThreadPriority
+from myxtts.pipeline.batch import BatchLayout, hand_over_arrays, make_device_transfer
+from myxtts.pipeline.choose_loader import LoaderSetup, choose_loader
+from myxtts.pipeline.feed import Feed, Stage, WarmUp
+from myxtts.pipeline.load_ahead import ThreadPriority
+from myxtts.pipeline.split_advice import TYPICAL_GRADIENT_BYTES, advise_on_split
+from myxtts.pipeline.splits import BatchRange, OpenSplit, choose_range, count_reference_frames, open_split
+from myxtts.pipeline.telemetry import Telemetry
+from myxtts.pipeline.tune import FeedSettings, Limits, Tuner, fit_buffers, fit_on_device, measure_ram_budget
 from myxtts.runtime.hardware import Hardware, detect_hardware
 from myxtts.runtime.plan import Mode, Plan, choose_plan, find_gpus
 from myxtts.types import Say, Split
 
 _MEASURED_STEPS = 50
+"""Steps after which the data GPU is compared with data-parallel training."""
 _NUM_READY_ON_HOST = 4
-"""Handing over within the host costs next to nothing. It is done well ahead, so that nobody waits for its thread."""
+"""Handing over within the host costs next to nothing; several ahead, so that the consumer never waits for it."""
 
 
 def open_batches(
@@ -52,6 +43,7 @@ def open_batches(
     framework: Literal["tensorflow", "numpy"] = "tensorflow",
     hardware: Hardware | None = None,
     plan: Plan | None = None,
+    opened: OpenSplit | None = None,
     gradient_bytes: int = TYPICAL_GRADIENT_BYTES,
     loader_name: str = "",
     telemetry_file: Path | None = None,
@@ -59,116 +51,96 @@ def open_batches(
 ) -> Feed:
     """Batches of a split, from the feature store or made on the fly, on the device that the plan names.
 
-    It ends after `epochs` or `steps`, whichever comes first; without either it goes on for ever. `start` is the
-    position to begin at: the number of batches that were seen before. The plan is chosen here unless it is given.
-    `gradient_bytes` is the size of the model's gradients, which decides whether a data GPU pays. `loader_name` is that
-    of the feed before (`Feed.loader_name`) when a run goes on: it then loads in the same way, to the bit. What
-    `telemetry_file` says of batches from `start` on is dropped, for they are loaded again.
+    It ends after `epochs` or `steps`, whichever comes first; without either it does not end. `start` is the position
+    to begin at: the number of batches that were seen before. Plan and split are chosen and opened here unless they are
+    given; `opened` must come from `open_split` with the same configuration and plan. `gradient_bytes` is the size of
+    the model's gradients, which decides whether a data GPU pays. `loader_name` is that of the feed before
+    (`Feed.loader_name`) when a run is resumed: it then loads in the same way, to the bit. Lines of `telemetry_file`
+    about batches from `start` on are dropped, for they are loaded again.
     """
     machine = hardware or detect_hardware()
     plan = plan or choose_plan(config, machine)
     ram_bytes = measure_ram_budget(machine.available_ram_bytes, config.data.ram_budget_gb)
-    utterances = open_utterances(config, split)
-    stretch = choose_stretch(utterances, split, config, plan, start=start, epochs=epochs, steps=steps)
-    # Only training can do without a search; what is validated is judged by the model's own alignment.
+    opened = opened or open_split(config, split, plan)
+    batches = choose_range(opened.order, plan, start=start, epochs=epochs, steps=steps)
+    # Only training can do without alignment; validation scores the model's own.
     has_durations = split == "train" and config.training.durations == "stored"
-    side = choose_side(utterances, stretch, config, plan, ram_bytes, loader_name, say, has_durations=has_durations)
-    sizes = fit_buffers(
-        plan.buffer_size,
-        plan.prefetch_buffer_size,
-        side.room.num_bytes,
-        machine.available_ram_bytes,
-        config.data.ram_budget_gb,
-        _find_free_vram(plan.model_devices, machine),
+    setup = choose_loader(
+        opened.utterances, batches, config, plan, ram_bytes, loader_name, say, has_durations=has_durations
     )
-    for line in (*plan.describe(), *plan.warnings, *side.messages, *sizes.messages):
+    free_vram_bytes = _find_free_vram(plan.model_devices, machine)
+    sizes = fit_buffers(plan.buffer_size, plan.prefetch_buffer_size, setup.layout.num_bytes, ram_bytes, free_vram_bytes)
+    for line in (*plan.describe(), *plan.warnings, *setup.messages, *sizes.messages):
         say(line)
-    stages = _make_stages(config, plan, sizes, stretch, side, framework, _find_free_vram((plan.data_device,), machine))
-    is_split = plan.mode is Mode.MULTI_GPU
+    is_multi_gpu = plan.mode is Mode.MULTI_GPU
+    if is_multi_gpu:
+        stages = _make_data_device_stages(config, plan, machine, sizes.in_memory, sizes.on_device, batches, setup)
+    else:
+        stages = (_make_transfer_stage(plan, sizes.on_device, framework),)
     # With a data device finished batches wait behind it, and the host only has to keep it busy.
-    buffer_size = min(sizes.in_memory, 2 * plan.num_workers + 2) if is_split else sizes.in_memory
+    buffer_size = min(sizes.in_memory, 2 * plan.num_workers + 2) if is_multi_gpu else sizes.in_memory
+    advise = partial(
+        advise_on_split,
+        num_model_gpus=len(plan.model_devices),
+        num_workers=plan.num_workers,
+        gradient_bytes=gradient_bytes,
+    )
     return Feed(
-        stretch.plan_of,
-        side.loader,
+        batches,
+        setup.loader,
+        setup.layout,
         stages,
-        side.room,
-        start=stretch.start,
-        stop=stretch.stop,
         num_workers=plan.num_workers,
         buffer_size=buffer_size,
-        telemetry=Telemetry(telemetry_file, say=say, start=stretch.start),
-        warm_up=WarmUp(max(1, stages[0].num_ready // 2), plan.model_start_delay_s) if is_split else None,
+        telemetry=Telemetry(telemetry_file, say=say, start=batches.start),
+        warm_up=WarmUp(max(1, stages[0].num_ready // 2), plan.model_start_delay_s) if is_multi_gpu else None,
         tuner=_make_tuner(config, plan, buffer_size, machine),
-        manners=ThreadPriority(plan.loader_niceness, plan.num_reserved_cpus),
+        priority=ThreadPriority(plan.loader_niceness, plan.num_reserved_cpus),
         say=say,
-        advice=_plan_advice(plan, gradient_bytes),
+        advice=(_MEASURED_STEPS, advise) if is_multi_gpu else None,
     )
 
 
-def _make_stages(
-    config: XTTSConfig,
-    plan: Plan,
-    sizes: BufferSizes,
-    stretch: BatchRange,
-    side: LoaderSetup,
-    framework: str,
-    free_data_bytes: int | None,
-) -> tuple[Stage, ...]:
-    """What happens to a loaded batch: it is handed on as arrays, or goes to the devices that train."""
-    if framework == "numpy" and plan.mode is not Mode.MULTI_GPU:
-        return (Stage("transfer", hand_over_arrays, _NUM_READY_ON_HOST),)
+def _make_transfer_stage(plan: Plan, num_on_device: int, framework: str) -> Stage:
+    """Hands loaded batches on as arrays, or copies them to the devices that train."""
+    if framework == "numpy":
+        return Stage("transfer", hand_over_arrays, _NUM_READY_ON_HOST)
     from myxtts.runtime.strategy import translate_plan
 
-    plan = translate_plan(plan)
-    if plan.mode is Mode.MULTI_GPU:
-        return _make_data_device_stages(config, plan, sizes, stretch, side, free_data_bytes)
-    num_ready = _NUM_READY_ON_HOST if plan.mode is Mode.CPU else sizes.on_device
-    return (Stage("transfer", make_device_transfer(plan.model_devices), num_ready),)
+    num_ready = _NUM_READY_ON_HOST if plan.mode is Mode.CPU else num_on_device
+    return Stage("transfer", make_device_transfer(translate_plan(plan).model_devices), num_ready)
 
 
 def _make_data_device_stages(
     config: XTTSConfig,
     plan: Plan,
-    sizes: BufferSizes,
-    stretch: BatchRange,
-    side: LoaderSetup,
-    free_data_bytes: int | None,
+    machine: Hardware,
+    num_in_memory: int,
+    num_on_device: int,
+    batches: BatchRange,
+    setup: LoaderSetup,
 ) -> tuple[Stage, ...]:
     """Features on the data device in a thread of their own, then the copy to the model's devices in another."""
     from myxtts.pipeline.data_device import DataDeviceFeatures, cross_to
+    from myxtts.runtime.strategy import translate_plan
 
-    data = config.data
-    features = DataDeviceFeatures(
-        plan.data_device, MelDefinition.from_config(data), data.mel_dtype, count_reference_frames(data)
-    )
-    features.warm([shape.share(stretch.shard[1]) for shape in stretch.order.shapes], side.room)
-    batch_bytes = measure_buffer_bytes(stretch.order.shapes, data.n_mels, count_reference_frames(data))
+    data, num_reference_frames = config.data, count_reference_frames(config.data)
+    free_bytes = _find_free_vram((plan.data_device,), machine)
+    plan = translate_plan(plan)
+    definition = MelDefinition.from_config(data)
+    features = DataDeviceFeatures(plan.data_device, definition, data.mel_dtype, num_reference_frames)
+    features.warm(batches.shapes, setup.layout)
+    batch_bytes = BatchLayout.of_features(batches.order.shapes, data.n_mels, num_reference_frames).num_bytes
     return (
-        Stage("features", features, fit_on_device(sizes.in_memory, batch_bytes, free_data_bytes)),
-        Stage("transfer", cross_to(plan.model_devices), sizes.on_device),
+        Stage("features", features, fit_on_device(num_in_memory, batch_bytes, free_bytes)),
+        Stage("transfer", cross_to(plan.model_devices), num_on_device),
     )
-
-
-def _plan_advice(plan: Plan, gradient_bytes: int) -> tuple[int, Callable[[FeedStats], str]] | None:
-    """What is said after the first measured steps: whether the data GPU pays."""
-    if plan.mode is not Mode.MULTI_GPU:
-        return None
-    return _MEASURED_STEPS, partial(_compare_with_data_parallel, plan, gradient_bytes)
-
-
-def _compare_with_data_parallel(plan: Plan, gradient_bytes: int, stats: FeedStats) -> str:
-    num_gpus = len(plan.model_devices)
-    times = MeasuredTimes(
-        stats.mean_step_s, stats.mean_stage_s.get("features", 0.0), stats.mean_load_s / max(1, plan.num_workers)
-    )
-    exchange_s = estimate_exchange_s(gradient_bytes, num_gpus + 1)
-    return " ".join(compare_split(times, num_gpus, exchange_s, estimate_exchange_s(gradient_bytes, num_gpus)).sentences)
 
 
 def _make_tuner(config: XTTSConfig, plan: Plan, buffer_size: int, machine: Hardware) -> Tuner | None:
     if not config.data.auto_tune_performance:
         return None
-    # Never deeper than asked for: fresh buffers cost more page faults than the bursts of a start that they absorb.
+    # Never deeper than asked for: page faults of fresh buffers cost more than the bursts of a start that they absorb.
     limits = Limits(max(plan.num_workers, machine.num_cpus), buffer_size)
     return Tuner(FeedSettings(plan.num_workers, buffer_size), limits)
 

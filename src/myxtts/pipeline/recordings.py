@@ -1,6 +1,7 @@
-"""The recordings of a prepared corpus by row, for loading on the fly: what a feature store offers, without features.
+"""The recordings of a prepared corpus by row, for loading on the fly, and a survey of those TensorFlow can decode.
 
-Everything lies in a few flat arrays, so that a million utterances cost a few hundred megabytes, tokens included.
+`RecordingSource` has the columns of a feature store without features. Everything lies in a few flat arrays, so that a
+million utterances cost a few hundred megabytes, tokens included.
 Shape legend: U utterances.
 """
 
@@ -10,7 +11,7 @@ import os
 import struct
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
@@ -30,10 +31,19 @@ from myxtts.text.frontend import FrontEnd
 from myxtts.types import Split, Utterance
 
 _CHUNK_UTTERANCES = 512
+_NUM_THREADS = 8
+"""Waiting for a disk or a network takes most of the survey's time, so there are more threads than cores."""
+_ROWS_PER_TASK = 256
+_START_BYTES = 64
+_MAX_CHUNKS = 100
+_PCM, _FLOAT, _EXTENSIBLE = 1, 3, 0xFFFE
+"""Encodings of the WAV format chunk."""
+_FORMAT = struct.Struct("<HHIIHH")
+_SIGNATURES = {b"fLaC": "FLAC", b"OggS": "OGG", b"RF64": "RF64", b"ID3\3": "MP3", b"ID3\4": "MP3"}
 
 
 class RecordingSource:
-    """Utterances in the order of the corpus, speakers and languages in the alphabet's: as a new store numbers them.
+    """Utterances in the order of the corpus, speakers and languages in alphabetical order: as a new store numbers them.
 
     `columns` are arrays [U] named as in a store. `mel_length` is the most that an utterance can have: what it has
     before silence is trimmed, or what the longest accepted recording has where a stream does not say. Made by `open`.
@@ -94,12 +104,10 @@ class RecordingSource:
     def audio_path(self, row: int) -> str:
         return self._rows.paths[row]
 
-    def tokens(self, row: int) -> NDArray[np.int32]:
-        start = self._token_ends[row - 1] if row else 0
-        return self._tokens[start : self._token_ends[row]]
-
     def read_tokens(self, rows: NDArray[np.integer[Any]]) -> list[NDArray[np.int32]]:
-        return [self.tokens(row) for row in rows.tolist()]
+        """The tokens [N] of many rows, not copied."""
+        ends = self._token_ends
+        return [self._tokens[ends[row - 1] if row else 0 : ends[row]] for row in rows.tolist()]
 
     def utterance(self, row: int) -> Utterance:
         columns = self.columns
@@ -109,7 +117,7 @@ class RecordingSource:
             text=self._rows.texts[row],
             speaker=self.speakers[int(columns["speaker"][row])],
             language=self.languages[int(columns["language"][row])],
-            # Phonemes are never an empty string: where they are, they are said.
+            # The pool keeps '' where the corpus has no phonemes; its phonemes are never an empty string.
             phonemes=self._rows.phonemes[row] or None,
             split=cast(Split, SPLITS[int(columns["split"][row])]),
             num_samples=int(columns["num_samples"][row]),
@@ -130,7 +138,7 @@ def _bound_lengths(
 
 
 class _StringPool:
-    """Many strings as the bytes of one."""
+    """Many strings in one array of bytes, without an object for each."""
 
     def __init__(self) -> None:
         self._text = bytearray()
@@ -146,7 +154,7 @@ class _StringPool:
 
 
 class _Rows:
-    """Utterances as they are read, each thing in an array of its own."""
+    """Utterances as they are read, column by column."""
 
     def __init__(self, mel: MelDefinition) -> None:
         self._mel = mel
@@ -195,10 +203,10 @@ def _number_names(names: _Names) -> tuple[NDArray[np.uint32], tuple[str, ...]]:
 
 
 def _read_rows(rows: _Rows, corpus: Corpus, frontend: FrontEnd, limits: AudioLimits) -> None:
-    gate = _Gate(limits)
+    """Checks what the corpus says of each recording: better here than in the middle of an epoch."""
+    num_refused, example = 0, ""
     utterances = corpus.utterances()
     while chunk := list(islice(utterances, _CHUNK_UTTERANCES)):
-        gate.check(chunk)
         encodings = frontend.encode_batch(
             [utterance.text for utterance in chunk],
             [utterance.language for utterance in chunk],
@@ -206,50 +214,23 @@ def _read_rows(rows: _Rows, corpus: Corpus, frontend: FrontEnd, limits: AudioLim
         )
         for utterance, encoding in zip(chunk, encodings, strict=True):
             rows.append(utterance, encoding.ids)
-    gate.refuse(corpus)
-
-
-class _Gate:
-    """Looks at what the corpus says of each recording: better here than in the middle of an epoch."""
-
-    def __init__(self, limits: AudioLimits) -> None:
-        self._limits = limits
-        self._num_refused = 0
-        self._example = ""
-
-    def check(self, utterances: Iterable[Utterance]) -> None:
-        for utterance in utterances:
             rate, num_channels = utterance.sample_rate_hz, utterance.num_channels
             try:
-                check_header(AudioHeader("", rate, num_channels, utterance.num_samples or None), self._limits)
+                check_header(AudioHeader("", rate, num_channels, utterance.num_samples or None), limits)
             except AudioProblem as problem:
-                self._num_refused += 1
-                self._example = self._example or f"{utterance.id} ({utterance.audio}): {problem.detail}"
-
-    def refuse(self, corpus: Corpus) -> None:
-        if self._num_refused:
-            raise DataError(
-                f"{self._num_refused:,} of {corpus.num_utterances:,} recordings in {corpus.file} are outside the "
-                f"limits of this configuration, such as {self._example}.",
-                next_step="Run myxtts prepare again with this configuration, which leaves them out, or widen it.",
-            )
-
-
-# Which recordings TensorFlow can decode: plain 16-bit WAV files. It is seen from the first bytes, once, at opening.
-
-# Waiting for a disk or a network takes most of the time, so there are more threads than cores.
-_NUM_THREADS = 8
-_ROWS_PER_TASK = 256
-_START_BYTES = 64
-_MAX_CHUNKS = 100
-_PCM, _FLOAT, _EXTENSIBLE = 1, 3, 0xFFFE
-_FORMAT = struct.Struct("<HHIIHH")
-_SIGNATURES = {b"fLaC": "FLAC", b"OggS": "OGG", b"RF64": "RF64", b"ID3\3": "MP3", b"ID3\4": "MP3"}
+                num_refused += 1
+                example = example or f"{utterance.id} ({utterance.audio}): {problem.detail}"
+    if num_refused:
+        raise DataError(
+            f"{num_refused:,} of {corpus.num_utterances:,} recordings in {corpus.file} are outside the limits of this "
+            f"configuration, such as {example}.",
+            next_step="Run myxtts prepare again with this configuration, which leaves them out, or widen it.",
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """For each row whether the graph can load it, and for the others how many there are of each kind."""
+    """Which rows TensorFlow can decode (plain 16-bit WAV files), and how many others there are of each kind."""
 
     is_native: NDArray[np.bool_]
     obstacles: Counter[str]
@@ -257,6 +238,10 @@ class Survey:
     @property
     def num_native(self) -> int:
         return int(np.count_nonzero(self.is_native))
+
+    def describe_obstacles(self) -> str:
+        counts = self.obstacles.most_common()
+        return ", ".join(name if len(counts) == 1 else f"{count:,} {name}" for name, count in counts)
 
 
 def survey_recordings(source: RecordingSource) -> Survey:
@@ -278,7 +263,7 @@ def survey_recordings(source: RecordingSource) -> Survey:
 def name_obstacle(source: RecordingSource, row: int) -> str:
     """Why TensorFlow cannot decode a recording, in a word or two; '' if it can.
 
-    What is missing or damaged is left to the other way of loading, which says what is wrong with it.
+    A missing or damaged recording is left to the Python loader, which reports what is wrong with it.
     """
     try:
         with open_recording(source.audio_path(row)) as descriptor:

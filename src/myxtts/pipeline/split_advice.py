@@ -1,4 +1,4 @@
-"""What a data GPU costs or gains against data-parallel training on the same cards, from measured times.
+"""Compares a data GPU with data-parallel training on the same cards, from measured times.
 
 With one data GPU and m model GPUs a batch of the split takes as long as its slower side:
 
@@ -18,6 +18,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from myxtts.pipeline.telemetry import FeedStats
+
 PCIE_BYTES_PER_S = 10e9
 """What two cards exchange through PCI Express 3 x16 or 4 x8 in practice; links between the cards are faster."""
 
@@ -25,6 +27,7 @@ TYPICAL_GRADIENT_BYTES = 80_000_000
 """Of a model of the size `small`, where the caller does not say how large its own is."""
 
 _NOTICEABLE_PERCENT = 1.0
+"""Smaller differences are within the variation of step times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,15 @@ def compare_split(
         _state_comparison(num_model_gpus, exchange_s, parallel_rate, winner, gain_percent),
     )
     return SplitAdvice(split_rate, parallel_rate, winner, gain_percent, sentences)
+
+
+def advise_on_split(stats: FeedStats, num_model_gpus: int, num_workers: int, gradient_bytes: int) -> str:
+    """The comparison in words, from what a feed has measured of itself."""
+    load_s = stats.mean_load_s / max(1, num_workers)
+    times = MeasuredTimes(stats.mean_step_s, stats.mean_stage_s.get("features", 0.0), load_s)
+    exchange_s = estimate_exchange_s(gradient_bytes, num_model_gpus + 1)
+    present_exchange_s = estimate_exchange_s(gradient_bytes, num_model_gpus)
+    return " ".join(compare_split(times, num_model_gpus, exchange_s, present_exchange_s).sentences)
 
 
 def _state_measurements(times: MeasuredTimes, num_model_gpus: int, split_rate: float) -> str:

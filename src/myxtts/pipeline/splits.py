@@ -1,4 +1,4 @@
-"""Where the utterances of a split come from, and the order of their batches.
+"""Opens the utterances of a split, from a feature store or from recordings, and orders their batches.
 
 `val_data` is one of two things. Recordings that were prepared together with the training data are a split of its
 corpus and lie in its store. A corpus of its own has a store of its own, in the folder `val` of the training store;
@@ -8,9 +8,9 @@ all of it is for validation, and its speakers and languages are numbered as the 
 from __future__ import annotations
 
 import os
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,13 +19,96 @@ from myxtts.config.schema import DataConfig, XTTSConfig
 from myxtts.corpus.corpus_file import Corpus, is_prepared, open_corpus, read_heading
 from myxtts.errors import ConfigError, DataError
 from myxtts.features.definition import AudioDefinition, MelDefinition, count_longest_frames
-from myxtts.pipeline.order import BatchOrder
+from myxtts.pipeline.order import BatchOrder, BatchPlan, Shape
 from myxtts.pipeline.recordings import RecordingSource
+from myxtts.runtime.plan import Plan
 from myxtts.store.layout import STORE_FILE_NAME, StoreSettings, describe_differences, list_differences, read_state
 from myxtts.store.precompute import VAL_STORE_NAME, choose_store_folder, find_val_corpus
 from myxtts.store.reader import FeatureStore
 from myxtts.store.verify import check_before_training
 from myxtts.types import Split
+
+_ENDLESS = 1 << 60
+
+
+class Utterances(Protocol):
+    """Utterances by row, with all that is known of them before features are loaded: a store or recordings."""
+
+    @property
+    def columns(self) -> dict[str, NDArray[Any]]: ...
+    @property
+    def n_mels(self) -> int: ...
+    @property
+    def mel_definition(self) -> MelDefinition: ...
+    def rows_of_split(self, split: str) -> NDArray[np.int64]: ...
+    def id_of(self, row: int) -> str: ...
+    def read_tokens(self, rows: NDArray[np.integer[Any]]) -> list[NDArray[np.int32]]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSplit:
+    """The utterances of a split and the order of their batches."""
+
+    utterances: FeatureStore | RecordingSource
+    order: BatchOrder
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRange:
+    """Positions `start` to `stop` of the epoch order, and the rows of this process: shard `shard[0]` of `shard[1]`."""
+
+    order: BatchOrder
+    start: int
+    stop: int
+    shard: tuple[int, int]
+
+    def plan_of(self, position: int) -> BatchPlan:
+        return self.order.batch(position).take_shard(*self.shard)
+
+    @property
+    def shapes(self) -> tuple[Shape, ...]:
+        """The batch shapes of this process."""
+        return tuple(shape.share(self.shard[1]) for shape in self.order.shapes)
+
+
+def open_split(config: XTTSConfig, split: Split, plan: Plan) -> OpenSplit:
+    """Opens the utterances of a split and orders them for the plan's number of replicas."""
+    utterances = open_utterances(config, split)
+    return OpenSplit(utterances, order_split(utterances, split, config, plan))
+
+
+def open_utterances(config: XTTSConfig, split: Split) -> FeatureStore | RecordingSource:
+    """The store of a split, or its recordings, as `preprocessing_mode` says."""
+    if config.data.preprocessing_mode == "on_the_fly":
+        if split == "train" and config.training.durations == "stored":
+            raise ConfigError(
+                "training.durations is stored, but preprocessing_mode is on_the_fly, which has no store.",
+                next_step="Set training.durations to search, or data.preprocessing_mode to precompute.",
+            )
+        return open_source(config.data, split)
+    if config.data.data_service is not None:
+        raise ConfigError(
+            "data.data_service makes features on the fly, but preprocessing_mode is precompute.",
+            next_step="Set data.preprocessing_mode to on_the_fly, or leave data.data_service out.",
+        )
+    return open_store(config, split)
+
+
+def order_split(utterances: Utterances, split: Split, config: XTTSConfig, plan: Plan) -> BatchOrder:
+    rows = utterances.rows_of_split(split)
+    return make_order(utterances.columns, rows, config, shuffle=split == "train", multiple_of=plan.num_replicas)
+
+
+def choose_range(
+    order: BatchOrder, plan: Plan, *, start: int = 0, epochs: int | None = None, steps: int | None = None
+) -> BatchRange:
+    """It ends after `epochs` or `steps`, whichever comes first; without either it does not end."""
+    ends = [_ENDLESS]
+    if epochs is not None:
+        ends.append(epochs * order.num_batches_per_epoch)
+    if steps is not None:
+        ends.append(start + steps)
+    return BatchRange(order, start, max(start, min(ends)), plan.shard)
 
 
 def make_order(
@@ -76,47 +159,8 @@ def make_order(
 
 
 def count_reference_frames(data: DataConfig) -> int:
-    """Frames of the voice that goes with every utterance."""
+    """Frames of the reference that goes with every utterance."""
     return max(1, round(data.reference_s * data.sample_rate / data.hop_length))
-
-
-def choose_corpus(data: DataConfig, split: Split) -> Path:
-    """The prepared corpus that holds a split; raises DataError where `val_data` was not prepared."""
-    if data.train_data is None:
-        raise ConfigError("No corpus is named.", next_step="Set data.train_data.")
-    training = Path(data.train_data)
-    if split != "val" or data.val_data is None:
-        return training
-    own = find_val_corpus(data)
-    if own is not None:
-        return own
-    if is_prepared(training):
-        _refuse_foreign_recordings(open_corpus(training), Path(data.val_data))
-    return training
-
-
-def choose_store_folder_of_split(data: DataConfig, split: Split) -> Path:
-    """Where the features of a split are; raises DataError where those of `val_data` were not made."""
-    if data.train_data is None and data.cache_dir is None:
-        raise ConfigError("Neither a corpus nor a store is named.", next_step="Set data.train_data or data.cache_dir.")
-    training = choose_store_folder(data, Path(data.train_data or ""))
-    if split != "val" or data.val_data is None:
-        return training
-    own = find_val_corpus(data)
-    if own is None:
-        state = read_state(training)
-        corpus_file = Path(state.origin["corpus"]) if state else None
-        # A store may be used where its corpus is not; then nobody can say where its validation split came from.
-        if corpus_file is not None and corpus_file.is_file():
-            _refuse_foreign_recordings(open_corpus(corpus_file), Path(data.val_data))
-        return training
-    folder = training / VAL_STORE_NAME
-    if not (folder / STORE_FILE_NAME).exists():
-        raise DataError(
-            f"There are no features of val_data, {own}, in {folder}.",
-            next_step=f"Run: myxtts precompute --train-data {own} --cache-dir {folder}",
-        )
-    return folder
 
 
 def open_source(data: DataConfig, split: Split) -> RecordingSource:
@@ -136,6 +180,54 @@ def open_source(data: DataConfig, split: Split) -> RecordingSource:
     return source
 
 
+def choose_corpus(data: DataConfig, split: Split) -> Path:
+    """The prepared corpus that holds a split; raises DataError where `val_data` was not prepared."""
+    if data.train_data is None:
+        raise ConfigError("No corpus is named.", next_step="Set data.train_data.")
+    training = Path(data.train_data)
+    if split != "val" or data.val_data is None:
+        return training
+    own = find_val_corpus(data)
+    if own is not None:
+        return own
+    if is_prepared(training):
+        _refuse_foreign_recordings(open_corpus(training), Path(data.val_data))
+    return training
+
+
+def open_store(config: XTTSConfig, split: Split = "train") -> FeatureStore:
+    """Refuses a store made with other settings; checks its bytes as `cache_verification` says."""
+    store = FeatureStore.open(choose_store_folder_of_split(config.data, split))
+    join_training_store(store, config.data, split)
+    _refuse_stale_store(store, config.data)
+    check_before_training(store, config.data.cache_verification, config.training.seed)
+    return store
+
+
+def choose_store_folder_of_split(data: DataConfig, split: Split) -> Path:
+    """Where the features of a split are; raises DataError where those of `val_data` were not made."""
+    if data.train_data is None and data.cache_dir is None:
+        raise ConfigError("Neither a corpus nor a store is named.", next_step="Set data.train_data or data.cache_dir.")
+    training = choose_store_folder(data, Path(data.train_data or ""))
+    if split != "val" or data.val_data is None:
+        return training
+    own = find_val_corpus(data)
+    if own is None:
+        state = read_state(training)
+        corpus_file = Path(state.origin["corpus"]) if state else None
+        # A store may be used without its corpus; then the origin of its validation split is unknown.
+        if corpus_file is not None and corpus_file.is_file():
+            _refuse_foreign_recordings(open_corpus(corpus_file), Path(data.val_data))
+        return training
+    folder = training / VAL_STORE_NAME
+    if not (folder / STORE_FILE_NAME).exists():
+        raise DataError(
+            f"There are no features of val_data, {own}, in {folder}.",
+            next_step=f"Run: myxtts precompute --train-data {own} --cache-dir {folder}",
+        )
+    return folder
+
+
 def join_training_store(store: FeatureStore, data: DataConfig, split: Split) -> None:
     """Makes the store of a validation corpus a split of the training store; leaves the training store as it is."""
     if split != "val" or find_val_corpus(data) is None:
@@ -143,6 +235,26 @@ def join_training_store(store: FeatureStore, data: DataConfig, split: Split) -> 
     training = FeatureStore.open(choose_store_folder_of_split(data, "train"))
     _refuse_other_frontend(store.settings.frontend, training.settings.frontend, store.folder)
     store.join_as(split, training.speakers, training.languages)
+
+
+def _refuse_stale_store(store: FeatureStore, data: DataConfig) -> None:
+    """Features made with other settings than these would train another model than was asked for."""
+    wanted = StoreSettings(
+        mel=MelDefinition.from_config(data),
+        audio=AudioDefinition.from_config(data),
+        mel_dtype=data.mel_dtype,
+        # Sounds that are kept beside the features do no harm.
+        has_pcm=data.store_pcm or store.settings.has_pcm,
+        frontend=store.settings.frontend,
+    )
+    if data.train_data is not None and is_prepared(Path(data.train_data)):
+        wanted = replace(wanted, frontend=open_corpus(data.train_data).load_frontend().fingerprint())
+    differences = list_differences(store.settings, wanted)
+    if differences:
+        raise DataError(
+            f"The features in {store.folder} were made with other settings: {describe_differences(differences)}.",
+            next_step="Run myxtts precompute with these settings, or change them back.",
+        )
 
 
 def _refuse_foreign_recordings(corpus: Corpus, val_data: Path) -> None:
@@ -167,36 +279,4 @@ def _refuse_other_frontend(found: str, wanted: str, place: Path) -> None:
             f"The texts of val_data in {place} are encoded by another front end than those of the training data, so "
             "the same token means another sound.",
             next_step="Prepare both together: myxtts prepare TRAIN --val-data VAL --out CORPUS",
-        )
-
-
-# The feature store of a split, opened for training: made with the settings of the configuration, and looked over.
-
-
-def open_store(config: XTTSConfig, split: Split = "train") -> FeatureStore:
-    """Refuses a store made with other settings; checks its bytes as `cache_verification` says."""
-    store = FeatureStore.open(choose_store_folder_of_split(config.data, split))
-    join_training_store(store, config.data, split)
-    _refuse_stale_store(store, config.data)
-    check_before_training(store, config.data.cache_verification, config.training.seed)
-    return store
-
-
-def _refuse_stale_store(store: FeatureStore, data: DataConfig) -> None:
-    """Features made with other settings than these would train another model than was asked for."""
-    wanted = StoreSettings(
-        mel=MelDefinition.from_config(data),
-        audio=AudioDefinition.from_config(data),
-        mel_dtype=data.mel_dtype,
-        # Sounds that are kept beside the features do no harm.
-        has_pcm=data.store_pcm or store.settings.has_pcm,
-        frontend=store.settings.frontend,
-    )
-    if data.train_data is not None and is_prepared(Path(data.train_data)):
-        wanted = replace(wanted, frontend=open_corpus(data.train_data).load_frontend().fingerprint())
-    differences = list_differences(store.settings, wanted)
-    if differences:
-        raise DataError(
-            f"The features in {store.folder} were made with other settings: {describe_differences(differences)}.",
-            next_step="Run myxtts precompute with these settings, or change them back.",
         )

@@ -1,4 +1,4 @@
-"""What the feed measures of itself: waits, depth, padding, and how busy the accelerator could be.
+"""Telemetry of the feed: waits, depth, padding and accelerator utilisation, step by step and as a summary.
 
 Accelerator utilisation (AU) is the share of wall time in which the consumer was not waiting for data; effective AU
 also counts padding as waste. The first step is left out of both: it compiles and warms up.
@@ -10,7 +10,7 @@ import json
 import time
 from collections import Counter, deque
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO
 
@@ -20,10 +20,14 @@ from myxtts.errors import StorageError
 from myxtts.storage.atomic import write_atomically
 from myxtts.types import Say
 
+_WINDOW = 1000
+"""Last intervals that the variation of step times is computed from."""
+_SUMMED = ("wait_s", "step_s", "load_s", "depth", "num_frames", "num_padded_frames", "num_utterances")
+
 
 @dataclass(frozen=True, slots=True)
 class StepRecord:
-    """One batch handed to the consumer, and what it did with it.
+    """One batch handed to the consumer, and the step it was used in.
 
     `stages` are the seconds of each stage behind the loader, such as the copy to the device; `step_s` is the time until
     the next batch was asked for, `is_retraced` whether the consumer made a new graph in it.
@@ -68,51 +72,21 @@ class FeedStats:
     step_variation: float
 
 
-@dataclass(slots=True)
-class _Sums:
-    """Sums over finished steps."""
-
-    wait_s: float = 0.0
-    step_s: float = 0.0
-    load_s: float = 0.0
-    depth: int = 0
-    num_frames: int = 0
-    num_padded_frames: int = 0
-    num_utterances: int = 0
-    stages: Counter[str] = field(default_factory=Counter)
-
-    def add(self, step: StepRecord) -> None:
-        self.wait_s += step.wait_s
-        self.step_s += step.step_s
-        self.load_s += step.load_s
-        self.depth += step.depth
-        self.num_frames += step.num_frames
-        self.num_padded_frames += step.num_padded_frames
-        self.num_utterances += step.num_utterances
-        for name, seconds in step.stages.items():
-            self.stages[name] += seconds  # type: ignore[assignment]
-
-
 class Telemetry:
     """Collects step records in constant memory and, where a file is given, appends each as a line of JSON.
 
     `start` is the position of the first batch: lines of it and of later ones, which are done again, leave the file.
     """
 
-    def __init__(
-        self,
-        path: Path | None = None,
-        window: int = 1000,
-        say: Say = lambda _sentence: None,
-        start: int = 0,
-    ) -> None:
+    def __init__(self, path: Path | None = None, say: Say = lambda _sentence: None, start: int = 0) -> None:
         self._path, self._say = path, say
         if path is not None:
             self._drop_from(path, start)
-        # A line at a time, so that whoever watches the run sees each step as it ends.
+        # A line at a time, so that a monitor of the run sees each step as it ends.
         self._file: IO[str] | None = path.open("a", encoding="utf-8", buffering=1) if path else None
-        self._intervals: deque[float] = deque(maxlen=window)
-        self._sums = _Sums()
+        self._intervals: deque[float] = deque(maxlen=_WINDOW)
+        self._sums = dict.fromkeys(_SUMMED, 0.0)
+        self._stage_sums: Counter[str] = Counter()
         self._shapes: set[str] = set()
         self._num_finished = self._num_retraces = 0
         self._max_wait_s = 0.0
@@ -126,7 +100,7 @@ class Telemetry:
         return max(0, self._num_finished - 1)
 
     def record(self, step: StepRecord, asked_at: float, handed_at: float) -> float:
-        """Notes a batch by when it was asked for and handed over; gives the time from the one before, 0 at first."""
+        """Records a batch and when it was asked for and handed over; gives the time since the one before, or 0."""
         self._finish(asked_at)
         interval_s = handed_at - self._handed_at if self._current is not None else 0.0
         self._current, self._handed_at = step, handed_at
@@ -143,7 +117,10 @@ class Telemetry:
         self._num_retraces += self._is_retraced
         self._is_retraced = False
         if self._num_finished:
-            self._sums.add(step)
+            for name in _SUMMED:
+                self._sums[name] += getattr(step, name)
+            for name, seconds in step.stages.items():
+                self._stage_sums[name] += seconds  # type: ignore[assignment]
             self._intervals.append(step.interval_s)
             self._max_wait_s = max(self._max_wait_s, step.wait_s)
         self._num_finished += 1
@@ -151,7 +128,7 @@ class Telemetry:
             self._write(self._file, step)
 
     def _write(self, file: IO[str], step: StepRecord) -> None:
-        """A full disk must not end a training for the sake of its telemetry."""
+        """A full disk ends telemetry, not the training."""
         try:
             file.write(json.dumps(asdict(step)) + "\n")
         except OSError as error:
@@ -180,21 +157,21 @@ class Telemetry:
 
     def summarize(self) -> FeedStats:
         sums, count = self._sums, max(1, self.num_steps)
-        elapsed_s = max(sums.wait_s + sums.step_s, 1e-12)
-        padding = 1 - sums.num_frames / sums.num_padded_frames if sums.num_padded_frames else 0.0
-        au = 1 - min(1.0, sums.wait_s / elapsed_s) if self.num_steps else 0.0
+        elapsed_s = max(sums["wait_s"] + sums["step_s"], 1e-12)
+        padding = 1 - sums["num_frames"] / sums["num_padded_frames"] if sums["num_padded_frames"] else 0.0
+        au = 1 - min(1.0, sums["wait_s"] / elapsed_s) if self.num_steps else 0.0
         intervals = np.array(self._intervals)
         return FeedStats(
             num_batches=self.num_steps,
-            num_utterances=sums.num_utterances,
-            utterances_per_s=sums.num_utterances / elapsed_s,
+            num_utterances=int(sums["num_utterances"]),
+            utterances_per_s=sums["num_utterances"] / elapsed_s,
             batches_per_s=self.num_steps / elapsed_s,
-            mean_wait_s=sums.wait_s / count,
+            mean_wait_s=sums["wait_s"] / count,
             max_wait_s=self._max_wait_s,
-            mean_step_s=sums.step_s / count,
-            mean_load_s=sums.load_s / count,
-            mean_stage_s={name: seconds / count for name, seconds in sums.stages.items()},
-            mean_depth=sums.depth / count,
+            mean_step_s=sums["step_s"] / count,
+            mean_load_s=sums["load_s"] / count,
+            mean_stage_s={name: seconds / count for name, seconds in self._stage_sums.items()},
+            mean_depth=sums["depth"] / count,
             num_retraces=self._num_retraces,
             num_shapes=len(self._shapes),
             padding=padding,

@@ -63,7 +63,8 @@ class FeatureStore:
         self.folder, self.state = folder, state
         self.generation_folder = folder / name_generation(state.generation)
         self.settings = StoreSettings.from_json(state.settings)
-        self.n_mels = self.settings.mel.n_mels
+        self.mel_definition = self.settings.mel
+        self.n_mels = self.mel_definition.n_mels
         self._table = join_indexes([index_path(self.generation_folder, number) for number in state.segments])
         self._files = MappedFiles(self.generation_folder)
 
@@ -156,6 +157,10 @@ class FeatureStore:
     def read_mels(self, rows: NDArray[np.integer[Any]]) -> list[NDArray[Any]]:
         """The spectrograms [T, M] of many rows as stored, not copied."""
         return [values.reshape(-1, self.n_mels) for values in self.read_parts(rows, "mel")]
+
+    def read_tokens(self, rows: NDArray[np.integer[Any]]) -> list[NDArray[np.int32]]:
+        """The tokens [N] of many rows as stored, not copied."""
+        return self.read_parts(rows, "tokens")
 
     def read_record(self, row: int, part: Part) -> NDArray[Any]:
         """As `read_part`, with a spectrogram in its shape [T, M]."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import fields
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -24,13 +23,10 @@ from myxtts.types import Batch, Tensor
 MicroBatch = dict[str, Tensor]
 """Named tensors whose first axis is B, or values per replica of such tensors."""
 
-_NOT_TENSORS = {"position", "ids", "num_real", "shares"}
-
 
 def select_tensors(batch: Batch) -> MicroBatch:
     """The part of a batch that a graph can take; its names and numbers would make a new graph for every batch."""
-    named = {field.name: getattr(batch, field.name) for field in fields(batch) if field.name not in _NOT_TENSORS}
-    return {name: tensor for name, tensor in named.items() if tensor is not None}
+    return batch.arrays()
 
 
 def count_real_utterances(part: MicroBatch) -> Tensor:

@@ -24,6 +24,7 @@ from tests.pipeline.recordings import (
     Clip,
     copy_arrays,
     list_plans,
+    make_arrays,
     make_corpus,
     order_rows,
     remove,
@@ -35,7 +36,7 @@ from myxtts.config.schema import DataConfig
 from myxtts.corpus.audio import AudioLimits
 from myxtts.corpus.corpus_file import open_corpus
 from myxtts.errors import DataError
-from myxtts.pipeline.batch import BatchBuffer, Loader
+from myxtts.pipeline.batch import Loader
 from myxtts.pipeline.loaders.native import TFNativeDataLoader
 from myxtts.pipeline.loaders.python import PythonLoader
 from myxtts.pipeline.loaders.recording_graph import RecordingGraph
@@ -68,7 +69,7 @@ def make_loader(source: RecordingSource, ram_budget_bytes: int = 0) -> TFNativeD
 
 
 def fill(loader: Loader, source: RecordingSource, plan: BatchPlan) -> dict[str, NDArray[Any]]:
-    return copy_arrays(loader.fill(plan, BatchBuffer([plan.shape], source.n_mels, NUM_REFERENCE_FRAMES)))
+    return copy_arrays(loader.fill(plan, make_arrays(plan, source.n_mels)))
 
 
 def plan_one_batch(source: RecordingSource) -> BatchPlan:

@@ -18,6 +18,7 @@ from tests.pipeline.recordings import (
     Clip,
     copy_arrays,
     list_plans,
+    make_arrays,
     make_corpus,
     order_rows,
     remove,
@@ -31,7 +32,7 @@ from myxtts.corpus.audio import AudioLimits
 from myxtts.corpus.corpus_file import Corpus
 from myxtts.corpus.transcripts import open_plain_file
 from myxtts.errors import DataError
-from myxtts.pipeline.batch import BatchBuffer, HostBatch
+from myxtts.pipeline.batch import Arrays
 from myxtts.pipeline.loaders.python import MelMemory, PythonLoader
 from myxtts.pipeline.order import BatchPlan
 from myxtts.pipeline.recordings import RecordingSource
@@ -62,35 +63,32 @@ def make_loader(corpus: Corpus, ram_budget_bytes: int = 0, data: DataConfig = DA
     return PythonLoader(source, AudioLimits.from_config(data), NUM_REFERENCE_FRAMES, SEED, ram_budget_bytes)
 
 
-def plan_all(corpus: Corpus, num_epochs: int = 1) -> tuple[list[BatchPlan], Callable[[], BatchBuffer]]:
-    order = order_rows(RecordingSource.open(corpus, DATA))
-    return list_plans(order, num_epochs), lambda: BatchBuffer(order.shapes, DATA.n_mels, NUM_REFERENCE_FRAMES)
+def plan_all(corpus: Corpus, num_epochs: int = 1) -> list[BatchPlan]:
+    return list_plans(order_rows(RecordingSource.open(corpus, DATA)), num_epochs)
 
 
-def fill_one(loader: PythonLoader, corpus: Corpus) -> HostBatch:
+def fill_one(loader: PythonLoader, corpus: Corpus) -> Arrays:
     """All utterances in one batch."""
-    order = order_rows(RecordingSource.open(corpus, DATA), batch_size=len(PLAIN_CLIPS), num_shapes=1)
-    return loader.fill(order.batch(0), BatchBuffer(order.shapes, DATA.n_mels, NUM_REFERENCE_FRAMES))
+    plan = order_rows(RecordingSource.open(corpus, DATA), batch_size=len(PLAIN_CLIPS), num_shapes=1).batch(0)
+    return loader.fill(plan, make_arrays(plan))
 
 
 def test_second_epoch_reads_no_file(corpus: Corpus, opened: list[str]) -> None:
     loader = make_loader(corpus, PLENTY_BYTES)
-    plans, make_buffer = plan_all(corpus, num_epochs=2)
-    buffer, middle = make_buffer(), len(plans) // 2
+    plans = plan_all(corpus, num_epochs=2)
+    middle = len(plans) // 2
     for plan in plans[:middle]:
-        loader.fill(plan, buffer)
+        loader.fill(plan, make_arrays(plan))
     assert len(opened) == len(set(opened)) == len(PLAIN_CLIPS)
     for plan in plans[middle:]:
-        loader.fill(plan, buffer)
+        loader.fill(plan, make_arrays(plan))
     assert len(opened) == len(PLAIN_CLIPS)
 
 
 def test_without_memory_every_epoch_reads(corpus: Corpus, opened: list[str]) -> None:
     loader = make_loader(corpus)
-    plans, make_buffer = plan_all(corpus, num_epochs=2)
-    buffer = make_buffer()
-    for plan in plans:
-        loader.fill(plan, buffer)
+    for plan in plan_all(corpus, num_epochs=2):
+        loader.fill(plan, make_arrays(plan))
     assert len(opened) >= 2 * len(PLAIN_CLIPS)
     assert len(loader.memory) == 0
 
@@ -120,12 +118,11 @@ def test_memory_keeps_to_its_budget_and_serves_the_same_share_of_each_epoch(
 @pytest.mark.parametrize("mel_dtype", ["float32", "float16"])
 def test_batches_do_not_depend_on_memory(corpus: Corpus, mel_dtype: str) -> None:
     data = DATA.model_copy(update={"mel_dtype": mel_dtype})
-    plans, make_buffer = plan_all(corpus)
     without, roomy = make_loader(corpus, 0, data), make_loader(corpus, PLENTY_BYTES, data)
-    for plan in plans:
-        expected = copy_arrays(without.fill(plan, make_buffer()))
+    for plan in plan_all(corpus):
+        expected = copy_arrays(without.fill(plan, make_arrays(plan)))
         for _ in ("computed", "from memory"):
-            for name, values in copy_arrays(roomy.fill(plan, make_buffer())).items():
+            for name, values in copy_arrays(roomy.fill(plan, make_arrays(plan))).items():
                 np.testing.assert_array_equal(values, expected[name], err_msg=name)
     first = expected["mel"][0, : expected["mel_lengths"][0]]
     assert (first == first.astype(mel_dtype)).all()
@@ -202,9 +199,9 @@ def test_text_longer_than_what_trimming_leaves_is_refused(tmp_path: Path) -> Non
     data = DATA.model_copy(update={"hop_length": 1024})
     source = RecordingSource.open(corpus, data)
     loader = PythonLoader(source, AudioLimits.from_config(data), NUM_REFERENCE_FRAMES, SEED)
-    order = order_rows(source, batch_size=len(source), num_shapes=1)
+    plan = order_rows(source, batch_size=len(source), num_shapes=1).batch(0)
     with pytest.raises(DataError, match=r"clip10 .*tokens for \d+ frames.*more-tokens-than-frames"):
-        loader.fill(order.batch(0), BatchBuffer(order.shapes, data.n_mels, NUM_REFERENCE_FRAMES))
+        loader.fill(plan, make_arrays(plan))
 
 
 def test_every_recording_may_be_moved_with_its_corpus(own_corpus: Corpus, tmp_path: Path) -> None:
@@ -213,4 +210,4 @@ def test_every_recording_may_be_moved_with_its_corpus(own_corpus: Corpus, tmp_pa
     shutil.move(own_corpus.file.parent, moved / "corpus")
     shutil.rmtree(tmp_path / "recordings")
     corpus = Corpus(moved / "corpus" / own_corpus.file.name, own_corpus.num_utterances, own_corpus.seconds)
-    assert fill_one(make_loader(corpus), corpus).mel_lengths.all()
+    assert fill_one(make_loader(corpus), corpus)["mel_lengths"].all()

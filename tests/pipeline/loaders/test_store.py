@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from tests.store.synthetic import SETTINGS, append_segment, begin_store
 
-from myxtts.pipeline.choose_loader import CachedLoader
+from myxtts.pipeline.loaders.store import CachedLoader
 from myxtts.pipeline.order import BatchOrder, BatchPlan
 from myxtts.store import mapping as memory_advice
 from myxtts.store.index import Row

@@ -35,8 +35,8 @@ from myxtts.features.definition import MelDefinition
 from myxtts.features.extract import FeatureExtractor
 from myxtts.features.mel import HostMel
 from myxtts.pipeline.batch import allocate_aligned
-from myxtts.pipeline.choose_loader import LoaderSetup, serve_recordings, serve_store
-from myxtts.pipeline.loaders.waveforms import RecordedSamples, count_voice_samples, cut_voice
+from myxtts.pipeline.choose_loader import LoaderSetup, choose_for_data_device
+from myxtts.pipeline.loaders.waveforms import WaveformReader, count_reference_samples, crop_samples
 from myxtts.pipeline.order import NO_ROW
 from myxtts.pipeline.recordings import RecordingSource
 from myxtts.store.precompute import precompute
@@ -61,8 +61,8 @@ def test_stretch_has_the_frames_of_the_whole_clip(data: st.DataObject, number: i
     whole_TM = mel(clip)
     num_frames = data.draw(st.integers(1, 60), "frames")
     start = data.draw(st.integers(0, max(0, len(whole_TM) - num_frames)), "start")
-    stretch, first = cut_voice(clip, start, num_frames, definition)
-    assert definition.min_samples <= len(stretch) <= count_voice_samples(definition, num_frames)
+    stretch, first = crop_samples(clip, start, num_frames, definition)
+    assert definition.min_samples <= len(stretch) <= count_reference_samples(definition, num_frames)
     length = min(num_frames, len(whole_TM))
     frames_TM = mel(stretch)[first : first + length]
     np.testing.assert_allclose(frames_TM, whole_TM[start : start + length], rtol=0, atol=1e-5)
@@ -78,9 +78,11 @@ def sides(tmp_path_factory: pytest.TempPathFactory, source: RecordingSource) -> 
     """By name what the host does: for recordings and for stored features."""
     folder, shapes = tmp_path_factory.mktemp("stores"), order_rows(source).shapes
     corpus = make_corpus(folder, PLAIN_CLIPS)
-    sides = {"recordings": serve_recordings(source, PYTHON_DATA, shapes, NUM_REFERENCE_FRAMES, SEED, "/GPU:0")}
+    sides = {"recordings": choose_for_data_device(source, PYTHON_DATA, shapes, NUM_REFERENCE_FRAMES, SEED, "/GPU:0")}
     precompute(corpus, folder, DATA, num_threads=1)
-    sides["frames"] = serve_store(FeatureStore.open(folder), shapes, NUM_REFERENCE_FRAMES, SEED, "/GPU:0")
+    sides["frames"] = choose_for_data_device(
+        FeatureStore.open(folder), DATA, shapes, NUM_REFERENCE_FRAMES, SEED, "/GPU:0"
+    )
     return sides
 
 
@@ -88,26 +90,17 @@ def open_source(folder: Path, data: DataConfig = PYTHON_DATA, clips: tuple[Clip,
     return RecordingSource.open(make_corpus(folder, clips, data), data)
 
 
-def list_arrays(content: Any) -> list[NDArray[Any]]:
-    """All arrays of a filled batch, those inside its sounds and frames included."""
-    values = [getattr(content, name) for name in type(content).__dataclass_fields__]
-    values = [value for value in values if value is not None]
-    if all(isinstance(value, np.ndarray | int) for value in values):
-        return [value for value in values if isinstance(value, np.ndarray)]
-    return [array for v in values for array in ([v] if isinstance(v, np.ndarray) else list_arrays(v))]
-
-
 @pytest.mark.parametrize("name", ["recordings", "frames"])
 def test_nothing_is_left_of_the_batch_before(sides: dict[str, LoaderSetup], source: RecordingSource, name: str) -> None:
     side = sides[name]
-    clean, soiled = (allocate_aligned(side.room.num_bytes) for _ in range(2))
+    clean, soiled = (allocate_aligned(side.layout.num_bytes) for _ in range(2))
     for plan in list_plans(order_rows(source)):
         clean[:], soiled[:] = 0, 0x7F
-        expected = list_arrays(side.loader.fill(plan, side.room.make(clean)))
-        filled = list_arrays(side.loader.fill(plan, side.room.make(soiled)))
+        expected = side.loader.fill(plan, side.layout.view(plan.shape, clean))
+        filled = side.loader.fill(plan, side.layout.view(plan.shape, soiled))
         assert len(filled) == len(expected) > 7
-        for array, wanted in zip(filled, expected, strict=True):
-            np.testing.assert_array_equal(array, wanted)
+        for name, wanted in expected.items():
+            np.testing.assert_array_equal(filled[name], wanted, err_msg=name)
 
 
 @pytest.mark.parametrize("name", ["recordings", "frames"])
@@ -115,40 +108,40 @@ def test_buffer_weighs_what_the_largest_batch_needs(
     sides: dict[str, LoaderSetup], source: RecordingSource, name: str
 ) -> None:
     side, shapes = sides[name], order_rows(source).shapes
-    memory = allocate_aligned(side.room.num_bytes)
-    needed = [sum(array.nbytes for array in list_arrays(side.room.make(memory).view(shape))) for shape in shapes]
+    memory = allocate_aligned(side.layout.num_bytes)
+    needed = [sum(array.nbytes for array in side.layout.view(shape, memory).values()) for shape in shapes]
     # Every array begins on a boundary of 64 bytes.
-    assert max(needed) <= side.room.num_bytes < max(needed) + 64 * 12
+    assert max(needed) <= side.layout.num_bytes < max(needed) + 64 * 12
     with pytest.raises(AssertionError):
-        side.room.make(memory[:-64])
+        side.layout.view(shapes[0], memory[:-64])
 
 
 def test_clip_is_read_once_for_a_batch(source: RecordingSource, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = order_rows(source, batch_size=len(source), num_shapes=1).batch(0)
     assert set(plan.references) <= set(plan.rows)
     read: list[int] = []
-    read_in_python = RecordedSamples.read_in_python
+    read_in_python = WaveformReader.read_in_python
 
-    def note(self: RecordedSamples, row: int) -> NDArray[np.float32]:
+    def note(self: WaveformReader, row: int) -> NDArray[np.float32]:
         read.append(row)
         return read_in_python(self, row)
 
-    monkeypatch.setattr(RecordedSamples, "read_in_python", note)
-    side = serve_recordings(source, PYTHON_DATA, [plan.shape], NUM_REFERENCE_FRAMES, SEED, "/GPU:0")
-    side.loader.fill(plan, side.room.make(allocate_aligned(side.room.num_bytes)))
+    monkeypatch.setattr(WaveformReader, "read_in_python", note)
+    side = choose_for_data_device(source, PYTHON_DATA, [plan.shape], NUM_REFERENCE_FRAMES, SEED, "/GPU:0")
+    side.loader.fill(plan, side.layout.view(plan.shape))
     assert sorted(read) == sorted(row for row in plan.rows if row != NO_ROW)
 
 
 def test_second_epoch_needs_no_file_if_samples_fit_into_memory(tmp_path: Path) -> None:
     source = open_source(tmp_path)
     plan = order_rows(source, batch_size=len(source), num_shapes=1).batch(0)
-    side = serve_recordings(source, PYTHON_DATA, [plan.shape], NUM_REFERENCE_FRAMES, SEED, "/GPU:0", 1 << 30)
-    first, second = (side.room.make(allocate_aligned(side.room.num_bytes)) for _ in range(2))
-    expected = list_arrays(side.loader.fill(plan, first))
+    side = choose_for_data_device(source, PYTHON_DATA, [plan.shape], NUM_REFERENCE_FRAMES, SEED, "/GPU:0", 1 << 30)
+    first, second = (side.layout.view(plan.shape) for _ in range(2))
+    expected = side.loader.fill(plan, first)
     for row in range(len(source)):
         Path(source.audio_path(row)).unlink()
-    for array, wanted in zip(list_arrays(side.loader.fill(plan, second)), expected, strict=True):
-        np.testing.assert_array_equal(array, wanted)
+    for name, values in side.loader.fill(plan, second).items():
+        np.testing.assert_array_equal(values, expected[name], err_msg=name)
 
 
 def overwrite(path: Path) -> None:
@@ -181,13 +174,13 @@ def test_text_longer_than_what_trimming_leaves_is_refused(tmp_path: Path) -> Non
 
 def fill_one_batch(source: RecordingSource) -> Any:
     plan = order_rows(source, batch_size=len(source), num_shapes=1).batch(0)
-    side = serve_recordings(source, PYTHON_DATA, [plan.shape], NUM_REFERENCE_FRAMES, SEED, "/GPU:0")
-    return side.loader.fill(plan, side.room.make(allocate_aligned(side.room.num_bytes)))
+    side = choose_for_data_device(source, PYTHON_DATA, [plan.shape], NUM_REFERENCE_FRAMES, SEED, "/GPU:0")
+    return side.loader.fill(plan, side.layout.view(plan.shape))
 
 
 def test_samples_are_those_that_features_are_made_of(tmp_path: Path) -> None:
     source, limits = open_source(tmp_path, clips=MIXED_CLIPS), AudioLimits.from_config(PYTHON_DATA)
     extractor = FeatureExtractor(source.mel_definition, source.audio_definition, limits)
-    clips, mel = RecordedSamples(source, limits).read(range(len(source))), HostMel(source.mel_definition)
+    clips, mel = WaveformReader(source, limits).read(range(len(source))), HostMel(source.mel_definition)
     for row in range(len(source)):
         np.testing.assert_array_equal(mel(clips[row]), extractor.extract(source.utterance(row)).mel)

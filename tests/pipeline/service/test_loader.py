@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -26,16 +27,25 @@ from tests.pipeline.fake_service import (
     make_buffer,
     plan_of,
 )
-from tests.pipeline.recordings import DATA, Clip, make_corpus
+from tests.pipeline.recordings import DATA, Clip, make_corpus, order_rows
 
 from myxtts.errors import ConfigError, DataError
 from myxtts.pipeline.order import BatchPlan
 from myxtts.pipeline.recordings import RecordingSource
 from myxtts.pipeline.service.address import await_service, find_obstacle, join_address, split_address
-from myxtts.pipeline.service.loader import Patience, ServiceLoader, open_service_loader
+from myxtts.pipeline.service.loader import ServiceLoader, open_service_loader
 from myxtts.pipeline.service.reorder import StreamBrokenError
+from myxtts.pipeline.splits import BatchRange
 
-QUICK = Patience(overtaken_s=0.1, gone_s=0.6, mute_s=1.2)
+MUTE_LIMIT_S = 1.2
+QUICK: dict[str, Any] = {
+    "_OVERTAKEN_LIMIT_S": 0.1,
+    "_GONE_LIMIT_S": 0.6,
+    "_MUTE_LIMIT_S": MUTE_LIMIT_S,
+    "_FIRST_CHUNK": 4,
+    "_CHUNK": 10,
+    "_NUM_AHEAD": 40,
+}
 Arrange = Callable[[list[int]], list[Any]]
 
 
@@ -51,14 +61,13 @@ class Scene:
             self.streams.append(FakeStream(plans, arrange, hangs_at_end=hangs_at_end))
             return self.streams[-1]
 
-        options: dict[str, Any] = {"start": 0, "patience": QUICK, "chunk_sizes": (4, 10), "num_ahead": 40} | changes
-        self.loader = ServiceLoader(
-            address, open_stream, self.local, plan_of, stop=stop, say=self.said.append, **options
-        )
+        options: dict[str, Any] = {"start": 0, "can_send": lambda _plan: True} | changes
+        open_any: Any = open_stream
+        self.loader = ServiceLoader(address, open_any, self.local, plan_of, stop=stop, say=self.said.append, **options)
 
     def fill(self, position: int) -> int:
         """The number that the batch of a position is made of."""
-        return int(self.loader.fill(plan_of(position), make_buffer()).mel.flat[0])
+        return int(self.loader.fill(plan_of(position), make_buffer())["mel"].flat[0])
 
     def fill_all(self, stop: int, num_threads: int = 3) -> list[int]:
         with ThreadPoolExecutor(num_threads) as pool:
@@ -66,8 +75,8 @@ class Scene:
 
 
 @contextmanager
-def open_scene(arrange: Arrange, stop: int, **options: Any) -> Iterator[Scene]:
-    with greet() as address:
+def open_scene(arrange: Arrange, stop: int, *, limits: dict[str, Any] | None = None, **options: Any) -> Iterator[Scene]:
+    with greet() as address, patch.multiple("myxtts.pipeline.service.loader", **QUICK | (limits or {})):
         scene = Scene(address, arrange, stop, **options)
         try:
             yield scene
@@ -103,7 +112,7 @@ def test_mixed_up_lost_and_repeated_batches_leave_every_position_filled_once(
         kept += generator.sample(kept, len(kept) // 3)
         return sorted(kept, key=lambda position: position + generator.uniform(0, 4))
 
-    with open_scene(mix, stop=24, hangs_at_end=hangs, num_ahead=4) as scene:
+    with open_scene(mix, stop=24, hangs_at_end=hangs, limits={"_NUM_AHEAD": 4}) as scene:
         numbers = scene.fill_all(24, num_threads)
     assert [number if number >= 0 else -1 - number for number in numbers] == list(range(24))
     assert sorted(scene.local.positions) == [-1 - number for number in numbers if number < 0]
@@ -118,7 +127,7 @@ def test_loss_is_said_once() -> None:
 
 
 def test_stream_that_waits_for_lost_batches_is_ended() -> None:
-    with open_scene(lambda positions: positions[1:], stop=40, hangs_at_end=True, num_ahead=4) as scene:
+    with open_scene(lambda positions: positions[1:], stop=40, hangs_at_end=True, limits={"_NUM_AHEAD": 4}) as scene:
         scene.fill_all(40)
         assert len(scene.streams) == 5
         assert all(stream.cancelled.wait(5.0) for stream in scene.streams)
@@ -147,7 +156,7 @@ def test_loading_begins_where_it_is_told_to() -> None:
 
 
 def test_no_more_is_asked_for_than_there_is_room() -> None:
-    with open_scene(keep, stop=500, chunk_sizes=(100, 100), num_ahead=4) as scene:
+    with open_scene(keep, stop=500, limits={"_FIRST_CHUNK": 100, "_CHUNK": 100, "_NUM_AHEAD": 4}) as scene:
         scene.fill(0)
         time.sleep(0.3)
         assert sum(stream.num_brought for stream in scene.streams) <= 8
@@ -183,13 +192,15 @@ def test_silent_service_is_an_error_with_its_address() -> None:
         started = time.monotonic()
         with pytest.raises(DataError, match=r"at 127.0.0.1:\d+ has sent nothing for \d+ s: it answers, but no worker"):
             scene.fill(0)
-        assert QUICK.mute_s <= time.monotonic() - started < 10 * QUICK.mute_s
+        assert MUTE_LIMIT_S <= time.monotonic() - started < 10 * MUTE_LIMIT_S
 
 
 @pytest.mark.parametrize("when", ["before the first chunk", "behind the first chunk"])
-def test_service_that_disappears_is_an_error_with_its_address(when: str) -> None:
+def test_service_that_disappears_is_an_error_with_its_address(when: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {**QUICK, "_NUM_AHEAD": 1}.items():
+        monkeypatch.setattr(f"myxtts.pipeline.service.loader.{name}", value)
     with greet() as address:
-        scene = Scene(address, keep, 60, num_ahead=1)
+        scene = Scene(address, keep, 60)
         num_filled = 3 if when == "behind the first chunk" else 0
         assert [scene.fill(position) for position in range(num_filled)] == list(range(num_filled))
     try:
@@ -201,9 +212,9 @@ def test_service_that_disappears_is_an_error_with_its_address(when: str) -> None
 
 
 def test_closing_ends_whoever_waits_at_once() -> None:
-    patience = Patience(1e9, 1e9, 1e9)
+    patient = dict.fromkeys(("_OVERTAKEN_LIMIT_S", "_GONE_LIMIT_S", "_MUTE_LIMIT_S"), 1e9)
     with (
-        open_scene(lambda positions: [], stop=14, hangs_at_end=True, patience=patience) as scene,
+        open_scene(lambda positions: [], stop=14, hangs_at_end=True, limits=patient) as scene,
         ThreadPoolExecutor(2) as pool,
     ):
         waiting = [pool.submit(scene.fill, position) for position in range(2)]
@@ -251,8 +262,8 @@ def test_addresses_are_taken_apart_and_put_together(address: str) -> None:
 
 def open_loader(folder: Path, clips: Sequence[Clip], **changes: Any) -> list[str]:
     source = RecordingSource.open(make_corpus(folder, clips), DATA)
-    data = DATA.model_copy(update=changes)
-    loader, messages = open_service_loader(source, data, plan_of, start=0, stop=10, num_reference_frames=40, seed=1)
+    data, batches = DATA.model_copy(update=changes), BatchRange(order_rows(source), 0, 10, (0, 1))
+    loader, messages = open_service_loader(source, data, batches, 40, 1, 0, lambda _line: None)
     loader.close()
     return messages
 

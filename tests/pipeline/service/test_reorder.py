@@ -43,7 +43,7 @@ def test_whatever_the_order_every_position_is_answered_once(order: list[int], nu
     def bring_all() -> None:
         for position in order:
             if position not in lost:
-                arrivals.bring(position, f"batch {position}")
+                arrivals.put(position, f"batch {position}")
         arrivals.give_up(range(12))
 
     bringing = start(bring_all)
@@ -58,9 +58,9 @@ def test_whatever_the_order_every_position_is_answered_once(order: list[int], nu
 
 def test_whoever_brings_waits_until_there_is_room() -> None:
     arrivals = make_arrivals(num_ahead=2)
-    assert arrivals.bring(0, "a")
-    assert arrivals.bring(1, "b")
-    third = start(arrivals.bring, 2, "c")
+    assert arrivals.put(0, "a")
+    assert arrivals.put(1, "b")
+    third = start(arrivals.put, 2, "c")
     assert is_waiting(third)
     assert arrivals.take(0) == "a"
     assert third.result(LATER_S)
@@ -71,11 +71,11 @@ def test_more_is_kept_while_an_earlier_batch_is_waited_for_but_not_without_end()
     first = start(arrivals.take, 0)
     assert is_waiting(first)
     for position in (1, 2, 3):
-        assert start(arrivals.bring, position, "later").result(LATER_S)
+        assert start(arrivals.put, position, "later").result(LATER_S)
     assert not first.done()
-    assert arrivals.bring(4, "later")
+    assert arrivals.put(4, "later")
     assert first.result(LATER_S) is Missing.CROWDED_OUT
-    fifth = start(arrivals.bring, 5, "later")
+    fifth = start(arrivals.put, 5, "later")
     assert is_waiting(fifth)
     arrivals.fail(DataError("end"))
     assert not fifth.result(LATER_S)
@@ -83,16 +83,16 @@ def test_more_is_kept_while_an_earlier_batch_is_waited_for_but_not_without_end()
 
 def test_batch_that_comes_when_the_patience_has_run_out_is_dropped() -> None:
     arrivals = make_arrivals(patience_s=SOON_S)
-    arrivals.bring(3, "later")
+    arrivals.put(3, "later")
     assert arrivals.take(1) is Missing.LOST
-    assert arrivals.bring(1, "too late")
+    assert arrivals.put(1, "too late")
     assert arrivals.take(1) is Missing.NOT_SENT
     assert arrivals.take(3) == "later"
 
 
 def test_patience_for_all_overtaken_batches_runs_out_at_once() -> None:
     arrivals = make_arrivals(patience_s=SOON_S)
-    arrivals.bring(9, "later")
+    arrivals.put(9, "later")
     started = time.monotonic()
     assert [arrivals.take(position) for position in range(9)] == [Missing.LOST] * 9
     assert time.monotonic() - started < 4 * SOON_S
@@ -101,18 +101,18 @@ def test_patience_for_all_overtaken_batches_runs_out_at_once() -> None:
 def test_batch_that_was_not_overtaken_is_waited_for() -> None:
     arrivals = make_arrivals(patience_s=0.01)
     for position in range(5):
-        arrivals.bring(position, position)
+        arrivals.put(position, position)
         assert arrivals.take(position) == position
     sixth = start(arrivals.take, 5)
     assert is_waiting(sixth)
-    arrivals.bring(5, "slow")
+    arrivals.put(5, "slow")
     assert sixth.result(LATER_S) == "slow"
 
 
 def test_last_ones_are_lost_when_nothing_moves_any_more() -> None:
     arrivals = make_arrivals(6, num_ahead=3, patience_s=SOON_S)
     for position in range(3):
-        arrivals.bring(position, position)
+        arrivals.put(position, position)
         arrivals.take(position)
     started = time.monotonic()
     assert [arrivals.take(position) for position in (3, 4, 5)] == [Missing.LOST] * 3
@@ -123,7 +123,7 @@ def test_first_ones_are_waited_for_however_few_there_are() -> None:
     arrivals = make_arrivals(2, num_ahead=3, patience_s=0.01)
     first = start(arrivals.take, 0)
     assert is_waiting(first)
-    arrivals.bring(0, "slow")
+    arrivals.put(0, "slow")
     assert first.result(LATER_S) == "slow"
 
 
@@ -142,7 +142,7 @@ def test_asking_far_ahead_ends_although_nobody_takes_what_lies_before() -> None:
     arrivals.expect(range(10), announced_up_to=10)
     far = start(arrivals.take, 50)
     assert is_waiting(far)
-    bringing = [start(arrivals.bring, position, "b") for position in range(6)]
+    bringing = [start(arrivals.put, position, "b") for position in range(6)]
     assert far.result(LATER_S) is Missing.CROWDED_OUT
     arrivals.expect([50], announced_up_to=100)
     assert not arrivals.is_expecting([50])
@@ -159,7 +159,7 @@ def test_failure_reaches_everybody_who_waits_and_who_comes_later() -> None:
     for future in (*waiting, start(arrivals.take, 7)):
         with pytest.raises(DataError, match="the first"):
             future.result(LATER_S)
-    assert not arrivals.bring(0, "a")
+    assert not arrivals.put(0, "a")
     assert not arrivals.wait_for_demand()
 
 
@@ -167,10 +167,10 @@ def test_demand_is_there_when_few_are_still_to_come() -> None:
     arrivals = make_arrivals(6, num_ahead=2)
     demand = start(arrivals.wait_for_demand)
     for position in range(3):
-        arrivals.bring(position, "b")
+        arrivals.put(position, "b")
         arrivals.take(position)
     assert is_waiting(demand)
-    arrivals.bring(3, "b")
+    arrivals.put(3, "b")
     assert demand.result(LATER_S)
 
 
@@ -182,7 +182,7 @@ def test_demand_is_there_when_so_many_got_lost_that_nothing_moves() -> None:
     waiting = start(arrivals.take, 0)
     assert demand.result(LATER_S)
     arrivals.expect([20], announced_up_to=100)
-    arrivals.bring(20, "b")
+    arrivals.put(20, "b")
     assert waiting.result(LATER_S) is Missing.LOST
 
 
@@ -193,16 +193,16 @@ def test_silence_is_measured_while_somebody_waits() -> None:
     waiting = start(arrivals.take, 5)
     assert is_waiting(waiting)
     assert arrivals.measure_silence_s() >= SOON_S / 2
-    arrivals.bring(0, "b")
+    arrivals.put(0, "b")
     assert arrivals.measure_silence_s() < SOON_S / 2
-    arrivals.bring(5, "b")
+    arrivals.put(5, "b")
     waiting.result(LATER_S)
     assert arrivals.measure_silence_s() == 0.0
 
 
 def test_batch_at_the_door_is_taken_although_there_is_no_room_for_it() -> None:
     arrivals = make_arrivals(num_ahead=1)
-    bringing = [start(arrivals.bring, position, position) for position in (5, 6, 7, 0)]
+    bringing = [start(arrivals.put, position, position) for position in (5, 6, 7, 0)]
     time.sleep(SOON_S)
     assert [arrivals.take(position) for position in (0, 7, 6, 5)] == [0, 7, 6, 5]
     assert all(future.result(LATER_S) for future in bringing)
@@ -213,7 +213,7 @@ def test_memory_of_arrivals_does_not_grow() -> None:
     for position in range(5000):
         if position % 50 == 0:
             arrivals.expect(range(position, position + 50), announced_up_to=position + 50)
-        arrivals.bring(position, None)
+        arrivals.put(position, None)
         arrivals.take(position)
     held = {name: len(value) for name, value in vars(arrivals).items() if hasattr(value, "__len__")}
     assert max(held.values()) <= 100, held

@@ -27,7 +27,7 @@ from tests.tools.made_up_evidence import (
 )
 
 from myxtts.config.schema import XTTSConfig
-from myxtts.pipeline.buckets import Shape
+from myxtts.pipeline.order import Shape
 from myxtts.runtime.hardware import Hardware
 from myxtts.runtime.nvml import Gpu
 from myxtts.tools.charts import draw_timeline

@@ -1,8 +1,10 @@
-"""The loader that reads, decodes, resamples and transforms inside the TensorFlow graph.
+"""Loader that reads, decodes, resamples and computes log-mels inside the TensorFlow graph.
 
-A batch is one call into the graph, in which no Python runs. Recordings that TensorFlow cannot decode are loaded by
-the Python loader; where they lie is decided once, when the loader is made.
-Shape legend: T frames, M mel bands.
+A batch is one call into the graph, in which no Python runs. Recordings that TensorFlow cannot decode are loaded by the
+Python loader; which these are is found once, when the loader is made. The same batches are available as a
+`tf.data.Dataset` of graph operations only, to be serialised or run by a tf.data service.
+Shape legend: P batches, U utterances in use, B utterances of a batch, N tokens, T frames, V all frames that a batch
+reads, M mel bands, R frames of the reference.
 """
 
 from __future__ import annotations
@@ -17,56 +19,111 @@ from numpy.typing import NDArray
 
 from myxtts.corpus.audio import AudioLimits
 from myxtts.errors import DataError
-from myxtts.pipeline.batch import BatchAssembler, BatchBuffer, HostBatch, Loader, hash_crops
+from myxtts.pipeline.batch import FEATURES, Arrays, BatchAssembler, Loader, hash_crops
 from myxtts.pipeline.loaders.python import PythonLoader, check_lengths
-from myxtts.pipeline.loaders.recording_graph import GraphReader, RecordingGraph, make_graph, number_rates
-from myxtts.pipeline.order import NO_ROW, BatchPlan
+from myxtts.pipeline.loaders.recording_graph import GraphReader
+from myxtts.pipeline.order import BatchPlan
 from myxtts.pipeline.recordings import RecordingSource, Survey, survey_recordings
 from myxtts.runtime.hardware import count_cpus
 from myxtts.types import Tensor
 
-# Batches as a `tf.data.Dataset` of graph operations only, to be serialised or run by a tf.data service.
-#
-# Shape legend: P batches, U utterances in use, B utterances of a batch, N tokens, T frames, R all frames that a batch
-# reads, M mel bands, V frames of a voice.
-
 _NUM_READY = 2
-_AXES = {
-    "position": "",
-    "ids": "B",
-    "num_real": "",
-    "tokens": "BN",
-    "token_lengths": "B",
-    "mel": "BTM",
-    "mel_lengths": "B",
-    "speaker": "B",
-    "language": "B",
-    "reference": "BVM",
-    "reference_lengths": "B",
-}
+_AXES = {"position": "", "ids": "B", "num_real": "", **{array.name: array.axes for array in FEATURES}}
+"""The elements of the dataset, named like the fields of `Batch`, and the axes of each."""
 
 
-def make_dataset(
-    source: RecordingSource,
-    graph: RecordingGraph,
-    used_U: NDArray[np.int64],
-    rate_numbers: NDArray[np.int32],
-    plans: Sequence[BatchPlan],
-    num_reference_frames: int,
-    seed: int,
-    num_parallel_calls: int,
+class TFNativeDataLoader(Loader):
+    """Fills batches from recordings, or makes a `tf.data.Dataset` of batches. Any number of threads may call it.
+
+    `survey` says which recordings the graph loads. One that has changed is noticed by its length and rate, not by its
+    checksum, which the graph has no operation for.
+    """
+
+    name = "native"
+
+    def __init__(
+        self,
+        source: RecordingSource,
+        limits: AudioLimits,
+        num_reference_frames: int,
+        seed: int,
+        ram_budget_bytes: int = 0,
+        survey: Survey | None = None,
+    ) -> None:
+        self._source, self._num_reference_frames, self._seed = source, num_reference_frames, seed
+        self.survey = survey or survey_recordings(source)
+        self._python = PythonLoader(source, limits, num_reference_frames, seed, ram_budget_bytes)
+        self.memory = self._python.memory
+        self._assembler = BatchAssembler(source, num_reference_frames, seed)
+        self._reader = GraphReader(source, self.survey, self._python.read_mel)
+
+    def fill(self, plan: BatchPlan, arrays: Arrays) -> Arrays:
+        self._assembler.fill_labels(arrays, plan)
+        mels = self._read_mels(plan.list_distinct_rows())
+        self._assembler.fill_mels(arrays, plan, mels.__getitem__)
+        check_lengths(arrays, plan, self._source)
+        self._assembler.fill_references(arrays, plan, mels.__getitem__)
+        return arrays
+
+    def name_utterances(self, plan: BatchPlan) -> tuple[str, ...]:
+        return self._assembler.name_utterances(plan)
+
+    def dataset(self, plans: Sequence[BatchPlan], *, num_parallel_calls: int | None = None) -> tf.data.Dataset:
+        """The batches of the plans in order, as dictionaries named like the fields of `Batch`.
+
+        It holds no Python, so it can be serialised and sent to a tf.data service, whose workers must see the
+        recordings under the same paths. Nothing is kept in memory between epochs. As many batches are made at a time as
+        there are processors, or `num_parallel_calls`.
+        """
+        used = np.unique([row for plan in plans for row in plan.list_distinct_rows()])
+        foreign = used[~self.survey.is_native[used]]
+        if len(foreign):
+            kinds = ", ".join(sorted(self.survey.obstacles))
+            raise DataError(
+                f"{len(foreign):,} of {len(used):,} recordings cannot be decoded by TensorFlow alone ({kinds}), such "
+                f"as {self._source.audio_path(int(foreign[0]))}.",
+                next_step="Convert them to 16-bit WAV files, or load without data.data_service.",
+            )
+        sizes = {**_find_common_sizes(plans), "R": self._num_reference_frames, "M": self._source.n_mels}
+        with tf.device("/CPU:0"):
+            assembler = _GraphAssembler(self._source, self._reader, used, self._num_reference_frames)
+            return _make_dataset(
+                assembler, _slice_plans(plans, used, self._seed), sizes, num_parallel_calls or count_cpus()
+            )
+
+    def load_rows(self, rows: Sequence[int]) -> dict[int, NDArray[np.float32]]:
+        """Log-mels from their recordings, whether they are in memory or not."""
+        return self._reader.read(rows)
+
+    def _read_mels(self, rows: Iterable[int]) -> dict[int, NDArray[Any]]:
+        mels: dict[int, NDArray[Any]] = {}
+        to_load = []
+        for row in rows:
+            kept = self.memory.find(row)
+            if kept is not None:
+                mels[row] = kept
+            elif self.survey.is_native[row]:
+                to_load.append(row)
+            else:
+                mels[row] = self._python.read_mel(row)
+        if to_load:
+            mels |= {row: self.memory.keep(row, mel_TM) for row, mel_TM in self._reader.read(to_load).items()}
+        return mels
+
+
+def _make_dataset(
+    assembler: _GraphAssembler, plans: dict[str, Tensor], sizes: dict[str, int | None], num_parallel_calls: int
 ) -> tf.data.Dataset:
-    """`used` are the rows that the plans refer to, in order; `rate_numbers` say which rate each row of `source` has."""
-    with tf.device("/CPU:0"):
-        builder = _BatchBuilder(source, graph, used_U, rate_numbers, num_reference_frames)
-        sizes = {**_find_common_sizes(plans), "V": num_reference_frames, "M": source.n_mels}
+    """`plans` have one row per batch; `sizes` are those of the axes, None where batches differ."""
 
-        def build(plan: dict[str, Tensor]) -> dict[str, Tensor]:
-            batch = builder.build(plan)
-            return {name: tf.ensure_shape(batch[name], [sizes[axis] for axis in axes]) for name, axes in _AXES.items()}
+    def assemble(plan: dict[str, Tensor]) -> dict[str, Tensor]:
+        batch = assembler.assemble(plan)
+        return {
+            name: tf.ensure_shape(batch[name], [sizes[axis] for axis in axes.split()]) for name, axes in _AXES.items()
+        }
 
-        batches = tf.data.Dataset.from_tensor_slices(_slice_plans(plans, used_U, seed))
-        batches = batches.map(build, num_parallel_calls=num_parallel_calls, deterministic=True)
+    batches = tf.data.Dataset.from_tensor_slices(plans)
+    batches = batches.map(assemble, num_parallel_calls=num_parallel_calls, deterministic=True)
     options = tf.data.Options()
     # Ending a dataset that tunes itself can take seconds, and there is nothing here to tune.
     options.autotune.enabled = False
@@ -74,7 +131,7 @@ def make_dataset(
 
 
 def _slice_plans(plans: Sequence[BatchPlan], used_U: NDArray[np.int64], seed: int) -> dict[str, Tensor]:
-    """What differs from batch to batch [P, ...]; rows are places in the tables of the utterances in use."""
+    """What differs from batch to batch [P, ...]; rows are indices into the tables of the utterances in use."""
     num_real = [plan.num_real for plan in plans]
 
     def join(columns: Sequence[NDArray[Any]]) -> Tensor:
@@ -100,33 +157,28 @@ def _find_common_sizes(plans: Sequence[BatchPlan]) -> dict[str, int | None]:
     return {axis: values.pop() if len(values) == 1 else None for axis, values in sizes.items()}
 
 
-class _BatchBuilder:
-    """Holds what is known of the utterances as tensors; `build` is traced into the dataset."""
+class _GraphAssembler:
+    """`BatchAssembler` as graph operations: tables of the utterances in use are constants of the graph."""
 
     def __init__(
-        self,
-        source: RecordingSource,
-        graph: RecordingGraph,
-        used_U: NDArray[np.int64],
-        rate_numbers: NDArray[np.int32],
-        num_reference_frames: int,
+        self, source: RecordingSource, reader: GraphReader, used_U: NDArray[np.int64], num_reference_frames: int
     ) -> None:
-        self._graph, self._num_reference_frames = graph, num_reference_frames
+        self._graph, self._num_reference_frames = reader.graph, num_reference_frames
         self._mel_dtype = source.mel_dtype
         self._padding = float(np.log(source.mel_definition.log_floor))
         self._paths = tf.constant([os.fsencode(source.audio_path(row)) for row in used_U.tolist()])
         self._ids = tf.constant([source.id_of(row).encode("utf-8", "surrogatepass") for row in used_U.tolist()])
-        self._rate_numbers = tf.constant(rate_numbers[used_U])
+        self._rate_numbers = tf.constant(reader.rate_numbers[used_U])
         self._num_samples = tf.constant(source.columns["num_samples"][used_U].astype(np.int32))
         self._speaker, self._language = (
             tf.constant(source.columns[name][used_U].astype(np.int32)) for name in ("speaker", "language")
         )
-        tokens = [source.tokens(row) for row in used_U.tolist()]
+        tokens = source.read_tokens(used_U)
         self._token_lengths = tf.constant([len(ids) for ids in tokens], tf.int32)
         self._tokens = tf.constant(np.concatenate(tokens))
         self._token_starts = tf.cumsum(self._token_lengths, exclusive=True)
 
-    def build(self, plan: dict[str, Tensor]) -> dict[str, Tensor]:
+    def assemble(self, plan: dict[str, Tensor]) -> dict[str, Tensor]:
         rows, references, shape = plan["rows"], plan["references"], plan["shape"]
         num_utterances, num_frames, num_tokens = tf.unstack(shape)
         num_real = tf.shape(rows)[0]
@@ -134,34 +186,34 @@ class _BatchBuilder:
         def pad(values: Tensor) -> Tensor:
             return tf.pad(values, [[0, num_utterances - num_real]])
 
-        mel_RM, starts, lengths = self._load(tf.concat([rows, references], axis=0))
+        mel_VM, starts, lengths = self._load(tf.concat([rows, references], axis=0))
         mel_lengths, token_lengths = lengths[:num_real], tf.gather(self._token_lengths, rows)
         self._check(mel_lengths, token_lengths, num_frames, rows)
         crop_starts, crop_lengths = self._find_crops(lengths[num_real:], plan["crop_hashes"])
-        crop_starts += starts[num_real:]
+        crop_starts, crop_lengths = pad(crop_starts + starts[num_real:]), pad(crop_lengths)
         token_starts = tf.gather(self._token_starts, rows)
         return {
             "position": plan["position"],
-            "ids": pad_strings(tf.gather(self._ids, rows), num_utterances),
+            "ids": _pad_strings(tf.gather(self._ids, rows), num_utterances),
             "num_real": num_real,
-            "tokens": cut(self._tokens, pad(token_starts), pad(token_lengths), num_tokens, 0),
+            "tokens": _gather_rows(self._tokens, pad(token_starts), pad(token_lengths), num_tokens, 0),
             "token_lengths": pad(token_lengths),
-            "mel": cut(mel_RM, pad(starts[:num_real]), pad(mel_lengths), num_frames, self._padding),
+            "mel": _gather_rows(mel_VM, pad(starts[:num_real]), pad(mel_lengths), num_frames, self._padding),
             "mel_lengths": pad(mel_lengths),
             "speaker": pad(tf.gather(self._speaker, rows)),
             "language": pad(tf.gather(self._language, rows)),
-            "reference": cut(mel_RM, pad(crop_starts), pad(crop_lengths), self._num_reference_frames, self._padding),
-            "reference_lengths": pad(crop_lengths),
+            "reference": _gather_rows(mel_VM, crop_starts, crop_lengths, self._num_reference_frames, self._padding),
+            "reference_lengths": crop_lengths,
         }
 
     def _load(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Spectrograms one behind the other, and for each of `rows` where its own begins and how long it is."""
-        # A voice is often another utterance of the batch.
+        """Log-mels one behind the other, and for each of `rows` where its own begins and how long it is."""
+        # A reference is often another utterance of the batch.
         distinct, place = tf.unique(rows)
         tables = (self._paths, self._rate_numbers, self._num_samples)
-        mel_RM, lengths = self._graph.load_all(*(tf.gather(table, distinct) for table in tables))
+        mel_VM, lengths = self._graph.load_all(*(tf.gather(table, distinct) for table in tables))
         # Rounded as other loaders round what they keep: what is trained on must not depend on the way it is loaded.
-        rounded = tf.cast(tf.cast(mel_RM, self._mel_dtype), tf.float32)
+        rounded = tf.cast(tf.cast(mel_VM, self._mel_dtype), tf.float32)
         starts = tf.cumsum(lengths, exclusive=True)
         return rounded, tf.gather(starts, place), tf.gather(lengths, place)
 
@@ -178,105 +230,14 @@ class _BatchBuilder:
         return tf.cast(starts, tf.int32), tf.minimum(num_frames, self._num_reference_frames)
 
 
-def cut(flat: Tensor, starts_B: Tensor, lengths_B: Tensor, width: Tensor, padding: float) -> Tensor:
-    """Stretches of `flat` as rows of equal width [B, width, ...], padded behind their length."""
-    place = tf.range(width)[None]
-    is_real = place < lengths_B[:, None]
-    values = tf.gather(flat, tf.where(is_real, starts_B[:, None] + place, 0))
+def _gather_rows(flat: Tensor, starts_B: Tensor, lengths_B: Tensor, width: Tensor, padding: float) -> Tensor:
+    """Sections of `flat` as rows of equal width [B, width, ...], padded behind their length."""
+    offsets = tf.range(width)[None]
+    is_real = offsets < lengths_B[:, None]
+    values = tf.gather(flat, tf.where(is_real, starts_B[:, None] + offsets, 0))
     mask = tf.reshape(is_real, tf.concat([tf.shape(is_real), tf.ones(len(flat.shape) - 1, tf.int32)], axis=0))
     return tf.where(mask, values, tf.cast(padding, flat.dtype))
 
 
-def pad_strings(strings: Tensor, size: Tensor) -> Tensor:
+def _pad_strings(strings: Tensor, size: Tensor) -> Tensor:
     return tf.concat([strings, tf.fill([size - tf.shape(strings)[0]], "")], axis=0)
-
-
-class TFNativeDataLoader(Loader):
-    """Fills batches from recordings, or makes a `tf.data.Dataset` of batches. Any number of threads may call it.
-
-    `survey` says which recordings the graph loads. One that has changed is noticed by its length and rate, not by its
-    checksum, which the graph has no operation for.
-    """
-
-    name = "native"
-
-    def __init__(
-        self,
-        source: RecordingSource,
-        limits: AudioLimits,
-        num_reference_frames: int,
-        seed: int,
-        ram_budget_bytes: int = 0,
-        survey: Survey | None = None,
-    ) -> None:
-        self._source, self._num_reference_frames, self._seed = source, num_reference_frames, seed
-        self.survey = survey or survey_recordings(source)
-        self._is_native = self.survey.is_native
-        self._python = PythonLoader(source, limits, num_reference_frames, seed, ram_budget_bytes)
-        self.memory = self._python.memory
-        definition = source.mel_definition
-        self._assembler = BatchAssembler(source, source.read_tokens, num_reference_frames, seed, definition.log_floor)
-        rates_hz, self._rate_numbers = number_rates(source, self.survey)
-        self._graph = make_graph(source, rates_hz)
-        self._reader = GraphReader(source, self._graph.load_all, self._rate_numbers, self._python.read_mel)
-
-    def fill(self, plan: BatchPlan, buffer: BatchBuffer) -> HostBatch:
-        batch = buffer.view(plan.shape)
-        self._assembler.fill_labels(batch, plan)
-        rows = np.concatenate([plan.rows, plan.references])
-        mels = self._read_mels(np.unique(rows[rows != NO_ROW]).tolist())
-        self._assembler.fill_mels(batch, plan, mels.__getitem__)
-        check_lengths(batch, plan, self._source)
-        self._assembler.fill_references(batch, plan, mels.__getitem__)
-        return batch
-
-    def name_utterances(self, plan: BatchPlan) -> tuple[str, ...]:
-        return self._assembler.name_utterances(plan)
-
-    def dataset(self, plans: Sequence[BatchPlan], *, num_parallel_calls: int | None = None) -> tf.data.Dataset:
-        """The batches of the plans in order, as dictionaries named like the fields of `Batch`.
-
-        It holds no Python, so it can be serialised and sent to a tf.data service, whose workers must see the
-        recordings under the same paths. Nothing is kept in memory between epochs. As many batches are made at a time as
-        there are processors, or `num_parallel_calls`.
-        """
-        used = np.unique(np.concatenate([np.concatenate([plan.rows, plan.references]) for plan in plans]))
-        used = used[used != NO_ROW]
-        foreign = used[~self._is_native[used]]
-        if len(foreign):
-            kinds = ", ".join(sorted(self.survey.obstacles))
-            raise DataError(
-                f"{len(foreign):,} of {len(used):,} recordings cannot be decoded by TensorFlow alone ({kinds}), such "
-                f"as {self._source.audio_path(int(foreign[0]))}.",
-                next_step="Convert them to 16-bit WAV files, or load without data.data_service.",
-            )
-        return make_dataset(
-            self._source,
-            self._graph,
-            used,
-            self._rate_numbers,
-            plans,
-            self._num_reference_frames,
-            self._seed,
-            num_parallel_calls or count_cpus(),
-        )
-
-    def load_rows(self, rows: Sequence[int]) -> dict[int, NDArray[np.float32]]:
-        """Spectrograms from their recordings, whether they are in memory or not."""
-        return self._reader.read(rows)
-
-    def _read_mels(self, rows: Iterable[int]) -> dict[int, NDArray[Any]]:
-        mels: dict[int, NDArray[Any]] = {}
-        to_load = []
-        for row in rows:
-            kept = self.memory.find(row)
-            if kept is not None:
-                mels[row] = kept
-            elif self._is_native[row]:
-                to_load.append(row)
-            else:
-                mels[row] = self._python.read_mel(row)
-        return mels | self._load(to_load) if to_load else mels
-
-    def _load(self, rows: list[int]) -> dict[int, NDArray[Any]]:
-        return {row: self.memory.keep(row, mel_TM) for row, mel_TM in self._reader.read(rows).items()}

@@ -1,4 +1,4 @@
-"""The loader that makes features on the fly on the host: every format, with soundfile, soxr and numpy.
+"""Loader that computes features on the fly on the host, for every audio format: soundfile, soxr and numpy.
 
 Shape legend: T frames, M mel bands.
 """
@@ -16,19 +16,73 @@ from myxtts.corpus.audio import AudioLimits
 from myxtts.corpus.rejections import WHAT_TO_DO, AudioProblem, Reason
 from myxtts.errors import DataError
 from myxtts.features.extract import FeatureExtractor
-from myxtts.pipeline.batch import BatchAssembler, BatchBuffer, HostBatch, Loader
+from myxtts.pipeline.batch import Arrays, BatchAssembler, Loader
 from myxtts.pipeline.order import BatchPlan
 from myxtts.pipeline.recordings import RecordingSource
 
-# Spectrograms kept in memory from one epoch to the next, up to a number of bytes.
+
+class PythonLoader(Loader):
+    """Fills batches from recordings. Any number of threads may call it.
+
+    Log-mels stay in memory as far as `ram_budget_bytes` goes, in the number format of stored ones.
+    """
+
+    name = "python"
+
+    def __init__(
+        self,
+        source: RecordingSource,
+        limits: AudioLimits,
+        num_reference_frames: int,
+        seed: int,
+        ram_budget_bytes: int = 0,
+    ) -> None:
+        self._source = source
+        self._extractor = FeatureExtractor(source.mel_definition, source.audio_definition, limits)
+        self._assembler = BatchAssembler(source, num_reference_frames, seed)
+        self.memory = MelMemory(ram_budget_bytes, source.mel_dtype)
+
+    def fill(self, plan: BatchPlan, arrays: Arrays) -> Arrays:
+        self._assembler.fill_labels(arrays, plan)
+        self._assembler.fill_mels(arrays, plan, self.read_mel)
+        check_lengths(arrays, plan, self._source)
+        # A reference is often another utterance of the batch, which need not be read twice.
+        places = {row: place for place, row in enumerate(plan.rows.tolist())}
+
+        def read_reference(row: int) -> NDArray[Any]:
+            place = places.get(row)
+            return self.read_mel(row) if place is None else arrays["mel"][place, : arrays["mel_lengths"][place]]
+
+        self._assembler.fill_references(arrays, plan, read_reference)
+        return arrays
+
+    def name_utterances(self, plan: BatchPlan) -> tuple[str, ...]:
+        return self._assembler.name_utterances(plan)
+
+    def read_mel(self, row: int) -> NDArray[Any]:
+        """The log-mel [T, M] of a row, from memory or from its recording."""
+        kept = self.memory.find(row)
+        return kept if kept is not None else self.memory.keep(row, self._extract(row))
+
+    def load_rows(self, rows: Sequence[int]) -> dict[int, NDArray[np.float32]]:
+        """Log-mels from their recordings, whether they are in memory or not."""
+        return {row: self._extract(row) for row in rows}
+
+    def _extract(self, row: int) -> NDArray[np.float32]:
+        try:
+            mel_TM = self._extractor.extract(self._source.utterance(row)).mel
+            check_num_frames(row, len(mel_TM), self._source)
+        except AudioProblem as problem:
+            raise explain_problem(self._source, row, problem) from problem
+        return mel_TM
 
 
 class MelMemory:
-    """Keeps what comes first and never lets go of it. Any number of threads may call it.
+    """Keeps log-mels, or samples, in memory from one epoch to the next, up to a number of bytes.
 
-    An epoch asks for every utterance once, in a new order. A memory that made room by dropping the oldest would drop
-    each utterance shortly before it is asked for again; one that keeps its first ones serves the same share of every
-    epoch, and the share is the share of the corpus that fits.
+    It keeps what comes first and never evicts it. An epoch asks for every utterance once, in a new order: a cache that
+    evicted the oldest would drop each utterance shortly before it is asked for again, while the first ones serve the
+    same share of every epoch, and the share is the share of the corpus that fits. Any number of threads may call it.
     """
 
     def __init__(self, budget_bytes: int, dtype: str) -> None:
@@ -49,10 +103,9 @@ class MelMemory:
         return self._mels.get(row)
 
     def keep(self, row: int, mel_TM: NDArray[np.float32]) -> NDArray[Any]:
-        """Keeps a spectrogram if there is room, and gives it as it would be kept.
+        """Keeps a log-mel if the budget allows, and gives it as it would be kept.
 
-        Numbers are rounded to the kept format whether there is room or not: what is trained on must not depend on
-        how much memory the machine has.
+        Numbers are rounded to the kept format in either case: training must not depend on the memory of the machine.
         """
         rounded = mel_TM.astype(self._dtype, copy=False)
         with self._lock:
@@ -63,64 +116,6 @@ class MelMemory:
         return rounded
 
 
-class PythonLoader(Loader):
-    """Fills batches from recordings. Any number of threads may call it.
-
-    Spectrograms stay in memory as far as `ram_budget_bytes` goes, in the number format of stored ones.
-    """
-
-    name = "python"
-
-    def __init__(
-        self,
-        source: RecordingSource,
-        limits: AudioLimits,
-        num_reference_frames: int,
-        seed: int,
-        ram_budget_bytes: int = 0,
-    ) -> None:
-        definition = source.mel_definition
-        self._source = source
-        self._extractor = FeatureExtractor(definition, source.audio_definition, limits)
-        self._assembler = BatchAssembler(source, source.read_tokens, num_reference_frames, seed, definition.log_floor)
-        self.memory = MelMemory(ram_budget_bytes, source.mel_dtype)
-
-    def fill(self, plan: BatchPlan, buffer: BatchBuffer) -> HostBatch:
-        batch = buffer.view(plan.shape)
-        self._assembler.fill_labels(batch, plan)
-        self._assembler.fill_mels(batch, plan, self.read_mel)
-        check_lengths(batch, plan, self._source)
-        # A voice may be another utterance of the batch, which need not be read twice.
-        places = {int(row): place for place, row in enumerate(plan.rows)}
-
-        def read_voice(row: int) -> NDArray[Any]:
-            place = places.get(row)
-            return self.read_mel(row) if place is None else batch.mel[place, : batch.mel_lengths[place]]
-
-        self._assembler.fill_references(batch, plan, read_voice)
-        return batch
-
-    def name_utterances(self, plan: BatchPlan) -> tuple[str, ...]:
-        return self._assembler.name_utterances(plan)
-
-    def read_mel(self, row: int) -> NDArray[Any]:
-        """The spectrogram [T, M] of a row, from memory or from its recording."""
-        kept = self.memory.find(row)
-        return kept if kept is not None else self.memory.keep(row, self._extract(row))
-
-    def load_rows(self, rows: Sequence[int]) -> dict[int, NDArray[np.float32]]:
-        """Spectrograms from their recordings, whether they are in memory or not."""
-        return {row: self._extract(row) for row in rows}
-
-    def _extract(self, row: int) -> NDArray[np.float32]:
-        try:
-            mel_TM = self._extractor.extract(self._source.utterance(row)).mel
-            check_num_frames(row, len(mel_TM), self._source)
-        except AudioProblem as problem:
-            raise explain_problem(self._source, row, problem) from problem
-        return mel_TM
-
-
 def check_num_frames(row: int, num_frames: int, source: RecordingSource) -> None:
     """A recording that is longer than the corpus says would not fit into its batch."""
     most = int(source.columns["mel_length"][row])
@@ -128,10 +123,11 @@ def check_num_frames(row: int, num_frames: int, source: RecordingSource) -> None
         raise AudioProblem(Reason.CHANGED, f"{num_frames} frames of sound, the corpus knows of at most {most}")
 
 
-def check_lengths(batch: HostBatch, plan: BatchPlan, source: RecordingSource) -> None:
+def check_lengths(arrays: Arrays, plan: BatchPlan, source: RecordingSource) -> None:
     """Trimming may have left fewer frames than the text has tokens, which cannot be aligned."""
-    for place in np.flatnonzero(batch.token_lengths > batch.mel_lengths):
-        detail = f"{batch.token_lengths[place]} tokens for {batch.mel_lengths[place]} frames of sound"
+    token_lengths, mel_lengths = arrays["token_lengths"], arrays["mel_lengths"]
+    for place in np.flatnonzero(token_lengths > mel_lengths):
+        detail = f"{token_lengths[place]} tokens for {mel_lengths[place]} frames of sound"
         raise explain_problem(source, int(plan.rows[place]), AudioProblem(Reason.TOO_MANY_TOKENS, detail))
 
 

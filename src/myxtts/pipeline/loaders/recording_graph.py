@@ -1,6 +1,10 @@
-"""Recordings loaded inside the TensorFlow graph, by row: their spectrograms, or the samples these are made of.
+"""Recordings loaded inside the TensorFlow graph, by row: their log-mels, or the samples these are computed from.
 
-Shape legend: K recordings, V all their frames or samples.
+    GraphReader (rows -> arrays) ─> RecordingGraph (read, decode, check, trim, level, log-mel) ─> GraphResampler
+
+The same steps as `features.audio` takes on the host, as graph operations.
+Shape legend: S samples, K recordings, T frames, V all frames or samples of the recordings, M mel bands, Q blocks,
+N samples of a block, F frequencies.
 """
 
 from __future__ import annotations
@@ -23,81 +27,65 @@ from myxtts.pipeline.loaders.python import explain_problem
 from myxtts.pipeline.recordings import RecordingSource, Survey, name_obstacle
 from myxtts.types import Tensor
 
-# Resampling as TensorFlow operations: the sound passes in blocks through a filter and changes its rate as a spectrum.
-#
-# The filter is a sinc under a Kaiser window, with the pass band and depth of soxr's HQ setting that the host uses.
-# The
-# spectrum of a block gets another rate by losing or gaining its highest frequencies. Blocks overlap by the length of
-# the
-# filter, and what the overlap spoils is cut off. The filter's length costs nothing, and any two rates will do.
-# Shape legend: S samples, Q blocks, N samples of a block, F frequencies.
+_SIGNATURE = [tf.TensorSpec([None], kind) for kind in (tf.string, tf.int32, tf.int32)]
 
-# As soxr's HQ: flat to 0.913 of the lower Nyquist frequency, 20 bits down from there to the end.
+# As soxr's HQ: flat to 0.913 of the lower Nyquist frequency, 20 bits (126 dB) down from there to the end.
 _PASS_BAND_END, _STOP_BAND_START = 0.913, 1.0
 _ATTENUATION_DB = 126.0
 _MIN_BLOCK_SAMPLES = 4096
 
 
-class GraphResampler:
-    """Turns samples [S] of one rate into those of another, as many as soxr gives."""
+class GraphReader:
+    """Loads rows of a source inside the graph: log-mels, or samples. Any number of threads may call it.
 
-    def __init__(self, rate_hz: int, target_rate_hz: int) -> None:
-        common = gcd(rate_hz, target_rate_hz)
-        self._ratio = rate_hz / target_rate_hz
-        num_in, num_out = rate_hz // common, target_rate_hz // common
-        half_width, filter_taps = design_filter(rate_hz, target_rate_hz)
-        # A block is `num_units` times the shortest stretch that has whole samples at both rates.
-        num_overlapping = ceil(half_width / num_in)
-        num_units = 1
-        while num_units * num_in < _MIN_BLOCK_SAMPLES or num_units < 8 * num_overlapping:
-            num_units *= 2
-        self._block_in, self._block_out = num_units * num_in, num_units * num_out
-        self._overlap_in, self._overlap_out = num_overlapping * num_in, num_overlapping * num_out
-        self._step = self._block_in - 2 * self._overlap_in
-        self._response_F = tf.constant(self._measure_response(filter_taps))
+    `load_in_python` loads a row in the other way: where the graph fails, it finds what is wrong with the recording.
+    """
 
-    def __call__(self, samples_S: Tensor) -> Tensor:
-        num_samples = tf.shape(samples_S)[0]
-        num_blocks = -(-num_samples // self._step)
-        num_missing = num_blocks * self._step - num_samples
-        padded = tf.pad(samples_S, [[self._overlap_in, num_missing + self._overlap_in]])
-        blocks_QN = tf.signal.frame(padded, self._block_in, self._step)
-        spectrum_QF = tf.signal.rfft(blocks_QN)[:, : self._response_F.shape[0]] * self._response_F
-        num_added = self._block_out // 2 + 1 - self._response_F.shape[0]
-        if num_added:
-            spectrum_QF = tf.pad(spectrum_QF, [[0, 0], [0, num_added]])
-        resampled_QN = tf.signal.irfft(spectrum_QF, [self._block_out])
-        kept = resampled_QN[:, self._overlap_out : self._block_out - self._overlap_out]
-        num_resampled = tf.cast(tf.floor(tf.cast(num_samples, tf.float64) / self._ratio + 0.5), tf.int32)
-        return tf.reshape(kept, [-1])[:num_resampled]
+    def __init__(
+        self,
+        source: RecordingSource,
+        survey: Survey,
+        load_in_python: Callable[[int], object],
+        *,
+        gives_samples: bool = False,
+    ) -> None:
+        self._source, self._load_in_python = source, load_in_python
+        rows_hz = source.columns["sample_rate_hz"]
+        rates_hz = np.unique(rows_hz[survey.is_native])
+        self.rate_numbers = np.searchsorted(rates_hz, rows_hz).astype(np.int32)
+        self.graph = RecordingGraph(source.mel_definition, source.audio_definition, rates_hz.tolist())
+        load_all = self.graph.load_all_samples if gives_samples else self.graph.load_all
+        self._load_all = tf.function(load_all, input_signature=_SIGNATURE, autograph=False)
 
-    def _measure_response(self, filter_taps: NDArray[np.float64]) -> NDArray[np.complex64]:
-        """The filter's spectrum [F] over a block, up to the highest frequency that both rates hold."""
-        half = len(filter_taps) // 2
-        around_zero = np.zeros(self._block_in)
-        around_zero[np.arange(-half, half + 1)] = filter_taps
-        num_shared = min(self._block_in, self._block_out) // 2 + 1
-        # Symmetric around zero, so the spectrum is real.
-        response = np.fft.rfft(around_zero).real[:num_shared] * self._block_out / self._block_in
-        return response.astype(np.complex64)
+    def read(self, rows: Sequence[int]) -> dict[int, NDArray[np.float32]]:
+        """By row its values, views of one array: copy what is kept."""
+        paths = [os.fsencode(self._source.audio_path(row)) for row in rows]
+        num_samples = self._source.columns["num_samples"][rows].astype(np.int32)
+        try:
+            with tf.device("/CPU:0"):
+                values, lengths = self._load_all(paths, self.rate_numbers[rows], num_samples)
+        except tf.errors.OpError as error:
+            raise self._explain(rows, error) from error
+        stops = np.cumsum(lengths.numpy()).tolist()
+        # A view of the tensor's memory, which lives as long as the view.
+        flat = np.asarray(memoryview(values))
+        return {row: flat[start:stop] for row, start, stop in zip(rows, [0, *stops], stops, strict=False)}
 
-
-def design_filter(rate_hz: int, target_rate_hz: int) -> tuple[float, NDArray[np.float64]]:
-    """Half the width in samples, and the taps of the low-pass filter at `rate_hz`, an odd number around the centre."""
-    lower_rate_hz = min(rate_hz, target_rate_hz)
-    transition = np.pi * (_STOP_BAND_START - _PASS_BAND_END) * lower_rate_hz / rate_hz
-    # Kaiser's formulas for the length and the shape of the window.
-    half_width = (_ATTENUATION_DB - 8) / (2.285 * transition) / 2
-    beta = 0.1102 * (_ATTENUATION_DB - 8.7)
-    cutoff = (_PASS_BAND_END + _STOP_BAND_START) / 2 * lower_rate_hz / rate_hz
-    place = np.arange(-int(half_width), int(half_width) + 1)
-    taps = np.sinc(cutoff * place) * np.i0(beta * np.sqrt(1 - (place / half_width) ** 2))
-    return float(half_width), taps / taps.sum()
-
-
-# A recording, from its file to its samples and spectrogram, as TensorFlow operations: features.audio in a graph.
-#
-# Shape legend: S samples, K recordings, T frames, R all frames of the recordings, M mel bands.
+    def _explain(self, rows: Sequence[int], error: tf.errors.OpError) -> DataError:
+        """Finds what is wrong by loading each recording in Python: TensorFlow does not say which one it was."""
+        for row in rows:
+            try:
+                self._load_in_python(row)
+            except DataError as problem:
+                return problem
+            if name_obstacle(self._source, row):
+                changed = AudioProblem(Reason.CHANGED, "the recording has changed since it was checked")
+                return explain_problem(self._source, row, changed)
+        names = ", ".join(self._source.id_of(row) for row in rows)
+        return DataError(
+            f"TensorFlow could not load these utterances: {names}. It says: {' '.join(error.message.split())}",
+            next_step="Set data.use_tf_native_loading to false, which loads them through Python.",
+        )
 
 
 class RecordingGraph:
@@ -111,19 +99,20 @@ class RecordingGraph:
             self._resamplers = [self._make_resampler(rate) for rate in rates_hz]
 
     def load_all(self, paths_K: Tensor, rate_numbers_K: Tensor, num_samples_K: Tensor) -> tuple[Tensor, Tensor]:
-        """Spectrograms one behind the other [R, M], and how many frames each has [K].
+        """Log-mels one behind the other [V, M], and how many frames each has [K].
 
-        `rate_numbers` are places in `rates_hz`; they and `num_samples` are what the files must have. One recording is
-        loaded after the other, which keeps its samples in the processor's cache; callers do several batches at once.
+        `rate_numbers` are indices into `rates_hz`; they and `num_samples` are what the files must have. One recording
+        is loaded after the other, which keeps its samples in the processor's cache; callers load several batches at
+        once.
         """
         return _load_each(self.load, [None, self._mel.definition.n_mels], paths_K, rate_numbers_K, num_samples_K)
 
     def load_all_samples(self, paths_K: Tensor, rate_numbers_K: Tensor, num_samples_K: Tensor) -> tuple[Tensor, Tensor]:
-        """As `load_all`, the samples that the spectrograms are made of [S of all], and how many each has [K]."""
+        """As `load_all`, the samples that log-mels are computed from [V], and how many each has [K]."""
         return _load_each(self.load_samples, [None], paths_K, rate_numbers_K, num_samples_K)
 
     def load(self, path: Tensor, rate_number: Tensor, num_samples: Tensor) -> Tensor:
-        """The spectrogram [T, M] of one file."""
+        """The log-mel [T, M] of one file."""
         return self._mel.single(self.load_samples(path, rate_number, num_samples))
 
     def load_samples(self, path: Tensor, rate_number: Tensor, num_samples: Tensor) -> Tensor:
@@ -193,65 +182,63 @@ def level_samples(samples_S: Tensor, definition: AudioDefinition) -> Tensor:
     return samples_S * tf.where(peak < MIN_PEAK, 1.0, gain)
 
 
-LoadAll = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
-"""A method of RecordingGraph: from paths, rates and numbers of samples [K] to values [V, ...] and their lengths [K]."""
+class GraphResampler:
+    """Resampler in TensorFlow operations: turns samples [S] of one rate into as many of another as soxr gives.
 
-_SIGNATURE = [tf.TensorSpec([None], kind) for kind in (tf.string, tf.int32, tf.int32)]
-
-
-def number_rates(source: RecordingSource, survey: Survey) -> tuple[list[int], NDArray[np.int32]]:
-    """The rates of the recordings that the graph loads, and for each row of the source which of them it has."""
-    rows_hz = source.columns["sample_rate_hz"]
-    rates_hz = np.unique(rows_hz[survey.is_native])
-    return rates_hz.tolist(), np.searchsorted(rates_hz, rows_hz).astype(np.int32)
-
-
-def make_graph(source: RecordingSource, rates_hz: Sequence[int]) -> RecordingGraph:
-    return RecordingGraph(source.mel_definition, source.audio_definition, rates_hz)
-
-
-class GraphReader:
-    """Runs `load_all` for rows of a source; the graph is made once. Any number of threads may call it.
-
-    `load_in_python` loads a row in the other way: where the graph fails, it says what is wrong with the recording.
+    Overlap-save FFT convolution with a Kaiser-windowed sinc (pass band and stop-band depth of soxr HQ); then the
+    spectrum of each block is truncated or zero-padded to the new rate. Blocks overlap by the length of the filter, so
+    its length costs nothing, and any two rates will do.
     """
 
-    def __init__(
-        self,
-        source: RecordingSource,
-        load_all: LoadAll,
-        rate_numbers: NDArray[np.int32],
-        load_in_python: Callable[[int], object],
-    ) -> None:
-        self._source, self._rate_numbers, self._load_in_python = source, rate_numbers, load_in_python
-        self._load_all = tf.function(load_all, input_signature=_SIGNATURE, autograph=False)
+    def __init__(self, rate_hz: int, target_rate_hz: int) -> None:
+        common = gcd(rate_hz, target_rate_hz)
+        self._ratio = rate_hz / target_rate_hz
+        num_in, num_out = rate_hz // common, target_rate_hz // common
+        half_width, filter_taps = design_filter(rate_hz, target_rate_hz)
+        # A block is `num_units` times the shortest section that has whole samples at both rates.
+        num_overlapping = ceil(half_width / num_in)
+        num_units = 1
+        while num_units * num_in < _MIN_BLOCK_SAMPLES or num_units < 8 * num_overlapping:
+            num_units *= 2
+        self._block_in, self._block_out = num_units * num_in, num_units * num_out
+        self._overlap_in, self._overlap_out = num_overlapping * num_in, num_overlapping * num_out
+        self._step = self._block_in - 2 * self._overlap_in
+        self._response_F = tf.constant(self._measure_response(filter_taps))
 
-    def read(self, rows: Sequence[int]) -> dict[int, NDArray[np.float32]]:
-        """By row its values, views of one array: copy what is kept."""
-        paths = [os.fsencode(self._source.audio_path(row)) for row in rows]
-        num_samples = self._source.columns["num_samples"][rows].astype(np.int32)
-        try:
-            with tf.device("/CPU:0"):
-                values, lengths = self._load_all(paths, self._rate_numbers[rows], num_samples)
-        except tf.errors.OpError as error:
-            raise self._explain(rows, error) from error
-        stops = np.cumsum(lengths.numpy()).tolist()
-        # A view of the tensor's memory, which lives as long as the view.
-        flat = np.asarray(memoryview(values))
-        return {row: flat[start:stop] for row, start, stop in zip(rows, [0, *stops], stops, strict=False)}
+    def __call__(self, samples_S: Tensor) -> Tensor:
+        num_samples = tf.shape(samples_S)[0]
+        num_blocks = -(-num_samples // self._step)
+        num_missing = num_blocks * self._step - num_samples
+        padded = tf.pad(samples_S, [[self._overlap_in, num_missing + self._overlap_in]])
+        blocks_QN = tf.signal.frame(padded, self._block_in, self._step)
+        spectrum_QF = tf.signal.rfft(blocks_QN)[:, : self._response_F.shape[0]] * self._response_F
+        num_added = self._block_out // 2 + 1 - self._response_F.shape[0]
+        if num_added:
+            spectrum_QF = tf.pad(spectrum_QF, [[0, 0], [0, num_added]])
+        resampled_QN = tf.signal.irfft(spectrum_QF, [self._block_out])
+        kept = resampled_QN[:, self._overlap_out : self._block_out - self._overlap_out]
+        num_resampled = tf.cast(tf.floor(tf.cast(num_samples, tf.float64) / self._ratio + 0.5), tf.int32)
+        return tf.reshape(kept, [-1])[:num_resampled]
 
-    def _explain(self, rows: Sequence[int], error: tf.errors.OpError) -> DataError:
-        """What is wrong, found by looking at each recording: TensorFlow does not say which one it was."""
-        for row in rows:
-            try:
-                self._load_in_python(row)
-            except DataError as problem:
-                return problem
-            if name_obstacle(self._source, row):
-                changed = AudioProblem(Reason.CHANGED, "the recording has changed since it was checked")
-                return explain_problem(self._source, row, changed)
-        names = ", ".join(self._source.id_of(row) for row in rows)
-        return DataError(
-            f"TensorFlow could not load these utterances: {names}. It says: {' '.join(error.message.split())}",
-            next_step="Set data.use_tf_native_loading to false, which loads them through Python.",
-        )
+    def _measure_response(self, filter_taps: NDArray[np.float64]) -> NDArray[np.complex64]:
+        """The filter's spectrum [F] over a block, up to the highest frequency that both rates hold."""
+        half = len(filter_taps) // 2
+        around_zero = np.zeros(self._block_in)
+        around_zero[np.arange(-half, half + 1)] = filter_taps
+        num_shared = min(self._block_in, self._block_out) // 2 + 1
+        # Symmetric around zero, so the spectrum is real.
+        response = np.fft.rfft(around_zero).real[:num_shared] * self._block_out / self._block_in
+        return response.astype(np.complex64)
+
+
+def design_filter(rate_hz: int, target_rate_hz: int) -> tuple[float, NDArray[np.float64]]:
+    """Half the width in samples, and the taps of the low-pass filter at `rate_hz`, an odd number around the centre."""
+    lower_rate_hz = min(rate_hz, target_rate_hz)
+    transition = np.pi * (_STOP_BAND_START - _PASS_BAND_END) * lower_rate_hz / rate_hz
+    # Kaiser's formulas for the length and the shape of the window.
+    half_width = (_ATTENUATION_DB - 8) / (2.285 * transition) / 2
+    beta = 0.1102 * (_ATTENUATION_DB - 8.7)
+    cutoff = (_PASS_BAND_END + _STOP_BAND_START) / 2 * lower_rate_hz / rate_hz
+    offsets = np.arange(-int(half_width), int(half_width) + 1)
+    taps = np.sinc(cutoff * offsets) * np.i0(beta * np.sqrt(1 - (offsets / half_width) ** 2))
+    return float(half_width), taps / taps.sum()

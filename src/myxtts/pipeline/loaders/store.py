@@ -1,40 +1,129 @@
-"""What loaders of precomputed features have in common: labels from the store, and its pages asked for ahead."""
+"""Loaders of precomputed features: copy rows of the mapped feature store into a batch buffer.
+
+`CachedLoader` pads log-mels to a whole batch. `FrameLoader` leaves padding and casting to a data device: frames of all
+utterances lie one behind the other in the number format of the store, so that nothing else crosses to the device.
+Shape legend: B utterances, N tokens, T frames, R frames of the reference, M mel bands.
+"""
 
 from __future__ import annotations
 
 import resource
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from functools import partial
 from queue import SimpleQueue
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from myxtts.pipeline.batch import BatchAssembler, HostBatch, Loader, allocate_aligned
-from myxtts.pipeline.order import NO_ROW, BatchPlan
+from myxtts.pipeline.batch import LABELS, Arrays, BatchAssembler, BatchLayout, Loader, fill_rows, measure_axes
+from myxtts.pipeline.order import NO_ROW, BatchPlan, Shape
 from myxtts.store.layout import Part
 from myxtts.store.reader import FeatureStore
-
-# Reads the store ahead of the loaders, so that a cold disk does not keep them waiting.
-#
-# The system is asked for the records of batches that the order announces. A store that fits into memory is also read
-# once from end to end, which a disk does many times faster than single records; then nothing needs asking for. Where
-# nothing has come from the disk for a while, everything asked for is in memory already, and only a batch now and then
-# is
-# asked for, to notice when it is not.
+from myxtts.types import BATCH, Array
 
 _PARTS: tuple[Part, ...] = ("tokens", "mel")
 _CHUNK_BYTES = 1 << 20
 _MAX_WAITING = 32
-"""Announcements that have waited behind so many others are about batches that are being loaded already."""
+"""Announcements behind so many others are about batches that are being loaded already."""
 _QUIET_BATCHES = 64
 _PROBE_EVERY = 16
 _CLOSE_LIMIT_S = 1.0
 
 
+class StoreLoader(Loader):
+    """Base of the loaders of a feature store, with read-ahead and labels. Any number of threads may call `fill`.
+
+    A store that fits `ram_budget_bytes` is read into memory as a whole when the first batch is announced.
+    """
+
+    def __init__(self, store: FeatureStore, num_reference_frames: int, seed: int, ram_budget_bytes: int = 0) -> None:
+        self._store = store
+        self._read_ahead = ReadAhead(store, ram_budget_bytes)
+        self._assembler = BatchAssembler(store, num_reference_frames, seed)
+
+    def name_utterances(self, plan: BatchPlan) -> tuple[str, ...]:
+        return self._assembler.name_utterances(plan)
+
+    def announce(self, plan: BatchPlan) -> None:
+        self._read_ahead.announce(plan)
+
+    def close(self) -> None:
+        self._read_ahead.close()
+
+    def _fill_labels(self, arrays: Arrays, plan: BatchPlan) -> None:
+        """Labels, and durations where the layout has them; utterances without any get zeros."""
+        self._assembler.fill_labels(arrays, plan)
+        if "durations" in arrays:
+            fill_rows(arrays["durations"], self._store.read_parts(plan.rows[: plan.num_real], "durations"))
+
+
+class CachedLoader(StoreLoader):
+    """Fills batches of padded log-mels."""
+
+    name = "cached"
+
+    def fill(self, plan: BatchPlan, arrays: Arrays) -> Arrays:
+        num_real = plan.num_real
+        self._fill_labels(arrays, plan)
+        mel_BTM, padding = arrays["mel"][:num_real], self._assembler.padding
+        arrays["mel_lengths"][:num_real] = self._store.copy_mels(plan.rows[:num_real], mel_BTM, padding)
+        references = plan.references[:num_real]
+        mels = dict(zip(references.tolist(), self._store.read_mels(references), strict=True))
+        self._assembler.fill_references(arrays, plan, mels.__getitem__)
+        return arrays
+
+
+class FrameLoader(StoreLoader):
+    """Fills batches of unpadded frames, as `make_frame_layout` lays them out."""
+
+    name = "frames"
+
+    def fill(self, plan: BatchPlan, arrays: Arrays) -> Arrays:
+        self._fill_labels(arrays, plan)
+        mels = self._store.read_mels(plan.rows[: plan.num_real])
+        references = []
+        for row, crop_hash in self._assembler.list_references(plan):
+            mel_TM = self._store.read_mel(row)
+            start, length = self._assembler.find_crop(len(mel_TM), crop_hash)
+            references.append(mel_TM[start : start + length])
+        return {
+            **arrays,
+            "mel_frames": _join_frames(arrays["mel_frames"], arrays["mel_lengths"], mels),
+            "reference_frames": _join_frames(arrays["reference_frames"], arrays["reference_lengths"], references),
+        }
+
+
+def make_frame_layout(
+    shapes: Sequence[Shape], store: FeatureStore, num_reference_frames: int, *, has_durations: bool = False
+) -> BatchLayout:
+    """Labels, and room for the frames of full-length utterances, which few batches fill."""
+    frames = tuple(
+        Array(f"{name}_frames", store.mel_dtype.str, axes) for name, axes in (("mel", "BT M"), ("reference", "BR M"))
+    )
+    durations = tuple(array for array in BATCH if array.name == "durations" and has_durations)
+    measure = partial(measure_axes, n_mels=store.n_mels, num_reference_frames=num_reference_frames)
+    return BatchLayout((*frames, *LABELS, *durations), shapes, measure)
+
+
+def _join_frames(frames_FM: NDArray[Any], lengths_B: NDArray[Any], mels: list[NDArray[Any]]) -> NDArray[Any]:
+    """Copies log-mels one behind the other and notes how long each is; gives the frames that are in use."""
+    lengths_B[: len(mels)] = [len(mel_TM) for mel_TM in mels]
+    used_FM = frames_FM[: int(lengths_B.sum())]
+    np.concatenate(mels, out=used_FM)
+    return used_FM
+
+
 class ReadAhead:
-    """Takes announcements from any thread, and works in one of its own from the first announcement until `close`."""
+    """Reads the store ahead of the loaders, so that a cold disk does not keep them waiting.
+
+    The system is asked for the records of announced batches. A store that fits into memory is also read once from end
+    to end, which a disk does many times faster than single records; then nothing needs asking for. While nothing has
+    come from the disk for some batches, all of it is in memory, and only every 16th batch is asked for, to notice when
+    it is not. Takes announcements from any thread, and works in one of its own until `close`.
+    """
 
     def __init__(self, store: FeatureStore, ram_budget_bytes: int) -> None:
         self._store = store
@@ -47,7 +136,7 @@ class ReadAhead:
         self._num_quiet, self._num_reads = 0, (0, 0)
 
     def announce(self, plan: BatchPlan) -> None:
-        """Says that a batch will be loaded soon. Returns at once."""
+        """Tells that a batch will be loaded soon. Returns at once."""
         is_quiet = self._num_quiet >= _QUIET_BATCHES
         if self._is_over.is_set() or (is_quiet and plan.position % _PROBE_EVERY):
             return
@@ -56,7 +145,7 @@ class ReadAhead:
         self._announced.put(plan)
 
     def close(self) -> None:
-        """Stops reading; a thread that a broken disk holds is left to end by itself."""
+        """Stops reading; a thread that hangs in a read of a broken disk is left to end by itself."""
         with self._starting:
             self._is_over.set()
         self._announced.put(None)
@@ -70,7 +159,7 @@ class ReadAhead:
                 self._thread.start()
 
     def _run(self) -> None:
-        """Serves announcements first, and reads on from end to end whenever there is none."""
+        """Serves announcements first, and goes on reading from end to end whenever there is none."""
         chunks = self._read_files()
         is_reading = bool(self._to_read)
         while not self._is_over.is_set():
@@ -86,7 +175,7 @@ class ReadAhead:
         """Reads chunk by chunk, and gives the number of bytes of each."""
         buffer = bytearray(_CHUNK_BYTES)
         for path in self._to_read:
-            # A writer may have replaced the store meanwhile; what cannot be read is complained of when it is needed.
+            # A writer may have replaced the store meanwhile; the loader reports what it cannot read.
             with suppress(OSError), path.open("rb", buffering=0) as file:
                 while num_read := file.readinto(buffer):
                     yield num_read
@@ -94,57 +183,15 @@ class ReadAhead:
     def _request(self, plan: BatchPlan) -> None:
         rows = plan.rows[: plan.num_real]
         self._store.request_pages(rows, "tokens")
-        voices = plan.references[plan.references != NO_ROW]
-        self._store.request_pages(np.concatenate([rows, voices]), "mel")
+        references = plan.references[plan.references != NO_ROW]
+        self._store.request_pages(np.concatenate([rows, references]), "mel")
         before, self._num_reads = self._num_reads, _count_reads()
         self._num_quiet = self._num_quiet + 1 if self._num_reads == before else 0
 
 
 def _count_reads() -> tuple[int, int]:
-    """What this thread had read from a disk, and how often any thread had to wait for one."""
+    """Blocks that this thread has read from a disk, and page faults of all threads that waited for one."""
     return (
         resource.getrusage(resource.RUSAGE_THREAD).ru_inblock,
         resource.getrusage(resource.RUSAGE_SELF).ru_majflt,
     )
-
-
-class StoreLoader(Loader):
-    """Loads from a feature store. One that fits `ram_budget_bytes` is read into memory as a whole."""
-
-    def __init__(
-        self,
-        store: FeatureStore,
-        num_reference_frames: int,
-        seed: int,
-        ram_budget_bytes: int = 0,
-        *,
-        has_durations: bool = False,
-    ) -> None:
-        self._store, self._num_reference_frames, self._seed = store, num_reference_frames, seed
-        self._has_durations = has_durations
-        self._read_ahead = ReadAhead(store, ram_budget_bytes)
-        self._assembler = BatchAssembler(
-            store,
-            lambda rows: store.read_parts(rows, "tokens"),
-            num_reference_frames,
-            seed,
-            store.settings.mel.log_floor,
-        )
-
-    def name_utterances(self, plan: BatchPlan) -> tuple[str, ...]:
-        return self._assembler.name_utterances(plan)
-
-    def announce(self, plan: BatchPlan) -> None:
-        self._read_ahead.announce(plan)
-
-    def close(self) -> None:
-        self._read_ahead.close()
-
-    def _add_durations(self, batch: HostBatch, plan: BatchPlan) -> HostBatch:
-        """The batch with the durations of its tokens, where they are wanted; utterances without any get zeros."""
-        if not self._has_durations:
-            return batch
-        durations = allocate_aligned(batch.tokens.nbytes).view(np.int32).reshape(batch.tokens.shape)
-        for place, values in enumerate(self._store.read_parts(plan.rows[: plan.num_real], "durations")):
-            durations[place, : len(values)] = values
-        return replace(batch, durations=durations)

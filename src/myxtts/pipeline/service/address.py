@@ -1,8 +1,8 @@
-"""Where a data worker listens and who may reach it, settled before TensorFlow is loaded.
+"""Addresses of the tf.data service: probing one without TensorFlow, and where a data worker listens.
 
-A tf.data service does whatever a client sends it, with the rights of its user, and asks for no password. TensorFlow
-always listens on every network of the machine; what is meant for this machine alone is therefore bound to the loopback
-device afterwards.
+A tf.data service executes whatever a client sends it, with the rights of its user and without a password. TensorFlow
+always listens on every network of the machine; a worker for this machine alone is therefore bound to the loopback
+device afterwards. TensorFlow's own client would retry an address without end, so it is probed first.
 """
 
 from __future__ import annotations
@@ -21,13 +21,15 @@ from pathlib import Path
 from myxtts.config.values import check_address
 from myxtts.errors import BusyError, DataError, HardwareError, UsageError
 
-# Whether a tf.data service answers at an address, found out without TensorFlow: its own client would ask for ever.
-
+DEFAULT_PORT = 5050
 CONNECT_LIMIT_S = 10.0
 _RETRY_EVERY_S = 0.2
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
-"""What a gRPC client says first: the greeting of HTTP/2 and settings that change nothing."""
+"""The start of a gRPC connection: the preface of HTTP/2 and an empty SETTINGS frame."""
 _FRAME_HEADING_BYTES, _SETTINGS_FRAME = 9, 4
+_LOOPBACK = "127.0.0.1"
+_OPEN_FILES = Path("/proc/self/fd")
+_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}")
 NOT_A_SERVICE = "what listens there is no tf.data service"
 
 
@@ -75,12 +77,6 @@ def skip_proxies() -> None:
     os.environ.setdefault("grpc_proxy", "")
 
 
-DEFAULT_PORT = 5050
-_LOOPBACK = "127.0.0.1"
-_OPEN_FILES = Path("/proc/self/fd")
-_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}")
-
-
 @dataclass(frozen=True, slots=True)
 class ServicePlace:
     """The name others know this machine by, the port to listen at (0: any), and the dispatcher to join, if any."""
@@ -93,7 +89,7 @@ class ServicePlace:
 
 
 def settle_place(host: str | None, port: int | None, joined: str | None) -> ServicePlace:
-    """Checks what was asked for; waits a little for the dispatcher to join."""
+    """Checks the options of `myxtts data-worker`; waits a little for the dispatcher to join."""
     if joined is not None:
         _check_joined(joined, host)
     place = ServicePlace(
@@ -152,10 +148,10 @@ def _is_loopback(host: str) -> bool:
 
 
 def _check_port_is_free(port: int) -> None:
-    """TensorFlow would share a port with another service without a word."""
+    """TensorFlow would silently share a port with another service."""
     try:
         with socket.socket() as listener:
-            # What an ended service left behind in the network's memory is no obstacle.
+            # Or connections of a service that has just ended (TIME_WAIT) would count as taken.
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(("", port))
     except PermissionError as error:
@@ -171,7 +167,7 @@ def _check_port_is_free(port: int) -> None:
 
 
 def keep_to_loopback(ports: Iterable[int]) -> None:
-    """Lets nobody but this machine connect to the ports that this process listens at."""
+    """Binds the sockets that listen at these ports to the loopback device: only this machine can connect."""
     wanted = set(ports)
     try:
         for listener in _list_listeners():

@@ -1,4 +1,4 @@
-"""The serving side of `data.data_service`: a tf.data worker, and a dispatcher unless another one is joined."""
+"""tf.data service: the server, a worker with a dispatcher unless it joins another's, and the stream of a client."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any, Self
 
-import numpy as np
 import tensorflow as tf
-from numpy.typing import NDArray
 from tensorflow.python.eager import cancellation, context, execute
 
 from myxtts.errors import DataError
 from myxtts.pipeline.loaders.native import TFNativeDataLoader
-from myxtts.pipeline.order import NO_ROW, BatchPlan
+from myxtts.pipeline.order import BatchPlan
 from myxtts.pipeline.recordings import RecordingSource
 from myxtts.pipeline.service.address import (
     ServicePlace,
@@ -30,6 +28,7 @@ from myxtts.pipeline.service.reorder import StreamBrokenError
 
 _HEARTBEAT_MS = 1000
 _NUM_CHUNKS_KEPT = 32
+"""Descriptions of batches that a dispatcher keeps on disk; it never deletes any itself."""
 _PROBE_LIMIT_S = 1.0
 
 
@@ -43,7 +42,7 @@ class DataHost:
         self._dispatcher: Any = None
         self._folder: TemporaryDirectory[str] | None = None
         if place.joined is None:
-            # Kept on disk, since a dispatcher never forgets what it was asked to have made.
+            # On disk, since a dispatcher keeps every dataset it was ever given.
             self._folder = TemporaryDirectory(prefix="myxtts-data-worker-")
             config = service.DispatcherConfig(port=place.port, work_dir=self._folder.name)
             self._dispatcher = _start(service.DispatchServer, config, f"a dispatcher at port {place.port}")
@@ -76,7 +75,7 @@ class DataHost:
             self._folder.cleanup()
 
     def describe(self) -> str:
-        """What it does now, in one line."""
+        """The present state in one line."""
         num_tasks = self._worker._num_tasks()
         work = f"working on {num_tasks} chunk{'s' if num_tasks > 1 else ''} of batches" if num_tasks else "idle"
         if self._dispatcher is None:
@@ -86,7 +85,7 @@ class DataHost:
         return f"{work}; {num_workers} worker{'s' if num_workers > 1 else ''} registered"
 
     def drop_old_chunks(self) -> None:
-        """Forgets descriptions of batches that have long been made; only a worker that joins late would miss one."""
+        """Deletes descriptions of batches that were made long ago; only a worker that joins late would miss one."""
         if self._folder is None:
             return
         chunks = Path(self._folder.name) / "datasets"
@@ -107,19 +106,11 @@ def _start(server: Any, config: Any, what: str) -> Any:
         ) from error
 
 
-# Batches of a few hundred plans, made by the workers of a tf.data service and received here in any order.
-
-# TensorFlow has no public way to end an operation that waits, and the next batch may never come.
-
-
-Arrays = dict[str, NDArray[Any]]
-
-
 class ServiceStream:
-    """The batches of the plans, each once; those that a worker had under way when it was killed never come.
+    """The batches of the plans in any order, each once; those that a killed worker had in progress never come.
 
-    The workers learn of the plans when it is made and begin when it is iterated. Paths and tokens of the utterances in
-    use travel along, so that there should not be too many plans.
+    The plans are sent when it is made, and workers begin when it is iterated. Paths and tokens of the utterances in
+    use are sent along, so there should not be too many plans.
     """
 
     def __init__(
@@ -141,7 +132,7 @@ class ServiceStream:
             except tf.errors.OpError as error:
                 raise self._explain_refusal(error) from error
 
-    def __iter__(self) -> Iterator[tuple[int, Arrays]]:
+    def __iter__(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """Positions and arrays named like the fields of `Batch`, as they arrive."""
         try:
             yield from self._receive()
@@ -151,7 +142,7 @@ class ServiceStream:
             if not self._cancellation.is_cancelled:
                 raise self._explain_failure(error) from error
 
-    def _receive(self) -> Iterator[tuple[int, Arrays]]:
+    def _receive(self) -> Iterator[tuple[int, dict[str, Any]]]:
         spec = self._batches.element_spec
         names = sorted(spec)
         types, shapes = [spec[name].dtype for name in names], [spec[name].shape for name in names]
@@ -160,6 +151,7 @@ class ServiceStream:
             iterator = tf.raw_ops.AnonymousIteratorV3(output_types=types, output_shapes=shapes)
             tf.raw_ops.MakeIterator(dataset=tf.data.experimental.to_variant(self._batches), iterator=iterator)
         for _ in self._plans:
+            # TensorFlow has no public way to cancel an operation that waits, and the next batch may never come.
             with tf.device("/CPU:0"):
                 values = execute.execute_with_cancellation(
                     "IteratorGetNext", len(names), [iterator], attributes, context.context(), self._cancellation
@@ -179,10 +171,10 @@ class ServiceStream:
         )
 
     def _explain_failure(self, error: tf.errors.OpError) -> DataError | StreamBrokenError:
-        """An error of its own for a recording that is here, but not where the worker is."""
+        """A separate error for a recording that is readable here, but not where the worker runs."""
         if isinstance(error, tf.errors.NotFoundError | tf.errors.PermissionDeniedError):
-            rows = np.unique([row for plan in self._plans for row in (*plan.rows, *plan.references) if row != NO_ROW])
-            paths = (self._source.audio_path(row) for row in rows.tolist())
+            rows = {row for plan in self._plans for row in plan.list_distinct_rows()}
+            paths = (self._source.audio_path(row) for row in sorted(rows))
             path = next((path for path in paths if path in error.message), None)
             if path is not None and os.access(path, os.R_OK):
                 return DataError(

@@ -1,8 +1,8 @@
-"""Batches on their way from a service, handed to those who wait for their positions.
+"""Reorder buffer between the tf.data service and loader threads that need batches by position.
 
-They arrive in any order, some never. So many are kept that nobody has to ask twice, and no more: who brings the next
-one waits. A batch that later ones have overtaken for too long counts as lost; so do the very last ones, which nothing
-can overtake, when nothing moves any more.
+The service delivers batches in any order and may lose some. A limited number is kept; the producer of the next one
+blocks. A batch that later ones have overtaken for too long counts as lost; so do the very last ones, which nothing can
+overtake, when nothing arrives any more.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Any
 from myxtts.errors import MyXTTSError
 
 _MAX_RECORDS = 64
-_MAX_UNDER_WAY = 64
-"""More batches than these no worker has under way, and none can get lost at once."""
+_MAX_IN_FLIGHT = 64
+"""Workers never have more batches than these in progress, so no more can be lost at once."""
 
 
 class StreamBrokenError(Exception):
@@ -27,17 +27,17 @@ class StreamBrokenError(Exception):
 
 
 class Missing(Enum):
-    """Why there is no batch."""
+    """Why a batch is not delivered."""
 
-    NOT_SENT = "nobody sends it"
-    LOST = "it was sent for and did not come"
+    NOT_SENT = "the service was not asked for it"
+    LOST = "the service was asked for it and did not deliver it"
     CROWDED_OUT = "too many later ones came before it"
 
 
 class ReorderBuffer:
-    """Batches by position, from `start` to `stop`. Any number of threads may bring and take them.
+    """Batches by position, from `start` to `stop`. Any number of threads may put and take them.
 
-    At most `num_ahead` batches are kept for later; twice as many while somebody waits for an earlier one, which may
+    At most `num_ahead` batches are kept for later; twice as many while a consumer waits for an earlier one, which may
     come right behind them.
     """
 
@@ -47,17 +47,17 @@ class ReorderBuffer:
         self._changed = threading.Condition()
         self._expected: set[int] = set()
         self._arrived: dict[int, Any] = {}
-        self._at_the_door: dict[int, Any] = {}
+        self._blocked: dict[int, Any] = {}  # batches whose producers wait for capacity
         self._lost: set[int] = set()
         self._taken_early: set[int] = set()
         self._awaited: Counter[int] = Counter()
-        self._furthest: list[tuple[int, float]] = []
+        self._furthest: list[tuple[int, float]] = []  # positions that were ahead of all others, and when they came
         self._has_any_arrived = False
         self._last_move_s = self._quiet_since_s = time.monotonic()
         self._error: MyXTTSError | None = None
 
     def expect(self, positions: Collection[int], announced_up_to: int) -> None:
-        """Says which positions will be brought; the others up to `announced_up_to` will not."""
+        """Announces positions that will be put; the others up to `announced_up_to` will not."""
         with self._changed:
             self._expected.update(set(positions) - self._taken_early)
             self._taken_early = {position for position in self._taken_early if position >= announced_up_to}
@@ -65,27 +65,27 @@ class ReorderBuffer:
             self._last_move_s = self._quiet_since_s = time.monotonic()
             self._changed.notify_all()
 
-    def bring(self, position: int, batch: Any) -> bool:
-        """Leaves a batch, as soon as there is room or somebody wants it. False when there is no more use for any."""
+    def put(self, position: int, batch: Any) -> bool:
+        """Leaves a batch as soon as there is capacity or a consumer waits for it. False after `fail`."""
         with self._changed:
             self._note_arrival(position)
             if position in self._expected:
-                self._at_the_door[position] = batch
+                self._blocked[position] = batch
                 self._changed.notify_all()
-            self._changed.wait_for(lambda: self._error or position not in self._at_the_door or self._has_room())
-            if position in self._at_the_door:
-                self._arrived[position] = self._at_the_door.pop(position)
+            self._changed.wait_for(lambda: self._error or position not in self._blocked or self._has_capacity())
+            if position in self._blocked:
+                self._arrived[position] = self._blocked.pop(position)
                 self._expected.discard(position)
                 self._changed.notify_all()
             return self._error is None
 
     def take(self, position: int) -> Any:
-        """The batch of a position once it is there, or why it will not come. Raises what `fail` was given."""
+        """The batch of a position once it is there, or why it will not come. Raises the error given to `fail`."""
         with self._changed:
             if not self._awaited:
                 self._quiet_since_s = time.monotonic()
             self._awaited[position] += 1
-            # Whoever has no room may have some now.
+            # A waiting consumer raises capacity: wake blocked producers.
             self._changed.notify_all()
             try:
                 return self._await(position)
@@ -94,7 +94,7 @@ class ReorderBuffer:
                 self._changed.notify_all()
 
     def give_up(self, positions: Collection[int]) -> None:
-        """Those of the positions that have not come are lost."""
+        """Counts those of the positions as lost that have not come."""
         with self._changed:
             lost = self._expected.intersection(positions)
             self._expected -= lost
@@ -102,17 +102,18 @@ class ReorderBuffer:
             self._changed.notify_all()
 
     def fail(self, error: MyXTTSError) -> None:
-        """Raises the error wherever somebody waits, now and later; the first one counts."""
+        """Raises the error in all consumers, now and later; the first one counts."""
         with self._changed:
             self._error = self._error or error
             self._arrived.clear()
-            self._at_the_door.clear()
+            self._blocked.clear()
             self._changed.notify_all()
 
     def wait_for_demand(self) -> bool:
-        """Returns when few of the expected batches are still to come; False when there is no more use for any.
+        """Returns when few of the expected batches are still to come; False after `fail`.
 
-        Where many got lost at once, it returns when nothing has moved for a while: only later ones can overtake them.
+        Where many were lost at once, it returns when nothing has arrived for a while: only later ones can overtake
+        them.
         """
         with self._changed:
             while self._error is None and len(self._expected) > self._num_ahead:
@@ -127,7 +128,7 @@ class ReorderBuffer:
             return not self._expected.isdisjoint(positions)
 
     def measure_silence_s(self) -> float:
-        """For how long somebody has waited and nothing has come."""
+        """For how long a consumer has waited without any arrival."""
         with self._changed:
             return time.monotonic() - self._quiet_since_s if self._awaited else 0.0
 
@@ -135,7 +136,7 @@ class ReorderBuffer:
         while True:
             if self._error is not None:
                 raise self._error
-            for batches in (self._arrived, self._at_the_door):
+            for batches in (self._arrived, self._blocked):
                 if position in batches:
                     self._expected.discard(position)
                     self._last_move_s = time.monotonic()
@@ -148,8 +149,8 @@ class ReorderBuffer:
             self._changed.wait(self._find_time_left(position))
 
     def _find_reason(self, position: int) -> Missing | None:
-        """Why it makes no sense to wait for a position; None if it does."""
-        # What somebody waits for is as good as gone.
+        """Why waiting for a position is useless; None if it is not."""
+        # Batches with a waiting consumer do not count against capacity.
         is_full = len(self._arrived.keys() - self._awaited.keys()) >= 2 * self._num_ahead
         if position in self._lost:
             return Missing.LOST
@@ -177,7 +178,7 @@ class ReorderBuffer:
         return max(0.0, since_s + self._patience_s - time.monotonic())
 
     def _are_last_ones_missing(self) -> bool:
-        return self._announced_up_to >= self._stop and len(self._expected) <= _MAX_UNDER_WAY
+        return self._announced_up_to >= self._stop and len(self._expected) <= _MAX_IN_FLIGHT
 
     def _note_arrival(self, position: int) -> None:
         now_s = time.monotonic()
@@ -189,9 +190,9 @@ class ReorderBuffer:
             first = min(self._expected, default=position)
             del self._furthest[: bisect_right(self._furthest, first, key=lambda record: record[0])]
 
-    def _has_room(self) -> bool:
+    def _has_capacity(self) -> bool:
         num_arrived = len(self._arrived)
         if num_arrived < self._num_ahead:
             return True
-        is_somebody_waiting = any(awaited not in self._arrived for awaited in self._awaited)
-        return is_somebody_waiting and num_arrived < 2 * self._num_ahead
+        is_consumer_waiting = any(awaited not in self._arrived for awaited in self._awaited)
+        return is_consumer_waiting and num_arrived < 2 * self._num_ahead

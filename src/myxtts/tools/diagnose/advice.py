@@ -12,7 +12,7 @@ import numpy as np
 from myxtts.config.choices import list_presets
 from myxtts.config.load import read_preset
 from myxtts.config.schema import XTTSConfig
-from myxtts.pipeline.buckets import Shape
+from myxtts.pipeline.order import Shape
 from myxtts.pipeline.split_advice import (
     TYPICAL_GRADIENT_BYTES,
     MeasuredTimes,

@@ -14,12 +14,13 @@ import numpy as np
 
 from myxtts.config.schema import XTTSConfig
 from myxtts.corpus.audio import AudioLimits, open_recording
-from myxtts.pipeline.batch import Loader, Piece, allocate_aligned
-from myxtts.pipeline.choose_loader import BatchRange, choose_side, choose_stretch, open_utterances
-from myxtts.pipeline.loaders.waveforms import RecordedSamples, list_distinct_rows
+from myxtts.pipeline.batch import Loader, allocate_aligned
+from myxtts.pipeline.choose_loader import choose_loader
+from myxtts.pipeline.loaders.waveforms import WaveformReader
 from myxtts.pipeline.open import open_batches
 from myxtts.pipeline.order import BatchOrder, BatchPlan
 from myxtts.pipeline.recordings import RecordingSource
+from myxtts.pipeline.splits import BatchRange, choose_range, open_split, open_utterances, order_split
 from myxtts.pipeline.telemetry import FeedStats
 from myxtts.runtime.hardware import Hardware
 from myxtts.runtime.plan import Mode, Plan
@@ -45,7 +46,7 @@ class FeedSource:
 
     @contextmanager
     def open(self) -> Iterator[Iterator[Any]]:
-        # One race of loaders is enough: later feeds load as the first did.
+        # One comparison of loaders is enough: later feeds load as the first did.
         feed = open_batches(
             self.config, split="train", hardware=self.hardware, plan=self.plan, loader_name=self.loader_name
         )
@@ -72,30 +73,34 @@ class LoaderProbe:
 
 def probe_loader(config: XTTSConfig, plan: Plan, loader_name: str) -> LoaderProbe:
     """Runs the real loader on batches from the middle of an epoch, one thread at a time, stage by stage."""
-    utterances = open_utterances(config, "train")
-    stretch = choose_stretch(utterances, "train", config, plan, start=0, epochs=None, steps=None)
-    plans = _choose_plans(stretch)
+    opened = open_split(config, "train", plan)
+    utterances, batches = opened.utterances, choose_range(opened.order, plan)
+    plans = _choose_plans(batches)
     store_bytes = sum(utterances.list_files(("mel", "tokens")).values()) if isinstance(utterances, FeatureStore) else 0
     if plan.mode is Mode.MULTI_GPU or config.data.data_service is not None:
         # These loaders begin work that only makes sense in a feed, whose telemetry tells of their stages.
-        return LoaderProbe((), stretch.order, store_bytes, 0.0)
-    side = choose_side(utterances, stretch, config, plan, 0, loader_name, lambda _line: None)
-    memory: Piece = allocate_aligned(side.room.num_bytes)
+        return LoaderProbe((), opened.order, store_bytes, 0.0)
+    setup = choose_loader(utterances, batches, config, plan, 0, loader_name, lambda _line: None)
+    memory = allocate_aligned(setup.layout.num_bytes)
+
+    def load(plan: BatchPlan) -> Any:
+        return setup.loader.fill(plan, setup.layout.view(plan.shape, memory))
+
     try:
-        fill = _time_each(plans, lambda one: side.loader.fill(one, side.room.make(memory)))
-        copy_s = _time_copy(side.loader.fill(plans[0], side.room.make(memory)))
+        fill = _time_each(plans, load)
+        copy_s = _time_copy(load(plans[0]))
         if isinstance(utterances, FeatureStore):
             stages = _split_stored(utterances, plans, fill)
         else:
-            stages = _split_recorded(utterances, config, side.loader, plans, fill)
+            stages = _split_recorded(utterances, config, setup.loader, plans, fill)
     finally:
-        side.loader.close()
-    return LoaderProbe(tuple(_spread(stage, plan.num_workers) for stage in stages), stretch.order, store_bytes, copy_s)
+        setup.loader.close()
+    return LoaderProbe(tuple(_spread(stage, plan.num_workers) for stage in stages), opened.order, store_bytes, copy_s)
 
 
-def _choose_plans(stretch: BatchRange) -> list[BatchPlan]:
-    length = stretch.order.num_batches_per_epoch
-    return [stretch.plan_of(int(place)) for place in np.linspace(0, length, _NUM_PROBED + 1, endpoint=False)]
+def _choose_plans(batches: BatchRange) -> list[BatchPlan]:
+    length = batches.order.num_batches_per_epoch
+    return [batches.plan_of(int(place)) for place in np.linspace(0, length, _NUM_PROBED + 1, endpoint=False)]
 
 
 def _time_each(plans: Sequence[BatchPlan], work: Callable[[BatchPlan], object]) -> tuple[float, float]:
@@ -135,18 +140,18 @@ def _split_recorded(
     source: RecordingSource, config: XTTSConfig, loader: Loader, plans: Sequence[BatchPlan], fill: tuple[float, float]
 ) -> list[tuple[StageName, float, float, float, float]]:
     """Reading, decoding and features, each by running the loader's own parts up to it."""
-    reader = RecordedSamples(source, AudioLimits.from_config(config.data), 0, getattr(loader, "survey", None))
+    reader = WaveformReader(source, AudioLimits.from_config(config.data), 0, getattr(loader, "survey", None))
     load_rows: Callable[[Sequence[int]], object] = loader.load_rows  # type: ignore[attr-defined]
     sizes: list[int] = []
 
     def read(plan: BatchPlan) -> None:
-        for row in list_distinct_rows(plan):
+        for row in plan.list_distinct_rows():
             with open_recording(source.audio_path(row)) as descriptor:
                 sizes.append(len(os.pread(descriptor, os.fstat(descriptor).st_size, 0)))
 
     read_s, read_share = _time_each(plans, read)
-    decoded_s, _ = _time_each(plans, lambda plan: reader.read(list_distinct_rows(plan)))
-    loaded_s, _ = _time_each(plans, lambda plan: load_rows(list_distinct_rows(plan)))
+    decoded_s, _ = _time_each(plans, lambda plan: reader.read(plan.list_distinct_rows()))
+    loaded_s, _ = _time_each(plans, lambda plan: load_rows(plan.list_distinct_rows()))
     num_files = len(sizes) / len(plans)
     return [
         ("read", read_s, read_share, float(np.mean(sizes)) * num_files, num_files),
@@ -170,7 +175,7 @@ def _time_copy(batch: Any) -> float:
     times = []
     for _ in range(3):
         started = time.perf_counter()
-        np.array(batch.mel), np.array(batch.reference)
+        np.array(batch["mel"]), np.array(batch["reference"])
         times.append(time.perf_counter() - started)
     return float(np.median(times))
 
@@ -192,8 +197,8 @@ def choose_num_shapes(config: XTTSConfig, plan: Plan) -> tuple[int, float]:
     paddings = {}
     for num_shapes in _NUM_SHAPES:
         changed = config.model_copy(update={"data.num_shapes": num_shapes})
-        stretch = choose_stretch(utterances, "train", changed, plan, start=0, epochs=None, steps=None)
-        paddings[num_shapes] = measure_order_padding(stretch.order, utterances.columns["mel_length"])
+        order = order_split(utterances, "train", changed, plan)
+        paddings[num_shapes] = measure_order_padding(order, utterances.columns["mel_length"])
     best = min(paddings.values())
     chosen = next(number for number in _NUM_SHAPES if paddings[number] <= best + _WORTH_MORE_SHAPES)
     return chosen, paddings[chosen]

@@ -19,10 +19,9 @@ import tensorflow as tf
 from myxtts.config.schema import XTTSConfig
 from myxtts.corpus.audio import AudioLimits
 from myxtts.errors import DataError
-from myxtts.pipeline.choose_loader import choose_stretch
 from myxtts.pipeline.loaders.native import TFNativeDataLoader
 from myxtts.pipeline.recordings import RecordingSource
-from myxtts.pipeline.splits import count_reference_frames
+from myxtts.pipeline.splits import choose_range, count_reference_frames, order_split
 from myxtts.runtime.plan import Plan
 from myxtts.tools.profile.result import OpTime, PartTimes
 from myxtts.training.execution import Execution
@@ -144,11 +143,11 @@ _ROOT = "Root"
 
 def measure_native_ops(config: XTTSConfig, plan: Plan, source: RecordingSource, num_batches: int) -> list[OpTime]:
     """The native loader's pipeline as a dataset of its own, run through once. DataError where Python must help."""
-    stretch = choose_stretch(source, "train", config, plan, start=0, epochs=None, steps=num_batches)
+    batches = choose_range(order_split(source, "train", config, plan), plan, steps=num_batches)
     loader = TFNativeDataLoader(
         source, AudioLimits.from_config(config.data), count_reference_frames(config.data), config.training.seed
     )
-    plans = [stretch.plan_of(position) for position in range(stretch.start, stretch.stop)]
+    plans = [batches.plan_of(position) for position in range(batches.start, batches.stop)]
     return measure_ops(loader.dataset(plans), num_batches)
 
 

@@ -20,9 +20,8 @@ from myxtts.config.schema import XTTSConfig
 from myxtts.errors import DataError, UsageError
 from myxtts.models.bundle import Bundle, check_weights, find_bundle, read_bundle
 from myxtts.models.spec import ModelSpec
-from myxtts.pipeline.batch import BatchBuffer
-from myxtts.pipeline.choose_loader import CachedLoader
-from myxtts.pipeline.device import ARRAYS
+from myxtts.pipeline.batch import BatchLayout, allocate_aligned
+from myxtts.pipeline.loaders.store import CachedLoader
 from myxtts.pipeline.order import NO_ROW, BatchOrder
 from myxtts.pipeline.splits import count_reference_frames, make_order
 from myxtts.store.durations import DurationsOrigin, begin_durations, write_durations
@@ -174,7 +173,8 @@ class StoreAligner:
             store.columns, np.arange(len(store)), config.model_copy(update=settings), shuffle=False
         )
         self._loader = CachedLoader(store, num_reference_frames, config.training.seed)
-        self._buffer = BatchBuffer(self.order.shapes, store.n_mels, num_reference_frames)
+        self._layout = BatchLayout.of_features(self.order.shapes, store.n_mels, num_reference_frames)
+        self._memory = allocate_aligned(self._layout.num_bytes)
         # The model numbers languages as its own data did.
         self._languages = np.array([model.spec.languages.index(name) for name in store.languages], np.int32)
         self._align: Any = tf.function(self._align_part, autograph=False)
@@ -193,13 +193,13 @@ class StoreAligner:
         import tensorflow as tf
 
         plan = self.order.batch(position)
-        batch = self._loader.fill(plan, self._buffer)
-        part = {name: tf.constant(getattr(batch, name)) for name in ARRAYS}
-        part["language"] = tf.constant(self._languages[batch.language])
+        arrays = self._loader.fill(plan, self._layout.view(plan.shape, self._memory))
+        part = {name: tf.constant(values) for name, values in arrays.items()}
+        part["language"] = tf.constant(self._languages[arrays["language"]])
         durations_BN, is_aligned_B = (tensor.numpy() for tensor in self._align(part))
         ids = self._loader.name_utterances(plan)
         return {
-            ids[row]: durations_BN[row, : batch.token_lengths[row]].astype(np.int32)
+            ids[row]: durations_BN[row, : arrays["token_lengths"][row]].astype(np.int32)
             for row in range(plan.num_real)
             if is_aligned_B[row]
         }

@@ -16,7 +16,7 @@ import psutil
 import tensorflow as tf
 
 from myxtts.config.schema import XTTSConfig
-from myxtts.pipeline.buckets import Shape
+from myxtts.pipeline.order import Shape
 from myxtts.runtime.hardware import detect_hardware
 from myxtts.runtime.plan import Plan, choose_plan
 from myxtts.runtime.strategy import make_strategy, translate_plan

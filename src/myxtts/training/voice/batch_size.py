@@ -20,7 +20,7 @@ from myxtts.config.load import RESOLVED_FILE_NAME
 from myxtts.config.model import ModelConfig
 from myxtts.config.schema import XTTSConfig
 from myxtts.errors import ConfigError, HardwareError
-from myxtts.pipeline.buckets import Shape
+from myxtts.pipeline.order import Shape
 from myxtts.pipeline.splits import count_reference_frames
 from myxtts.runtime.hardware import Hardware
 from myxtts.runtime.plan import Plan

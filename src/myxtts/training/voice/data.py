@@ -22,11 +22,10 @@ from myxtts.corpus.corpus_file import FRONTEND_FILE_NAME, is_prepared, open_corp
 from myxtts.errors import DataError
 from myxtts.features.definition import AudioDefinition, MelDefinition
 from myxtts.models.spec import ModelSpec
-from myxtts.pipeline.buckets import Shape
-from myxtts.pipeline.choose_loader import choose_stretch, open_utterances
 from myxtts.pipeline.open import open_batches
+from myxtts.pipeline.order import BatchOrder, Shape
 from myxtts.pipeline.recordings import RecordingSource
-from myxtts.pipeline.splits import count_reference_frames
+from myxtts.pipeline.splits import OpenSplit, choose_range, count_reference_frames, open_split
 from myxtts.runtime.plan import Plan
 from myxtts.store.durations import read_durations_origin
 from myxtts.store.reader import FeatureStore
@@ -96,8 +95,14 @@ class TrainingData:
     shapes: tuple[Shape, ...]
     num_batches_per_epoch: int
     num_reference_frames: int
+    order: BatchOrder
     durations: str = ""
     """A fingerprint of the durations in the store, where training uses them."""
+
+    @property
+    def opened(self) -> OpenSplit:
+        """For `open_batches`, which need not open and order the split again."""
+        return OpenSplit(self.utterances, self.order)
 
     def fingerprint(self) -> dict[str, str]:
         """What a run depends on, so that --resume notices when it is not the same any more."""
@@ -120,8 +125,8 @@ def fingerprint_utterances(utterances: FeatureStore | RecordingSource) -> str:
 
 def open_training_data(config: XTTSConfig, plan: Plan) -> TrainingData:
     """Raises DataError or ConfigError for whatever would keep a training from beginning."""
-    utterances = open_utterances(config, "train")
-    stretch = choose_stretch(utterances, "train", config, plan, start=0, epochs=None, steps=None)
+    opened = open_split(config, "train", plan)
+    utterances = opened.utterances
     frontend_file = _find_frontend(config, utterances)
     frontend = FrontEnd.load(frontend_file)
     if isinstance(utterances, FeatureStore) and utterances.settings.frontend != frontend.fingerprint():
@@ -131,23 +136,24 @@ def open_training_data(config: XTTSConfig, plan: Plan) -> TrainingData:
         )
     durations = ""
     if isinstance(utterances, FeatureStore) and config.training.durations == "stored":
-        rows = stretch.order.rows
+        rows = opened.order.rows
         refuse_missing_durations(utterances, rows, frontend.factor_sizes, count_single_state_symbols(frontend))
         durations = fingerprint_durations(utterances, rows)
     return TrainingData(
         utterances,
         frontend,
         frontend_file,
-        tuple(shape.share(plan.shard[1]) for shape in stretch.order.shapes),
-        stretch.order.num_batches_per_epoch,
+        choose_range(opened.order, plan).shapes,
+        opened.order.num_batches_per_epoch,
         count_reference_frames(config.data),
+        opened.order,
         durations,
     )
 
 
 def measure_spec(config: XTTSConfig, plan: Plan, data: TrainingData) -> ModelSpec:
     """The spec of a model for this data; the same data give the same numbers."""
-    mean_M, deviation = _measure_mels(config, plan, data.utterances)
+    mean_M, deviation = _measure_mels(config, plan, data)
     mel = MelDefinition.from_config(config.data)
     return ModelSpec(
         factor_sizes=data.frontend.factor_sizes,
@@ -194,12 +200,11 @@ def _find_frontend(config: XTTSConfig, utterances: FeatureStore | RecordingSourc
     )
 
 
-def _measure_mels(
-    config: XTTSConfig, plan: Plan, utterances: FeatureStore | RecordingSource
-) -> tuple[NDArray[np.float64], float]:
+def _measure_mels(config: XTTSConfig, plan: Plan, data: TrainingData) -> tuple[NDArray[np.float64], float]:
     """The mean of each band [M] and one deviation of all, from a fixed part of the training split."""
-    sums_M, squares_M, count = np.zeros(utterances.n_mels), np.zeros(utterances.n_mels), 0
-    for mel_TM in _iterate_mels(config, plan, utterances):
+    n_mels = data.utterances.n_mels
+    sums_M, squares_M, count = np.zeros(n_mels), np.zeros(n_mels), 0
+    for mel_TM in _iterate_mels(config, plan, data):
         exact_TM = mel_TM.astype(np.float64)
         sums_M += exact_TM.sum(axis=0)
         squares_M += np.square(exact_TM).sum(axis=0)
@@ -210,16 +215,15 @@ def _measure_mels(
     return mean_M, max(_LEAST_DEVIATION, variance**0.5)
 
 
-def _iterate_mels(
-    config: XTTSConfig, plan: Plan, utterances: FeatureStore | RecordingSource
-) -> Iterator[NDArray[np.floating[Any]]]:
+def _iterate_mels(config: XTTSConfig, plan: Plan, data: TrainingData) -> Iterator[NDArray[np.floating[Any]]]:
+    utterances = data.utterances
     if isinstance(utterances, FeatureStore):
         rows = utterances.rows_of_split("train")
         # By the hash of the id: a part that neither order nor numbering of the rows decides.
         chosen = rows[np.argsort(utterances.columns["id_hash"][rows], kind="stable")][:NUM_MEASURED_UTTERANCES]
         yield from (utterances.read_mel(int(row)) for row in chosen)
         return
-    with open_batches(config, steps=NUM_MEASURED_BATCHES, plan=plan, framework="numpy") as batches:
+    with open_batches(config, steps=NUM_MEASURED_BATCHES, plan=plan, opened=data.opened, framework="numpy") as batches:
         for batch in batches:
             for mel_TM, length in zip(np.asarray(batch.mel), np.asarray(batch.mel_lengths), strict=True):
                 yield mel_TM[: int(length)]

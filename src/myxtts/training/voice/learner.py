@@ -11,7 +11,8 @@ import tensorflow as tf
 from myxtts.config.schema import XTTSConfig
 from myxtts.models.spec import ModelSpec
 from myxtts.models.xtts import XTTS
-from myxtts.pipeline.buckets import Shape
+from myxtts.pipeline.batch import BatchLayout
+from myxtts.pipeline.order import Shape
 from myxtts.storage.atomic import pass_fault_point
 from myxtts.training.execution import Execution, MicroBatches
 from myxtts.training.learner import BaseLearner, compute_under, select_trained
@@ -82,9 +83,11 @@ class Learner(BaseLearner):
         """Makes the graph of every shape by a step on empty batches, which changes nothing."""
         num_local = self._num_local_replicas
         for shape in shapes:
-            part = make_empty_part(shape.share(num_local), self.model.spec.n_mels, num_reference_frames)
-            if self._has_durations:
-                part["durations"] = tf.zeros_like(part["tokens"])
+            share = shape.share(num_local)
+            layout = BatchLayout.of_features(
+                [share], self.model.spec.n_mels, num_reference_frames, has_durations=self._has_durations
+            )
+            part = {name: tf.constant(zeros) for name, zeros in layout.view(share).items()}
             self._step(self._cut_batches([[part] * num_local] * self.num_batches_per_step), 0)
         if self._average is not None:
             self._average.trace()
@@ -117,22 +120,3 @@ def _make_optimizer(config: XTTSConfig, model: XTTS) -> Any:
         kept = [weight for name, weight in trained.items() if len(weight.shape) < 2 or name.startswith(_TABLES)]
         optimizer.exclude_from_weight_decay(var_list=kept)
     return optimizer
-
-
-def make_empty_part(shape: Shape, n_mels: int, num_reference_frames: int) -> MicroBatch:
-    """A batch of this shape without a single utterance."""
-    num_rows = shape.num_utterances
-
-    def count() -> Any:
-        return tf.zeros([num_rows], tf.int32)
-
-    return {
-        "tokens": tf.zeros([num_rows, shape.num_tokens], tf.int32),
-        "token_lengths": count(),
-        "mel": tf.zeros([num_rows, shape.num_frames, n_mels]),
-        "mel_lengths": count(),
-        "speaker": count(),
-        "language": count(),
-        "reference": tf.zeros([num_rows, num_reference_frames, n_mels]),
-        "reference_lengths": count(),
-    }

@@ -71,6 +71,7 @@ class Preparation:
             epochs=self.config.training.epochs,
             start=start,
             plan=self.plan,
+            opened=self.data.opened,
             gradient_bytes=4 * self.learner.num_parameters,
             loader_name=loader_name,
             telemetry_file=telemetry_file,

@@ -1,4 +1,4 @@
-"""Memory comes back by itself when nothing looks at it any more, and not before."""
+"""Arrays of a batch as they are declared, in memory that comes back when its last view is gone, and not before."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from myxtts.pipeline.batch import BatchBuffer, MemoryPool, measure_buffer_bytes
-from myxtts.pipeline.buckets import Shape
-from myxtts.pipeline.device import ARRAYS
+from myxtts.pipeline.batch import BatchLayout, MemoryPool
+from myxtts.pipeline.order import Shape
+from myxtts.types import BATCH
 
 
 def test_memory_is_used_again_when_its_last_view_is_gone() -> None:
@@ -77,12 +77,22 @@ def test_arrays_of_every_shape_fit_are_aligned_and_do_not_overlap(
     sizes: list[tuple[int, int, int]], n_mels: int, num_reference_frames: int
 ) -> None:
     shapes = [Shape(*size) for size in sizes]
-    memory = MemoryPool(measure_buffer_bytes(shapes, n_mels, num_reference_frames), 1).lease()
+    layout = BatchLayout.of_features(shapes, n_mels, num_reference_frames, has_durations=True)
+    memory = MemoryPool(layout.num_bytes, 1).lease()
     for shape in shapes:
-        batch = BatchBuffer(shapes, n_mels, num_reference_frames, memory).view(shape)
-        arrays = [getattr(batch, name) for name in ARRAYS]
-        assert batch.mel.shape == (shape.num_utterances, shape.num_frames, n_mels)
-        assert all(array.ctypes.data % 64 == 0 for array in arrays)
-        for number, array in enumerate(arrays):
+        batch = layout.view(shape, memory)
+        assert [*batch] == [array.name for array in BATCH]
+        assert batch["mel"].shape == (shape.num_utterances, shape.num_frames, n_mels)
+        assert batch["durations"].shape == batch["tokens"].shape == (shape.num_utterances, shape.num_tokens)
+        assert all(batch[array.name].dtype == array.dtype for array in BATCH)
+        assert all(array.ctypes.data % 64 == 0 for array in batch.values())
+        for number, array in enumerate(batch.values()):
             array[:] = number
-        assert all((array == number).all() for number, array in enumerate(arrays))
+        assert all((array == number).all() for number, array in enumerate(batch.values()))
+
+
+def test_new_memory_is_an_empty_batch() -> None:
+    shape = Shape(3, 16, 8)
+    arrays = BatchLayout.of_features([shape], 5, 6).view(shape)
+    assert "durations" not in arrays
+    assert not any(values.any() for values in arrays.values())
