@@ -129,7 +129,7 @@ class TrainingConfig(Section):
         allowed=Words('GPU numbers such as "0" or "0,1" or null', 'شمارهٔ کارت‌ها مانند "0" یا "0,1"، یا null'),
     )
 
-    # Alignment of tokens and frames: monotonic alignment search, or its result in the store (`precompute --durations-from`).
+    # Monotonic alignment search in every step, or its result in the store (`precompute --durations-from`).
     durations: Literal["search", "stored"] = _from_now_on(
         "search",
         "Where durations of tokens come from: searched in every step, or written to the store before.",
