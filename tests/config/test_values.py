@@ -1,4 +1,4 @@
-"""GPU numbers are accepted in every way people write them, and nothing else is."""
+"""Values of settings: GPU numbers in every way people write them, and scalars as YAML reads and writes them."""
 
 from __future__ import annotations
 

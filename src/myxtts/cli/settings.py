@@ -124,6 +124,7 @@ def load_config(
 
 
 def _collect_values(given: dict[str, Any]) -> Iterator[tuple[str, object, str]]:
+    """Key, value and flag of every setting whose flag was given; a flag may set several keys."""
     for flag in SETTING_FLAGS:
         value = given.get(flag.parameter)
         if value is None or value is False:
@@ -133,6 +134,7 @@ def _collect_values(given: dict[str, Any]) -> Iterator[tuple[str, object, str]]:
 
 
 def split_assignment(text: str) -> tuple[str, str]:
+    """Key and value of KEY=VALUE; UsageError for anything else."""
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
         raise UsageError(

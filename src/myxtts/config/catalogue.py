@@ -57,6 +57,7 @@ FIELDS: Mapping[str, FieldInfo] = {
 """Every setting by its full name: model_size, data.batch_size, ..."""
 
 META: Mapping[str, Meta] = {key: read_meta(field) for key, field in FIELDS.items()}
+"""What `setting` was given for each."""
 
 _FULL_NAMES = {key.rpartition(".")[2]: key for key in FIELDS}
 assert len(_FULL_NAMES) == len(FIELDS), "a name in two sections would make the flat form ambiguous"
@@ -73,6 +74,7 @@ def find_key(name: str, origin: str) -> str:
 
 
 def _find_nearest_key(name: str) -> str | None:
+    """The setting that was most likely meant: by its own name in whatever section, else by the whole name."""
     section, _, last = name.rpartition(".")
     if last in _FULL_NAMES:
         return _FULL_NAMES[last]

@@ -96,6 +96,7 @@ def _read_presets(selector: str) -> Mapping[str, Mapping[str, object]]:
 
 
 def read_file_layer(path: str | Path) -> Layer:
+    """The settings of a YAML file; their origin is file and line."""
     data, lines = read_yaml(path)
     place = "".join(char if char.isprintable() else "?" for char in str(path))
     return _collect_layer(data, lambda names: f"{place}:{lines[names]}")
@@ -130,6 +131,7 @@ def collect_flag_layer(flags: Mapping[str, object] | Iterable[FlagValue]) -> Lay
 
 
 def _add_entry(layer: Layer, name: str, entry: Entry) -> None:
+    """Adds a setting under its full name; ConfigError if it is there already, flat and in its section."""
     key = find_key(name, entry.origin)
     if key in layer:
         raise ConfigError(
@@ -160,6 +162,7 @@ def _name_flag(name: str) -> str:
 
 
 def _parse_flag_text(key: str, text: str) -> object:
+    """Text stays text where the setting takes any, such as a path called 2024."""
     if accepts_text(FIELDS[key]):
         return None if text == "null" else text
     return resolve_scalar(text.strip())

@@ -10,10 +10,13 @@ from pydantic import Field, model_validator
 from myxtts.config.section import Contradiction, Section
 from myxtts.config.setting import NEW_LOSS, NEW_SHAPES, refuse, setting
 
+# Another value changes the shapes of the weights, so that no checkpoint fits.
 _shape = partial(setting, resume=refuse(NEW_SHAPES), scope="voice")
 
 
 class ModelConfig(Section):
+    """Widths and depths of text encoder, flow-matching decoder and reference (speaker) encoder."""
+
     section_name: ClassVar[str] = "model"
 
     block: Literal["convolution", "transformer"] = _shape(
@@ -64,6 +67,7 @@ class ModelConfig(Section):
         resume=refuse(NEW_LOSS),
         scope="voice",
     )
+    # Classifier-free guidance: synthesis mixes predictions with and without the voice.
     guidance_dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = setting(
         0.1,
         "Share of utterances trained without their voice, so that synthesis can be guided.",

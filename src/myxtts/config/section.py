@@ -77,10 +77,12 @@ class Section(BaseModel):
 
 
 def dotted_key(section: type[Section], name: str) -> str:
+    """The full name of a setting: `data.batch_size`, or `model_size` at the top."""
     return f"{section.section_name}.{name}" if section.section_name else name
 
 
 def find_nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that resembles `name` most, None where none does."""
     matches = get_close_matches(name, list(known), n=1, cutoff=0.6)
     return matches[0] if matches else None
 

@@ -31,9 +31,11 @@ _end = partial(setting, resume=accept(NEW_END))
 
 
 class TrainingConfig(Section):
+    """The run, its devices, how a step is compiled and computed, and the optimiser."""
+
     section_name: ClassVar[str] = "training"
 
-    # The run.
+    # The run. Where several of steps, epochs and minutes are given, the first to be reached ends it.
     run_name: Annotated[str, Field(pattern=r"^\w[\w.-]{0,99}$")] = setting(
         "run",
         "Name of the run.",
@@ -127,7 +129,7 @@ class TrainingConfig(Section):
         allowed=Words('GPU numbers such as "0" or "0,1" or null', 'شمارهٔ کارت‌ها مانند "0" یا "0,1"، یا null'),
     )
 
-    # Alignment.
+    # Monotonic alignment search in every step, or its result in the store (`precompute --durations-from`).
     durations: Literal["search", "stored"] = _from_now_on(
         "search",
         "Where durations of tokens come from: searched in every step, or written to the store before.",
@@ -135,7 +137,7 @@ class TrainingConfig(Section):
         scope="voice",
     )
 
-    # Compilation and precision.
+    # Compilation and precision; `training.execution` decides what auto means on a device.
     enable_graph_mode: bool = _device(
         True,
         "Compile the training step into a graph; off runs it eagerly.",
@@ -158,7 +160,7 @@ class TrainingConfig(Section):
         resume=accept("weights stay in 32 bits, whatever the step is computed in"),
     )
 
-    # The step.
+    # The step. AdamW with linear warm-up and cosine decay.
     crop_frames: Annotated[int, Field(ge=32, le=8192, multiple_of=2)] = _from_now_on(
         128,
         "Frames of each utterance that the decoder learns from at a step, chosen at random.",

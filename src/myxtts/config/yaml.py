@@ -1,4 +1,4 @@
-"""Reads a YAML file as plain data and remembers the line of every key; refuses everything a configuration never needs.
+"""Reads a YAML file as plain data with the line of every key; refuses tags, anchors, aliases and duplicate keys.
 
 Values are built from parser events, so no tag can construct an object and an alias is refused before it expands.
 """
@@ -23,6 +23,7 @@ YamlData = Scalar | list["YamlData"] | dict[str, "YamlData"]
 KeyLines = dict[tuple[str, ...], int]
 """Line of each key, by the names that lead to it: ("data", "batch_size") -> 12."""
 
+# The faster parser in C where PyYAML was built with libyaml.
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f]")
 _CORE_TAG = "tag:yaml.org,2002:"

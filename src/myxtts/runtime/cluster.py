@@ -77,6 +77,7 @@ def _read_task(task: Any, num_chiefs: int, num_workers: int) -> int:
 
 
 def _read_slurm(environment: Mapping[str, str]) -> Cluster | None:
+    """The Slurm step of this process. Hosts and ports are resolved later, by `runtime.strategy`."""
     # Only srun sets the variables of a step: without it one process runs, however many tasks the job has.
     num_tasks = _read_number(environment, "SLURM_STEP_NUM_TASKS", default=1)
     if num_tasks <= 1:

@@ -23,6 +23,7 @@ from myxtts.runtime.hardware import Gpu, Hardware
 
 CPU_DEVICE = "/CPU:0"
 _LOADER_NICENESS = 5
+"""Unix niceness of loader threads: enough that a thread which drives a device runs first, still ahead of idle jobs."""
 
 StrategyKind = Literal["default", "one_device", "mirrored"]
 
@@ -148,6 +149,7 @@ def choose_plan(config: XTTSConfig, hardware: Hardware) -> Plan:
 
 
 def _select_visible_gpus(config: XTTSConfig, hardware: Hardware) -> tuple[Gpu, ...]:
+    """The GPUs that `visible_gpus` leaves, in its order."""
     if config.training.visible_gpus is None:
         return hardware.gpus
     by_index = {gpu.index: gpu for gpu in hardware.gpus}
@@ -177,6 +179,7 @@ def _place(config: XTTSConfig, visible: tuple[Gpu, ...], hardware: Hardware) -> 
 def _place_both_named(
     config: XTTSConfig, data_gpu: int, model_gpus: tuple[int, ...], visible: tuple[Gpu, ...], hardware: Hardware
 ) -> _Placement:
+    """Multi-GPU mode if it is possible, else one of the named GPUs with a warning."""
     existing = [gpu.index for gpu in visible]
     asked = f"data_gpu {data_gpu} and model_gpu {format_gpu_numbers(model_gpus)} were asked for"
     missing = [number for number in dict.fromkeys((data_gpu, *model_gpus)) if number not in existing]
