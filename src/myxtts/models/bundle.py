@@ -157,7 +157,7 @@ def read_bundle(folder: Path) -> Bundle:
 def _read_files(folder: int) -> Bundle:
     """Reads a bundle through the descriptor of its folder, which cannot be exchanged meanwhile."""
     found = read_description(folder, BUNDLE_FILE_NAME, _Description)
-    checksums: dict[str, int] = {**found.checksums}
+    checksums: Mapping[Any, int] = found.checksums
     with _open_inside(folder, FRONTEND_FILE_NAME, _MAX_FRONTEND_BYTES) as file:
         frontend = file.read()
     if google_crc32c.value(frontend) != checksums.get(FRONTEND_FILE_NAME):

@@ -139,7 +139,7 @@ def parse_json(raw: bytes, model: type[Model]) -> Model:
 def check_fields(value: object, model: type[Model]) -> Model:
     """`value`, which was JSON, as a model; raises JsonRefusedError."""
     try:
-        return cast("Model", _adapt(model).validate_python(value))
+        return cast("Model", _adapt(cast("Any", model)).validate_python(value))
     except ValidationError as error:
         raise JsonRefusedError(_describe(error)) from error
 
@@ -150,7 +150,7 @@ def parse_json_line(line: bytes, model: type[Model]) -> Model:
     pydantic parses and checks in one pass, which is faster than json.loads alone, but does not see duplicate keys.
     """
     try:
-        return cast("Model", _adapt(model).validate_json(line))
+        return cast("Model", _adapt(cast("Any", model)).validate_json(line))
     except ValidationError as error:
         raise JsonRefusedError(_describe(error)) from error
 
