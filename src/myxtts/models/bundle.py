@@ -157,9 +157,9 @@ def read_bundle(folder: Path) -> Bundle:
 def _read_files(folder: int) -> Bundle:
     """Reads a bundle through the descriptor of its folder, which cannot be exchanged meanwhile."""
     found = read_description(folder, BUNDLE_FILE_NAME, _Description)
-    checksums: dict[str, int] = {**found.checksums}
+    checksums: Mapping[Any, int] = found.checksums
     with _open_inside(folder, FRONTEND_FILE_NAME, _MAX_FRONTEND_BYTES) as file:
-        frontend = file.read()
+        frontend = file.read(_MAX_FRONTEND_BYTES)
     if google_crc32c.value(frontend) != checksums.get(FRONTEND_FILE_NAME):
         raise FileRefusedError(f"the checksum of {FRONTEND_FILE_NAME} does not match")
     config = ModelConfig.model_validate(found.config)
@@ -305,7 +305,7 @@ def read_description(folder: int, name: str, model: type[Model]) -> Model:
     """The JSON file that says what a bundle is."""
     with _open_inside(folder, name, _MAX_DESCRIPTION_BYTES) as file:
         try:
-            return parse_json(file.read(), model)
+            return parse_json(file.read(_MAX_DESCRIPTION_BYTES), model)
         except JsonRefusedError as error:
             raise JsonRefusedError(f"{name}: {error}") from error
 

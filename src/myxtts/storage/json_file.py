@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import reprlib
 import stat
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -25,10 +26,13 @@ from myxtts.storage.atomic import pass_fault_point, write_atomically
 from myxtts.types import Say
 
 _MAX_NUMBER_LENGTH = 40
+"""Digits of a number: Python takes quadratic time to convert longer ones, and nothing here needs them."""
 _MAX_DEPTH = 12
+"""Nesting of objects and lists: our own files stay below half of it."""
 _MAX_ERRORS_SHOWN = 3
 _DEFAULT_MAX_BYTES = 10_000_000
 _BACKLOG_BYTES = 256 * 1024
+"""What `JsonTail` reads of a file that is there already: some thousand steps."""
 _MAX_LINE_BYTES = 1024 * 1024
 
 Item = TypeVar("Item")
@@ -86,7 +90,7 @@ def read_json(
     place = f"{what} {path}".lstrip()
     try:
         with open_regular(path, max_bytes) as file:
-            return parse_json(file.read(), model)
+            return parse_json(file.read(max_bytes), model)
     except FileRefusedError as error:
         raise refuse(place, str(error), next_step) from error
     except (FileNotFoundError, NotADirectoryError):
@@ -139,7 +143,7 @@ def parse_json(raw: bytes, model: type[Model]) -> Model:
 def check_fields(value: object, model: type[Model]) -> Model:
     """`value`, which was JSON, as a model; raises JsonRefusedError."""
     try:
-        return cast("Model", _adapt(model).validate_python(value))
+        return cast("Model", _adapt(cast("Any", model)).validate_python(value))
     except ValidationError as error:
         raise JsonRefusedError(_describe(error)) from error
 
@@ -150,7 +154,7 @@ def parse_json_line(line: bytes, model: type[Model]) -> Model:
     pydantic parses and checks in one pass, which is faster than json.loads alone, but does not see duplicate keys.
     """
     try:
-        return cast("Model", _adapt(model).validate_json(line))
+        return cast("Model", _adapt(cast("Any", model)).validate_json(line))
     except ValidationError as error:
         raise JsonRefusedError(_describe(error)) from error
 
@@ -168,7 +172,7 @@ def _describe(error: ValidationError) -> str:
             problems.append(f"{field} {_shorten(str(one['ctx']['error']))}")
         else:
             problem = one["msg"].replace("Input should be", "should be")
-            problems.append(f"{field} {problem}, found {_shorten(repr(one['input']))}")
+            problems.append(f"{field} {problem}, found {reprlib.repr(one['input'])}")
     return "; ".join(problems)
 
 
