@@ -46,7 +46,7 @@ from myxtts.pipeline.service.loader import ServiceLoader, open_service_loader
 from myxtts.pipeline.splits import BatchRange
 
 NUM_BATCHES, KILLED_AT = 100, 30
-QUICK: dict[str, Any] = {"_OVERTAKEN_LIMIT_S": 1.0, "_GONE_LIMIT_S": 2.0, "_MUTE_LIMIT_S": 20.0}
+QUICK: dict[str, Any] = {"_OVERTAKEN_LIMIT_S": 1.0, "_GONE_LIMIT_S": 2.0, "_MUTE_LIMIT_S": 90.0}
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "GRPC_VERBOSITY": "NONE", "COLUMNS": "200"}
 Worker = subprocess.Popen[str]
 Arrays = dict[str, NDArray[Any]]

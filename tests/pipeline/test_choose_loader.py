@@ -10,11 +10,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.pipeline.recordings import DATA, FORMATS, Clip, make_corpus
+from tests.pipeline.recordings import DATA, FORMATS, Clip, make_corpus, order_rows
 
 from myxtts.config.schema import DataConfig
 from myxtts.pipeline.batch import Loader
-from myxtts.pipeline.choose_loader import SpeedComparison, choose_on_the_fly_loader, compare_speed
+from myxtts.pipeline.choose_loader import (
+    SpeedComparison,
+    choose_for_data_device,
+    choose_on_the_fly_loader,
+    compare_speed,
+)
 from myxtts.pipeline.recordings import RecordingSource, Survey, survey_recordings
 
 FLAC, WAV, DEEP = Clip(suffix=".flac"), Clip(), Clip(subtype="PCM_24")
@@ -100,6 +105,14 @@ assert loader.name == "python"
 sys.exit("tensorflow" in sys.modules)
 """
     assert subprocess.run([sys.executable, "-c", program], timeout=60).returncode == 0
+
+
+def test_data_device_needs_no_graph_of_the_native_loader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = RecordingSource.open(make_corpus(tmp_path, [WAV, FLAC, WAV]), DATA)
+    monkeypatch.setattr("myxtts.pipeline.loaders.native.TFNativeDataLoader", None)
+    setup = choose_for_data_device(source, DATA, order_rows(source).shapes, 40, 1, "/GPU:0")
+    assert setup.loader.name == "samples"
+    assert setup.messages[0] == "TF-native loading serves 2 of 3 recordings; 1 goes through Python: FLAC."
 
 
 def make_reader(seconds: float, seen: list[int]) -> Callable[[Sequence[int]], object]:

@@ -41,7 +41,7 @@ from myxtts.pipeline.loaders.python import PythonLoader
 from myxtts.pipeline.loaders.store import CachedLoader
 from myxtts.pipeline.order import NO_ROW, BatchOrder, BatchPlan
 from myxtts.pipeline.recordings import RecordingSource
-from myxtts.pipeline.service.address import settle_place
+from myxtts.pipeline.service.address import check_listen_address
 from myxtts.pipeline.service.host import DataHost
 from myxtts.pipeline.service.loader import open_service_loader
 from myxtts.pipeline.splits import BatchRange
@@ -136,7 +136,7 @@ def make_service(material: Material, ram_budget_bytes: int) -> Loader:
 @cache
 def start_service() -> str:
     """The address of a tf.data service in this process, which ends with it."""
-    host = DataHost(settle_place(None, 0, None))
+    host = DataHost(check_listen_address(None, 0, None))
     atexit.register(host.stop)
     return host.address
 

@@ -15,11 +15,13 @@ from myxtts.corpus.corpus_file import open_corpus
 from myxtts.corpus.prepare import Recordings, prepare_corpus
 from myxtts.errors import ConfigError, DataError
 from myxtts.pipeline.open import open_batches
+from myxtts.pipeline.splits import open_split
 from myxtts.runtime.cluster import Cluster
 from myxtts.runtime.hardware import detect_hardware
 from myxtts.runtime.nvml import Gpu
 from myxtts.runtime.plan import Mode, Plan, choose_plan
 from myxtts.store.precompute import precompute
+from myxtts.store.reader import FeatureStore
 
 
 @pytest.fixture
@@ -73,6 +75,15 @@ def test_on_the_fly_batches_need_no_store(config: XTTSConfig, tmp_path: Path) ->
     said: list[str] = []
     assert sorted(collect_ids(changed, epochs=1, say=said.append)) == sorted(collect_ids(config, epochs=1))
     assert any("through Python" in line for line in said)
+
+
+def test_split_that_is_open_is_not_opened_again(config: XTTSConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = choose_plan(config, detect_hardware())
+    expected = collect_ids(config, epochs=2, plan=plan)
+    opened = open_split(config, "train", plan)
+    monkeypatch.setattr(FeatureStore, "open", None)
+    monkeypatch.setattr("myxtts.pipeline.splits.BatchOrder", None)
+    assert collect_ids(config, epochs=2, plan=plan, opened=opened) == expected
 
 
 def test_mode_devices_and_buffer_are_said(config: XTTSConfig) -> None:

@@ -13,7 +13,7 @@ from myxtts.cli.screen import Screen
 from myxtts.runtime.load_tensorflow import load_tensorflow
 
 if TYPE_CHECKING:
-    from myxtts.pipeline.service.address import ServicePlace
+    from myxtts.pipeline.service.address import ListenAddress
     from myxtts.pipeline.service.host import DataHost
 
 _LOOK_EVERY_S = 1.0
@@ -46,29 +46,29 @@ def run_data_worker(
 
     myxtts data-worker --host 10.0.0.6 --join 10.0.0.5:5050
     """
-    from myxtts.pipeline.service.address import settle_place
+    from myxtts.pipeline.service.address import check_listen_address
 
     screen = Screen(as_json=as_json)
-    place = settle_place(host, port, join)
+    listen = check_listen_address(host, port, join)
     # Features are made by the processor; memory of a GPU is left to training.
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
     load_tensorflow()
     from myxtts.pipeline.service.host import DataHost
 
-    with DataHost(place) as data_host:
+    with DataHost(listen) as data_host:
         setting = f"data.data_service={data_host.address}"
-        _show(data_host, place, setting, screen)
+        _show(data_host, listen, setting, screen)
         screen.finish({"address": data_host.address, "worker": data_host.worker_address, "setting": setting})
         sys.stdout.flush()
         _serve(data_host, screen)
 
 
-def _show(data_host: DataHost, place: ServicePlace, setting: str, screen: Screen) -> None:
+def _show(data_host: DataHost, listen: ListenAddress, setting: str, screen: Screen) -> None:
     console = screen.console
-    role = f"Worker for {place.joined}" if place.joined else f"Dispatcher at {data_host.address} with a worker"
+    role = f"Worker for {listen.joined}" if listen.joined else f"Dispatcher at {data_host.address} with a worker"
     console.print(f"{role}, listening at {data_host.worker_address}.", markup=False)
     console.print(f"Training uses it with  --preprocessing-mode on_the_fly --set {setting}", markup=False)
-    if place.is_private:
+    if listen.is_private:
         console.print("Only this machine can connect. For others start it with --host ADDRESS.")
     else:
         screen.warn(

@@ -209,22 +209,22 @@ class BatchAssembler:
 
     def fill_mels(self, arrays: Arrays, plan: BatchPlan, read_mel: ReadMel) -> None:
         mel_BTM, lengths_B = arrays["mel"], arrays["mel_lengths"]
-        for place, row in enumerate(plan.rows[: plan.num_real].tolist()):
+        for index, row in enumerate(plan.rows[: plan.num_real].tolist()):
             mel_TM = read_mel(row)
             length = len(mel_TM)
-            mel_BTM[place, :length] = mel_TM
-            mel_BTM[place, length:] = self.padding
-            lengths_B[place] = length
+            mel_BTM[index, :length] = mel_TM
+            mel_BTM[index, length:] = self.padding
+            lengths_B[index] = length
 
     def fill_references(self, arrays: Arrays, plan: BatchPlan, read_mel: ReadMel) -> None:
         """A random crop of each reference clip."""
         reference_BRM, lengths_B = arrays["reference"], arrays["reference_lengths"]
-        for place, (row, crop_hash) in enumerate(self.list_references(plan)):
+        for index, (row, crop_hash) in enumerate(self.list_references(plan)):
             mel_TM = read_mel(row)
             start, length = self.find_crop(len(mel_TM), crop_hash)
-            reference_BRM[place, :length] = mel_TM[start : start + length]
-            reference_BRM[place, length:] = self.padding
-            lengths_B[place] = length
+            reference_BRM[index, :length] = mel_TM[start : start + length]
+            reference_BRM[index, length:] = self.padding
+            lengths_B[index] = length
 
     def list_references(self, plan: BatchPlan) -> list[tuple[int, int]]:
         """The row of each utterance's reference clip, and the hash that decides where its crop starts."""
@@ -241,8 +241,8 @@ class BatchAssembler:
 def fill_rows(rows_BN: NDArray[Any], values: Sequence[NDArray[Any]]) -> None:
     """Copies values of different lengths into the rows; zeros stand behind them."""
     rows_BN[:] = 0
-    for place, row in enumerate(values):
-        rows_BN[place, : len(row)] = row
+    for index, row in enumerate(values):
+        rows_BN[index, : len(row)] = row
 
 
 def hash_crops(plan: BatchPlan, seed: int) -> NDArray[np.uint64]:

@@ -8,8 +8,7 @@ with open_batches(config, split="train", epochs=1) as batches:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -21,7 +20,7 @@ from myxtts.pipeline.feed import Feed, Stage, WarmUp
 from myxtts.pipeline.load_ahead import ThreadPriority
 from myxtts.pipeline.split_advice import TYPICAL_GRADIENT_BYTES, advise_on_split
 from myxtts.pipeline.splits import BatchRange, OpenSplit, choose_range, count_reference_frames, open_split
-from myxtts.pipeline.telemetry import Telemetry
+from myxtts.pipeline.telemetry import FeedStats, Telemetry
 from myxtts.pipeline.tune import FeedSettings, Limits, Tuner, fit_buffers, fit_on_device, measure_ram_budget
 from myxtts.runtime.hardware import Hardware, detect_hardware
 from myxtts.runtime.plan import Mode, Plan, choose_plan, find_gpus
@@ -79,12 +78,6 @@ def open_batches(
         stages = (_make_transfer_stage(plan, sizes.on_device, framework),)
     # With a data device finished batches wait behind it, and the host only has to keep it busy.
     buffer_size = min(sizes.in_memory, 2 * plan.num_workers + 2) if is_multi_gpu else sizes.in_memory
-    advise = partial(
-        advise_on_split,
-        num_model_gpus=len(plan.model_devices),
-        num_workers=plan.num_workers,
-        gradient_bytes=gradient_bytes,
-    )
     return Feed(
         batches,
         setup.loader,
@@ -97,7 +90,7 @@ def open_batches(
         tuner=_make_tuner(config, plan, buffer_size, machine),
         priority=ThreadPriority(plan.loader_niceness, plan.num_reserved_cpus),
         say=say,
-        advice=(_MEASURED_STEPS, advise) if is_multi_gpu else None,
+        advice=_make_advice(plan, gradient_bytes) if is_multi_gpu else None,
     )
 
 
@@ -135,6 +128,12 @@ def _make_data_device_stages(
         Stage("features", features, fit_on_device(num_in_memory, batch_bytes, free_bytes)),
         Stage("transfer", cross_to(plan.model_devices), num_on_device),
     )
+
+
+def _make_advice(plan: Plan, gradient_bytes: int) -> tuple[int, Callable[[FeedStats], str]]:
+    """After how many steps to compare with data-parallel training, and how."""
+    num_gpus, num_workers = len(plan.model_devices), plan.num_workers
+    return _MEASURED_STEPS, lambda stats: advise_on_split(stats, num_gpus, num_workers, gradient_bytes)
 
 
 def _make_tuner(config: XTTSConfig, plan: Plan, buffer_size: int, machine: Hardware) -> Tuner | None:

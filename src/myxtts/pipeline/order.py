@@ -125,10 +125,10 @@ class BatchOrder:
 
     def batch(self, position: int) -> BatchPlan:
         """The batch at a position, in whatever epoch it falls."""
-        epoch, index = divmod(position, self.num_batches_per_epoch)
-        places, shape_numbers, starts = self._plan_epoch(epoch)
-        shape = self.shapes[int(shape_numbers[index])]
-        chosen = places[int(starts[index]) : int(starts[index + 1])]
+        epoch, number = divmod(position, self.num_batches_per_epoch)
+        indices, shape_numbers, starts = self._plan_epoch(epoch)
+        shape = self.shapes[int(shape_numbers[number])]
+        chosen = indices[int(starts[number]) : int(starts[number + 1])]
         rows, references = (np.full(shape.num_utterances, NO_ROW, np.int64) for _ in range(2))
         keys = np.zeros(shape.num_utterances, np.uint64)
         rows[: len(chosen)], keys[: len(chosen)] = self._rows[chosen], self._keys[chosen]
@@ -138,14 +138,14 @@ class BatchOrder:
 
     def _compute_epoch(self, epoch: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Utterances in the order of an epoch, and for each of its batches the shape and where it starts."""
-        places = np.arange(len(self._rows))
+        indices = np.arange(len(self._rows))
         if self._shuffle:
-            places = np.argsort(hash_numbers(self._keys, self._seed, epoch, _EPOCH_SALT), kind="stable")
+            indices = np.argsort(hash_numbers(self._keys, self._seed, epoch, _EPOCH_SALT), kind="stable")
         # Stable, so that each shape keeps the shuffled order.
-        places = places[np.argsort(self._bucket_of[places], kind="stable")]
+        indices = indices[np.argsort(self._bucket_of[indices], kind="stable")]
         if not self._shuffle:
-            return places, self._shape_numbers, self._starts
-        return _shuffle_batches(places, self._shape_numbers, self._starts, self._seed, epoch)
+            return indices, self._shape_numbers, self._starts
+        return _shuffle_batches(indices, self._shape_numbers, self._starts, self._seed, epoch)
 
 
 def hash_numbers(numbers: NDArray[np.integer], *salts: int) -> NDArray[np.uint64]:
@@ -161,15 +161,15 @@ def hash_numbers(numbers: NDArray[np.integer], *salts: int) -> NDArray[np.uint64
 
 
 def _shuffle_batches(
-    places: NDArray[np.int64], shape_numbers: NDArray[np.int64], starts: NDArray[np.int64], seed: int, epoch: int
+    indices: NDArray[np.int64], shape_numbers: NDArray[np.int64], starts: NDArray[np.int64], seed: int, epoch: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """The same batches in a shuffled order, so that short and long ones alternate."""
     order = np.argsort(hash_numbers(np.arange(len(shape_numbers)), seed, epoch, _BATCH_SALT), kind="stable")
     sizes = np.diff(starts)[order]
     new_starts = np.concatenate([[0], np.cumsum(sizes)])
     # Index i of the new order reads from where its batch was before.
-    sources = np.repeat(starts[:-1][order] - new_starts[:-1], sizes) + np.arange(len(places))
-    return places[sources], shape_numbers[order], new_starts
+    sources = np.repeat(starts[:-1][order] - new_starts[:-1], sizes) + np.arange(len(indices))
+    return indices[sources], shape_numbers[order], new_starts
 
 
 class ReferenceChooser:
@@ -191,21 +191,21 @@ class ReferenceChooser:
         self._size[self._by_speaker] = np.repeat(sizes, sizes)
         self._rank[self._by_speaker] = np.arange(len(speakers_N)) - np.repeat(first_of, sizes)
 
-    def choose(self, places_B: NDArray[np.int64], hashes_B: NDArray[np.uint64]) -> NDArray[np.int64]:
+    def choose(self, indices_B: NDArray[np.int64], hashes_B: NDArray[np.uint64]) -> NDArray[np.int64]:
         """The numbers of the reference clips [B]; `hashes` decide among several."""
-        speakers_B = self._speakers[places_B]
-        fits_BB = (speakers_B[:, None] == speakers_B[None]) & self._is_long[places_B][None]
+        speakers_B = self._speakers[indices_B]
+        fits_BB = (speakers_B[:, None] == speakers_B[None]) & self._is_long[indices_B][None]
         np.fill_diagonal(fits_BB, False)
         num_fitting_B = fits_BB.sum(axis=1)
         wanted_B = (hashes_B % np.maximum(num_fitting_B, 1).astype(np.uint64)).astype(np.int64)
         # The column at which the running count of fitting utterances exceeds the wanted one.
-        inside_B = places_B[(np.cumsum(fits_BB, axis=1) > wanted_B[:, None]).argmax(axis=1)]
-        return np.where(num_fitting_B > 0, inside_B, self._choose_anywhere(places_B, hashes_B))
+        inside_B = indices_B[(np.cumsum(fits_BB, axis=1) > wanted_B[:, None]).argmax(axis=1)]
+        return np.where(num_fitting_B > 0, inside_B, self._choose_anywhere(indices_B, hashes_B))
 
-    def _choose_anywhere(self, places_B: NDArray[np.int64], hashes_B: NDArray[np.uint64]) -> NDArray[np.int64]:
-        size = self._size[places_B]
+    def _choose_anywhere(self, indices_B: NDArray[np.int64], hashes_B: NDArray[np.uint64]) -> NDArray[np.int64]:
+        size = self._size[indices_B]
         step = 1 + (hashes_B % np.maximum(size - 1, 1).astype(np.uint64)).astype(np.int64)
-        return self._by_speaker[self._start[places_B] + (self._rank[places_B] + step) % size]
+        return self._by_speaker[self._start[indices_B] + (self._rank[indices_B] + step) % size]
 
 
 @dataclass(frozen=True, slots=True)

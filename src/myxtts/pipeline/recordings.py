@@ -197,9 +197,9 @@ class _Names:
 def _number_names(names: _Names) -> tuple[NDArray[np.uint32], tuple[str, ...]]:
     """The column [U] and the names it refers to, numbered in alphabetical order."""
     ordered = sorted(names.numbers)
-    places = np.zeros(len(ordered), np.uint32)
-    places[[names.numbers[name] for name in ordered]] = np.arange(len(ordered))
-    return places[np.asarray(names.column, np.int32)], tuple(ordered)
+    indices = np.zeros(len(ordered), np.uint32)
+    indices[[names.numbers[name] for name in ordered]] = np.arange(len(ordered))
+    return indices[np.asarray(names.column, np.int32)], tuple(ordered)
 
 
 def _read_rows(rows: _Rows, corpus: Corpus, frontend: FrontEnd, limits: AudioLimits) -> None:

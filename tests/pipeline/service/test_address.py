@@ -9,7 +9,7 @@ from tests.pipeline.fake_service import greet
 
 from myxtts.errors import BusyError, HardwareError
 from myxtts.pipeline.service import address as service_place
-from myxtts.pipeline.service.address import DEFAULT_PORT, keep_to_loopback, settle_place
+from myxtts.pipeline.service.address import DEFAULT_PORT, check_listen_address, keep_to_loopback
 
 DEVICE_NAME_BYTES = 16
 
@@ -20,18 +20,18 @@ def read_device(listener: socket.socket) -> bytes:
 
 def test_without_options_it_is_for_this_machine_at_the_usual_port(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service_place, "_check_port_is_free", lambda _port: None)
-    place = settle_place(None, None, None)
+    place = check_listen_address(None, None, None)
     assert (place.host, place.port, place.joined, place.is_private) == ("127.0.0.1", DEFAULT_PORT, None, True)
 
 
 @pytest.mark.parametrize(("host", "is_private"), [("127.0.0.1", True), ("::1", True), ("192.0.2.5", False)])
 def test_it_is_open_to_others_only_under_an_address_that_they_can_reach(host: str, is_private: bool) -> None:
-    assert settle_place(host, 0, None).is_private == is_private
+    assert check_listen_address(host, 0, None).is_private == is_private
 
 
 def test_worker_that_joins_takes_any_port() -> None:
     with greet() as address:
-        place = settle_place(None, None, address)
+        place = check_listen_address(None, None, address)
     assert (place.port, place.joined, place.is_private) == (0, address, True)
 
 
@@ -43,7 +43,7 @@ def test_port_that_somebody_shares_is_taken_all_the_same() -> None:
         other.listen()
         port = other.getsockname()[1]
         with pytest.raises(BusyError, match=f"Port {port} is taken"):
-            settle_place(None, port, None)
+            check_listen_address(None, port, None)
 
 
 def test_only_the_named_ports_are_kept_to_the_loopback() -> None:

@@ -209,13 +209,13 @@ class _GraphAssembler:
     def _load(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Log-mels one behind the other, and for each of `rows` where its own begins and how long it is."""
         # A reference is often another utterance of the batch.
-        distinct, place = tf.unique(rows)
+        distinct, number_of = tf.unique(rows)
         tables = (self._paths, self._rate_numbers, self._num_samples)
         mel_VM, lengths = self._graph.load_all(*(tf.gather(table, distinct) for table in tables))
         # Rounded as other loaders round what they keep: what is trained on must not depend on the way it is loaded.
         rounded = tf.cast(tf.cast(mel_VM, self._mel_dtype), tf.float32)
         starts = tf.cumsum(lengths, exclusive=True)
-        return rounded, tf.gather(starts, place), tf.gather(lengths, place)
+        return rounded, tf.gather(starts, number_of), tf.gather(lengths, number_of)
 
     def _check(self, mel_lengths: Tensor, token_lengths: Tensor, num_frames: Tensor, rows: Tensor) -> None:
         ids = tf.gather(self._ids, rows)

@@ -47,11 +47,11 @@ class PythonLoader(Loader):
         self._assembler.fill_mels(arrays, plan, self.read_mel)
         check_lengths(arrays, plan, self._source)
         # A reference is often another utterance of the batch, which need not be read twice.
-        places = {row: place for place, row in enumerate(plan.rows.tolist())}
+        indices = {row: index for index, row in enumerate(plan.rows.tolist())}
 
         def read_reference(row: int) -> NDArray[Any]:
-            place = places.get(row)
-            return self.read_mel(row) if place is None else arrays["mel"][place, : arrays["mel_lengths"][place]]
+            index = indices.get(row)
+            return self.read_mel(row) if index is None else arrays["mel"][index, : arrays["mel_lengths"][index]]
 
         self._assembler.fill_references(arrays, plan, read_reference)
         return arrays
@@ -126,9 +126,9 @@ def check_num_frames(row: int, num_frames: int, source: RecordingSource) -> None
 def check_lengths(arrays: Arrays, plan: BatchPlan, source: RecordingSource) -> None:
     """Trimming may have left fewer frames than the text has tokens, which cannot be aligned."""
     token_lengths, mel_lengths = arrays["token_lengths"], arrays["mel_lengths"]
-    for place in np.flatnonzero(token_lengths > mel_lengths):
-        detail = f"{token_lengths[place]} tokens for {mel_lengths[place]} frames of sound"
-        raise explain_problem(source, int(plan.rows[place]), AudioProblem(Reason.TOO_MANY_TOKENS, detail))
+    for index in np.flatnonzero(token_lengths > mel_lengths):
+        detail = f"{token_lengths[index]} tokens for {mel_lengths[index]} frames of sound"
+        raise explain_problem(source, int(plan.rows[index]), AudioProblem(Reason.TOO_MANY_TOKENS, detail))
 
 
 def explain_problem(source: RecordingSource, row: int, problem: AudioProblem) -> DataError:

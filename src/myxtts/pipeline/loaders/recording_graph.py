@@ -144,13 +144,13 @@ def _load_each(
     values = tf.TensorArray(tf.float32, num_recordings, infer_shape=False, element_shape=element_shape)
     lengths = tf.TensorArray(tf.int32, num_recordings, element_shape=[])
 
-    def load_next(place: Tensor, values: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        loaded = load(paths_K[place], *(fact_K[place] for fact_K in facts_K))
-        return place + 1, values.write(place, loaded), lengths.write(place, tf.shape(loaded)[0])
+    def load_next(index: Tensor, values: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        loaded = load(paths_K[index], *(fact_K[index] for fact_K in facts_K))
+        return index + 1, values.write(index, loaded), lengths.write(index, tf.shape(loaded)[0])
 
     with tf.device("/CPU:0"):
         _, values, lengths = tf.while_loop(
-            lambda place, _values, _lengths: place < num_recordings,
+            lambda index, _values, _lengths: index < num_recordings,
             load_next,
             (tf.constant(0), values, lengths),
             parallel_iterations=1,

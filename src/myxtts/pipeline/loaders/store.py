@@ -99,7 +99,7 @@ class FrameLoader(StoreLoader):
 def make_frame_layout(
     shapes: Sequence[Shape], store: FeatureStore, num_reference_frames: int, *, has_durations: bool = False
 ) -> BatchLayout:
-    """Labels, and room for the frames of full-length utterances, which few batches fill."""
+    """Labels, and buffers for the frames of full-length utterances, which few batches fill."""
     frames = tuple(
         Array(f"{name}_frames", store.mel_dtype.str, axes) for name, axes in (("mel", "BT M"), ("reference", "BR M"))
     )

@@ -59,16 +59,16 @@ class WaveformLoader(Loader):
     def fill(self, plan: BatchPlan, arrays: Arrays) -> Arrays:
         self._assembler.fill_labels(arrays, plan)
         clips = self._reader.read(plan.list_distinct_rows())
-        for place, row in enumerate(plan.rows[: plan.num_real].tolist()):
-            arrays["num_samples"][place] = _fill_row(arrays["samples"][place], clips[row])
-            arrays["mel_lengths"][place] = self._definition.count_frames(len(clips[row]))
+        for index, row in enumerate(plan.rows[: plan.num_real].tolist()):
+            arrays["num_samples"][index] = _fill_row(arrays["samples"][index], clips[row])
+            arrays["mel_lengths"][index] = self._definition.count_frames(len(clips[row]))
         check_lengths(arrays, plan, self._source)
-        for place, (row, crop_hash) in enumerate(self._assembler.list_references(plan)):
+        for index, (row, crop_hash) in enumerate(self._assembler.list_references(plan)):
             num_frames = self._definition.count_frames(len(clips[row]))
-            start, arrays["reference_lengths"][place] = self._assembler.find_crop(num_frames, crop_hash)
+            start, arrays["reference_lengths"][index] = self._assembler.find_crop(num_frames, crop_hash)
             samples_V, first = crop_samples(clips[row], start, self._num_reference_frames, self._definition)
-            arrays["num_reference_samples"][place] = _fill_row(arrays["reference_samples"][place], samples_V)
-            arrays["reference_starts"][place] = first
+            arrays["num_reference_samples"][index] = _fill_row(arrays["reference_samples"][index], samples_V)
+            arrays["reference_starts"][index] = first
         return arrays
 
     def name_utterances(self, plan: BatchPlan) -> tuple[str, ...]:

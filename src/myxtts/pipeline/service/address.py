@@ -78,7 +78,7 @@ def skip_proxies() -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class ServicePlace:
+class ListenAddress:
     """The name others know this machine by, the port to listen at (0: any), and the dispatcher to join, if any."""
 
     host: str
@@ -88,20 +88,20 @@ class ServicePlace:
     """Whether only this machine may connect."""
 
 
-def settle_place(host: str | None, port: int | None, joined: str | None) -> ServicePlace:
+def check_listen_address(host: str | None, port: int | None, joined: str | None) -> ListenAddress:
     """Checks the options of `myxtts data-worker`; waits a little for the dispatcher to join."""
     if joined is not None:
         _check_joined(joined, host)
-    place = ServicePlace(
+    listen = ListenAddress(
         host=_check_host(host) if host else _LOOPBACK,
         port=port if port is not None else (0 if joined else DEFAULT_PORT),
         joined=joined,
         is_private=host is None or _is_loopback(host),
     )
-    _check_port_is_free(place.port)
+    _check_port_is_free(listen.port)
     if joined is not None:
         await_service(joined)
-    return place
+    return listen
 
 
 def _check_joined(joined: str, host: str | None) -> None:

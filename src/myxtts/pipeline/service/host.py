@@ -17,7 +17,7 @@ from myxtts.pipeline.loaders.native import TFNativeDataLoader
 from myxtts.pipeline.order import BatchPlan
 from myxtts.pipeline.recordings import RecordingSource
 from myxtts.pipeline.service.address import (
-    ServicePlace,
+    ListenAddress,
     find_obstacle,
     join_address,
     keep_to_loopback,
@@ -35,28 +35,27 @@ _PROBE_LIMIT_S = 1.0
 class DataHost:
     """Serves from when it is made until `stop`; use it as a context."""
 
-    def __init__(self, place: ServicePlace) -> None:
+    def __init__(self, listen: ListenAddress) -> None:
         skip_proxies()
-        self._place = place
         service = tf.data.experimental.service
         self._dispatcher: Any = None
         self._folder: TemporaryDirectory[str] | None = None
-        if place.joined is None:
+        if listen.joined is None:
             # On disk, since a dispatcher keeps every dataset it was ever given.
             self._folder = TemporaryDirectory(prefix="myxtts-data-worker-")
-            config = service.DispatcherConfig(port=place.port, work_dir=self._folder.name)
-            self._dispatcher = _start(service.DispatchServer, config, f"a dispatcher at port {place.port}")
-        self.address = place.joined or join_address(place.host, split_address(self._dispatcher.target)[1])
+            config = service.DispatcherConfig(port=listen.port, work_dir=self._folder.name)
+            self._dispatcher = _start(service.DispatchServer, config, f"a dispatcher at port {listen.port}")
+        self.address = listen.joined or join_address(listen.host, split_address(self._dispatcher.target)[1])
         config = service.WorkerConfig(
             dispatcher_address=self.address,
-            worker_address=f"{join_address(place.host, 0).removesuffix('0')}%port%",
-            port=place.port if place.joined else 0,
+            worker_address=f"{join_address(listen.host, 0).removesuffix('0')}%port%",
+            port=listen.port if listen.joined else 0,
             heartbeat_interval_ms=_HEARTBEAT_MS,
         )
         self._worker = _start(service.WorkerServer, config, f"a worker for {self.address}")
-        self.worker_address = join_address(place.host, split_address(self._worker._address)[1])
-        if place.is_private:
-            own = (self.worker_address,) if place.joined else (self.address, self.worker_address)
+        self.worker_address = join_address(listen.host, split_address(self._worker._address)[1])
+        if listen.is_private:
+            own = (self.worker_address,) if listen.joined else (self.address, self.worker_address)
             keep_to_loopback(split_address(address)[1] for address in own)
 
     def __enter__(self) -> Self:
