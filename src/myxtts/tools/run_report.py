@@ -54,18 +54,9 @@ _METRICS = mark(
     }
 )
 _STAGES = mark(
-    {
-        "transfer": "copy to the device (in parallel)",
-        "features": "features on the data device (in parallel)",
-    }
+    {"transfer": "copy to the device (in parallel)", "features": "features on the data device (in parallel)"}
 )
-_KINDS = mark(
-    {
-        "skipped": "skipped",
-        "spike": "spike",
-        "rolled back": "rolled back",
-    }
-)
+_KINDS = mark({"skipped": "skipped", "spike": "spike", "rolled back": "rolled back"})
 _TERMS = ("flow", "prior", "duration", "pitch", "speaker", "length_error")
 _END_SHARE = 20
 """The last twentieth of the records stands for the end of a run."""

@@ -72,6 +72,9 @@ class Translator:
         """A share from 0 to 1 as per cent."""
         return self._localize(f"{100 * value:.{digits}f}") + ("٪" if self.lang == "fa" else " %")
 
+    def milliseconds(self, value: float) -> str:
+        return self("{value} ms", value=self.number(value))
+
     def time(self, seconds: float) -> str:
         if seconds >= 5400:
             return self("{value} h", value=self._localize(f"{seconds / 3600:.1f}"))
