@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.resources import files
 from typing import Any, TypeVar
@@ -49,6 +49,10 @@ class Translator:
     def row(self, *texts: str) -> list[str]:
         """Several texts, such as the heading of a table."""
         return [self(text) for text in texts]
+
+    def join(self, texts: Iterable[str]) -> str:
+        """A list with the comma of the language."""
+        return ("، " if self.lang == "fa" else ", ").join(texts)
 
     def count(self, number: float) -> str:
         return self._localize(f"{round(number):,}")

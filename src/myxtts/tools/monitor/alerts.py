@@ -187,7 +187,7 @@ def describe_alert(alert: Alert, tr: Translator) -> str:
     if alert.gpu is not None:
         values["gpu"] = tr.count(alert.gpu)
     if alert.reasons:
-        values["reasons"] = ("، " if tr.lang == "fa" else ", ").join(tr(THROTTLE_TEXTS[one]) for one in alert.reasons)
+        values["reasons"] = tr.join(tr(THROTTLE_TEXTS[reason]) for reason in alert.reasons)
     return tr(_SENTENCES[alert.key], **values)
 
 

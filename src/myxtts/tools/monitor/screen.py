@@ -199,7 +199,7 @@ def _draw_alert(same: Sequence[Alert], width: int, tr: Translator) -> Iterator[L
     first, *others = same
     label = f"! {tr(ALERT_KINDS[first.kind])}: "
     style = "bold red" if first.kind in ("lost", "memory") else "bold yellow"
-    gpus = ", ".join(tr.count(alert.gpu or 0) for alert in others)
+    gpus = tr.join(tr.count(alert.gpu or 0) for alert in others)
     also = " " + tr("The same holds for GPU {gpus}.", gpus=gpus) if others else ""
     for number, text in enumerate(textwrap.wrap(describe_alert(first, tr) + also, max(20, width - len(label)))):
         yield [(label if number == 0 else " " * len(label), style), (text, "")]

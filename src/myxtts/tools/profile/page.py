@@ -77,7 +77,7 @@ def make_profile_page(profile: TrainingProfile, machine: Mapping[str, Any], tr: 
 def _make_cards(profile: TrainingProfile, tr: Translator) -> list[Card]:
     step = Spread.of([one.step_s for one in profile.steps])
     data = profile.data
-    verdict = f"{tr(_RATINGS[data.verdict])}, {tr('stable' if data.is_stable else 'not stable')}"
+    verdict = tr.join([tr(_RATINGS[data.verdict]), tr("stable" if data.is_stable else "not stable")])
     return [
         Card(
             tr("Step"),
