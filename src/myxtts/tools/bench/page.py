@@ -143,16 +143,13 @@ def _show_candidates(result: BenchResult, tr: Translator) -> Html:
         make_panel(tr("CPU time of an utterance in milliseconds"), draw("cpu_ms_per_utterance")),
         make_panel(tr("Effective AU"), draw_bars(effective, highest=1.0)),
     ]
-    rows = [
-        [name_candidate(one.name, tr), *(_format_figure(one.figures, name, tr) for name in _FIGURES)]
-        for one in result.standings
-    ]
-    table = make_table([tr("Candidate"), *tr.row(*_FIGURES.values())], rows)
     return make_section(
         tr("Candidates"),
         make_grid(*panels),
         make_panel(
-            tr("All figures"), table, note=tr("Memory is the peak of the whole process while the candidate ran.")
+            tr("All figures"),
+            _make_figure_table(result, tr),
+            note=tr("Memory is the peak of the whole process while the candidate ran."),
         ),
         make_paragraph(tr("On the fly, nothing is kept in memory between epochs.")),
         make_paragraph(tr(DISTURBED) if result.is_disturbed else ""),
@@ -162,6 +159,14 @@ def _show_candidates(result: BenchResult, tr: Translator) -> Html:
             "in memory. Effective AU counts padding as waste."
         ),
     )
+
+
+def _make_figure_table(result: BenchResult, tr: Translator) -> Html:
+    rows = [
+        [name_candidate(one.name, tr), *(_format_figure(one.figures, name, tr) for name in _FIGURES)]
+        for one in result.standings
+    ]
+    return make_table([tr("Candidate"), *tr.row(*_FIGURES.values())], rows)
 
 
 def _format_figure(figures: Figures, name: str, tr: Translator) -> str:
