@@ -93,3 +93,9 @@ def test_what_is_wrong_is_said_without_loading_tensorflow(
     done = run_without_tensorflow(tmp_path, "train", *arguments)
     assert done.returncode == exit_code, done.stderr
     assert words in done.stdout + done.stderr
+
+
+def test_a_demo_refuses_an_unknown_language_of_its_report(tmp_path: Path) -> None:
+    done = run_without_tensorflow(tmp_path, "demo", "--lang", "de")
+    assert done.returncode == 2, done.stderr
+    assert "one of en, fa" in done.stderr

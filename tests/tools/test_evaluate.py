@@ -123,10 +123,10 @@ def test_case_and_punctuation_do_not_count() -> None:
     assert count_mistakes("one two three", "one too").num_word_edits == 2
 
 
-def test_a_command_hears_what_it_prints(tmp_path: Path) -> None:
+def test_a_command_prints_the_recognised_text(tmp_path: Path) -> None:
     program = "import sys; print(sys.argv[1:])"
-    heard = Recogniser(f"{sys.executable} -c '{program}' {{language}} '{{wav}};x'").hear(tmp_path / "a b.wav", "fa")
-    assert heard.strip() == str(["fa", f"{tmp_path / 'a b.wav'};x"])
+    recogniser = Recogniser(f"{sys.executable} -c '{program}' {{language}} '{{wav}};x'")
+    assert recogniser.transcribe(tmp_path / "a b.wav", "fa").strip() == str(["fa", f"{tmp_path / 'a b.wav'};x"])
 
 
 @pytest.mark.parametrize("command", ["asr", "asr '{wav}", ""])
@@ -138,4 +138,4 @@ def test_a_command_without_a_place_for_the_recording_is_refused(command: str) ->
 @pytest.mark.parametrize("command", ["/nowhere/asr {wav}", f"{sys.executable} -c 'raise SystemExit(3)' {{wav}}"])
 def test_a_command_that_fails_is_named(tmp_path: Path, command: str) -> None:
     with pytest.raises(ConfigError, match="failed"):
-        Recogniser(command).hear(tmp_path / "a.wav", "en")
+        Recogniser(command).transcribe(tmp_path / "a.wav", "en")

@@ -72,6 +72,7 @@ def test_a_text_is_translated_and_filled() -> None:
     assert english("Step {step}", step=english.count(1234)) == "Step 1,234"
     assert persian("Step {step}", step=persian.count(1234)) == "گام ۱٬۲۳۴"
     assert persian.row("Setting", "Value") == [persian("Setting"), persian("Value")]
+    assert persian.join(["a", "b"]) == "a، b"
     assert persian("runs/anna") == "runs/anna"
     assert mark({"a": "text"}) == {"a": "text"}
 

@@ -1,4 +1,4 @@
-"""`myxtts evaluate`: how good a model is on utterances it has not seen."""
+"""`myxtts evaluate`: measures a model on held-out utterances."""
 
 from __future__ import annotations
 
@@ -27,14 +27,16 @@ def run_evaluate(
         Path | None, typer.Option(help="Store with the utterances; by default that of the run.", metavar="DIR")
     ] = None,
     split: Annotated[str, typer.Option(help="val, test or train.")] = "val",
-    max_utterances: Annotated[int, typer.Option(min=1, help="Measure at most so many, evenly spread.")] = 50,
+    max_utterances: Annotated[int, typer.Option(min=1, help="Measure at most this many, evenly spread.")] = 50,
     asr_command: Annotated[
         str | None,
         typer.Option(
-            help="Recogniser that prints what it hears in {wav}; {language} may be used too.", metavar="COMMAND"
+            help="Speech recogniser that prints the text of {wav}; {language} may be used too.", metavar="COMMAND"
         ),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Keep what was said as WAV files here.", metavar="FOLDER")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Keep the synthesised speech as WAV files here.", metavar="FOLDER")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Another number gives another rendering.")] = 0,
     ode_steps: Annotated[int, typer.Option(help="Steps of the decoder.")] = SpeechOptions().num_steps,
     vocoder: Annotated[
@@ -42,7 +44,7 @@ def run_evaluate(
     ] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as one JSON object.")] = False,
 ) -> None:
-    """Measure a model on held-out utterances: mel distance, lengths, similarity of the voice, speed and errors.
+    """Measure a model on held-out utterances: mel distance, duration, speaker similarity, speed and recognition errors.
 
     [bold]Examples[/bold]
 
@@ -51,7 +53,7 @@ def run_evaluate(
     myxtts evaluate --model runs/anna --asr-command "my-asr --language {language} {wav}" --json
     """
     from myxtts.synthesis.loaded_bundle import choose_vocoder, load_bundle
-    from myxtts.synthesis.synthesizer import SpeechOptions, Synthesizer
+    from myxtts.synthesis.synthesizer import Synthesizer
 
     screen = Screen(as_json=as_json)
     chosen = next((name for name in _SPLITS if name == split), None)
@@ -95,14 +97,14 @@ def _open_store(bundle: Path, cache_dir: Path | None, split: Split) -> FeatureSt
 
 
 def _read_texts(store: FeatureStore) -> dict[str, str]:
-    """What is said in each utterance, from the corpus that the store was made of."""
+    """The text of each utterance, from the corpus that the store was made of."""
     from myxtts.corpus.corpus_file import open_corpus
 
     path = Path(str(store.state.origin["corpus"]))
     if not path.is_file():
         raise DataError(
-            f"The corpus {path}, which the store was made of, is not there, so nobody knows what should be heard.",
-            next_step="Put it back, or leave out --asr-command.",
+            f"The corpus {path}, which the store was made of, was not found: there is no text to compare with.",
+            next_step="Restore it, or leave out --asr-command.",
         )
     return {utterance.id: utterance.text for utterance in open_corpus(path).utterances()}
 

@@ -19,14 +19,14 @@ def run_monitor(
     run: Annotated[
         Path | None, typer.Option(help="Folder of the run to follow; by default the newest in runs/.", metavar="RUN")
     ] = None,
-    interval: Annotated[float, typer.Option(min=0.1, max=3600, help="Seconds from one look to the next.")] = 2.0,
+    interval: Annotated[float, typer.Option(min=0.1, max=3600, help="Seconds between two samples.")] = 2.0,
     duration: Annotated[
         float | None,
-        typer.Option(min=0.1, help="End after so many seconds; without it Ctrl-C ends.", metavar="SECONDS"),
+        typer.Option(min=0.1, help="End after this time; without it Ctrl-C ends.", metavar="SECONDS"),
     ] = None,
-    once: Annotated[bool, typer.Option("--once", help="Look once and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Take one sample and end.")] = False,
     log_file: Annotated[
-        Path | None, typer.Option(help="Add every look to this file, .csv or .jsonl.", metavar="FILE")
+        Path | None, typer.Option(help="Append every sample to this file, .csv or .jsonl.", metavar="FILE")
     ] = None,
     lang: Annotated[str, typer.Option(help="Language of the warnings: en or fa.")] = "en",
     as_json: Annotated[bool, typer.Option("--json", help="At the end print a summary as one JSON object.")] = False,
@@ -70,7 +70,7 @@ def run_monitor(
 
 
 def _watch(monitor: Monitor, screen: Screen, *, is_once: bool) -> BaseException | None:
-    """Watches to the end; gives the interrupt that ended it, so that what was measured can still be kept."""
+    """Watches to the end and returns the interrupt that ended it, so that the summary is still printed."""
     from myxtts.tools.monitor.screen import LiveView, PlainView, SilentView
 
     console = screen.console

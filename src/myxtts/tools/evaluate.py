@@ -1,6 +1,6 @@
-"""Measures a model on utterances it has not seen: how close it comes to the real ones, and how fast.
+"""Evaluates a model on held-out utterances: mel distance, duration error, speaker similarity, speed and ASR errors.
 
-Every utterance is said in the voice of another recording of its speaker. Shape legend: T frames, M mel bands.
+Every utterance is synthesised with another recording of its speaker as reference. Shape legend: T frames, M mel bands.
 """
 
 from __future__ import annotations
@@ -29,15 +29,13 @@ from myxtts.synthesis.voices import ADVISED_REFERENCE_S
 from myxtts.training.voice.metrics import measure_warped_distance
 from myxtts.types import Waveform
 
-# Words as an outside recogniser hears them: the user's command, and how far its words are from the right ones.
-
 _TIMEOUT_S = 300.0
 _WAV, _LANGUAGE = "{wav}", "{language}"
 
 
 @dataclass(frozen=True, slots=True)
 class Mistakes:
-    """Edits between what was to be said and what was heard, and how much was to be said."""
+    """Edit distance of a recognised text from the right one in words and characters, and the length of the latter."""
 
     num_word_edits: int
     num_words: int
@@ -45,74 +43,11 @@ class Mistakes:
     num_characters: int
 
 
-class Recogniser:
-    """Runs a command such as `my-asr --language {language} {wav}`, without a shell; what it prints is what it heard."""
-
-    def __init__(self, command: str) -> None:
-        try:
-            self._parts = shlex.split(command)
-        except ValueError as error:
-            raise UsageError(
-                f"The command {command!r} cannot be read: {error}.", next_step="Close its quotation marks."
-            ) from error
-        if not any(_WAV in part for part in self._parts):
-            raise UsageError(
-                f"The command {command!r} does not say where the recording goes.",
-                next_step=f"Put {_WAV} where the path belongs: --asr-command 'my-asr {_WAV}'.",
-            )
-
-    def hear(self, path: Path, language: str) -> str:
-        command = [part.replace(_WAV, str(path)).replace(_LANGUAGE, language) for part in self._parts]
-        try:
-            done = subprocess.run(command, capture_output=True, timeout=_TIMEOUT_S, stdin=subprocess.DEVNULL)
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise _complain(command, str(error)) from error
-        if done.returncode != 0:
-            words = done.stderr.decode("utf-8", "replace").strip().splitlines()
-            raise _complain(command, words[-1][:200] if words else f"it ended with {done.returncode}")
-        return done.stdout.decode("utf-8", "replace")
-
-
-def count_mistakes(said: str, heard: str) -> Mistakes:
-    """Both texts are compared without case and punctuation; normalise numbers before."""
-    right, wrong = _list_words(said), _list_words(heard)
-    characters = " ".join(right)
-    return Mistakes(count_edits(right, wrong), len(right), count_edits(characters, " ".join(wrong)), len(characters))
-
-
-def count_edits(one: Sequence[object], other: Sequence[object]) -> int:
-    """The fewest items to insert, delete or replace that make one of the other."""
-    before = list(range(len(other) + 1))
-    for place, item in enumerate(one, 1):
-        row = [place]
-        for column, candidate in enumerate(other, 1):
-            row.append(min(before[column] + 1, row[-1] + 1, before[column - 1] + (item != candidate)))
-        before = row
-    return before[-1]
-
-
-def _list_words(text: str) -> list[str]:
-    """Words in lower case; marks inside a word vanish, all others part words."""
-    folded = unicodedata.normalize("NFKC", text).casefold()
-    kept = "".join(
-        character if unicodedata.category(character)[0] in "LMN" else "" if character in "'’\u200c\u200d" else " "
-        for character in folded
-    )
-    return kept.split()
-
-
-def _complain(command: Sequence[str], problem: str) -> ConfigError:
-    return ConfigError(
-        f"The recogniser {shlex.join(command)[:200]} failed: {problem}.",
-        next_step="Run it by hand on a WAV file; it must print what it hears and end with 0.",
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class Measured:
     """One utterance. `similarity` compares the synthesised voice with the real one, `real_similarity` two real clips.
 
-    `took_s` is None where a graph had to be made first.
+    `took_s` is None where a graph had to be traced first.
     """
 
     id: str
@@ -127,7 +62,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """Means over utterances; errors of words and characters are shares of all of them."""
+    """Means over utterances; word and character errors are shares of all words and characters (WER, CER)."""
 
     num_utterances: int
     num_skipped: int
@@ -169,7 +104,7 @@ def choose_rows(store: FeatureStore, split: str, max_utterances: int) -> NDArray
 
 
 class Examiner:
-    """Measures utterances of one store, and keeps what it said in `wav_folder` where one is given."""
+    """Evaluates utterances of one store, and keeps the synthesised audio in `wav_folder` where one is given."""
 
     def __init__(
         self,
@@ -190,7 +125,7 @@ class Examiner:
     def examine(
         self, rows: NDArray[np.int64], progress: Callable[[int], None] = lambda _: None
     ) -> tuple[Evaluation, list[Measured]]:
-        """The evaluation of some rows, and of each of them; those that are too long to be said at once are skipped."""
+        """Evaluates rows, in total and one by one; utterances too long for one pass of the model are skipped."""
         measured: list[Measured] = []
         with tempfile.TemporaryDirectory(prefix="myxtts-evaluate-") as scratch:
             for number, row in enumerate(rows.tolist(), 1):
@@ -215,24 +150,24 @@ class Examiner:
         samples = engine.make_sound(mel_TM, self._options.seed)
         took_s = time.perf_counter() - started if engine.num_graphs == num_graphs else None
         wave = Waveform(samples, self._synthesizer.rate)
-        heard_voice = engine.encode_mel(self._listen(samples, mel_TM))
+        synthesised_voice = engine.encode_mel(self._extract_mel(samples, mel_TM))
         return Measured(
             utterance.id,
             wave.duration_s,
             measure_warped_distance(mel_TM, real_TM),
             abs(len(mel_TM) - len(real_TM)) / len(real_TM),
-            real_voice.compare(heard_voice),
+            real_voice.compare(synthesised_voice),
             real_voice.compare(reference),
             took_s,
             self._recognise(utterance, wave, scratch / f"{row}.wav"),
         )
 
-    def _listen(self, samples: NDArray[np.float32], mel_TM: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The spectrogram of what was made; a sound too short for one stands for itself."""
+    def _extract_mel(self, samples: NDArray[np.float32], mel_TM: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The log-mel of the synthesised audio; audio shorter than one frame is represented by the model's own."""
         return self._host_mel(samples) if len(samples) >= self._host_mel.definition.min_samples else mel_TM
 
     def _find_reference(self, row: int) -> int:
-        """The next recording of the same speaker that is long enough to know the voice by; its own if there is none."""
+        """The next recording of the speaker that is long enough as reference; the utterance itself if there is none."""
         columns, mel = self._store.columns, self._synthesizer.loaded.mel
         same = np.flatnonzero(columns["speaker"] == columns["speaker"][row])
         after = np.roll(same, -1 - int(np.searchsorted(same, row)))[:-1]
@@ -249,7 +184,7 @@ class Examiner:
             write_wav(path, wave)
         if self._recogniser is None or not text:
             return None
-        heard = self._recogniser.hear(path, utterance.language)
+        heard = self._recogniser.transcribe(path, utterance.language)
         said, heard = (self._normalize(words, utterance.language) for words in (text, heard))
         return count_mistakes(said, heard)
 
@@ -276,3 +211,66 @@ def summarize(measured: list[Measured], num_skipped: int) -> Evaluation:
         sum(row.num_word_edits for row in heard) / num_words if num_words else None,
         sum(row.num_character_edits for row in heard) / num_characters if num_characters else None,
     )
+
+
+class Recogniser:
+    """A speech recogniser: a command such as `my-asr --language {language} {wav}` that prints the text; no shell."""
+
+    def __init__(self, command: str) -> None:
+        try:
+            self._parts = shlex.split(command)
+        except ValueError as error:
+            raise UsageError(
+                f"The command {command!r} cannot be read: {error}.", next_step="Close its quotation marks."
+            ) from error
+        if not any(_WAV in part for part in self._parts):
+            raise UsageError(
+                f"The command {command!r} does not say where the recording goes.",
+                next_step=f"Put {_WAV} where the path belongs: --asr-command 'my-asr {_WAV}'.",
+            )
+
+    def transcribe(self, path: Path, language: str) -> str:
+        command = [part.replace(_WAV, str(path)).replace(_LANGUAGE, language) for part in self._parts]
+        try:
+            done = subprocess.run(command, capture_output=True, timeout=_TIMEOUT_S, stdin=subprocess.DEVNULL)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise _recogniser_failed(command, str(error)) from error
+        if done.returncode != 0:
+            words = done.stderr.decode("utf-8", "replace").strip().splitlines()
+            raise _recogniser_failed(command, words[-1][:200] if words else f"it ended with {done.returncode}")
+        return done.stdout.decode("utf-8", "replace")
+
+
+def _recogniser_failed(command: Sequence[str], problem: str) -> ConfigError:
+    return ConfigError(
+        f"The recogniser {shlex.join(command)[:200]} failed: {problem}.",
+        next_step="Run it by hand on a WAV file; it must print what it hears and end with 0.",
+    )
+
+
+def count_mistakes(said: str, heard: str) -> Mistakes:
+    """Compares two texts without case and punctuation; normalise numbers before."""
+    right, wrong = _list_words(said), _list_words(heard)
+    characters = " ".join(right)
+    return Mistakes(count_edits(right, wrong), len(right), count_edits(characters, " ".join(wrong)), len(characters))
+
+
+def count_edits(one: Sequence[object], other: Sequence[object]) -> int:
+    """Levenshtein distance."""
+    before = list(range(len(other) + 1))
+    for place, item in enumerate(one, 1):
+        row = [place]
+        for column, candidate in enumerate(other, 1):
+            row.append(min(before[column] + 1, row[-1] + 1, before[column - 1] + (item != candidate)))
+        before = row
+    return before[-1]
+
+
+def _list_words(text: str) -> list[str]:
+    """Words in lower case; apostrophes and half-spaces are removed, other punctuation separates words."""
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    kept = "".join(
+        character if unicodedata.category(character)[0] in "LMN" else "" if character in "'’\u200c\u200d" else " "
+        for character in folded
+    )
+    return kept.split()

@@ -54,18 +54,9 @@ _METRICS = mark(
     }
 )
 _STAGES = mark(
-    {
-        "transfer": "copy to the device (in parallel)",
-        "features": "features on the data device (in parallel)",
-    }
+    {"transfer": "copy to the device (in parallel)", "features": "features on the data device (in parallel)"}
 )
-_KINDS = mark(
-    {
-        "skipped": "skipped",
-        "spike": "spike",
-        "rolled back": "rolled back",
-    }
-)
+_KINDS = mark({"skipped": "skipped", "spike": "spike", "rolled back": "rolled back"})
 _TERMS = ("flow", "prior", "duration", "pitch", "speaker", "length_error")
 _END_SHARE = 20
 """The last twentieth of the records stands for the end of a run."""
@@ -195,17 +186,6 @@ def _show_validation(run: RunFiles, tr: Translator) -> Html:
         make_panel(tr("Loss terms"), draw("prior", "flow", "duration", "pitch")),
         make_panel(tr("Voice"), draw("speaker_similarity", "speaker_accuracy")),
     ]
-    last_step, last = run.validations[-1]
-    best_step, best = min(run.validations, key=lambda pair: pair[1].get("score", float("inf")))
-    heading = [
-        tr("Metric"),
-        tr("Best (step {step})", step=tr.count(best_step)),
-        tr("Last (step {step})", step=tr.count(last_step)),
-    ]
-    rows = [
-        [tr(_METRICS.get(name, name)), tr.number(best.get(name, float("nan"))), tr.number(value)]
-        for name, value in sorted(last.items(), key=lambda item: item[0] != "score")
-    ]
     lead = tr(
         "The same utterances with the same noise every time. The score is the mel distance with "
         "real durations plus a quarter of the token duration error; the best checkpoint is chosen "
@@ -220,9 +200,24 @@ def _show_validation(run: RunFiles, tr: Translator) -> Html:
     return make_section(
         tr("Validation"),
         make_grid(*panels),
-        make_panel(tr("Best and last"), make_table(heading, rows)),
+        make_panel(tr("Best and last"), _compare_best_and_last(run, tr)),
         lead=lead,
     )
+
+
+def _compare_best_and_last(run: RunFiles, tr: Translator) -> Html:
+    last_step, last = run.validations[-1]
+    best_step, best = min(run.validations, key=lambda pair: pair[1].get("score", float("inf")))
+    heading = [
+        tr("Metric"),
+        tr("Best (step {step})", step=tr.count(best_step)),
+        tr("Last (step {step})", step=tr.count(last_step)),
+    ]
+    rows = [
+        [tr(_METRICS.get(name, name)), tr.number(best.get(name, float("nan"))), tr.number(value)]
+        for name, value in sorted(last.items(), key=lambda item: item[0] != "score")
+    ]
+    return make_table(heading, rows)
 
 
 def _show_sound(run: RunFiles, tr: Translator) -> Html:
@@ -287,15 +282,6 @@ def _show_time(run: RunFiles, tr: Translator) -> Html:
         Curve(tr("step"), steps, (1000 * feed.interval_s[is_usual]).tolist()),
         Curve(tr("wait for data"), steps, (1000 * feed.wait_s[is_usual]).tolist()),
     ]
-    columns = tr.row("Metric", "Mean", "Median", "99 %")
-    facts = [
-        [tr("AU"), tr.share(feed.au)],
-        [tr("effective AU (padding counts as waste)"), tr.share(feed.au * (1 - feed.padding))],
-        [tr("Step-time variation"), tr.share(run.measure_variation() or 0.0)],
-        [tr("padding"), tr.share(feed.padding)],
-        [tr("utterances per second"), tr.number(feed.num_utterances / max(waiting_s + stepping_s, 1e-9))],
-        [tr("graphs traced during training"), tr.count(int(feed.is_retraced.sum()))],
-    ]
     return make_section(
         tr("Where the time went"),
         make_grid(
@@ -305,8 +291,8 @@ def _show_time(run: RunFiles, tr: Translator) -> Html:
             ),
             make_panel(
                 tr("Milliseconds and percentages"),
-                make_table(columns, _list_times(feed, tr)),
-                make_table([], facts),
+                make_table(tr.row("Metric", "Mean", "Median", "99 %"), _list_times(feed, tr)),
+                make_table([], _list_rates(feed, run.measure_variation() or 0.0, tr)),
             ),
         ),
         lead=tr(
@@ -314,6 +300,17 @@ def _show_time(run: RunFiles, tr: Translator) -> Html:
             "out steps that traced a graph, validated, synthesised samples or saved."
         ),
     )
+
+
+def _list_rates(feed: FeedTimes, variation: float, tr: Translator) -> list[list[str]]:
+    return [
+        [tr("AU"), tr.share(feed.au)],
+        [tr("effective AU (padding counts as waste)"), tr.share(feed.au * (1 - feed.padding))],
+        [tr("Step-time variation"), tr.share(variation)],
+        [tr("padding"), tr.share(feed.padding)],
+        [tr("utterances per second"), tr.number(feed.num_utterances / max(float(feed.interval_s.sum()), 1e-9))],
+        [tr("graphs traced during training"), tr.count(int(feed.is_retraced.sum()))],
+    ]
 
 
 def _list_times(feed: FeedTimes, tr: Translator) -> Iterator[Sequence[str]]:
@@ -338,13 +335,7 @@ def _show_skipped(run: RunFiles, tr: Translator) -> Html:
         name: tr.count(run.num_of_kind[kind])
         for name, kind in (("skipped", "skipped"), ("spikes", "spike"), ("rollbacks", "rolled back"))
     }
-    heading = [
-        tr("step"),
-        tr("Event"),
-        tr("Loss"),
-        tr("Gradient norm"),
-        tr("Utterances in the batch"),
-    ]
+    heading = tr.row("step", "Event", "Loss", "Gradient norm", "Utterances in the batch")
     rows = [
         [
             tr.count(line.get("step", 0)),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.resources import files
 from typing import Any, TypeVar
@@ -50,6 +50,10 @@ class Translator:
         """Several texts, such as the heading of a table."""
         return [self(text) for text in texts]
 
+    def join(self, texts: Iterable[str]) -> str:
+        """A list with the comma of the language."""
+        return ("، " if self.lang == "fa" else ", ").join(texts)
+
     def count(self, number: float) -> str:
         return self._localize(f"{round(number):,}")
 
@@ -71,6 +75,9 @@ class Translator:
     def share(self, value: float, digits: int = 1) -> str:
         """A share from 0 to 1 as per cent."""
         return self._localize(f"{100 * value:.{digits}f}") + ("٪" if self.lang == "fa" else " %")
+
+    def milliseconds(self, value: float) -> str:
+        return self("{value} ms", value=self.number(value))
 
     def time(self, seconds: float) -> str:
         if seconds >= 5400:

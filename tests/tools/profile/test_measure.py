@@ -184,6 +184,7 @@ def test_operations_are_as_wide_as_all_they_wait_for() -> None:
 @given(st.lists(st.floats(0.0, 100.0), max_size=6), st.floats(0.1, 100.0))
 def test_bars_stay_inside_the_bar_above_them(values: list[float], whole: float) -> None:
     picture = draw_flame(Flame("whole", whole, [Flame("part", value) for value in values]), str)
+    assert 'viewBox="0 0 1000 ' in picture
     bars = [tuple(map(float, bar)) for bar in re.findall(r'x="([\d.]+)" y="\d+" width="([\d.]+)"', picture)]
     assert bars[0] == (0.0, 999.0)
     assert all(start >= 0 and start + width <= 1000.2 for start, width in bars)

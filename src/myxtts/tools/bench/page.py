@@ -1,11 +1,11 @@
-"""The page about a benchmark: who was how fast, step by step and against whom, and on which machine."""
+"""The page of a benchmark: figures of each candidate, effect of swept settings, comparisons and step times."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from myxtts.tools.bench.measure import BenchResult, Standing
+from myxtts.tools.bench.measure import BenchResult, Figures, Standing
 from myxtts.tools.charts import Curve, draw_bars, draw_curves
 from myxtts.tools.page import (
     Card,
@@ -30,6 +30,20 @@ CANDIDATES = mark(
         "against": "The other settings",
     }
 )
+_FIGURES = mark(
+    {
+        "au": "AU",
+        "ceiling_au": "Upper bound",
+        "effective_au": "Effective AU",
+        "utterances_per_s": "Utterances per second",
+        "cpu_ms_per_utterance": "CPU ms each",
+        "step_variation": "Step-time variation",
+        "mean_wait_ms": "Wait ms",
+        "padding": "padding",
+        "peak_rss_mb": "Memory MB",
+    }
+)
+_SHARES = ("au", "ceiling_au", "effective_au", "step_variation", "padding")
 DISTURBED = mark(
     "A candidate is above its upper bound: other work disturbed this machine. Measure again when it is idle."
 )
@@ -68,19 +82,16 @@ def make_bench_page(result: BenchResult, about: Mapping[str, Any], tr: Translato
 
 
 def name_candidate(name: str, tr: Translator) -> str:
-    """Settings of a sweep are their own name."""
+    """The label of a candidate; settings of a sweep are their own label."""
     return tr(CANDIDATES.get(name, name))
 
 
 def name_step(result: BenchResult, tr: Translator) -> str:
-    """How long a nominal step is, in words."""
+    """The nominal time of a step as text."""
     step, load_s = result.rules.step, result.rules.host_load_s
     fixed, frame = tr.number(1000 * step.fixed_s), tr.number(1e6 * step.per_frame_s)
-    text = (
-        tr("{fixed} ms and {frame} µs for each frame", fixed=fixed, frame=frame)
-        if step.per_frame_s
-        else tr("{value} ms", value=fixed)
-    )
+    with_frames = tr("{fixed} ms and {frame} µs for each frame", fixed=fixed, frame=frame)
+    text = with_frames if step.per_frame_s else tr.milliseconds(1000 * step.fixed_s)
     return text + (tr("; the host is busy for {load} ms of it", load=tr.number(1000 * load_s)) if load_s else "")
 
 
@@ -132,24 +143,13 @@ def _show_candidates(result: BenchResult, tr: Translator) -> Html:
         make_panel(tr("CPU time of an utterance in milliseconds"), draw("cpu_ms_per_utterance")),
         make_panel(tr("Effective AU"), draw_bars(effective, highest=1.0)),
     ]
-    heading = tr.row(
-        "Candidate",
-        "AU",
-        "Upper bound",
-        "Effective AU",
-        "Utterances per second",
-        "CPU ms each",
-        "Step-time variation",
-        "Wait ms",
-        "padding",
-        "Memory MB",
-    )
-    table = make_table(heading, [_list_figures(one, tr) for one in result.standings])
     return make_section(
         tr("Candidates"),
         make_grid(*panels),
         make_panel(
-            tr("All figures"), table, note=tr("Memory is the peak of the whole process while the candidate ran.")
+            tr("All figures"),
+            _make_figure_table(result, tr),
+            note=tr("Memory is the peak of the whole process while the candidate ran."),
         ),
         make_paragraph(tr("On the fly, nothing is kept in memory between epochs.")),
         make_paragraph(tr(DISTURBED) if result.is_disturbed else ""),
@@ -161,24 +161,23 @@ def _show_candidates(result: BenchResult, tr: Translator) -> Html:
     )
 
 
-def _list_figures(one: Standing, tr: Translator) -> list[str]:
-    figures = one.figures
-    return [
-        name_candidate(one.name, tr),
-        tr.share(figures.au),
-        tr.share(figures.ceiling_au),
-        tr.share(figures.effective_au),
-        tr.number(figures.utterances_per_s),
-        tr.number(figures.cpu_ms_per_utterance),
-        tr.share(figures.step_variation),
-        tr.number(figures.mean_wait_ms),
-        tr.share(figures.padding),
-        tr.count(figures.peak_rss_mb),
+def _make_figure_table(result: BenchResult, tr: Translator) -> Html:
+    rows = [
+        [name_candidate(one.name, tr), *(_format_figure(one.figures, name, tr) for name in _FIGURES)]
+        for one in result.standings
     ]
+    return make_table([tr("Candidate"), *tr.row(*_FIGURES.values())], rows)
+
+
+def _format_figure(figures: Figures, name: str, tr: Translator) -> str:
+    value = getattr(figures, name)
+    if name in _SHARES:
+        return tr.share(value)
+    return tr.count(value) if name == "peak_rss_mb" else tr.number(value)
 
 
 def _show_sweep(result: BenchResult, tr: Translator) -> Html:
-    """Curves over a number that was swept; a line for every combination of what else was."""
+    """Curves over a number that was swept, one line for every combination of the other swept settings."""
     swept = list(result.standings[0].settings)
     key = next((key for key in swept if _is_numeric(result.standings, key)), None)
     if key is None:
@@ -244,7 +243,7 @@ def _show_timeline(result: BenchResult, tr: Translator) -> Html:
         Curve(name_candidate(one.name, tr), list(range(len(one.intervals_ms))), one.intervals_ms, is_noisy=False)
         for one in result.standings[:_NUM_TIMELINES]
     ]
-    # All in one picture: by itself a steady candidate would be magnified until it looks restless.
+    # All in one chart: alone, the axis of a steady candidate would magnify its noise.
     picture = make_panel(tr("Milliseconds"), draw_curves(curves, tr.tick))
     return make_section(
         tr("Step time in the last round"),

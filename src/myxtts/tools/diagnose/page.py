@@ -1,4 +1,4 @@
-"""A diagnosis as a page of its own."""
+"""The page of a diagnosis: causes, recommended changes, stages, timeline and settings for the machine."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _make_cards(diagnosis: Diagnosis, tr: Translator) -> list[Card]:
         else Card(tr("Possible gain"), "–", tr("none in the pipeline"))
     )
     return [
-        Card(tr("Data loading"), _say_ms(evidence.data_s, tr), tr(RATINGS[rate_loading(evidence.data_s)])),
+        Card(tr("Data loading"), tr.milliseconds(1e3 * evidence.data_s), tr(RATINGS[rate_loading(evidence.data_s)])),
         Card(tr("Accelerator busy"), tr.share(diagnosis.au), tr("step time / interval (AU)")),
         Card(
             tr("Step-time variation"),
@@ -82,7 +82,7 @@ def _make_cards(diagnosis: Diagnosis, tr: Translator) -> list[Card]:
         ),
         Card(
             tr("Step with all stages"),
-            _say_ms(evidence.loop.interval_s, tr),
+            tr.milliseconds(1e3 * evidence.loop.interval_s),
             tr("{value} batches per second", value=tr.number(1 / evidence.loop.interval_s)),
         ),
         gain,
@@ -196,7 +196,3 @@ def _show_machine(diagnosis: Diagnosis, tr: Translator) -> Html:
         make_panel(tr("Settings for this machine"), table) if rows else NOTHING,
         make_panel(tr("Data GPU or data-parallel"), make_paragraph(split, "quote")) if split else NOTHING,
     )
-
-
-def _say_ms(seconds: float, tr: Translator) -> str:
-    return tr("{value} ms", value=tr.number(1e3 * seconds))

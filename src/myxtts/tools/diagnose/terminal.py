@@ -1,4 +1,4 @@
-"""A diagnosis on a terminal."""
+"""A diagnosis as sentences, which page and terminal share, as JSON, and on a terminal."""
 
 from __future__ import annotations
 
@@ -18,9 +18,6 @@ from myxtts.tools.words import Translator, mark
 
 if TYPE_CHECKING:
     from myxtts.tools.diagnose.examine import Diagnosis
-
-
-# A diagnosis in sentences, the same for screen and page, and as data for programs.
 
 _WHOLE = ("threads", "cores", "shapes", "steps", "batches", "ops")
 _SHARES = ("padding", "overlap")
@@ -105,13 +102,7 @@ _SPLIT_WINNERS = mark(
         "neither": "The difference, {gain}, is not worth a change.",
     }
 )
-RATINGS = mark(
-    {
-        "good": "good, under 100 ms",
-        "moderate": "moderate, 100 to 500 ms",
-        "slow": "slow, over 500 ms",
-    }
-)
+RATINGS = mark({"good": "good, under 100 ms", "moderate": "moderate, 100 to 500 ms", "slow": "slow, over 500 ms"})
 
 
 def explain_cause(finding: Finding, tr: Translator) -> str:
@@ -125,7 +116,7 @@ def explain_setting(setting: MachineSetting, tr: Translator) -> str:
 
 
 def format_facts(facts: Mapping[str, float | str], tr: Translator) -> dict[str, str]:
-    """Numbers as the language writes them: counts whole, shares in percent."""
+    """Numbers by the name of the fact: counts whole, shares in per cent."""
     return {name: _format(name, value, tr) for name, value in facts.items()}
 
 
@@ -138,7 +129,7 @@ def _format(name: str, value: float | str, tr: Translator) -> str:
 
 
 def tell_gain(advice: Advice, tr: Translator) -> str:
-    """The factor, and in brackets between which it lies."""
+    """The predicted factor with its interval."""
     gain = advice.gain
     interval = tr("{low} to {high}", low=tr.number(gain.low), high=tr.number(gain.high))
     return f"{tr('{value}×', value=tr.number(gain.factor))} ({interval})"
@@ -258,7 +249,7 @@ def _show_summary(diagnosis: Diagnosis, console: Console, tr: Translator) -> Non
     rows = [
         (
             tr("Data loading"),
-            _say_ms(evidence.data_s, tr),
+            tr.milliseconds(1e3 * evidence.data_s),
             tr(RATINGS[rate_loading(evidence.data_s)]),
             _RATING_STYLE[rating],
         ),
@@ -276,7 +267,7 @@ def _show_summary(diagnosis: Diagnosis, console: Console, tr: Translator) -> Non
         ),
         (
             tr("Step with all stages"),
-            _say_ms(evidence.loop.interval_s, tr),
+            tr.milliseconds(1e3 * evidence.loop.interval_s),
             tr("{value} batches per second", value=tr.number(1 / evidence.loop.interval_s)),
             "",
         ),
@@ -354,10 +345,6 @@ def _show_machine(diagnosis: Diagnosis, console: Console, tr: Translator) -> Non
         console.print(Text.assemble((f"  {one.setting}: {one.value}", "cyan"), f"  {reason}"))
     if diagnosis.split is not None:
         console.print(Text(tell_split(diagnosis, tr)), soft_wrap=not console.is_terminal)
-
-
-def _say_ms(seconds: float, tr: Translator) -> str:
-    return tr("{value} ms", value=tr.number(1e3 * seconds))
 
 
 def _say_times(seconds: float, tr: Translator) -> tuple[str, str]:

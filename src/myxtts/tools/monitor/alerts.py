@@ -1,4 +1,4 @@
-"""What a watcher should be told: starved, swinging, throttled, nearly full, stalled and lost."""
+"""Warnings of the monitor: data starvation, oscillation, throttling, memory nearly full, stalled runs, lost GPUs."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _SENTENCES = mark(
 STARVED_AU = 0.9
 """Accelerator utilisation under which a run counts as starved."""
 _FED_AU = 0.98
-"""Above it data is always there, and cannot be why steps differ."""
+"""Above it data is always ready and cannot be the reason why steps differ."""
 FULL_SHARE = 0.95
 _MIN_STEPS = 8
 _NUM_RECENT = 30
@@ -71,7 +71,7 @@ _HELD_BACK_CLOCK = 0.75
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """One thing to tell. `key` names its sentence, `numbers` and `reasons` fill it."""
+    """One warning. `key` names its sentence, `numbers` and `reasons` fill it."""
 
     kind: AlertKind
     key: str
@@ -82,7 +82,7 @@ class Alert:
 
 @dataclass(slots=True)
 class AlertRecord:
-    """When an alert was first and last true, and in how many samples. `alert` has the numbers of the last one."""
+    """First and last time of an alert and its number of samples. `alert` has the numbers of the last one."""
 
     alert: Alert
     first_s: float
@@ -91,7 +91,7 @@ class AlertRecord:
 
 
 class AlertBook:
-    """All alerts of a watch, each once."""
+    """All alerts since the start, each once."""
 
     def __init__(self) -> None:
         self._records: dict[tuple[str, int | None, tuple[str, ...]], AlertRecord] = {}
@@ -113,7 +113,7 @@ class AlertBook:
 
 
 def find_alerts(sample: Sample, history: History) -> list[Alert]:
-    """What is true now; `history` already holds this sample."""
+    """The alerts of a sample, which `history` already holds."""
     alerts = [*_judge_run(sample.run)]
     for gpu in sample.gpus:
         alerts += _judge_gpu(gpu, sample.run, history)
@@ -166,10 +166,10 @@ def _find_throttling(gpu: GpuReading) -> tuple[str, ...]:
 
 
 def _judge_use(gpu: GpuReading, run: RunReading | None, history: History) -> Iterator[Alert]:
-    """A GPU that somebody computes on, yet which idles much of the time or swings."""
+    """A GPU with a process on it that is idle much of the time, or whose utilisation swings."""
     recent = np.array(history.get_recent(f"gpu{gpu.index}_utilization_percent", _NUM_RECENT))
     recent = recent[~np.isnan(recent)]
-    # Who may not see processes still wants to hear about a GPU that works now and then.
+    # Where processes cannot be listed, a GPU that was busy at any time counts as used.
     is_used = bool(gpu.processes) or (gpu.processes is None and bool(recent.any()))
     if len(recent) < _MIN_RECENT or not is_used:
         return
@@ -187,7 +187,7 @@ def describe_alert(alert: Alert, tr: Translator) -> str:
     if alert.gpu is not None:
         values["gpu"] = tr.count(alert.gpu)
     if alert.reasons:
-        values["reasons"] = ("، " if tr.lang == "fa" else ", ").join(tr(THROTTLE_TEXTS[one]) for one in alert.reasons)
+        values["reasons"] = tr.join(tr(THROTTLE_TEXTS[reason]) for reason in alert.reasons)
     return tr(_SENTENCES[alert.key], **values)
 
 

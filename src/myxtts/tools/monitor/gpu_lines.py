@@ -1,4 +1,4 @@
-"""How a terminal shows GPUs: each in a few lines, or all in a table where there are many and the screen is low."""
+"""GPUs on a terminal: five lines each, or one line each in a table where the screen is too low."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def draw_gpu_lines(gpu: GpuReading, history: History, width: int, is_ascii: bool
 
 def draw_gpu_table(gpus: Sequence[GpuReading], history: History, width: int, is_ascii: bool) -> Iterator[Line]:
     """One line a GPU."""
-    # What is left beside the numbers goes to the name and the history.
+    # The width beside the numbers goes to the name and the sparkline.
     spare = width - 68
     name_width = min(_NAME_WIDTH, spare // 2) if spare >= 14 else 0
     spark_width = max(0, min(30, spare - name_width - bool(name_width)))
@@ -67,7 +67,7 @@ def draw_gpu_table(gpus: Sequence[GpuReading], history: History, width: int, is_
 
 
 def explain_gaps(gpus: Sequence[GpuReading]) -> list[Line]:
-    """One line on what the short marks for missing numbers mean."""
+    """One line that explains the marks for missing numbers."""
     gaps = {gap for gpu in gpus for gap in gpu.unavailable.values()}
     meanings = {_mark(gap): _GAPS[gap] for gap in sorted(gaps)}
     return [[("; ".join(f"{mark}: {meaning}" for mark, meaning in meanings.items()), "dim")]] if meanings else []

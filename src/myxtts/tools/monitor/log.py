@@ -1,4 +1,4 @@
-"""The log of a watch: a row of CSV or a line of JSON for each sample, whole at any moment."""
+"""The log of the monitor: a row of CSV or a line of JSON for each sample, with whole lines only."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MAX_HEADER_BYTES = 1024 * 1024
 
 
 class SampleLog:
-    """Adds to the file, so that watching again goes on with it. A disk that fills up does not end the watching."""
+    """Appends to the file, also to that of an earlier watch. A full disk ends the log, not the watch."""
 
     def __init__(self, path: Path) -> None:
         """Raises UsageError for a suffix that says neither CSV nor JSON lines."""
@@ -40,7 +40,7 @@ class SampleLog:
         self._file: IO[bytes] | None = None
         self.num_samples = 0
         self.problem = ""
-        """Why the log stops before the watch does."""
+        """Why the log ended before the watch."""
 
     def __enter__(self) -> Self:
         """Raises StorageError where the file cannot be opened."""
@@ -71,7 +71,7 @@ class SampleLog:
 
     @staticmethod
     def _write_whole(file: IO[bytes], content: bytes) -> None:
-        """A full disk may take a part: that part is taken back, so that only whole lines stay."""
+        """A full disk may write a part of a line: it is truncated, so that only whole lines stay."""
         start = os.fstat(file.fileno()).st_size
         num_written = file.write(content)
         if num_written != len(content):

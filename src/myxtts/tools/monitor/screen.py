@@ -1,6 +1,6 @@
-"""The terminal view of a watch: GPUs, machine, run and warnings, fitted to the width and height there is.
+"""The terminal view of the monitor: GPUs, machine, run and warnings, fitted to the size of the terminal.
 
-Lines are put together as plain text, not as tables: drawing must cost next to nothing beside the training it watches.
+Lines are plain text instead of rich tables, because drawing must cost next to nothing beside the training.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ _STATES = {
 _MIN_SPARKLINE = 6
 _MIN_ALERT_LINES = 3
 _MIN_PATH = 12
+_PLAIN_EVERY_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +177,7 @@ def _indent(*lines: Line) -> Line:
 
 
 def draw_alerts(view: View, width: int, num_lines: int) -> list[Line]:
-    """The gravest first, the same of several GPUs once, and as many as there is room for."""
+    """The gravest first, equal ones of several GPUs once, and as many as fit."""
     drawn = [list(_draw_alert(same, width, view.tr)) for same in _group_alerts(view.alerts)]
     lines: list[Line] = []
     for number, block in enumerate(drawn):
@@ -198,26 +199,21 @@ def _draw_alert(same: Sequence[Alert], width: int, tr: Translator) -> Iterator[L
     first, *others = same
     label = f"! {tr(ALERT_KINDS[first.kind])}: "
     style = "bold red" if first.kind in ("lost", "memory") else "bold yellow"
-    gpus = ", ".join(tr.count(alert.gpu or 0) for alert in others)
+    gpus = tr.join(tr.count(alert.gpu or 0) for alert in others)
     also = " " + tr("The same holds for GPU {gpus}.", gpus=gpus) if others else ""
     for number, text in enumerate(textwrap.wrap(describe_alert(first, tr) + also, max(20, width - len(label)))):
         yield [(label if number == 0 else " " * len(label), style), (text, "")]
 
 
-# Where a watch is shown: on the whole screen of a terminal, as a plain line now and then, or not until its end.
-
-_PLAIN_EVERY_S = 10.0
-
-
 class SilentView:
-    """Shows nothing; for a single look, which is printed at the end."""
+    """Shows nothing; for a single sample, which is printed at the end."""
 
     def show(self, view: View) -> None:
         pass
 
 
 class PlainView:
-    """A line now and then, where there is no terminal."""
+    """A line every ten seconds, where there is no terminal."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -231,7 +227,7 @@ class PlainView:
 
 
 class LiveView:
-    """The whole screen, redrawn at each look and at no other time. Use it as a context."""
+    """The whole screen, redrawn at each sample only. Use it as a context."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -253,6 +249,6 @@ class LiveView:
 
 
 def print_view(console: Console, view: View) -> None:
-    """All of one look, as long as it is; it stays on the screen when a live view is gone."""
+    """The whole of one view; it stays on the screen after a live view."""
     text = draw_view(view, console.width, sys.maxsize, is_live=False, is_ascii=console.options.ascii_only)
     console.print(text, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""The page about a profile: where an average step goes, how data came, operations of `tf.data`, and all compiling."""
+"""The page of a profile: stages of an average step, data loading, operations of `tf.data`, graphs and compilation."""
 
 from __future__ import annotations
 
@@ -20,13 +20,7 @@ from myxtts.tools.page import (
 from myxtts.tools.profile.result import OpTime, Spread, TrainingProfile
 from myxtts.tools.words import Translator, mark
 
-_MODES = mark(
-    {
-        "xla": "compiled with XLA",
-        "graph": "in graph mode",
-        "eager": "eagerly, operation by operation",
-    }
-)
+_MODES = mark({"xla": "compiled with XLA", "graph": "in graph mode", "eager": "eagerly, operation by operation"})
 STAGES = mark(
     {
         "data_wait": "wait for data",
@@ -47,13 +41,7 @@ _LOADING = mark(
         "features": "features on the data device",
     }
 )
-_RATINGS = mark(
-    {
-        "good": "good",
-        "moderate": "moderate",
-        "slow": "slow",
-    }
-)
+_RATINGS = mark({"good": "good", "moderate": "moderate", "slow": "slow"})
 _NO_OPS = mark(
     {
         "no_ops_stored": "Stored features are read without tf.data, so there are no operations to show.",
@@ -89,15 +77,15 @@ def make_profile_page(profile: TrainingProfile, machine: Mapping[str, Any], tr: 
 def _make_cards(profile: TrainingProfile, tr: Translator) -> list[Card]:
     step = Spread.of([one.step_s for one in profile.steps])
     data = profile.data
-    verdict = f"{tr(_RATINGS[data.verdict])}, {tr('stable' if data.is_stable else 'not stable')}"
+    verdict = tr.join([tr(_RATINGS[data.verdict]), tr("stable" if data.is_stable else "not stable")])
     return [
         Card(
             tr("Step"),
-            _ms(step.median_ms, tr),
+            tr.milliseconds(step.median_ms),
             tr("median; {variation} variation", variation=tr.share(step.variation)),
         ),
-        Card(tr("Wait for data"), _ms(data.wait.mean_ms, tr), tr("mean per step")),
-        Card(tr("Loading a batch"), _ms(data.load.mean_ms, tr), verdict),
+        Card(tr("Wait for data"), tr.milliseconds(data.wait.mean_ms), tr("mean per step")),
+        Card(tr("Loading a batch"), tr.milliseconds(data.load.mean_ms), verdict),
         Card(tr("AU"), tr.share(data.au), tr("share of time not waiting for data")),
         Card(
             tr("Graphs traced"),
@@ -122,7 +110,7 @@ def _show_stages(profile: TrainingProfile, tr: Translator) -> Html:
         [tr("checkpoint, written in the background"), tr.number(1000 * saving.checkpoint_write_s), seldom],
         [tr("log entry"), tr.number(1000 * saving.log_s), often],
     ]
-    picture = draw_flame(make_step_flame(profile, tr), lambda seconds: _ms(1000 * seconds, tr))
+    picture = draw_flame(make_step_flame(profile, tr), lambda seconds: tr.milliseconds(1000 * seconds))
     heading = tr.row("Stage", "ms", "Share")
     return make_section(
         tr("Stage by stage"),
@@ -157,9 +145,9 @@ def make_step_flame(profile: TrainingProfile, tr: Translator) -> Flame:
 
 def _show_loading(profile: TrainingProfile, tr: Translator) -> Html:
     data = profile.data
-    spreads = {"data_wait": data.wait, "loading": data.load}
-    spreads |= data.stages
+    spreads = {"data_wait": data.wait, "loading": data.load, **data.stages}
     heading = tr.row("Stage", "Mean", "Median", "Maximum", "Variation")
+    times = [_list_spread(tr(_LOADING.get(name, name)), spread, tr) for name, spread in spreads.items()]
     facts = [
         [tr("rating"), tr(_RATINGS[data.verdict])],
         [tr("batches in the buffer (mean)"), tr.number(data.mean_depth)],
@@ -175,9 +163,7 @@ def _show_loading(profile: TrainingProfile, tr: Translator) -> Html:
         make_grid(
             make_panel(
                 tr("Milliseconds per batch"),
-                make_table(
-                    heading, [_list_spread(tr(_LOADING.get(name, name)), one, tr) for name, one in spreads.items()]
-                ),
+                make_table(heading, times),
                 make_table([], facts),
             ),
             make_panel(tr("Step time in milliseconds"), draw_curves(curves, tr.tick)),
@@ -199,7 +185,7 @@ def _list_spread(label: str, spread: Spread, tr: Translator) -> list[str]:
 def _show_ops(profile: TrainingProfile, tr: Translator) -> Html:
     if not profile.ops:
         return make_section(tr("Operations of tf.data"), make_paragraph(tr(_NO_OPS[profile.no_ops_reason]), "lead"))
-    picture = draw_flame(make_op_flame(profile.ops, tr), lambda value: _ms(value, tr))
+    picture = draw_flame(make_op_flame(profile.ops, tr), tr.milliseconds)
     heading = tr.row("Operation", "Own ms", "Elements", "Parallel", "Buffered", "MB produced")
     rows = [
         [
@@ -221,13 +207,13 @@ def _show_ops(profile: TrainingProfile, tr: Translator) -> Html:
 
 
 def make_op_flame(ops: Sequence[OpTime], tr: Translator) -> Flame:
-    """Each operation as wide as itself and all that it takes its elements from."""
+    """Each operation with its own time and that of all its inputs."""
     roots = _nest(ops)
     return Flame(tr("Pipeline"), sum(root.value for root in roots), roots)
 
 
 def _nest(ops: Sequence[OpTime]) -> list[Flame]:
-    """From a list in which each operation is followed by its inputs."""
+    """A tree, from a list in which each operation is followed by its inputs, one level deeper."""
     flames, place = [], 0
     while place < len(ops):
         others = range(place + 1, len(ops))
@@ -249,26 +235,14 @@ def _show_compiling(profile: TrainingProfile, tr: Translator) -> Html:
         for one in profile.compilations
     ]
     heading = tr.row("Shape (utterances × frames × tokens)", "Seconds", "Kind", "When")
-    log = (
-        make_table(heading, rows, code_columns=(0,))
-        if rows
-        else make_paragraph(tr("The step runs eagerly: no graph is traced."))
-    )
+    eager = "" if rows else tr("The step runs eagerly: no graph is traced.")
     shapes = [_list_spread(shape, spread, tr) for shape, spread in profile.measure_shapes().items()]
     heading = tr.row("Shape (utterances × frames × tokens)", "Mean", "Median", "Maximum", "Variation")
-    place = (
-        make_paragraph(tr("The TensorFlow trace is in {place}.", place=profile.trace_dir))
-        if profile.trace_dir
-        else Html("")
-    )
+    trace = tr("The TensorFlow trace is in {place}.", place=profile.trace_dir) if profile.trace_dir else ""
     return make_section(
         tr("Graphs and compilation"),
-        make_panel(tr("Graphs and compilation"), log),
+        make_panel(tr("Graphs and compilation"), make_table(heading, rows, code_columns=(0,)), make_paragraph(eager)),
         make_panel(tr("Step by shape"), make_table(heading, shapes, code_columns=(0,))),
-        place,
+        make_paragraph(trace),
         lead=tr("Every batch shape is traced once, before the first step. Graphs traced during training slow it down."),
     )
-
-
-def _ms(value: float, tr: Translator) -> str:
-    return tr("{value} ms", value=tr.number(value))
