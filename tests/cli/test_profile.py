@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.tools.test_profile import make_profile
 from tests.training.trainer_programs import make_data
 
 from myxtts.cli.main import app
@@ -76,6 +77,16 @@ def test_graphs_operations_and_a_trace_are_shown(
     slowest = max(result["tf_data_ops"], key=lambda op: op["own_ms"])
     assert "Map" in slowest["name"]
     assert list((tmp_path / "traces").rglob("*.xplane.pb"))
+
+
+def test_the_hint_names_the_program_that_shows_a_trace(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(
+        "myxtts.tools.profile.measure.profile_training", lambda *_, **__: make_profile(trace_dir="traces")
+    )
+    app(["profile", "--train-data", "corpus", "--trace", "traces"], standalone_mode=False)
+    assert "Look at the trace with: xprof --logdir traces (pip install xprof)" in capsys.readouterr().out
 
 
 def test_what_is_wrong_is_said_before_anything_is_trained(tmp_path: Path) -> None:

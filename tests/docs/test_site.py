@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote
 
-import matplotlib.image
-import numpy as np
 import pytest
+from tests.browser import needs_chromium, photograph
 from tests.docs.commands import ROOT
 
 from documentation.site import BrokenLinkError, Site
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 VOID = {"meta", "link", "img", "br", "hr"}
 
 
@@ -109,17 +105,11 @@ def test_a_broken_link_stops_the_site(tmp_path: Path) -> None:
         Site.find(root).write(tmp_path / "site")
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium to look at the pages with")
+@needs_chromium
 @pytest.mark.parametrize("width", [1400, 480])
 def test_a_browser_shows_the_pages_without_anything_running_over(site: Path, tmp_path: Path, width: int) -> None:
-    assert CHROMIUM is not None
     for page in ("en/pipeline.html", "en/configuration.html", "fa/pipeline.html"):
-        picture = tmp_path / "page.png"
-        options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--force-device-scale-factor=1"]
-        places = [f"--user-data-dir={tmp_path / 'profile'}", f"--window-size={width},1600", f"--screenshot={picture}"]
-        command = [CHROMIUM, *options, *places, f"file://{site / page}"]
-        subprocess.run(command, check=True, capture_output=True, timeout=120)
-        shown = np.asarray(matplotlib.image.imread(picture))[..., :3]
+        shown = photograph(site / page, tmp_path, width, 1600)
         assert shown.shape[:2] == (1600, width)
         dark = shown.mean(axis=-1) < 0.5
         assert dark.any(axis=1).sum() > 300, "there is text"

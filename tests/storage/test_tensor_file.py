@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
+import google_crc32c
 import ml_dtypes
 import numpy as np
 import pytest
@@ -19,6 +21,7 @@ from myxtts.storage.tensor_file import (
     Array,
     TensorFileError,
     find_non_finite,
+    fingerprint_arrays,
     read_heading,
     read_tensors,
     write_tensors,
@@ -101,6 +104,26 @@ def test_an_array_that_is_not_in_one_piece_is_written_as_it_looks(tmp_path: Path
     array = np.arange(24, dtype=np.int32).reshape(4, 6)[::2, ::-1].T
     write(tmp_path / "a", {"a": array}, seal=True)
     np.testing.assert_array_equal(read(tmp_path / "a", sealed=True)[0]["a"], array)
+
+
+def test_checksums_of_arrays_need_no_copy_of_them(tmp_path: Path) -> None:
+    named = {"a": np.ones(5_000_000, np.float32)}
+    tracemalloc.start()
+    try:
+        write(tmp_path / "a", named, seal=True)
+        fingerprint_arrays(named)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 500_000
+
+
+def test_a_fingerprint_is_the_crc_of_names_and_bytes_in_the_order_of_names() -> None:
+    named = make_arrays() | {"turned": np.arange(6, dtype=np.float32).reshape(2, 3).T}
+    crc = google_crc32c.value(b"".join(name.encode() + named[name].tobytes() for name in sorted(named)))
+    assert fingerprint_arrays(named) == f"{crc:08x}"
+    assert fingerprint_arrays(dict(reversed(named.items()))) == f"{crc:08x}"
+    assert fingerprint_arrays({**named, "empty": np.ones(1, np.float16)}) != f"{crc:08x}"
 
 
 def test_a_flipped_bit_in_any_byte_of_a_sealed_file_is_noticed(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 import unicodedata
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from myxtts.errors import MissingExtraError
 from myxtts.text.languages import LANGUAGES, en, en_abbreviations, en_dates, en_quantities, fa_quantities
 from myxtts.text.languages.generic import NUMBER_STYLES
 from myxtts.text.normalize import normalize_text, split_sentences
@@ -186,6 +188,16 @@ def test_every_language_with_a_number_style_spells_digits_and_large_numbers(lang
         assert words
         assert not any(char.isdecimal() for char in words)
         assert normalize_text(words, language) == words
+
+
+def test_a_number_without_num2words_names_the_extra_and_other_texts_need_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "num2words", None)
+    with pytest.raises(MissingExtraError, match=r"num2words.*pip install 'myxtts\[numbers\]'"):
+        normalize_text("Drei oder 48151623 Katzen", "de")
+    assert normalize_text("Drei  Katzen", "de") == "Drei Katzen"
+    assert normalize_text("4 cats", "en") == "four cats"
+    assert normalize_text("۴ گربه", "fa") == "چهار گربه"
+    assert normalize_text("५ किताबें", "hi") == "5 किताबें"
 
 
 @pytest.mark.parametrize(

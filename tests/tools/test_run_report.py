@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
-import matplotlib.image
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.browser import needs_chromium, photograph
 from tests.tools.fake_run import SENTENCES, write_fake_run
 
 from myxtts.errors import DataError, StorageError
@@ -25,7 +24,6 @@ from myxtts.tools.run_report import make_run_page, write_run_report
 from myxtts.tools.words import Translator
 
 VOID = {"meta", "img", "link", "br", "hr", "input"}
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 
 class Outline(HTMLParser):
@@ -186,16 +184,11 @@ def test_a_report_is_made_without_tensorflow(run_path: Path) -> None:
     assert (run_path / "report.fa.html").stat().st_size > 10_000
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium to draw the page with")
+@needs_chromium
 @pytest.mark.parametrize("lang", ["en", "fa"])
 def test_page_is_not_blank_in_a_browser(run_path: Path, tmp_path: Path, lang: str) -> None:
     path = write_run_report(run_path, lang=lang)
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=1200,3000"]
-    home = f"--user-data-dir={tmp_path / 'browser'}"
-    picture = tmp_path / "page.png"
-    command = [str(CHROMIUM), *flags, home, f"--screenshot={picture}", path.as_uri()]
-    subprocess.run(command, timeout=90, capture_output=True, check=True)
-    pixels = matplotlib.image.imread(picture)[..., :3]
+    pixels = photograph(path, tmp_path, 1200, 3000)
     assert pixels.shape[:2] == (3000, 1200)
     # Every part of the page shows something, and the curves are blue.
     assert all(part.std() > 0.01 for part in np.array_split(pixels, 5))

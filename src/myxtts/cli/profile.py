@@ -21,7 +21,7 @@ def run_profile(
     config: XTTSConfig,
     steps: Annotated[int, typer.Option(min=2, max=100_000, help="Steps to profile, besides the first.")] = 20,
     trace: Annotated[
-        Path | None, typer.Option(help="Leave TensorFlow's own trace here, for TensorBoard.", metavar="DIR")
+        Path | None, typer.Option(help="Leave TensorFlow's own trace here, for xprof.", metavar="DIR")
     ] = None,
     report: Annotated[Path | None, typer.Option(help="Write a page with pictures.", metavar="FILE.html")] = None,
     lang: Annotated[str, typer.Option(help="Language of the page: en or fa.")] = "en",
@@ -102,5 +102,5 @@ def _describe(profile: TrainingProfile) -> list[str]:
     if slow_ops:
         lines.append("tf.data: " + ", ".join(f"{op.name} {op.own_ms:.2f} ms a batch" for op in slow_ops) + ".")
     if profile.trace_dir:
-        lines.append(f"Look at the trace with: tensorboard --logdir {profile.trace_dir}")
+        lines.append(f"Look at the trace with: xprof --logdir {profile.trace_dir} (pip install xprof)")
     return lines

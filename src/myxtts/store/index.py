@@ -124,8 +124,8 @@ def encode_index(segment: int, rows: Sequence[Row]) -> bytes:
         body += raw.ljust(align(len(raw)), b"\0")
     body += b"".join(ids)
     sizes = (segment, len(rows), len(texts), len(body))
-    crc = google_crc32c.extend(google_crc32c.value(_SIZES.pack(*sizes)), bytes(body))
-    return _HEADING.pack(_MAGIC, *sizes, crc).ljust(_HEADING_BYTES, b"\0") + bytes(body)
+    crc = google_crc32c.extend(google_crc32c.value(_SIZES.pack(*sizes)), np.frombuffer(body, np.uint8))
+    return _HEADING.pack(_MAGIC, *sizes, crc).ljust(_HEADING_BYTES, b"\0") + body
 
 
 def _fill_columns(

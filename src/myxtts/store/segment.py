@@ -89,12 +89,12 @@ class SegmentWriter:
         """Appends the bytes of an array, padded to the alignment; the checksum covers the padding."""
         file = self._files.get(part) or self._open_file(part)
         offset = self._offsets[part]
-        raw = np.ascontiguousarray(array).tobytes()
-        padding = _ZEROS[: align(len(raw)) - len(raw)]
+        raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        padding = _ZEROS[: align(raw.nbytes) - raw.nbytes]
         pass_fault_point("segment_write")
-        file.write(raw)
+        file.write(raw.data)
         file.write(padding)
-        self._offsets[part] = offset + len(raw) + len(padding)
+        self._offsets[part] = offset + raw.nbytes + len(padding)
         crc = google_crc32c.extend(google_crc32c.value(raw), padding)
         return PartEntry(self.number, offset, len(array), crc)
 

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
@@ -29,7 +28,14 @@ from myxtts.features.definition import AudioDefinition, MelDefinition
 from myxtts.features.mel import HostMel
 from myxtts.storage.atomic import write_atomically
 from myxtts.storage.json_file import FileModel, FileRefusedError, JsonRefusedError, check_fields, open_regular
-from myxtts.storage.tensor_file import Array, find_non_finite, read_heading, read_tensors, write_tensors
+from myxtts.storage.tensor_file import (
+    Array,
+    find_non_finite,
+    fingerprint_arrays,
+    read_heading,
+    read_tensors,
+    write_tensors,
+)
 from myxtts.types import Say
 
 VOICES_FOLDER_NAME = "voices"
@@ -85,11 +91,7 @@ def average_embeddings(voices: Sequence[SpeakerEmbedding]) -> SpeakerEmbedding:
 
 def fingerprint_encoder(weights: Mapping[str, Array]) -> str:
     """Checksum of the reference encoder's weights, which embeddings depend on."""
-    crc = 0
-    for name in sorted(weights):
-        if name.startswith(_REFERENCE_PREFIX):
-            crc = google_crc32c.extend(google_crc32c.extend(crc, name.encode()), weights[name].tobytes())
-    return f"{crc:08x}"
+    return fingerprint_arrays({name: array for name, array in weights.items() if name.startswith(_REFERENCE_PREFIX)})
 
 
 def check_voice_name(name: str) -> str:

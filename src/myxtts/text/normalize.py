@@ -1,7 +1,8 @@
 """Text normalisation (written text to spoken words) and sentence splitting.
 
-`normalize_text` accepts any string, never raises, takes time proportional to its length and leaves its own output
-unchanged. English and Persian have rules of their own; every other language gets the generic ones.
+`normalize_text` accepts any string, takes time proportional to its length and leaves its own output unchanged. English
+and Persian have rules of their own; every other language gets the generic ones. It raises nothing but
+MissingExtraError, where a number of a generic language needs the extra `numbers`.
 """
 
 from __future__ import annotations

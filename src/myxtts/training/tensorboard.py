@@ -1,7 +1,12 @@
-"""What TensorBoard shows: numbers, pictures and sounds. That it cannot be written never stops a training."""
+"""Writes event files for TensorBoard: scalars, images and audio. A failure is a warning and never stops training.
+
+The package `tensorboard` is needed to look at them, not to write them: `tf.summary.scalar` and its siblings import it,
+so each event is a `Summary` protobuf of TensorFlow's own, with PNG and WAV files as they are.
+"""
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,12 +14,19 @@ from typing import Any
 import tensorflow as tf
 
 from myxtts.errors import warn_user
-from myxtts.training.sample_files import Sample
+from myxtts.training.sample_files import Sample, encode_wav
 from myxtts.types import Say
 
 _FAILURES = (OSError, tf.errors.OpError)
 _FLUSH_EVERY_MS = 10_000
 _MAX_QUEUED = 200
+_RGBA = 4
+"""Code of the colour space in `Summary.Image`."""
+_AUDIO_METADATA = {
+    "plugin_data": {"plugin_name": "audio", "content": b"\x10\x0b"},
+    "data_class": "DATA_CLASS_BLOB_SEQUENCE",
+}
+"""The content is tensorboard's `AudioPluginData(encoding=WAV)`: without it browsers are not told that it is audio."""
 
 
 class TensorBoardWriter:
@@ -26,24 +38,25 @@ class TensorBoardWriter:
         self.has_failed = False
 
     def write_scalars(self, step: int, values: Mapping[str, float], prefix: str = "train") -> None:
-        def write() -> None:
-            for name, value in values.items():
-                tf.summary.scalar(f"{prefix}/{name}", value, step=step)
-
-        self._attempt(write)
+        self._write(step, [{"tag": f"{prefix}/{name}", "simple_value": float(value)} for name, value in values.items()])
 
     def write_samples(self, step: int, samples: Sequence[Sample]) -> None:
         """Spectrogram, alignment and sound of each sample."""
-
-        def write() -> None:
-            for sample in samples:
-                for kind, picture in (("mel", sample.mel_picture), ("alignment", sample.alignment_picture)):
-                    if picture:
-                        image_HWC = tf.io.decode_png(picture, channels=4)
-                        tf.summary.image(f"{kind}/{sample.name}", image_HWC[None], step=step)
-                tf.summary.audio(f"sound/{sample.name}", sample.sound[None, :, None], self._rate_hz, step=step)
-
-        self._attempt(write)
+        for sample in samples:
+            pictures = {"mel": sample.mel_picture, "alignment": sample.alignment_picture}
+            values = [
+                {"tag": f"{kind}/{sample.name}", "image": _describe_png(picture)}
+                for kind, picture in pictures.items()
+                if picture
+            ]
+            sound = {
+                "sample_rate": self._rate_hz,
+                "num_channels": 1,
+                "length_frames": len(sample.sound),
+                "encoded_audio_string": encode_wav(sample.sound, self._rate_hz),
+                "content_type": "audio/wav",
+            }
+            self._write(step, [*values, {"tag": f"sound/{sample.name}", "audio": sound, "metadata": _AUDIO_METADATA}])
 
     def flush(self) -> None:
         """Sends what is queued to the disk; only then a full one is noticed."""
@@ -59,17 +72,24 @@ class TensorBoardWriter:
             except _FAILURES as error:
                 self._give_up(error)
 
-    def _attempt(self, write: Callable[[], object]) -> None:
-        if self.has_failed:
-            return
-        try:
+    def _write(self, step: int, values: Sequence[Mapping[str, Any]]) -> None:
+        def write() -> None:
             if self._writer is None:
                 self._folder.mkdir(parents=True, exist_ok=True)
                 self._writer = tf.summary.create_file_writer(
                     str(self._folder), max_queue=_MAX_QUEUED, flush_millis=_FLUSH_EVERY_MS
                 )
-            # Summaries are made on the host, wherever the model is.
-            with tf.device("/CPU:0"), self._writer.as_default():
+            with self._writer.as_default():
+                tf.summary.experimental.write_raw_pb(tf.compat.v1.Summary(value=values).SerializeToString(), step)
+
+        self._attempt(write)
+
+    def _attempt(self, write: Callable[[], object]) -> None:
+        if self.has_failed:
+            return
+        try:
+            # The queue and the file are on the host, wherever the model is.
+            with tf.device("/CPU:0"):
                 write()
         except _FAILURES as error:
             self._give_up(error)
@@ -78,3 +98,9 @@ class TensorBoardWriter:
         self.has_failed = True
         reason = (str(error) or type(error).__name__).splitlines()[0][:200]
         self._warn(f"TensorBoard cannot be written to {self._folder}: {reason}. Training goes on without it.")
+
+
+def _describe_png(picture: bytes) -> dict[str, Any]:
+    # The size stands behind the signature and the heading of the first chunk.
+    width, height = struct.unpack(">II", picture[16:24])
+    return {"width": width, "height": height, "colorspace": _RGBA, "encoded_image_string": picture}

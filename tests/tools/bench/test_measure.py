@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import matplotlib.image
 import numpy as np
 import pytest
+from tests.browser import needs_chromium, photograph
 from tests.store.corpora import DATA, make_small_corpus
 from tests.tools.test_run_report import Outline
 
@@ -35,7 +33,6 @@ from myxtts.tools.emulate import StepTime
 from myxtts.tools.words import Translator
 from myxtts.training.run.folder import describe_environment
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 CORPUS = {"num_utterances": 40, "minutes": 3.0, "batch_size": 4}
 
 
@@ -263,14 +260,10 @@ def test_persian_page_reads_from_right_to_left(about: dict[str, Any]) -> None:
     assert "Candidate" not in outline.text
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium to draw the page with")
+@needs_chromium
 def test_page_shows_bars_in_a_browser(about: dict[str, Any], tmp_path: Path) -> None:
     path = make_bench_page(make_result(), about, Translator("fa")).write(tmp_path / "page.html")
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=1200,1600"]
-    home, picture = f"--user-data-dir={tmp_path / 'browser'}", tmp_path / "page.png"
-    command = [str(CHROMIUM), *flags, home, f"--screenshot={picture}", path.as_uri()]
-    subprocess.run(command, timeout=90, capture_output=True, check=True)
-    pixels = matplotlib.image.imread(picture)[..., :3]
+    pixels = photograph(path, tmp_path, 1200, 1600)
     assert all(part.std() > 0.01 for part in np.array_split(pixels, 4))
     is_blue = (pixels[..., 2] - pixels[..., 0] > 0.3).mean()
     is_orange = (pixels[..., 0] - pixels[..., 2] > 0.3).mean()

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import subprocess
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
-import matplotlib.image
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
+from tests.browser import needs_chromium, photograph
 from tests.tools.made_up_evidence import (
     DATA_S,
     STEP_S,
@@ -42,7 +40,6 @@ from myxtts.tools.diagnose.timing import Comparison
 from myxtts.tools.rhythm import find_oscillation, rate_loading
 from myxtts.tools.words import Translator
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 SECONDS = st.floats(0.0, 1.0)
 RATE = make_evidence(alone_s=np.full(40, 0.100), loop=make_loop(wait_s=0.080))
 SLOW_DISK = replace(
@@ -283,15 +280,10 @@ def test_page_needs_nothing_outside(lang: str) -> None:
     assert page.count("<svg") == 1
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium to draw the page with")
+@needs_chromium
 @pytest.mark.parametrize("lang", ["en", "fa"])
 def test_page_is_not_blank_in_a_browser(tmp_path: Path, lang: str) -> None:
     path = make_diagnosis_page(make_full_diagnosis(), Translator(lang)).write(tmp_path / "page.html")
-    picture = tmp_path / "page.png"
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=1100,1900"]
-    home = f"--user-data-dir={tmp_path / 'browser'}"
-    command = [str(CHROMIUM), *flags, home, f"--screenshot={picture}", path.as_uri()]
-    subprocess.run(command, timeout=90, capture_output=True, check=True)
-    pixels = matplotlib.image.imread(picture)[..., :3]
+    pixels = photograph(path, tmp_path, 1100, 1900)
     assert all(part.std() > 0.01 for part in np.array_split(pixels, 5))
     assert (pixels[..., 2] - pixels[..., 0] > 0.3).mean() > 0.001

@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import io
 import os
-import shutil
-import subprocess
 import sys
 from pathlib import Path
 
-import matplotlib.image
 import numpy as np
 import pynvml
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.console import Console
+from tests.browser import needs_chromium, photograph
 from tests.runtime.fake_nvml import FakeNvml
 from tests.tools.fake_watch import GappyNvml, make_busy_gpus, play_watch
 
 from myxtts.tools.charts import draw_sparkline
 from myxtts.tools.monitor.screen import LiveView, PlainView, describe_in_a_line, draw_view, print_view
 from myxtts.tools.monitor.watch import Monitor
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 
 def capture(monitor: Monitor, width: int, height: int) -> Console:
@@ -168,19 +164,15 @@ def test_a_sparkline_rises_with_its_values() -> None:
     assert draw_sparkline([0, 2, 4], None, is_ascii=True) == "_=#"
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium to draw the captures with")
+@needs_chromium
 def test_captures_are_pictures_of_a_dark_terminal_with_text_and_histories(tmp_path: Path) -> None:
-    page, picture = tmp_path / "captures.html", tmp_path / "captures.png"
+    page = tmp_path / "captures.html"
     drawings = []
     for num_gpus, width in ((8, 80), (2, 120)):
         monitor = play_watch(tmp_path / f"run {width}", FakeNvml(make_busy_gpus(num_gpus)), 40)
         drawings.append(capture(monitor, width, 24).export_svg(title="myxtts monitor", unique_id=f"w{width}"))
     page.write_text(f"<!DOCTYPE html><meta charset='utf-8'><body style='margin:0'>{''.join(drawings)}")
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=1200,1400"]
-    home = f"--user-data-dir={tmp_path / 'browser'}"
-    command = [str(CHROMIUM), *flags, home, f"--screenshot={picture}", page.as_uri()]
-    subprocess.run(command, timeout=90, capture_output=True, check=True)
-    pixels = matplotlib.image.imread(picture)[..., :3]
+    pixels = photograph(page, tmp_path, 1200, 1400)
     for terminal in np.array_split(pixels[:1200], 2):
         assert (terminal.max(axis=-1) < 0.3).mean() > 0.3
         assert (terminal.min(axis=-1) > 0.7).mean() > 0.005

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import subprocess
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,12 +13,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import keras
-import matplotlib.image
 import numpy as np
 import pytest
 import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.browser import needs_chromium, photograph
 from tests.device_process import DeviceProcess
 from tests.tools.test_run_report import Outline
 
@@ -43,7 +41,6 @@ from myxtts.tools.words import Translator
 from myxtts.training.execution import Execution
 from myxtts.training.run.folder import describe_environment
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 FORWARD_S, BACKWARD_S, OPTIMIZER_S, AVERAGE_S = 0.03, 0.06, 0.04, 0.02
 
 
@@ -208,6 +205,7 @@ def test_page_is_whole_and_shows_every_stage(machine: dict[str, Any]) -> None:
         assert text in outline.text
     assert "together they took 47.0 ms, the whole step 50.0 ms" in outline.text
     assert "<traces>" not in page
+    assert "Look at it with xprof" in outline.text
 
 
 def test_a_profile_without_graphs_or_operations_gets_a_page_too(machine: dict[str, Any]) -> None:
@@ -225,14 +223,10 @@ def test_persian_page_reads_from_right_to_left(machine: dict[str, Any]) -> None:
     assert "checkpoint" not in outline.text
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium to draw the page with")
+@needs_chromium
 def test_page_shows_a_flame_in_a_browser(machine: dict[str, Any], tmp_path: Path) -> None:
     path = make_profile_page(make_profile(), machine, Translator()).write(tmp_path / "page.html")
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=1200,1600"]
-    home, picture = f"--user-data-dir={tmp_path / 'browser'}", tmp_path / "page.png"
-    command = [str(CHROMIUM), *flags, home, f"--screenshot={picture}", path.as_uri()]
-    subprocess.run(command, timeout=90, capture_output=True, check=True)
-    pixels = matplotlib.image.imread(picture)[..., :3]
+    pixels = photograph(path, tmp_path, 1200, 1600)
     assert all(part.std() > 0.01 for part in np.array_split(pixels, 4))
     # The bar of the average step lies across the page.
     is_blue = pixels[..., 2] - pixels[..., 0] > 0.3

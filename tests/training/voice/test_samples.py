@@ -14,6 +14,9 @@ import pytest
 import soundfile
 import tensorflow as tf
 from numpy.typing import NDArray
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator as PluginAccumulator
+from tensorboard.plugins.audio import metadata as audio_metadata
 from tests.models.toys import make_config, make_spec, stir_weights
 
 from myxtts.models.xtts import XTTS
@@ -143,17 +146,64 @@ def test_loud_sounds_fit_and_silence_stays(tmp_path: Path) -> None:
     np.testing.assert_allclose(quiet, [0.1, 0.0], atol=1e-4)
 
 
-def test_tensorboard_gets_numbers_pictures_and_sounds(model: XTTS, tmp_path: Path) -> None:
+def test_tensorboard_reads_numbers_pictures_and_sounds(model: XTTS, tmp_path: Path) -> None:
     samples = make_writer(model, tmp_path / "samples", []).write(7)
     board = TensorBoardWriter(tmp_path / "board", RATE_HZ)
-    board.write_scalars(7, {"loss": 1.5})
+    board.write_scalars(6, {"loss": 2.5})
+    board.write_scalars(7, {"loss": 1.5, "rate": 0.1})
     board.write_samples(7, samples)
     board.close()
+    events = EventAccumulator(str(tmp_path / "board")).Reload()
+    assert [(event.step, event.value) for event in events.Scalars("train/loss")] == [(6, 2.5), (7, 1.5)]
+    assert events.Scalars("train/rate")[0].value == pytest.approx(0.1)
+    (picture,) = events.Images("alignment/02-fa")
+    assert (picture.step, picture.width, picture.height) == (7, 780, 240)
+    assert picture.encoded_image_string == samples[1].alignment_picture
+    assert tf.io.decode_png(picture.encoded_image_string).shape == (240, 780, 4)
+    (sound,) = events.Audio("sound/01-en")
+    assert (sound.sample_rate, sound.length_frames) == (RATE_HZ, len(samples[0].sound))
+    samples_S, rate_hz = soundfile.read(io.BytesIO(sound.encoded_audio_string), dtype="float32")
+    assert rate_hz == RATE_HZ
+    np.testing.assert_allclose(samples_S, samples[0].sound, atol=1e-4)
+    # What the panels of TensorBoard ask for: each tag belongs to a plugin.
+    found = PluginAccumulator(str(tmp_path / "board")).Reload()
+    plugins = {tag: found.SummaryMetadata(tag).plugin_data.plugin_name for tag in found.Tags()["tensors"]}
+    assert plugins["train/loss"] == "scalars"
+    assert plugins["mel/01-en"] == plugins["alignment/02-fa"] == "images"
+    assert plugins["sound/02-fa"] == "audio"
+    # TensorBoard's data server takes the type of a sound from here, and forbids browsers to guess it.
     (file,) = (tmp_path / "board").iterdir()
-    events = [tf.compat.v1.Event.FromString(raw.numpy()) for raw in tf.data.TFRecordDataset(str(file))]
-    tags = {value.tag: event.step for event in events for value in event.summary.value}
-    assert tags["train/loss"] == 7
-    assert {"mel/01-en", "alignment/02-fa", "sound/02-fa"} <= set(tags)
+    written = [tf.compat.v1.Event.FromString(raw.numpy()) for raw in tf.data.TFRecordDataset(str(file))]
+    (content,) = {
+        value.metadata.plugin_data.content
+        for event in written
+        for value in event.summary.value
+        if value.HasField("audio")
+    }
+    assert audio_metadata.parse_plugin_metadata(content).encoding == audio_metadata.Encoding.WAV
+
+
+_WITHOUT_TENSORBOARD = """
+import sys
+sys.modules["tensorboard"] = None
+from pathlib import Path
+from myxtts.training.tensorboard import TensorBoardWriter
+board = TensorBoardWriter(Path(sys.argv[1]), 8000)
+board.write_scalars(1, {"loss": 1.5})
+board.close()
+print(board.has_failed)
+"""
+
+
+def test_events_are_written_where_tensorboard_is_not_installed(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error::UserWarning", "-c", _WITHOUT_TENSORBOARD, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.stdout == "False\n", done.stderr[-2000:]
+    assert EventAccumulator(str(tmp_path)).Reload().Scalars("train/loss")[0].value == 1.5
 
 
 def test_a_board_that_cannot_be_opened_warns_once(tmp_path: Path) -> None:

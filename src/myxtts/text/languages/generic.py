@@ -1,5 +1,8 @@
 """Every language without rules of its own: clean Unicode, and numbers where num2words can spell them.
 
+num2words (LGPL) is the extra `numbers`, loaded with the first number that needs it. unicode-rbnf, which spells by the
+rules of the Unicode CLDR, does not replace it: of the languages below it lacks Bengali, and its Arabic, Azerbaijani,
+Catalan, Icelandic, Lithuanian, Romanian and Slovene have wrong words (German, Italian and Swedish are better there).
 Only whole numbers are left to num2words: its decimals and negative numbers are wrong or missing in several languages
 (Italian drops the fraction, Turkish answers with nothing, Amharic never ends), and its converters keep state.
 Signs such as % stay as they are, because how they are said depends on the language.
@@ -13,8 +16,7 @@ from functools import lru_cache
 from threading import Lock
 from typing import NamedTuple
 
-from num2words import num2words
-
+from myxtts.errors import MissingExtraError
 from myxtts.text.languages.unicode_cleanup import clean_unicode, tidy
 
 # Puts spoken words in the place of written signs, with the right space on either side.
@@ -178,6 +180,13 @@ def _spell_digits(digits: str, language: str, style: NumberStyle) -> str:
 def _spell_cardinal(number: int, converter: str) -> str:
     """Empty where the language has no name for a number of this size."""
     with _NUM2WORDS_LOCK:
+        try:
+            from num2words import num2words
+        except ModuleNotFoundError as error:
+            raise MissingExtraError(
+                "Numbers outside English and Persian are put into words by num2words, which is not installed.",
+                next_step="Run: pip install 'myxtts[numbers]', or write the numbers of the texts as words.",
+            ) from error
         try:
             words: str = num2words(number, lang=converter)
         except OverflowError:

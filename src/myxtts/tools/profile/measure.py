@@ -53,7 +53,7 @@ _PATIENCE_S, _POLL_S = 60.0, 0.02
 def profile_training(
     config: XTTSConfig, *, num_steps: int = 20, trace_dir: Path | None = None, say: Say = lambda _line: None
 ) -> TrainingProfile:
-    """Trains `num_steps` steps, takes one apart, and saves. With `trace_dir` a trace for TensorBoard is left there.
+    """Trains `num_steps` steps, takes one apart, and saves. With `trace_dir` a trace for xprof is left there.
 
     What is wrong with settings or data is found before TensorFlow is loaded.
     """
@@ -174,7 +174,7 @@ class _Profiler:
     def _write_trace(self, batches: Iterator[Batch], trace_dir: Path, first_step: int) -> None:
         import tensorflow as tf
 
-        self._say(f"Tracing {_NUM_TRACED} steps for TensorBoard …")
+        self._say(f"Tracing {_NUM_TRACED} steps for xprof …")
         trace_dir.mkdir(parents=True, exist_ok=True)
         with tf.profiler.experimental.Profile(str(trace_dir)):
             for step in range(first_step, first_step + _NUM_TRACED):

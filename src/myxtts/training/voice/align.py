@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
@@ -24,6 +23,7 @@ from myxtts.pipeline.batch import BatchLayout, allocate_aligned
 from myxtts.pipeline.loaders.store import CachedLoader
 from myxtts.pipeline.order import NO_ROW, BatchOrder
 from myxtts.pipeline.splits import count_reference_frames, make_order
+from myxtts.storage.tensor_file import fingerprint_arrays
 from myxtts.store.durations import DurationsOrigin, begin_durations, write_durations
 from myxtts.store.layout import CHUNK_UTTERANCES
 from myxtts.store.precompute import choose_store_folder
@@ -61,16 +61,8 @@ def plan_alignment(config: XTTSConfig, run: Path) -> AlignmentPlan:
     store = FeatureStore.open(folder)
     _refuse_foreign_model(store, bundle, spec, run)
     step = bundle.notes.get("step")
-    origin = DurationsOrigin(fingerprint_weights(bundle.weights), str(run), step if isinstance(step, int) else 0)
+    origin = DurationsOrigin(fingerprint_arrays(bundle.weights), str(run), step if isinstance(step, int) else 0)
     return AlignmentPlan(folder, bundle, spec, origin, config, len(store))
-
-
-def fingerprint_weights(weights: Mapping[str, NDArray[Any]]) -> str:
-    """Changes with any of the weights."""
-    crc = 0
-    for name in sorted(weights):
-        crc = google_crc32c.extend(google_crc32c.extend(crc, name.encode()), weights[name].tobytes())
-    return f"{crc:08x}"
 
 
 def _follow_run(config: XTTSConfig, run: Path) -> XTTSConfig:
