@@ -238,7 +238,11 @@ def _show_compiling(profile: TrainingProfile, tr: Translator) -> Html:
     eager = "" if rows else tr("The step runs eagerly: no graph is traced.")
     shapes = [_list_spread(shape, spread, tr) for shape, spread in profile.measure_shapes().items()]
     heading = tr.row("Shape (utterances × frames × tokens)", "Mean", "Median", "Maximum", "Variation")
-    trace = tr("The TensorFlow trace is in {place}.", place=profile.trace_dir) if profile.trace_dir else ""
+    trace = (
+        tr("The TensorFlow trace is in {place}. Look at it with xprof (pip install xprof).", place=profile.trace_dir)
+        if profile.trace_dir
+        else ""
+    )
     return make_section(
         tr("Graphs and compilation"),
         make_panel(tr("Graphs and compilation"), make_table(heading, rows, code_columns=(0,)), make_paragraph(eager)),
