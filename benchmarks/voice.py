@@ -156,8 +156,7 @@ def _make_search(learner: Learner, batch: Any) -> Callable[[], object]:
     from myxtts.training.step import select_tensors
 
     model, part = learner.model, select_tensors(batch)
-    voice = model.encode_voice(part["reference"], part["reference_lengths"])
-    states = model.encode_text(part["tokens"], part["token_lengths"], part["language"], voice)
+    _, states = model.encode_part(part)
     # Only what the search looks at, as tensors, so that nothing can be computed beforehand.
     inputs = (states.means_BSM, states.is_state_BS, model.normalize_mel(part["mel"]), part["mel_lengths"])
     search = _compile_search(learner)

@@ -111,6 +111,11 @@ class XTTS(keras.Model):  # type: ignore[misc]
         states: TextStates = self.text_encoder(tokens_BN, token_lengths_B, language_B, voice, seed_2)
         return states
 
+    def encode_part(self, part: Mapping[str, Tensor]) -> tuple[Voice, TextStates]:
+        """Voice and encoded text of a micro-batch, without dropout."""
+        voice = self.encode_voice(part["reference"], part["reference_lengths"])
+        return voice, self.encode_text(part["tokens"], part["token_lengths"], part["language"], voice)
+
     def align_states(
         self,
         states: TextStates,
@@ -130,8 +135,7 @@ class XTTS(keras.Model):  # type: ignore[misc]
 
     def align(self, part: Mapping[str, Tensor]) -> Alignment:
         """The best alignment of a micro-batch; its `token_durations_BN` are what a store keeps."""
-        voice = self.encode_voice(part["reference"], part["reference_lengths"])
-        states = self.encode_text(part["tokens"], part["token_lengths"], part["language"], voice)
+        _, states = self.encode_part(part)
         return self.align_states(states, self.normalize_mel(part["mel"]), part["mel_lengths"])
 
     def measure_pitch(self, mel_BTM: Tensor, mel_lengths_B: Tensor, alignment: Alignment) -> Pitch:
@@ -212,23 +216,15 @@ class XTTS(keras.Model):  # type: ignore[misc]
         voice: Voice,
         *,
         num_frames: int,
-        num_steps: int = DEFAULT_NUM_STEPS,
-        noise_scale: Tensor = DEFAULT_NOISE_SCALE,
-        guidance: float = NO_GUIDANCE,
         speed: Tensor = 1.0,
-        seed: int | Tensor = 0,
+        **options: Any,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Both phases: the log-mel, its lengths in frames (at most `num_frames`), durations of tokens."""
+        """Both phases: the log-mel, its lengths in frames (at most `num_frames`), durations of tokens.
+
+        `options` are those of `decode`.
+        """
         spoken = self.predict_durations(tokens_BN, token_lengths_B, language_B, voice, speed=speed)
-        mel_BTM = self.decode(
-            spoken,
-            voice,
-            num_frames=num_frames,
-            num_steps=num_steps,
-            noise_scale=noise_scale,
-            guidance=guidance,
-            seed=seed,
-        )
+        mel_BTM = self.decode(spoken, voice, num_frames=num_frames, **options)
         return mel_BTM, tf.minimum(spoken.mel_lengths_B, num_frames), spoken.durations_BN
 
     def _repeat_states(self, spoken: SpokenText, num_frames: int) -> FrameInputs:

@@ -187,6 +187,15 @@ class BaseLearner(ABC):
     def _make_step(self, accumulation: int) -> None:
         """Makes the step anew, from so many micro-batches."""
 
+    def _choose_options(self, accumulation: int) -> dict[str, Any]:
+        """What both models give to `TrainStep`."""
+        return {
+            "accumulation_steps": accumulation,
+            "clip_norm": self._config.training.clip_norm,
+            "jit_compile": self._execution.is_compiled,
+            "graph": self._execution.is_graph,
+        }
+
     @abstractmethod
     def _split_by_replica(self, batch: Any) -> list[MicroBatch]:
         """The rows of a batch for each replica of this process."""

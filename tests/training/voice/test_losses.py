@@ -13,10 +13,11 @@ from tests.models.toys import make_config, make_part, make_spec, stir_weights
 
 from myxtts.models.xtts import XTTS
 from myxtts.training.step import TrainStep
+from myxtts.training.terms import VOICE
 from myxtts.training.voice.losses import make_loss
 
 LENGTHS = ([30, 21, 40], [8, 5, 7])
-TERMS = {"flow", "prior", "duration", "pitch", "length_error", "unaligned", "speaker", "speaker_accuracy"}
+TERMS = {term.name for term in VOICE.terms}
 
 
 @cache

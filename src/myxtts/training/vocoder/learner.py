@@ -163,11 +163,8 @@ class VocoderLearner(BaseLearner):
             self._definition,
             self.strategy,
             num_warm_steps=self._num_warm_steps,
-            accumulation_steps=accumulation,
-            clip_norm=self._config.training.clip_norm,
-            jit_compile=self._execution.is_compiled,
             jit_compile_gan=self._jit_compile_gan,
-            graph=self._execution.is_graph,
+            **self._choose_options(accumulation),
         )
 
 
@@ -186,13 +183,11 @@ class VocoderStep:
         strategy: Any,
         *,
         num_warm_steps: int,
-        clip_norm: float,
-        accumulation_steps: int = 1,
         jit_compile: bool = False,
         jit_compile_gan: bool = False,
-        graph: bool = True,
+        **options: Any,
     ) -> None:
-        """`optimizers` are those of the vocoder and of the discriminators."""
+        """`optimizers` are those of the vocoder and of the discriminators; `options` are those of `TrainStep`."""
         self._vocoder, self._discriminators, self._num_warm_steps = vocoder, discriminators, num_warm_steps
         self._reconstruct = ReconstructionLoss(definition)
 
@@ -202,11 +197,9 @@ class VocoderStep:
                 optimizer,
                 compute_loss,
                 strategy,
-                accumulation_steps=accumulation_steps,
-                clip_norm=clip_norm,
                 jit_compile=jit_compile,
-                graph=graph,
                 count_real=lambda part: tf.reduce_sum(_find_real(part)),
+                **options,
             )
 
         self._train_warm = make_step(vocoder, optimizers[0], self._compute_warm_loss, jit_compile)

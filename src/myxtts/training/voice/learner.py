@@ -98,17 +98,8 @@ class Learner(BaseLearner):
         self._trace([[part] * num_local for part in empty], step=0)
 
     def _make_step(self, accumulation: int) -> None:
-        self._step = TrainStep(
-            self.model,
-            self.optimizer,
-            self._loss,
-            self.strategy,
-            accumulation_steps=accumulation,
-            clip_norm=self._config.training.clip_norm,
-            jit_compile=self._execution.is_compiled,
-            graph=self._execution.is_graph,
-            num_lanes=self._execution.num_lanes,
-        )
+        options = self._choose_options(accumulation) | {"num_lanes": self._execution.num_lanes}
+        self._step = TrainStep(self.model, self.optimizer, self._loss, self.strategy, **options)
 
     def _split_by_replica(self, batch: Batch) -> list[MicroBatch]:
         return [select_tensors(share) for share in batch.shares or (batch,)]

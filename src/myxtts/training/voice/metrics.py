@@ -93,8 +93,7 @@ class Evaluator:
     def _measure_part(self, part: MicroBatch) -> _Measured:
         model = self._model
         _, sums = self._compute_loss(model, part, False, tf.constant(_PAST_THE_DIAGONAL, tf.int64))
-        voice = model.encode_voice(part["reference"], part["reference_lengths"])
-        states = model.encode_text(part["tokens"], part["token_lengths"], part["language"], voice)
+        voice, states = model.encode_part(part)
         lengths_B = part["mel_lengths"]
         forced, alignment = model.time_as_recorded(states, part["mel"], lengths_B)
         free = model.time_text(states, part["token_lengths"])
