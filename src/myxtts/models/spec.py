@@ -70,7 +70,9 @@ class ModelSpec:
         if not isinstance(data, dict) or set(data) != names:
             found = sorted(map(str, data)) if isinstance(data, dict) else type(data).__name__
             raise _refuse(f"it has {found}, but needs exactly {sorted(names)}")
-        values = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
+        values: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in data.items()
+        }
         try:
             return cls(**values)
         except ValidationError as error:

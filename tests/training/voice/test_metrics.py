@@ -19,7 +19,7 @@ from myxtts.corpus.prepare import Recordings, prepare_corpus
 from myxtts.models.xtts import XTTS
 from myxtts.store.precompute import precompute
 from myxtts.training.learner import WeightEma
-from myxtts.training.voice.losses import make_loss
+from myxtts.training.voice.losses import VoiceLoss
 from myxtts.training.voice.metrics import SCORE, EarlyStopping, Evaluator, measure_warped_distance
 from myxtts.training.voice.validation_set import (
     FixedUtterance,
@@ -86,7 +86,7 @@ def test_what_cannot_be_aligned_is_counted_and_left_out(metrics: dict[str, float
 def test_losses_are_those_of_the_utterances_by_themselves(
     model: XTTS, utterances: list[FixedUtterance], metrics: dict[str, float]
 ) -> None:
-    compute_loss = make_loss(0, diagonal_steps=1)
+    compute_loss = VoiceLoss(0, diagonal_steps=1)
     _, sums = compute_loss(model, pack_part(utterances), False, tf.constant(1, tf.int64))
     assert metrics["prior"] == pytest.approx(float(sums["prior"]) / 9, rel=1e-4)
     assert metrics["duration"] == pytest.approx(float(sums["duration"]) / 9, rel=1e-4)

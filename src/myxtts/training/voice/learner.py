@@ -19,7 +19,7 @@ from myxtts.training.optimizer import make_optimizer
 from myxtts.training.schedule import LearningRate
 from myxtts.training.step import MicroBatch, TrainStep, select_tensors
 from myxtts.training.voice.data import TrainingData
-from myxtts.training.voice.losses import make_loss
+from myxtts.training.voice.losses import VoiceLoss
 from myxtts.types import Batch
 
 BETAS = (0.9, 0.98)
@@ -78,7 +78,7 @@ class Learner(BaseLearner):
                 undecayed=_TABLES,
             )
         super().__init__(config, strategy, execution, rate, model, weights, optimizer)
-        self._loss = make_loss(
+        self._loss = VoiceLoss(
             training.seed,
             crop_frames=training.crop_frames,
             use_stored_durations=training.durations == "stored",

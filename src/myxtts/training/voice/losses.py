@@ -19,7 +19,7 @@ from myxtts.models.prosody import Prosody, compute_frames
 from myxtts.models.reference_encoder import Voice, drop_voice
 from myxtts.models.text_encoder import TextStates
 from myxtts.models.xtts import XTTS
-from myxtts.training.step import LossFunction, MicroBatch
+from myxtts.training.step import MicroBatch
 from myxtts.training.terms import VOICE, add_weighted
 from myxtts.training.voice.augment import VocalTractPerturbation
 from myxtts.types import Tensor
@@ -46,41 +46,62 @@ class _Seeds(NamedTuple):
     warp: Tensor
 
 
-def make_loss(
-    seed: int,
-    *,
-    crop_frames: int = CROP_FRAMES,
-    diagonal_steps: int = DIAGONAL_STEPS,
-    use_stored_durations: bool = False,
-    voice_stretch: float = 0.0,
-) -> LossFunction:
+class VoiceLoss:
     """The loss of XTTS for a train step.
 
     With `use_stored_durations` a micro-batch brings `durations`, frames by token [B, N], and alignments are not
     searched. While training, mel frequencies are warped by up to `voice_stretch`.
     """
-    assert crop_frames % 2 == 0, f"a crop of {crop_frames} frames does not make pairs"
 
-    def compute_loss(model: XTTS, part: MicroBatch, training: bool, step: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        seeds = _derive_seeds(seed, step, part, training)
-        has_speaker_B, is_warped = part["reference_lengths"] > 0, training and voice_stretch > 0
+    def __init__(
+        self,
+        seed: int,
+        *,
+        crop_frames: int = CROP_FRAMES,
+        diagonal_steps: int = DIAGONAL_STEPS,
+        use_stored_durations: bool = False,
+        voice_stretch: float = 0.0,
+    ) -> None:
+        assert crop_frames % 2 == 0, f"a crop of {crop_frames} frames does not make pairs"
+        self._seed, self._crop_frames, self._diagonal_steps = seed, crop_frames, max(1, diagonal_steps)
+        self._use_stored_durations, self._voice_stretch = use_stored_durations, voice_stretch
+
+    def __call__(self, model: XTTS, part: MicroBatch, training: bool, step: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        seeds = _derive_seeds(self._seed, step, part, training)
+        has_speaker_B, is_warped = part["reference_lengths"] > 0, training and self._voice_stretch > 0
         if is_warped:
-            part, is_warped_B = VocalTractPerturbation(model.spec.band_hz, voice_stretch).warp(part, seeds.warp)
+            part, is_warped_B = VocalTractPerturbation(model.spec.band_hz, self._voice_stretch).warp(part, seeds.warp)
             has_speaker_B &= ~is_warped_B
         voice = model.encode_voice(part["reference"], part["reference_lengths"], seeds.reference)
+        sums = self._sum_aligned(model, part, voice, step, seeds)
+        if model.speaker_classifier is not None:
+            is_counted_B = tf.cast((part["mel_lengths"] > 0) & has_speaker_B, tf.float32)
+            loss_B, is_right_B = model.speaker_classifier(voice.vector_BD, part["speaker"])
+            sums["speaker"] = tf.reduce_sum(is_counted_B * loss_B)
+            # Warped rows have no speaker label: averaged over all rows they would lower the accuracy.
+            if not is_warped:
+                sums["speaker_accuracy"] = tf.reduce_sum(is_counted_B * is_right_B)
+        assert sums.keys() <= {term.name for term in VOICE.terms}, f"{list(sums)} must be declared as terms"
+        return add_weighted(VOICE.terms, sums), sums
+
+    def _sum_aligned(
+        self, model: XTTS, part: MicroBatch, voice: Voice, step: Tensor, seeds: _Seeds
+    ) -> dict[str, Tensor]:
+        """Sums over the utterances that can be aligned, and the number of those that cannot."""
         states = model.encode_text(part["tokens"], part["token_lengths"], part["language"], voice, seeds.text)
         mel_BTM, mel_lengths_B = model.normalize_mel(part["mel"]), part["mel_lengths"]
         alignment = model.align_states(
             states,
             mel_BTM,
             mel_lengths_B,
-            diagonal_weight=tf.maximum(1 - tf.cast(step, tf.float32) / max(1, diagonal_steps), 0.0),
-            durations_BN=part["durations"] if use_stored_durations else None,
+            diagonal_weight=tf.maximum(1 - tf.cast(step, tf.float32) / self._diagonal_steps, 0.0),
+            durations_BN=part["durations"] if self._use_stored_durations else None,
         )
         pitch_BS = model.measure_pitch(part["mel"], mel_lengths_B, alignment)
         prosody = model.predict_prosody(states, part["token_lengths"], seeds.prosody)
+        crops = _choose_crops(seeds.crop, mel_lengths_B, mel_BTM.shape[0], self._crop_frames)
         by_row = {
-            "flow": _flow_loss(model, states, pitch_BS, alignment, mel_BTM, mel_lengths_B, voice, seeds, crop_frames),
+            "flow": _flow_loss(model, states, pitch_BS, alignment, mel_BTM, crops, voice, seeds),
             "prior": _prior_loss(states, alignment, mel_BTM, mel_lengths_B),
             "duration": _duration_loss(prosody, states, alignment),
             "pitch": _pitch_loss(prosody, pitch_BS, states, alignment),
@@ -91,17 +112,7 @@ def make_loss(
         # Not a product alone: rows that are not used may hold anything, and zero times NaN is NaN.
         sums = {name: tf.reduce_sum(tf.where(is_aligned_B, term_B, 0.0)) for name, term_B in by_row.items()}
         sums["unaligned"] = tf.math.count_nonzero(is_real_B & ~is_aligned_B, dtype=tf.float32)
-        if model.speaker_classifier is not None:
-            is_counted_B = tf.cast(is_real_B & has_speaker_B, tf.float32)
-            loss_B, is_right_B = model.speaker_classifier(voice.vector_BD, part["speaker"])
-            sums["speaker"] = tf.reduce_sum(is_counted_B * loss_B)
-            # Warped rows have no speaker label: averaged over all rows they would lower the accuracy.
-            if not is_warped:
-                sums["speaker_accuracy"] = tf.reduce_sum(is_counted_B * is_right_B)
-        assert sums.keys() <= {term.name for term in VOICE.terms}, f"{list(sums)} must be declared as terms"
-        return add_weighted(VOICE.terms, sums), sums
-
-    return compute_loss
+        return sums
 
 
 def _derive_seeds(seed: int, step: Tensor, part: MicroBatch, training: bool) -> _Seeds:
@@ -160,18 +171,16 @@ def _flow_loss(
     pitch_BS: Pitch,
     alignment: Alignment,
     mel_BTM: Tensor,
-    mel_lengths_B: Tensor,
+    crops: tuple[Tensor, Tensor],
     voice: Voice,
     seeds: _Seeds,
-    crop_frames: int,
 ) -> Tensor:
-    """Conditional flow matching loss by utterance, on one random crop of `crop_frames`.
+    """Conditional flow matching loss by utterance, on one random crop of each.
 
     The decoder predicts the clean spectrogram (x-prediction); dividing its error by 1 - t gives the velocity error.
     t is logit-normal.
     """
-    num_rows = mel_BTM.shape[0]
-    frame_BL, is_real_BL1 = _choose_crops(seeds.crop, mel_lengths_B, num_rows, crop_frames)
+    num_rows, (frame_BL, is_real_BL1) = mel_BTM.shape[0], crops
     inside_BL = tf.minimum(frame_BL, mel_BTM.shape[1] - 1)
     state_BL = tf.gather(alignment.state_BT, inside_BL, batch_dims=1)
     inputs = make_frame_inputs(states, pitch_BS, alignment.durations_BS, state_BL, frame_BL, is_real_BL1)

@@ -24,7 +24,7 @@ from myxtts.models.reference_encoder import Voice
 from myxtts.models.xtts import XTTS, SpokenText
 from myxtts.training.step import MicroBatch
 from myxtts.training.terms import VOICE
-from myxtts.training.voice.losses import make_loss
+from myxtts.training.voice.losses import VoiceLoss
 from myxtts.training.voice.validation_set import FixedUtterance, pack_part
 from myxtts.types import Tensor
 
@@ -63,7 +63,7 @@ class Evaluator:
     def __init__(self, model: XTTS, utterances: Sequence[FixedUtterance], seed: int = 0) -> None:
         assert utterances, "there is nothing to evaluate on"
         self._model, self._seed = model, seed
-        self._compute_loss = make_loss(seed, diagonal_steps=_PAST_THE_DIAGONAL)
+        self._compute_loss = VoiceLoss(seed, diagonal_steps=_PAST_THE_DIAGONAL)
         num_rows = min(_BATCH_SIZE, len(utterances))
         groups = [utterances[start : start + num_rows] for start in range(0, len(utterances), num_rows)]
         # All of one shape: tracing another takes longer than the padding ever will.
