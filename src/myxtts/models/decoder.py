@@ -15,19 +15,10 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from myxtts.config.model import ModelConfig
-from myxtts.models.layers import (
-    Block,
-    ConvolutionBlock,
-    Linear,
-    ModelLayer,
-    Norm,
-    TransformerBlock,
-    make_looks,
-    run_blocks,
-)
+from myxtts.models.layers import ConvolutionBlock, CrossAttention, Linear, ModelLayer, Norm, TransformerBlock
 from myxtts.models.pitch import Pitch
 from myxtts.models.reference_encoder import Voice
-from myxtts.models.text_encoder import TextStates, count_hidden_channels
+from myxtts.models.text_encoder import LAYERS_PER_LOOK, TextStates, count_hidden_channels
 from myxtts.types import Tensor
 
 STACKED_FRAMES = 2
@@ -86,7 +77,8 @@ class FlowDecoder(ModelLayer):
         num_inputs = 2 * n_mels + count_hidden_channels(config) + 4
         self.stem = Linear(STACKED_FRAMES * num_inputs, width)
         self.blocks = [_make_block(config, layer, condition_width) for layer in range(config.decoder_layers)]
-        self.looks = make_looks(config.decoder_layers, width, voice_width, config.attention_heads)
+        num_looks = config.decoder_layers // LAYERS_PER_LOOK
+        self.looks = [CrossAttention(width, voice_width, config.attention_heads) for _ in range(num_looks)]
         self.norm = Norm(width)
         self.correction = Linear(width, STACKED_FRAMES * n_mels, starts_at_zero=True)
 
@@ -102,7 +94,10 @@ class FlowDecoder(ModelLayer):
             inputs.pitch_BT2,
         ]
         x_BPW = tf.cast(self.stem(_stack(tf.concat(seen, axis=-1))), tf.float32)
-        x_BPW = run_blocks(x_BPW, self.blocks, self.looks, is_real_BP1, condition_BC, voice.latents_BKD)
+        for layer, block in enumerate(self.blocks):
+            x_BPW = block(x_BPW, is_real_BP1, condition_BC)
+            if layer % LAYERS_PER_LOOK == LAYERS_PER_LOOK - 1:
+                x_BPW = self.looks[layer // LAYERS_PER_LOOK](x_BPW, voice.latents_BKD)
         correction = tf.cast(self.correction(self.norm(x_BPW)), tf.float32)
         return inputs.means_BTM + tf.reshape(correction, [-1, noisy_BTM.shape[1], self._n_mels])
 
@@ -121,7 +116,7 @@ def _stack(x_BTW: Tensor) -> Tensor:
     return tf.reshape(x_BTW, [-1, num_frames // STACKED_FRAMES, STACKED_FRAMES * width])
 
 
-def _make_block(config: ModelConfig, layer: int, condition_width: int) -> Block:
+def _make_block(config: ModelConfig, layer: int, condition_width: int) -> ConvolutionBlock | TransformerBlock:
     width = config.decoder_width
     if config.block == "convolution":
         dilation = DILATIONS[layer % len(DILATIONS)]

@@ -9,7 +9,7 @@ condition, H heads, E width of a head, K latents, D width of a latent.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -291,30 +291,3 @@ class CrossAttention(ModelLayer):
 
     def call(self, x_BTW: Tensor, latents_BKD: Tensor) -> Tensor:
         return x_BTW + tf.cast(self.attention(self.norm(x_BTW), latents_BKD), x_BTW.dtype)
-
-
-Block = ConvolutionBlock | TransformerBlock
-LAYERS_PER_LOOK = 3
-"""Blocks per cross-attention to the latents of the voice."""
-
-
-def make_looks(num_layers: int, width: int, voice_width: int, num_heads: int) -> list[CrossAttention]:
-    """The cross-attentions of a stack of so many blocks."""
-    return [CrossAttention(width, voice_width, num_heads) for _ in range(num_layers // LAYERS_PER_LOOK)]
-
-
-def run_blocks(
-    x_BTW: Tensor,
-    blocks: Sequence[Block],
-    looks: Sequence[CrossAttention],
-    is_real_BT1: Tensor,
-    condition_BC: Tensor,
-    latents_BKD: Tensor,
-    seed_2: Tensor = None,
-) -> Tensor:
-    """A stack of blocks with cross-attention to the latents of a voice after every few of them."""
-    for layer, block in enumerate(blocks):
-        x_BTW = block(x_BTW, is_real_BT1, condition_BC, fold_seed(seed_2, layer))
-        if layer % LAYERS_PER_LOOK == LAYERS_PER_LOOK - 1:
-            x_BTW = looks[layer // LAYERS_PER_LOOK](x_BTW, latents_BKD)
-    return x_BTW

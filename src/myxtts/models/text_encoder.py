@@ -17,23 +17,23 @@ import tensorflow as tf
 from myxtts.config.model import ModelConfig
 from myxtts.models.layers import (
     REACH,
-    Block,
     ConvolutionBlock,
+    CrossAttention,
     Linear,
     ModelLayer,
     Norm,
     TransformerBlock,
     drop,
     fold_seed,
-    make_looks,
     mask_steps,
-    run_blocks,
 )
 from myxtts.models.reference_encoder import Voice
 from myxtts.models.spec import ModelSpec
 from myxtts.types import Tensor
 
 STATES_PER_TOKEN = 2
+LAYERS_PER_LOOK = 3
+"""Blocks per cross-attention to the latents of the voice."""
 _EMBEDDING_DEVIATION = 0.3
 
 
@@ -85,7 +85,8 @@ class TextEncoder(ModelLayer):
         condition_width = max(8, width // 4)
         self.condition = Linear(voice_width, condition_width)
         self.blocks = [_make_block(config, reach, condition_width) for reach in spread_context(config)]
-        self.looks = make_looks(config.text_layers, width, voice_width, config.attention_heads)
+        num_looks = config.text_layers // LAYERS_PER_LOOK
+        self.looks = [CrossAttention(width, voice_width, config.attention_heads) for _ in range(num_looks)]
         self.norm = Norm(width)
         self._num_hidden = count_hidden_channels(config)
         # All means begin equal, so that at first only the diagonal prior decides about the alignment.
@@ -99,7 +100,10 @@ class TextEncoder(ModelLayer):
         is_real_BN1 = mask_steps(lengths_B, num_tokens)
         condition_BC = tf.nn.silu(self.condition(voice.vector_BD))
         x_BNW = drop(self._embed(tokens_BN, language_B), self._dropout, fold_seed(seed_2, len(self.blocks)))
-        x_BNW = run_blocks(x_BNW, self.blocks, self.looks, is_real_BN1, condition_BC, voice.latents_BKD, seed_2)
+        for layer, block in enumerate(self.blocks):
+            x_BNW = block(x_BNW, is_real_BN1, condition_BC, fold_seed(seed_2, layer))
+            if layer % LAYERS_PER_LOOK == LAYERS_PER_LOOK - 1:
+                x_BNW = self.looks[layer // LAYERS_PER_LOOK](x_BNW, voice.latents_BKD)
         features_BNW = self.norm(x_BNW) * is_real_BN1
         num_states = STATES_PER_TOKEN * num_tokens
         means = tf.reshape(self.means(features_BNW), [-1, num_states, self._spec.n_mels])
@@ -130,7 +134,7 @@ def spread_context(config: ModelConfig) -> list[int | None]:
     return [least + (layer < num_farther) for layer in range(num_layers)]
 
 
-def _make_block(config: ModelConfig, reach: int | None, condition_width: int) -> Block:
+def _make_block(config: ModelConfig, reach: int | None, condition_width: int) -> ConvolutionBlock | TransformerBlock:
     width, dropout = config.text_width, config.dropout
     if config.block == "convolution":
         reach = REACH if reach is None else reach

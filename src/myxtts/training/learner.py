@@ -90,7 +90,7 @@ class BaseLearner(ABC):
     """Everything that training changes, on the devices of the strategy; `state` reads and restores it."""
 
     micro_batches: MicroBatches
-    _step: Any
+    train_step: Any
     """Called with the micro-batches of a step, its number, and whether its gradients shall be spoiled."""
 
     def __init__(
@@ -134,14 +134,14 @@ class BaseLearner(ABC):
     @property
     def num_traces(self) -> int:
         """Graphs made so far."""
-        return int(self._step.num_traces)
+        return int(self.train_step.num_traces)
 
     def train(self, batches: Sequence[Any], step: int) -> StepResult:
         """One optimizer step from `num_batches_per_step` batches; `step` counts from 0."""
         rate = self.rate.at(step)
         for optimizer, share in self._rate_shares:
             optimizer.learning_rate.assign(share * rate)
-        result: StepResult = self._step(self.cut(batches), step, is_spoiled=pass_fault_point(GRADIENTS_POINT))
+        result: StepResult = self.train_step(self.cut(batches), step, is_spoiled=pass_fault_point(GRADIENTS_POINT))
         if self.ema is not None:
             self.ema.update(step)
         return result
@@ -203,7 +203,7 @@ class BaseLearner(ABC):
     def _trace(self, empty: Iterable[Sequence[MicroBatch]], step: int) -> None:
         """Makes the graphs of a step by training on batches without rows that count, which changes nothing."""
         for parts in empty:
-            self._step(self._cut_parts([parts] * self.num_batches_per_step), step)
+            self.train_step(self._cut_parts([parts] * self.num_batches_per_step), step)
         if self.ema is not None:
             self.ema.trace()
 

@@ -156,7 +156,7 @@ class VocoderLearner(BaseLearner):
         return split_rows(tensors, self._num_local_replicas)
 
     def _make_step(self, accumulation: int) -> None:
-        self._step = VocoderStep(
+        self.train_step = VocoderStep(
             self.model,
             self._discriminators,
             (self.optimizer, self._discriminator_optimizer),

@@ -86,11 +86,6 @@ class Learner(BaseLearner):
         )
         self.set_micro_batches(micro_batches)
 
-    @property
-    def train_step(self) -> TrainStep:
-        step: TrainStep = self._step
-        return step
-
     def trace(self, shapes: Sequence[Shape], num_reference_frames: int) -> None:
         """Makes the graph of every shape by a step on empty batches, which changes nothing."""
         num_local = self._num_local_replicas
@@ -99,7 +94,7 @@ class Learner(BaseLearner):
 
     def _make_step(self, accumulation: int) -> None:
         options = self._choose_options(accumulation) | {"num_lanes": self._execution.num_lanes}
-        self._step = TrainStep(self.model, self.optimizer, self._loss, self.strategy, **options)
+        self.train_step = TrainStep(self.model, self.optimizer, self._loss, self.strategy, **options)
 
     def _split_by_replica(self, batch: Batch) -> list[MicroBatch]:
         return [select_tensors(share) for share in batch.shares or (batch,)]
