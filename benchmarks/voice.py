@@ -121,20 +121,14 @@ def _make_learner(config: XTTSConfig, mode: str) -> Learner:
     """A model that is ready to be trained on this machine's processor."""
     import tensorflow as tf
 
-    from myxtts.training.execution import LANES_ON_CPU, Execution, MicroBatches
-    from myxtts.training.schedule import LearningRate
-    from myxtts.training.voice.learner import Learner
+    from myxtts.training.execution import LANES_ON_CPU, Execution
+    from myxtts.training.voice.learner import build_learner
 
     plan = choose_plan(config, detect_hardware())
     data = open_training_data(config, plan)
-    return Learner(
-        config,
-        measure_spec(config, plan, data),
-        tf.distribute.get_strategy(),
-        Execution(mode != _EAGER, mode == _COMPILED, "float32", (), LANES_ON_CPU if mode == _COMPILED else 1),
-        LearningRate(config.training.learning_rate, config.training.warmup_steps),
-        MicroBatches(data.shapes[0].num_utterances, 1),
-    )
+    num_lanes = LANES_ON_CPU if mode == _COMPILED else 1
+    execution = Execution(mode != _EAGER, mode == _COMPILED, "float32", (), num_lanes)
+    return build_learner(config, plan, measure_spec(config, plan, data), data, execution, tf.distribute.get_strategy())
 
 
 def _make_training(learner: Learner, batches: Iterator[Any], num_steps: int) -> Callable[[], float]:
@@ -162,8 +156,7 @@ def _make_search(learner: Learner, batch: Any) -> Callable[[], object]:
     from myxtts.training.step import select_tensors
 
     model, part = learner.model, select_tensors(batch)
-    voice = model.encode_voice(part["reference"], part["reference_lengths"])
-    states = model.encode_text(part["tokens"], part["token_lengths"], part["language"], voice)
+    _, states = model.encode_part(part)
     # Only what the search looks at, as tensors, so that nothing can be computed beforehand.
     inputs = (states.means_BSM, states.is_state_BS, model.normalize_mel(part["mel"]), part["mel_lengths"])
     search = _compile_search(learner)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.tools.test_profile import make_profile
+from tests.tools.profile.test_measure import make_profile
 from tests.training.trainer_programs import make_data
 
 from myxtts.cli.main import app

@@ -11,6 +11,7 @@ import pytest
 
 from myxtts.errors import UsageError
 from myxtts.tools.words import Translator, mark, read_catalogue
+from myxtts.training.terms import VOCODER, VOICE
 from myxtts.types import PAGE_LANGUAGES
 
 SOURCE = Path(__file__).parents[2] / "src" / "myxtts"
@@ -41,7 +42,10 @@ def list_literals(node: ast.AST) -> Iterator[str]:
 
 def collect_texts() -> set[str]:
     files = [*SOURCE.glob("tools/**/*.py"), *SOURCE.glob("cli/*.py")]
-    return {text for file in files for text in list_texts(ast.parse(file.read_text(encoding="utf-8")))}
+    texts = {text for file in files for text in list_texts(ast.parse(file.read_text(encoding="utf-8")))}
+    for model in (VOICE, VOCODER):
+        texts |= {*model.labels.values(), *model.charts, model.about_validation, model.about_samples}
+    return texts
 
 
 def test_every_text_of_the_code_is_in_the_catalogue_and_no_other() -> None:

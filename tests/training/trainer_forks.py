@@ -20,6 +20,7 @@ from myxtts.store.reader import FeatureStore
 from myxtts.training import schedule as time_budget
 from myxtts.training.loop import TrainingLoop
 from myxtts.training.step import StepResult
+from myxtts.training.voice import align as voice_align
 from myxtts.training.voice.align import StoreAligner, align_store, load_model, plan_alignment
 from myxtts.training.voice.learner import Learner
 from myxtts.types import Batch
@@ -71,9 +72,11 @@ def refuse_to_search(*_: Any) -> None:
     raise AssertionError("an alignment was searched for")
 
 
-def align(run: str, **options: Any) -> dict[str, Any]:
-    """Aligns the store that a run was trained on with its model."""
-    return asdict(align_store(plan_alignment(XTTSConfig(), Path(run)), **options))
+def align(run: str, chunk_utterances: int | None = None) -> dict[str, Any]:
+    """Aligns the store that a run was trained on with its model, written every `chunk_utterances`."""
+    if chunk_utterances is not None:
+        setattr(voice_align, "CHUNK_UTTERANCES", chunk_utterances)  # noqa: B010 - the module does not export it
+    return asdict(align_store(plan_alignment(XTTSConfig(), Path(run))))
 
 
 def search_durations(run: str, num_utterances: int) -> dict[str, list[int]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,35 +29,15 @@ from myxtts.tools.run_files import FeedTimes, RunFiles, list_series, read_run
 from myxtts.tools.words import Translator, mark
 from myxtts.training.run.folder import REPORT_FILE_NAME
 from myxtts.training.sample_files import REAL_FOLDER_NAME, SampleFiles, list_steps, name_step_folder, read_samples
+from myxtts.training.terms import VOCODER, VOICE, Measures
+from myxtts.training.vocoder.task import VOCODER_SPEC_FILE_NAME
 
 _MAX_IDS = 4
 _MAX_SESSIONS = 3
-_METRICS = mark(
-    {
-        "loss": "Loss",
-        "flow": "flow",
-        "prior": "prior",
-        "duration": "durations",
-        "pitch": "pitch",
-        "speaker": "speaker",
-        "length_error": "utterance length error",
-        "learning_rate": "Learning rate",
-        "gradient_norm": "Gradient norm",
-        "score": "score",
-        "mel_distance": "mel distance, real durations",
-        "free_mel_distance": "mel distance, predicted durations",
-        "token_duration_error": "token duration error",
-        "length_ratio": "predicted / real length",
-        "speaker_similarity": "speaker similarity",
-        "speaker_accuracy": "speaker accuracy",
-        "unaligned": "not aligned",
-    }
-)
 _STAGES = mark(
     {"transfer": "copy to the device (in parallel)", "features": "features on the data device (in parallel)"}
 )
 _KINDS = mark({"skipped": "skipped", "spike": "spike", "rolled back": "rolled back"})
-_TERMS = ("flow", "prior", "duration", "pitch", "speaker", "length_error")
 _END_SHARE = 20
 """The last twentieth of the records stands for the end of a run."""
 _NUM_SAMPLE_STEPS = 3
@@ -76,6 +56,7 @@ def write_run_report(run_path: str | Path, *, lang: str = "en") -> Path:
 
 def make_run_page(run: RunFiles, tr: Translator) -> Page:
     steps, seconds = _count_steps(run), _measure_time(run)
+    measures = VOCODER if (run.path / VOCODER_SPEC_FILE_NAME).is_file() else VOICE
     return Page(
         title=tr("Training report: {name}", name=str(run.find_setting("training.run_name") or run.path.name)),
         lead=tr(
@@ -85,9 +66,9 @@ def make_run_page(run: RunFiles, tr: Translator) -> Page:
         ),
         cards=_make_cards(run, tr),
         sections=[
-            _show_learning(run, tr),
-            _show_validation(run, tr),
-            _show_sound(run, tr),
+            _show_learning(run, measures, tr),
+            _show_validation(run, measures, tr),
+            _show_sound(run, measures, tr),
             _show_time(run, tr),
             _show_skipped(run, tr),
             _show_configuration(run, tr),
@@ -152,15 +133,14 @@ def _measure_time(run: RunFiles) -> float:
     return float(run.feed.interval_s.sum()) if run.feed else 0.0
 
 
-def _show_learning(run: RunFiles, tr: Translator) -> Html:
-    def curve(name: str, is_noisy: bool = True) -> Curve:
-        return Curve(tr(_METRICS[name]), *list_series(run.records, name), is_noisy)
-
+def _show_learning(run: RunFiles, measures: Measures, tr: Translator) -> Html:
+    measured = {term.name: term.label for term in measures.terms if not term.weight}
     panels = [
-        make_panel(tr("Loss"), draw_curves([curve("loss")], tr.tick)),
-        make_panel(tr("Loss terms"), draw_curves([curve(name) for name in _TERMS], tr.tick)),
-        make_panel(tr("Learning rate"), draw_curves([curve("learning_rate", is_noisy=False)], tr.tick)),
-        make_panel(tr("Gradient norm"), draw_curves([curve("gradient_norm")], tr.tick)),
+        make_panel(tr("Loss"), _draw(run.records, {"loss": "Loss"}, tr)),
+        make_panel(tr("Loss terms"), _draw(run.records, measures.term_labels, tr)),
+        make_panel(tr("Other measures"), _draw(run.records, measured, tr)),
+        make_panel(tr("Learning rate"), _draw(run.records, {"learning_rate": "Learning rate"}, tr, is_noisy=False)),
+        make_panel(tr("Gradient norm"), _draw(run.records, {"gradient_norm": "Gradient norm"}, tr)),
     ]
     return make_section(
         tr("Learning curves"),
@@ -172,25 +152,24 @@ def _show_learning(run: RunFiles, tr: Translator) -> Html:
     )
 
 
-def _show_validation(run: RunFiles, tr: Translator) -> Html:
+def _draw(
+    records: Sequence[Mapping[str, Any]], labels: Mapping[str, str], tr: Translator, is_noisy: bool = True
+) -> Html:
+    """Curves of the numbers that are recorded under the names of `labels`."""
+    curves = [Curve(tr(label), *list_series(records, name), is_noisy) for name, label in labels.items()]
+    return draw_curves(curves, tr.tick)
+
+
+def _show_validation(run: RunFiles, measures: Measures, tr: Translator) -> Html:
     if not run.validations:
         return make_section(tr("Validation"))
     records = [{"step": step, **numbers} for step, numbers in run.validations]
 
-    def draw(*names: str) -> Html:
-        return draw_curves([Curve(tr(_METRICS[name]), *list_series(records, name)) for name in names], tr.tick)
-
-    panels = [
-        make_panel(tr("Distance from real speech"), draw("score", "mel_distance", "free_mel_distance")),
-        make_panel(tr("Duration errors"), draw("token_duration_error", "length_error")),
-        make_panel(tr("Loss terms"), draw("prior", "flow", "duration", "pitch")),
-        make_panel(tr("Voice"), draw("speaker_similarity", "speaker_accuracy")),
-    ]
-    lead = tr(
-        "The same utterances with the same noise every time. The score is the mel distance with "
-        "real durations plus a quarter of the token duration error; the best checkpoint is chosen "
-        "by it. Lower is better, except for similarity."
-    )
+    panels = [make_panel(tr(heading), _draw(records, labels, tr)) for heading, labels in measures.charts.items()]
+    of_terms = {name: label for name, label in measures.term_labels.items() if name in records[-1]}
+    if of_terms:
+        panels.append(make_panel(tr("Loss terms"), _draw(records, of_terms, tr)))
+    lead = tr(measures.about_validation)
     if run.text_rest_step is not None:
         lead += " " + tr(
             "The text encoder and the prosody predictor are frozen from step {step}, because their "
@@ -200,12 +179,12 @@ def _show_validation(run: RunFiles, tr: Translator) -> Html:
     return make_section(
         tr("Validation"),
         make_grid(*panels),
-        make_panel(tr("Best and last"), _compare_best_and_last(run, tr)),
+        make_panel(tr("Best and last"), _compare_best_and_last(run, measures, tr)),
         lead=lead,
     )
 
 
-def _compare_best_and_last(run: RunFiles, tr: Translator) -> Html:
+def _compare_best_and_last(run: RunFiles, measures: Measures, tr: Translator) -> Html:
     last_step, last = run.validations[-1]
     best_step, best = min(run.validations, key=lambda pair: pair[1].get("score", float("inf")))
     heading = [
@@ -214,13 +193,13 @@ def _compare_best_and_last(run: RunFiles, tr: Translator) -> Html:
         tr("Last (step {step})", step=tr.count(last_step)),
     ]
     rows = [
-        [tr(_METRICS.get(name, name)), tr.number(best.get(name, float("nan"))), tr.number(value)]
+        [tr(measures.labels.get(name, name)), tr.number(best.get(name, float("nan"))), tr.number(value)]
         for name, value in sorted(last.items(), key=lambda item: item[0] != "score")
     ]
     return make_table(heading, rows)
 
 
-def _show_sound(run: RunFiles, tr: Translator) -> Html:
+def _show_sound(run: RunFiles, measures: Measures, tr: Translator) -> Html:
     steps = list_steps(run.samples_path)
     if not steps:
         return make_section(tr("Samples"))
@@ -243,11 +222,7 @@ def _show_sound(run: RunFiles, tr: Translator) -> Html:
     return make_section(
         tr("Samples"),
         make_grid(*panels),
-        lead=tr(
-            "Held-out sentences in the voice of another clip of the same speaker. “Recorded” is the "
-            "recording converted to a spectrogram and back in the same way, so that only the model "
-            "makes the difference."
-        ),
+        lead=tr(measures.about_samples),
     )
 
 

@@ -1,4 +1,7 @@
-"""How the step is run: eagerly, as a graph or compiled, and in which numbers. Decided once, purely, with reasons."""
+"""Chooses how a training step runs: eager, graph or XLA; float32 or bfloat16; and micro-batches that fit the memory.
+
+Pure functions of settings and device, with reasons for the user. What fitted into a device's memory is kept in a file.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from myxtts.config.model import ModelConfig
 from myxtts.config.schema import TrainingConfig
-from myxtts.errors import HardwareError, StorageError, warn_user
+from myxtts.errors import HardwareError, StorageError
 from myxtts.storage.atomic import write_atomically
 from myxtts.storage.json_file import is_whole_number, try_read_json
 from myxtts.types import Say
@@ -21,12 +25,12 @@ BFLOAT16_CAPABILITY = (8, 0)
 LANES_ON_CPU = 2
 """XLA leaves much of a step to one core, so two halves of a batch side by side are faster than the whole. Not as many
 as there are cores: the numbers a run is made of must not depend on the machine that it is resumed on."""
-_ORDINARY, _MIXED = "float32", "mixed_bfloat16"
+_FLOAT32, _MIXED_BFLOAT16 = "float32", "mixed_bfloat16"
 
 
 @dataclass(frozen=True)
 class Device:
-    """What of a device matters here. `capability` is that of CUDA, None for a CPU or an unknown GPU."""
+    """Kind (CPU, GPU, TPU) and CUDA compute capability, None for a CPU or an unknown GPU."""
 
     kind: str
     capability: tuple[int, int] | None = None
@@ -42,7 +46,7 @@ class Device:
 
 @dataclass(frozen=True)
 class Execution:
-    """`policy` is the Keras dtype policy the model is made under."""
+    """How the step runs. `policy` is the Keras dtype policy the model is made under."""
 
     is_graph: bool
     is_compiled: bool
@@ -55,7 +59,7 @@ class Execution:
 def choose_execution(
     training: TrainingConfig, device: Device, *, total_steps: int | None, num_shapes: int
 ) -> Execution:
-    """The same for every session of a run: the number of all steps counts, not of those that are left."""
+    """The same for every session of a run: what counts is the number of all steps, not of those that are left."""
     is_graph = training.enable_graph_mode and not training.enable_eager_debug
     is_compiled, why = _choose_compiling(training, device, total_steps, num_shapes, is_graph)
     policy, in_numbers = _choose_policy(training, device)
@@ -76,11 +80,11 @@ def _choose_compiling(
         return True, "Step: compiled with XLA, which pays on GPUs (enable_xla_compilation is auto)."
     least = STEPS_PER_COMPILED_SHAPE * num_shapes
     pays = total_steps is None or total_steps >= least
-    verdict = "pays for compiling" if pays else f"does not pay for compiling, one of {least:,} steps would"
+    outcome = "pays for compiling" if pays else f"does not pay for compiling, one of {least:,} steps would"
     length = _describe_length(training, total_steps)
     return pays, (
         f"Step: {'compiled with XLA' if pays else 'graph mode without XLA'}. {length} on a CPU with {num_shapes} batch "
-        f"{'shape' if num_shapes == 1 else 'shapes'} {verdict} (enable_xla_compilation is auto)."
+        f"{'shape' if num_shapes == 1 else 'shapes'} {outcome} (enable_xla_compilation is auto)."
     )
 
 
@@ -93,21 +97,21 @@ def _describe_length(training: TrainingConfig, total_steps: int | None) -> str:
 def _choose_policy(training: TrainingConfig, device: Device) -> tuple[str, str]:
     if training.mixed_precision == "auto":
         if device.has_bfloat16:
-            return _MIXED, "Numbers: bfloat16 where precision allows, which this device has (mixed_precision is auto)."
+            return (
+                _MIXED_BFLOAT16,
+                "Numbers: bfloat16 where precision allows, which this device has (mixed_precision is auto).",
+            )
         reason = "a CPU gains nothing from 16 bits" if device.is_cpu else "this GPU has no bfloat16"
-        return _ORDINARY, f"Numbers: float32, because {reason} (mixed_precision is auto)."
+        return _FLOAT32, f"Numbers: float32, because {reason} (mixed_precision is auto)."
     if training.mixed_precision:
         slow = "" if device.has_bfloat16 else " This device has no bfloat16, so it will be slow."
-        return _MIXED, f"Numbers: bfloat16 where precision allows, as asked.{slow}"
-    return _ORDINARY, "Numbers: float32, as asked."
-
-
-# What to do when the device's memory is exhausted: smaller micro-batches, more of them, and remembering it.
+        return _MIXED_BFLOAT16, f"Numbers: bfloat16 where precision allows, as asked.{slow}"
+    return _FLOAT32, "Numbers: float32, as asked."
 
 
 @dataclass(frozen=True)
 class MicroBatches:
-    """How the rows of one optimiser step are cut: `accumulation` micro-batches of `batch_size` rows each."""
+    """One optimizer step: `accumulation` micro-batches of `batch_size` rows each."""
 
     batch_size: int
     accumulation: int
@@ -118,13 +122,13 @@ class MicroBatches:
 
     @property
     def num_rows(self) -> int:
-        """Rows that a batch must be filled up to; a fill counts for nothing in the step."""
+        """Rows that a batch is padded to; padding rows count for nothing in the step."""
         return self.batch_size * self.accumulation
 
     def halve(self, device: str = "the device") -> MicroBatches:
-        """Half the rows, twice the micro-batches: the same step with less memory. HardwareError when one row is left.
+        """Half the rows (rounded up), twice the micro-batches: the same step with less memory.
 
-        Where the rows are odd the halves are rounded up.
+        Raises HardwareError when one row is left.
         """
         if self.batch_size == 1:
             raise HardwareError(
@@ -135,15 +139,19 @@ class MicroBatches:
 
 
 def name_situation(device: str, model: str, asked: MicroBatches) -> str:
-    """The key under which is remembered what fits: another device, model or wish must be tried anew."""
+    """The key of what fits: another device, model or batch must be tried anew."""
     return f"{device} | {model} | {asked.batch_size} x {asked.accumulation}"
 
 
-class MicroBatchMemory:
-    """A small JSON file of what was found to fit. A damaged one is as good as none."""
+def name_model(model: ModelConfig) -> str:
+    return " ".join(f"{name}={value}" for name, value in model.model_dump().items())
 
-    def __init__(self, path: Path, warn: Say = warn_user) -> None:
-        self._path, self._warn = path, warn
+
+class MicroBatchMemory:
+    """A small JSON file of the micro-batches that fitted, by situation. A damaged one is ignored."""
+
+    def __init__(self, path: Path, say: Say) -> None:
+        self._path, self._say = path, say
 
     def recall(self, situation: str) -> MicroBatches | None:
         entry = self._read().get(situation)
@@ -154,14 +162,22 @@ class MicroBatchMemory:
             return None
         return MicroBatches(batch_size, accumulation)
 
+    def choose(self, situation: str, asked: MicroBatches) -> MicroBatches:
+        """What was found to fit in this situation before, else what is asked for."""
+        found = self.recall(situation)
+        if found is None or found == asked or found.accumulation % asked.accumulation:
+            return asked
+        self._say(f"Each step is made of {found.accumulation} micro-batches, as was found to fit before.")
+        return found
+
     def remember(self, situation: str, found: MicroBatches) -> None:
-        """Notes what fits; a disk that refuses becomes a warning."""
+        """Writes what fits; a failure becomes a warning."""
         content = self._read() | {situation: asdict(found)}
         try:
             with write_atomically(self._path) as file:
                 file.write(json.dumps(content, indent=1).encode())
         except StorageError as error:
-            self._warn(f"{error} The micro-batch of {found.batch_size} will have to be found again next time.")
+            self._say(f"{error} The micro-batch of {found.batch_size} will have to be found again next time.")
 
     def _read(self) -> dict[str, Any]:
         return try_read_json(self._path, dict[str, Any]) or {}

@@ -219,7 +219,7 @@ class TrainingLoop:
         self._time = self._measure_time()
         self._use_time()
         if _TEXT_REST_STEP in self._tuning:
-            self._learner.rest(self.model.text_side)
+            self._learner.freeze(self.model.text_side)
         self._keeper.take_up(progress)
         self._guard.restore(progress.guard)
 
@@ -281,7 +281,7 @@ class TrainingLoop:
     def _rest_text(self) -> None:
         """Makes the step anew, without the text side. A session that is resumed at this step does the same."""
         self._is_rest_due = False
-        self._learner.rest(self.model.text_side)
+        self._learner.freeze(self.model.text_side)
         self._trace_shapes()
 
     def _take(self, batches: Iterator[FedBatch]) -> list[FedBatch]:

@@ -35,10 +35,12 @@ def config(tmp_path: Path) -> XTTSConfig:
 def resolve(config: XTTSConfig, machine: Hardware = MACHINE, largest: int = 1000) -> int | str:
     """The size on a machine where steps of up to `largest` utterances fit."""
 
-    def try_size(size: int) -> Trial:
+    def try_size(_trials: StepTrials, size: int) -> Trial:
         return Trial.FITS if size <= largest else Trial.TOO_LARGE
 
-    return resolve_batch_size(config, choose_plan(config, machine), machine, lambda _: None, try_size).data.batch_size
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(StepTrials, "try_size", try_size)
+        return resolve_batch_size(config, choose_plan(config, machine), machine, lambda _: None).data.batch_size
 
 
 def test_candidates_are_powers_of_two_and_the_halves_between() -> None:

@@ -1,7 +1,8 @@
-"""Segments of clips for training a vocoder: mel frames with the samples they were made of.
+"""Training segments of the vocoder: log-mel frames with the samples they were computed from.
 
+The samples are kept in the store (`data.store_pcm`) or decoded from the recordings; both give the same 16-bit values.
 Which segments a batch holds follows from the store, the seed and the number of the batch alone, so that a run resumes
-exactly. Every place of the corpus is as likely as any other.
+exactly. Every position of the corpus is equally likely.
 Shape legend: B segments, T frames, M mel bands, S = T * hop_length samples.
 """
 
@@ -27,26 +28,22 @@ from myxtts.pipeline.splits import choose_corpus
 from myxtts.store.reader import FeatureStore
 from myxtts.types import Split
 
-# The sound that belongs to the spectrograms of a store: kept in the store itself, or read from its recordings.
-#
-# Both give the same 16-bit samples, those that the spectrogram was made of.
-# Shape legend: S samples.
-
+_FULL_SCALE = 32767
+"""The 16-bit sample that stands for 1.0 in a store."""
 _AGAIN = "Run myxtts precompute, which makes features of the recordings as they are now."
 
 
 class SoundReader(Protocol):
-    """Where the samples of a row come from. Any number of threads may read."""
+    """Reads the samples of a row; safe for several threads. `origin` is a sentence that says from where."""
 
     origin: str
-    """A sentence that tells where."""
 
     def read(self, row: int) -> NDArray[np.int16]:
         """The samples [S] of a row, full scale being 32767."""
 
 
 class StoredSound:
-    """The sound that a store keeps beside its spectrograms."""
+    """Samples that a store keeps beside its spectrograms."""
 
     def __init__(self, store: FeatureStore) -> None:
         assert store.settings.has_pcm, f"{store.folder} has no sound"
@@ -59,7 +56,7 @@ class StoredSound:
 
 
 class RecordedSound:
-    """The sound of recordings, made ready as for features; kept in memory as far as the budget goes."""
+    """Samples decoded from recordings as for features; cached in memory up to `budget_bytes`."""
 
     def __init__(
         self, store: FeatureStore, rows: NDArray[np.int64], paths: dict[str, str], place: Path, budget_bytes: int
@@ -103,7 +100,7 @@ class RecordedSound:
 def open_sound_of(
     store: FeatureStore, rows: NDArray[np.int64], config: XTTSConfig, split: Split, budget_bytes: int
 ) -> SoundReader:
-    """The sound of some rows; raises DataError where neither the store nor its recordings have it."""
+    """A reader for these rows; raises DataError where neither the store nor its recordings have their samples."""
     if store.settings.has_pcm:
         return StoredSound(store)
     place = _find_corpus(store, config, split)
@@ -120,7 +117,7 @@ def open_sound_of(
 
 
 def _find_corpus(store: FeatureStore, config: XTTSConfig, split: Split) -> Path:
-    """The corpus that was named, or that the store was made of."""
+    """The corpus that was named, or that the store was made from."""
     places = [Path(store.state.origin["corpus"])]
     if config.data.train_data is not None:
         places.insert(0, choose_corpus(config.data, split))
@@ -135,25 +132,21 @@ def _find_corpus(store: FeatureStore, config: XTTSConfig, split: Split) -> Path:
     )
 
 
-_FULL_SCALE = 32767
-"""The 16-bit sample that stands for 1.0 in a store."""
-
-
 @dataclass(frozen=True, slots=True)
 class Segments:
-    """`lengths` are the frames that come from a clip; a shorter clip is followed by silence."""
+    """`lengths` are the frames that come from a clip; shorter clips are padded with silence."""
 
     mel: NDArray[np.float32]  # [B, T, M]
     samples: NDArray[np.float32]  # [B, S]
     lengths: NDArray[np.int32]  # [B]
 
     def to_part(self) -> dict[str, Any]:
-        """What a training step takes."""
+        """The micro-batch of a training step."""
         return {"mel": self.mel, "samples": self.samples, "lengths": self.lengths}
 
 
 class SegmentSource:
-    """Call it with the number of a batch; get its segments. Any number of threads may call it."""
+    """Chooses and reads the segments of a batch; safe for several threads."""
 
     def __init__(
         self,
@@ -166,47 +159,45 @@ class SegmentSource:
         seed: int = 0,
     ) -> None:
         """`rows` are those of the store to take segments from, such as the ones of a split."""
-        _require_utterances(store, rows)
-        self._store, self._rows, self._sound, self._seed = store, _sort_rows(store, rows), sound, seed
+        if len(rows) == 0:
+            raise DataError(
+                f"The store in {store.folder} has no utterances to train a vocoder on.",
+                next_step="Run myxtts prepare and myxtts precompute on recordings.",
+            )
+        # By the hash of the id: rows may be numbered differently after a repair.
+        self._rows = rows[np.argsort(store.columns["id_hash"][rows], kind="stable")]
+        self._store, self._sound, self._seed = store, sound, seed
         self._num_segments, self._num_frames = num_segments, num_frames
         self._hop_length = store.settings.mel.hop_length
         self._silence = np.float32(np.log(store.settings.mel.log_floor))
         # The last frame of a clip is centred close to its end: a whole hop of samples follows each of the others.
         num_whole_frames = store.columns["mel_length"][self._rows].astype(np.int64) - 1
-        self._num_places = np.cumsum(np.maximum(num_whole_frames - num_frames, 0) + 1)
-
-    @property
-    def num_places(self) -> int:
-        """Places that a segment may begin at."""
-        return int(self._num_places[-1])
-
-    def __call__(self, position: int, shard: tuple[int, int] = (0, 1)) -> Segments:
-        """A batch, or its `shard`: the number of a share, and of how many."""
-        return self.read(self.choose(position, shard))
-
-    def read(self, places: Sequence[tuple[int, int]]) -> Segments:
-        """The segments at these rows and first frames."""
-        mel_BTM = np.empty((len(places), self._num_frames, self._store.n_mels), np.float32)
-        samples_BS = np.empty((len(places), self._num_frames * self._hop_length), np.float32)
-        lengths_B = np.empty(len(places), np.int32)
-        for place, (row, start) in enumerate(places):
-            lengths_B[place] = self._copy_mel(row, start, mel_BTM[place])
-            self._copy_samples(row, start, samples_BS[place])
-        return Segments(mel_BTM, samples_BS, lengths_B)
+        # Positions that a segment may begin at, up to the end of each clip.
+        self._num_starts = np.cumsum(np.maximum(num_whole_frames - num_frames, 0) + 1)
 
     def choose(self, position: int, shard: tuple[int, int] = (0, 1)) -> list[tuple[int, int]]:
-        """Row and first frame of each segment of a batch, or of one of its shares."""
+        """Row and first frame of each segment of a batch, or of one of its `shard[1]` shares."""
         generator = np.random.default_rng([self._seed, position])
-        places = generator.integers(0, self._num_places[-1], self._num_segments)
+        drawn = generator.integers(0, self._num_starts[-1], self._num_segments)
         share = self._num_segments // shard[1]
-        places = places[shard[0] * share : (shard[0] + 1) * share]
-        clips = np.searchsorted(self._num_places, places, side="right")
-        starts = places - np.where(clips > 0, self._num_places[clips - 1], 0)
+        drawn = drawn[shard[0] * share : (shard[0] + 1) * share]
+        clips = np.searchsorted(self._num_starts, drawn, side="right")
+        starts = drawn - np.where(clips > 0, self._num_starts[clips - 1], 0)
         return [(int(self._rows[clip]), int(start)) for clip, start in zip(clips, starts, strict=True)]
 
-    def name_utterances(self, places: Sequence[tuple[int, int]]) -> tuple[str, ...]:
+    def read(self, chosen: Sequence[tuple[int, int]]) -> Segments:
+        """The segments at these rows and first frames."""
+        mel_BTM = np.empty((len(chosen), self._num_frames, self._store.n_mels), np.float32)
+        samples_BS = np.empty((len(chosen), self._num_frames * self._hop_length), np.float32)
+        lengths_B = np.empty(len(chosen), np.int32)
+        for number, (row, start) in enumerate(chosen):
+            lengths_B[number] = self._copy_mel(row, start, mel_BTM[number])
+            self._copy_samples(row, start, samples_BS[number])
+        return Segments(mel_BTM, samples_BS, lengths_B)
+
+    def name_utterances(self, chosen: Sequence[tuple[int, int]]) -> tuple[str, ...]:
         """The ids of the utterances that segments are taken from."""
-        return tuple(self._store.id_of(row) for row, _ in places)
+        return tuple(self._store.id_of(row) for row, _ in chosen)
 
     def _copy_mel(self, row: int, start: int, out_TM: NDArray[np.float32]) -> int:
         mel_TM = self._store.read_mel(row)[start : start + len(out_TM)]
@@ -219,17 +210,3 @@ class SegmentSource:
         pcm = self._sound.read(row)[first : first + len(out_S)]
         np.multiply(pcm, np.float32(1 / _FULL_SCALE), out=out_S[: len(pcm)], dtype=np.float32)
         out_S[len(pcm) :] = 0
-
-
-def _sort_rows(store: FeatureStore, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """By the hash of the id: rows may be numbered differently after a repair."""
-    sorted_rows: NDArray[np.int64] = rows[np.argsort(store.columns["id_hash"][rows], kind="stable")]
-    return sorted_rows
-
-
-def _require_utterances(store: FeatureStore, rows: NDArray[np.int64]) -> None:
-    if len(rows) == 0:
-        raise DataError(
-            f"The store in {store.folder} has no utterances to train a vocoder on.",
-            next_step="Run myxtts prepare and myxtts precompute on recordings.",
-        )

@@ -1,7 +1,8 @@
-"""Aligns the utterances of a store with a trained model, and writes the durations of their tokens beside them.
+"""Aligns the utterances of a store with a trained model and writes the durations of their tokens into the store.
 
-Utterances are taken in an order that depends on the store alone, so that an alignment which was stopped is taken up
-and ends with the same durations. Shape legend: B utterances, N tokens.
+`plan_alignment` checks everything before TensorFlow is loaded; `align_store` does the work. The order of the utterances
+depends on the store alone, so that a stopped alignment resumes and ends with the same durations.
+Shape legend: B utterances, N tokens.
 """
 
 from __future__ import annotations
@@ -32,12 +33,17 @@ from myxtts.store.reader import FeatureStore
 if TYPE_CHECKING:
     from myxtts.models.xtts import XTTS
 
-# What aligning a store with a trained model takes, found and checked before TensorFlow is loaded.
+BATCH_SIZE = 16
+_UTTERANCES_PER_SHAPE, _MAX_SHAPES = 256, 6
+"""Tracing a shape takes as long as aligning a few hundred utterances."""
+Durations = dict[str, NDArray[np.int32]]
+Progress = Callable[[int, int], None]
+"""Called with the utterances that are done and those that cannot be aligned."""
 
 
 @dataclass(frozen=True)
 class AlignmentPlan:
-    """Which store is aligned with which model. `config` says how its utterances are loaded."""
+    """The store, the model that aligns it, and the settings for loading its utterances."""
 
     folder: Path
     bundle: Bundle
@@ -66,7 +72,7 @@ def plan_alignment(config: XTTSConfig, run: Path) -> AlignmentPlan:
 
 
 def _follow_run(config: XTTSConfig, run: Path) -> XTTSConfig:
-    """The settings of the run, with the places that were named now; a bundle alone has no settings of its own."""
+    """The settings of the run, with the paths that were given now; a bundle alone has no settings."""
     if not (run / RESOLVED_FILE_NAME).is_file():
         return config
     named = {"data.train_data": config.data.train_data, "data.cache_dir": config.data.cache_dir}
@@ -95,17 +101,9 @@ def _refuse_foreign_model(store: FeatureStore, bundle: Bundle, spec: ModelSpec, 
         )
 
 
-BATCH_SIZE = 16
-_UTTERANCES_PER_SHAPE, _MAX_SHAPES = 256, 6
-"""Making the graph of a shape takes as long as aligning a few hundred utterances."""
-Durations = dict[str, NDArray[np.int32]]
-Progress = Callable[[int, int], None]
-"""Called with the utterances that are done and those that cannot be aligned."""
-
-
 @dataclass(slots=True)
 class AlignSummary:
-    """What was done. `num_kept` utterances had durations by this model already."""
+    """Counts of an alignment. `num_kept` utterances had durations by this model already."""
 
     folder: str
     model: str
@@ -120,15 +118,10 @@ class AlignSummary:
         return self.num_kept + self.num_aligned + self.num_unaligned
 
 
-def align_store(
-    plan: AlignmentPlan,
-    *,
-    progress: Progress = lambda _done, _unaligned: None,
-    chunk_utterances: int = CHUNK_UTTERANCES,
-) -> AlignSummary:
-    """Gives every utterance durations; what has them by this model already is left alone.
+def align_store(plan: AlignmentPlan, *, progress: Progress = lambda _done, _unaligned: None) -> AlignSummary:
+    """Gives durations to every utterance that has none by this model.
 
-    Every `chunk_utterances` are made safe, which is the most that a kill can cost.
+    They are written every CHUNK_UTTERANCES, which is the most that a kill can cost.
     """
     model = load_model(plan)
     begin_durations(plan.folder, plan.origin)
@@ -143,7 +136,7 @@ def align_store(
             found |= {id: aligned[id] for id in missing if id in aligned}
             summary.num_unaligned += sum(id not in aligned for id in missing)
         summary.num_kept += aligner.count(position) - len(missing)
-        if len(found) >= chunk_utterances:
+        if len(found) >= CHUNK_UTTERANCES:
             summary.num_aligned += write_durations(plan.folder, found)
             found = {}
         progress(summary.num_done + len(found), summary.num_unaligned)
@@ -152,7 +145,7 @@ def align_store(
 
 
 class StoreAligner:
-    """Aligns batches of a store, of a few shapes, each of which is traced once."""
+    """Aligns batches of a store, of a few shapes that are traced once each."""
 
     def __init__(self, store: FeatureStore, model: XTTS, config: XTTSConfig) -> None:
         import tensorflow as tf
@@ -205,10 +198,10 @@ def load_model(plan: AlignmentPlan) -> XTTS:
     """The model of the plan, on the first device that may be used."""
     from myxtts.models.xtts import XTTS
     from myxtts.runtime.strategy import setup_gpu_strategy
-    from myxtts.training.learner import compute_under
+    from myxtts.training.learner import use_dtype_policy
 
     strategy = setup_gpu_strategy(visible_gpus=plan.config.training.visible_gpus)
-    with strategy.scope(), compute_under("float32"):
+    with strategy.scope(), use_dtype_policy("float32"):
         model = XTTS(plan.bundle.model_config, plan.spec)
     weights = model.named_weights()
     check_weights(

@@ -1,9 +1,8 @@
-"""Tries one training step in a process of its own.
+"""Runs one training step in a process of its own, to find out whether it fits into the memory.
 
-Run as `python -m myxtts.training.voice.batch_probe CONFIG BUDGET_BYTES LIMIT_S`.
-
-The step is on an empty batch of the heaviest shape, which takes the memory of a full one. It ends with exit code 0 if
-there was room, with TOO_LARGE if not; a process that the system kills for its memory says the same.
+Run as `python -m myxtts.training.voice.batch_probe CONFIG BUDGET_BYTES LIMIT_S`. The step is on an empty batch of the
+heaviest shape, which takes the memory of a full one. Exit code 0 if it fitted, TOO_LARGE if not; a process that the
+system kills for its memory counts as the latter.
 """
 
 from __future__ import annotations
@@ -20,12 +19,11 @@ from myxtts.pipeline.order import Shape
 from myxtts.runtime.hardware import detect_hardware
 from myxtts.runtime.plan import Plan, choose_plan
 from myxtts.runtime.strategy import make_strategy, translate_plan
-from myxtts.training.execution import MicroBatches, choose_execution
-from myxtts.training.schedule import LearningRate
+from myxtts.training.execution import choose_execution
+from myxtts.training.learner import detect_device
 from myxtts.training.voice.batch_size import TOO_LARGE
 from myxtts.training.voice.data import measure_spec, open_training_data
-from myxtts.training.voice.learner import Learner
-from myxtts.training.voice.setup import detect_device
+from myxtts.training.voice.learner import build_learner
 
 
 def probe(config: XTTSConfig, budget_bytes: int) -> bool:
@@ -35,16 +33,13 @@ def probe(config: XTTSConfig, budget_bytes: int) -> bool:
     strategy, device = make_strategy(plan), detect_device(plan)
     spec, training = measure_spec(config, plan, data), config.training
     if device.is_cpu:
-        # Compiling takes longer than all else, and changes little about memory here.
+        # On CPUs compiling takes longer than all else, and changes little about memory.
         training = training.model_copy(update={"enable_xla_compilation": False})
         _limit_memory(budget_bytes)
     execution = choose_execution(training, device, total_steps=training.steps, num_shapes=len(set(data.shapes)))
-    rate = LearningRate(training.learning_rate, training.warmup_steps, training.steps)
     heaviest = max(data.shapes, key=_weigh)
-    num_rows = max(1, heaviest.num_utterances // len(plan.model_devices))
-    micro_batches = MicroBatches(num_rows, training.gradient_accumulation_steps)
     try:
-        learner = Learner(config, spec, strategy, execution, rate, micro_batches)
+        learner = build_learner(config, plan, spec, data, execution, strategy, total_steps=training.steps)
         learner.trace([heaviest], data.num_reference_frames)
     except (tf.errors.ResourceExhaustedError, MemoryError):
         return False
@@ -56,7 +51,7 @@ def _weigh(shape: Shape) -> int:
 
 
 def _limit_memory(budget_bytes: int) -> None:
-    """Without it the system would rather end some other process than refuse memory to this one."""
+    """Without a limit the kernel's OOM killer might end some other process."""
     present = psutil.Process().memory_info().vms
     resource.setrlimit(resource.RLIMIT_AS, (present + budget_bytes, resource.RLIM_INFINITY))
 
@@ -68,7 +63,7 @@ def _measure_peak(plan: Plan) -> int:
 
 def main() -> None:
     config_file, budget_bytes, limit_s = sys.argv[1:]
-    # Ends with the limit even where nobody waits for it any more.
+    # Ends with the limit even if the parent process is gone.
     signal.alarm(int(limit_s))
     sys.exit(0 if probe(XTTSConfig.load(config_file), int(budget_bytes)) else TOO_LARGE)
 

@@ -1,7 +1,7 @@
-"""What a training must know of its data before it begins: the model's spec, batch shapes, front end, fingerprints.
+"""Training data of the voice model: batch shapes, front end, model specification and fingerprints for resuming.
 
 Opening it finds every fault of data and settings without loading TensorFlow.
-Shape legend: N utterances, T frames, M mel bands.
+Shape legend: N tokens, T frames, M mel bands.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,61 +33,16 @@ from myxtts.text.frontend import FrontEnd
 from myxtts.text.inventory import SPECIALS
 from myxtts.text.tokenizer import CharacterTokenizer
 
-# Training with the durations of the store: whether it has them, whose they are, and a fingerprint of them.
-#
-# Shape legend: N tokens.
-
-
-def refuse_missing_durations(
-    store: FeatureStore, rows: NDArray[np.int64], factor_sizes: tuple[int, ...], single_state_symbols: int
-) -> None:
-    """Raises DataError where an utterance has none. Those that nothing can align may, as the search leaves them out."""
-    columns = store.columns
-    missing = rows[columns["durations_length"][rows] != columns["tokens_length"][rows]]
-    for row in missing.tolist():
-        if not is_alignable(store, row, factor_sizes, single_state_symbols):
-            continue
-        raise DataError(
-            f"training.durations is stored, but {len(missing):,} of {len(rows):,} utterances in {store.folder} have no "
-            f"durations, such as {store.id_of(row)}.",
-            next_step=f"Write them: myxtts precompute --cache-dir {store.folder} --durations-from RUN; or set "
-            "training.durations to search.",
-        )
-
-
-def is_alignable(store: FeatureStore, row: int, factor_sizes: tuple[int, ...], single_state_symbols: int) -> bool:
-    """Whether an utterance has a frame for each of its states: one of a special or a punctuation mark, else two."""
-    tokens_N = store.read_part(row, "tokens")
-    symbols_N = tokens_N // math.prod(factor_sizes[1:])
-    num_states = len(tokens_N) + int(np.count_nonzero(symbols_N >= single_state_symbols))
-    return num_states <= store.entry(row, "mel").length
-
-
-def fingerprint_durations(store: FeatureStore, rows: NDArray[np.int64]) -> str:
-    """Changes with the durations of these utterances, however they are numbered."""
-    order = rows[np.argsort(store.columns["id_hash"][rows], kind="stable")]
-    content = hashlib.sha256()
-    for name in ("id_hash", "durations_length", "durations_crc"):
-        content.update(np.ascontiguousarray(store.columns[name][order]).astype(np.uint64).tobytes())
-    return content.hexdigest()
-
-
-def describe_durations(folder: Path) -> str:
-    """A sentence for the log."""
-    origin = read_durations_origin(folder)
-    by: Any = f", aligned by {origin.place} at step {origin.step:,}" if origin is not None else ""
-    return f"Durations: from the store{by}. Alignments are not searched."
-
-
 NUM_MEASURED_UTTERANCES = 512
 NUM_MEASURED_BATCHES = 16
+"""For the mel statistics: as much of a store, or of the recordings where features are made on the fly."""
 _LEAST_DEVIATION = 1e-3
 _CONTENT_COLUMNS = ("id_hash", "split", "speaker", "language", "source_crc", "tokens_length")
 
 
 @dataclass(frozen=True)
 class TrainingData:
-    """The training split as `plan` cuts it into batches. `shapes` are those of this process."""
+    """The training split, cut into batches; `shapes` are those of this process."""
 
     utterances: FeatureStore | RecordingSource
     frontend: FrontEnd
@@ -97,7 +52,7 @@ class TrainingData:
     num_reference_frames: int
     order: BatchOrder
     durations: str = ""
-    """A fingerprint of the durations in the store, where training uses them."""
+    """Fingerprint of the durations in the store, where training uses them."""
 
     @property
     def opened(self) -> OpenSplit:
@@ -105,22 +60,9 @@ class TrainingData:
         return OpenSplit(self.utterances, self.order)
 
     def fingerprint(self) -> dict[str, str]:
-        """What a run depends on, so that --resume notices when it is not the same any more."""
+        """What a run depends on, so that --resume notices a change."""
         known = {"corpus": fingerprint_utterances(self.utterances), "front end": self.frontend.fingerprint()}
         return {**known, "durations": self.durations} if self.durations else known
-
-
-def fingerprint_utterances(utterances: FeatureStore | RecordingSource) -> str:
-    """Changes with the content of a corpus, its splits and its names."""
-    columns = utterances.columns
-    # Rows may be numbered differently after a repair, and the order of batches does not depend on it.
-    order = np.argsort(columns["id_hash"], kind="stable")
-    corpus = hashlib.sha256()
-    for name in _CONTENT_COLUMNS:
-        corpus.update(np.ascontiguousarray(columns[name][order]).astype(np.uint64).tobytes())
-    names = [list(utterances.speakers), list(utterances.languages)]
-    corpus.update(json.dumps(names, ensure_ascii=True).encode())
-    return corpus.hexdigest()
 
 
 def open_training_data(config: XTTSConfig, plan: Plan) -> TrainingData:
@@ -151,6 +93,24 @@ def open_training_data(config: XTTSConfig, plan: Plan) -> TrainingData:
     )
 
 
+def _find_frontend(config: XTTSConfig, utterances: FeatureStore | RecordingSource) -> Path:
+    """The file of the front end: beside the corpus that is trained on, or that the features were made from."""
+    places = []
+    if config.data.train_data is not None and is_prepared(Path(config.data.train_data)):
+        places.append(open_corpus(config.data.train_data).file.with_name(FRONTEND_FILE_NAME))
+    if isinstance(utterances, FeatureStore):
+        places.append(Path(utterances.state.origin["corpus"]).with_name(FRONTEND_FILE_NAME))
+        places.append(utterances.folder / "corpus" / FRONTEND_FILE_NAME)
+    for place in places:
+        if place.is_file():
+            return place
+    looked = ", ".join(str(place) for place in places) or "nowhere"
+    raise DataError(
+        f"The front end of the corpus is missing; it was looked for at {looked}.",
+        next_step="Name the prepared corpus with --train-data.",
+    )
+
+
 def measure_spec(config: XTTSConfig, plan: Plan, data: TrainingData) -> ModelSpec:
     """The spec of a model for this data; the same data give the same numbers."""
     mean_M, deviation = _measure_mels(config, plan, data)
@@ -175,33 +135,8 @@ def count_single_state_symbols(frontend: FrontEnd) -> int:
     return len(SPECIALS)
 
 
-def describe_sound(config: XTTSConfig) -> tuple[dict[str, object], dict[str, object]]:
-    """The definitions of spectrogram and sound that travel with a model."""
-    return dict(MelDefinition.from_config(config.data).to_json()), dict(
-        AudioDefinition.from_config(config.data).to_json()
-    )
-
-
-def _find_frontend(config: XTTSConfig, utterances: FeatureStore | RecordingSource) -> Path:
-    """The front end's file: beside the corpus that the features were made from, or that is trained on."""
-    places = []
-    if config.data.train_data is not None and is_prepared(Path(config.data.train_data)):
-        places.append(open_corpus(config.data.train_data).file.with_name(FRONTEND_FILE_NAME))
-    if isinstance(utterances, FeatureStore):
-        places.append(Path(utterances.state.origin["corpus"]).with_name(FRONTEND_FILE_NAME))
-        places.append(utterances.folder / "corpus" / FRONTEND_FILE_NAME)
-    for place in places:
-        if place.is_file():
-            return place
-    looked = ", ".join(str(place) for place in places) or "nowhere"
-    raise DataError(
-        f"The front end of the corpus is missing; it was looked for at {looked}.",
-        next_step="Name the prepared corpus with --train-data.",
-    )
-
-
 def _measure_mels(config: XTTSConfig, plan: Plan, data: TrainingData) -> tuple[NDArray[np.float64], float]:
-    """The mean of each band [M] and one deviation of all, from a fixed part of the training split."""
+    """Mean of each band [M] and one standard deviation for all, from a fixed part of the training split."""
     n_mels = data.utterances.n_mels
     sums_M, squares_M, count = np.zeros(n_mels), np.zeros(n_mels), 0
     for mel_TM in _iterate_mels(config, plan, data):
@@ -219,7 +154,7 @@ def _iterate_mels(config: XTTSConfig, plan: Plan, data: TrainingData) -> Iterato
     utterances = data.utterances
     if isinstance(utterances, FeatureStore):
         rows = utterances.rows_of_split("train")
-        # By the hash of the id: a part that neither order nor numbering of the rows decides.
+        # By the hash of the id: the choice depends neither on the order nor on the numbering of the rows.
         chosen = rows[np.argsort(utterances.columns["id_hash"][rows], kind="stable")][:NUM_MEASURED_UTTERANCES]
         yield from (utterances.read_mel(int(row)) for row in chosen)
         return
@@ -227,3 +162,66 @@ def _iterate_mels(config: XTTSConfig, plan: Plan, data: TrainingData) -> Iterato
         for batch in batches:
             for mel_TM, length in zip(np.asarray(batch.mel), np.asarray(batch.mel_lengths), strict=True):
                 yield mel_TM[: int(length)]
+
+
+def describe_sound(config: XTTSConfig) -> tuple[dict[str, object], dict[str, object]]:
+    """Definitions of log-mel and audio that bundles carry."""
+    return dict(MelDefinition.from_config(config.data).to_json()), dict(
+        AudioDefinition.from_config(config.data).to_json()
+    )
+
+
+def fingerprint_utterances(utterances: FeatureStore | RecordingSource) -> str:
+    """Changes with the content of a corpus, its splits and its names."""
+    columns = utterances.columns
+    content = _hash_columns(columns, _CONTENT_COLUMNS, np.arange(len(columns["id_hash"])))
+    names = [list(utterances.speakers), list(utterances.languages)]
+    content.update(json.dumps(names, ensure_ascii=True).encode())
+    return str(content.hexdigest())
+
+
+def _hash_columns(columns: Mapping[str, NDArray[Any]], names: Iterable[str], rows: NDArray[np.int64]) -> Any:
+    """SHA-256 over columns, sorted by the hash of the id: a repair may number rows differently."""
+    order = rows[np.argsort(columns["id_hash"][rows], kind="stable")]
+    content = hashlib.sha256()
+    for name in names:
+        content.update(np.ascontiguousarray(columns[name][order]).astype(np.uint64).tobytes())
+    return content
+
+
+def refuse_missing_durations(
+    store: FeatureStore, rows: NDArray[np.int64], factor_sizes: tuple[int, ...], single_state_symbols: int
+) -> None:
+    """Raises DataError where an utterance that could be aligned has no durations."""
+    columns = store.columns
+    missing = rows[columns["durations_length"][rows] != columns["tokens_length"][rows]]
+    for row in missing.tolist():
+        if not is_alignable(store, row, factor_sizes, single_state_symbols):
+            continue
+        raise DataError(
+            f"training.durations is stored, but {len(missing):,} of {len(rows):,} utterances in {store.folder} have no "
+            f"durations, such as {store.id_of(row)}.",
+            next_step=f"Write them: myxtts precompute --cache-dir {store.folder} --durations-from RUN; or set "
+            "training.durations to search.",
+        )
+
+
+def is_alignable(store: FeatureStore, row: int, factor_sizes: tuple[int, ...], single_state_symbols: int) -> bool:
+    """Whether an utterance has a frame for each of its states: one of a special or a punctuation mark, else two."""
+    tokens_N = store.read_part(row, "tokens")
+    symbols_N = tokens_N // math.prod(factor_sizes[1:])
+    num_states = len(tokens_N) + int(np.count_nonzero(symbols_N >= single_state_symbols))
+    return num_states <= store.entry(row, "mel").length
+
+
+def fingerprint_durations(store: FeatureStore, rows: NDArray[np.int64]) -> str:
+    """Changes with the durations of these utterances, however they are numbered."""
+    content = _hash_columns(store.columns, ("id_hash", "durations_length", "durations_crc"), rows)
+    return str(content.hexdigest())
+
+
+def describe_durations(folder: Path) -> str:
+    """A sentence for the log."""
+    origin = read_durations_origin(folder)
+    by = f", aligned by {origin.place} at step {origin.step:,}" if origin is not None else ""
+    return f"Durations: from the store{by}. Alignments are not searched."

@@ -1,4 +1,4 @@
-"""Training on from a bundle: weights that fit are taken, tables of names grow by the names that are new."""
+"""Fine-tuning from a bundle (`--init-from`): copies weights that fit, and embedding rows by what they stand for."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SPEAKERS = "speaker_classifier.centres"
 
 
 def choose_scale(config: XTTSConfig, origin: Bundle) -> dict[str, Any]:
-    """The normalisation that the weights of a bundle were trained under; refuses other spectrograms."""
+    """The mel normalisation that the weights of a bundle were trained under; refuses other spectrograms."""
     mel, _ = describe_sound(config)
     different = [
         f"{name} {origin.mel.get(name)} against {value}" for name, value in mel.items() if origin.mel.get(name) != value
@@ -39,7 +39,7 @@ def choose_scale(config: XTTSConfig, origin: Bundle) -> dict[str, Any]:
 
 
 def take_weights(model: Any, origin: Bundle, frontend: FrontEnd) -> list[str]:
-    """Gives a fresh model what it can use of a bundle, and says what that was. Raises ConfigError if it is nothing."""
+    """Copies what fits into a fresh model, and describes it. Raises ConfigError if nothing fits."""
     tables = _name_rows(model.spec, ModelSpec.from_json(origin.model_spec), origin, frontend)
     taken, grown, fresh = 0, list[str](), list[str]()
     for name, weight in model.named_weights().items():
@@ -73,8 +73,8 @@ def _name_rows(
     }
     before = load_tokenizer(parse_json_object(origin.frontend).get("tokenizer"))
     if before.kind == frontend.kind:
-        for place, (now, then) in enumerate(zip(_list_symbols(frontend.tokenizer), _list_symbols(before), strict=True)):
-            names[(_SYMBOLS, _MODIFIERS)[place]] = (now, then)
+        pairs = zip(_list_symbols(frontend.tokenizer), _list_symbols(before), strict=True)
+        names |= dict(zip((_SYMBOLS, _MODIFIERS), pairs, strict=False))
     return names
 
 
@@ -91,11 +91,11 @@ def _join_rows(present: Array, old: Array, names: Sequence[str], old_names: Sequ
     """The rows of known names from the bundle, those of others as they were drawn."""
     if old.shape[1:] != present.shape[1:] or len(old_names) != len(old) or len(names) != len(present):
         return present, 0
-    places = {name: place for place, name in enumerate(old_names)}
+    old_rows = {name: row for row, name in enumerate(old_names)}
     joined = np.array(present)
-    known = [row for row, name in enumerate(names) if name in places]
+    known = [row for row, name in enumerate(names) if name in old_rows]
     for row in known:
-        joined[row] = old[places[names[row]]]
+        joined[row] = old[old_rows[names[row]]]
     return joined, len(known)
 
 

@@ -1,7 +1,7 @@
-"""The voices that a bundle carries: of each speaker of the training split the average over a few clips.
+"""Speaker embeddings that a bundle carries: of each speaker of the training split the average over a few clips.
 
-So a model of one speaker needs no recording to speak, and the speakers of a corpus can be called by name.
-Shape legend: B clips, R frames of a clip, M mel bands, D width of a voice, K latents.
+So a model of one speaker needs no reference recording, and the speakers of a corpus can be chosen by name.
+Shape legend: B clips, R frames of a clip, M mel bands, D width of a speaker embedding, K latents.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NUM_DECIMALS = 5
 
 
 class CorpusVoices:
-    """Clips that stay the same, and the voices that a model hears in them. One graph is traced, at the first call."""
+    """Clips that stay the same, and their embeddings by a model. One graph is traced, at the first call."""
 
     def __init__(self, clips: Mapping[str, Sequence[NDArray[Any]]], num_frames: int, n_mels: int) -> None:
         self._speakers = [speaker for speaker, mels in clips.items() for _ in mels]
@@ -45,33 +45,33 @@ class CorpusVoices:
         self._lengths_B = np.zeros(num_rows, np.int32)
         for row, mel_RM in enumerate(mels):
             self._mels_BRM[row, : len(mel_RM)], self._lengths_B[row] = mel_RM, len(mel_RM)
-        self._encode: Any = tf.function(_encode, autograph=False)
+        self._encode: Any = tf.function(XTTS.encode_voice, autograph=False)
 
     @property
     def num_traces(self) -> int:
         return int(self._encode.experimental_get_tracing_count())
 
     def describe(self, model: XTTS) -> dict[str, dict[str, Any]]:
-        """For each speaker `vector` [D] and `latents` [K, D] as plain lists, heard with the weights that it has."""
+        """For each speaker `vector` [D] and `latents` [K, D] as plain lists, by the model's present weights."""
         vectors, latents = [], []
         for start in range(0, len(self._lengths_B), self._batch_size):
             rows = slice(start, start + self._batch_size)
             voice = self._encode(model, tf.constant(self._mels_BRM[rows]), tf.constant(self._lengths_B[rows]))
             vectors.append(voice.vector_BD.numpy())
             latents.append(voice.latents_BKD.numpy())
-        heard = {"vector": vectors, "latents": latents}
-        of_clips = {name: np.concatenate(parts)[: len(self._speakers)] for name, parts in heard.items() if parts}
-        places: dict[str, list[int]] = {}
-        for place, speaker in enumerate(self._speakers):
-            places.setdefault(speaker, []).append(place)
+        encoded = {"vector": vectors, "latents": latents}
+        of_clips = {name: np.concatenate(parts)[: len(self._speakers)] for name, parts in encoded.items() if parts}
+        rows_of: dict[str, list[int]] = {}
+        for row, speaker in enumerate(self._speakers):
+            rows_of.setdefault(speaker, []).append(row)
         return {
             speaker: {name: _average(values[rows]) for name, values in of_clips.items()}
-            for speaker, rows in places.items()
+            for speaker, rows in rows_of.items()
         }
 
 
 def load_corpus_voices(config: XTTSConfig, data: TrainingData) -> CorpusVoices:
-    """The clips of the speakers with most data: as many speakers as a bundle has room for."""
+    """Clips of the speakers with most data: as many speakers as a bundle can hold."""
     rows = choose_voice_rows(data.utterances, data.num_reference_frames, count_voices(config.model))
     read_mel = _choose_reader(config, data.utterances)
     clips = {
@@ -82,7 +82,7 @@ def load_corpus_voices(config: XTTSConfig, data: TrainingData) -> CorpusVoices:
 
 
 def count_voices(model: ModelConfig) -> int:
-    """How many voices of this width the description of a bundle holds."""
+    """How many speakers of this width the description of a bundle can hold."""
     num_bytes = _BYTES_PER_NUMBER * (model.num_latents + 1) * model.reference_width
     return max(1, min(MAX_SPEAKERS, _MAX_NOTE_BYTES // num_bytes))
 
@@ -90,7 +90,7 @@ def count_voices(model: ModelConfig) -> int:
 def choose_voice_rows(
     utterances: FeatureStore | RecordingSource, num_reference_frames: int, max_speakers: int
 ) -> dict[str, list[int]]:
-    """Rows by speaker, those with most sound first. Neither order nor numbering of the rows matters."""
+    """Rows by speaker, speakers with most frames first; independent of the order and numbering of the rows."""
     columns = utterances.columns
     rows = utterances.rows_of_split("train")
     num_frames, speakers = columns["mel_length"][rows].astype(np.int64), columns["speaker"][rows]
@@ -119,7 +119,3 @@ def _cut_middle(mel_TM: NDArray[Any], num_frames: int) -> NDArray[Any]:
 
 def _average(values: NDArray[np.float32]) -> Any:
     return np.round(values.mean(axis=0, dtype=np.float64), _NUM_DECIMALS).tolist()
-
-
-def _encode(model: XTTS, mel_BRM: Any, lengths_B: Any) -> Any:
-    return model.encode_voice(mel_BRM, lengths_B)

@@ -1,4 +1,4 @@
-"""The utterances that a training is judged by and heard with: the same in every process and after a resume.
+"""Fixed utterances for validation, samples and calibration: the same in every process and after a resume.
 
 Shape legend: B utterances, N tokens, T frames, M mel bands, R frames of the reference.
 """
@@ -36,12 +36,12 @@ _ON_THIS_HOST: dict[str, Any] = {
     "training.multi_gpu": False,
     "training.visible_gpus": None,
 }
-"""One shape keeps the order of the keys, which are hashes: the first utterances are a fair choice of all."""
+"""One batch shape leaves utterances in the order of their hashes: the first ones are a random choice of all."""
 
 
 @dataclass(frozen=True, slots=True)
 class FixedUtterance:
-    """One utterance in memory of its own, without padding; `reference_RM` has no frames where there is no voice."""
+    """One utterance without padding; `reference_RM` has no frames where there is no other clip of the speaker."""
 
     id: str
     tokens_N: NDArray[np.int32]
@@ -58,9 +58,9 @@ class FixedUtterance:
 def load_fixed_utterances(
     config: XTTSConfig, num_utterances: int = NUM_UTTERANCES, split: Split = "val"
 ) -> list[FixedUtterance]:
-    """The same utterances at every call, of usual length, in an order that depends on their names alone.
+    """The same utterances at every call, of usual length, in an order that depends on their ids alone.
 
-    Raises DataError where the split is empty. Every process of a cluster gets all of them, so that all judge alike.
+    Raises DataError where the split is empty. Every process of a cluster gets all of them, so that all scores agree.
     """
     num_candidates = num_utterances * _CANDIDATES_PER_UTTERANCE
     alone = config.model_copy(update=_ON_THIS_HOST | {"data.batch_size": num_candidates})
@@ -74,7 +74,7 @@ def load_fixed_utterances(
 
 
 def choose_sentences(utterances: Sequence[FixedUtterance], num_sentences: int) -> list[FixedUtterance]:
-    """As many languages as there are, then as many speakers, then whatever comes first."""
+    """Utterances that cover as many languages, then speakers, as possible; the first of each."""
     chosen: list[FixedUtterance] = []
     rest = list(utterances)
     while rest and len(chosen) < num_sentences:
@@ -89,20 +89,21 @@ def choose_sentences(utterances: Sequence[FixedUtterance], num_sentences: int) -
 def pack_part(
     utterances: Sequence[FixedUtterance], num_rows: int | None = None, among: Sequence[FixedUtterance] = ()
 ) -> MicroBatch:
-    """A part of these utterances, padded a little beyond the longest of them and of those they are `among`.
+    """A micro-batch of these utterances, padded to multiples of a few frames and tokens beyond the longest.
 
-    Missing rows have no frames.
+    With `among`, to the longest of those as well, so that all micro-batches of a set have one shape. Rows beyond the
+    utterances are padding.
     """
     num_rows, among = num_rows or len(utterances), (*utterances, *among)
     assert 0 < len(utterances) <= num_rows, f"{len(utterances)} utterances for {num_rows} rows"
     n_mels = utterances[0].mel_TM.shape[1]
     num_frames = _round_up(max(utterance.num_frames for utterance in among), _ROUND_FRAMES)
     num_tokens = _round_up(max(len(utterance.tokens_N) for utterance in among), _ROUND_TOKENS)
-    num_heard = max(1, *(len(utterance.reference_RM) for utterance in among))
+    num_reference = max(1, *(len(utterance.reference_RM) for utterance in among))
     arrays: dict[str, NDArray[Any]] = {
         "tokens": np.zeros((num_rows, num_tokens), np.int32),
         "mel": np.zeros((num_rows, num_frames, n_mels), np.float32),
-        "reference": np.zeros((num_rows, num_heard, n_mels), np.float32),
+        "reference": np.zeros((num_rows, num_reference, n_mels), np.float32),
     }
     names = ("token_lengths", "mel_lengths", "reference_lengths", "speaker", "language")
     arrays |= {name: np.zeros(num_rows, np.int32) for name in names}
@@ -120,7 +121,7 @@ def pack_part(
 
 
 def find_texts(config: XTTSConfig, utterances: Sequence[FixedUtterance], split: Split = "val") -> dict[str, str]:
-    """What is said in the utterances, by id, where the corpus is at hand: a store can be used without it."""
+    """Texts of the utterances by id; none where the corpus is missing, because a store can be used without it."""
     if config.data.train_data is None:
         return {}
     path = choose_corpus(config.data, split)
@@ -131,7 +132,7 @@ def find_texts(config: XTTSConfig, utterances: Sequence[FixedUtterance], split: 
 
 
 def _copy_utterances(batch: Batch) -> list[FixedUtterance]:
-    """Copies: the memory of a batch is filled again."""
+    """Copies, because the buffer of a batch is reused."""
     names = ("tokens", "token_lengths", "mel", "mel_lengths", "speaker", "language", "reference", "reference_lengths")
     arrays = {name: np.asarray(getattr(batch, name)) for name in names}
     return [
