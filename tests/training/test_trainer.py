@@ -40,6 +40,10 @@ class Trainings:
             **options,
         )
 
+    def run_as_documented(self, name: str, settings: dict[str, Any]) -> Outcome:
+        settings = {**EAGER, **settings, "run_dir": str(self.path(name))}
+        return self._process.run("train_as_documented", config_file=str(self._config_file), settings=settings)
+
     def say(self, name: str, *voices: str | None) -> Outcome:
         return self._process.run("say", model=str(self.path(name)), voices=voices)
 
@@ -139,6 +143,23 @@ def test_a_run_leaves_a_bundle_and_what_happened(trainings: Trainings) -> None:
     assert {"flow", "prior", "duration", "learning_rate", "au", "data_wait_s", "utterances_per_s"} <= set(record)
     telemetry = trainings.read_lines("whole", "telemetry.jsonl")
     assert [line["position"] for line in telemetry] == list(range(4))
+
+
+def test_training_from_python_validates_stops_and_writes_all_that_the_command_does(trainings: Trainings) -> None:
+    settings = {"steps": 10, "checkpoint_steps": 1, "early_stopping": 2, "text_patience_steps": 1}
+    outcome = trainings.run_as_documented("documented", settings)
+    assert outcome.status == 0, outcome.error
+    assert (outcome.result["step"], outcome.result["best_step"]) == (3, 1)
+    assert "has not improved since step 1" in outcome.result["reason"]
+    run = trainings.path("documented")
+    lines = trainings.read_lines("documented", "metrics.jsonl")
+    assert [line["step"] for line in lines if "validation" in line] == [1, 2, 3]
+    assert [line["step"] for line in lines if line.get("samples")] == [1, 2, 3]
+    assert [line["step"] for line in lines if "text_rests" in line] == [2]
+    assert json.loads((run / "checkpoints" / "best.json").read_text(encoding="utf-8")) == {"step": 1, "score": 1.0}
+    assert trainings.read_bundle("documented").notes["is_best"]
+    assert {path.parent.name for path in (run / "samples").rglob("*.wav")} >= {"real", "step-000003"}
+    assert list((run / "tensorboard").iterdir())
 
 
 def test_minutes_end_a_run_and_let_the_learning_rate_fall_towards_it(trainings: Trainings) -> None:

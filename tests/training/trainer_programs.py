@@ -120,11 +120,19 @@ def train(
     kill_after: int | None = None,
     scores: Mapping[str, float] | None = None,
     rest_at: int | None = None,
+    is_validated: bool = False,
     overhear: Callable[[str], None] = lambda _line: None,
     **options: Any,
 ) -> dict[str, Any]:
-    """Trains in this process; gives the result, and what the user was told."""
+    """Trains in this process; gives the result, and what the user was told.
+
+    Validation and samples take longer than such a training itself, so they are left out unless `is_validated`.
+    """
     from myxtts.training.trainer import Trainer
+    from myxtts.training.voice.task import VoiceTask
+
+    if not is_validated:
+        VoiceTask.make_callbacks = lambda _task: []  # type: ignore[method-assign]
 
     lines: list[str] = []
 

@@ -14,7 +14,6 @@ from myxtts.errors import StorageError, UsageError
 
 if TYPE_CHECKING:
     from myxtts.config.schema import XTTSConfig
-    from myxtts.training.callbacks import Callback
     from myxtts.training.trainer import PartName, TrainResult
 
 
@@ -153,7 +152,6 @@ def train_model(
         resume=resume,
         override=override,
         init_from=init_from,
-        make_observers=lambda: _watch(config, part),
         critics_from=critics_from,
     )
     result = trainer.fit()
@@ -186,19 +184,6 @@ def _write_report(run_path: Path, screen: Screen) -> str | None:
         return None
     screen.console.print(f"The report is {report}", markup=False)
     return str(report)
-
-
-def _watch(config: XTTSConfig, part: PartName) -> list[Callback]:
-    """Validation, samples and TensorBoard; samples are made audible in the way that needs no training."""
-    from myxtts.features.definition import MelDefinition
-    from myxtts.features.griffin_lim import GriffinLim
-    from myxtts.training.vocoder.validation import VocoderValidation
-    from myxtts.training.voice.validation import ValidationCallback
-
-    training = config.training
-    make_sound = GriffinLim(MelDefinition.from_config(config.data))
-    kind = ValidationCallback if part == "voice" else VocoderValidation
-    return [kind(make_sound, sample_steps=training.sample_steps, patience=training.early_stopping or None)]
 
 
 def _show(result: TrainResult, screen: Screen) -> None:

@@ -18,13 +18,13 @@ from myxtts.config.schema import XTTSConfig
 from myxtts.errors import HardwareError
 from myxtts.training.callbacks import Callback, TrainResult
 from myxtts.training.run.cluster_sync import ClusterSync
-from myxtts.training.run.folder import TEXT_RESTS, RunFolder
+from myxtts.training.run.folder import TEXT_FROZEN, RunFolder
 from myxtts.training.run.guard import Action, Guard
 from myxtts.training.run.signals import StopRequest
 from myxtts.training.run.state import Progress
 from myxtts.training.schedule import TimeBudget
 from myxtts.training.step import StepResult
-from myxtts.training.task import BatchFeed, FedBatch, Task
+from myxtts.training.task import BatchFeed, FedBatch, PreparedTask
 from myxtts.types import Say
 
 # Steps that fit into the device's memory: what does not fit is cut into smaller micro-batches for the same step.
@@ -35,7 +35,7 @@ _Outcome = TypeVar("_Outcome")
 class FittingSteps:
     """Does the work of a learner again, in smaller pieces, whenever memory is exhausted."""
 
-    def __init__(self, prepared: Task, say: Say) -> None:
+    def __init__(self, prepared: PreparedTask, say: Say) -> None:
         self._prepared, self._say = prepared, say
         self._device = prepared.plan.model_devices[0]
 
@@ -141,7 +141,7 @@ class TrainingLoop:
 
     def __init__(
         self,
-        prepared: Task,
+        prepared: PreparedTask,
         run: RunFolder,
         request: StopRequest,
         say: Say,
@@ -153,7 +153,7 @@ class TrainingLoop:
         self._learner = prepared.learner
         self.model: Any = self._learner.model
         self._guard = Guard(run.skipped.append)
-        self._keeper, self._fitting = prepared.make_keeper(run, say), FittingSteps(prepared, say)
+        self._keeper, self._fitting = prepared.make_saver(run, say), FittingSteps(prepared, say)
         self.step, self._position = 0, 0
         self._tuning: dict[str, Any] = {}
         self._window, self._last_losses = StepWindow(), dict[str, float]()
@@ -182,7 +182,7 @@ class TrainingLoop:
         is_worth_it = self.total_steps is None or self.step < _LATEST_REST * self.total_steps
         if _TEXT_REST_STEP not in self._tuning and is_worth_it:
             self._say(f"{reason} It rests from now on; the decoder goes on learning.")
-            self.run.metrics.append({"step": self.step, TEXT_RESTS: True})
+            self.run.metrics.append({"step": self.step, TEXT_FROZEN: True})
             self._tuning[_TEXT_REST_STEP], self._is_rest_due = self.step, True
 
     def request_stop(self, reason: str) -> None:

@@ -36,7 +36,7 @@ class BatchFeed(Protocol):
     def note_retrace(self) -> None: ...
 
 
-class Task(Protocol):
+class PreparedTask(Protocol):
     """A learner that is ready, and how it is fed and kept. `unit` is what a row of a batch is called."""
 
     @property
@@ -68,5 +68,5 @@ class Task(Protocol):
     def trace(self, step: int) -> None:
         """Makes the graphs of the steps from `step` on."""
 
-    def make_keeper(self, run: RunFolder, say: Say) -> Saver:
+    def make_saver(self, run: RunFolder, say: Say) -> Saver:
         """What writes checkpoints and bundles."""

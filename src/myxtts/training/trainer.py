@@ -21,8 +21,8 @@ from myxtts.runtime.plan import choose_plan
 from myxtts.training.callbacks import Callback, ProgressDisplay, TrainResult
 from myxtts.training.run.folder import SPEC_FILE_NAME, RunFolder
 from myxtts.training.run.signals import watch_signals
-from myxtts.training.vocoder.task import VOCODER_SPEC_FILE_NAME, VocoderPart, resolve_vocoder_settings
-from myxtts.training.voice.task import VoicePart
+from myxtts.training.vocoder.task import VOCODER_SPEC_FILE_NAME, VocoderTask, resolve_vocoder_settings
+from myxtts.training.voice.task import VoiceTask
 from myxtts.types import Say
 
 __all__ = ["PartName", "TrainResult", "Trainer"]
@@ -39,9 +39,10 @@ def print_line(line: str) -> None:
 class Trainer:
     """A training that can be begun, resumed, or begun from the weights of a bundle.
 
-    `say` is told, line by line, what happens. `make_observers` is called when the run is open and TensorFlow loaded;
-    what it gives is called after every step. Progress shows on standard error, as a bar on a terminal and as a line
-    now and then elsewhere. `critics_from` is the step at which the critics of a vocoder join, None for the usual one.
+    It validates, keeps the best checkpoint, stops early, freezes the text side, writes samples and TensorBoard, as the
+    configuration says. `make_observers` adds callbacks of one's own: it is called when the run is open and TensorFlow
+    loaded. `say` is told, line by line, what happens. Progress shows on standard error, as a bar on a terminal and as a
+    line now and then elsewhere. `critics_from` is the step at which the critics of a vocoder join, None for the usual one.
     """
 
     def __init__(
@@ -91,18 +92,18 @@ class Trainer:
             if opened.origin is not None and run.checkpoint is not None:
                 self._say("--init-from is for the beginning of a run: this one goes on from its checkpoint.")
             with ProgressDisplay(unit=prepared.unit) as display:
-                # One process of a cluster is enough to validate, to speak and to show how far the training is.
-                observers = (display, *self._make_observers()) if run.is_chief else ()
+                # One process of a cluster is enough to validate, to write samples and to show the progress.
+                observers = (display, *opened.make_callbacks(), *self._make_observers()) if run.is_chief else ()
                 result = TrainingLoop(prepared, run, request, self._say, observers).train()
         request.raise_if_requested()
         return result
 
-    def _open_part(self, config: XTTSConfig) -> VoicePart | VocoderPart:
+    def _open_part(self, config: XTTSConfig) -> VoiceTask | VocoderTask:
         hardware = detect_hardware()
         plan = choose_plan(config, hardware)
         if self._part == "voice":
-            return VoicePart.open(config, plan, hardware, self._init_from, self._say)
-        return VocoderPart.open(config, plan, hardware, self._init_from, self._say, self._critics_from)
+            return VoiceTask.open(config, plan, hardware, self._init_from, self._say)
+        return VocoderTask.open(config, plan, hardware, self._init_from, self._say, self._critics_from)
 
 
 def find_part(run_path: Path) -> PartName | None:

@@ -36,11 +36,11 @@ from myxtts.tools.profile.result import (
 from myxtts.tools.run_files import FeedTimes, read_telemetry
 from myxtts.training.run.folder import RunFolder
 from myxtts.training.run.state import Progress
-from myxtts.training.voice.task import VoicePart
+from myxtts.training.voice.task import VoiceTask
 from myxtts.types import Batch, Say
 
 if TYPE_CHECKING:
-    from myxtts.training.voice.setup import Preparation
+    from myxtts.training.voice.setup import PreparedVoice
 
 _NUM_TRACED = 5
 _NUM_RECORDS = 50
@@ -60,7 +60,7 @@ def profile_training(
     with TemporaryDirectory(prefix="myxtts-profile-") as folder:
         config = config.model_copy(update={"training.run_dir": str(Path(folder) / "run")})
         hardware = detect_hardware()
-        opened = VoicePart.open(config, choose_plan(config, hardware), hardware, None, say)
+        opened = VoiceTask.open(config, choose_plan(config, hardware), hardware, None, say)
         with RunFolder.open(opened.config, fingerprints=opened.fingerprint(), warn=say) as run:
             load_tensorflow()
             import tensorflow as tf
@@ -81,7 +81,7 @@ def profile_training(
 class _Profiler:
     """Lives for one profile."""
 
-    def __init__(self, prepared: Preparation, run: RunFolder, say: Say) -> None:
+    def __init__(self, prepared: PreparedVoice, run: RunFolder, say: Say) -> None:
         self._prepared, self._run, self._say = prepared, run, say
         self._learner = prepared.learner
         self._compilations: list[Compilation] = []
@@ -184,7 +184,7 @@ class _Profiler:
     def _measure_saving(self) -> SavingTimes:
         """A checkpoint with its bundle, and lines of metrics. The first checkpoint makes graphs and is not counted."""
         prepared, training = self._prepared, self._prepared.config.training
-        with prepared.make_keeper(self._run, self._say) as keeper:
+        with prepared.make_saver(self._run, self._say) as keeper:
             keeper.load_calibration()
             keeper.calibrate()
             keeper.save(Progress(step=1))

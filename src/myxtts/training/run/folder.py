@@ -94,7 +94,7 @@ def _find_version(package: str) -> str:
 ENVIRONMENT_FILE_NAME = "environment.json"
 FINGERPRINTS_FILE_NAME = "fingerprints.json"
 METRICS_FILE_NAME = "metrics.jsonl"
-TEXT_RESTS = "text_rests"
+TEXT_FROZEN = "text_rests"
 """In the line of metrics.jsonl that says from which step on the text side rests."""
 SKIPPED_FILE_NAME = "skipped.jsonl"
 TELEMETRY_FILE_NAME = "telemetry.jsonl"

@@ -87,7 +87,7 @@ class VocoderSpec:
 
 
 @dataclass(frozen=True)
-class VocoderPreparation:
+class PreparedVocoder:
     """All that a session of a vocoder needs."""
 
     config: XTTSConfig
@@ -122,7 +122,7 @@ class VocoderPreparation:
         num_segments = self.data.num_segments // self.plan.shard[1]
         self.learner.trace(num_segments, self.data.num_frames, steps)
 
-    def make_keeper(self, run: RunFolder, say: Say) -> VocoderSaver:
+    def make_saver(self, run: RunFolder, say: Say) -> VocoderSaver:
         return VocoderSaver(self.config, run, self.learner, self.data.mel, say)
 
 
@@ -135,7 +135,7 @@ def prepare_vocoder(
     origin: VocoderBundle | None,
     num_warm_steps: int | None,
     say: Say,
-) -> VocoderPreparation:
+) -> PreparedVocoder:
     """Makes the vocoder on its devices, with the weights of `origin` where it is trained further."""
     # First of all: TensorFlow must not have started its devices when a strategy is made.
     strategy = make_strategy(plan)
@@ -170,9 +170,7 @@ def prepare_vocoder(
     if origin is not None and run.checkpoint is None:
         _take_weights(learner, origin)
         say("The vocoder begins with the weights of --init-from; its critics begin anew.")
-    return VocoderPreparation(
-        config, plan, data, total_steps, execution, learner, memory, situation, spec.num_warm_steps
-    )
+    return PreparedVocoder(config, plan, data, total_steps, execution, learner, memory, situation, spec.num_warm_steps)
 
 
 def _find_spec(

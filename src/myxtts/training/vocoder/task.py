@@ -25,8 +25,9 @@ from myxtts.pipeline.tune import measure_ram_budget
 from myxtts.runtime.hardware import Hardware
 from myxtts.runtime.plan import Mode, Plan
 from myxtts.store.reader import FeatureStore
+from myxtts.training.callbacks import Callback
 from myxtts.training.run.folder import RunFolder
-from myxtts.training.task import Task
+from myxtts.training.task import PreparedTask
 from myxtts.training.vocoder.audio import SegmentSource, SoundReader, open_sound_of
 from myxtts.training.voice.data import fingerprint_utterances
 from myxtts.types import Say, Split
@@ -213,7 +214,7 @@ class SegmentFeed:
 
 
 @dataclass(frozen=True)
-class VocoderPart:
+class VocoderTask:
     """`origin` is the vocoder that training begins from, where it does."""
 
     config: XTTSConfig
@@ -232,7 +233,7 @@ class VocoderPart:
         init_from: Path | None,
         say: Say,
         num_warm_steps: int | None = None,
-    ) -> VocoderPart:
+    ) -> VocoderTask:
         """Critics join after `num_warm_steps`; None is for the usual number, or that of the run.
 
         Settings must have been resolved for a vocoder.
@@ -248,7 +249,13 @@ class VocoderPart:
     def fingerprint(self) -> dict[str, str]:
         return self.data.fingerprint()
 
-    def prepare(self, run: RunFolder, say: Say) -> Task:
+    def make_callbacks(self) -> list[Callback]:
+        """Validation, early stopping, samples and TensorBoard. Needs TensorFlow."""
+        from myxtts.training.vocoder.validation import VocoderValidation
+
+        return [VocoderValidation.from_config(self.config)]
+
+    def prepare(self, run: RunFolder, say: Say) -> PreparedTask:
         from myxtts.training.vocoder.setup import prepare_vocoder
 
         return prepare_vocoder(

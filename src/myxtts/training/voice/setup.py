@@ -43,7 +43,7 @@ _MAX_SPEC_BYTES = 100_000_000
 
 
 @dataclass(frozen=True)
-class Preparation:
+class PreparedVoice:
     """What a session of the voice needs. `memory` and `situation` are for what is found to fit into the device."""
 
     config: XTTSConfig
@@ -80,7 +80,7 @@ class Preparation:
     def trace(self, step: int) -> None:
         self.learner.trace(list(dict.fromkeys(self.data.shapes)), self.data.num_reference_frames)
 
-    def make_keeper(self, run: RunFolder, say: Say) -> VoiceSaver:
+    def make_saver(self, run: RunFolder, say: Say) -> VoiceSaver:
         return VoiceSaver(self.config, run, self.data, self.learner, say)
 
 
@@ -92,7 +92,7 @@ def prepare_training(
     run: RunFolder,
     origin: Bundle | None,
     say: Say,
-) -> Preparation:
+) -> PreparedVoice:
     """Makes the model on its devices, with the weights of `origin` where it is trained further from a bundle."""
     # First of all: TensorFlow must not have started its devices when a strategy is made.
     strategy = make_strategy(plan)
@@ -122,7 +122,7 @@ def prepare_training(
         for line in take_weights(learner.model, origin, data.frontend):
             say(line)
         learner.reset_average()
-    return Preparation(config, plan, data, total_steps, execution, learner, memory, situation)
+    return PreparedVoice(config, plan, data, total_steps, execution, learner, memory, situation)
 
 
 def detect_device(plan: Plan) -> Device:

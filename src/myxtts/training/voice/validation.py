@@ -9,11 +9,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import tensorflow as tf
 
+from myxtts.config.schema import XTTSConfig
 from myxtts.errors import DataError
+from myxtts.features.definition import MelDefinition
+from myxtts.features.griffin_lim import GriffinLim
 from myxtts.training.callbacks import Record, TrainingView, TrainResult
 from myxtts.training.sample_files import Sample
 from myxtts.training.tensorboard import TensorBoardWriter
@@ -104,6 +107,13 @@ class ValidationCallback:
         self._board: TensorBoardWriter | None = None
         self._is_open = False
         self._spoken_step = -1
+
+    @classmethod
+    def from_config(cls, config: XTTSConfig) -> Self:
+        """Samples are made audible by Griffin-Lim, which needs no training."""
+        make_sound = GriffinLim(MelDefinition.from_config(config.data))
+        training = config.training
+        return cls(make_sound, sample_steps=training.sample_steps, patience=training.early_stopping or None)
 
     def on_step(self, view: TrainingView, record: Record | None) -> None:
         self._open(view)
