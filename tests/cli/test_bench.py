@@ -87,8 +87,8 @@ def test_what_cannot_be_measured_is_explained(config_file: Path, tmp_path: Path)
         run("--lang", "de")
     with pytest.raises(UsageError, match="no contender 'fast'"):
         run("--contenders", "fast")
-    with pytest.raises(DataError, match="myxtts precompute"):
-        run("--set", f"data.cache_dir={tmp_path / 'none'}", "--sweep", "batch_size=2,4")
+    with pytest.raises(UsageError, match="No corpus is named"):
+        run("--set", "data.train_data=null", "--set", f"data.cache_dir={tmp_path / 'none'}")
 
 
 def test_the_launcher_is_the_same_command() -> None:

@@ -71,9 +71,9 @@ def train_watched(
 
 
 def train_as_documented(config_file: str, settings: dict[str, Any]) -> dict[str, Any]:
-    """`Trainer(config).fit()` and nothing else, on a model that never gets better than it was at its first validation."""
+    """`Trainer(config).fit()` and nothing else, on a model that is never better than at its first validation."""
     evaluate = Evaluator.evaluate
-    Evaluator.evaluate = lambda evaluator: {  # type: ignore[method-assign]
+    Evaluator.evaluate = lambda evaluator: {  # type: ignore[method-assign, assignment]
         **evaluate(evaluator),
         **dict.fromkeys(("score", "prior", "duration", "pitch"), 1.0),
     }

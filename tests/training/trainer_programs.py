@@ -132,7 +132,7 @@ def train(
     from myxtts.training.voice.task import VoiceTask
 
     if not is_validated:
-        VoiceTask.make_callbacks = lambda _task: []  # type: ignore[method-assign]
+        VoiceTask.make_callbacks = lambda _task: []  # type: ignore[method-assign, assignment]
 
     lines: list[str] = []
 

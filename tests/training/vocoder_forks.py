@@ -33,7 +33,7 @@ def train(
     observers: list[Any] = [KillAfter(kill_after)] if kill_after is not None else []
     for task in (VocoderTask, VoiceTask):
         if not is_watched:
-            task.make_callbacks = lambda _task: []  # type: ignore[attr-defined]
+            task.make_callbacks = lambda _task: []  # type: ignore[method-assign]
     trainer = Trainer(config, part=part, say=lines.append, make_observers=lambda: observers, **options)
     result = asdict(trainer.fit())
     return {"lines": lines, **{name: str(v) if isinstance(v, Path) else v for name, v in result.items()}}

@@ -35,6 +35,7 @@ from myxtts.pipeline.tune import (
 from myxtts.pipeline.workers import ThreadPriority
 from myxtts.runtime.hardware import Hardware, detect_hardware
 from myxtts.runtime.plan import Mode, Plan, choose_plan
+from myxtts.store.provide import Report, ensure_features
 from myxtts.types import Say, Split
 
 _MEASURED_STEPS = 50
@@ -61,12 +62,15 @@ def open_batches(
 ) -> Feed:
     """Batches of a split, from the feature store or made on the fly, on the device that the plan names.
 
+    Where the store is missing its features are made first.
+
     It ends after `epochs` or `steps`, whichever comes first; without either it goes on for ever. `start` is the
     position to begin at: the number of batches that were seen before. The plan is chosen here unless it is given.
     `gradient_bytes` is the size of the model's gradients, which decides whether a data GPU pays. `loader_name` is that
     of the feed before (`Feed.loader_name`) when a run goes on: it then loads in the same way, to the bit. What
     `telemetry_file` says of batches from `start` on is dropped, for they are loaded again.
     """
+    config = ensure_features(config, Report(say))
     machine = hardware or detect_hardware()
     plan = plan or choose_plan(config, machine)
     ram_bytes = measure_ram_budget(machine.available_ram_bytes, config.data.ram_budget_gb)

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self, TextIO
@@ -38,6 +38,13 @@ class TrainResult:
     reason: str
     is_chief: bool = True
     """Whether this process wrote the run: of several that train one model only one does."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The result for programs."""
+        values = asdict(self)
+        del values["is_chief"]
+        paths = {"run_dir": str(values.pop("run_path")), "bundle": str(values.pop("bundle_path"))}
+        return {**paths, **values, "seconds": round(self.seconds, 3)}
 
 
 class TrainingView(Protocol):

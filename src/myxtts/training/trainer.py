@@ -18,6 +18,7 @@ from myxtts.errors import UsageError
 from myxtts.runtime.hardware import detect_hardware
 from myxtts.runtime.load_tensorflow import load_tensorflow
 from myxtts.runtime.plan import choose_plan
+from myxtts.store.provide import Report, ensure_features
 from myxtts.training.callbacks import Callback, ProgressDisplay, TrainResult
 from myxtts.training.run.folder import SPEC_FILE_NAME, RunFolder
 from myxtts.training.run.signals import watch_signals
@@ -41,8 +42,9 @@ class Trainer:
 
     It validates, keeps the best checkpoint, stops early, freezes the text side, writes samples and TensorBoard, as the
     configuration says. `make_observers` adds callbacks of one's own: it is called when the run is open and TensorFlow
-    loaded. `say` is told, line by line, what happens. Progress shows on standard error, as a bar on a terminal and as a
-    line now and then elsewhere. `critics_from` is the step at which the critics of a vocoder join, None for the usual one.
+    loaded. Features that are missing are made first. `say` is told, line by line, what happens; `report` shows how the
+    features are made. Progress shows on standard error, as a bar on a terminal and as a line now and then elsewhere.
+    `critics_from` is the step at which the discriminators of a vocoder join, None for the usual one.
     """
 
     def __init__(
@@ -51,6 +53,7 @@ class Trainer:
         *,
         part: PartName = "voice",
         say: Say = print_line,
+        report: Report | None = None,
         resume: bool = False,
         override: bool = False,
         init_from: str | Path | None = None,
@@ -60,14 +63,16 @@ class Trainer:
     ) -> None:
         if part not in get_args(PartName):
             raise UsageError(f"There is no part {part!r} to train.", next_step="Choose voice or vocoder.")
-        self._part, self._critics_from = part, critics_from
+        self._part, self._critics_from, self._report = part, critics_from, report or Report(say)
         self._config, self._say, self._make_observers = config, say, make_observers
         self._resume, self._override, self._arguments = resume, override, arguments
         self._init_from = Path(init_from) if init_from is not None else None
 
     def fit(self) -> TrainResult:
         """Trains until `steps`, `epochs`, `minutes` or a signal end it; a signal goes on its way when all is saved."""
-        config = self._config if self._part == "voice" else resolve_vocoder_settings(self._config, self._say)
+        config = ensure_features(self._config, self._report, keep_sound=self._part == "vocoder")
+        if self._part == "vocoder":
+            config = resolve_vocoder_settings(config, self._say)
         refuse_other_part(config.training.run_path, self._part)
         opened = self._open_part(config)
         with (
