@@ -13,7 +13,7 @@ from tests.training.trainer_programs import make_data
 
 from myxtts.cli.main import app
 from myxtts.config.schema import XTTSConfig
-from myxtts.errors import DataError, UsageError
+from myxtts.errors import UsageError
 
 ROOT = Path(__file__).parents[2]
 QUICK = ("--steps", "4", "--rounds", "2", "--step-ms", "2")

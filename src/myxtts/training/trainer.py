@@ -29,7 +29,7 @@ from myxtts.types import Say
 __all__ = ["PartName", "TrainResult", "Trainer"]
 
 PartName = Literal["voice", "vocoder"]
-"""What can be trained: the model that speaks in spectrograms, or what makes sound of them."""
+"""What can be trained: the model that turns text into spectrograms, or the vocoder that turns them into sound."""
 
 
 def print_line(line: str) -> None:
@@ -74,7 +74,7 @@ class Trainer:
         if self._part == "vocoder":
             config = resolve_vocoder_settings(config, self._say)
         refuse_other_part(config.training.run_path, self._part)
-        opened = self._open_part(config)
+        opened = self._open_task(config)
         with (
             RunFolder.open(
                 opened.config,
@@ -98,12 +98,12 @@ class Trainer:
                 self._say("--init-from is for the beginning of a run: this one goes on from its checkpoint.")
             with ProgressDisplay(unit=prepared.unit) as display:
                 # One process of a cluster is enough to validate, to write samples and to show the progress.
-                observers = (display, *opened.make_callbacks(), *self._make_observers()) if run.is_chief else ()
-                result = TrainingLoop(prepared, run, request, self._say, observers).train()
+                callbacks = (display, *opened.make_callbacks(), *self._make_observers()) if run.is_chief else ()
+                result = TrainingLoop(prepared, run, request, self._say, callbacks).train()
         request.raise_if_requested()
         return result
 
-    def _open_part(self, config: XTTSConfig) -> VoiceTask | VocoderTask:
+    def _open_task(self, config: XTTSConfig) -> VoiceTask | VocoderTask:
         hardware = detect_hardware()
         plan = choose_plan(config, hardware)
         if self._part == "voice":

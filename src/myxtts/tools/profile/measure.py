@@ -35,7 +35,7 @@ from myxtts.tools.profile.result import (
 )
 from myxtts.tools.run_files import FeedTimes, read_telemetry
 from myxtts.training.run.folder import RunFolder
-from myxtts.training.run.state import Progress
+from myxtts.training.run.state import RunState
 from myxtts.training.voice.task import VoiceTask
 from myxtts.types import Batch, Say
 
@@ -184,15 +184,17 @@ class _Profiler:
     def _measure_saving(self) -> SavingTimes:
         """A checkpoint with its bundle, and lines of metrics. The first checkpoint makes graphs and is not counted."""
         prepared, training = self._prepared, self._prepared.config.training
-        with prepared.make_saver(self._run, self._say) as keeper:
-            keeper.load_calibration()
-            keeper.calibrate()
-            keeper.save(Progress(step=1))
+        state = RunState(step=1, feed_position=0)
+        with prepared.make_saver(self._run, state, self._say) as saver:
+            saver.load_calibration()
+            saver.calibrate()
+            saver.save()
             self._wait_for_checkpoint(1)
-            keeper.complete_bundle()
+            saver.complete_bundle()
             started = time.perf_counter()
-            keeper.calibrate()
-            keeper.save(Progress(step=2))
+            saver.calibrate()
+            state.step = 2
+            saver.save()
             held_s = time.perf_counter() - started
         write_s = time.perf_counter() - started - held_s
         return SavingTimes(held_s, write_s, training.checkpoint_steps, self._measure_logging(), training.log_steps)

@@ -95,7 +95,7 @@ ENVIRONMENT_FILE_NAME = "environment.json"
 FINGERPRINTS_FILE_NAME = "fingerprints.json"
 METRICS_FILE_NAME = "metrics.jsonl"
 TEXT_FROZEN = "text_rests"
-"""In the line of metrics.jsonl that says from which step on the text side rests."""
+"""In the line of metrics.jsonl that says from which step on the text side is frozen."""
 SKIPPED_FILE_NAME = "skipped.jsonl"
 TELEMETRY_FILE_NAME = "telemetry.jsonl"
 MICRO_BATCHES_FILE_NAME = "micro_batches.json"
@@ -123,7 +123,6 @@ class RunFolder:
         self.samples_path = path / SAMPLES_FOLDER_NAME
         self.bundle_path = path / BUNDLE_FOLDER_NAME
         self.micro_batches_path = own / MICRO_BATCHES_FILE_NAME
-        self.report_path = path / REPORT_FILE_NAME
         self.telemetry_path = own / TELEMETRY_FILE_NAME
         self.metrics = JsonLines(own / METRICS_FILE_NAME, warn)
         self.skipped = JsonLines(own / SKIPPED_FILE_NAME, warn)
@@ -152,7 +151,7 @@ class RunFolder:
             undo.callback(run.close)
             if is_chief:
                 run._lock()
-            run._take_up(config, resume, override, fingerprints or {})
+            run._resume(config, resume, override, fingerprints or {})
             if is_chief:
                 run._describe_session(config, fingerprints or {}, arguments)
             undo.pop_all()
@@ -194,7 +193,7 @@ class RunFolder:
                 with explain_storage_errors(self.bundle_path, "write"):
                     leftover.rename(self.bundle_path)
 
-    def _take_up(self, config: XTTSConfig, resume: bool, override: bool, fingerprints: Mapping[str, str]) -> None:
+    def _resume(self, config: XTTSConfig, resume: bool, override: bool, fingerprints: Mapping[str, str]) -> None:
         steps = self.checkpoints.list_steps()
         if steps and not resume:
             raise UsageError(

@@ -25,37 +25,14 @@ from myxtts.storage.atomic import write_atomically
 from myxtts.storage.json_file import JsonRefusedError, parse_json_object
 from myxtts.storage.tensor_file import Array
 from myxtts.training.execution import Execution, MicroBatches, MicroBatchMemory, choose_execution, name_situation
-from myxtts.training.run.checkpoint import BackgroundWriter
 from myxtts.training.run.folder import RunFolder
 from myxtts.training.run.saver import Saver
-from myxtts.training.run.state import select_synthesis_weights
+from myxtts.training.run.state import RunState, select_synthesis_weights
 from myxtts.training.schedule import LearningRate, count_total_steps, guess_total_steps
 from myxtts.training.vocoder.learner import VocoderLearner, VocoderPlan
 from myxtts.training.vocoder.task import NUM_WARM_STEPS, VOCODER_SPEC_FILE_NAME, SegmentFeed, VocoderData
 from myxtts.training.voice.setup import describe_rate, detect_device, name_device
 from myxtts.types import Say
-
-# Keeps the vocoder: checkpoints with its critics, and a bundle of the averaged weights alone.
-
-
-class VocoderSaver(Saver):
-    def __init__(
-        self, config: XTTSConfig, run: RunFolder, learner: VocoderLearner, definition: MelDefinition, say: Say
-    ) -> None:
-        writer = BackgroundWriter(run.bundle_path / VOCODER_DESCRIPTION_NAME, say)
-        super().__init__(config, run, learner, writer, say)
-        self._folder, self._definition = run.bundle_path, definition
-
-    def _write_present(self, step: int, arrays: Mapping[str, Array]) -> None:
-        weights = select_synthesis_weights(arrays)
-        bundle = VocoderBundle(
-            mel=dict(self._definition.to_json()),
-            config=dict(self._learner.model.config.to_json()),
-            weights={name: np.asarray(array, np.float32) for name, array in weights.items()},
-            notes={"step": step, **self._describe(step)},
-        )
-        self._writer.start(step, lambda: write_vocoder_bundle(self._folder, bundle))
-
 
 _MAX_SPEC_BYTES = 1_000_000
 
@@ -122,8 +99,8 @@ class PreparedVocoder:
         num_segments = self.data.num_segments // self.plan.shard[1]
         self.learner.trace(num_segments, self.data.num_frames, steps)
 
-    def make_saver(self, run: RunFolder, say: Say) -> VocoderSaver:
-        return VocoderSaver(self.config, run, self.learner, self.data.mel, say)
+    def make_saver(self, run: RunFolder, state: RunState, say: Say) -> VocoderSaver:
+        return VocoderSaver(self.config, run, self.learner, state, self.data.mel, say)
 
 
 def prepare_vocoder(
@@ -219,3 +196,29 @@ def _describe(learner: VocoderLearner, data: VocoderData, spec: VocoderSpec, tot
     else:
         critics = f"Critics join at step {spec.num_warm_steps:,}."
     return [f"{size}; each step takes {data.num_segments} segments of {seconds:.2f} s.", critics]
+
+
+class VocoderSaver(Saver):
+    """Checkpoints of the vocoder and its discriminators, and a bundle of the averaged vocoder weights alone."""
+
+    def __init__(
+        self,
+        config: XTTSConfig,
+        run: RunFolder,
+        learner: VocoderLearner,
+        state: RunState,
+        definition: MelDefinition,
+        say: Say,
+    ) -> None:
+        super().__init__(config, run, learner, state, run.bundle_path / VOCODER_DESCRIPTION_NAME, say)
+        self._folder, self._definition = run.bundle_path, definition
+
+    def _start_bundle(self, step: int, arrays: Mapping[str, Array]) -> None:
+        weights = select_synthesis_weights(arrays)
+        bundle = VocoderBundle(
+            mel=dict(self._definition.to_json()),
+            config=dict(self._learner.model.config.to_json()),
+            weights={name: np.asarray(array, np.float32) for name, array in weights.items()},
+            notes=self._make_notes(step),
+        )
+        self._write_in_background(step, lambda: write_vocoder_bundle(self._folder, bundle))

@@ -32,6 +32,7 @@ from myxtts.training.execution import (
 )
 from myxtts.training.run.cluster_sync import ClusterSync
 from myxtts.training.run.folder import SPEC_FILE_NAME, RunFolder
+from myxtts.training.run.state import RunState
 from myxtts.training.schedule import LearningRate, count_total_steps, guess_total_steps
 from myxtts.training.voice.bundle import VoiceSaver
 from myxtts.training.voice.data import TrainingData, describe_durations, measure_spec
@@ -80,8 +81,8 @@ class PreparedVoice:
     def trace(self, step: int) -> None:
         self.learner.trace(list(dict.fromkeys(self.data.shapes)), self.data.num_reference_frames)
 
-    def make_saver(self, run: RunFolder, say: Say) -> VoiceSaver:
-        return VoiceSaver(self.config, run, self.data, self.learner, say)
+    def make_saver(self, run: RunFolder, state: RunState, say: Say) -> VoiceSaver:
+        return VoiceSaver(self.config, run, self.data, self.learner, state, say)
 
 
 def prepare_training(
