@@ -121,20 +121,14 @@ def _make_learner(config: XTTSConfig, mode: str) -> Learner:
     """A model that is ready to be trained on this machine's processor."""
     import tensorflow as tf
 
-    from myxtts.training.execution import LANES_ON_CPU, Execution, MicroBatches
-    from myxtts.training.schedule import LearningRate
-    from myxtts.training.voice.learner import Learner
+    from myxtts.training.execution import LANES_ON_CPU, Execution
+    from myxtts.training.voice.learner import build_learner
 
     plan = choose_plan(config, detect_hardware())
     data = open_training_data(config, plan)
-    return Learner(
-        config,
-        measure_spec(config, plan, data),
-        tf.distribute.get_strategy(),
-        Execution(mode != _EAGER, mode == _COMPILED, "float32", (), LANES_ON_CPU if mode == _COMPILED else 1),
-        LearningRate(config.training.learning_rate, config.training.warmup_steps),
-        MicroBatches(data.shapes[0].num_utterances, 1),
-    )
+    num_lanes = LANES_ON_CPU if mode == _COMPILED else 1
+    execution = Execution(mode != _EAGER, mode == _COMPILED, "float32", (), num_lanes)
+    return build_learner(config, plan, measure_spec(config, plan, data), data, execution, tf.distribute.get_strategy())
 
 
 def _make_training(learner: Learner, batches: Iterator[Any], num_steps: int) -> Callable[[], float]:

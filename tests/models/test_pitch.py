@@ -31,13 +31,13 @@ def sing(pitch_hz: float | NDArray[np.float64], formant_hz: float = 500.0) -> ND
     return HostMel(MEL)((sound + noise).astype(np.float32))[None]
 
 
-def to_hz(height: NDArray[np.float32]) -> NDArray[np.float32]:
-    return np.asarray(180 * 2 ** (height / 3), np.float32)
+def to_hz(f0: NDArray[np.float32]) -> NDArray[np.float32]:
+    return np.asarray(180 * 2 ** (f0 / 3), np.float32)
 
 
 def measure(mel: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     pitch = TRACKER.measure(tf.constant(mel), tf.constant([mel.shape[1]]))
-    return to_hz(pitch.height.numpy()[0]), pitch.voicing.numpy()[0]
+    return to_hz(pitch.f0.numpy()[0]), pitch.voicing.numpy()[0]
 
 
 @settings(max_examples=25, deadline=None)
@@ -67,9 +67,9 @@ def test_padding_changes_nothing_and_has_no_voice_whatever_it_holds() -> None:
     padded = np.pad(mel, [(0, 0), (0, 9), (0, 0)], constant_values=np.nan)
     alone, beside = (TRACKER.measure(tf.constant(m), tf.constant([mel.shape[1]])) for m in (mel, padded))
     num_frames = mel.shape[1]
-    np.testing.assert_array_equal(beside.height[:, :num_frames], alone.height)
+    np.testing.assert_array_equal(beside.f0[:, :num_frames], alone.f0)
     np.testing.assert_array_equal(beside.voicing[:, num_frames:], 0)
-    np.testing.assert_array_equal(beside.height[:, num_frames:], 0)
+    np.testing.assert_array_equal(beside.f0[:, num_frames:], 0)
 
 
 def test_bands_that_are_too_coarse_show_no_voice() -> None:
@@ -80,6 +80,6 @@ def test_bands_that_are_too_coarse_show_no_voice() -> None:
 def test_a_state_is_as_high_as_its_voiced_frames() -> None:
     frames = Pitch(tf.constant([[1.0, 3.0, 9.0, 5.0, 7.0]]), tf.constant([[1.0, 1.0, 0.0, 0.5, 0.8]]))
     state = average_by_state(frames, tf.constant([[0, 0, 0, 2, 2]]), 3, tf.constant([4]))
-    assert state.height.numpy()[0] == pytest.approx([2.0, 0.0, 5.0])
+    assert state.f0.numpy()[0] == pytest.approx([2.0, 0.0, 5.0])
     assert state.voicing.numpy()[0] == pytest.approx([2 / 3, 0.0, 0.5])
     assert state.to_inputs().numpy()[0, 2] == pytest.approx([2.5, 0.5])

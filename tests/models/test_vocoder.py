@@ -19,13 +19,13 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from myxtts.errors import DataError
-from myxtts.models.discriminators import CriticConfig, VocoderCritics
+from myxtts.models.discriminators import DiscriminatorConfig, Discriminators
 from myxtts.models.fourier import InverseTransform, make_hann_window, measure_magnitude
 from myxtts.models.layers import iterate_weights
 from myxtts.models.vocoder import Vocoder, VocoderConfig
 
 CONFIG = VocoderConfig(n_mels=6, n_fft=64, hop_length=16, win_length=64, width=16, num_blocks=2)
-CRITICS = CriticConfig(channels=4, max_channels=8, periods=(2, 3), resolutions=(64, 128))
+CRITICS = DiscriminatorConfig(channels=4, max_channels=8, periods=(2, 3), resolutions=(64, 128))
 
 
 @pytest.fixture(autouse=True)
@@ -138,7 +138,7 @@ def copy_weights(source: Any, target: Any) -> None:
     assert not values
 
 
-@pytest.mark.parametrize("make", [lambda: Vocoder(CONFIG), lambda: VocoderCritics(CRITICS)])
+@pytest.mark.parametrize("make", [lambda: Vocoder(CONFIG), lambda: Discriminators(CRITICS)])
 def test_named_weights_are_all_there_is(make: Any) -> None:
     first, second = make(), make()
     assert len(dict(iterate_weights(first))) == len(first.weights) > 5
@@ -206,9 +206,9 @@ def test_what_is_no_description_is_refused(data: object) -> None:
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
 def test_each_critic_gives_scores_and_features_in_float32(policy: str) -> None:
     keras.config.set_dtype_policy(policy)
-    verdicts = VocoderCritics(CRITICS)(make_noise(640, num_items=3))
-    assert len(verdicts) == 4
-    for verdict in verdicts:
+    judgements = Discriminators(CRITICS)(make_noise(640, num_items=3))
+    assert len(judgements) == 4
+    for verdict in judgements:
         assert len(verdict.features) == 4
         assert all(
             tensor.dtype == tf.float32 and tensor.shape[0] == 3 for tensor in (verdict.scores, *verdict.features)
@@ -216,10 +216,10 @@ def test_each_critic_gives_scores_and_features_in_float32(policy: str) -> None:
 
 
 @pytest.mark.parametrize("config", [replace(CRITICS, periods=()), replace(CRITICS, resolutions=())])
-def test_critics_of_either_kind_learn_to_tell_two_sounds_apart(config: CriticConfig) -> None:
+def test_critics_of_either_kind_learn_to_tell_two_sounds_apart(config: DiscriminatorConfig) -> None:
     noise = make_noise(640, num_items=4)
     tone = np.tile(np.sin(np.arange(640) * 0.3), (4, 1)).astype(np.float32) * 0.1
-    critics, optimizer = VocoderCritics(config), keras.optimizers.Adam(3e-3)
+    critics, optimizer = Discriminators(config), keras.optimizers.Adam(3e-3)
 
     @tf.function(autograph=False)
     def train() -> Any:

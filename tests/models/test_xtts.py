@@ -18,7 +18,7 @@ from myxtts.errors import DataError
 from myxtts.models.layers import ModelLayer
 from myxtts.models.modulation import filter_frames, make_neutral_taps
 from myxtts.models.prosody import calibrate_length_factor, compute_frames, round_frames
-from myxtts.models.reference_encoder import Voice, average_voices
+from myxtts.models.reference_encoder import Voice
 from myxtts.models.spec import ModelSpec
 from myxtts.models.text_encoder import find_states, unpack_factors
 from myxtts.models.xtts import XTTS
@@ -182,13 +182,6 @@ def test_another_voice_speaks_otherwise() -> None:
     assert not np.allclose(states.means_BSM[0], states.means_BSM[1])
     in_languages = model.encode_text(tokens, lengths, tf.constant([0, 1]), Voice(*(v[:1] for v in voice)))
     assert not np.allclose(in_languages.means_BSM[0], in_languages.means_BSM[1])
-
-
-def test_voices_average() -> None:
-    voices = [Voice(tf.fill([1, 4], value), tf.fill([1, 2, 4], -value)) for value in (1.0, 3.0)]
-    average = average_voices(voices)
-    assert average.vector_BD.numpy().tolist() == [[2.0] * 4]
-    assert average.latents_BKD.numpy().tolist() == [[[-2.0] * 4] * 2]
 
 
 def test_alignment_of_a_batch_fills_every_utterance() -> None:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.tools.fake_run import SENTENCES, write_fake_run
+from tests.tools.fake_run import SENTENCES, write_fake_run, write_lines
 
 from myxtts.errors import DataError, StorageError
 from myxtts.tools.charts import Curve, choose_ticks, draw_curves, draw_shares, smooth
@@ -23,6 +23,8 @@ from myxtts.tools.page import Card, Page, make_panel, make_section, make_table
 from myxtts.tools.report_words import _WORDS, Words
 from myxtts.tools.run_files import read_run, read_telemetry
 from myxtts.tools.run_report import make_run_page, write_run_report
+from myxtts.training.terms import VOCODER, VOICE, Measures
+from myxtts.training.vocoder.task import VOCODER_SPEC_FILE_NAME
 
 VOID = {"meta", "img", "link", "br", "hr", "input"}
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -87,7 +89,7 @@ def test_page_is_whole_and_needs_nothing_outside(page: str) -> None:
 
 def test_page_shows_curves_sound_time_and_configuration(page: str) -> None:
     outline = Outline(page)
-    assert outline.count["svg"] == 9
+    assert outline.count["svg"] == 10
     # Recorded and three steps of two sentences; their spectrograms, and the alignment of the last step.
     assert outline.count["audio"] == 2 * 4
     assert outline.count["img"] == 2 * 3
@@ -136,6 +138,30 @@ def test_cards_say_what_the_files_say(run_path: Path) -> None:
     waited, stepped = run.feed.wait_s.sum(), run.feed.step_s.sum()
     assert cards["AU"].value == f"{100 * (1 - waited / (waited + stepped)):.1f} %"
     assert float(cards["Step variation"].value.split()[0]) < 4
+
+
+@pytest.mark.parametrize("measures", [VOICE, VOCODER])
+def test_every_measure_has_a_persian_label(measures: Measures) -> None:
+    texts = [*measures.labels.values(), *measures.charts, measures.about_validation, measures.about_samples]
+    assert all(re.search("[\u0600-\u06ff]", Words("fa").translate(text)) for text in texts)
+    assert [Words().translate(text) for text in texts] == texts
+
+
+def test_the_page_of_a_vocoder_shows_its_own_terms_and_validation(tmp_path: Path) -> None:
+    path = tmp_path / "vocoder"
+    path.mkdir()
+    (path / VOCODER_SPEC_FILE_NAME).write_text("{}")
+    numbers = {"score": 0.4, "mel_distance": 0.4, "griffin_lim_mel_distance": 0.3, "spectral_distance": 0.7}
+    lines: list[dict[str, object]] = [
+        {"step": step, "loss": 9.0, "mel": 0.5, "stft": 0.9, "adversarial": 1.1, "features": 0.1, "critic_loss": 1.9}
+        for step in range(1, 9)
+    ]
+    write_lines(path / "metrics.jsonl", [*lines, *({"step": step, "validation": numbers} for step in (4, 8))])
+    text = Outline(make_run_page(read_run(path), Words()).render()).text
+    for own in ("feature matching", "loss of the discriminators", "mel distance of Griffin-Lim", "held-out recordings"):
+        assert own in text
+    for foreign in ("prior", "durations", "flow", "similarity"):
+        assert foreign not in text
 
 
 @pytest.mark.parametrize(("lang", "expected"), [("en", "From step 200 on the text side rests"), ("fa", "از گام ۲۰۰")])

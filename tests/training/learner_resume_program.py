@@ -14,8 +14,9 @@ from myxtts.training.execution import LANES_ON_CPU, Execution, MicroBatches
 from myxtts.training.run.checkpoint import CheckpointFolder
 from myxtts.training.run.saver import BackgroundSaver
 from myxtts.training.schedule import LearningRate
-from myxtts.training.step import MicroBatch, split_rows
+from myxtts.training.step import split_rows
 from myxtts.training.voice.learner import Learner
+from myxtts.types import Batch
 
 NUM_STEPS, SAVED_STEP = 5, 3
 EXECUTIONS = {
@@ -30,9 +31,10 @@ def _refuse(message: str) -> None:
     raise AssertionError(message)
 
 
-def _make_batch(step: int, num_replicas: int) -> list[MicroBatch]:
+def _make_batch(step: int, num_replicas: int) -> Batch:
     part = make_part(make_spec(), [30, 38, 25, 40], [5, 8, 4, 7], seed=step)
-    return split_rows(part, num_replicas)
+    shares = tuple(Batch(step, (), 4, **share) for share in split_rows(part, num_replicas))
+    return Batch(step, (), 4, **part, shares=shares)
 
 
 class Training:
@@ -48,7 +50,7 @@ class Training:
 
     def train(self, first: int, last: int) -> None:
         for step in range(first, last):
-            result = self.learner.train_on([_make_batch(step, self._num_replicas)], step)
+            result = self.learner.train([_make_batch(step, self._num_replicas)], step)
             assert bool(result.is_finite), f"step {step} was not finite"
 
     def list_bits(self) -> dict[str, bytes]:
@@ -64,7 +66,7 @@ def train_with_interruption(strategy: str, execution: str, folder: str, does_res
     with BackgroundSaver(checkpoints, _refuse) as saver:
         saver.save(SAVED_STEP, whole.learner.collect(), {})
         if does_rest:
-            whole.learner.rest(whole.learner.model.text_side)
+            whole.learner.freeze(whole.learner.model.text_side)
         # What is trained meanwhile does not reach the checkpoint.
         whole.train(SAVED_STEP, NUM_STEPS)
     checkpoint = checkpoints.load_newest()
@@ -72,7 +74,7 @@ def train_with_interruption(strategy: str, execution: str, folder: str, does_res
     second = Training(made, execution)
     second.learner.state.restore(checkpoint.arrays)
     if does_rest:
-        second.learner.rest(second.learner.model.text_side)
+        second.learner.freeze(second.learner.model.text_side)
     second.train(SAVED_STEP, NUM_STEPS)
     saved = {name: array.tobytes() for name, array in checkpoint.arrays.items()}
     return {

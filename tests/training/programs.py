@@ -175,7 +175,6 @@ def train_past_nan(
     return {
         "weights": flatten_weights(run.model),
         "is_finite": is_finite,
-        "num_skipped": run.step.num_skipped,
         "num_updates": run.num_updates,
     }
 
@@ -289,7 +288,6 @@ def train_on_nothing(strategy: str) -> dict[str, Any]:
     return {
         "weights_before": before,
         "weights": flatten_weights(run.model),
-        "num_skipped": run.step.num_skipped,
         "num_updates": run.num_updates,
     }
 

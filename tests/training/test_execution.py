@@ -126,6 +126,20 @@ def test_what_fits_is_remembered_for_the_same_device_model_and_wish(tmp_path: Pa
     assert again.recall(name_situation("GPU 0", "abc", MicroBatches(64, 1))) is None
 
 
+def test_what_fitted_before_is_chosen_and_said(tmp_path: Path) -> None:
+    lines: list[str] = []
+    memory = MicroBatchMemory(tmp_path / "micro_batches.json", lines.append)
+    assert memory.choose("here", ASKED) == ASKED
+    memory.remember("here", ASKED)
+    assert memory.choose("here", ASKED) == ASKED
+    assert lines == []
+    memory.remember("here", ASKED.halve())
+    assert memory.choose("here", ASKED) == ASKED.halve()
+    assert lines == ["Each step is made of 2 micro-batches, as was found to fit before."]
+    # What was found with another number of batches per step cannot be cut evenly.
+    assert memory.choose("here", MicroBatches(32, 3)) == MicroBatches(32, 3)
+
+
 @pytest.mark.parametrize(
     "content",
     ["", "[", "[]", '{"here": 1}', '{"here": {"batch_size": 0, "accumulation": 1}}', '{"here": {"batch_size": "8"}}'],

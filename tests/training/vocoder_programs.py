@@ -15,14 +15,16 @@ from tests.training.programs import STRATEGIES
 from myxtts.config.schema import DataConfig
 from myxtts.features.definition import MelDefinition
 from myxtts.features.mel import HostMel
-from myxtts.models.discriminators import CriticConfig, VocoderCritics
+from myxtts.models.discriminators import DiscriminatorConfig, Discriminators
+from myxtts.models.layers import iterate_weights
 from myxtts.models.vocoder import Vocoder, VocoderConfig
+from myxtts.training.optimizer import make_optimizer
 from myxtts.training.step import distribute_parts, split_rows
-from myxtts.training.vocoder.learner import VocoderPlan, VocoderStep, make_vocoder_optimizer
+from myxtts.training.vocoder.learner import BETAS, VocoderStep
 
 DEFINITION = MelDefinition.from_config(DataConfig(n_fft=64, win_length=64, hop_length=16, n_mels=8))
 NUM_FRAMES = 16
-PLAN = VocoderPlan(num_warm_steps=2)
+NUM_WARM_STEPS = 2
 RATE = 2e-3
 
 
@@ -42,21 +44,27 @@ def make_segments(step: int, num_segments: int = 4, num_real: int | None = None)
 class Run:
     """Models with always the same weights, their optimizers, and the step under test."""
 
-    def __init__(self, strategy: str = "default", plan: VocoderPlan = PLAN, sgd: float | None = None, **options: Any):
+    def __init__(
+        self, strategy: str = "default", num_warm_steps: int = NUM_WARM_STEPS, sgd: float | None = None, **options: Any
+    ):
         keras.utils.set_random_seed(3)
         self._strategy = chosen = STRATEGIES[strategy]()
         self._accumulation = options.get("accumulation_steps", 1)
         mel = {name: getattr(DEFINITION, name) for name in ("n_mels", "n_fft", "hop_length", "win_length")}
         with chosen.scope():
             self.vocoder = Vocoder(VocoderConfig(**mel, width=8, num_blocks=1))
-            self.critics = VocoderCritics(CriticConfig(channels=2, max_channels=4, periods=(2,), resolutions=(64,)))
+            self.critics = Discriminators(
+                DiscriminatorConfig(channels=2, max_channels=4, periods=(2,), resolutions=(64,))
+            )
             optimizers = [
-                keras.optimizers.SGD(sgd) if sgd else make_vocoder_optimizer(RATE, 0.01, model)
+                keras.optimizers.SGD(sgd)
+                if sgd
+                else make_optimizer(dict(iterate_weights(model)), RATE, 0.01, betas=BETAS)
                 for model in (self.vocoder, self.critics)
             ]
-        self.step = VocoderStep(
-            self.vocoder, self.critics, (optimizers[0], optimizers[1]), DEFINITION, plan, chosen, **options
-        )
+        options = {"num_warm_steps": num_warm_steps, "clip_norm": 10.0, **options}
+        self.optimizers = (optimizers[0], optimizers[1])
+        self.step = VocoderStep(self.vocoder, self.critics, self.optimizers, DEFINITION, chosen, **options)
 
     def train(self, segments: dict[str, Any], step: int) -> dict[str, Any]:
         """One step from all segments; its numbers by name."""

@@ -1,7 +1,7 @@
-"""Which frame belongs to which state: the best monotonic path, found in graph with all states at once.
+"""Monotonic alignment search (Glow-TTS, Kim et al., 2020) in the graph: the Viterbi path of frames through states.
 
-A path begins in the first state, ends in the last, and never leaves one out. The grid of states may have single holes,
-which paths step over. All of it is float32 and has no gradient.
+A path begins in the first state, ends in the last, and leaves none out. The grid of states may have single holes, which
+paths step over. One loop over frames, with all states at once; float32, without a gradient.
 Shape legend: B utterances, T frames, N tokens, S states, M mel bands.
 """
 
@@ -18,13 +18,13 @@ from myxtts.types import Tensor
 
 _IMPOSSIBLE = -1e9
 _DIAGONAL_STRENGTH = 5.0
-"""In an utterance of five seconds a frame that is 20 frames off the diagonal pays 5: enough to decide while all states
-are alike, little beside a wrong phone (tens). Ten times as much kept the search from finding anything for hundreds of
-steps. Speech strays like a random walk, so the penalty is of the square divided by the length."""
+"""Of the diagonal prior. In an utterance of five seconds a frame that is 20 frames off the diagonal pays 5: enough to
+decide while all states are alike, little beside a wrong phone (tens). Ten times as much kept the search from finding
+anything for hundreds of steps. Speech deviates like a random walk: the penalty is the square divided by the length."""
 
 
 class Alignment(NamedTuple):
-    """Frames by state and states by frame. Rows that are not aligned (too few frames) hold nothing of use."""
+    """Frames per state, and the state of each frame. Rows that are not aligned (too few frames) are undefined."""
 
     durations_BS: Tensor
     state_BT: Tensor
@@ -40,21 +40,21 @@ def sum_by_token(durations_BS: Tensor) -> Tensor:
 
 
 def score_states(mel_BTM: Tensor, means_BSM: Tensor) -> Tensor:
-    """Log-likelihood [B, T, S] of every frame in every state, up to what is the same for all states of a frame."""
+    """Log-likelihood [B, T, S] of frames under unit Gaussians around the means, up to a constant of each frame."""
     mel_BTM, means_BSM = tf.stop_gradient(mel_BTM), tf.stop_gradient(means_BSM)
     product = tf.matmul(mel_BTM, means_BSM, transpose_b=True)
     return product - 0.5 * tf.reduce_sum(tf.square(means_BSM), axis=-1)[:, None]
 
 
 def score_diagonal(is_state_BS: Tensor, mel_lengths_B: Tensor, num_frames: int) -> Tensor:
-    """A penalty [B, T, S] that grows with the distance from the straight path."""
+    """Diagonal prior [B, T, S]: a penalty that grows with the distance from the straight path."""
     rank_BS = _rank_states(is_state_BS)
     num_states_B1 = tf.maximum(tf.reduce_sum(tf.cast(is_state_BS, tf.float32), axis=1, keepdims=True), 1.0)
-    place_BS = (tf.cast(rank_BS, tf.float32) + 0.5) / num_states_B1
+    position_BS = (tf.cast(rank_BS, tf.float32) + 0.5) / num_states_B1
     time_T = tf.range(num_frames, dtype=tf.float32) + 0.5
     time_BT = time_T / tf.cast(tf.maximum(mel_lengths_B, 1), tf.float32)[:, None]
     strength_B = _DIAGONAL_STRENGTH * tf.cast(mel_lengths_B, tf.float32)
-    return -strength_B[:, None, None] * tf.square(time_BT[:, :, None] - place_BS[:, None])
+    return -strength_B[:, None, None] * tf.square(time_BT[:, :, None] - position_BS[:, None])
 
 
 def search_alignment(scores_BTS: Tensor, is_state_BS: Tensor, mel_lengths_B: Tensor) -> Alignment:
@@ -78,19 +78,18 @@ def _count_frames(state_BT: Tensor, mel_lengths_B: Tensor, num_states: int) -> T
 
 
 def _rank_states(is_state_BS: Tensor) -> Tensor:
-    """How many states come before each place of the grid."""
+    """How many states come before each position of the grid."""
     return tf.cumsum(tf.cast(is_state_BS, tf.int32), axis=1, exclusive=True)
 
 
-def _shift(values_BS: Tensor, num_places: int, fill: float | bool) -> Tensor:
-    return tf.pad(values_BS[:, :-num_places], [[0, 0], [num_places, 0]], constant_values=fill)
+def _shift(values_BS: Tensor, num_positions: int, fill: float | bool) -> Tensor:
+    return tf.pad(values_BS[:, :-num_positions], [[0, 0], [num_positions, 0]], constant_values=fill)
 
 
 def _search_forward(scores_BTS: Tensor, is_state_BS: Tensor, mel_lengths_B: Tensor) -> Tensor:
-    """For each frame and state whether its best path came from the state before.
+    """Forward pass of Viterbi: for each frame and state whether its best path came from the state before.
 
-    All that concerns one frame is computed in its turn, out of the cache: over all frames at once it would be memory
-    that is written and read again.
+    Masks are computed frame by frame: for all frames at once they would not fit into the cache.
     """
     num_frames = scores_BTS.shape[1]
     is_after_hole_BS = ~_shift(is_state_BS, 1, True)
@@ -117,8 +116,8 @@ def _search_forward(scores_BTS: Tensor, is_state_BS: Tensor, mel_lengths_B: Tens
 
 def _trace_back(is_moved_TBS: Tensor, is_state_BS: Tensor, mel_lengths_B: Tensor) -> Tensor:
     num_frames, _, num_states = is_moved_TBS.shape
-    place_S = tf.range(num_states)
-    last_B = tf.reduce_max(tf.where(is_state_BS, place_S, 0), axis=1)
+    position_S = tf.range(num_states)
+    last_B = tf.reduce_max(tf.where(is_state_BS, position_S, 0), axis=1)
     num_back_BS = tf.where(_shift(is_state_BS, 1, True), 1, 2)
 
     def retreat(frame: Tensor, state_B: Tensor, path: tf.TensorArray) -> tuple[Tensor, Tensor, tf.TensorArray]:
@@ -132,7 +131,7 @@ def _trace_back(is_moved_TBS: Tensor, is_state_BS: Tensor, mel_lengths_B: Tensor
 
 
 def expand_durations(durations_BS: Tensor, num_frames: int) -> Tensor:
-    """The state of each frame [B, T]; frames behind the last state get the last place of the grid."""
+    """The state of each frame [B, T]; frames behind the last state get the last position of the grid."""
     ends_BS = tf.cumsum(durations_BS, axis=1)
     is_over_BTS = ends_BS[:, None] <= tf.range(num_frames)[:, None]
     state_BT = tf.reduce_sum(tf.cast(is_over_BTS, tf.int32), axis=2)
@@ -140,7 +139,7 @@ def expand_durations(durations_BS: Tensor, num_frames: int) -> Tensor:
 
 
 def split_durations(durations_BN: Tensor, scores_BTS: Tensor, is_state_BS: Tensor, mel_lengths_B: Tensor) -> Alignment:
-    """An alignment with these durations of tokens, each parted between its two states where that scores best."""
+    """An alignment with given durations of tokens, each split between its two states where that scores best."""
     num_rows, num_frames, num_states = scores_BTS.shape
     ends_BN = tf.cumsum(durations_BN, axis=1)
     frame_T = tf.range(num_frames)

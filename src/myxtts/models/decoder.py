@@ -1,7 +1,7 @@
-"""The decoder: from noise to a spectrogram, along straight lines that it has learnt to follow (flow matching).
+"""Flow-matching decoder: predicts the clean log-mel from a noisy one (x-prediction), conditioned on time and voice.
 
-It sees pairs of frames, predicts the clean spectrogram as a correction of the mean one, and is conditioned on how far
-along the line it is and on the voice.
+Along x_t = (1 - t) noise + t clean. Two frames are stacked per step; the output is a correction of the mean spectrogram
+that the text encoder predicts.
 Shape legend: B utterances, T frames, S states, M mel bands, H channels of a state, W width, P pairs of frames.
 """
 
@@ -24,19 +24,19 @@ from myxtts.types import Tensor
 STACKED_FRAMES = 2
 DILATIONS = (1, 1, 2, 2, 4, 1)
 ATTENTION_WINDOW = 32
-"""Pairs of frames to either side: within what a training crop shows, so that long utterances look no different."""
-
+"""Stacked frames to either side: within a training crop, so that long utterances look no different."""
 LEAST_REMAINING_TIME = 0.1
+"""Floor of 1 - t in the loss, which would explode near the clean end of the path."""
 _NUM_TIME_FEATURES = 64
 _TIME_SCALE = 1000.0
 
 
 class FrameInputs(NamedTuple):
-    """What the text says about each frame."""
+    """Text conditioning by frame. `position_BT2` is the position within the state, and its log length."""
 
     means_BTM: Tensor
     hidden_BTH: Tensor
-    place_BT2: Tensor
+    position_BT2: Tensor
     pitch_BT2: Tensor
     is_real_BT1: Tensor
 
@@ -44,7 +44,7 @@ class FrameInputs(NamedTuple):
 def make_frame_inputs(
     states: TextStates, pitch: Pitch, durations_BS: Tensor, state_BT: Tensor, frame_BT: Tensor, is_real_BT1: Tensor
 ) -> FrameInputs:
-    """Spreads states and their pitch over frames, with the place of a frame inside its state, and the state's length.
+    """Repeats states and their pitch over their frames (length regulator).
 
     `frame_BT` are the numbers of the frames inside their utterance, and `state_BT` their states.
     """
@@ -52,19 +52,19 @@ def make_frame_inputs(
     starts_BS = tf.cumsum(lengths_BS, axis=1, exclusive=True)
     about_BT2 = tf.gather(tf.stack([starts_BS, lengths_BS], axis=-1), state_BT, batch_dims=1)
     length_BT = tf.maximum(about_BT2[..., 1], 1.0)
-    place_BT = tf.clip_by_value((tf.cast(frame_BT, tf.float32) + 0.5 - about_BT2[..., 0]) / length_BT, 0.0, 1.0)
+    position_BT = tf.clip_by_value((tf.cast(frame_BT, tf.float32) + 0.5 - about_BT2[..., 0]) / length_BT, 0.0, 1.0)
     return FrameInputs(
-        # The means learn from the prior alone: through the decoder they would become noise that helps it.
+        # The means learn from the prior loss alone: the decoder would turn them into whatever helps it.
         tf.stop_gradient(tf.gather(states.means_BSM, state_BT, batch_dims=1)) * is_real_BT1,
         tf.gather(states.hidden_BSH, state_BT, batch_dims=1) * is_real_BT1,
-        tf.stack([place_BT, tf.math.log(length_BT)], axis=-1) * is_real_BT1,
+        tf.stack([position_BT, tf.math.log(length_BT)], axis=-1) * is_real_BT1,
         tf.gather(pitch.to_inputs(), state_BT, batch_dims=1) * is_real_BT1,
         is_real_BT1,
     )
 
 
 class FlowDecoder(ModelLayer):
-    """The clean spectrogram behind a noisy one. `num_frames` must be even."""
+    """Gives the clean spectrogram [B, T, M]; T must be even."""
 
     def __init__(self, config: ModelConfig, n_mels: int) -> None:
         super().__init__()
@@ -86,7 +86,13 @@ class FlowDecoder(ModelLayer):
         is_real_BP1 = inputs.is_real_BT1[:, ::STACKED_FRAMES]
         condition = self.time_out(tf.nn.silu(self.time_in(describe_time(time_B)))) + self.voice(voice.vector_BD)
         condition_BC = tf.nn.silu(condition)
-        seen = [noisy_BTM * inputs.is_real_BT1, inputs.means_BTM, inputs.hidden_BTH, inputs.place_BT2, inputs.pitch_BT2]
+        seen = [
+            noisy_BTM * inputs.is_real_BT1,
+            inputs.means_BTM,
+            inputs.hidden_BTH,
+            inputs.position_BT2,
+            inputs.pitch_BT2,
+        ]
         x_BPW = tf.cast(self.stem(_stack(tf.concat(seen, axis=-1))), tf.float32)
         for layer, block in enumerate(self.blocks):
             x_BPW = block(x_BPW, is_real_BP1, condition_BC)
@@ -97,10 +103,10 @@ class FlowDecoder(ModelLayer):
 
 
 def describe_time(time_B: Tensor) -> Tensor:
-    """Sines and cosines of the time at many speeds."""
-    num_speeds = _NUM_TIME_FEATURES // 2
-    speeds = tf.exp(-math.log(_TIME_SCALE) * tf.range(num_speeds, dtype=tf.float32) / num_speeds)
-    angles = _TIME_SCALE * time_B[:, None] * speeds
+    """Sinusoidal embedding of the flow time."""
+    num_frequencies = _NUM_TIME_FEATURES // 2
+    frequencies = tf.exp(-math.log(_TIME_SCALE) * tf.range(num_frequencies, dtype=tf.float32) / num_frequencies)
+    angles = _TIME_SCALE * time_B[:, None] * frequencies
     return tf.concat([tf.sin(angles), tf.cos(angles)], axis=-1)
 
 

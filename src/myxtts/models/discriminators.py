@@ -1,7 +1,7 @@
-"""Critics that learn to tell real sound from a vocoder's: several see its periods, several its spectrograms.
+"""Discriminators of the GAN vocoder: multi-period (HiFi-GAN) and multi-resolution (UnivNet), as in Vocos.
 
-Only training needs them. Their layers are few and narrow; shapes are static. They compute in float32 whatever the
-policy says: on CPUs the gradient of a convolution in bfloat16 is now and then not a number.
+Used in training only, and narrower than in the papers. Always float32, because bfloat16 convolution gradients are
+sometimes NaN on CPUs.
 Shape legend: B batch, S samples, T steps in time, F frequencies, P period, C channels.
 """
 
@@ -20,19 +20,20 @@ from myxtts.models.layers import ModelLayer
 from myxtts.types import Tensor
 
 _SLOPE = 0.1
+"""Of leaky ReLU, as in HiFi-GAN."""
 _LOG_FLOOR = 1e-3
 
 
-class Verdict(NamedTuple):
-    """What one critic makes of a batch: scores of any shape [B, ...], high for real, and what its layers saw."""
+class Judgement(NamedTuple):
+    """Output of one discriminator: scores [B, ...], high for real speech, and the feature map of each layer."""
 
     scores: Tensor
     features: list[Tensor]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CriticConfig:
-    """`channels` are those of the first layer. Each resolution is a transform length; a hop is a quarter of it."""
+class DiscriminatorConfig:
+    """Channels double by layer up to `max_channels`. Resolutions are FFT lengths, with hops of a quarter."""
 
     channels: int = 16
     max_channels: int = 128
@@ -40,7 +41,7 @@ class CriticConfig:
     resolutions: tuple[int, ...] = (512, 1024, 2048)
 
     @classmethod
-    def tiny(cls) -> CriticConfig:
+    def tiny(cls) -> DiscriminatorConfig:
         """Small enough for CPU cores."""
         return cls(channels=8, max_channels=32, periods=(2, 3, 5, 7), resolutions=(512, 1024))
 
@@ -59,57 +60,57 @@ class _Convolution(ModelLayer):
         return tf.nn.conv2d(x, self.kernel.value, self._strides, "SAME") + self.bias.value
 
 
-class _Critic(ModelLayer):
-    """Layers that look at an image of the sound; the last one scores every place of it."""
+class _Discriminator(ModelLayer):
+    """Strided convolutions over a 2-D view of the waveform; the last one scores every position."""
 
     def __init__(
-        self, kernel: tuple[int, int], strides: tuple[int, int], num_layers: int, config: CriticConfig
+        self, kernel: tuple[int, int], strides: tuple[int, int], num_layers: int, config: DiscriminatorConfig
     ) -> None:
         super().__init__()
         widths = [1, *(min(config.channels * 2**layer, config.max_channels) for layer in range(num_layers))]
         self.layers = [_Convolution(kernel, channels, strides) for channels in pairwise(widths)]
         self.score = _Convolution((3, 1), (widths[-1], 1), (1, 1))
 
-    def judge(self, image: Tensor) -> Verdict:
+    def judge(self, image: Tensor) -> Judgement:
         features = []
         for layer in self.layers:
             image = tf.nn.leaky_relu(layer(image), _SLOPE)
             features.append(image)
-        return Verdict(self.score(image), features)
+        return Judgement(self.score(image), features)
 
 
-class PeriodCritic(_Critic):
-    """Folds the samples into rows of one period, and compares each sample with those whole periods away."""
+class PeriodDiscriminator(_Discriminator):
+    """Folds the samples into [B, S / P, P, 1]: kernels of width 1 see samples that are whole periods apart."""
 
-    def __init__(self, period: int, config: CriticConfig) -> None:
+    def __init__(self, period: int, config: DiscriminatorConfig) -> None:
         super().__init__((5, 1), (3, 1), 4, config)
         self._period = period
 
-    def call(self, samples_BS: Tensor) -> Verdict:
+    def call(self, samples_BS: Tensor) -> Judgement:
         num_rows = samples_BS.shape[1] // self._period
         return self.judge(tf.reshape(samples_BS[:, : num_rows * self._period], [-1, num_rows, self._period, 1]))
 
 
-class ResolutionCritic(_Critic):
-    """Looks at the logarithm of a spectrogram."""
+class ResolutionDiscriminator(_Discriminator):
+    """Sees the log-magnitude spectrogram [B, T, F, 1]."""
 
-    def __init__(self, n_fft: int, config: CriticConfig) -> None:
+    def __init__(self, n_fft: int, config: DiscriminatorConfig) -> None:
         super().__init__((3, 7), (1, 3), 4, config)
         self._n_fft = n_fft
 
-    def call(self, samples_BS: Tensor) -> Verdict:
+    def call(self, samples_BS: Tensor) -> Judgement:
         magnitude_BTF = measure_magnitude(samples_BS, self._n_fft, self._n_fft // 4)
         return self.judge(tf.math.log(magnitude_BTF + _LOG_FLOOR)[..., None])
 
 
-class VocoderCritics(ModelLayer):
-    """All critics together. Call it with samples [B, S]; get one verdict of each."""
+class Discriminators(ModelLayer):
+    """All discriminators. Called with samples [B, S], gives one judgement of each."""
 
-    def __init__(self, config: CriticConfig) -> None:
+    def __init__(self, config: DiscriminatorConfig) -> None:
         super().__init__()
-        self.periods = [PeriodCritic(period, config) for period in config.periods]
-        self.resolutions = [ResolutionCritic(n_fft, config) for n_fft in config.resolutions]
+        self.periods = [PeriodDiscriminator(period, config) for period in config.periods]
+        self.resolutions = [ResolutionDiscriminator(n_fft, config) for n_fft in config.resolutions]
 
-    def call(self, samples_BS: Tensor) -> list[Verdict]:
+    def call(self, samples_BS: Tensor) -> list[Judgement]:
         samples_BS = tf.cast(samples_BS, tf.float32)
-        return [critic(samples_BS) for critic in (*self.periods, *self.resolutions)]
+        return [discriminator(samples_BS) for discriminator in (*self.periods, *self.resolutions)]

@@ -1,8 +1,8 @@
-"""Short-time Fourier transforms inside a graph, with static shapes and in float32.
+"""STFT magnitudes and inverse STFT inside a graph, with static shapes and in float32.
 
-Both ways use the FFT of TensorFlow: a product with the matrix of the transform took two to four times as long, in plain
-and in compiled graphs.
-Shape legend: B batch, S samples, T frames, N transform length, F = N // 2 + 1 frequencies.
+Both use the FFT of TensorFlow: a product with the DFT matrix took two to four times as long, in plain and in compiled
+graphs.
+Shape legend: B batch, S samples, T frames, N FFT length, F = N // 2 + 1 frequencies.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 from myxtts.types import Tensor
 
 _MIN_WINDOW_SHARE = 1e-3
+"""Floor of the summed squared windows: at the ends of a sound few frames overlap."""
 _MIN_POWER = 1e-9
 """Keeps the gradient of a magnitude finite where there is silence."""
 
 
 def make_hann_window(win_length: int, n_fft: int) -> NDArray[np.float32]:
-    """Periodic Hann window [N], centred where it is shorter than the transform."""
+    """Periodic Hann window [N], centred where it is shorter than the FFT."""
     start = (n_fft - win_length) // 2
     window_N = np.zeros(n_fft, np.float32)
     window_N[start : start + win_length] = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(win_length) / win_length)
@@ -40,9 +41,9 @@ def measure_magnitude(samples_BS: Tensor, n_fft: int, hop_length: int) -> Tensor
 
 
 class InverseTransform:
-    """Spectra [B, T, F] to samples [B, T * hop_length]; frame t is centred on sample t * hop_length.
+    """Inverse STFT of spectra [B, T, F] to samples [B, T * hop_length]; frame t is centred on sample t * hop_length.
 
-    Overlapping frames are weighted so that the spectra of a sound give that sound again.
+    Overlap-add with the sum of squared windows as norm, so that the spectra of a sound give that sound again.
     """
 
     def __init__(self, n_fft: int, hop_length: int, win_length: int) -> None:

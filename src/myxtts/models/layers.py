@@ -1,8 +1,9 @@
-"""The layers that everything else is built of. All weights exist as soon as a layer does.
+"""Building blocks of both models: linear, norm, FiLM, ConvNeXt and transformer blocks, attention, stateless dropout.
 
-Matrix products run in the compute dtype of the Keras policy; norms and the residual stream stay in float32.
-Randomness is stateless: a seed goes in with every call, and without one nothing is dropped.
-Shape legend: B utterances, T steps in time (frames or tokens), W width, C width of a condition.
+All weights exist as soon as a layer does. Matrix products run in the compute dtype of the Keras policy; norms, softmax
+and the residual stream stay in float32. A seed goes in with every call, and without one nothing is dropped.
+Shape legend: B utterances, T steps in time (frames or tokens), S steps that are attended to, W width, C width of a
+condition, H heads, E width of a head, K latents, D width of a latent.
 """
 
 from __future__ import annotations
@@ -19,9 +20,12 @@ from myxtts.types import Tensor
 REACH = 3
 """Steps to either side that a convolution sees."""
 EXPANSION = 3
+"""Width of the hidden layer of a feed-forward network, relative to the block."""
 _EPSILON = 1e-6
 _RNG = "philox"
 """Named, because the default differs between devices."""
+_MASKED = -1e9
+_ROTARY_BASE = 10_000.0
 
 
 class ModelLayer(keras.layers.Layer):  # type: ignore[misc]
@@ -40,7 +44,7 @@ class ModelLayer(keras.layers.Layer):  # type: ignore[misc]
 
 
 def iterate_weights(layer: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Every weight under a layer with its name: the way of attributes that leads to it."""
+    """Every weight under a layer with its name, the path of attributes: `decoder.blocks.0.norm.gain`."""
     for name, value in sorted(vars(layer).items()):
         if name.startswith("_"):
             continue
@@ -53,7 +57,7 @@ def iterate_weights(layer: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def fold_seed(seed_2: Tensor, number: int | Tensor) -> Tensor:
-    """Another seed for every number; None stays None."""
+    """A seed derived from another and a number; None stays None."""
     return None if seed_2 is None else tf.random.experimental.stateless_fold_in(seed_2, number, alg=_RNG)
 
 
@@ -66,7 +70,7 @@ def draw_normal(seed_2: Tensor, shape: tuple[int, ...] | list[int]) -> Tensor:
 
 
 def drop(x: Tensor, rate: float, seed_2: Tensor) -> Tensor:
-    """Dropout; the share is rounded to 1/256, because one random number of 32 bits decides about four values."""
+    """Inverted dropout; the rate is rounded to 1/256, because one random number of 32 bits decides four values."""
     if seed_2 is None or round(rate * 256) == 0:
         return x
     num_values = math.prod(x.shape)
@@ -78,12 +82,12 @@ def drop(x: Tensor, rate: float, seed_2: Tensor) -> Tensor:
 
 
 def mask_steps(lengths_B: Tensor, num_steps: int) -> Tensor:
-    """1.0 for steps inside the length, 0.0 behind it, as [B, T, 1]."""
+    """1.0 for steps inside the length, 0.0 for padding, as [B, T, 1]."""
     return tf.sequence_mask(lengths_B, num_steps, tf.float32)[..., None]
 
 
 class Linear(ModelLayer):
-    """A product with a matrix over the last axis."""
+    """Dense layer over the last axis."""
 
     def __init__(
         self, num_inputs: int, num_outputs: int, *, use_bias: bool = True, starts_at_zero: bool = False
@@ -95,7 +99,7 @@ class Linear(ModelLayer):
         self.bias = self.make_weight((num_outputs,), "zeros", "bias") if use_bias else None
 
     def call(self, x: Tensor) -> Tensor:
-        # As one flat product: a batched one would hold the gradient of the matrix once per utterance.
+        # As one flat product: a batched one would hold the gradient of the kernel once per utterance.
         flat = tf.reshape(self.to_compute_dtype(x), [-1, self._num_inputs]) @ self.to_compute_dtype(self.kernel)
         if self.bias is not None:
             flat += self.to_compute_dtype(self.bias)
@@ -118,7 +122,7 @@ class Norm(ModelLayer):
 
 
 class Film(ModelLayer):
-    """Scale and shift of every channel by a condition [B, C]; changes nothing at the start of training."""
+    """Feature-wise linear modulation (FiLM) by a condition [B, C]; the identity at the start of training."""
 
     def __init__(self, condition_width: int, width: int) -> None:
         super().__init__()
@@ -151,7 +155,7 @@ class ShiftedConvolution(ModelLayer):
 
 
 class FeedForward(ModelLayer):
-    """Wider, GELU, and back."""
+    """Two dense layers with GELU between them."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -163,7 +167,7 @@ class FeedForward(ModelLayer):
 
 
 class ConvolutionBlock(ModelLayer):
-    """ConvNeXt-style residual block; `condition_width` of 0 means that it takes no condition."""
+    """ConvNeXt-style residual block; without a `condition_width` it takes no condition."""
 
     def __init__(
         self, width: int, *, dilation: int = 1, reach: int = REACH, condition_width: int = 0, dropout: float = 0.0
@@ -182,19 +186,10 @@ class ConvolutionBlock(ModelLayer):
         return x_BTW + drop(tf.cast(self.feed_forward(hidden), x_BTW.dtype), self._dropout, seed_2)
 
 
-# Attention: among the steps of one sequence, and from a sequence to the latents of a voice.
-#
-# Shape legend: B utterances, T steps, S steps of what is attended to, W width, H heads, E width of a head, C
-# condition.
-
-_MASKED = -1e9
-_ROTARY_BASE = 10_000.0
-
-
 class Attention(ModelLayer):
-    """Several heads; softmax in float32. With `window`, a step sees only so many steps to either side.
+    """Multi-head attention. With `window`, a step sees only so many steps to either side.
 
-    `is_rotary` turns queries and keys by their position, so that what counts is the distance between two steps.
+    `is_rotary` adds rotary position embeddings (RoPE): what counts is the distance between two steps.
     """
 
     def __init__(
@@ -213,7 +208,7 @@ class Attention(ModelLayer):
         assert inner_width % num_heads == 0, f"{num_heads} heads do not divide {inner_width}"
         self._num_heads, self._head_width = num_heads, inner_width // num_heads
         self._window, self._is_rotary = window, is_rotary
-        # No biases: where the voice is nothing, nothing is what attending to it gives.
+        # No biases: attending to the zeros of an absent voice must give zeros.
         self.query = Linear(width, inner_width, use_bias=False)
         self.key = Linear(source_width, inner_width, use_bias=False)
         self.value = Linear(source_width, inner_width, use_bias=False)
@@ -221,7 +216,7 @@ class Attention(ModelLayer):
 
     def call(self, x_BTW: Tensor, source_BSW: Tensor, is_source_real_BS1: Tensor = None) -> Tensor:
         query, key, value = (
-            self._part_heads(projection(tensor))
+            self._split_heads(projection(tensor))
             for projection, tensor in ((self.query, x_BTW), (self.key, source_BSW), (self.value, source_BSW))
         )
         if self._is_rotary:
@@ -235,21 +230,21 @@ class Attention(ModelLayer):
         joined = tf.transpose(tf.matmul(weights, value), [0, 2, 1, 3])
         return self.back(tf.reshape(joined, [-1, x_BTW.shape[1], self._num_heads * self._head_width]))
 
-    def _part_heads(self, x_BTW: Tensor) -> Tensor:
-        parted = tf.reshape(x_BTW, [-1, x_BTW.shape[1], self._num_heads, self._head_width])
-        return tf.transpose(parted, [0, 2, 1, 3])
+    def _split_heads(self, x_BTW: Tensor) -> Tensor:
+        split = tf.reshape(x_BTW, [-1, x_BTW.shape[1], self._num_heads, self._head_width])
+        return tf.transpose(split, [0, 2, 1, 3])
 
 
 def _rotate(x_BHTE: Tensor) -> Tensor:
-    """Turns each pair of channels by an angle that grows with the position. An odd last channel stays."""
+    """Rotates each pair of channels by an angle that grows with the position. An odd last channel stays."""
     num_pairs = x_BHTE.shape[-1] // 2
-    speeds = tf.pow(_ROTARY_BASE, -tf.range(num_pairs, dtype=tf.float32) / num_pairs)
-    angles = tf.range(x_BHTE.shape[2], dtype=tf.float32)[:, None] * speeds
+    frequencies = tf.pow(_ROTARY_BASE, -tf.range(num_pairs, dtype=tf.float32) / num_pairs)
+    angles = tf.range(x_BHTE.shape[2], dtype=tf.float32)[:, None] * frequencies
     x = tf.cast(x_BHTE, tf.float32)
     first, second, rest = x[..., :num_pairs], x[..., num_pairs : 2 * num_pairs], x[..., 2 * num_pairs :]
     cosine, sine = tf.cos(angles), tf.sin(angles)
-    turned = tf.concat([first * cosine - second * sine, first * sine + second * cosine, rest], axis=-1)
-    return tf.cast(turned, x_BHTE.dtype)
+    rotated = tf.concat([first * cosine - second * sine, first * sine + second * cosine, rest], axis=-1)
+    return tf.cast(rotated, x_BHTE.dtype)
 
 
 def _mask_far_steps(num_steps: int, window: int) -> Tensor:
@@ -259,7 +254,7 @@ def _mask_far_steps(num_steps: int, window: int) -> Tensor:
 
 
 class TransformerBlock(ModelLayer):
-    """Pre-norm self-attention and feed-forward; `condition_width` of 0 means that it takes no condition."""
+    """Pre-norm self-attention and feed-forward; without a `condition_width` it takes no condition."""
 
     def __init__(
         self, width: int, num_heads: int, *, window: int | None = None, condition_width: int = 0, dropout: float = 0.0
@@ -285,7 +280,7 @@ class TransformerBlock(ModelLayer):
 
 
 class CrossAttention(ModelLayer):
-    """A residual look at the latents of a voice; changes nothing at the start of training."""
+    """Residual cross-attention to the latents of a voice; the identity at the start of training."""
 
     def __init__(self, width: int, source_width: int, num_heads: int) -> None:
         super().__init__()

@@ -1,9 +1,9 @@
-"""How fast speech moves, and a filter over time that gives back the quick movements which a decoder smooths away.
+"""Modulation-spectrum compensation (Takamichi et al., 2014): an FIR filter over time against over-smoothing.
 
-A decoder that is not sure when a sound begins answers with something between early and late, so that what it says
-changes more slowly than people do: transitions blur, and consonants with them. How much is missing at which speed is
-measured, by comparing what it says with recordings, and a filter with the inverse of that makes up for it.
-Shape legend: B utterances, T frames, M mel bands, F speeds of change, K taps.
+Compares the modulation spectra (power of each mel band's changes over time) of synthesised and recorded log-mels and
+designs a 15-tap filter with gains from 1 to 2 that restores what the decoder smooths away: a decoder that is unsure
+when a sound begins answers with the average of early and late, which blurs transitions and consonants.
+Shape legend: B utterances, T frames, M mel bands, F modulation frequencies, K taps.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from scipy.signal import firwin2, welch
 from myxtts.types import Floats, Tensor
 
 NUM_TAPS = 15
-"""A sixth of a second: with fewer a filter cannot tell syllables, which are right as they are, from transitions."""
+"""A sixth of a second: a shorter filter cannot separate syllable rates, which are right already, from faster ones."""
 
 _WINDOW_FRAMES = 64
 _NUM_SLOW = 4
-"""Speeds below that of syllables, of those that a window tells apart: how loud a sound is, and no transition."""
+"""Lowest bins of the modulation spectrum, below syllable rates: loudness rather than transitions, so gain 1."""
 
 _LEAST_GAIN, _MOST_GAIN = 1.0, 2.0
-"""What is there already is left alone; what has hardly been learnt is noise, and no reason to make it loud."""
+"""Nothing is attenuated; where the model has hardly learnt anything yet, there is only noise to amplify."""
 
 
 def make_neutral_taps() -> Floats:
@@ -36,15 +36,15 @@ def make_neutral_taps() -> Floats:
 
 
 def filter_frames(mel_BTM: Tensor, lengths_B: Tensor, taps_K: Tensor) -> Tensor:
-    """Every band filtered over time; first and last frame last on, so that nothing comes in from beyond an end."""
+    """Filters every band over time; first and last frame are repeated beyond the ends."""
     num_frames, margin = mel_BTM.shape[1], NUM_TAPS // 2
-    places_BT = tf.minimum(tf.range(-margin, num_frames + margin)[None], lengths_B[:, None] - 1)
-    padded_BTM = tf.gather(mel_BTM, tf.maximum(places_BT, 0), batch_dims=1)
+    frames_BT = tf.minimum(tf.range(-margin, num_frames + margin)[None], lengths_B[:, None] - 1)
+    padded_BTM = tf.gather(mel_BTM, tf.maximum(frames_BT, 0), batch_dims=1)
     return tf.add_n([padded_BTM[:, tap : tap + num_frames] * taps_K[tap] for tap in range(NUM_TAPS)])
 
 
 def measure_modulation(mels: Iterable[NDArray[np.floating]]) -> NDArray[np.float64] | None:
-    """The power [F] with which bands change, at speeds from none to every other frame; None where all are too short."""
+    """Modulation spectrum [F], averaged over bands and utterances (Welch); None where all are too short."""
     powers = [
         welch(mel_TM, nperseg=_WINDOW_FRAMES, axis=0)[1].mean(axis=1)
         for mel_TM in mels
@@ -54,7 +54,7 @@ def measure_modulation(mels: Iterable[NDArray[np.floating]]) -> NDArray[np.float
 
 
 def design_taps(real_F: NDArray[np.float64] | None, spoken_F: NDArray[np.float64] | None) -> Floats:
-    """The filter that makes what is spoken change as real speech does, or the neutral one where that is not known."""
+    """Linear-phase FIR filter [K], its gain the square root of the power ratio; neutral if a spectrum is missing."""
     if real_F is None or spoken_F is None or not (np.isfinite(real_F).all() and np.isfinite(spoken_F).all()):
         return make_neutral_taps()
     ratio_F = real_F / np.maximum(spoken_F, np.finfo(np.float64).tiny)

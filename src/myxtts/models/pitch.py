@@ -1,7 +1,7 @@
-"""The pitch of a voice as far as its spectrogram shows it, and that is as far as a decoder can draw it.
+"""F0 from the log-mel spectrogram itself: correlates the low bands, envelope removed, with a cosine comb per candidate.
 
-The low bands resolve the harmonics of a voice: a row of peaks whose distance is the pitch. A comb of cosines for each
-candidate, laid over a spectrum without its envelope, finds it in one matrix product, inside the graph.
+The low bands resolve the harmonics, a row of peaks whose distance is F0. One matrix product in the graph; coarser than
+an F0 tracker on the waveform, but it needs no waveform, and the decoder cannot draw F0 any finer.
 Shape legend: B utterances, T frames, S states, M mel bands, L low bands, C candidates.
 """
 
@@ -18,32 +18,33 @@ from myxtts.types import Tensor
 
 _LOWEST_HZ, _HIGHEST_HZ, _NUM_CANDIDATES = 70.0, 400.0, 96
 _HIGHEST_BAND_HZ = 1600.0
-"""Above it bands are wider than most voices' harmonics are apart."""
+"""Above it bands are wider than the distance of most voices' harmonics."""
 _FEWEST_BANDS = 12
 _LOBE_HZ = 40.0
-"""What the window's own width adds to that of a band."""
+"""Width of the analysis window's main lobe, which adds to that of a band."""
 _ENVELOPE = np.hanning(13)[1:-1]
+"""Weights of the neighbouring bands whose average is the spectral envelope."""
 _SMOOTHING = (1, 2, 3, 2, 1)
 _DRIFT_PENALTY = 2.0
-"""For an octave away from the middle of the utterance: so doubles and halves of the pitch lose."""
+"""Per squared octave from the utterance's mean F0: suppresses octave errors."""
 _STRENGTH_MIDDLE, _STRENGTH_SLOPE = 1.6, 0.4
-"""Harmonics of voiced frames stand out by 3 to 5, those of other frames by less than 1."""
+"""Of the sigmoid from comb correlation to voicing: voiced frames reach 3 to 5, others less than 1."""
 _MIDDLE_HZ, _OCTAVE = 180.0, 3.0
 
 
 class Pitch(NamedTuple):
-    """How high and how clearly voiced: heights are thirds of an octave from 180 Hz, voicing is from 0 to 1."""
+    """F0 in thirds of an octave relative to 180 Hz, and voicing from 0 to 1; by frame [B, T] or state [B, S]."""
 
-    height: Tensor
+    f0: Tensor
     voicing: Tensor
 
     def to_inputs(self) -> Tensor:
-        """Two channels for a decoder, the height only as far as there is a voice."""
-        return tf.stack([self.height * self.voicing, self.voicing], axis=-1)
+        """Two channels for the decoder: F0 weighted by voicing, and voicing."""
+        return tf.stack([self.f0 * self.voicing, self.voicing], axis=-1)
 
 
 class PitchTracker:
-    """Finds pitch in spectrograms (natural logarithms) of the bands it is made for. It learns nothing."""
+    """F0 tracker for log-mels (natural logarithm) with bands centred at `band_hz`. It has no weights."""
 
     def __init__(self, band_hz: Sequence[float]) -> None:
         bands_hz = np.asarray(band_hz, np.float64)
@@ -54,7 +55,7 @@ class PitchTracker:
             self._combs_LC = _make_combs(bands_hz[: self._num_bands], self._candidates_hz)
 
     def measure(self, mel_BTM: Tensor, mel_lengths_B: Tensor) -> Pitch:
-        """Pitch of each frame [B, T]; no voice anywhere if the bands are too coarse to show one."""
+        """F0 and voicing of each frame [B, T]; unvoiced everywhere if the bands are too coarse."""
         is_real_BT = tf.sequence_mask(mel_lengths_B, mel_BTM.shape[1], tf.float32)
         if not self._is_able:
             return Pitch(tf.zeros_like(is_real_BT), tf.zeros_like(is_real_BT))
@@ -72,17 +73,17 @@ class PitchTracker:
 
 
 def average_by_state(pitch: Pitch, state_BT: Tensor, num_states: int, mel_lengths_B: Tensor) -> Pitch:
-    """Pitch of each state [B, S] from that of its frames, of which those with a voice decide."""
+    """F0 of each state [B, S] as the mean over its frames, weighted by voicing; and its mean voicing."""
     is_real_BT = tf.sequence_mask(mel_lengths_B, state_BT.shape[1], tf.float32)
     is_taken_BTS = tf.one_hot(state_BT, num_states) * is_real_BT[..., None]
-    values_BT3 = tf.stack([pitch.height * pitch.voicing, pitch.voicing, is_real_BT], axis=-1)
+    values_BT3 = tf.stack([pitch.f0 * pitch.voicing, pitch.voicing, is_real_BT], axis=-1)
     sums_BS3 = tf.matmul(is_taken_BTS, values_BT3, transpose_a=True)
-    heights_BS, voicing_BS, num_frames_BS = tf.unstack(sums_BS3, axis=-1)
-    return Pitch(heights_BS / tf.maximum(voicing_BS, 1e-3), voicing_BS / tf.maximum(num_frames_BS, 1.0))
+    f0_BS, voicing_BS, num_frames_BS = tf.unstack(sums_BS3, axis=-1)
+    return Pitch(f0_BS / tf.maximum(voicing_BS, 1e-3), voicing_BS / tf.maximum(num_frames_BS, 1.0))
 
 
 def _make_combs(bands_hz: NDArray[np.float64], candidates_hz: NDArray[np.float64]) -> NDArray[np.float32]:
-    """A comb [L, C] for every candidate, of length one, that does not hear the envelope of a spectrum."""
+    """Unit-norm cosine comb [L, C] of every candidate, with the removal of the envelope folded into it."""
     widths_hz = 2 * np.gradient(bands_hz) + _LOBE_HZ
     periods = bands_hz[:, None] / candidates_hz
     # A band as wide as a period sees peaks and valleys alike; below the first harmonic there are none.
@@ -94,7 +95,7 @@ def _make_combs(bands_hz: NDArray[np.float64], candidates_hz: NDArray[np.float64
 
 
 def _make_envelope_remover(num_bands: int) -> NDArray[np.float64]:
-    """A matrix that takes from every band the average of those around it, the outermost ones repeated."""
+    """Matrix that subtracts from every band the average of its neighbours, edge bands repeated."""
     reach, weights = len(_ENVELOPE) // 2, _ENVELOPE / _ENVELOPE.sum()
     remover = np.eye(num_bands)
     for band in range(num_bands):

@@ -1,6 +1,7 @@
-"""How long and how high each state is spoken, predicted from features that this cannot change.
+"""Duration and F0 predictor: log frames, F0 and voicing of each state, and rounding durations to whole frames.
 
-Shape legend: B utterances, N tokens, S states (2N), W width of features, V width in here.
+It sees text features behind a stop-gradient, so that its loss does not shape the text encoder.
+Shape legend: B utterances, N tokens, S states (2N), W width of features, V width of the predictor.
 """
 
 from __future__ import annotations
@@ -19,26 +20,28 @@ from myxtts.types import Tensor
 
 # ruff: noqa: N815 - fields carry the shape of their tensors
 
-
 NUM_LAYERS = 2
 _DROPOUT_FACTOR, _MAX_DROPOUT = 2.5, 0.5
-"""A rhythm is learnt by heart long before a sound is: more of it must be kept from the predictor, and it is narrow."""
+"""More dropout than elsewhere, and a narrow network: durations overfit long before spectrograms do."""
+_MAX_LOG_FRAMES = 6.0
+"""No state lasts longer than about 400 frames; beyond that an exponential only shows that something is wrong."""
+_SANE_FACTORS = (0.5, 2.0)
 
 
 class Prosody(NamedTuple):
-    """Log frames of each state [B, S], its height and the logit of its voicing."""
+    """Log frames, F0 (in the unit of `Pitch`) and the logit of the voicing of each state [B, S]."""
 
     log_frames_BS: Tensor
-    height_BS: Tensor
+    f0_BS: Tensor
     voicing_logit_BS: Tensor
 
     @property
     def pitch(self) -> Pitch:
-        return Pitch(self.height_BS, tf.sigmoid(self.voicing_logit_BS))
+        return Pitch(self.f0_BS, tf.sigmoid(self.voicing_logit_BS))
 
 
 class ProsodyPredictor(ModelLayer):
-    """What it learns does not reach the text encoder, which would come to serve it instead of the spectrum."""
+    """Two convolution blocks and a linear head for each output."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -48,6 +51,7 @@ class ProsodyPredictor(ModelLayer):
         self.blocks = [ConvolutionBlock(width, dropout=dropout) for _ in range(NUM_LAYERS)]
         self.norm = Norm(width)
         self.log_frames = Linear(width, STATES_PER_TOKEN)
+        # The F0 head; bundles and checkpoints name weights after attributes, so it keeps this name.
         self.height = Linear(width, STATES_PER_TOKEN)
         self.voicing = Linear(width, STATES_PER_TOKEN)
 
@@ -61,25 +65,8 @@ class ProsodyPredictor(ModelLayer):
         return Prosody(*(tf.reshape(tf.cast(head(x_BNV), tf.float32), [-1, num_states]) for head in heads))
 
 
-def measure_pitch_error(predicted: Prosody, real: Pitch, is_counted_BS: Tensor) -> Tensor:
-    """How wrong heights of voiced states and voicings of all are, as a value [B, S]."""
-    height_error_BS = real.voicing * tf.square(predicted.height_BS - real.height)
-    voicing_error_BS = tf.nn.sigmoid_cross_entropy_with_logits(real.voicing, predicted.voicing_logit_BS)
-    return tf.where(is_counted_BS, height_error_BS + voicing_error_BS, 0.0)
-
-
-# From predicted durations of states to whole frames: stretched, at least one each, rounded so that no time is lost.
-#
-# Shape legend: B utterances, S states.
-
-_MAX_LOG_FRAMES = 6.0
-"""No state lasts longer than about 400 frames; beyond that an exponential only shows that something is wrong."""
-
-_SANE_FACTORS = (0.5, 2.0)
-
-
 def compute_frames(log_frames_BS: Tensor, is_state_BS: Tensor, factor: Tensor) -> Tensor:
-    """Lengths of states in fractions of frames, at least one frame each."""
+    """Lengths of states in fractions of frames, scaled by `factor`, at least one frame each."""
     frames = tf.exp(tf.minimum(log_frames_BS, _MAX_LOG_FRAMES)) * factor
     return tf.where(is_state_BS, tf.maximum(frames, 1.0), 0.0)
 
@@ -91,9 +78,9 @@ def round_frames(frames_BS: Tensor) -> Tensor:
 
 
 def calibrate_length_factor(predicted_frames: Sequence[float], real_frames: Sequence[float]) -> float:
-    """By how much predicted lengths of utterances must grow so that together they last as long as the real ones.
+    """Ratio of real to predicted total length, by which synthesis scales durations.
 
-    The exponential of a mean logarithm is too short whenever durations vary.
+    The exponential of a mean logarithm is too short whenever durations vary (Jensen's inequality).
     """
     predicted, real = float(sum(predicted_frames)), float(sum(real_frames))
     if len(predicted_frames) != len(real_frames) or not (predicted > 0 and real > 0):

@@ -1,5 +1,7 @@
-"""Hears a voice: a few seconds of any speech become one vector and a handful of latents. No transcript is needed.
+"""Speaker encoder: maps a reference log-mel to a speaker embedding [D] and K latents that the decoder attends to.
 
+The latents come from a perceiver resampler; no transcript is needed. `SpeakerClassifier` is an additive-margin softmax
+(CosFace) over the training speakers.
 Shape legend: B utterances, R frames of the reference, Q stacks of frames, M mel bands, D width of a voice, K latents.
 """
 
@@ -7,7 +9,6 @@ Shape legend: B utterances, R frames of the reference, Q stacks of frames, M mel
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import keras
@@ -28,34 +29,29 @@ from myxtts.models.layers import (
 from myxtts.types import Tensor
 
 STACKED_FRAMES = 4
-"""Frames per step: a voice does not change within 50 ms, and attention costs a sixteenth."""
+"""Frames per encoder step: a voice does not change within 50 ms, and attention costs a sixteenth."""
 
 _DILATIONS = (1, 2, 4)
 _COSINE_SCALE = 16.0
 _COSINE_MARGIN = 0.1
+"""Scale s and margin m of CosFace (Wang et al., 2018): logits are s (cos - m) for the right speaker, s cos else."""
 
 
 class Voice(NamedTuple):
-    """How someone sounds. Zeros stand for no voice in particular."""
+    """Speaker embedding and latents. Zeros stand for no voice in particular (classifier-free guidance)."""
 
     vector_BD: Tensor
     latents_BKD: Tensor
 
 
-def average_voices(voices: Sequence[Voice]) -> Voice:
-    """One voice from several references of the same speaker."""
-    assert voices, "there is no voice to average"
-    return Voice(*(tf.add_n(parts) / len(voices) for parts in zip(*voices, strict=True)))
-
-
 def drop_voice(voice: Voice, is_kept_B: Tensor) -> Voice:
-    """The voice of the rows that keep it, none for the others."""
+    """The voice of the rows that keep it, zeros for the others."""
     kept_B1 = tf.cast(is_kept_B, tf.float32)[:, None]
     return Voice(voice.vector_BD * kept_B1, voice.latents_BKD * kept_B1[..., None])
 
 
 class ReferenceEncoder(ModelLayer):
-    """Convolution, attention, then latents that ask the frames for what they need (a perceiver resampler)."""
+    """Convolution blocks, self-attention, and a perceiver resampler with learnt queries."""
 
     def __init__(self, config: ModelConfig, n_mels: int) -> None:
         super().__init__()
@@ -67,7 +63,7 @@ class ReferenceEncoder(ModelLayer):
         ]
         self.attention = TransformerBlock(width, heads, dropout=config.dropout)
         self.norm = Norm(width)
-        # As large as what they are compared with, or all of them ask the same.
+        # As large as the normalised keys: smaller queries would all attend to the same frames.
         initializer = keras.initializers.RandomNormal(stddev=1.0)
         self.queries = self.make_weight((config.num_latents, width), initializer, "queries")
         self.resampler = Attention(width, heads)
@@ -104,10 +100,7 @@ class ReferenceEncoder(ModelLayer):
 
 
 class SpeakerClassifier(ModelLayer):
-    """Pulls vectors of one speaker together and those of different speakers apart: cosines with a margin.
-
-    The names of the speakers are only used while training.
-    """
+    """Additive-margin softmax over the training speakers; not used in synthesis."""
 
     def __init__(self, width: int, num_speakers: int) -> None:
         super().__init__()
@@ -115,9 +108,9 @@ class SpeakerClassifier(ModelLayer):
         self.centres = self.make_weight((num_speakers, width), initializer, "centres")
 
     def call(self, vector_BD: Tensor, speaker_B: Tensor) -> tuple[Tensor, Tensor]:
-        """Loss and whether the nearest centre is the right one, by row."""
+        """Cross-entropy, and whether the nearest centre is the right one, by row."""
         centres = tf.math.l2_normalize(tf.convert_to_tensor(self.centres), axis=-1)
-        # Without the floor a row that has no voice, all zeros, would have no gradient but NaN.
+        # Without epsilon the gradient of a row without a voice, all zeros, would be NaN.
         cosines_BS = tf.math.l2_normalize(vector_BD, axis=-1, epsilon=1e-6) @ tf.transpose(centres)
         is_speaker_BS = tf.one_hot(speaker_B, centres.shape[0])
         logits = _COSINE_SCALE * (cosines_BS - _COSINE_MARGIN * is_speaker_BS)

@@ -1,4 +1,4 @@
-"""What a model must know of its corpus and front end, frozen into every bundle beside its weights."""
+"""Model specification: vocabulary, languages, speakers and mel statistics of the corpus, frozen into every bundle."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Self
 from myxtts.errors import DataError
 
 DEFAULT_NUM_STEPS = 16
-"""Steps from noise to a spectrogram: eight are intelligible, twice as many sound cleaner, more are hardly heard."""
+"""Euler steps of the decoder: eight are intelligible, sixteen sound cleaner, more are hardly audible."""
 
 _MAX_IDS = 2**31 - 1
 _MAX_NAMES = 1_000_000
@@ -21,7 +21,7 @@ _MAX_FACTORS = 16
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """Sizes and scales that the data decide. A token id packs its factors as digits, the symbol first.
+    """Sizes and scales that follow from the data. A token id packs its factors as digits, the symbol first.
 
     Symbols below `single_state_symbols` (specials and punctuation) get one state in the alignment, phones two.
     `band_hz` are the centres of the mel bands.

@@ -1,7 +1,7 @@
-"""From token ids to features of tokens, and to the states that frames are aligned to.
+"""Text encoder: token ids to features of tokens, and to the mean log-mel of each state that frames are aligned to.
 
-Each phone has two states, its first and its second part; specials and punctuation have one. States lie on a grid of
-two per token, with a hole where a token has only one.
+As in an HMM each phone has two states, its first and its second part; specials and punctuation have one. States lie on
+a grid of two per token, with a hole where a token has only one.
 Shape legend: B utterances, N tokens, S states (2N), W width, M mel bands, H channels for the decoder, C condition.
 """
 
@@ -33,13 +33,13 @@ from myxtts.types import Tensor
 
 STATES_PER_TOKEN = 2
 LAYERS_PER_LOOK = 3
-"""After so many layers one looks at the latents of the voice."""
+"""Layers per cross-attention to the latents of the voice."""
 
 _EMBEDDING_DEVIATION = 0.3
 
 
 class TextStates(NamedTuple):
-    """What is known of a text in a voice: features of tokens, and of each state its mean spectrum and more."""
+    """Features of tokens, and of each state its mean spectrum and channels for the decoder."""
 
     features_BNW: Tensor
     means_BSM: Tensor
@@ -57,7 +57,7 @@ def unpack_factors(ids_BN: Tensor, sizes: tuple[int, ...]) -> list[Tensor]:
 
 
 def find_states(tokens_BN: Tensor, lengths_B: Tensor, spec: ModelSpec) -> Tensor:
-    """Which places of the grid are states, as booleans [B, S]."""
+    """Which positions of the grid are states, as booleans [B, S]."""
     symbols_BN = unpack_factors(tokens_BN, spec.factor_sizes)[0]
     is_real_BN = tf.sequence_mask(lengths_B, tokens_BN.shape[1])
     pair = tf.stack([is_real_BN, is_real_BN & (symbols_BN >= spec.single_state_symbols)], axis=-1)
@@ -65,12 +65,12 @@ def find_states(tokens_BN: Tensor, lengths_B: Tensor, spec: ModelSpec) -> Tensor
 
 
 def count_hidden_channels(config: ModelConfig) -> int:
-    """What a state tells the decoder beside its mean spectrum."""
+    """Channels of a state for the decoder, beside its mean spectrum."""
     return max(8, 2 * config.text_width // 5)
 
 
 class TextEncoder(ModelLayer):
-    """Embeddings of all factors, summed, with the language; then blocks that a voice conditions."""
+    """Sum of factor and language embeddings, then blocks that are conditioned on the voice (FiLM, cross-attention)."""
 
     def __init__(self, config: ModelConfig, spec: ModelSpec) -> None:
         super().__init__()
@@ -79,8 +79,8 @@ class TextEncoder(ModelLayer):
         self._width = width
         initializer = keras.initializers.RandomNormal(stddev=_EMBEDDING_DEVIATION)
         self.embeddings = [
-            self.make_weight((size, width), initializer, f"factor_{place}")
-            for place, size in enumerate(spec.factor_sizes)
+            self.make_weight((size, width), initializer, f"factor_{number}")
+            for number, size in enumerate(spec.factor_sizes)
         ]
         self.languages = self.make_weight((len(spec.languages), width), initializer, "languages")
         condition_width = max(8, width // 4)
@@ -90,7 +90,7 @@ class TextEncoder(ModelLayer):
         self.looks = [CrossAttention(width, voice_width, config.attention_heads) for _ in range(num_looks)]
         self.norm = Norm(width)
         self._num_hidden = count_hidden_channels(config)
-        # All means begin alike, so that at first nothing but the diagonal decides about the alignment.
+        # All means begin equal, so that at first only the diagonal prior decides about the alignment.
         self.means = Linear(width, STATES_PER_TOKEN * spec.n_mels, starts_at_zero=True)
         self.hidden = Linear(width, STATES_PER_TOKEN * self._num_hidden)
 
@@ -116,17 +116,17 @@ class TextEncoder(ModelLayer):
         factors = unpack_factors(tokens_BN, self._spec.factor_sizes)
         tables = [tf.convert_to_tensor(table) for table in self.embeddings]
         embedded = tf.add_n([tf.gather(table, ids) for table, ids in zip(tables, factors, strict=True)])
-        # Of fixed length, so that no language speaks louder than another; as strong as a factor.
+        # Normalised, so that no language dominates; as large as the embedding of a factor.
         strength = _EMBEDDING_DEVIATION * self._width**0.5
         languages = tf.math.l2_normalize(tf.convert_to_tensor(self.languages), axis=-1) * strength
         return embedded + tf.gather(languages, language_B)[:, None]
 
 
 def spread_context(config: ModelConfig) -> list[int | None]:
-    """How far each layer looks to either side, None for as far as its kind does; first layers look farther.
+    """Receptive field of each layer to either side, None for the usual one of its kind; first layers see farther.
 
-    Whoever sees half a sentence can tell which sentence it is, and learns a small corpus by heart: what is said of a
-    token then holds for the sentences of the corpus, and for no others.
+    With a wide context the encoder recognises the sentences of a small corpus and memorises them, and what it says of a
+    token holds for no others.
     """
     num_layers = config.text_layers
     if config.text_context is None:

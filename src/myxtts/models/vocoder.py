@@ -1,6 +1,6 @@
-"""The neural vocoder: log-mel spectrograms to samples by convolutional blocks and an inverse Fourier transform.
+"""Neural vocoder in the manner of Vocos (Siuzdak, 2023): ConvNeXt blocks at frame rate and an inverse STFT.
 
-It stays at the rate of the frames to the end and predicts, for each, the magnitude and phase of every frequency.
+It predicts log magnitude and phase of every frequency of each frame, so that nothing is upsampled.
 Shape legend: B batch, T frames, M mel bands, W width, F frequencies, S = T * hop_length samples.
 """
 
@@ -18,9 +18,9 @@ from myxtts.models.layers import ConvolutionBlock, Linear, ModelLayer, Norm
 from myxtts.types import Tensor
 
 _CONTEXT_FRAMES = 3
-"""Frames on either side that the first layer sees."""
-# Brings logarithms of mel values, about -11.5 to 2, near to a mean of 0 and a deviation of 1.
+"""Frames on either side that the first layer sees: a convolution with a kernel of 7."""
 _MEL_MEAN, _MEL_DEVIATION = -5.0, 2.5
+"""Brings log-mels, about -11.5 to 2, near to a mean of 0 and a deviation of 1."""
 _LIMITS = {
     "n_mels": 4096,
     "n_fft": 16_384,
@@ -33,7 +33,7 @@ _LIMITS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VocoderConfig:
-    """The shape of a vocoder, and of the spectrograms it was made for. The default has 10 million weights."""
+    """Architecture of a vocoder, and the spectrograms it was made for. The default has 10 million weights."""
 
     n_mels: int
     n_fft: int
@@ -90,7 +90,7 @@ class Vocoder(ModelLayer):
         self.blocks = [ConvolutionBlock(config.width) for _ in range(config.num_blocks)]
         self.final_norm = Norm(config.width)
         self.head = Linear(config.width, 2 * self._num_frequencies)
-        # The loudness of frequencies follows from that of the bands almost linearly: the blocks learn what is left.
+        # Log magnitudes follow from log-mels almost linearly: this skip connection leaves the rest to the blocks.
         self.envelope = Linear(config.n_mels, self._num_frequencies, starts_at_zero=True)
 
     @property
@@ -99,12 +99,12 @@ class Vocoder(ModelLayer):
 
     def call(self, mel_BTM: Tensor) -> Tensor:
         log_magnitude_BTF, phase_BTF = self.predict_spectrum(mel_BTM)
-        # No sample within -1..1 gives more than the sum of the window.
+        # Samples within -1..1 cannot give more than the sum of the window, win_length / 2.
         magnitude_BTF = tf.exp(tf.minimum(log_magnitude_BTF, math.log(self._config.win_length / 2)))
         return self._inverse(magnitude_BTF * tf.cos(phase_BTF), magnitude_BTF * tf.sin(phase_BTF))
 
     def predict_spectrum(self, mel_BTM: Tensor) -> tuple[Tensor, Tensor]:
-        """Logarithm of the magnitude, and phase, both float32 [B, T, F]."""
+        """Log magnitude and phase, both float32 [B, T, F]."""
         normalized_BTM = (tf.cast(mel_BTM, tf.float32) - _MEL_MEAN) / _MEL_DEVIATION
         x_BTW = self.embedding_norm(self.embedding(_join_neighbours(normalized_BTM)))
         is_real_BT1 = tf.ones_like(x_BTW[:1, :, :1])
@@ -116,7 +116,7 @@ class Vocoder(ModelLayer):
 
 
 def _join_neighbours(x_BTM: Tensor) -> Tensor:
-    """Each frame with those around it, side by side: a convolution becomes one product with a matrix."""
+    """Each frame with its neighbours side by side (im2col): a convolution becomes one matrix product."""
     num_frames = x_BTM.shape[1]
     padded = tf.pad(x_BTM, [[0, 0], [_CONTEXT_FRAMES, _CONTEXT_FRAMES], [0, 0]])
     return tf.concat([padded[:, start : start + num_frames] for start in range(2 * _CONTEXT_FRAMES + 1)], axis=-1)

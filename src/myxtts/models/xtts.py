@@ -1,6 +1,7 @@
-"""XTTS: text and a few seconds of a voice in, a spectrogram out. Shapes are static, randomness comes in as seeds.
+"""XTTS acoustic model: text and a reference log-mel in, log-mel out; voice cloning without fine-tuning.
 
-Spectrograms that go in and out are natural logarithms; inside they are normalised as the spec says.
+Text encoder, speaker encoder, monotonic alignment search (training), prosody predictor and flow-matching decoder.
+Shapes are static, randomness comes in as seeds. Log-mels are natural logarithms, normalised inside as the spec says.
 Shape legend: B utterances, N tokens, S states (2N), T frames, M mel bands, R reference frames, K latents, D voice.
 """
 
@@ -39,7 +40,7 @@ NO_GUIDANCE = 1.0
 
 
 class SpokenText(NamedTuple):
-    """A text with the length and pitch of everything in it: what `decode` needs beside the voice."""
+    """An encoded text with durations and F0: what `decode` needs beside the voice."""
 
     states: TextStates
     durations_BS: Tensor
@@ -49,7 +50,7 @@ class SpokenText(NamedTuple):
 
 
 class XTTS(keras.Model):  # type: ignore[misc]
-    """All weights exist once it is made; make it in the scope of the strategy, under the policy to compute in."""
+    """All weights exist once it is made; make it in the scope of the strategy, under the dtype policy to compute in."""
 
     def __init__(self, config: ModelConfig, spec: ModelSpec) -> None:
         super().__init__()
@@ -78,7 +79,7 @@ class XTTS(keras.Model):  # type: ignore[misc]
 
     @property
     def text_side(self) -> tuple[Any, ...]:
-        """The layers that learn from texts, and so from no more than there are in a corpus."""
+        """The layers that learn from texts alone, which training freezes when they begin to overfit."""
         return self.text_encoder, self.prosody_predictor
 
     def named_weights(self) -> dict[str, Any]:
@@ -86,11 +87,11 @@ class XTTS(keras.Model):  # type: ignore[misc]
         return dict(iterate_weights(self))
 
     def set_length_factor(self, factor: float) -> None:
-        """By how much predicted durations are stretched; see `calibrate_length_factor`."""
+        """The factor of predicted durations; see `calibrate_length_factor`."""
         self.length_factor.assign(factor)
 
     def set_modulation_taps(self, taps_K: Tensor) -> None:
-        """The filter over time that spectrograms pass through; see `design_taps`."""
+        """The FIR filter over time of synthesised spectrograms; see `design_taps`."""
         self.modulation_taps.assign(taps_K)
 
     def normalize_mel(self, mel_BTM: Tensor) -> Tensor:
@@ -100,7 +101,7 @@ class XTTS(keras.Model):  # type: ignore[misc]
         return normalised_BTM * self._spec.mel_deviation + tf.constant(self._spec.mel_mean)
 
     def encode_voice(self, reference_BRM: Tensor, reference_lengths_B: Tensor, seed_2: Tensor = None) -> Voice:
-        """The voice in each reference; no voice for rows without frames."""
+        """Speaker embedding and latents of each reference; zeros for rows without frames."""
         voice: Voice = self.reference_encoder(self.normalize_mel(reference_BRM), reference_lengths_B, seed_2)
         return voice
 
@@ -119,7 +120,7 @@ class XTTS(keras.Model):  # type: ignore[misc]
         diagonal_weight: Tensor = None,
         durations_BN: Tensor = None,
     ) -> Alignment:
-        """Frames of a normalised spectrogram to states; with `durations_BN` only the parting of tokens is searched."""
+        """Aligns normalised frames to states; with `durations_BN` only the split of each token is searched."""
         scores_BTS = score_states(mel_BTM, states.means_BSM)
         if durations_BN is not None:
             return split_durations(durations_BN, scores_BTS, states.is_state_BS, mel_lengths_B)
@@ -128,13 +129,13 @@ class XTTS(keras.Model):  # type: ignore[misc]
         return search_alignment(scores_BTS, states.is_state_BS, mel_lengths_B)
 
     def align(self, part: Mapping[str, Tensor]) -> Alignment:
-        """The best alignment of a batch's utterances; its `token_durations_BN` are what a store keeps."""
+        """The best alignment of a micro-batch; its `token_durations_BN` are what a store keeps."""
         voice = self.encode_voice(part["reference"], part["reference_lengths"])
         states = self.encode_text(part["tokens"], part["token_lengths"], part["language"], voice)
         return self.align_states(states, self.normalize_mel(part["mel"]), part["mel_lengths"])
 
     def measure_pitch(self, mel_BTM: Tensor, mel_lengths_B: Tensor, alignment: Alignment) -> Pitch:
-        """The pitch of each state as it was really spoken."""
+        """F0 and voicing of each state in the recording."""
         frames = self._pitch_tracker.measure(mel_BTM, mel_lengths_B)
         return average_by_state(frames, alignment.state_BT, alignment.durations_BS.shape[1], mel_lengths_B)
 
@@ -146,11 +147,11 @@ class XTTS(keras.Model):  # type: ignore[misc]
     def predict_durations(
         self, tokens_BN: Tensor, token_lengths_B: Tensor, language_B: Tensor, voice: Voice, *, speed: Tensor = 1.0
     ) -> SpokenText:
-        """First phase of synthesis: how long the utterance and everything in it will be."""
+        """First phase of synthesis: text encoding, durations and F0."""
         return self.time_text(self.encode_text(tokens_BN, token_lengths_B, language_B, voice), token_lengths_B, speed)
 
     def time_text(self, states: TextStates, token_lengths_B: Tensor, speed: Tensor = 1.0) -> SpokenText:
-        """How long everything in a text that is encoded already will be."""
+        """Predicted durations and F0 of an encoded text."""
         prosody = self.predict_prosody(states, token_lengths_B)
         factor = tf.convert_to_tensor(self.length_factor) / speed
         durations_BS = round_frames(compute_frames(prosody.log_frames_BS, states.is_state_BS, factor))
@@ -160,7 +161,7 @@ class XTTS(keras.Model):  # type: ignore[misc]
     def time_as_recorded(
         self, states: TextStates, mel_BTM: Tensor, mel_lengths_B: Tensor
     ) -> tuple[SpokenText, Alignment]:
-        """A text with the rhythm and pitch of its recording, and how that lies along the text."""
+        """An encoded text with the durations and F0 of its recording, and the alignment they come from."""
         alignment = self.align_states(states, self.normalize_mel(mel_BTM), mel_lengths_B)
         durations_BS, pitch_BS = alignment.durations_BS, self.measure_pitch(mel_BTM, mel_lengths_B, alignment)
         return SpokenText(states, durations_BS, sum_by_token(durations_BS), mel_lengths_B, pitch_BS), alignment
@@ -177,20 +178,21 @@ class XTTS(keras.Model):  # type: ignore[misc]
         seed: int | Tensor = 0,
         is_filtered: bool = True,
     ) -> Tensor:
-        """Second phase: the spectrogram [B, num_frames, M]. Frames behind an utterance's length mean nothing.
+        """Second phase: the log-mel [B, num_frames, M] by `num_steps` Euler steps from scaled noise.
 
-        Utterances that are longer than `num_frames` are cut off. What is not `is_filtered` is as the decoder gives it.
+        Frames behind an utterance's length are undefined; longer utterances are cut off. `guidance` is the scale of
+        classifier-free guidance, `is_filtered` the modulation filter.
         """
         padded_frames = -(-num_frames // STACKED_FRAMES) * STACKED_FRAMES
-        inputs = self._spread_states(spoken, padded_frames)
-        # Noise of a frame does not depend on how far the batch is padded.
+        inputs = self._repeat_states(spoken, padded_frames)
+        # Drawn with time first, so that the noise of a frame does not depend on how far the batch is padded.
         seed_2 = tf.stack([tf.cast(seed, tf.int32), 0])
         noise_TBM = draw_normal(seed_2, [padded_frames, *inputs.means_BTM.shape[::2]])
         x_BTM = tf.transpose(noise_TBM, [1, 0, 2]) * noise_scale
 
         def advance(step: Tensor, x_BTM: Tensor) -> tuple[Tensor, Tensor]:
             time = tf.cast(step, tf.float32) / num_steps
-            clean_BTM = self._guess_clean(x_BTM, inputs, time, voice, guidance)
+            clean_BTM = self._predict_clean(x_BTM, inputs, time, voice, guidance)
             return step + 1, x_BTM + (clean_BTM - x_BTM) / (tf.cast(num_steps - step, tf.float32))
 
         _, x_BTM = tf.while_loop(
@@ -216,7 +218,7 @@ class XTTS(keras.Model):  # type: ignore[misc]
         speed: Tensor = 1.0,
         seed: int | Tensor = 0,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Both phases at once: the spectrogram, its lengths in frames (at most `num_frames`), durations of tokens."""
+        """Both phases: the log-mel, its lengths in frames (at most `num_frames`), durations of tokens."""
         spoken = self.predict_durations(tokens_BN, token_lengths_B, language_B, voice, speed=speed)
         mel_BTM = self.decode(
             spoken,
@@ -229,7 +231,7 @@ class XTTS(keras.Model):  # type: ignore[misc]
         )
         return mel_BTM, tf.minimum(spoken.mel_lengths_B, num_frames), spoken.durations_BN
 
-    def _spread_states(self, spoken: SpokenText, num_frames: int) -> FrameInputs:
+    def _repeat_states(self, spoken: SpokenText, num_frames: int) -> FrameInputs:
         num_rows = spoken.durations_BS.shape[0]
         return make_frame_inputs(
             spoken.states,
@@ -240,8 +242,8 @@ class XTTS(keras.Model):  # type: ignore[misc]
             mask_steps(spoken.mel_lengths_B, num_frames),
         )
 
-    def _guess_clean(self, x_BTM: Tensor, inputs: FrameInputs, time: Tensor, voice: Voice, guidance: float) -> Tensor:
-        """The clean spectrogram, led away from what it would be without a voice where there is guidance."""
+    def _predict_clean(self, x_BTM: Tensor, inputs: FrameInputs, time: Tensor, voice: Voice, guidance: float) -> Tensor:
+        """The decoder's prediction, extrapolated from that without a voice where there is guidance."""
         time_B = tf.fill([x_BTM.shape[0]], time)
         clean_BTM = self.decoder(x_BTM, inputs, time_B, voice)
         if guidance == NO_GUIDANCE or not self._spec.has_many_speakers:

@@ -239,6 +239,10 @@ class Plan:
         """Devices that train, those of all processes of the cluster together."""
         return len(self.model_devices) * (self.cluster.num_workers if self.cluster else 1)
 
+    def select_model_gpus(self, hardware: Hardware) -> list[Gpu]:
+        """The GPUs that train; none where CPUs do."""
+        return [gpu for gpu in hardware.gpus if _name_device(gpu.index) in self.model_devices]
+
     @property
     def shard(self) -> tuple[int, int]:
         """The slice of every batch that this process trains on: its number, and of how many."""

@@ -33,6 +33,7 @@ _WORDS: dict[str, tuple[str, str]] = {
         "میانگین گام‌ها میان دو ثبت؛ خط کم‌رنگ خود ثبت‌ها و خط پررنگ میانگین روان آن‌هاست.",
     ),
     "terms": ("Terms of the loss", "اجزای خطا"),
+    "measures": ("Other measures", "سنجه‌های دیگر"),
     "flow": ("flow", "جریان"),
     "prior": ("prior", "پیشین"),
     "duration": ("durations", "دیرش‌ها"),
@@ -53,6 +54,31 @@ _WORDS: dict[str, tuple[str, str]] = {
             "و بهترین نقطهٔ بازیابی با آن برگزیده می‌شود. کمتر بهتر است، جز برای شباهت."
         ),
     ),
+    "validating_vocoder": (
+        (
+            "The same segments of held-out recordings every time, made from their mel spectrograms and compared with "
+            "the recordings. The score is the mel distance; the best checkpoint is chosen by it. Griffin-Lim, for "
+            "comparison, is made to meet the mel bands but knows nothing between and above them. Lower is better."
+        ),
+        (
+            "هر بار همان قطعه‌های ضبط‌های کنارگذاشته که از طیف‌نگار مِل ساخته و با خود ضبط سنجیده می‌شوند. نمره، فاصلهٔ "
+            "مِل است و بهترین نقطهٔ بازیابی با آن برگزیده می‌شود. گریفین–لیم که برای سنجش آمده، خود را با باندهای مِل "
+            "هماهنگ می‌کند ولی از میان و بالای آن‌ها چیزی نمی‌داند. کمتر بهتر است."
+        ),
+    ),
+    "sound_vocoder": (
+        "Segments of held-out recordings, made from their mel spectrograms.",
+        "قطعه‌هایی از ضبط‌های کنارگذاشته که از طیف‌نگار مِل ساخته شده‌اند.",
+    ),
+    "mel": ("mel spectrogram", "طیف‌نگار مِل"),
+    "stft": ("STFT magnitude", "دامنهٔ طیف"),
+    "adversarial": ("adversarial", "رقابتی"),
+    "features": ("feature matching", "همسانی ویژگی‌ها"),
+    "critic_loss": ("loss of the discriminators", "خطای تمییزدهنده‌ها"),
+    "vocoder_mel_distance": ("mel distance", "فاصلهٔ مِل"),
+    "vocoder_spectral_distance": ("spectral distance", "فاصلهٔ طیفی"),
+    "griffin_lim_mel_distance": ("mel distance of Griffin-Lim", "فاصلهٔ مِل گریفین–لیم"),
+    "griffin_lim_spectral_distance": ("spectral distance of Griffin-Lim", "فاصلهٔ طیفی گریفین–لیم"),
     "text_rests": (
         "From step {step} on the text side rests: it had stopped improving on these utterances.",
         "از گام {step} بخش متن از آموزش بازایستاده است، زیرا دیگر روی این جمله‌ها بهتر نمی‌شد.",
@@ -162,6 +188,11 @@ class Words:
     def say(self, key: str, **values: str) -> str:
         text = (self.more.get(key) or _WORDS[key])[LANGUAGES.index(self.lang)]
         return text.format(**values) if values else text
+
+    def translate(self, english: str) -> str:
+        """A text that is written down elsewhere in English; as it is where it has no translation."""
+        texts = (text for text in (*self.more.values(), *_WORDS.values()) if text[0] == english)
+        return next(texts, (english, english))[LANGUAGES.index(self.lang)]
 
     def name(self, key: str) -> str:
         """The word for something measured, or its own name where there is none."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,6 +28,8 @@ from myxtts.tools.report_words import Words
 from myxtts.tools.run_files import FeedTimes, RunFiles, list_series, read_run
 from myxtts.training.run.folder import REPORT_FILE_NAME
 from myxtts.training.sample_files import REAL_FOLDER_NAME, SampleFiles, list_steps, name_step_folder, read_samples
+from myxtts.training.terms import VOCODER, VOICE, Measures
+from myxtts.training.vocoder.task import VOCODER_SPEC_FILE_NAME
 
 # The later sections of a run's report: where the time went, what went wrong, configuration and environment.
 
@@ -170,7 +172,6 @@ def _write(value: Any) -> str:
     return "null" if value is None else str(value)
 
 
-_TERMS = ("flow", "prior", "duration", "pitch", "speaker", "length_error")
 _END_SHARE = 20
 """The last twentieth of the records stands for the end of a run."""
 _NUM_HEARD_STEPS = 3
@@ -189,14 +190,15 @@ def write_run_report(run_path: str | Path, *, lang: Literal["en", "fa"] = "en", 
 
 def make_run_page(run: RunFiles, words: Words) -> Page:
     steps, seconds = _count_steps(run), _measure_time(run)
+    measures = VOCODER if (run.path / VOCODER_SPEC_FILE_NAME).is_file() else VOICE
     return Page(
         title=words.say("title", name=str(run.find_setting("training.run_name") or run.path.name)),
         lead=words.say("lead", steps=words.count(steps), time=words.time(seconds)),
         cards=_make_cards(run, words),
         sections=[
-            _show_learning(run, words),
-            _show_validation(run, words),
-            _show_sound(run, words),
+            _show_learning(run, words, measures),
+            _show_validation(run, words, measures),
+            _show_sound(run, words, measures),
             show_time(run, words),
             show_skipped(run, words),
             show_configuration(run, words),
@@ -248,33 +250,38 @@ def _make_cards(run: RunFiles, words: Words) -> list[Card]:
     ]
 
 
-def _show_learning(run: RunFiles, words: Words) -> Html:
-    def curve(name: str, is_noisy: bool = True) -> Curve:
-        return Curve(words.say(name), *list_series(run.records, name), is_noisy)
+def _show_learning(run: RunFiles, words: Words, measures: Measures) -> Html:
+    def draw(labels: Mapping[str, str], is_noisy: bool = True) -> Html:
+        return _draw(run.records, labels, words, is_noisy)
 
+    measured = {term.name: term.label for term in measures.terms if not term.weight}
     panels = [
-        make_panel(words.say("loss"), draw_curves([curve("loss")], words.tick)),
-        make_panel(words.say("terms"), draw_curves([curve(name) for name in _TERMS], words.tick)),
-        make_panel(words.say("learning_rate"), draw_curves([curve("learning_rate", is_noisy=False)], words.tick)),
-        make_panel(words.say("gradient_norm"), draw_curves([curve("gradient_norm")], words.tick)),
+        make_panel(words.say("loss"), draw({"loss": words.say("loss")})),
+        make_panel(words.say("terms"), draw({term.name: term.label for term in measures.trained_terms})),
+        make_panel(words.say("measures"), draw(measured)),
+        make_panel(words.say("learning_rate"), draw({"learning_rate": words.say("learning_rate")}, is_noisy=False)),
+        make_panel(words.say("gradient_norm"), draw({"gradient_norm": words.say("gradient_norm")})),
     ]
     return make_section(words.say("learning"), make_grid(panels), lead=words.say("learning_lead"))
 
 
-def _show_validation(run: RunFiles, words: Words) -> Html:
+def _draw(records: Sequence[Mapping[str, Any]], labels: Mapping[str, str], words: Words, is_noisy: bool = True) -> Html:
+    """Curves of the numbers that are recorded under the names of `labels`."""
+    curves = [Curve(words.translate(label), *list_series(records, name), is_noisy) for name, label in labels.items()]
+    return draw_curves(curves, words.tick)
+
+
+def _show_validation(run: RunFiles, words: Words, measures: Measures) -> Html:
     if not run.validations:
         return make_section(words.say("validating"))
     records = [{"step": step, **numbers} for step, numbers in run.validations]
-
-    def draw(*names: str) -> Html:
-        return draw_curves([Curve(words.say(name), *list_series(records, name)) for name in names], words.tick)
-
     panels = [
-        make_panel(words.say("distances"), draw("score", "mel_distance", "free_mel_distance")),
-        make_panel(words.say("durations"), draw("token_duration_error", "length_error")),
-        make_panel(words.say("terms"), draw("prior", "flow", "duration", "pitch")),
-        make_panel(words.say("voice"), draw("speaker_similarity", "speaker_accuracy")),
+        make_panel(words.translate(heading), _draw(records, labels, words))
+        for heading, labels in measures.charts.items()
     ]
+    of_terms = {term.name: term.label for term in measures.trained_terms if term.name in records[-1]}
+    if of_terms:
+        panels.append(make_panel(words.say("terms"), _draw(records, of_terms, words)))
     last_step, last = run.validations[-1]
     best_step, best = min(run.validations, key=lambda pair: pair[1].get("score", float("inf")))
     heading = [
@@ -283,10 +290,14 @@ def _show_validation(run: RunFiles, words: Words) -> Html:
         words.say("last", step=words.count(last_step)),
     ]
     rows = [
-        [words.name(name), words.number(best.get(name, float("nan"))), words.number(value)]
+        [
+            words.translate(measures.labels.get(name, words.name(name))),
+            words.number(best.get(name, float("nan"))),
+            words.number(value),
+        ]
         for name, value in sorted(last.items(), key=lambda item: item[0] != "score")
     ]
-    lead = words.say("validating_lead")
+    lead = words.translate(measures.about_validation)
     if run.text_rest_step is not None:
         lead += " " + words.say("text_rests", step=words.count(run.text_rest_step))
     return make_section(
@@ -297,7 +308,7 @@ def _show_validation(run: RunFiles, words: Words) -> Html:
     )
 
 
-def _show_sound(run: RunFiles, words: Words) -> Html:
+def _show_sound(run: RunFiles, words: Words, measures: Measures) -> Html:
     steps = list_steps(run.samples_path)
     if not steps:
         return make_section(words.say("sound"))
@@ -317,7 +328,7 @@ def _show_sound(run: RunFiles, words: Words) -> Html:
         ]
         text = make_paragraph(sample.about["text"] or sample.about["id"], "quote")
         panels.append(make_panel(heading or name, text, *players, *pictures))
-    return make_section(words.say("sound"), make_grid(panels), lead=words.say("sound_lead"))
+    return make_section(words.say("sound"), make_grid(panels), lead=words.translate(measures.about_samples))
 
 
 def _count_steps(run: RunFiles) -> int:

@@ -1,4 +1,7 @@
-"""How the step is run: eagerly, as a graph or compiled, and in which numbers. Decided once, purely, with reasons."""
+"""Chooses how a training step runs: eager, graph or XLA; float32 or bfloat16; and micro-batches that fit the memory.
+
+Pure functions of settings and device, with reasons for the user. What fitted into a device's memory is kept in a file.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from myxtts.config.model import ModelConfig
 from myxtts.config.schema import TrainingConfig
-from myxtts.errors import HardwareError, StorageError, warn_user
+from myxtts.errors import HardwareError, StorageError
+from myxtts.runtime.hardware import Hardware
+from myxtts.runtime.plan import Plan
 from myxtts.storage.atomic import write_atomically
 from myxtts.storage.json_file import JsonRefusedError, is_whole_number, parse_json_object
 from myxtts.types import Say
@@ -102,8 +108,6 @@ def _choose_policy(training: TrainingConfig, device: Device) -> tuple[str, str]:
     return _ORDINARY, "Numbers: float32, as asked."
 
 
-# What to do when the device's memory is exhausted: smaller micro-batches, more of them, and remembering it.
-
 _MAX_FILE_BYTES = 1_000_000
 
 
@@ -141,11 +145,21 @@ def name_situation(device: str, model: str, asked: MicroBatches) -> str:
     return f"{device} | {model} | {asked.batch_size} x {asked.accumulation}"
 
 
+def name_device(plan: Plan, hardware: Hardware) -> str:
+    """Number and name of the GPUs that train, or the number of CPUs."""
+    names = [gpu.name for gpu in plan.select_model_gpus(hardware)]
+    return f"{len(plan.model_devices)} x {names[0]}" if names else f"{hardware.num_cpus} CPUs"
+
+
+def name_model(model: ModelConfig) -> str:
+    return " ".join(f"{name}={value}" for name, value in model.model_dump().items())
+
+
 class MicroBatchMemory:
     """A small JSON file of what was found to fit. A damaged one is as good as none."""
 
-    def __init__(self, path: Path, warn: Say = warn_user) -> None:
-        self._path, self._warn = path, warn
+    def __init__(self, path: Path, say: Say) -> None:
+        self._path, self._say = path, say
 
     def recall(self, situation: str) -> MicroBatches | None:
         entry = self._read().get(situation)
@@ -156,6 +170,14 @@ class MicroBatchMemory:
             return None
         return MicroBatches(batch_size, accumulation)
 
+    def choose(self, situation: str, asked: MicroBatches) -> MicroBatches:
+        """What was found to fit in this situation before, else what is asked for."""
+        found = self.recall(situation)
+        if found is None or found == asked or found.accumulation % asked.accumulation:
+            return asked
+        self._say(f"Each step is made of {found.accumulation} micro-batches, as was found to fit before.")
+        return found
+
     def remember(self, situation: str, found: MicroBatches) -> None:
         """Notes what fits; a disk that refuses becomes a warning."""
         content = self._read() | {situation: asdict(found)}
@@ -163,7 +185,7 @@ class MicroBatchMemory:
             with write_atomically(self._path) as file:
                 file.write(json.dumps(content, indent=1).encode())
         except StorageError as error:
-            self._warn(f"{error} The micro-batch of {found.batch_size} will have to be found again next time.")
+            self._say(f"{error} The micro-batch of {found.batch_size} will have to be found again next time.")
 
     def _read(self) -> dict[str, Any]:
         try:

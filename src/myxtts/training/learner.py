@@ -1,6 +1,7 @@
-"""What every model in training has, whichever part of the voice it is: average, state, and steps cut to fit memory.
+"""Base of the voice and vocoder learners: model, optimizer, EMA and train step under one `tf.distribute` strategy.
 
-A batch that does not fit into the device's memory is cut into smaller micro-batches, which give the same step.
+A batch that does not fit into the device's memory is cut into smaller micro-batches, whose gradients are accumulated to
+the same step.
 """
 
 from __future__ import annotations
@@ -14,22 +15,25 @@ import keras
 import tensorflow as tf
 
 from myxtts.config.schema import XTTSConfig
+from myxtts.runtime.plan import Plan
+from myxtts.storage.atomic import pass_fault_point
 from myxtts.storage.tensor_file import Array
-from myxtts.training.execution import MicroBatches
+from myxtts.training.execution import Device, Execution, MicroBatches
 from myxtts.training.run.state import AVERAGE, MODEL, OPTIMIZER, TrainingState, number_variables
 from myxtts.training.schedule import LearningRate
-from myxtts.training.step import MicroBatch, StepResult, distribute_parts, split_rows
+from myxtts.training.step import GRADIENTS_POINT, MicroBatch, StepResult, distribute_parts, split_rows
 
-# The running average of the weights, which synthesis speaks with: smoother than any single step.
-
-Variable = Any
 _WARM_UP = 10
 
 
 class WeightEma:
-    """Averages of trainable weights, one beside each. Make it in the scope of the strategy."""
+    """Exponential moving average (EMA) of the trainable weights, used for validation, samples and bundles.
 
-    def __init__(self, weights: Mapping[str, Variable], decay: float, strategy: Any) -> None:
+    The decay of a step is min(decay, (1 + step) / (10 + step)), so that the initial weights are forgotten quickly.
+    Make it in the scope of the strategy.
+    """
+
+    def __init__(self, weights: Mapping[str, Any], decay: float, strategy: Any) -> None:
         assert 0 < decay < 1, f"a decay of {decay}"
         self._decay, self._strategy = decay, strategy
         # The value of a Keras variable is that of TensorFlow, which strategies know.
@@ -41,7 +45,7 @@ class WeightEma:
         self._update_all = tf.function(self._move, autograph=False)
 
     def update(self, step: int) -> None:
-        """Takes the weights after a step into the average. At first it follows faster, to forget how it began."""
+        """After a step, with its number."""
         decay = min(self._decay, (1 + step) / (_WARM_UP + step))
         with self._strategy.scope():
             self._update_all(tf.constant(decay, tf.float32))
@@ -74,44 +78,50 @@ class WeightEma:
                 weight.assign(kept[name])
 
     def _move(self, decay: Any) -> None:
+        def approach(average: Any, weight: Any, decay: Any) -> Any:
+            return average.assign(average + (1 - decay) * (weight - average))
+
         for name, average in self.variables.items():
-            # On each device with what lies there: nothing is sent.
-            self._strategy.extended.update(average, _approach, args=(self._weights[name], decay), group=False)
-
-
-def _approach(average: Variable, weight: Any, decay: Any) -> Any:
-    return average.assign(average + (1 - decay) * (weight - average))
+            # On each device with its own copy: nothing is sent.
+            self._strategy.extended.update(average, approach, args=(self._weights[name], decay), group=False)
 
 
 class BaseLearner(ABC):
-    """Everything that training changes. The strategy's devices hold it; `state` gives it to the disk and back."""
+    """Everything that training changes, on the devices of the strategy; `state` reads and restores it."""
 
     micro_batches: MicroBatches
-    rate: LearningRate
-    """May be set anew between two steps, when the last step turns out to lie elsewhere."""
+    _step: Any
+    """Called with the micro-batches of a step, its number, and whether its gradients shall be spoiled."""
 
-    def __init__(self, config: XTTSConfig, strategy: Any, model: Any, named: Mapping[str, Any], optimizer: Any) -> None:
-        """`named` are all weights of the model. Model and optimizer were made in the scope of the strategy."""
-        self._config, self._strategy = config, strategy
+    def __init__(
+        self,
+        config: XTTSConfig,
+        strategy: Any,
+        execution: Execution,
+        rate: LearningRate,
+        model: Any,
+        weights: Mapping[str, Any],
+        optimizer: Any,
+        more_state: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> None:
+        """`weights` are all of the model, by name. Model and optimizer were made in the scope of the strategy.
+
+        `more_state` are groups of variables beside those of model and optimizer, for checkpoints.
+        """
+        self._config, self.strategy, self._execution = config, strategy, execution
+        self.rate = rate
+        """May be set anew between two steps, when the number of steps of the run changes."""
         self.model, self.optimizer = model, optimizer
-        self._trained = select_trained(model, named)
+        self._trained = select_trained(model, weights)
         with strategy.scope():
             optimizer.build(model.trainable_variables)
-        self._groups: dict[str, Mapping[str, Any]] = {MODEL: named, OPTIMIZER: number_variables(optimizer.variables)}
-        self._average: WeightEma | None = None
+        self._rate_shares = [(optimizer, 1.0)]
+        groups = {MODEL: weights, OPTIMIZER: number_variables(optimizer.variables)}
+        self.ema: WeightEma | None = None
         if config.training.ema_decay > 0:
-            self._average = WeightEma(self._trained, config.training.ema_decay, strategy)
-            self._groups[AVERAGE] = self._average.variables
-        self.state = TrainingState(self._groups)
-
-    @property
-    def average(self) -> WeightEma | None:
-        """The average of the weights, None where none is kept."""
-        return self._average
-
-    @property
-    def strategy(self) -> Any:
-        return self._strategy
+            self.ema = WeightEma(self._trained, config.training.ema_decay, strategy)
+            groups[AVERAGE] = self.ema.variables
+        self.state = TrainingState(groups | dict(more_state or {}))
 
     @property
     def num_parameters(self) -> int:
@@ -122,17 +132,23 @@ class BaseLearner(ABC):
         return self._config.training.gradient_accumulation_steps
 
     @property
-    @abstractmethod
     def num_traces(self) -> int:
         """Graphs made so far."""
+        return int(self._step.num_traces)
 
-    @abstractmethod
     def train(self, batches: Sequence[Any], step: int) -> StepResult:
-        """One step from as many batches as make one; `step` counts from 0."""
+        """One optimizer step from `num_batches_per_step` batches; `step` counts from 0."""
+        rate = self.rate.at(step)
+        for optimizer, share in self._rate_shares:
+            optimizer.learning_rate.assign(share * rate)
+        result: StepResult = self._step(self.cut(batches), step, is_spoiled=pass_fault_point(GRADIENTS_POINT))
+        if self.ema is not None:
+            self.ema.update(step)
+        return result
 
-    @abstractmethod
-    def _make_step(self, accumulation: int) -> None:
-        """Makes the step anew, from so many micro-batches."""
+    def cut(self, batches: Sequence[Any]) -> list[MicroBatch]:
+        """The micro-batches of one step, distributed over the replicas."""
+        return self._cut_parts([self._split_by_replica(batch) for batch in batches])
 
     def set_micro_batches(self, micro_batches: MicroBatches) -> None:
         """Cuts every batch so that a step is `micro_batches.accumulation` of them from now on."""
@@ -141,54 +157,69 @@ class BaseLearner(ABC):
         self.micro_batches, self._num_cuts = micro_batches, num_cuts
         self._make_step(micro_batches.accumulation)
 
-    def rest(self, layers: Sequence[Any]) -> None:
-        """Trains these layers of the model no further: from now on they are what their average is."""
-        resting = {id(weight) for layer in layers for weight in layer.weights}
-        if self._average is not None:
-            self._average.settle(name for name, weight in self._trained.items() if id(weight) in resting)
+    def freeze(self, layers: Sequence[Any]) -> None:
+        """Trains these layers no further: from now on they keep the values of their EMA."""
+        frozen = {id(weight) for layer in layers for weight in layer.weights}
+        if self.ema is not None:
+            self.ema.settle(name for name, weight in self._trained.items() if id(weight) in frozen)
         for layer in layers:
             layer.trainable = False
         self.set_micro_batches(self.micro_batches)
 
     def reset_average(self) -> None:
-        """Begins the average anew at the present weights, after they were set from elsewhere."""
-        if self._average is not None:
-            self._average.reset()
+        """Begins the EMA anew at the present weights, after they were loaded from a bundle."""
+        if self.ema is not None:
+            self.ema.reset()
 
     @contextmanager
     def use_average(self) -> Iterator[Any]:
-        """The model with the weights it shall speak with."""
-        if self._average is None:
+        """The model with its EMA weights, or with its own where no EMA is kept."""
+        if self.ema is None:
             yield self.model
             return
-        with self._average.swapped_in():
+        with self.ema.swapped_in():
             yield self.model
 
     def collect(self) -> dict[str, Array]:
         return self.state.collect()
 
+    @abstractmethod
+    def _make_step(self, accumulation: int) -> None:
+        """Makes the step anew, from so many micro-batches."""
+
+    @abstractmethod
+    def _split_by_replica(self, batch: Any) -> list[MicroBatch]:
+        """The rows of a batch for each replica of this process."""
+
+    def _trace(self, empty: Iterable[Sequence[MicroBatch]], step: int) -> None:
+        """Makes the graphs of a step by training on batches without rows that count, which changes nothing."""
+        for parts in empty:
+            self._step(self._cut_parts([parts] * self.num_batches_per_step), step)
+        if self.ema is not None:
+            self.ema.trace()
+
     @property
     def _num_local_replicas(self) -> int:
-        is_one = self._strategy.num_replicas_in_sync == 1
-        return 1 if is_one else len(self._strategy.extended.worker_devices)
+        is_one = self.strategy.num_replicas_in_sync == 1
+        return 1 if is_one else len(self.strategy.extended.worker_devices)
 
-    def _cut_batches(self, batches: Sequence[Sequence[MicroBatch]]) -> list[MicroBatch]:
-        """Micro-batches of batches that are given as a part for each replica of this process."""
+    def _cut_parts(self, batches: Sequence[Sequence[MicroBatch]]) -> list[MicroBatch]:
+        """Micro-batches of batches that are given as the rows of each replica of this process."""
         micro_batches: list[MicroBatch] = []
         for parts in batches:
-            cut = [split_rows(fill_rows(part, self._num_cuts), self._num_cuts) for part in parts]
-            micro_batches += [distribute_parts(self._strategy, pieces) for pieces in zip(*cut, strict=True)]
+            cut = [split_rows(_pad_rows(part, self._num_cuts), self._num_cuts) for part in parts]
+            micro_batches += [distribute_parts(self.strategy, pieces) for pieces in zip(*cut, strict=True)]
         return micro_batches
 
 
-def select_trained(model: Any, named: Mapping[str, Any]) -> dict[str, Any]:
+def select_trained(model: Any, weights: Mapping[str, Any]) -> dict[str, Any]:
     """The weights that training changes."""
     trainable = {id(variable) for variable in model.trainable_variables}
-    return {name: weight for name, weight in named.items() if id(weight) in trainable}
+    return {name: weight for name, weight in weights.items() if id(weight) in trainable}
 
 
-def fill_rows(part: MicroBatch, multiple_of: int) -> MicroBatch:
-    """The part with as many empty rows behind it as make it a multiple; they count for nothing."""
+def _pad_rows(part: MicroBatch, multiple_of: int) -> MicroBatch:
+    """The micro-batch with padding rows up to a multiple."""
     num_rows = next(iter(part.values())).shape[0]
     num_missing = -num_rows % multiple_of
     if num_missing == 0:
@@ -197,11 +228,20 @@ def fill_rows(part: MicroBatch, multiple_of: int) -> MicroBatch:
 
 
 @contextmanager
-def compute_under(policy: str) -> Iterator[None]:
-    """Layers made within the block follow this policy of Keras."""
+def use_dtype_policy(policy: str) -> Iterator[None]:
+    """Layers made within the block follow this dtype policy of Keras."""
     before = keras.config.dtype_policy()
     keras.config.set_dtype_policy(policy)
     try:
         yield
     finally:
         keras.config.set_dtype_policy(before)
+
+
+def detect_device(plan: Plan) -> Device:
+    """Kind and CUDA compute capability of the first training device."""
+    if "CPU" in plan.model_devices[0]:
+        return Device("CPU")
+    visible = tf.config.get_visible_devices("GPU")
+    details: dict[str, Any] = tf.config.experimental.get_device_details(visible[0]) if visible else {}
+    return Device("GPU", details.get("compute_capability"))

@@ -122,7 +122,7 @@ class TrainingLoop:
         self._learner.state.restore(checkpoint.arrays)
         state = RunState.from_json(checkpoint.state)
         if state.text_frozen_step is not None:
-            self._learner.rest(self.model.text_side)
+            self._learner.freeze(self.model.text_side)
         return state
 
     def _set_last_step(self) -> None:
@@ -148,7 +148,7 @@ class TrainingLoop:
         while not self._is_at_end():
             if self._is_freeze_due:
                 self._is_freeze_due = False
-                learner.rest(self.model.text_side)
+                learner.freeze(self.model.text_side)
                 self._trace_shapes()
                 num_traces = learner.num_traces
             started = time.perf_counter()

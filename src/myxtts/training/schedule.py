@@ -50,6 +50,15 @@ class LearningRate:
         fall = 0.5 * (1 + math.cos(math.pi * min(1.0, share)))
         return self.highest * (LEAST_SHARE + (1 - LEAST_SHARE) * fall)
 
+    def describe(self, minutes: float | None) -> list[str]:
+        """Sentences for the user; `minutes` is the time limit of the run, where it has one."""
+        is_endless = self.num_steps is None and minutes is None
+        end = "without an end: give training.steps or minutes to let it fall" if is_endless else "then falls to the end"
+        lines = [f"Learning rate: rises to {self.highest:g} over {self.num_rising:,} steps, {end}."]
+        if self.num_rising < self.num_rising_steps:
+            lines.append(f"warmup_steps is {self.num_rising_steps:,}, too many for a run of {self.num_steps:,} steps.")
+        return lines
+
 
 def count_total_steps(
     steps: int | None, epochs: int | None, num_batches_per_epoch: int, batches_per_step: int

@@ -1,25 +1,25 @@
-"""One optimiser step, the same whatever it is spread over: one device, mirrored ones, several hosts, micro-batches.
+"""One optimizer step: forward and backward pass, accumulation over micro-batches, all-reduce, clipping, update.
 
-Losses and gradients are *sums* over real utterances until all parts are added up, and are divided once by the number
-of utterances in all of them. So it does not matter how rows fall to parts, nor how many of them only fill a shape.
+Losses and gradients are *sums* over real utterances until the micro-batches of all replicas are added up, and are
+divided once by the number of utterances in all of them. So the step is the same on one device, mirrored ones and
+several hosts, with any number of micro-batches and of padding rows.
+Shape legend: B utterances of a batch.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields
+from functools import partial
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from myxtts.storage.atomic import is_fault_planned
+from myxtts.training.optimizer import refuse_own_reduction, taking_reduced_gradients
 from myxtts.types import Batch, Tensor
-
-# What a training step is fed: tensors of a batch, cut by rows for replicas and micro-batches.
-#
-# Shape legend: B utterances of a batch.
 
 MicroBatch = dict[str, Tensor]
 """Named tensors whose first axis is B, or values per replica of such tensors."""
@@ -28,28 +28,28 @@ _NOT_TENSORS = {"position", "ids", "num_real", "shares"}
 
 
 def select_tensors(batch: Batch) -> MicroBatch:
-    """The part of a batch that a graph can take; its names and numbers would make a new graph for every batch."""
+    """The tensors of a batch; its names and numbers would make a new graph for every batch."""
     named = {field.name: getattr(batch, field.name) for field in fields(batch) if field.name not in _NOT_TENSORS}
     return {name: tensor for name, tensor in named.items() if tensor is not None}
 
 
 def count_real_utterances(part: MicroBatch) -> Tensor:
-    """How many rows are utterances; those that only fill the shape have no frames."""
+    """Rows that are utterances; padding rows have no frames."""
     return tf.math.count_nonzero(part["mel_lengths"], dtype=tf.float32)
 
 
 def split_rows(part: MicroBatch, num_parts: int) -> list[MicroBatch]:
-    """The part cut into so many of equal size, in order."""
+    """The micro-batch cut by rows into so many of equal size, in order."""
     sizes = {name: tensor.shape[0] for name, tensor in part.items()}
     assert all(size % num_parts == 0 for size in sizes.values()), f"{sizes} rows cannot be cut into {num_parts} parts"
     return [
-        {name: tensor[place * sizes[name] // num_parts :][: sizes[name] // num_parts] for name, tensor in part.items()}
-        for place in range(num_parts)
+        {name: tensor[number * sizes[name] // num_parts :][: sizes[name] // num_parts] for name, tensor in part.items()}
+        for number in range(num_parts)
     ]
 
 
 def distribute_parts(strategy: Any, parts: Sequence[MicroBatch]) -> MicroBatch:
-    """One micro-batch made of a part for each replica of this process."""
+    """One micro-batch from the rows of each replica of this process."""
     if strategy.num_replicas_in_sync == 1:
         (part,) = parts
         return part
@@ -63,16 +63,15 @@ def distribute_parts(strategy: Any, parts: Sequence[MicroBatch]) -> MicroBatch:
 
 
 LossFunction = Callable[[Any, MicroBatch, bool, Tensor], tuple[Tensor, dict[str, Tensor]]]
-"""Called with (model, part, training, step): the sum of the loss over the real utterances of the part, and sums of
-whatever else is worth knowing. Rows that fill the shape must count for nothing, and a part may have no others."""
+"""Called with (model, micro-batch, training, step): sums over its real utterances of the loss and of its terms.
+Padding rows must count for nothing, and a micro-batch may have no others."""
 
 GRADIENTS_POINT = "gradients"
 """Where MYXTTS_FAULT makes the gradients of a step unusable."""
-_DONE_HERE = ("clipnorm", "global_clipnorm", "clipvalue", "gradient_accumulation_steps", "loss_scale_factor")
 
 
 class StepResult(NamedTuple):
-    """What a step did, as tensors: reading one waits for the device. Loss and metrics are means over utterances.
+    """Means over utterances of loss and terms, as tensors: reading one waits for the device.
 
     `gradient_norm` is taken before clipping. When it or the loss is not finite, nothing was updated.
     """
@@ -85,7 +84,7 @@ class StepResult(NamedTuple):
 
 
 class _Totals(NamedTuple):
-    """Sums over the real utterances of one part, or of many."""
+    """Sums over real utterances."""
 
     loss: Tensor
     num_real: Tensor
@@ -96,8 +95,8 @@ class TrainStep:
     """Trains `model` by one step per call. Model and optimizer must have been made in the scope of `strategy`.
 
     `graph=False` runs every operation eagerly, for a debugger. `jit_compile` compiles the whole step for one device,
-    and for several the computation of each: XLA cannot reach over devices. With `num_lanes` the part of a device is
-    cut by rows where that comes out even, and the pieces are computed at the same time.
+    and for several the gradients of each: XLA cannot reach over devices. With `num_lanes` the rows of a device are
+    split where that comes out even, and the pieces are computed at the same time.
     """
 
     def __init__(
@@ -115,8 +114,7 @@ class TrainStep:
         count_real: Callable[[MicroBatch], Tensor] = count_real_utterances,
     ) -> None:
         assert graph or not jit_compile, "an eager step cannot be compiled"
-        taken = [name for name in _DONE_HERE if getattr(optimizer, name, None)]
-        assert not taken, f"the optimizer must leave {', '.join(taken)} to the step: it would act on parts"
+        refuse_own_reduction(optimizer)
         self._model, self._optimizer, self._strategy = model, optimizer, strategy
         self._compute_loss, self._count_real = compute_loss, count_real
         self._clip_norm = clip_norm
@@ -148,14 +146,36 @@ class TrainStep:
             self._has_leftovers = False
             return result
 
-    @property
-    def num_skipped(self) -> int:
-        """Steps without an update, because loss or gradient was not finite."""
-        return int(self._num_skipped.numpy())
+    def take_apart(self) -> dict[str, Callable[..., Any]]:
+        """Parts of the step as functions of their own, compiled as they are within it, for a profile.
+
+        `forward` and `gradients` take a micro-batch and the step's number, `update` takes what `gradients` gives.
+        """
+        compute_totals = self._compute_totals
+        if self._is_compiled_by_part:
+            compute_totals = tf.function(compute_totals, jit_compile=True, autograph=False)
+
+        def forward(part: MicroBatch, step: Tensor) -> list[_Totals]:
+            return [compute_totals(piece, step) for piece in self._split_lanes(part)]
+
+        def update(computed: tuple[list[Tensor], _Totals]) -> StepResult:
+            return self._update(*self._strategy.run(self._reduce, args=computed))
+
+        parts: dict[str, Callable[..., Any]] = {
+            "forward": lambda part, step: self._strategy.run(forward, args=(part, step)),
+            "gradients": lambda part, step: self._strategy.run(self._compute, args=(part, step)),
+            "update": update,
+        }
+
+        def run(function: Callable[..., Any], *arguments: Any) -> Any:
+            with self._strategy.scope(), self._enter_device():
+                return function(*arguments)
+
+        return {name: partial(run, self._make_graph(function)) for name, function in parts.items()}
 
     @property
     def num_traces(self) -> int:
-        """Graphs made so far: one for each shape of a micro-batch, and one more when they are accumulated."""
+        """Graphs made so far: one for each shape of a micro-batch, and one more with accumulation."""
         functions = (self._train, self._accumulate, self._finish)
         return sum(
             f.experimental_get_tracing_count()
@@ -169,41 +189,43 @@ class TrainStep:
             if not self._optimizer.built:
                 self._optimizer.build(self._model.trainable_variables)
             assert all(map(is_ours, (*self._weights, self._optimizer.iterations.value))), "made outside the scope"
-            # Each replica adds up its own; they meet once, when all micro-batches are done.
+            # Each replica sums its own; they are reduced once, when all micro-batches are done.
             self._accumulators = [
                 tf.Variable(tf.zeros_like(weight), trainable=False, synchronization=tf.VariableSynchronization.ON_READ)
                 for weight in self._weights
                 if self.accumulation_steps > 1
             ]
             # In no graph unless a fault is planned.
-            self._spoiler = _make_shared_number(1.0, tf.float32) if is_fault_planned(GRADIENTS_POINT) else None
-            self._num_skipped = _make_shared_number(0, tf.int64)
+            self._spoiler = None
+            if is_fault_planned(GRADIENTS_POINT):
+                aggregation = tf.VariableAggregation.ONLY_FIRST_REPLICA
+                self._spoiler = tf.Variable(1.0, trainable=False, dtype=tf.float32, aggregation=aggregation)
 
     def _compile(self, graph: bool, jit_compile: bool) -> None:
         is_one_device = self._strategy.num_replicas_in_sync == 1
-        is_one_whole = is_one_device and self._num_lanes == 1
+        self._is_graph, self._is_compiled_whole = graph, jit_compile and is_one_device and self._num_lanes == 1
+        self._is_compiled_by_part = jit_compile and not self._is_compiled_whole
         self._needs_device = jit_compile and isinstance(self._strategy, tf.distribute.OneDeviceStrategy)
-        self._compute_piece: Callable[[MicroBatch, Tensor], tuple[list[Tensor], _Totals]] = self._compute_part
+        self._compute_piece: Callable[[MicroBatch, Tensor], tuple[list[Tensor], _Totals]] = self._compute_gradients
         self._change = self._apply
-        if jit_compile and not is_one_whole:
-            self._compute_piece = tf.function(self._compute_part, jit_compile=True, autograph=False)
-        if jit_compile and is_one_device and not is_one_whole:
+        if self._is_compiled_by_part:
+            self._compute_piece = tf.function(self._compute_gradients, jit_compile=True, autograph=False)
+        if self._is_compiled_by_part and is_one_device:
             self._change = tf.function(self._apply, jit_compile=True, autograph=False)
+        self._train = self._make_graph(self._train_on)
+        self._accumulate = self._make_graph(self._accumulate_on)
+        self._finish = self._make_graph(self._finish_with)
 
-        def make_graph(function: Callable[..., Any]) -> Any:
-            if not graph:
-                return function
-            return tf.function(function, jit_compile=jit_compile and is_one_whole, autograph=False)
-
-        self._train = make_graph(self._train_on)
-        self._accumulate = make_graph(self._accumulate_on)
-        self._finish = make_graph(self._finish_with)
+    def _make_graph(self, function: Callable[..., Any]) -> Any:
+        if not self._is_graph:
+            return function
+        return tf.function(function, jit_compile=self._is_compiled_whole, autograph=False)
 
     def _enter_device(self) -> AbstractContextManager[Any]:
         """A compiled function runs where it is called, not where its variables are."""
         return tf.device(self._strategy.extended.worker_devices[0]) if self._needs_device else nullcontext()
 
-    # What follows is either said once for all replicas, or, where it says so, by each replica for itself.
+    # Methods below run once for all replicas or, where the docstring says so, in each replica.
 
     def _train_on(self, micro_batch: MicroBatch, step: Tensor) -> StepResult:
         def compute(part: MicroBatch) -> tuple[list[Tensor], StepResult]:
@@ -230,30 +252,39 @@ class TrainStep:
         return self._update(*self._strategy.run(reduce, args=(totals,)))
 
     def _compute(self, part: MicroBatch, step: Tensor) -> tuple[list[Tensor], _Totals]:
-        """By each replica: gradients and totals of its part, from pieces that do not wait for each other."""
-        num_rows = next(iter(part.values())).shape[0]
-        pieces = split_rows(part, math.gcd(num_rows, self._num_lanes))
-        computed = [self._compute_piece(piece, step) for piece in pieces]
+        """In each replica: gradients and totals of its rows, from pieces that do not wait for each other."""
+        computed = [self._compute_piece(piece, step) for piece in self._split_lanes(part)]
         if len(computed) == 1:
             return computed[0]
         gradients, totals = zip(*computed, strict=True)
         return list(map(tf.add_n, zip(*gradients, strict=True))), _add_up(totals)
 
-    def _compute_part(self, part: MicroBatch, step: Tensor) -> tuple[list[Tensor], _Totals]:
-        """By each replica: gradients and totals of its part."""
+    def _split_lanes(self, part: MicroBatch) -> list[MicroBatch]:
+        num_rows = next(iter(part.values())).shape[0]
+        return split_rows(part, math.gcd(num_rows, self._num_lanes))
+
+    def _compute_gradients(self, part: MicroBatch, step: Tensor) -> tuple[list[Tensor], _Totals]:
+        """In each replica."""
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(self._weights)
-            loss, metrics = self._compute_loss(self._model, part, True, step)
-        gradients = tape.gradient(loss, self._weights, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+            totals = self._compute_totals(part, step)
+        gradients = tape.gradient(totals.loss, self._weights, unconnected_gradients=tf.UnconnectedGradients.ZERO)
         # Gradients of embeddings come as slices, which neither add up nor reduce well.
         gradients = list(map(tf.convert_to_tensor, gradients))
         if self._spoiler is not None:
             gradients = [gradient * self._spoiler for gradient in gradients]
-        totals = _Totals(loss, self._count_real(part), metrics)
-        return gradients, tf.nest.map_structure(_to_float32, totals)
+        return gradients, totals
+
+    def _compute_totals(self, part: MicroBatch, step: Tensor) -> _Totals:
+        """In each replica: the forward pass."""
+        loss, metrics = self._compute_loss(self._model, part, True, step)
+        totals: _Totals = tf.nest.map_structure(
+            lambda value: tf.cast(value, tf.float32), _Totals(loss, self._count_real(part), metrics)
+        )
+        return totals
 
     def _reduce(self, gradients: list[Tensor], totals: _Totals) -> tuple[list[Tensor], StepResult]:
-        """By each replica: the clipped mean gradient over all of them, and the result. One exchange for everything.
+        """In each replica: the clipped mean gradient over all of them, and the result, by one all-reduce.
 
         Without a single real utterance this divides by zero, and the step is skipped like any that is not finite.
         """
@@ -273,47 +304,23 @@ class TrainStep:
         result = tf.nest.map_structure(lambda value: self._strategy.experimental_local_results(value)[0], per_replica)
 
         def apply() -> None:
-            with _take_as_reduced(self._optimizer):
+            with taking_reduced_gradients(self._optimizer):
                 self._strategy.run(self._change, args=(gradients,))
 
-        def skip() -> None:
-            self._num_skipped.assign_add(1)
-
         # All replicas hold the same sums, so all of them decide alike.
-        tf.cond(result.is_finite, apply, skip)
+        tf.cond(result.is_finite, apply, lambda: None)
         return StepResult(*result)
 
     def _apply(self, gradients: list[Tensor]) -> None:
-        """By each replica."""
+        """In each replica."""
         self._optimizer.apply(gradients, self._model.trainable_variables)
 
     def _clear_accumulators(self) -> None:
-        """By each replica. Assigning, unlike multiplying, also clears what is not finite."""
+        """In each replica. Assigning, unlike multiplying, also clears what is not finite."""
         for accumulator in self._accumulators:
             accumulator.assign(tf.zeros_like(accumulator))
-
-
-def _make_shared_number(value: float, dtype: Any) -> Any:
-    """One number that all replicas agree on."""
-    return tf.Variable(value, trainable=False, dtype=dtype, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA)
 
 
 def _add_up(totals: Sequence[_Totals]) -> _Totals:
     summed: _Totals = tf.nest.map_structure(lambda *sums: tf.add_n(sums), *totals)
     return summed
-
-
-def _to_float32(value: Tensor) -> Tensor:
-    return tf.cast(value, tf.float32)
-
-
-@contextmanager
-def _take_as_reduced(optimizer: Any) -> Iterator[None]:
-    """Keras adds up gradients over the replicas inside `apply`. They are added up already: once more would multiply
-    them by the number of replicas, and send all of them over the wire again."""
-    assert hasattr(optimizer, "_all_reduce_sum_gradients"), "Keras adds up gradients in another place now"
-    optimizer._all_reduce_sum_gradients = list
-    try:
-        yield
-    finally:
-        del optimizer._all_reduce_sum_gradients

@@ -24,11 +24,10 @@ from hypothesis import strategies as st
 from tests.device_process import DeviceProcess
 from tests.tools.test_run_report import Outline
 
-from myxtts.config.schema import XTTSConfig
 from myxtts.errors import DataError
 from myxtts.tools.charts import Flame, draw_flame
 from myxtts.tools.profile.page import make_op_flame, make_profile_page, write_profile_report
-from myxtts.tools.profile.parts import StepParts, measure_ops
+from myxtts.tools.profile.parts import measure_ops, measure_parts
 from myxtts.tools.profile.result import (
     Compilation,
     DataLoading,
@@ -40,30 +39,39 @@ from myxtts.tools.profile.result import (
     TrainingProfile,
 )
 from myxtts.tools.profile_words import PROFILE_WORDS, choose_profile_words
-from myxtts.training.execution import Execution
 from myxtts.training.run.folder import describe_environment
+from myxtts.training.step import TrainStep
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-FORWARD_S, BACKWARD_S, OPTIMIZER_S, AVERAGE_S = 0.03, 0.06, 0.04, 0.02
+FORWARD_S, BACKWARD_S, OPTIMIZER_S, EMA_S = 0.03, 0.06, 0.04, 0.02
+
+
+class SlowOptimizer(keras.optimizers.SGD):  # type: ignore[misc]
+    def apply(self, grads: Any, trainable_variables: Any = None) -> None:
+        time.sleep(OPTIMIZER_S)
 
 
 class PlantedLearner:
     """A step whose parts take a known time each, run eagerly so that they can sleep."""
 
-    num_batches_per_step = 1
-
     def __init__(self, num_micro_batches: int) -> None:
-        layer = keras.layers.Dense(1)
-        layer.build((None, 2))
-        self.model, self.strategy = layer, tf.distribute.get_strategy()
-        self.optimizer = SimpleNamespace(apply=lambda _gradients, _variables: time.sleep(OPTIMIZER_S))
-        self.average = SimpleNamespace(update=lambda _step: time.sleep(AVERAGE_S))
+        self._model = keras.layers.Dense(1)
+        self._model.build((None, 2))
         self.micro_batches = SimpleNamespace(accumulation=num_micro_batches)
+        self.train_step = TrainStep(
+            self._model,
+            SlowOptimizer(0.1),
+            self._loss,
+            tf.distribute.get_strategy(),
+            graph=False,
+            count_real=lambda part: tf.shape(part["x"])[0],
+        )
+        self.ema = SimpleNamespace(update=lambda _step: time.sleep(EMA_S))
 
     def cut(self, batches: Sequence[Any]) -> list[dict[str, Any]]:
         return [{"x": batches[0]}] * self.micro_batches.accumulation
 
-    def loss(self, model: Any, part: dict[str, Any], training: bool, _step: Any) -> tuple[Any, dict[str, Any]]:
+    def _loss(self, model: Any, part: dict[str, Any], training: bool, _step: Any) -> tuple[Any, dict[str, Any]]:
         assert training
 
         @tf.custom_gradient
@@ -81,20 +89,19 @@ class PlantedLearner:
     def train(self, batches: Sequence[Any], _step: int) -> None:
         for _ in self.cut(batches):
             time.sleep(FORWARD_S + BACKWARD_S)
-        time.sleep(OPTIMIZER_S + AVERAGE_S)
+        time.sleep(OPTIMIZER_S + EMA_S)
 
 
 @pytest.mark.parametrize("num_micro_batches", [1, 2])
 def test_the_parts_of_a_step_take_what_was_planted(num_micro_batches: int) -> None:
     learner: Any = PlantedLearner(num_micro_batches)
-    parts = StepParts(learner, XTTSConfig(), Execution(False, False, "float32", ()))
-    times = parts.measure([tf.ones([3, 2])], "3x2", num_repeats=3)
+    times = measure_parts(learner, [tf.ones([3, 2])], "3x2", num_repeats=3)
     assert times.forward_s >= num_micro_batches * FORWARD_S
     # A difference of two medians: what disturbs one of them may take from it.
     assert times.backward_s > num_micro_batches * BACKWARD_S / 2
     assert times.optimizer_s >= OPTIMIZER_S
-    assert times.average_s >= AVERAGE_S
-    assert times.whole_s >= num_micro_batches * (FORWARD_S + BACKWARD_S) + OPTIMIZER_S + AVERAGE_S
+    assert times.average_s >= EMA_S
+    assert times.whole_s >= num_micro_batches * (FORWARD_S + BACKWARD_S) + OPTIMIZER_S + EMA_S
     assert times.shape == "3x2"
 
 

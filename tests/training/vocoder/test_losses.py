@@ -17,8 +17,13 @@ from numpy.typing import NDArray
 
 from myxtts.config.schema import DataConfig
 from myxtts.features.definition import MelDefinition
-from myxtts.models.discriminators import Verdict
-from myxtts.training.vocoder.losses import ReconstructionLoss, sum_adversarial_loss, sum_critic_loss, sum_feature_loss
+from myxtts.models.discriminators import Judgement
+from myxtts.training.vocoder.losses import (
+    ReconstructionLoss,
+    adversarial_loss,
+    discriminator_loss,
+    feature_matching_loss,
+)
 
 DEFINITION = MelDefinition.from_config(DataConfig(n_fft=256, win_length=256, hop_length=64, n_mels=20))
 RATE_HZ = DEFINITION.sample_rate
@@ -70,23 +75,23 @@ def test_silence_has_finite_gradients() -> None:
     assert np.isfinite(tape.gradient(loss, made_BS).numpy()).all()
 
 
-def make_verdicts(score: float, feature: float = 0.0) -> list[Verdict]:
+def make_judgements(score: float, feature: float = 0.0) -> list[Judgement]:
     shapes = [(3, 5, 2, 1), (3, 7, 4, 1)]
-    return [Verdict(tf.fill(shape, score), [tf.fill((*shape[:3], 6), feature)] * 2) for shape in shapes]
+    return [Judgement(tf.fill(shape, score), [tf.fill((*shape[:3], 6), feature)] * 2) for shape in shapes]
 
 
 @pytest.mark.parametrize(("real", "made", "expected"), [(2.0, -2.0, 0.0), (0.0, 0.0, 2.0), (-1.0, 1.0, 4.0)])
 def test_critics_pay_for_what_they_mistake(real: float, made: float, expected: float) -> None:
-    loss = sum_critic_loss(make_verdicts(real), make_verdicts(made), ALL)
+    loss = discriminator_loss(make_judgements(real), make_judgements(made), ALL)
     assert float(loss) == pytest.approx(3 * expected)
 
 
 @pytest.mark.parametrize(("score", "expected"), [(1.5, 0.0), (0.0, 1.0), (-2.0, 3.0)])
 def test_a_vocoder_pays_where_it_is_found_out(score: float, expected: float) -> None:
-    assert float(sum_adversarial_loss(make_verdicts(score), ALL)) == pytest.approx(3 * expected)
-    assert float(sum_adversarial_loss(make_verdicts(score), tf.constant([0.0, 1.0, 0.0]))) == pytest.approx(expected)
+    assert float(adversarial_loss(make_judgements(score), ALL)) == pytest.approx(3 * expected)
+    assert float(adversarial_loss(make_judgements(score), tf.constant([0.0, 1.0, 0.0]))) == pytest.approx(expected)
 
 
 def test_features_cost_by_their_distance() -> None:
-    loss = sum_feature_loss(make_verdicts(0, feature=1.0), make_verdicts(0, feature=-0.5), ALL)
+    loss = feature_matching_loss(make_judgements(0, feature=1.0), make_judgements(0, feature=-0.5), ALL)
     assert float(loss) == pytest.approx(3 * 1.5)

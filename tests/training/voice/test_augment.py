@@ -28,50 +28,50 @@ def make_tones(hz: float, num_frames: int = 2) -> dict[str, Any]:
     return {"mel": tf.constant(mel), "reference": tf.constant(mel[:, :1]), "tokens": tf.zeros([NUM_ROWS, 3], tf.int32)}
 
 
-def stretch(part: dict[str, Any], seed: int = 0) -> tuple[dict[str, Any], np.ndarray[Any, Any]]:
-    stretched, is_stretched_B = VocalTractPerturbation(BAND_HZ, FURTHEST).stretch(part, tf.constant([seed, 1]))
-    return stretched, is_stretched_B.numpy()
+def warp(part: dict[str, Any], seed: int = 0) -> tuple[dict[str, Any], np.ndarray[Any, Any]]:
+    warped, is_warped_B = VocalTractPerturbation(BAND_HZ, FURTHEST).warp(part, tf.constant([seed, 1]))
+    return warped, is_warped_B.numpy()
 
 
 @pytest.mark.parametrize("hz", [700.0, 2000.0, 4000.0])
 def test_peaks_move_by_up_to_the_furthest_factor_to_both_sides(hz: float) -> None:
-    stretched, is_stretched_B = stretch(make_tones(hz))
+    warped, is_warped_B = warp(make_tones(hz))
     bands_M = np.asarray(BAND_HZ)
-    weights_BM = stretched["mel"].numpy()[:, 0] ** 4
+    weights_BM = warped["mel"].numpy()[:, 0] ** 4
     factors_B = np.exp((weights_BM * np.log(bands_M)).sum(axis=1) / weights_BM.sum(axis=1)) / hz
     assert factors_B.max() == pytest.approx(1 + FURTHEST, rel=0.02)
     assert factors_B.min() == pytest.approx(1 / (1 + FURTHEST), rel=0.02)
-    assert factors_B[~is_stretched_B] == pytest.approx(1.0, rel=0.01)
+    assert factors_B[~is_warped_B] == pytest.approx(1.0, rel=0.01)
 
 
 def test_about_half_of_the_utterances_keep_their_voice_exactly() -> None:
     part = make_tones(1000.0)
-    stretched, is_stretched_B = stretch(part)
-    is_kept_B = (stretched["mel"].numpy() == part["mel"].numpy()).all(axis=(1, 2))
-    assert (is_kept_B == ~is_stretched_B).all()
+    warped, is_warped_B = warp(part)
+    is_kept_B = (warped["mel"].numpy() == part["mel"].numpy()).all(axis=(1, 2))
+    assert (is_kept_B == ~is_warped_B).all()
     # One of the 17 amounts is none.
     assert is_kept_B.mean() == pytest.approx(UNCHANGED_SHARE + (1 - UNCHANGED_SHARE) / 17, abs=0.1)
 
 
 def test_a_reference_changes_as_its_utterance_does_and_nothing_else_changes() -> None:
     part = make_tones(1000.0)
-    stretched, _ = stretch(part)
-    np.testing.assert_array_equal(stretched["reference"][:, 0], stretched["mel"][:, 0])
-    assert stretched["tokens"] is part["tokens"]
-    assert stretched.keys() == part.keys()
+    warped, _ = warp(part)
+    np.testing.assert_array_equal(warped["reference"][:, 0], warped["mel"][:, 0])
+    assert warped["tokens"] is part["tokens"]
+    assert warped.keys() == part.keys()
 
 
 def test_the_same_seed_changes_voices_alike_and_another_does_not() -> None:
     part = make_tones(1000.0)
-    (one, _), (same, _), (other, _) = stretch(part), stretch(part), stretch(part, seed=1)
+    (one, _), (same, _), (other, _) = warp(part), warp(part), warp(part, seed=1)
     np.testing.assert_array_equal(one["mel"], same["mel"])
     assert (one["mel"].numpy() != other["mel"].numpy()).any()
 
 
 def test_what_is_alike_in_all_bands_stays_as_it_is() -> None:
     flat = {name: tf.fill([8, 5, len(BAND_HZ)], -3.0) for name in ("mel", "reference")}
-    stretched, _ = stretch(flat)
-    np.testing.assert_allclose(stretched["mel"], flat["mel"], rtol=1e-6)
+    warped, _ = warp(flat)
+    np.testing.assert_allclose(warped["mel"], flat["mel"], rtol=1e-6)
 
 
 def test_a_loss_is_measured_on_changed_voices_only_while_training() -> None:

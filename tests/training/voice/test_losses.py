@@ -180,7 +180,7 @@ def test_a_few_steps_lower_the_loss(policy: str, is_compiled: bool) -> None:
     )
     part = make_part(model.spec, *LENGTHS)
     results = [step([part], number) for number in range(25)]
-    assert step.num_skipped == 0
+    assert all(bool(result.is_finite) for result in results)
     for name in ("prior", "duration", "speaker"):
         values = [float(result.metrics[name]) for result in results]
         assert np.mean(values[-5:]) < 0.95 * np.mean(values[:5]), name

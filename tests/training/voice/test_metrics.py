@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -57,7 +58,7 @@ def utterances() -> list[FixedUtterance]:
 
 @pytest.fixture(scope="module")
 def evaluator(model: XTTS, utterances: list[FixedUtterance]) -> Evaluator:
-    return Evaluator(model, utterances, num_steps=2)
+    return Evaluator(model, utterances)
 
 
 @pytest.fixture(scope="module")
@@ -89,6 +90,15 @@ def test_losses_are_those_of_the_utterances_by_themselves(
     _, sums = compute_loss(model, pack_part(utterances), False, tf.constant(1, tf.int64))
     assert metrics["prior"] == pytest.approx(float(sums["prior"]) / 9, rel=1e-4)
     assert metrics["duration"] == pytest.approx(float(sums["duration"]) / 9, rel=1e-4)
+    assert metrics["pitch"] == pytest.approx(float(sums["pitch"]) / 9, rel=1e-4)
+
+
+def test_the_speaker_loss_is_of_utterances_with_a_reference(model: XTTS, utterances: list[FixedUtterance]) -> None:
+    whole = [make_utterance(number, 30, number % 3) for number in range(4)]
+    without = replace(whole[0], reference_RM=whole[0].reference_RM[:0])
+    alone, mixed = (Evaluator(model, some).evaluate() for some in (whole[1:], [*whole[1:], without]))
+    for name in ("speaker", "speaker_accuracy"):
+        assert mixed[name] == pytest.approx(alone[name], rel=1e-4)
 
 
 def test_a_worse_model_scores_worse(model: XTTS, evaluator: Evaluator, metrics: dict[str, float]) -> None:

@@ -31,12 +31,11 @@ from myxtts.tools.diagnose.timing import (
     time_step,
 )
 from myxtts.tools.emulate import StepTime
-from myxtts.training.execution import MicroBatches, choose_execution
-from myxtts.training.schedule import LearningRate
+from myxtts.training.execution import choose_execution
+from myxtts.training.learner import detect_device
 from myxtts.training.voice.batch_size import resolve_batch_size
 from myxtts.training.voice.data import measure_spec, open_training_data
-from myxtts.training.voice.learner import Learner
-from myxtts.training.voice.setup import detect_device
+from myxtts.training.voice.learner import build_learner
 from myxtts.types import Batch, Say
 
 _NUM_SAMPLES = 3
@@ -186,15 +185,14 @@ class RealStep:
         # First of all: TensorFlow must not have started its devices when a strategy is made.
         strategy = make_strategy(plan)
         data = open_training_data(config, plan)
-        training = config.training
         shapes = list(dict.fromkeys(data.shapes))
         # Of a run as short as this one, so that nobody waits for minutes of compiling on a CPU.
-        execution = choose_execution(training, detect_device(plan), total_steps=num_batches, num_shapes=len(shapes))
+        execution = choose_execution(
+            config.training, detect_device(plan), total_steps=num_batches, num_shapes=len(shapes)
+        )
         say(execution.reasons[0])
-        most = max(shape.num_utterances for shape in shapes)
-        micro_batches = MicroBatches(max(1, most // len(plan.model_devices)), training.gradient_accumulation_steps)
-        rate = LearningRate(training.learning_rate, training.warmup_steps, None)
-        self._learner = Learner(config, measure_spec(config, plan, data), strategy, execution, rate, micro_batches)
+        spec = measure_spec(config, plan, data)
+        self._learner = build_learner(config, plan, spec, data, execution, strategy)
         self.is_graph = execution.is_graph
         self.num_parameters = self._learner.num_parameters
         if execution.is_graph:

@@ -98,16 +98,15 @@ class _Profiler:
         ops, no_ops_reason = self._measure_ops(data.loader)
         shape = Counter(one.shape for one in self._samples).most_common(1)[0][0]
         self._say(f"Taking the step of shape {shape} apart …")
-        from myxtts.tools.profile.parts import StepParts
+        from myxtts.tools.profile.parts import measure_parts
 
-        parts = StepParts(self._learner, prepared.config, prepared.execution)
         execution = prepared.execution
         return TrainingProfile(
             mode="xla" if execution.is_compiled else "graph" if execution.is_graph else "eager",
             num_parameters=self._learner.num_parameters,
             steps=tuple(self._samples),
             data=data,
-            parts=parts.measure(self._examples[shape], shape, min(_MAX_REPEATS, num_steps)),
+            parts=measure_parts(self._learner, self._examples[shape], shape, min(_MAX_REPEATS, num_steps)),
             saving=saving,
             ops=tuple(ops),
             no_ops_reason=no_ops_reason,

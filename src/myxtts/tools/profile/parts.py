@@ -1,7 +1,7 @@
-"""The parts of a training step, each as a function of its own: what forward, backward and optimiser take.
+"""Times the parts of a training step, and the operations of a `tf.data` pipeline.
 
-They are made like the step itself, as graphs or compiled, for one device or all replicas. Backward is what forward and
-backward take together, less what forward takes alone, so the parts may add up to a little more or less than the step.
+Forward pass, gradients and update are those of the step itself, as graphs of their own. Backward is what gradients take
+less what the forward pass takes, so the parts may add up to a little more or less than the step.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from itertools import islice
 from statistics import median
 from typing import Any
@@ -25,96 +25,34 @@ from myxtts.pipeline.recordings import RecordingSource
 from myxtts.pipeline.splits import count_reference_frames
 from myxtts.runtime.plan import Plan
 from myxtts.tools.profile.result import OpTime, PartTimes
-from myxtts.training.execution import Execution
-from myxtts.training.step import MicroBatch
 from myxtts.training.voice.learner import Learner
-from myxtts.types import Batch, Tensor
+from myxtts.types import Batch
 
 
-class StepParts:
-    """Takes a learner's step apart. The weights move while it is timed, so the learner is of no use afterwards."""
-
-    def __init__(self, learner: Learner, config: XTTSConfig, execution: Execution) -> None:
-        self._learner, self._config, self._execution = learner, config, execution
-        self._strategy = learner.strategy
-        self._loss = learner.loss
-        self._weights = [variable.value for variable in learner.model.trainable_variables]
-
-    def measure(self, batches: Sequence[Batch], shape: str, num_repeats: int) -> PartTimes:
-        """`batches` make one step."""
-        learner, step, average = self._learner, tf.constant(0, tf.int64), self._learner.average
-        part = learner.cut(batches)[0]
-        forward, both = self._compile(self._run_forward), self._compile(self._run_both)
-        update = self._compile(self._update, crosses_devices=True)
-        gradients = self._call(both, part, step)
-        seconds = time_in_turns(
-            {
-                "whole": lambda: learner.train(batches, 0),
-                "forward": lambda: self._call(forward, part, step),
-                "both": lambda: self._call(both, part, step),
-                "optimizer": lambda: self._call(update, gradients),
-                "average": lambda: average.update(0) if average is not None else None,
-            },
-            num_repeats,
-        )
-        count, backward_s = learner.micro_batches.accumulation, max(0.0, seconds["both"] - seconds["forward"])
-        return PartTimes(
-            shape=shape,
-            whole_s=seconds["whole"],
-            forward_s=count * seconds["forward"],
-            backward_s=count * backward_s,
-            optimizer_s=seconds["optimizer"],
-            average_s=seconds["average"] if average is not None else 0.0,
-        )
-
-    def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        with self._strategy.scope(), self._enter_device():
-            return function(*arguments)
-
-    def _compile(self, function: Callable[..., Any], *, crosses_devices: bool = False) -> Callable[..., Any]:
-        """The function on all replicas, run as the step is. Of several only what each does for itself is compiled."""
-        is_one, is_compiled = self._strategy.num_replicas_in_sync == 1, self._execution.is_compiled
-        inner = function
-        if is_compiled and not is_one and not crosses_devices:
-            inner = tf.function(function, jit_compile=True, autograph=False)
-
-        def compute(*arguments: Any) -> Any:
-            # Not given to the strategy itself, which would call a compiled function on one device for all replicas.
-            return inner(*arguments)
-
-        def run(*arguments: Any) -> Any:
-            return self._strategy.run(compute, args=arguments)
-
-        if not self._execution.is_graph:
-            return run
-        compiled: Callable[..., Any] = tf.function(run, jit_compile=is_compiled and is_one, autograph=False)
-        return compiled
-
-    def _enter_device(self) -> AbstractContextManager[Any]:
-        """A compiled function runs where it is called."""
-        is_one_device = isinstance(self._strategy, tf.distribute.OneDeviceStrategy)
-        needs_device = self._execution.is_compiled and is_one_device
-        return tf.device(self._strategy.extended.worker_devices[0]) if needs_device else nullcontext()
-
-    def _run_forward(self, part: MicroBatch, step: Tensor) -> Tensor:
-        loss, _ = self._loss(self._learner.model, part, True, step)
-        return loss
-
-    def _run_both(self, part: MicroBatch, step: Tensor) -> list[Tensor]:
-        with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch(self._weights)
-            loss = self._run_forward(part, step)
-        gradients = tape.gradient(loss, self._weights, unconnected_gradients=tf.UnconnectedGradients.ZERO)
-        return list(map(tf.convert_to_tensor, gradients))
-
-    def _update(self, gradients: list[Tensor]) -> Tensor:
-        """Clips and applies; Keras exchanges gradients between replicas here."""
-        norm = tf.linalg.global_norm(gradients)
-        clip_norm = self._config.training.clip_norm
-        scale = clip_norm / tf.maximum(norm, clip_norm)
-        variables = self._learner.model.trainable_variables
-        self._learner.optimizer.apply([gradient * scale for gradient in gradients], variables)
-        return norm
+def measure_parts(learner: Learner, batches: Sequence[Batch], shape: str, num_repeats: int) -> PartTimes:
+    """`batches` make one step. The weights move while it is timed, so the learner is of no use afterwards."""
+    number, ema = tf.constant(0, tf.int64), learner.ema
+    part, parts = learner.cut(batches)[0], learner.train_step.take_apart()
+    computed = parts["gradients"](part, number)
+    seconds = time_in_turns(
+        {
+            "whole": lambda: learner.train(batches, 0),
+            "forward": lambda: parts["forward"](part, number),
+            "gradients": lambda: parts["gradients"](part, number),
+            "update": lambda: parts["update"](computed),
+            "ema": lambda: ema.update(0) if ema is not None else None,
+        },
+        num_repeats,
+    )
+    count, backward_s = learner.micro_batches.accumulation, max(0.0, seconds["gradients"] - seconds["forward"])
+    return PartTimes(
+        shape=shape,
+        whole_s=seconds["whole"],
+        forward_s=count * seconds["forward"],
+        backward_s=count * backward_s,
+        optimizer_s=seconds["update"],
+        average_s=seconds["ema"] if ema is not None else 0.0,
+    )
 
 
 def wait_for_devices() -> None:

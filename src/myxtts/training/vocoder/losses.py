@@ -1,6 +1,7 @@
-"""What a vocoder is trained on: how far its sound is from the real one, and what critics make of it.
+"""Losses of the GAN vocoder: multi-resolution mel and STFT distances, hinge adversarial loss, feature matching.
 
-Each function gives the sum over the real segments of a part; the step divides once by their number.
+Weights are in `training.terms`. Each function gives the sum over the real segments of a micro-batch; the step divides
+once by their number.
 Shape legend: B segments, S samples, T frames, F frequencies, M mel bands.
 """
 
@@ -12,12 +13,12 @@ from dataclasses import replace
 import tensorflow as tf
 
 from myxtts.features.definition import MelDefinition
-from myxtts.models.discriminators import Verdict
+from myxtts.models.discriminators import Judgement
 from myxtts.models.fourier import measure_magnitude
 from myxtts.types import Tensor
 
 _RESOLUTIONS = (0.5, 1.0, 2.0)
-"""Lengths of the transforms, as multiples of the definition's."""
+"""FFT lengths, as multiples of that of the mel definition."""
 _LOG_FLOOR = 1e-3
 _MIN_SQUARES = 1e-9
 _NORM_OF_SILENCE = 0.1
@@ -25,22 +26,17 @@ _NORM_OF_SILENCE = 0.1
 
 
 class ReconstructionLoss:
-    """Distances between spectrograms of two sounds at several resolutions, phases left aside.
+    """Distances between magnitude spectrograms at several resolutions (Yamamoto et al., 2020).
 
-    One resolution alone can be met by a sound that is wrong; several together leave it little room.
+    A wrong waveform can match one resolution, but hardly several.
     """
 
     def __init__(self, definition: MelDefinition) -> None:
         self._log_floor = definition.log_floor
         self._scales = [_scale_definition(definition, factor) for factor in _RESOLUTIONS]
 
-    @property
-    def min_samples(self) -> int:
-        """Shorter segments have no frame at the longest transform."""
-        return max(scale.n_fft for scale in self._scales)
-
     def __call__(self, real_BS: Tensor, made_BS: Tensor, is_real_B: Tensor) -> dict[str, Tensor]:
-        """`mel`: logarithms of the bands; `stft`: logarithms of magnitudes, and magnitudes relative to the whole."""
+        """`mel`: L1 of log-mels. `stft`: L1 of log magnitudes plus spectral convergence."""
         mel_B = stft_B = tf.zeros_like(is_real_B)
         for scale in self._scales:
             real_BTF, made_BTF = (
@@ -57,8 +53,8 @@ class ReconstructionLoss:
         return tf.math.log(tf.maximum(mel_BTM, self._log_floor))
 
 
-def sum_critic_loss(real: Sequence[Verdict], made: Sequence[Verdict], is_real_B: Tensor) -> Tensor:
-    """What critics are trained on: real sound to score above 1, a vocoder's below -1."""
+def discriminator_loss(real: Sequence[Judgement], made: Sequence[Judgement], is_real_B: Tensor) -> Tensor:
+    """Hinge loss of the discriminators: real speech should score above 1, the vocoder's below -1."""
     losses_B = [
         _average(tf.nn.relu(1 - truth.scores)) + _average(tf.nn.relu(1 + guess.scores))
         for truth, guess in zip(real, made, strict=True)
@@ -66,13 +62,13 @@ def sum_critic_loss(real: Sequence[Verdict], made: Sequence[Verdict], is_real_B:
     return _sum_mean(losses_B, is_real_B)
 
 
-def sum_adversarial_loss(made: Sequence[Verdict], is_real_B: Tensor) -> Tensor:
-    """What a vocoder wants of its critics: to be scored like real sound."""
+def adversarial_loss(made: Sequence[Judgement], is_real_B: Tensor) -> Tensor:
+    """Hinge loss of the vocoder: its speech should score like real speech."""
     return _sum_mean([_average(tf.nn.relu(1 - guess.scores)) for guess in made], is_real_B)
 
 
-def sum_feature_loss(real: Sequence[Verdict], made: Sequence[Verdict], is_real_B: Tensor) -> Tensor:
-    """How differently the layers of the critics see both sounds."""
+def feature_matching_loss(real: Sequence[Judgement], made: Sequence[Judgement], is_real_B: Tensor) -> Tensor:
+    """L1 distance of the discriminators' feature maps (HiFi-GAN); real ones are constants."""
     losses_B = [
         _average(tf.abs(tf.stop_gradient(seen_real) - seen_made))
         for truth, guess in zip(real, made, strict=True)
@@ -82,7 +78,7 @@ def sum_feature_loss(real: Sequence[Verdict], made: Sequence[Verdict], is_real_B
 
 
 def _scale_definition(definition: MelDefinition, factor: float) -> MelDefinition:
-    """Bands up to half the sample rate: the vocoder also learns what lies above the spectrograms it is given."""
+    """Bands up to half the sample rate: the vocoder also learns what lies above the mel bands it is given."""
     n_fft = int(definition.n_fft * factor) // 4 * 4
     return replace(
         definition,

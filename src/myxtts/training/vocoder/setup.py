@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from myxtts.config.schema import XTTSConfig
 from myxtts.errors import ConfigError
 from myxtts.features.definition import MelDefinition
 from myxtts.models.bundle import check_weights
-from myxtts.models.discriminators import CriticConfig
+from myxtts.models.discriminators import DiscriminatorConfig
 from myxtts.models.layers import iterate_weights
 from myxtts.models.vocoder import VocoderConfig
 from myxtts.models.vocoder_bundle import VOCODER_DESCRIPTION_NAME, VocoderBundle, write_vocoder_bundle
@@ -24,43 +23,17 @@ from myxtts.runtime.strategy import make_strategy
 from myxtts.storage.atomic import write_atomically
 from myxtts.storage.json_file import JsonRefusedError, parse_json_object
 from myxtts.storage.tensor_file import Array
-from myxtts.training.execution import Execution, MicroBatches, MicroBatchMemory, choose_execution, name_situation
+from myxtts.training.execution import Execution, MicroBatchMemory, choose_execution, name_device, name_situation
+from myxtts.training.learner import detect_device
 from myxtts.training.run.folder import RunFolder
 from myxtts.training.run.saver import Saver
 from myxtts.training.run.state import RunState, select_synthesis_weights
-from myxtts.training.schedule import LearningRate, count_total_steps, guess_total_steps
-from myxtts.training.vocoder.learner import VocoderLearner, VocoderPlan
+from myxtts.training.schedule import count_total_steps, guess_total_steps
+from myxtts.training.vocoder.learner import VocoderLearner, VocoderSpec, ask_micro_batches, build_learner
 from myxtts.training.vocoder.task import NUM_WARM_STEPS, VOCODER_SPEC_FILE_NAME, SegmentFeed, VocoderData
-from myxtts.training.voice.setup import describe_rate, detect_device, name_device
 from myxtts.types import Say
 
 _MAX_SPEC_BYTES = 1_000_000
-
-
-@dataclass(frozen=True)
-class VocoderSpec:
-    """What a run keeps to from its beginning to its end, whatever later settings say."""
-
-    shape: VocoderConfig
-    critics: CriticConfig
-    num_warm_steps: int
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "shape": self.shape.to_json(),
-            "critics": asdict(self.critics),
-            "num_warm_steps": self.num_warm_steps,
-        }
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> VocoderSpec:
-        try:
-            critics: dict[str, Any] = {
-                name: tuple(value) if isinstance(value, list) else value for name, value in data["critics"].items()
-            }
-            return cls(VocoderConfig.from_json(data["shape"]), CriticConfig(**critics), int(data["num_warm_steps"]))
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise JsonRefusedError(f"it does not describe a vocoder ({error})") from error
 
 
 @dataclass(frozen=True)
@@ -116,32 +89,29 @@ def prepare_vocoder(
     """Makes the vocoder on its devices, with the weights of `origin` where it is trained further."""
     # First of all: TensorFlow must not have started its devices when a strategy is made.
     strategy = make_strategy(plan)
-    training, device = config.training, detect_device(plan)
+    training = config.training
     spec = _find_spec(config, data, run, origin, num_warm_steps)
     batches_per_step = training.gradient_accumulation_steps
     total_steps = count_total_steps(training.steps, training.epochs, data.num_batches_per_epoch, batches_per_step)
     expected_steps = guess_total_steps(total_steps, training.minutes)
-    execution = choose_execution(training, device, total_steps=expected_steps, num_shapes=1)
-    rate = LearningRate(training.learning_rate, training.warmup_steps, total_steps)
-    for line in (*execution.reasons, *describe_rate(rate, training.minutes)):
-        say(line)
-    asked = MicroBatches(max(1, data.num_segments // plan.num_replicas), batches_per_step)
+    execution = choose_execution(training, detect_device(plan), total_steps=expected_steps, num_shapes=1)
+    asked = ask_micro_batches(config, plan, data)
     memory = MicroBatchMemory(run.micro_batches_path, say)
     situation = name_situation(name_device(plan, hardware), f"vocoder {spec.shape}", asked)
-    found = memory.recall(situation) if plan.cluster is None else None
-    learner = VocoderLearner(
+    for line in execution.reasons:
+        say(line)
+    learner = build_learner(
         config,
-        spec.shape,
-        spec.critics,
-        data.mel,
-        strategy,
+        plan,
+        spec,
+        data,
         execution,
-        rate,
-        VocoderPlan(num_warm_steps=spec.num_warm_steps, clip_norm=training.clip_norm),
-        found if found is not None and found.accumulation % batches_per_step == 0 else asked,
-        # On CPUs compiled convolutions of critics take twice as long.
-        jit_compile_critics=execution.is_compiled and (not device.is_cpu or training.enable_xla_compilation is True),
+        strategy,
+        total_steps=total_steps,
+        micro_batches=memory.choose(situation, asked) if plan.cluster is None else asked,
     )
+    for line in learner.rate.describe(training.minutes):
+        say(line)
     for line in _describe(learner, data, spec, total_steps):
         say(line)
     if origin is not None and run.checkpoint is None:
@@ -173,7 +143,9 @@ def _find_spec(
     else:
         sizes = {name: getattr(data.mel, name) for name in ("n_mels", "n_fft", "hop_length", "win_length")}
         shape = VocoderConfig.tiny(**sizes) if is_tiny else VocoderConfig(**sizes)
-    spec = VocoderSpec(shape, CriticConfig.tiny() if is_tiny else CriticConfig(), num_warm_steps or NUM_WARM_STEPS)
+    spec = VocoderSpec(
+        shape, DiscriminatorConfig.tiny() if is_tiny else DiscriminatorConfig(), num_warm_steps or NUM_WARM_STEPS
+    )
     if run.is_chief:
         with write_atomically(path) as file:
             file.write(json.dumps(spec.to_json(), indent=1).encode())

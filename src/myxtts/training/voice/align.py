@@ -213,10 +213,10 @@ def load_model(plan: AlignmentPlan) -> XTTS:
     """The model of the plan, on the first device that may be used."""
     from myxtts.models.xtts import XTTS
     from myxtts.runtime.strategy import setup_gpu_strategy
-    from myxtts.training.learner import compute_under
+    from myxtts.training.learner import use_dtype_policy
 
     strategy = setup_gpu_strategy(visible_gpus=plan.config.training.visible_gpus)
-    with strategy.scope(), compute_under("float32"):
+    with strategy.scope(), use_dtype_policy("float32"):
         model = XTTS(plan.bundle.model_config, plan.spec)
     weights = model.named_weights()
     check_weights(

@@ -1,8 +1,9 @@
-"""More voices than were recorded: the frequencies of an utterance are stretched a little, and of its reference alike.
+"""Vocal tract length perturbation (VTLP): warps the mel frequency axis of an utterance and of its reference alike.
 
-In a small corpus a text always comes with the same sound, and a decoder learns both by heart. With a voice that is
-higher or lower each time it has to listen to the reference, and what is left to learn by heart is less.
-Shape legend: B utterances, T frames, M mel bands, K amounts of stretching.
+Both get the same random factor, so that the decoder must read the speaker from the reference instead of memorising
+text-voice pairs, which it does in a small corpus. Warped rows have no speaker label: they are left out of the speaker
+loss. After Jaitly and Hinton (2013), on log-mels instead of waveforms.
+Shape legend: B utterances, T frames, M mel bands, K factors.
 """
 
 from __future__ import annotations
@@ -18,32 +19,33 @@ from myxtts.training.step import MicroBatch
 from myxtts.types import Tensor
 
 UNCHANGED_SHARE = 0.5
-"""Of utterances that keep their voice: it is the one that will be asked for."""
+"""Share of utterances that keep their own voice, which is the one that synthesis will be asked for."""
 _NUM_PER_SIDE = 8
+"""Factors above 1, and as many below: a few fixed matrices are cheaper than one for each row."""
 _SPECTROGRAMS = ("mel", "reference")
 
 
 class VocalTractPerturbation:
-    """Changes voices of bands at `band_hz` by up to a factor of `1 + furthest`, up or down."""
+    """Warps mel bands centred at `band_hz` by factors from 1 / (1 + furthest) to 1 + furthest."""
 
     def __init__(self, band_hz: Sequence[float], furthest: float) -> None:
         logarithms = np.linspace(-1, 1, 2 * _NUM_PER_SIDE + 1) * np.log1p(furthest)
-        self._moves_KMM = np.stack([_move_bands(np.asarray(band_hz), factor) for factor in np.exp(logarithms)])
+        self._warps_KMM = np.stack([_make_warp(np.asarray(band_hz), factor) for factor in np.exp(logarithms)])
 
-    def stretch(self, part: MicroBatch, seed_2: Tensor) -> tuple[MicroBatch, Tensor]:
-        """The part with other voices, and which rows [B] have one that is not their speaker's."""
+    def warp(self, part: MicroBatch, seed_2: Tensor) -> tuple[MicroBatch, Tensor]:
+        """The micro-batch with warped spectrograms, and which rows [B] are not as they were recorded."""
         draws_2B = draw_uniform(seed_2, [2, part["mel"].shape[0]])
-        any_B = tf.cast(draws_2B[1] * len(self._moves_KMM), tf.int32)
+        any_B = tf.cast(draws_2B[1] * len(self._warps_KMM), tf.int32)
         chosen_B = tf.where(draws_2B[0] < UNCHANGED_SHARE, _NUM_PER_SIDE, any_B)
-        moves_BMM = tf.gather(tf.constant(self._moves_KMM), chosen_B)
-        moved = {name: tf.cast(part[name], tf.float32) @ moves_BMM for name in _SPECTROGRAMS}
-        return part | moved, chosen_B != _NUM_PER_SIDE
+        warps_BMM = tf.gather(tf.constant(self._warps_KMM), chosen_B)
+        warped = {name: tf.cast(part[name], tf.float32) @ warps_BMM for name in _SPECTROGRAMS}
+        return part | warped, chosen_B != _NUM_PER_SIDE
 
 
-def _move_bands(band_hz: NDArray[np.float64], factor: float) -> NDArray[np.float32]:
-    """The matrix [M, M] from a spectrum to the one whose frequencies are `factor` times as high.
+def _make_warp(band_hz: NDArray[np.float64], factor: float) -> NDArray[np.float32]:
+    """Linear interpolation as a matrix [M, M], to the spectrum whose frequencies are `factor` times as high.
 
-    What comes from beyond the last band is taken to be as that one is.
+    Bands beyond the last one repeat it.
     """
     num_bands = len(band_hz)
     source_M = np.interp(band_hz / factor, band_hz, np.arange(num_bands))

@@ -20,12 +20,11 @@ from myxtts.pipeline.buckets import Shape
 from myxtts.runtime.hardware import detect_hardware
 from myxtts.runtime.plan import Plan, choose_plan
 from myxtts.runtime.strategy import make_strategy, translate_plan
-from myxtts.training.execution import MicroBatches, choose_execution
-from myxtts.training.schedule import LearningRate
+from myxtts.training.execution import choose_execution
+from myxtts.training.learner import detect_device
 from myxtts.training.voice.batch_size import TOO_LARGE
 from myxtts.training.voice.data import measure_spec, open_training_data
-from myxtts.training.voice.learner import Learner
-from myxtts.training.voice.setup import detect_device
+from myxtts.training.voice.learner import build_learner
 
 
 def probe(config: XTTSConfig, budget_bytes: int) -> bool:
@@ -39,12 +38,9 @@ def probe(config: XTTSConfig, budget_bytes: int) -> bool:
         training = training.model_copy(update={"enable_xla_compilation": False})
         _limit_memory(budget_bytes)
     execution = choose_execution(training, device, total_steps=training.steps, num_shapes=len(set(data.shapes)))
-    rate = LearningRate(training.learning_rate, training.warmup_steps, training.steps)
     heaviest = max(data.shapes, key=_weigh)
-    num_rows = max(1, heaviest.num_utterances // len(plan.model_devices))
-    micro_batches = MicroBatches(num_rows, training.gradient_accumulation_steps)
     try:
-        learner = Learner(config, spec, strategy, execution, rate, micro_batches)
+        learner = build_learner(config, plan, spec, data, execution, strategy, total_steps=training.steps)
         learner.trace([heaviest], data.num_reference_frames)
     except (tf.errors.ResourceExhaustedError, MemoryError):
         return False

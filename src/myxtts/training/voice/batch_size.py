@@ -24,7 +24,7 @@ from myxtts.pipeline.buckets import Shape
 from myxtts.pipeline.splits import count_reference_frames
 from myxtts.runtime.hardware import Hardware
 from myxtts.runtime.plan import Plan
-from myxtts.training.execution import MicroBatches, MicroBatchMemory, name_situation
+from myxtts.training.execution import MicroBatches, MicroBatchMemory, name_device, name_model, name_situation
 from myxtts.training.voice.data import open_training_data
 from myxtts.types import Say
 
@@ -193,7 +193,7 @@ def _refuse_cluster(plan: Plan) -> None:
 
 def _list_free_bytes(plan: Plan, hardware: Hardware) -> list[int]:
     """The memory that is free on each GPU that trains; none where CPUs do."""
-    return [gpu.free_memory_bytes for gpu in hardware.gpus if f"/GPU:{gpu.index}" in plan.model_devices]
+    return [gpu.free_memory_bytes for gpu in plan.select_model_gpus(hardware)]
 
 
 def _choose_limits(plan: Plan, hardware: Hardware) -> tuple[int, float]:
@@ -225,8 +225,5 @@ def _recall_run(config: XTTSConfig) -> int | None:
 
 
 def _name_situation(config: XTTSConfig, plan: Plan, hardware: Hardware, longest: Shape) -> str:
-    names = [gpu.name for gpu in hardware.gpus if f"/GPU:{gpu.index}" in plan.model_devices]
-    device = f"{plan.num_replicas} x {names[0]}" if names else f"{hardware.num_cpus} CPUs"
-    model = " ".join(f"{name}={value}" for name, value in config.model.model_dump().items())
     asked = MicroBatches(longest.num_frames, longest.num_tokens)
-    return name_situation(device, model, asked)
+    return name_situation(name_device(plan, hardware), name_model(config.model), asked)

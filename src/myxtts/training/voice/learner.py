@@ -1,4 +1,4 @@
-"""The voice model in training: the step that moves its weights, from the batches of the feed."""
+"""Learner of the voice model: builds an XTTS with its optimizer and trains it on the batches of the feed."""
 
 from __future__ import annotations
 
@@ -12,21 +12,47 @@ from myxtts.config.schema import XTTSConfig
 from myxtts.models.spec import ModelSpec
 from myxtts.models.xtts import XTTS
 from myxtts.pipeline.buckets import Shape
-from myxtts.storage.atomic import pass_fault_point
+from myxtts.runtime.plan import Plan
 from myxtts.training.execution import Execution, MicroBatches
-from myxtts.training.learner import BaseLearner, compute_under, select_trained
+from myxtts.training.learner import BaseLearner, select_trained, use_dtype_policy
+from myxtts.training.optimizer import make_optimizer
 from myxtts.training.schedule import LearningRate
-from myxtts.training.step import GRADIENTS_POINT, LossFunction, MicroBatch, StepResult, TrainStep, select_tensors
+from myxtts.training.step import MicroBatch, TrainStep, select_tensors
+from myxtts.training.voice.data import TrainingData
 from myxtts.training.voice.losses import make_loss
 from myxtts.types import Batch
 
-BETA_2 = 0.98
+BETAS = (0.9, 0.98)
+"""Of AdamW: squared gradients are averaged over about 50 steps, as is usual for transformers (Vaswani et al., 2017)."""
 _TABLES = ("text_encoder.embeddings.", "text_encoder.languages", "speaker_classifier.", "reference_encoder.queries")
-"""Weights of which every row stands for something of its own: shrinking them would make it forget what is rare."""
+"""Weights whose rows stand for one symbol, language or speaker each: decay would make the model forget rare ones."""
+
+
+def build_learner(
+    config: XTTSConfig,
+    plan: Plan,
+    spec: ModelSpec,
+    data: TrainingData,
+    execution: Execution,
+    strategy: Any,
+    *,
+    total_steps: int | None = None,
+    micro_batches: MicroBatches | None = None,
+) -> Learner:
+    """A learner for this data on the devices of the strategy. Without `micro_batches` batches are not cut."""
+    training = config.training
+    rate = LearningRate(training.learning_rate, training.warmup_steps, total_steps)
+    return Learner(config, spec, strategy, execution, rate, micro_batches or ask_micro_batches(config, plan, data))
+
+
+def ask_micro_batches(config: XTTSConfig, plan: Plan, data: TrainingData) -> MicroBatches:
+    """Whole batches: as many rows as the largest of them gives to one device."""
+    most = max(shape.num_utterances for shape in data.shapes)
+    return MicroBatches(max(1, most // len(plan.model_devices)), config.training.gradient_accumulation_steps)
 
 
 class Learner(BaseLearner):
-    """Trains an XTTS."""
+    """Trains an XTTS. Use `build_learner`, which chooses rate and micro-batches."""
 
     def __init__(
         self,
@@ -37,64 +63,46 @@ class Learner(BaseLearner):
         rate: LearningRate,
         micro_batches: MicroBatches,
     ) -> None:
-        self._execution, self.rate = execution, rate
+        training = config.training
         # Initial weights are drawn from Keras' generators, whose seeds come from Python's.
-        keras.utils.set_random_seed(config.training.seed)
-        with strategy.scope(), compute_under(execution.policy):
+        keras.utils.set_random_seed(training.seed)
+        with strategy.scope(), use_dtype_policy(execution.policy):
             model = XTTS(config.model, spec)
+        weights = model.named_weights()
         with strategy.scope():
-            optimizer = _make_optimizer(config, model)
-        super().__init__(config, strategy, model, model.named_weights(), optimizer)
-        self._has_durations = config.training.durations == "stored"
+            optimizer = make_optimizer(
+                select_trained(model, weights),
+                training.learning_rate,
+                training.weight_decay,
+                betas=BETAS,
+                undecayed=_TABLES,
+            )
+        super().__init__(config, strategy, execution, rate, model, weights, optimizer)
         self._loss = make_loss(
-            config.training.seed,
-            crop_frames=config.training.crop_frames,
-            use_stored_durations=self._has_durations,
-            voice_stretch=config.training.voice_stretch,
+            training.seed,
+            crop_frames=training.crop_frames,
+            use_stored_durations=training.durations == "stored",
+            voice_stretch=training.voice_stretch,
         )
         self.set_micro_batches(micro_batches)
 
     @property
-    def num_traces(self) -> int:
-        return self._step.num_traces
-
-    @property
-    def loss(self) -> LossFunction:
-        return self._loss
-
-    def cut(self, batches: Sequence[Batch]) -> list[MicroBatch]:
-        """The micro-batches of one step."""
-        return self._cut_batches([self._select_shares(batch) for batch in batches])
-
-    def train(self, batches: Sequence[Batch], step: int) -> StepResult:
-        """One step from as many batches as make one; `step` counts from 0."""
-        return self.train_on([self._select_shares(batch) for batch in batches], step)
-
-    def train_on(self, batches: Sequence[Sequence[MicroBatch]], step: int) -> StepResult:
-        """One step from batches that are given as a part for each replica of this process."""
-        self.optimizer.learning_rate.assign(self.rate.at(step))
-        result = self._step(self._cut_batches(batches), step, is_spoiled=pass_fault_point(GRADIENTS_POINT))
-        if self._average is not None:
-            self._average.update(step)
-        return result
+    def train_step(self) -> TrainStep:
+        step: TrainStep = self._step
+        return step
 
     def trace(self, shapes: Sequence[Shape], num_reference_frames: int) -> None:
         """Makes the graph of every shape by a step on empty batches, which changes nothing."""
         num_local = self._num_local_replicas
-        for shape in shapes:
-            part = make_empty_part(shape.share(num_local), self.model.spec.n_mels, num_reference_frames)
-            if self._has_durations:
-                part["durations"] = tf.zeros_like(part["tokens"])
-            self._step(self._cut_batches([[part] * num_local] * self.num_batches_per_step), 0)
-        if self._average is not None:
-            self._average.trace()
+        empty = [self._make_empty(shape.share(num_local), num_reference_frames) for shape in shapes]
+        self._trace([[part] * num_local for part in empty], step=0)
 
     def _make_step(self, accumulation: int) -> None:
         self._step = TrainStep(
             self.model,
             self.optimizer,
             self._loss,
-            self._strategy,
+            self.strategy,
             accumulation_steps=accumulation,
             clip_norm=self._config.training.clip_norm,
             jit_compile=self._execution.is_compiled,
@@ -102,37 +110,19 @@ class Learner(BaseLearner):
             num_lanes=self._execution.num_lanes,
         )
 
-    def _select_shares(self, batch: Batch) -> list[MicroBatch]:
+    def _split_by_replica(self, batch: Batch) -> list[MicroBatch]:
         return [select_tensors(share) for share in batch.shares or (batch,)]
 
-
-def _make_optimizer(config: XTTSConfig, model: XTTS) -> Any:
-    training = config.training
-    optimizer = keras.optimizers.AdamW(
-        training.learning_rate, beta_2=BETA_2, weight_decay=training.weight_decay or None
-    )
-    if training.weight_decay:
-        # Norms, biases and tables are left as they are.
-        trained = select_trained(model, model.named_weights())
-        kept = [weight for name, weight in trained.items() if len(weight.shape) < 2 or name.startswith(_TABLES)]
-        optimizer.exclude_from_weight_decay(var_list=kept)
-    return optimizer
-
-
-def make_empty_part(shape: Shape, n_mels: int, num_reference_frames: int) -> MicroBatch:
-    """A batch of this shape without a single utterance."""
-    num_rows = shape.num_utterances
-
-    def count() -> Any:
-        return tf.zeros([num_rows], tf.int32)
-
-    return {
-        "tokens": tf.zeros([num_rows, shape.num_tokens], tf.int32),
-        "token_lengths": count(),
-        "mel": tf.zeros([num_rows, shape.num_frames, n_mels]),
-        "mel_lengths": count(),
-        "speaker": count(),
-        "language": count(),
-        "reference": tf.zeros([num_rows, num_reference_frames, n_mels]),
-        "reference_lengths": count(),
-    }
+    def _make_empty(self, shape: Shape, num_reference_frames: int) -> MicroBatch:
+        """A batch of this shape without a single utterance."""
+        num_rows, n_mels = shape.num_utterances, self.model.spec.n_mels
+        part = {
+            "tokens": tf.zeros([num_rows, shape.num_tokens], tf.int32),
+            "mel": tf.zeros([num_rows, shape.num_frames, n_mels]),
+            "reference": tf.zeros([num_rows, num_reference_frames, n_mels]),
+        }
+        counts = ("token_lengths", "mel_lengths", "reference_lengths", "speaker", "language")
+        part |= {name: tf.zeros([num_rows], tf.int32) for name in counts}
+        if self._config.training.durations == "stored":
+            part["durations"] = tf.zeros_like(part["tokens"])
+        return part

@@ -6,9 +6,6 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
-
-import tensorflow as tf
 
 from myxtts.config.schema import XTTSConfig
 from myxtts.errors import StorageError
@@ -23,21 +20,22 @@ from myxtts.storage.atomic import write_atomically
 from myxtts.storage.json_file import JsonRefusedError, parse_json_object
 from myxtts.store.reader import FeatureStore
 from myxtts.training.execution import (
-    Device,
     Execution,
-    MicroBatches,
     MicroBatchMemory,
     choose_execution,
+    name_device,
+    name_model,
     name_situation,
 )
+from myxtts.training.learner import detect_device
 from myxtts.training.run.cluster_sync import ClusterSync
 from myxtts.training.run.folder import SPEC_FILE_NAME, RunFolder
 from myxtts.training.run.state import RunState
-from myxtts.training.schedule import LearningRate, count_total_steps, guess_total_steps
+from myxtts.training.schedule import count_total_steps, guess_total_steps
 from myxtts.training.voice.bundle import VoiceSaver
 from myxtts.training.voice.data import TrainingData, describe_durations, measure_spec
 from myxtts.training.voice.fine_tuning import choose_scale, take_weights
-from myxtts.training.voice.learner import Learner
+from myxtts.training.voice.learner import Learner, ask_micro_batches, build_learner
 from myxtts.types import Say
 
 _MAX_SPEC_BYTES = 100_000_000
@@ -105,35 +103,31 @@ def prepare_training(
     execution = choose_execution(
         training, detect_device(plan), total_steps=expected_steps, num_shapes=len(set(data.shapes))
     )
-    rate = LearningRate(training.learning_rate, training.warmup_steps, total_steps)
-    for line in (*execution.reasons, *describe_rate(rate, training.minutes)):
+    asked = ask_micro_batches(config, plan, data)
+    memory = MicroBatchMemory(run.micro_batches_path, say)
+    situation = name_situation(name_device(plan, hardware), name_model(config.model), asked)
+    for line in execution.reasons:
+        say(line)
+    learner = build_learner(
+        config,
+        plan,
+        spec,
+        data,
+        execution,
+        strategy,
+        total_steps=total_steps,
+        micro_batches=memory.choose(situation, asked) if plan.cluster is None else asked,
+    )
+    for line in learner.rate.describe(training.minutes):
         say(line)
     if data.durations and isinstance(data.utterances, FeatureStore):
         say(describe_durations(data.utterances.folder))
-    asked = _ask_for_micro_batches(plan, data, batches_per_step)
-    memory = MicroBatchMemory(run.micro_batches_path, say)
-    situation = name_situation(name_device(plan, hardware), _name_model(config), asked)
-    found = memory.recall(situation) if plan.cluster is None else None
-    micro_batches = found if found is not None and found.accumulation % batches_per_step == 0 else asked
-    learner = Learner(config, spec, strategy, execution, rate, micro_batches)
     say(f"Model: {learner.num_parameters / 1e6:.1f} million parameters.")
-    if micro_batches != asked:
-        say(f"Each step is made of {micro_batches.accumulation} micro-batches, as was found to fit before.")
     if origin is not None and run.checkpoint is None:
         for line in take_weights(learner.model, origin, data.frontend):
             say(line)
         learner.reset_average()
     return PreparedVoice(config, plan, data, total_steps, execution, learner, memory, situation)
-
-
-def detect_device(plan: Plan) -> Device:
-    """What the first of the training devices can do."""
-    name = plan.model_devices[0]
-    if "CPU" in name:
-        return Device("CPU")
-    visible = tf.config.get_visible_devices("GPU")
-    details: dict[str, Any] = tf.config.experimental.get_device_details(visible[0]) if visible else {}
-    return Device("GPU", details.get("compute_capability"))
 
 
 def _agree_on_spec(agreement: ClusterSync, find_spec: Callable[[], ModelSpec]) -> ModelSpec:
@@ -160,28 +154,3 @@ def _find_spec(config: XTTSConfig, plan: Plan, data: TrainingData, run: RunFolde
     except StorageError as error:
         run.messages.append(f"{error} The data will be measured again when the run goes on.")
     return spec
-
-
-def _ask_for_micro_batches(plan: Plan, data: TrainingData, batches_per_step: int) -> MicroBatches:
-    most = max(shape.num_utterances for shape in data.shapes)
-    return MicroBatches(max(1, most // len(plan.model_devices)), batches_per_step)
-
-
-def name_device(plan: Plan, hardware: Hardware) -> str:
-    """What a device is remembered by."""
-    names = [gpu.name for gpu in hardware.gpus if f"/GPU:{gpu.index}" in plan.model_devices]
-    return f"{len(plan.model_devices)} x {names[0]}" if names else f"{hardware.num_cpus} CPUs"
-
-
-def _name_model(config: XTTSConfig) -> str:
-    return " ".join(f"{name}={value}" for name, value in config.model.model_dump().items())
-
-
-def describe_rate(rate: LearningRate, minutes: float | None) -> list[str]:
-    """What the user is told of the learning rate."""
-    is_endless = rate.num_steps is None and minutes is None
-    end = "without an end: give training.steps or minutes to let it fall" if is_endless else "then falls to the end"
-    lines = [f"Learning rate: rises to {rate.highest:g} over {rate.num_rising:,} steps, {end}."]
-    if rate.num_rising < rate.num_rising_steps:
-        lines.append(f"warmup_steps is {rate.num_rising_steps:,}, too many for a run of {rate.num_steps:,} steps.")
-    return lines

@@ -21,7 +21,7 @@ from myxtts.training.callbacks import Record, TrainResult
 from myxtts.training.run.state import Patience
 from myxtts.training.sample_files import Sample
 from myxtts.training.tensorboard import TensorBoardWriter
-from myxtts.training.voice.losses import DURATION_WEIGHT, PITCH_WEIGHT, PRIOR_WEIGHT
+from myxtts.training.terms import VOICE, add_weighted
 from myxtts.training.voice.metrics import SCORE, Evaluator
 from myxtts.training.voice.samples import MakeSound, SampleWriter
 from myxtts.training.voice.validation_set import (
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 TENSORBOARD_FOLDER_NAME = "tensorboard"
 NUM_SENTENCES = 4
 
-_WEIGHTS = {"prior": PRIOR_WEIGHT, "duration": DURATION_WEIGHT, "pitch": PITCH_WEIGHT}
+_TEXT_TERMS = tuple(term for term in VOICE.trained_terms if term.side == "text")
 
 
 class TextFreeze:
@@ -64,9 +64,9 @@ class TextFreeze:
 
 
 def _weigh(numbers: Mapping[str, float | None]) -> float:
-    """Not a number where a term was none when it was written down."""
-    terms = ((weight, numbers.get(name)) for name, weight in _WEIGHTS.items())
-    return sum(weight * (math.nan if value is None else value) for weight, value in terms)
+    """NaN where a term is missing, or was not finite and so was recorded as null."""
+    values = {term.name: numbers.get(term.name) for term in _TEXT_TERMS}
+    return float(add_weighted(_TEXT_TERMS, {name: math.nan if v is None else v for name, v in values.items()}))
 
 
 class ValidationCallback:
