@@ -44,7 +44,7 @@ def run_train(
     critics_from: Annotated[
         int | None,
         typer.Option(
-            min=1, help="With --part vocoder: step at which its critics join, usually 10,000.", metavar="STEP"
+            min=1, help="With --part vocoder: step at which its discriminators join, usually 10,000.", metavar="STEP"
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,

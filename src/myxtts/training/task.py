@@ -6,8 +6,10 @@ TensorFlow, in `voice.task` and `vocoder.task`.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from myxtts.config.schema import XTTSConfig
 from myxtts.runtime.plan import Plan
@@ -21,37 +23,38 @@ if TYPE_CHECKING:
     from myxtts.training.run.saver import Saver
 
 
-class PreparedTask(Protocol):
-    """A learner that is built. `memory` and `situation` are for the micro-batches that were found to fit its device."""
+@dataclass(frozen=True)
+class PreparedTask(ABC):
+    """A task whose learner is built. `memory` keeps the micro-batches that fit the device, by `situation`."""
+
+    config: XTTSConfig
+    plan: Plan
+    data: Any
+    total_steps: int | None
+    execution: Execution
+    learner: BaseLearner
+    memory: MicroBatchMemory
+    situation: str
+    unit: ClassVar[str]
+    """What a row of a batch is called."""
 
     @property
-    def unit(self) -> str:
-        """What a row of a batch is called."""
+    def num_batches_per_epoch(self) -> int:
+        return int(self.data.num_batches_per_epoch)
 
     @property
-    def config(self) -> XTTSConfig: ...
-    @property
-    def plan(self) -> Plan: ...
-    @property
-    def total_steps(self) -> int | None: ...
-    @property
-    def execution(self) -> Execution: ...
-    @property
-    def learner(self) -> BaseLearner: ...
-    @property
-    def memory(self) -> MicroBatchMemory: ...
-    @property
-    def situation(self) -> str: ...
-    @property
-    def num_batches_per_epoch(self) -> int: ...
-    @property
-    def num_shapes(self) -> int: ...
+    @abstractmethod
+    def num_shapes(self) -> int:
+        """Batch shapes, each of which has a graph."""
 
+    @abstractmethod
     def open_feed(self, start: int, loader_name: str, telemetry_file: Path, say: Say) -> Any:
         """A context that gives batches from position `start` on; `loader_name` is what loaded them before."""
 
+    @abstractmethod
     def trace(self, step: int) -> None:
         """Traces the graphs of the steps from `step` on."""
 
+    @abstractmethod
     def make_saver(self, run: RunFolder, state: RunState, say: Say) -> Saver:
         """Writes checkpoints and bundles."""

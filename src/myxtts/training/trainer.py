@@ -91,7 +91,7 @@ class Trainer:
             from myxtts.training.loop import TrainingLoop
 
             prepared = opened.prepare(run, self._say)
-            request.watch_again()
+            request.reinstall()
             for message in run.messages:
                 self._say(message)
             if opened.origin is not None and run.checkpoint is not None:

@@ -65,11 +65,8 @@ def profile_training(
             load_tensorflow()
             import tensorflow as tf
 
-            from myxtts.training.voice.setup import prepare_training
-
             try:
-                prepared = prepare_training(opened.config, opened.plan, hardware, opened.data, run, None, say)
-                return _Profiler(prepared, run, say).profile(num_steps, trace_dir)
+                return _Profiler(opened.prepare(run, say), run, say).profile(num_steps, trace_dir)
             except tf.errors.ResourceExhaustedError as error:
                 raise HardwareError(
                     f"The memory of {opened.plan.model_devices[0]} does not suffice for a batch of "

@@ -1,8 +1,8 @@
-"""The folder of a run: who may write in it, whether a training may begin or go on there, and where everything lies.
+"""The run directory: its files, its lock, and whether a training may begin or resume there.
 
 runs/NAME/
   config.yaml          the resolved configuration
-  environment.json     versions, machine and command of each session
+  environment.json     versions, machine and command of each session, without names of people or hosts
   fingerprints.json    what the run depends on: corpus, store
   metrics.jsonl        numbers of the steps
   skipped.jsonl        steps that were not finite, spikes, rollbacks, with the ids of their batches
@@ -26,7 +26,6 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import TracebackType
 from typing import Any, Self
 
 from myxtts.config.load import RESOLVED_FILE_NAME, write_resolved
@@ -45,8 +44,6 @@ from myxtts.storage.json_file import JsonLines, JsonRefusedError, parse_json_obj
 from myxtts.training.run.checkpoint import Checkpoint, CheckpointFolder
 from myxtts.training.run.resume_check import Difference, accept_or_refuse, compare, compare_fingerprints
 from myxtts.types import Say
-
-# What a training ran on and how it was called, for whoever wants to repeat it; without names of people or hosts.
 
 _PACKAGES = ("myxtts", "tensorflow", "keras", "numpy", "scipy", "soundfile", "soxr", "ml_dtypes", "google-crc32c")
 _ABSOLUTE_PATH = re.compile(r"(?<![\w./~])(?!//)/(?:[^\s/]+/)*([^\s/]*)")
@@ -168,9 +165,7 @@ class RunFolder:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _lock(self) -> None:

@@ -20,7 +20,7 @@ from myxtts.runtime.hardware import detect_hardware
 from myxtts.store.reader import FeatureStore
 from myxtts.training.sample_files import REAL_FOLDER_NAME, Sample, draw_mel, name_step_folder, write_samples
 from myxtts.training.vocoder.audio import Segments, SegmentSource
-from myxtts.training.vocoder.task import open_sounding_split
+from myxtts.training.vocoder.task import open_audio_split
 from myxtts.training.voice.metrics import SCORE
 from myxtts.training.voice.samples import SAMPLE_FAILURES, MakeSound
 from myxtts.training.voice.validation import ValidationCallback
@@ -46,11 +46,11 @@ class VocoderValidation(ValidationCallback):
         hardware = detect_hardware()
         split: Split = "val"
         try:
-            store, rows, sound = open_sounding_split(loop.config, split, hardware)
+            store, rows, sound = open_audio_split(loop.config, split, hardware)
         except DataError as error:
             loop.say(f"There is no validation, and samples are of the training split: {error.problem}")
             split = "train"
-            store, rows, sound = open_sounding_split(loop.config, split, hardware)
+            store, rows, sound = open_audio_split(loop.config, split, hardware)
         mel = store.settings.mel
 
         def take_segments(num_segments: int, seconds: float) -> tuple[Segments, tuple[int, ...]]:

@@ -1,9 +1,10 @@
-"""The voice model as a part that can be trained: opened and checked without TensorFlow, then prepared with it."""
+"""Training task of the voice model: opens data and checks settings without TensorFlow, then builds the learner."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from myxtts.config.schema import XTTSConfig
 from myxtts.models.bundle import Bundle, find_bundle, read_bundle
@@ -11,15 +12,17 @@ from myxtts.runtime.hardware import Hardware
 from myxtts.runtime.plan import Plan
 from myxtts.training.callbacks import Callback
 from myxtts.training.run.folder import RunFolder
-from myxtts.training.task import PreparedTask
 from myxtts.training.voice.batch_size import resolve_batch_size
 from myxtts.training.voice.data import TrainingData, open_training_data
 from myxtts.types import Say
 
+if TYPE_CHECKING:
+    from myxtts.training.voice.setup import PreparedVoice
+
 
 @dataclass(frozen=True)
 class VoiceTask:
-    """`origin` is the bundle that training begins from, where it does."""
+    """`origin` is the bundle whose weights training begins with (--init-from)."""
 
     config: XTTSConfig
     plan: Plan
@@ -43,7 +46,8 @@ class VoiceTask:
 
         return [ValidationCallback.from_config(self.config)]
 
-    def prepare(self, run: RunFolder, say: Say) -> PreparedTask:
-        from myxtts.training.voice.setup import prepare_training
+    def prepare(self, run: RunFolder, say: Say) -> PreparedVoice:
+        """Builds the learner, and says how. Needs TensorFlow."""
+        from myxtts.training.voice.setup import prepare_voice
 
-        return prepare_training(self.config, self.plan, self.hardware, self.data, run, self.origin, say)
+        return prepare_voice(self, run, say)
