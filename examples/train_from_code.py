@@ -1,6 +1,6 @@
-"""Trains from Python with an observer of one's own: python examples/train_from_code.py CORPUS STORE [STEPS]
+"""Trains from Python with a callback of one's own: python examples/train_from_code.py CORPUS STORE [STEPS]
 
-Needs a prepared corpus and its features (myxtts prepare, myxtts precompute). Prints the loss every ten steps.
+CORPUS may be raw recordings: features that are missing are made first. Prints the loss every ten steps.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from myxtts import Trainer, XTTSConfig
 
 
 class LossPrinter:
-    """Training tells an observer of every step, and gives `record` whenever numbers were written down."""
+    """Called after every step; `record` is there whenever numbers were logged."""
 
-    def on_step(self, view: Any, record: Mapping[str, Any] | None) -> None:
+    def on_step(self, loop: Any, record: Mapping[str, Any] | None) -> None:
         if record is not None:
-            print(f"step {view.step}: loss {record['loss']:.3f}, AU {record['au']:.0%}")
+            print(f"step {loop.step}: loss {record['loss']:.3f}, AU {record['au']:.0%}")
 
-    def on_checkpoint(self, view: Any) -> None:
-        print(f"saving step {view.step}")
+    def on_checkpoint(self, loop: Any) -> None:
+        print(f"saving step {loop.step}")
 
-    def on_end(self, view: Any, result: Any) -> None:
+    def on_end(self, loop: Any, result: Any) -> None:
         print(f"the model is in {result.bundle_path}")
 
 

@@ -25,7 +25,7 @@ ALLOWED_IMPORTS = {
     "text": _TEXT,
     "corpus": _CORPUS,
     "features": _FEATURES,
-    "store": _STORE,
+    "store": _STORE | {"runtime"},
     "pipeline": _STORE | {"store", "runtime"},
     "models": _BASE | {"config"},
     "training": _STORE | {"store", "runtime", "pipeline", "models"},

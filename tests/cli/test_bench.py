@@ -13,7 +13,7 @@ from tests.training.trainer_programs import make_data
 
 from myxtts.cli.main import app
 from myxtts.config.schema import XTTSConfig
-from myxtts.errors import DataError, UsageError
+from myxtts.errors import UsageError
 
 ROOT = Path(__file__).parents[2]
 QUICK = ("--steps", "4", "--rounds", "2", "--step-ms", "2")
@@ -86,8 +86,8 @@ def test_what_cannot_be_measured_is_explained(config_file: Path, tmp_path: Path)
         run("--lang", "de")
     with pytest.raises(UsageError, match="no candidate 'fast'"):
         run("--contenders", "fast")
-    with pytest.raises(DataError, match="myxtts precompute"):
-        run("--set", f"data.cache_dir={tmp_path / 'none'}", "--sweep", "batch_size=2,4")
+    with pytest.raises(UsageError, match="No corpus is named"):
+        run("--set", "data.train_data=null", "--set", f"data.cache_dir={tmp_path / 'none'}")
 
 
 def test_the_launcher_is_the_same_command() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.fork_process import KILLED, ForkProcess
 from tests.store.disk import record_disk
-from tests.training.savers import is_of_one_step, make_arrays, make_state, save_one
+from tests.training.savers import is_of_one_step, load_best, make_arrays, make_state, save_one
 
 from myxtts.storage.atomic import TEMPORARY_SUFFIX
 from myxtts.training.run.checkpoint import CheckpointFolder
@@ -47,7 +47,7 @@ class Campaign:
         checkpoints = CheckpointFolder(self._folder)
         steps = checkpoints.list_steps()
         assert all(is_of_one_step(checkpoints.load(step)) for step in steps)
-        best = checkpoints.load_best()
+        best = load_best(checkpoints)
         assert best is None or (is_of_one_step(best) and best.step % 3 == 0)
         newest = steps[-1] if steps else 0
         assert newest >= last_step
@@ -90,7 +90,7 @@ def lose_power_often(folder: Path, num_losses: int, seed: int) -> None:
     for _ in range(num_losses):
         unsafe = disk.lose_power(generator.randint(0, len(disk.events)), generator)
         assert [name for name in unsafe if not name.endswith(TEMPORARY_SUFFIX)] == []
-        newest, best = checkpoints.load_newest(), checkpoints.load_best()
+        newest, best = checkpoints.load_newest(), load_best(checkpoints)
         assert newest is not None
         assert best is not None
         assert newest.step >= 3

@@ -11,7 +11,8 @@ from tests.training.programs import STRATEGIES
 
 from myxtts.config.schema import XTTSConfig
 from myxtts.training.execution import LANES_ON_CPU, Execution, MicroBatches
-from myxtts.training.run.checkpoint import BackgroundSaver, CheckpointFolder
+from myxtts.training.run.checkpoint import CheckpointFolder
+from myxtts.training.run.saver import BackgroundSaver
 from myxtts.training.schedule import LearningRate
 from myxtts.training.step import split_rows
 from myxtts.training.voice.learner import Learner

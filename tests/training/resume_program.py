@@ -9,8 +9,9 @@ import numpy as np
 import tensorflow as tf
 from tests.training.programs import Run, cut, make_batch
 
-from myxtts.training.run.checkpoint import BackgroundSaver, CheckpointFolder
-from myxtts.training.run.state import AVERAGE, MODEL, OPTIMIZER, TrainingState, name_variables, number_variables
+from myxtts.training.run.checkpoint import CheckpointFolder
+from myxtts.training.run.saver import BackgroundSaver
+from myxtts.training.run.state import AVERAGE, MODEL, OPTIMIZER, TrainingState, number_variables
 
 
 def _refuse(message: str) -> None:
@@ -24,7 +25,7 @@ class Training:
         self.run = Run(strategy, "adamw")
         with self.run.strategy.scope():
             self.averages = [tf.Variable(variable.value) for variable in self.run.model.trainable_variables]
-        named = name_variables(self.run.model.trainable_variables)
+        named = number_variables(self.run.model.trainable_variables)
         groups = {
             MODEL: named,
             AVERAGE: dict(zip(named, self.averages, strict=True)),

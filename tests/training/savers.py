@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from myxtts.storage.tensor_file import Array
-from myxtts.training.run.checkpoint import BackgroundSaver, Checkpoint, CheckpointFolder
+from myxtts.training.run.checkpoint import Checkpoint, CheckpointFolder
+from myxtts.training.run.saver import BackgroundSaver
 
 SHAPES = {"model/kernel": (40, 50), "model/bias": (50,), "average/kernel": (40, 50), "optimizer/00001": (40, 50)}
 
@@ -41,6 +42,11 @@ def is_of_one_step(checkpoint: Checkpoint) -> bool:
     )
 
 
+def load_best(checkpoints: CheckpointFolder) -> Checkpoint | None:
+    best = checkpoints.read_best()
+    return checkpoints.load(best.step) if best is not None else None
+
+
 def save_one(folder: str, step: int) -> None:
     """Saves one checkpoint in the foreground and marks it as the best."""
     checkpoints = CheckpointFolder(Path(folder))
@@ -58,7 +64,7 @@ def save_in_background(folder: str, num_steps: int) -> dict[str, Any]:
         for step in range(first, first + num_steps):
             saver.save(step, make_arrays(step), make_state(step), best_score=1.0 if step % 5 == 1 else None)
     names = [thread.name for thread in threading.enumerate()]
-    return {"warnings": warnings, "num_saved": saver.num_saved, "num_failed": saver.num_failed, "threads": names}
+    return {"warnings": warnings, "threads": names}
 
 
 def save_until_killed(folder: str) -> None:

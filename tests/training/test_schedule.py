@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from myxtts.training import schedule as time_budget
+from myxtts.training.run import state
 from myxtts.training.run.cluster_sync import ClusterSync
 from myxtts.training.schedule import FIRST_STEPS, TimeBudget, guess_total_steps
 
@@ -24,8 +25,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def open_budget(minutes: float | None, known: dict[str, object] | None = None) -> TimeBudget:
-    return TimeBudget(minutes, known or {}, ClusterSync(strategy=None, cluster=None))
+def open_budget(minutes: float | None, known: state.Clock | None = None) -> TimeBudget:
+    return TimeBudget(minutes, known, ClusterSync(strategy=None, cluster=None))
 
 
 def train(budget: TimeBudget, clock: Clock, first: int, num_steps: int, step_s: float) -> int:
@@ -72,16 +73,16 @@ def test_what_took_long_once_does_not_move_the_end_for_long(clock: Clock) -> Non
 def test_a_resumed_run_spends_what_is_left(clock: Clock) -> None:
     budget = open_budget(10)
     step = train(budget, clock, 0, 500, 0.5)
-    again = open_budget(10, budget.describe())
+    again = open_budget(10, budget.read_clock())
     assert again.total_steps == budget.total_steps
     assert train(again, clock, step, 100_000, 0.5) == pytest.approx(1200, abs=2)
 
 
 def test_without_minutes_nothing_is_measured_or_kept(clock: Clock) -> None:
-    budget = open_budget(None, {"time": {"spent_s": 5.0, "total_steps": 7}})
+    budget = open_budget(None, state.Clock(spent_s=5.0, total_steps=7))
     train(budget, clock, 0, 500, 0.5)
     assert budget.total_steps is None
-    assert budget.describe() == {}
+    assert budget.read_clock() is None
 
 
 def test_a_run_that_nobody_measured_yet_is_guessed_at_a_second_a_step() -> None:

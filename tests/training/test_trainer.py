@@ -40,6 +40,10 @@ class Trainings:
             **options,
         )
 
+    def run_as_documented(self, name: str, settings: dict[str, Any]) -> Outcome:
+        settings = {**EAGER, **settings, "run_dir": str(self.path(name))}
+        return self._process.run("train_as_documented", config_file=str(self._config_file), settings=settings)
+
     def say(self, name: str, *voices: str | None) -> Outcome:
         return self._process.run("say", model=str(self.path(name)), voices=voices)
 
@@ -110,6 +114,29 @@ def test_a_killed_training_ends_bit_by_bit_where_it_would_have(trainings: Traini
     interrupt_and_compare(trainings, "graph", {"enable_graph_mode": True}, [4])
 
 
+def rewrite_as_before(folder: Path, step: int) -> None:
+    """The checkpoint of a step with the state that version 0.1 wrote beside the same variables."""
+    checkpoints = CheckpointFolder(folder)
+    checkpoint = checkpoints.load(step)
+    state = checkpoint.state
+    names = ("step", "feed_position")
+    unused = {"micro_batch_size": 4, "accumulation": 1, "num_skipped": 0, "num_rollbacks": 0}
+    best = {"best_step": None, "best_score": None}
+    tuning = {"loader_name": state["loader_name"], "text_rest_step": state["text_frozen_step"]}
+    guard = {**state["guard"], "num_spikes": 0}
+    old = {**{name: state[name] for name in names}, **unused, **best, "tuning": tuning, "guard": guard}
+    checkpoints.save(step, checkpoint.arrays, old)
+
+
+def test_a_checkpoint_of_an_older_version_is_gone_on_from_bit_by_bit(trainings: Trainings) -> None:
+    assert trainings.run("new", {"steps": 6}, freeze_at=2).status == 0
+    assert trainings.run("old", {"steps": 6}, freeze_at=2, kill_after=5).status == KILLED
+    rewrite_as_before(trainings.path("old") / "checkpoints", 4)
+    outcome = trainings.run("old", {"steps": 6}, resume=True)
+    assert outcome.status == 0, outcome.error
+    assert trainings.read_checkpoint("old", 6) == trainings.read_checkpoint("new", 6)
+
+
 @pytest.mark.soak
 def test_forty_steps_are_twenty_a_kill_and_twenty(trainings: Trainings) -> None:
     interrupt_and_compare(trainings, "forty", {"enable_graph_mode": True, "num_shapes": 2}, [1, 2, 4], num_steps=40)
@@ -139,6 +166,23 @@ def test_a_run_leaves_a_bundle_and_what_happened(trainings: Trainings) -> None:
     assert {"flow", "prior", "duration", "learning_rate", "au", "data_wait_s", "utterances_per_s"} <= set(record)
     telemetry = trainings.read_lines("whole", "telemetry.jsonl")
     assert [line["position"] for line in telemetry] == list(range(4))
+
+
+def test_training_from_python_validates_stops_and_writes_all_that_the_command_does(trainings: Trainings) -> None:
+    settings = {"steps": 10, "checkpoint_steps": 1, "early_stopping": 2, "text_patience_steps": 1}
+    outcome = trainings.run_as_documented("documented", settings)
+    assert outcome.status == 0, outcome.error
+    assert (outcome.result["step"], outcome.result["best_step"]) == (3, 1)
+    assert "has not improved since step 1" in outcome.result["reason"]
+    run = trainings.path("documented")
+    lines = trainings.read_lines("documented", "metrics.jsonl")
+    assert [line["step"] for line in lines if "validation" in line] == [1, 2, 3]
+    assert [line["step"] for line in lines if line.get("samples")] == [1, 2, 3]
+    assert [line["step"] for line in lines if "text_rests" in line] == [2]
+    assert json.loads((run / "checkpoints" / "best.json").read_text(encoding="utf-8")) == {"step": 1, "score": 1.0}
+    assert trainings.read_bundle("documented").notes["is_best"]
+    assert {path.parent.name for path in (run / "samples").rglob("*.wav")} >= {"real", "step-000003"}
+    assert list((run / "tensorboard").iterdir())
 
 
 def test_minutes_end_a_run_and_let_the_learning_rate_fall_towards_it(trainings: Trainings) -> None:
@@ -191,11 +235,11 @@ def test_a_bundle_that_a_kill_kept_from_being_written_is_there_after_a_resume(tr
     assert trainings.read_bundle("late").notes["step"] == 2
 
 
-def test_a_text_side_that_rests_stays_at_its_average_and_the_rest_learns_on(trainings: Trainings) -> None:
-    outcome = trainings.run("resting", {"steps": 6}, rest_at=2)
+def test_a_frozen_text_side_stays_at_its_average_and_the_decoder_learns_on(trainings: Trainings) -> None:
+    outcome = trainings.run("frozen", {"steps": 6}, freeze_at=2)
     assert outcome.status == 0, outcome.error
-    assert len([line for line in outcome.result["lines"] if "The test says so. It rests" in line]) == 1
-    before, after = (trainings.load_checkpoint("resting", step).arrays for step in (2, 6))
+    assert len([line for line in outcome.result["lines"] if "The test says so. It is frozen" in line]) == 1
+    before, after = (trainings.load_checkpoint("frozen", step).arrays for step in (2, 6))
     trained = [name.partition("/")[2] for name in before if name.startswith("average/")]
     changed = {name for name in trained if after[f"model/{name}"].tobytes() != before[f"average/{name}"].tobytes()}
     assert {name.partition(".")[0] for name in changed} == {"decoder", "reference_encoder", "speaker_classifier"}
@@ -204,22 +248,22 @@ def test_a_text_side_that_rests_stays_at_its_average_and_the_rest_learns_on(trai
     )
 
 
-def test_nothing_rests_shortly_before_the_end_but_does_when_there_is_more_to_come(trainings: Trainings) -> None:
-    first = trainings.run("late-rest", {"steps": 2}, rest_at=2)
-    second = trainings.run("late-rest", {"steps": 6}, rest_at=2, resume=True)
+def test_nothing_is_frozen_shortly_before_the_end_but_is_when_there_is_more_to_come(trainings: Trainings) -> None:
+    first = trainings.run("late-freeze", {"steps": 2}, freeze_at=2)
+    second = trainings.run("late-freeze", {"steps": 6}, freeze_at=2, resume=True)
     assert (first.status, second.status) == (0, 0), first.error + second.error
-    assert [any("It rests" in line for line in run.result["lines"]) for run in (first, second)] == [False, True]
+    assert [any("It is frozen" in line for line in run.result["lines"]) for run in (first, second)] == [False, True]
 
 
-def test_a_killed_training_rests_again(trainings: Trainings) -> None:
-    assert trainings.run("rested", {"steps": 6}, rest_at=2).status == 0
-    # At the step at which it began to rest, and behind it.
+def test_a_killed_training_freezes_again(trainings: Trainings) -> None:
+    assert trainings.run("frozen-whole", {"steps": 6}, freeze_at=2).status == 0
+    # At the step at which it was frozen, and behind it.
     for kill_after in (3, 5):
-        name = f"rested-{kill_after}"
-        assert trainings.run(name, {"steps": 6}, rest_at=2, kill_after=kill_after).status == KILLED
+        name = f"frozen-{kill_after}"
+        assert trainings.run(name, {"steps": 6}, freeze_at=2, kill_after=kill_after).status == KILLED
         outcome = trainings.run(name, {"steps": 6}, resume=True)
         assert outcome.status == 0, outcome.error
-        assert trainings.read_checkpoint(name, 6) == trainings.read_checkpoint("rested", 6)
+        assert trainings.read_checkpoint(name, 6) == trainings.read_checkpoint("frozen-whole", 6)
 
 
 def test_a_step_that_is_not_finite_is_skipped_and_its_ids_are_kept(trainings: Trainings) -> None:
@@ -240,7 +284,7 @@ def test_repeated_bad_steps_go_back_to_the_checkpoint_and_on_in_the_corpus(train
     # Not to one of the steps that were skipped, although a checkpoint was due after each of them.
     assert any("Went back to the weights of step 1" in line for line in outcome.result["lines"])
     state = CheckpointFolder(trainings.path("back") / "checkpoints").load(7).state
-    assert (state["num_rollbacks"], state["num_skipped"]) == (1, 5)
+    assert (state["guard"]["num_rollbacks"], state["guard"]["num_skipped"]) == (1, 5)
     assert state["feed_position"] == 12
     kinds = [line["kind"] for line in trainings.read_lines("back", "skipped.jsonl")]
     assert kinds == ["skipped"] * 5 + ["rolled back"]
@@ -250,8 +294,6 @@ def test_exhausted_memory_makes_smaller_micro_batches_which_are_remembered(train
     outcome = trainings.run("small", {"steps": 2}, exhaust=[2])
     assert outcome.status == 0, outcome.error
     assert any("2 micro-batches of 2 utterances" in line for line in outcome.result["lines"])
-    state = CheckpointFolder(trainings.path("small") / "checkpoints").load(2).state
-    assert (state["micro_batch_size"], state["accumulation"]) == (2, 2)
     outcome = trainings.run("small", {"steps": 3}, resume=True)
     assert any("as was found to fit before" in line for line in outcome.result["lines"])
 

@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import soundfile
 from tests.conftest import RATE_HZ, synthesize_clip
@@ -17,7 +17,10 @@ from myxtts.config.schema import XTTSConfig
 from myxtts.corpus.corpus_file import open_corpus
 from myxtts.corpus.prepare import Recordings, prepare_corpus
 from myxtts.store.precompute import precompute
-from myxtts.training.callbacks import Record, TrainingView, TrainResult
+from myxtts.training.callbacks import Record, TrainResult
+
+if TYPE_CHECKING:
+    from myxtts.training.loop import TrainingLoop
 
 NUM_CLIPS = 24
 TINY: dict[str, Any] = {
@@ -63,54 +66,54 @@ def make_data(folder: Path, **settings: Any) -> XTTSConfig:
 
 
 class KillAfter:
-    """An observer that kills its own process, as a power cut would, once a step is done."""
+    """A callback that kills its own process, as a power cut would, once a step is done."""
 
     def __init__(self, step: int) -> None:
         self._step = step
 
-    def on_step(self, view: TrainingView, record: Record | None) -> None:
-        if view.step >= self._step:
+    def on_step(self, loop: TrainingLoop, record: Record | None) -> None:
+        if loop.step >= self._step:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def on_checkpoint(self, view: TrainingView) -> None:
+    def on_checkpoint(self, loop: TrainingLoop) -> None:
         pass
 
-    def on_end(self, view: TrainingView, result: TrainResult) -> None:
+    def on_end(self, loop: TrainingLoop, result: TrainResult) -> None:
         pass
 
 
 class ScoreBySteps:
-    """An observer that validates by looking up the score of a step, and notes that it did."""
+    """A callback that validates by looking up the score of a step, and notes that it did."""
 
     def __init__(self, scores: Mapping[str, float]) -> None:
         self._scores = scores
 
-    def on_step(self, view: TrainingView, record: Record | None) -> None:
+    def on_step(self, loop: TrainingLoop, record: Record | None) -> None:
         pass
 
-    def on_checkpoint(self, view: TrainingView) -> None:
-        score = self._scores.get(str(view.step), 100.0)
-        view.run.metrics.append({"step": view.step, "validation": {"score": score}})
-        view.note_score(score)
+    def on_checkpoint(self, loop: TrainingLoop) -> None:
+        score = self._scores.get(str(loop.step), 100.0)
+        loop.run.metrics.append({"step": loop.step, "validation": {"score": score}})
+        loop.note_score(score)
 
-    def on_end(self, view: TrainingView, result: TrainResult) -> None:
+    def on_end(self, loop: TrainingLoop, result: TrainResult) -> None:
         pass
 
 
-class RestAt:
-    """An observer that lets the text side rest from the checkpoint of a step on."""
+class FreezeAt:
+    """A callback that freezes the text side from the checkpoint of a step on."""
 
     def __init__(self, step: int) -> None:
         self._step = step
 
-    def on_step(self, view: TrainingView, record: Record | None) -> None:
+    def on_step(self, loop: TrainingLoop, record: Record | None) -> None:
         pass
 
-    def on_checkpoint(self, view: TrainingView) -> None:
-        if view.step >= self._step:
-            view.rest_text("The test says so.")
+    def on_checkpoint(self, loop: TrainingLoop) -> None:
+        if loop.step >= self._step:
+            loop.freeze_text("The test says so.")
 
-    def on_end(self, view: TrainingView, result: TrainResult) -> None:
+    def on_end(self, loop: TrainingLoop, result: TrainResult) -> None:
         pass
 
 
@@ -119,12 +122,20 @@ def train(
     settings: dict[str, Any],
     kill_after: int | None = None,
     scores: Mapping[str, float] | None = None,
-    rest_at: int | None = None,
+    freeze_at: int | None = None,
+    is_validated: bool = False,
     overhear: Callable[[str], None] = lambda _line: None,
     **options: Any,
 ) -> dict[str, Any]:
-    """Trains in this process; gives the result, and what the user was told."""
+    """Trains in this process; gives the result, and what the user was told.
+
+    Validation and samples take longer than such a training itself, so they are left out unless `is_validated`.
+    """
     from myxtts.training.trainer import Trainer
+    from myxtts.training.voice.task import VoiceTask
+
+    if not is_validated:
+        VoiceTask.make_callbacks = lambda _task: []  # type: ignore[method-assign, assignment]
 
     lines: list[str] = []
 
@@ -133,7 +144,7 @@ def train(
         overhear(line)
 
     observers: list[Any] = [] if scores is None else [ScoreBySteps(scores)]
-    observers += [] if rest_at is None else [RestAt(rest_at)]
+    observers += [] if freeze_at is None else [FreezeAt(freeze_at)]
     observers += [] if kill_after is None else [KillAfter(kill_after)]
     if observers:
         options["make_observers"] = lambda: observers

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from myxtts.cli.precompute import make_features
 from myxtts.cli.screen import Screen, mute_decoders, show_progress
-from myxtts.cli.settings import takes_settings
+from myxtts.cli.settings import require_data, takes_settings
 from myxtts.errors import UsageError
 
 if TYPE_CHECKING:
@@ -101,10 +100,13 @@ def _load_other(path: Path | None) -> XTTSConfig | None:
 @contextmanager
 def _provide_data(config: XTTSConfig, demo_minutes: float, screen: Screen) -> Iterator[Data]:
     """The user's corpus, or a demo corpus in a folder that is gone afterwards."""
+    from myxtts.cli.reports import ScreenReport
+    from myxtts.store.provide import ensure_features
     from myxtts.tools.bench.candidates import Data
 
     if config.data.train_data is not None or config.data.cache_dir is not None:
-        yield Data.find(config)
+        require_data(config)
+        yield Data.find(ensure_features(config, ScreenReport(screen)))
         return
     with TemporaryDirectory(prefix="myxtts-demo-") as name:
         yield Data.find(_make_demo(config, Path(name), demo_minutes, screen))
@@ -113,13 +115,14 @@ def _provide_data(config: XTTSConfig, demo_minutes: float, screen: Screen) -> It
 def _make_demo(config: XTTSConfig, folder: Path, minutes: float, screen: Screen) -> XTTSConfig:
     from myxtts.corpus.demo import make_demo_corpus
     from myxtts.corpus.prepare import Recordings, prepare_corpus
+    from myxtts.store.provide import Report, make_features
 
     screen.notices.print(f"No corpus is named: {minutes:g} minutes of demo speech are made in a temporary folder.")
     make_demo_corpus(folder / "recordings", minutes=minutes)
     paths = {"data.train_data": str(folder / "corpus"), "data.cache_dir": str(folder / "features")}
     config = config.model_copy(update=paths)
     prepare_corpus([Recordings(folder / "recordings")], folder / "corpus", config.data)
-    make_features(config, folder / "features", Screen(as_json=True), rebuild=False)
+    make_features(config, Report())
     return config
 
 

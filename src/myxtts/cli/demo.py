@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from myxtts.cli.precompute import make_features
-from myxtts.cli.prepare import run_prepare, summarize
 from myxtts.cli.screen import Screen, show_progress
-from myxtts.cli.train import train_model
 
 if TYPE_CHECKING:
     from myxtts.config.schema import XTTSConfig
+    from myxtts.store.provide import Report
 
 DEMO_STEPS = 300
 _SENTENCES = {
@@ -45,16 +43,21 @@ def make_demo(
 
     myxtts demo --out /tmp/demo --minutes 60 --num-speakers 12 --steps 0
     """
+    from myxtts.cli.reports import ScreenReport, show_training
+    from myxtts.store.provide import make_features
     from myxtts.tools.words import Translator
+    from myxtts.training.trainer import Trainer
 
     screen, tr = Screen(as_json=as_json), Translator(lang)
+    report = ScreenReport(screen)
     config = _configure(out, steps, seed)
-    summary = _make_corpus(config, out, minutes, num_speakers, screen)
+    summary = _make_corpus(config, out, minutes, num_speakers, screen, report)
     screen.notices.print("3. Computing features once, for every epoch to come …")
-    summary["precompute"] = make_features(config, out / "features", screen, rebuild=False)
+    summary["precompute"] = make_features(config, report)
     if steps:
         screen.notices.print(f"4. Training a tiny model up to step {steps:,} (it resumes if you ask for more) …")
-        summary["train"] = train_model(config, screen, tr, resume=True)
+        result = Trainer(config, say=report.say, resume=True).fit()
+        summary["train"] = {"part": "voice", **show_training(result, screen, tr)}
         screen.notices.print("5. Speaking …")
         summary["speech"] = _speak(config, out, screen)
     screen.finish(summary)
@@ -75,10 +78,13 @@ def _configure(out: Path, steps: int, seed: int) -> XTTSConfig:
     )
 
 
-def _make_corpus(config: XTTSConfig, out: Path, minutes: float, num_speakers: int, screen: Screen) -> dict[str, Any]:
+def _make_corpus(
+    config: XTTSConfig, out: Path, minutes: float, num_speakers: int, screen: Screen, report: Report
+) -> dict[str, Any]:
     from myxtts.config.load import write_resolved
     from myxtts.corpus.demo import make_demo_corpus
     from myxtts.corpus.prepare import Recordings
+    from myxtts.store.provide import check_recordings
 
     recordings, corpus, seed = out / "recordings", out / "corpus", config.training.seed
     screen.notices.print(f"1. Synthesising {minutes:g} minutes of speech with espeak-ng …")
@@ -93,9 +99,9 @@ def _make_corpus(config: XTTSConfig, out: Path, minutes: float, num_speakers: in
     kept = " (they were there already)" if made.was_kept else ""
     screen.notices.print(f"   {made.num_clips:,} clips in {recordings}{kept}", markup=False)
     screen.notices.print("2. Checking every clip and its text …")
-    prepared = run_prepare([Recordings(recordings)], corpus, config.data, screen, seed=seed, strict=True, quick=False)
+    prepared = check_recordings([Recordings(recordings)], corpus, config.data, report, seed=seed, strict=True)
     write_resolved(config, corpus)
-    return {"recordings": str(recordings), "prepare": summarize(prepared)}
+    return {"recordings": str(recordings), "prepare": prepared.to_json()}
 
 
 def _speak(config: XTTSConfig, out: Path, screen: Screen) -> dict[str, str]:

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from myxtts.cli.screen import Screen, mute_decoders
-from myxtts.cli.settings import takes_settings
-from myxtts.cli.train import provide_data
+from myxtts.cli.settings import require_data, takes_settings
 from myxtts.errors import UsageError
 from myxtts.types import Say
 
@@ -92,7 +91,12 @@ def run_diagnose(
 def _diagnose_config(
     config: XTTSConfig, step_s: float | None, num_batches: int, apply: Path | None, verify: bool, screen: Screen
 ) -> Diagnosis:
-    config = provide_data(config, screen)
+    from myxtts.cli.reports import ScreenReport
+    from myxtts.store.provide import ensure_features
+
+    require_data(config)
+    report = ScreenReport(screen)
+    config = ensure_features(config, report)
     with mute_decoders():
         importlib.import_module("tensorflow")
         from myxtts.tools.diagnose.examine import diagnose_config, verify_config
@@ -103,7 +107,7 @@ def _diagnose_config(
     if verify and changes:
         changed = config.model_copy(update=changes)
         if changes.get("data.preprocessing_mode") == "precompute":
-            changed = provide_data(changed, screen)
+            changed = ensure_features(changed, report)
         screen.notices.print("Old and new take turns …", markup=False)
         diagnosis = verify_config(diagnosis, config, changed, step_s=step_s, num_batches=num_batches)
     return diagnosis

@@ -8,15 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from myxtts.cli.prepare import run_prepare, show_rejections
-from myxtts.cli.screen import Screen, format_length, mute_decoders, show_progress
+from myxtts.cli.screen import Screen, mute_decoders, show_progress
 from myxtts.cli.settings import takes_settings
 from myxtts.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     from myxtts.config.schema import XTTSConfig
-    from myxtts.corpus.corpus_file import Corpus
-    from myxtts.store.precompute import PrecomputeSummary
     from myxtts.store.verify import VerifyReport
 
 _NUM_PROBLEMS_SHOWN = 20
@@ -58,7 +55,8 @@ def run_precompute(
 
     myxtts precompute --durations-from runs/run
     """
-    from myxtts.store.precompute import choose_store_folder
+    from myxtts.cli.reports import ScreenReport
+    from myxtts.store.provide import find_store_folder, make_features
 
     screen = Screen(as_json=as_json)
     if sum((check, fix, compact, rebuild, durations_from is not None)) > 1:
@@ -69,81 +67,18 @@ def run_precompute(
     if durations_from is not None:
         screen.finish(_align(config, durations_from, screen))
         return
-    if config.data.train_data is None and config.data.cache_dir is None:
-        raise UsageError(
-            "Neither a corpus nor a store is named.", next_step="Give --train-data DIR or --cache-dir DIR."
-        )
-    folder = choose_store_folder(config.data, Path(config.data.train_data or ""))
+    folder = find_store_folder(config.data, UsageError)
     if check or fix:
         screen.finish(_verify(config, folder, screen, fix=fix))
     elif compact:
         screen.finish(_compact(folder, screen))
     else:
-        screen.finish(make_features(config, folder, screen, rebuild=rebuild))
-
-
-def make_features(config: XTTSConfig, folder: Path, screen: Screen, *, rebuild: bool) -> dict[str, Any]:
-    """The features of the training data, and of a validation corpus that was prepared by itself."""
-    from myxtts.config.load import write_resolved
-    from myxtts.corpus.corpus_file import open_corpus
-    from myxtts.store.precompute import VAL_STORE_NAME, find_val_corpus
-
-    fields = _fill_store(open_or_prepare(config, folder, screen), folder, config, screen, rebuild=rebuild)
-    val_corpus = find_val_corpus(config.data)
-    if val_corpus is not None:
-        val_folder = folder / VAL_STORE_NAME
-        fields["val"] = _fill_store(open_corpus(val_corpus), val_folder, config, screen, rebuild=rebuild)
-    write_resolved(config, folder)
-    return fields
-
-
-def _fill_store(corpus: Corpus, folder: Path, config: XTTSConfig, screen: Screen, *, rebuild: bool) -> dict[str, Any]:
-    from myxtts.store.precompute import precompute
-
-    with mute_decoders(), show_progress("Features", corpus.num_utterances, "utterances") as view:
-        summary = precompute(
-            corpus,
-            folder,
-            config.data,
-            rebuild=rebuild,
-            num_threads=_count_threads(config),
-            progress=lambda seen, rejected: view.update(seen, f"{rejected:,} rejected"),
-            say=lambda sentence: screen.notices.print(sentence, markup=False),
-        )
-    _show(summary, screen)
-    fields = asdict(summary)
-    fields["rejections"] = fields.pop("examples")
-    return fields
-
-
-def open_or_prepare(config: XTTSConfig, folder: Path, screen: Screen) -> Corpus:
-    """The corpus that training data names: prepared already, or prepared now beside the store."""
-    from myxtts.corpus.corpus_file import is_prepared, open_corpus
-    from myxtts.corpus.prepare import Recordings
-
-    data = config.data
-    if data.train_data is None:
-        raise UsageError("No corpus is named.", next_step="Give --train-data DIR.")
-    path = Path(data.train_data)
-    if is_prepared(path):
-        return open_corpus(path)
-    inputs = [Recordings(path, data.corpus_format, split="train" if data.val_data else None)]
-    if data.val_data:
-        inputs.append(Recordings(Path(data.val_data), data.corpus_format, split="val"))
-    screen.notices.print(f"Checking the recordings in {path} first.", markup=False)
-    run_prepare(inputs, folder / "corpus", data, screen, seed=config.training.seed, strict=False, quick=False)
-    return open_corpus(folder / "corpus")
-
-
-def _count_threads(config: XTTSConfig) -> int:
-    from myxtts.runtime.hardware import count_cpus
-
-    asked = config.data.num_workers
-    return count_cpus() if asked == "auto" else max(1, asked)
+        screen.finish(make_features(config, ScreenReport(screen), rebuild=rebuild))
 
 
 def _verify(config: XTTSConfig, folder: Path, screen: Screen, *, fix: bool) -> dict[str, Any]:
     from myxtts.corpus.corpus_file import is_prepared
+    from myxtts.store.provide import count_threads
     from myxtts.store.verify import verify_store
 
     named = Path(config.data.train_data) if config.data.train_data else None
@@ -152,7 +87,7 @@ def _verify(config: XTTSConfig, folder: Path, screen: Screen, *, fix: bool) -> d
             folder,
             fix=fix,
             corpus=named if named and is_prepared(named) else None,
-            num_threads=_count_threads(config),
+            num_threads=count_threads(config.data),
             progress=lambda seen, broken: view.update(seen, f"{broken:,} broken"),
         )
     _show_report(report, folder, screen)
@@ -206,15 +141,3 @@ def _compact(folder: Path, screen: Screen) -> dict[str, Any]:
     before, after = summary.num_bytes_before / 2**20, summary.num_bytes_after / 2**20
     screen.console.print(f"{summary.num_utterances:,} utterances: {before:,.1f} MB became {after:,.1f} MB.")
     return asdict(summary)
-
-
-def _show(summary: PrecomputeSummary, screen: Screen) -> None:
-    length, size_mb = format_length(summary.seconds), summary.num_bytes / 2**20
-    rate = summary.num_made / max(summary.elapsed_s, 1e-9)
-    counts = f"{summary.num_made:,} made, {summary.num_kept:,} kept, {summary.num_removed:,} removed"
-    console = screen.console
-    console.print(f"[bold]{summary.num_utterances:,} utterances[/bold], {length}, {size_mb:,.1f} MB")
-    console.print(f"  {counts} in {summary.elapsed_s:.1f} s ({rate:,.0f} utterances a second)")
-    if summary.num_rejected:
-        show_rejections(summary.examples, summary.num_rejected, summary.reasons, screen)
-    console.print(f"Features are in {summary.folder}", markup=False)

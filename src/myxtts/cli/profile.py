@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from myxtts.cli.screen import Screen
-from myxtts.cli.settings import takes_settings
-from myxtts.errors import UsageError
+from myxtts.cli.settings import require_data, takes_settings
 
 if TYPE_CHECKING:
     from myxtts.config.schema import XTTSConfig
@@ -38,21 +37,17 @@ def run_profile(
 
     myxtts profile --config mine.yaml --steps 50 --trace traces --json
     """
+    from myxtts.cli.reports import ScreenReport
+    from myxtts.store.provide import ensure_features
     from myxtts.tools.profile.measure import profile_training
     from myxtts.tools.words import Translator
     from myxtts.training.run.folder import describe_environment
 
     screen, tr = Screen(as_json=as_json), Translator(lang)
-    if config.data.train_data is None and config.data.cache_dir is None:
-        raise UsageError(
-            "Neither a corpus nor a store is named.", next_step="Give --train-data DIR or --cache-dir DIR."
-        )
-    profile = profile_training(
-        config,
-        num_steps=steps,
-        trace_dir=trace,
-        say=lambda line: screen.notices.print(line, markup=False, soft_wrap=True),
-    )
+    require_data(config)
+    progress = ScreenReport(screen)
+    config = ensure_features(config, progress)
+    profile = profile_training(config, num_steps=steps, trace_dir=trace, say=progress.say)
     _show(profile, screen)
     machine = describe_environment()
     if report is not None:

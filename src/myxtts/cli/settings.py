@@ -123,6 +123,17 @@ def load_config(
     return XTTSConfig.load(path, flags=flags)
 
 
+def require_data(config: XTTSConfig) -> None:
+    """Raises UsageError where the flags name nothing that features could be loaded or made from."""
+    from myxtts.store.provide import find_store_folder, has_features
+
+    data, folder = config.data, find_store_folder(config.data, UsageError)
+    if data.train_data is None and data.preprocessing_mode == "on_the_fly":
+        raise UsageError("On the fly there is no store to load from.", next_step="Give --train-data DIR.")
+    if data.train_data is None and not has_features(data):
+        raise UsageError(f"No corpus is named, and there is no store in {folder}.", next_step="Give --train-data DIR.")
+
+
 def _collect_values(given: dict[str, Any]) -> Iterator[tuple[str, object, str]]:
     """Key, value and flag of every setting whose flag was given; a flag may set several keys."""
     for flag in SETTING_FLAGS:

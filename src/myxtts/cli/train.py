@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from myxtts.cli.precompute import make_features, open_or_prepare
-from myxtts.cli.screen import Screen, format_length
-from myxtts.cli.settings import takes_settings
-from myxtts.errors import StorageError, UsageError
+from myxtts.cli.screen import Screen
+from myxtts.cli.settings import require_data, takes_settings
+from myxtts.errors import UsageError
 
 if TYPE_CHECKING:
     from myxtts.config.schema import XTTSConfig
-    from myxtts.tools.words import Translator
-    from myxtts.training.callbacks import Callback
-    from myxtts.training.trainer import PartName, TrainResult
+    from myxtts.training.trainer import PartName
 
 
 @takes_settings
@@ -47,7 +44,7 @@ def run_train(
     critics_from: Annotated[
         int | None,
         typer.Option(
-            min=1, help="With --part vocoder: step at which its critics join, usually 10,000.", metavar="STEP"
+            min=1, help="With --part vocoder: step at which its discriminators join, usually 10,000.", metavar="STEP"
         ),
     ] = None,
     lang: Annotated[str, typer.Option(help="Language of the report: en or fa.")] = "en",
@@ -70,7 +67,9 @@ def run_train(
 
     myxtts train --part vocoder --train-data corpus --model-size tiny --steps 5000 --for runs/run
     """
+    from myxtts.cli.reports import ScreenReport, show_training
     from myxtts.tools.words import Translator
+    from myxtts.training.trainer import Trainer
 
     screen, tr = Screen(as_json=as_json), Translator(lang)
     if run_name is not None:
@@ -80,19 +79,21 @@ def run_train(
         from myxtts.training.vocoder.attach import check_receiver
 
         check_receiver(for_run, config)
-    config = provide_data(config, screen, keep_sound=chosen == "vocoder")
-    result = train_model(
+    require_data(config)
+    report = ScreenReport(screen)
+    trainer = Trainer(
         config,
-        screen,
-        tr,
         part=chosen,
+        say=report.say,
+        report=report,
         resume=resume,
         override=override,
         init_from=init_from,
         critics_from=critics_from,
     )
+    result = {"part": chosen, **show_training(trainer.fit(), screen, tr)}
     if for_run is not None:
-        result["given_to"] = _give(Path(result["run_dir"]), for_run, screen)
+        result["given_to"] = _attach(Path(result["run_dir"]), for_run, screen)
     screen.finish(result)
 
 
@@ -106,117 +107,9 @@ def _check_part(part: str, for_run: Path | None, critics_from: int | None) -> Pa
     return "voice"
 
 
-def _give(run_path: Path, receiver: Path, screen: Screen) -> str:
+def _attach(run_path: Path, receiver: Path, screen: Screen) -> str:
     from myxtts.training.vocoder.attach import attach_vocoder
 
     folder = attach_vocoder(run_path, receiver)
     screen.console.print(f"The vocoder is now in {folder}, and speaks for it.", markup=False)
     return str(folder)
-
-
-def provide_data(config: XTTSConfig, screen: Screen, *, keep_sound: bool = False) -> XTTSConfig:
-    """Makes what is missing of corpus and features, as if `prepare` and `precompute` had been called before.
-
-    With `keep_sound` features that are made now keep their sound beside them.
-    """
-    from myxtts.corpus.corpus_file import is_prepared
-    from myxtts.store.layout import STORE_FILE_NAME
-    from myxtts.store.precompute import choose_store_folder
-
-    data = config.data
-    if data.train_data is None and data.cache_dir is None:
-        raise UsageError(
-            "Neither a corpus nor a store is named.", next_step="Give --train-data DIR or --cache-dir DIR."
-        )
-    folder = choose_store_folder(data, Path(data.train_data or ""))
-    if data.preprocessing_mode == "precompute":
-        if not (folder / STORE_FILE_NAME).exists():
-            screen.notices.print(f"There are no features in {folder} yet: they are made first.", markup=False)
-            with_sound = config.model_copy(update={"data.store_pcm": True}) if keep_sound else config
-            make_features(with_sound, folder, screen, rebuild=False)
-        return config
-    if data.train_data is None:
-        raise UsageError("On the fly there is no store to train on.", next_step="Give --train-data DIR.")
-    if is_prepared(Path(data.train_data)):
-        return config
-    if not is_prepared(folder / "corpus"):
-        open_or_prepare(config, folder, screen)
-    return config.model_copy(update={"data.train_data": str(folder / "corpus")})
-
-
-def train_model(
-    config: XTTSConfig,
-    screen: Screen,
-    tr: Translator,
-    *,
-    part: PartName = "voice",
-    resume: bool = False,
-    override: bool = False,
-    init_from: str | None = None,
-    critics_from: int | None = None,
-) -> dict[str, Any]:
-    """Trains with validation and samples, writes the report, and gives what there is to know in the end."""
-    from myxtts.training.trainer import Trainer
-
-    trainer = Trainer(
-        config,
-        part=part,
-        say=lambda line: screen.notices.print(line, markup=False, soft_wrap=True),
-        resume=resume,
-        override=override,
-        init_from=init_from,
-        make_observers=lambda: _watch(config, part),
-        critics_from=critics_from,
-    )
-    result = trainer.fit()
-    _show(result, screen)
-    report = _write_report(result.run_path, tr, screen) if result.is_chief else None
-    return {
-        "part": part,
-        "report": report,
-        "run_dir": str(result.run_path),
-        "bundle": str(result.bundle_path),
-        "step": result.step,
-        "losses": result.losses,
-        "num_skipped": result.num_skipped,
-        "num_rollbacks": result.num_rollbacks,
-        "best_step": result.best_step,
-        "best_score": result.best_score,
-        "seconds": round(result.seconds, 3),
-        "reason": result.reason,
-    }
-
-
-def _write_report(run_path: Path, tr: Translator, screen: Screen) -> str | None:
-    """The page about the run; without room for it the training was not in vain."""
-    from myxtts.tools.run_report import write_run_report
-
-    try:
-        report = write_run_report(run_path, lang=tr.lang)
-    except StorageError as error:
-        screen.warn(f"The report was not written: {error}")
-        return None
-    screen.console.print(f"The report is {report}", markup=False)
-    return str(report)
-
-
-def _watch(config: XTTSConfig, part: PartName) -> list[Callback]:
-    """Validation, samples and TensorBoard; samples are made audible in the way that needs no training."""
-    from myxtts.features.definition import MelDefinition
-    from myxtts.features.griffin_lim import GriffinLim
-    from myxtts.training.vocoder.validation import VocoderValidation
-    from myxtts.training.voice.validation import ValidationCallback
-
-    training = config.training
-    make_sound = GriffinLim(MelDefinition.from_config(config.data))
-    kind = ValidationCallback if part == "voice" else VocoderValidation
-    return [kind(make_sound, sample_steps=training.sample_steps, patience=training.early_stopping or None)]
-
-
-def _show(result: TrainResult, screen: Screen) -> None:
-    losses = ", ".join(f"{name} {value:.3f}" for name, value in result.losses.items())
-    console = screen.console
-    console.print(f"[bold]Step {result.step:,}[/bold] after {format_length(result.seconds)}. {losses}")
-    if result.num_skipped:
-        console.print(f"  {result.num_skipped:,} steps were skipped; see skipped.jsonl in the run.")
-    console.print(f"The run is in {result.run_path}, the model in {result.bundle_path}", markup=False)

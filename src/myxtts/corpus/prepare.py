@@ -12,9 +12,9 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import IO, TypeGuard
+from typing import IO, Any, TypeGuard
 
 from myxtts.config.schema import DataConfig
 from myxtts.corpus.check import Accepted, Checker
@@ -77,6 +77,14 @@ class Summary:
     reasons: dict[str, int] = field(default_factory=dict)
     examples: list[Rejection] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        """The summary for programs, with the files that were written."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        values["rejections"] = [asdict(rejection) for rejection in values.pop("examples")]
+        names = {"corpus": CORPUS_FILE_NAME, "frontend": FRONTEND_FILE_NAME}
+        names |= {"rejections_json": "rejections.json", "rejections_csv": "rejections.csv"}
+        return {**values, "files": {kind: str(Path(self.out) / name) for kind, name in names.items()}}
 
 
 def prepare_corpus(

@@ -24,6 +24,7 @@ from myxtts.pipeline.telemetry import FeedStats, Telemetry
 from myxtts.pipeline.tune import FeedSettings, Limits, Tuner, fit_buffers, fit_on_device, measure_ram_budget
 from myxtts.runtime.hardware import Hardware, detect_hardware
 from myxtts.runtime.plan import Mode, Plan, choose_plan, find_gpus
+from myxtts.store.provide import Report, ensure_features
 from myxtts.types import Say, Split
 
 _MEASURED_STEPS = 50
@@ -50,6 +51,8 @@ def open_batches(
 ) -> Feed:
     """Batches of a split, from the feature store or made on the fly, on the device that the plan names.
 
+    Where the store is missing its features are made first.
+
     It ends after `epochs` or `steps`, whichever comes first; without either it does not end. `start` is the position
     to begin at: the number of batches that were seen before. Plan and split are chosen and opened here unless they are
     given; `opened` must come from `open_split` with the same configuration and plan. `gradient_bytes` is the size of
@@ -57,6 +60,7 @@ def open_batches(
     (`Feed.loader_name`) when a run is resumed: it then loads in the same way, to the bit. Lines of `telemetry_file`
     about batches from `start` on are dropped, for they are loaded again.
     """
+    config = ensure_features(config, Report(say))
     machine = hardware or detect_hardware()
     plan = plan or choose_plan(config, machine)
     ram_bytes = measure_ram_budget(machine.available_ram_bytes, config.data.ram_budget_gb)

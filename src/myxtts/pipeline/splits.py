@@ -23,7 +23,8 @@ from myxtts.pipeline.order import BatchOrder, BatchPlan, Shape
 from myxtts.pipeline.recordings import RecordingSource
 from myxtts.runtime.plan import Plan
 from myxtts.store.layout import STORE_FILE_NAME, StoreSettings, describe_differences, list_differences, read_state
-from myxtts.store.precompute import VAL_STORE_NAME, choose_store_folder, find_val_corpus
+from myxtts.store.precompute import VAL_STORE_NAME, find_val_corpus
+from myxtts.store.provide import find_store_folder
 from myxtts.store.reader import FeatureStore
 from myxtts.store.verify import check_before_training
 from myxtts.types import Split
@@ -208,7 +209,7 @@ def choose_store_folder_of_split(data: DataConfig, split: Split) -> Path:
     """Where the features of a split are; raises DataError where those of `val_data` were not made."""
     if data.train_data is None and data.cache_dir is None:
         raise ConfigError("Neither a corpus nor a store is named.", next_step="Set data.train_data or data.cache_dir.")
-    training = choose_store_folder(data, Path(data.train_data or ""))
+    training = find_store_folder(data)
     if split != "val" or data.val_data is None:
         return training
     own = find_val_corpus(data)

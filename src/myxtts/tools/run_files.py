@@ -23,7 +23,7 @@ from myxtts.training.run.folder import (
     SAMPLES_FOLDER_NAME,
     SKIPPED_FILE_NAME,
     TELEMETRY_FILE_NAME,
-    TEXT_RESTS,
+    TEXT_FROZEN,
 )
 
 _MAX_FILE_BYTES = 10_000_000
@@ -117,7 +117,7 @@ def read_run(path: Path) -> RunFiles:
             if is_number(line.get("step")) and isinstance(line.get("validation"), dict)
         ],
         text_rest_step=next(
-            (line["step"] for line in lines if TEXT_RESTS in line and is_number(line.get("step"))), None
+            (line["step"] for line in lines if TEXT_FROZEN in line and is_number(line.get("step"))), None
         ),
         watched=[(line["step"], line["watch_seconds"]) for line in lines if is_number(line.get("watch_seconds"))],
         feed=read_telemetry(path / TELEMETRY_FILE_NAME, first_positions),

@@ -1,22 +1,23 @@
-"""Who may watch a training: validation, TensorBoard, samples, progress bars. A training never needs one of them."""
+"""Callbacks of the training loop (`on_step`, `on_checkpoint`, `on_end`), and the one that shows the progress.
+
+Validation, samples and TensorBoard are callbacks too: `voice.validation` and `vocoder.validation`.
+"""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Protocol, Self, TextIO
+from typing import TYPE_CHECKING, Any, Protocol, Self, TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from myxtts.config.schema import XTTSConfig
-from myxtts.training.run.folder import RunFolder
+if TYPE_CHECKING:
+    from myxtts.training.loop import TrainingLoop
 
 Record = Mapping[str, Any]
 """What a line of metrics.jsonl holds: step, loss, its terms, gradient_norm, learning_rate, seconds and so on."""
@@ -39,56 +40,26 @@ class TrainResult:
     is_chief: bool = True
     """Whether this process wrote the run: of several that train one model only one does."""
 
-
-class TrainingView(Protocol):
-    """What an observer may see of a training, and ask of it."""
-
-    config: XTTSConfig
-    run: RunFolder
-    model: Any
-    """The XTTS that is being trained."""
-    plan: Any
-    """The runtime Plan: what `open_batches` is to be given, so that a validation feed uses the same devices."""
-    total_steps: int | None
-    """The step at which training will end, where that is known."""
-
-    step: int
-    """Steps that are done."""
-
-    @property
-    def is_stopping(self) -> bool:
-        """Whether a signal asked for an end: what takes long is better left out now."""
-
-    def say(self, line: str) -> None:
-        """Tells the user something."""
-
-    def use_average(self) -> AbstractContextManager[Any]:
-        """The model with its averaged weights, which synthesis will use, as long as the block lasts."""
-
-    def note_score(self, score: float) -> None:
-        """A score of the present step, lower is better; where it is the lowest, the step's checkpoint is kept."""
-
-    def rest_text(self, reason: str) -> None:
-        """Lets the text side of the voice be as it is from the next step on, with a sentence that says why."""
-
-    def request_stop(self, reason: str) -> None:
-        """Asks for an end of the training after this step, with a sentence that says why."""
+    def to_json(self) -> dict[str, Any]:
+        """The result for programs."""
+        values = asdict(self)
+        del values["is_chief"]
+        paths = {"run_dir": str(values.pop("run_path")), "bundle": str(values.pop("bundle_path"))}
+        return {**paths, **values, "seconds": round(self.seconds, 3)}
 
 
 class Callback(Protocol):
-    """Called in the thread that trains, between two steps; what it raises ends the training."""
+    """Called in the training thread between two steps, with the loop as it stands; an exception ends the training."""
 
-    def on_step(self, view: TrainingView, record: Record | None) -> None:
+    def on_step(self, loop: TrainingLoop, record: Record | None) -> None:
         """After every step; `record` is there every `log_steps`."""
 
-    def on_checkpoint(self, view: TrainingView) -> None:
+    def on_checkpoint(self, loop: TrainingLoop) -> None:
         """Before the weights of a step are saved: a score noted here belongs to them. Not after a signal."""
 
-    def on_end(self, view: TrainingView, result: TrainResult) -> None:
+    def on_end(self, loop: TrainingLoop, result: TrainResult) -> None:
         """When everything is saved, also after a signal. Not when the training failed."""
 
-
-# What a person sees of a training: a bar on a terminal, a plain line every few seconds elsewhere.
 
 _LINE_EVERY_S = 10.0
 _SMOOTHING = 0.9
@@ -97,7 +68,10 @@ _FEWEST_STEPS = 20
 
 
 class ProgressDisplay:
-    """An observer that shows loss, rate, accelerator utilisation, data wait and the time left. Use it as a context."""
+    """Shows loss, rate, accelerator utilisation (AU), data wait and the time left. Use it as a context.
+
+    A bar on a terminal, a plain line every few seconds elsewhere.
+    """
 
     def __init__(self, stream: TextIO | None = None, unit: str = "utterances") -> None:
         """`unit` is what a row of a batch is called."""
@@ -114,29 +88,27 @@ class ProgressDisplay:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._bar is not None:
             self._bar.stop()
 
-    def on_step(self, view: TrainingView, record: Record | None) -> None:
+    def on_step(self, loop: TrainingLoop, record: Record | None) -> None:
         if self._first_step is None:
-            self._first_step = view.step - 1
+            self._first_step = loop.step - 1
         if record is not None:
-            self._note(record, num_steps=view.step - self._first_step)
+            self._note(record, num_steps=loop.step - self._first_step)
         if self._bar is not None:
-            self._move_bar(self._bar, view)
+            self._move_bar(self._bar, loop)
         elif record is not None and time.monotonic() - self._last_line_s >= _LINE_EVERY_S:
             self._last_line_s = time.monotonic()
-            of_total = f" of {view.total_steps:,}" if view.total_steps else ""
-            rest = self._describe_rest(view)
-            self._stream.write(f"Step {view.step:,}{of_total}: {self._detail}{', ' if rest else ''}{rest}\n")
+            of_total = f" of {loop.total_steps:,}" if loop.total_steps else ""
+            time_left = self._describe_time_left(loop)
+            self._stream.write(f"Step {loop.step:,}{of_total}: {self._detail}{', ' if time_left else ''}{time_left}\n")
 
-    def on_checkpoint(self, view: TrainingView) -> None:
+    def on_checkpoint(self, loop: TrainingLoop) -> None:
         """Nothing to show: writing goes on in the background."""
 
-    def on_end(self, view: TrainingView, result: TrainResult) -> None:
+    def on_end(self, loop: TrainingLoop, result: TrainResult) -> None:
         if self._bar is not None:
             self._bar.stop()
 
@@ -151,19 +123,19 @@ class ProgressDisplay:
             f"AU {100 * record['au']:.0f} %, data wait {1000 * record['data_wait_s']:.0f} ms"
         )
 
-    def _move_bar(self, bar: Progress, view: TrainingView) -> None:
+    def _move_bar(self, bar: Progress, loop: TrainingLoop) -> None:
         if self._task is None:
             bar.start()
-            self._task = bar.add_task("Training", total=view.total_steps, detail="", rest="")
-        rest = self._describe_rest(view)
-        bar.update(self._task, completed=view.step, total=view.total_steps, detail=self._detail, rest=rest)
+            self._task = bar.add_task("Training", total=loop.total_steps, detail="", time_left="")
+        time_left = self._describe_time_left(loop)
+        bar.update(self._task, completed=loop.step, total=loop.total_steps, detail=self._detail, time_left=time_left)
 
-    def _describe_rest(self, view: TrainingView) -> str:
+    def _describe_time_left(self, loop: TrainingLoop) -> str:
         if self._step_s is None:
             return ""
-        if view.total_steps is None:
+        if loop.total_steps is None:
             return f"{self._step_s:.2f} s/step"
-        return f"{format_duration((view.total_steps - view.step) * self._step_s)} left"
+        return f"{format_duration((loop.total_steps - loop.step) * self._step_s)} left"
 
 
 class _StepColumn(ProgressColumn):
@@ -187,7 +159,7 @@ def _make_bar(console: Console) -> Progress:
         _StepColumn(),
         TextColumn("{task.fields[detail]}"),
         TimeElapsedColumn(),
-        TextColumn("{task.fields[rest]}"),
+        TextColumn("{task.fields[time_left]}"),
         console=console,
         transient=False,
     )

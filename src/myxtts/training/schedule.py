@@ -1,20 +1,25 @@
-"""How fast the model learns at which step: a rise, then a cosine down to the last step."""
+"""Learning rate and length of a run: linear warm-up, then cosine decay to `LEAST_SHARE` of the peak at the last step.
+
+The rate is constant where the number of steps is unknown. `TimeBudget` estimates it for runs that last some minutes.
+"""
 
 from __future__ import annotations
 
 import math
 import time
 from collections import deque
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
-from myxtts.training.run.cluster_sync import ClusterSync
+from myxtts.training.run.state import Clock
+
+if TYPE_CHECKING:
+    from myxtts.training.run.cluster_sync import ClusterSync
 
 LEAST_SHARE = 0.01
-"""Of the highest rate: what is left at the last step."""
+"""Of the peak rate, at the last step."""
 MAX_RISING_SHARE = 0.2
-"""Of a short run: more would be spent on warming up than on learning."""
+"""Of a short run: a longer warm-up would leave too few steps at a useful rate."""
 
 
 @dataclass(frozen=True)
@@ -65,33 +70,31 @@ def count_total_steps(
     return min(ends, default=None)
 
 
-# Minutes as steps: how many a run of so many minutes will have, measured while it runs and kept with it.
-#
-# The learning rate falls towards the last step, so the last step must be known long before it comes. Where it lies
-# follows from the clock: two runs of the same minutes are not the same run, as two of the same steps are.
-
 FIRST_STEPS = 2
 """Of a session, not measured: they are slower than the others."""
 PLANNING_STEPS = 64
-"""From one look at the clock to the next; the first few looks follow sooner, each after twice as many steps."""
-_NAME = "time"
+"""From one estimate of the last step to the next; the first few follow sooner, each after twice as many steps."""
 GUESSED_STEP_S = 1.0
-"""Of a step that nobody has measured yet: what decides whether compiling pays need not be exact."""
+"""Of a step before any was measured: what decides whether compiling pays need not be exact."""
 
 
 class TimeBudget:
-    """Of one session. Every process of a cluster asks at the same steps and gets the same answer."""
+    """Turns `training.minutes` into a number of steps, measured while the run goes on and kept with it.
 
-    def __init__(self, minutes: float | None, known: Mapping[str, Any], agreement: ClusterSync) -> None:
-        """`known` holds what `describe` gave in the session before."""
-        known = known.get(_NAME, {})
+    The learning rate decays towards the last step, so that must be known long before it comes. It follows from the
+    clock: two runs of the same minutes are not the same run, as two of the same steps are. Every process of a cluster
+    asks at the same steps and gets the same answer.
+    """
+
+    def __init__(self, minutes: float | None, clock: Clock | None, sync: ClusterSync) -> None:
+        """`clock` is what `read_clock` gave in the session before."""
+        known = clock or Clock()
         self._budget_s = None if minutes is None else 60 * minutes
-        self._spent_before_s = float(known.get("spent_s", 0.0))
-        self._agreement = agreement
+        self._spent_before_s, self._sync = known.spent_s, sync
         self._started_s = time.monotonic()
         self._num_steps = 0
         self._marks: deque[tuple[int, float]] = deque()  # steps measured, and when
-        self.total_steps: int | None = None if minutes is None else known.get("total_steps")
+        self.total_steps: int | None = None if minutes is None else known.total_steps
         """The step at which the minutes will be over, as far as is known."""
 
     @property
@@ -100,23 +103,29 @@ class TimeBudget:
         return self._spent_before_s + time.monotonic() - self._started_s
 
     def note_step(self, step: int) -> bool:
-        """After every step, with its number; whether the last step lies elsewhere now."""
+        """After every step, with its number; whether the last step has moved."""
         self._num_steps += 1
         if self._budget_s is None:
             return False
         num_measured = self._num_steps - FIRST_STEPS
         if num_measured == 0:
             self._marks.append((0, time.monotonic()))
-        if not _is_time_to_look(num_measured):
+        if not _is_estimate_due(num_measured):
             return False
         left = max(0, int((self._budget_s - self.spent_s) / max(self._measure_step_s(num_measured), 1e-9)))
-        before, self.total_steps = self.total_steps, self._agreement.share({"total_steps": step + left})["total_steps"]
+        before, self.total_steps = self.total_steps, self._sync.share({"total_steps": step + left})["total_steps"]
         return self.total_steps != before
 
-    def _measure_step_s(self, num_measured: int) -> float:
-        """Of a step in the newer half of the session: what took long once, or no longer does, is soon out of it.
+    def read_clock(self) -> Clock | None:
+        """What the next session must know; None where minutes do not count."""
+        if self._budget_s is None:
+            return None
+        return Clock(spent_s=round(self.spent_s, 3), total_steps=self.total_steps)
 
-        What validation and saving take is in it, so that the end comes when it was promised.
+    def _measure_step_s(self, num_measured: int) -> float:
+        """Mean over the newer half of the session, so that one slow step is soon forgotten.
+
+        The time of validation and saving is in it, so that the end comes when it was promised.
         """
         now_s = time.monotonic()
         self._marks.append((num_measured, now_s))
@@ -125,14 +134,8 @@ class TimeBudget:
         first, then_s = self._marks[0]
         return (now_s - then_s) / (num_measured - first)
 
-    def describe(self) -> dict[str, Any]:
-        """What the next session must know: nothing where minutes do not count."""
-        if self._budget_s is None:
-            return {}
-        return {_NAME: {"spent_s": round(self.spent_s, 3), "total_steps": self.total_steps}}
 
-
-def _is_time_to_look(num_measured: int) -> bool:
+def _is_estimate_due(num_measured: int) -> bool:
     if num_measured >= PLANNING_STEPS:
         return num_measured % PLANNING_STEPS == 0
     return num_measured >= 4 and num_measured.bit_count() == 1

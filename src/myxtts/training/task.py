@@ -1,16 +1,21 @@
-"""What a session needs of whatever is trained, and nothing of what it is: the voice model or its vocoder."""
+"""Interface between the training loop and what it trains: a learner, its feed of batches, its saver.
+
+Implemented by `voice.setup` and `vocoder.setup`. Opening the data and checking the settings comes before, without
+TensorFlow, in `voice.task` and `vocoder.task`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from myxtts.config.schema import XTTSConfig
 from myxtts.runtime.plan import Plan
 from myxtts.training.execution import Execution, MicroBatchMemory
 from myxtts.training.run.folder import RunFolder
+from myxtts.training.run.state import RunState
 from myxtts.types import Say
 
 if TYPE_CHECKING:
@@ -18,55 +23,38 @@ if TYPE_CHECKING:
     from myxtts.training.run.saver import Saver
 
 
-class FedBatch(Protocol):
-    """What a learner is given; `position` is its number in the feed."""
+@dataclass(frozen=True)
+class PreparedTask(ABC):
+    """A task whose learner is built. `memory` keeps the micro-batches that fit the device, by `situation`."""
+
+    config: XTTSConfig
+    plan: Plan
+    data: Any
+    total_steps: int | None
+    execution: Execution
+    learner: BaseLearner
+    memory: MicroBatchMemory
+    situation: str
+    unit: ClassVar[str]
+    """What a row of a batch is called."""
 
     @property
-    def position(self) -> int: ...
-    @property
-    def ids(self) -> tuple[str, ...]: ...
-
-
-class BatchFeed(Protocol):
-    """Batches in order, and the name of what loads them."""
+    def num_batches_per_epoch(self) -> int:
+        return int(self.data.num_batches_per_epoch)
 
     @property
-    def loader_name(self) -> str: ...
-    def __iter__(self) -> Iterator[Any]: ...
-    def note_retrace(self) -> None: ...
+    @abstractmethod
+    def num_shapes(self) -> int:
+        """Batch shapes, each of which has a graph."""
 
+    @abstractmethod
+    def open_feed(self, start: int, loader_name: str, telemetry_file: Path, say: Say) -> Any:
+        """A context that gives batches from position `start` on; `loader_name` is what loaded them before."""
 
-class Task(Protocol):
-    """A learner that is ready, and how it is fed and kept. `unit` is what a row of a batch is called."""
-
-    @property
-    def config(self) -> XTTSConfig: ...
-    @property
-    def plan(self) -> Plan: ...
-    @property
-    def total_steps(self) -> int | None: ...
-    @property
-    def execution(self) -> Execution: ...
-    @property
-    def learner(self) -> BaseLearner: ...
-    @property
-    def memory(self) -> MicroBatchMemory: ...
-    @property
-    def situation(self) -> str: ...
-    @property
-    def num_batches_per_epoch(self) -> int: ...
-    @property
-    def num_shapes(self) -> int: ...
-    @property
-    def unit(self) -> str: ...
-
-    def open_feed(
-        self, start: int, loader_name: str, telemetry_file: Path, say: Say
-    ) -> AbstractContextManager[BatchFeed]:
-        """The batches from position `start` on; `loader_name` is what loaded them before."""
-
+    @abstractmethod
     def trace(self, step: int) -> None:
-        """Makes the graphs of the steps from `step` on."""
+        """Traces the graphs of the steps from `step` on."""
 
-    def make_keeper(self, run: RunFolder, say: Say) -> Saver:
-        """What writes checkpoints and bundles."""
+    @abstractmethod
+    def make_saver(self, run: RunFolder, state: RunState, say: Say) -> Saver:
+        """Writes checkpoints and bundles."""

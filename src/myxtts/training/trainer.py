@@ -18,17 +18,18 @@ from myxtts.errors import UsageError
 from myxtts.runtime.hardware import detect_hardware
 from myxtts.runtime.load_tensorflow import load_tensorflow
 from myxtts.runtime.plan import choose_plan
+from myxtts.store.provide import Report, ensure_features
 from myxtts.training.callbacks import Callback, ProgressDisplay, TrainResult
 from myxtts.training.run.folder import SPEC_FILE_NAME, RunFolder
 from myxtts.training.run.signals import watch_signals
-from myxtts.training.vocoder.task import VOCODER_SPEC_FILE_NAME, VocoderPart, resolve_vocoder_settings
-from myxtts.training.voice.task import VoicePart
+from myxtts.training.vocoder.task import VOCODER_SPEC_FILE_NAME, VocoderTask, resolve_vocoder_settings
+from myxtts.training.voice.task import VoiceTask
 from myxtts.types import Say
 
 __all__ = ["PartName", "TrainResult", "Trainer"]
 
 PartName = Literal["voice", "vocoder"]
-"""What can be trained: the model that speaks in spectrograms, or what makes sound of them."""
+"""What can be trained: the model that turns text into spectrograms, or the vocoder that turns them into sound."""
 
 
 def print_line(line: str) -> None:
@@ -39,9 +40,11 @@ def print_line(line: str) -> None:
 class Trainer:
     """A training that can be begun, resumed, or begun from the weights of a bundle.
 
-    `say` is told, line by line, what happens. `make_observers` is called when the run is open and TensorFlow loaded;
-    what it gives is called after every step. Progress shows on standard error, as a bar on a terminal and as a line
-    now and then elsewhere. `critics_from` is the step at which the critics of a vocoder join, None for the usual one.
+    It validates, keeps the best checkpoint, stops early, freezes the text side, writes samples and TensorBoard, as the
+    configuration says. `make_observers` adds callbacks of one's own: it is called when the run is open and TensorFlow
+    loaded. Features that are missing are made first. `say` is told, line by line, what happens; `report` shows how the
+    features are made. Progress shows on standard error, as a bar on a terminal and as a line now and then elsewhere.
+    `critics_from` is the step at which the discriminators of a vocoder join, None for the usual one.
     """
 
     def __init__(
@@ -50,6 +53,7 @@ class Trainer:
         *,
         part: PartName = "voice",
         say: Say = print_line,
+        report: Report | None = None,
         resume: bool = False,
         override: bool = False,
         init_from: str | Path | None = None,
@@ -59,16 +63,18 @@ class Trainer:
     ) -> None:
         if part not in get_args(PartName):
             raise UsageError(f"There is no part {part!r} to train.", next_step="Choose voice or vocoder.")
-        self._part, self._critics_from = part, critics_from
+        self._part, self._critics_from, self._report = part, critics_from, report or Report(say)
         self._config, self._say, self._make_observers = config, say, make_observers
         self._resume, self._override, self._arguments = resume, override, arguments
         self._init_from = Path(init_from) if init_from is not None else None
 
     def fit(self) -> TrainResult:
         """Trains until `steps`, `epochs`, `minutes` or a signal end it; a signal goes on its way when all is saved."""
-        config = self._config if self._part == "voice" else resolve_vocoder_settings(self._config, self._say)
+        config = ensure_features(self._config, self._report, keep_sound=self._part == "vocoder")
+        if self._part == "vocoder":
+            config = resolve_vocoder_settings(config, self._say)
         refuse_other_part(config.training.run_path, self._part)
-        opened = self._open_part(config)
+        opened = self._open_task(config)
         with (
             RunFolder.open(
                 opened.config,
@@ -85,24 +91,24 @@ class Trainer:
             from myxtts.training.loop import TrainingLoop
 
             prepared = opened.prepare(run, self._say)
-            request.watch_again()
+            request.reinstall()
             for message in run.messages:
                 self._say(message)
             if opened.origin is not None and run.checkpoint is not None:
                 self._say("--init-from is for the beginning of a run: this one goes on from its checkpoint.")
             with ProgressDisplay(unit=prepared.unit) as display:
-                # One process of a cluster is enough to validate, to speak and to show how far the training is.
-                observers = (display, *self._make_observers()) if run.is_chief else ()
-                result = TrainingLoop(prepared, run, request, self._say, observers).train()
+                # One process of a cluster is enough to validate, to write samples and to show the progress.
+                callbacks = (display, *opened.make_callbacks(), *self._make_observers()) if run.is_chief else ()
+                result = TrainingLoop(prepared, run, request, self._say, callbacks).train()
         request.raise_if_requested()
         return result
 
-    def _open_part(self, config: XTTSConfig) -> VoicePart | VocoderPart:
+    def _open_task(self, config: XTTSConfig) -> VoiceTask | VocoderTask:
         hardware = detect_hardware()
         plan = choose_plan(config, hardware)
         if self._part == "voice":
-            return VoicePart.open(config, plan, hardware, self._init_from, self._say)
-        return VocoderPart.open(config, plan, hardware, self._init_from, self._say, self._critics_from)
+            return VoiceTask.open(config, plan, hardware, self._init_from, self._say)
+        return VocoderTask.open(config, plan, hardware, self._init_from, self._say, self._critics_from)
 
 
 def find_part(run_path: Path) -> PartName | None:

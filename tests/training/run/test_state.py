@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,9 +19,12 @@ from tests.device_process import DeviceProcess
 from myxtts.errors import DataError
 from myxtts.storage.tensor_file import DTYPES, Array
 from myxtts.training.run.state import (
-    Progress,
+    Best,
+    Clock,
+    GuardState,
+    Patience,
+    RunState,
     TrainingState,
-    name_variables,
     number_variables,
     select_group,
     select_synthesis_weights,
@@ -51,8 +54,7 @@ class FakeVariable:
         self.array = value.copy()
 
 
-PARTS = st.sampled_from(["dense", "dense_1", "dense_17", "norm", "norm_2", "block_1_2", "kernel", "bias", "a_1"])
-PATHS = st.lists(PARTS, min_size=1, max_size=4).map("/".join)
+NAMES = st.sampled_from(["dense.kernel", "dense.bias", "norm.scale", "block.0.kernel", "a_1"])
 
 
 @st.composite
@@ -66,7 +68,7 @@ def variables(draw: st.DrawFn, path: str) -> FakeVariable:
 
 @st.composite
 def groups(draw: st.DrawFn) -> dict[str, dict[str, FakeVariable]]:
-    model = name_variables([draw(variables(f"xtts/{path}")) for path in draw(st.lists(PATHS, max_size=6))])
+    model = {name: draw(variables(f"xtts/{name}")) for name in draw(st.lists(NAMES, max_size=6, unique=True))}
     average = {name: replace(variable, array=variable.array.copy()) for name, variable in model.items()}
     optimizer = number_variables([draw(variables("adamw/same")) for _ in range(draw(st.integers(0, 4)))])
     return {"model": model, "average": average, "optimizer": optimizer}
@@ -85,32 +87,12 @@ def test_every_bit_comes_back(groups: dict[str, dict[str, FakeVariable]]) -> Non
     assert [variable.array.tobytes() for variable in everything] == before
 
 
-@given(st.lists(PATHS, max_size=12), st.integers(1, 50))
-def test_names_are_unique_and_do_not_depend_on_what_was_made_before(paths: list[str], offset: int) -> None:
-    """A second model in a process has higher numbers in its names, in the same order."""
-
-    def shift(path: str) -> str:
-        return re.sub(r"_(\d+)(?=/|$)", lambda number: f"_{int(number[1]) + offset}", path)
-
-    first = [FakeVariable(f"xtts/{path}", np.zeros(1)) for path in paths]
-    second = [FakeVariable(f"xtts_9/{shift(path)}", np.zeros(1)) for path in paths]
-    names = name_variables(first)
-    assert [id(variable) for variable in names.values()] == [id(variable) for variable in first]
-    assert list(name_variables(second)) == list(names)
-
-
-def test_names_are_readable() -> None:
-    paths = ["xtts_3/text/dense_7/kernel", "xtts_3/text/dense_7/bias", "xtts_3/text/dense_8/kernel", "xtts_3/text/x:0"]
-    found = name_variables([FakeVariable(path, np.zeros(1)) for path in paths])
-    assert list(found) == ["text/dense/kernel", "text/dense/bias", "text/dense_1/kernel", "text/x"]
-
-
 def make_state() -> tuple[TrainingState, list[FakeVariable]]:
     kernel, bias = FakeVariable("m/kernel", np.ones((2, 3), np.float32)), FakeVariable("m/bias", np.ones(3, np.float32))
     average = FakeVariable("", np.full((2, 3), 2, np.float32))
     count = FakeVariable("adamw/iterations", np.array(5, np.int64))
     groups = {
-        "model": name_variables([kernel, bias]),
+        "model": {"kernel": kernel, "bias": bias},
         "average": {"kernel": average},
         "optimizer": number_variables([count]),
     }
@@ -148,22 +130,22 @@ def test_a_model_speaks_with_its_averages() -> None:
     assert list(select_group(state.collect(), "optimizer")) == ["00000"]
 
 
-PROGRESS = Progress(
+STATE = RunState(
     step=12,
     feed_position=40,
-    num_skipped=1,
-    best_step=10,
-    best_score=1 / 3,
-    micro_batch_size=8,
-    accumulation=4,
-    tuning={"batch_size": 32, "buffer": [1, 2.5]},
-    guard={"losses": [0.1, 0.2]},
+    loader_name="cached",
+    text_frozen_step=8,
+    clock=Clock(spent_s=1.5, total_steps=100),
+    best=Best(step=10, score=1 / 3),
+    early_stopping=Patience(best_step=10, best_score=1 / 3, num_without_improvement=1),
+    text_patience=Patience(),
+    guard=GuardState(losses=[0.1, 0.2], num_skipped=1),
 )
 
 
-@pytest.mark.parametrize("progress", [Progress(), PROGRESS])
-def test_progress_comes_back_through_json(progress: Progress) -> None:
-    assert Progress.from_json(json.loads(json.dumps(progress.to_json()))) == progress
+@pytest.mark.parametrize("state", [RunState(step=0, feed_position=0), STATE])
+def test_a_run_state_comes_back_through_json(state: RunState) -> None:
+    assert RunState.from_json(json.loads(json.dumps(state.to_json()))) == state
 
 
 @pytest.mark.parametrize(
@@ -174,28 +156,84 @@ def test_progress_comes_back_through_json(progress: Progress) -> None:
         ("step", 1.5),
         ("step", True),
         ("feed_position", "3"),
-        ("best_score", float("nan")),
-        ("tuning", []),
-        ("accumulation", -2),
+        ("best", {"step": 3, "score": float("nan")}),
+        ("guard", []),
+        ("early_stopping", {"best_step": -1}),
+        ("further", 1),
     ],
 )
-def test_progress_that_makes_no_sense_is_refused_by_name(name: str, value: Any) -> None:
+def test_a_run_state_that_makes_no_sense_is_refused_by_name(name: str, value: Any) -> None:
     with pytest.raises(DataError, match=name):
-        Progress.from_json({**PROGRESS.to_json(), name: value})
+        RunState.from_json({**STATE.to_json(), name: value})
 
 
-def test_progress_with_missing_or_further_parts_is_refused() -> None:
-    fields = PROGRESS.to_json()
-    with pytest.raises(DataError, match="further"):
-        Progress.from_json({**fields, "further": 1})
+def test_a_run_state_without_its_step_is_refused() -> None:
+    fields = STATE.to_json()
     del fields["step"]
     with pytest.raises(DataError, match="step"):
-        Progress.from_json(fields)
+        RunState.from_json(fields)
+
+
+# As version 0.1 wrote it: a run of 30 minutes whose text side was frozen at step 2.
+OLD_STATE = {
+    "step": 4,
+    "feed_position": 6,
+    "num_skipped": 1,
+    "num_rollbacks": 0,
+    "best_step": 2,
+    "best_score": 0.550869956612587,
+    "micro_batch_size": 4,
+    "accumulation": 1,
+    "tuning": {
+        "loader_name": "cached",
+        "text_rest_step": 2,
+        "time": {"spent_s": 31.625, "total_steps": 170},
+    },
+    "guard": {
+        "losses": [14.170186042785645, 9.608246803283691, 10.044031143188477],
+        "num_good_in_row": 2,
+        "num_recent_rollbacks": 0,
+        "is_in_spike": False,
+        "num_skipped": 1,
+        "num_spikes": 0,
+        "num_rollbacks": 0,
+    },
+}
+
+
+def test_the_state_of_an_old_checkpoint_is_understood() -> None:
+    assert RunState.from_json(OLD_STATE) == RunState(
+        step=4,
+        feed_position=6,
+        loader_name="cached",
+        text_frozen_step=2,
+        clock=Clock(spent_s=31.625, total_steps=170),
+        best=Best(step=2, score=0.550869956612587),
+        guard=GuardState(
+            losses=[14.170186042785645, 9.608246803283691, 10.044031143188477], num_good_in_row=2, num_skipped=1
+        ),
+    )
+    plain = {**OLD_STATE, "best_step": None, "best_score": None, "tuning": {}, "guard": {}}
+    assert RunState.from_json(plain) == RunState(step=4, feed_position=6)
+
+
+@pytest.mark.parametrize(("name", "value"), [("step", -1), ("tuning", []), ("guard", None), ("best_score", "low")])
+def test_an_old_state_that_makes_no_sense_is_refused(name: str, value: Any) -> None:
+    with pytest.raises(DataError, match="cannot be used"):
+        RunState.from_json({**OLD_STATE, name: value})
+
+
+def test_patience_counts_evaluations_without_improvement() -> None:
+    patience = Patience()
+    scores = [3.0, 2.0, 2.0, math.nan, 1.0]
+    seen = [(patience.note(step, score), patience.num_without_improvement) for step, score in enumerate(scores)]
+    assert seen == [(True, 0), (True, 0), (False, 1), (False, 2), (True, 0)]
+    assert (patience.best_step, patience.best_score) == (4, 1.0)
 
 
 def test_narrow_numbers_keep_their_type() -> None:
     variable = FakeVariable("m/kernel", np.array([1.5, -2], ml_dtypes.bfloat16))
-    state = TrainingState({"model": name_variables([variable])})
+    state = TrainingState({"model": {"kernel": variable}})
     arrays = state.collect()
     assert arrays["model/kernel"].dtype == ml_dtypes.bfloat16
     state.restore(arrays)

@@ -20,7 +20,7 @@ from myxtts.models.xtts import XTTS
 from myxtts.store.precompute import precompute
 from myxtts.training.learner import WeightEma
 from myxtts.training.voice.losses import VoiceLoss
-from myxtts.training.voice.metrics import SCORE, EarlyStopping, Evaluator, measure_warped_distance
+from myxtts.training.voice.metrics import SCORE, Evaluator, measure_warped_distance
 from myxtts.training.voice.validation_set import (
     FixedUtterance,
     choose_sentences,
@@ -161,27 +161,6 @@ def test_warping_finds_the_best_of_all_paths(num_rows: int, num_columns: int, se
 
     best = walk(num_rows - 1, num_columns - 1) / (num_rows + num_columns)
     assert measure_warped_distance(one, other) == pytest.approx(best)
-
-
-def test_training_stops_after_patience_without_improvement() -> None:
-    stopping = EarlyStopping(patience=2, min_delta=0.1)
-    scores = [3.0, 2.0, 1.95, math.nan]
-    seen = [(stopping.note(step, score), stopping.should_stop) for step, score in enumerate(scores)]
-    assert seen == [(True, False), (True, False), (False, False), (False, True)]
-    assert (stopping.best_step, stopping.best_score) == (1, 2.0)
-    resumed = EarlyStopping(patience=2, min_delta=0.1)
-    resumed.restore(stopping.to_json())
-    assert [resumed.should_stop, resumed.note(4, 1.0), resumed.should_stop] == [True, True, False]
-
-
-def test_without_patience_nothing_stops() -> None:
-    stopping = EarlyStopping(patience=None)
-    for step in range(100):
-        stopping.note(step, 1.0)
-    assert not stopping.should_stop
-    fresh = EarlyStopping(patience=1)
-    fresh.restore({})
-    assert fresh.best_score == math.inf
 
 
 def test_sentences_cover_languages_then_speakers() -> None:

@@ -1,4 +1,4 @@
-"""When the text side of a voice rests."""
+"""When the text side of a voice is frozen."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from myxtts.training.run.state import Patience
 from myxtts.training.voice.validation import TextFreeze
 
 # In thousandths: of smaller differences a sum with the other terms knows nothing.
@@ -21,7 +22,7 @@ def make_numbers(prior: float | None) -> dict[str, float | None]:
 
 @given(LOSSES, st.integers(1, 5))
 def test_patience_ends_so_many_steps_after_the_best(priors: list[float | None], num_steps: int) -> None:
-    patience = TextFreeze(num_steps)
+    patience = TextFreeze(num_steps, Patience())
     known: dict[int, float] = {}
     for step, prior in enumerate(priors, start=1):
         is_over = patience.note(step, make_numbers(prior))
@@ -33,13 +34,13 @@ def test_patience_ends_so_many_steps_after_the_best(priors: list[float | None], 
 
 @given(LOSSES)
 def test_no_patience_steps_mean_patience_for_ever(priors: list[float | None]) -> None:
-    patience = TextFreeze(0)
+    patience = TextFreeze(0, Patience())
     assert not any(patience.note(step, make_numbers(prior)) for step, prior in enumerate(priors))
 
 
 @pytest.mark.parametrize("name", ["prior", "duration", "pitch"])
 def test_each_of_the_text_sides_losses_counts(name: str) -> None:
-    patience = TextFreeze(1)
+    patience = TextFreeze(1, Patience())
     numbers: dict[str, float | None] = {"prior": 0.2, "duration": 0.5, "pitch": 1.0}
     assert not patience.note(1, numbers)
     assert not patience.note(2, {**numbers, name: 0.1})
@@ -47,5 +48,5 @@ def test_each_of_the_text_sides_losses_counts(name: str) -> None:
 
 
 def test_the_score_of_the_decoder_does_not_count() -> None:
-    patience = TextFreeze(2)
+    patience = TextFreeze(2, Patience())
     assert [patience.note(step, make_numbers(0.2) | {"score": 1 / step}) for step in (1, 2, 3)] == [False, False, True]

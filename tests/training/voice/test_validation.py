@@ -1,7 +1,8 @@
-"""The observer that validates, stops early, speaks and writes TensorBoard, beside a training that is only played."""
+"""Validation, early stopping, text freezing, samples and TensorBoard, beside a training that is only played."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from myxtts.config.schema import XTTSConfig
 from myxtts.errors import DataError
 from myxtts.storage.json_file import JsonLines
+from myxtts.training.run.state import RunState
 from myxtts.training.sample_files import Sample
 from myxtts.training.voice import validation as module
 from myxtts.training.voice.validation import ValidationCallback
@@ -37,14 +39,18 @@ class PlayedTraining:
     plan: Any = None
     is_stopping = False
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, state: RunState | None = None) -> None:
         self.config, self.run = XTTSConfig(), PlayedRun(path)
-        self.step = 0
+        self.state = state if state is not None else RunState(step=0, feed_position=0)
         self.said: list[str] = []
         self.scores: list[tuple[int, float]] = []
         self.stops: list[str] = []
-        self.rests: list[tuple[int, str]] = []
+        self.freezes: list[tuple[int, str]] = []
         self.is_average = False
+
+    @property
+    def step(self) -> int:
+        return self.state.step
 
     def say(self, line: str) -> None:
         self.said.append(line)
@@ -61,8 +67,8 @@ class PlayedTraining:
     def request_stop(self, reason: str) -> None:
         self.stops.append(reason)
 
-    def rest_text(self, reason: str) -> None:
-        self.rests.append((self.step, reason))
+    def freeze_text(self, reason: str) -> None:
+        self.freezes.append((self.step, reason))
 
 
 class Stage:
@@ -106,20 +112,20 @@ def hum(mel_TM: NDArray[Any]) -> NDArray[np.float32]:
     return np.zeros(len(mel_TM), np.float32)
 
 
-def play(watcher: ValidationCallback, view: PlayedTraining, stage: Stage, num_checkpoints: int) -> None:
+def play(callback: ValidationCallback, view: PlayedTraining, stage: Stage, num_checkpoints: int) -> None:
     """Two steps from one checkpoint to the next."""
     stage.view = view
     for _ in range(num_checkpoints):
         for _ in range(2):
-            view.step += 1
-            watcher.on_step(view, {"step": view.step, "loss": 1.0, "what": "text"})  # type: ignore[arg-type]
-        watcher.on_checkpoint(view)  # type: ignore[arg-type]
+            view.state.step += 1
+            callback.on_step(view, {"step": view.step, "loss": 1.0, "what": "text"})  # type: ignore[arg-type]
+        callback.on_checkpoint(view)  # type: ignore[arg-type]
 
 
 def test_every_checkpoint_is_validated_and_spoken(stage: Stage, tmp_path: Path) -> None:
     view, stage.scores = PlayedTraining(tmp_path), [2.0, 1.0]
-    watcher = ValidationCallback(hum)
-    play(watcher, view, stage, 2)
+    callback = ValidationCallback(hum)
+    play(callback, view, stage, 2)
     assert view.scores == [(2, 2.0), (4, 1.0)]
     assert stage.num_spoken == 2
     lines = [line for line in view.run.metrics.read() if "validation" in line]
@@ -143,26 +149,40 @@ def test_samples_come_every_so_many_steps_and_once_a_step(stage: Stage, tmp_path
     assert stage.num_spoken == 4
 
 
-def test_training_is_asked_to_stop_also_after_a_resume(stage: Stage, tmp_path: Path) -> None:
+def resume(view: PlayedTraining, *, is_old: bool) -> PlayedTraining:
+    """The training goes on in another process; an old checkpoint knows nothing of patience."""
+    saved = json.loads(json.dumps(view.state.to_json()))
+    if is_old:
+        saved["early_stopping"] = saved["text_patience"] = None
+    else:
+        (view.run.path / "metrics.jsonl").unlink()
+    resumed = PlayedTraining(view.run.path, RunState.from_json(saved))
+    resumed.config = view.config
+    return resumed
+
+
+@pytest.mark.parametrize("is_old", [False, True])
+def test_training_is_asked_to_stop_also_after_a_resume(stage: Stage, tmp_path: Path, is_old: bool) -> None:
     view, stage.scores = PlayedTraining(tmp_path), [1.0, 1.5]
     play(ValidationCallback(hum, patience=2), view, stage, 2)
     assert view.stops == []
-    resumed, stage.scores = PlayedTraining(tmp_path), [1.2]
-    resumed.step = 4
+    resumed, stage.scores = resume(view, is_old=is_old), [1.2]
     play(ValidationCallback(hum, patience=2), resumed, stage, 1)
     assert len(resumed.stops) == 1
     assert "since step 2" in resumed.stops[0]
 
 
-def test_the_text_side_rests_when_it_does_not_improve_also_after_a_resume(stage: Stage, tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_old", [False, True])
+def test_the_text_side_is_frozen_when_it_does_not_improve_also_after_a_resume(
+    stage: Stage, tmp_path: Path, is_old: bool
+) -> None:
     view, stage.scores, stage.priors = PlayedTraining(tmp_path), [3.0, 2.0], [0.2, 0.1]
     view.config = XTTSConfig(text_patience_steps=4)
     play(ValidationCallback(hum), view, stage, 2)
-    resumed, stage.scores, stage.priors = PlayedTraining(tmp_path), [1.0, 0.5], [0.11, 0.12]
-    resumed.step, resumed.config = 4, view.config
+    resumed, stage.scores, stage.priors = resume(view, is_old=is_old), [1.0, 0.5], [0.11, 0.12]
     play(ValidationCallback(hum), resumed, stage, 2)
-    assert not view.rests
-    ((step, reason),) = resumed.rests
+    assert not view.freezes
+    ((step, reason),) = resumed.freezes
     assert step == 8
     assert "since step 4" in reason
 

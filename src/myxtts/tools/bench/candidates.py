@@ -24,7 +24,7 @@ from myxtts.errors import DataError, UsageError
 from myxtts.pipeline.open import open_batches
 from myxtts.pipeline.recordings import RecordingSource, survey_recordings
 from myxtts.store.layout import STORE_FILE_NAME
-from myxtts.store.precompute import choose_store_folder
+from myxtts.store.provide import find_store_folder
 from myxtts.store.reader import FeatureStore
 
 LOADER_KEY = "loader"
@@ -73,7 +73,7 @@ class Data:
     def find(cls, config: XTTSConfig) -> Data:
         """Raises DataError where there is neither a store nor a prepared corpus."""
         data = config.data
-        folder = choose_store_folder(data, Path(data.train_data or ""))
+        folder = find_store_folder(data)
         store = FeatureStore.open(folder) if (folder / STORE_FILE_NAME).exists() else None
         named = Path(data.train_data) if data.train_data else None
         if named is not None and is_prepared(named):

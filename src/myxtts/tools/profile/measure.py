@@ -35,12 +35,12 @@ from myxtts.tools.profile.result import (
 )
 from myxtts.tools.run_files import FeedTimes, read_telemetry
 from myxtts.training.run.folder import RunFolder
-from myxtts.training.run.state import Progress
-from myxtts.training.voice.task import VoicePart
+from myxtts.training.run.state import RunState
+from myxtts.training.voice.task import VoiceTask
 from myxtts.types import Batch, Say
 
 if TYPE_CHECKING:
-    from myxtts.training.voice.setup import Preparation
+    from myxtts.training.voice.setup import PreparedVoice
 
 _NUM_TRACED = 5
 _NUM_RECORDS = 50
@@ -60,16 +60,13 @@ def profile_training(
     with TemporaryDirectory(prefix="myxtts-profile-") as folder:
         config = config.model_copy(update={"training.run_dir": str(Path(folder) / "run")})
         hardware = detect_hardware()
-        opened = VoicePart.open(config, choose_plan(config, hardware), hardware, None, say)
+        opened = VoiceTask.open(config, choose_plan(config, hardware), hardware, None, say)
         with RunFolder.open(opened.config, fingerprints=opened.fingerprint(), warn=say) as run:
             load_tensorflow()
             import tensorflow as tf
 
-            from myxtts.training.voice.setup import prepare_training
-
             try:
-                prepared = prepare_training(opened.config, opened.plan, hardware, opened.data, run, None, say)
-                return _Profiler(prepared, run, say).profile(num_steps, trace_dir)
+                return _Profiler(opened.prepare(run, say), run, say).profile(num_steps, trace_dir)
             except tf.errors.ResourceExhaustedError as error:
                 raise HardwareError(
                     f"The memory of {opened.plan.model_devices[0]} does not suffice for a batch of "
@@ -81,7 +78,7 @@ def profile_training(
 class _Profiler:
     """Lives for one profile."""
 
-    def __init__(self, prepared: Preparation, run: RunFolder, say: Say) -> None:
+    def __init__(self, prepared: PreparedVoice, run: RunFolder, say: Say) -> None:
         self._prepared, self._run, self._say = prepared, run, say
         self._learner = prepared.learner
         self._compilations: list[Compilation] = []
@@ -183,15 +180,17 @@ class _Profiler:
     def _measure_saving(self) -> SavingTimes:
         """A checkpoint with its bundle, and lines of metrics. The first checkpoint makes graphs and is not counted."""
         prepared, training = self._prepared, self._prepared.config.training
-        with prepared.make_keeper(self._run, self._say) as keeper:
-            keeper.load_calibration()
-            keeper.calibrate()
-            keeper.save(Progress(step=1))
+        state = RunState(step=1, feed_position=0)
+        with prepared.make_saver(self._run, state, self._say) as saver:
+            saver.load_calibration()
+            saver.calibrate()
+            saver.save()
             self._wait_for_checkpoint(1)
-            keeper.complete_bundle()
+            saver.complete_bundle()
             started = time.perf_counter()
-            keeper.calibrate()
-            keeper.save(Progress(step=2))
+            saver.calibrate()
+            state.step = 2
+            saver.save()
             held_s = time.perf_counter() - started
         write_s = time.perf_counter() - started - held_s
         return SavingTimes(held_s, write_s, training.checkpoint_steps, self._measure_logging(), training.log_steps)

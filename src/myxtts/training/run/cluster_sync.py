@@ -1,7 +1,7 @@
-"""What all processes of a cluster must decide alike: when to stop, what the first of them measured, whose turn it is.
+"""Synchronises the processes of a multi-worker run: any-of flags (stop, freeze), broadcast from the chief, turns.
 
-They train in lockstep, so a process that stopped alone would leave the others waiting for it for ever.
-Everything is exchanged as sums over the replicas, by the strategy itself.
+Implemented as all-reduce sums of the strategy itself. Processes train in lockstep: every one must call the same methods
+in the same order, or the others hang.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _Outcome = TypeVar("_Outcome")
 
 
 class ClusterSync:
-    """Every process must call the same methods in the same order. Alone, nothing is exchanged."""
+    """Without a cluster nothing is exchanged."""
 
     def __init__(self, strategy: Any, cluster: Cluster | None) -> None:
         self._strategy, self._cluster = strategy, cluster
@@ -61,7 +61,7 @@ class ClusterSync:
         return shared
 
     def require_same_step(self, step: int, run_path: Path) -> None:
-        """All processes must go on from the same step, which they do if they see the same files."""
+        """All processes must resume from the same step, which they do if they see the same files."""
         steps = self.gather(step)
         if len(set(steps)) > 1:
             found = ", ".join(f"worker {worker} step {step}" for worker, step in enumerate(steps))

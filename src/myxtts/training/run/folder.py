@@ -1,8 +1,8 @@
-"""The folder of a run: who may write in it, whether a training may begin or go on there, and where everything lies.
+"""The run directory: its files, its lock, and whether a training may begin or resume there.
 
 runs/NAME/
   config.yaml          the resolved configuration
-  environment.json     versions, machine and command of each session
+  environment.json     versions, machine and command of each session, without names of people or hosts
   fingerprints.json    what the run depends on: corpus, store
   metrics.jsonl        numbers of the steps
   skipped.jsonl        steps that were not finite, spikes, rollbacks, with the ids of their batches
@@ -26,7 +26,6 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import TracebackType
 from typing import Any, Self
 
 from myxtts.config.load import RESOLVED_FILE_NAME, write_resolved
@@ -45,8 +44,6 @@ from myxtts.storage.json_file import JsonLines, try_read_json
 from myxtts.training.run.checkpoint import Checkpoint, CheckpointFolder
 from myxtts.training.run.resume_check import Difference, accept_or_refuse, compare, compare_fingerprints
 from myxtts.types import Say
-
-# What a training ran on and how it was called, for whoever wants to repeat it; without names of people or hosts.
 
 _PACKAGES = ("myxtts", "tensorflow", "keras", "numpy", "scipy", "soundfile", "soxr", "ml_dtypes", "google-crc32c")
 _ABSOLUTE_PATH = re.compile(r"(?<![\w./~])(?!//)/(?:[^\s/]+/)*([^\s/]*)")
@@ -94,8 +91,8 @@ def _find_version(package: str) -> str:
 ENVIRONMENT_FILE_NAME = "environment.json"
 FINGERPRINTS_FILE_NAME = "fingerprints.json"
 METRICS_FILE_NAME = "metrics.jsonl"
-TEXT_RESTS = "text_rests"
-"""In the line of metrics.jsonl that says from which step on the text side rests."""
+TEXT_FROZEN = "text_rests"
+"""In the line of metrics.jsonl that says from which step on the text side is frozen."""
 SKIPPED_FILE_NAME = "skipped.jsonl"
 TELEMETRY_FILE_NAME = "telemetry.jsonl"
 MICRO_BATCHES_FILE_NAME = "micro_batches.json"
@@ -122,7 +119,6 @@ class RunFolder:
         self.samples_path = path / SAMPLES_FOLDER_NAME
         self.bundle_path = path / BUNDLE_FOLDER_NAME
         self.micro_batches_path = own / MICRO_BATCHES_FILE_NAME
-        self.report_path = path / REPORT_FILE_NAME
         self.telemetry_path = own / TELEMETRY_FILE_NAME
         self.metrics = JsonLines(own / METRICS_FILE_NAME, warn)
         self.skipped = JsonLines(own / SKIPPED_FILE_NAME, warn)
@@ -151,7 +147,7 @@ class RunFolder:
             undo.callback(run.close)
             if is_chief:
                 run._lock()
-            run._take_up(config, resume, override, fingerprints or {})
+            run._resume(config, resume, override, fingerprints or {})
             if is_chief:
                 run._describe_session(config, fingerprints or {}, arguments)
             undo.pop_all()
@@ -168,9 +164,7 @@ class RunFolder:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _lock(self) -> None:
@@ -193,7 +187,7 @@ class RunFolder:
                 with explain_storage_errors(self.bundle_path, "write"):
                     leftover.rename(self.bundle_path)
 
-    def _take_up(self, config: XTTSConfig, resume: bool, override: bool, fingerprints: Mapping[str, str]) -> None:
+    def _resume(self, config: XTTSConfig, resume: bool, override: bool, fingerprints: Mapping[str, str]) -> None:
         steps = self.checkpoints.list_steps()
         if steps and not resume:
             raise UsageError(

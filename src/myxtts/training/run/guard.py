@@ -1,19 +1,19 @@
-"""Watches the numbers of every step: what was not finite is counted and recorded, and too much of it is acted upon.
+"""Guards a training against divergence: counts steps that are not finite, finds loss spikes, asks for a rollback.
 
-Pure logic: a guard never touches the model. The trainer asks it after each step and does what it says.
+Pure logic: a guard never touches the model. The training loop asks it after each step and does what it says.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from myxtts.errors import MyXTTSError
+from myxtts.training.run.state import GuardState
 
 Record = Callable[[Mapping[str, Any]], object]
 """Takes what is to be remembered about a bad step; `JsonLines.append` is one."""
@@ -23,11 +23,11 @@ MAX_BAD_STEPS = 5
 MAX_ROLLBACKS = 3
 """Times a training may be rolled back without good steps in between."""
 _FORGIVEN_AFTER_STEPS = 1000
-_WINDOW_STEPS = 200
-_LEAST_STEPS = 20
-_SPIKE_DEVIATIONS = 10.0
-_SPIKE_SHARE = 0.5
+_WINDOW_STEPS, _LEAST_STEPS = 200, 20
+_SPIKE_DEVIATIONS, _SPIKE_SHARE = 10.0, 0.5
+"""A spike lies above the median of the window by so many deviations, and by this share of the median."""
 _DEVIATION_OF_NORMAL = 1.4826
+"""Median absolute deviation times this is the standard deviation, where losses are normally distributed."""
 _MAX_IDS_IN_MESSAGE = 4
 
 
@@ -39,117 +39,90 @@ class Action(Enum):
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Finding:
     """What to do after a step, and what to tell the user; the message is empty when all is well."""
 
     action: Action
     message: str = ""
 
 
-_ALL_IS_WELL = Verdict(Action.GO_ON)
+_NOTHING_FOUND = Finding(Action.GO_ON)
 
 
 class Guard:
-    """Judges the steps of a training in order. `record` is called for every bad step with the ids of its batch.
+    """Judges the steps of a training in order, and keeps `state` up to date.
 
-    After ROLL_BACK the trainer loads the newest checkpoint, calls `note_rollback`, and goes on with the *next* batch of
+    `record` is called for every bad step with the ids of its batch.
+
+    After ROLL_BACK the loop restores the newest checkpoint, calls `note_rollback`, and goes on with the *next* batch of
     the feed: the same batches with the same weights would fail in the same way.
     """
 
-    def __init__(
-        self, record: Record, *, max_bad_steps: int = MAX_BAD_STEPS, max_rollbacks: int = MAX_ROLLBACKS
-    ) -> None:
-        self._record = record
-        self._max_bad_steps, self._max_rollbacks = max_bad_steps, max_rollbacks
-        self._losses: deque[float] = deque(maxlen=_WINDOW_STEPS)
+    def __init__(self, state: GuardState, record: Record) -> None:
+        self.state, self._record = state, record
+        # Not in the state: a resumed training begins a new row.
         self._num_bad_in_row = 0
-        self._num_good_in_row = 0
-        self._num_recent_rollbacks = 0
-        self._is_in_spike = False
-        self.num_skipped, self.num_spikes, self.num_rollbacks = 0, 0, 0
 
-    def judge(self, step: int, loss: float, gradient_norm: float, is_finite: bool, ids: Sequence[str]) -> Verdict:
+    def judge(self, step: int, loss: float, gradient_norm: float, is_finite: bool, ids: Sequence[str]) -> Finding:
         """Looks at a step that was done. Raises MyXTTSError when rolling back has not helped."""
         if not (is_finite and math.isfinite(loss) and math.isfinite(gradient_norm)):
             return self._judge_bad_step(step, loss, gradient_norm, ids)
         self._num_bad_in_row = 0
-        self._num_good_in_row += 1
-        if self._num_good_in_row >= _FORGIVEN_AFTER_STEPS:
-            self._num_recent_rollbacks = 0
+        self.state.num_good_in_row += 1
+        if self.state.num_good_in_row >= _FORGIVEN_AFTER_STEPS:
+            self.state.num_recent_rollbacks = 0
         return self._judge_loss(step, loss, gradient_norm, ids)
 
     def note_rollback(self, step: int) -> None:
-        """The trainer went back to the weights of `step`."""
-        self.num_rollbacks += 1
-        self._num_recent_rollbacks += 1
-        self._num_bad_in_row = self._num_good_in_row = 0
-        self._is_in_spike = False
-        self._record({"step": step, "kind": "rolled back", "num_rollbacks": self.num_rollbacks})
+        """The weights of `step` were restored."""
+        self.state.num_rollbacks += 1
+        self.state.num_recent_rollbacks += 1
+        self._num_bad_in_row = self.state.num_good_in_row = 0
+        self.state.is_in_spike = False
+        self._record({"step": step, "kind": "rolled back", "num_rollbacks": self.state.num_rollbacks})
 
-    def to_json(self) -> dict[str, Any]:
-        """What a checkpoint keeps of the guard, so that a resumed training judges as one that was not interrupted."""
-        return {
-            "losses": list(self._losses),
-            "num_good_in_row": self._num_good_in_row,
-            "num_recent_rollbacks": self._num_recent_rollbacks,
-            "is_in_spike": self._is_in_spike,
-            "num_skipped": self.num_skipped,
-            "num_spikes": self.num_spikes,
-            "num_rollbacks": self.num_rollbacks,
-        }
-
-    def restore(self, fields: Mapping[str, Any]) -> None:
-        """Takes up what `to_json` gave; an empty mapping stands for a fresh start."""
-        self._losses = deque(map(float, fields.get("losses", ())), maxlen=_WINDOW_STEPS)
-        self._num_bad_in_row = 0
-        self._num_good_in_row = int(fields.get("num_good_in_row", 0))
-        self._num_recent_rollbacks = int(fields.get("num_recent_rollbacks", 0))
-        self._is_in_spike = bool(fields.get("is_in_spike", False))
-        self.num_skipped = int(fields.get("num_skipped", 0))
-        self.num_spikes = int(fields.get("num_spikes", 0))
-        self.num_rollbacks = int(fields.get("num_rollbacks", 0))
-
-    def _judge_bad_step(self, step: int, loss: float, gradient_norm: float, ids: Sequence[str]) -> Verdict:
-        self.num_skipped += 1
+    def _judge_bad_step(self, step: int, loss: float, gradient_norm: float, ids: Sequence[str]) -> Finding:
+        self.state.num_skipped += 1
         self._num_bad_in_row += 1
-        self._num_good_in_row = 0
+        self.state.num_good_in_row = 0
         fields = {"loss": str(loss), "gradient_norm": str(gradient_norm), "ids": list(filter(None, ids))}
         self._record({"step": step, "kind": "skipped", **fields})
-        if self._num_bad_in_row < self._max_bad_steps:
+        if self._num_bad_in_row < MAX_BAD_STEPS:
             message = (
                 f"Step {step} was skipped: loss {loss:g}, gradient norm {gradient_norm:g} (batch of {_name_ids(ids)})."
             )
-            return Verdict(Action.SKIPPED, message)
-        if self._num_recent_rollbacks >= self._max_rollbacks:
+            return Finding(Action.SKIPPED, message)
+        if self.state.num_recent_rollbacks >= MAX_ROLLBACKS:
             raise MyXTTSError(
                 f"Training does not recover: at step {step} loss or gradient were not finite {self._num_bad_in_row} "
-                f"times in a row, after going back to a checkpoint {self._num_recent_rollbacks} times "
+                f"times in a row, after going back to a checkpoint {self.state.num_recent_rollbacks} times "
                 f"(last batch of {_name_ids(ids)}).",
                 next_step="Lower training.learning_rate or training.clip_norm, turn off training.mixed_precision, and "
                 "look at the utterances in skipped.jsonl; then go on with --resume.",
             )
         message = f"{self._num_bad_in_row} steps in a row were not finite, the last of them {step}: going back."
-        return Verdict(Action.ROLL_BACK, message)
+        return Finding(Action.ROLL_BACK, message)
 
-    def _judge_loss(self, step: int, loss: float, gradient_norm: float, ids: Sequence[str]) -> Verdict:
+    def _judge_loss(self, step: int, loss: float, gradient_norm: float, ids: Sequence[str]) -> Finding:
         limit = self._find_spike_limit()
-        self._losses.append(loss)
-        was_in_spike, self._is_in_spike = self._is_in_spike, loss > limit
+        self.state.losses = [*self.state.losses[1 - _WINDOW_STEPS :], loss]
+        was_in_spike, self.state.is_in_spike = self.state.is_in_spike, loss > limit
         # A loss that stays high is said once; the median follows it in time.
-        if not self._is_in_spike or was_in_spike:
-            return _ALL_IS_WELL
-        self.num_spikes += 1
+        if not self.state.is_in_spike or was_in_spike:
+            return _NOTHING_FOUND
         fields = {"loss": loss, "limit": limit, "gradient_norm": gradient_norm, "ids": list(filter(None, ids))}
         self._record({"step": step, "kind": "spike", **fields})
-        message = f"The loss of step {step} is {loss:.4g}, far above the usual {statistics.median(self._losses):.4g}"
-        return Verdict(Action.SPIKE, f"{message} (gradient norm {gradient_norm:.3g}, batch of {_name_ids(ids)}).")
+        message = (
+            f"The loss of step {step} is {loss:.4g}, far above the usual {statistics.median(self.state.losses):.4g}"
+        )
+        return Finding(Action.SPIKE, f"{message} (gradient norm {gradient_norm:.3g}, batch of {_name_ids(ids)}).")
 
     def _find_spike_limit(self) -> float:
         """Far above the median, in terms of the usual deviation from it, which a few outliers do not change."""
-        if len(self._losses) < _LEAST_STEPS:
+        if len(self.state.losses) < _LEAST_STEPS:
             return math.inf
-        median = statistics.median(self._losses)
-        deviation = _DEVIATION_OF_NORMAL * statistics.median(abs(loss - median) for loss in self._losses)
+        median = statistics.median(self.state.losses)
+        deviation = _DEVIATION_OF_NORMAL * statistics.median(abs(loss - median) for loss in self.state.losses)
         return median + max(_SPIKE_DEVIATIONS * deviation, _SPIKE_SHARE * abs(median))
 
 

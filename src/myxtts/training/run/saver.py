@@ -1,133 +1,220 @@
-"""What a session leaves on the disk: checkpoints to go on from, the best of them, and the bundle to speak with."""
+"""Saves checkpoints and inference bundles in background threads, and restores the newest checkpoint after divergence.
+
+The checkpoint with the lowest validation score is marked as the best and kept; the bundle holds its weights or the
+latest ones, as `training.bundle_weights` says. `Saver` is the base of the savers of voice and vocoder.
+"""
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from types import TracebackType
-from typing import Any, Self
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
 
 from myxtts.config.schema import XTTSConfig
-from myxtts.errors import DataError
+from myxtts.errors import DataError, MyXTTSError, warn_user
+from myxtts.storage.json_file import JsonRefusedError, is_whole_number, parse_json_object
 from myxtts.storage.tensor_file import Array
-from myxtts.training.learner import BaseLearner
-from myxtts.training.run.checkpoint import BackgroundSaver, BackgroundWriter, Best, CheckpointFolder
+from myxtts.training.run.checkpoint import CheckpointFolder
 from myxtts.training.run.folder import RunFolder
-from myxtts.training.run.state import Progress
+from myxtts.training.run.state import Best, RunState
 from myxtts.types import Say
+
+if TYPE_CHECKING:
+    from myxtts.training.learner import BaseLearner
+
+_MAX_DESCRIPTION_BYTES = 4_000_000
+
+
+class BackgroundThread:
+    """Does one job after another. Use it as a context: leaving it waits for the last, and raises what that raised."""
+
+    def __init__(self, name: str) -> None:
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix=name)
+        self._running: Future[None] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self.wait()
+        finally:
+            self._executor.shutdown()
+
+    def wait(self) -> None:
+        """Returns when no job is running."""
+        running, self._running = self._running, None
+        if running is not None:
+            running.result()
+
+    def start(self, job: Callable[[], None]) -> None:
+        """Waits for the job before, and starts this one."""
+        self.wait()
+        self._running = self._executor.submit(job)
+
+
+class BackgroundSaver(BackgroundThread):
+    """Writes checkpoints in a thread of its own while training goes on.
+
+    Arrays are copied before `save` returns. A save that comes while the last is still being written waits for it, so
+    that every checkpoint asked for is written, in order, and memory holds one copy. What the disk refuses becomes a
+    warning; the checkpoints from before stay.
+    """
+
+    def __init__(self, checkpoints: CheckpointFolder, warn: Say = warn_user) -> None:
+        super().__init__("checkpoint")
+        self._checkpoints, self._warn = checkpoints, warn
+
+    def save(
+        self, step: int, arrays: Mapping[str, Array], state: Mapping[str, Any], best_score: float | None = None
+    ) -> None:
+        """Starts to save; with a score the checkpoint is marked as the best."""
+        # Before the copies are made: memory shall hold one of each.
+        self.wait()
+        copies = {name: np.array(array, copy=True, order="C") for name, array in arrays.items()}
+        frozen = json.dumps(dict(state), allow_nan=False)
+        self.start(partial(self._write, step, copies, frozen, best_score))
+
+    def _write(self, step: int, arrays: dict[str, Array], state: str, best_score: float | None) -> None:
+        try:
+            self._checkpoints.save(step, arrays, json.loads(state))
+            if best_score is not None:
+                self._checkpoints.mark_best(step, best_score)
+        except MyXTTSError as error:
+            steps = self._checkpoints.list_steps()
+            newest = str(steps[-1]) if steps else "none yet"
+            self._warn(f"{error} Training goes on; the last checkpoint is that of step {newest}.")
 
 
 class Saver(ABC):
-    """Saves a learner while it goes on learning. Use it as a context: leaving it waits until all is written.
+    """Saves a learner while it goes on learning. Use it as a context: leaving it waits until all is written."""
 
-    What a bundle holds is said by those who keep a certain model.
-    """
-
-    def __init__(self, config: XTTSConfig, run: RunFolder, learner: BaseLearner, writer: BackgroundWriter, say: Say):
-        self._config, self._learner, self._writer, self._say = config, learner, writer, say
+    def __init__(
+        self, config: XTTSConfig, run: RunFolder, learner: BaseLearner, state: RunState, description: Path, say: Say
+    ) -> None:
+        """`description` is the JSON file of the bundle, whose notes say of which step it is."""
+        self._config, self._learner, self._state, self._say = config, learner, state, say
         self._checkpoints = CheckpointFolder(run.checkpoints.folder, config.training.keep_checkpoints, say)
-        self._saver = BackgroundSaver(self._checkpoints, say)
-        self._best: Best | None = None
+        self._saver, self._bundle_thread = BackgroundSaver(self._checkpoints, say), BackgroundThread("bundle")
+        self._bundle_step = _read_bundle_step(description)
         self._score: float | None = None
         self._held = ExitStack()
-        self.saved_step = -1
+        self.saved_step = run.step if run.checkpoint is not None else -1
 
     def __enter__(self) -> Self:
         self._held.enter_context(self._saver)
-        self._held.enter_context(self._writer)
+        self._held.enter_context(self._bundle_thread)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._held.close()
 
-    def take_up(self, progress: Progress) -> None:
-        """The training goes on from a checkpoint with this progress."""
-        if progress.best_step is not None and progress.best_score is not None:
-            self._best = Best(progress.best_step, progress.best_score)
-        self.saved_step = progress.step
-
     def load_calibration(self) -> None:
-        """Loads what bundles are made with, where anything is."""
+        """Loads the utterances that bundles are calibrated with, where a model needs any."""
         return
 
     def calibrate(self, *, is_hurried: bool = False) -> None:
-        """Measures what belongs to the present weights, before they are judged and saved; quickly, if hurried."""
+        """Measures what belongs to the present weights, before they are validated and saved; quickly, if hurried."""
         return
 
     @abstractmethod
-    def _write_present(self, step: int, arrays: Mapping[str, Array]) -> None:
-        """Begins to write the bundle of a step, whose weights are `arrays` and those that the learner has."""
+    def _start_bundle(self, step: int, arrays: Mapping[str, Array]) -> None:
+        """Calls `_write_in_background` with the bundle of a step; `arrays` are the variables that the learner has."""
 
     def note_score(self, score: float) -> None:
-        """A score of the present step, lower is better."""
+        """A validation score of the present step, lower is better."""
         self._score = score
 
     @property
     def is_new_best(self) -> bool:
         """Whether the score of the present step is the lowest so far, and its weights are not saved yet."""
-        return self._score is not None and (self._best is None or self._score < self._best.score)
+        return self._score is not None and (self._state.best is None or self._score < self._state.best.score)
 
-    def find_best(self, step: int) -> Best | None:
-        """The best checkpoint, where `step` is the present one and about to be saved."""
-        return Best(step, self._score) if self.is_new_best and self._score is not None else self._best
-
-    def save(self, progress: Progress) -> None:
-        """Writes checkpoint and bundle of the present weights in the background."""
-        arrays = self._learner.state.collect()
-        score = self._score if self.is_new_best else None
-        self._best, self._score = self.find_best(progress.step), None
-        self._saver.save(progress.step, arrays, progress.to_json(), best_score=score)
-        self.saved_step = progress.step
-        self._write_bundle(progress.step, arrays)
+    def save(self) -> None:
+        """Writes checkpoint and bundle of the present step in the background."""
+        step, arrays = self._state.step, self._learner.state.collect()
+        new_best, self._score = self._score if self.is_new_best else None, None
+        if new_best is not None:
+            self._state.best = Best(step=step, score=new_best)
+        self._saver.save(step, arrays, self._state.to_json(), best_score=new_best)
+        self.saved_step = step
+        self._write_bundle(step, arrays)
 
     def complete_bundle(self) -> None:
-        """Writes the bundle of the saved step anew unless it is there: a kill may have come between the two."""
-        self._writer.wait()
-        if self._writer.step != self._choose_bundle_step(self.saved_step):
+        """Writes the bundle of the saved step again unless it is there: a kill may have come between the two."""
+        self._bundle_thread.wait()
+        if self._bundle_step != self._choose_bundle_step(self.saved_step):
             self._write_bundle(self.saved_step, self._learner.state.collect())
+
+    def roll_back(self) -> int | None:
+        """Gives the learner the weights of the newest checkpoint; its step, or None where there is none yet."""
+        self._saver.wait()
+        checkpoint = self._checkpoints.load_newest()
+        # The same weights at another position of the feed: worth saving again.
+        self.saved_step = -1
+        if checkpoint is None:
+            return None
+        self._learner.state.restore(checkpoint.arrays)
+        return checkpoint.step
 
     def _choose_bundle_step(self, step: int) -> int:
         """The step whose weights the bundle shall hold when `step` is the newest."""
         is_best_wanted = self._config.training.bundle_weights == "best"
-        return self._best.step if is_best_wanted and self._best is not None else step
+        return self._state.best.step if is_best_wanted and self._state.best is not None else step
 
     def _write_bundle(self, step: int, arrays: Mapping[str, Array]) -> None:
         """A bundle of the present weights, which are `arrays`, or of the best ones where these are wanted."""
         wanted = self._choose_bundle_step(step)
         if wanted == step:
-            self._write_present(step, arrays)
+            self._start_bundle(step, arrays)
             return
-        self._writer.wait()
-        if self._writer.step == wanted:
+        self._bundle_thread.wait()
+        if self._bundle_step == wanted:
             return
         self._saver.wait()
         try:
             best = self._checkpoints.load(wanted)
         except DataError as error:
             self._say(f"{error.problem} The bundle holds the weights of step {step} instead of the best ones.")
-            self._write_present(step, arrays)
+            self._start_bundle(step, arrays)
             return
         self._learner.state.restore(best.arrays)
         try:
-            self._write_present(wanted, best.arrays)
+            self._start_bundle(wanted, best.arrays)
         finally:
             self._learner.state.restore(arrays)
 
-    def _describe(self, step: int) -> dict[str, Any]:
-        """What every bundle notes of where it came from."""
-        is_best = self._best is not None and self._best.step == step
-        return {"run": self._config.training.run_name, "is_best": is_best}
+    def _write_in_background(self, step: int, write: Callable[[], None]) -> None:
+        """Starts to write the bundle of a step; what the disk refuses becomes a warning."""
 
-    def go_back(self) -> int | None:
-        """Gives the learner the weights of the newest checkpoint; its step, or None where there is none yet."""
-        self._saver.wait()
-        checkpoint = self._checkpoints.load_newest()
-        # The same weights at another place of the feed: worth saving again.
-        self.saved_step = -1
-        if checkpoint is None:
-            return None
-        self._learner.state.restore(checkpoint.arrays)
-        return checkpoint.step
+        def write_or_warn() -> None:
+            try:
+                write()
+            except MyXTTSError as error:
+                self._say(f"{error} Training goes on; the bundle stays as it was.")
+            else:
+                self._bundle_step = step
+
+        self._bundle_thread.start(write_or_warn)
+
+    def _make_notes(self, step: int) -> dict[str, Any]:
+        """What every bundle notes of where it came from."""
+        is_best = self._state.best is not None and self._state.best.step == step
+        return {"step": step, "run": self._config.training.run_name, "is_best": is_best}
+
+
+def _read_bundle_step(description: Path) -> int | None:
+    """The step whose weights a bundle says it holds; None where there is no bundle."""
+    try:
+        notes = parse_json_object(description.read_bytes()[:_MAX_DESCRIPTION_BYTES]).get("notes")
+    except (OSError, JsonRefusedError):
+        return None
+    step = notes.get("step") if isinstance(notes, dict) else None
+    return step if isinstance(step, int) and is_whole_number(step) else None

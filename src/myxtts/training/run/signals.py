@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C during training: the first asks for a stop at the end of the step, the second ends at once."""
+"""SIGTERM and Ctrl-C during training: the first signal requests a stop after the step, the second exits at once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _END_OF_WATCH = 0
 
 
 class StopRequest:
-    """Whether someone asked for an end. Looked at after each step."""
+    """Whether a signal requested a stop. Read after each step."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
@@ -33,19 +33,19 @@ class StopRequest:
 
     @property
     def exit_code(self) -> int:
-        """143 after SIGTERM, 130 after Ctrl-C, 0 if nobody asked."""
+        """143 after SIGTERM, 130 after Ctrl-C, 0 without a signal."""
         return _EXIT_CODES[signal.Signals(self._number)] if self._number is not None else 0
 
     @property
     def name(self) -> str:
-        """SIGTERM or SIGINT; empty if nobody asked."""
+        """SIGTERM or SIGINT; empty without a signal."""
         return signal.Signals(self._number).name if self._number is not None else ""
 
-    def watch_again(self) -> None:
-        """Takes signals back from whoever took them: TensorFlow does, outside Python, when it joins a cluster."""
+    def reinstall(self) -> None:
+        """Installs the handlers again: TensorFlow replaces them, outside Python, when it joins a cluster."""
         is_main = threading.current_thread() is threading.main_thread()
-        if is_main and signal.getsignal(signal.SIGTERM) is _note_nothing:
-            _note_all()
+        if is_main and signal.getsignal(signal.SIGTERM) is _ignore:
+            _install_handlers()
 
     def raise_if_requested(self) -> None:
         """Ends the program as the signal would have, once all is saved: with KeyboardInterrupt or exit code 143."""
@@ -81,7 +81,7 @@ def watch_signals() -> Iterator[StopRequest]:
     watcher = threading.Thread(target=_watch, args=(read_end, request), name="signals", daemon=True)
     watcher.start()
     old_descriptor = signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
-    old_handlers = _note_all()
+    old_handlers = _install_handlers()
     try:
         yield request
     finally:
@@ -94,9 +94,9 @@ def watch_signals() -> Iterator[StopRequest]:
         os.close(write_end)
 
 
-def _note_all() -> dict[signal.Signals, Any]:
-    """Lets all signals be noted; gives what they meant before."""
-    return {number: signal.signal(number, _note_nothing) for number in _EXIT_CODES}
+def _install_handlers() -> dict[signal.Signals, Any]:
+    """Installs the handlers; gives those from before."""
+    return {number: signal.signal(number, _ignore) for number in _EXIT_CODES}
 
 
 def _watch(read_end: int, request: StopRequest) -> None:
@@ -105,8 +105,8 @@ def _watch(read_end: int, request: StopRequest) -> None:
             request._receive(number)
 
 
-def _note_nothing(_number: int, _frame: FrameType | None) -> None:
-    """Stands in for the handler that would end the program; the watcher does the work."""
+def _ignore(_number: int, _frame: FrameType | None) -> None:
+    """Replaces the handler that would end the program; the signal thread does the work."""
 
 
 class _ForkCare:
@@ -119,7 +119,7 @@ class _ForkCare:
         self._old_mask: set[int] | None = None
 
     def prepare(self) -> None:
-        if signal.getsignal(signal.SIGTERM) is _note_nothing:
+        if signal.getsignal(signal.SIGTERM) is _ignore:
             self._old_mask = signal.pthread_sigmask(signal.SIG_BLOCK, _EXIT_CODES)
 
     def go_on_in_parent(self) -> None:

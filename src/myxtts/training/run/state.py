@@ -1,66 +1,125 @@
-"""The whole state of a training as named arrays and plain numbers, taken and given back bit by bit.
+"""State of a training: `RunState` holds its numbers, `TrainingState` the variables of model, EMA and optimizer.
 
-Variables are those of Keras or TensorFlow; of them only `numpy`, `assign`, `shape` and `dtype` are used, so that the
-same code serves one device and variables mirrored over several.
+A checkpoint keeps both, and they come back bit by bit. Variables are those of Keras or TensorFlow; of them only
+`numpy`, `assign`, `shape` and `dtype` are used, so that one device and several mirrored ones are served alike.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, NonNegativeFloat, NonNegativeInt, ValidationError
 
 from myxtts.errors import DataError
 from myxtts.storage.tensor_file import Array
 
 Variable = Any
 MODEL, AVERAGE, OPTIMIZER = "model", "average", "optimizer"
-"""The usual groups of variables."""
-_NUMBER = re.compile(r"_\d+$")
+"""The usual groups of variables; `average` is the EMA of the weights."""
 
 
-@dataclass(frozen=True)
-class Progress:
-    """Where a training stands, besides its arrays. `tuning` is what was measured and must not be measured again."""
+class _State(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
 
-    step: int = 0
-    """Optimiser steps that are done, skipped ones among them."""
-    feed_position: int = 0
+
+class Best(_State):
+    """The checkpoint with the lowest validation score so far."""
+
+    step: NonNegativeInt
+    score: FiniteFloat
+
+
+class Patience(_State):
+    """The lowest score so far, and the evaluations in a row that have not improved on it."""
+
+    best_step: NonNegativeInt | None = None
+    best_score: FiniteFloat | None = None
+    num_without_improvement: NonNegativeInt = 0
+
+    def note(self, step: int, score: float) -> bool:
+        """Whether this score is the lowest so far; one that is not finite never is."""
+        is_best = math.isfinite(score) and (self.best_score is None or score < self.best_score)
+        if is_best:
+            self.best_step, self.best_score, self.num_without_improvement = step, score, 0
+        else:
+            self.num_without_improvement += 1
+        return is_best
+
+
+class Clock(_State):
+    """Of a run that lasts `training.minutes`: time used by all sessions, and the last step that follows from it."""
+
+    spent_s: NonNegativeFloat = 0.0
+    total_steps: NonNegativeInt | None = None
+
+
+class GuardState(_State):
+    """What the guard remembers, so that a resumed training judges as one that was never interrupted."""
+
+    losses: list[FiniteFloat] = Field(default_factory=list)
+    num_good_in_row: NonNegativeInt = 0
+    num_recent_rollbacks: NonNegativeInt = 0
+    is_in_spike: bool = False
+    num_skipped: NonNegativeInt = 0
+    num_rollbacks: NonNegativeInt = 0
+
+
+class RunState(_State):
+    """Every number that decides what happens next. The loop, its guard and its callbacks change it in place."""
+
+    step: NonNegativeInt
+    """Optimizer steps that are done, skipped ones among them."""
+    feed_position: NonNegativeInt
     """Number of the next batch of the feed."""
-    num_skipped: int = 0
-    num_rollbacks: int = 0
-    best_step: int | None = None
-    best_score: float | None = None
-    micro_batch_size: int | None = None
-    accumulation: int | None = None
-    tuning: dict[str, Any] = field(default_factory=dict)
-    guard: dict[str, Any] = field(default_factory=dict)
+    loader_name: str = ""
+    """What loads the batches: chosen by measuring once, because another one may differ in the last bit."""
+    text_frozen_step: NonNegativeInt | None = None
+    """Since when text encoder and prosody predictor are frozen."""
+    clock: Clock | None = None
+    best: Best | None = None
+    early_stopping: Patience | None = None
+    text_patience: Patience | None = None
+    guard: GuardState = Field(default_factory=GuardState)
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return self.model_dump()
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Progress:
-        """Raises DataError for anything but what `to_json` gives."""
-        expected = {field.name for field in fields(cls)}
-        if set(values) != expected:
-            names = ", ".join(sorted(set(values) ^ expected))
-            raise _complain(f"its state has too few or too many parts: {names}")
-        for name, value in values.items():
-            if not _is_plausible(name, value):
-                raise _complain(f"its {name} is {str(value)[:80]!r}")
-        return cls(**values)
+    def from_json(cls, values: Mapping[str, Any]) -> RunState:
+        """Raises DataError for anything but what `to_json` gives, now or in an earlier version."""
+        try:
+            return cls.model_validate(_upgrade(values) if "tuning" in values else dict(values))
+        except ValidationError as error:
+            first = error.errors()[0]
+            name = ".".join(map(str, first["loc"]))
+            raise _refuse(f"{name} in its state is {str(first['input'])[:80]!r}: {first['msg']}") from error
+
+
+def _upgrade(old: Mapping[str, Any]) -> dict[str, Any]:
+    """A state as 0.1 wrote it, which kept loader, freezing and clock in a free dictionary and no patience at all."""
+    tuning, guard = old["tuning"], old.get("guard")
+    if not isinstance(tuning, dict) or not isinstance(guard, dict):
+        raise _refuse(f"tuning or guard in its state is {str(tuning)[:80]!r}")
+    is_best_known = old.get("best_step") is not None and old.get("best_score") is not None
+    return {
+        "step": old.get("step"),
+        "feed_position": old.get("feed_position"),
+        "loader_name": tuning.get("loader_name", ""),
+        "text_frozen_step": tuning.get("text_rest_step"),
+        "clock": tuning.get("time"),
+        "best": {"step": old["best_step"], "score": old["best_score"]} if is_best_known else None,
+        "guard": {name: value for name, value in guard.items() if name in GuardState.model_fields},
+    }
 
 
 class TrainingState:
-    """The variables of a training in groups: those of the model, their running averages, those of the optimizer.
+    """The variables of a training in groups: those of the model, their averages, those of the optimizer.
 
     Names within a group must not change from one process to the next: models of this package name their weights, and
-    `name_variables` and `number_variables` name others. An optimizer must be built, so that it has all its variables.
+    `number_variables` names others. An optimizer must be built, so that it has all its variables.
     """
 
     def __init__(self, groups: Mapping[str, Mapping[str, Variable]]) -> None:
@@ -77,7 +136,7 @@ class TrainingState:
         problems = list(self._find_mismatches(arrays))
         if problems:
             more = f", and {len(problems) - 5} more" if len(problems) > 5 else ""
-            raise _complain(f"it does not fit this model and optimiser: {', '.join(problems[:5])}{more}")
+            raise _refuse(f"it does not fit this model and optimizer: {', '.join(problems[:5])}{more}")
         for name, variable in self._variables.items():
             variable.assign(arrays[name])
 
@@ -89,50 +148,24 @@ class TrainingState:
             shape, array = tuple(variable.shape), arrays[name]
             if array.shape != shape:
                 yield f"{self._describe(name)} has the shape {list(array.shape)} instead of {list(shape)}"
-            elif array.dtype.name != name_dtype(variable):
-                yield f"{self._describe(name)} is of type {array.dtype.name} instead of {name_dtype(variable)}"
+            elif array.dtype.name != _name_dtype(variable):
+                yield f"{self._describe(name)} is of type {array.dtype.name} instead of {_name_dtype(variable)}"
         yield from (f"{name} is not known" for name in arrays if name not in self._variables)
 
     def _describe(self, name: str) -> str:
-        """A name, and what Keras calls the variable where that says more."""
-        path = _find_path(self._variables[name])
+        """A name, and what Keras calls the variable where the name is a mere number."""
+        variable = self._variables[name]
+        path = str(getattr(variable, "path", None) or getattr(variable, "name", "")).removesuffix(":0")
         return f"{name} ({path})" if name.rpartition("/")[2].isdecimal() and path else name
 
 
 def number_variables(variables: Sequence[Variable]) -> dict[str, Variable]:
-    """Names by order, for the variables of an optimizer: in their own names are numbers that change."""
+    """Names by order, for the variables of an optimizer: Keras puts numbers into their names that change."""
     return {f"{number:05}": variable for number, variable in enumerate(variables)}
 
 
-def name_variables(variables: Sequence[Variable]) -> dict[str, Variable]:
-    """A unique name for each variable that depends on nothing but the structure of its model.
-
-    Keras numbers layers over the life of a process: the second model made there has dense_5 where the first had dense.
-    So in each part of a path the number is counted anew, and the name of the model itself is left out.
-    """
-    known: dict[str, dict[str, str]] = {}
-    named: dict[str, Variable] = {}
-    for variable in variables:
-        parts = _find_path(variable).split("/")
-        name = ""
-        for part in parts[1:] or parts:
-            name = f"{name}/{_count_anew(part, known.setdefault(name, {}))}".lstrip("/")
-        number = 1
-        unique = name
-        while unique in named:
-            number += 1
-            unique = f"{name}~{number}"
-        named[unique] = variable
-    return named
-
-
-def name_dtype(variable: Variable) -> str:
-    """`float32` whether a variable says it as a text or as a type of TensorFlow."""
-    return str(getattr(variable.dtype, "name", variable.dtype))
-
-
 def select_synthesis_weights(arrays: Mapping[str, Array]) -> dict[str, Array]:
-    """The weights a model shall speak with: averages, and variables of the model that have none, such as statistics."""
+    """The weights of a bundle: averages, and variables of the model that have none, such as statistics."""
     return select_group(arrays, MODEL) | select_group(arrays, AVERAGE)
 
 
@@ -141,29 +174,12 @@ def select_group(arrays: Mapping[str, Array], group: str) -> dict[str, Array]:
     return {name.partition("/")[2]: array for name, array in arrays.items() if name.startswith(f"{group}/")}
 
 
-def _count_anew(part: str, siblings: dict[str, str]) -> str:
-    if part not in siblings:
-        base = _NUMBER.sub("", part)
-        number = sum(_NUMBER.sub("", other) == base for other in siblings)
-        siblings[part] = f"{base}_{number}" if number else base
-    return siblings[part]
+def _name_dtype(variable: Variable) -> str:
+    """`float32`, whether a variable says it as a text or as a type of TensorFlow."""
+    return str(getattr(variable.dtype, "name", variable.dtype))
 
 
-def _find_path(variable: Variable) -> str:
-    return str(getattr(variable, "path", None) or getattr(variable, "name", "")).removesuffix(":0")
-
-
-def _is_plausible(name: str, value: object) -> bool:
-    if name in ("tuning", "guard"):
-        return isinstance(value, dict)
-    if name == "best_score":
-        return value is None or (isinstance(value, int | float) and math.isfinite(value))
-    may_be_missing = name in ("best_step", "micro_batch_size", "accumulation")
-    is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 0
-    return is_count or (may_be_missing and value is None)
-
-
-def _complain(problem: str) -> DataError:
+def _refuse(problem: str) -> DataError:
     return DataError(
         f"The checkpoint cannot be used: {problem}.",
         next_step="Use the configuration that the run was begun with, or choose another training.run_name.",

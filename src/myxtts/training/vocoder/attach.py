@@ -1,4 +1,4 @@
-"""Puts a trained vocoder into the bundle of a voice model, so that both travel as one."""
+"""Attaches a trained vocoder to the bundle of a voice model, so that one folder is enough for synthesis."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from myxtts.storage.atomic import lock_directory
 
 
 def check_receiver(receiver: Path, config: XTTSConfig) -> None:
-    """Raises DataError or ConfigError where a vocoder trained with this configuration could not be given later."""
+    """Raises DataError or ConfigError where a vocoder trained with this configuration could not be attached later."""
     bundle = read_bundle(find_bundle(receiver))
     refuse_foreign_vocoder(bundle.mel, {"mel": dict(MelDefinition.from_config(config.data).to_json())})
 

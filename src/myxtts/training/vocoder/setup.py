@@ -1,4 +1,4 @@
-"""What is made before the first step of a vocoder: the vocoder, its critics, and what feeds and keeps them."""
+"""Builds the vocoder for training, with its discriminators, and saves them."""
 
 from __future__ import annotations
 
@@ -17,66 +17,32 @@ from myxtts.models.discriminators import DiscriminatorConfig
 from myxtts.models.layers import iterate_weights
 from myxtts.models.vocoder import VocoderConfig
 from myxtts.models.vocoder_bundle import VOCODER_DESCRIPTION_NAME, VocoderBundle, write_vocoder_bundle
-from myxtts.runtime.hardware import Hardware
-from myxtts.runtime.plan import Plan
 from myxtts.runtime.strategy import make_strategy
 from myxtts.storage.atomic import write_atomically
 from myxtts.storage.json_file import JsonRefusedError, parse_json_object
 from myxtts.storage.tensor_file import Array
-from myxtts.training.execution import Execution, MicroBatchMemory, choose_execution, name_situation
+from myxtts.training.execution import MicroBatchMemory, choose_execution, name_situation
 from myxtts.training.learner import detect_device
-from myxtts.training.run.checkpoint import BackgroundWriter
 from myxtts.training.run.folder import RunFolder
 from myxtts.training.run.saver import Saver
-from myxtts.training.run.state import select_synthesis_weights
+from myxtts.training.run.state import RunState, select_synthesis_weights
 from myxtts.training.schedule import count_total_steps, guess_total_steps
+from myxtts.training.task import PreparedTask
 from myxtts.training.vocoder.learner import VocoderLearner, VocoderSpec, ask_micro_batches, build_learner
-from myxtts.training.vocoder.task import NUM_WARM_STEPS, VOCODER_SPEC_FILE_NAME, SegmentFeed, VocoderData
+from myxtts.training.vocoder.task import NUM_WARM_STEPS, VOCODER_SPEC_FILE_NAME, SegmentFeed, VocoderData, VocoderTask
 from myxtts.types import Say
-
-# Keeps the vocoder: checkpoints with its critics, and a bundle of the averaged weights alone.
-
-
-class VocoderSaver(Saver):
-    def __init__(
-        self, config: XTTSConfig, run: RunFolder, learner: VocoderLearner, definition: MelDefinition, say: Say
-    ) -> None:
-        writer = BackgroundWriter(run.bundle_path / VOCODER_DESCRIPTION_NAME, say)
-        super().__init__(config, run, learner, writer, say)
-        self._folder, self._definition = run.bundle_path, definition
-
-    def _write_present(self, step: int, arrays: Mapping[str, Array]) -> None:
-        weights = select_synthesis_weights(arrays)
-        bundle = VocoderBundle(
-            mel=dict(self._definition.to_json()),
-            config=dict(self._learner.model.config.to_json()),
-            weights={name: np.asarray(array, np.float32) for name, array in weights.items()},
-            notes={"step": step, **self._describe(step)},
-        )
-        self._writer.start(step, lambda: write_vocoder_bundle(self._folder, bundle))
-
 
 _MAX_SPEC_BYTES = 1_000_000
 
 
 @dataclass(frozen=True)
-class VocoderPreparation:
-    """All that a session of a vocoder needs."""
+class PreparedVocoder(PreparedTask):
+    """The vocoder, its discriminators and its data, ready for the first step."""
 
-    config: XTTSConfig
-    plan: Plan
     data: VocoderData
-    total_steps: int | None
-    execution: Execution
     learner: VocoderLearner
-    memory: MicroBatchMemory
-    situation: str
     num_warm_steps: int
-    unit: str = "segments"
-
-    @property
-    def num_batches_per_epoch(self) -> int:
-        return self.data.num_batches_per_epoch
+    unit = "segments"
 
     @property
     def num_shapes(self) -> int:
@@ -95,32 +61,24 @@ class VocoderPreparation:
         num_segments = self.data.num_segments // self.plan.shard[1]
         self.learner.trace(num_segments, self.data.num_frames, steps)
 
-    def make_keeper(self, run: RunFolder, say: Say) -> VocoderSaver:
-        return VocoderSaver(self.config, run, self.learner, self.data.mel, say)
+    def make_saver(self, run: RunFolder, state: RunState, say: Say) -> VocoderSaver:
+        return VocoderSaver(self.config, run, self.learner, state, self.data.mel, say)
 
 
-def prepare_vocoder(
-    config: XTTSConfig,
-    plan: Plan,
-    hardware: Hardware,
-    data: VocoderData,
-    run: RunFolder,
-    origin: VocoderBundle | None,
-    num_warm_steps: int | None,
-    say: Say,
-) -> VocoderPreparation:
-    """Makes the vocoder on its devices, with the weights of `origin` where it is trained further."""
+def prepare_vocoder(task: VocoderTask, run: RunFolder, say: Say) -> PreparedVocoder:
+    """Builds the vocoder on its devices, with the weights of `task.origin` where training begins from a bundle."""
+    config, plan, data, origin = task.config, task.plan, task.data, task.origin
     # First of all: TensorFlow must not have started its devices when a strategy is made.
     strategy = make_strategy(plan)
     training = config.training
-    spec = _find_spec(config, data, run, origin, num_warm_steps)
+    spec = _find_spec(task, run)
     batches_per_step = training.gradient_accumulation_steps
     total_steps = count_total_steps(training.steps, training.epochs, data.num_batches_per_epoch, batches_per_step)
     expected_steps = guess_total_steps(total_steps, training.minutes)
     execution = choose_execution(training, detect_device(plan), total_steps=expected_steps, num_shapes=1)
     asked = ask_micro_batches(config, plan, data)
     memory = MicroBatchMemory(run.micro_batches_path, say)
-    situation = name_situation(plan.name_model_devices(hardware), f"vocoder {spec.shape}", asked)
+    situation = name_situation(plan.name_model_devices(task.hardware), f"vocoder {spec.shape}", asked)
     for line in execution.reasons:
         say(line)
     learner = build_learner(
@@ -139,16 +97,13 @@ def prepare_vocoder(
         say(line)
     if origin is not None and run.checkpoint is None:
         _take_weights(learner, origin)
-        say("The vocoder begins with the weights of --init-from; its critics begin anew.")
-    return VocoderPreparation(
-        config, plan, data, total_steps, execution, learner, memory, situation, spec.num_warm_steps
-    )
+        say("The vocoder begins with the weights of --init-from; its discriminators begin from scratch.")
+    return PreparedVocoder(config, plan, data, total_steps, execution, learner, memory, situation, spec.num_warm_steps)
 
 
-def _find_spec(
-    config: XTTSConfig, data: VocoderData, run: RunFolder, origin: VocoderBundle | None, num_warm_steps: int | None
-) -> VocoderSpec:
+def _find_spec(task: VocoderTask, run: RunFolder) -> VocoderSpec:
     """What the run was begun with, or what it begins with now."""
+    mel, origin, num_warm_steps = task.data.mel, task.origin, task.num_warm_steps
     path = run.path / VOCODER_SPEC_FILE_NAME
     if run.checkpoint is not None:
         try:
@@ -156,17 +111,17 @@ def _find_spec(
         except (JsonRefusedError, OSError) as error:
             raise ConfigError(
                 f"What vocoder the run has cannot be read from {path}: {error}.",
-                next_step="Restore the file from a backup, or begin anew under another training.run_name.",
+                next_step="Restore the file from a backup, or begin under another training.run_name.",
             ) from error
         if num_warm_steps is not None and num_warm_steps != known.num_warm_steps:
-            run.messages.append(f"Critics join at step {known.num_warm_steps:,}, as when the run was begun.")
+            run.messages.append(f"Discriminators join at step {known.num_warm_steps:,}, as when the run was begun.")
         return known
-    is_tiny = config.model_size == "tiny"
+    is_tiny = task.config.model_size == "tiny"
     if origin is not None:
         shape = VocoderConfig.from_json(origin.config)
         shape.refuse_more_than(sum(array.size for array in origin.weights.values()))
     else:
-        sizes = {name: getattr(data.mel, name) for name in ("n_mels", "n_fft", "hop_length", "win_length")}
+        sizes = {name: getattr(mel, name) for name in ("n_mels", "n_fft", "hop_length", "win_length")}
         shape = VocoderConfig.tiny(**sizes) if is_tiny else VocoderConfig(**sizes)
     spec = VocoderSpec(
         shape, DiscriminatorConfig.tiny() if is_tiny else DiscriminatorConfig(), num_warm_steps or NUM_WARM_STEPS
@@ -189,7 +144,33 @@ def _describe(learner: VocoderLearner, data: VocoderData, spec: VocoderSpec, tot
     seconds = data.num_frames * data.mel.hop_length / data.mel.sample_rate
     size = f"Vocoder: {learner.num_parameters / 1e6:.1f} million parameters"
     if total_steps is not None and total_steps <= spec.num_warm_steps:
-        critics = f"Critics would join at step {spec.num_warm_steps:,}: this run ends before, without them."
+        joining = f"Discriminators would join at step {spec.num_warm_steps:,}: this run ends before, without them."
     else:
-        critics = f"Critics join at step {spec.num_warm_steps:,}."
-    return [f"{size}; each step takes {data.num_segments} segments of {seconds:.2f} s.", critics]
+        joining = f"Discriminators join at step {spec.num_warm_steps:,}."
+    return [f"{size}; each step takes {data.num_segments} segments of {seconds:.2f} s.", joining]
+
+
+class VocoderSaver(Saver):
+    """Checkpoints of the vocoder and its discriminators, and a bundle of the averaged vocoder weights alone."""
+
+    def __init__(
+        self,
+        config: XTTSConfig,
+        run: RunFolder,
+        learner: VocoderLearner,
+        state: RunState,
+        definition: MelDefinition,
+        say: Say,
+    ) -> None:
+        super().__init__(config, run, learner, state, run.bundle_path / VOCODER_DESCRIPTION_NAME, say)
+        self._folder, self._definition = run.bundle_path, definition
+
+    def _start_bundle(self, step: int, arrays: Mapping[str, Array]) -> None:
+        weights = select_synthesis_weights(arrays)
+        bundle = VocoderBundle(
+            mel=dict(self._definition.to_json()),
+            config=dict(self._learner.model.config.to_json()),
+            weights={name: np.asarray(array, np.float32) for name, array in weights.items()},
+            notes=self._make_notes(step),
+        )
+        self._write_in_background(step, lambda: write_vocoder_bundle(self._folder, bundle))

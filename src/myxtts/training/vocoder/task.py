@@ -1,4 +1,7 @@
-"""The vocoder as a part that can be trained: opened and checked without TensorFlow, then prepared with it."""
+"""Training task of the vocoder: settings, data and feed of audio segments, all without TensorFlow, then the learner.
+
+Opening it finds every fault of data and settings. Batches are short segments of stored mels with their waveforms.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,19 +27,20 @@ from myxtts.pipeline.tune import measure_ram_budget
 from myxtts.runtime.hardware import Hardware
 from myxtts.runtime.plan import Mode, Plan
 from myxtts.store.reader import FeatureStore
+from myxtts.training.callbacks import Callback
 from myxtts.training.run.folder import RunFolder
-from myxtts.training.task import Task
 from myxtts.training.vocoder.audio import SegmentSource, SoundReader, open_sound_of
 from myxtts.training.voice.data import fingerprint_utterances
 from myxtts.types import Say, Split
 
-# Settings of a training as a vocoder takes them: what was not asked for gets the value that is good for a vocoder.
+if TYPE_CHECKING:
+    from myxtts.training.vocoder.setup import PreparedVocoder
 
 VOCODER_SPEC_FILE_NAME = "vocoder_spec.json"
 NUM_WARM_STEPS = 10_000
-"""Steps before the critics join: sooner they judge noise, and a CPU has no time for them."""
+"""Steps before the discriminators join: sooner they judge noise, and a CPU has no time for them."""
 _USUAL: dict[str, Any] = {
-    # Critics make it sound better than distances of spectrograms can tell.
+    # Discriminators make it sound better than distances of spectrograms can tell.
     "training.bundle_weights": "latest",
     "training.learning_rate": 1e-3,
     "training.warmup_steps": 200,
@@ -45,14 +48,68 @@ _USUAL: dict[str, Any] = {
     "training.gradient_accumulation_steps": 1,
 }
 _OF_THE_VOICE = tuple(key for key, meta in META.items() if meta.scope == "voice")
-"""What only the voice model knows: another value must not keep a vocoder from going on."""
+"""Settings of the voice model alone: another value must not keep a vocoder run from being resumed."""
 _RUN_NAME = "vocoder"
 _NUM_SEGMENTS = {"tiny": 8}
 _USUAL_NUM_SEGMENTS = 16
+USUAL_FRAMES = 64
+_LONGEST_TRANSFORM = 2048
+"""FFT length of the discriminators; the losses take twice that of the mel spectrogram."""
+_MIN_AHEAD = 2
+_MAX_AHEAD_BYTES = 256 * 2**20
+
+
+@dataclass(frozen=True)
+class VocoderTask:
+    """`origin` is the vocoder whose weights training begins with (--init-from)."""
+
+    config: XTTSConfig
+    plan: Plan
+    hardware: Hardware
+    data: VocoderData
+    origin: VocoderBundle | None
+    num_warm_steps: int | None
+
+    @classmethod
+    def open(
+        cls,
+        config: XTTSConfig,
+        plan: Plan,
+        hardware: Hardware,
+        init_from: Path | None,
+        say: Say,
+        num_warm_steps: int | None = None,
+    ) -> VocoderTask:
+        """Discriminators join after `num_warm_steps`; None is for the usual number, or that of the run.
+
+        Settings must have been resolved for a vocoder.
+        """
+        if plan.mode is Mode.MULTI_GPU:
+            say("Segments are read on the host: data_gpu has nothing to do for a vocoder.")
+        data = open_vocoder_data(config, plan, hardware)
+        origin = None if init_from is None else find_vocoder(init_from)
+        if origin is not None:
+            refuse_foreign_vocoder(dict(data.mel.to_json()), origin.describe())
+        return cls(config, plan, hardware, data, origin, num_warm_steps)
+
+    def fingerprint(self) -> dict[str, str]:
+        return self.data.fingerprint()
+
+    def make_callbacks(self) -> list[Callback]:
+        """Validation, early stopping, samples and TensorBoard. Needs TensorFlow."""
+        from myxtts.training.vocoder.validation import VocoderValidation
+
+        return [VocoderValidation.from_config(self.config)]
+
+    def prepare(self, run: RunFolder, say: Say) -> PreparedVocoder:
+        """Builds the learner, and says how. Needs TensorFlow."""
+        from myxtts.training.vocoder.setup import prepare_vocoder
+
+        return prepare_vocoder(self, run, say)
 
 
 def resolve_vocoder_settings(config: XTTSConfig, say: Say) -> XTTSConfig:
-    """Defaults and presets are those of the voice model; whatever the user chose stays."""
+    """Defaults and presets are those of the voice model; a vocoder has others. What the user chose stays."""
     update: dict[str, Any] = {key: value for key, value in _USUAL.items() if _is_preset(config, key)}
     if config.training.run_dir is None and _is_preset(config, "training.run_name"):
         update["training.run_name"] = _RUN_NAME
@@ -70,17 +127,6 @@ def resolve_vocoder_settings(config: XTTSConfig, say: Say) -> XTTSConfig:
 
 def _is_preset(config: XTTSConfig, key: str) -> bool:
     return config.origins.get(key, "default").startswith(("default", "preset"))
-
-
-# What training a vocoder must know of its data before it begins, and the feed of its batches.
-#
-# Opening it finds every fault of data and settings without loading TensorFlow.
-
-USUAL_FRAMES = 64
-_LONGEST_TRANSFORM = 2048
-"""Of the critics; the losses take twice the length of the spectrogram's transform."""
-_MIN_AHEAD = 2
-_MAX_AHEAD_BYTES = 256 * 2**20
 
 
 @dataclass(frozen=True)
@@ -119,7 +165,7 @@ def open_vocoder_data(config: XTTSConfig, plan: Plan, hardware: Hardware) -> Voc
     num_segments = config.data.batch_size
     assert isinstance(num_segments, int), "batch_size was not resolved"
     num_segments = -(-num_segments // plan.num_replicas) * plan.num_replicas
-    store, rows, sound = open_sounding_split(config, "train", hardware)
+    store, rows, sound = open_audio_split(config, "train", hardware)
     num_frames = count_segment_frames(store.settings.mel)
     source = SegmentSource(
         store, rows, sound, num_segments=num_segments, num_frames=num_frames, seed=config.training.seed
@@ -127,10 +173,10 @@ def open_vocoder_data(config: XTTSConfig, plan: Plan, hardware: Hardware) -> Voc
     return VocoderData(store, rows, sound, source, num_segments, num_frames)
 
 
-def open_sounding_split(
+def open_audio_split(
     config: XTTSConfig, split: Split, hardware: Hardware
 ) -> tuple[FeatureStore, NDArray[np.int64], SoundReader]:
-    """The store of a split, the rows in it that are used, and their sound."""
+    """The store of a split, the rows in it that are used, and their waveforms."""
     store = open_store(config, split)
     rows = store.rows_of_split(split)
     if config.data.max_mel_frames is not None:
@@ -152,7 +198,7 @@ def count_segment_frames(mel: MelDefinition) -> int:
 
 @dataclass(frozen=True, slots=True)
 class SegmentBatch:
-    """A batch of segments, or the share of this process, and the utterances they were taken from."""
+    """A batch of segments, or the rows of this process, and the ids of the utterances they were cut from."""
 
     position: int
     ids: tuple[str, ...]
@@ -160,10 +206,7 @@ class SegmentBatch:
 
 
 class SegmentFeed:
-    """Batches from `start` to `stop`, in order, read ahead by threads. Use it as a context, and iterate over it once.
-
-    `stop` None goes on for ever.
-    """
+    """Batches from `start` to `stop` (None: endless) in order, read ahead by threads. Use it as a context."""
 
     loader_name = "segments"
 
@@ -176,24 +219,22 @@ class SegmentFeed:
         self._waiting: deque[Future[SegmentBatch]] = deque()
 
     def __enter__(self) -> Self:
-        self._ask_ahead()
+        self._read_ahead()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._executor.shutdown(cancel_futures=True)
 
     def __iter__(self) -> Iterator[SegmentBatch]:
         while self._waiting:
             batch = self._waiting.popleft().result()
-            self._ask_ahead()
+            self._read_ahead()
             yield batch
 
     def note_retrace(self) -> None:
         """Nothing here depends on graphs."""
 
-    def _ask_ahead(self) -> None:
+    def _read_ahead(self) -> None:
         while len(self._waiting) < self._num_ahead:
             position = next(self._positions, None)
             if position is None:
@@ -202,49 +243,5 @@ class SegmentFeed:
 
     def _read(self, position: int) -> SegmentBatch:
         source = self._data.source
-        places = source.choose(position, self._shard)
-        return SegmentBatch(position, source.name_utterances(places), source.read(places).to_part())
-
-
-@dataclass(frozen=True)
-class VocoderPart:
-    """`origin` is the vocoder that training begins from, where it does."""
-
-    config: XTTSConfig
-    plan: Plan
-    hardware: Hardware
-    data: VocoderData
-    origin: VocoderBundle | None
-    num_warm_steps: int | None
-
-    @classmethod
-    def open(
-        cls,
-        config: XTTSConfig,
-        plan: Plan,
-        hardware: Hardware,
-        init_from: Path | None,
-        say: Say,
-        num_warm_steps: int | None = None,
-    ) -> VocoderPart:
-        """Critics join after `num_warm_steps`; None is for the usual number, or that of the run.
-
-        Settings must have been resolved for a vocoder.
-        """
-        if plan.mode is Mode.MULTI_GPU:
-            say("Segments are read on the host: data_gpu has nothing to do for a vocoder.")
-        data = open_vocoder_data(config, plan, hardware)
-        origin = None if init_from is None else find_vocoder(init_from)
-        if origin is not None:
-            refuse_foreign_vocoder(dict(data.mel.to_json()), origin.describe())
-        return cls(config, plan, hardware, data, origin, num_warm_steps)
-
-    def fingerprint(self) -> dict[str, str]:
-        return self.data.fingerprint()
-
-    def prepare(self, run: RunFolder, say: Say) -> Task:
-        from myxtts.training.vocoder.setup import prepare_vocoder
-
-        return prepare_vocoder(
-            self.config, self.plan, self.hardware, self.data, run, self.origin, self.num_warm_steps, say
-        )
+        positions = source.choose(position, self._shard)
+        return SegmentBatch(position, source.name_utterances(positions), source.read(positions).to_part())

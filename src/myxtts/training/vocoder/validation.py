@@ -1,4 +1,4 @@
-"""Watches the training of a vocoder: how far resynthesised held-out speech is from the real one, and how it sounds.
+"""Validation of the vocoder with every checkpoint: how far resynthesised held-out speech is from the real one.
 
 Griffin-Lim does the same once, to compare with. Shape legend: B segments, T frames, M mel bands, S samples.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
@@ -18,14 +18,16 @@ from myxtts.features.mel import HostMel
 from myxtts.models.fourier import measure_magnitude
 from myxtts.runtime.hardware import detect_hardware
 from myxtts.store.reader import FeatureStore
-from myxtts.training.callbacks import TrainingView
 from myxtts.training.sample_files import REAL_FOLDER_NAME, Sample, draw_mel, name_step_folder, write_samples
 from myxtts.training.vocoder.audio import Segments, SegmentSource
-from myxtts.training.vocoder.task import open_sounding_split
+from myxtts.training.vocoder.task import open_audio_split
 from myxtts.training.voice.metrics import SCORE
 from myxtts.training.voice.samples import SAMPLE_FAILURES, MakeSound
 from myxtts.training.voice.validation import ValidationCallback
 from myxtts.types import Floats, Say, Split
+
+if TYPE_CHECKING:
+    from myxtts.training.loop import TrainingLoop
 
 GRIFFIN_LIM_FOLDER_NAME = "griffin_lim"
 MEL_DISTANCE, SPECTRAL_DISTANCE = "mel_distance", "spectral_distance"
@@ -38,17 +40,17 @@ _FIXED_SEED = 0
 
 
 class VocoderValidation(ValidationCallback):
-    """Give it to a training of a vocoder. The score is the mean distance of log-mels."""
+    """Validates a vocoder and writes samples. The score is the mean distance of log-mels."""
 
-    def _equip(self, view: TrainingView) -> None:
+    def _load(self, loop: TrainingLoop) -> None:
         hardware = detect_hardware()
         split: Split = "val"
         try:
-            store, rows, sound = open_sounding_split(view.config, split, hardware)
+            store, rows, sound = open_audio_split(loop.config, split, hardware)
         except DataError as error:
-            view.say(f"There is no validation, and samples are of the training split: {error.problem}")
+            loop.say(f"There is no validation, and samples are of the training split: {error.problem}")
             split = "train"
-            store, rows, sound = open_sounding_split(view.config, split, hardware)
+            store, rows, sound = open_audio_split(loop.config, split, hardware)
         mel = store.settings.mel
 
         def take_segments(num_segments: int, seconds: float) -> tuple[Segments, tuple[int, ...]]:
@@ -61,12 +63,12 @@ class VocoderValidation(ValidationCallback):
 
         if split == "val":
             segments, _ = take_segments(_NUM_SEGMENTS, _SEGMENT_S)
-            self._evaluator = VocoderEvaluator(view.model, segments, mel, self._make_sound)
+            self._evaluate = VocoderEvaluator(loop.model, segments, mel, self._make_sound).evaluate
         segments, sample_rows = take_segments(_NUM_SAMPLES, _SAMPLE_S)
         about = [_describe_row(store, row) for row in sample_rows]
-        self._samples = VocoderSamples(
-            view.model, segments, about, mel, view.run.samples_path, self._make_sound, view.say
-        )
+        self._write_samples = VocoderSamples(
+            loop.model, segments, about, mel, loop.run.samples_path, self._make_sound, loop.say
+        ).write
 
     def _describe(self, numbers: Mapping[str, float]) -> str:
         def compare(name: str) -> str:

@@ -12,7 +12,7 @@ Shape legend: B utterances, N tokens, S states, T frames, M mel bands, D width o
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -180,46 +180,6 @@ def measure_warped_distance(one_TM: NDArray[Any], other_TM: NDArray[Any]) -> flo
             best[1] = 2 * cost[0]
         before, last = last, best
     return float(last[num_rows] / (num_rows + num_columns))
-
-
-class EarlyStopping:
-    """Notes the best score and says when it has not improved for too long. Scores that are not finite never improve."""
-
-    def __init__(self, patience: int | None, min_delta: float = 0.0) -> None:
-        assert patience is None or patience >= 1, patience
-        assert min_delta >= 0, min_delta
-        self._patience, self._min_delta = patience, min_delta
-        self.best_step: int | None = None
-        self.best_score = math.inf
-        self.num_without_improvement = 0
-
-    def note(self, step: int, score: float) -> bool:
-        """Whether this is the best score so far, by more than `min_delta`."""
-        is_best = math.isfinite(score) and score < self.best_score - self._min_delta
-        if is_best:
-            self.best_step, self.best_score, self.num_without_improvement = step, score, 0
-        else:
-            self.num_without_improvement += 1
-        return is_best
-
-    @property
-    def should_stop(self) -> bool:
-        """After `patience` evaluations in a row without improvement; never without a patience."""
-        return self._patience is not None and self.num_without_improvement >= self._patience
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "best_step": self.best_step,
-            "best_score": self.best_score if math.isfinite(self.best_score) else None,
-            "num_without_improvement": self.num_without_improvement,
-        }
-
-    def restore(self, fields: Mapping[str, Any]) -> None:
-        """Takes up what `to_json` gave; an empty mapping stands for a fresh start."""
-        score = fields.get("best_score")
-        self.best_step = fields.get("best_step")
-        self.best_score = math.inf if score is None else float(score)
-        self.num_without_improvement = int(fields.get("num_without_improvement", 0))
 
 
 def _join(parts: Sequence[tuple[_Measured, Sequence[FixedUtterance]]], field: str) -> NDArray[Any]:

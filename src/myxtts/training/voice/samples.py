@@ -1,7 +1,7 @@
-"""Fixed sentences, spoken again and again while the model learns: samples/step-000100/01-en.wav and its pictures.
+"""Synthesises fixed validation sentences during training: samples/step-000100/01-en.wav with mel and alignment plots.
 
-The folder `real` holds the same sentences as they were recorded, made to sound by the same means, to compare with.
-Nothing that goes wrong here stops a training. Memory stays flat: one graph of one shape, and no figure is kept.
+The folder `real` holds copy synthesis of the recordings (same vocoder) to compare with. A failure here never stops a
+training. Memory stays flat: one graph of one shape, and no figure is kept.
 Shape legend: B utterances, N tokens, S states, T frames, M mel bands.
 """
 
@@ -43,7 +43,7 @@ SAMPLE_FAILURES = (OSError, RuntimeError, ValueError, ArithmeticError, MemoryErr
 """What may go wrong with a disk, a device, a sound file, or numbers that a young model gives."""
 
 
-class _Spoken(NamedTuple):
+class _Synthesized(NamedTuple):
     mel_BTM: Tensor
     lengths_B: Tensor
     weights_BTN: Tensor
@@ -51,9 +51,9 @@ class _Spoken(NamedTuple):
 
 
 class SampleWriter:
-    """Speaks the given utterances' texts in the voices of their references, with the weights that the model has.
+    """Synthesises the texts of the utterances in the voices of their references, with the present weights.
 
-    `texts` says what is said, by id. Call `write` in the training, every so many steps.
+    `texts` are the transcripts by id.
     """
 
     def __init__(
@@ -69,34 +69,34 @@ class SampleWriter:
         seed: int = 0,
         warn: Say = warn_user,
     ) -> None:
-        assert utterances, "there is nothing to speak"
+        assert utterances, "there is nothing to synthesise"
         self._model, self._utterances = model, list(utterances)
         self._samples_path, self._make_sound, self._rate_hz = samples_path, make_sound, sample_rate_hz
         self._texts, self._num_steps, self._seed, self._warn = texts or {}, num_steps, seed, warn
         self._names = [self._name_sample(number, one) for number, one in enumerate(self._utterances, start=1)]
         self._part = pack_part(self._utterances)
-        self._speak: Any = tf.function(self._speak_part, autograph=False)
+        self._run_graph: Any = tf.function(self._synthesize, autograph=False)
         self._has_real = False
 
     @property
     def num_traces(self) -> int:
-        return int(self._speak.experimental_get_tracing_count())
+        return int(self._run_graph.experimental_get_tracing_count())
 
     def write(self, step: int) -> list[Sample]:
-        """Speaks and writes the samples of a step; gives those that came out. What fails is only warned about."""
+        """Writes the samples of a step and gives them. What fails is only warned about."""
         try:
             if not self._has_real:
                 write_samples(self._samples_path / REAL_FOLDER_NAME, self._render_real(), self._rate_hz)
                 self._has_real = True
-            spoken = _Spoken(*(tensor.numpy() for tensor in self._speak(self._part)))
-            samples = self._render(step, spoken)
+            made = _Synthesized(*(tensor.numpy() for tensor in self._run_graph(self._part)))
+            samples = self._render(step, made)
             write_samples(self._samples_path / name_step_folder(step), samples, self._rate_hz)
         except SAMPLE_FAILURES as error:
-            self._complain(f"The samples of step {step}", error)
+            self._warn_about(f"The samples of step {step}", error)
             return []
         return samples
 
-    def _speak_part(self, part: MicroBatch) -> _Spoken:
+    def _synthesize(self, part: MicroBatch) -> _Synthesized:
         model = self._model
         voice = model.encode_voice(part["reference"], part["reference_lengths"])
         num_frames = int(_SPARE_SHARE * part["mel"].shape[1])
@@ -115,14 +115,14 @@ class SampleWriter:
         scores_BTS = tf.where(states.is_state_BS[:, None], score_states(real_BTM, states.means_BSM), -float("inf"))
         weights_BTS = tf.nn.softmax(scores_BTS)
         weights_BTN = weights_BTS[..., 0::STATES_PER_TOKEN] + weights_BTS[..., 1::STATES_PER_TOKEN]
-        return _Spoken(mel_BTM, lengths_B, weights_BTN, alignment.state_BT // STATES_PER_TOKEN)
+        return _Synthesized(mel_BTM, lengths_B, weights_BTN, alignment.state_BT // STATES_PER_TOKEN)
 
-    def _render(self, step: int, spoken: _Spoken) -> list[Sample]:
+    def _render(self, step: int, made: _Synthesized) -> list[Sample]:
         samples = []
         frame_rate_hz = self._model.spec.frame_rate_hz
         for row, (name, utterance) in enumerate(zip(self._names, self._utterances, strict=True)):
-            mel_TM = spoken.mel_BTM[row, : spoken.lengths_B[row]]
-            weights_TN = spoken.weights_BTN[row, : utterance.num_frames, : len(utterance.tokens_N)]
+            mel_TM = made.mel_BTM[row, : made.lengths_B[row]]
+            weights_TN = made.weights_BTN[row, : utterance.num_frames, : len(utterance.tokens_N)]
             try:
                 _require_finite(mel_TM)
                 samples.append(
@@ -130,12 +130,12 @@ class SampleWriter:
                         name,
                         self._make_sound(mel_TM),
                         draw_mel(mel_TM, frame_rate_hz),
-                        draw_alignment(weights_TN, spoken.token_BT[row, : utterance.num_frames], frame_rate_hz),
+                        draw_alignment(weights_TN, made.token_BT[row, : utterance.num_frames], frame_rate_hz),
                         self._describe(utterance),
                     )
                 )
             except SAMPLE_FAILURES as error:
-                self._complain(f"Sample {name} of step {step}", error)
+                self._warn_about(f"Sample {name} of step {step}", error)
         return samples
 
     def _render_real(self) -> list[Sample]:
@@ -159,7 +159,7 @@ class SampleWriter:
         plain = "".join(letter for letter in language if letter.isascii() and (letter.isalnum() or letter == "-"))
         return f"{number:02}-{plain[:_MAX_NAME_LENGTH] or 'any'}"
 
-    def _complain(self, what: str, error: BaseException) -> None:
+    def _warn_about(self, what: str, error: BaseException) -> None:
         reason = str(error) or type(error).__name__
         self._warn(f"{what} could not be made: {reason.splitlines()[0][:200]}. Training goes on.")
 

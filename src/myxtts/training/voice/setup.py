@@ -1,4 +1,4 @@
-"""What is made before the first step: strategy, spec, model and optimiser, and how much of a batch the device holds."""
+"""Builds the voice model for training: strategy, spec, execution, micro-batches that fit the device, learner."""
 
 from __future__ import annotations
 
@@ -13,14 +13,12 @@ from myxtts.models.bundle import Bundle
 from myxtts.models.spec import ModelSpec
 from myxtts.pipeline.feed import Feed
 from myxtts.pipeline.open import open_batches
-from myxtts.runtime.hardware import Hardware
 from myxtts.runtime.plan import Plan
 from myxtts.runtime.strategy import make_strategy
 from myxtts.storage.atomic import write_atomically
 from myxtts.storage.json_file import JsonRefusedError, parse_json_object
 from myxtts.store.reader import FeatureStore
 from myxtts.training.execution import (
-    Execution,
     MicroBatchMemory,
     choose_execution,
     name_model,
@@ -29,33 +27,26 @@ from myxtts.training.execution import (
 from myxtts.training.learner import detect_device
 from myxtts.training.run.cluster_sync import ClusterSync
 from myxtts.training.run.folder import SPEC_FILE_NAME, RunFolder
+from myxtts.training.run.state import RunState
 from myxtts.training.schedule import count_total_steps, guess_total_steps
+from myxtts.training.task import PreparedTask
 from myxtts.training.voice.bundle import VoiceSaver
 from myxtts.training.voice.data import TrainingData, describe_durations, measure_spec
 from myxtts.training.voice.fine_tuning import choose_scale, take_weights
 from myxtts.training.voice.learner import Learner, ask_micro_batches, build_learner
+from myxtts.training.voice.task import VoiceTask
 from myxtts.types import Say
 
 _MAX_SPEC_BYTES = 100_000_000
 
 
 @dataclass(frozen=True)
-class Preparation:
-    """What a session of the voice needs. `memory` and `situation` are for what is found to fit into the device."""
+class PreparedVoice(PreparedTask):
+    """The voice model, its optimizer and its data, ready for the first step."""
 
-    config: XTTSConfig
-    plan: Plan
     data: TrainingData
-    total_steps: int | None
-    execution: Execution
     learner: Learner
-    memory: MicroBatchMemory
-    situation: str
-    unit: str = "utterances"
-
-    @property
-    def num_batches_per_epoch(self) -> int:
-        return self.data.num_batches_per_epoch
+    unit = "utterances"
 
     @property
     def num_shapes(self) -> int:
@@ -78,24 +69,17 @@ class Preparation:
     def trace(self, step: int) -> None:
         self.learner.trace(list(dict.fromkeys(self.data.shapes)), self.data.num_reference_frames)
 
-    def make_keeper(self, run: RunFolder, say: Say) -> VoiceSaver:
-        return VoiceSaver(self.config, run, self.data, self.learner, say)
+    def make_saver(self, run: RunFolder, state: RunState, say: Say) -> VoiceSaver:
+        return VoiceSaver(self.config, run, self.data, self.learner, state, say)
 
 
-def prepare_training(
-    config: XTTSConfig,
-    plan: Plan,
-    hardware: Hardware,
-    data: TrainingData,
-    run: RunFolder,
-    origin: Bundle | None,
-    say: Say,
-) -> Preparation:
-    """Makes the model on its devices, with the weights of `origin` where it is trained further from a bundle."""
+def prepare_voice(task: VoiceTask, run: RunFolder, say: Say) -> PreparedVoice:
+    """Builds the model on its devices, with the weights of `task.origin` where training begins from a bundle."""
+    config, plan, data, origin = task.config, task.plan, task.data, task.origin
     # First of all: TensorFlow must not have started its devices when a strategy is made.
     strategy = make_strategy(plan)
     training = config.training
-    spec = _agree_on_spec(ClusterSync(strategy, plan.cluster), lambda: _find_spec(config, plan, data, run, origin))
+    spec = _share_spec(ClusterSync(strategy, plan.cluster), lambda: _find_spec(config, plan, data, run, origin))
     batches_per_step = training.gradient_accumulation_steps
     total_steps = count_total_steps(training.steps, training.epochs, data.num_batches_per_epoch, batches_per_step)
     expected_steps = guess_total_steps(total_steps, training.minutes)
@@ -104,7 +88,7 @@ def prepare_training(
     )
     asked = ask_micro_batches(config, plan, data)
     memory = MicroBatchMemory(run.micro_batches_path, say)
-    situation = name_situation(plan.name_model_devices(hardware), name_model(config.model), asked)
+    situation = name_situation(plan.name_model_devices(task.hardware), name_model(config.model), asked)
     for line in execution.reasons:
         say(line)
     learner = build_learner(
@@ -126,14 +110,14 @@ def prepare_training(
         for line in take_weights(learner.model, origin, data.frontend):
             say(line)
         learner.reset_average()
-    return Preparation(config, plan, data, total_steps, execution, learner, memory, situation)
+    return PreparedVoice(config, plan, data, total_steps, execution, learner, memory, situation)
 
 
-def _agree_on_spec(agreement: ClusterSync, find_spec: Callable[[], ModelSpec]) -> ModelSpec:
+def _share_spec(sync: ClusterSync, find_spec: Callable[[], ModelSpec]) -> ModelSpec:
     """One process measures for all: each sees another part of the data when features are made on the fly."""
-    if agreement.is_alone:
+    if sync.is_alone:
         return find_spec()
-    return ModelSpec.from_json(agreement.share(find_spec().to_json() if agreement.is_chief else {}))
+    return ModelSpec.from_json(sync.share(find_spec().to_json() if sync.is_chief else {}))
 
 
 def _find_spec(config: XTTSConfig, plan: Plan, data: TrainingData, run: RunFolder, origin: Bundle | None) -> ModelSpec:
@@ -143,7 +127,7 @@ def _find_spec(config: XTTSConfig, plan: Plan, data: TrainingData, run: RunFolde
         try:
             return ModelSpec.from_json(parse_json_object(path.read_bytes()[:_MAX_SPEC_BYTES]))
         except JsonRefusedError as error:
-            run.messages.append(f"{path} cannot be read ({error}): the data are measured anew.")
+            run.messages.append(f"{path} cannot be read ({error}): the data are measured again.")
     spec = measure_spec(config, plan, data)
     if origin is not None:
         spec = replace(spec, **choose_scale(config, origin))

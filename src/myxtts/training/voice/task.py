@@ -1,24 +1,28 @@
-"""The voice model as a part that can be trained: opened and checked without TensorFlow, then prepared with it."""
+"""Training task of the voice model: opens data and checks settings without TensorFlow, then builds the learner."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from myxtts.config.schema import XTTSConfig
 from myxtts.models.bundle import Bundle, find_bundle, read_bundle
 from myxtts.runtime.hardware import Hardware
 from myxtts.runtime.plan import Plan
+from myxtts.training.callbacks import Callback
 from myxtts.training.run.folder import RunFolder
-from myxtts.training.task import Task
 from myxtts.training.voice.batch_size import resolve_batch_size
 from myxtts.training.voice.data import TrainingData, open_training_data
 from myxtts.types import Say
 
+if TYPE_CHECKING:
+    from myxtts.training.voice.setup import PreparedVoice
+
 
 @dataclass(frozen=True)
-class VoicePart:
-    """`origin` is the bundle that training begins from, where it does."""
+class VoiceTask:
+    """`origin` is the bundle whose weights training begins with (--init-from)."""
 
     config: XTTSConfig
     plan: Plan
@@ -27,7 +31,7 @@ class VoicePart:
     origin: Bundle | None
 
     @classmethod
-    def open(cls, config: XTTSConfig, plan: Plan, hardware: Hardware, init_from: Path | None, say: Say) -> VoicePart:
+    def open(cls, config: XTTSConfig, plan: Plan, hardware: Hardware, init_from: Path | None, say: Say) -> VoiceTask:
         config = resolve_batch_size(config, plan, hardware, say)
         data = open_training_data(config, plan)
         origin = None if init_from is None else read_bundle(find_bundle(init_from))
@@ -36,7 +40,14 @@ class VoicePart:
     def fingerprint(self) -> dict[str, str]:
         return self.data.fingerprint()
 
-    def prepare(self, run: RunFolder, say: Say) -> Task:
-        from myxtts.training.voice.setup import prepare_training
+    def make_callbacks(self) -> list[Callback]:
+        """Validation, early stopping, text freezing, samples and TensorBoard. Needs TensorFlow."""
+        from myxtts.training.voice.validation import ValidationCallback
 
-        return prepare_training(self.config, self.plan, self.hardware, self.data, run, self.origin, say)
+        return [ValidationCallback.from_config(self.config)]
+
+    def prepare(self, run: RunFolder, say: Say) -> PreparedVoice:
+        """Builds the learner, and says how. Needs TensorFlow."""
+        from myxtts.training.voice.setup import prepare_voice
+
+        return prepare_voice(self, run, say)

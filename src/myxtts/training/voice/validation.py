@@ -1,4 +1,4 @@
-"""Watches a training of the voice model: validation, early stopping, samples and TensorBoard, as one observer.
+"""Validation of the voice model with every checkpoint: scores, early stopping, text freezing, samples, TensorBoard.
 
 Lines that it adds to metrics.jsonl hold `step` and either `validation` (numbers by name) or `samples` (how many), with
 the `watch_seconds` that training waited.
@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Self
 
 import tensorflow as tf
 
+from myxtts.config.schema import XTTSConfig
 from myxtts.errors import DataError
+from myxtts.features.definition import MelDefinition
+from myxtts.features.griffin_lim import GriffinLim
 from myxtts.storage.json_file import is_number
-from myxtts.training.callbacks import Record, TrainingView, TrainResult
+from myxtts.training.callbacks import Record, TrainResult
+from myxtts.training.run.state import Patience
 from myxtts.training.sample_files import Sample
 from myxtts.training.tensorboard import TensorBoardWriter
 from myxtts.training.terms import VOICE, add_weighted
-from myxtts.training.voice.metrics import SCORE, EarlyStopping, Evaluator
+from myxtts.training.voice.metrics import SCORE, Evaluator
 from myxtts.training.voice.samples import MakeSound, SampleWriter
 from myxtts.training.voice.validation_set import (
     NUM_UTTERANCES,
@@ -30,30 +34,33 @@ from myxtts.training.voice.validation_set import (
 )
 from myxtts.types import Split
 
-# When the text side of a voice shall rest: once what it still learns holds for the texts it has seen, and no others.
-#
-# Text encoder and prosody see few different texts in a small corpus, and see them again and again; the decoder sees
-# other
-# noise and another crop each time, and goes on learning from the same recordings for much longer.
+if TYPE_CHECKING:
+    from myxtts.training.loop import TrainingLoop
+
+TENSORBOARD_FOLDER_NAME = "tensorboard"
+NUM_SENTENCES = 4
 
 _TEXT_TERMS = tuple(term for term in VOICE.trained_terms if term.side == "text")
 
 
 class TextFreeze:
-    """Follows the part of the loss that is of the text side, as measured on utterances that are held out."""
+    """Decides when to freeze the text encoder and the prosody predictor.
 
-    def __init__(self, num_steps: int) -> None:
-        """Patience lasts `num_steps` without improvement; with 0 it never ends."""
-        self._num_steps = num_steps
-        self._best = EarlyStopping(patience=None)
+    That is once their held-out loss (prior + duration + pitch, weighted as in training) has not improved for
+    `num_steps`. On small corpora they overfit long before the decoder, which sees new noise and a new crop every time.
+    """
+
+    def __init__(self, num_steps: int, patience: Patience) -> None:
+        """With 0 `num_steps` nothing is ever frozen."""
+        self._num_steps, self._patience = num_steps, patience
 
     @property
     def best_step(self) -> int | None:
-        return self._best.best_step
+        return self._patience.best_step
 
     def note(self, step: int, numbers: Mapping[str, float | None]) -> bool:
-        """Takes the numbers of a validation; whether patience is at its end. It is not before one of them was good."""
-        self._best.note(step, _weigh(numbers))
+        """Takes the numbers of a validation; whether to freeze. Never before one of them was finite."""
+        self._patience.note(step, _weigh(numbers))
         return self.best_step is not None and 0 < self._num_steps <= step - self.best_step
 
 
@@ -63,142 +70,125 @@ def _weigh(numbers: Mapping[str, float | None]) -> float:
     return float(add_weighted(_TEXT_TERMS, {name: math.nan if v is None else v for name, v in values.items()}))
 
 
-TENSORBOARD_FOLDER_NAME = "tensorboard"
-NUM_SENTENCES = 4
-
-
-class AnyEvaluator(Protocol):
-    """Gives numbers by name, one of them the score."""
-
-    def evaluate(self) -> dict[str, float]: ...
-
-
-class AnySampleWriter(Protocol):
-    """Makes the present weights heard."""
-
-    def write(self, step: int) -> list[Sample]: ...
-
-
 class ValidationCallback:
-    """Give it to a training. Validation comes with every checkpoint, which is then kept if it is the best so far.
+    """Validates with every checkpoint, which is kept if it is the best so far, and then writes samples.
 
-    `make_sound` turns spectrograms into samples, 0 `sample_steps` speak only with checkpoints, and without a `patience`
-    (evaluations without improvement) training never stops early.
+    With `sample_steps` samples also come every so many steps. `patience` is the number of validations in a row without
+    improvement that end training; None never does. Its counters are in the state of the run, so a resumed training
+    stops, and freezes, when one that was never interrupted would have.
     """
 
-    def __init__(
-        self,
-        make_sound: MakeSound,
-        *,
-        sample_steps: int = 0,
-        patience: int | None = None,
-        min_delta: float = 0.0,
-        num_utterances: int = NUM_UTTERANCES,
-        num_sentences: int = NUM_SENTENCES,
-    ) -> None:
-        self._make_sound, self._sample_steps = make_sound, sample_steps
-        self._num_utterances, self._num_sentences = num_utterances, num_sentences
-        self._stopping = EarlyStopping(patience, min_delta)
-        self._text_patience: TextFreeze | None = None
-        self._evaluator: AnyEvaluator | None = None
-        self._samples: AnySampleWriter | None = None
+    def __init__(self, make_sound: MakeSound, *, sample_steps: int = 0, patience: int | None = None) -> None:
+        self._make_sound, self._sample_steps, self._patience = make_sound, sample_steps, patience
+        self._text_freeze: TextFreeze | None = None
+        self._evaluate: Callable[[], dict[str, float]] | None = None
+        self._write_samples: Callable[[int], list[Sample]] | None = None
         self._board: TensorBoardWriter | None = None
-        self._is_open = False
-        self._spoken_step = -1
+        self._sampled_step = -1
 
-    def on_step(self, view: TrainingView, record: Record | None) -> None:
-        self._open(view)
-        if record is not None and self._board is not None:
-            self._board.write_scalars(view.step, _select_numbers(record))
-        if self._sample_steps and view.step % self._sample_steps == 0:
-            self._speak(view)
+    @classmethod
+    def from_config(cls, config: XTTSConfig) -> Self:
+        """Samples are made audible by Griffin-Lim, which needs no training."""
+        make_sound = GriffinLim(MelDefinition.from_config(config.data))
+        training = config.training
+        return cls(make_sound, sample_steps=training.sample_steps, patience=training.early_stopping or None)
 
-    def on_checkpoint(self, view: TrainingView) -> None:
-        self._open(view)
-        self._validate(view)
-        if not view.is_stopping:
-            self._speak(view)
+    def on_step(self, loop: TrainingLoop, record: Record | None) -> None:
+        board = self._open(loop)
+        if record is not None:
+            board.write_scalars(loop.step, _select_numbers(record))
+        if self._sample_steps and loop.step % self._sample_steps == 0:
+            self._sample(loop, board)
 
-    def on_end(self, view: TrainingView, result: TrainResult) -> None:
+    def on_checkpoint(self, loop: TrainingLoop) -> None:
+        board = self._open(loop)
+        if self._evaluate is not None:
+            self._validate(loop, board, self._evaluate)
+        if not loop.is_stopping:
+            self._sample(loop, board)
+
+    def on_end(self, loop: TrainingLoop, result: TrainResult) -> None:
         if self._board is not None:
             self._board.close()
 
-    def _open(self, view: TrainingView) -> None:
-        """With the first step: only then there is a model."""
-        if self._is_open:
-            return
-        self._is_open = True
-        rate_hz = view.config.data.sample_rate
-        self._board = TensorBoardWriter(view.run.path / TENSORBOARD_FOLDER_NAME, rate_hz, view.say)
-        self._equip(view)
-        if self._evaluator is not None:
-            self._take_up(view)
+    def _open(self, loop: TrainingLoop) -> TensorBoardWriter:
+        """With the first step, so that loading the validation set does not delay it."""
+        if self._board is None:
+            folder, rate_hz = loop.run.path / TENSORBOARD_FOLDER_NAME, loop.config.data.sample_rate
+            self._board = TensorBoardWriter(folder, rate_hz, loop.say)
+            self._load(loop)
+            if self._evaluate is not None:
+                self._restore_patience(loop)
+        return self._board
 
-    def _equip(self, view: TrainingView) -> None:
-        """Makes what validates and what speaks."""
-        utterances, split = self._load_utterances(view)
+    def _load(self, loop: TrainingLoop) -> None:
+        """Sets up evaluation, which needs a validation split, and samples, which can do without."""
+        config = loop.config
+        utterances, split = self._load_utterances(loop)
         if split == "val":
-            self._evaluator = Evaluator(view.model, utterances, seed=view.config.training.seed)
-            self._text_patience = TextFreeze(view.config.training.text_patience_steps)
-        sentences = choose_sentences(utterances, self._num_sentences)
-        self._samples = SampleWriter(
-            view.model,
+            self._evaluate = Evaluator(loop.model, utterances, seed=config.training.seed).evaluate
+            loop.state.text_patience = loop.state.text_patience or Patience()
+            self._text_freeze = TextFreeze(config.training.text_patience_steps, loop.state.text_patience)
+        sentences = choose_sentences(utterances, NUM_SENTENCES)
+        self._write_samples = SampleWriter(
+            loop.model,
             sentences,
-            view.run.samples_path,
+            loop.run.samples_path,
             self._make_sound,
-            view.config.data.sample_rate,
-            texts=find_texts(view.config, sentences, split),
-            warn=view.say,
-        )
+            config.data.sample_rate,
+            texts=find_texts(config, sentences, split),
+            warn=loop.say,
+        ).write
 
-    def _load_utterances(self, view: TrainingView) -> tuple[list[FixedUtterance], Split]:
+    def _load_utterances(self, loop: TrainingLoop) -> tuple[list[FixedUtterance], Split]:
         try:
-            return load_fixed_utterances(view.config, self._num_utterances), "val"
+            return load_fixed_utterances(loop.config, NUM_UTTERANCES), "val"
         except DataError as error:
-            view.say(f"There is no validation, and samples speak sentences of the training split: {error.problem}")
-        return load_fixed_utterances(view.config, self._num_sentences, "train"), "train"
+            loop.say(f"There is no validation, and samples speak sentences of the training split: {error.problem}")
+        return load_fixed_utterances(loop.config, NUM_SENTENCES, "train"), "train"
 
-    def _take_up(self, view: TrainingView) -> None:
-        """A resumed training stops, and rests, when one that was never interrupted would have."""
-        for line in view.run.metrics.read():
+    def _restore_patience(self, loop: TrainingLoop) -> None:
+        if loop.state.early_stopping is not None:
+            return
+        loop.state.early_stopping = Patience()
+        # Checkpoints of version 0.1 hold no counters: they follow from the validations that were recorded.
+        for line in loop.run.metrics.read():
             numbers = line.get("validation")
             if isinstance(numbers, dict) and isinstance(line.get("step"), int):
                 score = numbers.get(SCORE)
-                self._stopping.note(line["step"], math.inf if score is None else float(score))
-                if self._text_patience is not None:
-                    self._text_patience.note(line["step"], numbers)
+                loop.state.early_stopping.note(line["step"], math.inf if score is None else float(score))
+                if self._text_freeze is not None:
+                    self._text_freeze.note(line["step"], numbers)
 
-    def _validate(self, view: TrainingView) -> None:
-        if self._evaluator is None:
-            return
+    def _validate(self, loop: TrainingLoop, board: TensorBoardWriter, evaluate: Callable[[], dict[str, float]]) -> None:
         started = time.perf_counter()
         try:
-            with view.use_average():
-                numbers = self._evaluator.evaluate()
+            with loop.use_average():
+                numbers = evaluate()
         except tf.errors.ResourceExhaustedError:
-            self._evaluator = None
-            view.say("Validation does not fit into the device's memory beside the training, which goes on without it.")
+            self._evaluate = None
+            loop.say("Validation does not fit into the device's memory beside the training, which goes on without it.")
             return
         seconds = time.perf_counter() - started
-        view.run.metrics.append({"step": view.step, "validation": numbers, "watch_seconds": round(seconds, 3)})
-        if self._board is not None:
-            self._board.write_scalars(view.step, numbers, "validation")
-        score = numbers[SCORE]
-        is_best = self._stopping.note(view.step, score)
+        loop.run.metrics.append({"step": loop.step, "validation": numbers, "watch_seconds": round(seconds, 3)})
+        board.write_scalars(loop.step, numbers, "validation")
+        stopping, score = loop.state.early_stopping, numbers[SCORE]
+        assert stopping is not None, "the counters were not restored"
+        is_best = stopping.note(loop.step, score)
         if math.isfinite(score):
-            view.note_score(score)
-        view.say(
-            f"Validation at step {view.step}: score {score:.4f}{' (best so far)' if is_best else ''}, "
+            loop.note_score(score)
+        loop.say(
+            f"Validation at step {loop.step}: score {score:.4f}{' (best so far)' if is_best else ''}, "
             f"{self._describe(numbers)}."
         )
-        if self._text_patience is not None and self._text_patience.note(view.step, numbers):
-            view.rest_text(
-                f"On held-out utterances the text side has not improved since step {self._text_patience.best_step}."
+        if self._text_freeze is not None and self._text_freeze.note(loop.step, numbers):
+            loop.freeze_text(
+                f"On held-out utterances the text side has not improved since step {self._text_freeze.best_step}."
             )
-        if self._stopping.should_stop:
-            view.request_stop(
-                f"The validation score has not improved since step {self._stopping.best_step}, for "
-                f"{self._stopping.num_without_improvement} evaluations."
+        if self._patience is not None and stopping.num_without_improvement >= self._patience:
+            loop.request_stop(
+                f"The validation score has not improved since step {stopping.best_step}, for "
+                f"{stopping.num_without_improvement} evaluations."
             )
 
     def _describe(self, numbers: Mapping[str, float]) -> str:
@@ -207,18 +197,17 @@ class ValidationCallback:
             f"prior {numbers['prior']:.4f}"
         )
 
-    def _speak(self, view: TrainingView) -> None:
-        if self._samples is None or self._spoken_step == view.step:
+    def _sample(self, loop: TrainingLoop, board: TensorBoardWriter) -> None:
+        if self._write_samples is None or self._sampled_step == loop.step:
             return
-        self._spoken_step = view.step
+        self._sampled_step = loop.step
         started = time.perf_counter()
-        with view.use_average():
-            samples = self._samples.write(view.step)
+        with loop.use_average():
+            samples = self._write_samples(loop.step)
         seconds = time.perf_counter() - started
-        view.run.metrics.append({"step": view.step, "samples": len(samples), "watch_seconds": round(seconds, 3)})
-        if self._board is not None:
-            self._board.write_samples(view.step, samples)
-            self._board.flush()
+        loop.run.metrics.append({"step": loop.step, "samples": len(samples), "watch_seconds": round(seconds, 3)})
+        board.write_samples(loop.step, samples)
+        board.flush()
 
 
 def _select_numbers(record: Record) -> dict[str, float]:

@@ -1,0 +1,113 @@
+"""Shows on the screen what became of a corpus, a feature store and a training.
+
+Commands import this module when they run: it loads what makes features, which --help has no use for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from myxtts.cli.screen import Screen, format_length, mute_decoders, show_progress
+from myxtts.corpus.prepare import Summary
+from myxtts.corpus.rejections import Rejection
+from myxtts.errors import StorageError
+from myxtts.store.precompute import PrecomputeSummary
+from myxtts.store.provide import Report
+
+if TYPE_CHECKING:
+    from myxtts.tools.words import Translator
+    from myxtts.training.callbacks import TrainResult
+
+
+class ScreenReport(Report):
+    """Shows on the screen how a corpus is checked and a feature store filled."""
+
+    def __init__(self, screen: Screen) -> None:
+        super().__init__(lambda line: screen.notices.print(line, markup=False, soft_wrap=True))
+        self._screen = screen
+
+    @contextmanager
+    def show_progress(self, label: str, total: int | None) -> Iterator[Callable[[int, int], None]]:
+        with mute_decoders(), show_progress(label, total, "utterances") as view:
+            yield lambda done, rejected: view.update(done, f"{rejected:,} rejected")
+
+    def show_corpus(self, summary: Summary) -> None:
+        console = self._screen.console
+        splits = ", ".join(f"{count:,} {split}" for split, count in sorted(summary.splits.items()) if count)
+        languages = ", ".join(f"{language} {count:,}" for language, count in summary.languages.most_common(8))
+        rate = (summary.num_utterances + summary.num_rejected) / max(summary.elapsed_s, 1e-9)
+        speakers = "1 speaker" if len(summary.speakers) == 1 else f"{len(summary.speakers):,} speakers"
+        length = format_length(summary.seconds)
+        console.print(f"[bold]{summary.num_utterances:,} utterances[/bold], {length}, {speakers}")
+        console.print(f"  format      {'; '.join(summary.formats)}", markup=False)
+        console.print(f"  text        {summary.frontend}", markup=False)
+        console.print(f"  languages   {languages}", markup=False)
+        console.print(f"  split       {splits}", markup=False)
+        console.print(f"  checked in  {summary.elapsed_s:.1f} s ({rate:,.0f} utterances a second)")
+        for note in summary.notes:
+            self._screen.warn(note)
+        if summary.num_rejected:
+            show_rejections(summary.examples, summary.num_rejected, summary.reasons, console)
+        console.print(f"Corpus and report are in {summary.out}", markup=False)
+
+    def show_store(self, summary: PrecomputeSummary) -> None:
+        console = self._screen.console
+        length, size_mb = format_length(summary.seconds), summary.num_bytes / 2**20
+        rate = summary.num_made / max(summary.elapsed_s, 1e-9)
+        counts = f"{summary.num_made:,} made, {summary.num_kept:,} kept, {summary.num_removed:,} removed"
+        console.print(f"[bold]{summary.num_utterances:,} utterances[/bold], {length}, {size_mb:,.1f} MB")
+        console.print(f"  {counts} in {summary.elapsed_s:.1f} s ({rate:,.0f} utterances a second)")
+        if summary.num_rejected:
+            show_rejections(summary.examples, summary.num_rejected, summary.reasons, console)
+        console.print(f"Features are in {summary.folder}", markup=False)
+
+
+def show_rejections(examples: list[Rejection], num_rejected: int, reasons: dict[str, int], console: Console) -> None:
+    """The first rejections as a table, and how many there are of each kind."""
+    table = Table(title=f"{num_rejected:,} rejected", title_justify="left", title_style="bold yellow")
+    for column in ("place", "id", "reason", "detail"):
+        table.add_column(column, overflow="fold")
+    for rejection in examples:
+        place = f"{rejection.file}:{rejection.line}"
+        table.add_row(*(Text(printable(cell)) for cell in (place, rejection.id, rejection.reason, rejection.detail)))
+    console.print(table)
+    if num_rejected > len(examples):
+        console.print(f"… and {num_rejected - len(examples):,} more.")
+    counts = ", ".join(f"{count:,} {reason}" for reason, count in reasons.items())
+    console.print(f"In all: {counts}. What to do is in rejections.csv, line by line.", markup=False)
+
+
+def show_training(result: TrainResult, screen: Screen, tr: Translator) -> dict[str, Any]:
+    """Shows how a training ended and writes the report of its run; gives the same for programs."""
+    console = screen.console
+    losses = ", ".join(f"{name} {value:.3f}" for name, value in result.losses.items())
+    console.print(f"[bold]Step {result.step:,}[/bold] after {format_length(result.seconds)}. {losses}")
+    if result.num_skipped:
+        console.print(f"  {result.num_skipped:,} steps were skipped; see skipped.jsonl in the run.")
+    console.print(f"The run is in {result.run_path}, the model in {result.bundle_path}", markup=False)
+    return {"report": _write_report(result.run_path, screen, tr) if result.is_chief else None, **result.to_json()}
+
+
+def _write_report(run_path: Path, screen: Screen, tr: Translator) -> str | None:
+    """The page about the run; a full disk must not turn a finished training into an error."""
+    from myxtts.tools.run_report import write_run_report
+
+    try:
+        report = write_run_report(run_path, lang=tr.lang)
+    except StorageError as error:
+        screen.warn(f"The report was not written: {error}")
+        return None
+    screen.console.print(f"The report is {report}", markup=False)
+    return str(report)
+
+
+def printable(text: str) -> str:
+    """Text of a foreign transcript without what could move the cursor or break the encoding."""
+    return "".join(symbol if symbol.isprintable() else "\N{REPLACEMENT CHARACTER}" for symbol in text)
