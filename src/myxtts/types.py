@@ -19,6 +19,8 @@ Say = Callable[[str], None]
 PageLanguage = Literal["en", "fa"]
 PAGE_LANGUAGES: tuple[PageLanguage, ...] = ("en", "fa")
 """Languages of the pages and reports that the tools write; those of speech are in `text.languages`."""
+DEFAULT_NUM_STEPS = 16
+"""Euler steps of the decoder: eight are intelligible, sixteen sound cleaner, more are hardly audible."""
 Tensor = Any
 """A TensorFlow tensor; `Any`, because TensorFlow ships no types and must not be imported here."""
 Floats = NDArray[np.float32]

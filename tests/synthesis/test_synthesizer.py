@@ -26,7 +26,8 @@ from myxtts.models.layers import iterate_weights
 from myxtts.models.vocoder import Vocoder, VocoderConfig
 from myxtts.synthesis import engine
 from myxtts.synthesis.loaded_bundle import choose_vocoder, load_bundle
-from myxtts.synthesis.synthesizer import SpeechOptions, Synthesizer
+from myxtts.synthesis.options import SpeechOptions
+from myxtts.synthesis.synthesizer import Synthesizer
 from myxtts.synthesis.voices import SpeakerEmbedding, average_embeddings
 
 TEXT = "The quick brown fox. Jumps over the dog, the lazy one! And then again."

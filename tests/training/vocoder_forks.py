@@ -56,7 +56,7 @@ def say(model: str, vocoder: str) -> dict[str, Any]:
 
 
 def _plan(speaker: Synthesizer) -> tuple[Any, ...]:
-    from myxtts.synthesis.synthesizer import SpeechOptions
+    from myxtts.synthesis.options import SpeechOptions
 
     (piece,) = speaker.loaded.plan("Words of a clip.", "en")
     voice = speaker.resolve(speaker.loaded.find_voice("anna"))

@@ -11,7 +11,7 @@ import typer
 from myxtts.cli.screen import Screen, show_progress
 from myxtts.errors import DataError, UsageError
 from myxtts.runtime.load_tensorflow import load_tensorflow
-from myxtts.synthesis.synthesizer import SpeechOptions
+from myxtts.synthesis.options import SpeechOptions
 from myxtts.types import Split
 
 if TYPE_CHECKING:

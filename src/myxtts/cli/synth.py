@@ -17,7 +17,7 @@ import typer
 from myxtts.cli.screen import Screen, mute_decoders, show_progress
 from myxtts.errors import MyXTTSError, UsageError
 from myxtts.runtime.load_tensorflow import load_tensorflow
-from myxtts.synthesis.synthesizer import SpeechOptions, Synthesizer
+from myxtts.synthesis.options import SpeechOptions
 
 if TYPE_CHECKING:
     from myxtts.synthesis.loaded_bundle import LoadedBundle
@@ -76,6 +76,7 @@ def run_synth(
     myxtts synth - --model runs/anna --voice anna --out - < chapter.txt | aplay
     """
     from myxtts.synthesis.loaded_bundle import choose_vocoder, load_bundle
+    from myxtts.synthesis.synthesizer import Synthesizer
     from myxtts.synthesis.voices import check_voice_name
 
     screen = Screen(as_json=as_json)

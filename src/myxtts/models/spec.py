@@ -12,8 +12,6 @@ from pydantic.dataclasses import dataclass
 
 from myxtts.errors import DataError
 
-DEFAULT_NUM_STEPS = 16
-"""Euler steps of the decoder: eight are intelligible, sixteen sound cleaner, more are hardly audible."""
 _MAX_IDS = 2**31 - 1
 
 

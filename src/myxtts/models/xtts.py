@@ -31,9 +31,9 @@ from myxtts.models.modulation import NUM_TAPS, filter_frames, make_neutral_taps
 from myxtts.models.pitch import Pitch, PitchTracker, average_by_state
 from myxtts.models.prosody import Prosody, ProsodyPredictor, compute_frames, round_frames
 from myxtts.models.reference_encoder import ReferenceEncoder, SpeakerClassifier, Voice, drop_voice
-from myxtts.models.spec import DEFAULT_NUM_STEPS, ModelSpec
+from myxtts.models.spec import ModelSpec
 from myxtts.models.text_encoder import TextEncoder, TextStates
-from myxtts.types import Tensor
+from myxtts.types import DEFAULT_NUM_STEPS, Tensor
 
 DEFAULT_NOISE_SCALE = 0.2
 NO_GUIDANCE = 1.0

@@ -27,8 +27,8 @@ from myxtts.models.text_encoder import STATES_PER_TOKEN, TextStates
 from myxtts.models.vocoder import Vocoder, VocoderConfig
 from myxtts.models.xtts import DEFAULT_NOISE_SCALE, NO_GUIDANCE, XTTS, SpokenText
 from myxtts.synthesis.loaded_bundle import LoadedBundle
+from myxtts.synthesis.options import SpeechOptions
 from myxtts.synthesis.sentences import MAX_PIECE_TOKENS
-from myxtts.synthesis.synthesizer import SpeechOptions
 from myxtts.synthesis.voices import Reference, SpeakerEmbedding, average_embeddings, count_crop_frames
 from myxtts.types import Floats, Tensor
 

@@ -23,8 +23,9 @@ from myxtts.features.mel import HostMel
 from myxtts.features.wave_file import write_wav
 from myxtts.store.reader import FeatureStore, StoredUtterance
 from myxtts.synthesis.loaded_bundle import LoadedBundle
+from myxtts.synthesis.options import SpeechOptions
 from myxtts.synthesis.sentences import MAX_PIECE_TOKENS
-from myxtts.synthesis.synthesizer import SpeechOptions, Synthesizer
+from myxtts.synthesis.synthesizer import Synthesizer
 from myxtts.synthesis.voices import ADVISED_REFERENCE_S
 from myxtts.training.voice.metrics import measure_warped_distance
 from myxtts.types import Waveform

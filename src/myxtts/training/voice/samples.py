@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from myxtts.errors import MyXTTSError, warn_user
 from myxtts.models.alignment import score_states
-from myxtts.models.spec import DEFAULT_NUM_STEPS
 from myxtts.models.text_encoder import STATES_PER_TOKEN
 from myxtts.models.xtts import XTTS
 from myxtts.training.sample_files import (
@@ -32,7 +31,7 @@ from myxtts.training.sample_files import (
 )
 from myxtts.training.step import MicroBatch
 from myxtts.training.voice.validation_set import FixedUtterance, pack_part
-from myxtts.types import Say, Tensor
+from myxtts.types import DEFAULT_NUM_STEPS, Say, Tensor
 
 MakeSound = Callable[[NDArray[np.floating]], NDArray[np.float32]]
 """Turns a log-mel spectrogram [T, M] into samples; Griffin-Lim is one, a vocoder another."""

@@ -1,0 +1,42 @@
+"""Options of synthesis, checked when they are made.
+
+Apart from the synthesiser, because the command line shows the defaults in --help and must not load scipy for it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from myxtts.errors import ConfigError
+from myxtts.types import DEFAULT_NUM_STEPS
+
+_LIMITS = {"speed": (0.25, 4.0), "num_steps": (1, 200), "guidance": (0.0, 10.0), "noise_scale": (0.0, 2.0)}
+_MAX_SEED = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeechOptions:
+    """How a text is synthesised; None takes the model's default.
+
+    `guidance` above 1 strengthens the conditioning on the voice (classifier-free guidance); `noise_scale` is the
+    standard deviation of the noise that sampling starts from.
+    """
+
+    speed: float = 1.0
+    seed: int = 0
+    num_steps: int = DEFAULT_NUM_STEPS
+    guidance: float | None = None
+    noise_scale: float | None = None
+
+    def __post_init__(self) -> None:
+        for name, (lowest, highest) in _LIMITS.items():
+            value = getattr(self, name)
+            if value is not None and not (math.isfinite(value) and lowest <= value <= highest):
+                raise ConfigError(
+                    f"{name} is {value}, but it must be from {lowest:g} to {highest:g}.", next_step=f"Change {name}."
+                )
+        if not 0 <= self.seed <= _MAX_SEED:
+            raise ConfigError(
+                f"The seed is {self.seed}, but it must be from 0 to 2**63 - 1.", next_step="Change the seed."
+            )
