@@ -109,6 +109,16 @@ def test_recordings_of_several_rates_share_a_batch(tmp_path: Path) -> None:
     assert (errors < 1e-5).sum() >= 2
 
 
+def test_rows_are_loaded_whichever_way_decodes_them(mixed: RecordingSource) -> None:
+    loader, python = make_loader(mixed), PythonLoader(mixed, LIMITS, NUM_REFERENCE_FRAMES, SEED)
+    rows = range(len(mixed))
+    assert 0 < loader.survey.num_native < len(mixed)
+    expected = python.load_rows(rows)
+    for row, mel in loader.load_rows(rows).items():
+        np.testing.assert_allclose(mel, expected.pop(row), rtol=0, atol=1e-4)
+    assert not expected
+
+
 def test_all_batches_share_one_trace(plain: RecordingSource, monkeypatch: pytest.MonkeyPatch) -> None:
     traces = []
     load_all = RecordingGraph.load_all

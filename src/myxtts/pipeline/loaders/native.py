@@ -93,7 +93,9 @@ class TFNativeDataLoader(Loader):
 
     def load_rows(self, rows: Sequence[int]) -> dict[int, NDArray[np.float32]]:
         """Log-mels from their recordings, whether they are in memory or not."""
-        return self._reader.read(rows)
+        in_graph = [row for row in rows if self.survey.is_native[row]]
+        others = self._python.load_rows([row for row in rows if not self.survey.is_native[row]])
+        return others | self._reader.read(in_graph) if in_graph else others
 
     def _read_mels(self, rows: Iterable[int]) -> dict[int, NDArray[Any]]:
         mels: dict[int, NDArray[Any]] = {}
