@@ -63,6 +63,7 @@ class Callback(Protocol):
 
 _LINE_EVERY_S = 10.0
 _SMOOTHING = 0.9
+"""Weight of the past in the moving average of step times that the time left is computed from."""
 _FEWEST_STEPS = 20
 """Of a session, before anything is said of the time left: the first of them are slower than all others."""
 

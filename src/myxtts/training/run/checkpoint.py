@@ -36,6 +36,7 @@ BEST_FILE_NAME = "best.json"
 _FILE_NAME = re.compile(r"step-(\d{9,18})\.safetensors")
 _FORMAT = "myxtts-checkpoint-1"
 _MAX_STATE_BYTES = 1_000_000
+"""Of the JSON in the heading, which is read before anything is known of the file."""
 
 
 @dataclass(frozen=True)

@@ -101,6 +101,7 @@ SPEC_FILE_NAME = "model_spec.json"
 CHECKPOINTS_FOLDER_NAME = "checkpoints"
 SAMPLES_FOLDER_NAME = "samples"
 _MAX_SESSIONS = 100
+"""Sessions kept in environment.json: a run that is killed every hour must not grow it without end."""
 
 
 class RunFolder:

@@ -23,6 +23,7 @@ MAX_BAD_STEPS = 5
 MAX_ROLLBACKS = 3
 """Times a training may be rolled back without good steps in between."""
 _FORGIVEN_AFTER_STEPS = 1000
+"""Good steps in a row after which earlier rollbacks no longer count."""
 _WINDOW_STEPS, _LEAST_STEPS = 200, 20
 _SPIKE_DEVIATIONS, _SPIKE_SHARE = 10.0, 0.5
 """A spike lies above the median of the window by so many deviations, and by this share of the median."""

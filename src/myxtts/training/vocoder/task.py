@@ -52,11 +52,13 @@ _OF_THE_VOICE = tuple(key for key, meta in META.items() if meta.scope == "voice"
 _RUN_NAME = "vocoder"
 _NUM_SEGMENTS = {"tiny": 8}
 _USUAL_NUM_SEGMENTS = 16
+"""Segments of a batch, as Vocos and HiFi-GAN take them; tiny models are for CPUs, where half of them is enough."""
 USUAL_FRAMES = 64
+"""Frames of a segment: 16,384 samples with a hop of 256."""
 _LONGEST_TRANSFORM = 2048
 """FFT length of the discriminators; the losses take twice that of the mel spectrogram."""
-_MIN_AHEAD = 2
-_MAX_AHEAD_BYTES = 256 * 2**20
+_MIN_AHEAD, _MAX_AHEAD_BYTES = 2, 256 * 2**20
+"""Batches that are read ahead, and the memory they may take."""
 
 
 @dataclass(frozen=True)

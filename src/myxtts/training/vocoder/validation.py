@@ -33,6 +33,7 @@ GRIFFIN_LIM_FOLDER_NAME = "griffin_lim"
 MEL_DISTANCE, SPECTRAL_DISTANCE = "mel_distance", "spectral_distance"
 GRIFFIN_LIM_PREFIX = "griffin_lim_"
 _SILENCE = 1e-3
+"""Added to magnitudes before the logarithm, so that differences far below audible levels do not count."""
 _NUM_SEGMENTS, _SEGMENT_S = 16, 2.0
 _NUM_SAMPLES, _SAMPLE_S = 3, 5.0
 _FIXED_SEED = 0
@@ -80,8 +81,8 @@ class VocoderValidation(ValidationCallback):
 class VocoderEvaluator:
     """Measures a vocoder, with the weights it has, on segments that stay the same.
 
-    Griffin-Lim is made to meet the mel bands, and so comes closer to them than any other; it knows nothing of what lies
-    between and above them, which the distance of whole spectra tells.
+    Griffin-Lim inverts the mel bands themselves, and so comes closer to them than any vocoder; it knows nothing of what
+    lies between and above them, which is why the distance of linear spectra is measured too.
     """
 
     def __init__(self, model: Any, segments: Segments, definition: MelDefinition, griffin_lim: MakeSound) -> None:
@@ -107,7 +108,7 @@ class VocoderEvaluator:
                 continue
             if not np.isfinite(samples_S).all():
                 return dict.fromkeys((MEL_DISTANCE, SPECTRAL_DISTANCE), float("inf"))
-            # At the edges a frame hears what is not there.
+            # Frames at the edges reach beyond the segment, where the real signal is unknown.
             inside = slice(edge, len(mel_TM) - edge)
             in_mel.append(np.abs(self._host_mel(samples_S)[inside] - mel_TM[inside]).mean())
             in_spectrum.append(self._compare_spectra(real_S[: len(samples_S)], samples_S))
@@ -127,7 +128,7 @@ class VocoderEvaluator:
 
 
 class VocoderSamples:
-    """Writes clips as the vocoder makes them sound; once also as they were recorded, and as Griffin-Lim does."""
+    """Writes clips resynthesised by the vocoder; once also the recordings themselves, and Griffin-Lim's version."""
 
     def __init__(
         self,

@@ -37,6 +37,7 @@ MakeSound = Callable[[NDArray[np.floating]], NDArray[np.float32]]
 """Turns a log-mel spectrogram [T, M] into samples; Griffin-Lim is one, a vocoder another."""
 
 _SPARE_SHARE = 1.25
+"""How much longer than the longest recording a synthesised sentence may become before it is cut off."""
 _MAX_NAME_LENGTH = 16
 SAMPLE_FAILURES = (OSError, RuntimeError, ValueError, ArithmeticError, MemoryError, MyXTTSError, tf.errors.OpError)
 """What may go wrong with a disk, a device, a sound file, or numbers that a young model gives."""

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 TENSORBOARD_FOLDER_NAME = "tensorboard"
 NUM_SENTENCES = 4
+"""Samples of a step: enough for two languages with two speakers each."""
 
 _TEXT_TERMS = tuple(term for term in VOICE.trained_terms if term.side == "text")
 
