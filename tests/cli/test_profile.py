@@ -82,6 +82,7 @@ def test_graphs_operations_and_a_trace_are_shown(
 def test_the_hint_names_the_program_that_shows_a_trace(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setattr("myxtts.store.provide.ensure_features", lambda config, _report: config)
     monkeypatch.setattr(
         "myxtts.tools.profile.measure.profile_training", lambda *_, **__: make_profile(trace_dir="traces")
     )

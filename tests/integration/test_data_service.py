@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -21,6 +21,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import grpc  # type: ignore[import-untyped]
 import numpy as np
+import psutil
 import pytest
 from numpy.typing import NDArray
 from tests.device_process import DeviceProcess
@@ -164,6 +165,7 @@ def lose_recording_and_dispatcher(folder: str, address: str, pid: int) -> dict[s
         Path(f"{victim}.away").rename(victim)
         fill(silent, order, 0)
         os.kill(pid, signal.SIGTERM)
+        wait_for_end(pid)
         with ThreadPoolExecutor(3) as pool:
             said["silent"] = catch(
                 lambda: list(pool.map(lambda position: fill(silent, order, position), range(1, NUM_BATCHES)))
@@ -171,6 +173,13 @@ def lose_recording_and_dispatcher(folder: str, address: str, pid: int) -> dict[s
         for loader in (missing, unreachable, silent):
             loader.close()
     return {**said, "victim": victim}
+
+
+def wait_for_end(pid: int) -> None:
+    """Until a process has ended; one whose parent has not asked for its exit status yet stays as a zombie."""
+    with suppress(psutil.NoSuchProcess):
+        while psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+            time.sleep(0.05)
 
 
 def catch(run: Callable[[], object]) -> str:

@@ -34,9 +34,9 @@ class Pair:
         self._config_file.write_text(make_data(folder / "data").to_yaml(), encoding="utf-8")
         self.processes: list[subprocess.Popen[str]] = []
 
-    def start(self, rest_at: int | None = None, **settings: Any) -> None:
+    def start(self, freeze_at: int | None = None, **settings: Any) -> None:
         settings = {**EAGER, "run_dir": str(self.run_path), **settings}
-        options = {"resume": self.run_path.exists(), "rest_at": rest_at}
+        options = {"resume": self.run_path.exists(), "freeze_at": freeze_at}
         for number, environment in enumerate(describe_by_tf_config()):
             command = [sys.executable, "-m", "tests.training.trainer_programs"]
             command += [str(self._config_file), json.dumps(settings), json.dumps(options)]
@@ -104,7 +104,7 @@ def test_two_workers_leave_one_run_go_on_and_stop_together(pair: Pair) -> None:
     assert session["from_step"] == 0
 
     # Only the first of them decides that the text side rests; were the other not told, their steps would not meet.
-    pair.start(rest_at=4, steps=100_000)
+    pair.start(freeze_at=4, steps=100_000)
     pair.await_step(6)
     pair.processes[1].send_signal(signal.SIGTERM)
     (chief_code, chief), (other_code, _) = pair.await_end()

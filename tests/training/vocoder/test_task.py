@@ -34,7 +34,7 @@ def test_what_only_the_voice_knows_does_not_keep_a_vocoder_from_going_on() -> No
     )
     assert compare(old, new) == []
     (line,) = heard
-    assert "model.text_width, model.dropout, training.crop_frames, training.durations" in line
+    assert "model.text_width, model.dropout, training.durations, training.crop_frames" in line
 
 
 def test_what_the_user_chose_stays_and_the_rest_is_for_a_vocoder() -> None:
