@@ -115,11 +115,7 @@ def add_weighted(terms: Iterable[Term], values: Mapping[str, Any]) -> Any:
 
     Neighbours are added first, ((a + b) + (c + d)): rounding errors of float32 stay smaller than in a running sum.
     """
-    parts = [
-        values[term.name] if term.weight == 1 else term.weight * values[term.name]
-        for term in terms
-        if term.weight and term.name in values
-    ]
+    parts = [term.weight * values[term.name] for term in terms if term.weight and term.name in values]
     while len(parts) > 1:
         pairs = zip(parts[::2], parts[1::2], strict=False)
         parts = [one + other for one, other in pairs] + parts[len(parts) // 2 * 2 :]
