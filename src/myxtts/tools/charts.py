@@ -1,6 +1,8 @@
 """Charts: line charts, bars and flame charts as inline SVG or HTML, and sparklines and styled lines for terminals.
 
-Charts of a page take their colours from its style sheet (classes c0 to c5), so that they follow light and dark.
+Charts of a page take their colours from the style sheet of `tools.page` (classes c0 to c5), so that they follow light
+and dark mode. All labels are escaped here. Nothing is drawn with a plotting library: pages stay small and need no
+JavaScript.
 """
 
 from __future__ import annotations
@@ -16,24 +18,31 @@ from rich.text import Text
 from myxtts.tools.page import NOTHING, Html, escape, join
 
 Format = Callable[[float], str]
+"""Writes a number of an axis or legend, usually `Translator.tick` or `Translator.share`."""
 Values = NDArray[np.float64]
 Line = list[tuple[str, str]]
 """A line of a terminal: pieces of text with their styles."""
 
 _NUM_COLOURS = 6
+"""Classes c0 to c5 of the style sheet; further curves start again at c0."""
 _WIDTH, _HEIGHT = 520, 230
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 10, 8, 24
 """Size of a line chart and its margins, in units of the SVG."""
 _MAX_POINTS = 300
+"""Points of one path: a chart is 520 units wide, so more of them would only make the page larger."""
 _SMOOTHED_FROM = 60
 """Curves of fewer values are drawn as they are."""
 _SMOOTHED_SHARE = 0.03
 """Window of the moving average, as a share of the values."""
 _NUM_TICKS = 5
 _FLAME_WIDTH, _ROW, _GAP = 1000, 30, 2
+"""Width of a flame chart, height of its bars and distance between them, in units of the SVG."""
 _LETTER_WIDTH = 7.0
+"""Assumed width of a letter at the 12.5 px of bar labels: text cannot be measured before a browser draws it."""
 _LEAST_WIDTH = 1.5
+"""Narrower bars of a flame chart are left out, with all bars inside them."""
 _BLOCKS, _ASCII_BLOCKS = "▁▂▃▄▅▆▇█", "_.:-=+*#"
+"""Levels of a sparkline, lowest first; the second set is for terminals without Unicode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +56,10 @@ class Curve:
 
 
 def draw_curves(curves: Sequence[Curve], format_number: Format) -> Html:
-    """A line chart over one axis of steps with a legend of the last values; nothing without points."""
+    """Draws a line chart: all curves share both axes, the legend names the last value of each. Empty without points.
+
+    Colours follow the order of the curves that have points, in the chart as in the legend.
+    """
     clean = [(curve, *_clean(curve)) for curve in curves]
     clean = [(curve, steps, values) for curve, steps, values in clean if len(steps)]
     if not clean:
@@ -71,7 +83,7 @@ def draw_curves(curves: Sequence[Curve], format_number: Format) -> Html:
 
 
 def draw_shares(shares: Sequence[tuple[str, float]], format_share: Format) -> Html:
-    """One bar cut into parts of a whole."""
+    """Draws one stacked bar: each value as a share of the sum, with a legend. Empty where the sum is 0."""
     total = sum(value for _, value in shares)
     if total <= 0:
         return NOTHING
@@ -84,7 +96,10 @@ def draw_shares(shares: Sequence[tuple[str, float]], format_share: Format) -> Ht
 
 
 def draw_bars(bars: Sequence[tuple[str, float, str]], highest: float | None = None) -> Html:
-    """A bar for each (label, value, value in words), one below the other; `highest` fills the width."""
+    """Draws a horizontal bar for each (label, value, value as text), one below the other.
+
+    `highest` is the value that fills the width, by default the largest one; larger values are clipped to it.
+    """
     top = highest or max((value for _, value, _ in bars if math.isfinite(value)), default=0.0)
     if top <= 0:
         return NOTHING
@@ -109,7 +124,7 @@ def _make_legend(labels: Sequence[str]) -> Html:
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
-    """The ranges of both axes, and the position of values in the picture."""
+    """Ranges of both axes, and the mapping from steps and values to SVG coordinates (y points downwards)."""
 
     first: float
     last: float
@@ -141,7 +156,7 @@ class _Frame:
 
 
 def choose_ticks(lowest: float, highest: float) -> list[float]:
-    """Round numbers within a range, about five of them."""
+    """Chooses about five ticks within a range: multiples of 1, 2, 2.5 or 5 times a power of ten."""
     span = highest - lowest
     if not (span > 0 and math.isfinite(span)):
         return [lowest]
@@ -153,7 +168,7 @@ def choose_ticks(lowest: float, highest: float) -> list[float]:
 
 
 def smooth(values: Values, num_values: int) -> Values:
-    """The running mean over so many values, fewer at the ends."""
+    """Returns the centred moving average over `num_values`, over fewer at both ends."""
     sums = np.concatenate([[0.0], np.cumsum(values)])
     places = np.arange(len(values))
     first, stop = np.maximum(0, places - num_values // 2), np.minimum(len(values), places + num_values // 2 + 1)
@@ -167,7 +182,11 @@ def _clean(curve: Curve) -> tuple[Values, Values]:
 
 
 def _choose_range(values: Values) -> tuple[float, float]:
-    """From what is usual: a single huge value would flatten everything else."""
+    """Chooses the range of the value axis.
+
+    The 98 % quantile replaces the maximum of a long curve where outliers would take more than two thirds of the axis.
+    The axis starts at 0 where no value is negative and the smallest is near 0.
+    """
     lowest, highest = float(values.min()), float(values.max())
     usual = float(np.quantile(values, 0.98))
     if len(values) > _SMOOTHED_FROM and highest - lowest > 3 * (usual - lowest):
@@ -198,7 +217,7 @@ def _draw_path(frame: _Frame, steps: Values, values: Values, kind: str) -> Html:
 
 @dataclass(frozen=True, slots=True)
 class Flame:
-    """A span of time `value` and the spans inside it, in order."""
+    """A node of a flame chart: a span of time `value`, and the spans inside it in order."""
 
     label: str
     value: float
@@ -210,7 +229,10 @@ class Flame:
 
 
 def draw_flame(flame: Flame, format_value: Callable[[float], str]) -> Html:
-    """A flame chart: bars inside bars, as wide as their time. Bars too narrow for their name show it as a tooltip."""
+    """Draws a flame chart: the root above, children below, each as wide as its time.
+
+    Every bar has a tooltip; bars too narrow for their label have only that.
+    """
     if flame.value <= 0:
         return NOTHING
     height = flame.depth * (_ROW + _GAP)
@@ -237,7 +259,7 @@ def _draw_bars_of(
     bar = f'<rect class="c{colour % _NUM_COLOURS}" style="stroke:none" {place} rx="3"/>'
     bars.append(f"<g><title>{escape(words)}</title>{bar}{_label_bar(words, flame.label, start, width, top)}</g>")
     left, total = start, sum(child.value for child in flame.children)
-    # Parts that were measured on their own may add up to more than the whole.
+    # Children that were measured separately may add up to more than their parent: they are scaled down to fit.
     inner = scale * min(1.0, flame.value / total) if total else scale
     for number, child in enumerate(flame.children):
         _draw_bars_of(child, left, level + 1, inner, number + level + 1, format_value, bars)
@@ -245,7 +267,7 @@ def _draw_bars_of(
 
 
 def _label_bar(words: str, label: str, start: float, width: float, top: int) -> str:
-    """The longest text that fits."""
+    """Returns label and value, the label alone, or nothing, depending on the width of the bar."""
     text = next((one for one in (words, label) if len(one) * _LETTER_WIDTH < width - 8), "")
     if not text:
         return ""
@@ -256,7 +278,10 @@ def _label_bar(words: str, label: str, start: float, width: float, top: int) -> 
 
 
 def draw_sparkline(values: Sequence[float], top: float | None, is_ascii: bool = False) -> str:
-    """One character a value, from 0 to `top` or to the largest value; a blank where there is none."""
+    """Draws one block character for each value, on a scale from 0 to `top` (by default the largest value).
+
+    Values above `top` are clipped; NaN and infinity become a blank.
+    """
     blocks = _ASCII_BLOCKS if is_ascii else _BLOCKS
     finite = [value for value in values if math.isfinite(value)]
     scale = top if top is not None else max(finite, default=0.0)
@@ -271,7 +296,10 @@ def draw_sparkline(values: Sequence[float], top: float | None, is_ascii: bool = 
 
 
 def draw_timeline(intervals_s: Values, width: int = 60) -> str:
-    """Step times as a sparkline: each character is the slowest of its steps, twice the median is at least the top."""
+    """Draws step times as a sparkline: each character shows the slowest step of its group.
+
+    The top is at least twice the median, so that steady steps look flat instead of filling the scale with noise.
+    """
     if not len(intervals_s):
         return ""
     slowest_s = [float(piece.max()) for piece in np.array_split(intervals_s, min(width, len(intervals_s)))]
@@ -279,6 +307,7 @@ def draw_timeline(intervals_s: Values, width: int = 60) -> str:
 
 
 def measure_line(line: Line) -> int:
+    """Returns the width in characters, without the styles."""
     return sum(len(text) for text, _ in line)
 
 
@@ -287,7 +316,7 @@ def pad_line(line: Line, width: int) -> Line:
 
 
 def join_lines(lines: Iterable[Line], gap: str = "   ") -> Line:
-    """Several pieces in one line; empty ones leave no gap."""
+    """Joins pieces with a gap between them; empty pieces leave no gap."""
     joined: Line = []
     for line in lines:
         if line:
@@ -296,7 +325,7 @@ def join_lines(lines: Iterable[Line], gap: str = "   ") -> Line:
 
 
 def finish_line(line: Line, width: int) -> Text:
-    """Cut to the width, with an ellipsis where something is missing."""
+    """Makes rich text of a line, cut to `width` with an ellipsis."""
     text = Text.assemble(*line, no_wrap=True)
     if measure_line(line) > width:
         text.right_crop(len(text) - width + 1)

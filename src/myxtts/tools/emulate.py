@@ -1,8 +1,9 @@
-"""An emulated accelerator: takes batches and sleeps for a nominal step time, to measure whether data keeps up.
+"""Accelerator emulation: consumes batches and sleeps for a nominal step time, to measure the input pipeline.
 
 Accelerator utilisation (AU) is nominal time / wall time, without the first step. The nominal time counts, not the
 measured sleep, which is always a little longer and would flatter the pipeline. No pipeline reaches an AU of 1, so AU is
-reported with its upper bound: the same loop over batches that are already in memory (`repeat_batches`).
+reported with its upper bound: the same loop over batches that are already in memory (`repeat_batches`). Used by
+`myxtts bench`, and needs neither a GPU nor a model.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from numpy.typing import NDArray
 from myxtts.errors import UsageError
 
 _STEPS_PER_MEMORY_SAMPLE = 50
+"""Steps between two readings of resident memory, whose maximum is the reported peak."""
 _FEWEST_STEPS = 2
+"""The first step only starts the clock; one interval is the least that can be measured."""
 
 Item = TypeVar("Item")
 
@@ -39,7 +42,7 @@ class StepTime:
 
 @dataclass(frozen=True, slots=True)
 class BatchSize:
-    """How much a batch holds: utterances, their frames, and the frames of its shape."""
+    """Size of a batch: real utterances, their mel frames, and all frames of the padded shape (rows x frames)."""
 
     num_utterances: int
     num_frames: int
@@ -47,7 +50,7 @@ class BatchSize:
 
 
 class ProcessMeter:
-    """Clock, and CPU time and memory of this process with its children."""
+    """Clock, sleep, CPU time of this process with its children, and its resident memory. Tests replace it."""
 
     def __init__(self) -> None:
         self._process = psutil.Process(os.getpid())
@@ -59,6 +62,7 @@ class ProcessMeter:
         time.sleep(seconds)
 
     def read_cpu_s(self) -> float:
+        """Returns the CPU seconds of this process and of the worker processes that are alive."""
         return time.process_time() + sum(_read_cpu_s(child) for child in self._process.children(recursive=True))
 
     def read_rss_bytes(self) -> int:
@@ -77,8 +81,8 @@ def _read_cpu_s(process: psutil.Process) -> float:
 class Emulation:
     """Measurements of an emulation. Arrays [steps] begin with the second step.
 
-    `intervals_s` go from the end of one step to the end of the next, `waits_s` are the part of them that was spent
-    waiting for a batch. `rss_bytes` was read every fifty steps.
+    `intervals_s` go from the end of one step to the end of the next; `waits_s` is the time in each of them until the
+    batch arrived. `cpu_s` counts from the end of the first step. `rss_bytes` was read every fifty steps.
     """
 
     nominal_s: NDArray[np.float64]
@@ -104,16 +108,17 @@ class Emulation:
 
     @property
     def effective_au(self) -> float:
-        """AU without the time that goes into padding."""
+        """AU x (1 - padding): the share of time spent on real frames."""
         return self.au * (1 - self.padding)
 
     @property
     def padding(self) -> float:
+        """Share of padded frames among all frames of the batches."""
         return 1 - self.num_frames / self.num_padded_frames if self.num_padded_frames else 0.0
 
     @property
     def step_variation(self) -> float:
-        """Standard deviation of the intervals by their mean."""
+        """Coefficient of variation of the step times: standard deviation / mean."""
         return float(self.intervals_s.std() / self.intervals_s.mean())
 
     @property
@@ -129,12 +134,15 @@ class Emulation:
         return max(self.rss_bytes)
 
     def measure_au(self, start: int, stop: int) -> float:
-        """AU of a part of the steps; 0 is the second step, as in the arrays."""
+        """Returns the AU of the steps from `start` to `stop`; index 0 is the second step, as in the arrays."""
         return float(self.nominal_s[start:stop].sum() / self.intervals_s[start:stop].sum())
 
 
 def measure_batch(batch: Any) -> BatchSize:
-    """The size of a `Batch`, or of a mapping with the same names, such as a dataset yields."""
+    """Measures a `Batch`, or a mapping with its `mel` and `mel_lengths`, such as a `tf.data` dataset yields.
+
+    Rows of length 0 are padding and are not counted as utterances.
+    """
     mel, lengths = _find_arrays(batch)
     real = np.asarray(lengths)
     return BatchSize(int(np.count_nonzero(real)), int(real.sum()), int(mel.shape[0]) * int(mel.shape[1]))
@@ -152,7 +160,7 @@ def _find_arrays(batch: Any) -> tuple[Any, Any]:
 
 
 def repeat_batches(batches: Sequence[Item], num_steps: int) -> Iterator[Item]:
-    """Batches that already lie in memory, again and again: what they give is the ceiling of any feed."""
+    """Cycles through batches in memory for `num_steps`: emulated over them, AU is the upper bound of any pipeline."""
     return islice(cycle(batches), num_steps)
 
 
@@ -165,10 +173,11 @@ def emulate(
     measure: Callable[[Any], BatchSize] = measure_batch,
     meter: ProcessMeter | None = None,
 ) -> Emulation:
-    """Consumes `batches`, or `num_steps` of them, and is busy for `step_s` with each.
+    """Runs an emulated step of `step_s` for each of `batches`, or for the first `num_steps` of them.
 
-    A step starts when its batch arrives; time lost by waiting is not made up for. The host works during the step, as
-    with a real accelerator: it measures, and for `host_load_s` it holds the GIL, as dispatching a training step does.
+    A step starts when its batch arrives; a late batch delays all later steps. The host works during the step, as with a
+    real accelerator: it measures the batch, and for `host_load_s` it holds the GIL, as dispatching a training step
+    does. Raises UsageError with fewer than two batches.
     """
     accelerator = _Accelerator(
         step_s if isinstance(step_s, StepTime) else StepTime(step_s), host_load_s, measure, meter or ProcessMeter()
@@ -179,7 +188,7 @@ def emulate(
 
 
 class _Accelerator:
-    """State of one emulation. The first step only starts the clock."""
+    """State of one emulation: arrival, end and size of every step. The first step only starts the clock."""
 
     def __init__(
         self, step_time: StepTime, host_load_s: float, measure: Callable[[Any], BatchSize], meter: ProcessMeter
@@ -213,6 +222,7 @@ class _Accelerator:
         self._ends.append(meter.clock())
 
     def _load_host(self, until: float) -> None:
+        """Spins in Python, which keeps the GIL from loader threads; sleeping would release it."""
         if self._host_load_s > 0:
             while self._meter.clock() < until:
                 pass

@@ -1,6 +1,8 @@
-"""Evaluates a model on held-out utterances: mel distance, duration error, speaker similarity, speed and ASR errors.
+"""Objective evaluation on held-out utterances: DTW mel distance, duration error, speaker similarity, RTF, WER and CER.
 
-Every utterance is synthesised with another recording of its speaker as reference. Shape legend: T frames, M mel bands.
+Every utterance is synthesised from its stored tokens, with another recording of its speaker as reference. WER and CER
+need a command of an external speech recogniser (ASR) and the texts of the corpus. Called by `myxtts evaluate`.
+Shape legend: T frames, M mel bands.
 """
 
 from __future__ import annotations
@@ -31,12 +33,14 @@ from myxtts.training.voice.metrics import measure_warped_distance
 from myxtts.types import Waveform
 
 _TIMEOUT_S = 300.0
+"""For one recording: the recogniser is a new process each time and may have to load its model."""
 _WAV, _LANGUAGE = "{wav}", "{language}"
+"""Placeholders in the command of the recogniser."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mistakes:
-    """Edit distance of a recognised text from the right one in words and characters, and the length of the latter."""
+    """Edit distance between recognised and reference text in words and characters, and the length of the reference."""
 
     num_word_edits: int
     num_words: int
@@ -46,9 +50,12 @@ class Mistakes:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One utterance. `similarity` compares the synthesised voice with the real one, `real_similarity` two real clips.
+    """Scores of one utterance.
 
-    `took_s` is None where a graph had to be traced first.
+    `mel_distance` is the mean absolute log-mel difference after dynamic time warping; `duration_error` is relative to
+    the recording. `similarity` is the cosine between speaker embeddings of synthesised and recorded audio;
+    `real_similarity` is that of the recording and the reference, the value to compare it with. `took_s` is
+    the time of synthesis, None where a graph had to be traced first.
     """
 
     id: str
@@ -63,7 +70,10 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """Means over utterances; word and character errors are shares of all words and characters (WER, CER)."""
+    """Means over utterances. `real_time_factor` is synthesis time / audio time.
+
+    `word_error` (WER) and `character_error` (CER) are edits over all words and characters, None without a recogniser.
+    """
 
     num_utterances: int
     num_skipped: int
@@ -94,7 +104,7 @@ def refuse_foreign_store(loaded: LoadedBundle, store: FeatureStore) -> None:
 
 
 def choose_rows(store: FeatureStore, split: str, max_utterances: int) -> NDArray[np.int64]:
-    """Utterances of a split, evenly spread over it and always the same ones."""
+    """Chooses up to `max_utterances` rows of a split, evenly spaced, so that every evaluation takes the same ones."""
     rows = store.rows_of_split(split)
     if len(rows) == 0:
         raise DataError(
@@ -105,7 +115,11 @@ def choose_rows(store: FeatureStore, split: str, max_utterances: int) -> NDArray
 
 
 class Examiner:
-    """Evaluates utterances of one store, and keeps the synthesised audio in `wav_folder` where one is given."""
+    """Synthesises and scores utterances of one feature store.
+
+    `texts` gives the reference text of an utterance id; utterances without one get no WER and CER. The synthesised
+    audio is kept in `wav_folder` where one is given, else in a temporary folder while it is recognised.
+    """
 
     def __init__(
         self,
@@ -126,7 +140,10 @@ class Examiner:
     def examine(
         self, rows: NDArray[np.int64], progress: Callable[[int], None] = lambda _: None
     ) -> tuple[Evaluation, list[Measured]]:
-        """Evaluates rows, in total and one by one; utterances too long for one pass of the model are skipped."""
+        """Evaluates rows of the store and returns the means and the scores of each utterance.
+
+        Skips utterances that are empty, longer than `MAX_PIECE_TOKENS` or in a language the model does not have.
+        """
         measured: list[Measured] = []
         with tempfile.TemporaryDirectory(prefix="myxtts-evaluate-") as scratch:
             for number, row in enumerate(rows.tolist(), 1):
@@ -164,11 +181,14 @@ class Examiner:
         )
 
     def _extract_mel(self, samples: NDArray[np.float32], mel_TM: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The log-mel of the synthesised audio; audio shorter than one frame is represented by the model's own."""
+        """Computes the log-mel of the synthesised audio; audio below one frame gets the decoder's output instead."""
         return self._host_mel(samples) if len(samples) >= self._host_mel.definition.min_samples else mel_TM
 
     def _find_reference(self, row: int) -> int:
-        """The next recording of the speaker that is long enough as reference; the utterance itself if there is none."""
+        """Chooses the reference: the speaker's next recording in the store of at least `ADVISED_REFERENCE_S`.
+
+        Falls back to the next recording of any length, then to the utterance itself.
+        """
         columns, mel = self._store.columns, self._synthesizer.loaded.mel
         same = np.flatnonzero(columns["speaker"] == columns["speaker"][row])
         after = np.roll(same, -1 - int(np.searchsorted(same, row)))[:-1]
@@ -177,6 +197,7 @@ class Examiner:
         return int(candidates[0])
 
     def _recognise(self, utterance: StoredUtterance, wave: Waveform, path: Path) -> Mistakes | None:
+        """Writes the audio, runs the recogniser on it and compares; both texts pass the model's text normaliser."""
         if self._wav_folder is not None:
             safe = "".join(letter if letter.isalnum() or letter in "-_" else "_" for letter in utterance.id)
             path = self._wav_folder / f"{safe[:100]}.wav"
@@ -194,6 +215,7 @@ class Examiner:
 
 
 def summarize(measured: list[Measured], num_skipped: int) -> Evaluation:
+    """Averages the scores by utterance; the real-time factor leaves out utterances that traced a graph."""
     timed = [(row.took_s, row.duration_s) for row in measured if row.took_s is not None]
     heard = [row.mistakes for row in measured if row.mistakes is not None]
     num_words, num_characters = sum(row.num_words for row in heard), sum(row.num_characters for row in heard)
@@ -215,7 +237,10 @@ def summarize(measured: list[Measured], num_skipped: int) -> Evaluation:
 
 
 class Recogniser:
-    """A speech recogniser: a command such as `my-asr --language {language} {wav}` that prints the text; no shell."""
+    """External speech recogniser (ASR): a command such as `my-asr --language {language} {wav}` that prints the text.
+
+    Runs once per recording and without a shell, so that paths need no quoting.
+    """
 
     def __init__(self, command: str) -> None:
         try:
@@ -231,6 +256,7 @@ class Recogniser:
             )
 
     def transcribe(self, path: Path, language: str) -> str:
+        """Returns what the command prints. Raises ConfigError where it fails or takes longer than five minutes."""
         command = [part.replace(_WAV, str(path)).replace(_LANGUAGE, language) for part in self._parts]
         try:
             done = subprocess.run(command, capture_output=True, timeout=_TIMEOUT_S, stdin=subprocess.DEVNULL)
@@ -250,14 +276,14 @@ def _recogniser_failed(command: Sequence[str], problem: str) -> ConfigError:
 
 
 def count_mistakes(said: str, heard: str) -> Mistakes:
-    """Compares two texts without case and punctuation; normalise numbers before."""
+    """Counts word and character edits between `said` (reference) and `heard` (ASR), without case and punctuation."""
     right, wrong = _list_words(said), _list_words(heard)
     characters = " ".join(right)
     return Mistakes(count_edits(right, wrong), len(right), count_edits(characters, " ".join(wrong)), len(characters))
 
 
 def count_edits(one: Sequence[object], other: Sequence[object]) -> int:
-    """Levenshtein distance."""
+    """Levenshtein distance between two sequences, in memory of one row."""
     before = list(range(len(other) + 1))
     for place, item in enumerate(one, 1):
         row = [place]
@@ -268,7 +294,7 @@ def count_edits(one: Sequence[object], other: Sequence[object]) -> int:
 
 
 def _list_words(text: str) -> list[str]:
-    """Words in lower case; apostrophes and half-spaces are removed, other punctuation separates words."""
+    """Splits into case-folded words; apostrophes and zero-width joiners are removed, other signs separate words."""
     folded = unicodedata.normalize("NFKC", text).casefold()
     kept = "".join(
         character if unicodedata.category(character)[0] in "LMN" else "" if character in "'’\u200c\u200d" else " "

@@ -1,6 +1,8 @@
-"""Self-contained HTML pages: style, charts, pictures and sounds are embedded. All tools write their reports with it.
+"""Self-contained HTML reports: style sheet, charts, pictures and audio are embedded, without JavaScript or network.
 
-Text is escaped here; `Html` is markup that functions of this package made.
+All tools write their reports with it. Text is escaped here; `Html` is markup that functions of this package made. A
+block with nothing to show is `NOTHING`, and a section, grid or panel of empty blocks is `NOTHING` too, so that callers
+need not ask whether there is data.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ from typing import Any, NewType
 from myxtts.storage.atomic import write_atomically
 from myxtts.tools.words import Translator
 
-# Light and dark by the reader's system, left to right and right to left, screen and print.
+# Light and dark by the reader's system, left to right and right to left, screen and print. Spectrograms, charts and
+# audio players stay left to right in any language, because time runs to the right in them.
 STYLE = """
 :root{--ground:#f6f7f9;--sheet:#fff;--ink:#1c2230;--soft:#5c6475;--line:#e2e5ea;--accent:#2f5fd0;
 --c0:#2f5fd0;--c1:#d9632b;--c2:#1f9d78;--c3:#a14bc4;--c4:#c2a012;--c5:#6d7687}
@@ -87,12 +90,13 @@ main{max-width:none;padding:0}.panel,.card,tr{break-inside:avoid}h2{break-after:
 
 
 Html = NewType("Html", str)
+"""Markup that is safe to insert as it is. A plain `str` must pass through `escape` first."""
 NOTHING = Html("")
 
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """One number at the top of a page: what it is, the number, and what to compare it with."""
+    """One figure at the top of a page: its label, its value, and a remark such as a target or an earlier value."""
 
     label: str
     value: str
@@ -111,6 +115,7 @@ class Page:
     lang: str = "en"
 
     def render(self) -> str:
+        """Returns the whole document; Persian pages are set from right to left."""
         direction = "rtl" if self.lang == "fa" else "ltr"
         cards = join(
             Html(
@@ -130,7 +135,7 @@ class Page:
         )
 
     def write(self, path: Path) -> Path:
-        """Writes the page whole or not at all."""
+        """Writes the page atomically: a reader sees the old page or the whole new one. Raises StorageError."""
         with write_atomically(path) as file:
             file.write(self.render().encode())
         return path
@@ -145,7 +150,7 @@ def join(parts: Iterable[Html]) -> Html:
 
 
 def make_section(heading: str, *blocks: Html, lead: str = "") -> Html:
-    """A heading with blocks; nothing where all blocks are empty."""
+    """Makes a heading with an optional lead and blocks; empty where all blocks are empty."""
     content = join(blocks)
     if not content:
         return NOTHING
@@ -154,19 +159,19 @@ def make_section(heading: str, *blocks: Html, lead: str = "") -> Html:
 
 
 def make_grid(*blocks: Html) -> Html:
-    """Blocks side by side, as many as fit."""
+    """Sets blocks side by side, as many as fit the width of the screen."""
     content = join(blocks)
     return Html(f'<div class="grid">{content}</div>') if content else NOTHING
 
 
 def make_stack(*blocks: Html) -> Html:
-    """Blocks one above the other, as one cell of a grid."""
+    """Sets blocks one above the other, as one cell of a grid."""
     content = join(blocks)
     return Html(f"<div>{content}</div>") if content else NOTHING
 
 
 def make_panel(heading: str, *blocks: Html, note: str = "") -> Html:
-    """A block with a small heading."""
+    """Makes a framed block with a small heading and an optional note below."""
     content = join(blocks)
     if not content:
         return NOTHING
@@ -175,11 +180,12 @@ def make_panel(heading: str, *blocks: Html, note: str = "") -> Html:
 
 
 def make_paragraph(text: str, kind: str = "note") -> Html:
+    """Makes a paragraph of a class of the style sheet; its own first letter decides on the direction of writing."""
     return Html(f'<p class="{escape(kind)}" dir="auto">{escape(text)}</p>') if text else NOTHING
 
 
 def make_table(heading: Sequence[str], rows: Iterable[Sequence[str]], code_columns: Sequence[int] = ()) -> Html:
-    """A table; columns of code are set in a fixed width and read from left to right in any language."""
+    """Makes a table; `code_columns` (indices) are set in a monospaced font and from left to right in any language."""
     body = "".join(
         "<tr>" + "".join(_make_cell(cell, place in code_columns) for place, cell in enumerate(row)) + "</tr>"
         for row in rows
@@ -192,7 +198,7 @@ def make_table(heading: Sequence[str], rows: Iterable[Sequence[str]], code_colum
 
 
 def make_machine_table(machine: Mapping[str, Any], tr: Translator, corpus: str = "") -> Html:
-    """When and where something was measured, as `describe_environment` writes it. Keys may be missing in old files."""
+    """Makes a table of start, command, machine and versions from `describe_environment`; old files may lack keys."""
     gpus, versions, command = machine.get("gpus"), machine.get("versions"), machine.get("command")
     names = ", ".join(map(str, gpus)) if isinstance(gpus, list) and gpus else tr("no GPU")
     texts = [f"Python {machine.get('python', '?')}"]
@@ -208,7 +214,7 @@ def make_machine_table(machine: Mapping[str, Any], tr: Translator, corpus: str =
 
 
 def make_details(summary: str, *blocks: Html) -> Html:
-    """Blocks that are folded away until they are asked for."""
+    """Makes a block that is closed until the reader opens it (the HTML element `details`)."""
     content = join(blocks)
     return Html(f"<details><summary>{escape(summary)}</summary>{content}</details>") if content else NOTHING
 
@@ -236,4 +242,5 @@ def _make_cell(text: str, is_code: bool) -> str:
 
 
 def _embed(kind: str, content: bytes) -> str:
+    """Returns a data URL, base64: a third larger than the file, but the page needs no files beside it."""
     return f"data:{kind};base64,{base64.b64encode(content).decode('ascii')}"

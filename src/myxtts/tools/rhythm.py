@@ -1,4 +1,7 @@
-"""Statistics of step times: coefficient of variation, period by autocorrelation, and the rating of loading times."""
+"""Statistics of step times: coefficient of variation, period by autocorrelation, and the rating of loading times.
+
+One definition for `myxtts monitor`, `diagnose` and `profile`, so that they agree on what counts as stable.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +17,19 @@ Times = NDArray[np.float64]
 STABLE_VARIATION = 0.20
 """Standard deviation over mean below which step times count as stable."""
 GOOD_LOADING_S, SLOW_LOADING_S = 0.100, 0.500
+"""Bounds of `rate_loading`, for the time to load one batch."""
 _FEWEST_RECENT_STEPS = 32
+"""A live view shows no variation before it has this many steps."""
 _FEWEST_STEPS = 12
+"""The least for a period of 2 to 4 steps, seen three times."""
 _FEWEST_PERIODS = 3
+"""A period must fit so often into the measured steps: the largest lag is a third of them."""
 _LEAST_CORRELATION = 0.3
+"""Autocorrelation from which a lag counts as a period, however many steps there are."""
 _MOST_MEDIANS = 20
+"""Longer steps are clipped to this multiple of the median before the autocorrelation."""
 _PAUSE_FACTOR = 3.0
+"""Compute times are clipped to this multiple of the median; longer steps also validate or save."""
 
 
 class Period(NamedTuple):
@@ -31,7 +41,7 @@ class Period(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Oscillation:
-    """`variation` is standard deviation over mean; the period is None where the step times do not repeat."""
+    """`variation` is standard deviation over mean of the step times; the period is None where they do not repeat."""
 
     variation: float
     period_steps: int | None
@@ -44,7 +54,7 @@ class Oscillation:
 
 
 def find_oscillation(intervals_s: Times) -> Oscillation:
-    """How much step times vary and whether they repeat; times that hardly vary are not searched for a period."""
+    """Measures variation and period of step times. Below 5 % of variation no period is searched: it would be noise."""
     mean_s = float(intervals_s.mean()) if len(intervals_s) else 0.0
     variation = float(intervals_s.std() / mean_s) if mean_s > 0 else 0.0
     period = find_period(intervals_s) if variation > STABLE_VARIATION / 4 else None
@@ -54,10 +64,10 @@ def find_oscillation(intervals_s: Times) -> Oscillation:
 
 
 def find_recent_oscillation(steps: Iterable[tuple[float, float]]) -> Oscillation | None:
-    """From seconds of waiting for data and of computing, step by step; None with too few steps.
+    """Measures pairs of (data wait, compute time) in seconds, step by step; None with too few steps.
 
     A step that computes several times as long as others validates or saves, which says nothing about the data pipeline:
-    it counts as three usual ones. A long wait counts in full.
+    its compute time is clipped to three medians. A long wait counts in full.
     """
     seconds = np.array(list(steps), np.float64).reshape(-1, 2)
     if len(seconds) < _FEWEST_RECENT_STEPS:
@@ -67,7 +77,10 @@ def find_recent_oscillation(steps: Iterable[tuple[float, float]]) -> Oscillation
 
 
 def find_period(times_s: Times) -> Period | None:
-    """The shortest lag with a high autocorrelation, seen at least three times; None where nothing repeats."""
+    """Finds the period: the shortest lag of at least 2 steps at a peak of the autocorrelation; None without a peak.
+
+    A peak counts from 80 % of the highest one, so that a multiple of the period is not taken for it.
+    """
     if len(times_s) < _FEWEST_STEPS:
         return None
     # A single extreme step would dominate the correlation.
@@ -97,5 +110,5 @@ def _autocorrelate(values: Times, max_lag: int) -> Times:
 
 
 def rate_loading(seconds: float) -> str:
-    """Good below 100 ms, moderate up to 500 ms, slow above."""
+    """Rates the loading time of a batch: good below 100 ms, moderate up to 500 ms, slow above."""
     return "good" if seconds < GOOD_LOADING_S else "moderate" if seconds <= SLOW_LOADING_S else "slow"

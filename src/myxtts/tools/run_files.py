@@ -1,4 +1,8 @@
-"""Reads the files of a run without the code that wrote them: metrics, telemetry, configuration, environment."""
+"""Reads the files of a training run: metrics, telemetry, skipped steps, configuration, environment, fingerprints.
+
+Files of other versions, and of runs that were killed, are accepted: lines and values that cannot be read are left out.
+A resumed run has several sessions; the first step of each compiles and is left out of all times.
+"""
 
 from __future__ import annotations
 
@@ -27,14 +31,22 @@ from myxtts.training.run.folder import (
 )
 
 _MAX_FILE_BYTES = 10_000_000
+"""Of the configuration, in characters, so that a damaged file cannot make a huge page."""
 _MAX_SKIPPED = 50
+"""Newest events that a report lists; all are counted by kind."""
 _TIMES = ("position", "wait_s", "step_s", "load_s")
+"""Fields without which a line of telemetry is left out."""
 _ACCUMULATION_KEY = "training.gradient_accumulation_steps"
 
 
 @dataclass(frozen=True)
 class FeedTimes:
-    """Telemetry of a run without the first step of every session. Arrays [steps]."""
+    """Telemetry of the feed without the first step of every session. Arrays [steps].
+
+    `position` is the index of the batch, which differs from the step with gradient accumulation. `wait_s` is the wait
+    for data, `step_s` the rest of the step, `load_s` the loading time of the batch in a loader thread. `stages` are
+    further times of parallel stages by name; `padding` is the share of padded frames.
+    """
 
     position: NDArray[np.float64]
     wait_s: NDArray[np.float64]
@@ -51,29 +63,32 @@ class FeedTimes:
 
     @property
     def au(self) -> float:
+        """Accelerator utilisation: the share of time that was not spent waiting for data."""
         return 1 - float(self.wait_s.sum()) / max(float(self.interval_s.sum()), 1e-12)
 
     def find_usual(self, watched_positions: set[int]) -> NDArray[np.bool_]:
-        """Steps that only trained: they neither traced a graph nor validated, synthesised samples or saved."""
+        """Returns a mask [steps] of those that only trained: no graph traced, no validation, samples or checkpoint."""
         return np.asarray(~self.is_retraced & ~np.isin(self.position, list(watched_positions)))
 
     def measure_variation(self, watched_positions: set[int]) -> float:
-        """Standard deviation over mean of the time of usual steps."""
+        """Returns the coefficient of variation (standard deviation / mean) of steps that only trained."""
         usual_s = self.interval_s[self.find_usual(watched_positions)]
         return float(usual_s.std() / usual_s.mean()) if len(usual_s) > 1 else 0.0
 
 
 @dataclass(frozen=True)
 class RunFiles:
-    """Everything a report is made from."""
+    """All that a report of a run is made from; a file that is missing or damaged leaves its fields empty."""
 
     path: Path
     records: list[dict[str, Any]]
+    """Lines of metrics with a loss: means over the steps between two log entries."""
     validations: list[tuple[int, dict[str, float]]]
+    """Step and scores of every validation."""
     text_rest_step: int | None
     """Step from which the text encoder was frozen, None where it never was."""
     watched: list[tuple[int, float]]
-    """Steps at which training waited for validation or samples, and for how many seconds."""
+    """Steps at which training waited for callbacks such as validation or samples, and for how many seconds."""
     feed: FeedTimes | None
     skipped: list[dict[str, Any]]
     num_of_kind: Counter[str]
@@ -87,10 +102,11 @@ class RunFiles:
         return self.path / SAMPLES_FOLDER_NAME
 
     def find_setting(self, key: str) -> Any:
+        """Returns the value of a full key such as `training.steps`; None where the configuration is unreadable."""
         return next((setting.value for setting in self.settings if setting.key == key), None)
 
     def find_watched_positions(self) -> set[int]:
-        """Positions of batches whose steps also validated, synthesised samples or saved."""
+        """Returns the last batch position of each step in `watched`: step s of k micro-batches ends at s * k - 1."""
         batches_per_step = self.find_setting(_ACCUMULATION_KEY) or 1
         return {step * batches_per_step - 1 for step, _ in self.watched}
 
@@ -99,7 +115,7 @@ class RunFiles:
 
 
 def read_run(path: Path) -> RunFiles:
-    """Raises DataError where there is no run. Files that are missing or damaged leave their part of it empty."""
+    """Reads all files of a run. Raises DataError where the folder has neither a configuration nor metrics."""
     if not (path / RESOLVED_FILE_NAME).is_file() and not (path / METRICS_FILE_NAME).is_file():
         raise DataError(f"There is no run in {path}.", next_step="Name the folder of a run, such as runs/NAME.")
     lines = list(JsonLines(path / METRICS_FILE_NAME).read())
@@ -134,7 +150,11 @@ def read_run(path: Path) -> RunFiles:
 
 
 def read_telemetry(path: Path, first_positions: Container[int] = ()) -> FeedTimes | None:
-    """None where nothing was measured. `first_positions` are known to be the first of sessions."""
+    """Reads the telemetry of the feed; None where nothing was measured.
+
+    The first step of a session is found by its position, which is in `first_positions` or does not grow. The first line
+    of the file counts as such a step.
+    """
     lines, last = [], float("inf")
     for line in JsonLines(path).read():
         if not all(is_number(line.get(name)) for name in _TIMES):
@@ -156,7 +176,7 @@ def read_telemetry(path: Path, first_positions: Container[int] = ()) -> FeedTime
 
 
 def list_series(records: Sequence[Mapping[str, Any]], name: str) -> tuple[list[float], list[float]]:
-    """Steps and values of one number, where it was recorded and is finite."""
+    """Returns the steps and values of one recorded number, without records that lack it or have NaN."""
     found = [(record["step"], record[name]) for record in records if is_number(record.get(name))]
     return [step for step, _ in found], [value for _, value in found]
 
@@ -184,7 +204,7 @@ def _read_settings(path: Path) -> list[Setting]:
     try:
         return list_settings(XTTSConfig.load(path))
     except ConfigError:
-        # A run of another version: its text is shown as it is.
+        # Written by another version: the report then shows the text of the file only.
         return []
 
 

@@ -1,4 +1,8 @@
-"""The report of a training run: learning curves, validation, samples, times, configuration and environment."""
+"""HTML report of a training run: loss curves, validation, audio samples, step times, configuration and environment.
+
+Made from the files of the run alone (`tools.run_files`), at the end of `myxtts train` or from Python. Sections without
+data are left out. Voice and vocoder runs share the page; `Measures` says which curves they have.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +37,9 @@ from myxtts.training.terms import VOCODER, VOICE, Measures
 from myxtts.training.vocoder.task import VOCODER_SPEC_FILE_NAME
 
 _MAX_IDS = 4
+"""Utterances that are named for each skipped step; the others are counted."""
 _MAX_SESSIONS = 3
+"""Newest sessions of a resumed run whose environment is shown."""
 _STAGES = mark(
     {"transfer": "copy to the device (in parallel)", "features": "features on the data device (in parallel)"}
 )
@@ -41,11 +47,13 @@ _KINDS = mark({"skipped": "skipped", "spike": "spike", "rolled back": "rolled ba
 _END_SHARE = 20
 """The last twentieth of the records stands for the end of a run."""
 _NUM_SAMPLE_STEPS = 3
+"""Steps whose samples are embedded: the first, the middle and the last."""
 _MAX_SOUND_BYTES = 3_000_000
+"""Larger files are not embedded: base64 makes them 4 MB of the page each."""
 
 
 def write_run_report(run_path: str | Path, *, lang: str = "en") -> Path:
-    """Makes the page from the files of a run and gives its path: report.html in the run, or report.fa.html.
+    """Writes the report into the folder of the run and returns its path: report.html, or report.fa.html in Persian.
 
     Raises DataError where there is no run, and StorageError where the page cannot be written.
     """
@@ -55,6 +63,7 @@ def write_run_report(run_path: str | Path, *, lang: str = "en") -> Path:
 
 
 def make_run_page(run: RunFiles, tr: Translator) -> Page:
+    """Builds the page of a run; a run with a vocoder specification shows the measures of the vocoder."""
     steps, seconds = _count_steps(run), _measure_time(run)
     measures = VOCODER if (run.path / VOCODER_SPEC_FILE_NAME).is_file() else VOICE
     return Page(
@@ -80,6 +89,7 @@ def make_run_page(run: RunFiles, tr: Translator) -> Page:
 
 
 def _make_cards(run: RunFiles, tr: Translator) -> list[Card]:
+    """Steps, time, loss, best validation score (the lowest), AU and step-time variation."""
     steps, seconds = _count_steps(run), _measure_time(run)
     total = run.find_setting("training.steps")
     _, losses = list_series(run.records, "loss")
@@ -125,7 +135,11 @@ def _count_steps(run: RunFiles) -> int:
 
 
 def _measure_time(run: RunFiles) -> float:
-    """Training seconds, summed over the sessions of a resumed run; from telemetry where the metrics have none."""
+    """Returns the training time in seconds, summed over the sessions of a resumed run.
+
+    `elapsed_s` starts again at 0 with each session, so that a session ends where the next value is smaller. Without
+    metrics the telemetry is summed.
+    """
     elapsed = [record["elapsed_s"] for record in run.records if isinstance(record.get("elapsed_s"), int | float)]
     if elapsed:
         ends = [last for last, following in zip(elapsed, [*elapsed[1:], 0.0], strict=True) if following < last]
@@ -134,6 +148,7 @@ def _measure_time(run: RunFiles) -> float:
 
 
 def _show_learning(run: RunFiles, measures: Measures, tr: Translator) -> Html:
+    """Training curves: total loss, its terms, terms that are only measured (weight 0), learning rate, gradient norm."""
     measured = {term.name: term.label for term in measures.terms if not term.weight}
     panels = [
         make_panel(tr("Loss"), _draw(run.records, {"loss": "Loss"}, tr)),
@@ -155,12 +170,13 @@ def _show_learning(run: RunFiles, measures: Measures, tr: Translator) -> Html:
 def _draw(
     records: Sequence[Mapping[str, Any]], labels: Mapping[str, str], tr: Translator, is_noisy: bool = True
 ) -> Html:
-    """Curves of the numbers that are recorded under the names of `labels`."""
+    """Draws a curve for each name in `labels` that the records have."""
     curves = [Curve(tr(label), *list_series(records, name), is_noisy) for name, label in labels.items()]
     return draw_curves(curves, tr.tick)
 
 
 def _show_validation(run: RunFiles, measures: Measures, tr: Translator) -> Html:
+    """Validation curves by chart, the step at which the text encoder was frozen, and a table of best and last."""
     if not run.validations:
         return make_section(tr("Validation"))
     records = [{"step": step, **numbers} for step, numbers in run.validations]
@@ -200,6 +216,7 @@ def _compare_best_and_last(run: RunFiles, measures: Measures, tr: Translator) ->
 
 
 def _show_sound(run: RunFiles, measures: Measures, tr: Translator) -> Html:
+    """Samples of three steps beside the recording: audio players, mel spectrograms and the last alignment."""
     steps = list_steps(run.samples_path)
     if not steps:
         return make_section(tr("Samples"))
@@ -241,6 +258,7 @@ def _embed_picture(path: Path | None, caption: str) -> Html:
 
 
 def _show_time(run: RunFiles, tr: Translator) -> Html:
+    """Shares of computing, data wait and validation, and the times of steps that only trained."""
     feed = run.feed
     if feed is None:
         return make_section(tr("Where the time went"))
@@ -289,6 +307,7 @@ def _list_rates(feed: FeedTimes, variation: float, tr: Translator) -> list[list[
 
 
 def _list_times(feed: FeedTimes, tr: Translator) -> Iterator[Sequence[str]]:
+    """Rows of mean, median and 99 % quantile in milliseconds; stages marked as parallel do not add to the step."""
     rows = [
         (tr("step"), feed.step_s),
         (tr("wait for data"), feed.wait_s),
@@ -331,6 +350,7 @@ def _show_skipped(run: RunFiles, tr: Translator) -> Html:
 
 
 def _format_any(value: Any, tr: Translator) -> str:
+    """Formats a recorded number; NaN and infinity of a skipped step are stored as text."""
     return tr.number(float(value)) if isinstance(value, int | float) else str(value or "")
 
 

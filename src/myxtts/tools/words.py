@@ -1,4 +1,4 @@
-"""Translations of pages and messages, the gettext way: English stands in the code, Persian in `fa.json`.
+"""Translation (i18n) of reports and messages in the manner of gettext: English in the code, Persian in `fa.json`.
 
 `tr = Translator("fa")` translates a text where it is shown, as in `tr("Step {step}", step=tr.count(3))`, and writes
 numbers with the digits and signs of the language. A text that is shown elsewhere, such as a value of a table, is marked
@@ -22,13 +22,13 @@ _PERSIAN_DIGITS = str.maketrans("0123456789.,", "۰۱۲۳۴۵۶۷۸۹٫٬")
 
 
 def mark(texts: _Texts) -> _Texts:
-    """Names a text, or all values of a table, that a translator is given later (`N_` of gettext)."""
+    """Marks a text, or all values of a table, for the catalogue; it is translated where shown (`N_` of gettext)."""
     return texts
 
 
 @cache
 def read_catalogue() -> dict[str, str]:
-    """English to Persian."""
+    """Reads the catalogue from English to Persian, once per process."""
     catalogue: dict[str, str] = json.loads((files("myxtts.tools") / "fa.json").read_text(encoding="utf-8"))
     return catalogue
 
@@ -47,11 +47,11 @@ class Translator:
         return text.format(**values) if values else text
 
     def row(self, *texts: str) -> list[str]:
-        """Several texts, such as the heading of a table."""
+        """Translates several texts, such as the heading of a table."""
         return [self(text) for text in texts]
 
     def join(self, texts: Iterable[str]) -> str:
-        """A list with the comma of the language."""
+        """Joins texts with the comma of the language."""
         return ("، " if self.lang == "fa" else ", ").join(texts)
 
     def count(self, number: float) -> str:

@@ -1,4 +1,8 @@
-"""Warnings of the monitor: data starvation, oscillation, throttling, memory nearly full, stalled runs, lost GPUs."""
+"""Warnings of the monitor: data starvation, oscillation, throttling, memory nearly full, stalled runs, lost GPUs.
+
+`find_alerts` judges every sample anew and keeps nothing; `AlertBook` collects the alerts of a watch for its summary.
+GPU alerts are judged over the last samples, those of a run over its last steps, so that one slow step raises none.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +29,8 @@ ALERT_KINDS = mark(
         "throttling": "throttling",
     }
 )
-"""The gravest first."""
+"""Labels of the kinds, most severe first: the screen shows them in this order."""
+# By the key of an alert. The suffix of a placeholder (_share, _percent, _count, _time) selects its number format.
 _SENTENCES = mark(
     {
         "run_starved": "The run waits for data {wait_share} of the time ({wait_ms} ms a step, {depth} batches in "
@@ -58,20 +63,28 @@ STARVED_AU = 0.9
 _FED_AU = 0.98
 """Above it data is always ready and cannot be the reason why steps differ."""
 FULL_SHARE = 0.95
+"""Share of GPU or host memory in use from which a warning is given."""
 _MIN_STEPS = 8
+"""A run with fewer steps in its window is not judged."""
 _NUM_RECENT = 30
+"""Samples over which the utilisation of a GPU is judged: one minute at the default interval of 2 s."""
 _MIN_RECENT = 10
 _IDLE_PERCENT = 50.0
+"""Mean utilisation below which a GPU with a process on it counts as underused."""
 _SWING_PERCENT = 30.0
+"""Least distance between the 10 % and 90 % quantiles of a swinging GPU's utilisation, in percentage points."""
 _SWING_SHARE = 0.5
-"""The lower tenth of a swinging GPU's utilisation lies under this share of its upper tenth."""
+"""The 10 % quantile of a swinging GPU's utilisation lies under this share of its 90 % quantile."""
 _HELD_BACK_CLOCK = 0.75
-"""Cards under full load run at about four fifths of the highest clock that they name."""
+"""A power cap counts below this share of the maximum clock: under full load about four fifths are normal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """One warning. `key` names its sentence, `numbers` and `reasons` fill it."""
+    """One warning, without words: `key` selects its sentence in `_SENTENCES`, `numbers` and `reasons` fill it.
+
+    `gpu` is the index in nvidia-smi, None for the run and the host. `reasons` are keys of `THROTTLE_TEXTS`.
+    """
 
     kind: AlertKind
     key: str
@@ -82,7 +95,7 @@ class Alert:
 
 @dataclass(slots=True)
 class AlertRecord:
-    """First and last time of an alert and its number of samples. `alert` has the numbers of the last one."""
+    """An alert over a whole watch: first and last time, number of samples, and the numbers of the last one."""
 
     alert: Alert
     first_s: float
@@ -91,7 +104,7 @@ class AlertRecord:
 
 
 class AlertBook:
-    """All alerts since the start, each once."""
+    """Collects the alerts of a watch; equal key, GPU and reasons are one record."""
 
     def __init__(self) -> None:
         self._records: dict[tuple[str, int | None, tuple[str, ...]], AlertRecord] = {}
@@ -108,12 +121,12 @@ class AlertBook:
 
     @property
     def records(self) -> list[AlertRecord]:
-        """In the order in which they came."""
+        """Records in the order of their first occurrence."""
         return list(self._records.values())
 
 
 def find_alerts(sample: Sample, history: History) -> list[Alert]:
-    """The alerts of a sample, which `history` already holds."""
+    """Returns the alerts of the newest sample; it must already have been added to `history`."""
     alerts = [*_judge_run(sample.run)]
     for gpu in sample.gpus:
         alerts += _judge_gpu(gpu, sample.run, history)
@@ -123,6 +136,7 @@ def find_alerts(sample: Sample, history: History) -> list[Alert]:
 
 
 def _judge_run(run: RunReading | None) -> Iterator[Alert]:
+    """Judges stall, starvation (AU under 0.9) and oscillation; above an AU of 0.98 oscillation is not the data's."""
     if run is None:
         return
     if run.state == "stalled":
@@ -155,7 +169,7 @@ def _judge_gpu(gpu: GpuReading, run: RunReading | None, history: History) -> Ite
 
 
 def _find_throttling(gpu: GpuReading) -> tuple[str, ...]:
-    """A GPU at full work always meets its power limit: that counts only where it costs much of the clock."""
+    """Returns the throttle reasons; a power cap, normal at full load, counts only where the clock drops much."""
     reasons = gpu.throttle_reasons or ()
     is_held_back = (
         gpu.sm_clock_mhz is None
@@ -166,7 +180,10 @@ def _find_throttling(gpu: GpuReading) -> tuple[str, ...]:
 
 
 def _judge_use(gpu: GpuReading, run: RunReading | None, history: History) -> Iterator[Alert]:
-    """A GPU with a process on it that is idle much of the time, or whose utilisation swings."""
+    """Judges oscillation and starvation by GPU utilisation, for a GPU with a compute process on it.
+
+    Low utilisation is put down to the data unless the followed run shows that it does not wait for any.
+    """
     recent = np.array(history.get_recent(f"gpu{gpu.index}_utilization_percent", _NUM_RECENT))
     recent = recent[~np.isnan(recent)]
     # Where processes cannot be listed, a GPU that was busy at any time counts as used.
@@ -182,7 +199,7 @@ def _judge_use(gpu: GpuReading, run: RunReading | None, history: History) -> Ite
 
 
 def describe_alert(alert: Alert, tr: Translator) -> str:
-    """The sentence of an alert. Its numbers are formatted by the last word of their names."""
+    """Returns the sentence of an alert; numbers are formatted by the last word of their names, as in `idle_time`."""
     values = {name: _format(name, number, tr) for name, number in alert.numbers.items()}
     if alert.gpu is not None:
         values["gpu"] = tr.count(alert.gpu)

@@ -1,4 +1,8 @@
-"""GPUs on a terminal: five lines each, or one line each in a table where the screen is too low."""
+"""Terminal lines of GPU readings for the monitor: five lines per GPU, or a table with one line per GPU.
+
+Layout only: numbers come from `gpus`, sparklines from the history. A missing number is shown as "denied" or "n/a", and
+`explain_gaps` adds a legend for these marks.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +14,19 @@ from myxtts.tools.monitor.gpus import DENIED, LOST, SILENT, THROTTLE_TEXTS, UNSU
 from myxtts.tools.monitor.sample import History
 
 _HOT_C = 85
+"""Temperature in °C from which a GPU is shown in red."""
 _MIN_SPARKLINE = 4
+"""Characters below which a sparkline is left out."""
 _NAME_WIDTH = 16
+"""Widest column of GPU names in the table, in characters."""
 _GAPS = {DENIED: "this user may not read it", UNSUPPORTED: "not reported by this GPU", SILENT: "no answer"}
 
 
 def draw_gpu_lines(gpu: GpuReading, history: History, width: int, is_ascii: bool) -> Iterator[Line]:
-    """Heading, use and memory, power and clocks, PCIe and throttling, processes."""
+    """Draws one GPU: heading, utilisation and memory, power and clocks, PCIe and throttling, processes.
+
+    A GPU with a problem, such as a lost one, has only its heading.
+    """
     heading: Line = [(f"GPU {gpu.index} ", "bold"), (gpu.name, "bold")]
     if gpu.problem:
         yield [*heading, ("  ", ""), (_explain_problem(gpu.problem), "bold red")]
@@ -35,8 +45,8 @@ def draw_gpu_lines(gpu: GpuReading, history: History, width: int, is_ascii: bool
 
 
 def draw_gpu_table(gpus: Sequence[GpuReading], history: History, width: int, is_ascii: bool) -> Iterator[Line]:
-    """One line a GPU."""
-    # The width beside the numbers goes to the name and the sparkline.
+    """Draws all GPUs as a table with one line each; names and sparklines get the width that is left."""
+    # 68 characters are the columns with numbers, with their gaps.
     spare = width - 68
     name_width = min(_NAME_WIDTH, spare // 2) if spare >= 14 else 0
     spark_width = max(0, min(30, spare - name_width - bool(name_width)))
@@ -67,7 +77,7 @@ def draw_gpu_table(gpus: Sequence[GpuReading], history: History, width: int, is_
 
 
 def explain_gaps(gpus: Sequence[GpuReading]) -> list[Line]:
-    """One line that explains the marks for missing numbers."""
+    """Returns a line that explains the marks for missing numbers, or no line where none is missing."""
     gaps = {gap for gpu in gpus for gap in gpu.unavailable.values()}
     meanings = {_mark(gap): _GAPS[gap] for gap in sorted(gaps)}
     return [[("; ".join(f"{mark}: {meaning}" for mark, meaning in meanings.items()), "dim")]] if meanings else []
@@ -78,6 +88,7 @@ def _mark(gap: str) -> str:
 
 
 def _write(gpu: GpuReading, name: str, value: float | None, unit: str) -> str:
+    """Formats a number, or the mark of its gap; `name` is its key in `unavailable`."""
     if value is None:
         return _mark(gpu.unavailable.get(name, ""))
     return f"{value:.0f}{unit}"
@@ -111,6 +122,7 @@ def _draw_memory(gpu: GpuReading, history: History, width: int, is_ascii: bool) 
 
 
 def _add_sparkline(line: Line, history: History, column: str, top: float | None, width: int, is_ascii: bool) -> Line:
+    """Fills the rest of `width` with the newest values of a history column, one character each."""
     room = width - measure_line(line)
     if room < _MIN_SPARKLINE:
         return line
@@ -140,6 +152,7 @@ def _describe_clocks(gpu: GpuReading) -> Line:
 
 
 def _describe_link(gpu: GpuReading) -> Line:
+    """The current PCIe generation and width; idle GPUs lower the generation to save power."""
     if gpu.pcie_generation is None or gpu.pcie_width is None:
         return [(f"PCIe {_mark(gpu.unavailable.get('pcie_link', ''))}", "dim")]
     return [(f"PCIe gen {gpu.pcie_generation} x{gpu.pcie_width}", "dim")]

@@ -1,7 +1,8 @@
 """Reads every GPU through NVML: utilisation, memory, power, temperature, clocks, PCIe, throttling and processes.
 
 A number that a GPU does not report, or that this user may not read, is None and named in `unavailable`; a GPU that
-falls off the bus while it is watched stays in the list with its problem.
+falls off the bus while it is watched stays in the list with its problem. NVML errors never
+end a reading. NVML ignores CUDA_VISIBLE_DEVICES, so that all GPUs of the machine are read.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from myxtts.runtime.nvml import LOST_GPU_ERRORS, list_gpus, load_nvml
 from myxtts.tools.words import mark
 
 DENIED, UNSUPPORTED, SILENT = "denied", "not reported", "no answer"
-"""Why a number is missing."""
+"""Why a number is missing: no permission, not supported by GPU or driver, any other NVML error."""
 LOST = "lost"
+"""Problem of a GPU that no longer answers the driver (`LOST_GPU_ERRORS`)."""
 
 _THROTTLE_REASONS = {
     "power_cap": pynvml.nvmlClocksEventReasonSwPowerCap,
@@ -31,7 +33,7 @@ _THROTTLE_REASONS = {
     "board_limit": pynvml.nvmlClocksThrottleReasonBoardLimit,
     "reliability": pynvml.nvmlClocksThrottleReasonReliability,
 }
-"""Idling and clocks that a user has set are no throttling."""
+"""Names of NVML's bits. Those for an idle GPU and for clocks set by the user are left out: they are no throttling."""
 THROTTLE_TEXTS = mark(
     {
         "power_cap": "its power limit is reached",
@@ -50,7 +52,7 @@ _Answer = TypeVar("_Answer")
 
 @dataclass(frozen=True, slots=True)
 class GpuProcess:
-    """A process that computes on a GPU; its memory is None where the driver does not tell."""
+    """A compute process on a GPU; `used_bytes` is None where the driver does not report it, `name` may be empty."""
 
     pid: int
     name: str
@@ -59,7 +61,11 @@ class GpuProcess:
 
 @dataclass(frozen=True, slots=True)
 class GpuReading:
-    """One GPU at one moment. `index` is its number in nvidia-smi; `rx` goes into the GPU, `tx` out of it."""
+    """One GPU at one moment. `index` is its number in nvidia-smi; `rx` goes into the GPU, `tx` out of it.
+
+    `problem` is set where the GPU could not be read at all; `unavailable` maps the name of a missing number to its gap.
+    `throttle_reasons` is None where it could not be read, and empty where the GPU is not throttled.
+    """
 
     index: int
     name: str
@@ -90,7 +96,10 @@ class GpuReading:
 
 
 class GpuReader:
-    """Holds the driver's library open while GPUs are watched. Without a GPU, `no_gpu_reason` says why."""
+    """Context that holds an NVML session. Without a GPU, `num_gpus` is 0 and `no_gpu_reason` says why.
+
+    `nvml` is the module to call; tests pass a fake one.
+    """
 
     def __init__(self, nvml: Any = None) -> None:
         self._nvml: Any = nvml if nvml is not None else load_nvml()
@@ -100,7 +109,7 @@ class GpuReader:
         self._is_open = False
 
     def __enter__(self) -> Self:
-        # The listing explains why there is no GPU; a GPU that it leaves out is watched all the same.
+        # The listing explains why there is no GPU; GPUs that it could not read are still counted below.
         listing = list_gpus(self._nvml)
         try:
             self._nvml.nvmlInit()
@@ -123,13 +132,14 @@ class GpuReader:
                 return
 
     def read(self) -> tuple[GpuReading, ...]:
-        """One reading for each GPU there was at the start, in the driver's order."""
+        """Reads each GPU that was present at the start, in the driver's order; drops names of processes that ended."""
         readings = tuple(self._read_or_explain(index) for index in range(self.num_gpus))
         present = {process.pid for reading in readings for process in reading.processes or ()}
         self._process_names = {pid: name for pid, name in self._process_names.items() if pid in present}
         return readings
 
     def _read_or_explain(self, index: int) -> GpuReading:
+        """Reads one GPU; one that fails altogether keeps its last known name and gets a `problem`."""
         try:
             # A new handle every time: it is cheap, and an old one stays dead when a GPU comes back.
             return self._read_gpu(index, self._nvml.nvmlDeviceGetHandleByIndex(index))
@@ -171,7 +181,7 @@ class GpuReader:
         )
 
     def _read_identity(self, index: int, handle: Any, asker: _Asker) -> tuple[str, str]:
-        """Name and UUID, which are asked for once: a lost GPU cannot tell them any more."""
+        """Returns name and UUID, read once and kept: a lost GPU can no longer be asked."""
         if index not in self._known:
             name = asker.ask("name", lambda: self._nvml.nvmlDeviceGetName(handle))
             uuid = asker.ask("uuid", lambda: self._nvml.nvmlDeviceGetUUID(handle))
@@ -179,6 +189,7 @@ class GpuReader:
         return self._known[index]
 
     def _read_processes(self, handle: Any) -> tuple[GpuProcess, ...]:
+        """Lists the compute processes, largest memory first; graphics processes are not among them."""
         found = self._nvml.nvmlDeviceGetComputeRunningProcesses(handle)
         processes = [GpuProcess(one.pid, self._name_process(one.pid), one.usedGpuMemory) for one in found]
         return tuple(sorted(processes, key=lambda process: -(process.used_bytes or 0)))
@@ -194,16 +205,17 @@ class GpuReader:
 
 
 class _Asker:
-    """Calls NVML functions and notes which of them failed, and why."""
+    """Calls NVML functions for one GPU and records failed ones in `unavailable`."""
 
     def __init__(self) -> None:
         self.unavailable: dict[str, str] = {}
 
     def ask(self, name: str, question: Callable[[], _Answer]) -> _Answer | None:
+        """Returns the answer, None where the call fails. Raises NVMLError only where the GPU is lost."""
         try:
             return question()
         except pynvml.NVMLLibraryMismatchError:
-            # What pynvml raises where a driver is too old for a question; it is no NVMLError.
+            # Raised by pynvml where the driver is too old for this function; not a subclass of NVMLError.
             self.unavailable[name] = UNSUPPORTED
         except pynvml.NVMLError as error:
             if error.value in LOST_GPU_ERRORS:
@@ -216,7 +228,7 @@ class _Asker:
         return answer * factor if answer is not None else None
 
     def count_bytes(self, name: str, question: Callable[[], int]) -> int | None:
-        """From the kilobytes in which NVML counts."""
+        """Converts the KB/s of NVML's PCIe counters to bytes per second."""
         answer = self.ask(name, question)
         return answer * 1000 if answer is not None else None
 
@@ -225,12 +237,13 @@ def _read_throttling(nvml: Any, handle: Any) -> tuple[str, ...]:
     try:
         reasons = nvml.nvmlDeviceGetCurrentClocksEventReasons(handle)
     except pynvml.NVMLError_FunctionNotFound:
-        # The name that drivers before 535 know.
+        # The name of the same function in drivers before 535.
         reasons = nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
     return tuple(name for name, bit in _THROTTLE_REASONS.items() if reasons & bit)
 
 
 def _name_gap(error: pynvml.NVMLError) -> str:
+    """Classifies an NVML error as no permission, not supported, or no answer."""
     if error.value == pynvml.NVML_ERROR_NO_PERMISSION:
         return DENIED
     if error.value in (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND):

@@ -1,4 +1,8 @@
-"""The log of the monitor: a row of CSV or a line of JSON for each sample, with whole lines only."""
+"""Log file of the monitor: one CSV row or JSON line per sample, appended unbuffered and in whole lines.
+
+A log may be continued by a later watch and read while it is written. CSV has fixed columns (`Sample.to_row`); JSON
+lines hold everything, processes included (`Sample.to_json`).
+"""
 
 from __future__ import annotations
 
@@ -21,13 +25,14 @@ from myxtts.tools.monitor.sample import Row, Sample
 
 _JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
 _MAX_HEADER_BYTES = 1024 * 1024
+"""Read of the first line of an existing CSV file, which may be any large file named by mistake."""
 
 
 class SampleLog:
-    """Appends to the file, also to that of an earlier watch. A full disk ends the log, not the watch."""
+    """Appends samples to a new or existing file. A full disk ends the log, with `problem` set, but not the watch."""
 
     def __init__(self, path: Path) -> None:
-        """Raises UsageError for a suffix that says neither CSV nor JSON lines."""
+        """Chooses the format by the suffix. Raises UsageError where it is neither CSV nor JSON lines."""
         suffix = path.suffix.lower()
         if suffix != ".csv" and suffix not in _JSON_SUFFIXES:
             raise UsageError(
@@ -40,13 +45,13 @@ class SampleLog:
         self._file: IO[bytes] | None = None
         self.num_samples = 0
         self.problem = ""
-        """Why the log ended before the watch."""
+        """The error that ended the log before the watch; empty while it is written."""
 
     def __enter__(self) -> Self:
         """Raises StorageError where the file cannot be opened."""
         with explain_storage_errors(self.path, "write"):
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            # Unbuffered: what is written is in the file, whatever ends this process.
+            # Unbuffered: samples reach the file even if this process is killed.
             self._file = self.path.open("ab", buffering=0)
         return self
 
@@ -56,11 +61,12 @@ class SampleLog:
         self._close()
 
     def write(self, sample: Sample, alerts: Sequence[Alert]) -> None:
-        """Adds one sample in one write. Raises UsageError where an older log has other columns."""
+        """Appends one sample with one write call. Raises UsageError where an existing CSV file has other columns."""
         if self._file is None:
             return
         text = self._format_row(sample, alerts) if self._is_csv else self._format_json(sample, alerts)
         try:
+            # A watch that was killed may have left half a line: the first sample starts a new one.
             if self.num_samples == 0 and not ends_with_newline(self.path):
                 text = "\n" + text
             self._write_whole(self._file, text.encode("utf-8", "backslashreplace"))
@@ -71,7 +77,7 @@ class SampleLog:
 
     @staticmethod
     def _write_whole(file: IO[bytes], content: bytes) -> None:
-        """A full disk may write a part of a line: it is truncated, so that only whole lines stay."""
+        """Writes a line or nothing: a partial write on a full disk is truncated again and raised as ENOSPC."""
         start = os.fstat(file.fileno()).st_size
         num_written = file.write(content)
         if num_written != len(content):
@@ -94,7 +100,7 @@ class SampleLog:
         return text.getvalue()
 
     def _has_header(self, columns: list[str]) -> bool:
-        """Whether the file already starts with these columns; with others it is left alone."""
+        """Whether the file starts with these columns. Raises UsageError where it has others, leaving it as it is."""
         with self.path.open("rb") as file:
             first_line = file.readline(_MAX_HEADER_BYTES).decode("utf-8", "replace")
         if not first_line.strip():

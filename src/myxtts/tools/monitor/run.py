@@ -1,6 +1,7 @@
-"""Follows a training from another process through the files of its run: its state, step times and data wait.
+"""Follows a training run from another process by tailing its telemetry and metrics: state, AU, step time, data wait.
 
-Nothing in the run's folder is locked or written, so that watching cannot disturb the training.
+Nothing in the run's folder is locked or written, so that watching cannot disturb the training. The state comes from two
+signs: whether the process in the run's lock file is alive on this machine, and how long ago the telemetry last grew.
 """
 
 from __future__ import annotations
@@ -21,22 +22,30 @@ from myxtts.tools.rhythm import find_recent_oscillation
 from myxtts.training.run.folder import METRICS_FILE_NAME, TELEMETRY_FILE_NAME
 
 RunState = Literal["absent", "starting", "running", "stalled", "ended"]
+"""`absent`: no such run yet. `starting`: process alive, no step yet. `stalled`: process alive, but no step for long."""
 RUNS_FOLDER = Path("runs")
 _LOCK_FILE_NAME = ".lock"
 _SIGNS_OF_A_RUN = (TELEMETRY_FILE_NAME, METRICS_FILE_NAME, RESOLVED_FILE_NAME, _LOCK_FILE_NAME)
 _WINDOW_S = 10.0
+"""Means are taken over so many seconds of steps, but over at least `_MIN_WINDOW_STEPS` where steps are slow."""
 _MIN_WINDOW_STEPS = 8
 _NUM_RHYTHM_STEPS = 512
+"""Steps that variation and period are measured over: the longest period that can be found is a third of them."""
 _MIN_IDLE_S = 30.0
 _IDLE_INTERVALS = 5.0
+"""A run is stalled after this multiple of its longest recent step, but not before `_MIN_IDLE_S`."""
 _PID_SLACK_S = 60.0
+"""Tolerance between the start of a process and the time of its lock file, whose file system may have another clock."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunReading:
     """A run at one moment. Measurements are means over its last ten seconds of steps, None before there are any.
 
-    `position` is the last batch of the feed, `step` and `loss` are of the last line of metrics.
+    `position` is the last batch of the feed, `step` and `loss` are of the last line of metrics. `num_new_steps` counts
+    since the last reading, `num_steps` is the size of the window. `depth` is the mean number of batches in the buffer,
+    `au` the share of time without data wait. `variation` and `period_steps` are those of `rhythm`. `idle_s` is the time
+    since the last step.
     """
 
     path: str
@@ -73,7 +82,10 @@ class _Step(NamedTuple):
 
 
 class RunFollower:
-    """Reads what is new in a run's folder each time it is asked; the folder may come later, and go."""
+    """Reads what was appended to the files of one run since the last call; the folder need not exist yet.
+
+    The window is cleared at the start of every session, and its first step, which compiles, is left out.
+    """
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self.path = path
@@ -90,6 +102,7 @@ class RunFollower:
         self._is_first_step_due = False
 
     def read(self) -> RunReading:
+        """Reads the state of the run now. Raises nothing for files that are missing or cannot be read."""
         is_alive = self._look_for_holder()
         num_new = self._take_steps()
         for record in self._metrics.read():
@@ -113,14 +126,15 @@ class RunFollower:
         self._metrics.close()
 
     def _take_steps(self) -> int:
+        """Adds new lines of telemetry to the window and returns their number."""
         lines = [line for line in self._telemetry.read() if _is_step(line)]
         if self._telemetry.was_replaced:
-            # A session that goes on from a checkpoint rewrites what came before it.
+            # A resumed session truncates the telemetry to its checkpoint: these lines are old.
             self._forget(int(lines[-1]["position"]) if lines else None)
             self._is_first_step_due = True
             return 0
         for line in lines:
-            # Positions only grow within a session, and its first step compiles and warms up.
+            # Positions grow within a session: a smaller one is the first step of a new session, which compiles.
             is_first = self._is_first_step_due or line["position"] <= (self._position or 0)
             if is_first:
                 self._forget(int(line["position"]))
@@ -149,12 +163,17 @@ class RunFollower:
             self._rhythm_steps.append((step.wait_s, step.step_s))
 
     def _drop_old_steps(self) -> None:
+        """Shortens the window to the last ten seconds of step time, or to eight steps if those took longer."""
         elapsed_s = sum(step.interval_s for step in self._window)
         while len(self._window) > _MIN_WINDOW_STEPS and elapsed_s - self._window[0].interval_s > _WINDOW_S:
             elapsed_s -= self._window.popleft().interval_s
 
     def _measure_idle(self, num_new: int) -> float | None:
-        """Seconds without a step by our own clock; for steps before the first look, by the time of the file."""
+        """Returns the seconds since the last step; None before the first one.
+
+        Uses the clock of this process, so that clocks of other machines do not matter; only the age of steps that are
+        found by the first call is taken from the modification time of the file.
+        """
         now = self._clock()
         if num_new:
             is_first_look, self._grew_at = not self._has_looked, now
@@ -165,13 +184,13 @@ class RunFollower:
         return max(0.0, now - self._grew_at) if self._grew_at is not None else None
 
     def _look_for_holder(self) -> bool:
-        """Whether the process that last locked the run is alive on this machine."""
+        """Whether the process in the lock file of the run is alive on this machine; a new one starts a new session."""
         holder = _read_holder(self.path / _LOCK_FILE_NAME)
         if holder is None:
             return False
         pid, taken_at = holder
         if pid != self._holder:
-            # Another session: unless it is the one found at the start, its first step is still to come.
+            # A new session compiles in its first step. That of the session found first may be long over.
             self._is_first_step_due = self._holder is not None
             self._holder, self._was_holder_alive = pid, False
         is_alive = _is_alive(pid, taken_at)
@@ -179,17 +198,19 @@ class RunFollower:
         return is_alive
 
     def _judge(self, is_alive: bool, idle_s: float | None) -> RunState:
+        """Derives the state from the process and from the age of the last step."""
         if idle_s is None:
             return "starting" if is_alive else "absent" if self._holder is None else "ended"
         longest_s = max((step.interval_s for step in self._window), default=0.0)
         is_fresh = idle_s < max(_MIN_IDLE_S, _IDLE_INTERVALS * longest_s)
         if is_alive:
             return "running" if is_fresh else "stalled"
-        # A run on another machine has no process here; it is alive if its file has grown since we looked.
+        # A run on another machine has no process here; it is running if its telemetry grows while it is followed.
         may_be_elsewhere = self._holder is None or (self._has_grown and not self._was_holder_alive)
         return "running" if is_fresh and may_be_elsewhere else "ended"
 
     def _add_means(self, reading: RunReading) -> RunReading:
+        """Adds the means over the window, and variation and period over the last 512 steps."""
         steps = self._window
         elapsed_s = max(sum(step.interval_s for step in steps), 1e-9)
         wait_s = sum(step.wait_s for step in steps)
@@ -211,7 +232,7 @@ class RunFollower:
 
 
 def find_newest_run(folder: Path = RUNS_FOLDER) -> Path | None:
-    """The run that was written to last, None where there is none."""
+    """Returns the run whose files were modified last; None where the folder has no run."""
     try:
         runs = [path for path in folder.iterdir() if path.is_dir()]
     except OSError:
@@ -231,7 +252,7 @@ def _find_last_change(run: Path) -> float | None:
 
 
 def _read_holder(path: Path) -> tuple[int, float] | None:
-    """The process that wrote its number into a run's lock, and when."""
+    """Returns the process id in the lock file of a run and the time it was written; None without such a file."""
     try:
         text, taken_at = path.read_text(encoding="utf-8", errors="replace")[:100], path.stat().st_mtime
     except OSError:
@@ -243,7 +264,7 @@ def _read_holder(path: Path) -> tuple[int, float] | None:
 def _is_alive(pid: int, taken_at: float) -> bool:
     try:
         process = psutil.Process(pid)
-        # A process that is younger than the lock has the same number by chance.
+        # A process younger than the lock file has only reused its process id.
         return process.create_time() <= taken_at + _PID_SLACK_S and process.status() != psutil.STATUS_ZOMBIE
     except (psutil.Error, OverflowError):
         return False

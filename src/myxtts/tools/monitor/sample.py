@@ -1,4 +1,7 @@
-"""One sample of everything that is watched, GPUs, CPU, memory and the run, and the history of samples."""
+"""Samples of the monitor: GPUs, CPU, host memory and run at one moment, and their history in constant memory.
+
+`Sampler` takes them; `Sample.to_row` gives the columns that `History` and CSV logs share.
+"""
 
 from __future__ import annotations
 
@@ -38,14 +41,16 @@ _GPU_COLUMNS = (
     "pcie_width",
 )
 _RUN_COLUMNS = ("au", "wait_s", "step_s", "depth", "utterances_per_s", "batches_per_s", "padding", "variation")
+"""Means over the last seconds of a run, None while it is not running."""
 _LOOK_FOR_RUN_EVERY_S = 5.0
+"""Time between two searches for a newer run, each of which lists the runs folder."""
 _MAX_RECENT = 600
-"""Samples that are kept for sparklines."""
+"""Samples that are kept for sparklines and GPU alerts: 20 minutes at the default interval of 2 s."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostReading:
-    """The machine besides its GPUs; memory is what this process may use, as a container leaves it."""
+    """CPU load and memory of the host; `ram_bytes` is the smaller of the machine's memory and the container's limit."""
 
     cpu_percent: float
     num_cpus: int
@@ -59,7 +64,7 @@ class HostReading:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Everything at one moment. `elapsed_s` counts from the start of watching, `time` is UTC."""
+    """All readings of one moment. `elapsed_s` counts from the start of watching; `time` is UTC in ISO 8601."""
 
     elapsed_s: float
     time: str
@@ -71,6 +76,7 @@ class Sample:
         return asdict(self)
 
     def to_row(self) -> Row:
+        """Flattens the sample; the columns depend on the number of GPUs only. Lists become counts or joined words."""
         row: Row = {"time": self.time, "elapsed_s": round(self.elapsed_s, 3)}
         row |= {"cpu_percent": self.host.cpu_percent, "ram_used_bytes": self.host.ram_used_bytes}
         row |= _flatten_run(self.run)
@@ -83,7 +89,7 @@ class Sample:
 
 
 def _flatten_run(run: RunReading | None) -> Row:
-    """Means are those of this moment only while the run is going; later they are left out."""
+    """Columns of the run; its means are None unless it is running, because they would be out of date."""
     names = {"run": "path", "run_state": "state", "position": "position", "step": "step", "loss": "loss"}
     row: Row = {column: getattr(run, name, None) for column, name in names.items()}
     is_going = run is not None and run.state == "running"
@@ -91,7 +97,7 @@ def _flatten_run(run: RunReading | None) -> Row:
 
 
 class Sampler:
-    """Takes samples while it is open. Without `run_path` it follows the newest run of `runs_folder`."""
+    """Context that reads GPUs, host and run. Without `run_path` it follows the newest run in `runs_folder`."""
 
     def __init__(
         self,
@@ -112,7 +118,7 @@ class Sampler:
     def __enter__(self) -> Self:
         self.gpus.__enter__()
         self._started = self._clock()
-        # The first call starts the interval over which the next one measures.
+        # psutil measures between two calls: the first one only starts the interval.
         psutil.cpu_percent()
         return self
 
@@ -124,6 +130,7 @@ class Sampler:
             self._follower.close()
 
     def take(self) -> Sample:
+        """Takes one sample now; the CPU load is the mean since the sample before."""
         return Sample(
             elapsed_s=self._clock() - self._started,
             time=datetime.now(UTC).isoformat(timespec="milliseconds"),
@@ -145,7 +152,7 @@ class Sampler:
         return self._last_run
 
     def _look_for_newer_run(self) -> None:
-        """A run is followed to its end; after it, the newest one."""
+        """Switches to the newest run, unless a run was named or the followed one still has a live process."""
         if self._is_run_named or (self._last_run is not None and self._last_run.state in ("running", "stalled")):
             return
         now = self._clock()
@@ -161,7 +168,7 @@ class Sampler:
 
 @dataclass(slots=True)
 class Stats:
-    """Mean, extremes and last value of one column."""
+    """Running statistics of one column: count, sum, extremes and last value."""
 
     num_values: int = 0
     total: float = 0.0
@@ -184,7 +191,10 @@ class Stats:
 
 
 class History:
-    """Recent values and statistics of every number column, in constant memory. NaN stands where a row had no number."""
+    """The last 600 values and running statistics of every numeric column, in constant memory.
+
+    NaN stands where a row had no number, so that the values of all columns line up in time.
+    """
 
     def __init__(self) -> None:
         self.num_rows = 0
@@ -203,8 +213,9 @@ class History:
         self.num_rows += 1
 
     def get_recent(self, column: str, num_values: int) -> list[float]:
-        """The last values, oldest first; as many as there are."""
+        """Returns up to `num_values` of the newest values, oldest first; empty for an unknown column."""
         return list(self._recent.get(column, ()))[-num_values:] if num_values > 0 else []
 
     def get_stats(self, column: str) -> Stats | None:
+        """Returns the statistics over the whole watch; None where the column never had a number."""
         return self._stats.get(column)

@@ -1,6 +1,8 @@
-"""The terminal view of the monitor: GPUs, machine, run and warnings, fitted to the size of the terminal.
+"""Terminal view of the monitor: GPUs, host, run and warnings, fitted to the size of the terminal.
 
-Lines are plain text instead of rich tables, because drawing must cost next to nothing beside the training.
+Three sinks show a view: `LiveView` on the full screen, `PlainView` as a line every ten seconds for logs and pipes, and
+`SilentView` nowhere. Lines are plain text instead of rich tables, because drawing must cost next to nothing beside the
+training.
 """
 
 from __future__ import annotations
@@ -31,16 +33,19 @@ _STATES = {
     "stalled": ("no steps", "bold yellow"),
     "ended": ("ended", "dim"),
 }
-"""Words and style of a run's state."""
+"""Label and rich style of each state of a run."""
 _MIN_SPARKLINE = 6
+"""Characters below which a sparkline is left out."""
 _MIN_ALERT_LINES = 3
+"""Lines that warnings always get, even if the GPUs then do not fit the screen."""
 _MIN_PATH = 12
 _PLAIN_EVERY_S = 10.0
+"""Time between two lines where the output is no terminal."""
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """All that is shown at one moment."""
+    """One sample with its alerts and the history behind it, ready to be shown by any sink."""
 
     sample: Sample
     alerts: Sequence[Alert]
@@ -48,13 +53,18 @@ class View:
     interval_s: float
     no_gpu_reason: str = ""
     own_cpu_percent: float | None = None
+    """Share of one core that the monitor itself takes."""
     log_state: str = ""
     tr: Translator = field(default_factory=Translator)
-    """The language of the warnings; all else is English."""
+    """Translates the warnings; all other words on the screen are English."""
 
 
 def draw_view(view: View, width: int, height: int, *, is_live: bool = True, is_ascii: bool = False) -> Text:
-    """The view for a terminal of this size: each GPU in five lines where they fit, else in one."""
+    """Draws the view for a terminal of this size.
+
+    Heading, host and run always have their lines. Of the rest, warnings come first: GPUs get five lines each if all
+    fit, else one line each, and warnings are shortened only if even that is too much.
+    """
     width = max(40, width)
     heading = [_draw_heading(view, width, is_live)]
     below = [
@@ -71,7 +81,7 @@ def draw_view(view: View, width: int, height: int, *, is_live: bool = True, is_a
 
 
 def describe_in_a_line(view: View) -> str:
-    """The view for a log or pipe."""
+    """Describes the view in one line of plain text, for a log or pipe."""
     sample = view.sample
     parts = [f"CPU {sample.host.cpu_percent:.0f} %"]
     for gpu in sample.gpus:
@@ -131,6 +141,7 @@ def _draw_host(host: HostReading, view: View, width: int, is_ascii: bool) -> Ite
 
 
 def _draw_run(run: RunReading | None, history: History, width: int, is_ascii: bool) -> Iterator[Line]:
+    """Draws path, state and progress of the run, and AU, rate, wait and buffer with sparklines once it has steps."""
     if run is None:
         yield [("Run ", "bold"), ("none under runs/ yet; --run FOLDER names another place", "dim")]
         return
@@ -154,7 +165,7 @@ def _draw_run(run: RunReading | None, history: History, width: int, is_ascii: bo
         return pad_line([*line, (draw_sparkline(recent, top, is_ascii), "cyan")], column)
 
     rate, depth = f"{run.utterances_per_s or 0:7.1f} utt/s", f"{run.depth:7.1f} batches"
-    # A wait is drawn as a part of the whole step, so that a short one looks short.
+    # The full scale of the wait is the whole step, so that a short wait looks short.
     wait = draw("wait", f"{1000 * run.wait_s:6.1f} ms", "wait_s", run.wait_s + run.step_s)
     yield _indent(
         draw("AU", f"{100 * run.au:6.1f} % ", "au", 1.0, au_style), draw("rate", rate, "utterances_per_s", None)
@@ -167,7 +178,7 @@ def _draw_run(run: RunReading | None, history: History, width: int, is_ascii: bo
 
 
 def _shorten_path(path: str, width: int) -> str:
-    """The end of a path says more than its beginning."""
+    """Cuts a path at its beginning, because its end names the run."""
     width = max(_MIN_PATH, width)
     return path if len(path) <= width else f"…{path[1 - width :]}"
 
@@ -177,7 +188,7 @@ def _indent(*lines: Line) -> Line:
 
 
 def draw_alerts(view: View, width: int, num_lines: int) -> list[Line]:
-    """The gravest first, equal ones of several GPUs once, and as many as fit."""
+    """Draws up to `num_lines` of warnings, most severe first; the same one on several GPUs is drawn once."""
     drawn = [list(_draw_alert(same, width, view.tr)) for same in _group_alerts(view.alerts)]
     lines: list[Line] = []
     for number, block in enumerate(drawn):
@@ -189,6 +200,7 @@ def draw_alerts(view: View, width: int, num_lines: int) -> list[Line]:
 
 
 def _group_alerts(alerts: Sequence[Alert]) -> list[list[Alert]]:
+    """Groups alerts with the same sentence and reasons, in the order of `ALERT_KINDS`."""
     groups: dict[tuple[str, tuple[str, ...]], list[Alert]] = {}
     for alert in sorted(alerts, key=lambda one: list(ALERT_KINDS).index(one.kind)):
         groups.setdefault((alert.key, alert.reasons), []).append(alert)
@@ -206,14 +218,14 @@ def _draw_alert(same: Sequence[Alert], width: int, tr: Translator) -> Iterator[L
 
 
 class SilentView:
-    """Shows nothing; for a single sample, which is printed at the end."""
+    """Sink that shows nothing, for a single sample that is printed at the end."""
 
     def show(self, view: View) -> None:
         pass
 
 
 class PlainView:
-    """A line every ten seconds, where there is no terminal."""
+    """Sink that prints a line every ten seconds, where the output is no terminal."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -227,7 +239,7 @@ class PlainView:
 
 
 class LiveView:
-    """The whole screen, redrawn at each sample only. Use it as a context."""
+    """Sink on the alternate screen of the terminal, redrawn only when a sample arrives. Use it as a context."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -249,6 +261,6 @@ class LiveView:
 
 
 def print_view(console: Console, view: View) -> None:
-    """The whole of one view; it stays on the screen after a live view."""
+    """Prints a view in full length; it stays in the terminal after a live view is closed."""
     text = draw_view(view, console.width, sys.maxsize, is_live=False, is_ascii=console.options.ascii_only)
     console.print(text, soft_wrap=True)

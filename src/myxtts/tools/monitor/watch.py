@@ -1,4 +1,7 @@
-"""Watches GPUs, machine and run: takes a sample at every interval, shows and logs it, and summarises at the end."""
+"""Sampling loop of `myxtts monitor`: at every interval takes a sample, finds alerts, logs and shows it.
+
+`Monitor.summarize` gives the whole watch as JSON: statistics by GPU, host and run, and all warnings.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,8 @@ from myxtts.tools.words import Translator
 
 DEFAULT_INTERVAL_S = 2.0
 _FIRST_LOOK_S = 0.2
-"""Time before the first sample, over which the load of the processor is measured."""
+"""Time before the first sample, over which its CPU load is measured."""
+# Columns of `Sample.to_row` whose statistics are in the summary.
 _GPU_SUMMARY = (
     "utilization_percent",
     "memory_used_bytes",
@@ -32,14 +36,14 @@ _RUN_SUMMARY = ("au", "wait_s", "step_s", "depth", "utterances_per_s", "batches_
 
 
 class ViewSink(Protocol):
-    """Shows one view after the other."""
+    """Destination of views: `LiveView`, `PlainView` or `SilentView` of `monitor.screen`."""
 
     def show(self, view: View) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """How often and how long: without a duration until it is interrupted, once for a single sample."""
+    """Interval and duration of a watch. Without a duration it runs until interrupted; `is_once` takes one sample."""
 
     interval_s: float = DEFAULT_INTERVAL_S
     duration_s: float | None = None
@@ -47,7 +51,11 @@ class Schedule:
 
 
 class Monitor:
-    """One watch. `watch` may be interrupted at any moment: what was measured until then is kept."""
+    """One watch: its sampler, history and alerts.
+
+    `watch` may be interrupted by KeyboardInterrupt at any moment; `summarize` and `last_view` then give what was
+    measured until then.
+    """
 
     def __init__(
         self,
@@ -58,7 +66,7 @@ class Monitor:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`sampler` and `log` are open already."""
+        """`sampler` and `log` must have been entered as contexts by the caller."""
         self.schedule = schedule if schedule is not None else Schedule()
         self.sampler, self.history, self.book = sampler, History(), AlertBook()
         self._log, self._clock = log, clock
@@ -71,7 +79,7 @@ class Monitor:
         self.last_view: View | None = None
 
     def watch(self, sink: ViewSink) -> None:
-        """Samples until the duration is over. Samples that come late are not made up for."""
+        """Samples until the duration is over, with a last sample at its end. Missed intervals are skipped."""
         started = self._clock()
         due = started + min(_FIRST_LOOK_S, self.schedule.interval_s)
         duration_s = self.schedule.duration_s
@@ -87,7 +95,7 @@ class Monitor:
             due = max(due + self.schedule.interval_s, now)
 
     def look(self) -> View:
-        """One sample, judged and logged."""
+        """Takes one sample, finds its alerts, logs it and returns the view. The log is written before it is shown."""
         sample = self.sampler.take()
         self.first, self.last = self.first or sample, sample
         self.history.add(sample.to_row())
@@ -108,7 +116,7 @@ class Monitor:
         return self.last_view
 
     def _measure_own_cost(self) -> float | None:
-        """The share of a core that this process took since its first sample, drawing included."""
+        """Returns the CPU time of this process since its first sample, drawing included, in percent of one core."""
         now, cpu_s = self._clock(), time.process_time()
         if self._own_cpu_s is None:
             self._own_cpu_s, self._measured_at = cpu_s, now
@@ -117,7 +125,7 @@ class Monitor:
         return self._own_cpu_percent
 
     def summarize(self) -> dict[str, Any]:
-        """All of the watch as one object for programs: means and extremes, the last state, and the warnings."""
+        """Returns the whole watch for JSON output: mean, extremes and last value of each number, state and warnings."""
         sample = self.last
         if sample is None:
             return {"num_samples": 0, "seconds": 0.0, "gpus": [], "run": None, "warnings": []}
@@ -168,7 +176,7 @@ class Monitor:
         return {"path": str(Path(run.path)), **numbers, "last": last, **self._collect_stats("", _RUN_SUMMARY)}
 
     def _collect_stats(self, prefix: str, names: tuple[str, ...]) -> dict[str, Any]:
-        """None where a number was never to be had."""
+        """Returns the statistics by name; None for a number that no sample had."""
         found = {name: self.history.get_stats(prefix + name) for name in names}
         return {name: stats.to_json() if stats is not None else None for name, stats in found.items()}
 
