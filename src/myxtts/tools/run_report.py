@@ -40,6 +40,7 @@ _MAX_IDS = 4
 """Utterances that are named for each skipped step; the others are counted."""
 _MAX_SESSIONS = 3
 """Newest sessions of a resumed run whose environment is shown."""
+# Labels of stages in the telemetry; other stages are shown by their names.
 _STAGES = mark(
     {"transfer": "copy to the device (in parallel)", "features": "features on the data device (in parallel)"}
 )
@@ -201,6 +202,7 @@ def _show_validation(run: RunFiles, measures: Measures, tr: Translator) -> Html:
 
 
 def _compare_best_and_last(run: RunFiles, measures: Measures, tr: Translator) -> Html:
+    """All scores of the validation with the lowest `score`, whose weights are the best checkpoint, and of the last."""
     last_step, last = run.validations[-1]
     best_step, best = min(run.validations, key=lambda pair: pair[1].get("score", float("inf")))
     heading = [
@@ -296,6 +298,7 @@ def _show_time(run: RunFiles, tr: Translator) -> Html:
 
 
 def _list_rates(feed: FeedTimes, variation: float, tr: Translator) -> list[list[str]]:
+    """Rows of AU, effective AU = AU x (1 - padding), variation, padding, throughput and retraced graphs."""
     return [
         [tr("AU"), tr.share(feed.au)],
         [tr("effective AU (padding counts as waste)"), tr.share(feed.au * (1 - feed.padding))],
@@ -320,6 +323,7 @@ def _list_times(feed: FeedTimes, tr: Translator) -> Iterator[Sequence[str]]:
 
 
 def _show_skipped(run: RunFiles, tr: Translator) -> Html:
+    """Steps skipped for NaN, loss spikes and rollbacks with the utterances of their batches, newest 50."""
     if not run.skipped:
         return make_section(
             tr("Skipped steps and loss spikes"),
@@ -360,6 +364,7 @@ def _name_ids(ids: Any) -> str:
 
 
 def _show_configuration(run: RunFiles, tr: Translator) -> Html:
+    """Settings that differ from the defaults of this version, and the whole configuration file."""
     rows = [
         [setting.key, _write(setting.value), _write(setting.default)]
         for setting in run.settings
@@ -378,6 +383,7 @@ def _write(value: Any) -> str:
 
 
 def _show_environment(run: RunFiles, tr: Translator) -> Html:
+    """Machine and versions of the last sessions, and the fingerprints of corpus and store that resuming checks."""
     panels = [
         make_panel(tr("From step {step}", step=tr.count(session.get("from_step", 0))), make_machine_table(session, tr))
         for session in run.sessions[-_MAX_SESSIONS:]

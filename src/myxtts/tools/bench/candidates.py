@@ -1,7 +1,8 @@
-"""Candidates of a benchmark: input pipelines over one corpus, each opened again for every block of steps.
+"""Candidates of the input pipeline benchmark: loaders, swept settings, or two configurations over the same corpus.
 
-By name: `cached` reads the feature store, `native` and `python` compute features on the fly. Settings that a user
-sweeps, or compares with other settings, are candidates too.
+Loaders by name: `cached` reads the feature store; `native` and `python` compute log-mels on the fly, in TensorFlow ops
+or in Python. Every candidate is a factory: the benchmark opens it again for every block of steps, so that no
+buffer is filled while another candidate is measured.
 """
 
 from __future__ import annotations
@@ -28,23 +29,26 @@ from myxtts.store.provide import find_store_folder
 from myxtts.store.reader import FeatureStore
 
 LOADER_KEY = "loader"
+"""Key of a sweep over the names in `LOADERS`, which are no values of a single setting."""
 LOADERS: dict[str, dict[str, Any]] = {
     "cached": {"data.preprocessing_mode": "precompute"},
     "native": {"data.preprocessing_mode": "on_the_fly", "data.use_tf_native_loading": True},
     "python": {"data.preprocessing_mode": "on_the_fly", "data.use_tf_native_loading": False},
 }
 _ALONE = {"data.auto_tune_performance": False}
-"""Tuning tries both loaders on the fly and takes the faster one; here each is measured for itself."""
+"""Auto-tuning would try both on-the-fly loaders and take the faster one; here each is measured on its own."""
 _NO_MEMORY = {"data.ram_budget_gb": 1e-6}
-"""On the fly nothing is kept from one epoch to the next, as with a corpus that does not fit into memory."""
+"""Turns off the cache of on-the-fly features between epochs, as with a corpus that does not fit into memory."""
 _FIXED = {"data.auto_tune_performance": False, "data.optimize_cpu_gpu_overlap": False}
+"""Added where one of `_FIXED_KEYS` is swept: both settings would change the swept numbers."""
 _FIXED_KEYS = {"data.num_workers", "data.buffer_size", "data.prefetch_buffer_size"}
 _MAX_SWEPT = 32
+"""Combinations in one run: at the defaults each takes three rounds of 60 steps, and half as many for its ceiling."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """`open` gives endless batches for as long as it is held. `settings` is what sets it apart in a sweep."""
+    """`open` returns a context with an endless iterable of batches. `settings` are the swept keys and values."""
 
     name: str
     open: Callable[[], AbstractContextManager[Iterable[Any]]]
@@ -53,7 +57,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A candidate that cannot take part: `reason` is a key of the report's words, `detail` what it is about."""
+    """A candidate that cannot run on this corpus: `reason` is a key of `bench.page.REASONS`, `detail` fills it."""
 
     name: str
     reason: str
@@ -62,7 +66,7 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """What a corpus offers to candidates, and the settings it is read with."""
+    """Feature store and prepared corpus, either of which may be missing, and the configuration they are read with."""
 
     config: XTTSConfig
     store_folder: Path
@@ -71,7 +75,10 @@ class Data:
 
     @classmethod
     def find(cls, config: XTTSConfig) -> Data:
-        """Raises DataError where there is neither a store nor a prepared corpus."""
+        """Finds the store and the corpus of a configuration; without a corpus there, the one the store was made from.
+
+        Raises DataError where there is neither a store nor a prepared corpus.
+        """
         data = config.data
         folder = find_store_folder(data)
         store = FeatureStore.open(folder) if (folder / STORE_FILE_NAME).exists() else None
@@ -87,7 +94,7 @@ class Data:
         return cls(config, folder, store, open_corpus(origin) if origin.is_file() else None)
 
     def configure(self, changes: Mapping[str, Any], config: XTTSConfig | None = None) -> XTTSConfig:
-        """The configuration with these changes, on this corpus and store."""
+        """Returns the configuration with changes, on this corpus and store. Raises DataError where data is missing."""
         config = config or self.config
         places: dict[str, Any] = {"data.cache_dir": str(self.store_folder)}
         if self.corpus is not None:
@@ -111,7 +118,7 @@ class Data:
 
 
 def choose_candidates(data: Data, names: Sequence[str]) -> tuple[list[Candidate], list[LeftOut]]:
-    """Those of `names` that can take part, and why the others cannot."""
+    """Returns candidates for the loaders in `names`, and the reasons for those that cannot run on this corpus."""
     unknown = [name for name in names if name not in LOADERS]
     if unknown:
         raise UsageError(f"There is no candidate {unknown[0]!r}.", next_step=f"Choose among {', '.join(LOADERS)}.")
@@ -126,12 +133,12 @@ def choose_candidates(data: Data, names: Sequence[str]) -> tuple[list[Candidate]
 
 
 def make_product(name: str, config: XTTSConfig, settings: Mapping[str, Any] | None = None) -> Candidate:
-    """This product under a configuration."""
+    """Makes a candidate of the MyXTTS pipeline under a configuration."""
     return Candidate(name, partial(open_batches, config), settings or {})
 
 
 def parse_sweeps(texts: Sequence[str]) -> dict[str, list[Any]]:
-    """From `batch_size=16,32` and the like: full keys and their values."""
+    """Parses texts such as `batch_size=16,32` to full keys and their values; a repeated key adds values."""
     sweeps: dict[str, list[Any]] = {}
     for text in texts:
         name, equals, listed = text.partition("=")
@@ -149,7 +156,7 @@ def parse_sweeps(texts: Sequence[str]) -> dict[str, list[Any]]:
 def make_swept(data: Data, sweeps: Mapping[str, Sequence[Any]]) -> list[Candidate]:
     """A candidate for every combination of the values; the key `loader` takes cached, native or python.
 
-    Where threads or buffers are swept, nothing tunes or limits them, so that the numbers hold.
+    Where numbers of threads or buffers are swept, auto-tuning is off, so that the swept values are the used ones.
     """
     count = int(np.prod([len(values) for values in sweeps.values()]))
     if count > _MAX_SWEPT:
@@ -167,7 +174,7 @@ def make_swept(data: Data, sweeps: Mapping[str, Sequence[Any]]) -> list[Candidat
 
 
 def make_pair(data: Data, other: XTTSConfig) -> list[Candidate]:
-    """The user's settings and others, on the same corpus."""
+    """Makes two candidates, `settings` and `against`, from two configurations on the same corpus and store."""
     own = data.configure({})
     return [make_product("settings", own), make_product("against", data.configure({}, other))]
 
@@ -179,6 +186,7 @@ def _choose_loader(name: str) -> dict[str, Any]:
 
 
 def _find_absence(data: Data, name: str) -> LeftOut | None:
+    """Returns why a loader cannot run: no store, no corpus, or no recording that TensorFlow ops can decode."""
     if name == "cached":
         return LeftOut(name, "no_store", str(data.store_folder)) if data.store is None else None
     if data.corpus is None:

@@ -1,7 +1,8 @@
-"""A benchmark of ways to feed an emulated accelerator, which take turns in one run.
+"""Benchmark of input pipelines that feed an emulated accelerator: interleaved rounds, ceilings, medians, comparisons.
 
-Each round gives every candidate a block of steps, every other round in reverse, and behind each block comes its
-ceiling: the same steps over batches that are already there. A figure is the median of its rounds.
+Each round runs a block of steps of every candidate, every other round in reverse order, so that a machine that slows
+down does not favour one of them. After each block its ceiling is measured: the same loop over batches in memory. A
+figure is the median over the rounds; candidates are compared round by round.
 """
 
 from __future__ import annotations
@@ -19,14 +20,16 @@ from myxtts.tools.bench.candidates import Candidate, LeftOut
 from myxtts.tools.emulate import BatchSize, Emulation, StepTime, emulate, measure_batch, repeat_batches
 
 _NUM_WARM_UP = 3
-"""Batches that are taken before the clock starts: graphs are made and threads have started by then."""
+"""Batches that are taken before the clock starts: graphs are traced and threads have started by then."""
 _NUM_IN_MEMORY = 8
+"""Batch shapes of a block that its ceiling cycles through."""
 _TOLERANCE = 1.02
+"""AU may exceed its ceiling by this factor before the machine counts as disturbed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How long a block is, how often it comes, and what the accelerator is like."""
+    """Steps of a block, number of rounds, and the emulated accelerator: its step time and the load on the host."""
 
     num_steps: int = 60
     num_rounds: int = 3
@@ -36,7 +39,12 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What one block showed, or the medians of several. Shares go from 0 to 1."""
+    """Measurements of one block, or medians of several. Shares go from 0 to 1.
+
+    `au` is the accelerator utilisation, `ceiling_au` that of batches in memory, `effective_au` counts padding as waste.
+    `cpu_ms_per_utterance` is the CPU time of this process and its children without the emulated host load;
+    `step_variation` is standard deviation / mean; `peak_rss_mb` is the whole process, in MiB.
+    """
 
     au: float
     ceiling_au: float
@@ -55,7 +63,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A candidate after all rounds; `intervals_ms` are those of its last block, step by step."""
+    """Results of one candidate over all rounds; `intervals_ms` are the step times of its last block."""
 
     name: str
     settings: Mapping[str, Any]
@@ -64,15 +72,16 @@ class Standing:
 
     @property
     def figures(self) -> Figures:
+        """The median of each measurement over the rounds, independently of the others."""
         columns = {item.name: [getattr(one, item.name) for one in self.rounds] for item in fields(Figures)}
         return Figures(**{name: float(median(values)) for name, values in columns.items()})
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """How many times the utterances per second of `other` the candidate `name` reached: median and extremes.
+    """Throughput of the candidate `name` divided by that of `other` in the same round: median and extremes.
 
-    `effective_au_ratio` is the same for effective AU, in which batches that are not full or padded count for less.
+    `effective_au_ratio` is the median of the same ratio for effective AU, in which padded frames count as waste.
     """
 
     name: str
@@ -85,23 +94,24 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class BenchResult:
-    """All candidates in the order they were given, the first being the one that others are compared with."""
+    """Results of all candidates in the given order; the first is compared with each of the others."""
 
     rules: Rules
     standings: tuple[Standing, ...]
     left_out: tuple[LeftOut, ...] = ()
 
     def compare(self) -> list[Comparison]:
-        """The first candidate against each other one, round by round."""
+        """Compares the first candidate with each other one, round by round."""
         first, *others = self.standings
         return [_compare(first, other) for other in others]
 
     def find_best(self) -> Standing:
+        """Returns the candidate with the most utterances per second."""
         return max(self.standings, key=lambda one: one.figures.utterances_per_s)
 
     @property
     def is_disturbed(self) -> bool:
-        """Whether a candidate seems busier than its ceiling, which only other work on the machine can bring about."""
+        """Whether an AU is above its ceiling: only other work on the machine can slow the ceiling down so much."""
         return any(one.figures.au > _TOLERANCE * one.figures.ceiling_au for one in self.standings)
 
     def to_json(self) -> dict[str, Any]:
@@ -136,7 +146,7 @@ def run_bench(
     left_out: Sequence[LeftOut] = (),
     progress: Callable[[int, str], None] = lambda _done, _name: None,
 ) -> BenchResult:
-    """Lets the candidates take turns; `progress` is told the number of blocks that are done and who is next."""
+    """Runs all rounds; `progress` gets the number of finished blocks and the name of the next candidate."""
     assert candidates, "nobody takes part"
     rounds: dict[int, list[Figures]] = {number: [] for number in range(len(candidates))}
     intervals_ms: dict[int, tuple[float, ...]] = {}
@@ -147,7 +157,7 @@ def run_bench(
             fed, figures = _run_block(candidates[number], rules)
             rounds[number].append(figures)
             intervals_ms[number] = tuple((1000 * fed.intervals_s).tolist())
-            # What one candidate leaves behind is not to be cleaned up in the time of the next.
+            # Garbage of this candidate must not be collected during the block of the next.
             del fed
             gc.collect()
     standings = tuple(
@@ -158,6 +168,7 @@ def run_bench(
 
 
 def _run_block(candidate: Candidate, rules: Rules) -> tuple[Emulation, Figures]:
+    """Opens a candidate, warms it up, emulates a block, closes it, and measures the ceiling with half as many steps."""
     held: list[dict[str, Any]] = []
 
     def measure(batch: Any) -> BatchSize:
@@ -182,7 +193,7 @@ def _skip(batches: Iterator[Any]) -> None:
 
 
 def _take_outline(batch: Any) -> dict[str, Any]:
-    """A batch that lies in memory without taking any: an emulated step looks at nothing but its size."""
+    """Returns a batch of the same shape that needs no memory (a broadcast zero): an emulated step reads only sizes."""
     fields_of = batch if isinstance(batch, Mapping) else {"mel": batch.mel, "mel_lengths": batch.mel_lengths}
     shape = tuple(int(size) for size in fields_of["mel"].shape)
     return {
@@ -192,7 +203,7 @@ def _take_outline(batch: Any) -> dict[str, Any]:
 
 
 def _summarize(fed: Emulation, ceiling: Emulation, rules: Rules) -> Figures:
-    # What the emulated host does is not the loader's work.
+    # The busy loop of the emulated host is not the work of the loader.
     own_cpu_s = max(0.0, fed.cpu_s - rules.host_load_s * fed.num_steps)
     return Figures(
         au=fed.au,
@@ -208,9 +219,10 @@ def _summarize(fed: Emulation, ceiling: Emulation, rules: Rules) -> Figures:
 
 
 def _compare(first: Standing, other: Standing) -> Comparison:
+    """Divides figures of the same round, which were measured soon after each other, and takes medians."""
     pairs = list(zip(first.rounds, other.rounds, strict=True))
     ratios = [mine.utterances_per_s / theirs.utterances_per_s for mine, theirs in pairs]
-    # A step of no time is none that could be busy.
+    # With a step time of 0 every AU is 0 and has no ratio.
     busy = [mine.effective_au / theirs.effective_au for mine, theirs in pairs if theirs.effective_au > 0]
     return Comparison(
         first.name, other.name, float(median(ratios)), min(ratios), max(ratios), float(median(busy)) if busy else 1.0

@@ -1,4 +1,7 @@
-"""The page of a benchmark: figures of each candidate, effect of swept settings, comparisons and step times."""
+"""HTML report of the input pipeline benchmark: AU, throughput and CPU time by candidate, sweeps and step times.
+
+Only layout: the numbers are those of `bench.measure`. `myxtts bench` uses the labels here on the terminal too.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,7 @@ from myxtts.tools.page import (
 from myxtts.tools.words import Translator, mark
 
 _NUM_TIMELINES = 6
+"""Candidates in the chart of step times: one for each colour of `tools.charts`."""
 CANDIDATES = mark(
     {
         "cached": "MyXTTS, stored features",
@@ -43,10 +47,13 @@ _FIGURES = mark(
         "peak_rss_mb": "Memory MB",
     }
 )
+# Figures that are written as per cent.
 _SHARES = ("au", "ceiling_au", "effective_au", "step_variation", "padding")
+# Shown where `BenchResult.is_disturbed`.
 DISTURBED = mark(
     "A candidate is above its upper bound: other work disturbed this machine. Measure again when it is idle."
 )
+# By the `reason` of a `LeftOut`.
 REASONS = mark(
     {
         "no_store": "There are no features in {detail}. Make them with myxtts precompute.",
@@ -57,6 +64,7 @@ REASONS = mark(
 
 
 def make_bench_page(result: BenchResult, about: Mapping[str, Any], tr: Translator) -> Page:
+    """Builds the page. `about` has the facts of the `corpus` and of the `machine` (`describe_environment`)."""
     rules = result.rules
     return Page(
         title=tr("Benchmark of the data pipeline"),
@@ -82,12 +90,12 @@ def make_bench_page(result: BenchResult, about: Mapping[str, Any], tr: Translato
 
 
 def name_candidate(name: str, tr: Translator) -> str:
-    """The label of a candidate; settings of a sweep are their own label."""
+    """Returns the label of a candidate; one of a sweep is named by its settings already."""
     return tr(CANDIDATES.get(name, name))
 
 
 def name_step(result: BenchResult, tr: Translator) -> str:
-    """The nominal time of a step as text."""
+    """Describes the emulated step: fixed time, time per frame and host load."""
     step, load_s = result.rules.step, result.rules.host_load_s
     fixed, frame = tr.number(1000 * step.fixed_s), tr.number(1e6 * step.per_frame_s)
     with_frames = tr("{fixed} ms and {frame} µs for each frame", fixed=fixed, frame=frame)
@@ -96,6 +104,7 @@ def name_step(result: BenchResult, tr: Translator) -> str:
 
 
 def _make_cards(result: BenchResult, tr: Translator) -> list[Card]:
+    """The fastest candidate with its throughput and AU, and the first candidate compared with the last."""
     best = result.find_best()
     figures = best.figures
     cards = [
@@ -121,6 +130,8 @@ def _make_cards(result: BenchResult, tr: Translator) -> list[Card]:
 
 
 def _show_candidates(result: BenchResult, tr: Translator) -> Html:
+    """Bars of throughput, AU, CPU time and effective AU by candidate, and a table of all figures."""
+
     def draw(attribute: str) -> Html:
         values = [(one.name, float(getattr(one.figures, attribute))) for one in result.standings]
         return draw_bars([(name_candidate(name, tr), value, tr.number(value)) for name, value in values])
@@ -177,7 +188,10 @@ def _format_figure(figures: Figures, name: str, tr: Translator) -> str:
 
 
 def _show_sweep(result: BenchResult, tr: Translator) -> Html:
-    """Curves over a number that was swept, one line for every combination of the other swept settings."""
+    """Draws throughput and AU over the first numeric setting that was swept.
+
+    Every combination of the other swept settings is a curve; without a numeric setting the section is empty.
+    """
     swept = list(result.standings[0].settings)
     key = next((key for key in swept if _is_numeric(result.standings, key)), None)
     if key is None:
@@ -211,6 +225,7 @@ def _show_sweep(result: BenchResult, tr: Translator) -> Html:
 
 
 def _is_numeric(standings: Sequence[Standing], key: str) -> bool:
+    """Whether a swept setting has several values, all of them numbers, so that it can be an axis."""
     values = {one.settings.get(key) for one in standings}
     return len(values) > 1 and all(isinstance(value, int | float) for value in values)
 
@@ -220,6 +235,7 @@ def _shorten(key: str) -> str:
 
 
 def _show_comparisons(result: BenchResult, tr: Translator) -> Html:
+    """Ratios of the first candidate to each other one: median and range over the rounds."""
     rows = [
         [
             name_candidate(one.other, tr),
@@ -239,11 +255,12 @@ def _show_comparisons(result: BenchResult, tr: Translator) -> Html:
 
 
 def _show_timeline(result: BenchResult, tr: Translator) -> Html:
+    """Step times of the last round, step by step: bursts of the loader show as spikes."""
     curves = [
         Curve(name_candidate(one.name, tr), list(range(len(one.intervals_ms))), one.intervals_ms, is_noisy=False)
         for one in result.standings[:_NUM_TIMELINES]
     ]
-    # All in one chart: alone, the axis of a steady candidate would magnify its noise.
+    # All in one chart: on an axis of its own, a steady candidate would show magnified noise.
     picture = make_panel(tr("Milliseconds"), draw_curves(curves, tr.tick))
     return make_section(
         tr("Step time in the last round"),
@@ -253,6 +270,7 @@ def _show_timeline(result: BenchResult, tr: Translator) -> Html:
 
 
 def _show_left_out(result: BenchResult, tr: Translator) -> Html:
+    """Candidates that could not run on this corpus, and why; empty if all could."""
     rows = [[name_candidate(one.name, tr), tr(REASONS[one.reason], detail=one.detail)] for one in result.left_out]
     heading = tr.row("Candidate", "Reason")
     return make_section(tr("Left out"), make_panel(tr("Left out"), make_table(heading, rows)))

@@ -19,6 +19,7 @@ _MIN_SPARKLINE = 4
 """Characters below which a sparkline is left out."""
 _NAME_WIDTH = 16
 """Widest column of GPU names in the table, in characters."""
+# Meanings of the marks for missing numbers.
 _GAPS = {DENIED: "this user may not read it", UNSUPPORTED: "not reported by this GPU", SILENT: "no answer"}
 
 
@@ -159,6 +160,7 @@ def _describe_link(gpu: GpuReading) -> Line:
 
 
 def _describe_pcie(gpu: GpuReading) -> Line:
+    """PCIe throughput into and out of the GPU, in GB/s of 10^9 bytes."""
     if gpu.pcie_rx_bytes_per_s is None or gpu.pcie_tx_bytes_per_s is None:
         return [("PCIe in and out ", "dim"), (_mark(gpu.unavailable.get("pcie", "")), "")]
     return [
@@ -170,6 +172,7 @@ def _describe_pcie(gpu: GpuReading) -> Line:
 
 
 def _describe_throttling(gpu: GpuReading) -> Line:
+    """All reasons that NVML reports, also a power cap that is too mild for an alert."""
     if gpu.throttle_reasons is None:
         return [("throttling ", "dim"), (_mark(gpu.unavailable.get("throttling", "")), "")]
     if not gpu.throttle_reasons:
@@ -195,4 +198,5 @@ def _explain_problem(problem: str) -> str:
 
 
 def _shorten(name: str) -> str:
+    """Drops the brand: "NVIDIA GeForce RTX 4090" becomes "RTX 4090"."""
     return name.removeprefix("NVIDIA ").removeprefix("GeForce ")

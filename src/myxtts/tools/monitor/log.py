@@ -89,6 +89,7 @@ class SampleLog:
         return json.dumps(fields, ensure_ascii=False, separators=(",", ":")) + "\n"
 
     def _format_row(self, sample: Sample, alerts: Sequence[Alert]) -> str:
+        """Formats a CSV row, with the header before the first row of a new file. Missing numbers are empty cells."""
         row: Row = {**sample.to_row(), "warnings": " ".join(sorted({alert.kind for alert in alerts}))}
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")

@@ -35,7 +35,7 @@ _MIN_IDLE_S = 30.0
 _IDLE_INTERVALS = 5.0
 """A run is stalled after this multiple of its longest recent step, but not before `_MIN_IDLE_S`."""
 _PID_SLACK_S = 60.0
-"""Tolerance between the start of a process and the time of its lock file, whose file system may have another clock."""
+"""Tolerance between the start of a process and the time of its lock file, which come from two clocks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ class RunFollower:
         """Adds new lines of telemetry to the window and returns their number."""
         lines = [line for line in self._telemetry.read() if _is_step(line)]
         if self._telemetry.was_replaced:
-            # A resumed session truncates the telemetry to its checkpoint: these lines are old.
+            # A resumed session rewrites the telemetry up to its checkpoint: these lines are old.
             self._forget(int(lines[-1]["position"]) if lines else None)
             self._is_first_step_due = True
             return 0

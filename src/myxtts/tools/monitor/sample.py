@@ -140,6 +140,7 @@ class Sampler:
         )
 
     def _read_host(self) -> HostReading:
+        """Reads CPU and memory; in a container the limit of its cgroup counts where it is tighter."""
         memory = psutil.virtual_memory()
         limit_bytes, free_bytes = read_memory_limit()
         ram_bytes = min(memory.total, limit_bytes or memory.total)
@@ -152,7 +153,7 @@ class Sampler:
         return self._last_run
 
     def _look_for_newer_run(self) -> None:
-        """Switches to the newest run, unless a run was named or the followed one still has a live process."""
+        """Switches to the newest run, unless a run was named or the followed one is running or stalled."""
         if self._is_run_named or (self._last_run is not None and self._last_run.state in ("running", "stalled")):
             return
         now = self._clock()
@@ -202,6 +203,7 @@ class History:
         self._stats: dict[str, Stats] = {}
 
     def add(self, row: Row) -> None:
+        """Adds a row; a column that appears later is filled with NaN for the rows before."""
         for name, value in row.items():
             if isinstance(value, str):
                 continue

@@ -101,6 +101,7 @@ def describe_in_a_line(view: View) -> str:
 
 
 def _draw_heading(view: View, width: int, is_live: bool) -> Line:
+    """Time since the start; a live view adds the interval, the log file and how to end it."""
     seconds = int(view.sample.elapsed_s)
     clock = f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
     left: Line = [("myxtts monitor", "bold"), (f"  {clock}", "")]
@@ -115,6 +116,7 @@ def _draw_heading(view: View, width: int, is_live: bool) -> Line:
 
 
 def _draw_gpus(view: View, width: int, room: int, is_ascii: bool) -> list[Line]:
+    """Draws five lines per GPU where `room` lines are enough, else the table, and the legend of missing numbers."""
     gpus = view.sample.gpus
     if not gpus:
         return [[(f"No NVIDIA GPU: {view.no_gpu_reason}.", "yellow")]]
@@ -126,6 +128,7 @@ def _draw_gpus(view: View, width: int, room: int, is_ascii: bool) -> list[Line]:
 
 
 def _draw_host(host: HostReading, view: View, width: int, is_ascii: bool) -> Iterator[Line]:
+    """Draws CPU load with a sparkline, memory, and the CPU cost of the monitor itself."""
     style = "bold red" if host.ram_share >= FULL_SHARE else ""
     parts: list[Line] = [
         [("CPU ", "bold"), (f"{host.cpu_percent:3.0f} % of {host.num_cpus}", "")],
@@ -208,6 +211,7 @@ def _group_alerts(alerts: Sequence[Alert]) -> list[list[Alert]]:
 
 
 def _draw_alert(same: Sequence[Alert], width: int, tr: Translator) -> Iterator[Line]:
+    """Wraps the sentence of the first alert and names the GPUs of the others; lost GPUs and memory are red."""
     first, *others = same
     label = f"! {tr(ALERT_KINDS[first.kind])}: "
     style = "bold red" if first.kind in ("lost", "memory") else "bold yellow"

@@ -79,7 +79,7 @@ class Monitor:
         self.last_view: View | None = None
 
     def watch(self, sink: ViewSink) -> None:
-        """Samples until the duration is over, with a last sample at its end. Missed intervals are skipped."""
+        """Samples until the duration is over, with a last sample at its end. Late samples shift the later ones."""
         started = self._clock()
         due = started + min(_FIRST_LOOK_S, self.schedule.interval_s)
         duration_s = self.schedule.duration_s
@@ -92,6 +92,7 @@ class Monitor:
             now = self._clock()
             if self.schedule.is_once or (end is not None and now >= end):
                 return
+            # On a fixed grid, without drift; after a delay the next sample is due at once.
             due = max(due + self.schedule.interval_s, now)
 
     def look(self) -> View:
@@ -150,6 +151,7 @@ class Monitor:
         }
 
     def _summarize_gpu(self, gpu: GpuReading) -> dict[str, Any]:
+        """Describes a GPU: identity, link, throttling and processes of the last sample, statistics over the watch."""
         processes = gpu.processes
         return {
             "index": gpu.index,
@@ -168,6 +170,7 @@ class Monitor:
         }
 
     def _summarize_run(self, sample: Sample) -> dict[str, Any] | None:
+        """Describes the run: state now, means of its last window under `last`, and statistics over the watch."""
         run = sample.run
         if run is None:
             return None
@@ -188,6 +191,7 @@ def _describe_log(log: SampleLog | None) -> str:
 
 
 def _describe_record(record: AlertRecord, tr: Translator) -> dict[str, Any]:
+    """A warning for JSON; `first_s` and `last_s` are seconds since the start of the watch."""
     return {
         "kind": record.alert.kind,
         "gpu": record.alert.gpu,
