@@ -215,6 +215,12 @@ def test_page_is_whole_and_shows_every_stage(machine: dict[str, Any]) -> None:
     assert "Look at it with xprof" in outline.text
 
 
+def test_the_table_of_graphs_has_its_own_heading(machine: dict[str, Any]) -> None:
+    text = Outline(make_profile_page(make_profile(), machine, Translator()).render()).text
+    for column in ("Seconds", "Kind", "When"):
+        assert column in text
+
+
 def test_a_profile_without_graphs_or_operations_gets_a_page_too(machine: dict[str, Any]) -> None:
     plain = make_profile(ops=(), no_ops_reason="no_ops_stored", compilations=(), mode="eager")
     outline = Outline(make_profile_page(plain, machine, Translator("en")).render())

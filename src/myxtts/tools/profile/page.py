@@ -234,10 +234,10 @@ def _show_compiling(profile: TrainingProfile, tr: Translator) -> Html:
         ]
         for one in profile.compilations
     ]
-    heading = tr.row("Shape (utterances × frames × tokens)", "Seconds", "Kind", "When")
+    of_graphs = tr.row("Shape (utterances × frames × tokens)", "Seconds", "Kind", "When")
     eager = "" if rows else tr("The step runs eagerly: no graph is traced.")
     shapes = [_list_spread(shape, spread, tr) for shape, spread in profile.measure_shapes().items()]
-    heading = tr.row("Shape (utterances × frames × tokens)", "Mean", "Median", "Maximum", "Variation")
+    of_shapes = tr.row("Shape (utterances × frames × tokens)", "Mean", "Median", "Maximum", "Variation")
     trace = (
         tr("The TensorFlow trace is in {place}. Look at it with xprof (pip install xprof).", place=profile.trace_dir)
         if profile.trace_dir
@@ -245,8 +245,8 @@ def _show_compiling(profile: TrainingProfile, tr: Translator) -> Html:
     )
     return make_section(
         tr("Graphs and compilation"),
-        make_panel(tr("Graphs and compilation"), make_table(heading, rows, code_columns=(0,)), make_paragraph(eager)),
-        make_panel(tr("Step by shape"), make_table(heading, shapes, code_columns=(0,))),
+        make_panel(tr("Graphs and compilation"), make_table(of_graphs, rows, code_columns=(0,)), make_paragraph(eager)),
+        make_panel(tr("Step by shape"), make_table(of_shapes, shapes, code_columns=(0,))),
         make_paragraph(trace),
         lead=tr("Every batch shape is traced once, before the first step. Graphs traced during training slow it down."),
     )
