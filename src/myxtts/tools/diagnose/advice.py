@@ -100,6 +100,7 @@ def advise(evidence: Evidence, finding: Finding) -> tuple[Advice, ...]:
 
 
 def _make_gain(evidence: Evidence, after_s: float, basis: Basis) -> Gain:
+    """Returns old / new interval, at least 1; the bounds scale the gain beyond 1 by 1 ± `_SPREAD`."""
     factor = max(1.0, evidence.loop.interval_s / max(after_s, 1e-9))
     spread = _SPREAD[basis]
     return Gain(factor, 1 + (factor - 1) * (1 - spread), 1 + (factor - 1) * (1 + spread), basis)
@@ -127,6 +128,7 @@ def choose_depth(evidence: Evidence) -> int:
 
 
 def _deepen_buffer(evidence: Evidence) -> list[Advice]:
+    """Advises prefetching: the tried depth where there was a trial, else the smallest that suffices."""
     depth = choose_depth(evidence)
     tried_s = evidence.trials.ahead_s
     gain = _predict(evidence, Change(depth=depth)) if tried_s is None else _make_gain(evidence, tried_s, "tried")
@@ -162,6 +164,7 @@ def _undisturbed_step(evidence: Evidence) -> float:
 
 
 def _avoid_python(evidence: Evidence) -> list[Advice]:
+    """Predicts the dataset without its Python stages, as if TensorFlow operations took no time."""
     gain = _predict(evidence, _without_stages(evidence, [stage for stage in evidence.stages if stage.is_python]))
     return [Advice("dataset.map", "myxtts precompute", "no_python", gain, is_setting=False)]
 
@@ -223,6 +226,10 @@ def _smaller_batch(settings: Any) -> Any:
 
 
 def _speed_reads(evidence: Evidence) -> list[Advice]:
+    """Advises parallel reads or few large files; for a feature store, enough memory to hold all of it.
+
+    The memory budget is the size of the store plus 10 % and 1 GB.
+    """
     main = find_main_stage(evidence)
     assert main is not None, "slow reads without a stage that reads"
     whole = _predict(evidence, _without_stages(evidence, [main]))
@@ -301,6 +308,7 @@ def _use_graph(evidence: Evidence) -> list[Advice]:
 
 
 def _reduce_padding(evidence: Evidence) -> list[Advice]:
+    """Advises batching by length; the step shrinks in the ratio that trimmed batches showed."""
     ratio = 1 - weigh_losses(evidence).padding_s / evidence.step_s
     gain = _predict(
         evidence,

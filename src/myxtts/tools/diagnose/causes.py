@@ -51,7 +51,7 @@ class Losses:
 
     `rate_s` is waiting because loading is slower than the step on average, `rest_s` all other waiting: bursts, or no
     prefetch. `epoch_s` is the restart of the pipeline, spread over the steps of an epoch. `threads_s`, `eager_s` and
-    `padding_s` are the differences that trials measured.
+    `padding_s` are differences to trials; padding is estimated where a trial cannot show it.
     """
 
     rate_s: float
@@ -96,6 +96,7 @@ def measure_epoch_loss(evidence: Evidence) -> float:
 
 
 def _measure_thread_loss(evidence: Evidence) -> float:
+    """Returns the interval minus that of the trial with fewer threads; 0 if it was not tried."""
     fewer_s = evidence.trials.fewer_threads_s
     return max(0.0, evidence.loop.interval_s - fewer_s) if fewer_s is not None else 0.0
 

@@ -47,7 +47,7 @@ _NUM_COUNTED = 200
 class FeedSource:
     """`BatchSource` over `open_batches`; every measurement opens a new feed.
 
-    After a feed is closed, `stats`, `loader_name` and `buffer_depth` are those of that feed.
+    After a measurement, `stats`, `loader_name` and `buffer_depth` are those of its feed.
     """
 
     def __init__(self, config: XTTSConfig, hardware: Hardware, plan: Plan) -> None:

@@ -177,6 +177,7 @@ def _count_eager_ops(subject: Subject, batch: Any) -> int:
 
 
 def _list_settings(config: XTTSConfig, probe: LoaderProbe, better_shapes: int) -> dict[str, Any]:
+    """Returns what `advice` reads: keys with a dot are configuration keys, the others measurements."""
     return {
         "data.preprocessing_mode": config.data.preprocessing_mode,
         "data.batch_size": config.data.batch_size,

@@ -165,7 +165,7 @@ class TrainingProfile:
         return sum(one.step is not None for one in self.compilations)
 
     def list_stages(self) -> list[tuple[str, float]]:
-        """Returns seconds per average step by stage; parts of the training step are those of the most frequent shape."""
+        """Returns seconds per average step by stage; the training step is that of the most frequent shape."""
         return [
             ("data_wait", self.data.wait.mean_ms / 1000),
             *self.list_parts(),
