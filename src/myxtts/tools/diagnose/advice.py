@@ -1,4 +1,10 @@
-"""From a finding to what to change: setting, value, reason, and the gain to expect with an interval."""
+"""Recommendations for each cause of lost time: setting, value, reason, and predicted speed-up with an interval.
+
+`advise` has one function per cause in `_ADVISERS`. A gain is old interval / new interval; the new interval was measured
+in a trial, predicted by the buffer simulation of `causes`, or estimated. For MyXTTS's own pipeline the advice names
+configuration keys, for a foreign `tf.data.Dataset` the calls to change. `advise_machine` proposes batch size, workers
+and buffer by the hardware, `compare_two_ways` compares a data GPU with data-parallel training.
+"""
 
 from __future__ import annotations
 
@@ -45,18 +51,24 @@ from myxtts.training.voice.batch_size import (
 
 Basis = Literal["tried", "modelled", "estimated"]
 _SPREAD: dict[Basis, float] = {"tried": 0.15, "modelled": 0.25, "estimated": 0.4}
-"""How far off a gain may be, as a share of it: less where the change was tried, more where numbers were guessed."""
+"""Half-width of the interval as a share of factor - 1: small where the change was tried, large where estimated."""
 _DEPTHS = (2, 4, 8, 16, 32, 50)
+"""Buffer depths to choose from; the last one stands for an unlimited buffer."""
 _ENOUGH = 1.02
+"""A depth suffices if its interval is within 2 % of that of the deepest buffer."""
 _ALIKE = 0.2
+"""Width of the bins of log(gain) in which advice ranks alike: a factor of about 1.22."""
 _NUM_WAITING_THREADS = 16
+"""Parallel reads for a stage that waits for I/O. They need no cores, so the number does not depend on the machine."""
 TRIED_DEPTH = 16
+"""Prefetch depth of the trials on a foreign dataset, and therefore of the advice that they support."""
 _FREE_CORES = 0.5
+"""More worker threads are advised only if at least this many cores were idle while data was loaded alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """How many times more steps a second, with what it may be at least and at most."""
+    """Speed-up factor (new over old steps per second) with its bounds; `basis` says how it was found."""
 
     factor: float
     low: float
@@ -66,7 +78,10 @@ class Gain:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """`reason` names a sentence; `is_setting` says that `setting` is a key of the configuration."""
+    """A change to make. `reason` is a key of `terminal.REASONS`.
+
+    `is_setting` tells a configuration key from a call in the user's own dataset code.
+    """
 
     setting: str
     value: Any
@@ -76,15 +91,16 @@ class Advice:
 
 
 def advise(evidence: Evidence, finding: Finding) -> tuple[Advice, ...]:
-    """What to do about a finding, the best first; nothing for what does no harm."""
+    """Returns the recommendations for a finding, the largest gain first; none for a harmless finding."""
     if finding.cause.is_harmless:
         return ()
     advice = _ADVISERS[finding.cause](evidence)
-    # Those that are nearly as good stay in the order of what they ask of the user, the least first.
+    # The sort is stable: advice of similar gain keeps the order of the adviser, the smallest change first.
     return tuple(sorted(advice, key=lambda one: -round(math.log(one.gain.factor) / _ALIKE)))
 
 
 def _make_gain(evidence: Evidence, after_s: float, basis: Basis) -> Gain:
+    """Returns old / new interval, at least 1; the bounds scale the gain beyond 1 by 1 ± `_SPREAD`."""
     factor = max(1.0, evidence.loop.interval_s / max(after_s, 1e-9))
     spread = _SPREAD[basis]
     return Gain(factor, 1 + (factor - 1) * (1 - spread), 1 + (factor - 1) * (1 + spread), basis)
@@ -95,21 +111,24 @@ def _predict(evidence: Evidence, change: Change, basis: Basis = "modelled") -> G
 
 
 def _read_ahead_depth(evidence: Evidence) -> int:
+    """Returns a depth of at least 2: the predicted change includes double buffering."""
     return max(2, find_depth(evidence))
 
 
 def _is_own(evidence: Evidence) -> bool:
+    """Returns whether the subject is a MyXTTS configuration, not a foreign dataset."""
     return evidence.subject == "configuration"
 
 
 def choose_depth(evidence: Evidence) -> int:
-    """The smallest buffer that leaves next to nothing of what bursts cost."""
+    """Returns the smallest buffer depth whose simulated interval is close to that of the deepest one."""
     work_s = evidence.usual_step_s + weigh_losses(evidence).transfer_s
     best_s = simulate_interval(evidence.alone_s, work_s, _DEPTHS[-1])
     return next(depth for depth in _DEPTHS if simulate_interval(evidence.alone_s, work_s, depth) <= _ENOUGH * best_s)
 
 
 def _deepen_buffer(evidence: Evidence) -> list[Advice]:
+    """Advises prefetching: the tried depth where there was a trial, else the smallest that suffices."""
     depth = choose_depth(evidence)
     tried_s = evidence.trials.ahead_s
     gain = _predict(evidence, Change(depth=depth)) if tried_s is None else _make_gain(evidence, tried_s, "tried")
@@ -121,7 +140,7 @@ def _deepen_buffer(evidence: Evidence) -> list[Advice]:
 
 
 def _precompute(evidence: Evidence) -> Advice:
-    """Features from a store: what is left of a batch is copying it."""
+    """Predicts precomputed features: making a batch is then only a copy from the store."""
     cached_s = evidence.trials.cached_s or 0.0
     change = Change(
         production_s=np.array([cached_s]), step_s=_undisturbed_step(evidence), depth=_read_ahead_depth(evidence)
@@ -130,7 +149,7 @@ def _precompute(evidence: Evidence) -> Advice:
 
 
 def _without_stages(evidence: Evidence, removed: Collection[StageTime], left_s: float = 0.0) -> Change:
-    """Batches that are made by the other stages alone, and `left_s` of those that are removed."""
+    """Returns the change in which `removed` stages cost `left_s` in total, and loading times shrink in proportion."""
     before_device = [stage for stage in evidence.stages if stage.name not in ("transfer", "step")]
     rest_s = left_s + sum(stage.seconds for stage in before_device if stage not in removed)
     share = min(1.0, rest_s / max(evidence.data_s, 1e-9))
@@ -140,11 +159,12 @@ def _without_stages(evidence: Evidence, removed: Collection[StageTime], left_s: 
 
 
 def _undisturbed_step(evidence: Evidence) -> float:
-    """A step with nobody computing beside it."""
+    """Returns the step time without data loading competing for the cores."""
     return min(evidence.step_s, evidence.usual_step_s)
 
 
 def _avoid_python(evidence: Evidence) -> list[Advice]:
+    """Predicts the dataset without its Python stages, as if TensorFlow operations took no time."""
     gain = _predict(evidence, _without_stages(evidence, [stage for stage in evidence.stages if stage.is_python]))
     return [Advice("dataset.map", "myxtts precompute", "no_python", gain, is_setting=False)]
 
@@ -162,13 +182,16 @@ def _raise_rate(evidence: Evidence) -> list[Advice]:
         advice.append(Advice("num_parallel_calls", num_threads, "more_threads", gain, is_setting=False))
     gain = _predict(evidence, _without_stages(evidence, [main] if main else []))
     cached = Advice("dataset.cache", "after " + (main.name if main else "batch"), "cache", gain, is_setting=False)
-    # Doing work at the same time is a smaller change than not doing it, so it comes first where it is enough.
+    # Parallel calls need a smaller code change than a cache: leave the cache out if they reach 80 % of its gain.
     is_enough = bool(advice) and advice[0].gain.factor >= 0.8 * gain.factor
     return advice if is_enough else [*advice, cached]
 
 
 def _spread_over_threads(evidence: Evidence, main_s: float, waits: bool) -> tuple[float, int]:
-    """Seconds of a batch with the main stage on more threads, and on how many."""
+    """Returns seconds per batch with the main stage on more threads, and the number of threads.
+
+    An I/O-bound stage scales with the threads, a CPU-bound one only with the idle cores.
+    """
     machine = evidence.machine
     if waits:
         return evidence.data_s - main_s + main_s / _NUM_WAITING_THREADS, _NUM_WAITING_THREADS
@@ -178,6 +201,7 @@ def _spread_over_threads(evidence: Evidence, main_s: float, waits: bool) -> tupl
 
 
 def _raise_own_rate(evidence: Evidence) -> list[Advice]:
+    """Advises precomputed features, more workers, or, where neither is left, a larger batch."""
     settings, machine = evidence.settings, evidence.machine
     advice = []
     if settings.get("data.preprocessing_mode") == "on_the_fly":
@@ -196,11 +220,16 @@ def _raise_own_rate(evidence: Evidence) -> list[Advice]:
 
 
 def _smaller_batch(settings: Any) -> Any:
+    """Returns twice the batch size, despite the name; 32 where the size is `auto`."""
     size = settings.get("data.batch_size")
     return 2 * size if isinstance(size, int) else 32
 
 
 def _speed_reads(evidence: Evidence) -> list[Advice]:
+    """Advises parallel reads or few large files; for a feature store, enough memory to hold all of it.
+
+    The memory budget is the size of the store plus 10 % and 1 GB.
+    """
     main = find_main_stage(evidence)
     assert main is not None, "slow reads without a stage that reads"
     whole = _predict(evidence, _without_stages(evidence, [main]))
@@ -218,6 +247,7 @@ def _speed_reads(evidence: Evidence) -> list[Advice]:
 
 
 def _overlap_transfer(evidence: Evidence) -> list[Advice]:
+    """Predicts copies in the background: a batch then takes the longer of loading and transfer."""
     transfer_s = weigh_losses(evidence).transfer_s
     change = Change(
         production_s=np.maximum(evidence.alone_s, transfer_s), transfer_s=0.0, depth=_read_ahead_depth(evidence)
@@ -251,6 +281,7 @@ def _keep_shapes(evidence: Evidence) -> list[Advice]:
 
 
 def _join_epochs(evidence: Evidence) -> list[Advice]:
+    """Advises `repeat` before `prefetch`, deep enough that buffered steps last as long as the stall of an epoch."""
     loop = evidence.loop
     length = evidence.epoch_length or max(1, round(loop.num_steps / max(1, int(loop.is_epoch_start.sum()))))
     stall_s = weigh_losses(evidence).epoch_s * length
@@ -265,7 +296,7 @@ def _join_epochs(evidence: Evidence) -> list[Advice]:
 
 
 def _use_graph(evidence: Evidence) -> list[Advice]:
-    # The ratio, because both were measured right after each other.
+    # The ratio of two times measured right after each other, under the same load.
     ratio = (evidence.trials.graph_step_s or evidence.step_s) / evidence.step_s
     gain = _predict(evidence, Change(step_s=evidence.usual_step_s * ratio), "tried")
     if _is_own(evidence):
@@ -277,6 +308,7 @@ def _use_graph(evidence: Evidence) -> list[Advice]:
 
 
 def _reduce_padding(evidence: Evidence) -> list[Advice]:
+    """Advises batching by length; the step shrinks in the ratio that trimmed batches showed."""
     ratio = 1 - weigh_losses(evidence).padding_s / evidence.step_s
     gain = _predict(
         evidence,
@@ -303,14 +335,13 @@ _ADVISERS: dict[Cause, Callable[[Evidence], list[Advice]]] = {
 }
 
 
-# Settings for the user's GPU and memory, and whether a data GPU pays: from what is there and what was measured.
-
 _LARGEST_BUFFER, _SMALLEST_BUFFER = 50, 4
+"""Bounds of the advised `data.buffer_size` in batches."""
 
 
 @dataclass(frozen=True, slots=True)
 class MachineSetting:
-    """A setting that suits the machine; `reason` names a sentence, `facts` are its numbers."""
+    """A setting that suits the machine. `reason` is a key of `terminal.REASONS`, `facts` fill its placeholders."""
 
     setting: str
     value: Any
@@ -321,7 +352,10 @@ class MachineSetting:
 def advise_machine(
     config: XTTSConfig, hardware: Hardware, batch_bytes: int, longest: Shape | None = None
 ) -> tuple[MachineSetting, ...]:
-    """Batch, workers and buffer for what is there; the card's preset where the card is known."""
+    """Returns the preset of the first GPU if there is one for it, else batch size, workers and buffer by the hardware.
+
+    `batch_bytes` is the size of the largest batch of features, `longest` its shape.
+    """
     card = find_card(hardware)
     if card is not None:
         values = read_preset("gpu_card", card)
@@ -344,20 +378,26 @@ def advise_machine(
 
 
 def _fit_batch(config: XTTSConfig, free_bytes: int, longest: Shape) -> int:
-    """As `batch_size: auto` finds it: the largest batch of the longest utterances that leaves some room."""
+    """Returns the largest batch of the longest utterances that fits into free VRAM, by the rule of `batch_size: auto`.
+
+    rows = (`SHARE_OF_VRAM` of the free bytes - bytes of the model) / bytes of a row.
+    """
     row_bytes = estimate_row_bytes(config, longest)
     num_rows = int(SHARE_OF_VRAM * free_bytes - estimate_model_bytes(config.model)) // row_bytes
     return list_candidates(max(1, min(MAX_ON_GPU, num_rows)))[-1]
 
 
 def find_card(hardware: Hardware) -> str | None:
-    """The preset of the first GPU, where there is one for it: rtx4090 for `NVIDIA GeForce RTX 4090`."""
+    """Returns the preset for the first GPU, or None: rtx4090 for `NVIDIA GeForce RTX 4090`."""
     name = hardware.gpus[0].name.lower().replace(" ", "") if hardware.gpus else ""
     return next((card for card in list_presets("gpu_card") if card in name), None)
 
 
 def compare_two_ways(evidence: Evidence, num_gpus: int, gradient_bytes: int = 0) -> SplitAdvice | None:
-    """Data GPU and model GPUs against data-parallel training on the same cards; None where nothing was measured."""
+    """Compares one data GPU plus model GPUs with data-parallel training on the same cards.
+
+    The time of the gradient exchange (all-reduce) is estimated from `gradient_bytes`. Returns None without a step time.
+    """
     features = evidence.find_stage("features")
     if evidence.step_s <= 0:
         return None

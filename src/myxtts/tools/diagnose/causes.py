@@ -1,4 +1,10 @@
-"""From evidence to causes, most costly first. Pure: the same evidence gives the same findings."""
+"""Bottleneck analysis of the input pipeline: splits the time of a training step into losses and names their causes.
+
+`weigh_losses` gives the seconds per step lost to each effect, `find_causes` turns them into findings, the most costly
+first, and `predict_interval` predicts the step interval after a change. The prediction simulates a bounded prefetch
+buffer between producer and consumer, driven by the measured batch times, so that bursts are kept. All functions are
+pure: the same evidence gives the same findings. `advice` chooses settings by them.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +16,17 @@ import numpy as np
 
 from myxtts.tools.diagnose.evidence import Evidence, StageTime, Times
 
-# A model of the loop between data and step: what an interval becomes if one thing changes.
-#
-# A producer makes batches one after the other and rests when the buffer is full; the consumer takes them in order.
-# Times
-# that were measured go in, so bursts stay bursts.
-
 _SETTLED_BATCHES = 400
+"""Least number of simulated batches. The first quarter fills the empty buffer and is not counted."""
 _HALF = 0.5
+"""Overlap below which loading and step count as serial, that is, as running without a prefetch buffer."""
 
 
 def simulate_interval(production_s: Sequence[float] | Times, work_s: float, depth: int) -> float:
-    """Mean seconds of a step when batches take `production_s`, in turn, and `depth` may wait; 0 is no overlap."""
+    """Returns the mean step interval behind a prefetch buffer of `depth` batches; with depth 0 nothing overlaps.
+
+    Batch n takes `production_s[n % len]` seconds. The producer starts it when batch n - depth has left the buffer.
+    """
     times = [float(seconds) for seconds in production_s] or [0.0]
     if depth <= 0:
         return float(np.mean(times)) + work_s
@@ -30,7 +35,7 @@ def simulate_interval(production_s: Sequence[float] | Times, work_s: float, dept
     taken: list[float] = []
     made, ended, began = 0.0, 0.0, 0.0
     for number in range(num_batches):
-        # The next batch is begun when there is room for it.
+        # Production starts when the buffer has capacity.
         room = taken[number - depth] if number >= depth else 0.0
         made = max(made, room) + times[number % len(times)]
         taken.append(max(made, ended))
@@ -42,7 +47,12 @@ def simulate_interval(production_s: Sequence[float] | Times, work_s: float, dept
 
 @dataclass(frozen=True, slots=True)
 class Losses:
-    """Seconds that an average step loses to each of its enemies. They need not add up: one hides behind another."""
+    """Seconds that an average step loses to each effect. They need not add up, because one may hide behind another.
+
+    `rate_s` is waiting because loading is slower than the step on average, `rest_s` all other waiting: bursts, or no
+    prefetch. `epoch_s` is the restart of the pipeline, spread over the steps of an epoch. `threads_s`, `eager_s` and
+    `padding_s` are differences to trials; padding is estimated where a trial cannot show it.
+    """
 
     rate_s: float
     rest_s: float
@@ -55,6 +65,7 @@ class Losses:
 
 
 def weigh_losses(evidence: Evidence) -> Losses:
+    """Attributes the time of the measured loop; waits at the start of an epoch count as `epoch_s` only."""
     loop = evidence.loop
     work_s = evidence.usual_step_s + float(np.mean(loop.transfers_s))
     usual = ~loop.is_epoch_start
@@ -73,7 +84,10 @@ def weigh_losses(evidence: Evidence) -> Losses:
 
 
 def measure_epoch_loss(evidence: Evidence) -> float:
-    """What the beginnings of epochs cost, spread over all steps."""
+    """Returns the extra wait at epoch starts, spread over all steps.
+
+    If the measured loop saw no epoch start, the stall measured by loading alone is used.
+    """
     loop = evidence.loop
     if loop.is_epoch_start.any():
         usual_s = float(np.median(loop.waits_s[~loop.is_epoch_start])) if (~loop.is_epoch_start).any() else 0.0
@@ -82,17 +96,20 @@ def measure_epoch_loss(evidence: Evidence) -> float:
 
 
 def _measure_thread_loss(evidence: Evidence) -> float:
+    """Returns the interval minus that of the trial with fewer threads; 0 if it was not tried."""
     fewer_s = evidence.trials.fewer_threads_s
     return max(0.0, evidence.loop.interval_s - fewer_s) if fewer_s is not None else 0.0
 
 
 def _measure_padding_loss(evidence: Evidence) -> float:
+    """Returns the seconds that a step would save with `padding_after`, as tried, else in proportion to the frames."""
     if evidence.padding is None or evidence.padding <= evidence.padding_after:
         return 0.0
     trimmed_s = evidence.trials.trimmed_step_s
     if trimmed_s is not None and not evidence.is_step_emulated:
         return max(0.0, evidence.step_s - trimmed_s)
-    # An emulated step that takes the same for any batch stands for a device whose work grows with the frames.
+    # An emulated step of constant time cannot show the saving: assume a device whose time grows with the frames.
+    # Below 0.97 the emulated step does depend on the frames, and the trial is used.
     is_told = trimmed_s is not None and trimmed_s < 0.97 * evidence.step_s
     after_s = trimmed_s if is_told else evidence.step_s * (1 - evidence.padding) / (1 - evidence.padding_after)
     assert after_s is not None
@@ -100,7 +117,10 @@ def _measure_padding_loss(evidence: Evidence) -> float:
 
 
 def find_overlap(evidence: Evidence) -> float:
-    """1 where loading hides behind the step or the step behind loading, 0 where one follows the other."""
+    """Returns how far loading and step run in parallel: 1 if the shorter one is hidden completely, 0 if serial.
+
+    A serial loop waits `data_s` at every step; each second of overlap shortens that wait.
+    """
     loop = evidence.loop
     work_s = evidence.usual_step_s + float(np.mean(loop.transfers_s))
     usual = ~loop.is_epoch_start
@@ -110,7 +130,7 @@ def find_overlap(evidence: Evidence) -> float:
 
 
 def find_depth(evidence: Evidence) -> int:
-    """Batches that may wait, as told or as the overlap shows."""
+    """Returns the prefetch depth: as known, else 0 or 1 by the measured overlap."""
     if evidence.buffer_depth:
         return evidence.buffer_depth
     return 0 if find_overlap(evidence) < _HALF else 1
@@ -118,7 +138,7 @@ def find_depth(evidence: Evidence) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What would be different; None leaves it as it is."""
+    """A change for `predict_interval`; None keeps the measured value. `depth` is the prefetch depth."""
 
     production_s: Times | None = None
     step_s: float | None = None
@@ -129,7 +149,7 @@ class Change:
 
 
 def predict_interval(evidence: Evidence, change: Change) -> float:
-    """Mean seconds of a step with the change, everything else as measured."""
+    """Returns the mean seconds of a step with the change, everything else as measured."""
     losses = weigh_losses(evidence)
     production_s = evidence.alone_s if change.production_s is None else change.production_s
     step_s = evidence.usual_step_s if change.step_s is None else change.step_s
@@ -141,23 +161,36 @@ def predict_interval(evidence: Evidence, change: Change) -> float:
 
 
 NOTICEABLE_SHARE = 0.08
-"""Of an interval; less than this is lost in what a machine does besides."""
+"""Share of the step interval; a smaller loss is not reported, because it is within the noise of the machine."""
 MUCH_PADDING = 0.25
+"""Share of padding among all frames from which it is reported, and the step is also timed with trimmed batches."""
 SPARE_FACTOR = 4.0
-"""Where data could come so many times faster, the pipeline is not worth a look."""
+"""Step time over loading time from which training is called compute-bound instead of healthy."""
 SMALL_FILE_BYTES = 64 * 1024
+"""Mean size of a read below which the advice speaks of small files (latency), above it of a slow disk (throughput)."""
 _WAITING_CPU_SHARE = 0.5
+"""CPU time over wall time of a stage below which it may be I/O-bound."""
 _BURST_RATIO = 3.0
+"""95th percentile over median of the loading times."""
 _BURST_VARIATION = 0.6
+"""Standard deviation over mean of the loading times."""
 _MAIN_SHARE = 0.4
+"""Share of the data stages from which Python functions are named as the cause."""
 _LARGE_SHARE = 0.2
+"""Share of the interval gained with fewer threads from which they are blamed for all waiting."""
 _CURED_SHARE = 0.5
+"""Share of the waiting that the prefetch trial must remove to rule out a lack of throughput."""
 _CROWD_ASKED, _CROWD_WAITING = 2, 3
+"""Threads per core that were asked for, and runnable threads per core: above both, threads compete for cores."""
 _WAITING_WANTED_CORES, _WAITING_USED_CORES = 0.9, 0.2
+"""Cores that loading wanted and had. A pipeline bound by the CPU wants at least one core and gets a good part of it."""
 _RETRACED_SHARE = 0.1
+"""Share of steps with a new shape below which shapes repeat, so that retracing ends by itself."""
 
 
 class Cause(StrEnum):
+    """Causes of lost time. The values are written to the JSON report."""
+
     RATE_DEFICIT = "rate_deficit"
     BURSTS = "bursts"
     NO_OVERLAP = "no_overlap"
@@ -179,7 +212,7 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A cause, the seconds of an average step that it takes, and the numbers that show it, by name."""
+    """A cause, the seconds of an average step that it costs, and the numbers for its explanation, by placeholder."""
 
     cause: Cause
     loss_s: float
@@ -187,7 +220,10 @@ class Finding:
 
 
 def find_causes(evidence: Evidence) -> tuple[Finding, ...]:
-    """What costs time, the most costly first; where nothing does, one finding that says so."""
+    """Returns the causes with a noticeable loss, the most costly first; else a single harmless finding.
+
+    Losses of the same cause are added before they are compared with `NOTICEABLE_SHARE`.
+    """
     losses = weigh_losses(evidence)
     least_s = NOTICEABLE_SHARE * evidence.loop.interval_s
     merged: dict[Cause, Finding] = {}
@@ -202,12 +238,13 @@ def find_causes(evidence: Evidence) -> tuple[Finding, ...]:
 
 
 def _weigh_all(evidence: Evidence, losses: Losses) -> Iterator[Finding]:
+    """Yields every candidate with its loss, noticeable or not; a cause may come twice."""
     loop = evidence.loop
     yield _weigh_threads(evidence, losses)
     wait_s = losses.rate_s + losses.rest_s
     ahead_s = evidence.trials.ahead_s
     if ahead_s is not None and loop.interval_s - ahead_s >= _CURED_SHARE * wait_s:
-        # Reading ahead cured it when tried, so it was not the rate.
+        # The prefetch trial removed most of the waiting, so throughput is sufficient.
         yield _explain_rest(evidence, wait_s)
     else:
         yield _explain_rest(evidence, losses.rest_s)
@@ -227,14 +264,17 @@ def _weigh_all(evidence: Evidence, losses: Losses) -> Iterator[Finding]:
 
 
 def is_crowded(evidence: Evidence) -> bool:
-    """Whether far more threads were started than there are cores, and stood in line for them."""
+    """Returns whether far more threads were started than there are cores, and were queued by the scheduler."""
     machine = evidence.machine
     has_many = evidence.num_threads > _CROWD_ASKED * machine.num_cores
     return has_many and machine.num_wanted_cores > _CROWD_WAITING * machine.num_cores
 
 
 def _weigh_threads(evidence: Evidence, losses: Losses) -> Finding:
-    """What fewer threads gained when tried. Where there is a crowd, or the gain is large, they answer for all waits."""
+    """Returns the gain of the trial with fewer threads.
+
+    Under contention, or with a large gain, all waiting and the slowdown of the step itself are attributed to threads.
+    """
     loss_s = losses.threads_s
     if is_crowded(evidence) or loss_s > _LARGE_SHARE * evidence.loop.interval_s:
         loss_s = max(loss_s, losses.rate_s + losses.rest_s + max(0.0, evidence.usual_step_s - evidence.step_s))
@@ -247,7 +287,7 @@ def _weigh_threads(evidence: Evidence, losses: Losses) -> Finding:
 
 
 def _explain_rate(evidence: Evidence, loss_s: float) -> Finding:
-    """The data side is slower than the step on average: because of what?"""
+    """Explains a lack of throughput: Python functions, then I/O-bound reads, else the slowest stage in general."""
     main = find_main_stage(evidence)
     facts: dict[str, float | str] = {
         "data_ms": 1e3 * evidence.data_s,
@@ -265,29 +305,30 @@ def _explain_rate(evidence: Evidence, loss_s: float) -> Finding:
 
 
 def _explain_rest(evidence: Evidence, loss_s: float) -> Finding:
-    """The data side is fast enough on average, and the step waits all the same."""
+    """Explains waiting despite sufficient throughput: the GIL, bursts, or no overlap of loading and step."""
     facts: dict[str, float | str] = {
         "data_ms": 1e3 * evidence.data_s,
         "worst_ms": 1e3 * float(evidence.alone_s.max()) if len(evidence.alone_s) else 0.0,
         "overlap": find_overlap(evidence),
     }
     if has_main_python(evidence) and find_depth(evidence) > 0 and not is_bursty(evidence):
-        # Enough on average and read ahead: what is left is Python, which the step's own thread has to wait for.
+        # Fast enough on average and prefetched: what is left is the GIL, which the thread of the step needs as well.
         return Finding(Cause.PYTHON_FUNCTIONS, loss_s, {**facts, **_name_python(evidence)})
     return Finding(Cause.BURSTS if is_bursty(evidence) else Cause.NO_OVERLAP, loss_s, facts)
 
 
 def is_waiting(evidence: Evidence, stage: StageTime) -> bool:
-    """Whether a stage waits for something else than a core."""
+    """Returns whether a stage is I/O-bound: little CPU time, while cores are idle."""
     machine = evidence.machine
-    # On a busy machine a thread that wakes up stands in line too; but one that computes gets more than a little.
+    # On a busy machine an I/O-bound thread is queued too when it wakes up, so wanted cores alone do not tell; but a
+    # thread that computes uses more than a fraction of a core.
     is_idle = machine.num_wanted_cores < _WAITING_WANTED_CORES or machine.num_used_cores < _WAITING_USED_CORES
     return stage.cpu_share < _WAITING_CPU_SHARE and is_idle
 
 
 def has_main_python(evidence: Evidence) -> bool:
-    """Whether Python functions take much of what a batch takes."""
-    # Of what the stages add up to: they were measured one after the other, on whatever the machine did just then.
+    """Returns whether Python functions take a large share of the time of a batch."""
+    # Relative to the sum of the stages, not to `data_s`: it was measured at another time, under another load.
     all_s = sum(stage.seconds for stage in evidence.stages if stage.name not in ("transfer", "step"))
     return bool(evidence.python_functions) and _sum_python(evidence) >= _MAIN_SHARE * max(all_s, 1e-9)
 
@@ -302,7 +343,11 @@ def _name_python(evidence: Evidence) -> dict[str, float | str]:
 
 
 def is_bursty(evidence: Evidence) -> bool:
-    """Whether some batches take far longer than most, by themselves; outliers of the machine are too few to count."""
+    """Returns whether loading times are heavy-tailed in themselves.
+
+    The 95th percentile ignores single outliers caused by the machine. Without overlap, every batch delays the step, and
+    the missing prefetch is the cause instead.
+    """
     times = evidence.alone_s
     if len(times) < 8:
         return False
@@ -312,13 +357,13 @@ def is_bursty(evidence: Evidence) -> bool:
 
 
 def find_main_stage(evidence: Evidence) -> StageTime | None:
-    """The stage of the data side that takes the longest."""
+    """Returns the slowest stage before the transfer."""
     before_device = [stage for stage in evidence.stages if stage.name not in ("transfer", "step")]
     return max(before_device, key=lambda stage: stage.seconds, default=None)
 
 
 def _clear(evidence: Evidence) -> Finding:
-    """Nothing is lost: the step is what takes the time."""
+    """Returns the harmless finding: the step itself takes the time."""
     spare = evidence.step_s / max(evidence.data_s, 1e-9)
     facts: dict[str, float | str] = {"spare": min(spare, 1000.0), "step_ms": 1e3 * evidence.step_s}
     return Finding(Cause.COMPUTE_BOUND if spare >= SPARE_FACTOR else Cause.HEALTHY, 0.0, facts)

@@ -1,4 +1,11 @@
-"""Measures a `tf.data.Dataset` of anybody's: batches of all epochs, and what each of its stages adds."""
+"""Introspection and stage timing of a foreign `tf.data.Dataset`: its chain of transformations, and the cost of each.
+
+`list_chain` walks from the dataset to its source and assigns every transformation to a stage (read, decode, features,
+batch). `find_python_functions` searches the serialised GraphDef for `py_function`, `numpy_function` and
+`from_generator`. `time_stages` runs growing prefixes of the chain inside TensorFlow; the difference of two neighbouring
+prefixes is the cost of a stage. All this reads private attributes of TensorFlow's dataset classes, because there is no
+public way to look into a dataset. Called by `from_dataset`.
+"""
 
 from __future__ import annotations
 
@@ -17,24 +24,28 @@ import tensorflow as tf
 from myxtts.tools.diagnose.evidence import PythonFunction, StageName, StageTime
 from myxtts.tools.diagnose.timing import list_arrays, read_runnable_s, refuse_empty
 
-# What a `tf.data.Dataset` is made of: its chain of steps, the Python it calls, its threads and its read-ahead.
-
 _PYTHON_OPS = ("PyFunc", "EagerPyFunc", "PyFuncStateless")
+"""Graph operations that call Python and therefore hold the GIL."""
 _BATCH_KINDS = ("Batch", "GroupByWindow", "Bucket")
+"""Substrings of the names of dataset classes that batch."""
 _EXPANDING_KINDS = ("FlatMap", "Interleave", "Generator")
+"""One input element gives any number of outputs, so elements before them cannot be counted per batch."""
 _READING_OPS = ("ReadFile", "TFRecordDataset", "TextLineDataset", "FixedLengthRecordDataset")
 _DECODING_OPS = ("Decode", "Parse", "Audio")
 _COMPUTING_OPS = ("FFT", "Fft", "MatMul", "Conv", "Mfcc", "Einsum", "Sort", "While", *_PYTHON_OPS)
 _AUTOTUNE = -1
+"""Value of `tf.data.AUTOTUNE`."""
 _SEARCH_DEPTH = 4
+"""Levels of closures to search for the user's function below TensorFlow's wrappers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One dataset of the chain, from the source on: the stage it belongs to, and what it is set to.
+    """One transformation of the chain, with its stage and its settings.
 
-    `batch_size` is 1 unless it makes batches, 0 where it makes them of a size it does not tell. `is_root` says that
-    what lies before it cannot be counted in its elements.
+    `batch_size` is 1 for a transformation that does not batch, 0 for one whose batch size is not known statically.
+    `num_threads` is `num_parallel_calls`. `is_root` marks a transformation with a variable number of outputs per input:
+    what precedes it cannot be counted in its elements, so timing starts there.
     """
 
     dataset: Any
@@ -48,7 +59,7 @@ class Link:
 
 
 def list_chain(dataset: Any) -> list[Link]:
-    """The datasets that lead to this one, source first; of several inputs the first is followed."""
+    """Returns the chain of datasets up to this one, source first; of several inputs (zip) the first is followed."""
     datasets = [dataset]
     while inputs := datasets[-1]._inputs():
         datasets.append(inputs[0])
@@ -61,7 +72,7 @@ def list_chain(dataset: Any) -> list[Link]:
 
 
 def find_python_functions(dataset: Any) -> tuple[PythonFunction, ...]:
-    """Every Python function that the dataset calls, wherever in its graph, with file and line."""
+    """Returns every Python function in the graph of the dataset, nested functions included, with file and line."""
     found: dict[tuple[str, int, str], PythonFunction] = {}
     for operation, token in _walk_python_ops(_serialize(dataset)):
         function = _describe_function(operation, token)
@@ -70,14 +81,17 @@ def find_python_functions(dataset: Any) -> tuple[PythonFunction, ...]:
 
 
 def count_threads(links: Iterable[Link], dataset: Any) -> int:
-    """The most threads that a single step of the chain asks for; what tunes itself keeps to the cores."""
+    """Returns the largest `num_parallel_calls` of the chain, limited by a private thread pool.
+
+    AUTOTUNE counts as 1: it does not exceed the number of cores.
+    """
     asked = max((link.num_threads for link in links), default=1)
     pool = dataset.options().threading.private_threadpool_size
     return min(asked, pool) if pool else asked
 
 
 def find_read_ahead(links: list[Link]) -> int | None:
-    """Batches that may wait behind the last step: 0 without prefetch, None where TensorFlow decides."""
+    """Returns the depth of the final prefetch in batches: 0 without one, None for AUTOTUNE."""
     for link in reversed(links):
         if "Prefetch" in link.kind:
             return None if link.buffer_size == _AUTOTUNE else link.buffer_size
@@ -90,7 +104,7 @@ def _serialize(dataset: Any) -> Any:
     from tensorflow.core.framework import graph_pb2
     from tensorflow.python.data.ops import options
 
-    # What is asked for is the structure; the state of random generators and Python does not matter.
+    # Only the structure is read, so the state of random generators and Python functions need not be serialisable.
     policy = options.ExternalStatePolicy.IGNORE
     return graph_pb2.GraphDef.FromString(dataset._as_serialized_graph(external_state_policy=policy).numpy())
 
@@ -103,6 +117,7 @@ def _walk_python_ops(graph: Any) -> Iterator[tuple[str, str]]:
 
 
 def _describe_function(operation: str, token: str) -> PythonFunction:
+    """Looks up the token of a PyFunc node in TensorFlow's registry; without an entry, the token is the name."""
     from tensorflow.python.ops import script_ops
 
     function = _find_user_function(script_ops._py_funcs.get(token))
@@ -116,13 +131,16 @@ def _describe_function(operation: str, token: str) -> PythonFunction:
 
 
 def _shorten(file: str) -> str:
-    """Relative to the working folder where it lies inside."""
+    """Returns the path relative to the working directory if it lies inside it."""
     path = Path(file)
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else file
 
 
 def _find_user_function(function: Any, depth: int = _SEARCH_DEPTH) -> Any:
-    """What the user wrote, below the wrappers that TensorFlow puts around it; None where it is gone."""
+    """Unwraps the user's function from TensorFlow's wrappers; None if it was garbage-collected.
+
+    Follows `_func`, `__wrapped__` and `functools.partial`, then closures of functions of TensorFlow or Keras.
+    """
     function = getattr(function, "_func", function)
     while hasattr(function, "__wrapped__") or isinstance(function, functools.partial):
         function = function.func if isinstance(function, functools.partial) else function.__wrapped__
@@ -142,7 +160,7 @@ def _is_of_tensorflow(function: Any) -> bool:
 
 
 def _list_operations(dataset: Any) -> set[str]:
-    """Operations in the functions of one dataset of the chain."""
+    """Returns the names of all graph operations in the functions of one transformation."""
     names: set[str] = set()
     for wrapper in dataset._functions():
         graph = wrapper.function.graph.as_graph_def()
@@ -152,6 +170,11 @@ def _list_operations(dataset: Any) -> set[str]:
 
 
 def _name_stage(dataset: Any, stage_before: StageName) -> StageName:
+    """Assigns a transformation to a stage by its class and its operations; the first rule that applies decides.
+
+    Computing counts before decoding, decoding before reading. Transformations without a function (shuffle, prefetch)
+    belong to the stage before them. A generator or interleave that calls Python reads or decodes.
+    """
     kind = _name_kind(dataset)
     if any(name in kind for name in _BATCH_KINDS):
         return "batch"
@@ -171,6 +194,7 @@ def _has_any(operations: set[str], parts: Iterable[str]) -> bool:
 
 
 def _name_kind(dataset: Any) -> str:
+    """Returns the class name without affixes: `_ParallelMapDataset` -> `Map`."""
     return type(dataset).__name__.strip("_").removesuffix("Dataset").removeprefix("Parallel")
 
 
@@ -190,6 +214,7 @@ def _describe(dataset: Any, stage: StageName) -> Link:
 
 
 def _read_number(dataset: Any, name: str) -> int | None:
+    """Returns a private attribute as int; None if it is missing or a tensor without a static value."""
     value = getattr(dataset, name, None)
     if value is None:
         return None
@@ -198,14 +223,21 @@ def _read_number(dataset: Any, name: str) -> int | None:
 
 
 _PROBE_S = 0.7
+"""Aimed duration of one timed run of a prefix; it gives the number of batches, from 2 to `_MOST_BATCHES`."""
 _NUM_RUNS = 3
+"""Runs of each prefix. The shortest counts, because other load on the machine only makes a run longer."""
 _MOST_BATCHES = 20
 _LEAST_SHARE = 0.02
+"""Share of a batch's loading time below which the CPU share of a stage is noise and taken as 1."""
 _MOST_CORES = 99.0
+"""Upper limit of a stage's CPU share, which exceeds 1 where several threads are at work."""
 
 
 class DatasetSource:
-    """A dataset as a training loop goes through it: a new iterator for every epoch."""
+    """`BatchSource` over a dataset: iterates it as a training loop does, with a new iterator for every epoch.
+
+    Raises `DataError` if an epoch has no batch.
+    """
 
     def __init__(self, dataset: Any) -> None:
         self.dataset = dataset
@@ -227,12 +259,12 @@ class DatasetSource:
 
     @property
     def epoch_length(self) -> int | None:
-        """Batches of an epoch where the dataset knows; None if it has no end or does not tell."""
+        """Batches per epoch by `cardinality`; None if infinite or unknown."""
         cardinality = int(self.dataset.cardinality().numpy())
         return cardinality if cardinality > 0 else None
 
     def limit_threads(self, num_threads: int) -> DatasetSource:
-        """The same dataset on at most so many threads."""
+        """Returns the dataset on a private thread pool of this size."""
         options = tf.data.Options()
         options.threading.private_threadpool_size = num_threads
         return DatasetSource(self.dataset.with_options(options))
@@ -242,17 +274,17 @@ class DatasetSource:
 
     @staticmethod
     def keep_in_memory(batch: Any) -> DatasetSource:
-        """One batch again and again, which costs what taking a batch costs."""
+        """Returns one batch repeated from memory: the cost of iteration alone."""
         return DatasetSource(tf.data.Dataset.from_tensors(batch).repeat().prefetch(2))
 
     def repeat(self, num_batches: int) -> DatasetSource:
-        """Without an end, so that the next epoch begins before the last batch of this one is taken."""
+        """Returns the dataset repeated before the prefetch, so that the buffer fills across the border of epochs."""
         return DatasetSource(self.dataset.repeat().prefetch(num_batches))
 
 
 @dataclass(frozen=True, slots=True)
 class _Segment:
-    """Neighbours in the chain that belong to one stage."""
+    """Consecutive transformations of the same stage; `last` is the end of the prefix to time."""
 
     stage: StageName
     last: Link
@@ -261,7 +293,7 @@ class _Segment:
 
 
 class _Cost(NamedTuple):
-    """Seconds of a batch: on the clock, wanting a core, and having one."""
+    """Seconds per batch: wall time, time in which threads ran or were queued for a core, and CPU time."""
 
     wall_s: float
     runnable_s: float
@@ -272,7 +304,11 @@ class _Cost(NamedTuple):
 
 
 def time_stages(links: Sequence[Link], data_s: float, sample: Any) -> tuple[StageTime, ...]:
-    """What each stage adds to a batch: the chain is run up to the end of every stage, by TensorFlow itself."""
+    """Times each stage as the difference between the chain up to its end and the chain up to its beginning.
+
+    Prefixes run inside TensorFlow, without Python per element. A prefix that was faster than a shorter one costs
+    nothing: differences are clipped at 0. Stages that occur twice in the chain are added up.
+    """
     counts = _count_elements(links, sample)
     num_batches = int(np.clip(_PROBE_S / max(data_s, 1e-4), 2, _MOST_BATCHES))
     stages: dict[StageName, StageTime] = {}
@@ -290,7 +326,7 @@ def time_stages(links: Sequence[Link], data_s: float, sample: Any) -> tuple[Stag
 def _describe_segment(segment: _Segment, cost: _Cost, elements_per_batch: float, least_s: float) -> StageTime:
     seconds = cost.wall_s
     if segment.stage == "batch":
-        # Putting rows together never waits: what is more than its computing was somebody else's.
+        # Batching never waits for I/O: wall time beyond its CPU time was taken by other load.
         seconds = min(seconds, cost.cpu_s)
     num_bytes, num_reads = _measure_read(segment, elements_per_batch) if segment.stage == "read" else (0.0, 0.0)
     return StageTime(
@@ -305,7 +341,7 @@ def _describe_segment(segment: _Segment, cost: _Cost, elements_per_batch: float,
 
 
 def _join_stages(first: StageTime, second: StageTime) -> StageTime:
-    """Two parts of a chain that do the same kind of work."""
+    """Adds two segments of the same stage; the CPU share and the reads are those of the longer one."""
     larger = max(first, second, key=lambda stage: stage.seconds)
     return replace(
         larger,
@@ -316,12 +352,13 @@ def _join_stages(first: StageTime, second: StageTime) -> StageTime:
 
 
 def _list_segments(links: Sequence[Link]) -> list[_Segment]:
+    """Groups the chain from its last root on into segments of equal stage."""
     roots = [place for place, link in enumerate(links) if link.is_root]
     counted = links[roots[-1] :] if roots else links
     segments: list[_Segment] = []
     for link in counted:
         if "Prefetch" in link.kind and segments:
-            # It makes more than it is asked for, which would be counted.
+            # A prefetch produces more elements than are taken, which would be counted.
             continue
         if segments and segments[-1].stage == link.stage:
             before = segments.pop()
@@ -339,7 +376,7 @@ def _list_segments(links: Sequence[Link]) -> list[_Segment]:
 
 
 def _count_elements(links: Sequence[Link], sample: Any) -> dict[int, float]:
-    """For each link how many of its elements make one batch of the whole."""
+    """Returns for each link, by `id`, how many of its elements make one final batch."""
     arrays = list_arrays(sample)
     leading = int(arrays[0].shape[0]) if arrays and len(arrays[0].shape) else 1
     counts: dict[int, float] = {}
@@ -351,7 +388,10 @@ def _count_elements(links: Sequence[Link], sample: Any) -> dict[int, float]:
 
 
 def _time_prefix(dataset: Any, elements_per_batch: float, num_batches: int) -> _Cost:
-    """What the elements of a batch cost, without what starting costs."""
+    """Returns the cost of a batch without the start-up of the iterator.
+
+    The same prefix is run for 1 and for `num_batches` + 1 batches; the start-up cancels in the difference.
+    """
     per_batch = max(1, round(elements_per_batch))
     few, many = (
         min(_time_run(dataset.repeat().take(count)) for _ in range(_NUM_RUNS))
@@ -367,12 +407,15 @@ def _time_run(dataset: Any) -> _Cost:
 
 
 def _run_through(dataset: Any) -> None:
-    """Without a Python call per element, which would cost more than many a stage."""
+    """Consumes a dataset with `reduce`: a Python call per element would cost more than some stages."""
     dataset.reduce(np.int64(0), lambda count, *_element: count + 1).numpy()
 
 
 def _measure_read(segment: _Segment, elements_per_batch: float) -> tuple[float, float]:
-    """Bytes and reads of a batch, where the stage gives the content of files."""
+    """Returns bytes and reads per batch if the stage yields file contents (scalar strings), else zeros.
+
+    The size is the mean of the first four files.
+    """
     spec = segment.last.dataset.element_spec
     if not (isinstance(spec, tf.TensorSpec) and spec.dtype == tf.string and spec.shape.rank == 0):
         return 0.0, 0.0

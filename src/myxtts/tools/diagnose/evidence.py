@@ -1,6 +1,7 @@
-"""What a diagnosis measured, as plain data: everything that causes and advice are derived from, and nothing else.
+"""Measurements of an input pipeline and its training step, as plain data for `causes` and `advice`.
 
-Times are seconds per batch unless a name says otherwise.
+Filled by `from_config` (MyXTTS's own feed) and `from_dataset` (any `tf.data.Dataset`). Times are seconds per batch
+unless a name says otherwise.
 """
 
 from __future__ import annotations
@@ -15,16 +16,18 @@ from numpy.typing import NDArray
 Times = NDArray[np.float64]
 StageName = Literal["read", "decode", "features", "batch", "transfer", "step"]
 USUAL_PADDING = 0.07
-"""Left by eight static shapes on clips of 1 to 10 seconds."""
+"""Share of padding left by eight static shapes on clips of 1 to 10 seconds."""
 _FEWEST_USUAL = 3
+"""Steps without retracing that a median needs; with fewer, the step timed alone is used."""
 STAGES: tuple[StageName, ...] = ("read", "decode", "features", "batch", "transfer", "step")
 
 
 @dataclass(frozen=True, slots=True)
 class StageTime:
-    """One stage on its own, with the threads it has: what it adds to a batch, and how much of that is computing.
+    """Time that one stage adds to a batch when it runs alone with its own threads.
 
-    `cpu_share` is the time in which it computed, or wanted to, by wall time: near 0 the stage waits, as for a disk.
+    `cpu_share` is (CPU time + time queued for a core) / wall time: near 0 the stage is I/O-bound. `num_bytes` and
+    `num_reads` are per batch.
     """
 
     name: StageName
@@ -55,7 +58,11 @@ class PythonFunction:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoopTimes:
-    """Steps with everything at work together, the first left out. Arrays [steps]."""
+    """Times of the full training loop, one value per step: wait for a batch, transfer, train. Arrays [steps].
+
+    The first step is left out: it traces the graph and fills the buffers. `is_new_shape` marks steps that may have been
+    retraced. `cpu_s` includes time queued for a core.
+    """
 
     waits_s: Times
     transfers_s: Times
@@ -83,7 +90,7 @@ class LoopTimes:
 
 @dataclass(frozen=True, slots=True)
 class Trials:
-    """What was tried out instead of estimated; None where there was nothing to try or no way to.
+    """Results of changes that were measured instead of predicted; None where a trial was not needed or not possible.
 
     Seconds per batch: `graph_step_s` the step as a graph, `trimmed_step_s` the step with little padding,
     `fewer_threads_s` the whole loop with as many threads as there are cores, `ahead_s` with many batches read ahead,
@@ -101,9 +108,10 @@ class Trials:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """While data was loaded on its own it used `num_used_cores`, and nobody used `num_free_cores`.
+    """CPU load while data was loaded without training steps.
 
-    `num_wanted_cores` also counts threads that stood in line for one.
+    `num_used_cores` is CPU time / wall time of this process, `num_wanted_cores` also counts threads queued for a core,
+    and `num_free_cores` were idle on the machine.
     """
 
     num_cores: int
@@ -115,13 +123,13 @@ class Machine:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Evidence:
-    """Everything that was measured.
+    """All measurements of one diagnosis.
 
-    `alone_s` [batches] is how long each batch took with nobody in its way, `step_s` a step that has been traced, on a
-    batch that is there, and `take_s` what it costs to take a batch that lies in memory. `buffer_depth` counts batches
-    that may wait for the step, None where that is not known. `epoch_stall_s` is what the first batch of an epoch costs
-    beyond the usual, once in `epoch_length` batches. `settings` are those that
-    advice may change, and numbers that it chooses their values by.
+    `alone_s` [batches] are loading times without a step, `step_s` is a traced step on a batch in memory, and `take_s`
+    the cost of taking a batch that is ready. `buffer_depth` is the prefetch depth, None where it is not known.
+    `epoch_stall_s` is the extra time of the first batch of an epoch, once in `epoch_length` batches. `padding_after` is
+    the share of padding that better shapes would leave. `settings` holds configuration values that advice may change,
+    and numbers by which it chooses new ones.
     """
 
     subject: Literal["configuration", "dataset"]
@@ -145,12 +153,12 @@ class Evidence:
 
     @property
     def data_s(self) -> float:
-        """What the data side takes for a batch on average, when the step takes no time."""
+        """Mean loading time of a batch, measured without a step."""
         return float(self.alone_s.mean()) if len(self.alone_s) else 0.0
 
     @property
     def usual_step_s(self) -> float:
-        """A step while data is loaded beside it, without those that made a new graph."""
+        """Median step in the full loop, without steps of a new shape; longer than `step_s` under CPU contention."""
         usual = self.loop.steps_s[~self.loop.is_new_shape]
         return float(np.median(usual)) if len(usual) >= _FEWEST_USUAL else self.step_s
 

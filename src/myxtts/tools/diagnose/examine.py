@@ -1,4 +1,8 @@
-"""`diagnose_dataset` and `diagnose_config`: why an accelerator waits, what to change, and what that will gain.
+"""Entry points of the pipeline diagnosis: why the accelerator waits for data, what to change, and the expected gain.
+
+`diagnose_config` measures MyXTTS's own feed, `diagnose_dataset` any `tf.data.Dataset`. Both gather evidence, then
+`conclude` finds causes and recommendations. `verify_*` measures the first recommendation against the old way, in
+alternating blocks. TensorFlow is imported only when something is measured.
 
 from myxtts.tools.diagnose.examine import diagnose_dataset
 diagnosis = diagnose_dataset(my_dataset, step=train_step)
@@ -26,12 +30,14 @@ if TYPE_CHECKING:
     from myxtts.tools.diagnose.advice import MachineSetting
 
 _BLOCK_SHARE = 0.5
+"""Length of one block of `verify_config`, as a share of the batches of the diagnosis."""
 _VERIFY_LIMIT_S = 20.0
+"""Time limit of such a block; with 3 rounds there are 6 of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosed:
-    """A finding with what to do about it, the best first."""
+    """A finding with its recommendations, the best first."""
 
     finding: Finding
     advice: tuple[Advice, ...]
@@ -42,16 +48,16 @@ class Diagnosed:
 
     @property
     def gain(self) -> float:
-        """The predicted factor of the first advice; 1 where there is nothing to gain."""
+        """Predicted speed-up of the first recommendation; 1 without one."""
         return self.advice[0].gain.factor if self.advice else 1.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Diagnosis:
-    """What was measured and what follows from it, the most costly cause first.
+    """Evidence and findings, the most costly first; there is always at least one.
 
-    `machine_settings` and `split` are about the user's machine, where a configuration was diagnosed; `verified` is what
-    the first advice gained when it was tried.
+    `machine_settings` and `split` (data GPU or data-parallel) are set only for a configuration, `verified` only after
+    `verify_dataset` or `verify_config`.
     """
 
     evidence: Evidence
@@ -66,7 +72,7 @@ class Diagnosis:
 
     @property
     def is_healthy(self) -> bool:
-        """Whether the pipeline is not what limits training."""
+        """Whether the first finding is harmless, that is, training is not limited by the pipeline."""
         return self.first.cause.is_harmless
 
     @property
@@ -75,17 +81,17 @@ class Diagnosis:
 
     @property
     def au(self) -> float:
-        """The share of time in which the step was at work."""
+        """Accelerator utilisation: step time alone / interval of the full loop."""
         return min(1.0, self.evidence.step_s / max(self.evidence.loop.interval_s, 1e-9))
 
     def list_changes(self) -> dict[str, Any]:
-        """Settings of the configuration that the first finding asks for: those of its best advice."""
+        """Returns the configuration changes of the best recommendation, which may set several keys for one reason."""
         best = [one for one in self.first.advice if one.is_setting][:1]
         return {one.setting: one.value for one in self.first.advice if one.is_setting and one.reason == best[0].reason}
 
 
 def conclude(evidence: Evidence) -> Diagnosis:
-    """Purely: the same evidence gives the same diagnosis."""
+    """Derives findings and recommendations from evidence, without measuring anything."""
     return Diagnosis(
         evidence, tuple(Diagnosed(finding, advise(evidence, finding)) for finding in find_causes(evidence))
     )
@@ -100,7 +106,7 @@ def diagnose_dataset(
     num_batches: int = 50,
     time_limit_s: float = 30.0,
 ) -> Diagnosis:
-    """Measures a `tf.data.Dataset` in front of a step and says what holds it up.
+    """Measures a `tf.data.Dataset` together with a training step and explains the lost time.
 
     `step` is called with every batch, as in training; without one, `step_s` is the time of an emulated step. `transfer`
     moves a batch to the device in the training loop, where that is done by hand.
@@ -125,7 +131,7 @@ def compare_datasets(
     num_rounds: int = 3,
     time_limit_s: float = 15.0,
 ) -> Comparison:
-    """Measures two datasets in turn, each in front of its step."""
+    """Runs two datasets, each with its training step, in alternating blocks."""
     from myxtts.tools.diagnose.dataset_probe import DatasetSource
 
     limits = Limits(num_batches, time_limit_s)
@@ -144,9 +150,9 @@ def verify_dataset(
     step: Callable[[Any], Any] | None = None,
     num_batches: int = 25,
 ) -> Diagnosis:
-    """Tries what can be changed from outside a dataset (read-ahead, threads, repeating) in turn with the old way.
+    """Measures the first recommendation if it can be applied from outside: prefetch, thread pool, or repeat.
 
-    The diagnosis comes back as it is where only the dataset's own code could be changed.
+    Returns the diagnosis unchanged where the user's dataset code itself would have to change.
     """
     from myxtts.tools.diagnose.dataset_probe import DatasetSource
     from myxtts.tools.diagnose.from_dataset import make_step
@@ -174,7 +180,10 @@ def diagnose_config(
     hardware: Hardware | None = None,
     say: Say = lambda _line: None,
 ) -> Diagnosis:
-    """Measures the feed of a configuration in front of its real training step, or of one that takes `step_s`."""
+    """Measures the feed of a configuration with its real training step, or with an emulated one of `step_s` seconds.
+
+    The data-GPU comparison assumes at least two GPUs, so that it also answers on a machine with fewer.
+    """
     from myxtts.tools.diagnose.advice import advise_machine, compare_two_ways
     from myxtts.tools.diagnose.from_config import examine_config, prepare_subject
 
@@ -200,7 +209,7 @@ def verify_config(
     num_rounds: int = 3,
     hardware: Hardware | None = None,
 ) -> Diagnosis:
-    """Runs the old and the new configuration in alternating blocks; the measured gain stands beside the predicted."""
+    """Runs both configurations in alternating blocks and adds the measured speed-up to the diagnosis."""
     from myxtts.tools.diagnose.from_config import prepare_subject
 
     subjects = [

@@ -1,4 +1,9 @@
-"""Measures the product's own feed: batches as training takes them, and each stage of the real loader on its own."""
+"""Stage timing of MyXTTS's own input pipeline: the feed as in training, and read, decode, features, batch one by one.
+
+`FeedSource` opens the feed for the timing loops, `probe_loader` times the loader's stages in one thread, each as the
+difference of two prefixes. `choose_num_shapes` counts the padding that other numbers of batch shapes would leave.
+Called by `from_config`.
+"""
 
 from __future__ import annotations
 
@@ -28,14 +33,22 @@ from myxtts.store.reader import FeatureStore
 from myxtts.tools.diagnose.evidence import StageName, StageTime
 
 _NUM_PROBED = 5
+"""Batches to time per stage, spread over an epoch; one more is loaded first as warm-up."""
 _WAITING_SHARE = 0.5
+"""CPU share below which a stage is I/O-bound and scales with threads instead of cores."""
 _NUM_SHAPES = (4, 8, 16)
+"""Candidates for `data.num_shapes`."""
 _WORTH_MORE_SHAPES = 0.02
+"""Share of padding that more shapes must save: every shape has a graph of its own to trace or compile."""
 _NUM_COUNTED = 200
+"""Batches of an epoch that are sampled to count padding."""
 
 
 class FeedSource:
-    """The feed of `open_batches`, opened anew for every measurement. What it measured of itself stays in `stats`."""
+    """`BatchSource` over `open_batches`; every measurement opens a new feed.
+
+    After a measurement, `stats`, `loader_name` and `buffer_depth` are those of its feed.
+    """
 
     def __init__(self, config: XTTSConfig, hardware: Hardware, plan: Plan) -> None:
         self.config, self.hardware, self.plan = config, hardware, plan
@@ -46,7 +59,7 @@ class FeedSource:
 
     @contextmanager
     def open(self) -> Iterator[Iterator[Any]]:
-        # One comparison of loaders is enough: later feeds load as the first did.
+        # The first feed compares loaders; later ones reuse its choice.
         feed = open_batches(
             self.config, split="train", hardware=self.hardware, plan=self.plan, loader_name=self.loader_name
         )
@@ -57,13 +70,17 @@ class FeedSource:
 
     @property
     def is_transfer_inline(self) -> bool:
-        """Whether batches are copied to the device only when they are asked for."""
+        """Whether batches are copied to the device on demand instead of being prefetched."""
         return "CPU" not in self.plan.model_devices[0] and not self.plan.prefetch_devices
 
 
 @dataclass(frozen=True, slots=True)
 class LoaderProbe:
-    """The stages of a loader, each on its own, and the order that it serves."""
+    """Times of the loader's stages, and the batch order of the epoch.
+
+    `store_bytes` is the size of mels and tokens in the feature store, 0 for recordings. `copy_s` is the copy of one
+    batch of features in memory.
+    """
 
     stages: tuple[StageTime, ...]
     order: BatchOrder
@@ -72,13 +89,16 @@ class LoaderProbe:
 
 
 def probe_loader(config: XTTSConfig, plan: Plan, loader_name: str) -> LoaderProbe:
-    """Runs the real loader on batches from the middle of an epoch, one thread at a time, stage by stage."""
+    """Times the stages of the loader that training uses, on batches spread over an epoch, in one thread.
+
+    Returns no stages in Multi-GPU mode and with the tf.data service: there the telemetry of the feed is used.
+    """
     opened = open_split(config, "train", plan)
     utterances, batches = opened.utterances, choose_range(opened.order, plan)
     plans = _choose_plans(batches)
     store_bytes = sum(utterances.list_files(("mel", "tokens")).values()) if isinstance(utterances, FeatureStore) else 0
     if plan.mode is Mode.MULTI_GPU or config.data.data_service is not None:
-        # These loaders begin work that only makes sense in a feed, whose telemetry tells of their stages.
+        # These loaders start threads or a service that only work inside a feed.
         return LoaderProbe((), opened.order, store_bytes, 0.0)
     setup = choose_loader(utterances, batches, config, plan, 0, loader_name, lambda _line: None)
     memory = allocate_aligned(setup.layout.num_bytes)
@@ -104,7 +124,7 @@ def _choose_plans(batches: BatchRange) -> list[BatchPlan]:
 
 
 def _time_each(plans: Sequence[BatchPlan], work: Callable[[BatchPlan], object]) -> tuple[float, float]:
-    """Mean seconds of a batch, and the share of them that was spent computing. The first is not counted."""
+    """Returns mean seconds per batch and CPU share (time on a core or queued for one / wall time), after a warm-up."""
     work(plans[0])
     runnable_s, started = _read_thread_s(), time.perf_counter()
     for plan in plans[1:]:
@@ -114,7 +134,10 @@ def _time_each(plans: Sequence[BatchPlan], work: Callable[[BatchPlan], object]) 
 
 
 def _read_thread_s() -> float:
-    """Seconds that this thread computed or stood in line for a core."""
+    """Returns the seconds this thread ran or was queued for a core.
+
+    The second field of Linux's `schedstat` is the run-queue delay in ns; elsewhere only CPU time is counted.
+    """
     delay_ns = 0
     with suppress(OSError):
         delay_ns = int(Path("/proc/thread-self/schedstat").read_text().split()[1])
@@ -124,7 +147,7 @@ def _read_thread_s() -> float:
 def _split_stored(
     store: FeatureStore, plans: Sequence[BatchPlan], fill: tuple[float, float]
 ) -> list[tuple[StageName, float, float, float, float]]:
-    """Reading is touching the pages of the mapped store; putting the batch together is the rest."""
+    """Splits a batch of stored features: summing the memory-mapped mels reads their pages; the remainder is `batch`."""
 
     def read(plan: BatchPlan) -> None:
         for mel in store.read_mels(plan.rows[: plan.num_real]):
@@ -139,7 +162,10 @@ def _split_stored(
 def _split_recorded(
     source: RecordingSource, config: XTTSConfig, loader: Loader, plans: Sequence[BatchPlan], fill: tuple[float, float]
 ) -> list[tuple[StageName, float, float, float, float]]:
-    """Reading, decoding and features, each by running the loader's own parts up to it."""
+    """Splits a batch of recordings: raw file reads, plus decoding, plus log-mels, plus the copy into the batch.
+
+    Each stage is the time of the loader's code up to its end, minus the time up to its beginning.
+    """
     reader = WaveformReader(source, AudioLimits.from_config(config.data), 0, getattr(loader, "survey", None))
     load_rows: Callable[[Sequence[int]], object] = loader.load_rows  # type: ignore[attr-defined]
     sizes: list[int] = []
@@ -162,7 +188,7 @@ def _split_recorded(
 
 
 def _spread(stage: tuple[StageName, float, float, float, float], num_workers: int) -> StageTime:
-    """What the stage adds to a batch when all threads are at it: those that compute need a core each."""
+    """Divides a single-thread time by the threads that can run at once: all if I/O-bound, else one per core."""
     name, seconds, share, num_bytes, num_reads = stage
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     num_threads = max(1, num_workers)
@@ -171,7 +197,7 @@ def _spread(stage: tuple[StageName, float, float, float, float], num_workers: in
 
 
 def _time_copy(batch: Any) -> float:
-    """What a batch costs when its features only have to be copied."""
+    """Returns the time to copy the features of a batch, the lower bound for precomputed features."""
     times = []
     for _ in range(3):
         started = time.perf_counter()
@@ -181,7 +207,7 @@ def _time_copy(batch: Any) -> float:
 
 
 def measure_order_padding(order: BatchOrder, lengths: Any) -> float:
-    """The share of an epoch's frames that only fill shapes."""
+    """Returns the share of padding among all frames, from up to `_NUM_COUNTED` batches spread over an epoch."""
     places = np.linspace(0, order.num_batches_per_epoch, min(_NUM_COUNTED, order.num_batches_per_epoch), endpoint=False)
     num_real, num_all = 0, 0
     for place in places:
@@ -192,7 +218,7 @@ def measure_order_padding(order: BatchOrder, lengths: Any) -> float:
 
 
 def choose_num_shapes(config: XTTSConfig, plan: Plan) -> tuple[int, float]:
-    """How many shapes leave little padding, and how much, counted on the user's own utterances."""
+    """Returns the smallest number of shapes that is nearly as good as the best, and the padding that it leaves."""
     utterances = open_utterances(config, "train")
     paddings = {}
     for num_shapes in _NUM_SHAPES:

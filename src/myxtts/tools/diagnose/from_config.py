@@ -1,4 +1,9 @@
-"""Gathers the evidence of a configuration: the real feed in front of the real training step, or of an emulated one."""
+"""Measures a configuration for `diagnose`: its real feed, with its real training step or an emulated one.
+
+Order of measurements in `examine_config`: full loop, loading alone, step alone on batches in memory, stages of the
+loader, then trials (graph mode, trimmed padding, fewer threads). The full loop comes first, because it chooses the
+loader.
+"""
 
 from __future__ import annotations
 
@@ -40,13 +45,16 @@ from myxtts.training.voice.learner import build_learner
 from myxtts.types import Batch, Say
 
 _NUM_SAMPLES = 3
+"""Batches kept in memory to time the step alone."""
 _TRIAL_SHARE = 0.6
+"""Batches of a trial of other settings, as a share of those of the diagnosis."""
 _NUM_TAKEN_FREE = 0.1
+"""Quantile of the waits that stands for taking a batch that is ready: the quickest waits are no waiting at all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A configuration made ready to be measured."""
+    """A configuration with its plan and a callable step. `gradient_bytes` is 0 for an emulated step."""
 
     config: XTTSConfig
     hardware: Hardware
@@ -56,7 +64,7 @@ class Subject:
     gradient_bytes: int = 0
 
     def run(self, limits: Limits) -> LoopTimes:
-        """The loop of this configuration, for as long as the limits say."""
+        """Times the full loop with a new feed."""
         source = self.make_source()
         return _separate_transfer(source, run_together(source, self.step, None, limits))
 
@@ -72,7 +80,7 @@ def prepare_subject(
     hardware: Hardware | None = None,
     say: Say = lambda _line: None,
 ) -> Subject:
-    """With `step_s` the step is emulated, else it is that of the configuration's model."""
+    """Resolves plan and batch size and builds the step: emulated if `step_s` is given, else that of the real model."""
     machine = hardware or detect_hardware()
     plan = choose_plan(config, machine)
     config = resolve_batch_size(config, plan, machine, say)
@@ -85,7 +93,7 @@ def prepare_subject(
 
 
 def examine_config(subject: Subject, limits: Limits) -> tuple[Evidence, BatchOrder]:
-    """What the feed gives alone and together, what the loader's stages take, and what trials show."""
+    """Runs all measurements and trials; also returns the batch order, whose shapes size the machine settings."""
     config, plan, source = subject.config, subject.plan, subject.make_source()
     loop = run_calmly(lambda block: run_together(source, subject.step, None, block), limits)
     loop = _separate_transfer(source, loop)
@@ -121,7 +129,7 @@ def examine_config(subject: Subject, limits: Limits) -> tuple[Evidence, BatchOrd
 
 
 def _separate_transfer(source: FeedSource, loop: LoopTimes) -> LoopTimes:
-    """A copy that is made when a batch is asked for looks like waiting for data; the feed knows which part it was."""
+    """Counts the copy to the device as transfer, not as waiting, where the feed copies on demand."""
     if not source.is_transfer_inline or source.stats is None:
         return loop
     transfers_s = np.minimum(loop.waits_s, source.stats.mean_stage_s.get("transfer", 0.0))
@@ -131,7 +139,7 @@ def _separate_transfer(source: FeedSource, loop: LoopTimes) -> LoopTimes:
 def _list_stages(
     probe: LoaderProbe, mean_stage_s: dict[str, float], load_s: float, step_s: float
 ) -> tuple[StageTime, ...]:
-    """The loader's stages as probed, those behind it as the feed itself measured them."""
+    """Returns the loader's stages as probed; features on a data device and transfer come from the feed's telemetry."""
     stages = list(probe.stages) or [StageTime("batch", load_s)]
     if "features" in mean_stage_s:
         stages.append(StageTime("features", mean_stage_s["features"]))
@@ -141,6 +149,7 @@ def _list_stages(
 def _try_out(
     subject: Subject, samples: list[Any], padding: float, padding_after: float, probe: LoaderProbe, limits: Limits
 ) -> Trials:
+    """Measures the changes that may help: trimmed batches, graph mode for an eager step, fewer worker threads."""
     config = subject.config
     is_on_the_fly = config.data.preprocessing_mode == "on_the_fly"
     trials = Trials(cached_s=probe.copy_s if is_on_the_fly else None)
@@ -159,6 +168,7 @@ def _try_out(
 
 
 def _is_eager(subject: Subject) -> bool:
+    """Returns whether the step is real and runs without `tf.function`."""
     return not subject.is_emulated and not getattr(subject.step, "is_graph", True)
 
 
@@ -167,6 +177,7 @@ def _count_eager_ops(subject: Subject, batch: Any) -> int:
 
 
 def _list_settings(config: XTTSConfig, probe: LoaderProbe, better_shapes: int) -> dict[str, Any]:
+    """Returns what `advice` reads: keys with a dot are configuration keys, the others measurements."""
     return {
         "data.preprocessing_mode": config.data.preprocessing_mode,
         "data.batch_size": config.data.batch_size,
@@ -175,18 +186,19 @@ def _list_settings(config: XTTSConfig, probe: LoaderProbe, better_shapes: int) -
     }
 
 
-# The training step of a configuration, on its devices but without a run, to be measured.
-
-
 class RealStep:
-    """Called with batch after batch; trains whenever there are as many as make a step, and waits for the result."""
+    """Training step of the configured model on its devices, without a run folder or checkpoints.
+
+    A call takes one batch; with gradient accumulation, batches are collected and the step runs at the last one. It
+    blocks until the loss is on the host, so that the measured time is complete.
+    """
 
     def __init__(self, config: XTTSConfig, hardware: Hardware, plan: Plan, num_batches: int, say: Say) -> None:
-        # First of all: TensorFlow must not have started its devices when a strategy is made.
+        # First, because the strategy must be created before TensorFlow initialises its devices.
         strategy = make_strategy(plan)
         data = open_training_data(config, plan)
         shapes = list(dict.fromkeys(data.shapes))
-        # Of a run as short as this one, so that nobody waits for minutes of compiling on a CPU.
+        # Decided for a run as short as this one: XLA compilation on a CPU may take minutes.
         execution = choose_execution(
             config.training, detect_device(plan), total_steps=num_batches, num_shapes=len(shapes)
         )

@@ -1,4 +1,9 @@
-"""Gathers the evidence of a `tf.data.Dataset` in front of a step."""
+"""Measures any `tf.data.Dataset` together with a training step for `diagnose`.
+
+`examine_dataset` runs the full loop first, while the step has not yet traced the shapes, so that retracing is seen;
+then loading, step and stages alone, then trials of changes that need no code of the user: `tf.function`, trimmed
+batches, thread pool, prefetch, repeat. Also holds what `from_config` shares: emulated step, padding and eager ops.
+"""
 
 from __future__ import annotations
 
@@ -35,16 +40,18 @@ from myxtts.tools.diagnose.timing import (
 )
 from myxtts.tools.emulate import StepTime
 
-# Steps to be measured: an emulated one or somebody's own, how eager it is, and what it takes with less padding.
-
 MANY_EAGER_OPS = 25
+"""Operations per step from which a step counts as eager; a `tf.function` counts as one operation."""
 _TRACING_ERRORS = (AttributeError, TypeError, ValueError, NotImplementedError, RuntimeError)
+"""Raised by steps that cannot be traced, as by `.numpy()` or Python branches on tensors."""
 _GRAPH_SHARE, _OP_S = 0.3, 15e-6
+"""Estimate for such a step: a graph saves `_OP_S` seconds of dispatch per operation, but never more than 70 %."""
 _LEAST_WIDTH = 8
+"""Columns below which an array is not searched for padding: it is hardly a sequence."""
 
 
 class EmulatedStep:
-    """Busy for a nominal time, as an accelerator is from the host's point of view."""
+    """Sleeps for the nominal step time: like an accelerator, it takes time but no core of the host."""
 
     def __init__(self, step_time: StepTime) -> None:
         self.step_time = step_time
@@ -58,13 +65,13 @@ class EmulatedStep:
 
 
 def find_main_array(batch: Any) -> Any:
-    """The largest array that has rows and columns; None where there is none."""
+    """Returns the largest array of rank 2 or more, or None."""
     wide = [array for array in list_arrays(batch) if len(array.shape) >= 2]
     return max(wide, key=lambda array: int(np.prod(array.shape)), default=None)
 
 
 def count_eager_ops(step: Work, batch: Any) -> int:
-    """Operations that Python starts one by one in a step; a graph counts as one."""
+    """Counts the operations that one call of the step dispatches from Python; a `tf.function` counts as one."""
     from tensorflow.python.framework import op_callbacks
 
     num_ops = 0
@@ -84,7 +91,7 @@ def count_eager_ops(step: Work, batch: Any) -> int:
 
 
 def try_as_graph(step: Work, batches: Sequence[Any], eager_s: float, num_ops: int) -> float:
-    """Seconds of the step as a graph; where it cannot be made one, what such steps usually take."""
+    """Returns the seconds of the step as a `tf.function`, or an estimate if it cannot be traced."""
     import tensorflow as tf
 
     try:
@@ -94,7 +101,7 @@ def try_as_graph(step: Work, batches: Sequence[Any], eager_s: float, num_ops: in
 
 
 def measure_padding(batches: Sequence[Any]) -> float | None:
-    """The share of the largest array that only fills rows up; None where that cannot be seen."""
+    """Returns the share of padding in the main array of the batches; None where it cannot be detected."""
     num_real, num_all = 0, 0
     for batch in batches:
         lengths, width = find_lengths(batch)
@@ -105,7 +112,10 @@ def measure_padding(batches: Sequence[Any]) -> float | None:
 
 
 def find_lengths(batch: Any) -> tuple[Any, int]:
-    """How many columns of each row are real, and how many there are: as told, or by what the rows end with."""
+    """Returns the real length of each row, and the padded width; (None, 0) where padding cannot be detected.
+
+    Uses `mel` and `mel_lengths` if the batch has them. Otherwise the constant tail of each row counts as padding.
+    """
     mel, told = _look_up(batch, "mel"), _look_up(batch, "mel_lengths")
     if mel is not None and told is not None:
         return np.asarray(told), int(mel.shape[1])
@@ -113,12 +123,12 @@ def find_lengths(batch: Any) -> tuple[Any, int]:
     if main is None or int(main.shape[1]) < _LEAST_WIDTH or getattr(main.dtype, "name", "") == "string":
         return None, 0
     values = np.asarray(main).reshape(int(main.shape[0]), int(main.shape[1]), -1)
-    # Rows end with padding where their last column goes on being repeated.
+    # Padding is a run of columns equal to the last one.
     differs = (values != values[:, -1:, :]).any(axis=2)
     lengths = np.where(differs.any(axis=1), values.shape[1] - np.argmax(differs[:, ::-1], axis=1), 0)
     if not differs.any():
         return None, 0
-    # A single column that equals itself is sound, not padding.
+    # The last column always equals itself: a tail of one column is no padding.
     has_no_tail = lengths >= values.shape[1] - 1
     return np.where(has_no_tail, values.shape[1], lengths), values.shape[1]
 
@@ -128,7 +138,10 @@ def _look_up(batch: Any, name: str) -> Any:
 
 
 def trim_batch(batch: Any, width: int, num_columns: int) -> Any:
-    """The batch with `num_columns` instead of `width`, in everything that has as many."""
+    """Cuts every array of `width` columns to `num_columns`; integer vectors are taken as lengths and clipped.
+
+    Works on nested dicts, lists, tuples and dataclasses.
+    """
 
     def trim(part: Any) -> Any:
         if isinstance(part, dict):
@@ -150,7 +163,10 @@ def trim_batch(batch: Any, width: int, num_columns: int) -> Any:
 
 
 def try_trimmed(step: Work, batches: Sequence[Any], padding: float, padding_after: float) -> float | None:
-    """Seconds of the step if rows of like length came together, which leaves less padding; None if unknown."""
+    """Times the step on batches cut to the width that bucketing by length would give; None if padding is unknown.
+
+    The number of real frames is kept: new width = width * (1 - padding) / (1 - padding_after).
+    """
     trimmed = []
     for batch in batches:
         lengths, width = find_lengths(batch)
@@ -162,23 +178,28 @@ def try_trimmed(step: Work, batches: Sequence[Any], padding: float, padding_afte
 
 
 def make_step(step_s: float | StepTime | None, step: Callable[[Any], Any] | None) -> tuple[Work, bool]:
-    """The step to measure, and whether it is emulated."""
+    """Returns the step to measure, and whether it is emulated; without any argument it takes no time."""
     if step is not None:
         return step, False
     return EmulatedStep(step_s if isinstance(step_s, StepTime) else StepTime(step_s or 0.0)), True
 
 
 MANY_THREADS_PER_CORE = 2
+"""Threads per core above which a run with fewer threads is tried."""
 _NUM_SAMPLES = 6
+"""Batches kept in memory to time the step alone and to measure padding."""
 _NOTICEABLE_SHARE, _NEARLY_ENOUGH = 0.05, 1.5
+"""A deeper prefetch is tried if waits exceed the first, a share of the interval, and loading takes less than the second
+times the step: a buffer cannot make up for a lack of throughput."""
 _TAKING_SHARE = 0.2
+"""Quantile of the waits for batches in memory that stands for the cost of taking one."""
 _MEMORY_LIMITS = Limits(12, 3.0)
 
 
 def examine_dataset(
     source: DatasetSource, step: Work, is_emulated: bool, transfer: Work | None, limits: Limits
 ) -> Evidence:
-    """Together first, while shapes are still new to the step; then each part on its own."""
+    """Measures the full loop first, while shapes are still new to the step, then each stage alone."""
     links = list_chain(source.dataset)
     loop = run_calmly(lambda block: run_together(source, step, transfer, block), limits)
     alone = run_alone_calmly(source, limits)
@@ -221,7 +242,7 @@ def _try_from_outside(
     num_threads: int,
     try_out: Callable[[DatasetSource], float],
 ) -> dict[str, float]:
-    """The changes that need no other code of the user's, where they may help: they are tried, not guessed."""
+    """Measures thread pool, repeat and prefetch where they may help; all can be applied to the finished dataset."""
     tried = {}
     if num_threads > MANY_THREADS_PER_CORE * count_cpus():
         tried["fewer_threads_s"] = try_out(source.limit_threads(count_cpus()))
@@ -229,14 +250,17 @@ def _try_from_outside(
         tried["repeated_s"] = try_out(source.repeat(TRIED_DEPTH))
     work_s = float(np.median(loop.steps_s + loop.transfers_s))
     waits = float(np.mean(loop.waits_s[~loop.is_epoch_start])) > _NOTICEABLE_SHARE * loop.interval_s
-    # More batches in the buffer do not help a data side that is too slow on average.
+    # A deeper buffer does not help if loading is too slow on average.
     if waits and float(alone.alone_s.mean()) < _NEARLY_ENOUGH * work_s:
         tried["ahead_s"] = try_out(source.read_ahead(TRIED_DEPTH))
     return tried
 
 
 def try_step(step: Work, is_emulated: bool, batches: list[Any], step_s: float) -> tuple[Trials, int]:
-    """The step as a graph where it is eager, and with less padding where there is much."""
+    """Times the step as a graph if it is eager, and on trimmed batches if there is much padding.
+
+    Also returns the number of eager operations, 0 below `MANY_EAGER_OPS`.
+    """
     num_ops = 0 if is_emulated else count_eager_ops(step, batches[0])
     graph_s = try_as_graph(step, batches[:2], step_s, num_ops) if num_ops >= MANY_EAGER_OPS else None
     padding = measure_padding(batches)
@@ -247,19 +271,21 @@ def try_step(step: Work, is_emulated: bool, batches: list[Any], step_s: float) -
 
 
 def _time_last_stages(samples: list[Any], transfer: Work | None, step_s: float) -> tuple[StageTime, StageTime]:
+    """Returns transfer and step; without a `transfer` function, a copy in host memory stands for it."""
     arrays = [array for array in list_arrays(samples[0]) if getattr(array.dtype, "name", "") != "string"]
     move = (lambda: transfer(samples[0])) if transfer else (lambda: [np.array(array) for array in arrays])
     return StageTime("transfer", time_calls(move)), StageTime("step", step_s)
 
 
 def _measure_stall(alone: AloneTimes) -> float:
-    """What the first batch of a later epoch took beyond the usual."""
+    """Returns the median extra time of the first batch of an epoch; the very first epoch is not measured."""
     if not len(alone.epoch_starts_s):
         return 0.0
     return max(0.0, float(np.median(alone.epoch_starts_s)) - float(np.median(alone.alone_s)))
 
 
 def describe_machine(alone: AloneTimes, gpu_names: tuple[str, ...] = ()) -> Machine:
+    """Converts CPU, run-queue and idle seconds into numbers of cores."""
     elapsed_s = max(float(alone.alone_s.sum() + alone.epoch_starts_s.sum()), 1e-9)
     num_cores = count_cpus()
     return Machine(

@@ -1,4 +1,7 @@
-"""The page of a diagnosis: causes, recommended changes, stages, timeline and settings for the machine."""
+"""HTML report of a pipeline diagnosis: causes, recommended changes, stages, timeline and settings for the machine.
+
+Sentences and labels come from `terminal`; charts are inline SVG from `tools.charts`. One function per section.
+"""
 
 from __future__ import annotations
 
@@ -38,9 +41,11 @@ if TYPE_CHECKING:
 
 
 _BASES = mark({"tried": "a trial", "modelled": "measured times", "estimated": "an estimate"})
+"""Words for `Gain.basis`."""
 
 
 def make_diagnosis_page(diagnosis: Diagnosis, tr: Translator) -> Page:
+    """Builds the page in the language of `tr`; sections without content are left out."""
     evidence = diagnosis.evidence
     kind = tr("The step was emulated." if evidence.is_step_emulated else "The step was a real training step.")
     return Page(
@@ -65,6 +70,7 @@ def make_diagnosis_page(diagnosis: Diagnosis, tr: Translator) -> Page:
 
 
 def _make_cards(diagnosis: Diagnosis, tr: Translator) -> list[Card]:
+    """Key numbers at the top: loading time, AU, variation of step times, interval, and predicted speed-up."""
     evidence, oscillation = diagnosis.evidence, diagnosis.oscillation
     advice = diagnosis.first.advice[:1]
     gain = (
@@ -109,6 +115,7 @@ def _show_causes(diagnosis: Diagnosis, tr: Translator) -> Html:
 
 
 def _show_advice(diagnosis: Diagnosis, tr: Translator) -> Html:
+    """Recommendations of all findings, then the result of `--verify` if there is one."""
     panels = [
         make_panel(
             f"{advice.setting}: {advice.value}",
@@ -125,6 +132,7 @@ def _show_advice(diagnosis: Diagnosis, tr: Translator) -> Html:
 
 
 def _show_stages(diagnosis: Diagnosis, tr: Translator) -> Html:
+    """Time and capacity (1 / time) of every stage alone, of loading in total, and of the full loop."""
     evidence, loop = diagnosis.evidence, diagnosis.evidence.loop
     times = [(tr(STAGES[stage.name]), stage.seconds) for stage in evidence.stages]
     times += [(tr("data loading in total"), evidence.data_s), (tr("all stages together"), loop.interval_s)]
@@ -142,6 +150,7 @@ def _show_stages(diagnosis: Diagnosis, tr: Translator) -> Html:
 
 
 def _show_timeline(diagnosis: Diagnosis, tr: Translator) -> Html:
+    """Interval and wait of every step of the full loop, and the shares of waiting, transfer and computing."""
     loop = diagnosis.evidence.loop
     places = list(range(1, loop.num_steps + 1))
     curves = [
@@ -170,6 +179,7 @@ def _show_timeline(diagnosis: Diagnosis, tr: Translator) -> Html:
 
 
 def _show_python(diagnosis: Diagnosis, tr: Translator) -> Html:
+    """Python functions that the dataset calls from its graph, with file and line."""
     heading = tr.row("Function", "Location", "Operation")
     rows = [
         [function.name, f"{function.file}:{function.line}" if function.file else "–", function.operation]
@@ -180,6 +190,7 @@ def _show_python(diagnosis: Diagnosis, tr: Translator) -> Html:
 
 
 def _show_machine(diagnosis: Diagnosis, tr: Translator) -> Html:
+    """Settings for the hardware, and the comparison of a data GPU with data-parallel training."""
     rows = [
         [
             one.setting,

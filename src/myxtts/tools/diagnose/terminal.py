@@ -1,4 +1,8 @@
-"""A diagnosis as sentences, which page and terminal share, as JSON, and on a terminal."""
+"""Output of a pipeline diagnosis as text: sentences shared with the HTML page, JSON, and tables on a terminal (rich).
+
+The tables below map keys of `causes` and `advice` to English sentences; `mark` registers them for translation, and
+placeholders are filled from `Finding.facts` and `MachineSetting.facts`.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +24,9 @@ if TYPE_CHECKING:
     from myxtts.tools.diagnose.examine import Diagnosis
 
 _WHOLE = ("threads", "cores", "shapes", "steps", "batches", "ops")
+"""Facts that are counts; they are shown as whole numbers."""
 _SHARES = ("padding", "overlap")
+"""Facts between 0 and 1 that are shown in per cent."""
 CAUSES = mark(
     {
         Cause.RATE_DEFICIT: "Data loading is too slow",
@@ -60,6 +66,7 @@ _EXPLANATIONS = mark(
         "healthy": "The step of {step_ms} ms hardly ever waits; data could be loaded {spare} times as fast.",
     }
 )
+"""Keys are the values of `Cause`, except that slow reads have two explanations, chosen by the fact `kind`."""
 STAGES = mark(
     {
         "read": "read",
@@ -95,6 +102,7 @@ REASONS = mark(
         "for_vram": "{gb} GB free on {card}",
     }
 )
+"""Keys are `Advice.reason` and `MachineSetting.reason`."""
 _SPLIT_WINNERS = mark(
     {
         "split": "A data GPU gains {gain}.",
@@ -102,11 +110,12 @@ _SPLIT_WINNERS = mark(
         "neither": "The difference, {gain}, is not worth a change.",
     }
 )
+"""Keys are `SplitAdvice.winner`."""
 RATINGS = mark({"good": "good, under 100 ms", "moderate": "moderate, 100 to 500 ms", "slow": "slow, over 500 ms"})
 
 
 def explain_cause(finding: Finding, tr: Translator) -> str:
-    """The numbers that show the cause, in one sentence."""
+    """Returns one sentence with the measured numbers that show the cause."""
     kind = finding.facts.get("kind", finding.cause.value)
     return tr(_EXPLANATIONS[str(kind)], **format_facts(finding.facts, tr))
 
@@ -116,7 +125,7 @@ def explain_setting(setting: MachineSetting, tr: Translator) -> str:
 
 
 def format_facts(facts: Mapping[str, float | str], tr: Translator) -> dict[str, str]:
-    """Numbers by the name of the fact: counts whole, shares in per cent."""
+    """Formats facts in the language of `tr`: counts as whole numbers, shares in per cent."""
     return {name: _format(name, value, tr) for name, value in facts.items()}
 
 
@@ -129,13 +138,14 @@ def _format(name: str, value: float | str, tr: Translator) -> str:
 
 
 def tell_gain(advice: Advice, tr: Translator) -> str:
-    """The predicted factor with its interval."""
+    """Returns the predicted speed-up with its interval, as `1.8× (1.6 to 2.0)`."""
     gain = advice.gain
     interval = tr("{low} to {high}", low=tr.number(gain.low), high=tr.number(gain.high))
     return f"{tr('{value}×', value=tr.number(gain.factor))} ({interval})"
 
 
 def tell_oscillation(diagnosis: Diagnosis, tr: Translator) -> str:
+    """Returns the period of the step times, found by autocorrelation."""
     oscillation = diagnosis.oscillation
     if oscillation.period_steps is None or oscillation.period_s is None:
         return tr("No periodic pattern.")
@@ -148,6 +158,7 @@ def tell_oscillation(diagnosis: Diagnosis, tr: Translator) -> str:
 
 
 def tell_verified(diagnosis: Diagnosis, tr: Translator) -> str:
+    """Returns predicted and measured speed-up; empty if nothing was verified."""
     compared = diagnosis.verified
     if compared is None:
         return ""
@@ -161,7 +172,7 @@ def tell_verified(diagnosis: Diagnosis, tr: Translator) -> str:
 
 
 def tell_split(diagnosis: Diagnosis, tr: Translator) -> str:
-    """Whether data-parallel training beats a data GPU, with the measured numbers."""
+    """Returns the comparison of a data GPU with data-parallel training; empty if it was not made."""
     split = diagnosis.split
     if split is None:
         return ""
@@ -178,7 +189,7 @@ def tell_split(diagnosis: Diagnosis, tr: Translator) -> str:
 
 
 def to_json(diagnosis: Diagnosis, tr: Translator) -> dict[str, Any]:
-    """Everything, for programs: numbers as numbers, sentences in the language of `tr`."""
+    """Returns the whole diagnosis for `--json`: numbers as numbers, sentences in the language of `tr`."""
     evidence, loop, oscillation = diagnosis.evidence, diagnosis.evidence.loop, diagnosis.oscillation
     compared = diagnosis.verified
     return {
@@ -227,6 +238,7 @@ def _describe_advice(advice: Advice, tr: Translator) -> dict[str, Any]:
 
 
 def _finite(value: float) -> float | None:
+    """Returns None for infinity, which JSON cannot express: a stage that takes no time has no limit."""
     return value if value < float("inf") else None
 
 
@@ -234,7 +246,7 @@ _RATING_STYLE = {"good": "green", "moderate": "yellow", "slow": "red"}
 
 
 def show_diagnosis(diagnosis: Diagnosis, console: Console, tr: Translator) -> None:
-    """The causes first, then what to change, then what was measured."""
+    """Prints summary, causes, recommendations, stages, timeline and machine settings, in this order."""
     _show_summary(diagnosis, console, tr)
     _show_causes(diagnosis, console, tr)
     _show_advice(diagnosis, console, tr)
@@ -279,6 +291,7 @@ def _show_summary(diagnosis: Diagnosis, console: Console, tr: Translator) -> Non
 
 
 def _show_causes(diagnosis: Diagnosis, console: Console, tr: Translator) -> None:
+    """Prints each cause with its explanation; in a pipe, sentences are not wrapped."""
     for number, one in enumerate(diagnosis.findings, start=1):
         style = "bold green" if one.cause.is_harmless else "bold red" if number == 1 else "bold yellow"
         console.print()
@@ -348,5 +361,6 @@ def _show_machine(diagnosis: Diagnosis, console: Console, tr: Translator) -> Non
 
 
 def _say_times(seconds: float, tr: Translator) -> tuple[str, str]:
+    """Returns milliseconds per batch, and batches per second."""
     capacity = tr.number(1 / seconds) if seconds > 0 else "–"
     return tr.number(1e3 * seconds), capacity

@@ -1,4 +1,9 @@
-"""Loops that take the time: batches on their own, steps on their own, both together, and two ways in turn."""
+"""Timing loops of the diagnosis: loading alone, step alone, the full training loop, and two variants in alternation.
+
+Other load on the machine can only lengthen a measurement. So everything is measured in several blocks, and the
+shortest counts. `read_runnable_s` adds the run-queue delay to CPU time, which tells CPU-bound stages on a crowded
+machine from I/O-bound ones.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +22,17 @@ from myxtts.errors import DataError
 from myxtts.tools.diagnose.evidence import LoopTimes, Times
 
 Work = Callable[[Any], Any]
+"""A training step or a transfer, called with a batch."""
 _FEWEST_BATCHES = 4
+"""A time limit ends a loop only after this many batches."""
 _NUM_BLOCKS = 3
+"""Blocks among which the time limit is divided; the shortest counts."""
 _PAUSE_S = 0.03
+"""Longest pause between two timed calls."""
 
 
 class BatchSource(Protocol):
-    """Batches, one epoch after the other without an end. `num_epochs` counts those that were begun."""
+    """Endless iterator over batches, epoch after epoch. `num_epochs` counts the epochs that were started."""
 
     num_epochs: int
 
@@ -32,7 +41,7 @@ class BatchSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How long a measurement goes on: so many batches, or so many seconds where they are slow."""
+    """End of a measurement: after `num_batches`, or after `time_limit_s` if batches are slow."""
 
     num_batches: int = 50
     time_limit_s: float = 30.0
@@ -40,7 +49,11 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AloneTimes:
-    """Batches taken as fast as they come, the first of each epoch left out; and what the processor did meanwhile."""
+    """Loading times without a step, and the CPU load meanwhile.
+
+    `alone_s` leaves out the first batch of each epoch, which is in `epoch_starts_s`. `runnable_s` is CPU time plus time
+    queued for a core, `num_free_cores` the mean number of idle cores.
+    """
 
     alone_s: Times
     epoch_starts_s: Times
@@ -50,12 +63,12 @@ class AloneTimes:
 
 
 def describe_shape(batch: Any) -> str:
-    """The shapes in a batch, whatever it is made of."""
+    """Returns the shapes of all arrays of a batch as one key; a new key may retrace a `tf.function`."""
     return " ".join(str(tuple(part.shape)) for part in list_arrays(batch))
 
 
 def list_arrays(batch: Any) -> list[Any]:
-    """Everything in a batch that has a shape: in mappings, sequences and objects with fields."""
+    """Returns all arrays of a batch, from nested dicts, lists, tuples and dataclasses."""
     if hasattr(batch, "shape"):
         return [batch]
     if isinstance(batch, dict):
@@ -67,7 +80,10 @@ def list_arrays(batch: Any) -> list[Any]:
 
 
 def run_together(source: BatchSource, step: Work, transfer: Work | None, limits: Limits) -> LoopTimes:
-    """The loop of a training: wait for a batch, move it, train on it."""
+    """Times the full training loop: wait for a batch, transfer, step.
+
+    One extra step runs first and is not counted. The time limit starts after it.
+    """
     waits_s, transfers_s, steps_s = [], [], []
     is_epoch_start, is_new_shape = [], []
     seen: set[str] = set()
@@ -86,7 +102,7 @@ def run_together(source: BatchSource, step: Work, transfer: Work | None, limits:
             shape = describe_shape(batch)
             del batch, moved
             if number == 0:
-                # The first step makes the graph and fills the buffers.
+                # The first step traces the graph and fills the buffers.
                 cpu_s, deadline = read_runnable_s(), ended + limits.time_limit_s
             else:
                 waits_s.append(arrived - asked)
@@ -108,7 +124,7 @@ def run_together(source: BatchSource, step: Work, transfer: Work | None, limits:
 
 
 def run_alone(source: BatchSource, limits: Limits) -> AloneTimes:
-    """Batches as fast as they come."""
+    """Times loading without a step, after one batch of warm-up."""
     usual: list[float] = []
     starts: list[float] = []
     with source.open() as batches:
@@ -130,21 +146,22 @@ def run_alone(source: BatchSource, limits: Limits) -> AloneTimes:
 
 
 def run_alone_calmly(source: BatchSource, limits: Limits, num_blocks: int = _NUM_BLOCKS) -> AloneTimes:
-    """The calmest of several blocks."""
+    """Returns the block with the shortest mean loading time."""
     share = Limits(limits.num_batches, limits.time_limit_s / num_blocks)
     return min((run_alone(source, share) for _ in range(num_blocks)), key=lambda times: float(times.alone_s.mean()))
 
 
 def run_calmly(run: Callable[[Limits], LoopTimes], limits: Limits, num_blocks: int = _NUM_BLOCKS) -> LoopTimes:
-    """Measures in blocks and gives the calmest: others on the machine only ever make a block longer."""
+    """Runs several blocks and returns the one with the shortest mean interval."""
     share = Limits(limits.num_batches, limits.time_limit_s / num_blocks)
     return min((run(share) for _ in range(num_blocks)), key=lambda times: times.interval_s)
 
 
 def time_step(step: Work, batches: Sequence[Any], num_rounds: int = 5, time_limit_s: float = 10.0) -> float:
-    """Mean seconds of a step on batches that are there, each at its calmest.
+    """Returns the mean over batches of the shortest step on each, with batches in memory.
 
-    The first call on each is not counted: it may make a graph.
+    The first call on each batch is not counted, because it may trace a graph. Batches beyond the time limit are left
+    out.
     """
     times = []
     began = time.perf_counter()
@@ -157,25 +174,25 @@ def time_step(step: Work, batches: Sequence[Any], num_rounds: int = 5, time_limi
 
 
 def time_calls(work: Callable[[], object], num_calls: int = 5) -> float:
-    """Seconds of the quickest call: what disturbs a measurement only ever makes it longer."""
+    """Returns the seconds of the shortest call."""
     times = []
     for _ in range(num_calls):
         started = time.perf_counter()
         work()
         times.append(time.perf_counter() - started)
-        # Whoever computes without a pause is put behind others on a busy machine, which a training loop is not.
+        # The scheduler ranks a thread that never sleeps behind others; a training loop does sleep, so pause here too.
         time.sleep(min(times[-1], _PAUSE_S))
     return min(times)
 
 
 def take_samples(source: BatchSource, num_batches: int) -> list[Any]:
-    """A few batches that are kept in memory."""
+    """Returns copies of the first batches; views would keep the buffers of the feed occupied."""
     with source.open() as batches:
         return [copy_arrays(next(batches)) for _ in range(num_batches)]
 
 
 def copy_arrays(batch: Any) -> Any:
-    """The batch with numpy arrays of its own; tensors are kept, as nothing changes them."""
+    """Returns the batch with its NumPy arrays copied; tensors are immutable and kept."""
     if isinstance(batch, np.ndarray):
         return batch.copy()
     if isinstance(batch, dict):
@@ -187,15 +204,17 @@ def copy_arrays(batch: Any) -> Any:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Comparison:
-    """Mean seconds of a step in each block of the old and of the new way, which took turns."""
+    """Mean step intervals of the blocks of the old and the new variant.
+
+    `low` and `high` compare the extremes: shortest old with longest new block, and the reverse.
+    """
 
     old_s: Times
     new_s: Times
 
     @property
     def factor(self) -> float:
-        """How many times faster the new way is."""
-        # What disturbs a block only ever makes it longer, so the calmest blocks are compared.
+        """Speed-up of the new variant, from the shortest block of each."""
         return float(self.old_s.min() / self.new_s.min())
 
     @property
@@ -210,7 +229,7 @@ class Comparison:
 def compare_in_turn(
     run_old: Callable[[], LoopTimes], run_new: Callable[[], LoopTimes], num_rounds: int = 3
 ) -> Comparison:
-    """Old, new, new, old, old, new: what changes on the machine meanwhile falls on both alike."""
+    """Runs both variants in the order old, new, new, old, old, new, so that drift of the machine affects both alike."""
     old_s: list[float] = []
     new_s: list[float] = []
     for number in range(num_rounds):
@@ -221,7 +240,10 @@ def compare_in_turn(
 
 
 def read_runnable_s() -> float:
-    """Seconds in which threads of this process computed, or stood in line for a core."""
+    """Returns the seconds that threads of this process ran or were queued for a core, summed over threads.
+
+    The second field of Linux's `schedstat` is the run-queue delay in ns; elsewhere only CPU time is counted.
+    """
     delay_ns = 0
     for file in Path("/proc/self/task").glob("*/schedstat"):
         # A thread may end between being listed and being read.
@@ -231,7 +253,7 @@ def read_runnable_s() -> float:
 
 
 def _read_idle_s() -> float:
-    """Idle time of the cores this process may use, added up."""
+    """Returns the idle seconds of the cores in this process's affinity mask, summed."""
     per_core = psutil.cpu_times(percpu=True)
     allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(len(per_core))
     return float(sum(per_core[core].idle for core in allowed if core < len(per_core)))

@@ -1,7 +1,9 @@
-"""A profile of real training steps on a user's configuration, in a run folder that is gone afterwards.
+"""Profiler of real training steps on a user's configuration, in a temporary run folder.
 
-Every step is waited for, so that its time is its own. Training itself reads a step's numbers while the next one runs,
-so on a GPU it is a little faster than the sum of what is shown here.
+Order: trace the graphs, train `num_steps` steps, time checkpoints and logging, read the `tf.data` model, then time
+forward, backward, optimizer and EMA separately; the last destroys the weights. Devices are synchronised after every
+step, so that each step's time is its own. Training itself reads the results of a step while the next one runs, so on a
+GPU it is a little faster than the sum shown here. Called by `myxtts profile`.
 """
 
 from __future__ import annotations
@@ -43,19 +45,26 @@ if TYPE_CHECKING:
     from myxtts.training.voice.setup import PreparedVoice
 
 _NUM_TRACED = 5
+"""Steps in the xprof trace; it grows with every step."""
 _NUM_RECORDS = 50
+"""Log entries to time; the median counts."""
 _MAX_REPEATS = 10
+"""Rounds in which the parts of the step are timed, or fewer for a short profile."""
 _MAX_OP_BATCHES = 6
+"""Batches drawn from the `tf.data` pipeline to read its model."""
 _NATIVE = "native"
+"""Name of the loader of recordings that is a `tf.data` pipeline."""
 _PATIENCE_S, _POLL_S = 60.0, 0.02
+"""Longest wait for a checkpoint of the background writer, and the interval of checking, in seconds."""
 
 
 def profile_training(
     config: XTTSConfig, *, num_steps: int = 20, trace_dir: Path | None = None, say: Say = lambda _line: None
 ) -> TrainingProfile:
-    """Trains `num_steps` steps, takes one apart, and saves. With `trace_dir` a trace for xprof is left there.
+    """Profiles `num_steps` training steps; with `trace_dir`, also writes an xprof trace of a few more there.
 
-    What is wrong with settings or data is found before TensorFlow is loaded.
+    Settings and data are checked before TensorFlow is loaded. Raises `HardwareError` if a batch does not fit into
+    memory: unlike training, a profile does not retry with smaller micro-batches.
     """
     with TemporaryDirectory(prefix="myxtts-profile-") as folder:
         config = config.model_copy(update={"training.run_dir": str(Path(folder) / "run")})
@@ -76,7 +85,7 @@ def profile_training(
 
 
 class _Profiler:
-    """Lives for one profile."""
+    """State of one profile: samples, compilations, and one example of the batches of a step for every shape."""
 
     def __init__(self, prepared: PreparedVoice, run: RunFolder, say: Say) -> None:
         self._prepared, self._run, self._say = prepared, run, say
@@ -86,6 +95,7 @@ class _Profiler:
         self._examples: dict[str, list[Batch]] = {}
 
     def profile(self, num_steps: int, trace_dir: Path | None) -> TrainingProfile:
+        """Runs all measurements. The parts of the step are timed on the most frequent batch shape."""
         prepared = self._prepared
         self._trace_shapes()
         self._say(f"Training {num_steps:,} steps …")
@@ -112,7 +122,7 @@ class _Profiler:
         )
 
     def _trace_shapes(self) -> None:
-        """Makes the graphs as a training does before its first step, one shape at a time."""
+        """Traces the graph of each batch shape and times it, as training does before its first step."""
         data = self._prepared.data
         if not self._prepared.execution.is_graph:
             return
@@ -127,7 +137,7 @@ class _Profiler:
         self._compilations.append(Compilation(shape, seconds, step, self._prepared.execution.is_compiled))
 
     def _train(self, num_steps: int, trace_dir: Path | None) -> DataLoading:
-        """The steps themselves; the first starts everything and is not counted."""
+        """Trains the steps and returns the feed's statistics; one extra step is the warm-up and not counted."""
         path = self._run.telemetry_path
         from myxtts.pipeline.open import open_batches
 
@@ -152,6 +162,7 @@ class _Profiler:
         return _describe_loading(loader, self._samples, times, stats, num_steps * self._learner.num_batches_per_step)
 
     def _train_step(self, batches: Iterator[Batch], step: int) -> StepSample:
+        """Times the wait for data and one synchronised step; a new trace in it counts as a compilation."""
         from myxtts.tools.profile.parts import wait_for_devices
 
         learner, num_traces = self._learner, self._learner.num_traces
@@ -168,6 +179,7 @@ class _Profiler:
         return StepSample(step, shape, arrived - started, ended - arrived)
 
     def _write_trace(self, batches: Iterator[Batch], trace_dir: Path, first_step: int) -> None:
+        """Records further steps with the TensorFlow profiler; they are not part of the statistics."""
         import tensorflow as tf
 
         self._say(f"Tracing {_NUM_TRACED} steps for xprof …")
@@ -178,7 +190,10 @@ class _Profiler:
                     self._train_step(batches, step)
 
     def _measure_saving(self) -> SavingTimes:
-        """A checkpoint with its bundle, and lines of metrics. The first checkpoint makes graphs and is not counted."""
+        """Times the second checkpoint with its bundle, and log entries; the first checkpoint traces graphs.
+
+        Training pauses until `save` has returned; leaving the saver waits for its background writer.
+        """
         prepared, training = self._prepared, self._prepared.config.training
         state = RunState(step=1, feed_position=0)
         with prepared.make_saver(self._run, state, self._say) as saver:
@@ -196,13 +211,13 @@ class _Profiler:
         return SavingTimes(held_s, write_s, training.checkpoint_steps, self._measure_logging(), training.log_steps)
 
     def _wait_for_checkpoint(self, step: int) -> None:
-        """Until it is written, or must have failed."""
+        """Blocks until the checkpoint is on disk, at most `_PATIENCE_S` seconds."""
         end = time.monotonic() + _PATIENCE_S
         while step not in self._run.checkpoints.list_steps() and time.monotonic() < end:
             time.sleep(_POLL_S)
 
     def _measure_logging(self) -> float:
-        """A line of metrics.jsonl and the same numbers for TensorBoard."""
+        """Returns the median seconds of a line in metrics.jsonl plus the same scalars for TensorBoard."""
         from myxtts.training.tensorboard import TensorBoardWriter
 
         board = TensorBoardWriter(self._run.path / "tensorboard", self._prepared.config.data.sample_rate, self._say)
@@ -217,6 +232,7 @@ class _Profiler:
         return median(seconds)
 
     def _measure_ops(self, loader: str) -> tuple[Sequence[OpTime], str]:
+        """Returns the `tf.data` operations, or none and the reason, a key of the page's `_NO_OPS`."""
         source = self._prepared.data.utterances
         if not isinstance(source, RecordingSource):
             return (), "no_ops_stored"
@@ -238,7 +254,7 @@ def _name_shape(batch: Batch) -> str:
 def _describe_loading(
     loader: str, samples: Sequence[StepSample], times: FeedTimes, stats: FeedStats, num_batches: int
 ) -> DataLoading:
-    """What the feed noted of the batches of these steps; those behind them were for a trace."""
+    """Summarises the feed's telemetry for the first `num_batches`; later batches belong to the xprof trace."""
     waits_s, steps_s = (np.array([getattr(one, name) for one in samples]) for name in ("wait_s", "step_s"))
     return DataLoading(
         loader=loader,

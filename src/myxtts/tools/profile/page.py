@@ -1,4 +1,7 @@
-"""The page of a profile: stages of an average step, data loading, operations of `tf.data`, graphs and compilation."""
+"""HTML report of a training profile: stages of an average step, data loading, `tf.data` operations, compilation.
+
+The stages and the operations are drawn as flame charts. One function per section; tables map keys to English labels.
+"""
 
 from __future__ import annotations
 
@@ -50,9 +53,11 @@ _NO_OPS = mark(
     }
 )
 _PARTS = ("forward", "backward", "optimizer", "averaging", "rest")
+"""Stages inside the training step; the other stages lie between two steps."""
 
 
 def make_profile_page(profile: TrainingProfile, machine: Mapping[str, Any], tr: Translator) -> Page:
+    """Builds the page in the language of `tr`; `machine` describes the hardware and software."""
     return Page(
         title=tr("Profile of training"),
         lead=tr(
@@ -96,6 +101,7 @@ def _make_cards(profile: TrainingProfile, tr: Translator) -> list[Card]:
 
 
 def _show_stages(profile: TrainingProfile, tr: Translator) -> Html:
+    """Time by stage, spread over all steps, and the full cost of one checkpoint and one log entry."""
     stages = profile.list_stages()
     total = sum(seconds for _, seconds in stages)
     rows = [
@@ -131,7 +137,10 @@ def _show_stages(profile: TrainingProfile, tr: Translator) -> Html:
 
 
 def make_step_flame(profile: TrainingProfile, tr: Translator) -> Flame:
-    """An average step, in it the training step, and in that its parts."""
+    """Returns the flame chart of an average step: wait, training step with its parts, checkpoint and logging.
+
+    The parts were timed separately, so the training step is drawn at least as wide as their sum.
+    """
     parts = [Flame(tr(STAGES[name]), seconds) for name, seconds in profile.list_parts() if seconds > 0]
     training = Flame(tr("training step"), max(profile.parts.whole_s, profile.parts.sum_s), parts)
     others = {name: seconds for name, seconds in profile.list_stages() if name not in _PARTS}
@@ -144,6 +153,7 @@ def make_step_flame(profile: TrainingProfile, tr: Translator) -> Flame:
 
 
 def _show_loading(profile: TrainingProfile, tr: Translator) -> Html:
+    """Waiting and loading times, buffer depth, padding, and the times of every step as curves."""
     data = profile.data
     spreads = {"data_wait": data.wait, "loading": data.load, **data.stages}
     heading = tr.row("Stage", "Mean", "Median", "Maximum", "Variation")
@@ -183,6 +193,7 @@ def _list_spread(label: str, spread: Spread, tr: Translator) -> list[str]:
 
 
 def _show_ops(profile: TrainingProfile, tr: Translator) -> Html:
+    """Flame chart and table of the `tf.data` operations, or the reason why there are none."""
     if not profile.ops:
         return make_section(tr("Operations of tf.data"), make_paragraph(tr(_NO_OPS[profile.no_ops_reason]), "lead"))
     picture = draw_flame(make_op_flame(profile.ops, tr), tr.milliseconds)
@@ -207,13 +218,13 @@ def _show_ops(profile: TrainingProfile, tr: Translator) -> Html:
 
 
 def make_op_flame(ops: Sequence[OpTime], tr: Translator) -> Flame:
-    """Each operation with its own time and that of all its inputs."""
+    """Returns the flame chart of a pipeline: each operation is as wide as its own time plus that of its inputs."""
     roots = _nest(ops)
     return Flame(tr("Pipeline"), sum(root.value for root in roots), roots)
 
 
 def _nest(ops: Sequence[OpTime]) -> list[Flame]:
-    """A tree, from a list in which each operation is followed by its inputs, one level deeper."""
+    """Rebuilds the tree from its preorder: each operation is followed by its inputs, one level deeper."""
     flames, place = [], 0
     while place < len(ops):
         others = range(place + 1, len(ops))
@@ -225,6 +236,7 @@ def _nest(ops: Sequence[OpTime]) -> list[Flame]:
 
 
 def _show_compiling(profile: TrainingProfile, tr: Translator) -> Html:
+    """Traced graphs, step times by batch shape, and where the xprof trace is."""
     rows = [
         [
             one.shape,

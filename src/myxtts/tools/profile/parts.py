@@ -1,7 +1,8 @@
-"""Times the parts of a training step, and the operations of a `tf.data` pipeline.
+"""Times forward, backward, optimizer and EMA of a training step, and the operations of a `tf.data` pipeline.
 
-Forward pass, gradients and update are those of the step itself, as graphs of their own. Backward is what gradients take
-less what the forward pass takes, so the parts may add up to a little more or less than the step.
+Forward pass, gradients and update are the functions of the step itself, each as a graph of its own. Backward time is
+gradients minus forward, so the parts may add up to a little more or less than the step. Times of `tf.data` operations
+come from the model that the iterator keeps for autotuning.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ from myxtts.types import Batch
 
 
 def measure_parts(learner: Learner, batches: Sequence[Batch], shape: str, num_repeats: int) -> PartTimes:
-    """`batches` make one step. The weights move while it is timed, so the learner is of no use afterwards."""
+    """Times the parts of one step made of `batches`, by one micro-batch, times the number of micro-batches.
+
+    The weights are updated many times, so the learner must not be used afterwards.
+    """
     number, ema = tf.constant(0, tf.int64), learner.ema
     part, parts = learner.cut(batches)[0], learner.train_step.take_apart()
     computed = parts["gradients"](part, number)
@@ -55,14 +59,14 @@ def measure_parts(learner: Learner, batches: Sequence[Batch], shape: str, num_re
 
 
 def wait_for_devices() -> None:
-    """Returns when all devices have done what they were told."""
+    """Blocks until all queued operations on all devices have finished; GPU kernels run asynchronously."""
     tf.test.experimental.sync_devices()
 
 
 def time_in_turns(actions: Mapping[str, Callable[[], object]], num_rounds: int) -> dict[str, float]:
-    """The median time of each, in rounds in which all take their turn: what disturbs the machine disturbs all of them.
+    """Returns the median seconds of each action over `num_rounds` rounds; a round runs every action once.
 
-    The first round, in which graphs are made, is not counted.
+    So other load on the machine affects all actions alike. The first round traces graphs and is not counted.
     """
     seconds: dict[str, list[float]] = {name: [] for name in actions}
     for _ in range(num_rounds + 1):
@@ -74,13 +78,15 @@ def time_in_turns(actions: Mapping[str, Callable[[], object]], num_rounds: int) 
     return {name: median(values[1:]) for name, values in seconds.items()}
 
 
-# What each operation of a `tf.data` pipeline takes, from the model that a live iterator keeps of itself.
-
 _ROOT = "Root"
+"""Name of a node of the model that is no operation of the pipeline."""
 
 
 def measure_native_ops(config: XTTSConfig, plan: Plan, source: RecordingSource, num_batches: int) -> list[OpTime]:
-    """The native loader's pipeline as a dataset of its own, run through once. DataError where Python must help."""
+    """Times the operations of the native loader's pipeline on the first `num_batches` batches of the epoch.
+
+    Raises `DataError` if some recordings can only be decoded in Python.
+    """
     batches = choose_range(order_split(source, "train", config, plan), plan, steps=num_batches)
     loader = TFNativeDataLoader(
         source, AudioLimits.from_config(config.data), count_reference_frames(config.data), config.training.seed
@@ -90,9 +96,9 @@ def measure_native_ops(config: XTTSConfig, plan: Plan, source: RecordingSource, 
 
 
 def measure_ops(dataset: Any, num_batches: int) -> list[OpTime]:
-    """Takes batches out of a dataset and reads its model, in which TensorFlow may have fused operations."""
+    """Draws batches from a dataset and reads its performance model; TensorFlow may have fused operations in it."""
     options = tf.data.Options()
-    # Only a dataset that may tune itself keeps a model.
+    # TensorFlow keeps the model only with autotuning.
     options.autotune.enabled = True
     with _mute_absl():
         iterator = iter(dataset.with_options(options))
@@ -104,7 +110,7 @@ def measure_ops(dataset: Any, num_batches: int) -> list[OpTime]:
 
 @contextmanager
 def _mute_absl() -> Iterator[None]:
-    """An option that is set twice is worth a warning to TensorFlow, but is meant here."""
+    """Silences TensorFlow's warning that an option is set a second time, which is intended here."""
     logger = logging.getLogger("absl")
     before = logger.level
     logger.setLevel(logging.ERROR)
@@ -115,7 +121,10 @@ def _mute_absl() -> Iterator[None]:
 
 
 def read_model(model: Any, num_batches: int) -> Iterator[OpTime]:
-    """The operations from the end of the pipeline to its beginning."""
+    """Yields the nodes of a tf.data `ModelProto` in preorder, from the last operation to its inputs.
+
+    `processing_time` is in ns over all elements, without the inputs.
+    """
     waiting = [(model.output, 0)]
     while waiting:
         number, level = waiting.pop()

@@ -1,4 +1,7 @@
-"""What a profile of training found: times of stages, of the step's parts, of `tf.data` operations, and of compiling."""
+"""Results of a training profile as plain data: step parts, data loading, checkpoints, `tf.data` ops, compilation.
+
+Filled by `measure` and `parts`, shown by `page`, written as JSON by `TrainingProfile.to_json`.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from myxtts.tools.rhythm import STABLE_VARIATION, rate_loading
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Milliseconds of something that was timed several times."""
+    """Summary of repeated timings in milliseconds; `variation` is standard deviation / mean."""
 
     mean_ms: float
     median_ms: float
@@ -23,6 +26,7 @@ class Spread:
 
     @classmethod
     def of(cls, seconds: Sequence[float] | NDArray[np.float64]) -> Spread:
+        """Summarises times in seconds; all zeros if there are none."""
         if len(seconds) == 0:
             return cls(0.0, 0.0, 0.0, 0.0)
         values = 1000 * np.asarray(seconds, np.float64)
@@ -32,7 +36,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class StepSample:
-    """One step as it was: the shape of its first batch, how long data kept it waiting, how long it took."""
+    """One measured step: `shape` is utterances x frames x tokens of its first batch, `wait_s` the wait for data."""
 
     step: int
     shape: str
@@ -42,7 +46,7 @@ class StepSample:
 
 @dataclass(frozen=True, slots=True)
 class Compilation:
-    """A graph that was made: for which shape, in how many seconds, and at which step, or before the first one."""
+    """Tracing, with XLA also compilation, for one batch shape; `step` is None if it happened before the first step."""
 
     shape: str
     seconds: float
@@ -52,7 +56,11 @@ class Compilation:
 
 @dataclass(frozen=True, slots=True)
 class DataLoading:
-    """How data came: `load` is a loader thread's time for a batch, `stages` what comes behind it, beside the step."""
+    """Data loading during the profiled steps.
+
+    `wait` is the wait of the step, `load` a loader thread's time for a batch, and `stages` what follows in parallel
+    with the step, such as the copy to the device. `au` is the share of time not spent waiting for data.
+    """
 
     loader: str
     wait: Spread
@@ -64,7 +72,7 @@ class DataLoading:
 
     @property
     def verdict(self) -> str:
-        """`good`, `moderate` or `slow` by the mean time a batch takes to load."""
+        """Rating by the mean loading time of a batch: `good`, `moderate` or `slow`."""
         return rate_loading(self.load.mean_ms / 1000)
 
     @property
@@ -74,7 +82,7 @@ class DataLoading:
 
 @dataclass(frozen=True, slots=True)
 class PartTimes:
-    """Medians in seconds for one whole step of batches of `shape`; all micro-batches of it are counted."""
+    """Median seconds of a step on batches of `shape`, and of its parts summed over all micro-batches."""
 
     shape: str
     whole_s: float
@@ -89,13 +97,16 @@ class PartTimes:
 
     @property
     def rest_s(self) -> float:
-        """What of the step is none of the parts: cutting, dispatching, adding up."""
+        """Step time outside the parts: cutting micro-batches, dispatch, summing gradients."""
         return max(0.0, self.whole_s - self.sum_s)
 
 
 @dataclass(frozen=True, slots=True)
 class SavingTimes:
-    """What a checkpoint and a record of metrics take, and how often they come."""
+    """Cost and frequency of checkpoints and log entries.
+
+    `checkpoint_held_s` is the pause of training, `checkpoint_write_s` the writing in the background.
+    """
 
     checkpoint_held_s: float
     checkpoint_write_s: float
@@ -114,9 +125,10 @@ class SavingTimes:
 
 @dataclass(frozen=True, slots=True)
 class OpTime:
-    """One operation, `level` deep below the end of the pipeline. `own_ms` is its own time for a batch, inputs left out.
+    """One `tf.data` operation; `level` is its distance from the last one.
 
-    `parallelism` and `buffer_size` are None where the operation has none.
+    `own_ms` is its processing time per batch without its inputs. `parallelism` and `buffer_size` are None where the
+    operation has none.
     """
 
     name: str
@@ -131,7 +143,10 @@ class OpTime:
 
 @dataclass(frozen=True, slots=True)
 class TrainingProfile:
-    """Everything together. `no_ops_reason` is a key of the report's words where there are no operations to show."""
+    """All results. `mode` is `xla`, `graph` or `eager`; without `ops`, `no_ops_reason` is a key of `page._NO_OPS`.
+
+    `compilations` includes the graphs traced before the first step.
+    """
 
     mode: str
     num_parameters: int
@@ -146,11 +161,11 @@ class TrainingProfile:
 
     @property
     def num_retraces(self) -> int:
-        """Graphs that were made while training, where none should be."""
+        """Graphs traced during training; every shape should have been traced before."""
         return sum(one.step is not None for one in self.compilations)
 
     def list_stages(self) -> list[tuple[str, float]]:
-        """Seconds of an average step, stage by stage. The training step is that of the shape that was taken apart."""
+        """Returns seconds per average step by stage; the training step is that of the most frequent shape."""
         return [
             ("data_wait", self.data.wait.mean_ms / 1000),
             *self.list_parts(),
@@ -169,7 +184,7 @@ class TrainingProfile:
         ]
 
     def measure_shapes(self) -> dict[str, Spread]:
-        """The time of a step by the shape of its batch, the slowest shape first."""
+        """Returns step times by batch shape, the slowest shape first."""
         shapes = dict.fromkeys(sample.shape for sample in self.steps)
         times = {shape: Spread.of([one.step_s for one in self.steps if one.shape == shape]) for shape in shapes}
         return dict(sorted(times.items(), key=lambda item: -item[1].median_ms))
