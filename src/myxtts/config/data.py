@@ -1,4 +1,8 @@
-"""Settings of the data: corpus, text, recordings, features, feature store, batches, feed and its devices."""
+"""Schema of the `data` section: corpus, text front end, audio checks, mel features, store, batching, input pipeline.
+
+The order of the fields is that of the page of settings. Defaults follow the usual 22.05 kHz, 80-band log-mel set-up of
+neural vocoders.
+"""
 
 from __future__ import annotations
 
@@ -28,14 +32,14 @@ from myxtts.config.setting import (
 )
 from myxtts.config.values import accept_path, check_address, format_gpu_numbers, parse_gpu_numbers
 
-# Settings by what another value would mean for a run that is resumed.
+# Shorthands for the three most frequent resume rules; the other fields state theirs.
 _selection = partial(setting, resume=refuse(NEW_SELECTION))
 _feature = partial(setting, resume=refuse(NEW_FEATURES))
 _speed = partial(setting, resume=accept(ONLY_SPEED))
 
 
 class DataConfig(Section):
-    """From recordings to batches on the device. The order is that of the page of settings."""
+    """Everything between recordings on disk and batches on the device."""
 
     section_name: ClassVar[str] = "data"
 
@@ -322,6 +326,7 @@ class DataConfig(Section):
     @field_validator("model_gpu", mode="before")
     @classmethod
     def _canonicalise_model_gpu(cls, value: object) -> int | str | None:
+        """Normalises "1", 1 and [1] to 1, and [1, 2] to "1,2", so that equal choices compare equal."""
         if value is None:
             return None
         numbers = parse_gpu_numbers(value)
@@ -329,6 +334,7 @@ class DataConfig(Section):
 
     @model_validator(mode="after")
     def _refuse_impossible_bands(self) -> Self:
+        """The mel filter bank must lie below the Nyquist frequency and have no more bands than the FFT has bins."""
         if self.fmax > self.sample_rate / 2:
             raise Contradiction(
                 f"fmax is {self.fmax}, above half the sample rate, {self.sample_rate / 2}",
@@ -351,6 +357,7 @@ class DataConfig(Section):
 
     @model_validator(mode="after")
     def _refuse_impossible_windows(self) -> Self:
+        """Requires hop_length <= win_length <= n_fft, so that every sample is inside some analysis window."""
         if self.win_length > self.n_fft:
             raise Contradiction(
                 f"win_length is {self.win_length}, longer than n_fft, {self.n_fft}",
@@ -367,6 +374,7 @@ class DataConfig(Section):
 
     @model_validator(mode="after")
     def _refuse_impossible_lengths(self) -> Self:
+        """Duration limits must leave a range, and a frame budget must hold the longest utterance that is accepted."""
         if self.min_duration_s >= self.max_duration_s:
             raise Contradiction(
                 f"min_duration_s is {self.min_duration_s}, not below max_duration_s, {self.max_duration_s}",

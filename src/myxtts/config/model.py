@@ -1,4 +1,7 @@
-"""Settings of the model's shape. The defaults are the size `small`; the other sizes are presets."""
+"""Schema of the `model` section: widths, depths and regularisation of the acoustic model.
+
+The defaults are the size `small`; the other sizes are presets in `config/presets/model_size`.
+"""
 
 from __future__ import annotations
 
@@ -78,6 +81,7 @@ class ModelConfig(Section):
 
     @model_validator(mode="after")
     def _refuse_uneven_heads(self) -> Self:
+        """Multi-head attention splits a width into equal heads; convolution blocks have none in text side and decoder."""
         names = ["reference_width"]
         if self.block == "transformer":
             names += ["text_width", "decoder_width"]

@@ -1,4 +1,4 @@
-"""`XTTSConfig`, the whole configuration: checked, immutable, with the origin of each value."""
+"""`XTTSConfig`: the root model of the configuration, validated and immutable, with the origin of each value."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["DataConfig", "ModelConfig", "TrainingConfig", "XTTSConfig"]
 
 
 class XTTSConfig(Selectors):
-    """Three sections, and the selectors of presets.
+    """The whole configuration: sections `data`, `model` and `training`, and the preset selectors.
 
     Settings are given flat (`XTTSConfig(batch_size=32)`), dotted (`load(**{"data.batch_size": 32})`) or by section
     (`XTTSConfig(data={"batch_size": 32})`). Defaults < preset < YAML < arguments < flags.
@@ -64,6 +64,7 @@ class XTTSConfig(Selectors):
         return config
 
     def _resolve(self, given: Layer) -> None:
+        """Fills the fields from the layers in `given`, which are kept so that `model_copy` can resolve them again."""
         resolved = resolve_settings(given)
         self._fill_fields({**dict(resolved.selectors), **resolved.sections}, resolved.origins)
         self._origins = resolved.origins

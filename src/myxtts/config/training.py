@@ -1,4 +1,4 @@
-"""Settings of a training run: devices, compilation, precision, optimiser, and where the run is kept."""
+"""Schema of the `training` section: run length, checkpoints, devices, compilation, precision, optimiser, EMA."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from myxtts.config.setting import (
 )
 from myxtts.config.values import accept_path, format_gpu_numbers, parse_gpu_numbers
 
-# Settings by what another value means for a run that is resumed.
+# Shorthands for the three most frequent resume rules; the other fields state theirs.
 _from_now_on = partial(setting, resume=accept(FROM_NOW_ON))
 _device = partial(setting, resume=accept(ONLY_DEVICE))
 _end = partial(setting, resume=accept(NEW_END))
 
 
 class TrainingConfig(Section):
-    """The run, its devices, how a step is compiled and computed, and the optimiser."""
+    """How long and on what a run trains, how a step is compiled and computed, and how weights are updated."""
 
     section_name: ClassVar[str] = "training"
 
@@ -209,7 +209,7 @@ class TrainingConfig(Section):
 
     @property
     def run_path(self) -> Path:
-        """The folder of the run."""
+        """The folder of checkpoints, logs and bundle: `run_dir`, or runs/`run_name`."""
         return Path(self.run_dir) if self.run_dir is not None else Path("runs") / self.run_name
 
     @field_validator("run_dir", mode="before")
@@ -224,6 +224,7 @@ class TrainingConfig(Section):
 
     @model_validator(mode="after")
     def _refuse_compiling_eager_steps(self) -> Self:
+        """XLA compiles graphs, so it needs graph mode. Only an explicit true contradicts; `auto` adapts."""
         if self.enable_xla_compilation is not True:
             return self
         if self.enable_eager_debug:

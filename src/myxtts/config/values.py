@@ -1,4 +1,4 @@
-"""Single values of settings: as YAML text, in messages, and lists of GPUs, paths and addresses.
+"""Parses and formats scalar values: YAML 1.2 core schema, values in messages, GPU lists, paths, host:port.
 
 Scalars follow YAML 1.2: `yes`, `no`, `on` and `off` are text, `012` is twelve, `1e-5` is a number.
 """
@@ -24,16 +24,17 @@ _DECIMAL = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)
 _PLAIN_TEXT = re.compile(r"[A-Za-z_/.][A-Za-z0-9_/.-]*")
 _MUST_ESCAPE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 
-# Longer digit strings are never a setting, and converting them takes quadratic time.
 _MAX_NUMBER_LENGTH = 64
+"""Longer digit strings stay text: no setting needs them, and converting them takes quadratic time."""
 _MAX_SHOWN_LENGTH = 60
 _MAX_SHOWN_BITS = 256
+"""Larger integers are shown by their size: 77 digits are shortened anyway, and Python refuses to print 4,300."""
 _GPU_NUMBERS = re.compile(r"\s*-?[0-9]{1,4}\s*(?:,\s*-?[0-9]{1,4}\s*)*")
 _MAX_PORT = 65535
 
 
 def resolve_scalar(text: str) -> Scalar:
-    """What an unquoted YAML value means."""
+    """Parses an unquoted YAML scalar by the core schema; what is no number, boolean or null is text."""
     if text in _WORDS:
         return _WORDS[text]
     if len(text) > _MAX_NUMBER_LENGTH:
@@ -98,7 +99,7 @@ def format_gpu_numbers(numbers: tuple[int, ...]) -> str:
 
 
 def accept_path(value: object) -> object:
-    """Path objects become text; characters that no path on disk should hold are refused."""
+    """Turns Path objects into text; raises ValueError for empty paths and control characters."""
     if isinstance(value, PurePath):
         value = str(value)
     if isinstance(value, str) and not value.strip():
@@ -109,7 +110,7 @@ def accept_path(value: object) -> object:
 
 
 def check_address(value: str | None) -> str | None:
-    """`host:port`, with a port that exists."""
+    """Checks the port range of `host:port`; the pattern of the field has checked the form."""
     if value is not None and not 1 <= int(value.rpartition(":")[2]) <= _MAX_PORT:
         raise ValueError(f"ports go from 1 to {_MAX_PORT}")
     return value

@@ -1,4 +1,4 @@
-"""Finds out what the machine offers this process: CPUs, memory, disk, GPUs and cluster. No TensorFlow.
+"""Hardware detection: CPUs, memory, disk, GPUs and cluster that this process may use. No TensorFlow.
 
 Containers and job schedulers give less than the machine has, through control groups (cgroups) of both versions; CUDA
 shows fewer GPUs than the driver, and in another order, where CUDA_VISIBLE_DEVICES is set.
@@ -29,7 +29,7 @@ _VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """What this process may use. `no_gpu_reason` is empty when there are GPUs; `notes` tell what was left out."""
+    """Resources of this process within its limits. `no_gpu_reason` is empty if there are GPUs; `notes` name hidden ones."""
 
     num_cpus: int
     ram_bytes: int
@@ -66,7 +66,7 @@ def detect_hardware(
 
 
 def count_cpus() -> int:
-    """CPUs this process may use, at least one; a part of one counts as one."""
+    """Returns the CPUs this process may use: affinity mask and cgroup quota, rounded up, at least one."""
     quota = read_cpu_quota()
     # The affinity already holds what a cpuset of the control group leaves.
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -74,7 +74,7 @@ def count_cpus() -> int:
 
 
 def read_cpu_quota() -> float | None:
-    """How many CPUs' worth of time the control groups allow, None without a limit."""
+    """Returns the tightest CFS quota in CPUs over all cgroup levels, None without a limit."""
     quotas = [_read_quota_v2(folder) for folder in _walk_folders("")]
     quotas += [_read_quota_v1(folder) for folder in _walk_folders("cpu")]
     return min((quota for quota in quotas if quota is not None), default=None)
@@ -90,7 +90,7 @@ def read_memory_limit() -> tuple[int | None, int | None]:
 
 
 def _walk_folders(controller: str) -> Iterator[Path]:
-    """The folders of this process's group and of all groups above it, any of which may set a limit.
+    """Yields the folders of this process's cgroup and of all its ancestors, any of which may set a limit.
 
     Version 2 has one hierarchy for all controllers, which is called "" here.
     """
@@ -130,6 +130,7 @@ def _read_memory_levels(
 
 
 def _read_statistic(path: Path, name: str) -> int:
+    """Returns a line of memory.stat, 0 where it is missing."""
     for line in _read_text(path).splitlines():
         key, _, value = line.partition(" ")
         if key == name and value.isdigit():
@@ -163,7 +164,7 @@ def _measure_free_disk(path: Path) -> int:
 
 
 def _apply_visibility(listing: GpuListing, environment: Mapping[str, str]) -> GpuListing:
-    """Numbers the GPUs as CUDA will, which may hide and reorder them."""
+    """Applies CUDA_VISIBLE_DEVICES: hides, reorders and renumbers the GPUs as CUDA will."""
     if not listing.gpus:
         return listing
     visible = select_visible(environment.get(_VISIBLE_DEVICES), [gpu.uuid for gpu in listing.gpus])
@@ -177,7 +178,7 @@ def _apply_visibility(listing: GpuListing, environment: Mapping[str, str]) -> Gp
 
 
 class VisibleGpus(NamedTuple):
-    """Positions in the list of all GPUs, in CUDA's order, and a note when something was left out."""
+    """Positions in the driver's list of GPUs, in CUDA's order, and a note when something was left out."""
 
     positions: tuple[int, ...]
     note: str
@@ -199,6 +200,7 @@ def select_visible(value: str | None, uuids: Sequence[str]) -> VisibleGpus:
 
 
 def _find_position(entry: str, uuids: Sequence[str]) -> int | None:
+    """Resolves one entry of CUDA_VISIBLE_DEVICES: a number, or the unique prefix of a UUID."""
     if entry.startswith("GPU-"):
         matches = [position for position, uuid in enumerate(uuids) if uuid.startswith(entry)]
         return matches[0] if len(matches) == 1 else None
@@ -209,6 +211,7 @@ def _find_position(entry: str, uuids: Sequence[str]) -> int | None:
 
 
 def _explain_stop(value: str, entry: str) -> str:
+    """Returns the note for the entry at which CUDA stops reading the list."""
     if value.strip() in ("", "-1"):
         return f"{_VISIBLE_DEVICES}={value!r} hides all GPUs."
     if entry.startswith("MIG-"):

@@ -1,4 +1,8 @@
-"""Lists the NVIDIA GPUs through the driver's management library (NVML), without TensorFlow or CUDA."""
+"""Lists the NVIDIA GPUs through the driver's management library (NVML), without TensorFlow or CUDA.
+
+Creates no CUDA context, so it takes no GPU memory and CUDA can still be configured afterwards. A GPU that fails is left
+out with a note instead of ending the listing.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +23,7 @@ LOST_GPU_ERRORS = (
     pynvml.NVML_ERROR_IRQ_ISSUE,
     pynvml.NVML_ERROR_INSUFFICIENT_POWER,
 )
+"""Errors of a GPU that has failed, as opposed to one that this user may not use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +61,12 @@ class GpuListing(NamedTuple):
 
 
 def load_nvml() -> Nvml:
+    """Returns the `pynvml` module as the protocol, which tests replace by a fake driver."""
     return cast(Nvml, pynvml)
 
 
 def list_gpus(nvml: Nvml) -> GpuListing:
+    """Returns all usable GPUs in the driver's order; a driver that fails becomes `no_gpu_reason`, not an error."""
     try:
         nvml.nvmlInit()
     except pynvml.NVMLError as error:

@@ -1,4 +1,4 @@
-"""Builds the TensorFlow distribution strategy: which devices train, and what TensorFlow calls them.
+"""Builds the `tf.distribute` strategy of a plan: device visibility, memory growth, multi-worker and Slurm set-up.
 
 A GPU's number is `Gpu.index` everywhere outside this module. TensorFlow counts only the GPUs it may see, so a hidden
 one moves those behind it forward: `translate_plan` says where.
@@ -25,6 +25,7 @@ from myxtts.runtime.plan import CPU_DEVICE, Plan, is_cpu, split_name, translate_
 __all__ = ["list_devices", "make_strategy", "setup_gpu_strategy", "translate_plan"]
 
 _exchanging: dict[tuple[str, ...], tf.distribute.Strategy] = {}
+"""The strategy of this process that all-reduces, by its devices; at most one."""
 
 
 def setup_gpu_strategy(
@@ -102,6 +103,7 @@ def _build_strategy(model_devices: Sequence[str], visible: Sequence[str]) -> tf.
 
 
 def _join_cluster(cluster: Cluster, model_devices: Sequence[str]) -> tf.distribute.Strategy:
+    """Makes a MultiWorkerMirroredStrategy from TF_CONFIG or from the Slurm step."""
     resolver = None  # The strategy then reads TF_CONFIG itself.
     if cluster.source == "Slurm":
         num_gpus = sum(not is_cpu(name) for name in model_devices)
@@ -117,7 +119,7 @@ def _join_cluster(cluster: Cluster, model_devices: Sequence[str]) -> tf.distribu
 
 
 def _make_once(over: tuple[str, ...], make: Callable[[], tf.distribute.Strategy]) -> tf.distribute.Strategy:
-    """The one strategy of this process that exchanges tensors: a second would mix its messages with the first one's."""
+    """Returns the one strategy of this process with collectives: those of a second would mix with the first one's."""
     if over not in _exchanging and _exchanging:
         raise HardwareError(
             f"This process trains over {', '.join(*_exchanging)} already and cannot train over {', '.join(over)} too.",
@@ -157,7 +159,7 @@ def _resolve_slurm(cluster: Cluster, port: int, num_gpus: int) -> Any:
 
 
 def _show_only(names: Sequence[str]) -> None:
-    """Hides all other GPUs, and lets the shown ones take memory as they need it instead of all at once."""
+    """Hides all other GPUs from TensorFlow, and sets memory growth on the visible ones."""
     wanted = [gpu for gpu in tf.config.list_physical_devices("GPU") if _name_device(gpu) in names]
     notes = [*_hide_all_but(wanted), *_let_memory_grow(wanted)]
     if notes:
@@ -170,7 +172,7 @@ def _show_only(names: Sequence[str]) -> None:
 
 
 def _hide_all_but(wanted: list[Any]) -> Iterator[str]:
-    """Yields what could not be done because it is too late."""
+    """Sets the visible GPUs; yields a note if TensorFlow has initialised already and keeps more than it needs."""
     seen = tf.config.get_visible_devices("GPU")
     try:
         if seen != wanted:
@@ -186,7 +188,7 @@ def _hide_all_but(wanted: list[Any]) -> Iterator[str]:
 
 
 def _let_memory_grow(wanted: list[Any]) -> Iterator[str]:
-    """Yields what could not be done because it is too late."""
+    """Sets memory growth; yields a note if TensorFlow has initialised already and may allocate all memory."""
     try:
         for gpu in wanted:
             # A GPU that was split by hand has fixed shares of its memory.
@@ -205,6 +207,7 @@ def _name_chosen(visible_gpus: str, device_type: str) -> tuple[str, ...]:
 
 
 def _refuse_missing(wanted: Sequence[str], existing: Sequence[str], asked: str) -> None:
+    """Raises HardwareError for devices TensorFlow does not see, with the likely cause: no driver or no CUDA build."""
     missing = [name for name in wanted if name not in existing]
     if not missing:
         return
@@ -229,6 +232,7 @@ def _say_gpus(gpus: Sequence[Any]) -> str:
 
 
 def _count_logical(device: Any) -> int:
+    """Logical devices that a physical one was split into; one unless configured."""
     return len(tf.config.get_logical_device_configuration(device) or [None])
 
 
