@@ -1,4 +1,4 @@
-"""`myxtts config`: every setting, its value and where that came from; and the plan it leads to on this machine."""
+"""`myxtts config`: prints the resolved settings with their origins, and with --plan the device placement."""
 
 from __future__ import annotations
 
@@ -68,6 +68,7 @@ def show_config(
 
 
 def _choose_settings(settings: list[Setting], names: list[str], *, changed: bool) -> list[Setting]:
+    """Filters by key, given with or without section, and by difference from the default."""
     from myxtts.config.catalogue import find_key
 
     wanted = {find_key(name, "command line") for name in names}
@@ -113,7 +114,7 @@ def _show_plan(config: XTTSConfig, screen: Screen) -> dict[str, Any]:
 
 
 def _show_value(value: object) -> str:
-    """As one would write it in YAML."""
+    """Formats a value as in YAML."""
     if value is None:
         return "null"
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,4 +1,4 @@
-"""`myxtts data-worker`: makes features for trainings on this or other machines."""
+"""`myxtts data-worker`: runs a tf.data service dispatcher or worker that computes features for trainings elsewhere."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from myxtts.pipeline.service.host import DataHost
 
 _LOOK_EVERY_S = 1.0
+"""Interval of the status line and of dropping old chunks."""
 
 
 def run_data_worker(
@@ -78,7 +79,7 @@ def _show(data_host: DataHost, listen: ListenAddress, setting: str, screen: Scre
 
 
 def _serve(data_host: DataHost, screen: Screen) -> None:
-    """Shows what it does until it is interrupted: one line that changes, or one line per change in a log."""
+    """Shows the status until interrupted: one changing line on a terminal, one line per change in a log."""
     shown = ""
     with screen.notices.status("starting") as view:
         while True:

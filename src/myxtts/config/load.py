@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from myxtts.config.schema import XTTSConfig
 
 RESOLVED_FILE_NAME = "config.yaml"
-"""Written into the folders of runs, corpora and stores; `myxtts evaluate` finds the store of a run by it."""
+"""Written into the folders of runs, corpora and stores; --resume compares the settings with those of the run's."""
 
 
 class Entry(NamedTuple):

@@ -81,7 +81,7 @@ class ModelConfig(Section):
 
     @model_validator(mode="after")
     def _refuse_uneven_heads(self) -> Self:
-        """Multi-head attention splits a width into equal heads; convolution blocks have none in text side and decoder."""
+        """Multi-head attention splits a width into equal heads; convolution blocks attend in the reference only."""
         names = ["reference_width"]
         if self.block == "transformer":
             names += ["text_width", "decoder_width"]

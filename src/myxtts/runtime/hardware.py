@@ -29,7 +29,7 @@ _VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """Resources of this process within its limits. `no_gpu_reason` is empty if there are GPUs; `notes` name hidden ones."""
+    """Resources within this process's limits. `no_gpu_reason` is empty if there are GPUs; `notes` name skipped ones."""
 
     num_cpus: int
     ram_bytes: int

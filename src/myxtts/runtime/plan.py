@@ -281,7 +281,7 @@ def _choose_prefetch(config: XTTSConfig, placement: _Placement) -> tuple[tuple[s
 
 
 def _choose_num_workers(config: XTTSConfig, hardware: Hardware, placement: _Placement) -> int:
-    """Returns the number of loader threads; optimize_cpu_gpu_overlap leaves a core to each thread that drives a device."""
+    """Returns the number of loader threads; optimize_cpu_gpu_overlap leaves a core to each device-driving thread."""
     asked, keeps_apart = config.data.num_workers, config.data.optimize_cpu_gpu_overlap
     most = max(1, hardware.num_cpus - _count_drivers(placement)) if keeps_apart else hardware.num_cpus
     if asked == "auto":

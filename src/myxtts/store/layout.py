@@ -33,6 +33,7 @@ from myxtts.storage.json_file import NO_OTHER_FIELDS, JsonRefusedError, check_fi
 from myxtts.text.frontend import FrontEnd
 
 Part = Literal["mel", "tokens", "pcm", "durations"]
+"""Kind of record. Each has a data file of its own in a segment, named by this suffix."""
 PARTS: tuple[Part, ...] = ("mel", "tokens", "pcm", "durations")
 
 ALIGNMENT = 64
@@ -42,11 +43,13 @@ CHUNK_UTTERANCES = 1024
 STORE_FILE_NAME = "store.json"
 GENERATION_FILE_NAME = "generation.json"
 STORE_VERSION = 2
+"""Version of store.json; a store of another version must be rebuilt."""
 _MAGIC = b"MYXTTS01"
 _MAX_JSON_BYTES = 10_000_000
 
 
 def align(num_bytes: int) -> int:
+    """Rounds a size up to the alignment."""
     return -(-num_bytes // ALIGNMENT) * ALIGNMENT
 
 
@@ -127,7 +130,7 @@ def read_checked_json(path: Path) -> dict[str, Any]:
 
 
 def write_state(folder: Path, state: StoreState) -> None:
-    """The one step by which a store changes from one state to the next."""
+    """Replaces store.json atomically: the commit point of every change to a store."""
     write_checked_json(folder / STORE_FILE_NAME, state.__dict__)
 
 
@@ -167,7 +170,7 @@ def damaged(
 
 @dataclass(frozen=True)
 class StoreSettings:
-    """The fingerprint of a store: equal settings and sources give equal features."""
+    """Everything that determines features besides their sources: equal settings and sources give equal features."""
 
     __pydantic_config__ = NO_OTHER_FIELDS
 
@@ -215,7 +218,7 @@ def list_differences(stored: StoreSettings, wanted: StoreSettings) -> dict[str, 
 
 
 def is_text_only(differences: dict[str, tuple[Any, Any]]) -> bool:
-    """Whether spectrograms stay valid and only tokens must be made anew."""
+    """Whether only the text front end differs, so that spectrograms stay valid and only tokens are made anew."""
     return set(differences) == {"frontend"}
 
 
@@ -227,6 +230,7 @@ def describe_differences(differences: dict[str, tuple[Any, Any]]) -> str:
 
 
 def _flatten(fields: dict[str, Any]) -> dict[str, Any]:
+    """Merges nested definitions into one level; their field names do not clash."""
     flat: dict[str, Any] = {}
     for name, value in fields.items():
         flat |= _flatten(value) if isinstance(value, dict) else {name: value}

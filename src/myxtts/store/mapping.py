@@ -48,14 +48,14 @@ _call_system.restype = ctypes.c_long
 
 
 class MappedFiles:
-    """The bytes of data files by segment and part."""
+    """Memory-mapped data files of a generation, by segment and part; mapped on first use and kept open."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._maps: dict[tuple[int, Part], NDArray[np.uint8]] = {}
 
     def get(self, segment: int, part: Part) -> NDArray[np.uint8]:
-        """Raises OSError if the file cannot be opened."""
+        """Returns the mapped bytes of a data file; raises OSError if it cannot be opened."""
         key = (segment, part)
         found = self._maps.get(key)
         if found is None:
@@ -65,7 +65,7 @@ class MappedFiles:
     def request(
         self, part: Part, segments_R: NDArray[np.integer], starts_R: NDArray[np.uint64], stops_R: NDArray[np.uint64]
     ) -> None:
-        """Asks the system to read these bytes of the files into memory, and does not wait for it."""
+        """Requests asynchronous read-ahead (MADV_WILLNEED) of byte ranges of one part, given by segment [R]."""
         bases = {segment: self.get(segment, part).ctypes.data for segment in set(segments_R.tolist())}
         bases_R = np.array([bases[segment] for segment in segments_R.tolist()], np.uint64)
         request_memory(_cut_pages(bases_R + starts_R, bases_R + stops_R))
@@ -137,6 +137,7 @@ def request_memory(pieces_P2: NDArray[np.uint64]) -> None:
 
 
 def request_singly(pieces_P2: NDArray[np.uint64]) -> None:
+    """One madvise call a range: the fallback without process_madvise."""
     for address, size in pieces_P2.tolist():
         _advise(address, size, mmap.MADV_WILLNEED)
 

@@ -1,4 +1,4 @@
-"""Updates a generation from its corpus (adds, rebuilds, keeps, removes utterances), and compacts a store.
+"""Incremental update of a generation from its corpus (adds, rebuilds, keeps, removes utterances), and compaction.
 
 The corpus is read in chunks of fixed size and order, one segment a chunk, so that a run that was killed and resumed
 writes the same files as an undisturbed one. Memory is bounded by a window of utterances, whatever the corpus holds.
@@ -33,7 +33,8 @@ from myxtts.types import Utterance
 
 _WINDOW_UTTERANCES = 64
 """Recordings in flight: enough for any number of threads, and bounded in memory."""
-_FIRST_LINE = 2  # of the utterances in a corpus file, behind its heading
+_FIRST_LINE = 2
+"""Line of the first utterance in a corpus file; line 1 is its heading."""
 COMPACTED_UTTERANCES = 16_384
 """Utterances of a compacted segment: more than when they are made, because fewer files open faster."""
 
@@ -45,9 +46,9 @@ Distrust = frozenset[tuple[Part, PartEntry]]
 
 @dataclass(slots=True)
 class UpdateCounts:
-    """What an update did.
+    """Counts of utterances by outcome; `num_made` counts spectrograms, `num_tokens_made` token sequences.
 
-    Lost are the utterances of the store whose recording can no longer be used, and the distrusted parts they had.
+    Lost are stored utterances whose recording can no longer be used, and the distrusted parts they had.
     """
 
     num_kept: int = 0
@@ -62,7 +63,7 @@ class UpdateCounts:
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """One utterance to write: the parts it already has stay where they are."""
+    """One utterance to write: `kept` parts are referred to, the others computed. `row` is None for a new one."""
 
     utterance: Utterance
     line: int
@@ -73,7 +74,11 @@ class _Task:
 
 
 class StoreUpdater:
-    """Writes segments into one generation. `store` is what the generation holds so far."""
+    """Writes the segments by which a generation catches up with its corpus.
+
+    `store` is what the generation holds so far; `distrusted` records are recomputed although they are present. Audio
+    features are computed in a thread pool, tokens a chunk at a time, and segments written in corpus order.
+    """
 
     def __init__(
         self,
@@ -117,7 +122,7 @@ class StoreUpdater:
         return self.counts
 
     def _plan(self, line: int, utterance: Utterance) -> _Task | None:
-        """What must be done for an utterance; None if its row is up to date."""
+        """Compares an utterance with its row by checksums of text and recording; returns None if it is up to date."""
         text_crc = _checksum_text(utterance)
         source_frames = count_source_frames(utterance.num_samples, utterance.sample_rate_hz, self._settings.mel)
         row = self._store.find(utterance.id)
@@ -157,7 +162,7 @@ class StoreUpdater:
         )
 
     def _write_chunk(self, tasks: list[_Task], pool: ThreadPoolExecutor) -> Generator[None, None, None]:
-        """Makes and writes one segment; yields once for each utterance that is done with."""
+        """Computes and writes one segment; yields after each utterance, for progress and interrupts."""
         tokens = self._make_tokens(tasks)
         with SegmentWriter(self._store.generation_folder, self.next_segment) as segment:
             for task, ids, outcome in zip(tasks, tokens, self._extract(tasks, pool), strict=True):
@@ -168,7 +173,7 @@ class StoreUpdater:
                 self.next_segment += 1
 
     def _make_tokens(self, tasks: list[_Task]) -> list[NDArray[np.int32] | None]:
-        """The token ids of each task, in one call of the front end; None where the stored ones stay."""
+        """Returns the token ids of each task from one batched front-end call; None where stored ones are kept."""
         wanted = [task.utterance for task in tasks if "tokens" not in task.kept]
         encodings = iter(
             self._frontend.encode_batch(
@@ -182,7 +187,7 @@ class StoreUpdater:
     def _extract(
         self, tasks: Sequence[_Task], pool: ThreadPoolExecutor
     ) -> Iterator[AudioFeatures | AudioProblem | None]:
-        """The features of each task in order, made a window ahead; None where its recording need not be read."""
+        """Yields audio features in task order, computed up to a window ahead; None where no audio part is needed."""
         window: deque[Future[AudioFeatures | AudioProblem] | None] = deque()
         for task in tasks:
             window.append(pool.submit(self._extract_one, task.utterance) if self._needs_audio(task) else None)
@@ -197,6 +202,7 @@ class StoreUpdater:
         return any(part not in task.kept for part in self._settings.parts if part != "tokens")
 
     def _extract_one(self, utterance: Utterance) -> AudioFeatures | AudioProblem:
+        """Runs in the pool; returns the problem as a value, so that it stays with its utterance."""
         try:
             return self._extractor.extract(utterance)
         except AudioProblem as problem:
@@ -238,7 +244,7 @@ class StoreUpdater:
     def _compare_lengths(
         self, task: _Task, tokens: NDArray[np.int32] | None, outcome: AudioFeatures | None
     ) -> AudioProblem | None:
-        """Trimming may have left fewer frames than the text has tokens."""
+        """Rejects utterances with more tokens than frames (after trimming): no monotonic alignment exists for them."""
         num_frames = len(outcome.mel) if outcome is not None else task.kept["mel"].length
         num_tokens = len(tokens) if tokens is not None else task.kept["tokens"].length
         if num_tokens <= num_frames:
@@ -258,7 +264,7 @@ class StoreUpdater:
         )
 
     def _remove_unseen(self) -> None:
-        """Rows whose utterance has left the corpus, or whose recording can no longer be used."""
+        """Writes tombstone rows for utterances that left the corpus or were rejected."""
         gone = np.flatnonzero(~self._is_seen)
         self.counts.num_removed = len(gone)
         for start in range(0, len(gone), CHUNK_UTTERANCES):
@@ -284,6 +290,7 @@ def _make_row(task: _Task, source_crc: int, kept: dict[Part, PartEntry]) -> Row:
 
 
 def _checksum_text(utterance: Utterance) -> int:
+    """crc32c of all inputs of the front end: text, language and given phonemes."""
     text = "\0".join((utterance.text, utterance.language, utterance.phonemes or ""))
     return int(google_crc32c.value(text.encode("utf-8", "surrogatepass")))
 
@@ -298,7 +305,7 @@ class CompactSummary:
 
 
 def compact_store(folder: Path) -> CompactSummary:
-    """Copies the records that rows refer to into a new generation, in the order of rows, and makes that current.
+    """Garbage collection: copies the records that rows refer to into a new generation, in order of rows.
 
     What replacements and removals left behind is dropped. A kill leaves the store as it was.
     """
