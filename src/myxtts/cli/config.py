@@ -77,6 +77,7 @@ def _choose_settings(settings: list[Setting], names: list[str], *, changed: bool
 
 
 def _show_settings(settings: list[Setting], screen: Screen) -> None:
+    """Prints a table; values that are not defaults stand out."""
     from rich.table import Table
     from rich.text import Text
 
@@ -99,6 +100,7 @@ def _explain_settings(settings: list[Setting], screen: Screen) -> None:
 
 
 def _show_plan(config: XTTSConfig, screen: Screen) -> dict[str, Any]:
+    """Prints the device placement with its reasons; returns it for JSON."""
     from dataclasses import asdict
 
     from myxtts.runtime.hardware import detect_hardware

@@ -119,6 +119,7 @@ def _diagnose_config(
 
 
 def _write_config(config: XTTSConfig, changes: dict[str, Any], path: Path, screen: Screen) -> None:
+    """Writes the configuration with the advised changes as YAML."""
     from myxtts.storage.atomic import write_atomically
 
     text = config.model_copy(update=changes).to_yaml()

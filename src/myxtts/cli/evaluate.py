@@ -110,6 +110,7 @@ def _read_texts(store: FeatureStore) -> dict[str, str]:
 
 
 def _show(evaluation: Evaluation, screen: Screen) -> None:
+    """Prints the means over all utterances; the similarity of two real clips is the reference for that of a voice."""
     skipped = f", {evaluation.num_skipped:,} skipped" if evaluation.num_skipped else ""
     lines = [
         f"{evaluation.num_utterances:,} utterances{skipped}",

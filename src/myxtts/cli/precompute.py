@@ -137,6 +137,7 @@ def _align(config: XTTSConfig, run: Path, screen: Screen) -> dict[str, Any]:
 
 
 def _compact(folder: Path, screen: Screen) -> dict[str, Any]:
+    """Drops superseded records; prints the size before and after."""
     from myxtts.store.update import compact_store
 
     summary = compact_store(folder)

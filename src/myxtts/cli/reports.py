@@ -39,6 +39,7 @@ class ScreenReport(Report):
             yield lambda done, rejected: view.update(done, f"{rejected:,} rejected")
 
     def show_corpus(self, summary: Summary) -> None:
+        """Prints size, format, languages and splits of a prepared corpus, then its rejections."""
         console = self._screen.console
         splits = ", ".join(f"{count:,} {split}" for split, count in sorted(summary.splits.items()) if count)
         languages = ", ".join(f"{language} {count:,}" for language, count in summary.languages.most_common(8))
@@ -58,6 +59,7 @@ class ScreenReport(Report):
         console.print(f"Corpus and report are in {summary.out}", markup=False)
 
     def show_store(self, summary: PrecomputeSummary) -> None:
+        """Prints size, counts and speed of a precompute run, then its rejections."""
         console = self._screen.console
         length, size_mb = format_length(summary.seconds), summary.num_bytes / 2**20
         rate = summary.num_made / max(summary.elapsed_s, 1e-9)

@@ -49,6 +49,7 @@ def format_length(seconds: float) -> str:
 
 
 def make_console(*, stderr: bool) -> Console:
+    """Makes a rich console that follows the terminal, NO_COLOR and COLUMNS."""
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() or "COLUMNS" in os.environ else _PLAIN_WIDTH
     return Console(stderr=stderr, highlight=False, width=width)
@@ -89,6 +90,7 @@ class ProgressView:
         self._started = self._last_line = time.monotonic()
 
     def update(self, done: int, detail: str = "") -> None:
+        """Redraws the bar, or prints a line if the last is old enough. `detail` is shown behind the counts."""
         if self._progress is not None and self._task is not None:
             self._progress.update(self._task, completed=done, detail=detail)
             return

@@ -33,11 +33,13 @@ class SettingFlag:
 
     @property
     def parameter(self) -> str:
+        """Name of the Python parameter: `--train-data` -> `train_data`."""
         return self.flag.lstrip("-").replace("-", "_")
 
 
 _MODEL_SIZES, _LEVELS, _CARDS = (join_with_or(list(list_presets(selector))) for selector in SELECTORS)
 
+# Settings that are changed often; all others are reached by --set. Help names them in this order.
 SETTING_FLAGS: tuple[SettingFlag, ...] = (
     SettingFlag("--train-data", ("data.train_data",), "Folder or file of the corpus to train on.", "PATH"),
     SettingFlag("--val-data", ("data.val_data",), "Corpus to validate on; by default a share of the first.", "PATH"),

@@ -143,6 +143,7 @@ def _check_request(
 
 
 def _read_lines(text: str | None, file: Path | None) -> list[TextLine]:
+    """Returns the texts: the lines of --file, or a single one from the argument or stdin."""
     from myxtts.synthesis.sentences import TextLine, read_texts
 
     if file is not None:

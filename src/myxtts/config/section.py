@@ -69,6 +69,7 @@ class Section(BaseModel):
         return type(self)(**{**dict(self), **update})
 
     def __setattr__(self, name: str, value: object) -> None:
+        """Raises ConfigError with the way to make a changed copy; pydantic would raise a ValidationError."""
         if name.startswith("_"):
             super().__setattr__(name, value)
             return

@@ -146,6 +146,7 @@ def _unwrap(metadata: Iterable[object]) -> Iterable[object]:
 
 
 def _describe_limits(metadata: Iterable[object]) -> str:
+    """Puts ge, gt, le and lt constraints into words: ` from 1 to 8`, ` above 0`."""
     limits = {name: value for item in metadata for name in _LIMITS if (value := getattr(item, name, None)) is not None}
     if set(limits) == {"ge", "le"}:
         return f" from {limits['ge']} to {limits['le']}"

@@ -118,7 +118,7 @@ class TrainingConfig(Section):
         fa="دقیقه‌ها تا پایان آموزش، که نرخ یادگیری رو به آن کم می‌شود؛ `null` یعنی بی‌حد.",
     )
 
-    # Devices.
+    # Devices of the model; those of the input pipeline are in the data section.
     multi_gpu: bool = _device(
         False, "Mirror the model over all visible GPUs.", fa="مدل روی همهٔ کارت‌های گرافیک دیدنی آینه شود."
     )
@@ -161,6 +161,7 @@ class TrainingConfig(Section):
     )
 
     # The step. AdamW with linear warm-up and cosine decay.
+    # 128 frames are 1.5 s at the default hop and sample rate.
     crop_frames: Annotated[int, Field(ge=32, le=8192, multiple_of=2)] = _from_now_on(
         128,
         "Frames of each utterance that the decoder learns from at a step, chosen at random.",
@@ -199,7 +200,7 @@ class TrainingConfig(Section):
         "Longest gradient; longer ones are scaled down to it.",
         fa="بیشترین اندازهٔ گرادیان؛ بزرگ‌ترها تا این اندازه کوچک می‌شوند.",
     )
-    # Exponential moving average (EMA) of the weights.
+    # Exponential moving average (EMA) of the weights; 0.999 averages over about 1 / (1 - 0.999) = 1000 steps.
     ema_decay: Annotated[float, Field(ge=0.0, lt=1.0)] = setting(
         0.999,
         "Decay of the averaged weights used for synthesis; 0 turns averaging off.",

@@ -47,7 +47,7 @@ def resolve_scalar(text: str) -> Scalar:
 
 
 def format_scalar(value: Scalar) -> str:
-    """`value` as YAML text that `resolve_scalar` (or a quoted string) reads back as the same value."""
+    """Formats `value` as a YAML scalar that reads back as the same value; text is quoted unless it is a plain word."""
     if value is None:
         return "null"
     if isinstance(value, bool):

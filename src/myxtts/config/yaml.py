@@ -111,6 +111,7 @@ class _Builder:
         return self._read_mapping(events, path, depth)
 
     def _read_mapping(self, events: Iterator[Any], path: tuple[str, ...], depth: int) -> dict[str, YamlData]:
+        """Reads key-value pairs up to the end of the mapping; refuses duplicate keys and records lines."""
         mapping: dict[str, YamlData] = {}
         # Lists may hold several mappings under one path, so duplicates are looked for here and not in `lines`.
         first_lines: dict[str, int] = {}
@@ -129,6 +130,7 @@ class _Builder:
         return mapping
 
     def _read_key(self, event: Any, events: Iterator[Any]) -> str:
+        """Returns a key; raises ConfigError unless it is a scalar that resolves to text."""
         if isinstance(event, yaml.MappingStartEvent | yaml.SequenceStartEvent):
             self._refuse(event, "a list or mapping cannot be a key", "Keys are plain names.")
         key = self._read_node(event, events, ())
@@ -159,6 +161,7 @@ class _Builder:
         self._refuse(event, f"the tag {show_value(event.tag)} is not allowed", "Leave the tag out.")
 
     def _refuse(self, event: Any, problem: str, next_step: str) -> NoReturn:
+        """Raises ConfigError with file, line and column of the event."""
         mark = event.start_mark
         raise ConfigError(f"{self.name}:{mark.line + 1}:{mark.column + 1}: {problem}.", next_step=next_step)
 

@@ -45,6 +45,7 @@ class Mode(StrEnum):
 
     @property
     def label(self) -> str:
+        """Name shown to users."""
         return _LABELS[self]
 
 
@@ -187,7 +188,10 @@ def _place(config: XTTSConfig, visible: tuple[Gpu, ...], hardware: Hardware) -> 
 def _place_both_named(
     config: XTTSConfig, data_gpu: int, model_gpus: tuple[int, ...], visible: tuple[Gpu, ...], hardware: Hardware
 ) -> _Placement:
-    """Multi-GPU mode if it is possible, else one of the named GPUs with a warning."""
+    """Returns Multi-GPU mode if all named GPUs exist and differ, else falls back to one of them with a warning.
+
+    The fallback prefers a model GPU, then the data GPU, then any visible GPU, then the CPU.
+    """
     existing = [gpu.index for gpu in visible]
     asked = f"data_gpu {data_gpu} and model_gpu {format_gpu_numbers(model_gpus)} were asked for"
     missing = [number for number in dict.fromkeys((data_gpu, *model_gpus)) if number not in existing]
@@ -325,6 +329,7 @@ def _say_no_gpu(hardware: Hardware) -> str:
 
 
 def _say_existing(gpus: tuple[Gpu, ...], hardware: Hardware) -> str:
+    """Lists the GPUs that could have been named instead, for messages about missing ones."""
     if not hardware.gpus:
         return f"there is no GPU ({hardware.no_gpu_reason or 'none was found'})"
     listing = ", ".join(_say_gpu(gpu) for gpu in gpus)

@@ -62,14 +62,14 @@ _SEAL = struct.Struct("<I")
 
 
 class TensorFileError(FileRefusedError):
-    """Why a file of tensors is refused."""
+    """Why a safetensors file is refused, in words that complete "it cannot be used: ..."."""
 
 
 _Size = Annotated[int, Field(ge=0)]
 
 
 class _EntryFields(FileModel):
-    """What the heading says of one tensor."""
+    """Header entry of one tensor, as in the JSON."""
 
     dtype: str
     shape: Annotated[list[_Size], Field(max_length=MAX_DIMENSIONS)]
@@ -200,6 +200,7 @@ def _make_heading(arrays: Mapping[str, Array], metadata: Mapping[str, str]) -> b
 
 
 def _check_metadata(value: object) -> dict[str, str]:
+    """The safetensors format allows texts only."""
     if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
         raise TensorFileError("its metadata are not texts")
     return value
@@ -213,7 +214,7 @@ def _check_name(name: str) -> None:
 
 
 def _check_entry(name: str, entry: object) -> TensorEntry:
-    """The entry of one tensor, whose size in bytes must be that of its dtype and shape."""
+    """Validates the header entry of one tensor: known dtype, possible shape, and as many bytes as these two need."""
     _check_name(name)
     try:
         found = check_fields(entry, _EntryFields)

@@ -167,11 +167,12 @@ class _Job:
 
     @property
     def generation_folder(self) -> Path:
+        """Folder that segments are written to."""
         return self.folder / name_generation(self.target.generation)
 
 
 def _choose_action(state: StoreState | None, wanted: StoreSettings, data: DataConfig, *, rebuild: bool) -> _Action:
-    """Compares the settings of the store with the wanted ones; raises DataError where a rebuild was not asked for."""
+    """Compares stored and wanted settings (see the table above); raises DataError where a rebuild is not allowed."""
     if rebuild:
         return _Action("features", "Making all features anew, as asked.")
     if state is None:
@@ -261,7 +262,7 @@ def _refuse_foreign_store(state: StoreState | None, corpus: Corpus, folder: Path
 
 
 def _refuse_bad_share(counts: UpdateCounts, corpus: Corpus, max_bad_share: float, folder: Path) -> None:
-    """Raises DataError, before anything is committed, where more utterances were rejected than `max_bad_share`."""
+    """Raises DataError, before the commit, where more than `max_bad_share` were rejected; one is always allowed."""
     most = max(1, int(corpus.num_utterances * max_bad_share))
     if counts.num_rejected > most:
         share = 100 * counts.num_rejected / max(1, corpus.num_utterances)

@@ -100,7 +100,11 @@ class StoreUpdater:
         self._is_seen = np.zeros(len(store), bool)
 
     def run(self, corpus: Corpus, progress: Progress) -> UpdateCounts:
-        """Updates the store chunk by chunk; `progress` is called after each utterance that was computed."""
+        """Reads the corpus once in chunks: plans, computes and writes each, then removes rows that were not seen.
+
+        `progress` is called after each computed utterance and each chunk. An exception leaves the segments committed
+        so far, which the next run keeps.
+        """
         lines = enumerate(corpus.utterances(), start=_FIRST_LINE)
         num_seen = 0
         pool = ThreadPoolExecutor(self._num_threads, "features")
@@ -215,7 +219,10 @@ class StoreUpdater:
         tokens: NDArray[np.int32] | None,
         outcome: AudioFeatures | AudioProblem | None,
     ) -> None:
-        """Adds an utterance to the segment, or a rejection to the report."""
+        """Adds an utterance to the segment, or a rejection to the report.
+
+        `tokens` and `outcome` are None for what is kept. Stored durations are dropped if the recording has changed.
+        """
         problem = outcome if isinstance(outcome, AudioProblem) else self._compare_lengths(task, tokens, outcome)
         if problem is not None:
             self._reject(task, problem)
@@ -252,7 +259,7 @@ class StoreUpdater:
         return AudioProblem(Reason.TOO_MANY_TOKENS, f"{num_tokens} tokens for {num_frames} frames of sound")
 
     def _reject(self, task: _Task, problem: AudioProblem) -> None:
-        """Reports an utterance that cannot be used; its row, if it has one, is removed at the end."""
+        """Reports an utterance that cannot be used; if it has a row, marks it for `_remove_unseen`."""
         self.counts.num_rejected += 1
         if task.row is not None:
             self._is_seen[task.row] = False

@@ -55,9 +55,11 @@ class VerifyReport:
 
     @property
     def is_whole(self) -> bool:
+        """Whether the store is intact, or was repaired completely without a loss."""
         return self.num_broken == self.num_repaired and self.num_unrecoverable == 0
 
     def note(self, problem: str) -> None:
+        """Counts a problem, and lists it unless the list is full."""
         self.num_broken += 1
         if len(self.problems) < _MAX_LISTED:
             self.problems.append(problem)
