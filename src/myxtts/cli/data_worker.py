@@ -51,7 +51,7 @@ def run_data_worker(
 
     screen = Screen(as_json=as_json)
     listen = check_listen_address(host, port, join)
-    # Features are made by the processor; memory of a GPU is left to training.
+    # Features are computed on the CPU; GPU memory is left to training.
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
     load_tensorflow()
     from myxtts.pipeline.service.host import DataHost

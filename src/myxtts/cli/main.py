@@ -105,7 +105,7 @@ def _describe_unforeseen(error: Exception) -> MyXTTSError:
 
 def _end_on_sigterm(_signal: int, _frame: FrameType | None) -> Any:
     """Turns SIGTERM into SystemExit, so that `finally` blocks and context managers run."""
-    # A second signal ends at once: whatever cleaning the first one started may itself hang.
+    # A second SIGTERM kills at once: the clean-up that the first one started may hang.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     sys.exit(TERMINATED_EXIT_CODE)
 

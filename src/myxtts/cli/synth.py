@@ -152,7 +152,7 @@ def _read_lines(text: str | None, file: Path | None) -> list[TextLine]:
         return []
     if text == _STREAM:
         raw = sys.stdin.buffer.read(4 * _MAX_STDIN_CHARACTERS)
-        # A text that is too long is refused by its length, a wrong encoding by the half characters it leaves.
+        # Not refused here: the text check rejects what is too long, and the surrogates that wrong bytes become.
         text = raw.decode("utf-8-sig", "surrogateescape")
     return [TextLine("", text, "")]
 

@@ -105,7 +105,7 @@ class Setting:
 
 
 def list_settings(config: XTTSConfig) -> list[Setting]:
-    """All settings in the order of the schema."""
+    """Lists all settings of a resolved configuration in the order of the schema."""
     return [
         Setting(
             key=key,

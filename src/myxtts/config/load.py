@@ -49,7 +49,7 @@ Layer = dict[str, Entry]
 
 
 class Resolved(NamedTuple):
-    """The outcome of all layers: checked sections and, by full key, where each value came from."""
+    """Result of the resolution: validated sections, and the origin of each value by full key."""
 
     selectors: Selectors
     sections: dict[str, Section]
@@ -193,7 +193,7 @@ def format_yaml(config: XTTSConfig) -> str:
 
 
 def write_resolved(config: XTTSConfig, directory: str | Path) -> Path:
-    """Writes `config.yaml` into `directory`, which is made if need be: either all of it appears or nothing changes."""
+    """Writes `config.yaml` into `directory` atomically, creating the folder; returns the path."""
     path = Path(directory) / RESOLVED_FILE_NAME
     with write_atomically(path) as file:
         file.write(format_yaml(config).encode())

@@ -51,7 +51,7 @@ class XTTSConfig(Selectors):
         flags: Mapping[str, object] | Iterable[FlagValue] | None = None,
         **overrides: object,
     ) -> Self:
-        """The configuration in the YAML file `path`, with `overrides` above it and `flags` above both.
+        """Loads the YAML file `path`, with `overrides` above it and `flags` above both.
 
         `flags` come from a command line, by key or as FlagValue: None means "not given", and text is read as a YAML
         value, so that `--set data.batch_size=48` gives a number.
@@ -72,11 +72,14 @@ class XTTSConfig(Selectors):
 
     @property
     def origins(self) -> Mapping[str, str]:
-        """Where each value came from, by full key: "default", "preset small", "config.yaml:12", "--batch-size"."""
+        """Origin of each value by full key: "default", "preset small", "config.yaml:12", "--batch-size"."""
         return MappingProxyType(self._origins)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """A copy with the settings of `update` (flat, dotted or by section), resolved and checked anew."""
+        """Returns a copy with the settings of `update` (flat, dotted or by section), resolved and validated again.
+
+        Resolving again lets `update` change a selector: `model_size` brings the other settings of its preset along.
+        """
         copy = super().model_copy(deep=deep)
         if update:
             copy._resolve(self._given | collect_argument_layer(update))
@@ -87,7 +90,7 @@ class XTTSConfig(Selectors):
         return format_yaml(self)
 
     def __eq__(self, other: object) -> bool:
-        # Origins say how a configuration came about, not what it is.
+        # Configurations with equal values are equal, whatever their origins.
         return isinstance(other, XTTSConfig) and dict(self) == dict(other)
 
     def __hash__(self) -> int:

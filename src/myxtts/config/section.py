@@ -63,7 +63,7 @@ class Section(BaseModel):
             return super().model_validate_json(json_data, **options)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """A copy with the values of `update`, checked like any other."""
+        """Returns a copy with the values of `update`, validated; pydantic's own does not validate them."""
         if not update:
             return super().model_copy(deep=deep)
         return type(self)(**{**dict(self), **update})

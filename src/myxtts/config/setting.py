@@ -110,7 +110,7 @@ _LIMITS = {"ge": "of at least", "gt": "above", "le": "up to", "lt": "below"}
 
 
 def describe_allowed(field: FieldInfo) -> str:
-    """The accepted values in plain words, for instance `a whole number of at least 1 or "auto"`."""
+    """Returns the accepted values in plain words, for instance `a whole number of at least 1 or "auto"`."""
     if allowed := read_meta(field).allowed:
         return allowed.en
     return join_with_or(list(_describe_parts(field.annotation, field.metadata)))

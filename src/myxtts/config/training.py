@@ -31,7 +31,7 @@ _end = partial(setting, resume=accept(NEW_END))
 
 
 class TrainingConfig(Section):
-    """How long and on what a run trains, how a step is compiled and computed, and how weights are updated."""
+    """Length and devices of a run, compilation and precision of a step, optimiser and weight averaging."""
 
     section_name: ClassVar[str] = "training"
 

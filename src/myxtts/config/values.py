@@ -75,7 +75,7 @@ def show_value(value: object) -> str:
 
 
 def parse_gpu_numbers(value: object) -> tuple[int, ...]:
-    """The GPU numbers in `value` ("0,1", [0, 1] or 0), in the order given; ValueError in plain words otherwise."""
+    """Parses GPU numbers from "0,1", [0, 1] or 0, in the order given; raises ValueError with a readable reason."""
     numbers: tuple[int, ...]
     if isinstance(value, str) and _GPU_NUMBERS.fullmatch(value):
         numbers = tuple(int(part) for part in value.split(","))

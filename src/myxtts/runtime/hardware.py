@@ -39,7 +39,7 @@ class Hardware:
     no_gpu_reason: str = ""
     notes: tuple[str, ...] = ()
     cluster: Cluster | None = None
-    """The processes that train one model with this one, where there are others."""
+    """The multi-worker run that this process is part of, if any."""
 
 
 def detect_hardware(
@@ -81,7 +81,7 @@ def read_cpu_quota() -> float | None:
 
 
 def read_memory_limit() -> tuple[int | None, int | None]:
-    """The lowest limit in bytes and the bytes still free under the tightest level; None without a limit."""
+    """Returns the lowest cgroup memory limit, and the fewest bytes free under any limit; None without a limit."""
     levels = [
         *_read_memory_levels("", "memory.max", "memory.current", "inactive_file"),
         *_read_memory_levels("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
@@ -124,7 +124,7 @@ def _read_memory_levels(
     for folder in _walk_folders(controller):
         limit = _read_int(folder / limit_name)
         if limit is not None:
-            # Pages of files that were read count as used, but are given back when memory is needed.
+            # The page cache counts as used, but its inactive pages are reclaimed when memory is needed.
             used = (_read_int(folder / usage_name) or 0) - _read_statistic(folder / "memory.stat", cache_name)
             yield limit, max(0, min(limit, limit - used))
 

@@ -53,7 +53,7 @@ class Nvml(Protocol):
 
 
 class GpuListing(NamedTuple):
-    """The usable GPUs in the driver's order, why there is none, and what was left out."""
+    """Usable GPUs in the driver's order, the reason if there is none, and notes on GPUs that were left out."""
 
     gpus: tuple[Gpu, ...]
     no_gpu_reason: str
@@ -98,7 +98,7 @@ def _read_gpu(nvml: Nvml, driver_index: int, index: int, notes: list[str]) -> Gp
         memory = nvml.nvmlDeviceGetMemoryInfo(handle)
         memory_bytes, free_memory_bytes = int(memory.total), int(memory.free)
     except pynvml.NVMLError_NotSupported:
-        # GPUs that share the machine's memory have none of their own to report.
+        # Integrated GPUs, which share the memory of the host, do not support this query.
         notes.append(f"GPU {driver_index} does not report its memory.")
     major, minor = nvml.nvmlDeviceGetCudaComputeCapability(handle)
     return Gpu(

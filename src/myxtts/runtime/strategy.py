@@ -31,7 +31,7 @@ _exchanging: dict[tuple[str, ...], tf.distribute.Strategy] = {}
 def setup_gpu_strategy(
     enable_multi_gpu: bool = False, visible_gpus: str | None = None, *, device_type: str = "GPU"
 ) -> tf.distribute.Strategy:
-    """The strategy for what TensorFlow finds on this machine.
+    """Makes a strategy for the devices that TensorFlow finds on this machine, without a plan.
 
     No GPU: the default strategy. One, or several without `enable_multi_gpu`: OneDeviceStrategy on the first. Several
     with it: MirroredStrategy. In a cluster: MultiWorkerMirroredStrategy over such GPUs of all workers.
@@ -44,7 +44,7 @@ def setup_gpu_strategy(
 
 
 def make_strategy(plan: Plan) -> tf.distribute.Strategy:
-    """The strategy of a plan; GPUs that it does not use are hidden from TensorFlow.
+    """Makes the strategy of a plan; GPUs that the plan does not use are hidden from TensorFlow.
 
     Afterwards `translate_plan` gives the plan in the names that TensorFlow uses.
     """
@@ -74,7 +74,7 @@ def list_devices(device_type: str = "GPU") -> tuple[str, ...]:
 
 
 def translate_plan(plan: Plan) -> Plan:
-    """The plan in TensorFlow's names, given which GPUs TensorFlow sees at this moment."""
+    """Returns the plan with TensorFlow's device names, which count only the GPUs visible at this moment."""
     visible = _list_visible_gpus()
     used = [name for name in (plan.data_device, *plan.model_devices) if not is_cpu(name)]
     _refuse_missing(used, visible, f"The plan is to use {', '.join(used)}")
@@ -87,10 +87,13 @@ def translate_plan(plan: Plan) -> Plan:
 
 
 def _build_strategy(model_devices: Sequence[str], visible: Sequence[str]) -> tf.distribute.Strategy:
-    """A strategy over these devices, in a TensorFlow that sees only the GPUs of `visible`."""
+    """Sets the visible GPUs and makes a strategy over `model_devices`.
+
+    Default for none, OneDeviceStrategy for one, MirroredStrategy for several, MultiWorkerMirroredStrategy in a cluster.
+    """
     cluster = read_cluster(os.environ)
     if cluster is not None:
-        # This strategy takes every GPU it sees.
+        # MultiWorkerMirroredStrategy takes every visible GPU, so the others are hidden from it.
         _show_only(model_devices)
         return _make_once((cluster.source, *model_devices), lambda: _join_cluster(cluster, model_devices))
     _show_only(visible)
@@ -191,7 +194,7 @@ def _let_memory_grow(wanted: list[Any]) -> Iterator[str]:
     """Sets memory growth; yields a note if TensorFlow has initialised already and may allocate all memory."""
     try:
         for gpu in wanted:
-            # A GPU that was split by hand has fixed shares of its memory.
+            # Logical devices configured by the user have fixed memory limits, which exclude growth.
             if not tf.config.get_logical_device_configuration(gpu):
                 tf.config.experimental.set_memory_growth(gpu, True)
     except RuntimeError:

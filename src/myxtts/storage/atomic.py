@@ -91,12 +91,12 @@ def pass_fault_point(point: str) -> bool:
     """
     if not _faults:
         return False
-    # Every fault is asked, because each counts how often its point was passed.
+    # A list, not any(): every fault must count this pass, also behind one that is due.
     return True in [fault.reach(point) for fault in _faults]
 
 
 def is_fault_planned(point: str) -> bool:
-    """Whether a fault may still come at this point."""
+    """Whether MYXTTS_FAULT names this point."""
     return any(fault.point == point for fault in _faults)
 
 
@@ -158,7 +158,7 @@ def write_atomically(path: Path) -> Iterator[IO[bytes]]:
 
 
 def sweep_temporary_files(directory: Path) -> int:
-    """Removes the files and folders that a killed writer left in `directory`; gives how many there were.
+    """Removes the files and folders that a killed writer left in `directory`; returns their number.
 
     Call it while holding the folder's lock. A link is removed, never what it leads to.
     """

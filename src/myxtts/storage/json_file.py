@@ -33,7 +33,7 @@ _MAX_ERRORS_SHOWN = 3
 _DEFAULT_MAX_BYTES = 10_000_000
 """Checked before reading, so that a wrong path cannot fill the memory."""
 _BACKLOG_BYTES = 256 * 1024
-"""What `JsonTail` reads of a file that is there already: some thousand steps."""
+"""Tail of an existing file that `JsonTail` starts with: some thousand steps."""
 _MAX_LINE_BYTES = 1024 * 1024
 """Longer unfinished lines are skipped by `JsonTail`: the file is not one of JSON lines."""
 
@@ -57,7 +57,7 @@ def _check_version(value: int) -> int:
 
 
 VersionOne = Annotated[int, AfterValidator(_check_version)]
-"""The version of a format of which there is only one yet; a Literal would take true for 1."""
+"""Version field of formats with a single version; Literal[1] would accept true, which equals 1."""
 
 
 class FileModel(BaseModel):
@@ -69,7 +69,7 @@ class FileModel(BaseModel):
 NO_OTHER_FIELDS = ConfigDict(extra="forbid", allow_inf_nan=False)
 """The `__pydantic_config__` of a dataclass that is read from JSON. Strict types are possible in a FileModel only."""
 Model = TypeVar("Model")
-"""What describes a JSON object: a FileModel, a dataclass, or dict[str, ...]."""
+"""Type that a JSON object is validated against: a FileModel, a dataclass, or dict[str, ...]."""
 
 
 @cache
@@ -85,7 +85,7 @@ def read_json(
     max_bytes: int = _DEFAULT_MAX_BYTES,
     next_step: str = DAMAGED_FILE,
 ) -> Model:
-    """The content of a JSON file; DataError names the file, the field and `next_step`. `what` says what it is.
+    """Reads and validates a JSON file; raises DataError with file, field and `next_step`. `what` names its kind.
 
     A file that is not there raises FileNotFoundError, since for many callers that is no error.
     """
@@ -162,7 +162,7 @@ def parse_json_line(line: bytes, model: type[Model]) -> Model:
 
 
 def _describe(error: ValidationError) -> str:
-    """The first few problems, each with its field and what was found there."""
+    """Formats the first few validation errors, each with its field and the value found."""
     problems = []
     for one in error.errors(include_url=False)[:_MAX_ERRORS_SHOWN]:
         field = _shorten(".".join(map(str, one["loc"]))) or "it"
@@ -342,9 +342,9 @@ class JsonTail:
         self._rest = b""
         self._is_skipping = False
         self.changed_at: float | None = None
-        """When the file was last written to, by the clock of the file system."""
+        """Modification time of the file at the last `read`, by the clock of its file system."""
         self.was_replaced = False
-        """Whether the last reading found the file cut or replaced: what it gave is not what has just been added."""
+        """Whether the last `read` found the file truncated or replaced, so that it returned older lines again."""
 
     def read(self) -> list[dict[str, Any]]:
         """Returns the objects added since the last call; none for a file that cannot be read, without an error."""

@@ -178,7 +178,7 @@ def read_tensors(file: BufferedReader, heading: Heading, *, sealed: bool) -> tup
 
 
 def _view_bytes(array: Array) -> NDArray[np.uint8]:
-    """The bytes of an array without a copy; google_crc32c takes arrays that are contiguous, but no memoryview."""
+    """Returns the bytes of a contiguous array without a copy, as an array: google_crc32c takes no memoryview."""
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 

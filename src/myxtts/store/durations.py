@@ -61,7 +61,7 @@ def read_durations_origin(folder: Path) -> DurationsOrigin | None:
 
 
 def write_durations(folder: Path, durations: Mapping[str, NDArray[np.integer[Any]]]) -> int:
-    """Stores for each id its durations [K], the mel frames of each token; gives the number of utterances written.
+    """Stores for each id its durations [K], the mel frames of each token; returns the number written.
 
     They are appended as segments and become visible together; nothing else of the store is rewritten. Raises DataError
     and writes nothing if an id is unknown or durations do not fit the stored features.

@@ -89,7 +89,7 @@ class MappedFiles:
 
 
 def _map_file(path: Path) -> NDArray[np.uint8]:
-    """A read-only view of a file's bytes. An empty file cannot be mapped."""
+    """Maps a file read-only; an empty file, which mmap refuses, gives an empty array."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         if os.fstat(descriptor).st_size == 0:
@@ -143,7 +143,7 @@ def request_singly(pieces_P2: NDArray[np.uint64]) -> None:
 
 
 def _request_together(pieces_P2: NDArray[np.uint64]) -> bool:
-    """Whether the kernel took all requests in one call: Linux from 5.10 on, with some configurations for root only."""
+    """Calls process_madvise; returns False where the kernel lacks it (before Linux 5.10) or allows it to root only."""
     if not hasattr(os, "pidfd_open"):
         return False
     try:

@@ -45,7 +45,7 @@ class Report:
 
 
 def find_store_folder(data: DataConfig, refusal: type[MyXTTSError] = ConfigError) -> Path:
-    """The folder of the training store, which need not exist; raises `refusal` where no data are named."""
+    """Returns the folder of the training store, which need not exist; raises `refusal` where no data are named."""
     if data.train_data is None and data.cache_dir is None:
         raise refusal(
             "Neither a corpus nor a store is named.",
@@ -60,7 +60,7 @@ def has_features(data: DataConfig) -> bool:
 
 
 def ensure_features(config: XTTSConfig, report: Report, *, keep_sound: bool = False) -> XTTSConfig:
-    """Makes what is missing of corpus and features; gives the configuration to load them with.
+    """Prepares the corpus and computes the features that are missing; returns the configuration to load them with.
 
     A store that exists is left as it is. On the fly only the corpus is made, and the configuration names it instead of
     the recordings. With `keep_sound` a new store keeps the waveforms too, as a vocoder needs them. Where no corpus is
@@ -141,6 +141,7 @@ def _open_or_prepare(config: XTTSConfig, folder: Path, report: Report) -> Corpus
 
 
 def _fill_store(corpus: Corpus, folder: Path, data: DataConfig, report: Report, rebuild: bool) -> dict[str, Any]:
+    """Runs precompute with progress; returns its summary for JSON."""
     with report.show_progress("Features", corpus.num_utterances) as show:
         summary = precompute(
             corpus, folder, data, rebuild=rebuild, num_threads=count_threads(data), progress=show, say=report.say

@@ -169,7 +169,7 @@ class FeatureStore:
         return self.read_parts(rows, "tokens")
 
     def read_record(self, row: int, part: Part) -> NDArray[Any]:
-        """As `read_part`, with a spectrogram in its shape [T, M]."""
+        """As `read_part`, but spectrograms have their shape [T, M], which `SegmentWriter` takes the length from."""
         return self.read_mel(row) if part == "mel" else self.read_part(row, part)
 
     def verify_and_fix_cache(self, fix: bool = False) -> VerifyReport:
@@ -254,6 +254,7 @@ class FeatureStore:
 
 
 def _read_present_state(folder: Path) -> StoreState:
+    """Reads store.json; raises DataError where there is no finished store."""
     require_store(folder)
     state = read_state(folder)
     assert state is not None, folder

@@ -70,8 +70,9 @@ class SegmentWriter:
         write_index(index_path(self.folder, self.number), self._rows)
 
     def __exit__(self, *_: object) -> None:
+        """Closes and deletes the temporary files; after `commit` there are none."""
         for file in self._files.values():
-            # Closing writes what is still in memory, which a full disk refuses; it is to be dropped anyway.
+            # close() flushes the buffer, which fails on a full disk; the file is deleted anyway.
             with suppress(OSError):
                 file.close()
         for part in self._begun:

@@ -120,7 +120,7 @@ class StoreUpdater:
                             progress(num_seen, self.counts.num_rejected)
                 progress(num_seen, self.counts.num_rejected)
         finally:
-            # After an error or an interrupt the rest of the window is not computed.
+            # After an error or an interrupt, submitted but unstarted extractions are cancelled.
             pool.shutdown(wait=True, cancel_futures=True)
         self._remove_unseen()
         return self.counts
@@ -325,7 +325,7 @@ def compact_store(folder: Path) -> CompactSummary:
         target = folder / name_generation(number)
         starts = range(0, len(store), COMPACTED_UTTERANCES)
         with ExitStack() as half_done:
-            # Half a copy is of no use, and the disk may be full of it.
+            # On failure, delete the incomplete copy: it cannot be resumed, and may be what filled the disk.
             half_done.callback(remove_other_generations, folder, store.state.generation)
             begin_generation(folder, number, store.settings, store.state.origin, "compaction")
             for segment, start in enumerate(starts):

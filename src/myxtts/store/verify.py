@@ -238,7 +238,7 @@ def _repair(
     summary = update_current(
         store.folder, store.state, findings.distrusted, moved_to=corpus, num_threads=num_threads, progress=progress
     )
-    # Utterances of a damaged index are not known by name; as many as it hid must have come back.
+    # A damaged index hides the ids of its utterances: compare their number with that of utterances added again.
     num_missing = max(0, findings.num_utterances - len(store) - summary.num_added)
     num_durations = sum(part == "durations" for part, _ in findings.distrusted)
     report.num_unrecoverable = summary.num_lost + num_missing + num_durations
