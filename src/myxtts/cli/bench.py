@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from myxtts.tools.words import Translator
 
 _ALL = "all"
+# AU: accelerator utilisation, the share of time in which the emulated device computes. Effective AU counts batches that
+# are padded or not full for less.
 _COLUMNS = ("", "AU", "upper bound", "effective", "utterances/s", "CPU ms each", "variation", "wait ms", "memory MB")
 
 

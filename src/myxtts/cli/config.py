@@ -91,6 +91,7 @@ def _show_settings(settings: list[Setting], screen: Screen) -> None:
 
 
 def _explain_settings(settings: list[Setting], screen: Screen) -> None:
+    """Prints description, allowed values, default and origin of each setting."""
     for setting in settings:
         value, default = _show_value(setting.value), _show_value(setting.default)
         screen.console.print(f"{setting.key} = {value}", style="bold", markup=False)

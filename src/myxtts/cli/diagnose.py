@@ -180,6 +180,7 @@ def _make_say(screen: Screen) -> Say:
 
 
 def _show(diagnosis: Diagnosis, screen: Screen, tr: Translator, report: Path | None) -> None:
+    """Prints the diagnosis, writes the HTML page if asked, and finishes with JSON."""
     from myxtts.tools.diagnose.page import make_diagnosis_page
     from myxtts.tools.diagnose.terminal import show_diagnosis, to_json
 

@@ -99,6 +99,7 @@ def takes_settings(command: Callable[..., None]) -> Callable[..., None]:
     shared.append(_make_option("config_file", str | None, "--config", "Configuration file (YAML).", "FILE", None))
     shared.append(_make_option("assignments", list[str], "--set", "Any other setting; repeatable.", "KEY=VALUE", ()))
 
+    # typer reads the signature: the wrapper takes any keywords and gets the joined parameters below.
     @functools.wraps(command)
     def run_with_settings(**values: Any) -> None:
         given = {parameter.name: values.pop(parameter.name) for parameter in shared}

@@ -325,6 +325,7 @@ class DataConfig(Section):
     @field_validator("data_service")
     @classmethod
     def _check_address(cls, value: str | None) -> str | None:
+        """Checks the port, which the pattern bounds to five digits only."""
         return check_address(value)
 
     @field_validator("model_gpu", mode="before")

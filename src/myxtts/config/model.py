@@ -58,6 +58,7 @@ class ModelConfig(Section):
     reference_layers: Annotated[int, Field(ge=1, le=128)] = _shape(
         3, "Layers of the reference encoder.", fa="تعداد لایه‌های رمزگذار مرجع."
     )
+    # Perceiver resampler: the decoder attends to these instead of all frames of the reference.
     num_latents: Annotated[int, Field(ge=1, le=1024)] = _shape(
         16,
         "Latent vectors that a reference voice is summed up in.",

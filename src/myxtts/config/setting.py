@@ -106,6 +106,7 @@ def read_meta(field: FieldInfo) -> Meta:
 
 
 _KINDS: dict[object, str] = {int: "a whole number", float: "a number", str: "text", NoneType: "null"}
+# Attribute names of annotated_types constraints, which pydantic makes of Field(ge=..., ...).
 _LIMITS = {"ge": "of at least", "gt": "above", "le": "up to", "lt": "below"}
 
 

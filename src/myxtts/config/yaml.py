@@ -201,6 +201,7 @@ def _read_limited(path: Path) -> bytes:
 
 
 def _refuse_large(path: Path, num_bytes: int) -> None:
+    """Called with the size on disk, and again with the bytes read."""
     if num_bytes > MAX_YAML_BYTES:
         raise ConfigError(
             f"{path}: the file has {num_bytes} bytes; a configuration has at most {MAX_YAML_BYTES}.",

@@ -99,6 +99,8 @@ def _walk_folders(controller: str) -> Iterator[Path]:
         controllers, _, group = rest.partition(":")
         if controller not in controllers.split(","):
             continue
+        # Version 1 mounts `cpu,cpuacct` under that name or as `cpu`; version 2 is at the root, or `unified` beside
+        # version 1 (hybrid).
         for name in sorted({controllers, controller} if controller else {"", "unified"}):
             root = _CGROUP_ROOT / name
             # A container may be told the host's path, which does not exist here: then the root is its own group.

@@ -80,6 +80,7 @@ def list_gpus(nvml: Nvml) -> GpuListing:
 
 
 def _list_started(nvml: Nvml) -> GpuListing:
+    """Queries every GPU of an initialised driver; one that fails becomes a note."""
     gpus: list[Gpu] = []
     notes: list[str] = []
     for driver_index in range(nvml.nvmlDeviceGetCount()):

@@ -186,6 +186,7 @@ def lock_directory(directory: Path, purpose: str) -> Iterator[None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
+            # The holder wrote its process id and purpose into the lock file.
             holder = os.pread(descriptor, 100, 0).decode("utf-8", "replace").strip() or "another process"
             raise BusyError(
                 f"{directory} is in use by {holder}.", next_step="Wait until it ends, or choose another folder."

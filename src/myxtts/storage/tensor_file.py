@@ -122,6 +122,7 @@ def write_tensors(file: IO[bytes], arrays: Mapping[str, Array], metadata: Mappin
     heading = _make_heading(items, metadata)
     file.write(heading)
     crc = int(google_crc32c.value(heading))
+    # Streamed with a running checksum; the seal is the last item, so its value is known when it is written.
     for name, array in items.items():
         raw = _view_bytes(array) if name != SEAL_NAME else np.frombuffer(_SEAL.pack(crc), np.uint8)
         pass_fault_point("tensor_write")
@@ -152,6 +153,7 @@ def read_heading(file: BufferedReader) -> Heading:
     entries = sorted(
         (_check_entry(name, entry) for name, entry in fields.items()), key=lambda entry: (entry.begin, entry.end)
     )
+    # All sizes are validated against the file here, so that no tensor is allocated for a header that lies.
     _check_layout(entries, num_bytes - _LENGTH.size - length)
     return Heading(tuple(entries), metadata, start + raw)
 

@@ -162,6 +162,7 @@ def resume_segments(folder: Path, named: Iterable[int]) -> tuple[int, ...]:
                 continue
             segments.append(number)
             for part in PARTS:
+                # A row may refer to data files of earlier segments, and to files shared by hard links.
                 has_part = index.columns[f"{part}_length"] > 0
                 homes = set(index.columns[f"{part}_segment"][has_part].tolist())
                 used |= {part_path(folder, home, part).name for home in homes}

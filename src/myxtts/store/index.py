@@ -315,11 +315,13 @@ def _keep_newest_rows(columns: dict[str, NDArray[Any]]) -> NDArray[np.int64]:
         return order
     order = np.argsort(hashes, kind="stable")
     ordered = hashes[order]
+    # Rows of one id are neighbours in `ordered`, oldest first because the sort is stable.
     is_first = np.ones(len(hashes), bool)
     is_first[1:] = ordered[1:] != ordered[:-1]
     is_last = np.ones(len(hashes), bool)
     is_last[:-1] = is_first[1:]
     firsts, lasts = order[is_first], order[is_last]
+    # The newest version takes the position of the oldest, so that rebuilding an utterance keeps the order of rows.
     newest = lasts[np.argsort(firsts, kind="stable")]
     newest = newest[columns["removed"][newest] == 0]
     for name in columns:

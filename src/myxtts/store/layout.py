@@ -223,6 +223,7 @@ def is_text_only(differences: dict[str, tuple[Any, Any]]) -> bool:
 
 
 def describe_differences(differences: dict[str, tuple[Any, Any]]) -> str:
+    """Formats differences for messages: `hop_length 256 → 300`."""
     names = {"frontend": "text front end", "definition": "definition of the features"}
     return ", ".join(
         f"{names.get(name, name)} {_shorten(old)} → {_shorten(new)}" for name, (old, new) in differences.items()

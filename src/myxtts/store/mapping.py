@@ -112,11 +112,13 @@ def _allow_open_files(num_files: int) -> None:
 def _cut_pages(starts_R: NDArray[np.uint64], stops_R: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Address and size [P, 2] of the pages that hold these bytes; adjacent ranges are joined, then cut to requests."""
     page = mmap.PAGESIZE
+    # In page numbers: sort by start, then join ranges that touch or overlap the furthest end so far.
     by_start = np.argsort(starts_R)
     firsts = starts_R[by_start].astype(np.int64) // page
     ends = np.maximum.accumulate(-(-stops_R[by_start].astype(np.int64) // page))
     is_apart = np.concatenate([[True], firsts[1:] > ends[:-1]])
     firsts, ends = firsts[is_apart], ends[np.append(np.flatnonzero(is_apart)[1:] - 1, len(ends) - 1)]
+    # Cut each joined range into requests of `step` pages; `in_run` numbers the requests within their range.
     step = _REQUEST_BYTES // page
     num_pieces = -(-(ends - firsts) // step)
     in_run = np.arange(num_pieces.sum()) - np.repeat(np.cumsum(num_pieces) - num_pieces, num_pieces)

@@ -79,6 +79,7 @@ class FeatureStore:
         """Opens the current generation: verifies all index checksums, maps all files; retries if it is superseded."""
         folder = Path(folder)
         state = _read_present_state(folder)
+        # Mapping all files takes a moment without a lock, so the generation may be removed underneath.
         while True:
             try:
                 store = cls(folder, state)

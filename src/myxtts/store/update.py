@@ -138,6 +138,7 @@ class StoreUpdater:
         same_text = int(columns["text_crc"][row]) == text_crc
         # The same recording and text give bit-identical features, so durations stay valid when either is repaired.
         is_right = {"tokens": same_text, "durations": same_text and same_source}
+        # Parts that are present, valid and not distrusted are kept; the others are counted as wrong and recomputed.
         kept: dict[Part, PartEntry] = {}
         num_wrong = 0
         for part in PARTS:
