@@ -65,7 +65,7 @@ def run_data_worker(
 
 
 def _show(data_host: DataHost, listen: ListenAddress, setting: str, screen: Screen) -> None:
-    """Prints the address and the setting that training needs; warns if the network can reach it, as there is no login."""
+    """Prints the address and the setting that training needs; warns if other machines can connect."""
     console = screen.console
     role = f"Worker for {listen.joined}" if listen.joined else f"Dispatcher at {data_host.address} with a worker"
     console.print(f"{role}, listening at {data_host.worker_address}.", markup=False)
