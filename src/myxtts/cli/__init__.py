@@ -1,0 +1,1 @@
+"""The `myxtts` command line: one module per subcommand, plus shared flags, console output and reports."""

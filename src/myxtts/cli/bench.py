@@ -1,4 +1,7 @@
-"""`myxtts bench`: how busy an accelerator is kept, in numbers and beside other ways, on your corpus or a demo."""
+"""`myxtts bench`: benchmark of the input pipeline against an emulated accelerator: loaders, settings or two configs.
+
+Reports accelerator utilisation (AU), throughput, CPU time and memory of each candidate; candidates alternate in rounds.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
     from myxtts.tools.words import Translator
 
 _ALL = "all"
+# AU: accelerator utilisation, the share of time in which the emulated device computes. Effective AU counts batches that
+# are padded or not full for less.
 _COLUMNS = ("", "AU", "upper bound", "effective", "utterances/s", "CPU ms each", "variation", "wait ms", "memory MB")
 
 
@@ -99,7 +104,7 @@ def _load_other(path: Path | None) -> XTTSConfig | None:
 
 @contextmanager
 def _provide_data(config: XTTSConfig, demo_minutes: float, screen: Screen) -> Iterator[Data]:
-    """The user's corpus, or a demo corpus in a folder that is gone afterwards."""
+    """Yields the user's corpus, or a synthetic one in a temporary folder that is deleted afterwards."""
     from myxtts.cli.reports import ScreenReport
     from myxtts.store.provide import ensure_features
     from myxtts.tools.bench.candidates import Data
@@ -113,6 +118,7 @@ def _provide_data(config: XTTSConfig, demo_minutes: float, screen: Screen) -> It
 
 
 def _make_demo(config: XTTSConfig, folder: Path, minutes: float, screen: Screen) -> XTTSConfig:
+    """Synthesises, prepares and precomputes a demo corpus; returns the configuration that names it."""
     from myxtts.corpus.demo import make_demo_corpus
     from myxtts.corpus.prepare import Recordings, prepare_corpus
     from myxtts.store.provide import Report, make_features
@@ -129,7 +135,7 @@ def _make_demo(config: XTTSConfig, folder: Path, minutes: float, screen: Screen)
 def _choose(
     data: Data, names: str | None, sweeps: dict[str, list[Any]], other: XTTSConfig | None
 ) -> tuple[list[Candidate], list[LeftOut]]:
-    """The loaders that were named; else the settings that are swept or compared; else all loaders."""
+    """Returns the candidates and those left out: named loaders, swept or compared settings; by default all loaders."""
     from myxtts.tools.bench.candidates import LOADERS, choose_candidates, make_pair, make_swept
 
     chosen: list[Candidate] = []
@@ -150,6 +156,7 @@ def _choose(
 
 
 def _run(chosen: list[Candidate], left_out: list[LeftOut], rules: Rules, screen: Screen) -> BenchResult:
+    """Warns of candidates that cannot take part, then measures the others."""
     from myxtts.tools.bench.measure import run_bench
     from myxtts.tools.bench.page import REASONS, name_candidate
     from myxtts.tools.words import Translator
@@ -162,6 +169,7 @@ def _run(chosen: list[Candidate], left_out: list[LeftOut], rules: Rules, screen:
 
 
 def _describe(data: Data) -> dict[str, Any]:
+    """Returns machine and corpus, without which results cannot be compared."""
     from myxtts.training.run.folder import describe_environment
 
     utterances = data.corpus.num_utterances if data.corpus is not None else len(data.store) if data.store else 0
@@ -177,6 +185,7 @@ def _describe(data: Data) -> dict[str, Any]:
 def _write_files(
     result: BenchResult, summary: dict[str, Any], out: Path | None, report: Path | None, tr: Translator, screen: Screen
 ) -> None:
+    """Writes the results as JSON and as HTML pages, where --out or --report ask for them."""
     from myxtts.storage.atomic import write_atomically
     from myxtts.tools.bench.page import make_bench_page
 
@@ -194,6 +203,7 @@ def _write_files(
 
 
 def _show(result: BenchResult, screen: Screen) -> None:
+    """Prints the table of candidates, a warning of disturbed measurements, and pairwise ratios."""
     from rich.table import Table
 
     from myxtts.tools.bench.page import DISTURBED, name_step

@@ -1,4 +1,4 @@
-"""`myxtts config`: every setting, its value and where that came from; and the plan it leads to on this machine."""
+"""`myxtts config`: prints the resolved settings with their origins, and with --plan the device placement."""
 
 from __future__ import annotations
 
@@ -68,6 +68,7 @@ def show_config(
 
 
 def _choose_settings(settings: list[Setting], names: list[str], *, changed: bool) -> list[Setting]:
+    """Filters by key, given with or without section, and by difference from the default."""
     from myxtts.config.catalogue import find_key
 
     wanted = {find_key(name, "command line") for name in names}
@@ -76,6 +77,7 @@ def _choose_settings(settings: list[Setting], names: list[str], *, changed: bool
 
 
 def _show_settings(settings: list[Setting], screen: Screen) -> None:
+    """Prints a table; values that are not defaults stand out."""
     from rich.table import Table
     from rich.text import Text
 
@@ -89,6 +91,7 @@ def _show_settings(settings: list[Setting], screen: Screen) -> None:
 
 
 def _explain_settings(settings: list[Setting], screen: Screen) -> None:
+    """Prints description, allowed values, default and origin of each setting."""
     for setting in settings:
         value, default = _show_value(setting.value), _show_value(setting.default)
         screen.console.print(f"{setting.key} = {value}", style="bold", markup=False)
@@ -98,6 +101,7 @@ def _explain_settings(settings: list[Setting], screen: Screen) -> None:
 
 
 def _show_plan(config: XTTSConfig, screen: Screen) -> dict[str, Any]:
+    """Prints the device placement with its reasons; returns it for JSON."""
     from dataclasses import asdict
 
     from myxtts.runtime.hardware import detect_hardware
@@ -113,7 +117,7 @@ def _show_plan(config: XTTSConfig, screen: Screen) -> dict[str, Any]:
 
 
 def _show_value(value: object) -> str:
-    """As one would write it in YAML."""
+    """Formats a value as in YAML."""
     if value is None:
         return "null"
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,4 +1,4 @@
-"""`myxtts data-worker`: makes features for trainings on this or other machines."""
+"""`myxtts data-worker`: runs a tf.data service dispatcher or worker that computes features for trainings elsewhere."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from myxtts.pipeline.service.host import DataHost
 
 _LOOK_EVERY_S = 1.0
+"""Interval of the status line and of dropping old chunks."""
 
 
 def run_data_worker(
@@ -50,7 +51,7 @@ def run_data_worker(
 
     screen = Screen(as_json=as_json)
     listen = check_listen_address(host, port, join)
-    # Features are made by the processor; memory of a GPU is left to training.
+    # Features are computed on the CPU; GPU memory is left to training.
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
     load_tensorflow()
     from myxtts.pipeline.service.host import DataHost
@@ -64,6 +65,7 @@ def run_data_worker(
 
 
 def _show(data_host: DataHost, listen: ListenAddress, setting: str, screen: Screen) -> None:
+    """Prints the address and the setting that training needs; warns if other machines can connect."""
     console = screen.console
     role = f"Worker for {listen.joined}" if listen.joined else f"Dispatcher at {data_host.address} with a worker"
     console.print(f"{role}, listening at {data_host.worker_address}.", markup=False)
@@ -78,7 +80,7 @@ def _show(data_host: DataHost, listen: ListenAddress, setting: str, screen: Scre
 
 
 def _serve(data_host: DataHost, screen: Screen) -> None:
-    """Shows what it does until it is interrupted: one line that changes, or one line per change in a log."""
+    """Shows the status until interrupted: one changing line on a terminal, one line per change in a log."""
     shown = ""
     with screen.notices.status("starting") as view:
         while True:

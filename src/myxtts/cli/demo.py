@@ -1,4 +1,7 @@
-"""`myxtts demo`: the main job on an embedded default, from nothing but this package."""
+"""`myxtts demo`: end-to-end run on a synthetic corpus: prepare, precompute, train a tiny model, synthesise.
+
+The corpus is made with espeak-ng, so that nothing has to be downloaded.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ if TYPE_CHECKING:
     from myxtts.store.provide import Report
 
 DEMO_STEPS = 300
+"""Two checkpoints' worth; see `_configure`."""
 _SENTENCES = {
     "en": "This voice learned to speak a few minutes ago.",
     "fa": "این صدا چند دقیقه پیش حرف زدن را یاد گرفت.",
@@ -64,7 +68,7 @@ def make_demo(
 
 
 def _configure(out: Path, steps: int, seed: int) -> XTTSConfig:
-    """A run that two processor cores finish in minutes, with few validations."""
+    """Configures a run of the size `tiny` that two CPU cores finish in minutes, with few checkpoints."""
     from myxtts.config.schema import XTTSConfig
 
     return XTTSConfig(
@@ -81,6 +85,7 @@ def _configure(out: Path, steps: int, seed: int) -> XTTSConfig:
 def _make_corpus(
     config: XTTSConfig, out: Path, minutes: float, num_speakers: int, screen: Screen, report: Report
 ) -> dict[str, Any]:
+    """Makes recordings unless they are there already, and prepares them strictly; returns a summary for JSON."""
     from myxtts.config.load import write_resolved
     from myxtts.corpus.demo import make_demo_corpus
     from myxtts.corpus.prepare import Recordings
@@ -105,7 +110,7 @@ def _make_corpus(
 
 
 def _speak(config: XTTSConfig, out: Path, screen: Screen) -> dict[str, str]:
-    """A sentence in each language, in a voice of the corpus that speaks it."""
+    """Synthesises a sentence in each language, with a recording of that language as reference, held-out if possible."""
     from myxtts.corpus.corpus_file import open_corpus
     from myxtts.features.wave_file import write_wav
     from myxtts.synthesis.synthesizer import Synthesizer

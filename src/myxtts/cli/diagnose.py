@@ -1,4 +1,7 @@
-"""`myxtts diagnose`: why the accelerator waits, what to change, what it will gain, and whether it did."""
+"""`myxtts diagnose`: finds the bottleneck of the input pipeline, predicts the gain of a fix, and verifies it.
+
+Works on a configuration of this package or on any `tf.data.Dataset` that a user's function returns.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from myxtts.tools.words import Translator
 
 _DEFAULT_STEP_MS = 20.0
+"""Emulated step where --dataset comes without a step function; the default of `myxtts bench` too."""
 
 
 @takes_settings
@@ -91,6 +95,7 @@ def run_diagnose(
 def _diagnose_config(
     config: XTTSConfig, step_s: float | None, num_batches: int, apply: Path | None, verify: bool, screen: Screen
 ) -> Diagnosis:
+    """Measures with the real step (or an emulated one), writes the advised configuration, and compares both."""
     from myxtts.cli.reports import ScreenReport
     from myxtts.store.provide import ensure_features
 
@@ -114,6 +119,7 @@ def _diagnose_config(
 
 
 def _write_config(config: XTTSConfig, changes: dict[str, Any], path: Path, screen: Screen) -> None:
+    """Writes the configuration with the advised changes as YAML."""
     from myxtts.storage.atomic import write_atomically
 
     text = config.model_copy(update=changes).to_yaml()
@@ -126,7 +132,8 @@ def _write_config(config: XTTSConfig, changes: dict[str, Any], path: Path, scree
 def _diagnose_dataset(
     name: str, step_function: str | None, step_s: float | None, num_batches: int, verify: bool, screen: Screen
 ) -> Diagnosis:
-    # Their modules load TensorFlow, which talks about its build before it can be told not to.
+    """Measures a foreign dataset with its own step function or an emulated one."""
+    # The user's modules import TensorFlow, whose start-up lines cannot be turned off afterwards.
     with mute_decoders():
         make, step = _find_function(name), _find_function(step_function) if step_function else None
     if step is None and step_s is None:
@@ -147,7 +154,7 @@ def _diagnose_dataset(
 
 
 def _find_function(name: str) -> Callable[..., Any]:
-    """The function that `module:function` names, looked for in the working folder too."""
+    """Imports the function that `module:function` names, from the working folder too; raises UsageError."""
     module_name, colon, function_name = name.partition(":")
     if not colon or not module_name or not function_name:
         raise UsageError(
@@ -173,6 +180,7 @@ def _make_say(screen: Screen) -> Say:
 
 
 def _show(diagnosis: Diagnosis, screen: Screen, tr: Translator, report: Path | None) -> None:
+    """Prints the diagnosis, writes the HTML page if asked, and finishes with JSON."""
     from myxtts.tools.diagnose.page import make_diagnosis_page
     from myxtts.tools.diagnose.terminal import show_diagnosis, to_json
 

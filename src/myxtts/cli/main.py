@@ -1,4 +1,8 @@
-"""The `myxtts` command: its subcommands, and the one place where an error becomes words and an exit code."""
+"""Entry point of the `myxtts` command: registers the subcommands, and maps errors to messages and exit codes.
+
+No module imported here loads TensorFlow or pydantic, so that --help stays fast: commands import what they need when
+they run.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +71,10 @@ def _describe_common_options(
 
 
 def run(arguments: list[str] | None = None) -> None:
-    """Runs one command and ends the process with the exit code of its kind of error."""
+    """Runs one command and exits with the code of its kind of error.
+
+    --debug is taken out of the arguments first, so that it works behind any command; it raises errors with traceback.
+    """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     is_debugging = "--debug" in arguments
     arguments = [argument for argument in arguments if argument != "--debug"]
@@ -89,6 +96,7 @@ def run(arguments: list[str] | None = None) -> None:
 
 
 def _describe_unforeseen(error: Exception) -> MyXTTSError:
+    """Wraps a bug of ours in the error type that `print_error` prints."""
     return MyXTTSError(
         f"Something went wrong inside myxtts: {type(error).__name__}: {error}",
         next_step="Please report it with the output of the same command and --debug.",
@@ -96,7 +104,8 @@ def _describe_unforeseen(error: Exception) -> MyXTTSError:
 
 
 def _end_on_sigterm(_signal: int, _frame: FrameType | None) -> Any:
-    # A second signal ends at once: whatever cleaning the first one started may itself hang.
+    """Turns SIGTERM into SystemExit, so that `finally` blocks and context managers run."""
+    # A second SIGTERM kills at once: the clean-up that the first one started may hang.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     sys.exit(TERMINATED_EXIT_CODE)
 

@@ -1,4 +1,4 @@
-"""`myxtts monitor`: GPUs, machine and a run's own telemetry, live in a terminal."""
+"""`myxtts monitor`: live view of GPUs (NVML), CPU, memory and the telemetry of a run, with warnings and a log."""
 
 from __future__ import annotations
 

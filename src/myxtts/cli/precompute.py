@@ -1,4 +1,4 @@
-"""`myxtts precompute`: features of a corpus made once, verified and repaired."""
+"""`myxtts precompute`: fills, verifies, repairs, compacts or aligns the feature store of a corpus."""
 
 from __future__ import annotations
 
@@ -77,6 +77,7 @@ def run_precompute(
 
 
 def _verify(config: XTTSConfig, folder: Path, screen: Screen, *, fix: bool) -> dict[str, Any]:
+    """Verifies or repairs the store; raises DataError (exit code 3) with the report if it is still damaged."""
     from myxtts.corpus.corpus_file import is_prepared
     from myxtts.store.provide import count_threads
     from myxtts.store.verify import verify_store
@@ -102,6 +103,7 @@ def _verify(config: XTTSConfig, folder: Path, screen: Screen, *, fix: bool) -> d
 
 
 def _show_report(report: VerifyReport, folder: Path, screen: Screen) -> None:
+    """Prints the first problems and the counts."""
     for problem in report.problems[:_NUM_PROBLEMS_SHOWN]:
         screen.console.print(f"  {problem}", markup=False)
     if len(report.problems) > _NUM_PROBLEMS_SHOWN:
@@ -112,7 +114,7 @@ def _show_report(report: VerifyReport, folder: Path, screen: Screen) -> None:
 
 
 def _align(config: XTTSConfig, run: Path, screen: Screen) -> dict[str, Any]:
-    """Durations of all utterances of a store. Which store it is, the run says, unless one is named."""
+    """Aligns all utterances of a store with a trained model; the store is that of the run unless one is named."""
     from myxtts.runtime.load_tensorflow import load_tensorflow
     from myxtts.training.voice.align import plan_alignment
 
@@ -135,6 +137,7 @@ def _align(config: XTTSConfig, run: Path, screen: Screen) -> dict[str, Any]:
 
 
 def _compact(folder: Path, screen: Screen) -> dict[str, Any]:
+    """Drops superseded records; prints the size before and after."""
     from myxtts.store.update import compact_store
 
     summary = compact_store(folder)

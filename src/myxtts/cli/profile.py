@@ -1,4 +1,4 @@
-"""`myxtts profile`: where the time of a real training step goes, on your configuration and data."""
+"""`myxtts profile`: time per stage of real training steps: data, forward, backward, optimiser, checkpoint, logging."""
 
 from __future__ import annotations
 
@@ -59,6 +59,7 @@ def run_profile(
 
 
 def _show(profile: TrainingProfile, screen: Screen) -> None:
+    """Prints the stages of an average step as a table, then the lines of `_describe`."""
     from rich.table import Table
 
     from myxtts.tools.profile.page import STAGES
@@ -77,6 +78,7 @@ def _show(profile: TrainingProfile, screen: Screen) -> None:
 
 
 def _describe(profile: TrainingProfile) -> list[str]:
+    """Returns findings in words: sum of stages against whole step, loading, checkpoints, graphs, slow tf.data ops."""
     parts, data, saving = profile.parts, profile.data, profile.saving
     stable = "stable" if data.is_stable else "not stable"
     whole_ms, sum_ms, held_ms = (1000 * value for value in (parts.whole_s, parts.sum_s, saving.checkpoint_held_s))

@@ -1,6 +1,6 @@
-"""Shows on the screen what became of a corpus, a feature store and a training.
+"""Console reports of corpus preparation, feature extraction and training, shared by several commands.
 
-Commands import this module when they run: it loads what makes features, which --help has no use for.
+Commands import this module when they run: it loads the corpus and store packages, which --help does not need.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class ScreenReport(Report):
-    """Shows on the screen how a corpus is checked and a feature store filled."""
+    """Implements the callbacks of `store.provide` with progress bars and tables."""
 
     def __init__(self, screen: Screen) -> None:
         super().__init__(lambda line: screen.notices.print(line, markup=False, soft_wrap=True))
@@ -39,6 +39,7 @@ class ScreenReport(Report):
             yield lambda done, rejected: view.update(done, f"{rejected:,} rejected")
 
     def show_corpus(self, summary: Summary) -> None:
+        """Prints size, format, languages and splits of a prepared corpus, then its rejections."""
         console = self._screen.console
         splits = ", ".join(f"{count:,} {split}" for split, count in sorted(summary.splits.items()) if count)
         languages = ", ".join(f"{language} {count:,}" for language, count in summary.languages.most_common(8))
@@ -58,6 +59,7 @@ class ScreenReport(Report):
         console.print(f"Corpus and report are in {summary.out}", markup=False)
 
     def show_store(self, summary: PrecomputeSummary) -> None:
+        """Prints size, counts and speed of a precompute run, then its rejections."""
         console = self._screen.console
         length, size_mb = format_length(summary.seconds), summary.num_bytes / 2**20
         rate = summary.num_made / max(summary.elapsed_s, 1e-9)
@@ -70,7 +72,7 @@ class ScreenReport(Report):
 
 
 def show_rejections(examples: list[Rejection], num_rejected: int, reasons: dict[str, int], console: Console) -> None:
-    """The first rejections as a table, and how many there are of each kind."""
+    """Prints the first rejections as a table, and the number of each reason."""
     table = Table(title=f"{num_rejected:,} rejected", title_justify="left", title_style="bold yellow")
     for column in ("place", "id", "reason", "detail"):
         table.add_column(column, overflow="fold")
@@ -85,7 +87,7 @@ def show_rejections(examples: list[Rejection], num_rejected: int, reasons: dict[
 
 
 def show_training(result: TrainResult, screen: Screen, tr: Translator) -> dict[str, Any]:
-    """Shows how a training ended and writes the report of its run; gives the same for programs."""
+    """Prints the end of a training and writes the report of its run; returns the same as fields for JSON."""
     console = screen.console
     losses = ", ".join(f"{name} {value:.3f}" for name, value in result.losses.items())
     console.print(f"[bold]Step {result.step:,}[/bold] after {format_length(result.seconds)}. {losses}")
@@ -96,7 +98,7 @@ def show_training(result: TrainResult, screen: Screen, tr: Translator) -> dict[s
 
 
 def _write_report(run_path: Path, screen: Screen, tr: Translator) -> str | None:
-    """The page about the run; a full disk must not turn a finished training into an error."""
+    """Writes the HTML report of the run; a full disk is a warning, since the training itself has succeeded."""
     from myxtts.tools.run_report import write_run_report
 
     try:
@@ -109,5 +111,5 @@ def _write_report(run_path: Path, screen: Screen, tr: Translator) -> str | None:
 
 
 def printable(text: str) -> str:
-    """Text of a foreign transcript without what could move the cursor or break the encoding."""
+    """Replaces control characters of foreign text, such as terminal escapes and lone surrogates."""
     return "".join(symbol if symbol.isprintable() else "\N{REPLACEMENT CHARACTER}" for symbol in text)

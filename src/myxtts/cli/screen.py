@@ -1,4 +1,4 @@
-"""What commands print: results on standard output, everything else on standard error.
+"""Console output of commands: results on stdout, progress, notices and errors on stderr.
 
 With --json the result is exactly one JSON object and the words for people go to standard error. Colour and live
 progress follow the terminal and NO_COLOR; where there is no terminal, progress is a plain line every few seconds.
@@ -21,11 +21,13 @@ from rich.text import Text
 from myxtts.errors import MyXTTSError
 
 _PLAIN_WIDTH = 120
+"""Columns of tables in files and pipes; without it rich assumes 80."""
 _PLAIN_PROGRESS_EVERY_S = 5.0
+"""Between two progress lines where there is no terminal to redraw."""
 
 
 class Screen:
-    """The two streams of one command."""
+    """The two streams of a command: `console` for its result, `notices` for the rest. With --json both are stderr."""
 
     def __init__(self, *, as_json: bool = False) -> None:
         self._as_json = as_json
@@ -33,7 +35,7 @@ class Screen:
         self.console = self.notices if as_json else make_console(stderr=False)
 
     def finish(self, result: dict[str, Any]) -> None:
-        """Prints the one JSON object where it was asked for."""
+        """Prints the result as JSON on stdout, if --json was given."""
         if self._as_json:
             print_json(result)
 
@@ -47,13 +49,14 @@ def format_length(seconds: float) -> str:
 
 
 def make_console(*, stderr: bool) -> Console:
+    """Makes a rich console that follows the terminal, NO_COLOR and COLUMNS."""
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() or "COLUMNS" in os.environ else _PLAIN_WIDTH
     return Console(stderr=stderr, highlight=False, width=width)
 
 
 def print_paragraph(console: Console, text: Text) -> None:
-    """Wrapped between words on a terminal; one line in a file or pipe, where people search."""
+    """Wraps between words on a terminal; one line in a file or pipe, so that it can be searched."""
     console.print(text, soft_wrap=not console.is_terminal)
 
 
@@ -62,7 +65,7 @@ def print_json(result: dict[str, Any]) -> None:
 
 
 def print_error(error: MyXTTSError, *, as_json: bool) -> None:
-    """One clear paragraph; for programs also the same as JSON."""
+    """Prints an error as one paragraph on stderr, and with --json as an object on stdout."""
     if as_json:
         fields = {"kind": error.kind, "exit_code": error.exit_code, "problem": error.problem}
         print_json({"error": {**fields, "next_step": error.next_step, **error.details}})
@@ -73,20 +76,21 @@ def print_error(error: MyXTTSError, *, as_json: bool) -> None:
 
 
 class _RateColumn(ProgressColumn):
-    """How many items a second."""
+    """Items per second."""
 
     def render(self, task: Any) -> Text:
         return Text(f"{task.speed or 0:,.0f}/s", "cyan")
 
 
 class ProgressView:
-    """One bar on a terminal, or a line now and then in a log."""
+    """Progress as a rich bar on a terminal, or as a line every few seconds elsewhere."""
 
     def __init__(self, progress: Progress | None, task: TaskID | None, label: str, total: int | None) -> None:
         self._progress, self._task, self._label, self._total = progress, task, label, total
         self._started = self._last_line = time.monotonic()
 
     def update(self, done: int, detail: str = "") -> None:
+        """Redraws the bar, or prints a line if the last is old enough. `detail` is shown behind the counts."""
         if self._progress is not None and self._task is not None:
             self._progress.update(self._task, completed=done, detail=detail)
             return
@@ -101,7 +105,7 @@ class ProgressView:
 
 @contextmanager
 def show_progress(label: str, total: int | None, unit: str) -> Iterator[ProgressView]:
-    """A progress bar on standard error while the block runs; it leaves no trace on standard output."""
+    """Shows progress on stderr while the block runs; the bar is removed at its end."""
     console = make_console(stderr=True)
     if not console.is_terminal:
         yield ProgressView(None, None, label, total)
@@ -122,9 +126,9 @@ def show_progress(label: str, total: int | None, unit: str) -> Iterator[Progress
 
 @contextmanager
 def mute_decoders() -> Iterator[None]:
-    """Keeps what audio decoders write straight to the error stream off the screen; Python's own messages still show.
+    """Redirects file descriptor 2 to /dev/null; `sys.stderr` keeps writing to the terminal.
 
-    The MP3 decoder comments on every damaged frame, which would tear a progress bar apart. Damage is reported by us.
+    The MP3 decoder writes a line for every damaged frame, which would break a progress bar. Damage is reported by us.
     """
     sys.stderr.flush()
     saved = os.dup(2)

@@ -1,4 +1,4 @@
-"""The flags that set the configuration, the same on every command that takes one.
+"""Command-line flags of settings, shared by all commands that take a configuration.
 
 A command decorated with `takes_settings` receives the resolved configuration; the flags join its signature, so that
 they show in its help and complete in the shell.
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SettingFlag:
-    """A flag and the keys it sets. A switch gives `value`; the others take theirs from the command line."""
+    """A flag and the keys it sets. A switch sets `value`; the others take theirs from the command line."""
 
     flag: str
     keys: tuple[str, ...]
@@ -33,11 +33,13 @@ class SettingFlag:
 
     @property
     def parameter(self) -> str:
+        """Name of the Python parameter: `--train-data` -> `train_data`."""
         return self.flag.lstrip("-").replace("-", "_")
 
 
 _MODEL_SIZES, _LEVELS, _CARDS = (join_with_or(list(list_presets(selector))) for selector in SELECTORS)
 
+# Settings that are changed often; all others are reached by --set. Help names them in this order.
 SETTING_FLAGS: tuple[SettingFlag, ...] = (
     SettingFlag("--train-data", ("data.train_data",), "Folder or file of the corpus to train on.", "PATH"),
     SettingFlag("--val-data", ("data.val_data",), "Corpus to validate on; by default a share of the first.", "PATH"),
@@ -86,7 +88,7 @@ def takes_settings(command: Callable[..., None]) -> Callable[..., None]:
 
     A flag of the same name as one of the command's own parameters is left to the command.
     """
-    # The configuration's own type is never asked for by a user, and naming it here would load it for every --help.
+    # XTTSConfig is no option of the command, and importing it would load pydantic for every --help.
     hints = get_type_hints(command, localns={"XTTSConfig": object}, include_extras=True)
     own = [
         parameter.replace(annotation=hints[parameter.name])
@@ -97,6 +99,7 @@ def takes_settings(command: Callable[..., None]) -> Callable[..., None]:
     shared.append(_make_option("config_file", str | None, "--config", "Configuration file (YAML).", "FILE", None))
     shared.append(_make_option("assignments", list[str], "--set", "Any other setting; repeatable.", "KEY=VALUE", ()))
 
+    # typer reads the signature: the wrapper takes any keywords and gets the joined parameters below.
     @functools.wraps(command)
     def run_with_settings(**values: Any) -> None:
         given = {parameter.name: values.pop(parameter.name) for parameter in shared}
@@ -112,7 +115,7 @@ def takes_settings(command: Callable[..., None]) -> Callable[..., None]:
 def load_config(
     path: str | None, assignments: Sequence[str], values: Iterable[tuple[str, object, str]] = ()
 ) -> XTTSConfig:
-    """The configuration in `path`, under `values` (key, value, the flag that gave it) and the --set assignments."""
+    """Loads the configuration: `path` < `values` (key, value, flag as typed) and --set assignments."""
     from myxtts.config.load import FlagValue
     from myxtts.config.schema import XTTSConfig
 
@@ -155,6 +158,7 @@ def split_assignment(text: str) -> tuple[str, str]:
 
 
 def _make_parameter(flag: SettingFlag) -> inspect.Parameter:
+    """Values are taken as text and parsed as YAML by `config.load`, which knows their types; switches are booleans."""
     if flag.value is None:
         return _make_option(flag.parameter, str | None, flag.flag, flag.help, flag.metavar, None)
     return _make_option(flag.parameter, bool, flag.flag, flag.help, None, False)
@@ -163,5 +167,6 @@ def _make_parameter(flag: SettingFlag) -> inspect.Parameter:
 def _make_option(
     name: str, kind: Any, flag: str, help_text: str, metavar: str | None, default: Any
 ) -> inspect.Parameter:
+    """Builds a keyword-only parameter that typer turns into an option of the panel "Settings"."""
     option = typer.Option(flag, help=help_text, metavar=metavar, rich_help_panel=_PANEL, show_default=False)
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option])

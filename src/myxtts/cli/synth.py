@@ -1,4 +1,7 @@
-"""`myxtts synth`: a text and a voice to a WAV file, a folder of them, or a stream."""
+"""`myxtts synth`: synthesises text with a reference voice, to a WAV file, a folder of them, or a stream.
+
+Everything that can be refused (arguments, texts, voice) is checked before TensorFlow and the model are loaded.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
 _STREAM = "-"
 _USUAL = SpeechOptions()
 _MAX_STDIN_CHARACTERS = 1_000_000
+"""Bounds what is read from a pipe that never ends; a character has at most 4 bytes in UTF-8."""
 
 
 def run_synth(
@@ -107,7 +111,7 @@ def run_synth(
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """A planned text, and the file to write."""
+    """A text split into pieces for the model, and the WAV file to write."""
 
     id: str
     pieces: list[Piece]
@@ -117,7 +121,7 @@ class _Job:
 def _check_request(
     text: str | None, model: Path | None, out: str | None, file: Path | None, save_voice: str | None, *, as_json: bool
 ) -> Path:
-    """The model; raises UsageError where the parts of the command do not make a whole."""
+    """Returns the model folder; raises UsageError for missing or contradictory arguments."""
     if model is None:
         raise UsageError("No model is named.", next_step="Give --model RUN_OR_BUNDLE.")
     if text is not None and file is not None:
@@ -139,6 +143,7 @@ def _check_request(
 
 
 def _read_lines(text: str | None, file: Path | None) -> list[TextLine]:
+    """Returns the texts: the lines of --file, or a single one from the argument or stdin."""
     from myxtts.synthesis.sentences import TextLine, read_texts
 
     if file is not None:
@@ -147,7 +152,7 @@ def _read_lines(text: str | None, file: Path | None) -> list[TextLine]:
         return []
     if text == _STREAM:
         raw = sys.stdin.buffer.read(4 * _MAX_STDIN_CHARACTERS)
-        # A text that is too long is refused by its length, a wrong encoding by the half characters it leaves.
+        # Not refused here: the text check rejects what is too long, and the surrogates that wrong bytes become.
         text = raw.decode("utf-8-sig", "surrogateescape")
     return [TextLine("", text, "")]
 
@@ -155,7 +160,7 @@ def _read_lines(text: str | None, file: Path | None) -> list[TextLine]:
 def _plan_jobs(
     loaded: LoadedBundle, lines: list[TextLine], language: str, out: str | None, *, is_batch: bool
 ) -> list[_Job]:
-    """Plans every text, so that its mistakes are found before the model is loaded."""
+    """Splits every text into pieces; errors name the line of the file, before the model is loaded."""
     jobs = []
     for line in lines:
         try:
@@ -174,6 +179,7 @@ def _plan_jobs(
 def _write_files(
     jobs: list[_Job], speak: Callable[[Iterable[Piece]], Iterator[Waveform]], screen: Screen
 ) -> list[dict[str, Any]]:
+    """Synthesises each job as a whole and writes its WAV file; returns paths and timings for JSON."""
     import numpy as np
 
     from myxtts.features.wave_file import write_wav
@@ -201,6 +207,7 @@ def _write_files(
 
 
 def _stream(job: _Job, speak: Callable[[Iterable[Piece]], Iterator[Waveform]], rate: int) -> None:
+    """Writes a WAV header of unknown length, then each piece as soon as it is synthesised."""
     from myxtts.features.wave_file import encode_samples, make_wav_header
 
     with _ending_with_listener():
@@ -213,10 +220,10 @@ def _stream(job: _Job, speak: Callable[[Iterable[Piece]], Iterator[Waveform]], r
 
 @contextmanager
 def _ending_with_listener() -> Iterator[None]:
-    """A player may close the pipe before the end of the stream; that is no error."""
+    """Handles a player that closes the pipe before the end: exit code 1, without a message."""
     try:
         yield
     except BrokenPipeError as error:
-        # What is still in the buffer would raise again when the process ends.
+        # Python flushes stdout at exit, which would raise again: send the rest of the buffer to /dev/null.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(1) from error

@@ -1,4 +1,4 @@
-"""`myxtts train`: from a corpus to a model that speaks, or to a vocoder for it."""
+"""`myxtts train`: trains the acoustic model or the neural vocoder on a corpus, with exact resume."""
 
 from __future__ import annotations
 
@@ -98,6 +98,7 @@ def run_train(
 
 
 def _check_part(part: str, for_run: Path | None, critics_from: int | None) -> PartName:
+    """Narrows --part to its two values; raises UsageError for vocoder flags with a voice."""
     if part == "vocoder":
         return "vocoder"
     if part != "voice":
@@ -108,6 +109,7 @@ def _check_part(part: str, for_run: Path | None, critics_from: int | None) -> Pa
 
 
 def _attach(run_path: Path, receiver: Path, screen: Screen) -> str:
+    """Copies the trained vocoder into the bundle of a voice."""
     from myxtts.training.vocoder.attach import attach_vocoder
 
     folder = attach_vocoder(run_path, receiver)

@@ -1,1 +1,1 @@
-"""What the user asked for: the settings, their layers, and the presets."""
+"""Configuration: schema of all settings, layered resolution (defaults, presets, YAML, arguments, flags), presets."""

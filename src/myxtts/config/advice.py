@@ -1,4 +1,8 @@
-"""Finds settings that work but waste the accelerator, and says what to set instead."""
+"""Lint of a valid configuration: finds settings that starve the accelerator, and says what to set instead.
+
+Judges the values alone, without looking at the machine or measuring anything; `myxtts config` prints the findings as
+warnings. `myxtts diagnose` measures.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +12,18 @@ from myxtts.config.schema import DataConfig, TrainingConfig, XTTSConfig
 from myxtts.config.values import show_value
 
 MIN_SENSIBLE_CHECKPOINT_STEPS = 50
+"""Smaller values of `checkpoint_steps` are reported; a rule of thumb, not a limit of the schema."""
 MIN_SENSIBLE_BUFFER_SIZE = 2
+"""With one batch, loading cannot run ahead of the step at all."""
 
 
 def find_slow_settings(config: XTTSConfig) -> list[str]:
-    """One sentence or two for each setting that slows training down: key, value, why, and what to set."""
+    """Returns one or two sentences for each setting that slows training down: key, value, reason, remedy."""
     return [*_find_slow_loading(config.data), *_find_slow_feeding(config.data), *_find_slow_steps(config.training)]
 
 
 def _find_slow_loading(data: DataConfig) -> Iterator[str]:
+    """Yields settings by which making or reading one batch takes longer than it must."""
     if data.preprocessing_mode == "on_the_fly" and not data.use_tf_native_loading:
         yield _advise(
             "data.use_tf_native_loading",
@@ -39,6 +46,7 @@ def _find_slow_loading(data: DataConfig) -> Iterator[str]:
 
 
 def _find_slow_feeding(data: DataConfig) -> Iterator[str]:
+    """Yields settings by which the device waits for a batch that is ready on the host."""
     if data.buffer_size < MIN_SENSIBLE_BUFFER_SIZE:
         yield _advise(
             "data.buffer_size", data.buffer_size, "one slow recording then stops the device", "Set it to 8 or more."
@@ -54,6 +62,7 @@ def _find_slow_feeding(data: DataConfig) -> Iterator[str]:
 
 
 def _find_slow_steps(training: TrainingConfig) -> Iterator[str]:
+    """Yields settings by which the step itself runs uncompiled or is interrupted."""
     if training.enable_eager_debug:
         yield _advise(
             "training.enable_eager_debug", True, "every operation runs by itself", "Set it to false to train."

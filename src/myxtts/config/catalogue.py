@@ -1,4 +1,8 @@
-"""All settings by name: which exist, what is declared of each, and which one a misspelt name was meant to be."""
+"""Registry of all settings by full name, with their declarations; finds keys by short name and suggests corrections.
+
+Built once at import from the fields of the section models, so that a setting is declared in one place only. Names are
+unique over all sections, which is what allows the flat form `batch_size` beside `data.batch_size`.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +24,7 @@ from myxtts.errors import ConfigError
 if TYPE_CHECKING:
     from myxtts.config.schema import XTTSConfig
 
-    # A type checker cannot know the files of a folder.
+    # The Literal types below are built from file names at import time, which a type checker cannot evaluate.
     ModelSize = str
     OptimizationLevel = str
     GpuCard = str
@@ -29,7 +33,7 @@ else:
 
 
 class Selectors(Section):
-    """The settings at the top of a configuration, which choose presets."""
+    """Top-level settings, each of which selects a preset; the allowed values are the files in `config/presets`."""
 
     model_size: ModelSize = setting(
         "small", "Preset of the model's shape.", fa="پیش‌تنظیم اندازه و شکل مدل.", resume=accept(ONLY_PRESET)
@@ -57,14 +61,17 @@ FIELDS: Mapping[str, FieldInfo] = {
 """Every setting by its full name: model_size, data.batch_size, ..."""
 
 META: Mapping[str, Meta] = {key: read_meta(field) for key, field in FIELDS.items()}
-"""What `setting` was given for each."""
+"""The declaration of each setting: Persian description, resume rule, scope, wording of the allowed values."""
 
 _FULL_NAMES = {key.rpartition(".")[2]: key for key in FIELDS}
 assert len(_FULL_NAMES) == len(FIELDS), "a name in two sections would make the flat form ambiguous"
 
 
 def find_key(name: str, origin: str) -> str:
-    """The full name of the setting called `name`, which may be given with or without its section."""
+    """Returns the full key of `name`, given with or without its section: `batch_size` -> `data.batch_size`.
+
+    Raises ConfigError, with the nearest known key, where there is none. `origin` says in the message who asked.
+    """
     if name in FIELDS:
         return name
     if name in _FULL_NAMES:
@@ -74,7 +81,10 @@ def find_key(name: str, origin: str) -> str:
 
 
 def _find_nearest_key(name: str) -> str | None:
-    """The setting that was most likely meant: by its own name in whatever section, else by the whole name."""
+    """Returns the key that a misspelt `name` most resembles, or None.
+
+    A right name in the wrong section comes first, then the last component alone, then the whole dotted name.
+    """
     section, _, last = name.rpartition(".")
     if last in _FULL_NAMES:
         return _FULL_NAMES[last]
@@ -84,7 +94,7 @@ def _find_nearest_key(name: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A setting of a resolved configuration: its value, where that came from, and its declaration."""
+    """One row of `myxtts config`: a resolved value, its origin and its declaration."""
 
     key: str
     value: Scalar
@@ -95,7 +105,7 @@ class Setting:
 
 
 def list_settings(config: XTTSConfig) -> list[Setting]:
-    """All settings in the order of the schema."""
+    """Lists all settings of a resolved configuration in the order of the schema."""
     return [
         Setting(
             key=key,
@@ -110,6 +120,7 @@ def list_settings(config: XTTSConfig) -> list[Setting]:
 
 
 def _look_up(config: XTTSConfig, key: str) -> Scalar:
+    """Returns the value of a full key; at the top level there is no section to go through."""
     section, _, name = key.rpartition(".")
     value = getattr(getattr(config, section) if section else config, name)
     assert value is None or isinstance(value, str | int | float), key

@@ -1,4 +1,4 @@
-"""Names that a user chooses from: presets, listed from their files, and corpus formats.
+"""Choices for enumerated settings: preset names, listed from their YAML files, and corpus formats.
 
 Standard library only: the command line needs these names for `--help`, before it loads the schema.
 """

@@ -1,4 +1,8 @@
-"""Settings of the data: corpus, text, recordings, features, feature store, batches, feed and its devices."""
+"""Schema of the `data` section: corpus, text front end, audio checks, mel features, store, batching, input pipeline.
+
+The order of the fields is that of the page of settings. Defaults follow the usual 22.05 kHz, 80-band log-mel set-up of
+neural vocoders.
+"""
 
 from __future__ import annotations
 
@@ -28,18 +32,19 @@ from myxtts.config.setting import (
 )
 from myxtts.config.values import accept_path, check_address, format_gpu_numbers, parse_gpu_numbers
 
-# Settings by what another value would mean for a run that is resumed.
+# Shorthands for the three most frequent resume rules; the other fields state theirs.
 _selection = partial(setting, resume=refuse(NEW_SELECTION))
 _feature = partial(setting, resume=refuse(NEW_FEATURES))
 _speed = partial(setting, resume=accept(ONLY_SPEED))
 
 
 class DataConfig(Section):
-    """From recordings to batches on the device. The order is that of the page of settings."""
+    """Everything between recordings on disk and batches on the device."""
 
     section_name: ClassVar[str] = "data"
 
-    # The corpus. Paths are relative to the working folder.
+    # The corpus. Paths are relative to the working folder. Changed content is detected by
+    # fingerprints of corpus and store, so the paths themselves may change on --resume.
     train_data: str | None = setting(
         None,
         "Corpus folder or file to train on.",
@@ -167,6 +172,7 @@ class DataConfig(Section):
     fmax: Annotated[float, Field(gt=0.0, le=24_000.0)] = _feature(
         8000.0, "Highest frequency of the mel bands in Hz.", fa="بالاترین بسامد باندهای مِل، به هرتز."
     )
+    # ln 1e-5 = -11.5 is the value of digital silence, and of padding in batches.
     log_floor: Annotated[float, Field(gt=0.0, le=1.0)] = _feature(
         1e-5, "Smallest mel value before the logarithm.", fa="کمترین مقدار مِل پیش از لگاریتم."
     )
@@ -218,7 +224,8 @@ class DataConfig(Section):
         resume=accept(ONLY_REBUILD),
     )
 
-    # Batches. Each shape is compiled once; more shapes mean less padding and more compiling.
+    # Batches. Utterances are bucketed by length into static shapes; each shape is traced and compiled once, so more
+    # shapes mean less padding and more compiling.
     batch_size: Annotated[int, Field(ge=1, le=65_536)] | Literal["auto"] = setting(
         32,
         "Utterances in a batch; auto finds what fits.",
@@ -238,7 +245,8 @@ class DataConfig(Section):
         resume=refuse(NEW_BATCHES),
     )
 
-    # The feed: loader threads fill the buffer in memory, from which batches are copied to the device ahead of time.
+    # The input pipeline: loader threads fill the buffer in memory, from which batches are copied to the device ahead of
+    # time. A batch of 32 utterances of 5 s has 4.4 MB of float32 mels, so a buffer of 50 takes 220 MB.
     num_workers: Annotated[int, Field(ge=0, le=1024)] | Literal["auto"] = _speed(
         "auto",
         "Loader threads; auto takes what the cores allow.",
@@ -289,7 +297,7 @@ class DataConfig(Section):
         allowed=Words("an address such as 10.0.0.5:5050 or null", "نشانی، مانند `10.0.0.5:5050`، یا null"),
     )
 
-    # Devices of the feed; `runtime.plan` decides from them and from what the machine has.
+    # Devices of the input pipeline: requests, from which `runtime.plan` chooses by what the machine has.
     data_gpu: Annotated[int, Field(ge=0, le=9999)] | None = setting(
         None,
         "GPU that computes features; with model_gpu it turns on Multi-GPU mode.",
@@ -317,11 +325,13 @@ class DataConfig(Section):
     @field_validator("data_service")
     @classmethod
     def _check_address(cls, value: str | None) -> str | None:
+        """Checks the port, which the pattern bounds to five digits only."""
         return check_address(value)
 
     @field_validator("model_gpu", mode="before")
     @classmethod
     def _canonicalise_model_gpu(cls, value: object) -> int | str | None:
+        """Normalises "1", 1 and [1] to 1, and [1, 2] to "1,2", so that equal choices compare equal."""
         if value is None:
             return None
         numbers = parse_gpu_numbers(value)
@@ -329,6 +339,7 @@ class DataConfig(Section):
 
     @model_validator(mode="after")
     def _refuse_impossible_bands(self) -> Self:
+        """The mel filter bank must lie below the Nyquist frequency and have no more bands than the FFT has bins."""
         if self.fmax > self.sample_rate / 2:
             raise Contradiction(
                 f"fmax is {self.fmax}, above half the sample rate, {self.sample_rate / 2}",
@@ -351,6 +362,7 @@ class DataConfig(Section):
 
     @model_validator(mode="after")
     def _refuse_impossible_windows(self) -> Self:
+        """Requires hop_length <= win_length <= n_fft, so that every sample is inside some analysis window."""
         if self.win_length > self.n_fft:
             raise Contradiction(
                 f"win_length is {self.win_length}, longer than n_fft, {self.n_fft}",
@@ -367,6 +379,7 @@ class DataConfig(Section):
 
     @model_validator(mode="after")
     def _refuse_impossible_lengths(self) -> Self:
+        """Duration limits must leave a range, and a frame budget must hold the longest utterance that is accepted."""
         if self.min_duration_s >= self.max_duration_s:
             raise Contradiction(
                 f"min_duration_s is {self.min_duration_s}, not below max_duration_s, {self.max_duration_s}",

@@ -1,7 +1,8 @@
 """Resolves a configuration from its layers (defaults < presets < YAML < arguments < flags) and writes it as YAML.
 
-Each layer is a flat mapping of full keys to values that remember where they came from, so every message and
-listing can name the file and line, the flag or the preset behind a value.
+Each layer is a flat mapping of full keys to values with their origin (file and line, flag, preset), which messages and
+listings name. Layers are merged by dict update, later ones winning; only the merged result is validated, so a value
+that is overridden need not be valid.
 """
 
 from __future__ import annotations
@@ -25,17 +26,18 @@ if TYPE_CHECKING:
     from myxtts.config.schema import XTTSConfig
 
 RESOLVED_FILE_NAME = "config.yaml"
+"""Written into the folders of runs, corpora and stores; --resume compares the settings with those of the run's."""
 
 
 class Entry(NamedTuple):
-    """A value that was given, and where."""
+    """A value of one layer and its origin, such as `config.yaml:12`."""
 
     value: object
     origin: str
 
 
 class FlagValue(NamedTuple):
-    """A value from the command line, and the flag that gave it. Several flags may set a key by another name."""
+    """A value from the command line with the flag as typed, since --format sets `data.corpus_format`."""
 
     key: str
     value: object
@@ -43,10 +45,11 @@ class FlagValue(NamedTuple):
 
 
 Layer = dict[str, Entry]
+"""Entries by full key."""
 
 
 class Resolved(NamedTuple):
-    """The outcome of all layers: checked sections and, by full key, where each value came from."""
+    """Result of the resolution: validated sections, and the origin of each value by full key."""
 
     selectors: Selectors
     sections: dict[str, Section]
@@ -54,7 +57,10 @@ class Resolved(NamedTuple):
 
 
 def resolve_settings(given: Layer) -> Resolved:
-    """Puts what was given over the presets it selects and the defaults, and checks the result."""
+    """Merges defaults < presets < `given` and validates the result section by section.
+
+    The selectors in `given` are validated first, because they decide which presets are merged.
+    """
     selector_values = {key: entry.value for key, entry in given.items() if key in Selectors.model_fields}
     selectors = Selectors.build(selector_values, {key: given[key].origin for key in selector_values})
     entries: Layer = {}
@@ -69,6 +75,7 @@ def resolve_settings(given: Layer) -> Resolved:
 
 
 def _build_section(section: type[Section], entries: Layer, origins: Mapping[str, str]) -> Section:
+    """Validates one section from merged entries and defaults, so that errors can name the origin of each value."""
     values: dict[str, object] = {}
     for name, field in section.model_fields.items():
         key = dotted_key(section, name)
@@ -77,15 +84,15 @@ def _build_section(section: type[Section], entries: Layer, origins: Mapping[str,
 
 
 def read_preset(selector: str, name: str) -> Mapping[str, object]:
-    """The settings of one preset, such as the model_size called tiny."""
+    """Returns the settings of one preset by full key, for instance of `model_size` `tiny`."""
     return _read_presets(selector)[name]
 
 
 @cache
 def _read_presets(selector: str) -> Mapping[str, Mapping[str, object]]:
-    """All presets of a kind, each with every key that one of them states; what it does not state itself is the default.
+    """Reads all presets of a selector; each gets every key that any of them states, at its default if unstated.
 
-    So the card rtx4090 beats the batch size of a model size although its own batch size is the default.
+    So the card rtx4090 overrides the batch size of a model size although its own batch size is the default.
     """
     stated = {name: read_file_layer(path) for name, path in list_presets(selector).items()}
     keys = [key for key in FIELDS if any(key in layer for layer in stated.values())]
@@ -96,18 +103,19 @@ def _read_presets(selector: str) -> Mapping[str, Mapping[str, object]]:
 
 
 def read_file_layer(path: str | Path) -> Layer:
-    """The settings of a YAML file; their origin is file and line."""
+    """Reads a YAML file as a layer; the origin of each entry is `file:line`."""
     data, lines = read_yaml(path)
     place = "".join(char if char.isprintable() else "?" for char in str(path))
     return _collect_layer(data, lambda names: f"{place}:{lines[names]}")
 
 
 def collect_argument_layer(values: Mapping[str, object]) -> Layer:
+    """Makes the layer of Python keyword arguments."""
     return _collect_layer(values, lambda _: ARGUMENT_ORIGIN)
 
 
 def _collect_layer(values: Mapping[str, object], find_origin: Callable[[tuple[str, ...]], str]) -> Layer:
-    """Flattens `values`, whose keys are settings (flat or dotted) or sections holding settings."""
+    """Flattens nested sections and short names to full keys. `find_origin` maps the path of names to an origin."""
     layer: Layer = {}
     for name, value in values.items():
         if name not in SECTIONS:
@@ -119,7 +127,7 @@ def _collect_layer(values: Mapping[str, object], find_origin: Callable[[tuple[st
 
 
 def collect_flag_layer(flags: Mapping[str, object] | Iterable[FlagValue]) -> Layer:
-    """From the command line: None means the flag was not given, and text is read as a YAML value."""
+    """Makes the layer of the command line: None means the flag was not given, and text is parsed as a YAML scalar."""
     if isinstance(flags, Mapping):
         flags = [FlagValue(name, value, _name_flag(name)) for name, value in flags.items()]
     layer: Layer = {}
@@ -143,6 +151,7 @@ def _add_entry(layer: Layer, name: str, entry: Entry) -> None:
 
 
 def _open_section(name: str, value: object, origin: str) -> Mapping[str, object]:
+    """Returns the settings under a section key, which may be null, a mapping or a section object."""
     if value is None:
         return {}
     if isinstance(value, SECTIONS[name]):
@@ -157,19 +166,19 @@ def _open_section(name: str, value: object, origin: str) -> Mapping[str, object]
 
 
 def _name_flag(name: str) -> str:
-    """How a key was most likely typed: batch_size by a flag of its own, data.batch_size by --set."""
+    """Reconstructs the flag of a key given without one: `--batch-size`, but `--set data.batch_size` if dotted."""
     return f"--set {name}" if "." in name else f"--{name.replace('_', '-')}"
 
 
 def _parse_flag_text(key: str, text: str) -> object:
-    """Text stays text where the setting takes any, such as a path called 2024."""
+    """Parses a YAML scalar, except for settings of type str: a path called 2024 stays text."""
     if accepts_text(FIELDS[key]):
         return None if text == "null" else text
     return resolve_scalar(text.strip())
 
 
 def format_yaml(config: XTTSConfig) -> str:
-    """Every setting, section by section; a comment names the origin of each value that is not the default."""
+    """Formats every setting as YAML by section; values that are not the default carry their origin as a comment."""
     lines: list[str] = []
     section = ""
     for setting in list_settings(config):
@@ -184,7 +193,7 @@ def format_yaml(config: XTTSConfig) -> str:
 
 
 def write_resolved(config: XTTSConfig, directory: str | Path) -> Path:
-    """Writes `config.yaml` into `directory`, which is made if need be: either all of it appears or nothing changes."""
+    """Writes `config.yaml` into `directory` atomically, creating the folder; returns the path."""
     path = Path(directory) / RESOLVED_FILE_NAME
     with write_atomically(path) as file:
         file.write(format_yaml(config).encode())

@@ -1,4 +1,7 @@
-"""Settings of the model's shape. The defaults are the size `small`; the other sizes are presets."""
+"""Schema of the `model` section: widths, depths and regularisation of the acoustic model.
+
+The defaults are the size `small`; the other sizes are presets in `config/presets/model_size`.
+"""
 
 from __future__ import annotations
 
@@ -55,6 +58,7 @@ class ModelConfig(Section):
     reference_layers: Annotated[int, Field(ge=1, le=128)] = _shape(
         3, "Layers of the reference encoder.", fa="تعداد لایه‌های رمزگذار مرجع."
     )
+    # Perceiver resampler: the decoder attends to these instead of all frames of the reference.
     num_latents: Annotated[int, Field(ge=1, le=1024)] = _shape(
         16,
         "Latent vectors that a reference voice is summed up in.",
@@ -78,6 +82,7 @@ class ModelConfig(Section):
 
     @model_validator(mode="after")
     def _refuse_uneven_heads(self) -> Self:
+        """Multi-head attention splits a width into equal heads; convolution blocks attend in the reference only."""
         names = ["reference_width"]
         if self.block == "transformer":
             names += ["text_width", "decoder_width"]

@@ -1,4 +1,4 @@
-"""`XTTSConfig`, the whole configuration: checked, immutable, with the origin of each value."""
+"""`XTTSConfig`: the root model of the configuration, validated and immutable, with the origin of each value."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["DataConfig", "ModelConfig", "TrainingConfig", "XTTSConfig"]
 
 
 class XTTSConfig(Selectors):
-    """Three sections, and the selectors of presets.
+    """The whole configuration: sections `data`, `model` and `training`, and the preset selectors.
 
     Settings are given flat (`XTTSConfig(batch_size=32)`), dotted (`load(**{"data.batch_size": 32})`) or by section
     (`XTTSConfig(data={"batch_size": 32})`). Defaults < preset < YAML < arguments < flags.
@@ -51,7 +51,7 @@ class XTTSConfig(Selectors):
         flags: Mapping[str, object] | Iterable[FlagValue] | None = None,
         **overrides: object,
     ) -> Self:
-        """The configuration in the YAML file `path`, with `overrides` above it and `flags` above both.
+        """Loads the YAML file `path`, with `overrides` above it and `flags` above both.
 
         `flags` come from a command line, by key or as FlagValue: None means "not given", and text is read as a YAML
         value, so that `--set data.batch_size=48` gives a number.
@@ -64,6 +64,7 @@ class XTTSConfig(Selectors):
         return config
 
     def _resolve(self, given: Layer) -> None:
+        """Fills the fields from the layers in `given`, which are kept so that `model_copy` can resolve them again."""
         resolved = resolve_settings(given)
         self._fill_fields({**dict(resolved.selectors), **resolved.sections}, resolved.origins)
         self._origins = resolved.origins
@@ -71,11 +72,14 @@ class XTTSConfig(Selectors):
 
     @property
     def origins(self) -> Mapping[str, str]:
-        """Where each value came from, by full key: "default", "preset small", "config.yaml:12", "--batch-size"."""
+        """Origin of each value by full key: "default", "preset small", "config.yaml:12", "--batch-size"."""
         return MappingProxyType(self._origins)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """A copy with the settings of `update` (flat, dotted or by section), resolved and checked anew."""
+        """Returns a copy with the settings of `update` (flat, dotted or by section), resolved and validated again.
+
+        Resolving again lets `update` change a selector: `model_size` brings the other settings of its preset along.
+        """
         copy = super().model_copy(deep=deep)
         if update:
             copy._resolve(self._given | collect_argument_layer(update))
@@ -86,7 +90,7 @@ class XTTSConfig(Selectors):
         return format_yaml(self)
 
     def __eq__(self, other: object) -> bool:
-        # Origins say how a configuration came about, not what it is.
+        # Configurations with equal values are equal, whatever their origins.
         return isinstance(other, XTTSConfig) and dict(self) == dict(other)
 
     def __hash__(self) -> int:

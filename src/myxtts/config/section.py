@@ -1,6 +1,7 @@
 """Base class of the configuration models: immutable and strict, with pydantic's errors turned into a ConfigError.
 
-Every message names the key, the value, where it came from and what is allowed instead.
+Every message names the key, the value, its origin and what is allowed instead. pydantic would name Python types and its
+own error codes; here each key is reported once, in the words of `setting.describe_allowed`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ DEFAULT_ORIGIN = "default"
 
 
 class Contradiction(ValueError):  # noqa: N818 (pydantic collects ValueErrors; users meet it as a ConfigError)
-    """Settings of one section that cannot hold together, and what to change."""
+    """Raised by a validator where settings of a section exclude each other; `keys` are names without the section."""
 
     def __init__(self, problem: str, *, keys: tuple[str, ...], next_step: str) -> None:
         super().__init__(problem)
@@ -47,6 +48,7 @@ class Section(BaseModel):
         return section
 
     def _fill_fields(self, values: Mapping[str, object], origins: Mapping[str, str]) -> None:
+        """Validates `values` into this instance; subclasses replace `__init__` but not this."""
         with _translate_errors(type(self), values, origins):
             BaseModel.__init__(self, **values)
 
@@ -61,12 +63,13 @@ class Section(BaseModel):
             return super().model_validate_json(json_data, **options)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """A copy with the values of `update`, checked like any other."""
+        """Returns a copy with the values of `update`, validated; pydantic's own does not validate them."""
         if not update:
             return super().model_copy(deep=deep)
         return type(self)(**{**dict(self), **update})
 
     def __setattr__(self, name: str, value: object) -> None:
+        """Raises ConfigError with the way to make a changed copy; pydantic would raise a ValidationError."""
         if name.startswith("_"):
             super().__setattr__(name, value)
             return
@@ -82,7 +85,7 @@ def dotted_key(section: type[Section], name: str) -> str:
 
 
 def find_nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that resembles `name` most, None where none does."""
+    """Returns the closest match by difflib at its default cutoff, or None."""
     matches = get_close_matches(name, list(known), n=1, cutoff=0.6)
     return matches[0] if matches else None
 
@@ -91,7 +94,7 @@ def find_nearest(name: str, known: Iterable[str]) -> str | None:
 def _translate_errors(
     section: type[Section], values: Mapping[str, object], origins: Mapping[str, str]
 ) -> Iterator[None]:
-    """Raises one ConfigError for all that pydantic finds, each key once and in words of our own."""
+    """Turns pydantic's ValidationError into one ConfigError with a line for each key."""
     try:
         yield
     except ValidationError as error:
@@ -110,6 +113,7 @@ def _translate_errors(
 def _describe_problem(
     section: type[Section], name: str, detail: Any, values: Mapping[str, object], origins: Mapping[str, str]
 ) -> tuple[str, str]:
+    """Returns problem and next step for one pydantic error: contradiction, unknown key or refused value."""
     cause = detail.get("ctx", {}).get("error")
     if isinstance(cause, Contradiction):
         named = [dotted_key(section, key) for key in cause.keys]
@@ -134,6 +138,7 @@ def _describe_problem(
 
 
 def _guess_origin(key: str, values: Mapping[str, object]) -> str:
+    """For sections built directly in Python, where no layer recorded origins."""
     return ARGUMENT_ORIGIN if key.rpartition(".")[2] in values else DEFAULT_ORIGIN
 
 

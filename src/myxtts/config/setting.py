@@ -1,4 +1,4 @@
-"""How a setting is declared: default, meaning in both languages, effect on a resumed run, all in one place.
+"""Declares settings: default, description in English and Persian, resume rule and scope, attached to pydantic fields.
 
 The field's annotation gives type and limits, `setting` the rest. Messages, `myxtts config`, the page of all settings,
 the check before `--resume` and the vocoder's configuration read it from here.
@@ -20,7 +20,7 @@ from myxtts.config.values import Scalar, show_value
 Scope = Literal["both", "voice"]
 """Which model a setting is for: the voice model and its vocoder, or the voice model alone."""
 
-# Why a run cannot be resumed with another value: it would go on as something else than it was begun as.
+# Reasons to refuse --resume with another value, each the end of a sentence in the message.
 NEW_SHAPES = "the weights would have other shapes"
 NEW_FEATURES = "the model would hear other features than it learnt from"
 NEW_TOKENS = "the same text would give other ids"
@@ -29,7 +29,7 @@ NEW_BATCHES = "batches would hold other utterances, so that the position in the 
 NEW_LOSS = "the loss would measure something else"
 NEW_SCORES = "scores of the validation could not be compared with those before"
 
-# Why it can.
+# Reasons to accept another value on --resume.
 ONLY_PRESET = "it only chooses presets, and what they set is compared by itself"
 ONLY_PLACE = "the content found there is compared, not the place"
 ONLY_SPEED = "it changes how fast batches come, not what is in them"
@@ -41,7 +41,7 @@ NEW_END = "training ends at another step, and the learning rate falls towards th
 
 
 class Resume(NamedTuple):
-    """What `--resume` does when the value differs from that of the run, and why.
+    """Resume rule of a setting: the action of `--resume` when the value differs from that of the run, and its reason.
 
     `refuse_switch` refuses to turn the setting on or off (from or to 0), and accepts any other change.
     """
@@ -50,7 +50,7 @@ class Resume(NamedTuple):
     reason: str
 
     def judge(self, old: Scalar, new: Scalar) -> Resume:
-        """`accept` or `refuse` for a change from `old` to `new`."""
+        """Returns the rule for a change from `old` to `new`, with `refuse_switch` decided either way."""
         if self.action != "refuse_switch":
             return self
         return accept(FROM_NOW_ON) if bool(old) == bool(new) else refuse(self.reason)
@@ -77,7 +77,7 @@ class Words(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Meta:
-    """What is declared of a setting besides its type, default and English description."""
+    """The part of a declaration that pydantic has no field for, kept in `json_schema_extra`."""
 
     fa: str
     resume: Resume
@@ -98,7 +98,7 @@ def setting(
 
 
 def read_meta(field: FieldInfo) -> Meta:
-    """What `setting` was given for this field."""
+    """Returns what `setting` stored in the field."""
     assert isinstance(field.json_schema_extra, dict), "the field was not declared by `setting`"
     extra: dict[str, Any] = dict(field.json_schema_extra)
     allowed = extra["allowed"] and Words(*extra["allowed"])
@@ -106,11 +106,12 @@ def read_meta(field: FieldInfo) -> Meta:
 
 
 _KINDS: dict[object, str] = {int: "a whole number", float: "a number", str: "text", NoneType: "null"}
+# Attribute names of annotated_types constraints, which pydantic makes of Field(ge=..., ...).
 _LIMITS = {"ge": "of at least", "gt": "above", "le": "up to", "lt": "below"}
 
 
 def describe_allowed(field: FieldInfo) -> str:
-    """The accepted values in plain words, for instance `a whole number of at least 1 or "auto"`."""
+    """Returns the accepted values in plain words, for instance `a whole number of at least 1 or "auto"`."""
     if allowed := read_meta(field).allowed:
         return allowed.en
     return join_with_or(list(_describe_parts(field.annotation, field.metadata)))
@@ -123,6 +124,7 @@ def accepts_text(field: FieldInfo) -> bool:
 
 
 def _describe_parts(annotation: Any, metadata: Iterable[object]) -> Iterable[str]:
+    """Yields the alternatives of a type annotation in words, unions and Annotated limits resolved recursively."""
     if get_origin(annotation) in (Union, UnionType):
         for member in get_args(annotation):
             yield from _describe_parts(member, metadata)
@@ -139,11 +141,13 @@ def _describe_parts(annotation: Any, metadata: Iterable[object]) -> Iterable[str
 
 
 def _unwrap(metadata: Iterable[object]) -> Iterable[object]:
+    """Yields constraint objects; `Field(ge=1)` inside Annotated holds them in its own metadata."""
     for item in metadata:
         yield from item.metadata if isinstance(item, FieldInfo) else (item,)
 
 
 def _describe_limits(metadata: Iterable[object]) -> str:
+    """Puts ge, gt, le and lt constraints into words: ` from 1 to 8`, ` above 0`."""
     limits = {name: value for item in metadata for name in _LIMITS if (value := getattr(item, name, None)) is not None}
     if set(limits) == {"ge", "le"}:
         return f" from {limits['ge']} to {limits['le']}"

@@ -1,4 +1,4 @@
-"""Settings of a training run: devices, compilation, precision, optimiser, and where the run is kept."""
+"""Schema of the `training` section: run length, checkpoints, devices, compilation, precision, optimiser, EMA."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from myxtts.config.setting import (
 )
 from myxtts.config.values import accept_path, format_gpu_numbers, parse_gpu_numbers
 
-# Settings by what another value means for a run that is resumed.
+# Shorthands for the three most frequent resume rules; the other fields state theirs.
 _from_now_on = partial(setting, resume=accept(FROM_NOW_ON))
 _device = partial(setting, resume=accept(ONLY_DEVICE))
 _end = partial(setting, resume=accept(NEW_END))
 
 
 class TrainingConfig(Section):
-    """The run, its devices, how a step is compiled and computed, and the optimiser."""
+    """Length and devices of a run, compilation and precision of a step, optimiser and weight averaging."""
 
     section_name: ClassVar[str] = "training"
 
@@ -118,7 +118,7 @@ class TrainingConfig(Section):
         fa="دقیقه‌ها تا پایان آموزش، که نرخ یادگیری رو به آن کم می‌شود؛ `null` یعنی بی‌حد.",
     )
 
-    # Devices.
+    # Devices of the model; those of the input pipeline are in the data section.
     multi_gpu: bool = _device(
         False, "Mirror the model over all visible GPUs.", fa="مدل روی همهٔ کارت‌های گرافیک دیدنی آینه شود."
     )
@@ -161,6 +161,7 @@ class TrainingConfig(Section):
     )
 
     # The step. AdamW with linear warm-up and cosine decay.
+    # 128 frames are 1.5 s at the default hop and sample rate.
     crop_frames: Annotated[int, Field(ge=32, le=8192, multiple_of=2)] = _from_now_on(
         128,
         "Frames of each utterance that the decoder learns from at a step, chosen at random.",
@@ -199,7 +200,7 @@ class TrainingConfig(Section):
         "Longest gradient; longer ones are scaled down to it.",
         fa="بیشترین اندازهٔ گرادیان؛ بزرگ‌ترها تا این اندازه کوچک می‌شوند.",
     )
-    # Exponential moving average (EMA) of the weights.
+    # Exponential moving average (EMA) of the weights; 0.999 averages over about 1 / (1 - 0.999) = 1000 steps.
     ema_decay: Annotated[float, Field(ge=0.0, lt=1.0)] = setting(
         0.999,
         "Decay of the averaged weights used for synthesis; 0 turns averaging off.",
@@ -209,7 +210,7 @@ class TrainingConfig(Section):
 
     @property
     def run_path(self) -> Path:
-        """The folder of the run."""
+        """The folder of checkpoints, logs and bundle: `run_dir`, or runs/`run_name`."""
         return Path(self.run_dir) if self.run_dir is not None else Path("runs") / self.run_name
 
     @field_validator("run_dir", mode="before")
@@ -224,6 +225,7 @@ class TrainingConfig(Section):
 
     @model_validator(mode="after")
     def _refuse_compiling_eager_steps(self) -> Self:
+        """XLA compiles graphs, so it needs graph mode. Only an explicit true contradicts; `auto` adapts."""
         if self.enable_xla_compilation is not True:
             return self
         if self.enable_eager_debug:

@@ -1,4 +1,4 @@
-"""Single values of settings: as YAML text, in messages, and lists of GPUs, paths and addresses.
+"""Parses and formats scalar values: YAML 1.2 core schema, values in messages, GPU lists, paths, host:port.
 
 Scalars follow YAML 1.2: `yes`, `no`, `on` and `off` are text, `012` is twelve, `1e-5` is a number.
 """
@@ -19,21 +19,23 @@ _WORDS: dict[str, Scalar] = {
     **dict.fromkeys(("-.inf", "-.Inf", "-.INF"), float("-inf")),
     **dict.fromkeys((".nan", ".NaN", ".NAN"), float("nan")),
 }
+# Number formats of the YAML 1.2 core schema; 1.1 would read 012 as octal and 1:30 as 90.
 _INTEGER = re.compile(r"[-+]?[0-9]+|0x[0-9a-fA-F]+|0o[0-7]+")
 _DECIMAL = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 _PLAIN_TEXT = re.compile(r"[A-Za-z_/.][A-Za-z0-9_/.-]*")
 _MUST_ESCAPE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 
-# Longer digit strings are never a setting, and converting them takes quadratic time.
 _MAX_NUMBER_LENGTH = 64
+"""Longer digit strings stay text: no setting needs them, and converting them takes quadratic time."""
 _MAX_SHOWN_LENGTH = 60
 _MAX_SHOWN_BITS = 256
+"""Larger integers are shown by their size: 77 digits are shortened anyway, and Python refuses to print 4,300."""
 _GPU_NUMBERS = re.compile(r"\s*-?[0-9]{1,4}\s*(?:,\s*-?[0-9]{1,4}\s*)*")
 _MAX_PORT = 65535
 
 
 def resolve_scalar(text: str) -> Scalar:
-    """What an unquoted YAML value means."""
+    """Parses an unquoted YAML scalar by the core schema; what is no number, boolean or null is text."""
     if text in _WORDS:
         return _WORDS[text]
     if len(text) > _MAX_NUMBER_LENGTH:
@@ -46,7 +48,7 @@ def resolve_scalar(text: str) -> Scalar:
 
 
 def format_scalar(value: Scalar) -> str:
-    """`value` as YAML text that `resolve_scalar` (or a quoted string) reads back as the same value."""
+    """Formats `value` as a YAML scalar that reads back as the same value; text is quoted unless it is a plain word."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -74,7 +76,7 @@ def show_value(value: object) -> str:
 
 
 def parse_gpu_numbers(value: object) -> tuple[int, ...]:
-    """The GPU numbers in `value` ("0,1", [0, 1] or 0), in the order given; ValueError in plain words otherwise."""
+    """Parses GPU numbers from "0,1", [0, 1] or 0, in the order given; raises ValueError with a readable reason."""
     numbers: tuple[int, ...]
     if isinstance(value, str) and _GPU_NUMBERS.fullmatch(value):
         numbers = tuple(int(part) for part in value.split(","))
@@ -98,7 +100,7 @@ def format_gpu_numbers(numbers: tuple[int, ...]) -> str:
 
 
 def accept_path(value: object) -> object:
-    """Path objects become text; characters that no path on disk should hold are refused."""
+    """Turns Path objects into text; raises ValueError for empty paths and control characters."""
     if isinstance(value, PurePath):
         value = str(value)
     if isinstance(value, str) and not value.strip():
@@ -109,7 +111,7 @@ def accept_path(value: object) -> object:
 
 
 def check_address(value: str | None) -> str | None:
-    """`host:port`, with a port that exists."""
+    """Checks the port range of `host:port`; the pattern of the field has checked the form."""
     if value is not None and not 1 <= int(value.rpartition(":")[2]) <= _MAX_PORT:
         raise ValueError(f"ports go from 1 to {_MAX_PORT}")
     return value

@@ -17,13 +17,15 @@ from myxtts.config.values import Scalar, resolve_scalar, show_value
 from myxtts.errors import ConfigError
 
 MAX_YAML_BYTES = 1_000_000
+"""A complete configuration has a few kilobytes; a larger file is most likely another one."""
 MAX_YAML_DEPTH = 20
+"""Settings nest two levels; the limit keeps the recursive builder from overflowing the stack."""
 
 YamlData = Scalar | list["YamlData"] | dict[str, "YamlData"]
 KeyLines = dict[tuple[str, ...], int]
 """Line of each key, by the names that lead to it: ("data", "batch_size") -> 12."""
 
-# The faster parser in C where PyYAML was built with libyaml.
+# The parser in C (libyaml) where PyYAML was built with it.
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f]")
 _CORE_TAG = "tag:yaml.org,2002:"
@@ -36,13 +38,13 @@ _TAG_TYPES: dict[str, tuple[type, ...]] = {
 
 
 def read_yaml(path: str | Path) -> tuple[dict[str, YamlData], KeyLines]:
-    """The mapping in the file `path`, and the line of each of its keys."""
+    """Returns the mapping in the file `path`, and the line of each key. Raises ConfigError with file:line:column."""
     raw = _read_limited(Path(path))
     return parse_yaml(_decode(raw, str(path)), str(path))
 
 
 def parse_yaml(text: str, name: str) -> tuple[dict[str, YamlData], KeyLines]:
-    """As `read_yaml`, for text that came from the place called `name`. An empty document is an empty mapping."""
+    """As `read_yaml`, for text; `name` stands for the file in messages. An empty document is an empty mapping."""
     _refuse_control_characters(text, name)
     builder = _Builder(name)
     try:
@@ -64,13 +66,14 @@ def parse_yaml(text: str, name: str) -> tuple[dict[str, YamlData], KeyLines]:
 
 
 class _Builder:
-    """Turns the events of one document into data."""
+    """Recursive-descent builder over PyYAML's event stream, which has neither resolved tags nor expanded aliases."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.lines: KeyLines = {}
 
     def build(self, events: Iterator[Any]) -> dict[str, YamlData]:
+        """Consumes the events of exactly one document whose root is a mapping or empty."""
         next(events)  # the start of the stream
         if isinstance(next(events), yaml.StreamEndEvent):
             return {}
@@ -91,6 +94,7 @@ class _Builder:
         return data
 
     def _read_node(self, event: Any, events: Iterator[Any], path: tuple[str, ...], depth: int = 1) -> YamlData:
+        """Builds a value from its first event, recursively; `path` are the keys that lead to it."""
         if isinstance(event, yaml.AliasEvent):
             self._refuse(event, f"the alias *{event.anchor} is not allowed", "Write the value out where it is needed.")
         if event.anchor is not None:
@@ -107,6 +111,7 @@ class _Builder:
         return self._read_mapping(events, path, depth)
 
     def _read_mapping(self, events: Iterator[Any], path: tuple[str, ...], depth: int) -> dict[str, YamlData]:
+        """Reads key-value pairs up to the end of the mapping; refuses duplicate keys and records lines."""
         mapping: dict[str, YamlData] = {}
         # Lists may hold several mappings under one path, so duplicates are looked for here and not in `lines`.
         first_lines: dict[str, int] = {}
@@ -125,6 +130,7 @@ class _Builder:
         return mapping
 
     def _read_key(self, event: Any, events: Iterator[Any]) -> str:
+        """Returns a key; raises ConfigError unless it is a scalar that resolves to text."""
         if isinstance(event, yaml.MappingStartEvent | yaml.SequenceStartEvent):
             self._refuse(event, "a list or mapping cannot be a key", "Keys are plain names.")
         key = self._read_node(event, events, ())
@@ -133,6 +139,7 @@ class _Builder:
         return key
 
     def _read_scalar(self, event: Any) -> Scalar:
+        """Resolves a plain scalar with `resolve_scalar`; quoted ones are text. Of tags only core ones are allowed."""
         text: str = event.value
         if event.tag is None:
             return resolve_scalar(text) if event.implicit[0] else text
@@ -154,12 +161,13 @@ class _Builder:
         self._refuse(event, f"the tag {show_value(event.tag)} is not allowed", "Leave the tag out.")
 
     def _refuse(self, event: Any, problem: str, next_step: str) -> NoReturn:
+        """Raises ConfigError with file, line and column of the event."""
         mark = event.start_mark
         raise ConfigError(f"{self.name}:{mark.line + 1}:{mark.column + 1}: {problem}.", next_step=next_step)
 
 
 def _next_item(events: Iterator[Any]) -> Any:
-    """The next event inside a list or mapping, None at its end."""
+    """Returns the next event inside a list or mapping, None at its end."""
     event = next(events)
     return None if isinstance(event, yaml.CollectionEndEvent) else event
 
@@ -169,6 +177,7 @@ def _name_kind(data: YamlData) -> str:
 
 
 def _read_limited(path: Path) -> bytes:
+    """Reads a regular file of bounded size; a pipe or device would block or never end."""
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
@@ -192,6 +201,7 @@ def _read_limited(path: Path) -> bytes:
 
 
 def _refuse_large(path: Path, num_bytes: int) -> None:
+    """Called with the size on disk, and again with the bytes read."""
     if num_bytes > MAX_YAML_BYTES:
         raise ConfigError(
             f"{path}: the file has {num_bytes} bytes; a configuration has at most {MAX_YAML_BYTES}.",
@@ -200,6 +210,7 @@ def _refuse_large(path: Path, num_bytes: int) -> None:
 
 
 def _decode(raw: bytes, name: str) -> str:
+    """Decodes UTF-8 with or without a byte order mark; the error names line and column of the wrong byte."""
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -212,6 +223,7 @@ def _decode(raw: bytes, name: str) -> str:
 
 
 def _refuse_control_characters(text: str, name: str) -> None:
+    """Checked before parsing, because PyYAML's ReaderError has no line."""
     match = _CONTROL.search(text)
     if match is None:
         return

@@ -1,1 +1,1 @@
-"""What the machine offers, and the plan made from it."""
+"""Hardware detection (CPUs, memory, GPUs, cluster), device placement plan, and TensorFlow distribution strategy."""

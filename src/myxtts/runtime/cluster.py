@@ -1,7 +1,7 @@
-"""Reads from the environment whether several processes train one model, and which of them this is. No TensorFlow.
+"""Detects multi-worker training from TF_CONFIG or Slurm variables: number of workers and rank. No TensorFlow.
 
-TF_CONFIG describes the cluster in TensorFlow's own words; a Slurm step (`srun`) describes it in SLURM_* variables.
-TF_CONFIG wins when both are set.
+TF_CONFIG is TensorFlow's own JSON description of a cluster; a Slurm step (`srun`) sets SLURM_* variables instead.
+TF_CONFIG wins when both are set. Only rank and size are read here; `runtime.strategy` resolves hosts and ports.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _EXAMPLE = '{"cluster": {"worker": ["a:9000", "b:9000"]}, "task": {"type": "work
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Several processes that train one model. `worker` numbers this one; number 0 writes what all have in common."""
+    """A multi-worker run: its size and the rank of this process. Rank 0 is the chief, which writes shared files."""
 
     source: Literal["TF_CONFIG", "Slurm"]
     num_workers: int
@@ -31,7 +31,7 @@ class Cluster:
 
 
 def read_cluster(environment: Mapping[str, str]) -> Cluster | None:
-    """The cluster that this process belongs to; None when it trains alone."""
+    """Returns the cluster of this process; None when it trains alone. Raises ConfigError for a malformed one."""
     if environment.get(TF_CONFIG, "").strip():
         cluster = _read_tf_config(environment[TF_CONFIG])
     else:
@@ -40,7 +40,11 @@ def read_cluster(environment: Mapping[str, str]) -> Cluster | None:
 
 
 def choose_slurm_port(environment: Mapping[str, str]) -> int:
-    """The first port of a Slurm step: the same on all its hosts, and seldom that of another step on one of them."""
+    """Returns the base port of a Slurm step, derived from job and step id so that all hosts agree without a message.
+
+    Steps are 32 ports apart, from 20000 to 31999: below 32768, where Linux by default begins to hand out ports to
+    outgoing connections. Every 375th step gets the same port.
+    """
     number = _read_number(environment, "SLURM_JOB_ID", default=0) + _read_number(
         environment, "SLURM_STEP_ID", default=0
     )
@@ -48,6 +52,7 @@ def choose_slurm_port(environment: Mapping[str, str]) -> int:
 
 
 def _read_tf_config(text: str) -> Cluster | None:
+    """Parses TF_CONFIG; a cluster of one is none, and parameter servers are refused."""
     try:
         description = json.loads(text)
     except json.JSONDecodeError as error:
@@ -66,7 +71,7 @@ def _read_tf_config(text: str) -> Cluster | None:
 
 
 def _read_task(task: Any, num_chiefs: int, num_workers: int) -> int:
-    """The number of this process; a chief comes before the workers."""
+    """Returns the rank of this process; a chief comes before the workers."""
     kind, index = (task.get("type"), task.get("index")) if isinstance(task, dict) else (None, None)
     counts = {"chief": num_chiefs, "worker": num_workers}
     if kind not in counts:
@@ -77,7 +82,7 @@ def _read_task(task: Any, num_chiefs: int, num_workers: int) -> int:
 
 
 def _read_slurm(environment: Mapping[str, str]) -> Cluster | None:
-    """The Slurm step of this process. Hosts and ports are resolved later, by `runtime.strategy`."""
+    """Returns the Slurm step of this process, None outside a step of several tasks."""
     # Only srun sets the variables of a step: without it one process runs, however many tasks the job has.
     num_tasks = _read_number(environment, "SLURM_STEP_NUM_TASKS", default=1)
     if num_tasks <= 1:
@@ -92,6 +97,7 @@ def _read_slurm(environment: Mapping[str, str]) -> Cluster | None:
 
 
 def _read_number(environment: Mapping[str, str], name: str, *, default: int | None) -> int:
+    """Reads a decimal variable; a missing one is an error unless there is a default."""
     value = environment.get(name)
     if value is None and default is not None:
         return default

@@ -1,4 +1,4 @@
-"""Finds out what the machine offers this process: CPUs, memory, disk, GPUs and cluster. No TensorFlow.
+"""Hardware detection: CPUs, memory, disk, GPUs and cluster that this process may use. No TensorFlow.
 
 Containers and job schedulers give less than the machine has, through control groups (cgroups) of both versions; CUDA
 shows fewer GPUs than the driver, and in another order, where CUDA_VISIBLE_DEVICES is set.
@@ -29,7 +29,7 @@ _VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """What this process may use. `no_gpu_reason` is empty when there are GPUs; `notes` tell what was left out."""
+    """Resources within this process's limits. `no_gpu_reason` is empty if there are GPUs; `notes` name skipped ones."""
 
     num_cpus: int
     ram_bytes: int
@@ -39,7 +39,7 @@ class Hardware:
     no_gpu_reason: str = ""
     notes: tuple[str, ...] = ()
     cluster: Cluster | None = None
-    """The processes that train one model with this one, where there are others."""
+    """The multi-worker run that this process is part of, if any."""
 
 
 def detect_hardware(
@@ -66,7 +66,7 @@ def detect_hardware(
 
 
 def count_cpus() -> int:
-    """CPUs this process may use, at least one; a part of one counts as one."""
+    """Returns the CPUs this process may use: affinity mask and cgroup quota, rounded up, at least one."""
     quota = read_cpu_quota()
     # The affinity already holds what a cpuset of the control group leaves.
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -74,14 +74,14 @@ def count_cpus() -> int:
 
 
 def read_cpu_quota() -> float | None:
-    """How many CPUs' worth of time the control groups allow, None without a limit."""
+    """Returns the tightest CFS quota in CPUs over all cgroup levels, None without a limit."""
     quotas = [_read_quota_v2(folder) for folder in _walk_folders("")]
     quotas += [_read_quota_v1(folder) for folder in _walk_folders("cpu")]
     return min((quota for quota in quotas if quota is not None), default=None)
 
 
 def read_memory_limit() -> tuple[int | None, int | None]:
-    """The lowest limit in bytes and the bytes still free under the tightest level; None without a limit."""
+    """Returns the lowest cgroup memory limit, and the fewest bytes free under any limit; None without a limit."""
     levels = [
         *_read_memory_levels("", "memory.max", "memory.current", "inactive_file"),
         *_read_memory_levels("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
@@ -90,7 +90,7 @@ def read_memory_limit() -> tuple[int | None, int | None]:
 
 
 def _walk_folders(controller: str) -> Iterator[Path]:
-    """The folders of this process's group and of all groups above it, any of which may set a limit.
+    """Yields the folders of this process's cgroup and of all its ancestors, any of which may set a limit.
 
     Version 2 has one hierarchy for all controllers, which is called "" here.
     """
@@ -99,6 +99,8 @@ def _walk_folders(controller: str) -> Iterator[Path]:
         controllers, _, group = rest.partition(":")
         if controller not in controllers.split(","):
             continue
+        # Version 1 mounts `cpu,cpuacct` under that name or as `cpu`; version 2 is at the root, or `unified` beside
+        # version 1 (hybrid).
         for name in sorted({controllers, controller} if controller else {"", "unified"}):
             root = _CGROUP_ROOT / name
             # A container may be told the host's path, which does not exist here: then the root is its own group.
@@ -124,12 +126,13 @@ def _read_memory_levels(
     for folder in _walk_folders(controller):
         limit = _read_int(folder / limit_name)
         if limit is not None:
-            # Pages of files that were read count as used, but are given back when memory is needed.
+            # The page cache counts as used, but its inactive pages are reclaimed when memory is needed.
             used = (_read_int(folder / usage_name) or 0) - _read_statistic(folder / "memory.stat", cache_name)
             yield limit, max(0, min(limit, limit - used))
 
 
 def _read_statistic(path: Path, name: str) -> int:
+    """Returns a line of memory.stat, 0 where it is missing."""
     for line in _read_text(path).splitlines():
         key, _, value = line.partition(" ")
         if key == name and value.isdigit():
@@ -163,7 +166,7 @@ def _measure_free_disk(path: Path) -> int:
 
 
 def _apply_visibility(listing: GpuListing, environment: Mapping[str, str]) -> GpuListing:
-    """Numbers the GPUs as CUDA will, which may hide and reorder them."""
+    """Applies CUDA_VISIBLE_DEVICES: hides, reorders and renumbers the GPUs as CUDA will."""
     if not listing.gpus:
         return listing
     visible = select_visible(environment.get(_VISIBLE_DEVICES), [gpu.uuid for gpu in listing.gpus])
@@ -177,7 +180,7 @@ def _apply_visibility(listing: GpuListing, environment: Mapping[str, str]) -> Gp
 
 
 class VisibleGpus(NamedTuple):
-    """Positions in the list of all GPUs, in CUDA's order, and a note when something was left out."""
+    """Positions in the driver's list of GPUs, in CUDA's order, and a note when something was left out."""
 
     positions: tuple[int, ...]
     note: str
@@ -199,6 +202,7 @@ def select_visible(value: str | None, uuids: Sequence[str]) -> VisibleGpus:
 
 
 def _find_position(entry: str, uuids: Sequence[str]) -> int | None:
+    """Resolves one entry of CUDA_VISIBLE_DEVICES: a number, or the unique prefix of a UUID."""
     if entry.startswith("GPU-"):
         matches = [position for position, uuid in enumerate(uuids) if uuid.startswith(entry)]
         return matches[0] if len(matches) == 1 else None
@@ -209,6 +213,7 @@ def _find_position(entry: str, uuids: Sequence[str]) -> int | None:
 
 
 def _explain_stop(value: str, entry: str) -> str:
+    """Returns the note for the entry at which CUDA stops reading the list."""
     if value.strip() in ("", "-1"):
         return f"{_VISIBLE_DEVICES}={value!r} hides all GPUs."
     if entry.startswith("MIG-"):

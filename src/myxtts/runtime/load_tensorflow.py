@@ -1,4 +1,4 @@
-"""Imports TensorFlow without the log lines about its build that it writes on every start; all other lines still show.
+"""Imports TensorFlow with its start-up log lines filtered from stderr; all other lines still show.
 
 TF_CPP_MIN_LOG_LEVEL=0 shows everything. TensorFlow applies other levels only after it has written those lines, so they
 are filtered from the error stream.
@@ -45,7 +45,10 @@ def _import() -> None:
 
 @contextmanager
 def _filter_errors() -> Iterator[None]:
-    """Holds back what is written straight to the error stream, and writes it at the end without the build's lines."""
+    """Redirects file descriptor 2 to a temporary file, and replays it at the end without the lines about the build.
+
+    The C++ runtime writes to the descriptor, so replacing `sys.stderr` would not catch it.
+    """
     sys.stderr.flush()
     with tempfile.TemporaryFile() as held:
         screen = os.dup(2)

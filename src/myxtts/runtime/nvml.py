@@ -1,4 +1,8 @@
-"""Lists the NVIDIA GPUs through the driver's management library (NVML), without TensorFlow or CUDA."""
+"""Lists the NVIDIA GPUs through the driver's management library (NVML), without TensorFlow or CUDA.
+
+Creates no CUDA context, so it takes no GPU memory and CUDA can still be configured afterwards. A GPU that fails is left
+out with a note instead of ending the listing.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +23,7 @@ LOST_GPU_ERRORS = (
     pynvml.NVML_ERROR_IRQ_ISSUE,
     pynvml.NVML_ERROR_INSUFFICIENT_POWER,
 )
+"""Errors of a GPU that has failed, as opposed to one that this user may not use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +53,7 @@ class Nvml(Protocol):
 
 
 class GpuListing(NamedTuple):
-    """The usable GPUs in the driver's order, why there is none, and what was left out."""
+    """Usable GPUs in the driver's order, the reason if there is none, and notes on GPUs that were left out."""
 
     gpus: tuple[Gpu, ...]
     no_gpu_reason: str
@@ -56,10 +61,12 @@ class GpuListing(NamedTuple):
 
 
 def load_nvml() -> Nvml:
+    """Returns the `pynvml` module as the protocol, which tests replace by a fake driver."""
     return cast(Nvml, pynvml)
 
 
 def list_gpus(nvml: Nvml) -> GpuListing:
+    """Returns all usable GPUs in the driver's order; a driver that fails becomes `no_gpu_reason`, not an error."""
     try:
         nvml.nvmlInit()
     except pynvml.NVMLError as error:
@@ -73,6 +80,7 @@ def list_gpus(nvml: Nvml) -> GpuListing:
 
 
 def _list_started(nvml: Nvml) -> GpuListing:
+    """Queries every GPU of an initialised driver; one that fails becomes a note."""
     gpus: list[Gpu] = []
     notes: list[str] = []
     for driver_index in range(nvml.nvmlDeviceGetCount()):
@@ -91,7 +99,7 @@ def _read_gpu(nvml: Nvml, driver_index: int, index: int, notes: list[str]) -> Gp
         memory = nvml.nvmlDeviceGetMemoryInfo(handle)
         memory_bytes, free_memory_bytes = int(memory.total), int(memory.free)
     except pynvml.NVMLError_NotSupported:
-        # GPUs that share the machine's memory have none of their own to report.
+        # Integrated GPUs, which share the memory of the host, do not support this query.
         notes.append(f"GPU {driver_index} does not report its memory.")
     major, minor = nvml.nvmlDeviceGetCudaComputeCapability(handle)
     return Gpu(

@@ -1,4 +1,4 @@
-"""Decides once how a run uses the machine: mode, devices, strategy, buffers, and the reasons. A pure function.
+"""Device placement plan: mode, devices, distribution strategy, buffers and loader threads, with reasons. Pure.
 
 | asked for              | there is                          | plan                                               |
 |------------------------|-----------------------------------|----------------------------------------------------|
@@ -6,6 +6,9 @@
 | data_gpu and model_gpu | one is missing, or they are equal | Single-GPU buffered, with a warning                |
 | only one of the two    | it exists                         | Single-GPU buffered, on the named GPU              |
 | neither                | no GPU / one / several            | CPU / Single-GPU / the same, mirrored by multi_gpu |
+
+`choose_plan` depends on its arguments only, so every row can be tested without a GPU. Devices are numbered as CUDA does
+before TensorFlow hides any; `translate_devices` maps them to TensorFlow's numbers afterwards.
 """
 
 from __future__ import annotations
@@ -29,7 +32,11 @@ StrategyKind = Literal["default", "one_device", "mirrored"]
 
 
 class Mode(StrEnum):
-    """How data reaches the model."""
+    """Where features are made and where the model trains.
+
+    MULTI_GPU: features on one GPU, the model on others. SINGLE_GPU: CPU loads, one GPU trains. MIRRORED: CPU loads,
+    several GPUs hold replicas. CPU: everything on the host.
+    """
 
     MULTI_GPU = "multi-gpu"
     SINGLE_GPU = "single-gpu"
@@ -38,6 +45,7 @@ class Mode(StrEnum):
 
     @property
     def label(self) -> str:
+        """Name shown to users."""
         return _LABELS[self]
 
 
@@ -51,7 +59,7 @@ _LABELS = {
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a run will do. Devices are named by `Gpu.index`, before any framework hides or renumbers GPUs.
+    """The plan of a run. Devices are named by `Gpu.index`, before TensorFlow hides or renumbers GPUs.
 
     `prefetch_buffer_size` counts batches held on each of `prefetch_devices`; both are empty when prefetch is off.
     Loader threads stay off `num_reserved_cpus` processors, those of the threads that drive devices, and run with the
@@ -75,12 +83,12 @@ class Plan:
 
     @property
     def num_replicas(self) -> int:
-        """Devices that train, those of all processes of the cluster together."""
+        """Number of model replicas over all processes of the cluster."""
         return len(self.model_devices) * (self.cluster.num_workers if self.cluster else 1)
 
     @property
     def shard(self) -> tuple[int, int]:
-        """The slice of every batch that this process trains on: its number, and of how many."""
+        """Shard of every batch that this process trains on: (rank, number of workers)."""
         return (self.cluster.worker, self.cluster.num_workers) if self.cluster else (0, 1)
 
     def find_model_gpus(self, hardware: Hardware) -> list[Gpu]:
@@ -110,7 +118,7 @@ class Plan:
 
 @dataclass(slots=True)
 class _Placement:
-    """The GPUs of data and model, and what has been said of the plan so far."""
+    """Intermediate result of `choose_plan`: the chosen GPUs, and reasons and warnings collected so far."""
 
     mode: Mode
     model_gpus: tuple[int, ...]
@@ -120,7 +128,7 @@ class _Placement:
 
 
 def choose_plan(config: XTTSConfig, hardware: Hardware) -> Plan:
-    """The plan for this configuration on this machine; HardwareError when a GPU asked for cannot be had."""
+    """Returns the plan of a run; raises HardwareError where a named GPU is missing and the table has no fallback."""
     visible = _select_visible_gpus(config, hardware)
     placement = _place(config, visible, hardware)
     _warn_of_unequal_gpus(placement, visible)
@@ -149,7 +157,7 @@ def choose_plan(config: XTTSConfig, hardware: Hardware) -> Plan:
 
 
 def _select_visible_gpus(config: XTTSConfig, hardware: Hardware) -> tuple[Gpu, ...]:
-    """The GPUs that `visible_gpus` leaves, in its order."""
+    """Returns the GPUs that `visible_gpus` names, in its order; all if it is not set."""
     if config.training.visible_gpus is None:
         return hardware.gpus
     by_index = {gpu.index: gpu for gpu in hardware.gpus}
@@ -165,6 +173,7 @@ def _select_visible_gpus(config: XTTSConfig, hardware: Hardware) -> tuple[Gpu, .
 
 
 def _place(config: XTTSConfig, visible: tuple[Gpu, ...], hardware: Hardware) -> _Placement:
+    """Dispatches on which of data_gpu and model_gpu are set: the rows of the table above."""
     data_gpu = config.data.data_gpu
     model_gpus = () if config.data.model_gpu is None else parse_gpu_numbers(config.data.model_gpu)
     if data_gpu is not None and model_gpus:
@@ -179,7 +188,10 @@ def _place(config: XTTSConfig, visible: tuple[Gpu, ...], hardware: Hardware) -> 
 def _place_both_named(
     config: XTTSConfig, data_gpu: int, model_gpus: tuple[int, ...], visible: tuple[Gpu, ...], hardware: Hardware
 ) -> _Placement:
-    """Multi-GPU mode if it is possible, else one of the named GPUs with a warning."""
+    """Returns Multi-GPU mode if all named GPUs exist and differ, else falls back to one of them with a warning.
+
+    The fallback prefers a model GPU, then the data GPU, then any visible GPU, then the CPU.
+    """
     existing = [gpu.index for gpu in visible]
     asked = f"data_gpu {data_gpu} and model_gpu {format_gpu_numbers(model_gpus)} were asked for"
     missing = [number for number in dict.fromkeys((data_gpu, *model_gpus)) if number not in existing]
@@ -206,6 +218,7 @@ def _place_both_named(
 def _place_one_named(
     config: XTTSConfig, key: str, named: tuple[int, ...], visible: tuple[Gpu, ...], hardware: Hardware
 ) -> _Placement:
+    """Trains on the named GPU; several need multi_gpu, since no data GPU feeds them."""
     missing = [number for number in named if number not in [gpu.index for gpu in visible]]
     if missing:
         raise HardwareError(
@@ -228,6 +241,7 @@ def _place_one_named(
 
 
 def _place_unnamed(config: XTTSConfig, visible: tuple[Gpu, ...], hardware: Hardware) -> _Placement:
+    """Trains on the first visible GPU, on all of them with multi_gpu, or on the CPU."""
     is_multi = config.training.multi_gpu
     if not visible:
         warnings = ["multi_gpu is true, but there is no GPU: training on the CPU."] if is_multi else []
@@ -246,6 +260,7 @@ def _place_unnamed(config: XTTSConfig, visible: tuple[Gpu, ...], hardware: Hardw
 
 
 def _warn_of_unequal_gpus(placement: _Placement, visible: tuple[Gpu, ...]) -> None:
+    """Synchronous replicas wait for the slowest, so a mix of cards is worth a warning."""
     mirrored = [gpu for gpu in visible if gpu.index in placement.model_gpus]
     if len({(gpu.name, _round_gib(gpu.memory_bytes)) for gpu in mirrored}) > 1:
         listing = ", ".join(_say_gpu(gpu) for gpu in mirrored)
@@ -253,6 +268,7 @@ def _warn_of_unequal_gpus(placement: _Placement, visible: tuple[Gpu, ...]) -> No
 
 
 def _choose_prefetch(config: XTTSConfig, placement: _Placement) -> tuple[tuple[str, ...], int]:
+    """Returns the devices to prefetch to, and how many batches each holds."""
     if not placement.model_gpus:
         placement.reasons.append("Nothing is prefetched to a device: the model runs where the data is.")
         return (), 0
@@ -269,7 +285,7 @@ def _choose_prefetch(config: XTTSConfig, placement: _Placement) -> tuple[tuple[s
 
 
 def _choose_num_workers(config: XTTSConfig, hardware: Hardware, placement: _Placement) -> int:
-    """Loader threads. With optimize_cpu_gpu_overlap each thread that drives devices keeps a core to itself."""
+    """Returns the number of loader threads; optimize_cpu_gpu_overlap leaves a core to each device-driving thread."""
     asked, keeps_apart = config.data.num_workers, config.data.optimize_cpu_gpu_overlap
     most = max(1, hardware.num_cpus - _count_drivers(placement)) if keeps_apart else hardware.num_cpus
     if asked == "auto":
@@ -293,6 +309,7 @@ def _count_drivers(placement: _Placement) -> int:
 
 
 def _choose_start_delay(config: XTTSConfig, placement: _Placement) -> float:
+    """Returns the head start of the data GPU in seconds; only Multi-GPU mode has one."""
     if placement.mode is not Mode.MULTI_GPU:
         placement.reasons.append("The model does not wait for model_start_delay: no data GPU has to get ahead of it.")
         return 0.0
@@ -312,6 +329,7 @@ def _say_no_gpu(hardware: Hardware) -> str:
 
 
 def _say_existing(gpus: tuple[Gpu, ...], hardware: Hardware) -> str:
+    """Lists the GPUs that could have been named instead, for messages about missing ones."""
     if not hardware.gpus:
         return f"there is no GPU ({hardware.no_gpu_reason or 'none was found'})"
     listing = ", ".join(_say_gpu(gpu) for gpu in gpus)

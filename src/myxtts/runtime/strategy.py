@@ -1,4 +1,4 @@
-"""Builds the TensorFlow distribution strategy: which devices train, and what TensorFlow calls them.
+"""Builds the `tf.distribute` strategy of a plan: device visibility, memory growth, multi-worker and Slurm set-up.
 
 A GPU's number is `Gpu.index` everywhere outside this module. TensorFlow counts only the GPUs it may see, so a hidden
 one moves those behind it forward: `translate_plan` says where.
@@ -25,12 +25,13 @@ from myxtts.runtime.plan import CPU_DEVICE, Plan, is_cpu, split_name, translate_
 __all__ = ["list_devices", "make_strategy", "setup_gpu_strategy", "translate_plan"]
 
 _exchanging: dict[tuple[str, ...], tf.distribute.Strategy] = {}
+"""The strategy of this process that all-reduces, by its devices; at most one."""
 
 
 def setup_gpu_strategy(
     enable_multi_gpu: bool = False, visible_gpus: str | None = None, *, device_type: str = "GPU"
 ) -> tf.distribute.Strategy:
-    """The strategy for what TensorFlow finds on this machine.
+    """Makes a strategy for the devices that TensorFlow finds on this machine, without a plan.
 
     No GPU: the default strategy. One, or several without `enable_multi_gpu`: OneDeviceStrategy on the first. Several
     with it: MirroredStrategy. In a cluster: MultiWorkerMirroredStrategy over such GPUs of all workers.
@@ -43,7 +44,7 @@ def setup_gpu_strategy(
 
 
 def make_strategy(plan: Plan) -> tf.distribute.Strategy:
-    """The strategy of a plan; GPUs that it does not use are hidden from TensorFlow.
+    """Makes the strategy of a plan; GPUs that the plan does not use are hidden from TensorFlow.
 
     Afterwards `translate_plan` gives the plan in the names that TensorFlow uses.
     """
@@ -73,7 +74,7 @@ def list_devices(device_type: str = "GPU") -> tuple[str, ...]:
 
 
 def translate_plan(plan: Plan) -> Plan:
-    """The plan in TensorFlow's names, given which GPUs TensorFlow sees at this moment."""
+    """Returns the plan with TensorFlow's device names, which count only the GPUs visible at this moment."""
     visible = _list_visible_gpus()
     used = [name for name in (plan.data_device, *plan.model_devices) if not is_cpu(name)]
     _refuse_missing(used, visible, f"The plan is to use {', '.join(used)}")
@@ -86,10 +87,13 @@ def translate_plan(plan: Plan) -> Plan:
 
 
 def _build_strategy(model_devices: Sequence[str], visible: Sequence[str]) -> tf.distribute.Strategy:
-    """A strategy over these devices, in a TensorFlow that sees only the GPUs of `visible`."""
+    """Sets the visible GPUs and makes a strategy over `model_devices`.
+
+    Default for none, OneDeviceStrategy for one, MirroredStrategy for several, MultiWorkerMirroredStrategy in a cluster.
+    """
     cluster = read_cluster(os.environ)
     if cluster is not None:
-        # This strategy takes every GPU it sees.
+        # MultiWorkerMirroredStrategy takes every visible GPU, so the others are hidden from it.
         _show_only(model_devices)
         return _make_once((cluster.source, *model_devices), lambda: _join_cluster(cluster, model_devices))
     _show_only(visible)
@@ -102,6 +106,7 @@ def _build_strategy(model_devices: Sequence[str], visible: Sequence[str]) -> tf.
 
 
 def _join_cluster(cluster: Cluster, model_devices: Sequence[str]) -> tf.distribute.Strategy:
+    """Makes a MultiWorkerMirroredStrategy from TF_CONFIG or from the Slurm step."""
     resolver = None  # The strategy then reads TF_CONFIG itself.
     if cluster.source == "Slurm":
         num_gpus = sum(not is_cpu(name) for name in model_devices)
@@ -117,7 +122,7 @@ def _join_cluster(cluster: Cluster, model_devices: Sequence[str]) -> tf.distribu
 
 
 def _make_once(over: tuple[str, ...], make: Callable[[], tf.distribute.Strategy]) -> tf.distribute.Strategy:
-    """The one strategy of this process that exchanges tensors: a second would mix its messages with the first one's."""
+    """Returns the one strategy of this process with collectives: those of a second would mix with the first one's."""
     if over not in _exchanging and _exchanging:
         raise HardwareError(
             f"This process trains over {', '.join(*_exchanging)} already and cannot train over {', '.join(over)} too.",
@@ -157,7 +162,7 @@ def _resolve_slurm(cluster: Cluster, port: int, num_gpus: int) -> Any:
 
 
 def _show_only(names: Sequence[str]) -> None:
-    """Hides all other GPUs, and lets the shown ones take memory as they need it instead of all at once."""
+    """Hides all other GPUs from TensorFlow, and sets memory growth on the visible ones."""
     wanted = [gpu for gpu in tf.config.list_physical_devices("GPU") if _name_device(gpu) in names]
     notes = [*_hide_all_but(wanted), *_let_memory_grow(wanted)]
     if notes:
@@ -170,7 +175,7 @@ def _show_only(names: Sequence[str]) -> None:
 
 
 def _hide_all_but(wanted: list[Any]) -> Iterator[str]:
-    """Yields what could not be done because it is too late."""
+    """Sets the visible GPUs; yields a note if TensorFlow has initialised already and keeps more than it needs."""
     seen = tf.config.get_visible_devices("GPU")
     try:
         if seen != wanted:
@@ -186,10 +191,10 @@ def _hide_all_but(wanted: list[Any]) -> Iterator[str]:
 
 
 def _let_memory_grow(wanted: list[Any]) -> Iterator[str]:
-    """Yields what could not be done because it is too late."""
+    """Sets memory growth; yields a note if TensorFlow has initialised already and may allocate all memory."""
     try:
         for gpu in wanted:
-            # A GPU that was split by hand has fixed shares of its memory.
+            # Logical devices configured by the user have fixed memory limits, which exclude growth.
             if not tf.config.get_logical_device_configuration(gpu):
                 tf.config.experimental.set_memory_growth(gpu, True)
     except RuntimeError:
@@ -205,6 +210,7 @@ def _name_chosen(visible_gpus: str, device_type: str) -> tuple[str, ...]:
 
 
 def _refuse_missing(wanted: Sequence[str], existing: Sequence[str], asked: str) -> None:
+    """Raises HardwareError for devices TensorFlow does not see, with the likely cause: no driver or no CUDA build."""
     missing = [name for name in wanted if name not in existing]
     if not missing:
         return
@@ -229,6 +235,7 @@ def _say_gpus(gpus: Sequence[Any]) -> str:
 
 
 def _count_logical(device: Any) -> int:
+    """Logical devices that a physical one was split into; one unless configured."""
     return len(tf.config.get_logical_device_configuration(device) or [None])
 
 

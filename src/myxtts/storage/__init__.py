@@ -1,0 +1,1 @@
+"""File formats and crash safety: atomic replacement, folder locks, strict JSON, safetensors."""

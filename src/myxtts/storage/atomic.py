@@ -1,7 +1,11 @@
 """Atomic file replacement, folder locks between processes, and named points for fault injection in tests.
 
 A file appears under its final name only after its bytes and its folder entry have reached the disk, so that a kill or
-a power loss at any moment leaves the old file or the new one.
+a power loss at any moment leaves the old file or the new one: write to a temporary file, fsync, rename, fsync of the
+folder.
+
+Fault injection: `MYXTTS_FAULT=replace:1:kill` kills the process with SIGKILL the first time it reaches the point
+`replace`. Without the variable a point costs one test of an empty list.
 """
 
 from __future__ import annotations
@@ -20,12 +24,13 @@ from typing import IO
 from myxtts.errors import BusyError, ConfigError, StorageError
 
 TEMPORARY_SUFFIX = ".myxtts-tmp"
+"""Marks the files that `sweep_temporary_files` may delete."""
 _FAULT_VARIABLE = "MYXTTS_FAULT"
 _SPOIL = "nan"
 _FAULT_KINDS = ("kill", "EIO", "ENOSPC", "delay", _SPOIL)
 _FAULT_DELAY_S = 1.0
 SPOILABLE_POINTS = ("gradients",)
-"""Points where numbers are computed, which the kind `nan` makes unusable."""
+"""Fault points in numerical code, where the kind `nan` asks the caller to corrupt its values."""
 
 
 class _Fault:
@@ -51,7 +56,7 @@ class _Fault:
             )
 
     def reach(self, point: str) -> bool:
-        """Whether the numbers of this point are to be spoiled; every other kind happens here."""
+        """Counts down and triggers the fault; returns True where the caller is to replace its values by NaN."""
         if point != self.point:
             return False
         self.remaining -= 1
@@ -72,7 +77,7 @@ _faults: list[_Fault] = []
 
 
 def plan_faults(text: str) -> None:
-    """Plans what MYXTTS_FAULT says: point:n:kind, or several of them with commas between."""
+    """Parses MYXTTS_FAULT: point:n:kind, or several of them with commas between."""
     _faults[:] = [_Fault(part) for part in text.split(",") if part]
 
 
@@ -82,22 +87,22 @@ plan_faults(os.environ.get(_FAULT_VARIABLE, ""))
 def pass_fault_point(point: str) -> bool:
     """Marks a named point; does nothing unless MYXTTS_FAULT plans a fault here.
 
-    At a point where numbers are computed it gives whether they are to be spoiled.
+    At a point of `SPOILABLE_POINTS` it returns whether the caller is to replace its values by NaN.
     """
     if not _faults:
         return False
-    # Every fault is asked, because each counts how often its point was passed.
+    # A list, not any(): every fault must count this pass, also behind one that is due.
     return True in [fault.reach(point) for fault in _faults]
 
 
 def is_fault_planned(point: str) -> bool:
-    """Whether a fault may still come at this point."""
+    """Whether MYXTTS_FAULT names this point."""
     return any(fault.point == point for fault in _faults)
 
 
 @contextmanager
 def explain_storage_errors(path: str | Path, action: str) -> Iterator[None]:
-    """Turns a failing write into a StorageError that names the path and what to do.
+    """Turns an OSError in the block into a StorageError that names the path and what to do.
 
     An error that names a file elsewhere is not about this path, and is left as it is.
     """
@@ -123,7 +128,7 @@ def explain_storage_errors(path: str | Path, action: str) -> Iterator[None]:
 
 
 def sync_directory(directory: Path) -> None:
-    """Makes renames and new entries in `directory` survive a power loss."""
+    """Flushes a folder's entries to disk (fsync), so that renames in it survive a power loss."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         pass_fault_point("sync_directory")
@@ -134,7 +139,7 @@ def sync_directory(directory: Path) -> None:
 
 @contextmanager
 def write_atomically(path: Path) -> Iterator[IO[bytes]]:
-    """Yields a binary file that becomes `path` when the block ends well, and vanishes when it does not."""
+    """Yields a temporary binary file that is renamed to `path` when the block succeeds, and deleted when it raises."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}{TEMPORARY_SUFFIX}")
     with explain_storage_errors(path, "write"):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -153,7 +158,7 @@ def write_atomically(path: Path) -> Iterator[IO[bytes]]:
 
 
 def sweep_temporary_files(directory: Path) -> int:
-    """Removes the files and folders that a killed writer left in `directory`; gives how many there were.
+    """Removes the files and folders that a killed writer left in `directory`; returns their number.
 
     Call it while holding the folder's lock. A link is removed, never what it leads to.
     """
@@ -169,7 +174,11 @@ def sweep_temporary_files(directory: Path) -> int:
 
 @contextmanager
 def lock_directory(directory: Path, purpose: str) -> Iterator[None]:
-    """Holds `directory` for one writer. The system frees the lock of a process that died."""
+    """Holds an exclusive, non-blocking `flock` on `directory`; raises BusyError with the holder if it is taken.
+
+    The kernel releases the lock when the process dies. The lock file stays: deleting it would race with a process
+    that has opened it but not yet locked it.
+    """
     with explain_storage_errors(directory, "write in"):
         directory.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(directory / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -177,6 +186,7 @@ def lock_directory(directory: Path, purpose: str) -> Iterator[None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
+            # The holder wrote its process id and purpose into the lock file.
             holder = os.pread(descriptor, 100, 0).decode("utf-8", "replace").strip() or "another process"
             raise BusyError(
                 f"{directory} is in use by {holder}.", next_step="Wait until it ends, or choose another folder."

@@ -31,9 +31,11 @@ _MAX_DEPTH = 12
 """Nesting of objects and lists: our own files stay below half of it."""
 _MAX_ERRORS_SHOWN = 3
 _DEFAULT_MAX_BYTES = 10_000_000
+"""Checked before reading, so that a wrong path cannot fill the memory."""
 _BACKLOG_BYTES = 256 * 1024
-"""What `JsonTail` reads of a file that is there already: some thousand steps."""
+"""Tail of an existing file that `JsonTail` starts with: some thousand steps."""
 _MAX_LINE_BYTES = 1024 * 1024
+"""Longer unfinished lines are skipped by `JsonTail`: the file is not one of JSON lines."""
 
 Item = TypeVar("Item")
 Listed = Annotated[tuple[Item, ...], Field(strict=False)]
@@ -45,7 +47,7 @@ class FileRefusedError(ValueError):
 
 
 class JsonRefusedError(FileRefusedError):
-    """What is wrong with a text that was to be JSON."""
+    """Why a text is not acceptable as JSON of a certain model."""
 
 
 def _check_version(value: int) -> int:
@@ -55,7 +57,7 @@ def _check_version(value: int) -> int:
 
 
 VersionOne = Annotated[int, AfterValidator(_check_version)]
-"""The version of a format of which there is only one yet; a Literal would take true for 1."""
+"""Version field of formats with a single version; Literal[1] would accept true, which equals 1."""
 
 
 class FileModel(BaseModel):
@@ -67,7 +69,7 @@ class FileModel(BaseModel):
 NO_OTHER_FIELDS = ConfigDict(extra="forbid", allow_inf_nan=False)
 """The `__pydantic_config__` of a dataclass that is read from JSON. Strict types are possible in a FileModel only."""
 Model = TypeVar("Model")
-"""What describes a JSON object: a FileModel, a dataclass, or dict[str, ...]."""
+"""Type that a JSON object is validated against: a FileModel, a dataclass, or dict[str, ...]."""
 
 
 @cache
@@ -83,7 +85,7 @@ def read_json(
     max_bytes: int = _DEFAULT_MAX_BYTES,
     next_step: str = DAMAGED_FILE,
 ) -> Model:
-    """The content of a JSON file; DataError names the file, the field and `next_step`. `what` says what it is.
+    """Reads and validates a JSON file; raises DataError with file, field and `next_step`. `what` names its kind.
 
     A file that is not there raises FileNotFoundError, since for many callers that is no error.
     """
@@ -100,7 +102,7 @@ def read_json(
 
 
 def try_read_json(path: Path, model: type[Model], max_bytes: int = _DEFAULT_MAX_BYTES) -> Model | None:
-    """The content of a file that one can do without: None where it is missing or cannot be used."""
+    """As `read_json` for optional files: returns None where it is missing or cannot be used."""
     try:
         return read_json(path, model, max_bytes=max_bytes)
     except (FileNotFoundError, NotADirectoryError, DataError):
@@ -108,7 +110,7 @@ def try_read_json(path: Path, model: type[Model], max_bytes: int = _DEFAULT_MAX_
 
 
 def write_json(path: Path, content: Mapping[str, Any], *, ensure_ascii: bool = True) -> None:
-    """Writes an indented JSON file, whole or not at all."""
+    """Writes an indented JSON file atomically; raises ValueError for NaN and infinity."""
     with write_atomically(path) as file:
         file.write(json.dumps(content, indent=1, allow_nan=False, ensure_ascii=ensure_ascii).encode())
 
@@ -117,7 +119,7 @@ def write_json(path: Path, content: Mapping[str, Any], *, ensure_ascii: bool = T
 def open_regular(
     path: Path | str, max_bytes: int, *, folder: int | None = None, follow_links: bool = True
 ) -> Iterator[BufferedReader]:
-    """Opens a file for reading: no pipe that never answers, no device, nothing larger than `max_bytes`.
+    """Opens a regular file of at most `max_bytes`; raises FileRefusedError for pipes, devices and larger files.
 
     `folder` is the descriptor of the folder that `path` is relative to.
     """
@@ -136,12 +138,12 @@ def open_regular(
 
 
 def parse_json(raw: bytes, model: type[Model]) -> Model:
-    """The content of a small file; raises JsonRefusedError."""
+    """Parses and validates the content of a whole file; raises JsonRefusedError."""
     return check_fields(parse_json_object(raw), model)
 
 
 def check_fields(value: object, model: type[Model]) -> Model:
-    """`value`, which was JSON, as a model; raises JsonRefusedError."""
+    """Validates parsed JSON against a model; raises JsonRefusedError."""
     try:
         return cast("Model", _adapt(cast("Any", model)).validate_python(value))
     except ValidationError as error:
@@ -149,7 +151,7 @@ def check_fields(value: object, model: type[Model]) -> Model:
 
 
 def parse_json_line(line: bytes, model: type[Model]) -> Model:
-    """One of very many lines; raises JsonRefusedError.
+    """Parses and validates one of very many lines; raises JsonRefusedError.
 
     pydantic parses and checks in one pass, which is faster than json.loads alone, but does not see duplicate keys.
     """
@@ -160,7 +162,7 @@ def parse_json_line(line: bytes, model: type[Model]) -> Model:
 
 
 def _describe(error: ValidationError) -> str:
-    """The first few problems, each with its field and what was found there."""
+    """Formats the first few validation errors, each with its field and the value found."""
     problems = []
     for one in error.errors(include_url=False)[:_MAX_ERRORS_SHOWN]:
         field = _shorten(".".join(map(str, one["loc"]))) or "it"
@@ -177,7 +179,7 @@ def _describe(error: ValidationError) -> str:
 
 
 def parse_json_object(raw: bytes) -> dict[str, Any]:
-    """The object that `raw` holds; raises JsonRefusedError for anything else or anything out of the ordinary."""
+    """Parses a JSON object strictly; raises JsonRefusedError for duplicate keys, NaN, huge numbers and deep nesting."""
     try:
         value = json.loads(
             raw.decode("utf-8"),
@@ -232,7 +234,7 @@ def _refuse_constant(text: str) -> float:
 
 
 def _refuse_depth(value: object) -> None:
-    """Refuses nesting by which recursive code could be made to overflow the stack."""
+    """Walks level by level, not recursively, and refuses nesting that could overflow the stack of recursive code."""
     level = [value]
     for _ in range(_MAX_DEPTH):
         inside: list[object] = []
@@ -252,7 +254,10 @@ def _shorten(text: str) -> str:
 
 
 class JsonLines:
-    """A file of JSON objects, one a line, each with the `step` it belongs to. A failing write stops nothing."""
+    """Append-only log of JSON objects, one a line, each with its training `step`.
+
+    A failing write is counted and warned of once, but does not stop the training. Torn last lines are tolerated.
+    """
 
     def __init__(self, path: Path, warn: Say = warn_user) -> None:
         self.path = path
@@ -260,7 +265,7 @@ class JsonLines:
         self.num_lost = 0
 
     def append(self, fields: Mapping[str, Any]) -> bool:
-        """Adds a line in one write; what is not finite becomes null. Gives whether it was written."""
+        """Appends a line in one write, NaN and infinity as null; returns whether it was written."""
         line = json.dumps(_make_plain(fields), ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n"
         try:
             with self.path.open("ab") as file:
@@ -277,7 +282,7 @@ class JsonLines:
         return True
 
     def read(self) -> Iterator[dict[str, Any]]:
-        """The lines that are whole; one that a kill cut short is left out."""
+        """Yields the complete lines; one that a kill cut short is left out."""
         if not self.path.exists():
             return
         with self.path.open("rb") as file:
@@ -287,7 +292,7 @@ class JsonLines:
                     yield fields
 
     def drop_after(self, step: int) -> None:
-        """Removes lines of later steps, which a resumed training does again."""
+        """Removes lines of steps after the checkpoint that training resumes from: they will be written again."""
         kept = [fields for fields in self.read() if not _is_after(fields, step)]
         if not self.path.exists():
             return
@@ -325,7 +330,7 @@ def _make_plain(value: Any) -> Any:
 
 
 class JsonTail:
-    """Follows a file of JSON lines that another process writes: each `read` gives the objects that were added.
+    """Follows a file of JSON lines that another process appends to, like `tail -F`: `read` returns the new objects.
 
     It starts near the end of a long file, waits for the rest of a half-written line, and starts again where the file
     was truncated or replaced. What is no JSON object is left out.
@@ -337,12 +342,12 @@ class JsonTail:
         self._rest = b""
         self._is_skipping = False
         self.changed_at: float | None = None
-        """When the file was last written to, by the clock of the file system."""
+        """Modification time of the file at the last `read`, by the clock of its file system."""
         self.was_replaced = False
-        """Whether the last reading found the file cut or replaced: what it gave is not what has just been added."""
+        """Whether the last `read` found the file truncated or replaced, so that it returned older lines again."""
 
     def read(self) -> list[dict[str, Any]]:
-        """Raises nothing: a file that cannot be read has nothing new."""
+        """Returns the objects added since the last call; none for a file that cannot be read, without an error."""
         self.was_replaced = False
         try:
             return self._parse(self._read_new_bytes())
@@ -357,7 +362,7 @@ class JsonTail:
         self._rest, self._is_skipping = b"", False
 
     def _read_new_bytes(self) -> bytes:
-        """What was appended since the last call; opens the file again where it was replaced."""
+        """Returns the bytes appended since the last call; reopens the file where it was replaced."""
         status = self._path.stat()
         self.changed_at = status.st_mtime
         if self._file is not None and not self._is_same(self._file, status):

@@ -1,4 +1,4 @@
-"""Reads and writes safetensors files: streamed writing, and reading after a strict check of the heading.
+"""Reads and writes safetensors files: streamed writing with a checksum, reading after strict header validation.
 
     8 bytes   length of the heading
     heading   JSON: name -> dtype, shape, offsets; texts under __metadata__
@@ -50,24 +50,26 @@ DTYPES: Mapping[str, np.dtype[Any]] = {
 _CODES = {dtype: code for code, dtype in DTYPES.items()}
 
 MAX_HEADING_BYTES = 4_000_000
+"""Bounds what a foreign file makes us parse; 200 bytes for each of `MAX_TENSORS`."""
 MAX_TENSORS = 20_000
 MAX_DIMENSIONS = 8
 MAX_NAME_LENGTH = 300
 SEAL_NAME = "~crc32c"
+"""Name of the last tensor of a sealed file, four bytes; other safetensors readers see an ordinary tensor."""
 _METADATA_NAME = "__metadata__"
 _LENGTH = struct.Struct("<Q")
 _SEAL = struct.Struct("<I")
 
 
 class TensorFileError(FileRefusedError):
-    """Why a file of tensors is refused."""
+    """Why a safetensors file is refused, in words that complete "it cannot be used: ..."."""
 
 
 _Size = Annotated[int, Field(ge=0)]
 
 
 class _EntryFields(FileModel):
-    """What the heading says of one tensor."""
+    """Header entry of one tensor, as in the JSON."""
 
     dtype: str
     shape: Annotated[list[_Size], Field(max_length=MAX_DIMENSIONS)]
@@ -87,7 +89,7 @@ class TensorEntry:
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """A heading that was found to be in order: entries in the order of their data."""
+    """A validated header: entries in the order of their data, metadata, and the raw bytes for the checksum."""
 
     entries: tuple[TensorEntry, ...]
     metadata: dict[str, str]
@@ -95,16 +97,17 @@ class Heading:
 
     @property
     def num_values(self) -> int:
+        """Number of scalars in all tensors."""
         return sum(math.prod(entry.shape) for entry in self.entries)
 
 
 def find_non_finite(arrays: Mapping[str, Array]) -> list[str]:
-    """The names of the arrays that hold NaN or infinity."""
+    """Returns the names of the arrays that hold NaN or infinity."""
     return [name for name, array in arrays.items() if not np.isfinite(array).all()]
 
 
 def fingerprint_arrays(arrays: Mapping[str, Array]) -> str:
-    """Eight hexadecimal digits that change with any name or value; the order does not matter."""
+    """Returns the crc32c of all names and values in hexadecimal; the order of the mapping does not matter."""
     crc = 0
     for name in sorted(arrays):
         crc = google_crc32c.extend(google_crc32c.extend(crc, name.encode()), _view_bytes(arrays[name]))
@@ -112,13 +115,14 @@ def fingerprint_arrays(arrays: Mapping[str, Array]) -> str:
 
 
 def write_tensors(file: IO[bytes], arrays: Mapping[str, Array], metadata: Mapping[str, str], *, seal: bool) -> int:
-    """Writes arrays and texts to an open file; gives the crc32c of all that was written."""
+    """Writes arrays and metadata to an open file, sealed if asked; returns the crc32c of all bytes written."""
     items = dict(arrays)
     if seal:
         items[SEAL_NAME] = np.zeros(1, np.uint32)
     heading = _make_heading(items, metadata)
     file.write(heading)
     crc = int(google_crc32c.value(heading))
+    # Streamed with a running checksum; the seal is the last item, so its value is known when it is written.
     for name, array in items.items():
         raw = _view_bytes(array) if name != SEAL_NAME else np.frombuffer(_SEAL.pack(crc), np.uint8)
         pass_fault_point("tensor_write")
@@ -128,7 +132,7 @@ def write_tensors(file: IO[bytes], arrays: Mapping[str, Array], metadata: Mappin
 
 
 def read_heading(file: BufferedReader) -> Heading:
-    """The heading of a file that is opened at its start, checked against the file's size; reads nothing else."""
+    """Reads and validates the header of a file opened at its start, against the file's size; reads no tensor data."""
     num_bytes = os.fstat(file.fileno()).st_size
     start = file.read(_LENGTH.size)
     if len(start) < _LENGTH.size:
@@ -149,12 +153,13 @@ def read_heading(file: BufferedReader) -> Heading:
     entries = sorted(
         (_check_entry(name, entry) for name, entry in fields.items()), key=lambda entry: (entry.begin, entry.end)
     )
+    # All sizes are validated against the file here, so that no tensor is allocated for a header that lies.
     _check_layout(entries, num_bytes - _LENGTH.size - length)
     return Heading(tuple(entries), metadata, start + raw)
 
 
 def read_tensors(file: BufferedReader, heading: Heading, *, sealed: bool) -> tuple[dict[str, Array], int]:
-    """The arrays behind a heading that was just read, and the crc32c of the file; a seal must be whole."""
+    """Reads all arrays behind a header just read; returns them and the crc32c of the file. Verifies the seal."""
     has_seal = bool(heading.entries) and heading.entries[-1].name == SEAL_NAME
     if sealed and not has_seal:
         raise TensorFileError("it has no seal at its end")
@@ -175,7 +180,7 @@ def read_tensors(file: BufferedReader, heading: Heading, *, sealed: bool) -> tup
 
 
 def _view_bytes(array: Array) -> NDArray[np.uint8]:
-    """The bytes of an array without a copy; google_crc32c takes arrays that are contiguous, but no memoryview."""
+    """Returns the bytes of a contiguous array without a copy, as an array: google_crc32c takes no memoryview."""
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
@@ -197,19 +202,21 @@ def _make_heading(arrays: Mapping[str, Array], metadata: Mapping[str, str]) -> b
 
 
 def _check_metadata(value: object) -> dict[str, str]:
+    """The safetensors format allows texts only."""
     if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
         raise TensorFileError("its metadata are not texts")
     return value
 
 
 def _check_name(name: str) -> None:
+    """Refuses names that could act as paths or corrupt a terminal; writers and readers use the same rule."""
     parts = name.split("/")
     if not name.isprintable() or "\\" in name or not 0 < len(name) <= MAX_NAME_LENGTH or {"", ".", ".."} & set(parts):
         raise TensorFileError(f"a tensor is called {name[:80]!r}, which is no name for one")
 
 
 def _check_entry(name: str, entry: object) -> TensorEntry:
-    """The entry of one tensor, whose size in bytes must be that of its dtype and shape."""
+    """Validates the header entry of one tensor: known dtype, possible shape, and as many bytes as these two need."""
     _check_name(name)
     try:
         found = check_fields(entry, _EntryFields)
@@ -218,6 +225,7 @@ def _check_entry(name: str, entry: object) -> TensorEntry:
     dtype, shape, (begin, end) = found.dtype, found.shape, found.data_offsets
     if dtype not in DTYPES:
         raise TensorFileError(f"the tensor {name} is of the type {dtype[:40]!r}, which is not known")
+    # Sizes of 0 count as 1, so that they cannot hide an impossible size beside them.
     if math.prod(size or 1 for size in shape) > 1 << 48:
         raise TensorFileError(f"the tensor {name} has the shape {str(shape)[:80]}, which is impossible")
     if end - begin != math.prod(shape) * DTYPES[dtype].itemsize:
@@ -226,7 +234,7 @@ def _check_entry(name: str, entry: object) -> TensorEntry:
 
 
 def _check_layout(entries: Sequence[TensorEntry], num_data_bytes: int) -> None:
-    """Every byte behind the heading belongs to exactly one tensor."""
+    """Raises TensorFileError unless every byte behind the header belongs to exactly one tensor."""
     end = 0
     for entry in entries:
         if entry.begin != end:

@@ -1,0 +1,1 @@
+"""Feature store: mel spectrograms, tokens, waveforms and durations in memory-mapped, checksummed segment files."""

@@ -1,4 +1,4 @@
-"""Token durations from forced alignment, appended to a store that has the features already.
+"""Writes token durations from monotonic alignment search into a finished store, without rewriting its features.
 
 Durations become invalid with the text or recording of their utterance. durations.json names the model that aligned, so
 that an alignment can be resumed, and durations of two models never mix.
@@ -24,12 +24,13 @@ from myxtts.store.reader import FeatureStore
 from myxtts.store.segment import SegmentWriter
 
 ORIGIN_FILE_NAME = "durations.json"
+"""Beside store.json; holds a `DurationsOrigin`."""
 _OTHER_PARTS: tuple[Part, ...] = tuple(part for part in PARTS if part != "durations")
 
 
 @dataclass(frozen=True, slots=True)
 class DurationsOrigin:
-    """Which model aligned a store: a fingerprint of its weights, and for people the place and step it came from."""
+    """The model that aligned a store: fingerprint of its weights, and for messages the path and step of its run."""
 
     model: str
     place: str
@@ -37,7 +38,7 @@ class DurationsOrigin:
 
 
 def begin_durations(folder: Path, origin: DurationsOrigin) -> None:
-    """Notes whose durations are to come; those of another model are dropped."""
+    """Records the aligning model before the first durations are written; durations of another model are dropped."""
     require_store(folder)
     known = read_durations_origin(folder)
     if known is not None and known.model == origin.model:
@@ -52,7 +53,7 @@ def begin_durations(folder: Path, origin: DurationsOrigin) -> None:
 
 
 def read_durations_origin(folder: Path) -> DurationsOrigin | None:
-    """Whose durations a store holds; None where that is not known."""
+    """Returns the model that a store was aligned with; None where the file is missing or damaged."""
     try:
         return check_fields(read_checked_json(folder / ORIGIN_FILE_NAME), DurationsOrigin)
     except (FileNotFoundError, DataError, JsonRefusedError):
@@ -60,7 +61,7 @@ def read_durations_origin(folder: Path) -> DurationsOrigin | None:
 
 
 def write_durations(folder: Path, durations: Mapping[str, NDArray[np.integer[Any]]]) -> int:
-    """Stores for each id its durations [K], the mel frames of each token; gives the number of utterances written.
+    """Stores for each id its durations [K], the mel frames of each token; returns the number written.
 
     They are appended as segments and become visible together; nothing else of the store is rewritten. Raises DataError
     and writes nothing if an id is unknown or durations do not fit the stored features.
@@ -84,7 +85,7 @@ def _append_rows(
     values: Sequence[Mapping[Part, NDArray[Any]]],
     kept: tuple[Part, ...],
 ) -> None:
-    """Rows once more, with these values and the kept parts they have; the folder's lock is held by the caller."""
+    """Appends segments with new versions of `rows`: `values` are written, `kept` parts referred to. Needs the lock."""
     sweep_temporary_files(store.folder)
     sweep_temporary_files(store.generation_folder)
     first = number = find_next_segment(store.generation_folder)
@@ -98,7 +99,7 @@ def _append_rows(
 
 
 def _find_row(store: FeatureStore, id: str, values: NDArray[np.integer[Any]]) -> int:
-    """The row of an utterance; raises DataError unless it has one duration a token, with all its frames in sum."""
+    """Returns the row of an utterance; raises DataError unless `values` has one a token and sums to its frames."""
     row = store.find(id)
     if row is None:
         raise DataError(

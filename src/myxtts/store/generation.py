@@ -1,4 +1,9 @@
-"""Generations of a store: created beside the current one, resumed after a kill, committed, removed when superseded."""
+"""Generations of a store: created beside the current one, resumed after a kill, committed, removed when superseded.
+
+A generation is a folder of segments made with the same settings. Order of steps: `begin_generation` (generation.json
+last), segments, `commit_state` (store.json, the atomic switch), `remove_other_generations`. A kill between any two
+leaves a store that opens; the next run resumes or sweeps the rest.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +37,9 @@ from myxtts.store.layout import (
 from myxtts.store.reader import FeatureStore
 
 Purpose = Literal["features", "tokens", "compaction"]
+"""Why a generation was begun: all features anew, new tokens for shared spectrograms, or a copy without garbage."""
 _NO_LINKS_HERE = (errno.EPERM, errno.EXDEV, errno.EMLINK, errno.ENOTSUP)
+"""Errors of `link` that mean "copy instead": FAT and some network mounts, another device, too many links."""
 
 
 def begin_generation(
@@ -43,7 +50,7 @@ def begin_generation(
     purpose: Purpose,
     spectrograms_of: FeatureStore | None = None,
 ) -> None:
-    """Creates an empty generation that says how it is made, so that a killed run can be resumed.
+    """Creates an empty generation with its settings, corpus and purpose on disk, so that a killed run can be resumed.
 
     With `spectrograms_of` it shares the spectrograms and waveforms of an old generation, and has no tokens yet.
     """
@@ -61,6 +68,7 @@ def begin_generation(
 
 
 def describe_generation(target: Path, settings: StoreSettings, origin: dict[str, Any], purpose: Purpose) -> None:
+    """Writes generation.json, from which a damaged store.json can be restored."""
     fields = {"settings": settings.to_json(), "origin": origin, "purpose": purpose}
     write_checked_json(target / GENERATION_FILE_NAME, fields)
 
@@ -68,7 +76,7 @@ def describe_generation(target: Path, settings: StoreSettings, origin: dict[str,
 def find_unfinished_generation(
     folder: Path, current: int, settings: StoreSettings, origin: dict[str, Any], purpose: Purpose
 ) -> int | None:
-    """The generation after the current one, if a run with the same settings, corpus and purpose began it."""
+    """Returns the generation after the current one, if a run with the same settings, corpus and purpose began it."""
     target = folder / name_generation(current + 1)
     try:
         fields = read_checked_json(target / GENERATION_FILE_NAME)
@@ -109,7 +117,7 @@ def _share_file(path: Path, target: Path) -> None:
 
 
 def describe_row(store: FeatureStore, row: int, kept: tuple[Part, ...]) -> Row:
-    """The row of an utterance with some of its parts. Without tokens its text counts as changed."""
+    """Returns the index row of an utterance with the `kept` parts; without tokens text_crc is 0, so they are remade."""
     columns = store.columns
     entries: dict[Part, PartEntry] = {}
     for part in kept:
@@ -129,14 +137,14 @@ def describe_row(store: FeatureStore, row: int, kept: tuple[Part, ...]) -> Row:
 
 
 def find_next_segment(folder: Path) -> int:
-    """A number that no file of the generation has."""
+    """Returns a segment number that no file of the generation has, uncommitted ones included."""
     return max((int(path.stem) for path in folder.iterdir() if path.stem.isdecimal()), default=-1) + 1
 
 
 def resume_segments(folder: Path, named: Iterable[int]) -> tuple[int, ...]:
-    """The named segments and those that a killed run finished; what else it left is removed.
+    """Returns the named segments and those that a killed run finished; removes its temporary and orphaned files.
 
-    Raises DataError if a named segment is damaged.
+    A data file is orphaned if no row refers to it. Raises DataError if a named segment is damaged.
     """
     named = set(named)
     segments: list[int] = []
@@ -154,6 +162,7 @@ def resume_segments(folder: Path, named: Iterable[int]) -> tuple[int, ...]:
                 continue
             segments.append(number)
             for part in PARTS:
+                # A row may refer to data files of earlier segments, and to files shared by hard links.
                 has_part = index.columns[f"{part}_length"] > 0
                 homes = set(index.columns[f"{part}_segment"][has_part].tolist())
                 used |= {part_path(folder, home, part).name for home in homes}
@@ -164,7 +173,7 @@ def resume_segments(folder: Path, named: Iterable[int]) -> tuple[int, ...]:
 
 
 def commit_state(folder: Path, state: StoreState) -> StoreState:
-    """Counts what a generation holds and makes it current, in one step."""
+    """Counts utterances and seconds of a generation and makes it current, by one atomic rename of store.json."""
     store = FeatureStore(folder, state)
     mel = store.settings.mel
     seconds = float(store.columns["mel_length"].sum(dtype="int64")) * mel.hop_length / mel.sample_rate
@@ -174,7 +183,7 @@ def commit_state(folder: Path, state: StoreState) -> StoreState:
 
 
 def remove_other_generations(folder: Path, current: int) -> None:
-    """Readers that map files of a past generation keep them until they close."""
+    """Deletes all generations but the current one; open readers keep their mapped files (POSIX unlink semantics)."""
     with explain_storage_errors(folder, "remove past generations from"):
         for number in find_generations(folder):
             if number == current:

@@ -1,4 +1,4 @@
-"""The index of a segment, one row an utterance in fixed columns, and the table that joins the indexes of a store.
+"""Columnar index of a segment, one row an utterance, and the in-memory table that joins the indexes of a store.
 
     heading  magic, number of the segment, sizes, crc32c of these and of all that follows
     texts    JSON: names of speakers and languages that the columns refer to
@@ -6,8 +6,8 @@
     ids      UTF-8, back to back
 
 The columns of a segment are views of the file's bytes. The table keeps the newest row of each utterance, at the
-position of its first. A segment is read, copied into the table and dropped, so that opening a store takes no more
-memory than its table, 116 bytes a row and the ids.
+position of its first (last writer wins). A segment is read, copied into the table and dropped, so that opening a store
+takes no more memory than its table: 116 bytes a row as in the files, 16 for id starts and hash order, and the ids.
 Shape legend: N rows.
 """
 
@@ -37,6 +37,7 @@ _MAGIC = b"MYXIDX02"
 _SIZES = struct.Struct("<IQQQ")
 _HEADING = struct.Struct("<8sIQQQI")
 _HEADING_BYTES = 64
+"""40 bytes of heading, zero-padded to the alignment of the columns."""
 _NUM_NAMES_SHOWN = 8
 
 COLUMNS: dict[str, str] = {
@@ -63,7 +64,7 @@ ROW_BYTES = sum(np.dtype(kind).itemsize for kind in COLUMNS.values())
 
 @dataclass(frozen=True, slots=True)
 class PartEntry:
-    """Where a record lies, how many frames, tokens or samples it has, and the crc32c of its aligned bytes."""
+    """Position of a record: segment and byte offset, length in frames, tokens or samples, crc32c with its padding."""
 
     segment: int
     offset: int
@@ -73,7 +74,7 @@ class PartEntry:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One utterance of a segment; `removed` rows only take an earlier row away."""
+    """One utterance of a segment; a `removed` row is a tombstone that deletes earlier rows of the same id."""
 
     id: str
     speaker: str = ""
@@ -103,6 +104,10 @@ _NO_ENTRY = PartEntry(0, 0, 0, 0)
 
 
 def hash_id(id: str) -> int:
+    """Returns the 64-bit BLAKE2b hash that stands for an id in joins.
+
+    Two of a million ids collide with a probability of about 3e-8 (n² / 2^65).
+    """
     return _hash_bytes(id.encode("utf-8", "surrogatepass"))
 
 
@@ -111,7 +116,7 @@ def _hash_bytes(id: bytes) -> int:
 
 
 def encode_index(segment: int, rows: Sequence[Row]) -> bytes:
-    """The bytes of an index file."""
+    """Serialises rows to the bytes of an index file."""
     speakers = sorted({row.speaker for row in rows})
     languages = sorted({row.language for row in rows})
     ids = [row.id.encode("utf-8", "surrogatepass") for row in rows]
@@ -131,7 +136,7 @@ def encode_index(segment: int, rows: Sequence[Row]) -> bytes:
 def _fill_columns(
     rows: Sequence[Row], ids: list[bytes], speakers: list[str], languages: list[str]
 ) -> dict[str, Sequence[int]]:
-    """The values of each column, row by row; speakers and languages become numbers of their sorted names."""
+    """Returns the values of each column; speakers and languages are dictionary-encoded by their sorted names."""
     speaker_codes = {name: code for code, name in enumerate(speakers)}
     language_codes = {name: code for code, name in enumerate(languages)}
     columns: dict[str, Sequence[int]] = {
@@ -161,7 +166,7 @@ def write_index(path: Path, rows: Sequence[Row]) -> None:
 
 
 def read_index(path: Path) -> SegmentIndex:
-    """The index in `path`, checked against its checksum; raises DataError if it is missing or damaged."""
+    """Reads and verifies the index in `path`; raises DataError if it is missing or damaged."""
     try:
         raw = np.fromfile(path, np.uint8)
     except OSError as error:
@@ -180,7 +185,8 @@ def read_index(path: Path) -> SegmentIndex:
     return SegmentIndex(columns, raw[position:].tobytes(), speakers, languages)
 
 
-# Read without a model: the checksum has shown that they are as this module wrote them, and there may be thousands.
+# Not validated by a pydantic model: the checksum has been verified, and there may be thousands of names. Cached,
+# because consecutive segments often have the same names.
 @lru_cache(maxsize=4)
 def _parse_texts(texts: bytes) -> tuple[tuple[str, ...], tuple[str, ...]]:
     fields = json.loads(texts)
@@ -188,7 +194,7 @@ def _parse_texts(texts: bytes) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def find_index_damage(raw: NDArray[np.uint8], segment: int) -> str:
-    """What is wrong with the bytes of the index of a segment, or ''."""
+    """Returns why the bytes are not an intact index of this segment, or ''."""
     if len(raw) < _HEADING_BYTES:
         return "it is cut off"
     magic, number, num_rows, num_text_bytes, num_body_bytes, crc = _HEADING.unpack(raw[: _HEADING.size].tobytes())
@@ -206,7 +212,7 @@ def find_index_damage(raw: NDArray[np.uint8], segment: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Columns [N] as in an index. Names are joined; `id_start` and `id_end` say where an id lies in `ids`.
+    """Joined index of a store: columns [N] with common name codes; `id_start` and `id_end` are offsets into `ids`.
 
     `by_hash` lists the rows in the order of their id's hash.
     """
@@ -225,7 +231,7 @@ class Table:
         return self.ids[start:stop].decode("utf-8", "surrogatepass")
 
     def join_as(self, split: Split, speakers: Sequence[str], languages: Sequence[str]) -> Table:
-        """The same rows as a split of another table, with speakers and languages numbered as that does."""
+        """Returns the same rows as a split of another store, with the speaker and language codes of that store."""
         columns = self.columns | {
             "speaker": renumber_names(self.columns["speaker"], self.speakers, speakers, "speakers"),
             "language": renumber_names(self.columns["language"], self.languages, languages, "languages"),
@@ -234,7 +240,7 @@ class Table:
         return replace(self, columns=columns, speakers=tuple(speakers), languages=tuple(languages))
 
     def find_rows(self, hash: int) -> list[int]:
-        """The rows whose id has this hash."""
+        """Returns the rows whose id has this hash, by binary search."""
         hashes, wanted = self.columns["id_hash"], np.uint64(hash)
         start = int(np.searchsorted(hashes, wanted, "left", sorter=self.by_hash))
         stop = int(np.searchsorted(hashes, wanted, "right", sorter=self.by_hash))
@@ -242,7 +248,7 @@ class Table:
 
 
 def join_indexes(paths: Sequence[Path]) -> Table:
-    """Reads the indexes in order, oldest first; raises DataError if one is missing or damaged."""
+    """Reads the indexes, oldest first, into one table of the newest rows; raises DataError if one is damaged."""
     # An upper bound; pages that are never written take no memory.
     capacity = sum(_measure_file(path) // ROW_BYTES for path in paths)
     columns: dict[str, NDArray[Any]] = {name: np.empty(capacity, kind) for name, kind in COLUMNS.items()}
@@ -268,7 +274,7 @@ def join_indexes(paths: Sequence[Path]) -> Table:
 
 
 def renumber_names(column: NDArray[Any], names: Sequence[str], wanted: Sequence[str], what: str) -> NDArray[Any]:
-    """A column that numbers `names`, numbering them as `wanted` does; raises DataError where that lacks one."""
+    """Recodes a column from positions in `names` to positions in `wanted`; raises DataError for a name not in it."""
     numbers = {name: number for number, name in enumerate(wanted)}
     missing = sorted(set(names) - set(numbers))
     if missing:
@@ -301,7 +307,7 @@ def _place_ids(columns: dict[str, NDArray[Any]], place: slice, index: SegmentInd
 
 
 def _keep_newest_rows(columns: dict[str, NDArray[Any]]) -> NDArray[np.int64]:
-    """Leaves for each utterance its last row, in the order of the first ones; gives the rows in order of hash."""
+    """Keeps the last row of each id hash, ordered by first occurrence, in place; returns the rows sorted by hash."""
     hashes = columns["id_hash"]
     # Most stores hold every utterance once: then an unstable sort, which is many times faster, is enough.
     order = np.argsort(hashes)
@@ -309,11 +315,13 @@ def _keep_newest_rows(columns: dict[str, NDArray[Any]]) -> NDArray[np.int64]:
         return order
     order = np.argsort(hashes, kind="stable")
     ordered = hashes[order]
+    # Rows of one id are neighbours in `ordered`, oldest first because the sort is stable.
     is_first = np.ones(len(hashes), bool)
     is_first[1:] = ordered[1:] != ordered[:-1]
     is_last = np.ones(len(hashes), bool)
     is_last[:-1] = is_first[1:]
     firsts, lasts = order[is_first], order[is_last]
+    # The newest version takes the position of the oldest, so that rebuilding an utterance keeps the order of rows.
     newest = lasts[np.argsort(firsts, kind="stable")]
     newest = newest[columns["removed"][newest] == 0]
     for name in columns:
@@ -327,14 +335,14 @@ def _has_twins(ordered: NDArray[np.uint64]) -> bool:
 
 
 class _Names:
-    """Names that several indexes number each in its own way, numbered together."""
+    """Merges the dictionary codes of speakers or languages of many segments into common ones."""
 
     def __init__(self) -> None:
         self._codes: dict[str, int] = {}
         self._last: tuple[tuple[str, ...], NDArray[np.uint32]] = (), np.zeros(0, np.uint32)
 
     def translate(self, names: tuple[str, ...]) -> NDArray[np.uint32]:
-        """The common numbers of an index's names. Indexes in a row often have the same ones."""
+        """Returns the common code of each name of a segment; the last result is reused while names stay the same."""
         if names == self._last[0]:
             return self._last[1]
         codes = self._codes
@@ -345,7 +353,7 @@ class _Names:
         return self._last[1]
 
     def sort(self, column: NDArray[Any]) -> tuple[NDArray[Any], tuple[str, ...]]:
-        """The column and the names it refers to, numbered in alphabetical order; names without a row are dropped."""
+        """Recodes a column so that codes are alphabetical and dense; returns it with its names, unused ones dropped."""
         is_used = np.zeros(len(self._codes), bool)
         is_used[column] = True
         names = sorted(name for name, code in self._codes.items() if is_used[code])

@@ -33,6 +33,7 @@ from myxtts.storage.json_file import NO_OTHER_FIELDS, JsonRefusedError, check_fi
 from myxtts.text.frontend import FrontEnd
 
 Part = Literal["mel", "tokens", "pcm", "durations"]
+"""Kind of record. Each has a data file of its own in a segment, named by this suffix."""
 PARTS: tuple[Part, ...] = ("mel", "tokens", "pcm", "durations")
 
 ALIGNMENT = 64
@@ -42,11 +43,13 @@ CHUNK_UTTERANCES = 1024
 STORE_FILE_NAME = "store.json"
 GENERATION_FILE_NAME = "generation.json"
 STORE_VERSION = 2
+"""Version of store.json; a store of another version must be rebuilt."""
 _MAGIC = b"MYXTTS01"
 _MAX_JSON_BYTES = 10_000_000
 
 
 def align(num_bytes: int) -> int:
+    """Rounds a size up to the alignment."""
     return -(-num_bytes // ALIGNMENT) * ALIGNMENT
 
 
@@ -55,7 +58,7 @@ def name_generation(number: int) -> str:
 
 
 def find_generations(folder: Path) -> list[int]:
-    """The generations that lie in a store's folder, oldest first."""
+    """Lists the generations in a store's folder, finished or not, oldest first."""
     numbers = (path.name.removeprefix("generation-") for path in folder.glob("generation-*"))
     return sorted(int(number) for number in numbers if number.isdecimal())
 
@@ -69,14 +72,14 @@ def part_path(folder: Path, segment: int, part: Part) -> Path:
 
 
 def make_part_heading(segment: int, part: Part) -> bytes:
-    """The first bytes of a data file, by which a swapped or renamed file is noticed."""
+    """Returns the first bytes of a data file: magic, segment, part, crc32c. They reveal swapped or renamed files."""
     body = struct.pack("<8sI20s", _MAGIC, segment, part.encode())
     heading = body + struct.pack("<I", google_crc32c.value(body))
     return heading.ljust(ALIGNMENT, b"\0")
 
 
 def find_segments(folder: Path) -> list[int]:
-    """The segments of a generation, oldest first."""
+    """Lists the segments of a generation that have an index, oldest first."""
     return sorted(int(path.stem) for path in folder.glob("*.index") if path.stem.isdecimal())
 
 
@@ -106,7 +109,7 @@ def write_checked_json(path: Path, fields: dict[str, Any]) -> None:
 
 
 def read_checked_json(path: Path) -> dict[str, Any]:
-    """What `write_checked_json` wrote; raises DataError if a single bit of it has changed."""
+    """Reads what `write_checked_json` wrote; raises DataError if a single bit of it has changed."""
     try:
         with open_regular(path, _MAX_JSON_BYTES) as file:
             raw = file.read()
@@ -120,19 +123,19 @@ def read_checked_json(path: Path) -> dict[str, Any]:
         raise damaged(path, f"it cannot be read ({error.strerror})") from error
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise damaged(path, str(error)) from error
-    # White space may be damaged without a change of meaning; the file must be what was written to the byte.
+    # The checksum covers the content, not the JSON around it: compare the whole file with its canonical form.
     if not is_intact or raw != json.dumps(outer, indent=1).encode():
         raise damaged(path, "its checksum does not match")
     return fields
 
 
 def write_state(folder: Path, state: StoreState) -> None:
-    """The one step by which a store changes from one state to the next."""
+    """Replaces store.json atomically: the commit point of every change to a store."""
     write_checked_json(folder / STORE_FILE_NAME, state.__dict__)
 
 
 def read_state(folder: Path) -> StoreState | None:
-    """The state of the store in `folder`; None if there is no store. Raises DataError if it is damaged."""
+    """Reads store.json; returns None if there is no store, raises DataError if it is damaged or of another version."""
     path = folder / STORE_FILE_NAME
     try:
         fields = read_checked_json(path)
@@ -161,13 +164,13 @@ def require_store(folder: Path) -> None:
 def damaged(
     what: object, problem: str, next_step: str = "Run myxtts precompute --fix to repair the store."
 ) -> DataError:
-    """The error for a file of the store, or a record in it, whose bytes are not as they were written."""
+    """Makes the DataError for a file or record of the store with a wrong checksum or structure."""
     return DataError(f"{what} is damaged: {problem}.", next_step=next_step)
 
 
 @dataclass(frozen=True)
 class StoreSettings:
-    """The fingerprint of a store: equal settings and sources give equal features."""
+    """Everything that determines features besides their sources: equal settings and sources give equal features."""
 
     __pydantic_config__ = NO_OTHER_FIELDS
 
@@ -180,7 +183,7 @@ class StoreSettings:
 
     @classmethod
     def of(cls, data: DataConfig, frontend: FrontEnd) -> StoreSettings:
-        """The settings that a configuration and a front end ask for."""
+        """Collects the settings that a configuration and a front end ask for."""
         return cls(
             mel=MelDefinition.from_config(data),
             audio=AudioDefinition.from_config(data),
@@ -209,17 +212,18 @@ class StoreSettings:
 
 
 def list_differences(stored: StoreSettings, wanted: StoreSettings) -> dict[str, tuple[Any, Any]]:
-    """Each setting that differs, by name, with the stored and the wanted value."""
+    """Returns the settings that differ, by name, with the stored and the wanted value."""
     old, new = _flatten(stored.to_json()), _flatten(wanted.to_json())
     return {name: (old.get(name), new.get(name)) for name in new if old.get(name) != new.get(name)}
 
 
 def is_text_only(differences: dict[str, tuple[Any, Any]]) -> bool:
-    """Whether spectrograms stay valid and only tokens must be made anew."""
+    """Whether only the text front end differs, so that spectrograms stay valid and only tokens are made anew."""
     return set(differences) == {"frontend"}
 
 
 def describe_differences(differences: dict[str, tuple[Any, Any]]) -> str:
+    """Formats differences for messages: `hop_length 256 → 300`."""
     names = {"frontend": "text front end", "definition": "definition of the features"}
     return ", ".join(
         f"{names.get(name, name)} {_shorten(old)} → {_shorten(new)}" for name, (old, new) in differences.items()
@@ -227,6 +231,7 @@ def describe_differences(differences: dict[str, tuple[Any, Any]]) -> str:
 
 
 def _flatten(fields: dict[str, Any]) -> dict[str, Any]:
+    """Merges nested definitions into one level; their field names do not clash."""
     flat: dict[str, Any] = {}
     for name, value in fields.items():
         flat |= _flatten(value) if isinstance(value, dict) else {name: value}

@@ -48,14 +48,14 @@ _call_system.restype = ctypes.c_long
 
 
 class MappedFiles:
-    """The bytes of data files by segment and part."""
+    """Memory-mapped data files of a generation, by segment and part; mapped on first use and kept open."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._maps: dict[tuple[int, Part], NDArray[np.uint8]] = {}
 
     def get(self, segment: int, part: Part) -> NDArray[np.uint8]:
-        """Raises OSError if the file cannot be opened."""
+        """Returns the mapped bytes of a data file; raises OSError if it cannot be opened."""
         key = (segment, part)
         found = self._maps.get(key)
         if found is None:
@@ -65,7 +65,7 @@ class MappedFiles:
     def request(
         self, part: Part, segments_R: NDArray[np.integer], starts_R: NDArray[np.uint64], stops_R: NDArray[np.uint64]
     ) -> None:
-        """Asks the system to read these bytes of the files into memory, and does not wait for it."""
+        """Requests asynchronous read-ahead (MADV_WILLNEED) of byte ranges of one part, given by segment [R]."""
         bases = {segment: self.get(segment, part).ctypes.data for segment in set(segments_R.tolist())}
         bases_R = np.array([bases[segment] for segment in segments_R.tolist()], np.uint64)
         request_memory(_cut_pages(bases_R + starts_R, bases_R + stops_R))
@@ -89,7 +89,7 @@ class MappedFiles:
 
 
 def _map_file(path: Path) -> NDArray[np.uint8]:
-    """A read-only view of a file's bytes. An empty file cannot be mapped."""
+    """Maps a file read-only; an empty file, which mmap refuses, gives an empty array."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         if os.fstat(descriptor).st_size == 0:
@@ -112,11 +112,13 @@ def _allow_open_files(num_files: int) -> None:
 def _cut_pages(starts_R: NDArray[np.uint64], stops_R: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Address and size [P, 2] of the pages that hold these bytes; adjacent ranges are joined, then cut to requests."""
     page = mmap.PAGESIZE
+    # In page numbers: sort by start, then join ranges that touch or overlap the furthest end so far.
     by_start = np.argsort(starts_R)
     firsts = starts_R[by_start].astype(np.int64) // page
     ends = np.maximum.accumulate(-(-stops_R[by_start].astype(np.int64) // page))
     is_apart = np.concatenate([[True], firsts[1:] > ends[:-1]])
     firsts, ends = firsts[is_apart], ends[np.append(np.flatnonzero(is_apart)[1:] - 1, len(ends) - 1)]
+    # Cut each joined range into requests of `step` pages; `in_run` numbers the requests within their range.
     step = _REQUEST_BYTES // page
     num_pieces = -(-(ends - firsts) // step)
     in_run = np.arange(num_pieces.sum()) - np.repeat(np.cumsum(num_pieces) - num_pieces, num_pieces)
@@ -137,12 +139,13 @@ def request_memory(pieces_P2: NDArray[np.uint64]) -> None:
 
 
 def request_singly(pieces_P2: NDArray[np.uint64]) -> None:
+    """One madvise call a range: the fallback without process_madvise."""
     for address, size in pieces_P2.tolist():
         _advise(address, size, mmap.MADV_WILLNEED)
 
 
 def _request_together(pieces_P2: NDArray[np.uint64]) -> bool:
-    """Whether the kernel took all requests in one call: Linux from 5.10 on, with some configurations for root only."""
+    """Calls process_madvise; returns False where the kernel lacks it (before Linux 5.10) or allows it to root only."""
     if not hasattr(os, "pidfd_open"):
         return False
     try:

@@ -1,7 +1,11 @@
 """`precompute`: computes the features of a corpus once, into a store that is consistent at every moment.
 
-Decides whether the current generation is updated, an unfinished one resumed, or a new one built beside it, which then
-becomes current by one rename.
+Compares the settings of the store with the wanted ones and decides whether the current generation is updated
+incrementally, an unfinished one resumed, or a new one built beside it, which then becomes current by one rename:
+
+    no difference               update the current generation
+    only the text front end     new generation that shares the spectrograms and has new tokens
+    anything else, or rebuild   new generation with all features
 """
 
 from __future__ import annotations
@@ -43,13 +47,14 @@ from myxtts.text.frontend import FrontEnd
 from myxtts.types import Say
 
 STORE_FOLDER_NAME = "cached_features"
+"""Default name of a store, beside its corpus."""
 VAL_STORE_NAME = "val"
 """The store of a validation corpus lies in the folder of the training store, under this name."""
 
 
 @dataclass(slots=True, kw_only=True)
 class PrecomputeSummary(UpdateCounts):
-    """What precompute did, for the screen and for programs."""
+    """Result of a run of precompute: counts, size and duration of the store, and examples of rejections."""
 
     folder: str
     action: str
@@ -62,12 +67,12 @@ class PrecomputeSummary(UpdateCounts):
 
 
 def choose_store_folder(data: DataConfig, corpus_path: Path) -> Path:
-    """Where the store of a corpus is: where the configuration says, or beside the corpus."""
+    """Returns `data.cache_dir`, or the default folder beside the corpus."""
     return Path(data.cache_dir) if data.cache_dir else corpus_path.absolute().parent / STORE_FOLDER_NAME
 
 
 def find_val_corpus(data: DataConfig) -> Path | None:
-    """The prepared corpus that `val_data` names, where it is not the training corpus itself."""
+    """Returns the prepared corpus that `val_data` names; None if it is unset, not prepared or the training corpus."""
     if data.val_data is None or not is_prepared(Path(data.val_data)):
         return None
     named = [Path(path) for path in (data.train_data, data.val_data) if path is not None]
@@ -85,7 +90,11 @@ def precompute(
     progress: Progress = lambda _seen, _rejected: None,
     say: Say = lambda _sentence: None,
 ) -> PrecomputeSummary:
-    """Makes the store in `folder` match the corpus and the settings."""
+    """Makes the store in `folder` match the corpus and the settings, computing only what is missing or outdated.
+
+    Raises DataError where the settings differ and neither `rebuild` nor an auto_rebuild setting allows a new
+    generation, where the store belongs to another corpus, and where more utterances are rejected than max_bad_share.
+    """
     frontend = corpus.load_frontend()
     wanted = StoreSettings.of(data, frontend)
     origin = {"corpus": str(corpus.file.absolute()), "limits": asdict(AudioLimits.from_config(data))}
@@ -116,7 +125,7 @@ def update_current(
     num_threads: int,
     progress: Progress,
 ) -> PrecomputeSummary:
-    """Makes anew what the named segments lack and what is distrusted; the folder's lock is held by the caller.
+    """Recomputes missing and distrusted records of the current generation; the caller holds the folder's lock.
 
     `moved_to` says where the corpus is now, for when it is not where it was.
     """
@@ -137,7 +146,7 @@ def update_current(
 
 @dataclass(frozen=True, slots=True)
 class _Action:
-    """What is done; without a purpose the current generation is updated."""
+    """The decision of `_choose_action`: purpose of a new generation (None updates the current one), and a message."""
 
     purpose: Purpose | None
     sentence: str
@@ -145,7 +154,7 @@ class _Action:
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """Which generation is updated from which corpus. `target` is the state that the update starts from."""
+    """Arguments of `_run`: `target` is the state that the update of a generation starts from."""
 
     folder: Path
     target: StoreState
@@ -158,11 +167,12 @@ class _Job:
 
     @property
     def generation_folder(self) -> Path:
+        """Folder that segments are written to."""
         return self.folder / name_generation(self.target.generation)
 
 
 def _choose_action(state: StoreState | None, wanted: StoreSettings, data: DataConfig, *, rebuild: bool) -> _Action:
-    """Compares the settings of the store with the wanted ones; raises DataError where a rebuild was not asked for."""
+    """Compares stored and wanted settings (see the table above); raises DataError where a rebuild is not allowed."""
     if rebuild:
         return _Action("features", "Making all features anew, as asked.")
     if state is None:
@@ -187,7 +197,7 @@ def _choose_action(state: StoreState | None, wanted: StoreSettings, data: DataCo
 def _open_generation(
     folder: Path, state: StoreState | None, current: int, wanted: StoreState, action: _Action
 ) -> StoreState:
-    """What to write into: the current generation, one that was left unfinished, or a new one."""
+    """Returns the state to start from: of the current generation, an unfinished one, or a new one."""
     if action.purpose is None:
         assert state is not None, folder
         return replace(wanted, segments=state.segments)
@@ -199,7 +209,7 @@ def _open_generation(
 
 
 def _run(job: _Job, *, max_bad_share: float | None) -> PrecomputeSummary:
-    """Updates the target generation from the corpus, commits it and removes the others."""
+    """Updates the target generation, checks the share of rejections, commits, then removes old generations."""
     started = time.monotonic()
     segments = resume_segments(job.generation_folder, job.target.segments)
     store = FeatureStore(job.folder, replace(job.target, segments=segments))
@@ -228,7 +238,7 @@ def _run(job: _Job, *, max_bad_share: float | None) -> PrecomputeSummary:
 
 
 def _open_corpus_of(state: StoreState, moved_to: Path | None, folder: Path) -> Corpus:
-    """The corpus that a store was made from, where it was then or where it has moved to."""
+    """Opens the corpus that a store was made from, at its recorded path or else at `moved_to`."""
     known = Path(state.origin["corpus"])
     path = known if known.exists() or moved_to is None else moved_to
     if not path.exists():
@@ -240,7 +250,7 @@ def _open_corpus_of(state: StoreState, moved_to: Path | None, folder: Path) -> C
 
 
 def _refuse_foreign_store(state: StoreState | None, corpus: Corpus, folder: Path) -> None:
-    """A store beside two corpora must not lose the features of the one to those of the other."""
+    """Raises DataError where the store belongs to another corpus that still exists: its features would be removed."""
     if state is None:
         return
     known = Path(state.origin["corpus"])
@@ -252,7 +262,7 @@ def _refuse_foreign_store(state: StoreState | None, corpus: Corpus, folder: Path
 
 
 def _refuse_bad_share(counts: UpdateCounts, corpus: Corpus, max_bad_share: float, folder: Path) -> None:
-    """Raises DataError, before anything is committed, where more utterances were rejected than `max_bad_share`."""
+    """Raises DataError, before the commit, where more than `max_bad_share` were rejected; one is always allowed."""
     most = max(1, int(corpus.num_utterances * max_bad_share))
     if counts.num_rejected > most:
         share = 100 * counts.num_rejected / max(1, corpus.num_utterances)

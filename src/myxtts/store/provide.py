@@ -1,6 +1,6 @@
-"""Makes the features of a corpus where they are missing: checks raw recordings, then fills the feature store.
+"""`ensure_features`: prepares raw recordings and fills the feature store, where either is missing.
 
-Training, `open_batches` and the commands call `ensure_features` before they load anything, so that a folder of raw
+Training, `open_batches` and the commands call it before they load anything, so that a folder of raw
 recordings, a prepared corpus and a finished store can be named alike everywhere.
 """
 
@@ -27,25 +27,25 @@ CORPUS_FOLDER_NAME = "corpus"
 
 
 class Report:
-    """What is shown while features are made: lines only. Commands replace the rest by progress bars and tables."""
+    """Callbacks for progress and results; this base prints lines only, commands override it with bars and tables."""
 
     def __init__(self, say: Say = lambda _line: None) -> None:
         self.say = say
 
     @contextmanager
     def show_progress(self, label: str, total: int | None) -> Iterator[Callable[[int, int], None]]:
-        """Gives a function that is called now and then with the utterances that are done, and those rejected."""
+        """Yields a callback that takes the utterances done and rejected so far. `total` is None where it is unknown."""
         yield lambda done, rejected: None
 
     def show_corpus(self, summary: Summary) -> None:
-        """After recordings were checked."""
+        """Called after recordings were checked."""
 
     def show_store(self, summary: PrecomputeSummary) -> None:
-        """After a store was filled."""
+        """Called after a store was filled."""
 
 
 def find_store_folder(data: DataConfig, refusal: type[MyXTTSError] = ConfigError) -> Path:
-    """The folder of the training store, which need not exist; raises `refusal` where no data are named."""
+    """Returns the folder of the training store, which need not exist; raises `refusal` where no data are named."""
     if data.train_data is None and data.cache_dir is None:
         raise refusal(
             "Neither a corpus nor a store is named.",
@@ -60,7 +60,7 @@ def has_features(data: DataConfig) -> bool:
 
 
 def ensure_features(config: XTTSConfig, report: Report, *, keep_sound: bool = False) -> XTTSConfig:
-    """Makes what is missing of corpus and features; gives the configuration to load them with.
+    """Prepares the corpus and computes the features that are missing; returns the configuration to load them with.
 
     A store that exists is left as it is. On the fly only the corpus is made, and the configuration names it instead of
     the recordings. With `keep_sound` a new store keeps the waveforms too, as a vocoder needs them. Where no corpus is
@@ -83,7 +83,7 @@ def ensure_features(config: XTTSConfig, report: Report, *, keep_sound: bool = Fa
 
 
 def make_features(config: XTTSConfig, report: Report, *, rebuild: bool = False) -> dict[str, Any]:
-    """Brings the store in line with the corpus, and that of a validation corpus of its own; gives a summary as JSON."""
+    """Runs precompute for the training corpus and for a separate validation corpus; returns a summary for JSON."""
     folder = find_store_folder(config.data)
     fields = _fill_store(_open_or_prepare(config, folder, report), folder, config.data, report, rebuild)
     val_corpus = find_val_corpus(config.data)
@@ -103,7 +103,7 @@ def check_recordings(
     strict: bool = False,
     headers_only: bool = False,
 ) -> Summary:
-    """Prepares a corpus in `out` from raw recordings, and shows what became of them."""
+    """Prepares a corpus in `out` from raw recordings, and reports accepted and rejected ones."""
     with report.show_progress("Checking", None) as show:
         summary = prepare_corpus(
             inputs,
@@ -120,12 +120,12 @@ def check_recordings(
 
 
 def count_threads(data: DataConfig) -> int:
-    """Threads that check recordings or make features."""
+    """Returns the number of threads that check recordings or compute features; `auto` is one a CPU."""
     return count_cpus() if data.num_workers == "auto" else max(1, data.num_workers)
 
 
 def _open_or_prepare(config: XTTSConfig, folder: Path, report: Report) -> Corpus:
-    """The corpus that the training data name; raw recordings are prepared beside the store first."""
+    """Opens the corpus that `data.train_data` names; raw recordings are prepared inside the store's folder first."""
     data = config.data
     if data.train_data is None:
         raise UsageError("No corpus is named.", next_step="Give --train-data DIR.")
@@ -141,6 +141,7 @@ def _open_or_prepare(config: XTTSConfig, folder: Path, report: Report) -> Corpus
 
 
 def _fill_store(corpus: Corpus, folder: Path, data: DataConfig, report: Report, rebuild: bool) -> dict[str, Any]:
+    """Runs precompute with progress; returns its summary for JSON."""
     with report.show_progress("Features", corpus.num_utterances) as show:
         summary = precompute(
             corpus, folder, data, rebuild=rebuild, num_threads=count_threads(data), progress=show, say=report.say

@@ -1,6 +1,7 @@
-"""`FeatureStore`: random access to stored features, without a copy, from memory-mapped files.
+"""`FeatureStore`: zero-copy random access to stored features in memory-mapped files.
 
-An utterance is addressed by its row, 0 to len - 1; rebuilding an utterance does not change the order of rows.
+An utterance is addressed by its row, 0 to len - 1; rebuilding an utterance does not change the order of rows. A reader
+sees the generation that was current when it was opened; later commits need a new `open`.
 Shape legend: N rows, T frames, M mel bands, B batch.
 """
 
@@ -42,6 +43,7 @@ _PART_DTYPES: dict[str, np.dtype[Any]] = {
     "pcm": np.dtype("<i2"),
     "durations": np.dtype("<i4"),
 }
+"""Types of the records besides mel, whose type is a setting; little-endian on every machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,11 @@ class StoredUtterance:
 
 
 class FeatureStore:
-    """Random access to the utterances of one generation. Training uses `open`, which maps every file at once."""
+    """Random access to the utterances of one generation.
+
+    The constructor maps files lazily, which writers use on incomplete generations; training uses `open`, which maps
+    every file at once.
+    """
 
     def __init__(self, folder: Path, state: StoreState) -> None:
         self.folder, self.state = folder, state
@@ -70,9 +76,10 @@ class FeatureStore:
 
     @classmethod
     def open(cls, folder: str | Path) -> FeatureStore:
-        """Opens what is current; every index is checked against its checksum on the way."""
+        """Opens the current generation: verifies all index checksums, maps all files; retries if it is superseded."""
         folder = Path(folder)
         state = _read_present_state(folder)
+        # Mapping all files takes a moment without a lock, so the generation may be removed underneath.
         while True:
             try:
                 store = cls(folder, state)
@@ -88,7 +95,7 @@ class FeatureStore:
 
     @property
     def columns(self) -> dict[str, NDArray[Any]]:
-        """One array [N] for each thing known of an utterance, as the index names them."""
+        """Columns [N] of the joined index; see `store.index.COLUMNS`."""
         return self._table.columns
 
     @property
@@ -110,7 +117,7 @@ class FeatureStore:
         return next((row for row in self._table.find_rows(hash_id(id)) if self.id_of(row) == id), None)
 
     def join_as(self, split: Split, speakers: Sequence[str], languages: Sequence[str]) -> None:
-        """Becomes a split of another store, whose names count; raises DataError where that lacks one of them."""
+        """Recodes this store as a split of another one, in place; raises DataError for names that one lacks."""
         self._table = self._table.join_as(split, speakers, languages)
 
     def rows_of_split(self, split: str) -> NDArray[np.int64]:
@@ -136,7 +143,7 @@ class FeatureStore:
         return self.read_part(row, "mel").reshape(-1, self.n_mels)
 
     def read_part(self, row: int, part: Part) -> NDArray[Any]:
-        """The values of a part as stored, flat and not copied; none where the utterance has no such part."""
+        """Returns the values of a part as a flat view; empty where the utterance has no such part."""
         entry, dtype = self.entry(row, part), self._dtype_of(part)
         if entry.length == 0:
             return np.zeros(0, dtype)
@@ -145,7 +152,7 @@ class FeatureStore:
         return self._files.get(entry.segment, part)[start:stop].view(dtype)
 
     def read_parts(self, rows: NDArray[np.integer[Any]], part: Part) -> list[NDArray[Any]]:
-        """`read_part` of many rows at once, which asks the index only once."""
+        """Vectorised `read_part`: one index lookup for all rows, which matters for the loaders."""
         dtype = self._dtype_of(part)
         columns = [self.columns[f"{part}_{name}"][rows].tolist() for name in ("segment", "offset", "length")]
         num_bytes, get = self._width_of(part) * dtype.itemsize, self._files.get
@@ -159,11 +166,11 @@ class FeatureStore:
         return [values.reshape(-1, self.n_mels) for values in self.read_parts(rows, "mel")]
 
     def read_tokens(self, rows: NDArray[np.integer[Any]]) -> list[NDArray[np.int32]]:
-        """The tokens [N] of many rows as stored, not copied."""
+        """The tokens of many rows as stored, not copied."""
         return self.read_parts(rows, "tokens")
 
     def read_record(self, row: int, part: Part) -> NDArray[Any]:
-        """As `read_part`, with a spectrogram in its shape [T, M]."""
+        """As `read_part`, but spectrograms have their shape [T, M], which `SegmentWriter` takes the length from."""
         return self.read_mel(row) if part == "mel" else self.read_part(row, part)
 
     def verify_and_fix_cache(self, fix: bool = False) -> VerifyReport:
@@ -176,7 +183,7 @@ class FeatureStore:
         return verify_store(self.folder, fix=fix)
 
     def copy_mels(self, rows: NDArray[np.integer[Any]], out: NDArray[np.float32], padding: float) -> NDArray[np.int32]:
-        """Copies spectrograms into out [B, T, M], fills the rest with `padding`; gives their lengths [B]."""
+        """Copies spectrograms into out [B, T, M] (casting to float32) and pads them; returns their lengths [B]."""
         lengths: NDArray[np.int32] = self.columns["mel_length"][rows].astype(np.int32)
         for place, (mel_TM, length) in enumerate(zip(self.read_mels(rows), lengths.tolist(), strict=True)):
             out[place, :length] = mel_TM
@@ -184,7 +191,7 @@ class FeatureStore:
         return lengths
 
     def request_pages(self, rows: NDArray[np.integer[Any]], part: Part) -> None:
-        """Asks the system to have a part of these utterances in memory soon; returns without waiting for the disk."""
+        """Requests read-ahead of a part of these utterances; returns without waiting for the disk."""
         rows = rows[self.columns[f"{part}_length"][rows] > 0]
         if len(rows) == 0:
             return
@@ -192,7 +199,7 @@ class FeatureStore:
         self._files.request(part, self.columns[f"{part}_segment"][rows], starts, self._find_stops(rows, part))
 
     def list_files(self, parts: Sequence[Part]) -> dict[Path, int]:
-        """The data files of these parts, part by part in the order of segments, and how long each is at least."""
+        """Returns the data files of these parts in order of part and segment, with their least size in bytes."""
         sizes = self.measure_files()
         keys = sorted((key for key in sizes if key[1] in parts), key=lambda key: (parts.index(key[1]), key[0]))
         return {part_path(self.generation_folder, *key): sizes[key] for key in keys}
@@ -202,7 +209,7 @@ class FeatureStore:
         return PartEntry(*values)
 
     def find_damage(self, row: int, part: Part) -> str:
-        """What is wrong with the stored bytes of a part, or ''."""
+        """Verifies the crc32c of a record; returns what is wrong with it, or ''."""
         entry = self.entry(row, part)
         stop = entry.offset + align(entry.length * self._width_of(part) * self._dtype_of(part).itemsize)
         try:
@@ -214,7 +221,7 @@ class FeatureStore:
         return "" if google_crc32c.value(data[entry.offset : stop]) == entry.crc else "its checksum does not match"
 
     def has_damaged_heading(self, segment: int, part: Part) -> bool:
-        """Whether a data file does not begin as it should; not asked of a file that is not there."""
+        """Whether the first bytes of a data file are wrong; False for a missing file, which `find_damage` reports."""
         try:
             heading = self._files.get(segment, part)[:ALIGNMENT].tobytes()
         except OSError:
@@ -222,7 +229,7 @@ class FeatureStore:
         return heading != make_part_heading(segment, part)
 
     def measure_files(self) -> dict[tuple[int, Part], int]:
-        """The data files that rows refer to, by segment and part, and how long each must be at least."""
+        """Returns the data files that rows refer to, by segment and part, with their least size in bytes."""
         num_bytes: dict[tuple[int, Part], int] = {}
         for part in PARTS:
             rows = np.flatnonzero(self.columns[f"{part}_length"])
@@ -233,7 +240,7 @@ class FeatureStore:
         return num_bytes
 
     def _find_stops(self, rows: NDArray[np.integer[Any]], part: Part) -> NDArray[np.uint64]:
-        """Where the records of a part end in their files."""
+        """Returns the byte offsets behind the records of a part, without padding."""
         record_bytes = np.uint64(self._width_of(part) * self._dtype_of(part).itemsize)
         starts, lengths = self.columns[f"{part}_offset"][rows], self.columns[f"{part}_length"][rows]
         stops: NDArray[np.uint64] = starts + lengths * record_bytes
@@ -243,10 +250,12 @@ class FeatureStore:
         return self.mel_dtype if part == "mel" else _PART_DTYPES[part]
 
     def _width_of(self, part: Part) -> int:
+        """Values per unit of length: a frame of a mel has one a band."""
         return self.n_mels if part == "mel" else 1
 
 
 def _read_present_state(folder: Path) -> StoreState:
+    """Reads store.json; raises DataError where there is no finished store."""
     require_store(folder)
     state = read_state(folder)
     assert state is not None, folder

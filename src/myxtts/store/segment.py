@@ -1,4 +1,8 @@
-"""Writes one segment: its data files first, then the index that refers to them."""
+"""Writes one segment of a store: data files first, then the index that refers to them.
+
+Data goes to temporary files, is fsynced and renamed; the index is written atomically last. A kill at any moment leaves
+either no index, in which case the data files are orphans that `resume_segments` removes, or a complete segment.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +30,11 @@ from myxtts.store.layout import ALIGNMENT, Part, align, index_path, make_part_he
 
 _ZEROS = bytes(ALIGNMENT)
 _BUFFER_BYTES = 1 << 20
-"""Written at once: a record alone would be a system call of a few kilobytes."""
+"""Buffer of a data file: without it every token record would be a system call of its own."""
 
 
 class SegmentWriter:
-    """Collects utterances, which become visible with `commit`; leaving the block without it drops them."""
+    """Context manager that writes the utterances of a segment; leaving the block without `commit` drops them."""
 
     def __init__(self, folder: Path, number: int) -> None:
         self.folder, self.number = folder, number
@@ -43,7 +47,7 @@ class SegmentWriter:
         return self
 
     def add(self, row: Row, values: Mapping[Part, NDArray[np.generic]]) -> None:
-        """Adds an utterance with the arrays of its new parts; parts that lie elsewhere stand in `row` already."""
+        """Appends the arrays of an utterance's new parts; parts in earlier segments are referred to by `row.parts`."""
         with explain_storage_errors(self.folder, "write in"):
             entries = {part: self._write_record(part, array) for part, array in values.items()}
         self._rows.append(replace(row, parts={**(row.parts or {}), **entries}))
@@ -66,8 +70,9 @@ class SegmentWriter:
         write_index(index_path(self.folder, self.number), self._rows)
 
     def __exit__(self, *_: object) -> None:
+        """Closes and deletes the temporary files; after `commit` there are none."""
         for file in self._files.values():
-            # Closing writes what is still in memory, which a full disk refuses; it is to be dropped anyway.
+            # close() flushes the buffer, which fails on a full disk; the file is deleted anyway.
             with suppress(OSError):
                 file.close()
         for part in self._begun:
@@ -100,7 +105,7 @@ class SegmentWriter:
 
 
 def restore_heading(folder: Path, segment: int, part: Part) -> None:
-    """Gives a data file its heading back; the records behind it have checksums of their own."""
+    """Rewrites a data file with an intact heading; records are copied unchecked, they have their own checksums."""
     path = part_path(folder, segment, part)
     with path.open("rb") as old, write_atomically(path) as file:
         old.seek(ALIGNMENT)

@@ -1,4 +1,4 @@
-"""Updates a generation from its corpus (adds, rebuilds, keeps, removes utterances), and compacts a store.
+"""Incremental update of a generation from its corpus (adds, rebuilds, keeps, removes utterances), and compaction.
 
 The corpus is read in chunks of fixed size and order, one segment a chunk, so that a run that was killed and resumed
 writes the same files as an undisturbed one. Memory is bounded by a window of utterances, whatever the corpus holds.
@@ -33,7 +33,8 @@ from myxtts.types import Utterance
 
 _WINDOW_UTTERANCES = 64
 """Recordings in flight: enough for any number of threads, and bounded in memory."""
-_FIRST_LINE = 2  # of the utterances in a corpus file, behind its heading
+_FIRST_LINE = 2
+"""Line of the first utterance in a corpus file; line 1 is its heading."""
 COMPACTED_UTTERANCES = 16_384
 """Utterances of a compacted segment: more than when they are made, because fewer files open faster."""
 
@@ -45,9 +46,9 @@ Distrust = frozenset[tuple[Part, PartEntry]]
 
 @dataclass(slots=True)
 class UpdateCounts:
-    """What an update did.
+    """Counts of utterances by outcome; `num_made` counts spectrograms, `num_tokens_made` token sequences.
 
-    Lost are the utterances of the store whose recording can no longer be used, and the distrusted parts they had.
+    Lost are stored utterances whose recording can no longer be used, and the distrusted parts they had.
     """
 
     num_kept: int = 0
@@ -62,7 +63,7 @@ class UpdateCounts:
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """One utterance to write: the parts it already has stay where they are."""
+    """One utterance to write: `kept` parts are referred to, the others computed. `row` is None for a new one."""
 
     utterance: Utterance
     line: int
@@ -73,7 +74,11 @@ class _Task:
 
 
 class StoreUpdater:
-    """Writes segments into one generation. `store` is what the generation holds so far."""
+    """Writes the segments by which a generation catches up with its corpus.
+
+    `store` is what the generation holds so far; `distrusted` records are recomputed although they are present. Audio
+    features are computed in a thread pool, tokens a chunk at a time, and segments written in corpus order.
+    """
 
     def __init__(
         self,
@@ -95,7 +100,11 @@ class StoreUpdater:
         self._is_seen = np.zeros(len(store), bool)
 
     def run(self, corpus: Corpus, progress: Progress) -> UpdateCounts:
-        """Updates the store chunk by chunk; `progress` is called after each utterance that was computed."""
+        """Reads the corpus once in chunks: plans, computes and writes each, then removes rows that were not seen.
+
+        `progress` is called after each computed utterance and each chunk. An exception leaves the segments committed
+        so far, which the next run keeps.
+        """
         lines = enumerate(corpus.utterances(), start=_FIRST_LINE)
         num_seen = 0
         pool = ThreadPoolExecutor(self._num_threads, "features")
@@ -111,13 +120,13 @@ class StoreUpdater:
                             progress(num_seen, self.counts.num_rejected)
                 progress(num_seen, self.counts.num_rejected)
         finally:
-            # After an error or an interrupt the rest of the window is not computed.
+            # After an error or an interrupt, submitted but unstarted extractions are cancelled.
             pool.shutdown(wait=True, cancel_futures=True)
         self._remove_unseen()
         return self.counts
 
     def _plan(self, line: int, utterance: Utterance) -> _Task | None:
-        """What must be done for an utterance; None if its row is up to date."""
+        """Compares an utterance with its row by checksums of text and recording; returns None if it is up to date."""
         text_crc = _checksum_text(utterance)
         source_frames = count_source_frames(utterance.num_samples, utterance.sample_rate_hz, self._settings.mel)
         row = self._store.find(utterance.id)
@@ -129,6 +138,7 @@ class StoreUpdater:
         same_text = int(columns["text_crc"][row]) == text_crc
         # The same recording and text give bit-identical features, so durations stay valid when either is repaired.
         is_right = {"tokens": same_text, "durations": same_text and same_source}
+        # Parts that are present, valid and not distrusted are kept; the others are counted as wrong and recomputed.
         kept: dict[Part, PartEntry] = {}
         num_wrong = 0
         for part in PARTS:
@@ -157,7 +167,7 @@ class StoreUpdater:
         )
 
     def _write_chunk(self, tasks: list[_Task], pool: ThreadPoolExecutor) -> Generator[None, None, None]:
-        """Makes and writes one segment; yields once for each utterance that is done with."""
+        """Computes and writes one segment; yields after each utterance, for progress and interrupts."""
         tokens = self._make_tokens(tasks)
         with SegmentWriter(self._store.generation_folder, self.next_segment) as segment:
             for task, ids, outcome in zip(tasks, tokens, self._extract(tasks, pool), strict=True):
@@ -168,7 +178,7 @@ class StoreUpdater:
                 self.next_segment += 1
 
     def _make_tokens(self, tasks: list[_Task]) -> list[NDArray[np.int32] | None]:
-        """The token ids of each task, in one call of the front end; None where the stored ones stay."""
+        """Returns the token ids of each task from one batched front-end call; None where stored ones are kept."""
         wanted = [task.utterance for task in tasks if "tokens" not in task.kept]
         encodings = iter(
             self._frontend.encode_batch(
@@ -182,7 +192,7 @@ class StoreUpdater:
     def _extract(
         self, tasks: Sequence[_Task], pool: ThreadPoolExecutor
     ) -> Iterator[AudioFeatures | AudioProblem | None]:
-        """The features of each task in order, made a window ahead; None where its recording need not be read."""
+        """Yields audio features in task order, computed up to a window ahead; None where no audio part is needed."""
         window: deque[Future[AudioFeatures | AudioProblem] | None] = deque()
         for task in tasks:
             window.append(pool.submit(self._extract_one, task.utterance) if self._needs_audio(task) else None)
@@ -197,6 +207,7 @@ class StoreUpdater:
         return any(part not in task.kept for part in self._settings.parts if part != "tokens")
 
     def _extract_one(self, utterance: Utterance) -> AudioFeatures | AudioProblem:
+        """Runs in the pool; returns the problem as a value, so that it stays with its utterance."""
         try:
             return self._extractor.extract(utterance)
         except AudioProblem as problem:
@@ -209,7 +220,10 @@ class StoreUpdater:
         tokens: NDArray[np.int32] | None,
         outcome: AudioFeatures | AudioProblem | None,
     ) -> None:
-        """Adds an utterance to the segment, or a rejection to the report."""
+        """Adds an utterance to the segment, or a rejection to the report.
+
+        `tokens` and `outcome` are None for what is kept. Stored durations are dropped if the recording has changed.
+        """
         problem = outcome if isinstance(outcome, AudioProblem) else self._compare_lengths(task, tokens, outcome)
         if problem is not None:
             self._reject(task, problem)
@@ -238,7 +252,7 @@ class StoreUpdater:
     def _compare_lengths(
         self, task: _Task, tokens: NDArray[np.int32] | None, outcome: AudioFeatures | None
     ) -> AudioProblem | None:
-        """Trimming may have left fewer frames than the text has tokens."""
+        """Rejects utterances with more tokens than frames (after trimming): no monotonic alignment exists for them."""
         num_frames = len(outcome.mel) if outcome is not None else task.kept["mel"].length
         num_tokens = len(tokens) if tokens is not None else task.kept["tokens"].length
         if num_tokens <= num_frames:
@@ -246,7 +260,7 @@ class StoreUpdater:
         return AudioProblem(Reason.TOO_MANY_TOKENS, f"{num_tokens} tokens for {num_frames} frames of sound")
 
     def _reject(self, task: _Task, problem: AudioProblem) -> None:
-        """Reports an utterance that cannot be used; its row, if it has one, is removed at the end."""
+        """Reports an utterance that cannot be used; if it has a row, marks it for `_remove_unseen`."""
         self.counts.num_rejected += 1
         if task.row is not None:
             self._is_seen[task.row] = False
@@ -258,7 +272,7 @@ class StoreUpdater:
         )
 
     def _remove_unseen(self) -> None:
-        """Rows whose utterance has left the corpus, or whose recording can no longer be used."""
+        """Writes tombstone rows for utterances that left the corpus or were rejected."""
         gone = np.flatnonzero(~self._is_seen)
         self.counts.num_removed = len(gone)
         for start in range(0, len(gone), CHUNK_UTTERANCES):
@@ -284,6 +298,7 @@ def _make_row(task: _Task, source_crc: int, kept: dict[Part, PartEntry]) -> Row:
 
 
 def _checksum_text(utterance: Utterance) -> int:
+    """crc32c of all inputs of the front end: text, language and given phonemes."""
     text = "\0".join((utterance.text, utterance.language, utterance.phonemes or ""))
     return int(google_crc32c.value(text.encode("utf-8", "surrogatepass")))
 
@@ -298,7 +313,7 @@ class CompactSummary:
 
 
 def compact_store(folder: Path) -> CompactSummary:
-    """Copies the records that rows refer to into a new generation, in the order of rows, and makes that current.
+    """Garbage collection: copies the records that rows refer to into a new generation, in order of rows.
 
     What replacements and removals left behind is dropped. A kill leaves the store as it was.
     """
@@ -311,7 +326,7 @@ def compact_store(folder: Path) -> CompactSummary:
         target = folder / name_generation(number)
         starts = range(0, len(store), COMPACTED_UTTERANCES)
         with ExitStack() as half_done:
-            # Half a copy is of no use, and the disk may be full of it.
+            # On failure, delete the incomplete copy: it cannot be resumed, and may be what filled the disk.
             half_done.callback(remove_other_generations, folder, store.state.generation)
             begin_generation(folder, number, store.settings, store.state.origin, "compaction")
             for segment, start in enumerate(starts):

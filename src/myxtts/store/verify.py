@@ -1,7 +1,8 @@
-"""Verifies a store against its checksums, and rebuilds damaged records from their recordings.
+"""Verifies a store against its checksums, and repairs it by recomputing damaged records from the recordings.
 
 Every byte that a row refers to is checked: the state, the indexes, the headings of the data files and each record with
-its padding.
+its padding. Repair runs the normal update with the damaged records distrusted. Durations cannot be recomputed here, as
+they come from a trained model.
 """
 
 from __future__ import annotations
@@ -39,11 +40,12 @@ from myxtts.store.update import Distrust
 _NUM_SAMPLED = 200
 """Utterances checked before a training: damage of 2 % of a store is missed with a probability of 0.98 ** 200 < 2 %."""
 _MAX_LISTED = 1000
+"""Problems kept in a report, so that a store damaged throughout does not fill the memory."""
 
 
 @dataclass(slots=True)
 class VerifyReport:
-    """What was checked, broken, repaired and could not be repaired; problems in words, the first thousand."""
+    """Counts of checked, broken, repaired and unrecoverable items, and the first problems in words."""
 
     num_checked: int = 0
     num_broken: int = 0
@@ -53,9 +55,11 @@ class VerifyReport:
 
     @property
     def is_whole(self) -> bool:
+        """Whether the store is intact, or was repaired completely without a loss."""
         return self.num_broken == self.num_repaired and self.num_unrecoverable == 0
 
     def note(self, problem: str) -> None:
+        """Counts a problem, and lists it unless the list is full."""
         self.num_broken += 1
         if len(self.problems) < _MAX_LISTED:
             self.problems.append(problem)
@@ -66,7 +70,7 @@ class VerifyReport:
 
 @dataclass(slots=True)
 class _Findings:
-    """What a check found: the store as far as its indexes are whole, or None if nothing is known of it."""
+    """Result of `_check`. `store` has the segments with intact indexes; None if no state could be read."""
 
     report: VerifyReport = field(default_factory=VerifyReport)
     store: FeatureStore | None = None
@@ -76,6 +80,7 @@ class _Findings:
 
 
 Progress = Callable[[int, int], None]
+"""Called with the number of utterances checked and problems found so far."""
 
 
 def verify_store(
@@ -86,7 +91,7 @@ def verify_store(
     num_threads: int = 2,
     progress: Progress = lambda _seen, _broken: None,
 ) -> VerifyReport:
-    """Checks all of a store; with `fix`, makes everything broken anew from its sources.
+    """Checks all of a store; with `fix`, recomputes everything broken from its sources.
 
     `corpus` says where the corpus of the store is now, for when it has moved.
     """
@@ -103,7 +108,7 @@ def verify_store(
 
 
 def check_before_training(store: FeatureStore, how: Literal["off", "sampled", "full"], seed: int = 0) -> None:
-    """`cache_verification`: raises DataError if what was looked at is damaged."""
+    """Implements `data.cache_verification`: raises DataError for the first damaged record among those checked."""
     if how == "off" or len(store) == 0:
         return
     rows = np.arange(len(store))
@@ -118,7 +123,7 @@ def check_before_training(store: FeatureStore, how: Literal["off", "sampled", "f
 
 
 def _check(folder: Path, progress: Progress) -> _Findings:
-    """Checks everything; starts again if a writer commits a new state meanwhile."""
+    """Checks state, indexes, headings and records; starts again if a writer commits a new state meanwhile."""
     while True:
         findings = _Findings()
         report = findings.report
@@ -139,7 +144,7 @@ def _check(folder: Path, progress: Progress) -> _Findings:
 
 
 def _check_state(folder: Path, report: VerifyReport) -> StoreState | None:
-    """store.json and generation.json describe the same settings, so that each can be restored from the other."""
+    """Checks store.json and generation.json, which hold the same settings: each can be restored from the other."""
     report.num_checked += 2
     try:
         state = read_state(folder)
@@ -157,7 +162,7 @@ def _check_state(folder: Path, report: VerifyReport) -> StoreState | None:
 
 
 def _guess_state(folder: Path, report: VerifyReport) -> StoreState | None:
-    """The state that a damaged store.json described: the oldest generation is the last that was finished."""
+    """Reconstructs a damaged store.json from the oldest described generation: newer ones are unfinished."""
     for number in find_generations(folder):
         path = folder / name_generation(number)
         try:
@@ -171,7 +176,7 @@ def _guess_state(folder: Path, report: VerifyReport) -> StoreState | None:
 
 
 def _check_indexes(folder: Path, state: StoreState, report: VerifyReport) -> FeatureStore:
-    """The store as far as its indexes are whole."""
+    """Returns the store with the segments whose index is intact, and notes the others."""
     generation = folder / name_generation(state.generation)
     whole: list[int] = []
     for number in state.segments:
@@ -185,7 +190,7 @@ def _check_indexes(folder: Path, state: StoreState, report: VerifyReport) -> Fea
 
 
 def _check_records(store: FeatureStore, report: VerifyReport, progress: Progress) -> Distrust:
-    """The records whose bytes are not as they were written."""
+    """Verifies every record; returns the damaged ones."""
     distrusted: set[tuple[Part, PartEntry]] = set()
     for row in range(len(store)):
         for part in PARTS:
@@ -204,7 +209,7 @@ def _check_records(store: FeatureStore, report: VerifyReport, progress: Progress
 
 
 def _check_headings(store: FeatureStore, report: VerifyReport) -> list[tuple[int, Part]]:
-    """The data files, by segment and part, whose first bytes are wrong. A missing one shows by its records."""
+    """Returns the data files with a wrong heading. A missing file is found through its records."""
     bad: list[tuple[int, Part]] = []
     for segment, part in store.measure_files():
         report.num_checked += 1
@@ -225,7 +230,7 @@ def _has_moved_on(folder: Path, state: StoreState) -> bool:
 def _repair(
     store: FeatureStore, findings: _Findings, corpus: Path | None, num_threads: int, progress: Progress
 ) -> None:
-    """Makes anew what is broken; what cannot be made anew leaves the store and is counted."""
+    """Repairs in place: generation.json, headings, then distrusted records by an update; counts what is lost."""
     report = findings.report
     describe_generation(store.generation_folder, store.settings, store.state.origin, "features")
     for segment, part in findings.bad_headings:
@@ -233,7 +238,7 @@ def _repair(
     summary = update_current(
         store.folder, store.state, findings.distrusted, moved_to=corpus, num_threads=num_threads, progress=progress
     )
-    # Utterances of a damaged index are not known by name; as many as it hid must have come back.
+    # A damaged index hides the ids of its utterances: compare their number with that of utterances added again.
     num_missing = max(0, findings.num_utterances - len(store) - summary.num_added)
     num_durations = sum(part == "durations" for part, _ in findings.distrusted)
     report.num_unrecoverable = summary.num_lost + num_missing + num_durations
