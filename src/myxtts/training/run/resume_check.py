@@ -1,7 +1,7 @@
 """Compares the configuration of a resumed run with the one it was begun with, and accepts or refuses each difference.
 
 A setting is refused if it changes the shapes of weights, the features, the order of the utterances or the loss: the run
-could not be repeated, or would be another one. The declaration of each setting (`META`) says which it is, and why.
+would continue as a different one. The declaration of each setting (`META`) says which it is, and why.
 """
 
 from __future__ import annotations
