@@ -155,7 +155,7 @@ def split_durations(durations_BN: Tensor, scores_BTS: Tensor, is_state_BS: Tenso
     pairs_BTN2 = tf.reshape(scores_BTS, [num_rows, num_frames, num_states // 2, 2])
     pair_BT2 = tf.gather(pairs_BTN2, token_BT, batch_dims=2)
     gain_BT = tf.cumsum(pair_BT2[..., 0] - pair_BT2[..., 1], axis=1)
-    # The first state ends with one of the token's frames, but not with its last.
+    # The first state ends at any frame of the token but the last, so that both states have one.
     is_inside_BNT = (frame_T >= (ends_BN - durations_BN)[..., None]) & (frame_T < ends_BN[..., None] - 1)
     last_BN = tf.argmax(tf.where(is_inside_BNT, gain_BT[:, None], -float("inf")), axis=-1, output_type=tf.int32)
     first_BN = last_BN + 1 - (ends_BN - durations_BN)

@@ -58,7 +58,7 @@ def make_frame_inputs(
     length_BT = tf.maximum(about_BT2[..., 1], 1.0)
     position_BT = tf.clip_by_value((tf.cast(frame_BT, tf.float32) + 0.5 - about_BT2[..., 0]) / length_BT, 0.0, 1.0)
     return FrameInputs(
-        # The means learn from the prior loss alone: the decoder would turn them into whatever helps it.
+        # Stop-gradient: only the prior loss trains the means; the decoder loss would pull them away from mean spectra.
         tf.stop_gradient(tf.gather(states.means_BSM, state_BT, batch_dims=1)) * is_real_BT1,
         tf.gather(states.hidden_BSH, state_BT, batch_dims=1) * is_real_BT1,
         tf.stack([position_BT, tf.math.log(length_BT)], axis=-1) * is_real_BT1,

@@ -106,7 +106,7 @@ class ResolutionDiscriminator(_Discriminator):
 
 
 class Discriminators(ModelLayer):
-    """All discriminators. Called with samples [B, S], gives one judgement of each."""
+    """All discriminators; called with samples [B, S], returns one judgement of each."""
 
     def __init__(self, config: DiscriminatorConfig) -> None:
         super().__init__()

@@ -43,7 +43,7 @@ def measure_magnitude(samples_BS: Tensor, n_fft: int, hop_length: int) -> Tensor
 class InverseTransform:
     """Inverse STFT of spectra [B, T, F] to samples [B, T * hop_length]; frame t is centred on sample t * hop_length.
 
-    Overlap-add with the sum of squared windows as norm, so that the spectra of a sound give that sound again.
+    Overlap-add with the sum of squared windows as norm, so that the STFT of a signal is inverted up to rounding.
     """
 
     def __init__(self, n_fft: int, hop_length: int, win_length: int) -> None:

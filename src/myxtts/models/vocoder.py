@@ -94,7 +94,7 @@ class Vocoder(ModelLayer):
         self.blocks = [ConvolutionBlock(config.width) for _ in range(config.num_blocks)]
         self.final_norm = Norm(config.width)
         self.head = Linear(config.width, 2 * self._num_frequencies)
-        # Log magnitudes follow from log-mels almost linearly: this skip connection leaves the rest to the blocks.
+        # Log magnitudes follow from log-mels almost linearly: with this skip connection the blocks learn the residual.
         self.envelope = Linear(config.n_mels, self._num_frequencies, starts_at_zero=True)
 
     @property
@@ -103,7 +103,7 @@ class Vocoder(ModelLayer):
 
     def call(self, mel_BTM: Tensor) -> Tensor:
         log_magnitude_BTF, phase_BTF = self.predict_spectrum(mel_BTM)
-        # Samples within -1..1 cannot give more than the sum of the window, win_length / 2.
+        # A signal within -1..1 has magnitudes of at most the sum of the Hann window, win_length / 2.
         magnitude_BTF = tf.exp(tf.minimum(log_magnitude_BTF, math.log(self._config.win_length / 2)))
         return self._inverse(magnitude_BTF * tf.cos(phase_BTF), magnitude_BTF * tf.sin(phase_BTF))
 

@@ -49,7 +49,7 @@ class TrainResult:
 
 
 class Callback(Protocol):
-    """Called in the training thread between two steps, with the loop as it stands; an exception ends the training."""
+    """Called in the training thread between two steps, with the loop itself; an exception ends the training."""
 
     def on_step(self, loop: TrainingLoop, record: Record | None) -> None:
         """Called after every step; `record` is None except every `log_steps`."""

@@ -47,7 +47,7 @@ class Device:
 
 @dataclass(frozen=True)
 class Execution:
-    """How the step runs, with the reasons as sentences for the user.
+    """Mode of the step (graph, XLA, dtype policy, lanes), with the reasons as sentences for the user.
 
     `policy` is the Keras dtype policy that the model is built under.
     """

@@ -24,7 +24,7 @@ from myxtts.training.schedule import LearningRate
 from myxtts.training.step import GRADIENTS_POINT, MicroBatch, StepResult, distribute_parts, split_rows
 
 _WARM_UP = 10
-"""Of the EMA decay, (1 + step) / (10 + step): the first step has 0.1, step 90 has 0.91, step 890 has 0.99."""
+"""Warm-up of the EMA decay, (1 + step) / (10 + step): 0.1 at step 0, 0.91 at step 90, 0.99 at step 890."""
 
 
 class WeightEma:
@@ -37,7 +37,7 @@ class WeightEma:
     def __init__(self, weights: Mapping[str, Any], decay: float, strategy: Any) -> None:
         assert 0 < decay < 1, f"a decay of {decay}"
         self._decay, self._strategy = decay, strategy
-        # The value of a Keras variable is that of TensorFlow, which strategies know.
+        # `value` is the TensorFlow variable inside a Keras variable, which strategies can update.
         self._weights = {name: weight.value for name, weight in weights.items()}
         with strategy.scope():
             self.variables = {

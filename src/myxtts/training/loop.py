@@ -165,7 +165,7 @@ class TrainingLoop:
             result = retry_out_of_memory(self._task, self.say, learner.train, taken, state.step)
             state.step, state.feed_position = state.step + 1, taken[-1].position + 1
             ids = tuple(id for batch in taken for id in batch.ids if id)
-            # The memory of the batches is filled again by the feed.
+            # Releases the buffers of the batches, which the feed fills again.
             del taken
             before, self._unread = self._unread, (state.step, result, ids)
             self._judge(before)
@@ -236,7 +236,7 @@ class TrainingLoop:
         self._is_save_due |= self.step % training.checkpoint_steps == 0 or self._saver.is_new_best
         if self._is_save_due:
             self._judge_last()
-            # Not in a row of bad steps: a rollback must not lead to the weights that it leads away from.
+            # Not while steps are not finite: a rollback must not restore the weights that caused it.
             if self._is_well:
                 self._save()
 
@@ -353,7 +353,7 @@ def retry_out_of_memory(task: PreparedTask, say: Say, work: Callable[..., _Outco
                     "cannot cut batches each by itself.",
                     next_step="Give a smaller data.batch_size or data.frame_budget to all of them.",
                 ) from error
-        # Not in the handler: as long as the error is held, so is the memory of the step that failed.
+        # Outside the handler: the exception keeps the memory of the failed step alive.
         device = task.plan.model_devices[0]
         smaller = task.learner.micro_batches.halve(device)
         say(

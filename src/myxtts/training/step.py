@@ -52,7 +52,7 @@ def distribute_parts(strategy: Any, parts: Sequence[MicroBatch]) -> MicroBatch:
     num_local = len(strategy.extended.worker_devices)
     assert len(parts) == num_local, f"{len(parts)} parts for {num_local} replicas"
     per_replica: MicroBatch = strategy.experimental_distribute_values_from_function(
-        # Replicas are numbered over all workers, parts within this one.
+        # Replica ids count over all workers; `parts` are those of this worker.
         lambda context: parts[context.replica_id_in_sync_group % num_local]
     )
     return per_replica
@@ -92,7 +92,7 @@ class TrainStep:
 
     `graph=False` runs every operation eagerly, for a debugger. `jit_compile` compiles the whole step for one device,
     and for several the gradients of each: XLA cannot reach over devices. With `num_lanes` the rows of a device are
-    split where that comes out even, and the pieces are computed at the same time.
+    split into equal pieces, as far as they divide evenly, which run concurrently.
     """
 
     def __init__(
@@ -187,13 +187,13 @@ class TrainStep:
             if not self._optimizer.built:
                 self._optimizer.build(self._model.trainable_variables)
             assert all(map(is_ours, (*self._weights, self._optimizer.iterations.value))), "made outside the scope"
-            # Each replica sums its own; they are reduced once, when all micro-batches are done.
+            # ON_READ: each replica accumulates its own gradients; all-reduced once, after the last micro-batch.
             self._accumulators = [
                 tf.Variable(tf.zeros_like(weight), trainable=False, synchronization=tf.VariableSynchronization.ON_READ)
                 for weight in self._weights
                 if self.accumulation_steps > 1
             ]
-            # In no graph unless a fault is planned.
+            # Only with fault injection; otherwise no graph contains it.
             self._spoiler = None
             if is_fault_planned(GRADIENTS_POINT):
                 aggregation = tf.VariableAggregation.ONLY_FIRST_REPLICA
@@ -275,7 +275,7 @@ class TrainStep:
             tape.watch(self._weights)
             totals = self._compute_totals(part, step)
         gradients = tape.gradient(totals.loss, self._weights, unconnected_gradients=tf.UnconnectedGradients.ZERO)
-        # Gradients of embeddings come as slices, which neither add up nor reduce well.
+        # Embedding gradients are IndexedSlices, which neither add_n nor all-reduce handles well.
         gradients = list(map(tf.convert_to_tensor, gradients))
         if self._spoiler is not None:
             gradients = [gradient * self._spoiler for gradient in gradients]
@@ -313,7 +313,7 @@ class TrainStep:
             with taking_reduced_gradients(self._optimizer):
                 self._strategy.run(self._change, args=(gradients,))
 
-        # All replicas hold the same sums, so all of them decide alike.
+        # After the all-reduce all replicas hold the same values, and take the same branch.
         tf.cond(result.is_finite, apply, lambda: None)
         return StepResult(*result)
 

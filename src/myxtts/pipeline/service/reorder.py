@@ -81,8 +81,10 @@ class ReorderBuffer:
             return self._error is None
 
     def take(self, position: int) -> Any:
-        """Returns the batch of a position once it has arrived, or the reason why it will not. Raises the error of
-        `fail`."""
+        """Returns the batch of a position once it has arrived, or the reason why it will not.
+
+        Raises the error given to `fail`.
+        """
         with self._changed:
             if not self._awaited:
                 self._quiet_since_s = time.monotonic()

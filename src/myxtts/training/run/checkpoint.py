@@ -73,8 +73,7 @@ class CheckpointFolder:
         return sweep_temporary_files(self.folder)
 
     def save(self, step: int, arrays: Mapping[str, Array], state: Mapping[str, Any]) -> Path:
-        """Writes a checkpoint and removes old ones. Raises StorageError, and DataError for values that are not
-        finite."""
+        """Writes a checkpoint and removes old ones. Raises StorageError, and DataError for NaN and infinity."""
         damaged = find_non_finite(arrays)
         if damaged:
             raise DataError(

@@ -45,7 +45,7 @@ class ClusterSync:
         """The number of each process, by worker (an all-gather, as a sum of one-hot rows)."""
         if self._cluster is None:
             return [number]
-        # As high and low part of 20 bits each: float32 holds integers exactly only up to 2**24.
+        # As two numbers, split at 2**20: float32 holds integers exactly only up to 2**24.
         mine = np.zeros((self._cluster.num_workers, 2), np.float32)
         mine[self._cluster.worker] = divmod(number, 1 << 20)
         return [(int(high) << 20) + int(low) for high, low in self._add_up(mine)]

@@ -128,8 +128,7 @@ class Saver(ABC):
         return
 
     def calibrate(self, *, is_hurried: bool = False) -> None:
-        """Calibrates the present weights before they are validated and saved; `is_hurried` leaves out slow
-        measurements."""
+        """Calibrates the present weights before validation and saving; `is_hurried` leaves out slow measurements."""
         return
 
     @abstractmethod
@@ -156,8 +155,7 @@ class Saver(ABC):
         self._write_bundle(step, arrays)
 
     def complete_bundle(self) -> None:
-        """Writes the bundle of the saved step if it is missing, for example after a kill between checkpoint and
-        bundle."""
+        """Writes the bundle of the saved step if a kill between checkpoint and bundle left it missing."""
         self._bundle_thread.wait()
         if self._bundle_step != self._choose_bundle_step(self.saved_step):
             self._write_bundle(self.saved_step, self._learner.state.collect())

@@ -82,7 +82,7 @@ def watch_signals() -> Iterator[StopRequest]:
         yield request
         return
     # A handler in Python runs only when the main thread comes back from TensorFlow, which may compile for a minute.
-    # So the signal's number goes through a pipe to a thread that is always there to read it.
+    # The wakeup descriptor passes the number of the signal to a thread at once.
     read_end, write_end = os.pipe()
     os.set_blocking(write_end, False)
     watcher = threading.Thread(target=_watch, args=(read_end, request), name="signals", daemon=True)

@@ -68,7 +68,7 @@ class GuardState(_State):
 
 
 class RunState(_State):
-    """Every number that decides what happens next. The loop, its guard and its callbacks change it in place."""
+    """All numbers of a run that decide what happens next. The loop, its guard and its callbacks update it."""
 
     step: NonNegativeInt
     """Optimizer steps that are done, skipped ones among them."""
@@ -89,7 +89,7 @@ class RunState(_State):
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> RunState:
-        """Raises DataError for anything but what `to_json` gives, now or in an earlier version."""
+        """Reads the output of `to_json` of this version or of 0.1; raises DataError for anything else."""
         try:
             return cls.model_validate(_upgrade(values) if "tuning" in values else dict(values))
         except ValidationError as error:
@@ -160,8 +160,7 @@ class TrainingState:
 
 
 def number_variables(variables: Sequence[Variable]) -> dict[str, Variable]:
-    """Names the variables of an optimizer by order, because the names that Keras gives them change between
-    processes."""
+    """Names the variables of an optimizer by order; the names of Keras change between processes."""
     return {f"{number:05}": variable for number, variable in enumerate(variables)}
 
 

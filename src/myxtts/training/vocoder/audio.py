@@ -135,8 +135,7 @@ def _find_corpus(store: FeatureStore, config: XTTSConfig, split: Split) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Segments:
-    """A batch of segments. `lengths` are the real frames of each; clips shorter than a segment are padded with
-    silence."""
+    """A batch of segments. `lengths` are their real frames; shorter clips are padded with silence."""
 
     mel: NDArray[np.float32]  # [B, T, M]
     samples: NDArray[np.float32]  # [B, S]
@@ -172,7 +171,7 @@ class SegmentSource:
         self._num_segments, self._num_frames = num_segments, num_frames
         self._hop_length = store.settings.mel.hop_length
         self._silence = np.float32(np.log(store.settings.mel.log_floor))
-        # The last frame of a clip is centred close to its end: a whole hop of samples follows each of the others.
+        # The last frame is centred near the end of the clip; only the others are followed by a whole hop of samples.
         num_whole_frames = store.columns["mel_length"][self._rows].astype(np.int64) - 1
         # Running total of the frames at which a segment may begin, at least one in each clip.
         self._num_starts = np.cumsum(np.maximum(num_whole_frames - num_frames, 0) + 1)

@@ -65,8 +65,7 @@ _MIN_AHEAD, _MAX_AHEAD_BYTES = 2, 256 * 2**20
 
 @dataclass(frozen=True)
 class VocoderTask:
-    """Opened data and plan of a vocoder training. `origin` is the vocoder whose weights it begins with
-    (--init-from)."""
+    """Opened data and plan of a vocoder training. `origin` is the vocoder of --init-from."""
 
     config: XTTSConfig
     plan: Plan

@@ -33,7 +33,7 @@ def probe(config: XTTSConfig, budget_bytes: int) -> bool:
     strategy, device = make_strategy(plan), detect_device(plan)
     spec, training = measure_spec(config, plan, data), config.training
     if device.is_cpu:
-        # On CPUs compiling takes longer than all else, and changes little about memory.
+        # On CPUs XLA would take most of the time of the trial, and hardly changes the memory.
         training = training.model_copy(update={"enable_xla_compilation": False})
         _limit_memory(budget_bytes)
     execution = choose_execution(training, device, total_steps=training.steps, num_shapes=len(set(data.shapes)))
@@ -64,7 +64,7 @@ def _measure_peak(plan: Plan) -> int:
 
 def main() -> None:
     config_file, budget_bytes, limit_s = sys.argv[1:]
-    # Ends with the limit even if the parent process is gone.
+    # SIGALRM ends the process at the limit, even if its parent is gone.
     signal.alarm(int(limit_s))
     sys.exit(0 if probe(XTTSConfig.load(config_file), int(budget_bytes)) else TOO_LARGE)
 

@@ -1,8 +1,8 @@
-"""`batch_size: auto`: the largest batch that fits into the device's memory with a margin, found once and remembered.
+"""`batch_size: auto`: finds the largest batch that fits into the memory of the device, and remembers it.
 
 The memory of a step is estimated from the sizes of the model and of the longest utterance; then one step is tried in a
-process of its own, with half as many utterances until it fits. That process gives all its memory back, may be killed
-for want of it, and cannot take longer than it is allowed.
+process of its own (`batch_probe`), with half as many utterances until it fits. That process releases all its memory at
+its end, may be killed by the OOM killer, and has a time limit.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _KILLED_FOR_MEMORY = (TOO_LARGE, -signal.SIGKILL, -signal.SIGABRT, -signal.SIGSE
 """Return codes of a probe that ran out of memory: its own, the OOM killer, and failed allocations in C++."""
 _MAX_REASON_CHARACTERS = 300
 _BYTES = 4
-"""Of a float32."""
+"""Bytes of a float32."""
 _COPIES_OF_WEIGHTS = 6
 """Weights, gradients, two moments of AdamW, the EMA, and one temporary copy."""
 _COPIES_OF_SCORES = 6

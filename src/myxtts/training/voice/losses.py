@@ -111,7 +111,7 @@ class VoiceLoss:
         }
         is_real_B = mel_lengths_B > 0
         is_aligned_B = alignment.is_aligned_B & is_real_B
-        # Not a product alone: rows that are not used may hold anything, and zero times NaN is NaN.
+        # tf.where, not a product: unused rows may hold NaN, and zero times NaN is NaN.
         sums = {name: tf.reduce_sum(tf.where(is_aligned_B, term_B, 0.0)) for name, term_B in by_row.items()}
         sums["unaligned"] = tf.math.count_nonzero(is_real_B & ~is_aligned_B, dtype=tf.float32)
         return sums
@@ -135,8 +135,10 @@ def _hash_utterances(part: MicroBatch) -> Tensor:
 
 
 def _prior_loss(states: TextStates, alignment: Alignment, mel_BTM: Tensor, mel_lengths_B: Tensor) -> Tensor:
-    """Half the mean squared distance of frames from the means of their states, by utterance: the negative
-    log-likelihood of a unit Gaussian, without its constant."""
+    """Negative log-likelihood of frames under a unit Gaussian around the mean of their state, by utterance.
+
+    That is half the mean squared distance, without the constant.
+    """
     means_BTM = tf.gather(states.means_BSM, alignment.state_BT, batch_dims=1)
     distance_BT = 0.5 * tf.reduce_mean(tf.square(mel_BTM - means_BTM), axis=-1)
     return _average(distance_BT, tf.sequence_mask(mel_lengths_B, mel_BTM.shape[1]))

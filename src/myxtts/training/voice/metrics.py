@@ -68,7 +68,7 @@ class Evaluator:
         self._compute_loss = VoiceLoss(seed, diagonal_steps=_PAST_THE_DIAGONAL)
         num_rows = min(_BATCH_SIZE, len(utterances))
         groups = [utterances[start : start + num_rows] for start in range(0, len(utterances), num_rows)]
-        # All of one shape: tracing another takes longer than the padding ever will.
+        # All of one shape: tracing a second one would take longer than the padding costs.
         self._groups = [(pack_part(group, num_rows, utterances), group) for group in groups]
         self._measure: Any = tf.function(self._measure_part, autograph=False)
 
@@ -93,8 +93,7 @@ class Evaluator:
         return _Measured(*tf.nest.map_structure(lambda tensor: tensor.numpy(), self._measure(part)))
 
     def _measure_part(self, part: MicroBatch) -> _Measured:
-        """Computes all values of one micro-batch in one graph: loss terms, decoding with real and predicted
-        durations."""
+        """Measures one micro-batch in one graph: loss terms, decoding with real and with predicted durations."""
         model = self._model
         _, sums = self._compute_loss(model, part, False, tf.constant(_PAST_THE_DIAGONAL, tf.int64))
         voice, states = model.encode_part(part)
@@ -125,7 +124,7 @@ class Evaluator:
             tf.nest.map_structure(lambda *pair: tf.concat(pair, axis=0), *pair)
             for pair in ((forced, free), (voice, voice))
         )
-        # Not filtered: the modulation filter is measured at other steps, and the score must not move with it.
+        # Unfiltered: the modulation filter is calibrated separately, and must not change the score.
         mel_BTM = self._model.decode(
             both, voices, num_frames=num_free, num_steps=NUM_STEPS, seed=self._seed, is_filtered=False
         )
@@ -144,7 +143,7 @@ def _summarize(parts: Sequence[tuple[_Measured, Sequence[FixedUtterance]]]) -> d
         if term.name in parts[0][0].sums
     }
     metrics["mel_distance"] = _average(_join(parts, "mel_distance_B"), is_aligned)
-    # In place of the term of the loss: this one has the length factor, as synthesis does.
+    # Replaces the loss term of this name: this value includes the length factor, as in synthesis.
     metrics["length_error"] = _average(_join(parts, "length_error_B"), is_aligned)
     metrics["token_duration_error"] = _average(_join(parts, "token_error_B"), is_aligned)
     num_frames = sum(utterance.num_frames for _, group in parts for utterance in group)

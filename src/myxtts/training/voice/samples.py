@@ -1,7 +1,7 @@
 """Synthesises fixed validation sentences during training: samples/step-000100/01-en.wav with mel and alignment plots.
 
 The folder `real` holds copy synthesis of the recordings (same vocoder) to compare with. A failure here never stops a
-training. Memory stays flat: one graph of one shape, and no figure is kept.
+training. Memory use is constant: one graph of one shape, and no plot is kept.
 Shape legend: B utterances, N tokens, S states, T frames, M mel bands.
 """
 

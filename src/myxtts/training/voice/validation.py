@@ -53,7 +53,7 @@ class TextFreeze:
     """
 
     def __init__(self, num_steps: int, patience: Patience) -> None:
-        """With 0 `num_steps` nothing is ever frozen."""
+        """`num_steps` of 0 never freezes; `patience` is part of the run state."""
         self._num_steps, self._patience = num_steps, patience
 
     @property
@@ -164,8 +164,7 @@ class ValidationCallback:
                     self._text_freeze.note(line["step"], numbers)
 
     def _validate(self, loop: TrainingLoop, board: TensorBoardWriter, evaluate: Callable[[], dict[str, float]]) -> None:
-        """Measures the EMA weights, records the metrics, then decides on best checkpoint, freezing and early
-        stopping."""
+        """Measures the EMA weights; then decides on best checkpoint, freezing and early stopping."""
         started = time.perf_counter()
         try:
             with loop.use_average():
