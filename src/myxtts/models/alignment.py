@@ -17,10 +17,12 @@ from myxtts.models.text_encoder import STATES_PER_TOKEN
 from myxtts.types import Tensor
 
 _IMPOSSIBLE = -1e9
+"""Score of a state that no whole path can pass at a frame; finite, so that sums and differences stay finite."""
 _DIAGONAL_STRENGTH = 5.0
-"""Of the diagonal prior. In an utterance of five seconds a frame that is 20 frames off the diagonal pays 5: enough to
-decide while all states are alike, little beside a wrong phone (tens). Ten times as much kept the search from finding
-anything for hundreds of steps. Speech deviates like a random walk: the penalty is the square divided by the length."""
+"""Strength of the diagonal prior. In an utterance of five seconds a frame that is 20 frames off the diagonal pays 5:
+enough to decide while all states are alike, little beside a wrong phone (tens). Ten times as much kept the search from
+finding anything for hundreds of steps. Speech deviates like a random walk: the penalty is the square divided by the
+length."""
 
 
 class Alignment(NamedTuple):
@@ -36,6 +38,7 @@ class Alignment(NamedTuple):
 
 
 def sum_by_token(durations_BS: Tensor) -> Tensor:
+    """Frames per token [B, N]: the sum over its two states."""
     return tf.reduce_sum(tf.reshape(durations_BS, [-1, durations_BS.shape[1] // STATES_PER_TOKEN, 2]), axis=-1)
 
 
@@ -58,7 +61,7 @@ def score_diagonal(is_state_BS: Tensor, mel_lengths_B: Tensor, num_frames: int) 
 
 
 def search_alignment(scores_BTS: Tensor, is_state_BS: Tensor, mel_lengths_B: Tensor) -> Alignment:
-    """The path of the highest total score."""
+    """Viterbi search: the path with the highest total score. Needs at least as many frames as states."""
     num_states_B = tf.reduce_sum(tf.cast(is_state_BS, tf.int32), axis=1)
     is_aligned_B = (num_states_B <= mel_lengths_B) & (num_states_B > 0)
     is_moved_TBS = _search_forward(scores_BTS, is_state_BS, mel_lengths_B)
@@ -67,7 +70,7 @@ def search_alignment(scores_BTS: Tensor, is_state_BS: Tensor, mel_lengths_B: Ten
 
 
 def _count_frames(state_BT: Tensor, mel_lengths_B: Tensor, num_states: int) -> Tensor:
-    """How many frames [B, S] each state has."""
+    """Number of frames [B, S] of each state on the path."""
     num_rows, num_frames = state_BT.shape
     is_frame_BT = tf.sequence_mask(mel_lengths_B, num_frames, tf.int32)
     place_BT = state_BT + num_states * tf.range(num_rows)[:, None]
@@ -78,11 +81,12 @@ def _count_frames(state_BT: Tensor, mel_lengths_B: Tensor, num_states: int) -> T
 
 
 def _rank_states(is_state_BS: Tensor) -> Tensor:
-    """How many states come before each position of the grid."""
+    """Number of states before each position of the grid, holes not counted."""
     return tf.cumsum(tf.cast(is_state_BS, tf.int32), axis=1, exclusive=True)
 
 
 def _shift(values_BS: Tensor, num_positions: int, fill: float | bool) -> Tensor:
+    """Shifts values to later positions by `num_positions`, filling the start."""
     return tf.pad(values_BS[:, :-num_positions], [[0, 0], [num_positions, 0]], constant_values=fill)
 
 
@@ -98,7 +102,7 @@ def _search_forward(scores_BTS: Tensor, is_state_BS: Tensor, mel_lengths_B: Tens
     last_BS = mel_lengths_B[:, None] - 1 - num_after_BS
 
     def score(frame: Tensor) -> Tensor:
-        """A whole path passes a state only with enough frames behind it and enough before it."""
+        """Scores of a frame; a state counts only if enough frames are left before and after it for the other states."""
         is_reachable_BS = is_state_BS & (first_BS <= frame) & (frame <= last_BS)
         return tf.where(is_reachable_BS, scores_BTS[:, frame], _IMPOSSIBLE)
 
@@ -115,6 +119,7 @@ def _search_forward(scores_BTS: Tensor, is_state_BS: Tensor, mel_lengths_B: Tens
 
 
 def _trace_back(is_moved_TBS: Tensor, is_state_BS: Tensor, mel_lengths_B: Tensor) -> Tensor:
+    """Backward pass of Viterbi: follows the recorded moves from the last state to the first."""
     num_frames, _, num_states = is_moved_TBS.shape
     position_S = tf.range(num_states)
     last_B = tf.reduce_max(tf.where(is_state_BS, position_S, 0), axis=1)
@@ -139,7 +144,10 @@ def expand_durations(durations_BS: Tensor, num_frames: int) -> Tensor:
 
 
 def split_durations(durations_BN: Tensor, scores_BTS: Tensor, is_state_BS: Tensor, mel_lengths_B: Tensor) -> Alignment:
-    """An alignment with given durations of tokens, each split between its two states where that scores best."""
+    """Alignment with given token durations (stored ones): searches only the boundary between the two states of a token.
+
+    The boundary maximises the summed score difference of the first and second state, one cumulative sum and argmax.
+    """
     num_rows, num_frames, num_states = scores_BTS.shape
     ends_BN = tf.cumsum(durations_BN, axis=1)
     frame_T = tf.range(num_frames)
@@ -147,7 +155,7 @@ def split_durations(durations_BN: Tensor, scores_BTS: Tensor, is_state_BS: Tenso
     pairs_BTN2 = tf.reshape(scores_BTS, [num_rows, num_frames, num_states // 2, 2])
     pair_BT2 = tf.gather(pairs_BTN2, token_BT, batch_dims=2)
     gain_BT = tf.cumsum(pair_BT2[..., 0] - pair_BT2[..., 1], axis=1)
-    # The first state ends with one of the token's frames, but not with its last.
+    # The first state ends at any frame of the token but the last, so that both states have one.
     is_inside_BNT = (frame_T >= (ends_BN - durations_BN)[..., None]) & (frame_T < ends_BN[..., None] - 1)
     last_BN = tf.argmax(tf.where(is_inside_BNT, gain_BT[:, None], -float("inf")), axis=-1, output_type=tf.int32)
     first_BN = last_BN + 1 - (ends_BN - durations_BN)

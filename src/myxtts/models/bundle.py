@@ -1,12 +1,12 @@
 """The model bundle: all that synthesis needs, in a folder of safetensors and JSON files with fixed names.
 
-    bundle.json           what the model is, how sound and text were seen in training, checksums of the other files
+    bundle.json           configuration and spec of the model, definitions of mel and audio, checksums
     model.safetensors     the weights used for synthesis, float32
-    frontend.json         how text becomes ids
-    vocoder.safetensors   only with a vocoder that has weights
+    frontend.json         the text front end: how text becomes token ids
+    vocoder.safetensors   weights of a neural vocoder, if one is attached
 
-A bundle may come from anywhere. Nothing in it is executed or unpacked, no other file is opened, sizes are checked
-before memory is allocated, and an error names what does not fit. A bundle is replaced as a whole.
+Bundles may come from untrusted sources. Nothing in them is executed or unpacked, no other file is opened, sizes are
+checked before memory is allocated, and an error names what does not fit. A bundle is replaced as a whole.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from myxtts.storage.json_file import (
 from myxtts.storage.tensor_file import Array, find_non_finite, read_heading, read_tensors, write_tensors
 
 BUNDLE_FOLDER_NAME = "bundle"
-"""Where a run keeps its bundle."""
+"""Folder of the bundle inside a run directory."""
 BUNDLE_FILE_NAME = "bundle.json"
 WEIGHTS_FILE_NAME = "model.safetensors"
 FRONTEND_FILE_NAME = "frontend.json"
@@ -57,6 +57,7 @@ _LIBRARIES = ("myxtts", "tensorflow", "keras", "numpy")
 _MAX_DESCRIPTION_BYTES = 4_000_000
 _MAX_FRONTEND_BYTES = 200_000_000
 _MAX_WEIGHTS_BYTES = 40_000_000_000
+"""Limits of the files, checked before anything is read: a damaged or hostile one must not exhaust the memory."""
 _MAX_PROBLEMS_SHOWN = 5
 
 Result = TypeVar("Result")
@@ -64,9 +65,9 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Bundle:
-    """What a bundle holds. `mel` and `vocoder["mel"]` are the same definition of a spectrogram, as plain JSON.
+    """Content of a bundle. `mel` and `vocoder["mel"]` are the same definition of a spectrogram, as plain JSON.
 
-    `model_spec` tells what the model learnt from the data, such as the numbers of symbols, speakers and languages.
+    `model_spec` is the JSON of a `ModelSpec`: vocabulary, languages, speakers and mel statistics of the corpus.
     """
 
     model_config: ModelConfig
@@ -102,7 +103,7 @@ class _Description(FileModel):
 
 
 def find_bundle(path: Path) -> Path:
-    """The bundle that `path` is, or that the run in `path` has made."""
+    """Folder of the bundle at `path`, which is a bundle or a run directory; raises DataError if there is none."""
     for folder in (path, path / BUNDLE_FOLDER_NAME):
         if (folder / BUNDLE_FILE_NAME).is_file():
             return folder
@@ -118,7 +119,7 @@ def find_bundle(path: Path) -> Path:
 
 
 def write_bundle(folder: Path, bundle: Bundle) -> None:
-    """Writes a bundle beside `folder` and moves it there when it is whole; an old one is replaced."""
+    """Writes a bundle under a temporary name and renames it to `folder` when it is whole; an old one is replaced."""
     refuse_foreign_vocoder(bundle.mel, bundle.vocoder)
     replace_folder(folder, lambda temporary: _write_files(temporary, bundle), bundle.weights, bundle.vocoder_weights)
 
@@ -148,14 +149,14 @@ def _write_files(folder: Path, bundle: Bundle) -> None:
 
 
 def read_bundle(folder: Path) -> Bundle:
-    """The bundle in `folder`, checked in every respect but the names of its weights: `check_weights` knows those."""
+    """Reads and checks the bundle in `folder`; only names and shapes of weights are left to `check_weights`."""
     bundle = read_folder(folder, _read_files, f"The bundle {folder}")
     refuse_foreign_vocoder(bundle.mel, bundle.vocoder)
     return bundle
 
 
 def _read_files(folder: int) -> Bundle:
-    """Reads a bundle through the descriptor of its folder, which cannot be exchanged meanwhile."""
+    """Reads a bundle through the descriptor of its folder, so that the folder cannot be replaced meanwhile."""
     found = read_description(folder, BUNDLE_FILE_NAME, _Description)
     checksums: Mapping[Any, int] = found.checksums
     with _open_inside(folder, FRONTEND_FILE_NAME, _MAX_FRONTEND_BYTES) as file:
@@ -184,9 +185,10 @@ def _read_files(folder: int) -> Bundle:
 
 
 def _refuse_larger_model(config: ModelConfig, spec: dict[str, Any], num_values: int) -> None:
-    """A description of a giant model would allocate memory before its weights are found missing.
+    """Refuses a description of a larger model than the weights: building it would exhaust the memory.
 
-    Every layer has at least one square matrix, and whatever is counted in the specification has a row somewhere.
+    A lower bound suffices: every layer has at least one square matrix, and every number in the spec a row in some
+    weight.
     """
     least = config.text_layers * config.text_width**2 + config.decoder_layers * config.decoder_width**2
     if max(least, _find_largest_number(spec)) > num_values:
@@ -194,6 +196,7 @@ def _refuse_larger_model(config: ModelConfig, spec: dict[str, Any], num_values: 
 
 
 def _find_largest_number(value: object) -> int:
+    """Largest whole number anywhere in a JSON value."""
     if isinstance(value, dict | list):
         inside = value.values() if isinstance(value, dict) else value
         return max(map(_find_largest_number, inside), default=0)
@@ -201,7 +204,7 @@ def _find_largest_number(value: object) -> int:
 
 
 def refuse_foreign_vocoder(mel: Mapping[str, Any], vocoder: Mapping[str, Any]) -> None:
-    """Raises ConfigError where a vocoder was made for other spectrograms than the model speaks in."""
+    """Raises ConfigError where a vocoder was trained for other spectrograms than the model produces."""
     expected = vocoder.get("mel")
     if not isinstance(expected, dict):
         raise ConfigError("The vocoder does not say for which spectrograms it was made.", next_step="Train it anew.")
@@ -233,16 +236,17 @@ def check_weights(weights: Mapping[str, Array], expected: Mapping[str, tuple[int
         )
 
 
-# Shared with the bundles of vocoders.
-
-
 def list_versions() -> dict[str, str]:
-    """The libraries that a bundle is made with."""
+    """Versions of the libraries that a bundle is written with."""
     return {name: version(name) for name in _LIBRARIES}
 
 
 def replace_folder(folder: Path, write_files: Callable[[Path], None], *weights: Mapping[str, Array]) -> None:
-    """Puts what `write_files` writes in the place of `folder`; weights that are not finite are refused."""
+    """Replaces `folder` by the files that `write_files` writes; raises DataError for weights that are not finite.
+
+    The new folder is complete before the old one is renamed, and a kill in between leaves both: the next call, or the
+    next start of the run, restores one. Shared with vocoder bundles.
+    """
     damaged = [name for arrays in weights for name in find_non_finite(arrays)]
     if damaged:
         raise DataError(f"These weights are not finite: {', '.join(damaged[:5])}.", next_step="Train with --resume.")
@@ -253,7 +257,7 @@ def replace_folder(folder: Path, write_files: Callable[[Path], None], *weights: 
         try:
             temporary.mkdir(parents=True)
             write_files(temporary)
-            # A folder with files in it cannot be replaced in one step; both are whole, whatever happens between.
+            # A folder with files cannot be replaced by one rename; between the two renames both are whole.
             if folder.exists():
                 folder.rename(old)
             pass_fault_point("bundle_rename")
@@ -269,20 +273,20 @@ def _name_beside(folder: Path, role: str) -> Path:
 
 
 def _put_back(old: Path, folder: Path) -> None:
-    """Removes the bundle that was moved aside, or puts it back where no other came in its place."""
+    """Removes the old bundle, or renames it back if no new one has taken its name."""
     if old.exists() and not folder.exists():
         old.rename(folder)
     shutil.rmtree(old, ignore_errors=True)
 
 
 def write_weights(path: Path, weights: Mapping[str, Array]) -> int:
-    """Writes a safetensors file; gives its crc32c."""
+    """Writes a safetensors file; returns its CRC32C."""
     with write_atomically(path) as file:
         return write_tensors(file, weights, {}, seal=False)
 
 
 def read_folder(folder: Path, read_files: Callable[[int], Result], what: str) -> Result:
-    """What `read_files` reads through the descriptor of `folder`; raises DataError where something is not in order."""
+    """Calls `read_files` with a descriptor of `folder`; turns its errors into DataError about `what`."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -297,12 +301,12 @@ def read_folder(folder: Path, read_files: Callable[[int], Result], what: str) ->
 
 
 def _open_inside(folder: int, name: str, max_bytes: int) -> AbstractContextManager[BufferedReader]:
-    """Opens a file of the folder itself: a link to elsewhere is refused."""
+    """Opens a regular file of the folder itself; symbolic links are refused."""
     return open_regular(name, max_bytes, folder=folder, follow_links=False)
 
 
 def read_description(folder: int, name: str, model: type[Model]) -> Model:
-    """The JSON file that says what a bundle is."""
+    """Parses the JSON file that describes a bundle."""
     with _open_inside(folder, name, _MAX_DESCRIPTION_BYTES) as file:
         try:
             return parse_json(file.read(_MAX_DESCRIPTION_BYTES), model)
@@ -313,7 +317,10 @@ def read_description(folder: int, name: str, model: type[Model]) -> Model:
 def read_weights(
     folder: int, name: str, checksums: Mapping[Any, int], check_size: Callable[[int], None] = lambda _: None
 ) -> dict[str, Array]:
-    """The weights in a file of the folder. `check_size` gets how many numbers it holds before they are read."""
+    """Reads the weights in a file of the folder, and checks dtype, checksum and that all are finite.
+
+    `check_size` is called with the number of values before they are read.
+    """
     with _open_inside(folder, name, _MAX_WEIGHTS_BYTES) as file:
         heading = read_heading(file)
         wrong = [entry.name for entry in heading.entries if entry.dtype != "F32"]

@@ -22,13 +22,17 @@ from myxtts.models.text_encoder import LAYERS_PER_LOOK, TextStates, count_hidden
 from myxtts.types import Tensor
 
 STACKED_FRAMES = 2
+"""Frames per decoder step: halves the length of sequences."""
 DILATIONS = (1, 1, 2, 2, 4, 1)
+"""Dilations of successive convolution blocks, repeated if there are more blocks."""
 ATTENTION_WINDOW = 32
-"""Stacked frames to either side: within a training crop, so that long utterances look no different."""
+"""Stacked frames to either side that attention sees: within a training crop, so that long utterances look no
+different."""
 LEAST_REMAINING_TIME = 0.1
 """Floor of 1 - t in the loss, which would explode near the clean end of the path."""
 _NUM_TIME_FEATURES = 64
 _TIME_SCALE = 1000.0
+"""Flow time runs from 0 to 1; times 1000 it fits the frequencies of a sinusoidal embedding (1 to 1/1000)."""
 
 
 class FrameInputs(NamedTuple):
@@ -54,7 +58,7 @@ def make_frame_inputs(
     length_BT = tf.maximum(about_BT2[..., 1], 1.0)
     position_BT = tf.clip_by_value((tf.cast(frame_BT, tf.float32) + 0.5 - about_BT2[..., 0]) / length_BT, 0.0, 1.0)
     return FrameInputs(
-        # The means learn from the prior loss alone: the decoder would turn them into whatever helps it.
+        # Stop-gradient: only the prior loss trains the means; the decoder loss would pull them away from mean spectra.
         tf.stop_gradient(tf.gather(states.means_BSM, state_BT, batch_dims=1)) * is_real_BT1,
         tf.gather(states.hidden_BSH, state_BT, batch_dims=1) * is_real_BT1,
         tf.stack([position_BT, tf.math.log(length_BT)], axis=-1) * is_real_BT1,
@@ -64,7 +68,11 @@ def make_frame_inputs(
 
 
 class FlowDecoder(ModelLayer):
-    """Gives the clean spectrogram [B, T, M]; T must be even."""
+    """Predicts the clean spectrogram [B, T, M]; T must be even.
+
+    Blocks of convolutions or transformers, conditioned by FiLM on flow time and speaker embedding, with a
+    cross-attention to the latents of the voice after every LAYERS_PER_LOOK blocks.
+    """
 
     def __init__(self, config: ModelConfig, n_mels: int) -> None:
         super().__init__()
@@ -111,6 +119,7 @@ def describe_time(time_B: Tensor) -> Tensor:
 
 
 def _stack(x_BTW: Tensor) -> Tensor:
+    """Joins the channels of each pair of frames: [B, T, W] to [B, P, 2 W]."""
     _, num_frames, width = x_BTW.shape
     assert num_frames % STACKED_FRAMES == 0, f"{num_frames} frames do not make pairs"
     return tf.reshape(x_BTW, [-1, num_frames // STACKED_FRAMES, STACKED_FRAMES * width])

@@ -20,8 +20,9 @@ from myxtts.models.layers import ModelLayer
 from myxtts.types import Tensor
 
 _SLOPE = 0.1
-"""Of leaky ReLU, as in HiFi-GAN."""
+"""Slope of leaky ReLU, as in HiFi-GAN."""
 _LOG_FLOOR = 1e-3
+"""Added to magnitudes before the logarithm."""
 
 
 class Judgement(NamedTuple):
@@ -47,7 +48,7 @@ class DiscriminatorConfig:
 
 
 class _Convolution(ModelLayer):
-    """Convolution over [B, height, width, C]."""
+    """2-D convolution over [B, height, width, C], with He initialisation."""
 
     def __init__(self, kernel: tuple[int, int], channels: tuple[int, int], strides: tuple[int, int]) -> None:
         super().__init__()
@@ -72,6 +73,7 @@ class _Discriminator(ModelLayer):
         self.score = _Convolution((3, 1), (widths[-1], 1), (1, 1))
 
     def judge(self, image: Tensor) -> Judgement:
+        """Applies the layers; keeps the feature map of each for feature matching."""
         features = []
         for layer in self.layers:
             image = tf.nn.leaky_relu(layer(image), _SLOPE)
@@ -104,7 +106,7 @@ class ResolutionDiscriminator(_Discriminator):
 
 
 class Discriminators(ModelLayer):
-    """All discriminators. Called with samples [B, S], gives one judgement of each."""
+    """All discriminators; called with samples [B, S], returns one judgement of each."""
 
     def __init__(self, config: DiscriminatorConfig) -> None:
         super().__init__()

@@ -43,7 +43,7 @@ def measure_magnitude(samples_BS: Tensor, n_fft: int, hop_length: int) -> Tensor
 class InverseTransform:
     """Inverse STFT of spectra [B, T, F] to samples [B, T * hop_length]; frame t is centred on sample t * hop_length.
 
-    Overlap-add with the sum of squared windows as norm, so that the spectra of a sound give that sound again.
+    Overlap-add with the sum of squared windows as norm, so that the STFT of a signal is inverted up to rounding.
     """
 
     def __init__(self, n_fft: int, hop_length: int, win_length: int) -> None:
@@ -69,6 +69,7 @@ class InverseTransform:
         return tf.reshape(tf.add_n(shifted), [-1, (num_frames + num_pieces - 1) * hop])
 
     def _crop(self, samples_BS: Tensor, num_frames: int) -> Tensor:
+        """Cuts off the margins of half an FFT length, so that frame 0 is centred on sample 0."""
         start, num_samples = self._n_fft // 2, num_frames * self._hop_length
         # With hops longer than half a frame the last one reaches past the last frame.
         missing = max(0, start + num_samples - samples_BS.shape[1])

@@ -1,7 +1,9 @@
 """Building blocks of both models: linear, norm, FiLM, ConvNeXt and transformer blocks, attention, stateless dropout.
 
-All weights exist as soon as a layer does. Matrix products run in the compute dtype of the Keras policy; norms, softmax
-and the residual stream stay in float32. A seed goes in with every call, and without one nothing is dropped.
+All weights are created in the constructor. Matrix products run in the compute dtype of the Keras policy; norms, softmax
+and the residual stream stay in float32. Randomness is stateless: a seed is passed to every call, and without one
+nothing is dropped.
+
 Shape legend: B utterances, T steps in time (frames or tokens), S steps that are attended to, W width, C width of a
 condition, H heads, E width of a head, K latents, D width of a latent.
 """
@@ -18,25 +20,27 @@ import tensorflow as tf
 from myxtts.types import Tensor
 
 REACH = 3
-"""Steps to either side that a convolution sees."""
+"""Steps to either side that a convolution sees: a kernel of 7, as in ConvNeXt."""
 EXPANSION = 3
 """Width of the hidden layer of a feed-forward network, relative to the block."""
 _EPSILON = 1e-6
 _RNG = "philox"
-"""Named, because the default differs between devices."""
+"""Named explicitly, because the default of TensorFlow differs between devices."""
 _MASKED = -1e9
+"""Added to attention logits of masked steps; finite, so that a row without any real step gives no NaN."""
 _ROTARY_BASE = 10_000.0
+"""Base of the rotary frequencies, as in RoFormer."""
 
 
 class ModelLayer(keras.layers.Layer):  # type: ignore[misc]
-    """A layer that makes its weights in the constructor and casts its inputs where it says so."""
+    """Keras layer that creates its weights in the constructor and casts its inputs explicitly."""
 
     def __init__(self) -> None:
         super().__init__(autocast=False)
         self.built = True
 
     def make_weight(self, shape: tuple[int, ...], initializer: Any, name: str) -> Any:
-        """A float32 weight that stays so wherever it is read; Keras would round those of an outermost layer."""
+        """Creates a float32 weight that is read as float32; Keras would autocast those of an outermost layer."""
         return self.add_weight(shape, initializer, dtype="float32", autocast=False, name=name)
 
     def to_compute_dtype(self, tensor: Tensor) -> Tensor:
@@ -44,7 +48,10 @@ class ModelLayer(keras.layers.Layer):  # type: ignore[misc]
 
 
 def iterate_weights(layer: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Every weight under a layer with its name, the path of attributes: `decoder.blocks.0.norm.gain`."""
+    """Yields every weight under a layer by the path of its attributes, such as `decoder.blocks.0.norm.gain`.
+
+    Checkpoints and bundles use these names, so attributes of layers must not be renamed.
+    """
     for name, value in sorted(vars(layer).items()):
         if name.startswith("_"):
             continue
@@ -57,7 +64,7 @@ def iterate_weights(layer: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def fold_seed(seed_2: Tensor, number: int | Tensor) -> Tensor:
-    """A seed derived from another and a number; None stays None."""
+    """Derives a seed from a seed and a number; None stays None."""
     return None if seed_2 is None else tf.random.experimental.stateless_fold_in(seed_2, number, alg=_RNG)
 
 
@@ -70,7 +77,7 @@ def draw_normal(seed_2: Tensor, shape: tuple[int, ...] | list[int]) -> Tensor:
 
 
 def drop(x: Tensor, rate: float, seed_2: Tensor) -> Tensor:
-    """Inverted dropout; the rate is rounded to 1/256, because one random number of 32 bits decides four values."""
+    """Inverted dropout. The rate is rounded to 1/256: one random 32-bit number decides on four values."""
     if seed_2 is None or round(rate * 256) == 0:
         return x
     num_values = math.prod(x.shape)
@@ -99,7 +106,7 @@ class Linear(ModelLayer):
         self.bias = self.make_weight((num_outputs,), "zeros", "bias") if use_bias else None
 
     def call(self, x: Tensor) -> Tensor:
-        # As one flat product: a batched one would hold the gradient of the kernel once per utterance.
+        # One flat product: the gradient of a batched one would hold the kernel once per utterance.
         flat = tf.reshape(self.to_compute_dtype(x), [-1, self._num_inputs]) @ self.to_compute_dtype(self.kernel)
         if self.bias is not None:
             flat += self.to_compute_dtype(self.bias)
@@ -248,6 +255,7 @@ def _rotate(x_BHTE: Tensor) -> Tensor:
 
 
 def _mask_far_steps(num_steps: int, window: int) -> Tensor:
+    """Logit mask [T, S] of steps outside the window."""
     position = tf.range(num_steps)
     is_far = tf.abs(position[:, None] - position[None]) > window
     return tf.where(is_far, _MASKED, 0.0)

@@ -21,6 +21,7 @@ NUM_TAPS = 15
 """A sixth of a second: a shorter filter cannot separate syllable rates, which are right already, from faster ones."""
 
 _WINDOW_FRAMES = 64
+"""Segment length of the Welch estimate; shorter utterances are left out."""
 _NUM_SLOW = 4
 """Lowest bins of the modulation spectrum, below syllable rates: loudness rather than transitions, so gain 1."""
 

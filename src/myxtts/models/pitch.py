@@ -17,19 +17,23 @@ from numpy.typing import NDArray
 from myxtts.types import Tensor
 
 _LOWEST_HZ, _HIGHEST_HZ, _NUM_CANDIDATES = 70.0, 400.0, 96
+"""F0 candidates, geometrically spaced: 96 over 2.5 octaves, about a third of a semitone apart."""
 _HIGHEST_BAND_HZ = 1600.0
 """Above it bands are wider than the distance of most voices' harmonics."""
 _FEWEST_BANDS = 12
+"""With fewer bands below 1600 Hz no harmonics are resolved, and everything counts as unvoiced."""
 _LOBE_HZ = 40.0
 """Width of the analysis window's main lobe, which adds to that of a band."""
 _ENVELOPE = np.hanning(13)[1:-1]
 """Weights of the neighbouring bands whose average is the spectral envelope."""
 _SMOOTHING = (1, 2, 3, 2, 1)
+"""Weights of the triangular filter over time, in frames."""
 _DRIFT_PENALTY = 2.0
 """Per squared octave from the utterance's mean F0: suppresses octave errors."""
 _STRENGTH_MIDDLE, _STRENGTH_SLOPE = 1.6, 0.4
-"""Of the sigmoid from comb correlation to voicing: voiced frames reach 3 to 5, others less than 1."""
+"""Centre and slope of the sigmoid from comb correlation to voicing: voiced frames reach 3 to 5, others less than 1."""
 _MIDDLE_HZ, _OCTAVE = 180.0, 3.0
+"""Reference F0, and units per octave: F0 is expressed in thirds of an octave from 180 Hz."""
 
 
 class Pitch(NamedTuple):
@@ -55,7 +59,11 @@ class PitchTracker:
             self._combs_LC = _make_combs(bands_hz[: self._num_bands], self._candidates_hz)
 
     def measure(self, mel_BTM: Tensor, mel_lengths_B: Tensor) -> Pitch:
-        """F0 and voicing of each frame [B, T]; unvoiced everywhere if the bands are too coarse."""
+        """F0 and voicing of each frame [B, T]; unvoiced everywhere if the bands are too coarse.
+
+        Two passes: the best candidate of each frame gives the mean F0 of the utterance, and candidates far from it are
+        penalised in the second pass.
+        """
         is_real_BT = tf.sequence_mask(mel_lengths_B, mel_BTM.shape[1], tf.float32)
         if not self._is_able:
             return Pitch(tf.zeros_like(is_real_BT), tf.zeros_like(is_real_BT))
@@ -86,7 +94,7 @@ def _make_combs(bands_hz: NDArray[np.float64], candidates_hz: NDArray[np.float64
     """Unit-norm cosine comb [L, C] of every candidate, with the removal of the envelope folded into it."""
     widths_hz = 2 * np.gradient(bands_hz) + _LOBE_HZ
     periods = bands_hz[:, None] / candidates_hz
-    # A band as wide as a period sees peaks and valleys alike; below the first harmonic there are none.
+    # A band as wide as F0 averages over peaks and valleys; below the first harmonic there are no peaks.
     weights_LC = np.exp(-0.72 * (widths_hz[:, None] / candidates_hz) ** 2) * (periods > 0.6)
     combs_LC = np.cos(2 * np.pi * periods) * weights_LC
     combs_LC -= weights_LC * (combs_LC.sum(axis=0) / np.maximum(weights_LC.sum(axis=0), 1e-6))
@@ -105,6 +113,7 @@ def _make_envelope_remover(num_bands: int) -> NDArray[np.float64]:
 
 
 def _smooth_over_time(values_BTC: Tensor) -> Tensor:
+    """Triangular filter over time; zeros beyond the ends."""
     reach, num_frames = len(_SMOOTHING) // 2, values_BTC.shape[1]
     padded = tf.pad(values_BTC, [[0, 0], [reach, reach], [0, 0]])
     parts = [weight * padded[:, shift : shift + num_frames] for shift, weight in enumerate(_SMOOTHING)]
@@ -112,5 +121,6 @@ def _smooth_over_time(values_BTC: Tensor) -> Tensor:
 
 
 def _average(values_BT: Tensor, weights_BT: Tensor) -> Tensor:
+    """Weighted mean over time [B, 1]; 0 without weights."""
     total_B1 = tf.maximum(tf.reduce_sum(weights_BT, axis=1, keepdims=True), 1e-3)
     return tf.reduce_sum(values_BT * weights_BT, axis=1, keepdims=True) / total_B1

@@ -21,11 +21,13 @@ from myxtts.types import Tensor
 # ruff: noqa: N815 - fields carry the shape of their tensors
 
 NUM_LAYERS = 2
+"""Convolution blocks of the predictor."""
 _DROPOUT_FACTOR, _MAX_DROPOUT = 2.5, 0.5
 """More dropout than elsewhere, and a narrow network: durations overfit long before spectrograms do."""
 _MAX_LOG_FRAMES = 6.0
-"""No state lasts longer than about 400 frames; beyond that an exponential only shows that something is wrong."""
+"""exp(6) is about 400 frames for one state; a larger prediction only shows that something is wrong."""
 _SANE_FACTORS = (0.5, 2.0)
+"""Limits of the length factor, against predictions that are far off."""
 
 
 class Prosody(NamedTuple):
@@ -37,6 +39,7 @@ class Prosody(NamedTuple):
 
     @property
     def pitch(self) -> Pitch:
+        """Predicted F0 and voicing probability, as the decoder takes them."""
         return Pitch(self.f0_BS, tf.sigmoid(self.voicing_logit_BS))
 
 
@@ -66,13 +69,13 @@ class ProsodyPredictor(ModelLayer):
 
 
 def compute_frames(log_frames_BS: Tensor, is_state_BS: Tensor, factor: Tensor) -> Tensor:
-    """Lengths of states in fractions of frames, scaled by `factor`, at least one frame each."""
+    """Durations of states in fractional frames, scaled by `factor`, at least one frame each; 0 for holes."""
     frames = tf.exp(tf.minimum(log_frames_BS, _MAX_LOG_FRAMES)) * factor
     return tf.where(is_state_BS, tf.maximum(frames, 1.0), 0.0)
 
 
 def round_frames(frames_BS: Tensor) -> Tensor:
-    """Whole frames whose running sum stays within half a frame of the exact one."""
+    """Rounds durations to whole frames so that the running sum stays within half a frame of the exact one."""
     ends_BS = tf.cast(tf.floor(tf.cumsum(frames_BS, axis=1) + 0.5), tf.int32)
     return ends_BS - tf.pad(ends_BS[:, :-1], [[0, 0], [1, 0]])
 

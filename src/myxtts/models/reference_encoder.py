@@ -29,23 +29,24 @@ from myxtts.models.layers import (
 from myxtts.types import Tensor
 
 STACKED_FRAMES = 4
-"""Frames per encoder step: a voice does not change within 50 ms, and attention costs a sixteenth."""
+"""Frames per encoder step: a voice does not change within 50 ms, and self-attention costs a sixteenth."""
 
 _DILATIONS = (1, 2, 4)
+"""Dilations of successive convolution blocks, repeated if there are more blocks."""
 _COSINE_SCALE = 16.0
 _COSINE_MARGIN = 0.1
 """Scale s and margin m of CosFace (Wang et al., 2018): logits are s (cos - m) for the right speaker, s cos else."""
 
 
 class Voice(NamedTuple):
-    """Speaker embedding and latents. Zeros stand for no voice in particular (classifier-free guidance)."""
+    """Speaker embedding and latents. Zeros mean no voice (the unconditional case of classifier-free guidance)."""
 
     vector_BD: Tensor
     latents_BKD: Tensor
 
 
 def drop_voice(voice: Voice, is_kept_B: Tensor) -> Voice:
-    """The voice of the rows that keep it, zeros for the others."""
+    """Zeroes the voice of the rows that are not kept."""
     kept_B1 = tf.cast(is_kept_B, tf.float32)[:, None]
     return Voice(voice.vector_BD * kept_B1, voice.latents_BKD * kept_B1[..., None])
 
@@ -74,7 +75,7 @@ class ReferenceEncoder(ModelLayer):
         self.vector_norm = Norm(width)
 
     def call(self, mel_BRM: Tensor, lengths_B: Tensor, seed_2: Tensor = None) -> Voice:
-        """The voice in a normalised spectrogram; rows without frames get none."""
+        """Encodes a normalised reference log-mel; rows without frames get zeros."""
         x_BQD, is_real_BQ1 = self._stack_frames(mel_BRM, lengths_B)
         for layer, block in enumerate(self.convolutions):
             x_BQD = block(x_BQD, is_real_BQ1, seed_2=fold_seed(seed_2, layer))
@@ -90,6 +91,7 @@ class ReferenceEncoder(ModelLayer):
         return drop_voice(Voice(vector, latents), lengths_B > 0)
 
     def _stack_frames(self, mel_BRM: Tensor, lengths_B: Tensor) -> tuple[Tensor, Tensor]:
+        """Projects stacks of 4 frames, padding masked; returns features [B, Q, D] and the mask [B, Q, 1]."""
         num_frames, n_mels = mel_BRM.shape[1:]
         num_stacks = -(-num_frames // STACKED_FRAMES)
         masked = mel_BRM * mask_steps(lengths_B, num_frames)

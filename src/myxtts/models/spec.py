@@ -1,4 +1,8 @@
-"""Model specification: vocabulary, languages, speakers and mel statistics of the corpus, frozen into every bundle."""
+"""Model specification: vocabulary, languages, speakers and mel statistics of the corpus, frozen into every bundle.
+
+Measured once by `training.voice.data.measure_spec`; together with `ModelConfig` it determines the shapes of all
+weights. Read from files of unknown origin, so every field is validated.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,7 @@ from pydantic.dataclasses import dataclass
 from myxtts.errors import DataError
 
 _MAX_IDS = 2**31 - 1
+"""Packed token ids are int32."""
 
 
 def _refuse_twice(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -21,7 +26,7 @@ def _refuse_twice(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
-# Limits keep a damaged file from asking for absurd amounts of memory.
+# The limits keep a damaged file from allocating absurd amounts of memory.
 _Names = Annotated[
     tuple[Annotated[str, Field(max_length=1000)], ...],
     Field(min_length=1, max_length=1_000_000),
@@ -31,10 +36,12 @@ _Names = Annotated[
 
 @dataclass(frozen=True, slots=True, config=ConfigDict(strict=True, allow_inf_nan=False))
 class ModelSpec:
-    """Sizes and scales that follow from the data. A token id packs its factors as digits, the symbol first.
+    """Sizes and scales measured on the corpus.
 
-    Symbols below `single_state_symbols` (specials and punctuation) get one state in the alignment, phones two.
-    `band_hz` are the centres of the mel bands.
+    A token id packs its factors as digits of a mixed radix (`factor_sizes`), the symbol first. Symbols below
+    `single_state_symbols` (specials and punctuation) get one state in the alignment, phones two. Log-mels are
+    normalised by `mel_mean` (one per band) and `mel_deviation` (one for all). `band_hz` are the centres of the mel
+    bands.
     """
 
     factor_sizes: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1, max_length=16)]
@@ -63,7 +70,7 @@ class ModelSpec:
 
     @classmethod
     def from_json(cls, data: object) -> Self:
-        """The spec that `to_json` described; anything else is refused."""
+        """Reads what `to_json` gave; raises DataError for anything else."""
         names = {field.name for field in fields(cls)}
         if not isinstance(data, dict) or set(data) != names:
             found = sorted(map(str, data)) if isinstance(data, dict) else type(data).__name__

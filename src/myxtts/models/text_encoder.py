@@ -32,13 +32,15 @@ from myxtts.models.spec import ModelSpec
 from myxtts.types import Tensor
 
 STATES_PER_TOKEN = 2
+"""Positions per token on the grid of states; the second is a hole for specials and punctuation."""
 LAYERS_PER_LOOK = 3
 """Blocks per cross-attention to the latents of the voice."""
 _EMBEDDING_DEVIATION = 0.3
+"""Standard deviation of initial embeddings, and the scale of language embeddings."""
 
 
 class TextStates(NamedTuple):
-    """Features of tokens, and of each state its mean spectrum and channels for the decoder."""
+    """Output of the text encoder: features of tokens; mean log-mel, decoder channels and mask of states."""
 
     features_BNW: Tensor
     means_BSM: Tensor
@@ -47,7 +49,7 @@ class TextStates(NamedTuple):
 
 
 def unpack_factors(ids_BN: Tensor, sizes: tuple[int, ...]) -> list[Tensor]:
-    """The factors behind packed ids, the first being the slowest digit."""
+    """Unpacks token ids into their factors, the first being the most significant digit."""
     factors = []
     for size in reversed(sizes):
         factors.append(ids_BN % size)
@@ -56,7 +58,7 @@ def unpack_factors(ids_BN: Tensor, sizes: tuple[int, ...]) -> list[Tensor]:
 
 
 def find_states(tokens_BN: Tensor, lengths_B: Tensor, spec: ModelSpec) -> Tensor:
-    """Which positions of the grid are states, as booleans [B, S]."""
+    """Mask [B, S] of the grid positions that are states."""
     symbols_BN = unpack_factors(tokens_BN, spec.factor_sizes)[0]
     is_real_BN = tf.sequence_mask(lengths_B, tokens_BN.shape[1])
     pair = tf.stack([is_real_BN, is_real_BN & (symbols_BN >= spec.single_state_symbols)], axis=-1)
@@ -64,7 +66,7 @@ def find_states(tokens_BN: Tensor, lengths_B: Tensor, spec: ModelSpec) -> Tensor
 
 
 def count_hidden_channels(config: ModelConfig) -> int:
-    """Channels of a state for the decoder, beside its mean spectrum."""
+    """Number of decoder channels of a state, beside its mean spectrum."""
     return max(8, 2 * config.text_width // 5)
 
 
@@ -112,20 +114,21 @@ class TextEncoder(ModelLayer):
         return TextStates(features_BNW, tf.cast(means, tf.float32), tf.cast(hidden, tf.float32), is_state_BS)
 
     def _embed(self, tokens_BN: Tensor, language_B: Tensor) -> Tensor:
+        """Sum of the factor embeddings and the language embedding [B, N, W]."""
         factors = unpack_factors(tokens_BN, self._spec.factor_sizes)
         tables = [tf.convert_to_tensor(table) for table in self.embeddings]
         embedded = tf.add_n([tf.gather(table, ids) for table, ids in zip(tables, factors, strict=True)])
-        # Normalised, so that no language dominates; as large as the embedding of a factor.
+        # Normalised, so that no language dominates, to the initial norm of a factor embedding.
         strength = _EMBEDDING_DEVIATION * self._width**0.5
         languages = tf.math.l2_normalize(tf.convert_to_tensor(self.languages), axis=-1) * strength
         return embedded + tf.gather(languages, language_B)[:, None]
 
 
 def spread_context(config: ModelConfig) -> list[int | None]:
-    """Receptive field of each layer to either side, None for the usual one of its kind; first layers see farther.
+    """Receptive field of each layer to either side, None for the default of its kind; first layers get the remainder.
 
-    With a wide context the encoder recognises the sentences of a small corpus and memorises them, and what it says of a
-    token holds for no others.
+    With a wide context the encoder recognises the sentences of a small corpus and memorises them (overfitting): its
+    predictions for a token do not transfer to new sentences.
     """
     num_layers = config.text_layers
     if config.text_context is None:

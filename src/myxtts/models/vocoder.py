@@ -29,6 +29,7 @@ _LIMITS = {
     "width": 8192,
     "num_blocks": 128,
 }
+"""Upper limits of a configuration from a file, far above any useful size."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,15 +63,18 @@ class VocoderConfig:
         return asdict(self)
 
     def refuse_more_than(self, num_values: int) -> None:
-        """Raises DataError where a vocoder of this shape has more weights: it would take memory before they are
-        missed. Every block has a square matrix, and every frequency two rows in the head."""
+        """Raises DataError where a vocoder of this shape needs more than `num_values` weights.
+
+        Building it would exhaust the memory before missing weights are noticed. A lower bound suffices: every block has
+        a square matrix, and every frequency two rows in the head.
+        """
         least = self.num_blocks * self.width**2 + self.width * (self.n_fft + self.n_mels)
         if least > num_values:
             raise _refuse(f"it is of a larger one than its {num_values:,} weights make")
 
     @classmethod
     def from_json(cls, data: object) -> Self:
-        """The configuration that `to_json` described; anything else is refused."""
+        """Reads what `to_json` gave; raises DataError for anything else."""
         names = {field.name for field in fields(cls)}
         if not isinstance(data, dict) or set(data) != names:
             raise _refuse(f"it must have exactly the fields {', '.join(sorted(names))}")
@@ -78,7 +82,7 @@ class VocoderConfig:
 
 
 class Vocoder(ModelLayer):
-    """Call it with mel [B, T, M]; get samples [B, T * hop_length]. Frame t is centred on sample t * hop_length."""
+    """Maps log-mels [B, T, M] to samples [B, T * hop_length]; frame t is centred on sample t * hop_length."""
 
     def __init__(self, config: VocoderConfig) -> None:
         super().__init__()
@@ -90,7 +94,7 @@ class Vocoder(ModelLayer):
         self.blocks = [ConvolutionBlock(config.width) for _ in range(config.num_blocks)]
         self.final_norm = Norm(config.width)
         self.head = Linear(config.width, 2 * self._num_frequencies)
-        # Log magnitudes follow from log-mels almost linearly: this skip connection leaves the rest to the blocks.
+        # Log magnitudes follow from log-mels almost linearly: with this skip connection the blocks learn the residual.
         self.envelope = Linear(config.n_mels, self._num_frequencies, starts_at_zero=True)
 
     @property
@@ -99,7 +103,7 @@ class Vocoder(ModelLayer):
 
     def call(self, mel_BTM: Tensor) -> Tensor:
         log_magnitude_BTF, phase_BTF = self.predict_spectrum(mel_BTM)
-        # Samples within -1..1 cannot give more than the sum of the window, win_length / 2.
+        # A signal within -1..1 has magnitudes of at most the sum of the Hann window, win_length / 2.
         magnitude_BTF = tf.exp(tf.minimum(log_magnitude_BTF, math.log(self._config.win_length / 2)))
         return self._inverse(magnitude_BTF * tf.cos(phase_BTF), magnitude_BTF * tf.sin(phase_BTF))
 

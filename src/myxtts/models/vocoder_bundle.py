@@ -1,9 +1,9 @@
-"""The bundle of a vocoder, which is trained apart from any voice and serves every model of the same spectrograms.
+"""The vocoder bundle: a neural vocoder by itself, usable with every voice model of the same spectrograms.
 
-    vocoder.json          for which spectrograms it is, its shape, the checksum of the other file
+    vocoder.json          mel definition, architecture, checksum of the other file
     vocoder.safetensors   the weights used for synthesis, float32
 
-It is read as strictly as the bundle of a model.
+It is read as strictly as the bundle of a voice model (`models.bundle`), into which `put_into` copies it.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from myxtts.storage.tensor_file import Array
 
 VOCODER_DESCRIPTION_NAME = "vocoder.json"
 NEURAL = "vocos"
+"""Name of the architecture in bundles."""
 
 
 class _Description(FileModel):
@@ -48,7 +49,7 @@ class _Description(FileModel):
 
 @dataclass(frozen=True)
 class VocoderBundle:
-    """`mel` is the definition of the spectrograms it was trained on, `config` its shape, both as plain JSON."""
+    """A trained vocoder: `mel` defines the spectrograms it was trained on, `config` its shape, both as plain JSON."""
 
     mel: dict[str, Any]
     config: dict[str, Any]
@@ -57,18 +58,18 @@ class VocoderBundle:
     versions: dict[str, str] = field(default_factory=dict)
 
     def describe(self) -> dict[str, Any]:
-        """What the bundle of a model says of its vocoder."""
+        """Entry `vocoder` in the description of a model bundle."""
         return {"name": NEURAL, "mel": self.mel, "config": self.config, "notes": self.notes}
 
 
 def put_into(bundle: Bundle, vocoder: VocoderBundle) -> Bundle:
-    """The bundle of a model with this vocoder; raises ConfigError where its spectrograms are others."""
+    """Copies the vocoder into the bundle of a model; raises ConfigError where their spectrograms differ."""
     refuse_foreign_vocoder(bundle.mel, vocoder.describe())
     return replace(bundle, vocoder=vocoder.describe(), vocoder_weights=dict(vocoder.weights))
 
 
 def find_vocoder(path: Path) -> VocoderBundle:
-    """The vocoder in `path`: the bundle or run of one, or the bundle or run of a model that has one in it."""
+    """Reads the vocoder at `path`: a vocoder bundle or run, or a model bundle or run with a vocoder attached."""
     folder = _find_folder(path)
     if folder is not None:
         return read_vocoder_bundle(folder)
@@ -91,7 +92,7 @@ def _find_folder(path: Path) -> Path | None:
 
 
 def write_vocoder_bundle(folder: Path, bundle: VocoderBundle) -> None:
-    """Writes a bundle beside `folder` and moves it there when it is whole; an old one is replaced."""
+    """Writes a bundle under a temporary name and renames it to `folder` when it is whole; an old one is replaced."""
     replace_folder(folder, lambda temporary: _write_files(temporary, bundle), bundle.weights)
 
 
@@ -109,7 +110,7 @@ def _write_files(folder: Path, bundle: VocoderBundle) -> None:
 
 
 def read_vocoder_bundle(folder: Path) -> VocoderBundle:
-    """The bundle in `folder`, checked in every respect but the names and shapes of its weights."""
+    """Reads and checks the bundle in `folder`, except for the names and shapes of its weights."""
     return read_folder(folder, _read_files, f"The vocoder {folder}")
 
 

@@ -1,7 +1,9 @@
 """XTTS acoustic model: text and a reference log-mel in, log-mel out; voice cloning without fine-tuning.
 
 Text encoder, speaker encoder, monotonic alignment search (training), prosody predictor and flow-matching decoder.
+Synthesis has two phases: `predict_durations` (text to states, durations and F0) and `decode` (Euler steps of the flow).
 Shapes are static, randomness comes in as seeds. Log-mels are natural logarithms, normalised inside as the spec says.
+
 Shape legend: B utterances, N tokens, S states (2N), T frames, M mel bands, R reference frames, K latents, D voice.
 """
 
@@ -36,7 +38,9 @@ from myxtts.models.text_encoder import TextEncoder, TextStates
 from myxtts.types import DEFAULT_NUM_STEPS, Tensor
 
 DEFAULT_NOISE_SCALE = 0.2
+"""Standard deviation of the initial noise in synthesis (temperature); training uses 1."""
 NO_GUIDANCE = 1.0
+"""Guidance scale at which the unconditional prediction cancels out and is not computed."""
 
 
 class SpokenText(NamedTuple):
@@ -50,7 +54,11 @@ class SpokenText(NamedTuple):
 
 
 class XTTS(keras.Model):  # type: ignore[misc]
-    """All weights exist once it is made; make it in the scope of the strategy, under the dtype policy to compute in."""
+    """The acoustic model. All weights are created in the constructor.
+
+    Make it in the scope of the strategy, under the dtype policy to compute in. `length_factor` and `modulation_taps`
+    are calibrated, not trained.
+    """
 
     def __init__(self, config: ModelConfig, spec: ModelSpec) -> None:
         super().__init__()
@@ -83,15 +91,15 @@ class XTTS(keras.Model):  # type: ignore[misc]
         return self.text_encoder, self.prosody_predictor
 
     def named_weights(self) -> dict[str, Any]:
-        """Every weight by a name that depends on nothing but the configuration."""
+        """All weights by names that depend on the configuration alone."""
         return dict(iterate_weights(self))
 
     def set_length_factor(self, factor: float) -> None:
-        """The factor of predicted durations; see `calibrate_length_factor`."""
+        """Sets the factor of predicted durations; see `calibrate_length_factor`."""
         self.length_factor.assign(factor)
 
     def set_modulation_taps(self, taps_K: Tensor) -> None:
-        """The FIR filter over time of synthesised spectrograms; see `design_taps`."""
+        """Sets the FIR filter over time of synthesised log-mels; see `design_taps`."""
         self.modulation_taps.assign(taps_K)
 
     def normalize_mel(self, mel_BTM: Tensor) -> Tensor:
@@ -108,6 +116,7 @@ class XTTS(keras.Model):  # type: ignore[misc]
     def encode_text(
         self, tokens_BN: Tensor, token_lengths_B: Tensor, language_B: Tensor, voice: Voice, seed_2: Tensor = None
     ) -> TextStates:
+        """Encodes tokens, conditioned on language and voice; without a seed there is no dropout."""
         states: TextStates = self.text_encoder(tokens_BN, token_lengths_B, language_B, voice, seed_2)
         return states
 
@@ -144,6 +153,7 @@ class XTTS(keras.Model):  # type: ignore[misc]
         return average_by_state(frames, alignment.state_BT, alignment.durations_BS.shape[1], mel_lengths_B)
 
     def predict_prosody(self, states: TextStates, token_lengths_B: Tensor, seed_2: Tensor = None) -> Prosody:
+        """Log durations, F0 and voicing of each state."""
         is_real_BN1 = mask_steps(token_lengths_B, states.features_BNW.shape[1])
         prosody: Prosody = self.prosody_predictor(states.features_BNW, is_real_BN1, seed_2)
         return prosody
@@ -189,7 +199,7 @@ class XTTS(keras.Model):  # type: ignore[misc]
         """
         padded_frames = -(-num_frames // STACKED_FRAMES) * STACKED_FRAMES
         inputs = self._repeat_states(spoken, padded_frames)
-        # Drawn with time first, so that the noise of a frame does not depend on how far the batch is padded.
+        # Drawn with time as the first axis, so that the noise of a frame does not depend on the padding of the batch.
         seed_2 = tf.stack([tf.cast(seed, tf.int32), 0])
         noise_TBM = draw_normal(seed_2, [padded_frames, *inputs.means_BTM.shape[::2]])
         x_BTM = tf.transpose(noise_TBM, [1, 0, 2]) * noise_scale
@@ -228,6 +238,7 @@ class XTTS(keras.Model):  # type: ignore[misc]
         return mel_BTM, tf.minimum(spoken.mel_lengths_B, num_frames), spoken.durations_BN
 
     def _repeat_states(self, spoken: SpokenText, num_frames: int) -> FrameInputs:
+        """Repeats the states over their frames, as input of the decoder (length regulator)."""
         num_rows = spoken.durations_BS.shape[0]
         return make_frame_inputs(
             spoken.states,
@@ -239,7 +250,10 @@ class XTTS(keras.Model):  # type: ignore[misc]
         )
 
     def _predict_clean(self, x_BTM: Tensor, inputs: FrameInputs, time: Tensor, voice: Voice, guidance: float) -> Tensor:
-        """The decoder's prediction, extrapolated from that without a voice where there is guidance."""
+        """Clean spectrogram predicted by the decoder, with classifier-free guidance where the scale is not 1.
+
+        That is the unconditional prediction plus `guidance` times the difference to the conditional one.
+        """
         time_B = tf.fill([x_BTM.shape[0]], time)
         clean_BTM = self.decoder(x_BTM, inputs, time_B, voice)
         if guidance == NO_GUIDANCE or not self._spec.has_many_speakers:

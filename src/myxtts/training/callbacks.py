@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from myxtts.training.loop import TrainingLoop
 
 Record = Mapping[str, Any]
-"""What a line of metrics.jsonl holds: step, loss, its terms, gradient_norm, learning_rate, seconds and so on."""
+"""One line of metrics.jsonl: step, loss, its terms, gradient_norm, learning_rate, seconds and so on."""
 
 
 @dataclass(frozen=True)
 class TrainResult:
-    """How a training ended. `reason` is a sentence; `losses` are means over the last recorded steps."""
+    """Outcome of a training. `reason` is a sentence; `losses` are means over the last recorded steps."""
 
     run_path: Path
     bundle_path: Path
@@ -49,23 +49,24 @@ class TrainResult:
 
 
 class Callback(Protocol):
-    """Called in the training thread between two steps, with the loop as it stands; an exception ends the training."""
+    """Called in the training thread between two steps, with the loop itself; an exception ends the training."""
 
     def on_step(self, loop: TrainingLoop, record: Record | None) -> None:
-        """After every step; `record` is there every `log_steps`."""
+        """Called after every step; `record` is None except every `log_steps`."""
 
     def on_checkpoint(self, loop: TrainingLoop) -> None:
-        """Before the weights of a step are saved: a score noted here belongs to them. Not after a signal."""
+        """Called before the weights of a step are saved: a score noted here belongs to them. Not after a signal."""
 
     def on_end(self, loop: TrainingLoop, result: TrainResult) -> None:
-        """When everything is saved, also after a signal. Not when the training failed."""
+        """Called when everything is saved, also after a signal; not when the training failed."""
 
 
 _LINE_EVERY_S = 10.0
+"""Seconds between two lines of progress where standard error is no terminal."""
 _SMOOTHING = 0.9
 """Weight of the past in the moving average of step times that the time left is computed from."""
 _FEWEST_STEPS = 20
-"""Of a session, before anything is said of the time left: the first of them are slower than all others."""
+"""Steps of a session before the time left is estimated: the first are slower than all others."""
 
 
 class ProgressDisplay:
@@ -114,7 +115,7 @@ class ProgressDisplay:
             self._bar.stop()
 
     def _note(self, record: Record, num_steps: int) -> None:
-        """A record of the session's first `num_steps`."""
+        """Takes a record of a session that has done `num_steps` steps."""
         seconds = float(record["seconds"])
         if num_steps >= _FEWEST_STEPS:
             before_s = seconds if self._step_s is None else self._step_s

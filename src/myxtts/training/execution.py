@@ -1,6 +1,7 @@
 """Chooses how a training step runs: eager, graph or XLA; float32 or bfloat16; and micro-batches that fit the memory.
 
-Pure functions of settings and device, with reasons for the user. What fitted into a device's memory is kept in a file.
+Pure functions of settings and device, with reasons for the user. `MicroBatchMemory` is a file of the micro-batch sizes
+that were found to fit, so that a run does not run out of memory twice.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ STEPS_PER_COMPILED_SHAPE = 75
 """On two CPU cores a compiled step of `tiny` saves 0.3 to 0.5 s, and a shape takes 15 s longer to compile than to trace
 on a quiet machine, much longer on a busy one: so many steps pay for a shape in any case."""
 BFLOAT16_CAPABILITY = (8, 0)
-"""The CUDA compute capability from which on GPUs compute in bfloat16."""
+"""CUDA compute capability from which GPUs have bfloat16 units (Ampere)."""
 LANES_ON_CPU = 2
 """XLA leaves much of a step to one core, so two halves of a batch side by side are faster than the whole. Not as many
 as there are cores: the numbers a run is made of must not depend on the machine that it is resumed on."""
@@ -46,20 +47,26 @@ class Device:
 
 @dataclass(frozen=True)
 class Execution:
-    """How the step runs. `policy` is the Keras dtype policy the model is made under."""
+    """Mode of the step (graph, XLA, dtype policy, lanes), with the reasons as sentences for the user.
+
+    `policy` is the Keras dtype policy that the model is built under.
+    """
 
     is_graph: bool
     is_compiled: bool
     policy: str
     reasons: tuple[str, ...]
     num_lanes: int = 1
-    """Pieces of a batch that are computed at the same time."""
+    """Pieces that the rows of a batch are split into and that run concurrently; more than 1 only with XLA on CPUs."""
 
 
 def choose_execution(
     training: TrainingConfig, device: Device, *, total_steps: int | None, num_shapes: int
 ) -> Execution:
-    """The same for every session of a run: what counts is the number of all steps, not of those that are left."""
+    """Chooses graph mode, XLA and dtype policy; the same in every session of a run.
+
+    The decision depends on the number of all steps of the run, not of those that are left.
+    """
     is_graph = training.enable_graph_mode and not training.enable_eager_debug
     is_compiled, why = _choose_compiling(training, device, total_steps, num_shapes, is_graph)
     policy, in_numbers = _choose_policy(training, device)
@@ -70,6 +77,7 @@ def choose_execution(
 def _choose_compiling(
     training: TrainingConfig, device: Device, total_steps: int | None, num_shapes: int, is_graph: bool
 ) -> tuple[bool, str]:
+    """Whether to compile with XLA, and why. On CPUs `auto` compiles only runs that are long enough to pay for it."""
     if not is_graph:
         key = "enable_eager_debug is true" if training.enable_eager_debug else "enable_graph_mode is false"
         return False, f"Step: eager, operation by operation, because {key}. This is slow."
@@ -95,6 +103,7 @@ def _describe_length(training: TrainingConfig, total_steps: int | None) -> str:
 
 
 def _choose_policy(training: TrainingConfig, device: Device) -> tuple[str, str]:
+    """Keras dtype policy, and why: `auto` takes bfloat16 wherever the device has it."""
     if training.mixed_precision == "auto":
         if device.has_bfloat16:
             return (
@@ -154,6 +163,7 @@ class MicroBatchMemory:
         self._path, self._say = path, say
 
     def recall(self, situation: str) -> MicroBatches | None:
+        """Micro-batches that fitted in this situation; None if unknown or not valid."""
         entry = self._read().get(situation)
         if not isinstance(entry, dict) or set(entry) != {"batch_size", "accumulation"}:
             return None
@@ -163,7 +173,7 @@ class MicroBatchMemory:
         return MicroBatches(batch_size, accumulation)
 
     def choose(self, situation: str, asked: MicroBatches) -> MicroBatches:
-        """What was found to fit in this situation before, else what is asked for."""
+        """Micro-batches that fitted in this situation before, else the ones that are asked for."""
         found = self.recall(situation)
         if found is None or found == asked or found.accumulation % asked.accumulation:
             return asked

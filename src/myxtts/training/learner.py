@@ -1,7 +1,7 @@
 """Base of the voice and vocoder learners: model, optimizer, EMA and train step under one `tf.distribute` strategy.
 
-A batch that does not fit into the device's memory is cut into smaller micro-batches, whose gradients are accumulated to
-the same step.
+A batch that does not fit into the memory of the device is cut into smaller micro-batches, whose gradients are
+accumulated to the same step. `freeze` and `set_micro_batches` make the step anew, and with it its graphs.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from myxtts.training.schedule import LearningRate
 from myxtts.training.step import GRADIENTS_POINT, MicroBatch, StepResult, distribute_parts, split_rows
 
 _WARM_UP = 10
+"""Warm-up of the EMA decay, (1 + step) / (10 + step): 0.1 at step 0, 0.91 at step 90, 0.99 at step 890."""
 
 
 class WeightEma:
@@ -36,7 +37,7 @@ class WeightEma:
     def __init__(self, weights: Mapping[str, Any], decay: float, strategy: Any) -> None:
         assert 0 < decay < 1, f"a decay of {decay}"
         self._decay, self._strategy = decay, strategy
-        # The value of a Keras variable is that of TensorFlow, which strategies know.
+        # `value` is the TensorFlow variable inside a Keras variable, which strategies can update.
         self._weights = {name: weight.value for name, weight in weights.items()}
         with strategy.scope():
             self.variables = {
@@ -45,30 +46,30 @@ class WeightEma:
         self._update_all = tf.function(self._move, autograph=False)
 
     def update(self, step: int) -> None:
-        """After a step, with its number."""
+        """Moves the averages towards the weights, after the step of this number."""
         decay = min(self._decay, (1 + step) / (_WARM_UP + step))
         with self._strategy.scope():
             self._update_all(tf.constant(decay, tf.float32))
 
     def trace(self) -> None:
-        """Makes the graph of an update without updating."""
+        """Traces the graph of an update without updating."""
         with self._strategy.scope():
             self._update_all.get_concrete_function(tf.TensorSpec([], tf.float32))
 
     def reset(self) -> None:
-        """Begins anew at the present weights."""
+        """Sets all averages to the present weights."""
         with self._strategy.scope():
             for name, average in self.variables.items():
                 average.assign(self._weights[name].read_value())
 
     def settle(self, names: Iterable[str]) -> None:
-        """Gives these weights their average."""
+        """Sets the weights of these names to their averages."""
         for name in names:
             self._weights[name].assign(self.variables[name].numpy())
 
     @contextmanager
     def swapped_in(self) -> Iterator[None]:
-        """The weights are their averages within the block, and bit by bit what they were behind it."""
+        """Context in which the weights are their averages; afterwards they are restored bit by bit."""
         kept = {name: weight.numpy() for name, weight in self._weights.items()}
         self.settle(self._weights)
         try:
@@ -82,7 +83,7 @@ class WeightEma:
             return average.assign(average + (1 - decay) * (weight - average))
 
         for name, average in self.variables.items():
-            # On each device with its own copy: nothing is sent.
+            # Each device updates its own copy: no communication.
             self._strategy.extended.update(average, approach, args=(self._weights[name], decay), group=False)
 
 
@@ -91,7 +92,7 @@ class BaseLearner(ABC):
 
     micro_batches: MicroBatches
     train_step: Any
-    """Called with the micro-batches of a step, its number, and whether its gradients shall be spoiled."""
+    """Called with the micro-batches of a step, its number, and whether to inject NaN gradients (see `TrainStep`)."""
 
     def __init__(
         self,
@@ -158,7 +159,7 @@ class BaseLearner(ABC):
         self._make_step(micro_batches.accumulation)
 
     def freeze(self, layers: Sequence[Any]) -> None:
-        """Trains these layers no further: from now on they keep the values of their EMA."""
+        """Excludes these layers from training; from now on they keep the values of their EMA."""
         frozen = {id(weight) for layer in layers for weight in layer.weights}
         if self.ema is not None:
             self.ema.settle(name for name, weight in self._trained.items() if id(weight) in frozen)
@@ -185,10 +186,10 @@ class BaseLearner(ABC):
 
     @abstractmethod
     def _make_step(self, accumulation: int) -> None:
-        """Makes the step anew, from so many micro-batches."""
+        """Builds the train step for this number of micro-batches."""
 
     def _choose_options(self, accumulation: int) -> dict[str, Any]:
-        """What both models give to `TrainStep`."""
+        """Options of `TrainStep` that both models share."""
         return {
             "accumulation_steps": accumulation,
             "clip_norm": self._config.training.clip_norm,
@@ -201,7 +202,10 @@ class BaseLearner(ABC):
         """The rows of a batch for each replica of this process."""
 
     def _trace(self, empty: Iterable[Sequence[MicroBatch]], step: int) -> None:
-        """Makes the graphs of a step by training on batches without rows that count, which changes nothing."""
+        """Traces the graphs of a step by running it on batches of padding rows, which updates nothing.
+
+        Without real rows the loss is not finite, and such a step is skipped.
+        """
         for parts in empty:
             self.train_step(self._cut_parts([parts] * self.num_batches_per_step), step)
         if self.ema is not None:
@@ -222,13 +226,13 @@ class BaseLearner(ABC):
 
 
 def select_trained(model: Any, weights: Mapping[str, Any]) -> dict[str, Any]:
-    """The weights that training changes."""
+    """Selects the trainable weights."""
     trainable = {id(variable) for variable in model.trainable_variables}
     return {name: weight for name, weight in weights.items() if id(weight) in trainable}
 
 
 def _pad_rows(part: MicroBatch, multiple_of: int) -> MicroBatch:
-    """The micro-batch with padding rows up to a multiple."""
+    """Appends padding rows up to the next multiple of `multiple_of`."""
     num_rows = next(iter(part.values())).shape[0]
     num_missing = -num_rows % multiple_of
     if num_missing == 0:

@@ -1,7 +1,8 @@
 """The training loop: batches of the feed through the step, with guard, log records, checkpoints and callbacks.
 
-Every number that decides what happens next is in `RunState`, so that a training that was killed is repeated exactly.
-Out of memory is recovered from: `retry_out_of_memory` cuts the same step into smaller micro-batches.
+Order after each step: read the result of the step before it, guard, callbacks, checkpoint. Every number that decides
+what happens next is in `RunState`, so that a training that was killed is repeated exactly. Out of memory is recovered
+from: `retry_out_of_memory` cuts the same step into smaller micro-batches.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ from myxtts.types import Say
 
 _Outcome = TypeVar("_Outcome")
 _LATEST_FREEZE = 0.8
-"""Share of a run: later, tracing the step again would take longer than the steps that are left gain from it."""
+"""Share of a run after which nothing is frozen: tracing the step again would take longer than the steps that are left
+gain from it."""
 
 
 class TrainingLoop:
@@ -71,19 +73,19 @@ class TrainingLoop:
 
     @property
     def is_stopping(self) -> bool:
-        """Whether a signal asked for an end: what takes long is better left out now."""
+        """Whether a signal requested a stop, here or in another process: callbacks should skip slow work."""
         return self._request.is_requested or self._is_another_stopping
 
     def use_average(self) -> AbstractContextManager[Any]:
-        """The model with its averaged weights, which synthesis will use, as long as the block lasts."""
+        """Context in which the model has its EMA weights, the ones that bundles hold."""
         return self._learner.use_average()
 
     def note_score(self, score: float) -> None:
-        """A score of the present step, lower is better; where it is the lowest, the step's checkpoint is kept."""
+        """Notes the validation score of the present step; the checkpoint with the lowest score is kept as the best."""
         self._saver.note_score(score)
 
     def freeze_text(self, reason: str) -> None:
-        """Freezes text encoder and prosody predictor from the next step on, with a sentence that says why."""
+        """Freezes text encoder and prosody predictor from the next step on; `reason` is a sentence for the user."""
         is_worth_it = self.total_steps is None or self.step < _LATEST_FREEZE * self.total_steps
         if self.state.text_frozen_step is None and is_worth_it:
             self.say(f"{reason} It is frozen from now on; the decoder goes on learning.")
@@ -91,7 +93,7 @@ class TrainingLoop:
             self.state.text_frozen_step, self._is_freeze_due = self.step, True
 
     def request_stop(self, reason: str) -> None:
-        """Asks for an end of the training after this step, with a sentence that says why."""
+        """Ends the training after this step; `reason` is a sentence for the user."""
         self._reason = self._reason or reason
 
     def train(self) -> TrainResult:
@@ -126,7 +128,7 @@ class TrainingLoop:
         return state
 
     def _set_last_step(self) -> None:
-        """Where minutes count, the learning rate decays towards the step at which they will be over."""
+        """Updates the last step and with it the cosine decay of the learning rate, which ends there."""
         ends = [end for end in (self._task.total_steps, self._time.total_steps) if end is not None]
         self.total_steps = min(ends, default=None)
         self._learner.rate = replace(self._learner.rate, num_steps=self.total_steps)
@@ -142,7 +144,10 @@ class TrainingLoop:
         self.say(f"{verb} took {time.monotonic() - started:.1f} s.")
 
     def _run_steps(self, feed: Any) -> None:
-        """Starts each step before it reads the numbers of the one before: so the device need not wait for the host."""
+        """Runs steps until the end; each starts before the result of the one before is read.
+
+        The device so never waits for the host: reading a result blocks until the device is done with it.
+        """
         learner, state = self._learner, self.state
         batches, num_traces = iter(feed), learner.num_traces
         while not self._is_at_end():
@@ -160,7 +165,7 @@ class TrainingLoop:
             result = retry_out_of_memory(self._task, self.say, learner.train, taken, state.step)
             state.step, state.feed_position = state.step + 1, taken[-1].position + 1
             ids = tuple(id for batch in taken for id in batch.ids if id)
-            # The memory of the batches is filled again by the feed.
+            # Releases the buffers of the batches, which the feed fills again.
             del taken
             before, self._unread = self._unread, (state.step, result, ids)
             self._judge(before)
@@ -173,6 +178,7 @@ class TrainingLoop:
                 self._set_last_step()
 
     def _is_at_end(self) -> bool:
+        """Whether any process has reached its last step or been signalled; all processes get the same answer."""
         if self.total_steps is not None and self.step >= self.total_steps:
             is_over = self.total_steps == self._time.total_steps
             end = f"The {self.config.training.minutes:g} minutes" if is_over else f"All {self.total_steps:,} steps"
@@ -187,7 +193,7 @@ class TrainingLoop:
         return is_any_at_end
 
     def _judge(self, unread: tuple[int, StepResult, tuple[str, ...]] | None) -> None:
-        """Reads a step's numbers, which waits for the device, and does what the guard says."""
+        """Reads the result of a step, which blocks until the device is done, and carries out what the guard decides."""
         if unread is None:
             return
         step, result, ids = unread
@@ -201,11 +207,12 @@ class TrainingLoop:
             self._roll_back()
 
     def _judge_last(self) -> None:
+        """Judges the newest step now, before its numbers are logged or its weights saved."""
         last, self._unread = self._unread, None
         self._judge(last)
 
     def _roll_back(self) -> None:
-        """Back to the weights of the newest checkpoint, and on with the next batch."""
+        """Restores the weights of the newest checkpoint; the feed goes on with the next batch."""
         self._unread = None
         step = self._sync.take_turns(self._saver.roll_back)
         if step is None:
@@ -218,6 +225,7 @@ class TrainingLoop:
         self._window = StepWindow()
 
     def _after_step(self) -> None:
+        """Logs every `log_steps`, calls the callbacks, and saves every `checkpoint_steps` or with a new best score."""
         training = self.config.training
         record = None
         if self.step % training.log_steps == 0:
@@ -228,7 +236,7 @@ class TrainingLoop:
         self._is_save_due |= self.step % training.checkpoint_steps == 0 or self._saver.is_new_best
         if self._is_save_due:
             self._judge_last()
-            # Not in a row of bad steps: a rollback must not lead to the weights that it leads away from.
+            # Not while steps are not finite: a rollback must not restore the weights that caused it.
             if self._is_well:
                 self._save()
 
@@ -262,6 +270,7 @@ class TrainingLoop:
         self._saver.save()
 
     def _finish(self) -> None:
+        """Logs the last steps, saves them, and completes the bundle."""
         self._judge_last()
         if self._window.num_good:
             self._record()
@@ -299,6 +308,7 @@ class StepWindow:
     sums: dict[str, float] = field(default_factory=dict)
 
     def add_time(self, seconds: float, wait_s: float) -> None:
+        """Adds the duration of a step, and how long it waited for its batches."""
         self.seconds += seconds
         self.wait_s += wait_s
         self.num_steps += 1
@@ -343,7 +353,7 @@ def retry_out_of_memory(task: PreparedTask, say: Say, work: Callable[..., _Outco
                     "cannot cut batches each by itself.",
                     next_step="Give a smaller data.batch_size or data.frame_budget to all of them.",
                 ) from error
-        # Not in the handler: as long as the error is held, so is the memory of the step that failed.
+        # Outside the handler: the exception keeps the memory of the failed step alive.
         device = task.plan.model_devices[0]
         smaller = task.learner.micro_batches.halve(device)
         say(

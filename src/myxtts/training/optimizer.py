@@ -1,4 +1,4 @@
-"""AdamW for both models, and the one place that depends on how Keras applies gradients to mirrored variables.
+"""AdamW for both models, and the only code that depends on how Keras applies gradients to mirrored variables.
 
 `TrainStep` reduces, clips and accumulates gradients itself, because losses are sums over real utterances until all
 micro-batches of all replicas are added up; an optimizer that did so too would act on parts of that sum.
@@ -13,6 +13,7 @@ from typing import Any
 import keras
 
 _DONE_BY_THE_STEP = ("clipnorm", "global_clipnorm", "clipvalue", "gradient_accumulation_steps", "loss_scale_factor")
+"""Options of Keras optimizers that act on gradients, which `TrainStep` handles itself."""
 
 
 def make_optimizer(
@@ -37,17 +38,17 @@ def make_optimizer(
 
 
 def refuse_own_reduction(optimizer: Any) -> None:
-    """An optimizer that clips, scales or accumulates is a mistake of the caller."""
+    """Asserts that the optimizer does not clip, scale or accumulate gradients itself."""
     taken = [name for name in _DONE_BY_THE_STEP if getattr(optimizer, name, None)]
     assert not taken, f"the optimizer must leave {', '.join(taken)} to the step: it would act on parts"
 
 
 @contextmanager
 def taking_reduced_gradients(optimizer: Any) -> Iterator[None]:
-    """Within the block `apply` takes gradients as reduced over the replicas.
+    """Context in which `optimizer.apply` takes gradients that are already reduced over the replicas.
 
     Keras all-reduces them inside `apply`. Once more would multiply them by the number of replicas, and send all of them
-    over the wire again. It has no public switch, hence the private name.
+    over the network again. It has no public switch, hence the private name.
     """
     assert hasattr(optimizer, "_all_reduce_sum_gradients"), "Keras all-reduces gradients in another place now"
     optimizer._all_reduce_sum_gradients = list

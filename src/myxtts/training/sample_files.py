@@ -1,4 +1,14 @@
-"""The files of samples: sounds, pictures and an index in a folder for every step that was listened to."""
+"""Sample files of a run: WAV, PNG plots and an index, in one folder per step; with a small PNG writer.
+
+    samples/step-000100/   01-en.wav   01-en.png (mel)   01-en.alignment.png   samples.json (index, written last)
+    samples/real/          the same sentences as recorded, to compare with
+
+Spectrograms and alignments are drawn with numpy and zlib alone. A picture is an array of palette indices [H, W], which
+is also what an indexed PNG stores. The background is transparent and the axes (seconds, and bands or tokens) are
+labelled with numbers only: pages add the caption and may be dark.
+
+Shape legend: T frames, M mel bands, N tokens, Y values of one frame (M or N), H and W height and width in pixels.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +35,7 @@ _STEP_PREFIX = "step-"
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One sentence as it sounds; pictures are PNG. `about` holds id, text, language and speaker."""
+    """One synthesised or recorded sentence: samples, and plots as PNG. `about` holds id, text, language and speaker."""
 
     name: str
     sound: NDArray[np.float32]
@@ -36,7 +46,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class SampleFiles:
-    """Where a sample lies, and what its index says about it; a file that is missing is None."""
+    """Paths of the files of one sample, and its entry in the index; a file that is missing is None."""
 
     name: str
     about: Mapping[str, str]
@@ -50,6 +60,7 @@ def name_step_folder(step: int) -> str:
 
 
 def write_samples(folder: Path, samples: Sequence[Sample], rate_hz: int) -> None:
+    """Writes WAV and PNG files of the samples, and then the index."""
     entries = []
     for sample in samples:
         files = {
@@ -63,7 +74,7 @@ def write_samples(folder: Path, samples: Sequence[Sample], rate_hz: int) -> None
         entries.append(
             {"name": sample.name, **sample.about, **{kind: file_name for kind, (file_name, _) in written.items()}}
         )
-    # Last: a folder without it is one that was cut short.
+    # Last: a folder without an index was not finished, and is ignored.
     _write_file(folder / INDEX_FILE_NAME, json.dumps({"samples": entries}, ensure_ascii=False, indent=1).encode())
 
 
@@ -80,7 +91,7 @@ def read_samples(folder: Path) -> list[SampleFiles]:
 
 
 def encode_wav(samples: NDArray[np.floating], rate_hz: int) -> bytes:
-    """The bytes of a WAV file of 16 bits; what is louder than full scale is made to fit."""
+    """Encodes a 16-bit WAV file; samples beyond full scale are scaled down as a whole, not clipped."""
     peak = max(1.0, float(np.max(np.abs(samples), initial=0.0)))
     file = io.BytesIO()
     soundfile.write(file, np.asarray(samples, np.float32) / peak, rate_hz, format="WAV", subtype="PCM_16")
@@ -89,7 +100,7 @@ def encode_wav(samples: NDArray[np.floating], rate_hz: int) -> bytes:
 
 def _locate(folder: Path, entry: Mapping[str, Any]) -> SampleFiles:
     def find(kind: str) -> Path | None:
-        # Only names: an index cannot lead anywhere else.
+        # The file name alone, so that an index cannot point outside its folder.
         path = folder / Path(str(entry.get(kind, ""))).name
         return path if path.is_file() else None
 
@@ -101,14 +112,6 @@ def _write_file(path: Path, content: bytes) -> None:
     with write_atomically(path) as file:
         file.write(content)
 
-
-# Draws spectrograms and alignments as PNG files, with numpy and zlib alone.
-#
-# A picture is an array of palette indices [H, W], which is also what an indexed PNG stores. The background is
-# transparent
-# and the axes (seconds, and bands or tokens) are labelled with numbers only: pages add the caption and may be dark.
-#
-# Shape legend: T frames, M mel bands, N tokens, Y values of one frame (M or N), H and W height and width in pixels.
 
 Pixels = NDArray[np.uint8]
 
@@ -122,9 +125,10 @@ _MAGMA = "000004 120d31 331067 59157e 7e2482 a3307e c83e73 e95462 fa7d5e fea973 
 _VIRIDIS = "440154 482173 433e85 38588c 2d708e 25858e 1e9b8a 2ab07f 52c569 86d549 c2df23 fde725"
 """Evenly spaced colours of the public-domain maps of these names, linearly interpolated in between."""
 _NUM_COLOURS = 253
+"""Colours of a map: 256 palette entries less the three below."""
 _TRANSPARENT, _GREY, _ORANGE = _NUM_COLOURS, _NUM_COLOURS + 1, _NUM_COLOURS + 2
 _OTHER_COLOURS = bytes.fromhex("ffffff 808690 ff7a59")
-"""Of the three indices above; the grey is readable on white and on black."""
+"""RGB of the three indices above; the grey is readable on white and on black."""
 
 _GLYPHS = {
     "0": "01110 10001 10001 10001 10001 10001 01110",
@@ -141,6 +145,7 @@ _GLYPHS = {
 }
 """Rows of a bitmap font, from the top."""
 _GLYPH_SCALE = 2
+"""Pixels per dot of the font."""
 _MAX_TICKS_X, _MAX_TICKS_Y = 8, 5
 
 

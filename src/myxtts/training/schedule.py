@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from myxtts.training.run.cluster_sync import ClusterSync
 
 LEAST_SHARE = 0.01
-"""Of the peak rate, at the last step."""
+"""Learning rate at the last step, as a share of the peak rate."""
 MAX_RISING_SHARE = 0.2
-"""Of a short run: a longer warm-up would leave too few steps at a useful rate."""
+"""Longest warm-up, as a share of a run: a longer one would leave too few steps at a useful rate."""
 
 
 @dataclass(frozen=True)
@@ -71,11 +71,11 @@ def count_total_steps(
 
 
 FIRST_STEPS = 2
-"""Of a session, not measured: they are slower than the others."""
+"""Steps of each session that are not timed, because the first ones are slower than the others."""
 PLANNING_STEPS = 64
-"""From one estimate of the last step to the next; the first few follow sooner, each after twice as many steps."""
+"""Steps between two estimates of the last step; the first estimates follow after 4, 8, 16 and 32 steps."""
 GUESSED_STEP_S = 1.0
-"""Of a step before any was measured: what decides whether compiling pays need not be exact."""
+"""Seconds of a step before any was timed; only the choice whether XLA pays depends on it."""
 
 
 class TimeBudget:
@@ -99,11 +99,11 @@ class TimeBudget:
 
     @property
     def spent_s(self) -> float:
-        """Of this session and those before it."""
+        """Seconds of this session and of all sessions before it."""
         return self._spent_before_s + time.monotonic() - self._started_s
 
     def note_step(self, step: int) -> bool:
-        """After every step, with its number; whether the last step has moved."""
+        """Called after every step with its number; returns whether the estimate of the last step has changed."""
         self._num_steps += 1
         if self._budget_s is None:
             return False
@@ -117,7 +117,7 @@ class TimeBudget:
         return self.total_steps != before
 
     def read_clock(self) -> Clock | None:
-        """What the next session must know; None where minutes do not count."""
+        """Clock for the checkpoint, from which the next session continues; None without `training.minutes`."""
         if self._budget_s is None:
             return None
         return Clock(spent_s=round(self.spent_s, 3), total_steps=self.total_steps)
@@ -136,6 +136,7 @@ class TimeBudget:
 
 
 def _is_estimate_due(num_measured: int) -> bool:
+    """After 4, 8, 16, 32 timed steps, then every PLANNING_STEPS."""
     if num_measured >= PLANNING_STEPS:
         return num_measured % PLANNING_STEPS == 0
     return num_measured >= 4 and num_measured.bit_count() == 1

@@ -52,7 +52,7 @@ def distribute_parts(strategy: Any, parts: Sequence[MicroBatch]) -> MicroBatch:
     num_local = len(strategy.extended.worker_devices)
     assert len(parts) == num_local, f"{len(parts)} parts for {num_local} replicas"
     per_replica: MicroBatch = strategy.experimental_distribute_values_from_function(
-        # Replicas are numbered over all workers, parts within this one.
+        # Replica ids count over all workers; `parts` are those of this worker.
         lambda context: parts[context.replica_id_in_sync_group % num_local]
     )
     return per_replica
@@ -63,7 +63,7 @@ LossFunction = Callable[[Any, MicroBatch, bool, Tensor], tuple[Tensor, dict[str,
 Padding rows must count for nothing, and a micro-batch may have no others."""
 
 GRADIENTS_POINT = "gradients"
-"""Where MYXTTS_FAULT makes the gradients of a step unusable."""
+"""Fault point at which MYXTTS_FAULT turns the gradients of a step into NaN."""
 
 
 class StepResult(NamedTuple):
@@ -92,7 +92,7 @@ class TrainStep:
 
     `graph=False` runs every operation eagerly, for a debugger. `jit_compile` compiles the whole step for one device,
     and for several the gradients of each: XLA cannot reach over devices. With `num_lanes` the rows of a device are
-    split where that comes out even, and the pieces are computed at the same time.
+    split into equal pieces, as far as they divide evenly, which run concurrently.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class TrainStep:
     def __call__(self, micro_batches: Sequence[MicroBatch], step: int, is_spoiled: bool = False) -> StepResult:
         """One update from `accumulation_steps` micro-batches, which may differ in shape.
 
-        With `is_spoiled` its gradients are not finite: a fault that was planned is happening.
+        `is_spoiled` makes its gradients NaN: the fault injection of MYXTTS_FAULT, with which the guard is tested.
         """
         assert len(micro_batches) == self.accumulation_steps, f"{len(micro_batches)} micro-batches were given"
         with self._strategy.scope(), self._enter_device():
@@ -143,9 +143,10 @@ class TrainStep:
             return result
 
     def take_apart(self) -> dict[str, Callable[..., Any]]:
-        """Parts of the step as functions of their own, compiled as they are within it, for a profile.
+        """Returns forward pass, gradients and update as separate functions, compiled as within the step, for a profile.
 
-        `forward` and `gradients` take a micro-batch and the step's number, `update` takes what `gradients` gives.
+        `forward` and `gradients` take a micro-batch and the number of the step; `update` takes what `gradients`
+        returns.
         """
         compute_totals = self._compute_totals
         if self._is_compiled_by_part:
@@ -180,24 +181,26 @@ class TrainStep:
         )
 
     def _make_variables(self) -> None:
+        """Builds the optimizer, the gradient accumulators (where needed) and the switch of the fault injection."""
         is_ours = self._strategy.extended.variable_created_in_scope
         with self._strategy.scope():
             if not self._optimizer.built:
                 self._optimizer.build(self._model.trainable_variables)
             assert all(map(is_ours, (*self._weights, self._optimizer.iterations.value))), "made outside the scope"
-            # Each replica sums its own; they are reduced once, when all micro-batches are done.
+            # ON_READ: each replica accumulates its own gradients; all-reduced once, after the last micro-batch.
             self._accumulators = [
                 tf.Variable(tf.zeros_like(weight), trainable=False, synchronization=tf.VariableSynchronization.ON_READ)
                 for weight in self._weights
                 if self.accumulation_steps > 1
             ]
-            # In no graph unless a fault is planned.
+            # Only with fault injection; otherwise no graph contains it.
             self._spoiler = None
             if is_fault_planned(GRADIENTS_POINT):
                 aggregation = tf.VariableAggregation.ONLY_FIRST_REPLICA
                 self._spoiler = tf.Variable(1.0, trainable=False, dtype=tf.float32, aggregation=aggregation)
 
     def _compile(self, graph: bool, jit_compile: bool) -> None:
+        """Chooses which functions XLA compiles: the whole step, or on several devices and lanes only its pieces."""
         is_one_device = self._strategy.num_replicas_in_sync == 1
         self._is_graph, self._is_compiled_whole = graph, jit_compile and is_one_device and self._num_lanes == 1
         self._is_compiled_by_part = jit_compile and not self._is_compiled_whole
@@ -224,12 +227,16 @@ class TrainStep:
     # Methods below run once for all replicas or, where the docstring says so, in each replica.
 
     def _train_on(self, micro_batch: MicroBatch, step: Tensor) -> StepResult:
+        """Step without accumulation: one micro-batch per replica, in one graph."""
+
         def compute(part: MicroBatch) -> tuple[list[Tensor], StepResult]:
             return self._reduce(*self._compute(part, step))
 
         return self._update(*self._strategy.run(compute, args=(micro_batch,)))
 
     def _accumulate_on(self, micro_batch: MicroBatch, step: Tensor) -> _Totals:
+        """Adds the gradients of one micro-batch to the accumulators of each replica; returns its totals."""
+
         def accumulate(part: MicroBatch) -> _Totals:
             gradients, totals = self._compute(part, step)
             for accumulator, gradient in zip(self._accumulators, gradients, strict=True):
@@ -240,6 +247,8 @@ class TrainStep:
         return totals
 
     def _finish_with(self, totals: list[_Totals]) -> StepResult:
+        """Last part of an accumulated step: reduces the accumulators, clears them and updates the weights."""
+
         def reduce(totals: list[_Totals]) -> tuple[list[Tensor], StepResult]:
             gradients = [accumulator.read_value() for accumulator in self._accumulators]
             self._clear_accumulators()
@@ -256,6 +265,7 @@ class TrainStep:
         return list(map(tf.add_n, zip(*gradients, strict=True))), _add_up(totals)
 
     def _split_lanes(self, part: MicroBatch) -> list[MicroBatch]:
+        """Splits rows into equal pieces: the greatest common divisor of the rows and `num_lanes`."""
         num_rows = next(iter(part.values())).shape[0]
         return split_rows(part, math.gcd(num_rows, self._num_lanes))
 
@@ -265,7 +275,7 @@ class TrainStep:
             tape.watch(self._weights)
             totals = self._compute_totals(part, step)
         gradients = tape.gradient(totals.loss, self._weights, unconnected_gradients=tf.UnconnectedGradients.ZERO)
-        # Gradients of embeddings come as slices, which neither add up nor reduce well.
+        # Embedding gradients are IndexedSlices, which neither add_n nor all-reduce handles well.
         gradients = list(map(tf.convert_to_tensor, gradients))
         if self._spoiler is not None:
             gradients = [gradient * self._spoiler for gradient in gradients]
@@ -303,7 +313,7 @@ class TrainStep:
             with taking_reduced_gradients(self._optimizer):
                 self._strategy.run(self._change, args=(gradients,))
 
-        # All replicas hold the same sums, so all of them decide alike.
+        # After the all-reduce all replicas hold the same values, and take the same branch.
         tf.cond(result.is_finite, apply, lambda: None)
         return StepResult(*result)
 

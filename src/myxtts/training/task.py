@@ -25,7 +25,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PreparedTask(ABC):
-    """A task whose learner is built. `memory` keeps the micro-batches that fit the device, by `situation`."""
+    """A training task whose learner is built on its devices, ready for the first step.
+
+    `memory` stores the micro-batches that fitted into the device, keyed by `situation` (device, model, batch).
+    `total_steps` is None where neither `steps` nor `epochs` limits the run.
+    """
 
     config: XTTSConfig
     plan: Plan
@@ -36,7 +40,7 @@ class PreparedTask(ABC):
     memory: MicroBatchMemory
     situation: str
     unit: ClassVar[str]
-    """What a row of a batch is called."""
+    """Name of the rows of a batch in messages and progress, plural: utterances or segments."""
 
     @property
     def num_batches_per_epoch(self) -> int:
@@ -45,16 +49,19 @@ class PreparedTask(ABC):
     @property
     @abstractmethod
     def num_shapes(self) -> int:
-        """Batch shapes, each of which has a graph."""
+        """Number of distinct batch shapes; each has a graph of its own."""
 
     @abstractmethod
     def open_feed(self, start: int, loader_name: str, telemetry_file: Path, say: Say) -> Any:
-        """A context that gives batches from position `start` on; `loader_name` is what loaded them before."""
+        """Opens a context that gives batches from position `start` on.
+
+        `loader_name` is the loader that the run used before; empty lets the feed choose one.
+        """
 
     @abstractmethod
     def trace(self, step: int) -> None:
-        """Traces the graphs of the steps from `step` on."""
+        """Traces the graphs of all steps from `step` on, on batches without real rows."""
 
     @abstractmethod
     def make_saver(self, run: RunFolder, state: RunState, say: Say) -> Saver:
-        """Writes checkpoints and bundles."""
+        """Makes the saver that writes checkpoints and bundles of this task."""

@@ -19,6 +19,7 @@ from myxtts.types import Say
 
 _FAILURES = (OSError, tf.errors.OpError)
 _FLUSH_EVERY_MS = 10_000
+"""Longest time that an event stays in the queue of the writer."""
 _MAX_QUEUED = 200
 _RGBA = 4
 """Code of the colour space in `Summary.Image`."""
@@ -30,7 +31,7 @@ _AUDIO_METADATA = {
 
 
 class TensorBoardWriter:
-    """Writes into `folder`, which is made with the first number. After one failure it warns and stays silent."""
+    """Writes an event file into `folder`, created with the first event. After one failure it warns once and stops."""
 
     def __init__(self, folder: Path, sample_rate_hz: int, warn: Say = warn_user) -> None:
         self._folder, self._rate_hz, self._warn = folder, sample_rate_hz, warn
@@ -38,10 +39,11 @@ class TensorBoardWriter:
         self.has_failed = False
 
     def write_scalars(self, step: int, values: Mapping[str, float], prefix: str = "train") -> None:
+        """Writes numbers under the tags `prefix/name`."""
         self._write(step, [{"tag": f"{prefix}/{name}", "simple_value": float(value)} for name, value in values.items()])
 
     def write_samples(self, step: int, samples: Sequence[Sample]) -> None:
-        """Spectrogram, alignment and sound of each sample."""
+        """Writes spectrogram, alignment and sound of each sample."""
         for sample in samples:
             pictures = {"mel": sample.mel_picture, "alignment": sample.alignment_picture}
             values = [
@@ -59,12 +61,12 @@ class TensorBoardWriter:
             self._write(step, [*values, {"tag": f"sound/{sample.name}", "audio": sound, "metadata": _AUDIO_METADATA}])
 
     def flush(self) -> None:
-        """Sends what is queued to the disk; only then a full one is noticed."""
+        """Writes queued events to the disk; only then a full disk is noticed."""
         if self._writer is not None:
             self._attempt(self._writer.flush)
 
     def close(self) -> None:
-        """Ends the file. Nothing may be written afterwards."""
+        """Closes the event file; nothing may be written afterwards."""
         writer, self._writer = self._writer, None
         if writer is not None and not self.has_failed:
             try:
@@ -101,6 +103,6 @@ class TensorBoardWriter:
 
 
 def _describe_png(picture: bytes) -> dict[str, Any]:
-    # The size stands behind the signature and the heading of the first chunk.
+    # IHDR is the first chunk: width and height follow 8 bytes of signature and 8 of chunk header.
     width, height = struct.unpack(">II", picture[16:24])
     return {"width": width, "height": height, "colorspace": _RGBA, "encoded_image_string": picture}

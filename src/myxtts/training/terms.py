@@ -11,16 +11,18 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 Rows = Literal["aligned", "real", "speaker"]
+"""Rows of a batch that a term is averaged over."""
 Side = Literal["text", "decoder", "speaker", "vocoder", "discriminators"]
+"""Part of the model that a term trains or measures."""
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A sum over rows of a batch that training records by `name`.
+    """One term of a loss, or a measurement beside it, recorded by `name` as a sum over rows.
 
-    `weight` is its factor in the loss, 0 for what is only measured. `over` says which rows have it: utterances that
-    could be aligned, all real ones, or those with a reference and a speaker label. `side` is what it trains or judges.
-    `label` is its name in reports.
+    `weight` is its factor in the loss, 0 for measurements. `over` says which rows have it: utterances that could be
+    aligned, all real ones, or those with a reference and a speaker label. `side` is the part of the model that it
+    trains or measures, `label` its name in reports.
     """
 
     name: str
@@ -32,9 +34,9 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Measures:
-    """What the run of a model records: terms while training, and numbers of its validation, by chart and with labels.
+    """All metrics that a run of one model records: loss terms while training, and validation metrics by chart.
 
-    The sentences tell what validation measures and what the samples are.
+    `about_validation` and `about_samples` are sentences for the report: what is measured, and what the samples are.
     """
 
     terms: tuple[Term, ...]
@@ -86,6 +88,7 @@ VOICE = Measures(
     about_samples="Held-out sentences in the voice of another clip of the same speaker. “Recorded” is the "
     "recording converted to a spectrogram and back in the same way, so that only the model makes the difference.",
 )
+"""Metrics of the voice model; `voice.losses` computes the terms, `voice.metrics` the charts."""
 
 VOCODER = Measures(
     terms=(
@@ -108,12 +111,13 @@ VOCODER = Measures(
     "for comparison, is made to meet the mel bands but knows nothing between and above them. Lower is better.",
     about_samples="Segments of held-out recordings, made from their mel spectrograms.",
 )
+"""Metrics of the vocoder; `vocoder.losses` computes the terms, `vocoder.validation` the charts."""
 
 
 def add_weighted(terms: Iterable[Term], values: Mapping[str, Any]) -> Any:
-    """The weighted sum of the terms that have a value, as numbers or tensors, in the order of the table.
+    """Weighted sum of the terms that have a value (numbers or tensors), in the order of the table.
 
-    Neighbours are added first, ((a + b) + (c + d)): rounding errors of float32 stay smaller than in a running sum.
+    Adds pairwise, ((a + b) + (c + d)): rounding errors of float32 stay smaller than in a running sum.
     """
     parts = [term.weight * values[term.name] for term in terms if term.weight and term.name in values]
     while len(parts) > 1:

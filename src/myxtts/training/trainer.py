@@ -29,11 +29,11 @@ from myxtts.types import Say
 __all__ = ["PartName", "TrainResult", "Trainer"]
 
 PartName = Literal["voice", "vocoder"]
-"""What can be trained: the model that turns text into spectrograms, or the vocoder that turns them into sound."""
+"""Parts that can be trained: the model that turns text into spectrograms, or the vocoder that turns them into sound."""
 
 
 def print_line(line: str) -> None:
-    """Tells the user something on standard error."""
+    """Writes a line to standard error."""
     sys.stderr.write(f"{line}\n")
 
 
@@ -112,7 +112,7 @@ class Trainer:
 
 
 def find_part(run_path: Path) -> PartName | None:
-    """Which part the run in a folder trains; None where there is no run yet."""
+    """Part that the run in a folder trains; None where there is no run yet."""
     if (run_path / VOCODER_SPEC_FILE_NAME).is_file():
         return "vocoder"
     is_voice = (run_path / SPEC_FILE_NAME).is_file() or RunFolder(run_path).checkpoints.list_steps()

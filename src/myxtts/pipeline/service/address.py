@@ -1,8 +1,8 @@
-"""Addresses of the tf.data service: probing one without TensorFlow, and where a data worker listens.
+"""Addresses of the tf.data service: probing one without TensorFlow, and the address a data worker listens on.
 
-A tf.data service executes whatever a client sends it, with the rights of its user and without a password. TensorFlow
-always listens on every network of the machine; a worker for this machine alone is therefore bound to the loopback
-device afterwards. TensorFlow's own client would retry an address without end, so it is probed first.
+A tf.data service executes any graph that a client sends it, with the rights of its user and without a password.
+TensorFlow always listens on every network interface; a worker for this machine alone is therefore bound to the loopback
+device afterwards. The client of TensorFlow would retry an address without end, so it is probed first.
 """
 
 from __future__ import annotations
@@ -22,13 +22,17 @@ from myxtts.config.values import check_address
 from myxtts.errors import BusyError, DataError, HardwareError, UsageError
 
 DEFAULT_PORT = 5050
+"""Port of the dispatcher unless --port is given."""
 CONNECT_LIMIT_S = 10.0
+"""Time in which a service must answer at the start, and after which one that does not counts as gone."""
 _RETRY_EVERY_S = 0.2
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
 """The start of a gRPC connection: the preface of HTTP/2 and an empty SETTINGS frame."""
 _FRAME_HEADING_BYTES, _SETTINGS_FRAME = 9, 4
+"""Length of an HTTP/2 frame header, and the type of a SETTINGS frame in it (RFC 9113), which a server sends first."""
 _LOOPBACK = "127.0.0.1"
 _OPEN_FILES = Path("/proc/self/fd")
+"""Linux: the open file descriptors of this process."""
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}")
 NOT_A_SERVICE = "what listens there is no tf.data service"
 
@@ -44,7 +48,10 @@ def join_address(host: str, port: int) -> str:
 
 
 def find_obstacle(address: str, time_limit_s: float) -> str:
-    """Why nothing of use answers at the address, in a few words; '' if a service does."""
+    """Probes an address; returns the reason why no tf.data service answers, or an empty string if one does.
+
+    Opens an HTTP/2 connection by hand and expects a SETTINGS frame, as every gRPC server sends.
+    """
     deadline = time.monotonic() + time_limit_s
     try:
         with socket.create_connection(split_address(address), time_limit_s) as connection:
@@ -60,7 +67,7 @@ def find_obstacle(address: str, time_limit_s: float) -> str:
 
 
 def await_service(address: str, time_limit_s: float = CONNECT_LIMIT_S) -> None:
-    """Returns as soon as a service answers; after the time limit, an error that says why none does."""
+    """Waits until a service answers; raises DataError with the reason after the time limit."""
     skip_proxies()
     deadline = time.monotonic() + time_limit_s
     while obstacle := find_obstacle(address, max(_RETRY_EVERY_S, deadline - time.monotonic())):
@@ -73,13 +80,13 @@ def await_service(address: str, time_limit_s: float = CONNECT_LIMIT_S) -> None:
 
 
 def skip_proxies() -> None:
-    """Lets gRPC connect straight to a service beside us, unless the user has set a proxy for gRPC itself."""
+    """Disables HTTP proxies for gRPC, unless the user has set `grpc_proxy`: services are on the local network."""
     os.environ.setdefault("grpc_proxy", "")
 
 
 @dataclass(frozen=True, slots=True)
 class ListenAddress:
-    """The name others know this machine by, the port to listen at (0: any), and the dispatcher to join, if any."""
+    """Host name that clients use, port to listen on (0: any free one), and the dispatcher to join, if any."""
 
     host: str
     port: int
@@ -89,7 +96,7 @@ class ListenAddress:
 
 
 def check_listen_address(host: str | None, port: int | None, joined: str | None) -> ListenAddress:
-    """Checks the options of `myxtts data-worker`; waits a little for the dispatcher to join."""
+    """Checks the options of `myxtts data-worker`, and waits for the dispatcher to join."""
     if joined is not None:
         _check_joined(joined, host)
     listen = ListenAddress(
@@ -105,6 +112,7 @@ def check_listen_address(host: str | None, port: int | None, joined: str | None)
 
 
 def _check_joined(joined: str, host: str | None) -> None:
+    """Raises UsageError for --join without a valid address, or on another machine without --host."""
     example = "Write e.g. --join 10.0.0.5:5050."
     if not _ADDRESS.fullmatch(joined):
         raise UsageError(f"--join {joined!r} is not an address of the form HOST:PORT.", next_step=example)
@@ -120,6 +128,7 @@ def _check_joined(joined: str, host: str | None) -> None:
 
 
 def _check_host(host: str) -> str:
+    """Raises UsageError for a --host that does not resolve, or that is the wildcard address."""
     addresses = _resolve(host)
     if not addresses:
         raise UsageError(
@@ -135,6 +144,7 @@ def _check_host(host: str) -> str:
 
 
 def _resolve(host: str) -> list[ipaddress.IPv4Address | ipaddress.IPv6Address]:
+    """IP addresses of a host; empty if it cannot be resolved."""
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
@@ -148,10 +158,10 @@ def _is_loopback(host: str) -> bool:
 
 
 def _check_port_is_free(port: int) -> None:
-    """TensorFlow would silently share a port with another service."""
+    """Raises BusyError or UsageError; TensorFlow would silently share the port (SO_REUSEPORT) with another service."""
     try:
         with socket.socket() as listener:
-            # Or connections of a service that has just ended (TIME_WAIT) would count as taken.
+            # Without it, connections in TIME_WAIT of a service that has just ended would block the port.
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(("", port))
     except PermissionError as error:
@@ -167,7 +177,10 @@ def _check_port_is_free(port: int) -> None:
 
 
 def keep_to_loopback(ports: Iterable[int]) -> None:
-    """Binds the sockets that listen at these ports to the loopback device: only this machine can connect."""
+    """Binds the listening sockets of these ports to the loopback device (SO_BINDTODEVICE).
+
+    Raises HardwareError where the system does not allow it: the worker would be open to the network.
+    """
     wanted = set(ports)
     try:
         for listener in _list_listeners():
@@ -189,7 +202,7 @@ def _explain_exposure(detail: str) -> HardwareError:
 
 
 def _list_listeners() -> Iterator[socket.socket]:
-    """The sockets of this process that take connections; each is a copy to be closed."""
+    """Yields duplicates of the listening TCP sockets of this process; the caller closes them."""
     for entry in _OPEN_FILES.iterdir():
         number = int(entry.name)
         try:

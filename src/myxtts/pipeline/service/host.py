@@ -1,4 +1,8 @@
-"""tf.data service: the server, a worker with a dispatcher unless it joins another's, and the stream of a client."""
+"""tf.data service: the server, a worker with a dispatcher unless it joins another one, and the stream of a client.
+
+`DataHost` runs in `myxtts data-worker`. `ServiceStream` runs in the training process: it sends batch plans as a dataset
+to the dispatcher, which shards them dynamically over its workers, and receives the batches in any order.
+"""
 
 from __future__ import annotations
 
@@ -27,13 +31,15 @@ from myxtts.pipeline.service.address import (
 from myxtts.pipeline.service.reorder import StreamBrokenError
 
 _HEARTBEAT_MS = 1000
+"""Interval at which a worker reports to the dispatcher and asks for new tasks."""
 _NUM_CHUNKS_KEPT = 32
-"""Descriptions of batches that a dispatcher keeps on disk; it never deletes any itself."""
+"""Dataset definitions that a dispatcher keeps on disk; it never deletes any itself."""
 _PROBE_LIMIT_S = 1.0
+"""Time limit for probing the dispatcher in `describe`."""
 
 
 class DataHost:
-    """Serves from when it is made until `stop`; use it as a context."""
+    """Dispatcher and worker, serving from construction until `stop`; use it as a context."""
 
     def __init__(self, listen: ListenAddress) -> None:
         skip_proxies()
@@ -41,7 +47,7 @@ class DataHost:
         self._dispatcher: Any = None
         self._folder: TemporaryDirectory[str] | None = None
         if listen.joined is None:
-            # On disk, since a dispatcher keeps every dataset it was ever given.
+            # On disk: a dispatcher keeps every dataset definition that it was given, and would fill the memory.
             self._folder = TemporaryDirectory(prefix="myxtts-data-worker-")
             config = service.DispatcherConfig(port=listen.port, work_dir=self._folder.name)
             self._dispatcher = _start(service.DispatchServer, config, f"a dispatcher at port {listen.port}")
@@ -67,6 +73,7 @@ class DataHost:
         self.stop()
 
     def stop(self) -> None:
+        """Stops the worker before the dispatcher it reports to."""
         self._worker.stop()
         if self._dispatcher is not None:
             self._dispatcher.stop()
@@ -74,7 +81,7 @@ class DataHost:
             self._folder.cleanup()
 
     def describe(self) -> str:
-        """The present state in one line."""
+        """State of the worker in one line, for the log."""
         num_tasks = self._worker._num_tasks()
         work = f"working on {num_tasks} chunk{'s' if num_tasks > 1 else ''} of batches" if num_tasks else "idle"
         if self._dispatcher is None:
@@ -84,7 +91,7 @@ class DataHost:
         return f"{work}; {num_workers} worker{'s' if num_workers > 1 else ''} registered"
 
     def drop_old_chunks(self) -> None:
-        """Deletes descriptions of batches that were made long ago; only a worker that joins late would miss one."""
+        """Deletes old dataset definitions; only a worker that joins late could still need one."""
         if self._folder is None:
             return
         chunks = Path(self._folder.name) / "datasets"
@@ -95,6 +102,7 @@ class DataHost:
 
 
 def _start(server: Any, config: Any, what: str) -> Any:
+    """Starts a server; turns errors of TensorFlow into DataError."""
     try:
         return server(config)
     except (RuntimeError, tf.errors.OpError) as error:
@@ -106,10 +114,10 @@ def _start(server: Any, config: Any, what: str) -> Any:
 
 
 class ServiceStream:
-    """The batches of the plans in any order, each once; those that a killed worker had in progress never come.
+    """Iterates over the batches of some plans in any order, each once; those lost with a killed worker never arrive.
 
-    The plans are sent when it is made, and workers begin when it is iterated. Paths and tokens of the utterances in
-    use are sent along, so there should not be too many plans.
+    The plans are sent on construction, and workers begin when it is iterated. Audio paths and tokens of the utterances
+    are part of the dataset that is sent, so there should not be too many plans.
     """
 
     def __init__(
@@ -118,13 +126,13 @@ class ServiceStream:
         self._source, self._address, self._plans = source, address, plans
         self._cancellation = cancellation.CancellationManager()
         service = tf.data.experimental.service
-        # A spectrogram hardly gets smaller, so compressing it would only cost time.
+        # Spectrograms hardly compress, so compression would only cost time.
         distribute = service.distribute(service.ShardingPolicy.DYNAMIC, f"grpc://{address}", compression=None)
         options = tf.data.Options()
-        # Ending an iterator that tunes itself can take a minute.
+        # Destroying an iterator with autotune can take a minute.
         options.autotune.enabled = False
         with tf.device("/CPU:0"):
-            # As many batches at a time as the worker has processors.
+            # AUTOTUNE: as many batches in parallel as the worker has processors.
             batches = native.dataset(plans, num_parallel_calls=tf.data.AUTOTUNE)
             try:
                 self._batches = batches.apply(distribute).with_options(options)
@@ -132,7 +140,7 @@ class ServiceStream:
                 raise self._explain_refusal(error) from error
 
     def __iter__(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Positions and arrays named like the fields of `Batch`, as they arrive."""
+        """Yields positions and arrays named like the fields of `Batch`, as they arrive."""
         try:
             yield from self._receive()
         except tf.errors.OutOfRangeError:
@@ -142,6 +150,7 @@ class ServiceStream:
                 raise self._explain_failure(error) from error
 
     def _receive(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Calls IteratorGetNext with a cancellation manager, once for each plan."""
         spec = self._batches.element_spec
         names = sorted(spec)
         types, shapes = [spec[name].dtype for name in names], [spec[name].shape for name in names]
@@ -159,7 +168,7 @@ class ServiceStream:
             yield int(arrays["position"]), arrays
 
     def cancel(self) -> None:
-        """Ends the iteration, also one that waits."""
+        """Ends the iteration, also while it waits for a batch."""
         self._cancellation.start_cancel()
 
     def _explain_refusal(self, error: tf.errors.OpError) -> DataError:
@@ -170,7 +179,7 @@ class ServiceStream:
         )
 
     def _explain_failure(self, error: tf.errors.OpError) -> DataError | StreamBrokenError:
-        """A separate error for a recording that is readable here, but not where the worker runs."""
+        """DataError for a recording that is readable here but not on the worker, else StreamBrokenError."""
         if isinstance(error, tf.errors.NotFoundError | tf.errors.PermissionDeniedError):
             rows = {row for plan in self._plans for row in plan.list_distinct_rows()}
             paths = (self._source.audio_path(row) for row in sorted(rows))

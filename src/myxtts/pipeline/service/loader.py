@@ -2,7 +2,8 @@
 
     plans ─> chunks of a few hundred ─> workers ─> streams ─> reorder buffer ─> loader threads
 
-Every position is filled exactly once, whatever the workers do: what does not arrive is loaded on this machine.
+Every position is filled exactly once, whatever the workers do: a batch that does not arrive is loaded on this machine.
+Threads: one sends chunks of plans, one for each open stream receives, and one watches for a service that is silent.
 """
 
 from __future__ import annotations
@@ -31,15 +32,19 @@ if TYPE_CHECKING:
     from myxtts.pipeline.service.host import ServiceStream
 
 _FIRST_CHUNK, _CHUNK = 64, 512
-"""Batches in one request to the workers: few at first, which start sooner."""
+"""Batches in one request to the workers; the first request is small, so that batches arrive sooner."""
 _NUM_AHEAD = 16
+"""Batches that the reorder buffer keeps for later positions."""
 _OVERTAKEN_LIMIT_S = 3.0
-"""Later batches have arrived for so long: a batch counts as lost."""
+"""A batch counts as lost when later ones have been there for so long."""
 _GONE_LIMIT_S, _MUTE_LIMIT_S = CONNECT_LIMIT_S, 30.0
-"""No batch for so long is an error: where the service does not answer, and where only its workers do not."""
+"""Silence that is an error: where the service does not answer, and where it answers but no worker delivers."""
 _MAX_BROKEN_STREAMS = 2
+"""Broken streams in a row that are an error; after fewer their batches are loaded on this machine."""
 _WATCH_EVERY_S, _PROBE_LIMIT_S = 0.5, 0.4
+"""Interval of the watching thread, and time limit of its probe, which is shorter."""
 _CLOSE_LIMIT_S = 0.5
+"""Time that `close` waits for the threads; they are daemons and may be blocked inside TensorFlow."""
 
 
 def open_service_loader(
@@ -51,7 +56,11 @@ def open_service_loader(
     ram_budget_bytes: int,
     say: Say,
 ) -> tuple[ServiceLoader, list[str]]:
-    """The loader for `data.data_service`, and messages about it; an error within 10 s if no service answers."""
+    """Opens the loader for `data.data_service`; returns it with messages for the user.
+
+    Raises DataError if no service answers within 10 s or none of the recordings is a 16-bit WAV file, which is all that
+    TensorFlow decodes on the workers.
+    """
     address = data.data_service
     assert address is not None
     if not data.use_tf_native_loading:
@@ -92,10 +101,10 @@ def open_service_loader(
 
 
 class ServiceLoader(Loader):
-    """Fills buffers with batches of a service, from position `start` to `stop`; `fill` waits until one is there.
+    """Fills buffers with batches of a service, from position `start` to `stop`; `fill` blocks until one has arrived.
 
-    `plan_of` gives the plan of a position, the same that `fill` is called with. `local` loads what the service cannot
-    (`can_send` tells) or does not deliver. Threads start with the first `fill`; `close` ends them.
+    `plan_of` returns the plan of a position, the same that `fill` is called with. `local` loads batches that the
+    service cannot (`can_send`) or does not deliver. Threads start with the first `fill`; `close` ends them.
     """
 
     name = "service"
@@ -124,6 +133,7 @@ class ServiceLoader(Loader):
         self.num_received = self.num_lost = 0
 
     def fill(self, plan: BatchPlan, arrays: Arrays) -> Arrays:
+        """Copies the batch of this plan from the reorder buffer, or loads it on this machine if it is missing."""
         self._start_threads()
         received: dict[str, Any] | Missing = self._buffer.take(plan.position)
         if isinstance(received, Missing):
@@ -141,7 +151,7 @@ class ServiceLoader(Loader):
         return self._local.name_utterances(plan)
 
     def close(self) -> None:
-        """Ends all threads; `fill` raises an error in those that wait for a batch."""
+        """Ends all threads; consumers that wait in `fill` get an error."""
         self._closed.set()
         self._buffer.fail(DataError("The loader was closed while it waited for a batch of the data service."))
         with self._lock:
@@ -154,6 +164,7 @@ class ServiceLoader(Loader):
         self._local.close()
 
     def _start_threads(self) -> None:
+        """Starts the sending and the watching thread, once."""
         with self._lock:
             if self._threads or self._closed.is_set():
                 return
@@ -161,13 +172,14 @@ class ServiceLoader(Loader):
             self._run(self._watch, "myxtts-service-watch")
 
     def _run(self, task: Callable[[], None], name: str) -> None:
-        # Daemons, since TensorFlow retries a service that has just died without end and cannot be stopped.
+        # Daemon threads: TensorFlow retries a dead service without end, and cannot be interrupted.
         thread = threading.Thread(target=task, name=name, daemon=True)
         self._threads = [known for known in self._threads if known.is_alive() or known.ident is None]
         self._threads.append(thread)
         thread.start()
 
     def _note_loss(self, position: int) -> None:
+        """Counts a lost batch; only the first one is reported."""
         with self._lock:
             self.num_lost += 1
             is_first = self.num_lost == 1
@@ -178,7 +190,7 @@ class ServiceLoader(Loader):
             )
 
     def _send_chunks(self) -> None:
-        """Sends the workers one chunk of plans after the other, each before the one in front of it runs out."""
+        """Body of the sending thread: sends chunks of plans, each before the batches of the last one run out."""
         try:
             for chunk in self._cut_chunks():
                 plans = [plan for plan in map(self._plan_of, chunk) if self._can_send(plan)]
@@ -192,6 +204,7 @@ class ServiceLoader(Loader):
             self._buffer.fail(error)
 
     def _cut_chunks(self) -> Iterator[range]:
+        """Yields ranges of positions: a small first chunk, then chunks of 512."""
         begin = self._start
         for size in itertools.chain([_FIRST_CHUNK], itertools.repeat(_CHUNK)):
             if begin >= self._stop or self._closed.is_set():
@@ -200,7 +213,7 @@ class ServiceLoader(Loader):
             begin += size
 
     def _open_when_reachable(self, plans: Sequence[BatchPlan]) -> ServiceStream | None:
-        """Waits for a service that does not answer; `_watch` reports it as soon as batches are missing."""
+        """Waits until the service answers, then opens a stream; `_watch` reports a service that stays silent."""
         while find_obstacle(self._address, _GONE_LIMIT_S):
             if self._closed.wait(_WATCH_EVERY_S):
                 return None
@@ -214,6 +227,7 @@ class ServiceLoader(Loader):
             self._run(partial(self._receive, stream, chunk), f"myxtts-service-{chunk.start}")
 
     def _receive(self, stream: ServiceStream, chunk: range) -> None:
+        """Body of a receiving thread: moves batches into the buffer; those missing at the end count as lost."""
         try:
             for position, arrays in stream:
                 if not self._buffer.put(position, arrays):
@@ -228,6 +242,7 @@ class ServiceLoader(Loader):
             stream.cancel()
 
     def _handle_break(self, problem: StreamBrokenError, chunk: range) -> None:
+        """Gives up the batches of a broken stream; too many breaks in a row are an error."""
         self._num_broken += 1
         what = f"The data service at {self._address} failed: {problem}"
         if self._num_broken >= _MAX_BROKEN_STREAMS:
@@ -238,7 +253,7 @@ class ServiceLoader(Loader):
         self._buffer.give_up(chunk)
 
     def _watch(self) -> None:
-        """Ends finished streams, and turns a service that delivers nothing for too long into an error."""
+        """Body of the watching thread: cancels finished streams, and fails if no batch arrives for too long."""
         while not self._closed.wait(_WATCH_EVERY_S):
             self._end_finished_streams()
             silence_s = self._buffer.measure_silence_s()
@@ -251,7 +266,7 @@ class ServiceLoader(Loader):
                 self._fail_silent(silence_s, "it answers, but no worker of it does")
 
     def _end_finished_streams(self) -> None:
-        """A stream that lost batches would wait for them."""
+        """Cancels streams with no batch left to expect; one that lost batches would wait for them forever."""
         with self._lock:
             finished = [chunk for chunk in self._streams if not self._buffer.is_expecting(chunk)]
             for chunk in finished:

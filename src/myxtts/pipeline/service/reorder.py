@@ -1,8 +1,8 @@
 """Reorder buffer between the tf.data service and loader threads that need batches by position.
 
-The service delivers batches in any order and may lose some. A limited number is kept; the producer of the next one
-blocks. A batch that later ones have overtaken for too long counts as lost; so do the very last ones, which nothing can
-overtake, when nothing arrives any more.
+The service delivers batches in any order and may lose some. The buffer has a limited capacity; producers block while it
+is full. A batch counts as lost when later ones have been there for `patience_s`; the very last ones, which nothing can
+overtake, count as lost when nothing arrives any more. One condition variable guards all state.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from typing import Any
 from myxtts.errors import MyXTTSError
 
 _MAX_RECORDS = 64
+"""Arrival times that are kept before old ones are dropped."""
 _MAX_IN_FLIGHT = 64
-"""Workers never have more batches than these in progress, so no more can be lost at once."""
+"""Workers never have more batches in progress, so no more can be lost at once."""
 
 
 class StreamBrokenError(Exception):
@@ -27,7 +28,7 @@ class StreamBrokenError(Exception):
 
 
 class Missing(Enum):
-    """Why a batch is not delivered."""
+    """Reason why a batch is not delivered."""
 
     NOT_SENT = "the service was not asked for it"
     LOST = "the service was asked for it and did not deliver it"
@@ -35,10 +36,10 @@ class Missing(Enum):
 
 
 class ReorderBuffer:
-    """Batches by position, from `start` to `stop`. Any number of threads may put and take them.
+    """Batches by position, from `start` to `stop`; any number of producer and consumer threads.
 
     At most `num_ahead` batches are kept for later; twice as many while a consumer waits for an earlier one, which may
-    come right behind them.
+    arrive right behind them.
     """
 
     def __init__(self, start: int, stop: int, *, num_ahead: int, patience_s: float) -> None:
@@ -66,7 +67,7 @@ class ReorderBuffer:
             self._changed.notify_all()
 
     def put(self, position: int, batch: Any) -> bool:
-        """Leaves a batch as soon as there is capacity or a consumer waits for it. False after `fail`."""
+        """Delivers a batch; blocks until there is capacity or its consumer waits. Returns False after `fail`."""
         with self._changed:
             self._note_arrival(position)
             if position in self._expected:
@@ -80,7 +81,10 @@ class ReorderBuffer:
             return self._error is None
 
     def take(self, position: int) -> Any:
-        """The batch of a position once it is there, or why it will not come. Raises the error given to `fail`."""
+        """Returns the batch of a position once it has arrived, or the reason why it will not.
+
+        Raises the error given to `fail`.
+        """
         with self._changed:
             if not self._awaited:
                 self._quiet_since_s = time.monotonic()
@@ -94,7 +98,7 @@ class ReorderBuffer:
                 self._changed.notify_all()
 
     def give_up(self, positions: Collection[int]) -> None:
-        """Counts those of the positions as lost that have not come."""
+        """Marks those of the positions as lost that have not arrived."""
         with self._changed:
             lost = self._expected.intersection(positions)
             self._expected -= lost
@@ -102,7 +106,7 @@ class ReorderBuffer:
             self._changed.notify_all()
 
     def fail(self, error: MyXTTSError) -> None:
-        """Raises the error in all consumers, now and later; the first one counts."""
+        """Raises this error in all consumers from now on; only the first error counts."""
         with self._changed:
             self._error = self._error or error
             self._arrived.clear()
@@ -110,10 +114,10 @@ class ReorderBuffer:
             self._changed.notify_all()
 
     def wait_for_demand(self) -> bool:
-        """Returns when few of the expected batches are still to come; False after `fail`.
+        """Blocks until at most `num_ahead` expected batches have not arrived; returns False after `fail`.
 
-        Where many were lost at once, it returns when nothing has arrived for a while: only later ones can overtake
-        them.
+        If many were lost at once, it returns when nothing has arrived for `patience_s`: only batches of a later chunk
+        can overtake them, which shows that they are lost.
         """
         with self._changed:
             while self._error is None and len(self._expected) > self._num_ahead:
@@ -128,11 +132,12 @@ class ReorderBuffer:
             return not self._expected.isdisjoint(positions)
 
     def measure_silence_s(self) -> float:
-        """For how long a consumer has waited without any arrival."""
+        """Seconds that consumers have waited without any arrival; 0 if none waits."""
         with self._changed:
             return time.monotonic() - self._quiet_since_s if self._awaited else 0.0
 
     def _await(self, position: int) -> Any:
+        """Waits for a batch or a reason; the lock is held, except while waiting."""
         while True:
             if self._error is not None:
                 raise self._error
@@ -149,7 +154,7 @@ class ReorderBuffer:
             self._changed.wait(self._find_time_left(position))
 
     def _find_reason(self, position: int) -> Missing | None:
-        """Why waiting for a position is useless; None if it is not."""
+        """Reason why a position will not arrive; None if it still may."""
         # Batches with a waiting consumer do not count against capacity.
         is_full = len(self._arrived.keys() - self._awaited.keys()) >= 2 * self._num_ahead
         if position in self._lost:
@@ -165,7 +170,7 @@ class ReorderBuffer:
         return Missing.CROWDED_OUT if is_full else None
 
     def _find_time_left(self, position: int) -> float | None:
-        """How much longer to wait for a position that may be lost; None if there is no sign of that."""
+        """Seconds until a position counts as lost; None if nothing has overtaken it yet."""
         if position not in self._expected:
             return None
         place = bisect_right(self._furthest, position, key=lambda record: record[0])
@@ -178,9 +183,11 @@ class ReorderBuffer:
         return max(0.0, since_s + self._patience_s - time.monotonic())
 
     def _are_last_ones_missing(self) -> bool:
+        """Whether everything was announced and few enough are missing to be the last ones."""
         return self._announced_up_to >= self._stop and len(self._expected) <= _MAX_IN_FLIGHT
 
     def _note_arrival(self, position: int) -> None:
+        """Records the time of an arrival, and its position if it is the furthest so far."""
         now_s = time.monotonic()
         self._has_any_arrived, self._last_move_s, self._quiet_since_s = True, now_s, now_s
         if not self._furthest or position > self._furthest[-1][0]:

@@ -34,14 +34,16 @@ from myxtts.types import Say
 
 BEST_FILE_NAME = "best.json"
 _FILE_NAME = re.compile(r"step-(\d{9,18})\.safetensors")
+"""At least nine digits, so that names sort like steps."""
 _FORMAT = "myxtts-checkpoint-1"
+"""Written into the heading; another value is refused."""
 _MAX_STATE_BYTES = 1_000_000
-"""Of the JSON in the heading, which is read before anything is known of the file."""
+"""Limit of the JSON in the heading, which is read before anything is known about the file."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What was saved after a step. `state` is the JSON of a `RunState`."""
+    """Variables and state saved after a step. `state` is the JSON of a `RunState`."""
 
     step: int
     arrays: dict[str, Array]
@@ -49,7 +51,7 @@ class Checkpoint:
 
 
 class CheckpointFolder:
-    """The checkpoints in a folder. Writing needs the lock of the run; reading needs nothing."""
+    """The checkpoints in a folder. Writing requires the lock of the run; reading does not."""
 
     def __init__(self, folder: Path, keep_last: int = 3, warn: Say = warn_user) -> None:
         assert keep_last >= 1, f"{keep_last} checkpoints cannot be kept"
@@ -57,7 +59,7 @@ class CheckpointFolder:
         self._keep_last, self._warn = keep_last, warn
 
     def list_steps(self) -> list[int]:
-        """The steps of which there are checkpoints, oldest first."""
+        """Steps that have a checkpoint, oldest first; whether it is whole is not checked."""
         if not self.folder.is_dir():
             return []
         matches = (_FILE_NAME.fullmatch(path.name) for path in self.folder.iterdir())
@@ -67,11 +69,11 @@ class CheckpointFolder:
         return self.folder / f"step-{step:09}.safetensors"
 
     def sweep(self) -> int:
-        """Removes what a killed trainer left; gives the number of files."""
+        """Removes temporary files of a killed trainer; returns their number."""
         return sweep_temporary_files(self.folder)
 
     def save(self, step: int, arrays: Mapping[str, Array], state: Mapping[str, Any]) -> Path:
-        """Writes a checkpoint and removes those that are too old. Raises StorageError, and DataError for NaN."""
+        """Writes a checkpoint and removes old ones. Raises StorageError, and DataError for NaN and infinity."""
         damaged = find_non_finite(arrays)
         if damaged:
             raise DataError(
@@ -88,7 +90,7 @@ class CheckpointFolder:
         return path
 
     def load(self, step: int) -> Checkpoint:
-        """The checkpoint of a step; raises DataError if it is damaged."""
+        """Reads the checkpoint of a step; raises DataError if it is damaged."""
         path = self.name_file(step)
         try:
             with path.open("rb") as file:
@@ -117,7 +119,7 @@ class CheckpointFolder:
         return None
 
     def read_best(self) -> Best | None:
-        """Which checkpoint is best; raises DataError if that cannot be told."""
+        """Reads best.json; None where there is none. Raises DataError if it is damaged."""
         path = self.folder / BEST_FILE_NAME
         try:
             fields = parse_json_object(path.read_bytes()[:_MAX_STATE_BYTES])
@@ -131,14 +133,14 @@ class CheckpointFolder:
             raise _damaged(path, "it does not name a step and a score") from error
 
     def mark_best(self, step: int, score: float) -> None:
-        """Makes a saved checkpoint the one that is kept as the best."""
+        """Writes best.json, which protects the checkpoint of this step from removal."""
         assert step in self.list_steps(), f"there is no checkpoint of step {step}"
         with write_atomically(self.folder / BEST_FILE_NAME) as file:
             file.write(json.dumps({"step": step, "score": score}, allow_nan=False).encode())
         self._remove_old()
 
     def drop_after(self, step: int) -> None:
-        """Removes checkpoints that are newer than a step, which was gone back to."""
+        """Removes checkpoints newer than `step`, after training resumed from an older one."""
         newer = [other for other in self.list_steps() if other > step]
         try:
             best = self.read_best()
@@ -151,6 +153,7 @@ class CheckpointFolder:
         self._sync()
 
     def _remove_old(self) -> None:
+        """Removes all but the last `keep_last` checkpoints and the best one."""
         try:
             best = self.read_best()
         except DataError as error:

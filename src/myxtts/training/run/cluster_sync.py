@@ -22,7 +22,7 @@ _Outcome = TypeVar("_Outcome")
 
 
 class ClusterSync:
-    """Without a cluster nothing is exchanged."""
+    """Collective operations between the processes of a cluster; without a cluster they return their arguments."""
 
     def __init__(self, strategy: Any, cluster: Cluster | None) -> None:
         self._strategy, self._cluster = strategy, cluster
@@ -34,24 +34,27 @@ class ClusterSync:
 
     @property
     def is_chief(self) -> bool:
-        """Whether this process writes what all have in common."""
+        """Whether this process is the one that writes the run directory."""
         return self._cluster is None or self._cluster.is_chief
 
     def find_any(self, *flags: bool) -> tuple[bool, ...]:
-        """For each flag whether any process has raised it."""
+        """For each flag: whether any process has set it (all-reduce of sums)."""
         return tuple((self._add_up(np.array(flags, np.float32)) > 0).tolist()) if self._cluster else flags
 
     def gather(self, number: int) -> list[int]:
-        """The number that each process has, by worker."""
+        """The number of each process, by worker (an all-gather, as a sum of one-hot rows)."""
         if self._cluster is None:
             return [number]
-        # Halves, because a float32 counts exactly only up to 2**24.
+        # As two numbers, split at 2**20: float32 holds integers exactly only up to 2**24.
         mine = np.zeros((self._cluster.num_workers, 2), np.float32)
         mine[self._cluster.worker] = divmod(number, 1 << 20)
         return [(int(high) << 20) + int(low) for high, low in self._add_up(mine)]
 
     def share(self, content: dict[str, Any]) -> dict[str, Any]:
-        """What the chief gives, for all; what others give does not matter. Plain JSON."""
+        """Broadcasts plain JSON from the chief; the content of other processes is ignored.
+
+        The bytes travel as float32 numbers, which hold them exactly.
+        """
         if self._cluster is None:
             return content
         raw = json.dumps(content).encode() if self.is_chief else b""
@@ -61,7 +64,7 @@ class ClusterSync:
         return shared
 
     def require_same_step(self, step: int, run_path: Path) -> None:
-        """All processes must resume from the same step, which they do if they see the same files."""
+        """Raises DataError unless all processes resume from the same step, as they do if they see the same files."""
         steps = self.gather(step)
         if len(set(steps)) > 1:
             found = ", ".join(f"worker {worker} step {step}" for worker, step in enumerate(steps))
@@ -71,7 +74,7 @@ class ClusterSync:
             )
 
     def take_turns(self, work: Callable[[], _Outcome]) -> _Outcome:
-        """Does the work in every process, in the others only when the chief is done."""
+        """Calls `work` in every process: first in the chief, and when that is done in the others (a barrier)."""
         if not self.is_chief:
             self.find_any(False)
         outcome = work()
@@ -87,11 +90,12 @@ class ClusterSync:
         return total
 
     def _reduce(self, values: Any) -> Any:
+        """All-reduce sum over processes. A process with several replicas contributes once."""
         num_local = len(self._strategy.extended.worker_devices)
 
         def add_up(values: Any) -> Any:
             replica = tf.distribute.get_replica_context()
-            # Every replica of a process holds the same: one of them counts.
+            # All replicas of a process hold the same values: only the first contributes.
             is_first = replica.replica_id_in_sync_group % num_local == 0
             return replica.all_reduce(tf.distribute.ReduceOp.SUM, tf.where(is_first, values, tf.zeros_like(values)))
 

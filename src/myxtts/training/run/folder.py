@@ -3,13 +3,13 @@
 runs/NAME/
   config.yaml          the resolved configuration
   environment.json     versions, machine and command of each session, without names of people or hosts
-  fingerprints.json    what the run depends on: corpus, store
-  metrics.jsonl        numbers of the steps
-  skipped.jsonl        steps that were not finite, spikes, rollbacks, with the ids of their batches
-  micro_batches.json   what was found to fit into memory
-  checkpoints/         what --resume goes on from
-  samples/             what was synthesised on the way
-  bundle/              what synthesis loads
+  fingerprints.json    fingerprints of corpus, front end and durations, compared when the run is resumed
+  metrics.jsonl        losses, rates and validation metrics by step
+  skipped.jsonl        steps that were not finite, loss spikes, rollbacks, with the ids of their batches
+  micro_batches.json   micro-batch sizes that fitted into memory
+  checkpoints/         checkpoints that --resume continues from
+  samples/             sentences synthesised during training
+  bundle/              the model for synthesis
 """
 
 from __future__ import annotations
@@ -46,11 +46,13 @@ from myxtts.training.run.resume_check import Difference, accept_or_refuse, compa
 from myxtts.types import Say
 
 _PACKAGES = ("myxtts", "tensorflow", "keras", "numpy", "scipy", "soundfile", "soxr", "ml_dtypes", "google-crc32c")
+"""Packages whose versions may change the numbers of a training."""
 _ABSOLUTE_PATH = re.compile(r"(?<![\w./~])(?!//)/(?:[^\s/]+/)*([^\s/]*)")
+"""Absolute paths inside a command; the group is the file name. URLs (//) and relative paths do not match."""
 
 
 def describe_environment(arguments: Sequence[str] | None = None) -> dict[str, Any]:
-    """Versions, machine and command of this process as plain JSON."""
+    """Versions, machine and command of this process as plain JSON, without private names."""
     hardware = detect_hardware()
     return {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -65,13 +67,13 @@ def describe_environment(arguments: Sequence[str] | None = None) -> dict[str, An
 
 
 def hide_private(text: str) -> str:
-    """The text without the home folder, names of the host and the user, and folders that lead to a file."""
+    """Replaces the home folder, the names of host and user, and the folders of absolute paths."""
     home = str(Path.home())
     if len(home) > 1:
         text = re.sub(rf"(?<![\w.]){re.escape(home)}(?=/|$)", "~", text)
     text = _ABSOLUTE_PATH.sub(r"…/\1", text)
     for name, stand_in in ((socket.gethostname(), "HOST"), (os.environ.get("USER", ""), "USER")):
-        # Names that are words of every command line tell nothing.
+        # These names are no secret, and occur in many commands.
         if len(name) > 2 and name not in ("localhost", "root"):
             text = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", stand_in, text)
     return text
@@ -92,7 +94,7 @@ ENVIRONMENT_FILE_NAME = "environment.json"
 FINGERPRINTS_FILE_NAME = "fingerprints.json"
 METRICS_FILE_NAME = "metrics.jsonl"
 TEXT_FROZEN = "text_rests"
-"""In the line of metrics.jsonl that says from which step on the text side is frozen."""
+"""Key of the line in metrics.jsonl that marks the step at which the text side was frozen."""
 SKIPPED_FILE_NAME = "skipped.jsonl"
 TELEMETRY_FILE_NAME = "telemetry.jsonl"
 MICRO_BATCHES_FILE_NAME = "micro_batches.json"
@@ -105,11 +107,11 @@ _MAX_SESSIONS = 100
 
 
 class RunFolder:
-    """An open run, locked for this process until the block ends.
+    """An open run directory, locked for this process until the context ends.
 
-    `checkpoint` is what to go on from, None at a fresh start; `messages` is what the user should be told.
-    Of several processes that train one model only the chief writes here. The others read checkpoints, and what they
-    note goes to a folder of their own that ends with them.
+    `checkpoint` is the one to resume from, None at a fresh start; `messages` are sentences for the user. Of several
+    processes that train one model only the chief writes here. The others read checkpoints, and write metrics and
+    micro-batches to a temporary folder that is deleted with them.
     """
 
     def __init__(self, path: Path, warn: Say = warn_user, *, is_chief: bool = True) -> None:
@@ -138,10 +140,10 @@ class RunFolder:
         warn: Say = warn_user,
         is_chief: bool = True,
     ) -> Self:
-        """Takes the run's folder for this process; use the result as a context.
+        """Locks the run directory for this process; use the result as a context.
 
-        Raises BusyError if another trainer has it, UsageError if a run is there and `resume` was not asked for, and
-        ConfigError if it was begun with settings that must not change, unless `override` accepts that.
+        Raises BusyError if another trainer holds it, UsageError if it contains a run and `resume` is not set, and
+        ConfigError if that run was begun with settings that must not change, unless `override` accepts that.
         """
         run = cls(config.training.run_path, warn, is_chief=is_chief)
         with ExitStack() as undo:
@@ -156,7 +158,7 @@ class RunFolder:
 
     @property
     def step(self) -> int:
-        """The step to go on from."""
+        """Step of the checkpoint to resume from, 0 at a fresh start."""
         return self.checkpoint.step if self.checkpoint is not None else 0
 
     def close(self) -> None:
@@ -169,6 +171,7 @@ class RunFolder:
         self.close()
 
     def _lock(self) -> None:
+        """Locks the folder, then cleans up after a trainer that was killed."""
         try:
             self._held.enter_context(lock_directory(self.path, "training"))
         except BusyError as error:
@@ -181,14 +184,15 @@ class RunFolder:
         self.checkpoints.sweep()
 
     def _recover_bundle(self) -> None:
-        """Puts a bundle in its place that a kill left whole beside it, in the middle of being replaced."""
-        # The new one comes before the old one in the alphabet too.
+        """Restores a bundle that a kill left under a temporary name while it was being replaced."""
+        # Sorted, `new` comes before `old`, so that the newer bundle is preferred.
         for leftover in sorted(self.path.glob(f".{BUNDLE_FOLDER_NAME}.*{TEMPORARY_SUFFIX}")):
             if (leftover / BUNDLE_FILE_NAME).is_file() and not self.bundle_path.exists():
                 with explain_storage_errors(self.bundle_path, "write"):
                     leftover.rename(self.bundle_path)
 
     def _resume(self, config: XTTSConfig, resume: bool, override: bool, fingerprints: Mapping[str, str]) -> None:
+        """Finds the checkpoint to resume from, and removes checkpoints and records of later steps."""
         steps = self.checkpoints.list_steps()
         if steps and not resume:
             raise UsageError(
@@ -208,6 +212,7 @@ class RunFolder:
         self.skipped.drop_after(self.step)
 
     def _compare(self, config: XTTSConfig, fingerprints: Mapping[str, str], override: bool) -> list[Difference]:
+        """Differences between the stored and the present configuration and fingerprints."""
         try:
             old = XTTSConfig.load(self.path / RESOLVED_FILE_NAME)
         except ConfigError as error:
@@ -229,6 +234,7 @@ class RunFolder:
     def _describe_session(
         self, config: XTTSConfig, fingerprints: Mapping[str, str], arguments: Sequence[str] | None
     ) -> None:
+        """Writes configuration, fingerprints and environment of this session."""
         write_resolved(config, self.path)
         known = _read_json(self.path / FINGERPRINTS_FILE_NAME) if self.step else {}
         _write_json(self.path / FINGERPRINTS_FILE_NAME, {**known, **fingerprints})
@@ -240,7 +246,7 @@ class RunFolder:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    """The content of a file that the run can do without."""
+    """Content of an optional JSON file; empty where it is missing or damaged."""
     return try_read_json(path, dict[str, Any]) or {}
 
 

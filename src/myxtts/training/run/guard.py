@@ -16,15 +16,16 @@ from myxtts.errors import MyXTTSError
 from myxtts.training.run.state import GuardState
 
 Record = Callable[[Mapping[str, Any]], object]
-"""Takes what is to be remembered about a bad step; `JsonLines.append` is one."""
+"""Called with the record of a bad step; `JsonLines.append` of skipped.jsonl in training."""
 
 MAX_BAD_STEPS = 5
-"""Steps in a row that may be skipped before the weights themselves are suspected."""
+"""Skipped steps in a row after which the weights themselves are suspected, and rolled back."""
 MAX_ROLLBACKS = 3
 """Times a training may be rolled back without good steps in between."""
 _FORGIVEN_AFTER_STEPS = 1000
 """Good steps in a row after which earlier rollbacks no longer count."""
 _WINDOW_STEPS, _LEAST_STEPS = 200, 20
+"""Steps whose losses give the median, and the fewest before a spike can be found."""
 _SPIKE_DEVIATIONS, _SPIKE_SHARE = 10.0, 0.5
 """A spike lies above the median of the window by so many deviations, and by this share of the median."""
 _DEVIATION_OF_NORMAL = 1.4826
@@ -33,6 +34,8 @@ _MAX_IDS_IN_MESSAGE = 4
 
 
 class Action(Enum):
+    """Decision of the guard about a step; after ROLL_BACK the loop restores a checkpoint."""
+
     GO_ON = "go on"
     SKIPPED = "skipped"
     SPIKE = "spike"
@@ -41,7 +44,7 @@ class Action(Enum):
 
 @dataclass(frozen=True)
 class Finding:
-    """What to do after a step, and what to tell the user; the message is empty when all is well."""
+    """Action after a step, and a message for the user, empty when all is well."""
 
     action: Action
     message: str = ""
@@ -61,11 +64,11 @@ class Guard:
 
     def __init__(self, state: GuardState, record: Record) -> None:
         self.state, self._record = state, record
-        # Not in the state: a resumed training begins a new row.
+        # Not in the state: a resumed training counts anew.
         self._num_bad_in_row = 0
 
     def judge(self, step: int, loss: float, gradient_norm: float, is_finite: bool, ids: Sequence[str]) -> Finding:
-        """Looks at a step that was done. Raises MyXTTSError when rolling back has not helped."""
+        """Judges a finished step. Raises MyXTTSError when rolling back has not helped."""
         if not (is_finite and math.isfinite(loss) and math.isfinite(gradient_norm)):
             return self._judge_bad_step(step, loss, gradient_norm, ids)
         self._num_bad_in_row = 0
@@ -75,7 +78,7 @@ class Guard:
         return self._judge_loss(step, loss, gradient_norm, ids)
 
     def note_rollback(self, step: int) -> None:
-        """The weights of `step` were restored."""
+        """Called when the weights of `step` have been restored."""
         self.state.num_rollbacks += 1
         self.state.num_recent_rollbacks += 1
         self._num_bad_in_row = self.state.num_good_in_row = 0
@@ -83,6 +86,7 @@ class Guard:
         self._record({"step": step, "kind": "rolled back", "num_rollbacks": self.state.num_rollbacks})
 
     def _judge_bad_step(self, step: int, loss: float, gradient_norm: float, ids: Sequence[str]) -> Finding:
+        """Counts a step that was not finite: skipped, then a rollback, then an error."""
         self.state.num_skipped += 1
         self._num_bad_in_row += 1
         self.state.num_good_in_row = 0
@@ -105,10 +109,11 @@ class Guard:
         return Finding(Action.ROLL_BACK, message)
 
     def _judge_loss(self, step: int, loss: float, gradient_norm: float, ids: Sequence[str]) -> Finding:
+        """Reports a loss spike, once for each spike; the update was made all the same."""
         limit = self._find_spike_limit()
         self.state.losses = [*self.state.losses[1 - _WINDOW_STEPS :], loss]
         was_in_spike, self.state.is_in_spike = self.state.is_in_spike, loss > limit
-        # A loss that stays high is said once; the median follows it in time.
+        # A loss that stays high is reported once; the median of the window follows it.
         if not self.state.is_in_spike or was_in_spike:
             return _NOTHING_FOUND
         fields = {"loss": loss, "limit": limit, "gradient_norm": gradient_norm, "ids": list(filter(None, ids))}
@@ -119,7 +124,10 @@ class Guard:
         return Finding(Action.SPIKE, f"{message} (gradient norm {gradient_norm:.3g}, batch of {_name_ids(ids)}).")
 
     def _find_spike_limit(self) -> float:
-        """Far above the median, in terms of the usual deviation from it, which a few outliers do not change."""
+        """Median + max(10 robust standard deviations, half the median), over the last losses.
+
+        The deviation comes from the median absolute deviation (MAD), which a few outliers do not change.
+        """
         if len(self.state.losses) < _LEAST_STEPS:
             return math.inf
         median = statistics.median(self.state.losses)

@@ -1,7 +1,7 @@
 """Compares the configuration of a resumed run with the one it was begun with, and accepts or refuses each difference.
 
-Refused is what changes the shapes of weights, the features, the order of the utterances or the loss: the run would go
-on as something else than it was begun as. Each setting's declaration says which it is, and why.
+A setting is refused if it changes the shapes of weights, the features, the order of the utterances or the loss: the run
+would continue as a different one. The declaration of each setting (`META`) says which it is, and why.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from myxtts.errors import ConfigError
 
 _OTHER_CONTENT = f"its content has changed: {NEW_SELECTION}"
 _CHANGED = {"durations": "utterances would be aligned in another way"}
+"""Reasons by the name of a fingerprint, where it is not `_OTHER_CONTENT`."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ def compare_fingerprints(old: Mapping[str, str], new: Mapping[str, str]) -> list
 
 
 def accept_or_refuse(differences: Sequence[Difference], *, override: bool) -> list[str]:
-    """What to tell the user about the differences. Raises ConfigError if one is harmful and not overridden."""
+    """Sentences for the user about the differences. Raises ConfigError if one is harmful and not overridden."""
     harmful = [difference for difference in differences if difference.is_harmful]
     if harmful and not override:
         listing = "".join(f"\n  {difference.describe()}" for difference in harmful)

@@ -30,10 +30,14 @@ if TYPE_CHECKING:
     from myxtts.training.learner import BaseLearner
 
 _MAX_DESCRIPTION_BYTES = 4_000_000
+"""The same limit as in `models.bundle`."""
 
 
 class BackgroundThread:
-    """Does one job after another. Use it as a context: leaving it waits for the last, and raises what that raised."""
+    """Runs one job after another in one thread.
+
+    Use it as a context: leaving it waits for the last job, and raises its exception.
+    """
 
     def __init__(self, name: str) -> None:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=name)
@@ -61,11 +65,11 @@ class BackgroundThread:
 
 
 class BackgroundSaver(BackgroundThread):
-    """Writes checkpoints in a thread of its own while training goes on.
+    """Writes checkpoints in a background thread while training goes on.
 
     Arrays are copied before `save` returns. A save that comes while the last is still being written waits for it, so
-    that every checkpoint asked for is written, in order, and memory holds one copy. What the disk refuses becomes a
-    warning; the checkpoints from before stay.
+    that every checkpoint asked for is written, in order, and memory holds one copy. A storage error becomes a warning;
+    older checkpoints stay.
     """
 
     def __init__(self, checkpoints: CheckpointFolder, warn: Say = warn_user) -> None:
@@ -76,7 +80,7 @@ class BackgroundSaver(BackgroundThread):
         self, step: int, arrays: Mapping[str, Array], state: Mapping[str, Any], best_score: float | None = None
     ) -> None:
         """Starts to save; with a score the checkpoint is marked as the best."""
-        # Before the copies are made: memory shall hold one of each.
+        # Before the copies are made, so that memory never holds two of them.
         self.wait()
         copies = {name: np.array(array, copy=True, order="C") for name, array in arrays.items()}
         frozen = json.dumps(dict(state), allow_nan=False)
@@ -94,7 +98,10 @@ class BackgroundSaver(BackgroundThread):
 
 
 class Saver(ABC):
-    """Saves a learner while it goes on learning. Use it as a context: leaving it waits until all is written."""
+    """Saves checkpoints and bundles of a learner in background threads while it trains.
+
+    Use it as a context: leaving it waits until everything is written. Subclasses build the bundle of their model.
+    """
 
     def __init__(
         self, config: XTTSConfig, run: RunFolder, learner: BaseLearner, state: RunState, description: Path, say: Say
@@ -121,20 +128,20 @@ class Saver(ABC):
         return
 
     def calibrate(self, *, is_hurried: bool = False) -> None:
-        """Measures what belongs to the present weights, before they are validated and saved; quickly, if hurried."""
+        """Calibrates the present weights before validation and saving; `is_hurried` leaves out slow measurements."""
         return
 
     @abstractmethod
     def _start_bundle(self, step: int, arrays: Mapping[str, Array]) -> None:
-        """Calls `_write_in_background` with the bundle of a step; `arrays` are the variables that the learner has."""
+        """Builds the bundle of a step and calls `_write_in_background`; `arrays` are the variables of the learner."""
 
     def note_score(self, score: float) -> None:
-        """A validation score of the present step, lower is better."""
+        """Notes the validation score of the present step; lower is better."""
         self._score = score
 
     @property
     def is_new_best(self) -> bool:
-        """Whether the score of the present step is the lowest so far, and its weights are not saved yet."""
+        """Whether the noted score is the lowest so far; the weights of this step should then be saved."""
         return self._score is not None and (self._state.best is None or self._score < self._state.best.score)
 
     def save(self) -> None:
@@ -148,16 +155,16 @@ class Saver(ABC):
         self._write_bundle(step, arrays)
 
     def complete_bundle(self) -> None:
-        """Writes the bundle of the saved step again unless it is there: a kill may have come between the two."""
+        """Writes the bundle of the saved step if a kill between checkpoint and bundle left it missing."""
         self._bundle_thread.wait()
         if self._bundle_step != self._choose_bundle_step(self.saved_step):
             self._write_bundle(self.saved_step, self._learner.state.collect())
 
     def roll_back(self) -> int | None:
-        """Gives the learner the weights of the newest checkpoint; its step, or None where there is none yet."""
+        """Restores the newest checkpoint into the learner; returns its step, or None where there is none yet."""
         self._saver.wait()
         checkpoint = self._checkpoints.load_newest()
-        # The same weights at another position of the feed: worth saving again.
+        # The restored weights continue at another position of the feed, so that step must be saved again.
         self.saved_step = -1
         if checkpoint is None:
             return None
@@ -165,12 +172,15 @@ class Saver(ABC):
         return checkpoint.step
 
     def _choose_bundle_step(self, step: int) -> int:
-        """The step whose weights the bundle shall hold when `step` is the newest."""
+        """Step whose weights the bundle holds when `step` is the newest: that or the best one."""
         is_best_wanted = self._config.training.bundle_weights == "best"
         return self._state.best.step if is_best_wanted and self._state.best is not None else step
 
     def _write_bundle(self, step: int, arrays: Mapping[str, Array]) -> None:
-        """A bundle of the present weights, which are `arrays`, or of the best ones where these are wanted."""
+        """Writes the bundle of the present weights (`arrays`), or of the best checkpoint where that is wanted.
+
+        A bundle is computed with the model, so the best weights are restored into it for a moment.
+        """
         wanted = self._choose_bundle_step(step)
         if wanted == step:
             self._start_bundle(step, arrays)
@@ -192,7 +202,7 @@ class Saver(ABC):
             self._learner.state.restore(arrays)
 
     def _write_in_background(self, step: int, write: Callable[[], None]) -> None:
-        """Starts to write the bundle of a step; what the disk refuses becomes a warning."""
+        """Writes the bundle of a step in its thread; a storage error becomes a warning."""
 
         def write_or_warn() -> None:
             try:
@@ -205,13 +215,13 @@ class Saver(ABC):
         self._bundle_thread.start(write_or_warn)
 
     def _make_notes(self, step: int) -> dict[str, Any]:
-        """What every bundle notes of where it came from."""
+        """Notes on the origin of a bundle: step, run, and whether it is the best."""
         is_best = self._state.best is not None and self._state.best.step == step
         return {"step": step, "run": self._config.training.run_name, "is_best": is_best}
 
 
 def _read_bundle_step(description: Path) -> int | None:
-    """The step whose weights a bundle says it holds; None where there is no bundle."""
+    """Step in the notes of a bundle; None where there is no bundle."""
     try:
         notes = parse_json_object(description.read_bytes()[:_MAX_DESCRIPTION_BYTES]).get("notes")
     except (OSError, JsonRefusedError):

@@ -1,4 +1,8 @@
-"""SIGTERM and Ctrl-C during training: the first signal requests a stop after the step, the second exits at once."""
+"""SIGTERM and Ctrl-C during training: the first signal requests a stop after the step, the second exits at once.
+
+Signal numbers arrive through a wakeup pipe (`signal.set_wakeup_fd`) in a thread of their own, because a Python handler
+does not run while the main thread is inside TensorFlow.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +19,14 @@ from myxtts.errors import INTERRUPTED_EXIT_CODE, TERMINATED_EXIT_CODE
 
 _EXIT_CODES = {signal.SIGTERM: TERMINATED_EXIT_CODE, signal.SIGINT: INTERRUPTED_EXIT_CODE}
 _SAME_REQUEST_S = 0.02
-"""Some supervisors signal a process and then its whole group: what follows this fast is the same request."""
+"""Seconds within which a second signal of the same kind counts as the first: some supervisors signal a process and then
+its whole group."""
 _END_OF_WATCH = 0
+"""Byte that ends the signal thread; no signal has the number 0."""
 
 
 class StopRequest:
-    """Whether a signal requested a stop. Read after each step."""
+    """Flag that a signal requested a stop; the training loop reads it after each step."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
@@ -55,27 +61,28 @@ class StopRequest:
             raise SystemExit(self.exit_code)
 
     def _receive(self, number: int) -> None:
+        """Sets the flag at the first signal and exits the process at the second."""
         now_s = monotonic()
         if self._number is None:
             self._number, self._asked_at_s = number, now_s
             self._event.set()
         elif number != self._number or now_s - self._asked_at_s > _SAME_REQUEST_S:
-            # Not sys.exit: whatever cleaning the first signal started may itself hang.
+            # Not sys.exit: the clean-up that the first signal started may itself hang.
             os._exit(_EXIT_CODES[signal.Signals(number)])
 
 
 @contextmanager
 def watch_signals() -> Iterator[StopRequest]:
-    """Turns signals into a StopRequest within the block, and gives them back their old meaning behind it.
+    """Context in which SIGTERM and SIGINT set a StopRequest; afterwards the old handlers are restored.
 
-    Only the main thread may do this; in any other one the request is never made and signals keep their meaning.
+    Signal handlers belong to the main thread: in any other thread the request is never set and signals act as before.
     """
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
         yield request
         return
     # A handler in Python runs only when the main thread comes back from TensorFlow, which may compile for a minute.
-    # So the signal's number goes through a pipe to a thread that is always there to read it.
+    # The wakeup descriptor passes the number of the signal to a thread at once.
     read_end, write_end = os.pipe()
     os.set_blocking(write_end, False)
     watcher = threading.Thread(target=_watch, args=(read_end, request), name="signals", daemon=True)
@@ -95,24 +102,25 @@ def watch_signals() -> Iterator[StopRequest]:
 
 
 def _install_handlers() -> dict[signal.Signals, Any]:
-    """Installs the handlers; gives those from before."""
+    """Installs the empty handlers; returns the former ones."""
     return {number: signal.signal(number, _ignore) for number in _EXIT_CODES}
 
 
 def _watch(read_end: int, request: StopRequest) -> None:
+    """Body of the signal thread: reads signal numbers from the pipe."""
     while (number := os.read(read_end, 1)[0]) != _END_OF_WATCH:
         if number in _EXIT_CODES:
             request._receive(number)
 
 
 def _ignore(_number: int, _frame: FrameType | None) -> None:
-    """Replaces the handler that would end the program; the signal thread does the work."""
+    """Replaces the default handler, which would end the program; the signal thread does the work."""
 
 
 class _ForkCare:
-    """A forked child shares the pipe: without this, its signals would stop its parent.
+    """Resets signal handling in forked children, which inherit the pipe: their signals would stop the parent.
 
-    Signals wait while the fork is under way, so that the child meets them with their usual meaning or not at all.
+    Signals are blocked during the fork, so that the child receives none before its default handlers are back.
     """
 
     def __init__(self) -> None:

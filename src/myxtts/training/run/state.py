@@ -1,7 +1,7 @@
 """State of a training: `RunState` holds its numbers, `TrainingState` the variables of model, EMA and optimizer.
 
-A checkpoint keeps both, and they come back bit by bit. Variables are those of Keras or TensorFlow; of them only
-`numpy`, `assign`, `shape` and `dtype` are used, so that one device and several mirrored ones are served alike.
+A checkpoint keeps both, and they are restored bit by bit. Variables are those of Keras or TensorFlow; of them only
+`numpy`, `assign`, `shape` and `dtype` are used, so that single-device and mirrored variables work alike.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ class Best(_State):
 
 
 class Patience(_State):
-    """The lowest score so far, and the evaluations in a row that have not improved on it."""
+    """Counter of early stopping: the lowest score so far, and the evaluations in a row without improvement."""
 
     best_step: NonNegativeInt | None = None
     best_score: FiniteFloat | None = None
     num_without_improvement: NonNegativeInt = 0
 
     def note(self, step: int, score: float) -> bool:
-        """Whether this score is the lowest so far; one that is not finite never is."""
+        """Takes a score; returns whether it is the lowest so far. A score that is not finite never is."""
         is_best = math.isfinite(score) and (self.best_score is None or score < self.best_score)
         if is_best:
             self.best_step, self.best_score, self.num_without_improvement = step, score, 0
@@ -50,14 +50,14 @@ class Patience(_State):
 
 
 class Clock(_State):
-    """Of a run that lasts `training.minutes`: time used by all sessions, and the last step that follows from it."""
+    """Time used by all sessions of a run with `training.minutes`, and the last step estimated from it."""
 
     spent_s: NonNegativeFloat = 0.0
     total_steps: NonNegativeInt | None = None
 
 
 class GuardState(_State):
-    """What the guard remembers, so that a resumed training judges as one that was never interrupted."""
+    """State of the guard, so that a resumed training judges as one that was never interrupted."""
 
     losses: list[FiniteFloat] = Field(default_factory=list)
     num_good_in_row: NonNegativeInt = 0
@@ -68,16 +68,16 @@ class GuardState(_State):
 
 
 class RunState(_State):
-    """Every number that decides what happens next. The loop, its guard and its callbacks change it in place."""
+    """All numbers of a run that decide what happens next. The loop, its guard and its callbacks update it."""
 
     step: NonNegativeInt
     """Optimizer steps that are done, skipped ones among them."""
     feed_position: NonNegativeInt
     """Number of the next batch of the feed."""
     loader_name: str = ""
-    """What loads the batches: chosen by measuring once, because another one may differ in the last bit."""
+    """Loader of the batches: measured and chosen once per run, because another one may differ in the last bit."""
     text_frozen_step: NonNegativeInt | None = None
-    """Since when text encoder and prosody predictor are frozen."""
+    """Step since which text encoder and prosody predictor are frozen."""
     clock: Clock | None = None
     best: Best | None = None
     early_stopping: Patience | None = None
@@ -89,7 +89,7 @@ class RunState(_State):
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> RunState:
-        """Raises DataError for anything but what `to_json` gives, now or in an earlier version."""
+        """Reads the output of `to_json` of this version or of 0.1; raises DataError for anything else."""
         try:
             return cls.model_validate(_upgrade(values) if "tuning" in values else dict(values))
         except ValidationError as error:
@@ -99,7 +99,7 @@ class RunState(_State):
 
 
 def _upgrade(old: Mapping[str, Any]) -> dict[str, Any]:
-    """A state as 0.1 wrote it, which kept loader, freezing and clock in a free dictionary and no patience at all."""
+    """Converts the state of version 0.1, which had loader, freezing and clock in `tuning` and no patience."""
     tuning, guard = old["tuning"], old.get("guard")
     if not isinstance(tuning, dict) or not isinstance(guard, dict):
         raise _refuse(f"tuning or guard in its state is {str(tuning)[:80]!r}")
@@ -132,7 +132,7 @@ class TrainingState:
         return {name: np.asarray(variable.numpy()) for name, variable in self._variables.items()}
 
     def restore(self, arrays: Mapping[str, Array]) -> None:
-        """Gives every variable its value; raises DataError and changes nothing unless all of them fit."""
+        """Assigns every variable; raises DataError and changes nothing unless all names, shapes and dtypes match."""
         problems = list(self._find_mismatches(arrays))
         if problems:
             more = f", and {len(problems) - 5} more" if len(problems) > 5 else ""
@@ -153,19 +153,19 @@ class TrainingState:
         yield from (f"{name} is not known" for name in arrays if name not in self._variables)
 
     def _describe(self, name: str) -> str:
-        """A name, and what Keras calls the variable where the name is a mere number."""
+        """Name of a variable, with its Keras path where the name is only a number."""
         variable = self._variables[name]
         path = str(getattr(variable, "path", None) or getattr(variable, "name", "")).removesuffix(":0")
         return f"{name} ({path})" if name.rpartition("/")[2].isdecimal() and path else name
 
 
 def number_variables(variables: Sequence[Variable]) -> dict[str, Variable]:
-    """Names by order, for the variables of an optimizer: Keras puts numbers into their names that change."""
+    """Names the variables of an optimizer by order; the names of Keras change between processes."""
     return {f"{number:05}": variable for number, variable in enumerate(variables)}
 
 
 def select_synthesis_weights(arrays: Mapping[str, Array]) -> dict[str, Array]:
-    """The weights of a bundle: averages, and variables of the model that have none, such as statistics."""
+    """Weights of a bundle: EMA values, and model variables without an EMA, such as calibration."""
     return select_group(arrays, MODEL) | select_group(arrays, AVERAGE)
 
 
@@ -175,7 +175,7 @@ def select_group(arrays: Mapping[str, Array], group: str) -> dict[str, Array]:
 
 
 def _name_dtype(variable: Variable) -> str:
-    """`float32`, whether a variable says it as a text or as a type of TensorFlow."""
+    """Name of a dtype such as `float32`: Keras variables have a string, TensorFlow variables a DType."""
     return str(getattr(variable.dtype, "name", variable.dtype))
 
 

@@ -14,13 +14,16 @@ from myxtts.storage.atomic import lock_directory
 
 
 def check_receiver(receiver: Path, config: XTTSConfig) -> None:
-    """Raises DataError or ConfigError where a vocoder trained with this configuration could not be attached later."""
+    """Checks before training that a vocoder with these settings can be attached to `receiver` afterwards.
+
+    Raises DataError or ConfigError if not.
+    """
     bundle = read_bundle(find_bundle(receiver))
     refuse_foreign_vocoder(bundle.mel, {"mel": dict(MelDefinition.from_config(config.data).to_json())})
 
 
 def attach_vocoder(vocoder: Path, receiver: Path) -> Path:
-    """Puts the vocoder of a run or bundle into the bundle of another; gives the folder of that bundle.
+    """Copies the vocoder of a run or bundle into the bundle of a voice model; returns the folder of that bundle.
 
     Raises BusyError while the receiving run is being trained. From then on that run keeps the vocoder in its bundles.
     """

@@ -29,21 +29,21 @@ from myxtts.store.reader import FeatureStore
 from myxtts.types import Split
 
 _FULL_SCALE = 32767
-"""The 16-bit sample that stands for 1.0 in a store."""
+"""16-bit sample value of 1.0 in a store."""
 _AGAIN = "Run myxtts precompute, which makes features of the recordings as they are now."
 
 
 class SoundReader(Protocol):
-    """Reads the samples of a row; safe for several threads. `origin` is a sentence that says from where."""
+    """Reads the waveforms of rows; safe for several threads. `origin` is a sentence on where they come from."""
 
     origin: str
 
     def read(self, row: int) -> NDArray[np.int16]:
-        """The samples [S] of a row, full scale being 32767."""
+        """Samples [S] of a row; full scale is 32767."""
 
 
 class StoredSound:
-    """Samples that a store keeps beside its spectrograms."""
+    """Waveforms that a store keeps beside its spectrograms (`data.store_pcm`)."""
 
     def __init__(self, store: FeatureStore) -> None:
         assert store.settings.has_pcm, f"{store.folder} has no sound"
@@ -56,12 +56,12 @@ class StoredSound:
 
 
 class RecordedSound:
-    """Samples decoded from recordings as for features; cached in memory up to `budget_bytes`."""
+    """Waveforms decoded from the recordings as for features; cached in memory up to `budget_bytes`."""
 
     def __init__(
         self, store: FeatureStore, rows: NDArray[np.int64], paths: dict[str, str], place: Path, budget_bytes: int
     ) -> None:
-        """`paths` are the recordings by the ids of their utterances, from the corpus at `place`."""
+        """`paths` maps ids of utterances to recordings; `place` is the path of their corpus."""
         self._store = store
         self._paths = {int(row): paths[store.id_of(int(row))] for row in rows}
         self._limits = AudioLimits(**store.state.origin["limits"])
@@ -86,6 +86,7 @@ class RecordedSound:
         return self._memory.keep(row, quantize_samples(samples))  # type: ignore[arg-type]
 
     def _load(self, row: int) -> NDArray[np.float32]:
+        """Decodes a recording; raises AudioProblem if it has changed since its features were computed."""
         columns, settings = self._store.columns, self._store.settings
         recording = load_recording(self._paths[row], settings.audio, self._limits)
         expected = int(columns["source_crc"][row])
@@ -100,7 +101,7 @@ class RecordedSound:
 def open_sound_of(
     store: FeatureStore, rows: NDArray[np.int64], config: XTTSConfig, split: Split, budget_bytes: int
 ) -> SoundReader:
-    """A reader for these rows; raises DataError where neither the store nor its recordings have their samples."""
+    """Opens a reader for these rows; raises DataError where neither store nor recordings have their samples."""
     if store.settings.has_pcm:
         return StoredSound(store)
     place = _find_corpus(store, config, split)
@@ -117,7 +118,7 @@ def open_sound_of(
 
 
 def _find_corpus(store: FeatureStore, config: XTTSConfig, split: Split) -> Path:
-    """The corpus that was named, or that the store was made from."""
+    """Path of the corpus: the configured one, else the one that the store was made from."""
     places = [Path(store.state.origin["corpus"])]
     if config.data.train_data is not None:
         places.insert(0, choose_corpus(config.data, split))
@@ -134,7 +135,7 @@ def _find_corpus(store: FeatureStore, config: XTTSConfig, split: Split) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Segments:
-    """`lengths` are the frames that come from a clip; shorter clips are padded with silence."""
+    """A batch of segments. `lengths` are their real frames; shorter clips are padded with silence."""
 
     mel: NDArray[np.float32]  # [B, T, M]
     samples: NDArray[np.float32]  # [B, S]
@@ -146,7 +147,7 @@ class Segments:
 
 
 class SegmentSource:
-    """Chooses and reads the segments of a batch; safe for several threads."""
+    """Chooses and reads the random segments of a batch; safe for several threads."""
 
     def __init__(
         self,
@@ -158,25 +159,28 @@ class SegmentSource:
         num_frames: int,
         seed: int = 0,
     ) -> None:
-        """`rows` are those of the store to take segments from, such as the ones of a split."""
+        """`rows` are the rows of the store to take segments from, usually those of a split."""
         if len(rows) == 0:
             raise DataError(
                 f"The store in {store.folder} has no utterances to train a vocoder on.",
                 next_step="Run myxtts prepare and myxtts precompute on recordings.",
             )
-        # By the hash of the id: rows may be numbered differently after a repair.
+        # Sorted by the hash of the id, because a repair of the store may number rows differently.
         self._rows = rows[np.argsort(store.columns["id_hash"][rows], kind="stable")]
         self._store, self._sound, self._seed = store, sound, seed
         self._num_segments, self._num_frames = num_segments, num_frames
         self._hop_length = store.settings.mel.hop_length
         self._silence = np.float32(np.log(store.settings.mel.log_floor))
-        # The last frame of a clip is centred close to its end: a whole hop of samples follows each of the others.
+        # The last frame is centred near the end of the clip; only the others are followed by a whole hop of samples.
         num_whole_frames = store.columns["mel_length"][self._rows].astype(np.int64) - 1
-        # Positions that a segment may begin at, up to the end of each clip.
+        # Running total of the frames at which a segment may begin, at least one in each clip.
         self._num_starts = np.cumsum(np.maximum(num_whole_frames - num_frames, 0) + 1)
 
     def choose(self, position: int, shard: tuple[int, int] = (0, 1)) -> list[tuple[int, int]]:
-        """Row and first frame of each segment of a batch, or of one of its `shard[1]` shares."""
+        """Row and first frame of each segment of a batch, or of its share `shard[0]` of `shard[1]`.
+
+        A start is drawn uniformly from all possible starts of all clips; the generator is seeded by (seed, position).
+        """
         generator = np.random.default_rng([self._seed, position])
         drawn = generator.integers(0, self._num_starts[-1], self._num_segments)
         share = self._num_segments // shard[1]

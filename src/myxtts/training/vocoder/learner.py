@@ -1,7 +1,9 @@
 """Learner of the GAN vocoder: reconstruction losses alone while warming up, then discriminators and vocoder in turn.
 
-Both are trained by `TrainStep`, and so alike on one device, mirrored ones and with micro-batches. Nothing here is
-random.
+Three `TrainStep`s share the weights: warm-up, vocoder and discriminators, each with the reduction and accumulation that
+the voice model has. Nothing here is random, except the initial weights.
+
+Shape legend: B segments, T frames, M mel bands, S samples.
 """
 
 from __future__ import annotations
@@ -37,16 +39,16 @@ from myxtts.training.vocoder.task import SegmentBatch, VocoderData
 from myxtts.types import Tensor
 
 BETAS = (0.8, 0.99)
-"""Of AdamW, as in HiFi-GAN."""
+"""AdamW betas, as in HiFi-GAN."""
 DISCRIMINATOR_RATE_SHARE = 0.5
-"""Discriminators learn faster than vocoders: at half the rate neither runs away from the other."""
+"""Learning rate of the discriminators, as a share of that of the vocoder, because they learn faster."""
 _DISCRIMINATORS, _DISCRIMINATOR_OPTIMIZER = "critics", "critic_optimizer"
-"""Groups of variables, by the names that checkpoints have for them."""
+"""Groups of variables in checkpoints; the names are part of the file format."""
 
 
 @dataclass(frozen=True)
 class VocoderSpec:
-    """What a run keeps to from its beginning to its end, whatever later settings say."""
+    """Architecture and warm-up of a run, fixed when it is begun, whatever later settings say."""
 
     shape: VocoderConfig
     critics: DiscriminatorConfig
@@ -61,6 +63,7 @@ class VocoderSpec:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> VocoderSpec:
+        """Reads what `to_json` gave; raises JsonRefusedError for anything else."""
         try:
             critics: dict[str, Any] = {
                 name: tuple(value) if isinstance(value, list) else value for name, value in data["critics"].items()
@@ -83,10 +86,10 @@ def build_learner(
     total_steps: int | None = None,
     micro_batches: MicroBatches | None = None,
 ) -> VocoderLearner:
-    """A learner for this data on the devices of the strategy. Without `micro_batches` batches are not cut."""
+    """Builds a learner on the devices of the strategy. Without `micro_batches` batches are not cut."""
     training = config.training
     rate = LearningRate(training.learning_rate, training.warmup_steps, total_steps)
-    # On CPUs compiling doubles the speed of the warm phase, and halves that of the discriminators' convolutions.
+    # On CPUs XLA doubles the speed of the warm-up, but halves that of the discriminators' convolutions.
     compiles_both = not detect_device(plan).is_cpu or training.enable_xla_compilation is True
     return VocoderLearner(
         config,
@@ -101,7 +104,7 @@ def build_learner(
 
 
 def ask_micro_batches(config: XTTSConfig, plan: Plan, data: VocoderData) -> MicroBatches:
-    """Whole batches: as many segments as one gives to a device."""
+    """Micro-batches that are whole batches: the segments that one batch gives to a device."""
     return MicroBatches(max(1, data.num_segments // plan.num_replicas), config.training.gradient_accumulation_steps)
 
 
@@ -141,7 +144,7 @@ class VocoderLearner(BaseLearner):
         self.set_micro_batches(micro_batches)
 
     def trace(self, num_segments: int, num_frames: int, steps: Sequence[int]) -> None:
-        """Makes the graphs of these steps by training on empty segments, which changes nothing."""
+        """Traces the graphs of these steps by training on empty segments, which updates nothing."""
         shape = self.model.config
         empty = {
             "mel": tf.zeros([num_segments, num_frames, shape.n_mels]),
@@ -169,9 +172,10 @@ class VocoderLearner(BaseLearner):
 
 
 class VocoderStep:
-    """Trains a vocoder by one step per call. Models and optimizers must have been made in the scope of `strategy`.
+    """One step of the GAN per call: discriminators first, then the vocoder against the updated ones.
 
-    Discriminators join after `num_warm_steps`; `jit_compile_gan` is for the steps with them.
+    Models and optimizers must have been made in the scope of `strategy`. Discriminators join after `num_warm_steps`;
+    `jit_compile_gan` is for the steps with them.
     """
 
     def __init__(
@@ -228,12 +232,14 @@ class VocoderStep:
     def _compute_warm_loss(
         self, vocoder: Vocoder, part: MicroBatch, training: bool, step: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Reconstruction losses alone (warm-up)."""
         sums = self._reconstruct(part["samples"], vocoder(part["mel"]), _find_real(part))
         return add_weighted(VOCODER.terms, sums), sums
 
     def _compute_vocoder_loss(
         self, vocoder: Vocoder, part: MicroBatch, training: bool, step: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Reconstruction, adversarial and feature matching losses of the vocoder."""
         made_BS, is_real_B = vocoder(part["mel"]), _find_real(part)
         sums = self._reconstruct(part["samples"], made_BS, is_real_B)
         of_real, of_made = self._discriminators(part["samples"]), self._discriminators(made_BS)
@@ -244,6 +250,7 @@ class VocoderStep:
     def _compute_discriminator_loss(
         self, discriminators: Discriminators, part: MicroBatch, training: bool, step: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Hinge loss of the discriminators; the vocoder is behind a stop-gradient."""
         made_BS = tf.stop_gradient(self._vocoder(part["mel"]))
         return discriminator_loss(discriminators(part["samples"]), discriminators(made_BS), _find_real(part)), {}
 

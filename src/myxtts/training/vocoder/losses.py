@@ -20,9 +20,12 @@ from myxtts.types import Tensor
 _RESOLUTIONS = (0.5, 1.0, 2.0)
 """FFT lengths, as multiples of that of the mel definition."""
 _LOG_FLOOR = 1e-3
+"""Added to magnitudes before the logarithm."""
 _MIN_SQUARES = 1e-9
+"""Keeps the gradient of the norm finite where spectra are equal."""
 _NORM_OF_SILENCE = 0.1
-"""Added to the norm of a real segment, so that a silent one does not outweigh all others."""
+"""Added to the norm of a real segment, so that the spectral convergence of a silent one does not outweigh all
+others."""
 
 
 class ReconstructionLoss:
@@ -78,7 +81,10 @@ def feature_matching_loss(real: Sequence[Judgement], made: Sequence[Judgement], 
 
 
 def _scale_definition(definition: MelDefinition, factor: float) -> MelDefinition:
-    """Bands up to half the sample rate: the vocoder also learns what lies above the mel bands it is given."""
+    """Mel definition of another FFT length, with bands up to half the sample rate.
+
+    The vocoder so also learns the frequencies above the mel bands that it is given.
+    """
     n_fft = int(definition.n_fft * factor) // 4 * 4
     return replace(
         definition,
@@ -92,6 +98,7 @@ def _scale_definition(definition: MelDefinition, factor: float) -> MelDefinition
 
 
 def _compare_magnitudes(real_BTF: Tensor, made_BTF: Tensor) -> Tensor:
+    """L1 of log magnitudes plus spectral convergence ||real - made|| / ||real||, by segment."""
     logarithmic_B = _average(tf.abs(tf.math.log(real_BTF + _LOG_FLOOR) - tf.math.log(made_BTF + _LOG_FLOOR)))
     return logarithmic_B + _measure_norm(real_BTF - made_BTF) / (_measure_norm(real_BTF) + _NORM_OF_SILENCE)
 
@@ -106,4 +113,5 @@ def _average(values: Tensor) -> Tensor:
 
 
 def _sum_mean(losses_B: Sequence[Tensor], is_real_B: Tensor) -> Tensor:
+    """Mean over the losses of each segment, summed over the real segments."""
     return tf.reduce_sum(tf.add_n(list(losses_B)) * is_real_B) / len(losses_B)

@@ -1,4 +1,8 @@
-"""Builds the vocoder for training, with its discriminators, and saves them."""
+"""Builds the vocoder for training, with its discriminators: strategy, spec, execution, micro-batches, learner, saver.
+
+Called by `VocoderTask.prepare` once TensorFlow is loaded. The spec (architecture, warm-up) is written into the run
+directory at the first start and read from there afterwards, so that later settings cannot change it.
+"""
 
 from __future__ import annotations
 
@@ -33,6 +37,7 @@ from myxtts.training.vocoder.task import NUM_WARM_STEPS, VOCODER_SPEC_FILE_NAME,
 from myxtts.types import Say
 
 _MAX_SPEC_BYTES = 1_000_000
+"""Limit for vocoder_spec.json."""
 
 
 @dataclass(frozen=True)
@@ -46,15 +51,18 @@ class PreparedVocoder(PreparedTask):
 
     @property
     def num_shapes(self) -> int:
+        """All segments have one shape."""
         return 1
 
     def open_feed(self, start: int, loader_name: str, telemetry_file: Path, say: Say) -> SegmentFeed:
+        """Opens the feed of segments; they are always read by threads of this process."""
         say(self.data.sound.origin)
         epochs = self.config.training.epochs
         stop = None if epochs is None else epochs * self.num_batches_per_epoch
         return SegmentFeed(self.data, self.plan, start=start, stop=stop)
 
     def trace(self, step: int) -> None:
+        """Traces a step of the warm-up (if it is not over) and one with discriminators (if the run gets there)."""
         steps = [step] if step < self.num_warm_steps else []
         if self.total_steps is None or self.total_steps > self.num_warm_steps:
             steps.append(max(step, self.num_warm_steps))
@@ -68,7 +76,7 @@ class PreparedVocoder(PreparedTask):
 def prepare_vocoder(task: VocoderTask, run: RunFolder, say: Say) -> PreparedVocoder:
     """Builds the vocoder on its devices, with the weights of `task.origin` where training begins from a bundle."""
     config, plan, data, origin = task.config, task.plan, task.data, task.origin
-    # First of all: TensorFlow must not have started its devices when a strategy is made.
+    # First: a strategy must be made before TensorFlow initialises its devices.
     strategy = make_strategy(plan)
     training = config.training
     spec = _find_spec(task, run)
@@ -102,7 +110,10 @@ def prepare_vocoder(task: VocoderTask, run: RunFolder, say: Say) -> PreparedVoco
 
 
 def _find_spec(task: VocoderTask, run: RunFolder) -> VocoderSpec:
-    """What the run was begun with, or what it begins with now."""
+    """Spec that the run was begun with, else a new one: of --init-from, or by the size of the model.
+
+    Raises ConfigError if a resumed run has none that can be read: its weights would not fit.
+    """
     mel, origin, num_warm_steps = task.data.mel, task.origin, task.num_warm_steps
     path = run.path / VOCODER_SPEC_FILE_NAME
     if run.checkpoint is not None:
@@ -133,6 +144,7 @@ def _find_spec(task: VocoderTask, run: RunFolder) -> VocoderSpec:
 
 
 def _take_weights(learner: VocoderLearner, origin: VocoderBundle) -> None:
+    """Copies the weights of a vocoder bundle into the learner, whose EMA begins there."""
     named = dict(iterate_weights(learner.model))
     check_weights(origin.weights, {name: tuple(weight.shape) for name, weight in named.items()}, "--init-from")
     for name, weight in named.items():
@@ -141,6 +153,7 @@ def _take_weights(learner: VocoderLearner, origin: VocoderBundle) -> None:
 
 
 def _describe(learner: VocoderLearner, data: VocoderData, spec: VocoderSpec, total_steps: int | None) -> list[str]:
+    """Sentences for the user: size, segments of a step, and when discriminators join."""
     seconds = data.num_frames * data.mel.hop_length / data.mel.sample_rate
     size = f"Vocoder: {learner.num_parameters / 1e6:.1f} million parameters"
     if total_steps is not None and total_steps <= spec.num_warm_steps:
@@ -151,7 +164,7 @@ def _describe(learner: VocoderLearner, data: VocoderData, spec: VocoderSpec, tot
 
 
 class VocoderSaver(Saver):
-    """Checkpoints of the vocoder and its discriminators, and a bundle of the averaged vocoder weights alone."""
+    """Checkpoints of the vocoder and its discriminators, and a bundle of the EMA weights of the vocoder alone."""
 
     def __init__(
         self,
@@ -166,6 +179,7 @@ class VocoderSaver(Saver):
         self._folder, self._definition = run.bundle_path, definition
 
     def _start_bundle(self, step: int, arrays: Mapping[str, Array]) -> None:
+        """Writes the vocoder bundle of a step in the background."""
         weights = select_synthesis_weights(arrays)
         bundle = VocoderBundle(
             mel=dict(self._definition.to_json()),

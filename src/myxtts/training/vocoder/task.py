@@ -1,6 +1,7 @@
 """Training task of the vocoder: settings, data and feed of audio segments, all without TensorFlow, then the learner.
 
-Opening it finds every fault of data and settings. Batches are short segments of stored mels with their waveforms.
+Opening it finds every fault of data and settings. Batches are short segments of stored mels with their waveforms, read
+ahead (prefetched) by a thread pool.
 """
 
 from __future__ import annotations
@@ -38,32 +39,33 @@ if TYPE_CHECKING:
 
 VOCODER_SPEC_FILE_NAME = "vocoder_spec.json"
 NUM_WARM_STEPS = 10_000
-"""Steps before the discriminators join: sooner they judge noise, and a CPU has no time for them."""
+"""Steps before the discriminators join: earlier they would judge mere noise, and on CPUs they cost too much."""
 _USUAL: dict[str, Any] = {
-    # Discriminators make it sound better than distances of spectrograms can tell.
+    # Not `best`: spectral distances do not measure how much discriminators improve the sound.
     "training.bundle_weights": "latest",
     "training.learning_rate": 1e-3,
     "training.warmup_steps": 200,
     "training.clip_norm": 10.0,
     "training.gradient_accumulation_steps": 1,
 }
+"""Defaults of a vocoder where the user has not chosen a value; those of the schema are for the voice model."""
 _OF_THE_VOICE = tuple(key for key, meta in META.items() if meta.scope == "voice")
 """Settings of the voice model alone: another value must not keep a vocoder run from being resumed."""
 _RUN_NAME = "vocoder"
 _NUM_SEGMENTS = {"tiny": 8}
 _USUAL_NUM_SEGMENTS = 16
-"""Segments of a batch, as Vocos and HiFi-GAN take them; tiny models are for CPUs, where half of them is enough."""
+"""Segments of a batch, as in Vocos and HiFi-GAN; tiny models are for CPUs and take half as many."""
 USUAL_FRAMES = 64
 """Frames of a segment: 16,384 samples with a hop of 256."""
 _LONGEST_TRANSFORM = 2048
-"""FFT length of the discriminators; the losses take twice that of the mel spectrogram."""
+"""Longest FFT of the discriminators; the losses use twice that of the mel spectrogram."""
 _MIN_AHEAD, _MAX_AHEAD_BYTES = 2, 256 * 2**20
-"""Batches that are read ahead, and the memory they may take."""
+"""Fewest batches that are prefetched, and the memory that all of them may take."""
 
 
 @dataclass(frozen=True)
 class VocoderTask:
-    """`origin` is the vocoder whose weights training begins with (--init-from)."""
+    """Opened data and plan of a vocoder training. `origin` is the vocoder of --init-from."""
 
     config: XTTSConfig
     plan: Plan
@@ -82,9 +84,9 @@ class VocoderTask:
         say: Say,
         num_warm_steps: int | None = None,
     ) -> VocoderTask:
-        """Discriminators join after `num_warm_steps`; None is for the usual number, or that of the run.
+        """Opens the data and reads the vocoder of --init-from. Settings must have been resolved for a vocoder.
 
-        Settings must have been resolved for a vocoder.
+        Discriminators join after `num_warm_steps`; None is for the usual number, or that of the run.
         """
         if plan.mode is Mode.MULTI_GPU:
             say("Segments are read on the host: data_gpu has nothing to do for a vocoder.")
@@ -104,14 +106,17 @@ class VocoderTask:
         return [VocoderValidation.from_config(self.config)]
 
     def prepare(self, run: RunFolder, say: Say) -> PreparedVocoder:
-        """Builds the learner, and says how. Needs TensorFlow."""
+        """Builds the learner, and reports how. Needs TensorFlow."""
         from myxtts.training.vocoder.setup import prepare_vocoder
 
         return prepare_vocoder(self, run, say)
 
 
 def resolve_vocoder_settings(config: XTTSConfig, say: Say) -> XTTSConfig:
-    """Defaults and presets are those of the voice model; a vocoder has others. What the user chose stays."""
+    """Replaces defaults and presets, which are for the voice model, by those of a vocoder; user choices stay.
+
+    Settings of the voice model alone are reset to their defaults.
+    """
     update: dict[str, Any] = {key: value for key, value in _USUAL.items() if _is_preset(config, key)}
     if config.training.run_dir is None and _is_preset(config, "training.run_name"):
         update["training.run_name"] = _RUN_NAME
@@ -128,12 +133,13 @@ def resolve_vocoder_settings(config: XTTSConfig, say: Say) -> XTTSConfig:
 
 
 def _is_preset(config: XTTSConfig, key: str) -> bool:
+    """Whether a value comes from a default or a preset, not from the user."""
     return config.origins.get(key, "default").startswith(("default", "preset"))
 
 
 @dataclass(frozen=True)
 class VocoderData:
-    """The training split, cut into segments of `num_frames`."""
+    """The training split, cut into random segments of `num_frames`."""
 
     store: FeatureStore
     rows: NDArray[np.int64]
@@ -148,17 +154,17 @@ class VocoderData:
 
     @property
     def num_batches_per_epoch(self) -> int:
-        """Batches that hold as many frames as the split."""
+        """Number of batches that hold as many frames as the split."""
         num_frames = int(self.store.columns["mel_length"][self.rows].sum())
         return max(1, -(-num_frames // (self.num_segments * self.num_frames)))
 
     def fingerprint(self) -> dict[str, str]:
-        """What a run depends on, so that --resume notices when it is not the same any more."""
+        """Fingerprint of the corpus, compared by --resume."""
         return {"corpus": fingerprint_utterances(self.store)}
 
 
 def open_vocoder_data(config: XTTSConfig, plan: Plan, hardware: Hardware) -> VocoderData:
-    """Raises DataError or ConfigError for whatever would keep a training from beginning."""
+    """Opens the training split. Raises DataError or ConfigError for anything that prevents a training."""
     if config.data.preprocessing_mode != "precompute":
         raise ConfigError(
             "A vocoder is trained from a feature store, but preprocessing_mode is on_the_fly.",
@@ -178,7 +184,7 @@ def open_vocoder_data(config: XTTSConfig, plan: Plan, hardware: Hardware) -> Voc
 def open_audio_split(
     config: XTTSConfig, split: Split, hardware: Hardware
 ) -> tuple[FeatureStore, NDArray[np.int64], SoundReader]:
-    """The store of a split, the rows in it that are used, and their waveforms."""
+    """Opens the store of a split: its rows within `max_mel_frames`, and their waveforms."""
     store = open_store(config, split)
     rows = store.rows_of_split(split)
     if config.data.max_mel_frames is not None:
@@ -193,14 +199,14 @@ def open_audio_split(
 
 
 def count_segment_frames(mel: MelDefinition) -> int:
-    """Frames of a segment: more than the vocoder sees at once, and twice what the longest transform needs."""
+    """Frames of a segment: at least 64, and at least twice the longest FFT of discriminators and losses."""
     least_samples = 2 * max(_LONGEST_TRANSFORM, 2 * mel.n_fft)
     return max(USUAL_FRAMES, -(-least_samples // mel.hop_length))
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentBatch:
-    """A batch of segments, or the rows of this process, and the ids of the utterances they were cut from."""
+    """A batch of segments, or the share of this process, with the ids of the utterances they were cut from."""
 
     position: int
     ids: tuple[str, ...]
@@ -208,7 +214,7 @@ class SegmentBatch:
 
 
 class SegmentFeed:
-    """Batches from `start` to `stop` (None: endless) in order, read ahead by threads. Use it as a context."""
+    """Batches from `start` to `stop` (None: endless) in order, prefetched by a thread pool. Use it as a context."""
 
     loader_name = "segments"
 
@@ -234,9 +240,10 @@ class SegmentFeed:
             yield batch
 
     def note_retrace(self) -> None:
-        """Nothing here depends on graphs."""
+        """Part of the interface of feeds; nothing here depends on graphs."""
 
     def _read_ahead(self) -> None:
+        """Keeps `_num_ahead` batches submitted."""
         while len(self._waiting) < self._num_ahead:
             position = next(self._positions, None)
             if position is None:

@@ -1,6 +1,8 @@
-"""Validation of the vocoder with every checkpoint: how far resynthesised held-out speech is from the real one.
+"""Validation of the vocoder with every checkpoint: distance of resynthesised held-out speech from the recordings.
 
-Griffin-Lim does the same once, to compare with. Shape legend: B segments, T frames, M mel bands, S samples.
+Griffin-Lim is measured once on the same segments, to compare with.
+
+Shape legend: B segments, T frames, M mel bands, S samples, F frequencies.
 """
 
 from __future__ import annotations
@@ -35,15 +37,18 @@ GRIFFIN_LIM_PREFIX = "griffin_lim_"
 _SILENCE = 1e-3
 """Added to magnitudes before the logarithm, so that differences far below audible levels do not count."""
 _NUM_SEGMENTS, _SEGMENT_S = 16, 2.0
+"""Segments of a validation, and their length."""
 _NUM_SAMPLES, _SAMPLE_S = 3, 5.0
+"""Segments written as samples, and their length."""
 _FIXED_SEED = 0
-"""Not that of the training: all runs of a corpus are judged by the same segments."""
+"""Not the seed of the training, so that all runs of a corpus are validated on the same segments."""
 
 
 class VocoderValidation(ValidationCallback):
-    """Validates a vocoder and writes samples. The score is the mean distance of log-mels."""
+    """Validates a vocoder and writes samples. The score is the mean absolute difference of log-mels."""
 
     def _load(self, loop: TrainingLoop) -> None:
+        """Loads fixed segments of the validation split; without one there are only samples, of the training split."""
         hardware = detect_hardware()
         split: Split = "val"
         try:
@@ -79,10 +84,10 @@ class VocoderValidation(ValidationCallback):
 
 
 class VocoderEvaluator:
-    """Measures a vocoder, with the weights it has, on segments that stay the same.
+    """Measures a vocoder, with the weights it has, on fixed segments: mel distance and spectral distance.
 
-    Griffin-Lim inverts the mel bands themselves, and so comes closer to them than any vocoder; it knows nothing of what
-    lies between and above them, which is why the distance of linear spectra is measured too.
+    Griffin-Lim inverts the mel bands themselves, and so comes closer to them than any vocoder; it has no information on
+    what lies between and above them, which is why the distance of linear spectra is measured too.
     """
 
     def __init__(self, model: Any, segments: Segments, definition: MelDefinition, griffin_lim: MakeSound) -> None:
@@ -92,7 +97,7 @@ class VocoderEvaluator:
         self._of_griffin_lim: dict[str, float] = {}
 
     def evaluate(self) -> dict[str, float]:
-        """Mean distances, that of mels being the score, and those of Griffin-Lim, which are measured once."""
+        """Mean distances (the mel distance is the score), and those of Griffin-Lim, which are measured once."""
         if not self._of_griffin_lim:
             made = self._measure([self._griffin_lim(mel_TM) for mel_TM in self._list_mels()])
             self._of_griffin_lim = {f"{GRIFFIN_LIM_PREFIX}{name}": value for name, value in made.items()}
@@ -100,6 +105,7 @@ class VocoderEvaluator:
         return {SCORE: numbers[MEL_DISTANCE], **numbers, **self._of_griffin_lim}
 
     def _measure(self, made: Sequence[Floats] | Floats) -> dict[str, float]:
+        """Mean distances of the waveforms in `made`; infinite if one is not finite."""
         in_mel, in_spectrum = [], []
         hop, edge = self._host_mel.definition.hop_length, self._num_edge_frames
         for mel_TM, real_S, padded_S in zip(self._list_mels(), self._segments.samples, made, strict=True):
@@ -116,19 +122,20 @@ class VocoderEvaluator:
         return {MEL_DISTANCE: float(np.mean(in_mel)), SPECTRAL_DISTANCE: float(np.mean(in_spectrum))}
 
     def _compare_spectra(self, real_S: Floats, made_S: Floats) -> float:
-        """Mean absolute difference of logarithms of magnitudes, over all frequencies."""
+        """Mean absolute difference of log magnitudes over all frequencies."""
         n_fft = self._host_mel.definition.n_fft // 4 * 4
         both_BTF = measure_magnitude(tf.constant(np.stack([real_S, made_S])), n_fft, n_fft // 4).numpy()
         real_TF, made_TF = np.log(both_BTF + _SILENCE)
         return float(np.abs(real_TF - made_TF).mean())
 
     def _list_mels(self) -> list[Floats]:
+        """Log-mels of the segments without padding."""
         pairs = zip(self._segments.mel, self._segments.lengths.tolist(), strict=True)
         return [mel_TM[:length] for mel_TM, length in pairs]
 
 
 class VocoderSamples:
-    """Writes clips resynthesised by the vocoder; once also the recordings themselves, and Griffin-Lim's version."""
+    """Writes segments resynthesised by the vocoder; once also the recordings, and the version of Griffin-Lim."""
 
     def __init__(
         self,
@@ -147,7 +154,7 @@ class VocoderSamples:
         self._has_others = False
 
     def write(self, step: int) -> list[Sample]:
-        """Writes the samples of a step, and gives them. What fails is only warned about."""
+        """Writes the samples of a step, and returns them; failures become warnings."""
         try:
             if not self._has_others:
                 self._write_folder(REAL_FOLDER_NAME, self._segments.samples)
@@ -176,6 +183,7 @@ class VocoderSamples:
 
 
 def _count_edge_frames(definition: MelDefinition) -> int:
+    """Frames of one FFT length, left out at either end: windows there reach beyond the segment."""
     return -(-definition.n_fft // definition.hop_length)
 
 

@@ -1,7 +1,8 @@
-"""Aligns the utterances of a store with a trained model and writes the durations of their tokens into the store.
+"""Forced alignment of a store: aligns its utterances with a trained model and writes token durations into the store.
 
 `plan_alignment` checks everything before TensorFlow is loaded; `align_store` does the work. The order of the utterances
 depends on the store alone, so that a stopped alignment resumes and ends with the same durations.
+
 Shape legend: B utterances, N tokens.
 """
 
@@ -35,10 +36,11 @@ if TYPE_CHECKING:
 
 BATCH_SIZE = 16
 _UTTERANCES_PER_SHAPE, _MAX_SHAPES = 256, 6
-"""Tracing a shape takes as long as aligning a few hundred utterances."""
+"""One batch shape per 256 utterances, at most 6: tracing a shape takes as long as aligning a few hundred utterances."""
 Durations = dict[str, NDArray[np.int32]]
+"""Frames of each token [N], by the id of the utterance."""
 Progress = Callable[[int, int], None]
-"""Called with the utterances that are done and those that cannot be aligned."""
+"""Called with the number of utterances that are done, and of those among them that cannot be aligned."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,10 @@ class AlignmentPlan:
 
 
 def plan_alignment(config: XTTSConfig, run: Path) -> AlignmentPlan:
-    """The store that `config` names, or the one that the run was trained on, and the model of the run's bundle."""
+    """Finds the store that `config` names (or that the run was trained on) and reads the bundle of the run.
+
+    Raises UsageError where no store is named, and DataError where the model does not fit the store.
+    """
     bundle = read_bundle(find_bundle(run))
     spec = ModelSpec.from_json(bundle.model_spec)
     config = _follow_run(config, run)
@@ -72,14 +77,14 @@ def plan_alignment(config: XTTSConfig, run: Path) -> AlignmentPlan:
 
 
 def _follow_run(config: XTTSConfig, run: Path) -> XTTSConfig:
-    """The settings of the run, with the paths that were given now; a bundle alone has no settings."""
+    """Settings of the run, with data paths of `config` where given; a bundle without a run has no settings."""
     if not (run / RESOLVED_FILE_NAME).is_file():
         return config
     named = {"data.train_data": config.data.train_data, "data.cache_dir": config.data.cache_dir}
     settings = XTTSConfig.load(run / RESOLVED_FILE_NAME)
     if not any(named.values()):
         return settings
-    # A corpus that is named alone has its store beside it, not where the run had its own.
+    # Both paths are replaced: the store of a named corpus is beside it, not where the run had its own.
     return settings.model_copy(update=named)
 
 
@@ -119,9 +124,9 @@ class AlignSummary:
 
 
 def align_store(plan: AlignmentPlan, *, progress: Progress = lambda _done, _unaligned: None) -> AlignSummary:
-    """Gives durations to every utterance that has none by this model.
+    """Aligns every utterance that has no durations by this model.
 
-    They are written every CHUNK_UTTERANCES, which is the most that a kill can cost.
+    Durations are written every CHUNK_UTTERANCES: a kill loses at most so many.
     """
     model = load_model(plan)
     begin_durations(plan.folder, plan.origin)
@@ -145,7 +150,7 @@ def align_store(plan: AlignmentPlan, *, progress: Progress = lambda _done, _unal
 
 
 class StoreAligner:
-    """Aligns batches of a store, of a few shapes that are traced once each."""
+    """Aligns a store batch by batch; the few batch shapes are traced once each."""
 
     def __init__(self, store: FeatureStore, model: XTTS, config: XTTSConfig) -> None:
         import tensorflow as tf
@@ -160,21 +165,22 @@ class StoreAligner:
         self._loader = CachedLoader(store, num_reference_frames, config.training.seed)
         self._layout = BatchLayout.of_features(self.order.shapes, store.n_mels, num_reference_frames)
         self._memory = allocate_aligned(self._layout.num_bytes)
-        # The model numbers languages as its own data did.
+        # Language numbers of the store -> those of the model, which follow its own training data.
         self._languages = np.array([model.spec.languages.index(name) for name in store.languages], np.int32)
         self._align: Any = tf.function(self._align_part, autograph=False)
 
     def count(self, position: int) -> int:
+        """Number of utterances in a batch."""
         return self.order.batch(position).num_real
 
     def list_missing(self, position: int) -> list[str]:
-        """The ids of a batch that had no durations when the store was opened."""
+        """Ids of a batch that had no durations when the store was opened."""
         rows = self.order.batch(position).rows
         rows = rows[rows != NO_ROW]
         return [self._store.id_of(row) for row in rows[self._store.columns["durations_length"][rows] == 0].tolist()]
 
     def align(self, position: int) -> Durations:
-        """The durations [N] of the utterances of a batch, by id; those that cannot be aligned are left out."""
+        """Durations [N] of the utterances of a batch, by id, without those that cannot be aligned."""
         import tensorflow as tf
 
         plan = self.order.batch(position)
@@ -195,7 +201,7 @@ class StoreAligner:
 
 
 def load_model(plan: AlignmentPlan) -> XTTS:
-    """The model of the plan, on the first device that may be used."""
+    """Builds the model of the plan in float32 on the first visible device, and loads its weights."""
     from myxtts.models.xtts import XTTS
     from myxtts.runtime.strategy import setup_gpu_strategy
     from myxtts.training.learner import use_dtype_policy

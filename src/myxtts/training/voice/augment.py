@@ -19,7 +19,7 @@ from myxtts.training.step import MicroBatch
 from myxtts.types import Tensor
 
 UNCHANGED_SHARE = 0.5
-"""Share of utterances that keep their own voice, which is the one that synthesis will be asked for."""
+"""Share of utterances that are not warped: synthesis is asked for unwarped voices."""
 _NUM_PER_SIDE = 8
 """Factors above 1, and as many below: a few fixed matrices are cheaper than one for each row."""
 _SPECTROGRAMS = ("mel", "reference")

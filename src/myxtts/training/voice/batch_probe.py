@@ -2,7 +2,7 @@
 
 Run as `python -m myxtts.training.voice.batch_probe CONFIG BUDGET_BYTES LIMIT_S`. The step is on an empty batch of the
 heaviest shape, which takes the memory of a full one. Exit code 0 if it fitted, TOO_LARGE if not; a process that the
-system kills for its memory counts as the latter.
+system kills for its memory counts as the latter. Called by `batch_size.StepTrials`.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from myxtts.training.voice.learner import build_learner
 
 
 def probe(config: XTTSConfig, budget_bytes: int) -> bool:
-    """Whether a step fits into the budget."""
+    """Runs a step of the heaviest shape; returns whether it stayed within the budget."""
     plan = choose_plan(config, detect_hardware())
     data = open_training_data(config, plan)
     strategy, device = make_strategy(plan), detect_device(plan)
     spec, training = measure_spec(config, plan, data), config.training
     if device.is_cpu:
-        # On CPUs compiling takes longer than all else, and changes little about memory.
+        # On CPUs XLA would take most of the time of the trial, and hardly changes the memory.
         training = training.model_copy(update={"enable_xla_compilation": False})
         _limit_memory(budget_bytes)
     execution = choose_execution(training, device, total_steps=training.steps, num_shapes=len(set(data.shapes)))
@@ -47,11 +47,12 @@ def probe(config: XTTSConfig, budget_bytes: int) -> bool:
 
 
 def _weigh(shape: Shape) -> int:
+    """Rows x frames x tokens: proportional to the scores of the alignment search."""
     return shape.num_utterances * shape.num_frames * max(1, shape.num_tokens)
 
 
 def _limit_memory(budget_bytes: int) -> None:
-    """Without a limit the kernel's OOM killer might end some other process."""
+    """Limits the address space (RLIMIT_AS), or the kernel might end some other process for lack of memory."""
     present = psutil.Process().memory_info().vms
     resource.setrlimit(resource.RLIMIT_AS, (present + budget_bytes, resource.RLIM_INFINITY))
 
@@ -63,7 +64,7 @@ def _measure_peak(plan: Plan) -> int:
 
 def main() -> None:
     config_file, budget_bytes, limit_s = sys.argv[1:]
-    # Ends with the limit even if the parent process is gone.
+    # SIGALRM ends the process at the limit, even if its parent is gone.
     signal.alarm(int(limit_s))
     sys.exit(0 if probe(XTTSConfig.load(config_file), int(budget_bytes)) else TOO_LARGE)
 

@@ -1,8 +1,8 @@
-"""`batch_size: auto`: the largest batch that fits into the device's memory with a margin, found once and remembered.
+"""`batch_size: auto`: finds the largest batch that fits into the memory of the device, and remembers it.
 
 The memory of a step is estimated from the sizes of the model and of the longest utterance; then one step is tried in a
-process of its own, with half as many utterances until it fits. That process gives all its memory back, may be killed
-for want of it, and cannot take longer than it is allowed.
+process of its own (`batch_probe`), with half as many utterances until it fits. That process releases all its memory at
+its end, may be killed by the OOM killer, and has a time limit.
 """
 
 from __future__ import annotations
@@ -30,31 +30,35 @@ from myxtts.training.voice.data import open_training_data
 from myxtts.types import Say
 
 MEMORY_FILE_NAME = "batch_sizes.json"
-"""Beside the runs, because what fits depends on device, model and data, not on the run."""
+"""In the folder above the runs, because the size that fits depends on device, model and data, not on the run."""
 MAX_ON_CPU = 32
-"""A larger batch keeps a CPU no busier, and makes fewer steps of the same time."""
+"""A larger batch keeps a CPU no busier, and leaves fewer steps in the same time."""
 MAX_ON_GPU = 256
 TOO_LARGE = 12
 """The exit code of a probe that ran out of memory."""
 _SHARE_OF_RAM, SHARE_OF_VRAM = 0.5, 0.7
-"""Of the free memory, for the estimate of a step."""
+"""Shares of the free memory that the estimate of a step may take."""
 _TRIED_SHARE = 0.85
-"""Of the free memory, for a step that is tried: the rest is for the feed, validation and samples."""
+"""Share of the free memory that a tried step may take: the rest is for the feed, validation and samples."""
 _CPU_TRIAL_S, _GPU_TRIAL_S = 120.0, 900.0
+"""Time limits of all trials together."""
 _KILLED_FOR_MEMORY = (TOO_LARGE, -signal.SIGKILL, -signal.SIGABRT, -signal.SIGSEGV)
+"""Return codes of a probe that ran out of memory: its own, the OOM killer, and failed allocations in C++."""
 _MAX_REASON_CHARACTERS = 300
 _BYTES = 4
+"""Bytes of a float32."""
 _COPIES_OF_WEIGHTS = 6
-"""Weights, gradients, two moments of AdamW, the EMA, and one on its way."""
+"""Weights, gradients, two moments of AdamW, the EMA, and one temporary copy."""
 _COPIES_OF_SCORES = 6
-"""Of the scores [T, S] of the alignment search."""
+"""Copies of the scores [T, S] of the alignment search that exist at once."""
 _COPIES_OF_LAYER = 14
 """Activations of a block that the backward pass needs, in multiples of its width."""
 _FRAMES_PER_STACK = 2
+"""As `decoder.STACKED_FRAMES`, which cannot be imported here without TensorFlow."""
 
 
 def resolve_batch_size(config: XTTSConfig, plan: Plan, hardware: Hardware, say: Say) -> XTTSConfig:
-    """The configuration with a number for `batch_size`: that of the run where it is resumed, else what fits."""
+    """Replaces `batch_size: auto` by a number: that of the run if it is resumed, else the largest that fits."""
     if config.data.batch_size != "auto":
         return config
     number = _recall_run(config) or _find_batch_size(config, plan, hardware, say)
@@ -63,7 +67,7 @@ def resolve_batch_size(config: XTTSConfig, plan: Plan, hardware: Hardware, say: 
 
 
 def _recall_run(config: XTTSConfig) -> int | None:
-    """The number that a run in this folder was begun with: another would put its utterances in another order."""
+    """Batch size of the run in this folder; another one would change the order of its utterances."""
     path = config.training.run_path / RESOLVED_FILE_NAME
     if not path.is_file():
         return None
@@ -75,6 +79,7 @@ def _recall_run(config: XTTSConfig) -> int | None:
 
 
 def _find_batch_size(config: XTTSConfig, plan: Plan, hardware: Hardware, say: Say) -> int:
+    """Looks up or estimates the batch size, tries it and stores what fitted."""
     if plan.cluster is not None:
         raise ConfigError(
             "batch_size is auto, but several processes train together, and each would find a size of its own.",
@@ -97,18 +102,19 @@ def _find_batch_size(config: XTTSConfig, plan: Plan, hardware: Hardware, say: Sa
 
 
 def _list_free_bytes(plan: Plan, hardware: Hardware) -> list[int]:
-    """The memory that is free on each GPU that trains; none where CPUs do."""
+    """Free memory of each GPU that trains; empty where CPUs do."""
     return [gpu.free_memory_bytes for gpu in plan.find_model_gpus(hardware)]
 
 
 def _choose_limits(plan: Plan, hardware: Hardware) -> tuple[int, float]:
-    """Bytes that a step which is tried may take, and seconds that all trials may take."""
+    """Memory budget in bytes of a tried step, and time limit in seconds of all trials."""
     gpus = _list_free_bytes(plan, hardware)
     free_bytes = min(gpus) if gpus else hardware.available_ram_bytes
     return int(_TRIED_SHARE * free_bytes), _GPU_TRIAL_S if gpus else _CPU_TRIAL_S
 
 
 def _estimate_largest(config: XTTSConfig, plan: Plan, hardware: Hardware, longest: Shape, num_utterances: int) -> int:
+    """Largest batch size within the memory budget, the limits above and the number of utterances."""
     gpus = _list_free_bytes(plan, hardware)
     budget = int(SHARE_OF_VRAM * min(gpus)) if gpus else int(_SHARE_OF_RAM * hardware.available_ram_bytes)
     num_rows = (budget - estimate_model_bytes(config.model)) // estimate_row_bytes(config, longest)
@@ -123,7 +129,11 @@ def list_candidates(largest: int) -> list[int]:
 
 
 def estimate_row_bytes(config: XTTSConfig, shape: Shape) -> int:
-    """Upper bound of the memory of one utterance of a shape in a training step."""
+    """Upper bound of the memory that one utterance of a shape takes in a training step.
+
+    Twice the float32 bytes of alignment scores, spectrograms, and activations of text encoder, decoder (on its crop)
+    and speaker encoder.
+    """
     model, n_mels = config.model, config.data.n_mels
     frames, tokens, stacks = shape.num_frames, shape.num_tokens, count_reference_frames(config.data) // 2
     crop_stacks = config.training.crop_frames // _FRAMES_PER_STACK
@@ -156,7 +166,10 @@ class Trial(Enum):
 
 
 def find_fitting(estimated: int, multiple_of: int, try_size: Callable[[int], Trial], say: Say) -> int:
-    """The estimated size, halved until it fits; after a trial without an outcome the size it was made with."""
+    """Halves the estimated size until a trial fits; a trial without an outcome accepts its size.
+
+    Raises HardwareError if not even the smallest fits.
+    """
     size = estimated
     while True:
         trial = try_size(size)
@@ -174,7 +187,7 @@ def find_fitting(estimated: int, multiple_of: int, try_size: Callable[[int], Tri
 
 
 class StepTrials:
-    """Tries steps of a training, all of them together within `time_limit_s`."""
+    """Tries training steps in processes of their own, all of them together within `time_limit_s`."""
 
     def __init__(self, config: XTTSConfig, budget_bytes: int, time_limit_s: float, say: Say) -> None:
         self._config, self._budget_bytes, self._say = config, budget_bytes, say
@@ -202,6 +215,6 @@ class StepTrials:
 
 
 def _find_reason(output: str) -> str:
-    """The last line that a process printed."""
+    """Last line that a process printed, usually the exception."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     return lines[-1][:_MAX_REASON_CHARACTERS] if lines else "it said nothing"

@@ -1,6 +1,7 @@
 """Saver of the voice model: writes its bundle, with calibration and the speaker embeddings of the corpus.
 
-The bundle is what synthesis loads: averaged weights, spec, front end, and a vocoder that was attached to the run.
+The bundle is the folder that synthesis loads: EMA weights, spec, front end, and a vocoder that was attached to the run.
+Its format is in `models.bundle`.
 """
 
 from __future__ import annotations
@@ -24,9 +25,12 @@ from myxtts.training.voice.speaker_voices import CorpusVoices, load_corpus_voice
 from myxtts.types import Say
 
 GRIFFIN_LIM = "griffin_lim"
+"""Name of the vocoder of a bundle that has no neural one."""
 
 
 class VoiceSaver(Saver):
+    """Checkpoints and bundles of the voice model; keeps a vocoder that was attached to the bundle of the run."""
+
     def __init__(
         self, config: XTTSConfig, run: RunFolder, data: TrainingData, learner: Learner, state: RunState, say: Say
     ) -> None:
@@ -38,11 +42,15 @@ class VoiceSaver(Saver):
         self._voices: CorpusVoices | None = None
 
     def load_calibration(self) -> None:
-        """Loads the utterances to calibrate on, and the reference clips of the speakers."""
+        """Loads the utterances for calibration, and the reference clips of the speakers."""
         self._calibration = Calibration(self._config)
         self._voices = load_corpus_voices(self._config, self._data)
 
     def calibrate(self, *, is_hurried: bool = False) -> None:
+        """Sets length factor and modulation filter for the EMA weights; hurried, only the length factor.
+
+        The filter needs synthesised utterances, which takes longer.
+        """
         assert self._calibration is not None, "nothing to calibrate with"
         with self._learner.use_average() as model:
             model.set_length_factor(self._calibration.measure_length_factor(model))
@@ -50,6 +58,7 @@ class VoiceSaver(Saver):
                 model.set_modulation_taps(self._calibration.measure_taps(model))
 
     def _start_bundle(self, step: int, arrays: Mapping[str, Array]) -> None:
+        """Encodes the speakers of the corpus with the EMA weights, and writes the bundle in the background."""
         assert self._voices is not None, "no voices were loaded"
         with self._learner.use_average() as model:
             voices = self._voices.describe(model)
@@ -71,7 +80,7 @@ class VoiceSaver(Saver):
         self._write_in_background(step, lambda: write_bundle(self._folder, bundle))
 
     def _find_vocoder(self) -> VocoderBundle | None:
-        """A neural vocoder that was attached to the bundle of this run: it stays there."""
+        """Neural vocoder in the bundle of this run; None, with a message, if it cannot be used any more."""
         if not (self._folder / VOCODER_FILE_NAME).is_file():
             return None
         try:

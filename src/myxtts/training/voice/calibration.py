@@ -21,14 +21,15 @@ from myxtts.models.xtts import XTTS
 from myxtts.training.voice.validation_set import FixedUtterance, load_fixed_utterances, pack_part
 
 NUM_TIMED = 64
-"""Utterances for the length factor."""
+"""Utterances from which the length factor is measured."""
 NUM_SYNTHESIZED = 4
-"""Utterances that are synthesised for the modulation spectrum: a thousand frames or two, in many bands."""
+"""Utterances that are synthesised for the modulation spectrum: one or two thousand frames, in many bands."""
 _FEWEST_HELD_OUT = 8
+"""With fewer held-out utterances the training split is used instead."""
 
 
 class Calibration:
-    """A few utterances, always the same, and the graphs that measure them."""
+    """A fixed set of utterances, and the graphs that measure a model on them."""
 
     def __init__(self, config: XTTSConfig) -> None:
         utterances = _load_utterances(config)
@@ -41,11 +42,11 @@ class Calibration:
         self._synthesize = tf.function(_synthesize, autograph=False)
 
     def measure_length_factor(self, model: XTTS) -> float:
-        """Ratio of real lengths to those that the model predicts with its present weights."""
+        """Ratio of real to predicted total length, with the present weights and no factor."""
         return calibrate_length_factor(self._predict(model, self._timed_part).numpy().tolist(), self._real_frames)
 
     def measure_taps(self, model: XTTS) -> NDArray[np.float32]:
-        """The filter that gives the model's log-mels the modulation spectrum of the recordings."""
+        """Designs the FIR filter that gives synthesised log-mels the modulation spectrum of the recordings."""
         mel_BTM, lengths_B = self._synthesize(model, self._synthesized_part)
         synthesized = [mel_TM[:length] for mel_TM, length in zip(mel_BTM.numpy(), lengths_B.numpy(), strict=True)]
         return design_taps(self._real_modulation, measure_modulation(synthesized))
@@ -68,7 +69,7 @@ def _predict_lengths(model: XTTS, part: Mapping[str, Any]) -> Any:
 
 
 def _synthesize(model: XTTS, part: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Log-mels as synthesis makes them, but unfiltered, and their lengths, cut off at the longest recording."""
+    """Unfiltered log-mels with predicted durations, and their lengths, cut off at the longest recording."""
     voice, states = model.encode_part(part)
     spoken, num_frames = model.time_text(states, part["token_lengths"]), part["mel"].shape[1]
     mel_BTM = model.decode(spoken, voice, num_frames=num_frames, is_filtered=False)

@@ -35,9 +35,11 @@ from myxtts.text.tokenizer import CharacterTokenizer
 
 NUM_MEASURED_UTTERANCES = 512
 NUM_MEASURED_BATCHES = 16
-"""For the mel statistics: as much of a store, or of the recordings where features are made on the fly."""
+"""Amount of data for the mel statistics: utterances of a store, or batches where features are made on the fly."""
 _LEAST_DEVIATION = 1e-3
+"""Floor that keeps normalisation finite, where all frames are alike."""
 _CONTENT_COLUMNS = ("id_hash", "split", "speaker", "language", "source_crc", "tokens_length")
+"""Columns of the fingerprint: recordings, texts, splits, speakers and languages."""
 
 
 @dataclass(frozen=True)
@@ -56,17 +58,17 @@ class TrainingData:
 
     @property
     def opened(self) -> OpenSplit:
-        """For `open_batches`, which need not open and order the split again."""
+        """The opened split for `open_batches`, which need not open and order it again."""
         return OpenSplit(self.utterances, self.order)
 
     def fingerprint(self) -> dict[str, str]:
-        """What a run depends on, so that --resume notices a change."""
+        """Fingerprints of the inputs of a run, compared by --resume."""
         known = {"corpus": fingerprint_utterances(self.utterances), "front end": self.frontend.fingerprint()}
         return {**known, "durations": self.durations} if self.durations else known
 
 
 def open_training_data(config: XTTSConfig, plan: Plan) -> TrainingData:
-    """Raises DataError or ConfigError for whatever would keep a training from beginning."""
+    """Opens and checks the training split. Raises DataError or ConfigError for anything that prevents a training."""
     opened = open_split(config, "train", plan)
     utterances = opened.utterances
     frontend_file = _find_frontend(config, utterances)
@@ -94,7 +96,7 @@ def open_training_data(config: XTTSConfig, plan: Plan) -> TrainingData:
 
 
 def _find_frontend(config: XTTSConfig, utterances: FeatureStore | RecordingSource) -> Path:
-    """The file of the front end: beside the corpus that is trained on, or that the features were made from."""
+    """Path of the front end: beside the corpus of `train_data`, or beside the one that the store was made from."""
     places = []
     if config.data.train_data is not None and is_prepared(Path(config.data.train_data)):
         places.append(open_corpus(config.data.train_data).file.with_name(FRONTEND_FILE_NAME))
@@ -112,7 +114,7 @@ def _find_frontend(config: XTTSConfig, utterances: FeatureStore | RecordingSourc
 
 
 def measure_spec(config: XTTSConfig, plan: Plan, data: TrainingData) -> ModelSpec:
-    """The spec of a model for this data; the same data give the same numbers."""
+    """Measures the model specification; the same data give the same numbers."""
     mean_M, deviation = _measure_mels(config, plan, data)
     mel = MelDefinition.from_config(config.data)
     return ModelSpec(
@@ -129,14 +131,14 @@ def measure_spec(config: XTTSConfig, plan: Plan, data: TrainingData) -> ModelSpe
 
 
 def count_single_state_symbols(frontend: FrontEnd) -> int:
-    """Specials and punctuation come first and have one state in the alignment; letters and phones have two."""
+    """Number of symbols with one state in the alignment (specials, punctuation); letters and phones have two."""
     if isinstance(frontend.tokenizer, CharacterTokenizer):
         return frontend.factor_sizes[0] - len(frontend.tokenizer.characters)
     return len(SPECIALS)
 
 
 def _measure_mels(config: XTTSConfig, plan: Plan, data: TrainingData) -> tuple[NDArray[np.float64], float]:
-    """Mean of each band [M] and one standard deviation for all, from a fixed part of the training split."""
+    """Mean of each band [M] and one standard deviation for all bands, from a fixed sample of the training split."""
     n_mels = data.utterances.n_mels
     sums_M, squares_M, count = np.zeros(n_mels), np.zeros(n_mels), 0
     for mel_TM in _iterate_mels(config, plan, data):
@@ -151,6 +153,7 @@ def _measure_mels(config: XTTSConfig, plan: Plan, data: TrainingData) -> tuple[N
 
 
 def _iterate_mels(config: XTTSConfig, plan: Plan, data: TrainingData) -> Iterator[NDArray[np.floating[Any]]]:
+    """Log-mels of the first utterances by id hash, or of the first batches where features are made on the fly."""
     utterances = data.utterances
     if isinstance(utterances, FeatureStore):
         rows = utterances.rows_of_split("train")
@@ -165,14 +168,14 @@ def _iterate_mels(config: XTTSConfig, plan: Plan, data: TrainingData) -> Iterato
 
 
 def describe_sound(config: XTTSConfig) -> tuple[dict[str, object], dict[str, object]]:
-    """Definitions of log-mel and audio that bundles carry."""
+    """Definitions of log-mel and audio as plain JSON, for bundles."""
     return dict(MelDefinition.from_config(config.data).to_json()), dict(
         AudioDefinition.from_config(config.data).to_json()
     )
 
 
 def fingerprint_utterances(utterances: FeatureStore | RecordingSource) -> str:
-    """Changes with the content of a corpus, its splits and its names."""
+    """SHA-256 of content, splits, and names of speakers and languages."""
     columns = utterances.columns
     content = _hash_columns(columns, _CONTENT_COLUMNS, np.arange(len(columns["id_hash"])))
     names = [list(utterances.speakers), list(utterances.languages)]
@@ -207,7 +210,7 @@ def refuse_missing_durations(
 
 
 def is_alignable(store: FeatureStore, row: int, factor_sizes: tuple[int, ...], single_state_symbols: int) -> bool:
-    """Whether an utterance has a frame for each of its states: one of a special or a punctuation mark, else two."""
+    """Whether an utterance has at least as many frames as states (one or two per token)."""
     tokens_N = store.read_part(row, "tokens")
     symbols_N = tokens_N // math.prod(factor_sizes[1:])
     num_states = len(tokens_N) + int(np.count_nonzero(symbols_N >= single_state_symbols))
@@ -215,13 +218,13 @@ def is_alignable(store: FeatureStore, row: int, factor_sizes: tuple[int, ...], s
 
 
 def fingerprint_durations(store: FeatureStore, rows: NDArray[np.int64]) -> str:
-    """Changes with the durations of these utterances, however they are numbered."""
+    """SHA-256 of the durations of these utterances, independent of their numbering."""
     content = _hash_columns(store.columns, ("id_hash", "durations_length", "durations_crc"), rows)
     return str(content.hexdigest())
 
 
 def describe_durations(folder: Path) -> str:
-    """A sentence for the log."""
+    """Sentence for the log on where the durations come from."""
     origin = read_durations_origin(folder)
     by = f", aligned by {origin.place} at step {origin.step:,}" if origin is not None else ""
     return f"Durations: from the store{by}. Alignments are not searched."

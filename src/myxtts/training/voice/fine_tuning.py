@@ -1,4 +1,9 @@
-"""Fine-tuning from a bundle (`--init-from`): copies weights that fit, and embedding rows by what they stand for."""
+"""Fine-tuning from a bundle (`--init-from`): copies weights that fit, and embedding rows by what they stand for.
+
+The new corpus may have other symbols, languages and speakers in another order. Rows of the embedding tables are
+therefore matched by name; rows of new names keep their random initialisation. Log-mels are normalised as for the
+bundle, because its weights were trained on that scale.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +26,11 @@ _SYMBOLS = "text_encoder.embeddings.0"
 _MODIFIERS = "text_encoder.embeddings.1"
 _LANGUAGES = "text_encoder.languages"
 _SPEAKERS = "speaker_classifier.centres"
+"""Weights whose rows are matched by name; each row is one symbol, modifier, language or speaker."""
 
 
 def choose_scale(config: XTTSConfig, origin: Bundle) -> dict[str, Any]:
-    """The mel normalisation that the weights of a bundle were trained under; refuses other spectrograms."""
+    """Mel normalisation of the bundle. Raises ConfigError if it was trained on other spectrograms."""
     mel, _ = describe_sound(config)
     different = [
         f"{name} {origin.mel.get(name)} against {value}" for name, value in mel.items() if origin.mel.get(name) != value
@@ -39,7 +45,7 @@ def choose_scale(config: XTTSConfig, origin: Bundle) -> dict[str, Any]:
 
 
 def take_weights(model: Any, origin: Bundle, frontend: FrontEnd) -> list[str]:
-    """Copies what fits into a fresh model, and describes it. Raises ConfigError if nothing fits."""
+    """Copies weights that fit into a fresh model; returns sentences about it. Raises ConfigError if none fits."""
     tables = _name_rows(model.spec, ModelSpec.from_json(origin.model_spec), origin, frontend)
     taken, grown, fresh = 0, list[str](), list[str]()
     for name, weight in model.named_weights().items():
@@ -66,7 +72,10 @@ def take_weights(model: Any, origin: Bundle, frontend: FrontEnd) -> list[str]:
 def _name_rows(
     spec: ModelSpec, old: ModelSpec, origin: Bundle, frontend: FrontEnd
 ) -> dict[str, tuple[Sequence[str], Sequence[str]]]:
-    """For each weight whose rows stand for names: the names as they are now, and as they were."""
+    """Names of the rows, now and in the bundle, of each weight that is matched by name.
+
+    Symbols are matched only between tokenizers of one kind (phonemes or characters).
+    """
     names: dict[str, tuple[Sequence[str], Sequence[str]]] = {
         _LANGUAGES: (spec.languages, old.languages),
         _SPEAKERS: (spec.speakers, old.speakers),
@@ -79,7 +88,7 @@ def _name_rows(
 
 
 def _list_symbols(tokenizer: Tokenizer) -> list[tuple[str, ...]]:
-    """The names of the rows of each embedding that may grow."""
+    """Row names of the symbol embedding, and for phonemes of the modifier embedding; both may grow."""
     if isinstance(tokenizer, PhonemeTokenizer):
         return [tokenizer.inventory.symbols, tokenizer.inventory.modifiers]
     assert isinstance(tokenizer, CharacterTokenizer), tokenizer
@@ -88,7 +97,7 @@ def _list_symbols(tokenizer: Tokenizer) -> list[tuple[str, ...]]:
 
 
 def _join_rows(present: Array, old: Array, names: Sequence[str], old_names: Sequence[str]) -> tuple[Array, int]:
-    """The rows of known names from the bundle, those of others as they were drawn."""
+    """Rows of the bundle where the name is known, else the initial ones; and the number of known names."""
     if old.shape[1:] != present.shape[1:] or len(old_names) != len(old) or len(names) != len(present):
         return present, 0
     old_rows = {name: row for row, name in enumerate(old_names)}

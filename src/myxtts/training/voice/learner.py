@@ -1,4 +1,7 @@
-"""Learner of the voice model: builds an XTTS with its optimizer and trains it on the batches of the feed."""
+"""Learner of the voice model: builds an XTTS with its optimizer and trains it on the batches of the feed.
+
+AdamW without decay on biases, norms and embedding tables; loss from `voice.losses`; the rest is in `BaseLearner`.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +27,11 @@ from myxtts.training.voice.losses import VoiceLoss
 from myxtts.types import Batch
 
 BETAS = (0.9, 0.98)
-"""Of AdamW: squared gradients are averaged over about 50 steps, as is usual for transformers (Vaswani et al., 2017)."""
+"""AdamW betas: squared gradients are averaged over about 50 steps, as is usual for transformers (Vaswani et al.,
+2017)."""
 _TABLES = ("text_encoder.embeddings.", "text_encoder.languages", "speaker_classifier.", "reference_encoder.queries")
-"""Weights whose rows stand for one symbol, language or speaker each: decay would make the model forget rare ones."""
+"""Weights whose rows each belong to one symbol, language, speaker or query: decay would make the model forget rare
+ones."""
 
 
 def build_learner(
@@ -40,14 +45,14 @@ def build_learner(
     total_steps: int | None = None,
     micro_batches: MicroBatches | None = None,
 ) -> Learner:
-    """A learner for this data on the devices of the strategy. Without `micro_batches` batches are not cut."""
+    """Builds a learner on the devices of the strategy. Without `micro_batches` batches are not cut."""
     training = config.training
     rate = LearningRate(training.learning_rate, training.warmup_steps, total_steps)
     return Learner(config, spec, strategy, execution, rate, micro_batches or ask_micro_batches(config, plan, data))
 
 
 def ask_micro_batches(config: XTTSConfig, plan: Plan, data: TrainingData) -> MicroBatches:
-    """Whole batches: as many rows as the largest of them gives to one device."""
+    """Micro-batches that are whole batches, with as many rows as the largest gives to one device."""
     most = max(shape.num_utterances for shape in data.shapes)
     return MicroBatches(max(1, most // len(plan.model_devices)), config.training.gradient_accumulation_steps)
 
@@ -88,7 +93,7 @@ class Learner(BaseLearner):
         self.set_micro_batches(micro_batches)
 
     def trace(self, shapes: Sequence[Shape], num_reference_frames: int) -> None:
-        """Makes the graph of every shape by a step on empty batches, which changes nothing."""
+        """Traces the graph of every batch shape by a step on empty batches, which updates nothing."""
         num_local = self._num_local_replicas
         empty = [self._make_empty(shape.share(num_local), num_reference_frames) for shape in shapes]
         self._trace([[part] * num_local for part in empty], step=0)
@@ -101,7 +106,7 @@ class Learner(BaseLearner):
         return [select_tensors(share) for share in batch.shares or (batch,)]
 
     def _make_empty(self, shape: Shape, num_reference_frames: int) -> MicroBatch:
-        """A batch of this shape without a single utterance."""
+        """Batch of this shape without a real utterance."""
         layout = BatchLayout.of_features(
             [shape],
             self.model.spec.n_mels,

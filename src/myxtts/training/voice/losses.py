@@ -29,12 +29,13 @@ CROP_FRAMES = 128
 DIAGONAL_STEPS = 400
 """Steps over which the diagonal prior of the alignment fades out: by then the means of the states differ enough."""
 _TIME_MEAN, _TIME_DEVIATION = -0.2, 1.1
-"""Of the logit of t: most training is spent in the middle of the path, a little nearer to the noise."""
+"""Mean and deviation of logit(t): most samples are in the middle of the path, a little nearer to the noise (t = 0)."""
 _HASH_FACTOR = 1_000_003
+"""A large prime: multiples of it, wrapping around in int32, are the weights of the token positions."""
 
 
 class _Seeds(NamedTuple):
-    """One seed for each random choice, by position; those of dropout are None when not training."""
+    """Seeds of the random choices, numbered by position; those of dropout are None when not training."""
 
     crop: Tensor
     time: Tensor
@@ -67,6 +68,7 @@ class VoiceLoss:
         self._use_stored_durations, self._voice_stretch = use_stored_durations, voice_stretch
 
     def __call__(self, model: XTTS, part: MicroBatch, training: bool, step: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """Returns the weighted loss and its terms, each as a sum over the rows that have it."""
         seeds = _derive_seeds(self._seed, step, part, training)
         has_speaker_B, is_warped = part["reference_lengths"] > 0, training and self._voice_stretch > 0
         if is_warped:
@@ -109,13 +111,14 @@ class VoiceLoss:
         }
         is_real_B = mel_lengths_B > 0
         is_aligned_B = alignment.is_aligned_B & is_real_B
-        # Not a product alone: rows that are not used may hold anything, and zero times NaN is NaN.
+        # tf.where, not a product: unused rows may hold NaN, and zero times NaN is NaN.
         sums = {name: tf.reduce_sum(tf.where(is_aligned_B, term_B, 0.0)) for name, term_B in by_row.items()}
         sums["unaligned"] = tf.math.count_nonzero(is_real_B & ~is_aligned_B, dtype=tf.float32)
         return sums
 
 
 def _derive_seeds(seed: int, step: Tensor, part: MicroBatch, training: bool) -> _Seeds:
+    """Derives the seeds of all random choices from (seed, step) and a hash of the utterances."""
     # As int32, which wraps around: seeds go up to 2**32.
     base_2 = tf.stack([tf.constant(seed - 2**32 if seed >= 2**31 else seed), tf.cast(step, tf.int32)])
     base_2 = fold_seed(base_2, _hash_utterances(part))
@@ -124,7 +127,7 @@ def _derive_seeds(seed: int, step: Tensor, part: MicroBatch, training: bool) -> 
 
 
 def _hash_utterances(part: MicroBatch) -> Tensor:
-    """A number that differs between micro-batches because their texts do."""
+    """Hash of tokens and lengths, by which the seeds of micro-batches differ."""
     tokens_BN = part["tokens"]
     num_rows, num_tokens = tokens_BN.shape
     weights = tf.reshape(tf.range(1, num_rows * num_tokens + 1) * _HASH_FACTOR, [num_rows, num_tokens])
@@ -132,8 +135,10 @@ def _hash_utterances(part: MicroBatch) -> Tensor:
 
 
 def _prior_loss(states: TextStates, alignment: Alignment, mel_BTM: Tensor, mel_lengths_B: Tensor) -> Tensor:
-    """Half the mean squared distance of frames from the means of their states, by utterance: the negative
-    log-likelihood of a unit Gaussian, without its constant."""
+    """Negative log-likelihood of frames under a unit Gaussian around the mean of their state, by utterance.
+
+    That is half the mean squared distance, without the constant.
+    """
     means_BTM = tf.gather(states.means_BSM, alignment.state_BT, batch_dims=1)
     distance_BT = 0.5 * tf.reduce_mean(tf.square(mel_BTM - means_BTM), axis=-1)
     return _average(distance_BT, tf.sequence_mask(mel_lengths_B, mel_BTM.shape[1]))
@@ -199,7 +204,7 @@ def _flow_loss(
 
 
 def _choose_crops(seed_2: Tensor, mel_lengths_B: Tensor, num_rows: int, crop_frames: int) -> tuple[Tensor, Tensor]:
-    """The numbers of the frames of each crop, and which of them the utterance has."""
+    """Frame numbers [B, L] of one random crop per utterance, and a mask of those that the utterance has."""
     num_spare_B = tf.maximum(mel_lengths_B - crop_frames, 0)
     share_B = draw_uniform(seed_2, [num_rows])
     start_B = tf.minimum(tf.cast(share_B * tf.cast(num_spare_B + 1, tf.float32), tf.int32), num_spare_B)

@@ -30,13 +30,15 @@ from myxtts.types import Tensor
 
 SCORE = "score"
 DURATION_SHARE = 0.25
+"""Weight of the token duration error in the score; the module docstring says why it is small."""
 NUM_STEPS = 4
 """Decoder steps: a quarter of those of synthesis. All scores use as many, and validation delays training less."""
 _BATCH_SIZE = 8
+"""Utterances that are measured at once; all micro-batches have one shape."""
 _SPARE_SHARE = 1.25
-"""How much longer than the longest real utterance a synthesised one may be before it is cut off."""
+"""Longest synthesised utterance, in multiples of the longest real one; the rest is cut off."""
 _PAST_THE_DIAGONAL = 1
-"""The step of the loss, with as many `diagonal_steps`: validation aligns without the diagonal prior."""
+"""Number of the step given to the loss, and its `diagonal_steps`: the diagonal prior has weight 0 in validation."""
 
 
 class _Measured(NamedTuple):
@@ -66,7 +68,7 @@ class Evaluator:
         self._compute_loss = VoiceLoss(seed, diagonal_steps=_PAST_THE_DIAGONAL)
         num_rows = min(_BATCH_SIZE, len(utterances))
         groups = [utterances[start : start + num_rows] for start in range(0, len(utterances), num_rows)]
-        # All of one shape: tracing another takes longer than the padding ever will.
+        # All of one shape: tracing a second one would take longer than the padding costs.
         self._groups = [(pack_part(group, num_rows, utterances), group) for group in groups]
         self._measure: Any = tf.function(self._measure_part, autograph=False)
 
@@ -91,6 +93,7 @@ class Evaluator:
         return _Measured(*tf.nest.map_structure(lambda tensor: tensor.numpy(), self._measure(part)))
 
     def _measure_part(self, part: MicroBatch) -> _Measured:
+        """Measures one micro-batch in one graph: loss terms, decoding with real and with predicted durations."""
         model = self._model
         _, sums = self._compute_loss(model, part, False, tf.constant(_PAST_THE_DIAGONAL, tf.int64))
         voice, states = model.encode_part(part)
@@ -121,7 +124,7 @@ class Evaluator:
             tf.nest.map_structure(lambda *pair: tf.concat(pair, axis=0), *pair)
             for pair in ((forced, free), (voice, voice))
         )
-        # Not filtered: the modulation filter is measured at other steps, and the score must not move with it.
+        # Unfiltered: the modulation filter is calibrated separately, and must not change the score.
         mel_BTM = self._model.decode(
             both, voices, num_frames=num_free, num_steps=NUM_STEPS, seed=self._seed, is_filtered=False
         )
@@ -140,7 +143,7 @@ def _summarize(parts: Sequence[tuple[_Measured, Sequence[FixedUtterance]]]) -> d
         if term.name in parts[0][0].sums
     }
     metrics["mel_distance"] = _average(_join(parts, "mel_distance_B"), is_aligned)
-    # In place of the term of the loss: this one has the length factor, as synthesis does.
+    # Replaces the loss term of this name: this value includes the length factor, as in synthesis.
     metrics["length_error"] = _average(_join(parts, "length_error_B"), is_aligned)
     metrics["token_duration_error"] = _average(_join(parts, "token_error_B"), is_aligned)
     num_frames = sum(utterance.num_frames for _, group in parts for utterance in group)
@@ -183,24 +186,28 @@ def measure_warped_distance(one_TM: NDArray[Any], other_TM: NDArray[Any]) -> flo
 
 
 def _join(parts: Sequence[tuple[_Measured, Sequence[FixedUtterance]]], field: str) -> NDArray[Any]:
-    """A value for every utterance, without padding rows."""
+    """Concatenates a field of all micro-batches, without padding rows."""
     return np.concatenate([np.asarray(getattr(part, field))[: len(group)] for part, group in parts])
 
 
 def _average(values: NDArray[Any], is_counted: NDArray[Any]) -> float:
+    """Mean of the counted values; infinite without any, so that the score is never the best."""
     return float(values[is_counted].mean()) if is_counted.any() else math.inf
 
 
 def _measure_distance(one_BTM: Tensor, other_BTM: Tensor, lengths_B: Tensor) -> Tensor:
+    """Mean absolute difference of log-mels [B], over the real frames."""
     is_real_BT = tf.sequence_mask(lengths_B, one_BTM.shape[1], tf.float32)
     difference_BT = tf.reduce_mean(tf.abs(one_BTM - other_BTM), axis=-1)
     return tf.reduce_sum(difference_BT * is_real_BT, axis=1) / tf.maximum(tf.reduce_sum(is_real_BT, axis=1), 1.0)
 
 
 def _measure_cosine(one_BD: Tensor, other_BD: Tensor) -> Tensor:
+    """Cosine similarity of speaker embeddings [B]; 0 for zero vectors."""
     one_BD, other_BD = (tf.math.l2_normalize(vector, axis=-1, epsilon=1e-6) for vector in (one_BD, other_BD))
     return tf.reduce_sum(one_BD * other_BD, axis=-1)
 
 
 def _divide(part_B: Tensor, whole_B: Tensor) -> Tensor:
+    """Ratio as float32 [B]; a denominator of 0 counts as 1."""
     return tf.cast(part_B, tf.float32) / tf.cast(tf.maximum(whole_B, 1), tf.float32)

@@ -1,7 +1,7 @@
 """Synthesises fixed validation sentences during training: samples/step-000100/01-en.wav with mel and alignment plots.
 
 The folder `real` holds copy synthesis of the recordings (same vocoder) to compare with. A failure here never stops a
-training. Memory stays flat: one graph of one shape, and no figure is kept.
+training. Memory use is constant: one graph of one shape, and no plot is kept.
 Shape legend: B utterances, N tokens, S states, T frames, M mel bands.
 """
 
@@ -34,16 +34,18 @@ from myxtts.training.voice.validation_set import FixedUtterance, pack_part
 from myxtts.types import DEFAULT_NUM_STEPS, Say, Tensor
 
 MakeSound = Callable[[NDArray[np.floating]], NDArray[np.float32]]
-"""Turns a log-mel spectrogram [T, M] into samples; Griffin-Lim is one, a vocoder another."""
+"""Vocoder: turns a log-mel spectrogram [T, M] into samples; Griffin-Lim or a neural one."""
 
 _SPARE_SHARE = 1.25
-"""How much longer than the longest recording a synthesised sentence may become before it is cut off."""
+"""Longest synthesised sentence, in multiples of the longest recording; the rest is cut off."""
 _MAX_NAME_LENGTH = 16
 SAMPLE_FAILURES = (OSError, RuntimeError, ValueError, ArithmeticError, MemoryError, MyXTTSError, tf.errors.OpError)
-"""What may go wrong with a disk, a device, a sound file, or numbers that a young model gives."""
+"""Errors of disk, device, audio encoder, or of arithmetic with a model that is hardly trained: they become warnings."""
 
 
 class _Synthesized(NamedTuple):
+    """Log-mels with lengths, soft alignment of the recording by token, and the token of each frame."""
+
     mel_BTM: Tensor
     lengths_B: Tensor
     weights_BTN: Tensor
@@ -83,7 +85,7 @@ class SampleWriter:
         return int(self._run_graph.experimental_get_tracing_count())
 
     def write(self, step: int) -> list[Sample]:
-        """Writes the samples of a step and gives them. What fails is only warned about."""
+        """Synthesises and writes the samples of a step, and returns them; failures become warnings."""
         try:
             if not self._has_real:
                 write_samples(self._samples_path / REAL_FOLDER_NAME, self._render_real(), self._rate_hz)
@@ -97,6 +99,11 @@ class SampleWriter:
         return samples
 
     def _synthesize(self, part: MicroBatch) -> _Synthesized:
+        """Log-mels with predicted durations, and the alignment of the recordings for the plots.
+
+        The soft alignment is the softmax over states of the frame scores, added up by token; the hard one is the
+        Viterbi path.
+        """
         model = self._model
         voice = model.encode_voice(part["reference"], part["reference_lengths"])
         num_frames = int(_SPARE_SHARE * part["mel"].shape[1])
@@ -118,6 +125,7 @@ class SampleWriter:
         return _Synthesized(mel_BTM, lengths_B, weights_BTN, alignment.state_BT // STATES_PER_TOKEN)
 
     def _render(self, step: int, made: _Synthesized) -> list[Sample]:
+        """Vocodes and draws each sentence; one that fails is left out with a warning."""
         samples = []
         frame_rate_hz = self._model.spec.frame_rate_hz
         for row, (name, utterance) in enumerate(zip(self._names, self._utterances, strict=True)):
@@ -139,6 +147,7 @@ class SampleWriter:
         return samples
 
     def _render_real(self) -> list[Sample]:
+        """Copy synthesis: the recorded log-mels through the same vocoder."""
         frame_rate_hz = self._model.spec.frame_rate_hz
         return [
             Sample(name, self._make_sound(one.mel_TM), draw_mel(one.mel_TM, frame_rate_hz), b"", self._describe(one))
@@ -155,6 +164,7 @@ class SampleWriter:
         }
 
     def _name_sample(self, number: int, utterance: FixedUtterance) -> str:
+        """Number and language, such as `01-en`, in characters that are safe in file names."""
         language = self._model.spec.languages[utterance.language]
         plain = "".join(letter for letter in language if letter.isascii() and (letter.isalnum() or letter == "-"))
         return f"{number:02}-{plain[:_MAX_NAME_LENGTH] or 'any'}"

@@ -1,4 +1,9 @@
-"""Builds the voice model for training: strategy, spec, execution, micro-batches that fit the device, learner."""
+"""Builds the voice model for training: strategy, spec, execution, micro-batches that fit the device, learner.
+
+Order of steps in `prepare_voice`: strategy first (TensorFlow must not have initialised its devices), spec from the run
+directory or measured, XLA and dtype policy, micro-batches, learner, then weights of --init-from. Called by
+`VoiceTask.prepare` once TensorFlow is loaded.
+"""
 
 from __future__ import annotations
 
@@ -38,6 +43,7 @@ from myxtts.training.voice.task import VoiceTask
 from myxtts.types import Say
 
 _MAX_SPEC_BYTES = 100_000_000
+"""Limit for model_spec.json, which lists the names of all speakers."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +59,7 @@ class PreparedVoice(PreparedTask):
         return len(set(self.data.shapes))
 
     def open_feed(self, start: int, loader_name: str, telemetry_file: Path, say: Say) -> Feed:
+        """Opens the training batches. The size of the gradients decides whether a data GPU pays."""
         return open_batches(
             self.config,
             split="train",
@@ -76,7 +83,7 @@ class PreparedVoice(PreparedTask):
 def prepare_voice(task: VoiceTask, run: RunFolder, say: Say) -> PreparedVoice:
     """Builds the model on its devices, with the weights of `task.origin` where training begins from a bundle."""
     config, plan, data, origin = task.config, task.plan, task.data, task.origin
-    # First of all: TensorFlow must not have started its devices when a strategy is made.
+    # First: a strategy must be made before TensorFlow initialises its devices.
     strategy = make_strategy(plan)
     training = config.training
     spec = _share_spec(ClusterSync(strategy, plan.cluster), lambda: _find_spec(config, plan, data, run, origin))
@@ -114,14 +121,14 @@ def prepare_voice(task: VoiceTask, run: RunFolder, say: Say) -> PreparedVoice:
 
 
 def _share_spec(sync: ClusterSync, find_spec: Callable[[], ModelSpec]) -> ModelSpec:
-    """One process measures for all: each sees another part of the data when features are made on the fly."""
+    """The chief measures the spec for all processes: with on-the-fly features each sees other utterances."""
     if sync.is_alone:
         return find_spec()
     return ModelSpec.from_json(sync.share(find_spec().to_json() if sync.is_chief else {}))
 
 
 def _find_spec(config: XTTSConfig, plan: Plan, data: TrainingData, run: RunFolder, origin: Bundle | None) -> ModelSpec:
-    """The spec the run was begun with, or a new one: measured twice it could differ in the last bit."""
+    """Spec of the run if it is resumed, else measured and written: measured twice it could differ in the last bit."""
     path = run.path / SPEC_FILE_NAME
     if run.checkpoint is not None and path.is_file():
         try:

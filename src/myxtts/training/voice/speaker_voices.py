@@ -23,18 +23,23 @@ from myxtts.store.reader import FeatureStore
 from myxtts.training.voice.data import TrainingData
 
 MAX_SPEAKERS = 64
+"""Speakers whose embeddings a bundle carries, those with most data first."""
 MAX_CLIPS = 8
-"""Clips of one speaker; where there are many speakers, fewer."""
+"""Clips that the embedding of one speaker is averaged over; fewer where there are many speakers."""
 _MAX_ALL_CLIPS = 256
+"""Clips of all speakers together, unless `_LEAST_CLIPS` for each are more."""
 _LEAST_CLIPS = 2
 _BATCH_SIZE = 32
+"""Clips that are encoded at once."""
 _MAX_NOTE_BYTES = 3_000_000
+"""Part of bundle.json (at most 4 MB) that embeddings may take, with 20 bytes for a number written as JSON text."""
 _BYTES_PER_NUMBER = 20
 _NUM_DECIMALS = 5
+"""Decimals in the JSON text; embeddings are layer-normalised, so their values are about 1 in size."""
 
 
 class CorpusVoices:
-    """Clips that stay the same, and their embeddings by a model. One graph is traced, at the first call."""
+    """Fixed clips of the speakers, and their embeddings by a model. One graph is traced, at the first call."""
 
     def __init__(self, clips: Mapping[str, Sequence[NDArray[Any]]], num_frames: int, n_mels: int) -> None:
         self._speakers = [speaker for speaker, mels in clips.items() for _ in mels]
@@ -52,7 +57,7 @@ class CorpusVoices:
         return int(self._encode.experimental_get_tracing_count())
 
     def describe(self, model: XTTS) -> dict[str, dict[str, Any]]:
-        """For each speaker `vector` [D] and `latents` [K, D] as plain lists, by the model's present weights."""
+        """Mean embedding `vector` [D] and `latents` [K, D] of each speaker as plain lists, by the present weights."""
         vectors, latents = [], []
         for start in range(0, len(self._lengths_B), self._batch_size):
             rows = slice(start, start + self._batch_size)
@@ -71,7 +76,7 @@ class CorpusVoices:
 
 
 def load_corpus_voices(config: XTTSConfig, data: TrainingData) -> CorpusVoices:
-    """Clips of the speakers with most data: as many speakers as a bundle can hold."""
+    """Loads clips of the speakers with most data, as many speakers as a bundle can hold."""
     rows = choose_voice_rows(data.utterances, data.num_reference_frames, count_voices(config.model))
     read_mel = _choose_reader(config, data.utterances)
     clips = {
@@ -82,7 +87,7 @@ def load_corpus_voices(config: XTTSConfig, data: TrainingData) -> CorpusVoices:
 
 
 def count_voices(model: ModelConfig) -> int:
-    """How many speakers of this width the description of a bundle can hold."""
+    """Number of speakers whose embeddings fit into the description of a bundle."""
     num_bytes = _BYTES_PER_NUMBER * (model.num_latents + 1) * model.reference_width
     return max(1, min(MAX_SPEAKERS, _MAX_NOTE_BYTES // num_bytes))
 
@@ -90,7 +95,7 @@ def count_voices(model: ModelConfig) -> int:
 def choose_voice_rows(
     utterances: FeatureStore | RecordingSource, num_reference_frames: int, max_speakers: int
 ) -> dict[str, list[int]]:
-    """Rows by speaker, speakers with most frames first; independent of the order and numbering of the rows."""
+    """Chooses clips by speaker, speakers with most frames first; independent of the numbering of the rows."""
     columns = utterances.columns
     rows = utterances.rows_of_split("train")
     num_frames, speakers = columns["mel_length"][rows].astype(np.int64), columns["speaker"][rows]
@@ -107,6 +112,7 @@ def choose_voice_rows(
 
 
 def _choose_reader(config: XTTSConfig, utterances: FeatureStore | RecordingSource) -> Callable[[int], NDArray[Any]]:
+    """Reads stored log-mels, or computes them from the recordings where there is no store."""
     if isinstance(utterances, FeatureStore):
         return utterances.read_mel
     return PythonLoader(utterances, AudioLimits.from_config(config.data), 1, config.training.seed).read_mel

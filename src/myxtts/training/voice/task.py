@@ -1,4 +1,8 @@
-"""Training task of the voice model: opens data and checks settings without TensorFlow, then builds the learner."""
+"""Training task of the voice model: opens data and checks settings without TensorFlow, then builds the learner.
+
+`Trainer` calls `open`, then loads TensorFlow, then calls `prepare` and `make_callbacks`: errors of the user are
+reported before the seconds that loading takes.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class VoiceTask:
-    """`origin` is the bundle whose weights training begins with (--init-from)."""
+    """Opened data and plan of a voice training. `origin` is the bundle whose weights it begins with (--init-from)."""
 
     config: XTTSConfig
     plan: Plan
@@ -32,6 +36,7 @@ class VoiceTask:
 
     @classmethod
     def open(cls, config: XTTSConfig, plan: Plan, hardware: Hardware, init_from: Path | None, say: Say) -> VoiceTask:
+        """Resolves `batch_size: auto`, opens the training data and reads the bundle of --init-from."""
         config = resolve_batch_size(config, plan, hardware, say)
         data = open_training_data(config, plan)
         origin = None if init_from is None else read_bundle(find_bundle(init_from))
@@ -47,7 +52,7 @@ class VoiceTask:
         return [ValidationCallback.from_config(self.config)]
 
     def prepare(self, run: RunFolder, say: Say) -> PreparedVoice:
-        """Builds the learner, and says how. Needs TensorFlow."""
+        """Builds the learner, and reports how. Needs TensorFlow."""
         from myxtts.training.voice.setup import prepare_voice
 
         return prepare_voice(self, run, say)

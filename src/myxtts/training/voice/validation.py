@@ -42,6 +42,7 @@ NUM_SENTENCES = 4
 """Samples of a step: enough for two languages with two speakers each."""
 
 _TEXT_TERMS = tuple(term for term in VOICE.trained_terms if term.side == "text")
+"""Loss terms of the text side: prior, duration and pitch."""
 
 
 class TextFreeze:
@@ -52,7 +53,7 @@ class TextFreeze:
     """
 
     def __init__(self, num_steps: int, patience: Patience) -> None:
-        """With 0 `num_steps` nothing is ever frozen."""
+        """`num_steps` of 0 never freezes; `patience` is part of the run state."""
         self._num_steps, self._patience = num_steps, patience
 
     @property
@@ -60,13 +61,13 @@ class TextFreeze:
         return self._patience.best_step
 
     def note(self, step: int, numbers: Mapping[str, float | None]) -> bool:
-        """Takes the numbers of a validation; whether to freeze. Never before one of them was finite."""
+        """Takes the metrics of a validation; returns whether to freeze. Never before one of them was finite."""
         self._patience.note(step, _weigh(numbers))
         return self.best_step is not None and 0 < self._num_steps <= step - self.best_step
 
 
 def _weigh(numbers: Mapping[str, float | None]) -> float:
-    """NaN where a term is missing, or was not finite and so was recorded as null."""
+    """Weighted text loss; NaN where a term is missing, or was not finite and so was recorded as null."""
     values = {term.name: numbers.get(term.name) for term in _TEXT_TERMS}
     return float(add_weighted(_TEXT_TERMS, {name: math.nan if v is None else v for name, v in values.items()}))
 
@@ -89,7 +90,7 @@ class ValidationCallback:
 
     @classmethod
     def from_config(cls, config: XTTSConfig) -> Self:
-        """Samples are made audible by Griffin-Lim, which needs no training."""
+        """Makes the callback with Griffin-Lim as the vocoder of samples, which needs no training."""
         make_sound = GriffinLim(MelDefinition.from_config(config.data))
         training = config.training
         return cls(make_sound, sample_steps=training.sample_steps, patience=training.early_stopping or None)
@@ -113,7 +114,7 @@ class ValidationCallback:
             self._board.close()
 
     def _open(self, loop: TrainingLoop) -> TensorBoardWriter:
-        """With the first step, so that loading the validation set does not delay it."""
+        """Opens TensorBoard and the validation set at the first call, after the first step, so as not to delay it."""
         if self._board is None:
             folder, rate_hz = loop.run.path / TENSORBOARD_FOLDER_NAME, loop.config.data.sample_rate
             self._board = TensorBoardWriter(folder, rate_hz, loop.say)
@@ -142,6 +143,7 @@ class ValidationCallback:
         ).write
 
     def _load_utterances(self, loop: TrainingLoop) -> tuple[list[FixedUtterance], Split]:
+        """Validation utterances, or a few of the training split for samples alone."""
         try:
             return load_fixed_utterances(loop.config, NUM_UTTERANCES), "val"
         except DataError as error:
@@ -149,10 +151,10 @@ class ValidationCallback:
         return load_fixed_utterances(loop.config, NUM_SENTENCES, "train"), "train"
 
     def _restore_patience(self, loop: TrainingLoop) -> None:
+        """Restores the counters of early stopping, which checkpoints of version 0.1 do not hold, from the metrics."""
         if loop.state.early_stopping is not None:
             return
         loop.state.early_stopping = Patience()
-        # Checkpoints of version 0.1 hold no counters: they follow from the validations that were recorded.
         for line in loop.run.metrics.read():
             numbers = line.get("validation")
             if isinstance(numbers, dict) and isinstance(line.get("step"), int):
@@ -162,6 +164,7 @@ class ValidationCallback:
                     self._text_freeze.note(line["step"], numbers)
 
     def _validate(self, loop: TrainingLoop, board: TensorBoardWriter, evaluate: Callable[[], dict[str, float]]) -> None:
+        """Measures the EMA weights; then decides on best checkpoint, freezing and early stopping."""
         started = time.perf_counter()
         try:
             with loop.use_average():
@@ -199,6 +202,7 @@ class ValidationCallback:
         )
 
     def _sample(self, loop: TrainingLoop, board: TensorBoardWriter) -> None:
+        """Writes samples with the EMA weights, at most once per step."""
         if self._write_samples is None or self._sampled_step == loop.step:
             return
         self._sampled_step = loop.step
@@ -212,5 +216,5 @@ class ValidationCallback:
 
 
 def _select_numbers(record: Record) -> dict[str, float]:
-    """The numbers of a record that are one number each."""
+    """Scalars of a record, without its step."""
     return {name: float(value) for name, value in record.items() if name != "step" and is_number(value)}

@@ -24,9 +24,13 @@ from myxtts.training.step import MicroBatch
 from myxtts.types import Batch, Split
 
 NUM_UTTERANCES = 16
+"""Utterances of a validation."""
 _CANDIDATES_PER_UTTERANCE = 4
+"""Utterances loaded for each one that is kept, so that there are enough short ones."""
 _LONGEST_S = 6.0
+"""Utterances up to this length are preferred: longer ones take more time and memory."""
 _ROUND_FRAMES, _ROUND_TOKENS = 16, 8
+"""Padding of frames and tokens to these multiples."""
 _ON_THIS_HOST: dict[str, Any] = {
     "data.num_shapes": 1,
     "data.frame_budget": None,
@@ -36,7 +40,8 @@ _ON_THIS_HOST: dict[str, Any] = {
     "training.multi_gpu": False,
     "training.visible_gpus": None,
 }
-"""One batch shape leaves utterances in the order of their hashes: the first ones are a random choice of all."""
+"""Settings for one local batch of one shape, which leaves utterances in the order of their hashes: the first ones are a
+random sample of all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +63,7 @@ class FixedUtterance:
 def load_fixed_utterances(
     config: XTTSConfig, num_utterances: int = NUM_UTTERANCES, split: Split = "val"
 ) -> list[FixedUtterance]:
-    """The same utterances at every call, of usual length, in an order that depends on their ids alone.
+    """Loads the same utterances at every call, up to 6 s where possible, ordered by the hashes of their ids.
 
     Raises DataError where the split is empty. Every process of a cluster gets all of them, so that all scores agree.
     """
@@ -68,7 +73,7 @@ def load_fixed_utterances(
     with open_batches(alone, split=split, steps=1, framework="numpy", hardware=hardware) as batches:
         candidates = [utterance for batch in batches for utterance in _copy_utterances(batch)]
     longest_frames = _LONGEST_S * config.data.sample_rate / config.data.hop_length
-    # Stable: among the long ones the shortest come first, all others stay in their order.
+    # A stable sort: utterances within the limit keep their order; longer ones follow, shortest first.
     candidates.sort(key=lambda utterance: max(0.0, utterance.num_frames - longest_frames))
     return candidates[:num_utterances]
 
@@ -89,10 +94,10 @@ def choose_sentences(utterances: Sequence[FixedUtterance], num_sentences: int) -
 def pack_part(
     utterances: Sequence[FixedUtterance], num_rows: int | None = None, among: Sequence[FixedUtterance] = ()
 ) -> MicroBatch:
-    """A micro-batch of these utterances, padded to multiples of a few frames and tokens beyond the longest.
+    """Packs utterances into a micro-batch, padded to multiples of a few frames and tokens beyond the longest.
 
-    With `among`, to the longest of those as well, so that all micro-batches of a set have one shape. Rows beyond the
-    utterances are padding.
+    With `among` it is padded to the longest of those as well, so that all micro-batches of a set have one shape. Rows
+    beyond the utterances are padding.
     """
     num_rows, among = num_rows or len(utterances), (*utterances, *among)
     assert 0 < len(utterances) <= num_rows, f"{len(utterances)} utterances for {num_rows} rows"
@@ -132,7 +137,7 @@ def find_texts(config: XTTSConfig, utterances: Sequence[FixedUtterance], split: 
 
 
 def _copy_utterances(batch: Batch) -> list[FixedUtterance]:
-    """Copies, because the buffer of a batch is reused."""
+    """Copies the rows of a batch without their padding: the buffer of a batch is reused."""
     names = ("tokens", "token_lengths", "mel", "mel_lengths", "speaker", "language", "reference", "reference_lengths")
     arrays = {name: np.asarray(getattr(batch, name)) for name in names}
     return [
