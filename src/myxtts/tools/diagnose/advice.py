@@ -213,14 +213,14 @@ def _raise_own_rate(evidence: Evidence) -> list[Advice]:
         change = Change(production_s=evidence.alone_s / factor)
         advice.append(Advice("data.num_workers", "auto", "more_threads", _predict(evidence, change, "estimated")))
     if not advice:
-        size = _smaller_batch(settings)
+        size = _larger_batch(settings)
         gain = _make_gain(evidence, evidence.loop.interval_s, "estimated")
         advice.append(Advice("data.batch_size", size, "larger_step", gain))
     return advice
 
 
-def _smaller_batch(settings: Any) -> Any:
-    """Returns twice the batch size, despite the name; 32 where the size is `auto`."""
+def _larger_batch(settings: Any) -> Any:
+    """Returns twice the batch size; 32 where the size is `auto`."""
     size = settings.get("data.batch_size")
     return 2 * size if isinstance(size, int) else 32
 
