@@ -169,8 +169,8 @@ def check_completeness(num_samples: int, header: AudioHeader) -> None:
 def _decode_and_measure(sound: soundfile.SoundFile, header: AudioHeader, limits: AudioLimits) -> int:
     """Decodes block by block and checks length and level; returns the decoded samples per channel.
 
-    16-bit files are read as int16, where full scale is exact; others as float32. Decoding stops behind the longest
-    allowed duration, since the header may not state the length.
+    PCM of 8 and 16 bits is read as int16, other formats as float32. Decoding stops behind the longest allowed
+    duration, since the header may not state the length.
     """
     num_samples, num_values, num_clipped, peak = 0, 0, 0, 0.0
     max_samples = int(limits.max_duration_s * header.sample_rate_hz) + 1

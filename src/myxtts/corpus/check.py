@@ -154,7 +154,7 @@ class Checker:
     def _check_tokens(self, candidate: Candidate, num_tokens: int, unknown: tuple[str, ...]) -> Rejection | None:
         """Rejects symbols that the front end lacks, and texts with more tokens than the recording has frames.
 
-        Monotonic alignment gives every token at least one frame; more tokens also hint at a wrong transcript.
+        Monotonic alignment search needs at least one frame for every token.
         """
         if unknown:
             symbols = sorted(set(unknown))

@@ -1,7 +1,7 @@
 """SQLite table of seen ids, texts and audio checksums: finds duplicates in constant memory.
 
 It also counts the utterances of each group that must stay in one split, and chooses the groups of the validation split.
-Keys are 16-byte hashes of a kind and a value, so that a million utterances need some tens of megabytes on disk.
+Keys are 16-byte BLAKE2b hashes of a kind and a value, so that a long text takes no more space than an id.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from myxtts.types import Split
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """The transcript line on which a key was seen first; `split` is None for keys that are no utterance."""
+    """The transcript line on which a key was seen first; `split` is None for paths of recordings."""
 
     file: str
     line: int
@@ -98,5 +98,5 @@ def _digest(kind: str, value: str) -> bytes:
 
 
 def _storable(text: str) -> str:
-    """Replaces lone surrogates, which SQLite cannot store as text."""
+    """Replaces lone surrogates, which cannot be encoded as UTF-8."""
     return text.encode("utf-8", "replace").decode()

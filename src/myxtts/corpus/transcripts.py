@@ -158,7 +158,7 @@ def _find_utf16(head: bytes) -> str:
 
 
 def _guess_code_page(raw: bytes) -> str:
-    """Guesses the code page for the advice: cp1256 if the non-ASCII bytes decode mostly to Arabic script, else cp1252."""
+    """Guesses the code page: cp1256 if the non-ASCII bytes decode mostly to Arabic script, else cp1252."""
     letters = [letter for letter in raw.decode("cp1256", "replace") if ord(letter) > 127]
     num_arabic = sum("\u0600" <= letter <= "\u06ff" or letter == "\u200c" for letter in letters)
     return "cp1256" if num_arabic > 0.6 * len(letters) else "cp1252"
