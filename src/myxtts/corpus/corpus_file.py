@@ -29,7 +29,7 @@ FRONTEND_FILE_NAME = "frontend.json"
 CORPUS_VERSION = 1
 TRAIN_OPENING = '{"split": "train", '
 VAL_OPENING = '{"split": "val", '
-"""How lines begin: `prepare` changes the split of a line by replacing its opening."""
+"""Openings of lines: `prepare` changes the split of a line by replacing its opening."""
 _MAX_HEADING_BYTES = 1_000_000
 """Bounds the first read of a file that may be anything."""
 _DAMAGED = "The file is damaged: run myxtts prepare again."

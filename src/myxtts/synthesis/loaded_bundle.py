@@ -37,7 +37,7 @@ from myxtts.types import Say
 
 VoiceName = str | Path
 VoiceLike = VoiceName | SpeakerEmbedding | Sequence[VoiceName] | None
-"""What a caller may give as voice: a name, one or several recordings, an embedding, or None for the only voice."""
+"""A voice as callers give it: a name, one or several recordings, an embedding, or None for the only voice."""
 VoiceSource = SpeakerEmbedding | tuple[Reference, ...]
 """A speaker embedding, or the spectrograms of recordings that have still to be encoded."""
 

@@ -198,7 +198,7 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def _use_library(*, afresh: bool = False) -> Iterator[_Library]:
-    """The library under its lock; loads it first, or again after a fork or when asked `afresh`."""
+    """Yields the library under its lock; loads it first, and again after a fork or when asked `afresh`."""
     global _library, _was_forked  # noqa: PLW0603 - see _notice_fork
     with _lock:
         if _library is not None and (afresh or _was_forked):
@@ -406,7 +406,7 @@ def _split_by_language(printed: str, own_language: str) -> list[tuple[str, str]]
 
 
 def _put_tone(phone: str, name: str) -> str:
-    """The phone with the tone of its mnemonic as superscript figures."""
+    """Returns the phone with the tone of its mnemonic `name` as superscript figures."""
     tone = re.search(r"(?<=[^\d'ˈˌ,])\d+$", name)
     if tone is None:
         # No mnemonic: the printed IPA still ends in the first figure of the tone, with ɜ for 3.

@@ -191,7 +191,7 @@ class FrontEnd:
 
 
 def _choose_kind(kind: str) -> tuple[TokenizerKind, str]:
-    """The kind of tokenizer and the reason in words."""
+    """Returns the kind of tokenizer and the reason in words; raises ConfigError for an unknown kind."""
     if kind == "phonemes":
         return "phonemes", "asked for"
     if kind == "characters":

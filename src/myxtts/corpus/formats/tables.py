@@ -228,6 +228,7 @@ def _read_headless_tables(source: Source, wide_names: Sequence[str]) -> Iterator
 
 
 def _recognize_headed(path: Path) -> str:
+    """Recognises tables that all have a heading."""
     transcripts = find_transcripts(path)
     if transcripts and all(read_heading(transcript) for transcript, _ in transcripts):
         return f"{transcripts[0][0].name} names its columns in the first line"
@@ -235,6 +236,7 @@ def _recognize_headed(path: Path) -> str:
 
 
 def _recognize_coqui(path: Path) -> str:
+    """Recognises Coqui's heading, which is a manifest too: the registry asks for it first."""
     transcripts = find_transcripts(path)
     heads = [read_first_lines(transcript, 1) for transcript, _ in transcripts]
     if heads and all(head and head[0].lower().startswith("audio_file|") for head in heads):
@@ -282,6 +284,7 @@ def _find_common_voice_tables(folder: Path) -> list[tuple[Path, Split | None]]:
 
 
 def _recognize_common_voice(path: Path) -> str:
+    """Recognises the heading of the first table, beside a folder clips/."""
     tables = _find_common_voice_tables(path) if path.is_dir() else []
     if not tables or not (path / "clips").is_dir():
         return ""

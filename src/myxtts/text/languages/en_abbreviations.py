@@ -95,7 +95,7 @@ LAST_PARTS = frozenset(
     for abbreviation in table
     if abbreviation != "etc"
 )
-"""What stands before the last full stop of abbreviations after which a sentence goes on: "m" for "a.m."."""
+"""Last letters before the full stop of abbreviations that do not end a sentence: "m" for "a.m."."""
 
 _LETTER = r"[^\W\d_]"
 _NUMBER_AHEAD = rf"(?= ?(?:[0-9]|[IVX]{{2,7}}(?!{_LETTER})))"
@@ -175,7 +175,7 @@ def _expand_capital(match: re.Match[str]) -> str:
 
 
 def _keep_final_stop(match: re.Match[str]) -> str:
-    """The full stop of an abbreviation at the very end also ends the sentence."""
+    """Returns the full stop of an abbreviation at the very end of the text, where it also ends the sentence."""
     return "." if match.end() == len(match.string) else ""
 
 

@@ -127,7 +127,7 @@ COUNTED = frozenset(
 )
 """Words that are followed by a cardinal."""
 
-# After any other capitalised word only numerals that are no initials: IV is a drip, VI an editor, X a letter.
+# Numerals read after any other capitalised word. IV, VI and X are left out: they are abbreviations or letters as well.
 _UNMISTAKABLE = frozenset({"II", "III", "VII", "VIII"})
 
 _VALUES = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100}

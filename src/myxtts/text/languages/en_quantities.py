@@ -54,7 +54,7 @@ MEASURE = re.compile(
 
 # Denominators whose fractions have names; 3/7 is "three sevenths", 3/11 is "three over eleven".
 _NAMED_DENOMINATORS = frozenset({2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 16, 20, 32, 64, 100})
-# Fractions that mean something else than a number.
+# Fixed expressions that look like fractions.
 _SAYINGS = {("24", "7"): "twenty-four seven", ("9", "11"): "nine eleven", ("50", "50"): "fifty-fifty"}
 # Beginnings of units that take "an": half an hour, half an ounce.
 _VOWEL_SOUNDS = ("a", "e", "i", "o", "u", "hour")

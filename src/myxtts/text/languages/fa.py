@@ -63,7 +63,7 @@ _PAST_ENDINGS = ["", "م", "ی", "یم", "ید", "ند"]
 _SPOKEN_ENDINGS = "م ی ه ن یم ین".split()
 _SPOKEN_EXTRA = "میخواد میاد میام میای میاین نمیخواد نمیاد نمیام نمیای نمیاین".split()
 
-# Words of their own: hazel, and what belongs to a square.
+# Adjectives that look like verbs with a prefix: hazel (میشی), and "of a square" (میدانی).
 _NOT_VERBS = frozenset({"میشی", "میدانی"})
 
 

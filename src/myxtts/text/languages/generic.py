@@ -1,4 +1,4 @@
-"""Normaliser of languages without rules of their own (Unicode cleanup, numbers by num2words), and shared rule helpers.
+"""Normaliser of languages without rules of their own (Unicode cleanup, numbers by num2words), and shared functions.
 
 num2words (LGPL) is the extra `numbers`, loaded with the first number that needs it. unicode-rbnf, which spells by the
 rules of the Unicode CLDR, does not replace it: of the languages below it lacks Bengali, and its Arabic, Azerbaijani,
@@ -7,7 +7,7 @@ Only whole numbers are left to num2words: its decimals and negative numbers are 
 (Italian drops the fraction, Turkish answers with nothing, Amharic never ends), and its converters keep state.
 Signs such as % stay as they are, because how they are said depends on the language.
 
-Helpers for all languages: a rule marks the words that replace a written sign with `say`, and `settle_edges` turns the
+Shared by all languages: a rule marks the words that replace a written sign with `say`, and `settle_edges` turns the
 marks into spaces once every rule has run. A rule may thus write words without looking at its neighbours, and a rule
 that runs later still sees where a word begins.
 """
