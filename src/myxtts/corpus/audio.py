@@ -3,6 +3,9 @@
 The header alone decides about duration, sample rate and channels, so that a decompression bomb (an hour of silence in
 half a megabyte) is refused before anything is decoded. Decoders skip damaged or missing data silently, so the chunks of
 WAV files and the page checksums of Ogg files are checked here.
+
+Order: bytes of the container (`open_sound`), header (`check_header`), samples (`_decode_and_measure`), crc32c. Every
+finding is an `AudioProblem` with a `Reason`. Used by `check`, by the feature extraction and for reference recordings.
 """
 
 from __future__ import annotations
@@ -24,24 +27,29 @@ from myxtts.corpus.rejections import AudioProblem, Reason
 from myxtts.corpus.transcripts import open_plain_file
 
 _CONTAINERS = {"WAV", "WAVEX", "RF64", "W64", "FLAC", "OGG", "MP3", "MPEG"}
+"""Accepted formats, as libsndfile names them."""
 _UNKNOWN_SIZE = 0xFFFFFFFF
 """Size of a WAV stream of unknown length, as ffmpeg writes it to a pipe."""
 _UNKNOWN_FRAMES = 1 << 60
 """libsndfile reports more frames than this where it does not know the length."""
 _MAX_CHUNKS = 10_000
+"""RIFF chunks that are walked to find the samples; bounds the time for a hostile file of empty chunks."""
 _MIN_SOURCE_RATE_HZ = 4000
 _BLOCK_SAMPLES = 1 << 16
+"""Samples per channel decoded at once, which bounds the memory."""
 _CHECKSUM_BLOCK_BYTES = 1 << 20
+# Page header of Ogg (RFC 3533): fixed part, field of the checksum, flag of a stream's last page.
 _OGG_HEADER_BYTES = 27
 _OGG_CHECKSUM = slice(22, 26)
 _OGG_LAST_PAGE_FLAG = 0x04
-# The checksum of Ogg has the polynomial of zlib but the most significant bit first: bit-reversed bytes let zlib do it.
 _REVERSED_BYTES = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
+"""Bit-reversed bytes: the CRC of Ogg has the polynomial of zlib's but the most significant bit first, so zlib can
+compute it from reversed bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class AudioLimits:
-    """The limits that a usable recording keeps."""
+    """Limits of a usable recording, the `data` settings of the same names. `silence_db` is relative to full scale."""
 
     min_duration_s: float
     max_duration_s: float
@@ -68,7 +76,7 @@ class AudioFacts:
 
 @dataclass(frozen=True, slots=True)
 class AudioHeader:
-    """`num_samples` is per channel, or None where the container does not say."""
+    """Format and length of a recording by its header; `num_samples` is per channel, None where it is not stated."""
 
     container: str
     sample_rate_hz: int
@@ -81,7 +89,7 @@ class AudioHeader:
 
 
 def inspect_audio(real_path: str, limits: AudioLimits, *, headers_only: bool = False) -> AudioFacts:
-    """Checks a recording by its header, then by decoding it; raises AudioProblem with the first thing wrong."""
+    """Checks a recording by its header, then by decoding it; raises AudioProblem with the first finding."""
     with open_recording(real_path) as descriptor, open_sound(descriptor) as (header, sound):
         check_header(header, limits)
         num_bytes = os.fstat(descriptor).st_size
@@ -94,7 +102,7 @@ def inspect_audio(real_path: str, limits: AudioLimits, *, headers_only: bool = F
 
 @contextmanager
 def open_recording(real_path: str) -> Iterator[int]:
-    """A descriptor of the file while the block runs; a failing disk or decoder becomes an AudioProblem."""
+    """Opens a file for reading and yields its descriptor; errors of disk and decoder become AudioProblem."""
     try:
         descriptor = open_plain_file(real_path)
     except FileNotFoundError:
@@ -113,9 +121,9 @@ def open_recording(real_path: str) -> Iterator[int]:
 
 @contextmanager
 def open_sound(descriptor: int) -> Iterator[tuple[AudioHeader, soundfile.SoundFile]]:
-    """The header of an open file and its decoder, at the first sample.
+    """Yields the header of an open file and its decoder, at the first sample.
 
-    Raises AudioProblem if the file is empty, not audio, or shorter than it says. Nothing is decoded by this.
+    Raises AudioProblem if the file is empty, not audio, or shorter than its header states. Nothing is decoded by this.
     """
     _check_bytes(descriptor)
     os.lseek(descriptor, 0, os.SEEK_SET)
@@ -152,14 +160,18 @@ def check_duration(num_samples: int, rate: int, limits: AudioLimits) -> None:
 
 
 def check_completeness(num_samples: int, header: AudioHeader) -> None:
-    """As many samples must come out of the decoder as the header promises."""
+    """Raises AudioProblem where the decoder gave fewer samples than the header states."""
     if header.num_samples is not None and num_samples < header.num_samples:
         detail = f"the header promises {header.num_samples:,} samples, {num_samples:,} could be decoded"
         raise AudioProblem(Reason.TRUNCATED, detail)
 
 
 def _decode_and_measure(sound: soundfile.SoundFile, header: AudioHeader, limits: AudioLimits) -> int:
-    """Decodes block by block; gives the number of samples per channel that are really there."""
+    """Decodes block by block and checks length and level; returns the decoded samples per channel.
+
+    PCM of 8 and 16 bits is read as int16, other formats as float32. Decoding stops behind the longest allowed
+    duration, since the header may not state the length.
+    """
     num_samples, num_values, num_clipped, peak = 0, 0, 0, 0.0
     max_samples = int(limits.max_duration_s * header.sample_rate_hz) + 1
     kind = "int16" if sound.subtype in ("PCM_16", "PCM_S8", "PCM_U8") else "float32"
@@ -178,7 +190,7 @@ def _decode_and_measure(sound: soundfile.SoundFile, header: AudioHeader, limits:
 
 
 def _measure(block: NDArray[np.int16] | NDArray[np.float32]) -> tuple[float, int]:
-    """Peak (1.0 is full scale) and the number of samples at full scale."""
+    """Returns the peak (1.0 is full scale) and the number of samples at full scale; NaN and infinity are refused."""
     low, high = block.min(), block.max()
     if block.dtype == np.int16:
         peak = max(-int(low), int(high)) / 32767
@@ -210,7 +222,7 @@ def checksum_file(descriptor: int) -> int:
 
 
 def describe(error: Exception) -> str:
-    """The decoder's words in one line, without the name of the file object it was given."""
+    """Returns the decoder's message in one line, without the name of the file object it was given."""
     return str(error).rsplit(": ", 1)[-1].strip().rstrip(".")
 
 
@@ -227,7 +239,7 @@ def _read_header(sound: soundfile.SoundFile) -> AudioHeader:
 
 
 def _check_bytes(descriptor: int) -> None:
-    """Checks what decoders do not: that a WAV or Ogg file is complete."""
+    """Checks that a WAV or Ogg file is complete, which decoders do not."""
     size = os.fstat(descriptor).st_size
     if size == 0:
         raise AudioProblem(Reason.EMPTY, "the file has no bytes")
@@ -239,7 +251,11 @@ def _check_bytes(descriptor: int) -> None:
 
 
 def _check_wav_length(descriptor: int, size: int) -> None:
-    """Walks the chunks of a WAV file: its samples must all be there."""
+    """Walks the chunks of a WAV file to its samples; raises AudioProblem where some are missing.
+
+    A chunk is a name, a 32-bit length and its content, padded to an even length. RF64 files state lengths beyond
+    32 bits in a chunk ds64.
+    """
     big_data_size: int | None = None
     position = 12
     for _ in range(_MAX_CHUNKS):
@@ -258,12 +274,13 @@ def _check_wav_length(descriptor: int, size: int) -> None:
 
 
 def _read_ds64(descriptor: int, position: int) -> int | None:
+    """Returns the 64-bit size of the data chunk, the second field of ds64."""
     sizes = os.pread(descriptor, 16, position + 8)
     return int(struct.unpack("<QQ", sizes)[1]) if len(sizes) == 16 else None
 
 
 def _compare_data_size(declared: int, present: int) -> None:
-    """Compares the size of the data chunk with the bytes that are there; a stream has no size."""
+    """Raises AudioProblem where the data chunk states more bytes than are there, or none; a stream has no size."""
     if declared == _UNKNOWN_SIZE:
         return
     if declared > present:
@@ -278,7 +295,7 @@ def _compare_data_size(declared: int, present: int) -> None:
 
 
 def _check_ogg_pages(descriptor: int, size: int) -> None:
-    """Walks the pages of an open Ogg file; raises AudioProblem at the first that is damaged or missing."""
+    """Verifies the checksum of each page of an Ogg file; raises AudioProblem at the first damaged or missing one."""
     position, number, is_last = 0, 0, False
     while position < size:
         header = os.pread(descriptor, _OGG_HEADER_BYTES + 255, position)
@@ -301,5 +318,6 @@ def _check_ogg_pages(descriptor: int, size: int) -> None:
 
 
 def _sum_page(page: bytearray) -> int:
+    """Returns the Ogg CRC of a page whose checksum field is zero: initial value 0, no final inversion."""
     reversed_crc = zlib.crc32(page.translate(_REVERSED_BYTES), 0xFFFFFFFF) ^ 0xFFFFFFFF
     return int(f"{reversed_crc:032b}"[::-1], 2)

@@ -1,7 +1,7 @@
-"""Checks each utterance of a corpus: path, recording, text, then duplicates and leaks between splits.
+"""Validates each utterance of a corpus: path, recording, text, then duplicates and leaks between splits.
 
 Recordings are decoded by several threads; what depends on the order (duplicates, the report) is done in order, so the
-same corpus gives the same result with any number of threads.
+same corpus gives the same result with any number of threads. `prepare` writes the results.
 """
 
 from __future__ import annotations
@@ -22,13 +22,16 @@ from myxtts.text.frontend import MAX_TEXT_LENGTH, FrontEnd
 from myxtts.types import Utterance
 
 _CHUNK_ROWS = 256
+"""Rows whose texts are encoded together; up to three chunks are in memory."""
 _MAX_ID_LENGTH = 200
+"""Characters."""
 _NUM_SYMBOLS_SHOWN = 8
+"""Unknown symbols that a rejection names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A row whose recording passed: where it is, and what was found in it."""
+    """A row whose recording passed, with the resolved path and the properties of the recording."""
 
     row: Row
     real_path: str
@@ -45,7 +48,7 @@ class _Checked:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """An utterance that passed every check, with the text that groups it for the split."""
+    """An utterance that passed every check; the split groups utterances by `normalized_text`."""
 
     utterance: Utterance
     relative_audio: str
@@ -53,11 +56,15 @@ class Accepted:
 
 
 def reject(row: Row, reason: Reason, detail: str) -> Rejection:
+    """Makes the rejection of a row, with its line in the transcript."""
     return Rejection(row.id, row.file, row.line, reason, detail, audio=row.audio)
 
 
 class Checker:
-    """Passes rows of one root through all checks."""
+    """Runs all checks on the rows of one root. With `headers_only` recordings are not decoded.
+
+    `seen` is shared by the checkers of all roots, so that duplicates between them are found.
+    """
 
     def __init__(
         self, root: CorpusRoot, data: DataConfig, frontend: FrontEnd, seen: SeenTable, *, headers_only: bool = False
@@ -70,10 +77,10 @@ class Checker:
         self._headers_only = headers_only
 
     def check(self, rows: Iterable[Row | Rejection], num_threads: int) -> Iterator[Accepted | Rejection]:
-        """The result for each row, in the order of the rows."""
+        """Yields the result for each row, in the order of the rows."""
         rows = iter(rows)
         with ThreadPoolExecutor(num_threads, "check") as pool:
-            # Two chunks ahead keeps the threads busy while this one is finished; memory stays at a few hundred rows.
+            # Two chunks ahead keep the threads busy while this one is finished; memory stays at a few hundred rows.
             ahead: deque[list[Future[_Checked]]] = deque()
             try:
                 while chunk := list(islice(rows, _CHUNK_ROWS)):
@@ -102,7 +109,10 @@ class Checker:
         return _Checked(Candidate(row, real_path, facts), real_path)
 
     def _finish(self, futures: list[Future[_Checked]]) -> Iterator[Accepted | Rejection]:
-        """Checks the texts of a chunk together, since the front end is faster with many, then duplicates in order."""
+        """Checks the texts of a chunk in one batch, since the front end is faster with many, then duplicates in order.
+
+        Paths of rejected recordings are recorded too: `prepare` reports files that no transcript line names.
+        """
         checked = [future.result() for future in futures]
         texts = iter(self._check_texts([item.result for item in checked if isinstance(item.result, Candidate)]))
         for item in checked:
@@ -117,7 +127,7 @@ class Checker:
             yield text if isinstance(text, Rejection) else self._check_unseen(result, text)
 
     def _check_texts(self, candidates: list[Candidate]) -> list[str | Rejection]:
-        """The normalised text of each candidate, or why its text cannot be spoken."""
+        """Returns the normalised text of each candidate, or the rejection of its text."""
         texts: list[str | Rejection] = [self._check_words(candidate.row) for candidate in candidates]
         speakable = [(index, text) for index, text in enumerate(texts) if isinstance(text, str)]
         rows = [candidates[index].row for index, _ in speakable]
@@ -131,7 +141,7 @@ class Checker:
         return texts
 
     def _check_words(self, row: Row) -> str | Rejection:
-        """The normalised text of a row, or why it has none."""
+        """Returns the normalised text of a row, or its rejection: too long, unknown language, no letter or figure."""
         if max(len(row.text), len(row.phonemes or "")) > MAX_TEXT_LENGTH:
             return reject(row, Reason.BAD_LINE, f"the text is longer than {MAX_TEXT_LENGTH:,} characters")
         if reason := self._frontend.explain_unsupported(row.language):
@@ -142,7 +152,10 @@ class Checker:
         return text
 
     def _check_tokens(self, candidate: Candidate, num_tokens: int, unknown: tuple[str, ...]) -> Rejection | None:
-        """Rejects symbols that the front end lacks, and texts with more tokens than the recording has frames."""
+        """Rejects symbols that the front end lacks, and texts with more tokens than the recording has frames.
+
+        Monotonic alignment search needs at least one frame for every token.
+        """
         if unknown:
             symbols = sorted(set(unknown))
             shown = " ".join(f"{symbol} (U+{ord(symbol[0]):04X})" for symbol in symbols[:_NUM_SYMBOLS_SHOWN])
@@ -156,7 +169,10 @@ class Checker:
         return None
 
     def _check_unseen(self, candidate: Candidate, text: str) -> Accepted | Rejection:
-        """Rejects duplicates and leaks between splits; records the keys of an utterance that passes."""
+        """Rejects duplicates and leaks between splits; records the keys of an utterance that passes.
+
+        The same sentence by the same speaker may occur twice within a split, but not in two.
+        """
         row, facts = candidate.row, candidate.facts
         split = row.split or "train"
         # Without a checksum (only the header was read) a recording is identified by its path.

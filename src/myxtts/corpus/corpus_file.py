@@ -1,7 +1,10 @@
 """The corpus file: utterances that passed `prepare`, one JSON object a line behind a heading.
 
 The heading names the folders of the recordings, relative to the file where they share a tree, so that a corpus can be
-moved as a whole. The file is read as a stream.
+moved as a whole. The file is read as a stream; paths are resolved again when it is read, since it may be hostile.
+
+Layout: {"myxtts_corpus": 1, "roots": […], "num_utterances": …, "seconds": …}, then one line per utterance with the
+fields of `_Line`.
 """
 
 from __future__ import annotations
@@ -26,7 +29,9 @@ FRONTEND_FILE_NAME = "frontend.json"
 CORPUS_VERSION = 1
 TRAIN_OPENING = '{"split": "train", '
 VAL_OPENING = '{"split": "val", '
+"""Openings of lines: `prepare` changes the split of a line by replacing its opening."""
 _MAX_HEADING_BYTES = 1_000_000
+"""Bounds the first read of a file that may be anything."""
 _DAMAGED = "The file is damaged: run myxtts prepare again."
 
 
@@ -61,7 +66,7 @@ class _Line(FileModel):
 
 
 def write_root(root: Path, folder: Path) -> str:
-    """How a heading names a root: relative when the corpus file and the recordings lie in one tree."""
+    """Returns a root as the heading names it: relative to `folder` where both lie in one tree, else absolute."""
     real_root, real_folder = Path(os.path.realpath(root)), Path(os.path.realpath(folder))
     if real_folder.is_relative_to(real_root) or real_root.is_relative_to(real_folder.parent):
         return os.path.relpath(real_root, real_folder)
@@ -69,7 +74,7 @@ def write_root(root: Path, folder: Path) -> str:
 
 
 def format_utterance(utterance: Utterance, root_number: int, relative_audio: str) -> str:
-    """One line of a corpus file. The split comes first, so that it can be decided without parsing the rest."""
+    """Returns one line of a corpus file. The split comes first, so that it can be changed without parsing the rest."""
     fields: dict[str, Any] = {
         "split": utterance.split,
         "id": utterance.id,
@@ -106,7 +111,10 @@ def read_heading(path: Path, file: IO[bytes]) -> Heading:
 
 
 def read_utterances(path: Path, split: Split | None = None) -> Iterator[Utterance]:
-    """The utterances of a corpus file, or of one split of it, in order."""
+    """Yields the utterances of a corpus file, or of one split of it, in order.
+
+    Raises DataError at a damaged line, at a path outside its root, and at the end of a truncated file.
+    """
     with path.open("rb") as file:
         heading = read_heading(path, file)
         roots = [CorpusRoot(path.parent / root) for root in heading.roots]
@@ -123,6 +131,7 @@ def read_utterances(path: Path, split: Split | None = None) -> Iterator[Utteranc
 
 
 def _parse_utterance(path: Path, number: int, line: bytes, roots: list[CorpusRoot]) -> Utterance:
+    """Parses a line and resolves its recording; `number` is the line's number in errors."""
     try:
         found = parse_json_line(line, _Line)
     except JsonRefusedError as error:
@@ -142,7 +151,7 @@ def _parse_utterance(path: Path, number: int, line: bytes, roots: list[CorpusRoo
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """Utterances that passed every check, and the front end they were checked with."""
+    """A prepared corpus: its file, read when `utterances` is called, and the front end it was checked with."""
 
     file: Path
     num_utterances: int
@@ -156,12 +165,12 @@ class Corpus:
 
 
 def is_prepared(path: Path) -> bool:
-    """Whether `path` is a corpus that `prepare` wrote, rather than recordings as they came."""
+    """Whether `path` is a corpus that `prepare` wrote, rather than recordings and transcripts."""
     return path.name == CORPUS_FILE_NAME if path.is_file() else (path / CORPUS_FILE_NAME).is_file()
 
 
 def open_corpus(path: str | Path) -> Corpus:
-    """Opens what `myxtts prepare` wrote, by its folder or its corpus file."""
+    """Opens what `myxtts prepare` wrote, by its folder or its corpus file; reads the heading only."""
     path = Path(path)
     file = path / CORPUS_FILE_NAME if path.is_dir() else path
     if not file.is_file():

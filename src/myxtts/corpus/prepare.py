@@ -1,8 +1,11 @@
 """`prepare`: turns a folder of recordings and transcripts into a checked corpus file and a rejection report.
 
-Rows are read, checked and written in a stream, chunk by chunk; the files become visible together at the end. The split
-is drawn last, when the sizes of all groups are known: until then a draft holds each utterance with the rank of its
-group.
+Rows are read, checked and written in a stream, chunk by chunk, in constant memory. The split is drawn last, when the
+sizes of all groups are known: until then a draft holds each utterance with the rank of its group. A rank is a hash of
+the seed and the group; groups with the lowest ranks become validation, so the order of the rows does not matter.
+
+Steps: choose the format of each input, choose or fit the front end, check all rows into the draft and the report, draw
+the split, write corpus.jsonl and frontend.json.
 """
 
 from __future__ import annotations
@@ -62,7 +65,7 @@ class Recordings:
 
 @dataclass(slots=True)
 class Summary:
-    """What `prepare` did, for the screen and for programs."""
+    """Result of `prepare_corpus`: counts, durations and notes, for the screen and for JSON output."""
 
     out: str
     formats: list[str] = field(default_factory=list)
@@ -79,7 +82,7 @@ class Summary:
     notes: list[str] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
-        """The summary for programs, with the files that were written."""
+        """Returns the summary for programs, with the paths of the files that were written."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         values["rejections"] = [asdict(rejection) for rejection in values.pop("examples")]
         names = {"corpus": CORPUS_FILE_NAME, "frontend": FRONTEND_FILE_NAME}
@@ -98,7 +101,11 @@ def prepare_corpus(
     num_threads: int = 2,
     progress: Progress = lambda _accepted, _rejected: None,
 ) -> Summary:
-    """Checks every utterance and writes corpus.jsonl, frontend.json, rejections.json and rejections.csv into `out`."""
+    """Checks every utterance and writes corpus.jsonl, frontend.json, rejections.json and rejections.csv into `out`.
+
+    `strict` raises DataError where anything was rejected; `headers_only` decodes no recording. `out` is locked while
+    this runs. The reports are written even where the corpus is refused, so that the user can read why.
+    """
     started = time.monotonic()
     inputs = [_open_input(item, data) for item in recordings]
     frontend = _choose_frontend(inputs, data)
@@ -129,7 +136,7 @@ def prepare_corpus(
 
 @dataclass(frozen=True, slots=True)
 class _Input:
-    """Recordings with their format, and why it was chosen. `split` overrides what the transcript says."""
+    """One input with its format, and why that was chosen. `split` overrides the split of the transcript."""
 
     source: Source
     format: CorpusFormat
@@ -137,12 +144,16 @@ class _Input:
     split: Split | None
 
     def rows(self) -> Iterator[Row | Rejection]:
+        """Reads the transcript anew at each call: once to fit characters, once to check."""
         for row in self.format.read(self.source):
             yield replace(row, split=self.split) if self.split and isinstance(row, Row) else row
 
 
 class _DraftWriter:
-    """Sorts results into the draft, the report and the summary. A draft line is the utterance behind its split rank."""
+    """Writes accepted utterances to the draft and rejections to the report, and counts both in the summary.
+
+    A draft line is the rank of the utterance in hexadecimal, a space, and its line of the corpus file.
+    """
 
     def __init__(
         self,
@@ -179,6 +190,7 @@ class _DraftWriter:
         self._file.write(f"{rank.hex()} {format_utterance(utterance, root_number, accepted.relative_audio)}\n")
 
     def finish(self) -> None:
+        """Copies the counts of the report into the summary."""
         self._progress(self._summary.num_utterances, self._report.total)
         self._summary.num_rejected = self._report.total
         self._summary.reasons = {str(reason): count for reason, count in self._report.counts.most_common()}
@@ -186,6 +198,7 @@ class _DraftWriter:
 
 
 def _open_input(item: Recordings, data: DataConfig) -> _Input:
+    """Detects the format of an input; recordings must lie in its folder, or in `audio_root` where that is given."""
     fmt, reason = find_format(item.path, item.format)
     folder = item.path if item.path.is_dir() else item.path.parent
     root = CorpusRoot(item.audio_root or folder)
@@ -193,7 +206,7 @@ def _open_input(item: Recordings, data: DataConfig) -> _Input:
 
 
 def _choose_frontend(inputs: list[_Input], data: DataConfig) -> FrontEnd:
-    """The front end of the settings; characters are learnt from all texts, before any recording is checked."""
+    """Makes the front end of the settings; a character tokenizer is fitted on all texts before the checks."""
     texts = ((row.text, row.language) for item in inputs for row in item.rows() if _is_readable(row))
     return FrontEnd.create(data.text_frontend, data.lexicon, texts)
 
@@ -203,7 +216,7 @@ def _is_readable(row: Row | Rejection) -> TypeGuard[Row]:
 
 
 def _rank_for_split(accepted: Accepted, split_by: str, seed: int) -> bytes:
-    """A hash of the seed and of what must stay together, by which utterances are ordered for the split."""
+    """Returns the rank of an utterance: a hash of the seed and of its group, by which the split is drawn."""
     utterance = accepted.utterance
     # Two readings of a sentence by one speaker go to the same split, whatever it is split by.
     together = {
@@ -215,7 +228,7 @@ def _rank_for_split(accepted: Accepted, split_by: str, seed: int) -> bytes:
 
 
 def _note_unnamed_recordings(root: CorpusRoot, seen: SeenTable, summary: Summary) -> None:
-    """Recordings in the folder that no transcript line names: often a transcript of another version."""
+    """Adds a note about recordings that no transcript line names, often a sign of a transcript of another version."""
     num_unnamed, first = 0, ""
     for place, _, names in os.walk(root.real):
         for name in names:
@@ -246,7 +259,7 @@ def _refuse_useless(summary: Summary, *, strict: bool) -> None:
 
 
 def _find_validation_limit(seen: SeenTable, summary: Summary, data: DataConfig) -> bytes | None:
-    """The rank up to which training utterances go to validation; none where the corpus brings its own."""
+    """Returns the rank up to which training utterances become validation, None where the corpus has a split already."""
     if summary.splits["val"] or data.val_share == 0:
         return None
     if seen.num_groups < 2:
@@ -260,7 +273,7 @@ def _find_validation_limit(seen: SeenTable, summary: Summary, data: DataConfig) 
 
 
 def _write_corpus(draft: Path, out: Path, roots: list[CorpusRoot], limit: bytes | None, summary: Summary) -> None:
-    """The draft with its splits decided, made visible in one step."""
+    """Copies the draft to the corpus file: removes ranks, sets splits. The file becomes visible in one step."""
     last = limit.hex() if limit else ""
     written = tuple(write_root(root.folder, out) for root in roots)
     heading = Heading(roots=written, num_utterances=summary.num_utterances, seconds=summary.seconds)

@@ -19,10 +19,11 @@ from typing import Any, Self
 from myxtts.storage.atomic import write_atomically
 
 _NUM_EXAMPLES = 20
+"""Rejections kept in memory, to show on the screen and in JSON output."""
 
 
 class Reason(StrEnum):
-    """What can be wrong with an utterance; the value is the word used in reports."""
+    """Reason of a rejection; the value is the word used in reports."""
 
     MISSING_FILE = "missing-file"
     UNREADABLE = "unreadable"
@@ -48,6 +49,7 @@ class Reason(StrEnum):
     CHANGED = "changed-since-checked"
 
 
+# Advice for the user by reason; {encoding} is filled in by `transcripts`.
 WHAT_TO_DO: dict[Reason, str] = {
     Reason.MISSING_FILE: "Put the recording where the transcript says, or remove the line.",
     Reason.UNREADABLE: "Export the recording again from its source as WAV or FLAC.",
@@ -76,7 +78,7 @@ WHAT_TO_DO: dict[Reason, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """One utterance, or one line, that cannot be used."""
+    """One utterance, or one line, that cannot be used: `file` and `line` are those of the transcript."""
 
     id: str
     file: str
@@ -92,7 +94,7 @@ class Rejection:
 
 
 class AudioProblem(Exception):  # noqa: N818 -- a finding that becomes a rejection, not an error
-    """A recording that cannot be used, with the reason and the figures."""
+    """A recording that cannot be used. `check` turns it into a `Rejection`; `detail` has the measured values."""
 
     def __init__(self, reason: Reason, detail: str) -> None:
         super().__init__(detail)
@@ -101,7 +103,10 @@ class AudioProblem(Exception):  # noqa: N818 -- a finding that becomes a rejecti
 
 
 class RejectionReport:
-    """Writes rejections.json and rejections.csv as the corpus is read; keeps counts, and the first few to show."""
+    """Writes rejections.json and rejections.csv as the corpus is read; keeps counts, and the first few to show.
+
+    Both files become visible at the end of the `with` block; after an exception none does.
+    """
 
     COLUMNS = ("id", "file", "line", "reason", "detail", "audio", "what_to_do")
 
@@ -124,6 +129,7 @@ class RejectionReport:
         return self
 
     def add(self, rejection: Rejection) -> None:
+        """Writes one rejection to both files and counts it."""
         row = asdict(rejection)
         self._json.write(",\n " if self.total else "\n ")
         json.dump(row, self._json, ensure_ascii=False)
@@ -143,7 +149,7 @@ class RejectionReport:
 
 
 class _TextView(io.TextIOWrapper):
-    """UTF-8 text over a binary file that someone else closes. Lone surrogates are written as escapes."""
+    """UTF-8 text over a binary file, which stays open at the end. Lone surrogates are written as escapes."""
 
     def __init__(self, binary: io.BufferedIOBase | object) -> None:
         super().__init__(binary, encoding="utf-8", errors="backslashreplace", newline="\n")  # type: ignore[arg-type]
@@ -154,5 +160,5 @@ class _TextView(io.TextIOWrapper):
 
 
 def _defuse(cell: str) -> str:
-    """A cell from a hostile transcript must not run as a formula when the report is opened in a spreadsheet."""
+    """Prevents CSV injection: quotes a cell that a spreadsheet would run as a formula."""
     return f"'{cell}" if cell[:1] in ("=", "+", "@", "\t", "\r") else cell

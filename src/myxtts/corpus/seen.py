@@ -1,6 +1,7 @@
 """SQLite table of seen ids, texts and audio checksums: finds duplicates in constant memory.
 
-It also counts the groups of utterances that must stay in one split, and chooses those of the validation split.
+It also counts the utterances of each group that must stay in one split, and chooses the groups of the validation split.
+Keys are 16-byte BLAKE2b hashes of a kind and a value, so that a long text takes no more space than an id.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from myxtts.types import Split
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """Where a key was seen first."""
+    """The transcript line on which a key was seen first; `split` is None for paths of recordings."""
 
     file: str
     line: int
@@ -30,7 +31,10 @@ class Sighting:
 
 
 class SeenTable:
-    """Keys of accepted utterances, and sizes of the groups that must lie in one split."""
+    """Keys of accepted utterances, and sizes of the groups that must lie in one split.
+
+    A context manager; the database file is removed at its end.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -51,7 +55,7 @@ class SeenTable:
         self._path.unlink(missing_ok=True)
 
     def find_any(self, keys: Mapping[str, str]) -> dict[str, Sighting]:
-        """Which of the keys, by kind, were seen before and where, in the order of the keys."""
+        """Returns the sightings of those keys that were seen before, by kind, in the order of `keys`."""
         kinds = {_digest(kind, value): kind for kind, value in keys.items()}
         query = f"SELECT key, file, line, id, split FROM seen WHERE key IN ({', '.join('?' * len(kinds))})"  # noqa: S608
         with closing(self._database.execute(query, tuple(kinds))) as rows:
@@ -59,12 +63,13 @@ class SeenTable:
         return {kind: found[kind] for kind in keys if kind in found}
 
     def record(self, keys: Mapping[str, str], sighting: Sighting) -> None:
-        """Stores where keys were seen, unless they were seen before."""
+        """Stores the sighting of keys; the first of each key is kept."""
         place = (sighting.file, sighting.line, _storable(sighting.id), sighting.split)
         rows = [(_digest(kind, value), *place) for kind, value in keys.items()]
         self._database.executemany("INSERT OR IGNORE INTO seen VALUES (?, ?, ?, ?, ?)", rows)
 
     def count_in_group(self, rank: bytes) -> None:
+        """Adds one utterance to the group of this rank, a hash of what its utterances have in common."""
         statement = "INSERT INTO groups VALUES (?, 1) ON CONFLICT DO UPDATE SET num_utterances = num_utterances + 1"
         self._database.execute(statement, (rank,))
 
@@ -73,9 +78,9 @@ class SeenTable:
         return int(self._database.execute("SELECT count(*) FROM groups").fetchone()[0])
 
     def find_validation_limit(self, num_wanted: float) -> bytes | None:
-        """The highest rank that belongs to validation: groups in order of rank until there are enough utterances.
+        """Returns the highest rank of the validation split: groups in order of rank until there are enough utterances.
 
-        The last group always stays with training.
+        The order is random, since ranks are hashes. The last group always stays with training.
         """
         limit, total = None, 0
         remaining = self.num_groups
@@ -93,4 +98,5 @@ def _digest(kind: str, value: str) -> bytes:
 
 
 def _storable(text: str) -> str:
+    """Replaces lone surrogates, which cannot be encoded as UTF-8."""
     return text.encode("utf-8", "replace").decode()

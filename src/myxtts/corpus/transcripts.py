@@ -18,9 +18,13 @@ from pathlib import Path
 from myxtts.corpus.rejections import WHAT_TO_DO, Reason
 
 MAX_LINE_BYTES = 1_000_000
+"""Longer lines are reported and skipped, so that a file without line ends is never read as a whole."""
 MAX_LINES_PER_RECORD = 16
+"""Lines that a quoted CSV field may span; after that the quote counts as never closed."""
 AUDIO_SUFFIXES = (".wav", ".flac", ".ogg", ".opus", ".mp3")
+"""In the order in which a recording without a suffix is looked for."""
 _MAX_PATH_LENGTH = 4000
+"""Characters, somewhat below PATH_MAX of Linux (4096 bytes)."""
 _UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
@@ -43,7 +47,7 @@ class BadLine:
 
 
 def read_lines(path: Path) -> Iterator[Line | BadLine]:
-    """The lines of a transcript, numbered from 1, without their line ends. Blank lines are left out."""
+    """Yields the lines of a transcript, numbered from 1, without line ends. Blank lines are left out."""
     with path.open("rb") as file:
         head = file.read(4096)
         if encoding := _find_utf16(head):
@@ -64,12 +68,12 @@ def read_lines(path: Path) -> Iterator[Line | BadLine]:
 
 
 def read_first_lines(path: Path, num_lines: int) -> list[str]:
-    """A look at the start of a transcript, to tell its format. Undecodable lines are left out."""
+    """Returns the first lines of a transcript, by which its format is recognised. Undecodable lines are left out."""
     return [line.text for line in islice(read_lines(path), num_lines) if isinstance(line, Line)]
 
 
 def read_records(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]] | BadLine]:
-    """The fields of each record with the number of its first line.
+    """Yields the fields of each record with the number of its first line.
 
     Only comma and semicolon files use quotes: in the others a quote is a part of the sentence.
     """
@@ -93,7 +97,10 @@ def read_records(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]] |
 
 
 def _take_record(pending: list[Line], delimiter: str) -> tuple[int, list[str]] | BadLine | None:
-    """Takes the first whole record off `pending`, or None while a quoted field is still open."""
+    """Removes the first whole record from `pending` and returns its fields; None while a quoted field is still open.
+
+    A record is whole where its number of quotes is even: quotes inside quoted fields are doubled.
+    """
     num_quotes = 0
     for index, line in enumerate(pending):
         num_quotes += line.text.count('"')
@@ -111,7 +118,7 @@ def _take_record(pending: list[Line], delimiter: str) -> tuple[int, list[str]] |
 
 
 def split_fields(text: str, delimiter: str) -> list[str]:
-    """The fields of one record with quotes; none where it breaks the rules, as with a carriage return in a field."""
+    """Splits one CSV record; returns [] where the csv module refuses it, as with a carriage return in a field."""
     try:
         return next(csv.reader([text], delimiter=delimiter), [])
     except csv.Error:
@@ -138,7 +145,7 @@ def _wrong_encoding(number: int, encoding: str, detail: str) -> BadLine:
 
 
 def _find_utf16(head: bytes) -> str:
-    """UTF-16 shows itself by its mark, or by a NUL in every second byte of Latin text."""
+    """Detects UTF-16 by its byte order mark, or by NUL in every second byte, as in Latin text; "" if it is none."""
     if head.startswith(_UTF16_MARKS):
         return "UTF-16"
     if len(head) >= 8:
@@ -151,16 +158,16 @@ def _find_utf16(head: bytes) -> str:
 
 
 def _guess_code_page(raw: bytes) -> str:
-    """cp1256 if its reading of the non-ASCII bytes is mostly Arabic script, else the western page."""
+    """Guesses the code page: cp1256 if the non-ASCII bytes decode mostly to Arabic script, else cp1252."""
     letters = [letter for letter in raw.decode("cp1256", "replace") if ord(letter) > 127]
     num_arabic = sum("\u0600" <= letter <= "\u06ff" or letter == "\u200c" for letter in letters)
     return "cp1256" if num_arabic > 0.6 * len(letters) else "cp1252"
 
 
 class CorpusRoot:
-    """The folder that holds a corpus. Only files inside it may be opened, whatever a transcript names.
+    """The folder that holds a corpus: protects against path traversal by hostile transcripts.
 
-    A path is resolved, symbolic links included, before anything is opened.
+    Only files inside it may be opened. A path is resolved, symbolic links included, before anything is opened.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -173,7 +180,7 @@ class CorpusRoot:
         return self._real
 
     def resolve(self, written: str) -> str | None:
-        """The real path of `written` (relative to the folder, or absolute), or None if it leaves the folder."""
+        """Returns the real path of `written` (relative to the folder, or absolute), None if it leaves the folder."""
         if "\0" in written or len(written) > _MAX_PATH_LENGTH:
             return None
         written = written.replace("\\", "/")
@@ -188,9 +195,9 @@ class CorpusRoot:
         return real[len(self._prefix) :]
 
     def find_audio(self, folder: str, name: str) -> str:
-        """The path below the root of the recording `name` in `folder`, whatever its format.
+        """Returns the path below the root of the recording `name` in `folder`, with the suffix of the file that exists.
 
-        Where there is none, the WAV that was expected: the check that follows reports it as missing.
+        Where there is none, the path of a WAV file: the check that follows reports it as missing.
         """
         start = f"{folder}/{name}" if folder else name
         if name.lower().endswith(AUDIO_SUFFIXES):
@@ -203,7 +210,7 @@ class CorpusRoot:
 
 
 def open_plain_file(real_path: str) -> int:
-    """A read-only descriptor of a regular file. Opening a pipe or device raises OSError instead of waiting."""
+    """Opens a regular file and returns its read-only descriptor. A pipe or device raises OSError instead of waiting."""
     descriptor = os.open(real_path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)

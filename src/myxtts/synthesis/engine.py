@@ -1,6 +1,8 @@
 """Inference: acoustic model and vocoder as traced graphs of a few fixed shapes.
 
-Token ids and spectrograms are padded up to the next shape; padding is masked, so it does not change the sound.
+Token ids and spectrograms are padded up to the next shape; padding is masked, so it does not change the sound. Steps:
+`encode_reference` (recording to speaker embedding), `make_mel` (text encoder, durations and F0, flow-matching decoder),
+`make_sound` (neural vocoder or Griffin-Lim). Each is a `tf.function` per shape and setting, optionally with XLA.
 Shape legend: B = 1 utterance, N tokens, S states, T frames, R frames of a reference, M mel bands, D width of a speaker
 embedding, K latents.
 """
@@ -32,9 +34,10 @@ from myxtts.synthesis.sentences import MAX_PIECE_TOKENS
 from myxtts.synthesis.voices import Reference, SpeakerEmbedding, average_embeddings, count_crop_frames
 from myxtts.types import Floats, Tensor
 
-# Tracing takes about 1 s; a shape twice as long as needed costs a twentieth of the duration of the speech.
 TOKEN_SHAPES = (64, MAX_PIECE_TOKENS)
 FRAME_SHAPES = (256, 512, 1024, 2048, 4096, 6144)
+"""Padded sizes. Tracing takes about 1 s; a shape twice as long as needed costs a twentieth of the duration of the
+speech. The largest is also the longest piece that can be synthesised."""
 _VOCODER_MARGIN_FRAMES = 64
 """Silence behind a spectrogram: more than the receptive field of the neural vocoder, so that every shape gives the same
 samples."""
@@ -43,7 +46,7 @@ samples."""
 class SpeechEngine:
     """Acoustic model and vocoder of a bundle, traced once per padded input shape.
 
-    Not thread-safe: hold a lock around calls, as `Synthesizer` does.
+    Not thread-safe: hold a lock around calls, as `Synthesizer` does. Weights and computation are float32.
     """
 
     def __init__(
@@ -61,10 +64,11 @@ class SpeechEngine:
 
     @property
     def num_graphs(self) -> int:
+        """Graphs traced so far."""
         return len(self._graphs)
 
     def encode_reference(self, reference: Reference) -> SpeakerEmbedding:
-        """The speaker embedding of a recording, averaged over its crops."""
+        """Returns the speaker embedding of a recording, averaged over its crops, each padded to the longest crop."""
         num_frames = count_crop_frames(self._loaded.mel)
         embeddings = []
         for crop_RM in reference.crops:
@@ -75,13 +79,17 @@ class SpeechEngine:
         return average_embeddings(embeddings)
 
     def encode_mel(self, mel_TM: Floats) -> SpeakerEmbedding:
-        """The speaker embedding of the first seconds of a spectrogram."""
+        """Returns the speaker embedding of the first `MAX_CROP_S` seconds of a log-mel spectrogram."""
         return self.encode_reference(Reference((mel_TM[: count_crop_frames(self._loaded.mel)],), 0.0))
 
     def make_mel(
         self, ids: NDArray[np.int32], language: str, voice: SpeakerEmbedding, options: SpeechOptions
     ) -> Floats:
-        """The log-mel spectrogram [T, M] of token ids."""
+        """Synthesises the log-mel spectrogram [T, M] of token ids.
+
+        Two graphs: the first predicts states and durations, whose sum gives T on the host; the second decodes T frames,
+        padded to a shape. Raises DataError where T is too long or a value is not finite.
+        """
         ids_N = np.asarray(ids, np.int32)
         num_slots = choose_shape(len(ids_N), TOKEN_SHAPES)
         tensors = tf.constant(voice.vector[None]), tf.constant(voice.latents[None])
@@ -120,7 +128,7 @@ class SpeechEngine:
         return mel_TM
 
     def make_sound(self, mel_TM: Floats, seed: int) -> Floats:
-        """Samples [T * hop_length] of a spectrogram."""
+        """Vocodes a log-mel spectrogram; returns samples [T * hop_length]. `seed` is for Griffin-Lim only."""
         if self._vocoder is None:
             return self._griffin_lim(mel_TM, seed=seed)
         num_frames = choose_shape(len(mel_TM) + _VOCODER_MARGIN_FRAMES, FRAME_SHAPES)
@@ -130,7 +138,7 @@ class SpeechEngine:
         return samples[: len(mel_TM) * self._loaded.mel.hop_length]
 
     def _run(self, key: tuple[object, ...], function: Callable[..., Any], *tensors: Tensor) -> Any:
-        """Calls a function as a graph, traced the first time `key` is met."""
+        """Calls a function as a graph, traced at the first call with `key`, which must name all shapes and settings."""
         if key not in self._graphs:
             graph = tf.function(function, jit_compile=self._use_xla)
             self._graphs[key] = graph.get_concrete_function(*tensors)
@@ -139,7 +147,10 @@ class SpeechEngine:
     def _predict_states(
         self, tokens_BN: Tensor, lengths_B: Tensor, language_B: Tensor, vector: Tensor, latents: Tensor, speed: Tensor
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Means, hidden channels, F0 and durations of states, padded to one length for every text."""
+        """Predicts means, hidden channels, F0 and voicing, and durations of states.
+
+        All are padded to the states of MAX_PIECE_TOKENS, so that the decoder's shapes depend on the frames alone.
+        """
         spoken = self._model.predict_durations(tokens_BN, lengths_B, language_B, Voice(vector, latents), speed=speed)
         num_more = STATES_PER_TOKEN * (MAX_PIECE_TOKENS - tokens_BN.shape[1])
         parts = (*spoken.states[1:3], tf.stack(spoken.pitch_BS, axis=-1))
@@ -186,7 +197,7 @@ class SpeechEngine:
 
 
 def choose_shape(size: int, shapes: tuple[int, ...]) -> int:
-    """The smallest shape that holds `size`, or the largest there is."""
+    """Returns the smallest shape of at least `size`, or the largest there is."""
     return next((shape for shape in shapes if shape >= size), shapes[-1])
 
 
@@ -197,6 +208,7 @@ def _pad_rows(rows: NDArray[Any], num_rows: int, value: float = 0.0) -> NDArray[
 
 
 def _assign_weights(variables: Mapping[str, Any], weights: Mapping[str, NDArray[Any]], place: str) -> None:
+    """Copies weights into variables after a check of names and shapes; `place` names their origin in errors."""
     check_weights(weights, {name: tuple(variable.shape) for name, variable in variables.items()}, place)
     for name, variable in variables.items():
         variable.assign(weights[name])

@@ -1,6 +1,7 @@
-"""A model bundle loaded and checked for synthesis, before TensorFlow is imported.
+"""Loads and checks a model bundle for synthesis, without TensorFlow.
 
-Mistakes of the user (folder, language, text, voice, vocoder) are found here, within milliseconds.
+Mistakes of the user (folder, language, text, voice, vocoder) are found here, within milliseconds. `SpeechEngine` builds
+the model from the result.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from myxtts.types import Say
 
 VoiceName = str | Path
 VoiceLike = VoiceName | SpeakerEmbedding | Sequence[VoiceName] | None
+"""A voice as callers give it: a name, one or several recordings, an embedding, or None for the only voice."""
 VoiceSource = SpeakerEmbedding | tuple[Reference, ...]
 """A speaker embedding, or the spectrograms of recordings that have still to be encoded."""
 
@@ -48,7 +50,10 @@ _DEFAULT_LANGUAGE = "en"
 
 @dataclass(frozen=True)
 class LoadedBundle:
-    """A bundle with its parts parsed. `noted_voices` are embeddings of corpus speakers that its notes carry."""
+    """A bundle with its files parsed and checked against each other.
+
+    `voices` are embeddings that the user saved, `noted_voices` those of corpus speakers in the bundle's notes.
+    """
 
     folder: Path
     bundle: Bundle
@@ -71,7 +76,10 @@ class LoadedBundle:
             )
 
     def find_language(self, asked: str | None) -> str:
-        """The model's name of a language; without one, its only language, or English if it has that."""
+        """Returns the model's name of a language, by exact code or else by primary code (en for en-GB).
+
+        Without `asked` it is the model's only language, else English; raises UsageError where there is no match.
+        """
         languages = self.spec.languages
         if asked is None:
             if len(languages) == 1:
@@ -90,11 +98,14 @@ class LoadedBundle:
         )
 
     def plan(self, text: str, language: str | None = None) -> Iterator[Piece]:
-        """The pieces of a text; the text as a whole is checked at once, pieces are made when asked for."""
+        """Yields the pieces of a text. The text is checked in this call; pieces are encoded as they are consumed."""
         return plan_pieces(check_text(text), self.find_language(language), self.frontend)
 
     def find_voice(self, voice: VoiceLike, warn: Say = lambda _: None) -> VoiceSource:
-        """The voice that is meant by an embedding, a name, or one or several recordings."""
+        """Resolves an embedding, a name, or one or several recordings, whose log-mels are computed here.
+
+        A single name that is an existing file is a recording; otherwise saved voices come before corpus speakers.
+        """
         if isinstance(voice, SpeakerEmbedding):
             return voice
         if voice is None:
@@ -110,7 +121,7 @@ class LoadedBundle:
         return sorted({*self.voices.list_names(), *self.noted_voices})
 
     def _find_named_voice(self, name: str) -> SpeakerEmbedding:
-        """A saved voice, or else a speaker of the corpus, of this name."""
+        """Returns the saved voice, or else the corpus speaker, of this name; raises DataError where there is none."""
         if self.voices.has(name):
             return self.voices.load(name)
         if name in self.noted_voices:
@@ -118,7 +129,10 @@ class LoadedBundle:
         raise refuse_unknown_voice(name, self.list_voices())
 
     def _find_only_voice(self, warn: Say) -> SpeakerEmbedding:
-        """The voice of a model with one speaker, which need not be named."""
+        """Returns the voice of a model with one speaker; raises UsageError where several are possible.
+
+        A bundle without the embedding of its only speaker gives zeros, with a warning.
+        """
         known = list(self.noted_voices) or self.list_voices()
         if len(known) == 1 and not self.spec.has_many_speakers:
             return self._find_named_voice(known[0])
@@ -133,7 +147,10 @@ class LoadedBundle:
 
 
 def load_bundle(path: Path | str) -> LoadedBundle:
-    """Reads and checks the bundle that `path` is, or that the run in `path` has made."""
+    """Reads and checks the bundle in `path`, or that of the run in `path`.
+
+    Raises DataError where front end, spectrogram and model do not fit together.
+    """
     folder = find_bundle(Path(path))
     bundle = read_bundle(folder)
     spec = ModelSpec.from_json(bundle.model_spec)
@@ -154,7 +171,7 @@ def load_bundle(path: Path | str) -> LoadedBundle:
 
 
 def choose_vocoder(loaded: LoadedBundle, asked: VocoderChoice) -> tuple[LoadedBundle, KnownVocoder]:
-    """The bundle with the vocoder that was asked for, and its kind; auto takes the neural one where there is one.
+    """Returns the bundle with the vocoder that was asked for, and its kind; auto takes the neural one if it has one.
 
     Raises ConfigError where the vocoder was trained for other spectrograms.
     """
@@ -173,14 +190,15 @@ def choose_vocoder(loaded: LoadedBundle, asked: VocoderChoice) -> tuple[LoadedBu
 
 
 def _choose_voices_folder(folder: Path) -> Path:
-    """Beside the bundle of a run, which is replaced as a whole at every checkpoint; inside any other."""
+    """Returns the folder of saved voices: beside the bundle of a run, which is replaced as a whole at every checkpoint;
+    inside any other."""
     parent = folder.absolute().parent
     is_of_run = folder.absolute().name == BUNDLE_FOLDER_NAME and (parent / RESOLVED_FILE_NAME).is_file()
     return (parent if is_of_run else folder) / VOICES_FOLDER_NAME
 
 
 def _read_definitions(bundle: Bundle, folder: Path) -> tuple[MelDefinition, AudioDefinition]:
-    """The definitions of sound, which must keep to the same limits as a configuration."""
+    """Parses the definitions of mel and audio, with the same limits as in a configuration; raises DataError."""
     try:
         check_fields(bundle.mel, MelDefinition)
         check_fields(bundle.audio, AudioDefinition)
@@ -197,6 +215,7 @@ def _read_definitions(bundle: Bundle, folder: Path) -> tuple[MelDefinition, Audi
 
 
 def _is_file(name: VoiceName) -> bool:
+    """Whether a file of this name exists; a string that cannot be a path is none."""
     try:
         return Path(name).is_file()
     except (OSError, ValueError):

@@ -13,14 +13,16 @@ from myxtts.types import DEFAULT_NUM_STEPS
 
 _LIMITS = {"speed": (0.25, 4.0), "num_steps": (1, 200), "guidance": (0.0, 10.0), "noise_scale": (0.0, 2.0)}
 _MAX_SEED = 2**63 - 1
+"""The largest int64."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeechOptions:
-    """How a text is synthesised; None takes the model's default.
+    """Settings of one synthesis; None takes the model's default.
 
-    `guidance` above 1 strengthens the conditioning on the voice (classifier-free guidance); `noise_scale` is the
-    standard deviation of the noise that sampling starts from.
+    `speed` divides the predicted durations; `num_steps` are the Euler steps of the flow-matching decoder; `guidance`
+    above 1 strengthens the conditioning on the voice (classifier-free guidance); `noise_scale` is the standard
+    deviation of the noise that sampling starts from.
     """
 
     speed: float = 1.0

@@ -1,6 +1,7 @@
 """Splits text into pieces of at most `MAX_PIECE_TOKENS`: sentences, and clauses of long sentences; reads text files.
 
-What cannot be synthesised raises an error, or is left out and reported; the model itself is not needed here.
+What cannot be synthesised raises an error, or is left out and reported; the model itself is not needed here. Pieces are
+bounded because the engine traces graphs of fixed shapes; they are also what a stream is delivered in.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from myxtts.text.normalize import split_sentences
 from myxtts.text.tokenizer import Encoding
 
 MAX_TEXT_LENGTH = 20_000
-"""Characters that are said in one go, about twenty minutes."""
+"""Characters of one request, about twenty minutes of speech."""
 MAX_PIECE_TOKENS = 256
 """The largest text shape that the engine traces; at some 14 phonemes a second about 18 s of speech."""
 _MAX_PIECE_LENGTH = 240
@@ -32,7 +33,9 @@ CLAUSE_PAUSE_S = 0.12
 _MAX_FILE_BYTES = 10_000_000
 _MAX_LINES = 100_000
 _ID = re.compile(r"[^\W_][\w.-]{0,99}(?<!\.)")
+"""Ids become file names: no separators, no leading dot or hyphen, no trailing dot."""
 _NEWLINES = "\n\t\r\v\f\x1c\x1d\x1e\x85"
+"""Control characters that are kept, since they separate lines and words."""
 _CLAUSE_END = re.compile(r"[,;:،؛—–…](?=\s)|(?<=\s)-(?=\s)")
 _SPACE = re.compile(r"\s+")
 
@@ -48,7 +51,8 @@ class Piece:
 
 
 def check_text(text: str) -> str:
-    """The text without control characters; raises DataError where it is too long, broken or has nothing to say."""
+    """Returns the text without control characters; raises DataError where it is too long, has lone surrogates, or has
+    no letter or figure."""
     if len(text) > MAX_TEXT_LENGTH:
         raise DataError(
             f"The text has {len(text):,} characters, more than the {MAX_TEXT_LENGTH:,} that are said in one go.",
@@ -68,7 +72,10 @@ def check_text(text: str) -> str:
 
 
 def plan_pieces(text: str, language: str, frontend: FrontEnd) -> Iterator[Piece]:
-    """The pieces of a text that `check_text` gave, in order, each made when it is asked for."""
+    """Yields the pieces of a text that `check_text` returned, in order, each encoded when it is consumed.
+
+    Raises DataError at the end where no piece has any phoneme or letter.
+    """
     is_first = True
     for sentence in split_sentences(text, language):
         pause_s = 0.0 if is_first else SENTENCE_PAUSE_S
@@ -85,9 +92,9 @@ def plan_pieces(text: str, language: str, frontend: FrontEnd) -> Iterator[Piece]
 
 
 def cut_text(text: str, max_length: int) -> list[str]:
-    """The text in parts of at most `max_length` characters, cut near the middle: behind a clause, else between words.
+    """Splits a text into parts of at most `max_length` characters by halving: behind a clause, else between words.
 
-    A part without a space is cut anywhere. No character but the spaces around a cut is lost.
+    A part without a space is cut in its middle. No character but the spaces around a cut is lost.
     """
     assert max_length > 0, max_length
     text = text.strip()
@@ -98,11 +105,12 @@ def cut_text(text: str, max_length: int) -> list[str]:
 
 
 def _is_kept(character: str) -> bool:
+    """Whether a character is kept: all but control, private-use and unassigned code points."""
     return character in _NEWLINES or unicodedata.category(character) not in ("Cc", "Co", "Cn")
 
 
 def _encode_parts(normalized: str, language: str, frontend: FrontEnd) -> Iterator[tuple[str, Encoding]]:
-    """Parts of a sentence with their tokens; a part with too many is cut in half and tried again."""
+    """Yields parts of a sentence with their tokens; one of more than MAX_PIECE_TOKENS is halved and encoded again."""
     parts = cut_text(normalized, _MAX_PIECE_LENGTH)
     while parts:
         part = parts.pop(0)
@@ -119,16 +127,18 @@ def _encode_parts(normalized: str, language: str, frontend: FrontEnd) -> Iterato
 
 
 def _is_speakable(encoding: Encoding, frontend: FrontEnd) -> bool:
+    """Whether the tokens hold a phoneme or letter, not only punctuation."""
     return any(character.isalnum() for character in frontend.tokenizer.decode(encoding.ids))
 
 
 def _is_missed(symbol: str) -> bool:
-    """Whether a listener misses it: marks and spaces are no sound of their own."""
+    """Whether an unknown symbol is worth a warning: punctuation and spaces have no sound of their own."""
     return any(unicodedata.category(character)[0] not in "PZ" for character in symbol)
 
 
 def _find_cut(text: str) -> int:
-    """Where to cut: at a clause or space in the middle half of the text, or in its middle."""
+    """Returns the position of the cut: the clause end, else the space, nearest to the middle, if one is in the middle
+    half of the text; else the middle."""
     middle = len(text) // 2
     first, last = len(text) // 4, len(text) - len(text) // 4
     for pattern in (_CLAUSE_END, _SPACE):
@@ -140,7 +150,7 @@ def _find_cut(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class TextLine:
-    """A text, the name of the file it is spoken into, and where it stands."""
+    """One text of a file: `id` is the name of the output file, `place` is path and line number for errors."""
 
     id: str
     text: str
@@ -148,7 +158,10 @@ class TextLine:
 
 
 def read_texts(path: Path) -> list[TextLine]:
-    """The texts of a file, one a line, or `id|text` in a .csv file; empty lines are left out."""
+    """Reads the texts of a file, one a line, or `id|text` in a .csv file; empty lines are left out.
+
+    Without ids the texts are numbered, with at least four digits, so that output files sort in order.
+    """
     try:
         if path.stat().st_size > _MAX_FILE_BYTES:
             raise DataError(
@@ -179,7 +192,7 @@ def read_texts(path: Path) -> list[TextLine]:
 
 
 def _parse_rows(numbered: list[tuple[int, str]], path: Path) -> list[TextLine]:
-    """The texts of `id|text` lines; ids become file names, so they must differ in any case."""
+    """Parses `id|text` lines; ids become file names, so they must differ even where case is ignored."""
     rows: list[TextLine] = []
     seen: dict[str, str] = {}
     for number, line in numbered:

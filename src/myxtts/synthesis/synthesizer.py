@@ -1,6 +1,7 @@
 """`Synthesizer`: text and a reference voice to a waveform, whole or streamed sentence by sentence.
 
 Importing this module does not import TensorFlow; making a `Synthesizer` does, after everything else has been checked.
+A text is split into pieces (`sentences`), each is synthesised (`engine`), levelled and joined (`PieceJoiner`).
 """
 
 from __future__ import annotations
@@ -29,18 +30,21 @@ from myxtts.synthesis.voices import SpeakerEmbedding, average_embeddings
 from myxtts.types import DEFAULT_NUM_STEPS, Floats, Say, Waveform
 
 _FADE_S = 0.005
+"""At both ends of a piece, so that joints do not click."""
 _BLOCK_S = 0.02
+"""Block length of the level measurement."""
 _QUIET_DB = 30.0
 """Blocks this far below the loudest one count as pauses."""
 _MAX_PEAK = 0.99
+"""Of full scale: the gain is limited so that no sample clips."""
 _MAX_GAIN = 2.0
 """At most 6 dB up or down: levels are evened out, not a whisper turned into a shout."""
 
 
 class PieceJoiner:
-    """Joins the pieces of one text: same level, faded ends, silence between them.
+    """Joins the pieces of one text: same RMS of the speech, faded ends, silence between them.
 
-    Without a target level the first piece decides.
+    The first piece sets the level of the others: scaled to `target_rms`, or as it is without one.
     """
 
     def __init__(self, rate_hz: int, target_rms: float | None) -> None:
@@ -49,7 +53,7 @@ class PieceJoiner:
         self._target_speech_rms: float | None = None
 
     def join(self, samples: Floats, pause_s: float) -> Floats:
-        """The piece at its level behind a pause."""
+        """Returns the piece, levelled and faded, with `pause_s` of silence before it."""
         levelled = fade_ends(self._level(samples), int(_FADE_S * self._rate_hz))
         return np.concatenate([np.zeros(int(pause_s * self._rate_hz), np.float32), levelled])
 
@@ -65,7 +69,7 @@ class PieceJoiner:
         return samples * np.float32(min(gain, _MAX_PEAK / peak))
 
     def _measure_speech(self, samples: Floats) -> float:
-        """RMS of the blocks with speech, so that pauses inside a piece do not raise its gain."""
+        """Returns the RMS of the blocks with speech, so that pauses inside a piece do not raise its gain."""
         block = max(1, int(_BLOCK_S * self._rate_hz))
         num_blocks = len(samples) // block
         if num_blocks == 0:
@@ -79,7 +83,7 @@ _NUM_UNKNOWN_SHOWN = 10
 
 
 class Synthesizer:
-    """A bundle with its model in memory. Threads may share one: they take turns, sentence by sentence.
+    """A bundle with its model in memory. Thread-safe: a lock is held for one sentence at a time.
 
     >>> speaker = Synthesizer.load("runs/anna")
     >>> wave = speaker.say("Good morning.", voice="reference.wav", language="en")
@@ -100,7 +104,7 @@ class Synthesizer:
     def load(
         cls, path: Path | str, *, vocoder: VocoderChoice = "auto", use_xla: bool = False, warn: Say = warn_user
     ) -> Self:
-        """The model of a run or bundle; `vocoder` is auto, griffin_lim, neural, or the folder of a trained one."""
+        """Loads the model of a run or bundle; `vocoder` is auto, griffin_lim, neural, or a folder with a vocoder."""
         return cls(load_bundle(path), vocoder=vocoder, use_xla=use_xla, warn=warn)
 
     @property
@@ -124,9 +128,10 @@ class Synthesizer:
         guidance: float | None = None,
         noise_scale: float | None = None,
     ) -> Waveform:
-        """The whole text as a waveform; the same seed gives the same samples.
+        """Synthesises the whole text; the same seed gives the same samples.
 
-        `voice` is a recording, several of them (averaged), the name of a saved voice, or what `encode_voice` gave.
+        `voice` is a recording, several of them (averaged), the name of a saved voice, or an embedding of
+        `encode_voice`. The other settings are those of `SpeechOptions`.
         """
         parts = list(
             self.stream(
@@ -154,7 +159,7 @@ class Synthesizer:
         guidance: float | None = None,
         noise_scale: float | None = None,
     ) -> Iterator[Waveform]:
-        """As `say`, sentence by sentence: each is given before the next is begun. Mistakes are raised at once."""
+        """As `say`, but yields each sentence before the next is begun. Wrong arguments raise in this call."""
         options = SpeechOptions(speed=speed, seed=seed, num_steps=num_steps, guidance=guidance, noise_scale=noise_scale)
         language = self.loaded.find_language(language)
         pieces = self.loaded.plan(text, language)
@@ -163,7 +168,10 @@ class Synthesizer:
     def speak(
         self, pieces: Iterable[Piece], voice: SpeakerEmbedding, language: str, options: SpeechOptions
     ) -> Iterator[Waveform]:
-        """Synthesises the pieces of a plan one after another."""
+        """Synthesises the pieces of a plan one after another; warns once of symbols that are left out.
+
+        Pauses before pieces are divided by the speed, as durations are.
+        """
         audio = self.loaded.audio
         joiner = PieceJoiner(self.rate, audio.loudness_target if audio.loudness == "rms" else None)
         has_warned = False
@@ -178,27 +186,27 @@ class Synthesizer:
             yield Waveform(joiner.join(samples, piece.pause_s / options.speed), self.rate)
 
     def resolve(self, source: VoiceSource) -> SpeakerEmbedding:
-        """The embedding of a voice that `loaded.find_voice` gave; recordings are encoded by the model."""
+        """Returns the embedding of a voice from `loaded.find_voice`; recordings are encoded by the model."""
         if isinstance(source, SpeakerEmbedding):
             return source
         with self._lock:
             return average_embeddings([self.engine.encode_reference(reference) for reference in source])
 
     def encode_voice(self, voice: VoiceLike) -> SpeakerEmbedding:
-        """The voice in one recording, or the average of several, to be used again or saved."""
+        """Returns the speaker embedding of one recording, or the average of several, to be used again or saved."""
         return self.resolve(self.loaded.find_voice(voice, self._warn))
 
     def save_voice(self, name: str, voice: VoiceLike) -> Path:
-        """Keeps a voice beside the model, to be used by its name."""
+        """Saves a speaker embedding beside the model, to be used by its name."""
         return self.loaded.voices.save(name, self.encode_voice(voice))
 
     def voices(self) -> list[str]:
-        """The names that `voice` may be."""
+        """Lists the names that `voice` may be."""
         return self.loaded.list_voices()
 
 
 def _derive_seed(seed: int, number: int) -> int:
-    """A seed of 31 bits for each piece, so that no two begin with the same noise."""
+    """Returns a seed of 31 bits for each piece, so that no two begin with the same noise; it must fit an int32."""
     return int(np.random.SeedSequence([seed, number]).generate_state(1)[0]) & 0x7FFFFFFF
 
 

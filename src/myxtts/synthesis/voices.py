@@ -1,7 +1,7 @@
-"""Voices: speaker embeddings, saved by name beside a model, and reference recordings to compute them from.
+"""Speaker embeddings: saved by name beside a model, read from a bundle, and the reference recordings behind them.
 
-A saved voice is one safetensors file. It is valid for the reference encoder that made it, and is read as strictly as a
-bundle, since it may come from anywhere.
+A saved voice is one safetensors file. It is valid for the reference encoder that made it, which a checksum of that
+encoder's weights shows, and is read as strictly as a bundle, since it may come from anywhere.
 Shape legend: D width of an embedding, K latents, R frames, M mel bands.
 """
 
@@ -45,8 +45,12 @@ _VERSION = "1"
 _TENSORS = ("latents", "vector")
 _MAX_FILE_BYTES = 40_000_000
 _NAME = re.compile(r"[^\W_][\w .\u200c-]{0,62}(?<![ .])")
+"""Names become file names: letters of any script, the Persian half-space, no separators, no dot at either end."""
 _REFERENCE_PREFIX = "reference_encoder."
+"""Of the names of the encoder's weights in a bundle."""
 MIN_REFERENCE_S, ADVISED_REFERENCE_S, MAX_CROP_S, MAX_REFERENCE_S = 1.0, 3.0, 8.0, 30.0
+"""Seconds. Shorter references than advised give a warning; longer ones than a crop are cut and averaged, since the
+longest reference in training has the length of a crop."""
 _LIMITS = AudioLimits(
     min_duration_s=MIN_REFERENCE_S,
     max_duration_s=MAX_REFERENCE_S,
@@ -83,19 +87,19 @@ class _NotedVoice(FileModel):
 
 
 def average_embeddings(voices: Sequence[SpeakerEmbedding]) -> SpeakerEmbedding:
-    """One voice from several recordings of the same person."""
+    """Returns the mean of the embeddings of several recordings or crops of one speaker."""
     assert voices, "there is no voice to average"
     vectors, latents = [voice.vector for voice in voices], [voice.latents for voice in voices]
     return SpeakerEmbedding(np.mean(vectors, axis=0, dtype=np.float32), np.mean(latents, axis=0, dtype=np.float32))
 
 
 def fingerprint_encoder(weights: Mapping[str, Array]) -> str:
-    """Checksum of the reference encoder's weights, which embeddings depend on."""
+    """Returns a checksum of the reference encoder's weights; an embedding is valid for the encoder that made it."""
     return fingerprint_arrays({name: array for name, array in weights.items() if name.startswith(_REFERENCE_PREFIX)})
 
 
 def check_voice_name(name: str) -> str:
-    """The name in composed form; raises UsageError where it could not be a plain file name everywhere."""
+    """Returns the name in NFC; raises UsageError where it could not be a plain file name on every system."""
     composed = unicodedata.normalize("NFC", name)
     if not _NAME.fullmatch(composed) or len(composed.encode("utf-8", "replace")) > 200:
         raise UsageError(
@@ -106,7 +110,10 @@ def check_voice_name(name: str) -> str:
 
 
 class VoiceFolder:
-    """The voices beside a model. `num_latents` and `width` are those of its voices."""
+    """Folder of the embeddings that were saved for a model.
+
+    `fingerprint` identifies its reference encoder; `num_latents` and `width` are K and D of its embeddings.
+    """
 
     def __init__(self, path: Path, fingerprint: str, num_latents: int, width: int) -> None:
         self.path = path
@@ -114,7 +121,7 @@ class VoiceFolder:
         self._shapes = {"latents": (num_latents, width), "vector": (width,)}
 
     def list_names(self) -> list[str]:
-        """The names of saved voices, whether or not they fit the model."""
+        """Lists the names of saved voices, whether or not they fit the model."""
         found = (entry.name.removesuffix(_SUFFIX) for entry in self.path.glob(f"*{_SUFFIX}"))
         return sorted(name for name in found if _NAME.fullmatch(name))
 
@@ -122,7 +129,7 @@ class VoiceFolder:
         return bool(_NAME.fullmatch(name)) and (self.path / f"{name}{_SUFFIX}").is_file()
 
     def save(self, name: str, voice: SpeakerEmbedding) -> Path:
-        """Keeps a voice under a name; an older one of that name is replaced."""
+        """Saves an embedding under a name and returns its file; an older one of that name is replaced."""
         path = self.path / f"{check_voice_name(name)}{_SUFFIX}"
         arrays = {"latents": voice.latents, "vector": voice.vector}
         self._check(path, arrays)
@@ -132,7 +139,7 @@ class VoiceFolder:
         return path
 
     def load(self, name: str) -> SpeakerEmbedding:
-        """A saved voice; raises DataError where it does not exist, is damaged or was made by another encoder."""
+        """Reads a saved embedding; raises DataError where it is missing, damaged or was made by another encoder."""
         path = self.path / f"{check_voice_name(name)}{_SUFFIX}"
         try:
             metadata, arrays = _read_file(path)
@@ -165,7 +172,7 @@ class VoiceFolder:
 
 
 def read_noted_voices(notes: Mapping[str, Any], num_latents: int, width: int) -> dict[str, SpeakerEmbedding]:
-    """The voices of the corpus that a bundle carries in its notes, by speaker: `voices: {name: {vector, latents}}`."""
+    """Parses the embeddings of corpus speakers in a bundle's notes, by speaker: `voices: {name: {vector, latents}}`."""
     try:
         noted = check_fields(notes.get("voices", {}), dict[str, _NotedVoice])
     except JsonRefusedError as error:
@@ -180,6 +187,7 @@ def read_noted_voices(notes: Mapping[str, Any], num_latents: int, width: int) ->
 
 
 def refuse_unknown_voice(name: str, known: Iterable[str]) -> DataError:
+    """Makes the error for a voice that is neither a file nor a known name."""
     listed = ", ".join(list(known)[:20])
     return DataError(
         f"There is no recording and no saved voice {name[:200]!r}.",
@@ -188,7 +196,7 @@ def refuse_unknown_voice(name: str, known: Iterable[str]) -> DataError:
 
 
 def _read_file(path: Path) -> tuple[dict[str, str], dict[str, Array]]:
-    """The texts and arrays of a sealed file, which may come from anywhere."""
+    """Reads the metadata and arrays of a voice file; raises FileRefusedError where its checksum or names are wrong."""
     with open_regular(path, _MAX_FILE_BYTES, follow_links=False) as file:
         heading = read_heading(file)
         names = {entry.name for entry in heading.entries if entry.dtype == "F32"}
@@ -205,14 +213,17 @@ def _refuse(path: Path, problem: str) -> DataError:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """The spectrograms [R, M] of one recording: crops of at most MAX_CROP_S, the longest reference in training."""
+    """Log-mel spectrograms [R, M] of one recording: crops of at most MAX_CROP_S, the longest reference in training."""
 
     crops: tuple[NDArray[np.float32], ...]
     duration_s: float
 
 
 def read_reference(path: Path, audio: AudioDefinition, mel: MelDefinition, warn: Say = lambda _: None) -> Reference:
-    """A reference recording, processed as the recordings of the corpus. Its header is checked before it is decoded."""
+    """Decodes a reference recording and computes its log-mels, processed as the recordings of the corpus.
+
+    It is checked first, header before samples (`inspect_audio`); raises DataError where it cannot be used.
+    """
     try:
         real_path = os.path.realpath(path)
         inspect_audio(real_path, _LIMITS)
@@ -230,10 +241,11 @@ def read_reference(path: Path, audio: AudioDefinition, mel: MelDefinition, warn:
 
 
 def count_crop_frames(mel: MelDefinition) -> int:
-    """The most frames of a crop, a multiple of what the reference encoder stacks into one position."""
+    """Returns the most frames of a crop, rounded up to a multiple of 8, so that stacks of frames are whole."""
     return math.ceil(MAX_CROP_S * mel.sample_rate / mel.hop_length / 8) * 8
 
 
 def _cut_crops(mel_RM: NDArray[np.float32], max_frames: int) -> tuple[NDArray[np.float32], ...]:
+    """Cuts a spectrogram into crops of nearly equal length, so that the last is not much shorter."""
     num_crops = math.ceil(len(mel_RM) / max_frames)
     return tuple(np.array_split(mel_RM, num_crops))

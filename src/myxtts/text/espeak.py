@@ -1,7 +1,11 @@
-"""espeak-ng through ctypes: text to IPA, and text to sound.
+"""espeak-ng through ctypes: grapheme-to-phoneme conversion (text to IPA) and formant synthesis (text to samples).
 
 The library keeps its state in global variables and is not safe for threads, so there is one instance per process behind
 a lock. It is GPL-3 and comes with the optional extra `espeak`, which is imported when first used.
+
+`clean_ipa` and `restore_tones` turn the printed phonemes into IPA: they remove language tags, replace the internal
+mnemonics that espeak prints where a voice defines no IPA for a phone, and restore tones of several figures. Their
+tables come from listing what all voices print. `espeak_worker` runs `text_to_ipa` in a process of its own.
 """
 
 from __future__ import annotations
@@ -22,8 +26,10 @@ from myxtts.errors import ConfigError, DataError, MissingExtraError
 from myxtts.text.inventory import VOWELS
 from myxtts.types import Waveform
 
-# Between phones, when one was asked for. It occurs in no phone's name.
 SEPARATOR = "|"
+"""Printed between phones where a mode asks for it (bits 8 to 23 of the mode). It occurs in no phone's name."""
+
+# Constants of speak_lib.h.
 _AUDIO_OUTPUT_SYNCHRONOUS = 2
 _DO_NOT_EXIT = 0x8000
 _CHARS_UTF8 = 1
@@ -32,6 +38,7 @@ _PHONEMES_MNEMONIC = 0
 _PHONEMES_IPA = 2
 _RATE, _VOLUME, _PITCH, _RANGE = 1, 2, 3, 4
 _RANDOM_SEED = 1
+"""Any fixed value: the same arguments shall give the same samples."""
 
 _SynthCallback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctypes.c_int, ctypes.c_void_p)
 
@@ -101,7 +108,10 @@ class _Library:
         library.espeak_ng_SetRandSeed.argtypes = (ctypes.c_long,)
 
     def close(self, *, terminate: bool) -> None:
-        """Unloads the library, so that loading it again gives it new global variables."""
+        """Unloads the library, so that loading it again gives it new global variables.
+
+        After a fork `terminate` must be false: another thread of the parent may have been inside the library.
+        """
         if terminate:
             self._library.espeak_Terminate()
         system = ctypes.CDLL(None)
@@ -112,6 +122,7 @@ class _Library:
         return str(self._library.espeak_Info(None).decode("ascii"))
 
     def list_voices(self) -> list[Voice]:
+        """Reads the library's array of voices, which ends in a null pointer. `name` is the last part of the path."""
         records = self._library.espeak_ListVoices(None)
         voices = []
         index = 0
@@ -132,7 +143,10 @@ class _Library:
         self._voice = voice
 
     def print_phonemes(self, text: str, mode: int) -> list[str]:
-        """What espeak prints for each clause of the text."""
+        """Returns the phonemes of each clause as espeak prints them; `mode` is the phoneme mode of speak_lib.h.
+
+        The library moves `pointer` behind the clause that it has read, and sets it to null at the end of the text.
+        """
         buffer = ctypes.create_string_buffer(text.replace("\0", " ").encode("utf-8", "replace"))
         pointer = ctypes.c_void_p(ctypes.addressof(buffer))
         clauses = []
@@ -142,7 +156,7 @@ class _Library:
         return clauses
 
     def speak(self, text: str, parameters: Sequence[tuple[int, int]]) -> bytes:
-        """16-bit samples of a text, collected from the callback of the library."""
+        """Synthesises a text; returns 16-bit mono samples, collected from the callback of the library."""
         for parameter, value in parameters:
             self._library.espeak_SetParameter(parameter, value, 0)
         # Breath noise comes from espeak's own generator and from the C library's.
@@ -160,6 +174,7 @@ class _Library:
         return b"".join(self._sound)
 
     def _collect(self, samples: ctypes._Pointer[ctypes.c_short], num_samples: int, _events: int | None) -> int:
+        """The synthesis callback: copies a block of samples. Returning 0 tells the library to go on."""
         if samples and num_samples > 0:
             self._sound.append(ctypes.string_at(samples, 2 * num_samples))
         return 0
@@ -183,7 +198,7 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def _use_library(*, afresh: bool = False) -> Iterator[_Library]:
-    """The library under its lock; loads it first, or again after a fork or when asked `afresh`."""
+    """Yields the library under its lock; loads it first, and again after a fork or when asked `afresh`."""
     global _library, _was_forked  # noqa: PLW0603 - see _notice_fork
     with _lock:
         if _library is not None and (afresh or _was_forked):
@@ -208,7 +223,7 @@ def _find_files() -> tuple[str, str]:
 
 
 def _read_languages(address: int) -> tuple[tuple[str, int], ...]:
-    """A list in C of a rank in one byte and a code that ends in a zero byte, ended by a rank of zero."""
+    """Parses a C list of language codes: a rank in one byte, then a zero-terminated code; a rank of zero ends it."""
     languages = []
     while rank := ctypes.string_at(address, 1)[0]:
         code = ctypes.string_at(address + 1)
@@ -235,12 +250,12 @@ def list_voices() -> list[Voice]:
 
 
 def text_to_ipa(text: str, voice: str) -> list[str]:
-    """The clauses of a text in IPA as espeak prints it, but with whole tones; `clean_ipa` does the rest."""
+    """Returns the clauses of a text in IPA as espeak prints it, but with whole tones; `clean_ipa` does the rest."""
     return texts_to_ipa([text], voice)[0]
 
 
 def texts_to_ipa(texts: Sequence[str], voice: str) -> list[list[str]]:
-    """`text_to_ipa` for many texts, taking the lock once."""
+    """`text_to_ipa` for many texts, taking the lock once. Tonal voices are printed twice, as `restore_tones` needs."""
     with _use_library() as library:
         library.select_voice(voice)
         if not is_tonal(voice):
@@ -264,8 +279,10 @@ def synthesize(
     pitch_range: int = 50,
     volume: int = 100,
 ) -> Waveform:
-    """The text spoken by a voice, as 16 bit sound would hold it. The same arguments give the same samples.
+    """Synthesises a text with an espeak-ng voice; the samples are quantised to 16 bits. Same arguments, same samples.
 
+    `variant` is a speaker of espeak's voices/!v, such as f2; `pitch`, `pitch_range` and `volume` are espeak's own
+    scales, of which 50, 50 and 100 are the defaults.
     The library carries the phase of its slow pitch variation from clip to clip and offers no way to set it, so each
     clip is made by a library that was just loaded; that takes a few milliseconds.
     """
@@ -276,17 +293,14 @@ def synthesize(
         return Waveform((sound / 32768.0).astype(np.float32), library.rate_hz)
 
 
-# What espeak-ng prints as IPA, made IPA: no language tags, no leftovers of its own ASCII spelling, whole tones.
-#
-# Where a voice defines no IPA for a phone, espeak prints its internal mnemonic with some letters replaced. The tables
-# come from listing what all its voices print.
-
-# Voices that number their tones.
 TONAL_LANGUAGES = frozenset({"cmn", "yue", "hak", "vi", "th", "shn", "my"})
+"""Voices whose mnemonics end in the number of a tone."""
 
 _LANGUAGE_TAG = re.compile(r"\(([a-zA-Z][a-zA-Z0-9]{1,8}(?:-[a-zA-Z0-9]+)*)\)")
+"""Printed where espeak switches voices for a foreign word: (en) in front, the own language behind."""
 _SUPERSCRIPTS = str.maketrans("123456789", "¹²³⁴⁵⁶⁷⁸⁹")
 
+# Mnemonics in the output of any voice.
 _EVERYWHERE: Mapping[str, str] = {
     "t.": "ʈ",
     "d.": "ɖ",
@@ -311,7 +325,7 @@ _EVERYWHERE: Mapping[str, str] = {
     "#": "\u0325",
     "[": "\u032a",
 }
-# For the parts in the voice's own language, before the general table.
+# Mnemonics with another meaning in one language; applied to words in the voice's own language, before the table above.
 _BY_LANGUAGE: Mapping[str, Mapping[str, str]] = {
     "cmn": {"o-": "ɤ", "nɡ": "ŋ", "h": "ʰ"},
     "yue": {"nɡ": "ŋ"},
@@ -320,11 +334,12 @@ _BY_LANGUAGE: Mapping[str, Mapping[str, str]] = {
     "ky": {"l-": "ɫ"},
     "ar": {"a.": "aˤ", "i.": "iˤ", "u.": "uˤ"},
 }
-# Variants of a phone that espeak tells apart by a sign or a figure and IPA does not; both marks mean a modified
-# consonant, and nothing that is heard after a vowel.
+# After a consonant ^ means palatalised and ` ejective; after a vowel they mean nothing. The signs of _VARIANT_SIGNS
+# tell allophones apart that are the same in IPA.
 _PALATAL_OR_EJECTIVE = re.compile(rf"(?P<vowel>[{VOWELS}][\u0300-\u036fː]*)?(?P<mark>[\^`])")
 _VARIANT_SIGNS = re.compile(r"[-+_.\"~0-9]")
-# A glide at the start of a word is a phone of its own; length and stress with nothing to bear them are not heard.
+# At the start of a word a glide is a phone of its own. A length mark at the start and a stress mark at the end of a
+# word belong to no phone and are dropped.
 _FIRST_GLIDE = re.compile(r"(?<!\S)([ˈˌ]?)([ʲʰʷ])")
 _GLIDE_LETTERS = {"ʲ": "j", "ʰ": "h", "ʷ": "w"}
 _BORNE_BY_NOTHING = re.compile(r"(?<!\S)ː+|[ˈˌ]+(?=[ʲː]*(?:\s|$))")
@@ -343,7 +358,7 @@ def is_tonal(voice: str) -> bool:
 
 
 def clean_ipa(printed: str, voice: str) -> str:
-    """IPA from what espeak printed for `voice`: stress marks, letters and modifiers, one space between words."""
+    """Converts the printed phonemes of `voice` to IPA: stress marks, letters and modifiers, single spaces."""
     own_language = voice.partition("-")[0]
     pattern = _LANGUAGE_PATTERNS.get(own_language)
     parts = []
@@ -359,7 +374,7 @@ def clean_ipa(printed: str, voice: str) -> str:
 
 
 def restore_tones(printed_ipa: str, printed_mnemonics: str, voice: str) -> str:
-    """The printed IPA with whole tones as superscript figures, read from the mnemonics of the same text.
+    """Returns the printed IPA with whole tones as superscript figures, read from the mnemonics of the same text.
 
     In IPA espeak prints only the first figure of a tone, which makes one of two tones of Mandarin, and prints 3 as the
     vowel ɜ. Both texts were printed with separators, so that phones correspond one to one.
@@ -384,17 +399,17 @@ def restore_tones(printed_ipa: str, printed_mnemonics: str, voice: str) -> str:
 
 
 def _split_by_language(printed: str, own_language: str) -> list[tuple[str, str]]:
-    """The printed phones with the language each part is in; espeak changes it in the middle for foreign words."""
+    """Splits printed phones at language tags; returns pairs of a language code and the phones printed in it."""
     pieces = _LANGUAGE_TAG.split(printed)
     languages = [own_language, *(tag.partition("-")[0] for tag in pieces[1::2])]
     return list(zip(languages, pieces[::2], strict=True))
 
 
 def _put_tone(phone: str, name: str) -> str:
-    """The phone with the tone of its mnemonic as superscript figures."""
+    """Returns the phone with the tone of its mnemonic `name` as superscript figures."""
     tone = re.search(r"(?<=[^\d'ˈˌ,])\d+$", name)
     if tone is None:
-        # Without its mnemonic a phone still shows the first figure, 3 in disguise.
+        # No mnemonic: the printed IPA still ends in the first figure of the tone, with ɜ for 3.
         tone = re.search(r"(?<=[^\d'ˈˌ,])[\dɜ]$", name)
     if tone is None:
         return phone

@@ -2,6 +2,9 @@
 
 Some inputs crash the library whatever is filtered. The worker reads requests as lines of JSON and answers text by text,
 so the text it crashed on is known; that text is tried once more and then given up.
+
+Protocol: the worker writes one line when the library is loaded; a request is {"voice": …, "texts": […]} on one line;
+the answer is one line per text, a JSON list of clauses in IPA. The worker ends at the end of its input.
 """
 
 from __future__ import annotations
@@ -18,8 +21,11 @@ from myxtts.errors import DataError, MissingExtraError
 from myxtts.text.espeak import is_espeak_available, read_espeak_version, text_to_ipa
 
 _TEXTS_PER_REQUEST = 256
+"""Bounds what is sent again after a crash, and the work that one time limit covers."""
 _REQUEST_TIME_LIMIT_S = 60.0
+"""A worker that takes longer for one request hangs: it is killed, which counts as a crash."""
 _MAX_CRASHES = 200
+"""Per call; more end it with an error, since so many bad texts are rather a wrong language."""
 
 
 class EspeakWorker:
@@ -32,7 +38,7 @@ class EspeakWorker:
         self.num_crashes = 0
 
     def texts_to_ipa(self, texts: Sequence[str], voice: str) -> list[list[str] | None]:
-        """The clauses of each text in IPA, None for a text on which espeak-ng crashed. Takes the lock once."""
+        """Returns the clauses of each text in IPA, None for a text on which espeak-ng crashed. Takes the lock once."""
         if self._owner_id != os.getpid():
             # The pipes and the lock belong to the parent process.
             self._lock, self._process, self._owner_id = threading.Lock(), None, os.getpid()
@@ -60,7 +66,10 @@ class EspeakWorker:
         process.stdout.close()
 
     def _ask(self, texts: Sequence[str], voice: str) -> list[list[str] | None]:
-        """Answers for all texts. A text on which the worker died twice gets None."""
+        """Sends the texts that have no answer yet until all have one. A text that killed the worker twice gets None.
+
+        Answers come in order, so the first text without one is the text on which the worker died.
+        """
         answers: list[list[str] | None] = []
         was_tried = False
         while len(answers) < len(texts):
@@ -77,7 +86,7 @@ class EspeakWorker:
         return answers
 
     def _request(self, texts: Sequence[str], voice: str) -> list[list[str]]:
-        """The worker's answers, fewer than there are texts if it died or took too long."""
+        """Sends one request; returns the answers, fewer than there are texts if the worker died or took too long."""
         process = self._process = self._process or self._start()
         assert process.stdin is not None
         assert process.stdout is not None
@@ -142,7 +151,7 @@ atexit.register(SHARED_WORKER.close)
 
 def serve() -> None:
     """Answers requests until the input ends, which it also does when the parent process dies."""
-    # espeak prints remarks of its own; the answers go where they cannot reach.
+    # espeak-ng prints messages to stdout: answers go to a copy of the descriptor, and stdout to /dev/null.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     read_espeak_version()

@@ -1,7 +1,8 @@
-"""`FrontEnd`: text normaliser, phonemiser and tokenizer as one frozen choice that is stored with a model.
+"""Text front end: normaliser, phonemiser and tokenizer as one frozen object, stored with every corpus and model.
 
-`frontend.json` holds all of it as plain JSON, the user's lexicon included, so that a model needs no other file to read
-text as it did in training.
+`FrontEnd.encode_batch` runs the steps in order: `normalize` (text to spoken words), `phonemes` (words to IPA, left out
+for character models), `tokenizer` (IPA or characters to ids). `frontend.json` holds all of it as plain JSON, the user's
+lexicon included, so that a model needs no other file to read text as it did in training.
 """
 
 from __future__ import annotations
@@ -31,9 +32,11 @@ from myxtts.text.tokenizer import (
 )
 
 MAX_TEXT_LENGTH = 100_000
-# Raised whenever the same text may give other ids than before: normaliser, clauses, IPA or packing.
+"""Characters of one text that are read at once; `corpus.check` rejects longer transcripts."""
 DEFINITION_VERSION = 1
+"""Raised whenever the same text may give other ids than before: normaliser, clauses, IPA or packing."""
 _MAX_FILE_BYTES = 200_000_000
+"""Of frontend.json, which holds a lexicon of up to `lexicon.MAX_ENTRIES` words."""
 _ShortText = Annotated[str, Field(max_length=1000)]
 
 
@@ -50,7 +53,10 @@ class _FrontEndFile(FileModel):
 
 @dataclass(frozen=True)
 class FrontEnd:
-    """Text in, ids out. Made by `create` or `load`."""
+    """Converts texts to token ids. Made by `create` (for a new corpus) or `load` (from frontend.json).
+
+    `reason` says in words why this kind was chosen; `espeak_version` is the one at creation.
+    """
 
     tokenizer: Tokenizer
     lexicon: Lexicon | None
@@ -65,9 +71,9 @@ class FrontEnd:
         lexicon_path: str | None = None,
         texts: Iterable[tuple[str, str]] | None = None,
     ) -> Self:
-        """A front end of a kind; `auto` takes phonemes where espeak-ng is installed.
+        """Makes a front end of a kind; `auto` takes phonemes where espeak-ng is installed, else characters.
 
-        `texts` are pairs of a text and its language, which characters are learnt from; phonemes do not look at them.
+        `texts` are pairs of a text and its language. The character tokenizer is fitted on them; phonemes need none.
         """
         chosen, reason = _choose_kind(kind)
         lexicon = load_lexicon(Path(lexicon_path)) if lexicon_path else None
@@ -95,7 +101,7 @@ class FrontEnd:
         return self.tokenizer.factor_sizes
 
     def describe(self) -> str:
-        """One line for people: what it is, and why."""
+        """Returns one line for the screen: kind, versions, lexicon, and why this kind was chosen."""
         details = [f"espeak-ng {self.espeak_version}"] if self.espeak_version else []
         if self.lexicon is not None:
             details.append(f"a lexicon of {len(self.lexicon.entries):,} words")
@@ -103,7 +109,7 @@ class FrontEnd:
         return f"{self.kind} ({', '.join(details)})"
 
     def explain_unsupported(self, language: str) -> str:
-        """Why texts in a language cannot be read; empty if they can."""
+        """Returns why texts in a language cannot be phonemised; empty if they can."""
         if self.kind == "characters":
             return ""
         try:
@@ -121,7 +127,7 @@ class FrontEnd:
     def encode_batch(
         self, texts: Sequence[str], languages: Sequence[str], phonemes: Sequence[str | None] | None = None
     ) -> list[Encoding]:
-        """The encoding of each text, in order. Where phonemes are given they are taken as they are."""
+        """Encodes texts, in order. IPA given in `phonemes` replaces normaliser and phonemiser for that text."""
         _check_pairs(texts, languages, phonemes)
         normalized = [_normalize_checked(*pair) for pair in zip(texts, languages, strict=True)]
         return self.encode_normalized(normalized, languages, phonemes)
@@ -129,7 +135,7 @@ class FrontEnd:
     def encode_normalized(
         self, texts: Sequence[str], languages: Sequence[str], phonemes: Sequence[str | None] | None = None
     ) -> list[Encoding]:
-        """As `encode_batch`, for texts that `normalize` gave."""
+        """As `encode_batch`, for texts that `normalize` returned. Phonemises the texts of each language together."""
         given = phonemes if phonemes is not None else [None] * len(texts)
         _check_pairs(texts, languages, given)
         if self.kind == "characters":
@@ -146,7 +152,10 @@ class FrontEnd:
         return [encodings[index] for index in range(len(texts))]
 
     def fingerprint(self) -> str:
-        """A hash of everything that shapes the ids; the espeak-ng in use counts, not the one at creation."""
+        """Returns the SHA-256 of everything that shapes the ids, to tell whether stored ids are still valid.
+
+        The version of the espeak-ng in use counts, not the one at creation; `reason` does not.
+        """
         version = read_espeak_version() if self.espeak_version and is_espeak_available() else self.espeak_version
         shaping = self._to_json() | {"definition": DEFINITION_VERSION, "espeak_version": version, "reason": ""}
         canonical = json.dumps(shaping, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
@@ -170,7 +179,7 @@ class FrontEnd:
         return cls(load_tokenizer(found.tokenizer), lexicon, found.reason, found.espeak_version, Phonemizer(lexicon))
 
     def _to_json(self) -> dict[str, Any]:
-        """Everything that shapes the ids, and the reason for people."""
+        """Returns the content of frontend.json."""
         return {
             "format": "myxtts-frontend",
             "version": 1,
@@ -182,7 +191,7 @@ class FrontEnd:
 
 
 def _choose_kind(kind: str) -> tuple[TokenizerKind, str]:
-    """The kind of tokenizer and the reason in words."""
+    """Returns the kind of tokenizer and the reason in words; raises ConfigError for an unknown kind."""
     if kind == "phonemes":
         return "phonemes", "asked for"
     if kind == "characters":

@@ -1,7 +1,8 @@
 """Phone inventory of all languages as factored tokens: letter, modifier, stress and position in the word in one id.
 
 A model looks up one embedding per factor and sums them, so that a long stressed vowel shares what it can with a short
-one. The order of the tables decides the ids, and travels with every model.
+one. An id is a mixed-radix number: ((letter * modifiers + modifier) * 3 + stress) * 4 + position. The order of the
+tables decides the ids; it is stored with every model.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from myxtts.errors import DataError
 
 PAD, START, END, SPACE = "<pad>", "<start>", "<end>", " "
 PUNCTUATION = (".", ",", "!", "?", ";", ":", "—", "…")
+"""Marks that become tokens; `ipa.PUNCTUATION_SPELLINGS` maps those of other scripts to them."""
 SPECIALS = (PAD, START, END, SPACE, *PUNCTUATION)
+"""The first symbols of every inventory, in this order; padding must be first, so that its packed id is 0."""
 
 VOWELS = "iyɨʉɯuɪʏʊᵻeøɘɵɤoəɚɛœɜɝɞʌɔæɐaɶɑɒ"
 CONSONANTS = (
@@ -24,7 +27,7 @@ CONSONANTS = (
     "ᵐⁿᵑ"  # the short nasal at the start of a prenasalised stop
 )
 
-# What may follow a letter, in the order in which it is written. Tones come last, as superscript figures.
+# Modifiers follow their letter in the order of MODIFIER_LETTERS. Tones come last, as superscript figures.
 SYLLABIC = "\u0329"
 MODIFIER_LETTERS = (
     "\u0325"  # voiceless
@@ -37,6 +40,7 @@ MODIFIER_LETTERS = (
     "ʼʰʱʲʷˠˤˀᵝ˞ˑː"
 )
 TONE_FIGURES = "¹²³⁴⁵⁶⁷⁸⁹"
+"""Numbers of tones, and levels of contour tones; `ipa` folds the tone letters ˥ to ˩ to ⁵ to ¹."""
 _CONTOUR_TONES = ("⁵⁵", "³⁵", "²¹⁴", "⁵¹", "¹¹", "²¹", "²²", "³³", "⁴⁴", "⁵³", "⁴³", "²³", "³²")
 _COMBINATIONS = (
     *(f"{letter}ː" for letter in "\u0325\u032a\u033b\u033a\u031e\u031d\u0308\u0348\u0329\u0303ʼʰʲʷˠˤˀ˞"),
@@ -48,11 +52,14 @@ _COMBINATIONS = (
     *(f"\u032a{tone}" for tone in TONE_FIGURES[:5]),
 )
 MODIFIERS = ("", *MODIFIER_LETTERS, *TONE_FIGURES, *_CONTOUR_TONES, *_COMBINATIONS)
+"""One entry per combination, since a phone has one modifier factor; the first is none."""
 
 NUM_STRESSES = 3
 STRESS_MARKS = ("", "ˌ", "ˈ")
+"""No stress, secondary, primary: the index is the stress factor."""
 NUM_POSITIONS = 4
 INSIDE, WORD_START, WORD_END, WHOLE_WORD = range(NUM_POSITIONS)
+"""Position factor of a phone in its word; a word of one phone is WHOLE_WORD."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +81,7 @@ class Inventory:
 
     @property
     def factor_sizes(self) -> tuple[int, int, int, int]:
+        """Sizes of the embedding tables, and the bases of packed ids: symbol, modifier, stress, position."""
         return len(self.symbols), len(self.modifiers), NUM_STRESSES, NUM_POSITIONS
 
     def pack(self, factors: NDArray[np.integer]) -> NDArray[np.int32]:
@@ -89,7 +97,7 @@ STANDARD_INVENTORY = Inventory()
 
 
 def pack_factors(factors: NDArray[np.integer], sizes: Sequence[int]) -> NDArray[np.int32]:
-    """One id per row [T, F]: the factors are digits of a number whose bases are `sizes`, the last the fastest."""
+    """Packs factors [T, F] into ids [T]: mixed-radix digits with bases `sizes`, the last changing fastest."""
     ids = np.zeros(len(factors), np.int64)
     for column, size in enumerate(sizes):
         ids = ids * size + factors[:, column]
@@ -97,7 +105,7 @@ def pack_factors(factors: NDArray[np.integer], sizes: Sequence[int]) -> NDArray[
 
 
 def unpack_factors(ids: NDArray[np.integer], sizes: Sequence[int]) -> NDArray[np.int32]:
-    """The factors [T, F] behind packed ids [T]."""
+    """Unpacks ids [T] into factors [T, F]; raises DataError for an id outside the product of `sizes`."""
     rest = np.asarray(ids, np.int64)
     num_ids = int(np.prod(sizes))
     if rest.size and not (rest.min() >= 0 and rest.max() < num_ids):

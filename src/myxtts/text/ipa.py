@@ -1,8 +1,9 @@
-"""IPA text to factored phones and back.
+"""Parses IPA text into factored phones, and renders phones as canonical IPA.
 
-Canonical IPA, which reading and writing again leaves as it is: words and marks of punctuation, one space after each but
-the last; a stress mark stands before the vowel it is heard on; modifiers follow their letter in a fixed order; ties,
-syllable breaks and links, which say nothing a neighbour does not, are left out.
+Canonical IPA is a fixed point of parsing and rendering: words and marks of punctuation, one space after each but the
+last; a stress mark stands before the nucleus (vowel or syllabic consonant) of its syllable, not before the onset;
+modifiers follow their letter in a fixed order; tie bars, links and zero-width signs are left out, because the letters
+around them already determine the phones.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ from myxtts.text.inventory import (
 )
 
 Factors = tuple[int, int, int, int]
+"""Numbers of a phone's symbol, modifier, stress and position, as `inventory` has them."""
 
-# Other spellings of the same sign.
+# Other spellings of the same sign: ASCII g, obsolete ligatures, diacritics above, tone letters.
 _LETTER_SPELLINGS = {
     "g": "ɡ",
     "ε": "ɛ",
@@ -47,13 +49,14 @@ _LETTER_SPELLINGS = {
     "˧": "³",
     "˨": "²",
     "˩": "¹",
-    # Said nothing about the sound that the letters around them do not say.
+    # Tie bars, link, zero-width joiner and non-joiner.
     "\u0361": "",
     "\u035c": "",
     "\u203f": "",
     "\u200d": "",
     "\u200c": "",
 }
+# Marks of other scripts by the mark of PUNCTUATION that they stand for; inverted marks of Spanish are dropped.
 PUNCTUATION_SPELLINGS = {
     "،": ",",
     "؛": ";",
@@ -93,14 +96,17 @@ _MODIFIER_ORDER = {letter: place for place, letter in enumerate(MODIFIER_LETTERS
 
 
 def split_ipa(text: str) -> list[str]:
-    """The words and marks of punctuation in IPA text, spelled the canonical way."""
-    # NFD parts letters from their marks, but ç is a letter of its own.
+    """Splits IPA text into words and marks of punctuation, with canonical letters (`_LETTER_SPELLINGS`)."""
+    # NFD separates letters from combining marks; ç is put together again, since it is a consonant of its own.
     decomposed = unicodedata.normalize("NFD", text).replace("c\u0327", "ç")
     return _PIECES.findall(_DOTS.sub("…", decomposed).translate(_SPELLINGS))
 
 
 def parse_word(word: str, inventory: Inventory) -> tuple[list[Factors], list[str]]:
-    """The phones of one word, and what in it the inventory does not have."""
+    """Parses one word; returns its phones, and the signs that the inventory does not have or that belong to no phone.
+
+    Stress marks are collected with the index of the next letter, and moved to the nucleus when all letters are known.
+    """
     unknown: list[str] = []
     letters: list[str] = []
     modifiers: list[str] = []
@@ -139,7 +145,7 @@ def parse_word(word: str, inventory: Inventory) -> tuple[list[Factors], list[str
 
 
 def render_ipa(factors: Iterable[Factors], inventory: Inventory) -> str:
-    """Canonical IPA from the factors of words, spaces and punctuation."""
+    """Renders the factors of words, spaces and punctuation as canonical IPA; positions in the word are not shown."""
     parts: list[str] = []
     for symbol_number, modifier, stress, _ in factors:
         symbol = inventory.symbols[symbol_number]
@@ -150,7 +156,10 @@ def render_ipa(factors: Iterable[Factors], inventory: Inventory) -> str:
 
 
 def _find_modifier(written: str, inventory: Inventory) -> tuple[str, list[str]]:
-    """The modifier as the inventory has it, and the signs that go beyond it."""
+    """Returns the modifier as the inventory has it, and the signs that were dropped.
+
+    A combination that is not in the inventory is built up sign by sign in canonical order, as far as it is known.
+    """
     if written in inventory.modifier_numbers:
         return written, []
     tone = "".join(sign for sign in written if sign in TONE_FIGURES)
@@ -167,7 +176,10 @@ def _find_modifier(written: str, inventory: Inventory) -> tuple[str, list[str]]:
 def _place_stresses(
     letters: list[str], modifiers: list[str], marks: list[tuple[int, int]]
 ) -> tuple[list[int], list[str]]:
-    """The stress of each phone: a mark belongs to the next vowel of the word, or to the next phone if there is none."""
+    """Returns the stress of each phone, and stress marks with no phone behind them.
+
+    A mark belongs to the next nucleus of the word, or to the next phone if there is none; of two the stronger counts.
+    """
     stresses = [0] * len(letters)
     lost = []
     for start, stress in marks:

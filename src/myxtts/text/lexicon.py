@@ -1,6 +1,7 @@
 """The user's pronunciation lexicon: one word, a tab and its IPA per line; `#` starts a comment line.
 
-A word matches whole words of the text in any case. The file may be UTF-8 with or without a byte order mark.
+A word matches whole words of the text in any case. The file may be UTF-8 with or without a byte order mark. Entries are
+checked against the phone inventory when the file is read, so that `Phonemizer` can use them as they are.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from myxtts.text.inventory import PUNCTUATION, STANDARD_INVENTORY
 from myxtts.text.ipa import parse_word, split_ipa
 
 MAX_ENTRIES = 2_000_000
+"""Of a lexicon inside frontend.json, which may come from anywhere."""
 _MAX_WORD_LENGTH = 200
 _MAX_IPA_LENGTH = 1000
-# The Arabic letters that keyboards put in place of the Persian ones.
 _LETTER_SPELLINGS = str.maketrans("يىك", "ییک")
+"""Arabic yeh and kaf, which many keyboards type for the Persian letters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +34,12 @@ class Lexicon:
 
 
 def fold_word(word: str) -> str:
-    """The spelling under which a word is kept and found."""
+    """Returns the key of a word: case-folded, NFC, Persian letters for Arabic ones, straight apostrophes."""
     return unicodedata.normalize("NFC", word.casefold()).translate(_LETTER_SPELLINGS).replace("’", "'")
 
 
 def load_lexicon(path: Path) -> Lexicon:
-    """Reads a lexicon; a line that cannot be used is an error that names it."""
+    """Reads a lexicon; raises DataError with path and line for a line that cannot be used or a repeated word."""
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except OSError as error:
@@ -64,7 +66,7 @@ def load_lexicon(path: Path) -> Lexicon:
 
 
 def check_entries(entries: Mapping[str, str], place: str) -> Lexicon:
-    """A lexicon from untrusted data, such as the file of a front end."""
+    """Makes a lexicon from untrusted data, such as frontend.json; `place` names the data in errors."""
     if len(entries) > MAX_ENTRIES:
         raise _unusable(place, f"has a lexicon of {len(entries):,} words, more than {MAX_ENTRIES:,}")
     for word, ipa in entries.items():
@@ -75,7 +77,7 @@ def check_entries(entries: Mapping[str, str], place: str) -> Lexicon:
 
 
 def _read_line(line: str, place: str) -> tuple[str, str]:
-    """The folded word and IPA of one line."""
+    """Parses one line into folded word and IPA; raises DataError."""
     word, tab, ipa = line.partition("\t")
     word, ipa = word.strip(), ipa.strip()
     if not tab:
@@ -89,7 +91,7 @@ def _read_line(line: str, place: str) -> tuple[str, str]:
 
 
 def _check_ipa(word: str, ipa: str, place: str) -> None:
-    """Raises DataError for IPA that the inventory does not know."""
+    """Raises DataError for IPA that is too long, has punctuation, or has signs that the inventory does not know."""
     if len(word) > _MAX_WORD_LENGTH or len(ipa) > _MAX_IPA_LENGTH:
         raise _unusable(place, f"is too long at {word[:30]!r}…")
     pieces = split_ipa(ipa)

@@ -20,10 +20,11 @@ _SENTENCE_END = re.compile(
 _LAST_WORD = re.compile(r"[^\W_]+\Z")
 _NEXT_CHAR = re.compile(r"[^\s\"'\u2018\u201c\u00ab(\[]")
 _LONGEST_ABBREVIATION = 16
+"""Characters searched before a full stop: longer than any known abbreviation, and keeps the search linear."""
 
 
 def normalize_text(text: str, language: str) -> str:
-    """NFC text with single spaces, ready for the phonemiser or the character tokenizer; case is kept.
+    """Returns NFC text with single spaces, ready for the phonemiser or the character tokenizer; case is kept.
 
     `language` is a code such as "en", "en-GB" or "zh_cn"; only its first part counts.
     """
@@ -32,7 +33,7 @@ def normalize_text(text: str, language: str) -> str:
 
 
 def split_sentences(text: str, language: str) -> list[str]:
-    """The sentences of `text` as they are written, without surrounding space; every word is in exactly one of them.
+    """Returns the sentences of `text` as they are written, without surrounding space; no word is lost or repeated.
 
     A line break ends a sentence. A full stop does not where it belongs to an abbreviation, an initial or the number
     of a list, or where a small letter follows.

@@ -4,6 +4,9 @@ espeak-ng drops punctuation and can end the whole process on odd input: stray hy
 rare symbols. So it is given letters, figures and a few symbols that are read aloud, clause by clause, in bounded
 length. Quotation marks, brackets and invisible signs have no sound and are left out; other symbols, like emoji, are
 reported as unknown.
+
+Steps for a batch in one voice: split into clauses, look up lexicon words, find characters that the voice cannot read,
+phonemise the clauses that are not cached, and join the IPA of each text with its punctuation.
 """
 
 from __future__ import annotations
@@ -25,15 +28,19 @@ from myxtts.text.languages import LANGUAGES
 from myxtts.text.lexicon import Lexicon
 
 MAX_CLAUSE_LENGTH = 400
+"""Characters given to espeak-ng at once; longer clauses are cut between words."""
 _MAX_WORD_LENGTH = 60
+"""Characters; espeak-ng can crash on words of hundreds of letters, so longer ones are cut."""
 
 _READ_ALOUD = frozenset("%&@#+=*/°§×÷±$£€¥₹₽₺₴₪₩₫﷼¢‰")
+"""Symbols that espeak-ng reads as words; other symbols are reported as unknown."""
 _APOSTROPHES = frozenset("'’ʼ‘´`′")
 _HYPHENS = frozenset("-\u2010\u2011")
 _QUOTATION_MARKS = frozenset('"“”„‟«»‹›＂')
 _JOINERS = frozenset("\u200c\u200d")
 _INSIDE_WORDS = frozenset(".,:٫٬")
 _QUOTES_AND_BRACKETS = frozenset({"Ps", "Pe", "Pi", "Pf"})
+"""Unicode categories of opening and closing punctuation and of quotes."""
 
 # A full stop before a letter or figure belongs to its word, as in 3.5 or e.g. or a web address, unless a space was
 # forgotten after a sentence; commas and colons belong to a number when figures stand on both sides.
@@ -49,16 +56,17 @@ _SLASH_BETWEEN_WORDS = re.compile(r"(?<!\d)/|/(?!\d)")
 _REPEATED_APOSTROPHE = re.compile(r"'{2,}")
 
 _MAX_CACHED_CLAUSES = 200_000
-# espeak copies the rest of a Burmese clause into a buffer of 160 bytes.
+"""IPA strings in memory; the cache is emptied when it is full."""
 _CLAUSE_LENGTHS = {"my": 50}
-# Scripts of which espeak says the same for every letter ("Chinese letter") in voices that cannot read them, with a
-# letter that no voice can read.
+"""Clause length by voice. espeak-ng copies the rest of a Burmese clause into a buffer of 160 bytes; a letter has 3."""
 _UNREADABLE_LETTERS = {"CJK": "龘", "HIRAGANA": "ゟ", "KATAKANA": "ヿ"}
-# Stand for words of the lexicon while espeak says the words around them: "a" and "the" sound otherwise alone, and
-# before a vowel.
+"""Scripts of which espeak-ng prints the same IPA for every letter ("Chinese letter") in voices that cannot read them,
+with a letter that no voice can read: another letter with the same IPA is unreadable too."""
 _CONSONANT_STAND_IN, _VOWEL_STAND_IN = "zizuvi", "izuvi"
+"""Invented words that replace words of the lexicon while espeak-ng phonemises their clause, because the words around
+depend on them: "a" and "the" sound different alone and before a vowel."""
 _WITHOUT_STRESS = str.maketrans("", "", "ˈˌ")
-# Codes that espeak does not know, or whose voice it names otherwise.
+# Language codes that espeak-ng does not know, or whose voice has another name there.
 _ALIASES = {
     "zh": "cmn",
     "zh-hk": "yue",
@@ -75,20 +83,21 @@ _ALIASES = {
     "pes": "fa",
     "prs": "fa",
 }
-# Listed by espeak-ng 1.52 without the dictionary that they need.
 _UNUSABLE = frozenset({"xex", "fo", "kaa"})
+"""Voices that espeak-ng 1.52 lists without the dictionary that they need."""
 
 
 @dataclass(frozen=True, slots=True)
 class Clauses:
-    """`parts` are clauses to speak and, as single characters of PUNCTUATION, the marks between them."""
+    """A text split for the phonemiser: `parts` are clauses and, as single characters of PUNCTUATION, the marks
+    between them; `unknown` lists each occurrence of a symbol that was dropped."""
 
     parts: tuple[str, ...]
     unknown: tuple[str, ...]
 
 
 class _Cleaner(dict[int, str]):
-    """What each character becomes, decided when it is first met."""
+    """A `str.translate` table of `_clean_character`, filled as characters occur."""
 
     def __missing__(self, code: int) -> str:
         cleaned = _clean_character(chr(code))
@@ -100,7 +109,7 @@ _CLEANER = _Cleaner()
 
 
 def split_clauses(text: str, max_clause_length: int = MAX_CLAUSE_LENGTH) -> Clauses:
-    """The clauses and pauses of a text, and each occurrence of a character that cannot be spoken."""
+    """Splits a text at its punctuation into clauses of bounded length, and drops characters that have no sound."""
     unspeakable = {character for character in set(text) if _clean_character(character) is None}
     unknown = tuple(character for character in text if character in unspeakable) if unspeakable else ()
     parts: list[str] = []
@@ -115,9 +124,9 @@ def split_clauses(text: str, max_clause_length: int = MAX_CLAUSE_LENGTH) -> Clau
 
 
 def _clean_character(character: str) -> str | None:
-    """The character as the phonemiser may see it, nothing where it has no sound, None where it cannot be spoken."""
+    """Returns a character as espeak-ng may get it: "" or a space where it has no sound, None where it is unknown."""
     if character in PUNCTUATION_SPELLINGS:
-        # Unlike the marks of English, these never stand inside a number or a word.
+        # With a space behind: unlike the marks of English, these never stand inside a number or a word.
         return f"{PUNCTUATION_SPELLINGS[character]} "
     if character in _APOSTROPHES:
         return "'"
@@ -134,13 +143,14 @@ def _clean_character(character: str) -> str | None:
 
 
 def _name_pause(written: str) -> str:
+    """Maps a matched mark to PUNCTUATION: hyphens between spaces are a dash, several dots an ellipsis."""
     if written.startswith("-"):
         return "—"
     return "…" if len(written) > 1 else written
 
 
 def _bound_clause(piece: str, max_length: int) -> list[str]:
-    """The words of a piece, without what is odd at their edges, in clauses up to a length."""
+    """Splits the text between two marks into clauses of at most `max_length`, without stray signs around words."""
     smoothed = _SLASH_BETWEEN_WORDS.sub(" ", _REPEATED_APOSTROPHE.sub(" ", _HYPHEN_BESIDE_NOTHING.sub(" ", piece)))
     clauses: list[str] = []
     for word in smoothed.split():
@@ -156,7 +166,7 @@ def _bound_clause(piece: str, max_length: int) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class PhonemeString:
-    """IPA with punctuation, and each occurrence of a character or word of the text that has no sound in it."""
+    """IPA with punctuation; `unknown` lists each character or word of the text that could not be phonemised."""
 
     text: str
     unknown: tuple[str, ...] = ()
@@ -164,9 +174,10 @@ class PhonemeString:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """A part of one text: IPA that is known already, or words for espeak.
+    """One clause or mark of a text: either known `ipa`, or words for espeak-ng.
 
-    `stretches` are the words between those of the lexicon, whose IPA is in `substitutes`; there is one more of them.
+    `stretches` are the word sequences between the words of the lexicon, whose IPA is in `substitutes`; there is one
+    more of them, and any may be empty.
     """
 
     ipa: str = ""
@@ -175,7 +186,7 @@ class _Run:
 
     @property
     def words(self) -> str:
-        """What espeak is to say, with stand-ins for the words of the lexicon."""
+        """The input of espeak-ng, with stand-ins for the words of the lexicon."""
         if not self.substitutes:
             return self.stretches[0] if self.stretches else ""
         stand_ins = (*(_choose_stand_in(ipa) for ipa in self.substitutes), "")
@@ -183,7 +194,7 @@ class _Run:
 
 
 class Phonemizer:
-    """Turns texts into IPA. What espeak said for a clause is remembered, up to a bound."""
+    """Converts texts to IPA with the lexicon and espeak-ng. Caches the IPA of clauses; safe for threads."""
 
     def __init__(self, lexicon: Lexicon | None = None) -> None:
         self._lexicon = lexicon
@@ -192,13 +203,13 @@ class Phonemizer:
         self._is_said: dict[tuple[str, str], bool] = {}
 
     def phonemize(self, texts: Sequence[str], language: str) -> list[PhonemeString]:
-        """The IPA of each text, clause by clause with the marks between them: . , ! ? ; : — …"""
+        """Returns the IPA of each text, clause by clause with the marks between them: . , ! ? ; : — …"""
         voice = find_voice(language)
         with self._lock:
             return self._phonemize(texts, voice)
 
     def _phonemize(self, texts: Sequence[str], voice: str) -> list[PhonemeString]:
-        """All texts in one voice: asks espeak once for unknown characters and once for unknown clauses."""
+        """Phonemises texts in one voice, with one request for new characters and one for new clauses."""
         if len(self._ipa_by_clause) > _MAX_CACHED_CLAUSES:
             self._ipa_by_clause.clear()
         clauses = [split_clauses(text, _CLAUSE_LENGTHS.get(voice, MAX_CLAUSE_LENGTH)) for text in texts]
@@ -207,7 +218,7 @@ class Phonemizer:
             voice, {character for row in rows for run in row for character in "".join(run.stretches)}
         )
         unsaid = [self._find_unsaid(voice, row) for row in rows]
-        # Of a letter it cannot read espeak says the name at best, so it is not asked for.
+        # For a letter that it cannot read espeak-ng gives its name at best: such letters are removed beforehand.
         rows = [[_leave_out(run, set(signs)) for run in row] for row, signs in zip(rows, unsaid, strict=True)]
         self._learn_clauses(voice, (run.words for row in rows for run in row if run.words))
         strings = []
@@ -217,7 +228,7 @@ class Phonemizer:
         return strings
 
     def _look_up(self, part: str) -> _Run:
-        """A part of a text as it can be said: a mark, words for espeak, or words of the lexicon among them."""
+        """Makes the run of a clause or mark, with the words of the lexicon separated from the others."""
         if part in PUNCTUATION:
             return _Run(ipa=part)
         if self._lexicon is None:
@@ -236,7 +247,7 @@ class Phonemizer:
         return _Run(stretches=tuple(" ".join(stretch) for stretch in stretches), substitutes=tuple(substitutes))
 
     def _learn_characters(self, voice: str, characters: Iterable[str]) -> None:
-        """Finds out which characters the voice says, by asking for each alone."""
+        """Finds out which characters the voice can read, by phonemising each alone; the results are cached."""
         asked = sorted(c for c in characters if (voice, c) not in self._is_said and _can_stand_alone(c))
         if not asked:
             return
@@ -251,7 +262,7 @@ class Phonemizer:
         return [character for run in row for character in run.words if not self._is_said.get((voice, character), True)]
 
     def _learn_clauses(self, voice: str, clauses: Iterable[str]) -> None:
-        """Asks espeak for clauses that are not cached; one that crashes it is asked word by word."""
+        """Phonemises clauses that are not cached. Where one crashes espeak-ng, its words are phonemised one by one."""
         asked = list(dict.fromkeys(clause for clause in clauses if (voice, clause) not in self._ipa_by_clause))
         if not asked:
             return
@@ -260,11 +271,10 @@ class Phonemizer:
             self._ipa_by_clause[voice, clause] = None if answer is None else clean_ipa(" ".join(answer), voice)
             if answer is None and " " in clause:
                 crashed.append(clause)
-        # Most words of a clause on which espeak crashed can be said one by one.
         self._learn_clauses(voice, (word for clause in crashed for word in clause.split()))
 
     def _assemble(self, voice: str, row: list[_Run]) -> tuple[str, list[str]]:
-        """The IPA of the runs of one text, and the words that espeak crashed on."""
+        """Joins the IPA of the runs of one text; returns it with the words on which espeak-ng crashed."""
         parts: list[str] = []
         crashed: list[str] = []
         for run in row:
@@ -279,7 +289,7 @@ class Phonemizer:
         return " ".join(part for part in parts if part), crashed
 
     def _say(self, voice: str, words: str, crashed: list[str]) -> str:
-        """The cached IPA of a clause, or of its words where the clause crashed espeak."""
+        """Returns the cached IPA of a clause, or of its words where the clause crashed espeak-ng."""
         ipa = self._ipa_by_clause[voice, words]
         if ipa is not None:
             return ipa
@@ -288,7 +298,10 @@ class Phonemizer:
         return " ".join(said for _, said in parts if said)
 
     def _substitute(self, voice: str, run: _Run, crashed: list[str]) -> str:
-        """What espeak said for a run, with the lexicon's words where the stand-ins were."""
+        """Returns the IPA of a run, with the lexicon's IPA in the positions of the stand-ins.
+
+        Stand-ins are found by their IPA without stress, which depends on the clause.
+        """
         stand_ins = (_CONSONANT_STAND_IN, _VOWEL_STAND_IN)
         self._learn_clauses(voice, stand_ins)
         sounds = {(self._ipa_by_clause[voice, word] or "").translate(_WITHOUT_STRESS) for word in stand_ins}
@@ -298,10 +311,11 @@ class Phonemizer:
             for place, ipa in zip(places, run.substitutes, strict=True):
                 words[place] = ipa
             return " ".join(words)
-        # The voice spells such words letter by letter: what stands between them is said piece by piece.
+        # The stand-ins cannot be found again, as in a voice that spells them: phonemise the words between one by one.
         return self._say_between(voice, run, crashed)
 
     def _say_between(self, voice: str, run: _Run, crashed: list[str]) -> str:
+        """As `_substitute`, without stand-ins: each stretch is phonemised as a clause of its own."""
         self._learn_clauses(voice, (stretch for stretch in run.stretches if stretch))
         said = [self._say(voice, stretch, crashed) if stretch else "" for stretch in run.stretches]
         pairs = zip(said, (*run.substitutes, ""), strict=True)
@@ -309,7 +323,7 @@ class Phonemizer:
 
 
 def _can_stand_alone(character: str) -> bool:
-    """Letters, figures and symbols can be asked for alone; marks and joiners belong to a letter."""
+    """Whether a character is tried alone: letters, figures and symbols, but not ASCII, marks or joiners."""
     is_plain = character.isascii() and character.isalnum()
     return not is_plain and character not in " '.,:-" and unicodedata.category(character)[0] not in "MC"
 
@@ -326,7 +340,10 @@ def _leave_out(run: _Run, signs: set[str]) -> _Run:
 
 
 def find_voice(language: str) -> str:
-    """The voice for a language code such as en, pt-BR or zh_CN; a region without a voice falls back to its language."""
+    """Returns the espeak-ng voice for a language code such as en, pt-BR or zh_CN; raises DataError without one.
+
+    A region without a voice falls back to its language.
+    """
     voices = _rank_voices()
     code = language.strip().lower().replace("_", "-")
     while code:
@@ -347,7 +364,7 @@ def _name_voice(code: str) -> str:
 
 @lru_cache(maxsize=1)
 def _rank_voices() -> dict[str, str]:
-    """The best voice of each language code and each voice name."""
+    """Returns the best voice of each language code and each voice name; the lowest rank wins."""
     best: dict[str, tuple[int, str]] = {}
     for voice in list_voices():
         if voice.name in _UNUSABLE:
@@ -358,7 +375,7 @@ def _rank_voices() -> dict[str, str]:
 
 
 def _suggest(language: str, voices: dict[str, str]) -> str:
-    """Language codes that look like the one that is not known."""
+    """Returns a hint with codes similar to the unknown one, or codes of languages whose names are similar."""
     titles = {voice.title.lower(): voice.name for voice in list_voices() if voice.name not in _UNUSABLE}
     wanted = language.strip().lower()
     near = [titles[title] for title in get_close_matches(wanted, titles, n=2, cutoff=0.6)]

@@ -1,7 +1,8 @@
 """Tokenizers: phonemes of a fixed inventory, or the characters of a corpus, to integer ids and back.
 
 Both give one integer per token, which `unpack_factors` splits into the factors that a model has embeddings for; padding
-is 0. Both are stored as JSON.
+is 0. A sequence is start, tokens, end. Both tokenizers are stored as JSON, in frontend.json, with their whole symbol
+table; what is read from a file is checked, since a bundle may come from anywhere.
 """
 
 from __future__ import annotations
@@ -34,11 +35,12 @@ from myxtts.text.ipa import Factors, parse_word, render_ipa, split_ipa
 TokenizerKind = Literal["phonemes", "characters"]
 
 _MAX_ID = 2**31 - 1
+"""Ids are int32."""
 _MAX_CACHED_WORDS = 100_000
 """Words whose ids are remembered: a corpus repeats most of its words, and parsing IPA is slow."""
 _CHARACTER_SPECIALS = (PAD, START, END, SPACE)
-# Zero-width signs that are part of the spelling: the half-space of Persian and the joiner of Indic scripts.
 _JOINERS = "\u200c\u200d"
+"""Zero-width signs that are part of the spelling: the half-space of Persian and the joiner of Indic scripts."""
 
 
 def _refuse_duplicates(symbols: tuple[str, ...]) -> tuple[str, ...]:
@@ -71,7 +73,7 @@ class _CharacterFile(FileModel):
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """The ids [T] of one text with start and end, and what of the text they do not hold."""
+    """Packed ids [T] of one text with start and end; `unknown` lists each symbol that has no id and was left out."""
 
     ids: NDArray[np.int32]
     unknown: tuple[str, ...] = ()
@@ -92,7 +94,10 @@ class Tokenizer(Protocol):
 
 
 class PhonemeTokenizer:
-    """IPA to factored ids. `decode(encode(x))` is the canonical spelling of x (see `ipa`) without what is unknown."""
+    """IPA to factored ids: letter, modifier, stress and position in the word (see `inventory`).
+
+    `decode(encode(x))` is the canonical spelling of x (see `ipa`) without unknown symbols. The ids of words are cached.
+    """
 
     kind: ClassVar[TokenizerKind] = "phonemes"
 
@@ -106,12 +111,13 @@ class PhonemeTokenizer:
         return self.inventory.factor_sizes
 
     def encode(self, text: str) -> Encoding:
+        """Encodes IPA with punctuation. A space stands between two words, none beside punctuation."""
         ids = [self._specials[START]]
         unknown: list[str] = []
         is_after_word = False
         for piece in split_ipa(text):
             if piece in PUNCTUATION:
-                # A mark that is repeated says nothing more.
+                # Repeated marks such as !! are one token.
                 if ids[-1] != self._specials[piece]:
                     ids.append(self._specials[piece])
                 is_after_word = False
@@ -142,6 +148,7 @@ class PhonemeTokenizer:
 
     @classmethod
     def from_json(cls, data: object) -> Self:
+        """Raises DataError where the symbols cannot be an inventory, or their product does not fit int32 ids."""
         found = _check_file(data, _PhonemeFile)
         symbols, modifiers = found.symbols, found.modifiers
         if symbols[: len(SPECIALS)] != SPECIALS or modifiers[:1] != ("",) or "" in symbols:
@@ -153,7 +160,7 @@ class PhonemeTokenizer:
         return cls(Inventory(symbols, modifiers))
 
     def _encode_word(self, word: str) -> tuple[tuple[int, ...], tuple[str, ...]]:
-        """Ids and unknown signs of one word of IPA, cached."""
+        """Returns ids and unknown signs of one word of IPA; the cache is emptied when it is full."""
         known = self._ids_by_word.get(word)
         if known is None:
             phones, unknown = parse_word(word, self.inventory)
@@ -170,7 +177,10 @@ class PhonemeTokenizer:
 
 
 class CharacterTokenizer:
-    """The characters of a corpus, of any script, in lower case. `decode(encode(x))` is `canonicalize(x)`."""
+    """The characters of a corpus, of any script, in lower case. `decode(encode(x))` is `canonicalize(x)`.
+
+    Used where espeak-ng is not installed or has no voice for the language; the model must learn pronunciation itself.
+    """
 
     kind: ClassVar[TokenizerKind] = "characters"
 
@@ -181,7 +191,7 @@ class CharacterTokenizer:
 
     @classmethod
     def fit(cls, texts: Iterable[str]) -> Self:
-        """Learns letters, marks, figures and punctuation; the order of the texts does not matter."""
+        """Collects the letters, marks, figures and punctuation of texts, sorted: ids do not depend on their order."""
         found: set[str] = set()
         for text in texts:
             found.update(_fold_text(text))
@@ -196,6 +206,7 @@ class CharacterTokenizer:
         return (len(self._symbols),)
 
     def canonicalize(self, text: str) -> str:
+        """Returns the text in lower case, NFC, with single spaces and without unknown characters."""
         return self._keep_known(text)[0]
 
     def encode(self, text: str) -> Encoding:
@@ -220,18 +231,18 @@ class CharacterTokenizer:
         return cls(characters)
 
     def _keep_known(self, text: str) -> tuple[str, tuple[str, ...]]:
-        """The folded text without unknown characters, and those characters."""
+        """Returns the folded text without unknown characters, and those characters."""
         unknown: list[str] = []
         folded = _fold_text(text)
         while lost := [character for character in folded if character not in self._numbers]:
             unknown += lost
-            # Leaving one out can bring a letter and a mark together that make another letter.
+            # Leaving one out can bring a letter and a mark together, which NFC composes to another letter.
             folded = _fold_text("".join(character for character in folded if character in self._numbers))
         return folded, tuple(unknown)
 
 
 def load_tokenizer(data: object) -> Tokenizer:
-    """The tokenizer that `to_json` described."""
+    """Builds the tokenizer that `to_json` described; raises DataError for anything else."""
     kind = data.get("kind") if isinstance(data, dict) else None
     if kind == PhonemeTokenizer.kind:
         return PhonemeTokenizer.from_json(data)
@@ -246,6 +257,7 @@ def _fold_text(text: str) -> str:
 
 
 def _is_admitted(character: str) -> bool:
+    """Whether a character may be a token: Unicode categories letter, mark, number, punctuation, and joiners."""
     return character in _JOINERS or unicodedata.category(character)[0] in "LMNP"
 
 

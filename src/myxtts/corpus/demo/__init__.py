@@ -1,4 +1,4 @@
-"""Demo corpus: English and Persian sentences spoken by espeak-ng voices; the same seed gives the same bytes."""
+"""Demo corpus: English and Persian sentences synthesised by espeak-ng voices; the same seed gives the same bytes."""
 
 from __future__ import annotations
 

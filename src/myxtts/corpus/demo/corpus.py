@@ -1,4 +1,8 @@
-"""Makes the demo corpus: built in a temporary folder, renamed when it is complete, kept if it is there already."""
+"""Makes the demo corpus: built in a temporary folder, renamed when it is complete, kept if it is there already.
+
+The folder has metadata.csv (a manifest with a heading), wavs/ and demo.json with the settings. An existing folder is
+replaced only if it has demo.json and nothing but these three.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +35,8 @@ from myxtts.storage.atomic import (
 from myxtts.storage.json_file import FileModel, try_read_json, write_json
 from myxtts.text.espeak import read_espeak_version
 
-# Raised whenever the same settings give other clips than before.
 _RECIPE_VERSION = 1
+"""Raised whenever the same settings give other clips than before, so that an older corpus is made again."""
 _SETTINGS_FILE = "demo.json"
 _METADATA_FILE = "metadata.csv"
 _LOCK_FILE = ".lock"
@@ -41,6 +45,7 @@ _MAX_SPEAKERS = 500
 _MINUTES_WORTH_PROCESSES = 5.0
 """Below this, starting processes takes longer than they save."""
 _MAX_PROCESSES = 4
+"""Where the caller does not choose; fewer on machines with fewer cores."""
 
 
 class _SettingsFile(FileModel):
@@ -55,7 +60,7 @@ class _SettingsFile(FileModel):
 
 @dataclass(frozen=True, slots=True)
 class DemoSummary:
-    """What is in the folder. `was_kept` says that it was there already, made with the same settings."""
+    """Content of a demo corpus. `was_kept` says that it was there already, made with the same settings."""
 
     folder: Path
     num_clips: int
@@ -74,9 +79,9 @@ def make_demo_corpus(
     num_processes: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> DemoSummary:
-    """Makes `metadata.csv` and `wavs/` with sentences spoken by espeak-ng; the same settings give the same bytes.
+    """Makes `metadata.csv` and `wavs/` with espeak-ng; the same settings give the same bytes.
 
-    `progress` gets the number of finished clips and an estimate of the total.
+    `minutes` is the total over all speakers. `progress` gets the number of finished clips and an estimate of the total.
     """
     folder = Path(folder).absolute()
     settings = _check_settings(folder, minutes, seed, languages, num_speakers)
@@ -107,7 +112,7 @@ def make_demo_corpus(
 def _check_settings(
     folder: Path, minutes: float, seed: int, languages: Sequence[str], num_speakers: int
 ) -> dict[str, Any]:
-    """The settings as demo.json records them; raises UsageError where they cannot be met."""
+    """Returns the settings as demo.json records them; raises UsageError where they cannot be met."""
     if not folder.name:
         raise UsageError(f"{folder} cannot be the folder of a corpus.", next_step="Name a folder below it.")
     if not 0 < minutes <= _MAX_MINUTES:
@@ -135,7 +140,10 @@ def _check_settings(
 
 
 def _find_kept(folder: Path, settings: dict[str, Any]) -> DemoSummary | None:
-    """The corpus that is there with these settings; None if there is none, or an older one that may be replaced."""
+    """Returns the existing corpus with these settings; None if there is none, or one that may be replaced.
+
+    Raises DataError where the folder holds anything else.
+    """
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     if folder.exists() and not folder.is_dir():
         raise DataError(f"{folder} is a file.", next_step="Choose another folder for the demo corpus.")
@@ -155,7 +163,7 @@ def _find_kept(folder: Path, settings: dict[str, Any]) -> DemoSummary | None:
 
 
 def _empty_folder(draft: Path) -> None:
-    """Removes what a call that was killed left, but not the lock that this one holds."""
+    """Removes what a killed process left in the draft, but not the lock that this one holds."""
     for path in draft.iterdir():
         if path.is_dir():
             shutil.rmtree(path)
@@ -166,7 +174,7 @@ def _empty_folder(draft: Path) -> None:
 def _speak(
     speakers: list[Speaker], minutes: float, seed: int, draft: Path, num_processes: int | None
 ) -> Iterator[Clip]:
-    """The clips of all speakers, in one process or several."""
+    """Synthesises the clips of all speakers, in one process or several; they have equal shares of the duration."""
     total_s = 60.0 * minutes / len(speakers)
     if num_processes is None:
         num_processes = min(os.cpu_count() or 1, _MAX_PROCESSES) if minutes >= _MINUTES_WORTH_PROCESSES else 1

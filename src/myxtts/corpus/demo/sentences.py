@@ -1,6 +1,7 @@
-"""Sentences of the demo corpus, composed from templates and word lists.
+"""Sentences of the demo corpus, generated from templates and word lists.
 
-Each language has a text file beside this module: `[sentence]` lists templates, `[kind]` what may stand for `{kind}`.
+Each language has a text file beside this module: `[sentence]` lists templates, `[kind]` the words for slots `{kind}`.
+A word may contain slots itself.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 _FOLDER = Path(__file__).parent
 _TEMPLATES = "sentence"
 _SLOT = re.compile(r"\{([a-z_]+)\d*\}")
+"""A slot; the figure only makes a second slot of a kind readable."""
 _HEADING = re.compile(r"\[([a-z_]+)\]")
 DEMO_LANGUAGES = tuple(sorted(path.stem for path in _FOLDER.glob("*.txt")))
 
@@ -30,7 +32,7 @@ class Grammar:
 
 @lru_cache
 def load_grammar(language: str) -> Grammar:
-    """The templates and words of a language; lines that begin with # are comments."""
+    """Reads the templates and words of a language; lines that begin with # are comments."""
     lists: dict[str, list[str]] = {}
     for line in (_FOLDER / f"{language}.txt").read_text(encoding="utf-8").splitlines():
         heading = _HEADING.fullmatch(line)
@@ -42,7 +44,7 @@ def load_grammar(language: str) -> Grammar:
 
 
 def compose_sentence(grammar: Grammar, generator: np.random.Generator) -> str:
-    """A sentence in which no word stands twice for the same kind of slot; `{town}` and `{town2}` are of one kind."""
+    """Generates a sentence in which no word fills two slots of one kind; `{town}` and `{town2}` are of one kind."""
     used: dict[str, set[str]] = {}
 
     def fill(match: re.Match[str]) -> str:

@@ -1,7 +1,8 @@
 """Synthesises the clips of the demo corpus with espeak-ng, with room reflections and noise, in several processes.
 
-Speakers are variants of espeak-ng voices, each with its own pitch, rate and room. A clip depends on the seed, the
-speaker and its number alone, not on the clips before it or on the process.
+Speakers are variants of espeak-ng voices, each with its own pitch, rate, reflections and noise level. A clip depends on
+the seed, the speaker and its number alone, not on the clips before it or on the process: each has random generators
+seeded with [seed, speaker] (speaker), [seed, speaker, 1] (sentences) and [seed, speaker, 2, clip] (rendering).
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from myxtts.text.normalize import normalize_text
 from myxtts.text.phonemes import find_voice
 from myxtts.types import Waveform
 
-# Variant, pitch, pitch range, words per minute. Women's and men's voices take turns, the most different first.
+# Variant, pitch, pitch range, words per minute (espeak's scales). Female and male voices alternate, the most different
+# first, so that a few speakers already differ.
 _VARIANTS = (
     ("f2", 52, 55, 162),
     ("m3", 42, 52, 158),
@@ -58,16 +60,20 @@ _VARIANTS = (
 _NUM_REFLECTIONS = 4
 WAV_FOLDER = "wavs"
 MIN_DURATION_S, TYPICAL_DURATION_S, MAX_DURATION_S = 3.0, 6.7, 12.0
+"""Clips outside the limits are discarded; the typical duration estimates how many clips there will be."""
 _SHARE_OF_PAIRS = 0.3
 """Share of clips with two sentences: longer ones, with a pause inside."""
 _MAX_TRIES_PER_SENTENCE = 1000
+"""After that many sentences that the speaker has already, the grammar counts as exhausted."""
 _ERRORS = {kind.__name__: kind for kind in MyXTTSError.__subclasses__()}
+"""Errors by the name under which a worker process reports them."""
 _PROGRAM = "from myxtts.corpus.demo.speak import serve; serve()"
 
 
 @dataclass(frozen=True, slots=True)
 class Speaker:
-    """A voice in a room. Reflections are pairs of a delay in seconds and a gain."""
+    """A synthetic speaker and its room. `noise_level` scales noise of standard deviation 1; reflections are pairs of a
+    delay in seconds and a gain."""
 
     id: str
     number: int
@@ -81,7 +87,7 @@ class Speaker:
 
 
 def choose_speakers(languages: Sequence[str], num_speakers: int, seed: int) -> list[Speaker]:
-    """Speakers who take turns in the languages. The first of a language do not depend on how many there are."""
+    """Returns speakers that alternate between the languages. A speaker does not depend on how many there are."""
     speakers = []
     for number in range(num_speakers):
         language = languages[number % len(languages)]
@@ -90,7 +96,7 @@ def choose_speakers(languages: Sequence[str], num_speakers: int, seed: int) -> l
         start = len(_VARIANTS) // len(languages) * (number % len(languages))
         variant, pitch, pitch_range, rate_wpm = _VARIANTS[(start + turn) % len(_VARIANTS)]
         generator = np.random.default_rng([seed, number])
-        # A variant that is used again becomes another person by its pitch and pace.
+        # A variant that is used again differs in pitch and rate.
         lap = turn // len(_VARIANTS)
         speakers.append(
             Speaker(
@@ -122,7 +128,7 @@ class Clip:
 
 
 def speak_clips(speaker: Speaker, total_s: float, seed: int, folder: Path) -> Iterator[Clip]:
-    """Writes clips into the folder's `wavs` until they last about `total_s`, and names each as it is done."""
+    """Synthesises clips into the folder's `wavs` until they last about `total_s`; yields each when it is written."""
     spoken_s = 0.0
     num_clips = 0
     for number, text in enumerate(compose_sentences(speaker, seed)):
@@ -140,7 +146,7 @@ def speak_clips(speaker: Speaker, total_s: float, seed: int, folder: Path) -> It
 
 
 def compose_sentences(speaker: Speaker, seed: int) -> Iterator[str]:
-    """The speaker's sentences, no two the same."""
+    """Yields texts of one or two sentences, no two the same; raises UsageError when the grammar is exhausted."""
     generator = np.random.default_rng([seed, speaker.number, 1])
     grammar = load_grammar(speaker.language)
     said: set[str] = set()
@@ -161,7 +167,10 @@ def compose_sentences(speaker: Speaker, seed: int) -> Iterator[str]:
 
 
 def render_clip(speaker: Speaker, number: int, text: str, seed: int) -> Waveform:
-    """The sentence as the speaker says it this time. It is read as the front end reads it, numbers included."""
+    """Synthesises one clip, with small random changes of rate and pitch.
+
+    The text is normalised as by the front end, so that numbers sound as they are tokenized.
+    """
     generator = np.random.default_rng([seed, speaker.number, 2, number])
     speech = synthesize(
         normalize_text(text, speaker.language),
@@ -175,7 +184,10 @@ def render_clip(speaker: Speaker, number: int, text: str, seed: int) -> Waveform
 
 
 def _put_in_room(speech: Waveform, speaker: Speaker, generator: np.random.Generator) -> NDArray[np.float32]:
-    """Speech at a level of its own, with a little silence around it, a few reflections and noise under all of it."""
+    """Adds silence at both ends, reflections and noise, at a random level.
+
+    Silence of 0.1 to 0.35 s at each end; RMS of the speech 0.05 to 0.1 of full scale; peaks at most 0.95.
+    """
     before, after = (int(generator.uniform(0.1, 0.35) * speech.rate) for _ in range(2))
     dry = np.pad(speech.samples, (before, after))
     wet = dry.copy()
@@ -185,7 +197,7 @@ def _put_in_room(speech: Waveform, speaker: Speaker, generator: np.random.Genera
     level = generator.uniform(0.05, 0.1)
     wet *= level / max(float(np.sqrt(np.mean(np.square(speech.samples)))), 1e-4)
     noise = generator.standard_normal(len(wet), np.float32)
-    # The hiss of a room is weaker towards high frequencies.
+    # A 4-tap low-pass filter: room noise is weaker towards high frequencies.
     wet += speaker.noise_level * np.convolve(noise, np.asarray([0.4, 0.3, 0.2, 0.1], np.float32), mode="same")
     peak = float(np.max(np.abs(wet)))
     return np.asarray(wet * min(1.0, 0.95 / peak), np.float32)
@@ -206,7 +218,10 @@ def _write_wav(path: Path, sound: Waveform) -> None:
 def speak_in_processes(
     speakers: Sequence[Speaker], total_s: float, seed: int, folder: Path, num_processes: int
 ) -> Iterator[Clip]:
-    """The clips of all speakers, about `total_s` seconds of each, as they are done."""
+    """Synthesises about `total_s` seconds of each speaker in several processes; yields clips as they are completed.
+
+    One reader thread per process puts its clips into a queue. The first error ends all processes.
+    """
     shares = [speakers[start::num_processes] for start in range(min(num_processes, len(speakers)))]
     answers: SimpleQueue[Clip | MyXTTSError | None] = SimpleQueue()
     processes = [_start_process(share, total_s, seed, folder) for share in shares]

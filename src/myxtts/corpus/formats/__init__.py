@@ -1,4 +1,7 @@
-"""Registry of corpus formats, most specific first: the first that recognises a path reads it."""
+"""Registry of corpus formats, most specific first: the first that recognises a path reads it.
+
+Only the names of files and the first lines of transcripts are looked at, so that detection is fast on large corpora.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,10 @@ FORMATS: tuple[CorpusFormat, ...] = (COMMON_VOICE, VCTK, COQUI, MANIFEST, PIPER,
 
 
 def find_format(path: Path, name: str = "auto") -> tuple[CorpusFormat, str]:
-    """The format of a corpus and the reason in words: as `name` says, or as its files show."""
+    """Returns the format of a corpus and the reason in words: the one called `name`, or detected with auto.
+
+    Raises DataError with a list of all layouts where none matches.
+    """
     if not path.exists():
         raise DataError(f"There is nothing at {path}.", next_step="Give the folder or transcript of your recordings.")
     if name != "auto":
@@ -33,7 +39,7 @@ def find_format(path: Path, name: str = "auto") -> tuple[CorpusFormat, str]:
 
 
 def _find_undecodable(path: Path) -> tuple[CorpusFormat, str] | None:
-    """A transcript that shows no format because its very first line cannot be read: reading it says why."""
+    """Returns a format for a transcript whose first line cannot be decoded, so that reading it reports why."""
     for transcript, _ in find_transcripts(path, (*TABLE_SUFFIXES, *JSONL_SUFFIXES)):
         if isinstance(next(read_lines(transcript), None), BadLine):
             fmt = MANIFEST if transcript.suffix.lower() in JSONL_SUFFIXES else LJSPEECH

@@ -1,4 +1,8 @@
-"""`CorpusFormat`: recognises a layout of files and reads its transcripts as rows, before anything is checked."""
+"""`CorpusFormat`: interface of corpus readers, which recognise a layout of files and yield the rows of its transcripts.
+
+Readers check nothing but the form of a line: a row may name a recording that is missing or outside the corpus. Lines
+that cannot be read become rejections in the same stream, so that the report keeps the order of the transcript.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,7 @@ from myxtts.types import Split
 DEFAULT_SPEAKER = "speaker"
 """The speaker of a corpus that names none."""
 AUDIO_FOLDERS = ("wavs", "wav", "audio", "clips")
+"""Folders in which recordings are looked for, in this order, where a transcript gives only their names."""
 
 # Names of splits in file names, folders and columns.
 SPLIT_WORDS: dict[str, Split] = {
@@ -30,7 +35,10 @@ SPLIT_WORDS: dict[str, Split] = {
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One utterance as its transcript states it: `audio` is relative to the root, `split` None where none is given."""
+    """One utterance as its transcript states it: `audio` is relative to the root, `split` None where none is given.
+
+    `file` and `line` are those of the transcript, for reports.
+    """
 
     id: str
     audio: str
@@ -56,13 +64,16 @@ class Source:
         return self.path if self.path.is_dir() else self.path.parent
 
     def name_of(self, path: Path) -> str:
-        """How reports call a transcript: relative to the corpus where it lies inside it."""
+        """Returns the name of a transcript in reports: relative to the corpus where it lies inside it."""
         return str(path.relative_to(self.folder)) if path.is_relative_to(self.folder) else str(path)
 
 
 @dataclass(frozen=True, slots=True)
 class CorpusFormat:
-    """A layout of recordings and transcripts. `recognize` says in words why a path is of this format, or ''."""
+    """A layout of recordings and transcripts. `recognize` returns in words why a path is of this format, or ''.
+
+    `layout` describes the files for the message that lists all formats.
+    """
 
     name: str
     layout: str
@@ -79,7 +90,7 @@ def reject_missing_column(file: str, line: int, detail: str, id: str = "") -> Re
 
 
 def refuse_link_outside(folder: Path, transcript: Path) -> Path:
-    """The transcript itself, unless it is a link that leads out of the corpus: that one is never opened."""
+    """Returns the transcript; raises DataError where it is a link that leads out of the corpus."""
     if CorpusRoot(folder).resolve(str(transcript.absolute())) is None:
         raise DataError(
             f"{transcript} is a link that leads out of {folder}.",
@@ -89,5 +100,5 @@ def refuse_link_outside(folder: Path, transcript: Path) -> Path:
 
 
 def find_audio_folder(folder: Path) -> str:
-    """The folder of the recordings, relative to the corpus; '' where they lie beside the transcript."""
+    """Returns the folder of the recordings, relative to the corpus; '' where they lie beside the transcript."""
     return next((name for name in AUDIO_FOLDERS if (folder / name).is_dir()), "")

@@ -1,4 +1,4 @@
-"""Corpora with one small text file per recording: VCTK and LibriTTS.
+"""Readers of corpora with one small text file per recording: VCTK and LibriTTS.
 
 VCTK       txt/p225/p225_001.txt                wav48_silence_trimmed/p225/p225_001_mic1.flac
 LibriTTS   train-clean-100/19/198/19_198_000000_000000.normalized.txt      beside the .wav of the same name
@@ -15,15 +15,16 @@ from myxtts.corpus.rejections import Reason, Rejection
 from myxtts.corpus.transcripts import BadLine, CorpusRoot, read_lines
 from myxtts.types import Split
 
-# In the order of preference: release 0.92 first, then older releases and common conversions.
 _VCTK_AUDIO_FOLDERS = ("wav48_silence_trimmed", "wav48", "wav22", "wav16", "wavs", "wav")
+"""In the order of preference: release 0.92 first, then older releases and common conversions."""
 _VCTK_MICROPHONES = ("", "_mic1", "_mic2")
-# Normalised text first; the original is read only where there is no other.
+"""Suffixes of recordings; releases before 0.92 have none."""
 _LIBRITTS_ENDINGS = (".normalized.txt", ".original.txt")
+"""Normalised text first; the original is read only where there is no other."""
 
 
 def _walk_files(folder: Path) -> Iterator[Path]:
-    """All files below `folder` in a fixed order, one folder's names in memory at a time. Links are not followed."""
+    """Yields all files below `folder` in a fixed order, one folder's names in memory at a time; follows no links."""
     for place, folders, names in os.walk(folder):
         folders.sort()
         for name in sorted(names):
@@ -31,7 +32,7 @@ def _walk_files(folder: Path) -> Iterator[Path]:
 
 
 def _read_text_file(source: Source, path: Path, id: str) -> str | Rejection:
-    """The one sentence of a text file; its lines, if there are several, are joined."""
+    """Returns the text of a file, its lines joined, or the rejection of an empty, undecodable or foreign file."""
     if path.is_symlink() and CorpusRoot(source.folder).resolve(str(path.absolute())) is None:
         return Rejection(id, source.name_of(path), 1, Reason.OUTSIDE_ROOT, "the text file is a link out of the corpus")
     texts = []
@@ -45,7 +46,7 @@ def _read_text_file(source: Source, path: Path, id: str) -> str | Rejection:
 
 
 def _find_vctk_audio(source: Source, audio_folder: str, speaker: str, stem: str) -> str:
-    """VCTK 0.92 has two microphones per sentence; earlier releases have one."""
+    """Returns the recording of a sentence: of the two microphones of VCTK 0.92 the first that exists."""
     candidates = [source.root.find_audio(f"{audio_folder}/{speaker}", stem + mic) for mic in _VCTK_MICROPHONES]
     for candidate in candidates:
         real = source.root.resolve(candidate)
@@ -64,7 +65,7 @@ def _recognize_vctk(path: Path) -> str:
 
 
 def _read_vctk(source: Source) -> Iterator[Row | Rejection]:
-    """Rows of txt/SPEAKER/ID.txt; a sentence without a recording is rejected later, by name."""
+    """Yields the rows of txt/SPEAKER/ID.txt; the checks that follow reject a sentence without a recording."""
     audio_folder = _find_vctk_audio_folder(source.path)
     for path in _walk_files(source.path / "txt"):
         if path.suffix.lower() != ".txt":
@@ -95,7 +96,7 @@ def _recognize_libritts(path: Path) -> str:
 
 
 def _find_libritts_split(path: Path) -> Split | None:
-    """train-clean-100 and the like name the split; the folder given may itself be one."""
+    """Returns the split of a folder such as train-clean-100 in the path, the last one; the corpus itself may be one."""
     for part in reversed(path.parts):
         word = part.split("-")[0].lower()
         if "-" in part and word in SPLIT_WORDS:
@@ -104,7 +105,8 @@ def _find_libritts_split(path: Path) -> Split | None:
 
 
 def _read_libritts(source: Source) -> Iterator[Row | Rejection]:
-    """Rows of the normalised texts, or of the original ones where there are no others; ids begin with the speaker."""
+    """Yields rows of the normalised texts, or of the original ones where there are no others. Ids begin with the
+    speaker."""
     for path in _walk_files(source.path):
         stem = _strip_libritts_ending(path.name)
         is_superseded = (

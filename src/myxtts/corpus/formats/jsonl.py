@@ -2,7 +2,8 @@
 
     {"audio_filepath": "wavs/001.wav", "text": "Good morning.", "speaker": "anna", "lang": "en"}
 
-Keys may have any name of `tables.COLUMN_NAMES`; other keys, such as duration, are ignored.
+Keys may have any name of `tables.COLUMN_NAMES`; other keys, such as duration, are ignored. `MANIFEST` reads these files
+and, where there are none, tables with the same names as headings.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ JSONL_SUFFIXES = (".jsonl", ".ndjson", ".json")
 
 
 def _read_jsonl(source: Source, path: Path, split: Split | None) -> Iterator[Row | Rejection]:
-    """Rows of one manifest; a line that is no JSON object or has no text becomes a rejection."""
+    """Yields the rows of one manifest; a line that is no JSON object or has no text becomes a rejection."""
     folder = find_audio_folder(source.folder)
     file = source.name_of(path)
     for line in read_lines(path):
@@ -38,7 +39,7 @@ def _read_jsonl(source: Source, path: Path, split: Split | None) -> Iterator[Row
 
 
 def _parse_object(text: str) -> dict[str, str] | str:
-    """The known fields of one JSON object, or what is wrong with it in words."""
+    """Returns the known fields of one JSON object, or in words what is wrong with it."""
     try:
         values = json.loads(text)
     except RecursionError:

@@ -1,4 +1,4 @@
-"""Transcripts that are tables: with a heading (manifests, Coqui, Common Voice) or without one (LJSpeech, Piper).
+"""Readers of table transcripts, with a heading (manifests, Coqui, Common Voice) or without one (LJSpeech, Piper).
 
 LJSpeech       001|Chapter 1.|Chapter one.            id, text, normalised text
 Piper          001|anna|Good morning.                 id, speaker, text
@@ -32,6 +32,7 @@ from myxtts.types import Split
 TABLE_SUFFIXES = (".csv", ".tsv", ".txt")
 NUM_LINES_LOOKED_AT = 200
 """Lines by which a table without a heading is recognised: enough for speakers to repeat."""
+# Common Voice's own split; other tables of a release, such as invalidated.tsv, are not read.
 _COMMON_VOICE_TABLES: tuple[tuple[str, Split | None], ...] = (
     ("train.tsv", "train"),
     ("dev.tsv", "val"),
@@ -53,7 +54,8 @@ COLUMN_NAMES: dict[str, str] = {
 
 
 def find_transcripts(path: Path, suffixes: Sequence[str] = TABLE_SUFFIXES) -> list[tuple[Path, Split | None]]:
-    """The transcripts of a corpus: one file, or one per split with the split it names."""
+    """Returns the transcripts of a corpus with the split of each: `path` itself; metadata.* or manifest.*; or files
+    named after splits, such as train.csv and metadata_eval.csv."""
     if path.is_file():
         return [(path, None)] if path.suffix.lower() in suffixes else []
     for stem in ("metadata", "manifest"):
@@ -70,13 +72,13 @@ def find_transcripts(path: Path, suffixes: Sequence[str] = TABLE_SUFFIXES) -> li
 
 
 def find_delimiter(lines: Sequence[str]) -> str:
-    """The separator that the first line has most of; a pipe or tab beats a comma, which sentences contain."""
+    """Returns the first of pipe, tab, semicolon and comma in the first line, in this order: sentences have commas."""
     heading = lines[0] if lines else ""
     return next((mark for mark in "|\t;," if mark in heading), "|")
 
 
 def read_heading(path: Path) -> dict[str, int]:
-    """Column name to position, if the first line is a heading that names audio or id, and text; else empty."""
+    """Returns the position of each field, if the first line is a heading that names audio or id, and text; else {}."""
     lines = read_first_lines(path, 1)
     if not lines:
         return {}
@@ -91,7 +93,7 @@ def read_heading(path: Path) -> dict[str, int]:
 
 
 def read_headed(source: Source, path: Path, split: Split | None) -> Iterator[Row | Rejection]:
-    """Rows of a table whose first line names its columns, in any order."""
+    """Yields the rows of a table whose first line names its columns, in any order."""
     columns = read_heading(path)
     file, folder = source.name_of(path), find_audio_folder(source.folder)
     delimiter = find_delimiter(read_first_lines(path, 1))
@@ -115,7 +117,8 @@ def read_headed(source: Source, path: Path, split: Split | None) -> Iterator[Row
 def make_row(
     source: Source, fields: dict[str, str], *, file: str, line: int, split: Split | None, audio_folder: str
 ) -> Row | Rejection:
-    """A row from named fields; what a field leaves open comes from the others or from the source."""
+    """Makes a row from named fields. A missing id is derived from the path and a missing path from the id; the
+    language defaults to that of the source; `split` counts where the row has none of its own."""
     id, audio = fields.get("id", ""), fields.get("audio", "")
     if not id and not audio:
         return reject_missing_column(file, line, "neither id nor audio is given")
@@ -139,7 +142,7 @@ def make_row(
 
 
 def name_utterance(audio: str) -> str:
-    """An id made from a path: without the format, and without the folder all recordings share."""
+    """Derives an id from a path: without the suffix, and without a leading folder of `AUDIO_FOLDERS`."""
     path = PurePosixPath(audio.replace("\\", "/"))
     bare = path.with_suffix("") if path.suffix.lower() in AUDIO_SUFFIXES else path
     shared = len(bare.parts) > 1 and bare.parts[0].lower() in AUDIO_FOLDERS
@@ -147,7 +150,7 @@ def name_utterance(audio: str) -> str:
 
 
 def place_audio(source: Source, audio: str, audio_folder: str) -> str:
-    """A path as the transcript writes it, or inside the audio folder where only a file name is given."""
+    """Returns a path as the transcript writes it, or inside the audio folder where only a file name is given."""
     written = audio.replace("\\", "/")
     if "/" in written or not audio_folder or (source.folder / written).exists():
         return source.root.find_audio("", written)
@@ -155,13 +158,16 @@ def place_audio(source: Source, audio: str, audio_folder: str) -> str:
 
 
 def count_columns(lines: Sequence[str]) -> int:
-    """How many columns most lines have."""
+    """Returns the number of columns that most lines have."""
     counts = Counter(len(line.split("|")) for line in lines)
     return counts.most_common(1)[0][0] if counts else 0
 
 
 def has_speaker_column(lines: Sequence[str]) -> bool:
-    """Whether column two of three holds short names that repeat, rather than sentences."""
+    """Whether column two of three holds speaker names rather than sentences.
+
+    Over 90 % of the cells must be without a space, and over 70 % shorter than column three.
+    """
     rows = [line.split("|") for line in lines]
     rows = [row for row in rows if len(row) == 3]
     if not rows:
@@ -175,7 +181,10 @@ def has_speaker_column(lines: Sequence[str]) -> bool:
 def read_headless(
     source: Source, path: Path, names: Sequence[str], split: Split | None = None
 ) -> Iterator[Row | Rejection]:
-    """Rows of a pipe-separated table without a heading, whose columns are `names`."""
+    """Yields the rows of a pipe-separated table without a heading, whose columns are `names`.
+
+    Normalised text is preferred to text; an id that is the name of a recording becomes the path.
+    """
     file, folder = source.name_of(path), find_audio_folder(source.folder)
     for record in read_records(path, "|"):
         if isinstance(record, BadLine):
@@ -198,7 +207,7 @@ def read_headless(
 
 
 def _recognize_headless(path: Path, *, with_speaker: bool) -> str:
-    """LJSpeech and Piper both have three columns; they differ in whether the second one holds speakers."""
+    """Recognises LJSpeech or, `with_speaker`, Piper. Both may have three columns; Piper's second is the speaker."""
     transcripts = find_transcripts(path)
     if len(transcripts) != 1 or read_heading(transcripts[0][0]):
         return ""
@@ -212,13 +221,14 @@ def _recognize_headless(path: Path, *, with_speaker: bool) -> str:
 
 
 def _read_headless_tables(source: Source, wide_names: Sequence[str]) -> Iterator[Row | Rejection]:
-    """Rows of tables with the columns `wide_names`, or with id and text alone."""
+    """Yields the rows of tables with the columns `wide_names`, or with id and text alone."""
     for path, split in find_transcripts(source.path):
         is_wide = count_columns(read_first_lines(path, NUM_LINES_LOOKED_AT)) >= 3
         yield from read_headless(source, path, wide_names if is_wide else ("id", "text"), split)
 
 
 def _recognize_headed(path: Path) -> str:
+    """Recognises tables that all have a heading."""
     transcripts = find_transcripts(path)
     if transcripts and all(read_heading(transcript) for transcript, _ in transcripts):
         return f"{transcripts[0][0].name} names its columns in the first line"
@@ -226,6 +236,7 @@ def _recognize_headed(path: Path) -> str:
 
 
 def _recognize_coqui(path: Path) -> str:
+    """Recognises Coqui's heading, which is a manifest too: the registry asks for it first."""
     transcripts = find_transcripts(path)
     heads = [read_first_lines(transcript, 1) for transcript, _ in transcripts]
     if heads and all(head and head[0].lower().startswith("audio_file|") for head in heads):
@@ -265,7 +276,7 @@ TABLE_MANIFEST = CorpusFormat(
 
 
 def _find_common_voice_tables(folder: Path) -> list[tuple[Path, Split | None]]:
-    """The tables of the splits; validated.tsv repeats their clips, so it is read only where they are absent."""
+    """Returns the tables of the splits; validated.tsv repeats their clips, so it is read only where they are absent."""
     tables = [(folder / name, split) for name, split in _COMMON_VOICE_TABLES if (folder / name).is_file()]
     validated = folder / "validated.tsv"
     found = tables or ([(validated, None)] if validated.is_file() else [])
@@ -273,6 +284,7 @@ def _find_common_voice_tables(folder: Path) -> list[tuple[Path, Split | None]]:
 
 
 def _recognize_common_voice(path: Path) -> str:
+    """Recognises the heading of the first table, beside a folder clips/."""
     tables = _find_common_voice_tables(path) if path.is_dir() else []
     if not tables or not (path / "clips").is_dir():
         return ""

@@ -1,6 +1,6 @@
-"""The languages that have rules of their own, each declared once. Every other language gets the generic rules.
+"""Registry of languages with their own normaliser, espeak-ng voice or sentence rules; others get the generic rules.
 
-How a language writes and says numbers is in `generic.NUMBER_STYLES`, as far as it has no normaliser of its own.
+Number formats of languages without a normaliser of their own are in `generic.NUMBER_STYLES`.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from myxtts.text.languages.en import normalize_english
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Language:
-    """What is known of a language. Abbreviations are written without their last full stop, in lower case."""
+    """Rules of one language. Abbreviations are written without their last full stop, in lower case."""
 
     normalize: Callable[[str], str] | None = None
-    """Turns written text into the words one says; None for the generic rules."""
+    """Converts written text to spoken words; None for the generic rules."""
     espeak_voice: str = ""
     """The voice of espeak-ng, where it would choose another one for the code of the language."""
     abbreviations: frozenset[str] = frozenset()
@@ -54,10 +54,10 @@ LANGUAGES: dict[str, Language] = {
 
 
 def find_primary_code(language: str) -> str:
-    """The first part of a language code: "en" of "en-GB", "zh" of "zh_cn"."""
+    """Returns the primary subtag of a language code: "en" of "en-GB", "zh" of "zh_cn"."""
     return re.split(r"[-_]", language.strip().lower(), maxsplit=1)[0]
 
 
 def find_language(language: str) -> Language:
-    """What is known of a language, given its code with or without a region."""
+    """Returns the rules of a language, given its code with or without a region."""
     return LANGUAGES.get(find_primary_code(language), _UNKNOWN)

@@ -1,4 +1,4 @@
-"""English: numbers, dates, money, measures, abbreviations, Roman numerals and signs become the words one says.
+"""English text normaliser: spells numbers, dates, money, measures, abbreviations, Roman numerals and signs.
 
 The rules that need a digit leave none, the rules for signs leave no such sign, and the abbreviations and Roman
 numerals are settled before and after them; so normalised text passes through unchanged.
@@ -41,12 +41,14 @@ _NUMBER_RULES: tuple[Rule, ...] = (
 
 _AREA = re.compile(rf"(?P<one>(?<![\d.,])1 ?)?(?<![^\W\d_])(?P<unit>{'|'.join(AREA_UNITS)})(?P<power>[²³])")
 _POWER = re.compile(r"([²³])(?=(\w)?)")
+# The full stops of web addresses, which are read "dot".
 _DOMAIN = re.compile(r"(?<=www)\.(?=\w)|(?<=\S)\.(?=(?:com|org|net|edu|gov|io)(?![^\W\d_]))")
 _OPERATIONS = {"<": "is less than", ">": "is greater than", "*": "times", "^": "to the power of"}
 _OPERATION = re.compile(r"(?<=[\w)]) ?([<>*^]) ?(?=[-$£€]?\d)")
 _BEFORE_NUMBER = {"#": "number", "~": "about"}
 _PREFIX = re.compile(r"([#~]) ?(?=[-$£€]?\d)")
 _SPOKEN_HYPHEN = re.compile(f"{EDGE} ?- ?{EDGE}")
+"""A hyphen between two amounts that have become words: a range, read "to"."""
 
 _SIGNS = {
     "&": "and",
@@ -72,8 +74,11 @@ _HASHTAG = re.compile(r"#(?=[^\W\d_])")
 
 
 def normalize_english(text: str) -> str:
-    """Units with powers first, which Unicode folding would flatten; Roman numerals last, since a letter that stands
-    before a number ("vol. IV") must have become a word."""
+    """Returns English text as it is spoken.
+
+    Units with powers come first, because Unicode folding would flatten m² to m2; Roman numerals last, because an
+    abbreviation before a number ("vol. IV") must have become a word.
+    """
     text = _POWER.sub(_read_power, _AREA.sub(_read_area, text))
     text = settle_edges(expand_abbreviations(clean_unicode(text)))
     text = _DOMAIN.sub(say("dot"), text)
@@ -94,6 +99,7 @@ def _read_power(match: re.Match[str]) -> str:
 
 
 def _read_numbers(text: str) -> str:
+    """Reads signs that belong to a number (5 < 7, #3, ~10), then every number."""
     text = _OPERATION.sub(lambda match: say(_OPERATIONS[match[1]]), text)
     text = _PREFIX.sub(lambda match: say(_BEFORE_NUMBER[match[1]]), text)
     text = apply_rules(text, _NUMBER_RULES)

@@ -41,6 +41,7 @@ NAME_ABBREVIATIONS = {
 }
 """Expanded before a name only: a sentence may end in "gen." or "rep."."""
 
+# Expanded wherever they are written with their full stop.
 PLAIN_ABBREVIATIONS = {
     "etc": "et cetera",
     "e.g": "for example",
@@ -94,11 +95,13 @@ LAST_PARTS = frozenset(
     for abbreviation in table
     if abbreviation != "etc"
 )
-"""What stands before the last full stop of abbreviations after which a sentence goes on: "m" for "a.m."."""
+"""Last letters before the full stop of abbreviations that do not end a sentence: "m" for "a.m."."""
 
 _LETTER = r"[^\W\d_]"
 _NUMBER_AHEAD = rf"(?= ?(?:[0-9]|[IVX]{{2,7}}(?!{_LETTER})))"
+"""Digits or a Roman numeral of two letters or more follow."""
 _NEXT = rf"(?=[ {EDGE}]*(?P<next>[^ {EDGE}])?)"
+"""Captures the next character behind spaces, without consuming it."""
 
 
 _VERSUS = re.compile(rf"(?<!{_LETTER})[Vv]s(?:\.|(?!{_LETTER}))")
@@ -111,9 +114,11 @@ _PLAIN = re.compile(rf"(?<!{_LETTER})(?P<key>(?i:{either(PLAIN_ABBREVIATIONS)}))
 _CAPITAL = re.compile(rf"(?<!{_LETTER})(?P<key>{either(CAPITAL_ABBREVIATIONS)})\.")
 _ADDRESS_WORDS = {"St": "Street", "Dr": "Drive"}
 _MILLISECONDS = "ms"
+"""In lower case this is a unit, not the title Ms."""
 
 
 def expand_abbreviations(text: str) -> str:
+    """Expands abbreviations; addresses come before titles, because "Dr." and "St." mean something else there."""
     text = _VERSUS.sub(say("versus"), text)
     text = _ADDRESS.sub(_expand_address, text)
     text = _STREET.sub(_expand_street, text)
@@ -170,9 +175,10 @@ def _expand_capital(match: re.Match[str]) -> str:
 
 
 def _keep_final_stop(match: re.Match[str]) -> str:
-    """The full stop of an abbreviation at the very end also ends the sentence."""
+    """Returns the full stop of an abbreviation at the very end of the text, where it also ends the sentence."""
     return "." if match.end() == len(match.string) else ""
 
 
 def _match_case(key: str, words: str) -> str:
+    """Capitalises the words where the abbreviation is capitalised, as at the start of a sentence."""
     return words[0].upper() + words[1:] if key[0].isupper() and "." not in key else words

@@ -12,6 +12,7 @@ from myxtts.text.languages.en_units import MONTHS
 
 _LETTER = r"[^\W\d_]"
 _DAYS_IN_MONTH = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+"""Most days of each month: leap years are not told apart."""
 _SHORT_YEAR_PIVOT = 50
 """In dates, years of two digits below this are of the 21st century."""
 
@@ -35,7 +36,7 @@ def read_iso_date(match: re.Match[str]) -> str:
 
 
 def read_slash_date(match: re.Match[str]) -> str:
-    """Month first as in America, unless only the other order is a day."""
+    """Reads month/day/year as in America, or day/month/year where only that is a date."""
     first, second, year = match.groups()
     if len(year) == 2:
         year = f"{20 if int(year) < _SHORT_YEAR_PIVOT else 19}{year}"
@@ -44,7 +45,7 @@ def read_slash_date(match: re.Match[str]) -> str:
 
 
 def _read_date(year: str, month: int, day: int) -> str:
-    """Month, day and year in words, or nothing where there is no such day."""
+    """Returns month, day and year in words, or "" where there is no such day or the year is out of range."""
     if not (1 <= month <= 12 and 1 <= day <= _DAYS_IN_MONTH[month - 1] and is_year(year)):
         return ""
     return f"{MONTHS[month - 1]} {spell_ordinal(day)} {spell_year(int(year))}"
@@ -82,7 +83,7 @@ def _read_half_of_day(half: str | None) -> str:
 
 
 def read_decade(match: re.Match[str]) -> str:
-    """1990s, '90s and 90s; also 1900s and 2000s."""
+    """Reads 1990s, '90s and 90s; also 1900s and 2000s."""
     decade = match["decade"]
     words = spell_year(int(decade)) if is_year(decade) else spell_integer(decade).removeprefix("one ")
     return f"{words[:-1]}ies" if words.endswith("y") else f"{words}s"

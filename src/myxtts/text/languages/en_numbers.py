@@ -1,4 +1,8 @@
-"""Spells numbers in American English (no "and", hyphens in twenty-one to ninety-nine), and reads Roman numerals."""
+"""Spells numbers in American English (no "and", hyphens in twenty-one to ninety-nine), and reads Roman numerals.
+
+A Roman numeral is read only where the word before shows that it is one: Henry VIII, Chapter IV, World War II. A lone I
+is the pronoun unless it ends its phrase: "Part I." but not "the part I liked".
+"""
 
 from __future__ import annotations
 
@@ -28,11 +32,15 @@ MAX_SPELLED_DIGITS = 3 * (len(_SCALES) + 1)
 """Longer numbers have no name in common use and are read digit by digit."""
 
 _MIN_CODE_DIGITS = 10
+"""A number of this many digits without separators is read digit by digit: 10 are a US telephone number."""
 _ROUND_ENDING = "000000"
+"""Numbers of whole millions, such as 5000000000, are amounts however long they are."""
 FIRST_YEAR, LAST_YEAR = 1100, 2099
+"""Four-digit numbers in this range are read as years where no unit or sign shows otherwise."""
 
 
 def spell_cardinal(number: int) -> str:
+    """1234 is one thousand two hundred thirty-four. At most `MAX_SPELLED_DIGITS` digits."""
     assert 0 <= number < 10**MAX_SPELLED_DIGITS, number
     if number < 1000:
         return _spell_below_thousand(number)
@@ -59,7 +67,7 @@ def spell_ordinal(number: int) -> str:
 
 
 def make_ordinal(cardinal: str) -> str:
-    """`twenty-one` becomes `twenty-first`."""
+    """Turns the words of a cardinal into those of the ordinal: `twenty-one` becomes `twenty-first`."""
     start = max(cardinal.rfind(" "), cardinal.rfind("-")) + 1
     last = cardinal[start:]
     if last in _IRREGULAR_ORDINALS:
@@ -85,7 +93,7 @@ def spell_digits(digits: str) -> str:
 
 
 def spell_integer(digits: str) -> str:
-    """A number, or its digits one by one where it is a code: 007, a telephone number, a number too long to name."""
+    """Spells a number, or its digits one by one where it is a code: 007, a telephone number, one too long to name."""
     plain = digits.replace(",", "")
     is_code = len(plain) >= _MIN_CODE_DIGITS and "," not in digits and not plain.endswith(_ROUND_ENDING)
     if is_code or len(plain) > MAX_SPELLED_DIGITS or (len(plain) > 1 and plain[0] == "0"):
@@ -105,9 +113,6 @@ def is_year(numeral: str) -> bool:
     return len(numeral) == 4 and numeral.isdecimal() and FIRST_YEAR <= int(numeral) <= LAST_YEAR
 
 
-# A Roman numeral is read only where the word before shows that it is one: Henry VIII, Chapter IV, World War II.
-# A lone I is the pronoun unless it ends its phrase: "Part I." but not "the part I liked".
-
 RULERS = frozenset(
     "Alexander Alfonso Benedict Boniface Catherine Charles Christian Clement Constantine Edward Elizabeth Francis "
     "Frederick George Gregory Gustav Harald Haakon Henry Innocent Ivan James John Julius Leo Leopold Louis Mary Mehmed "
@@ -122,7 +127,7 @@ COUNTED = frozenset(
 )
 """Words that are followed by a cardinal."""
 
-# After any other capitalised word only numerals that are no initials: IV is a drip, VI an editor, X a letter.
+# Numerals read after any other capitalised word. IV, VI and X are left out: they are abbreviations or letters as well.
 _UNMISTAKABLE = frozenset({"II", "III", "VII", "VIII"})
 
 _VALUES = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100}
@@ -132,10 +137,12 @@ _PHRASE_END = re.compile(r"[.,:;!?)\u2026\u2014]|$")
 
 
 def expand_roman_numerals(text: str) -> str:
+    """Replaces Roman numerals behind a name, a counted noun or a capitalised word by number words."""
     return _CANDIDATE.sub(_read_candidate, text)
 
 
 def _read_candidate(match: re.Match[str]) -> str:
+    """Reads a word and the numeral behind it: "the eighth" after rulers, "eight" after counted nouns, else as it is."""
     word, numeral = match["word"], match["numeral"]
     if not _WELL_FORMED.fullmatch(numeral):
         return match[0]
@@ -152,5 +159,6 @@ def _read_candidate(match: re.Match[str]) -> str:
 
 
 def read_roman(numeral: str) -> int:
+    """Sums the letters; one before a larger letter is subtracted."""
     values = [_VALUES[letter] for letter in numeral]
     return sum(-value if value < after else value for value, after in zip(values, [*values[1:], 0], strict=True))

@@ -2,6 +2,7 @@
 
 Each pattern finds one kind of written amount, and the function of the same name gives the words. Quantifiers are
 possessive (`++`) or bounded, so that a hostile text cannot make a pattern backtrack for more than linear time.
+Codes are telephone numbers, versions, dimensions, scores and powers of ten. `en` applies the patterns in its order.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ _MINUS = r"(?:(?<![^\s(\[{\"'=<>,;:/])(?P<minus>-))?"
 _PREFIXED_CURRENCY = rf"(?:(?<!{_LETTER})(?:{either(sign for sign in CURRENCIES if sign[0].isalpha())})|[$£€¥₹₽₩₺₿])"
 _SIGN = r"[$£€¥₹₽₩₺₿]"
 _PER = rf"(?:/(?P<per>[A-Za-z]{{1,12}}+)(?!{_LETTER}))?"
+"""A rate behind an amount: the "/l" of 5 g/l, the "/hour" of $20/hour."""
 
 ORDINAL = re.compile(rf"(?<!\d)(?P<ordinal>{_WHOLE})(?:st|nd|rd|th|ST|ND|RD|TH)(?!\w)")
 FRACTION = re.compile(
@@ -52,7 +54,7 @@ MEASURE = re.compile(
 
 # Denominators whose fractions have names; 3/7 is "three sevenths", 3/11 is "three over eleven".
 _NAMED_DENOMINATORS = frozenset({2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 16, 20, 32, 64, 100})
-# Fractions that mean something else than a number.
+# Fixed expressions that look like fractions.
 _SAYINGS = {("24", "7"): "twenty-four seven", ("9", "11"): "nine eleven", ("50", "50"): "fifty-fifty"}
 # Beginnings of units that take "an": half an hour, half an ounce.
 _VOWEL_SOUNDS = ("a", "e", "i", "o", "u", "hour")
@@ -93,6 +95,7 @@ def _name_fraction(numerator: int, denominator: int) -> str:
 
 
 def read_height(match: re.Match[str]) -> str:
+    """6'2" tall → six feet two inches tall"""
     feet, inches = match["feet"], match["inches"]
     return (
         f"{spell_integer(feet)} {'foot' if feet == '1' else 'feet'} "
@@ -142,7 +145,7 @@ def _is_one(match: re.Match[str]) -> bool:
 
 
 def _read_span(match: re.Match[str], *, as_year: bool) -> str:
-    """One number, or two with what stands between them, in millions or the like."""
+    """Reads one number or a range, with its scale. Between spaces a dash is a minus if the first number is larger."""
     first, second = match["number"], match["number_to"]
     words = _read_number(first, as_year=as_year)
     if second is not None:
@@ -152,7 +155,7 @@ def _read_span(match: re.Match[str], *, as_year: bool) -> str:
 
 
 def _weigh(numeral: str) -> tuple[int, str]:
-    """Orders numerals by size without converting them: they may be of any length."""
+    """Returns a sort key by size, without conversion to int, which is slow or refused for very long numerals."""
     whole, _, fraction = numeral.replace(",", "").partition(".")
     whole = whole.lstrip("0")
     return len(whole), f"{whole}.{fraction}"
@@ -170,8 +173,6 @@ def _read_rate(match: re.Match[str]) -> str:
     unit: Unit | None = UNITS.get(per)
     return f" per {unit.singular if unit else per}"
 
-
-# Codes: telephone numbers, versions, dimensions, scores and powers of ten.
 
 _NOT_INSIDE = r"(?<![\w.-])"
 _ENDS = r"(?![\w-]|\.\d)"

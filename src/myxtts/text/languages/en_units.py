@@ -1,6 +1,7 @@
 """English names of the units, currencies, scales and months that stand beside a number.
 
-A unit is found by its written sign; which of its two names is read depends on the number.
+A unit is found by its written sign; singular or plural is chosen by the number. The patterns of `en_quantities` and
+`en_dates` are built from these tables.
 """
 
 from __future__ import annotations
@@ -9,11 +10,15 @@ from typing import NamedTuple
 
 
 class Unit(NamedTuple):
+    """Spoken names of a unit."""
+
     singular: str
     plural: str
 
 
 class Currency(NamedTuple):
+    """Spoken names of a currency and of its hundredth."""
+
     singular: str
     plural: str
     cent: str = "cent"
@@ -21,6 +26,7 @@ class Currency(NamedTuple):
 
 
 def _name_unit(singular: str, plural: str = "") -> Unit:
+    """Makes a unit; the plural ends in s unless it is given."""
     return Unit(singular, plural or f"{singular}s")
 
 
@@ -157,9 +163,9 @@ SCALES: dict[str, str] = {
     "bn": "billion",
     "tn": "trillion",
 }
-"""How large amounts of money are shortened."""
+"""Words and abbreviations for powers of ten in amounts of money: $5m, £2bn."""
 
 WORD_SCALES = frozenset({"thousand", "million", "billion", "trillion", "mn", "bn", "tn"})
-"""Those that need no currency to be understood."""
+"""Scales that are read without a currency, too: "5 million", "3 bn", but not "5 m", which is meters."""
 
 MONTHS = ("January February March April May June July August September October November December").split()

@@ -1,7 +1,11 @@
-"""Persian: letters, half-spaces and punctuation are repaired, and numbers become the words one says.
+"""Persian text normaliser: repairs letters, half-spaces and punctuation, and spells numbers, signs and abbreviations.
 
-Latin words stay for the phonemiser, which switches the language. The rules that need a digit leave none, and each of
-the repairs is settled on text that the others have finished with; so normalised text passes through unchanged.
+Latin words stay for the phonemiser, which switches the language. The rules that need a digit leave none, and each
+repair runs on the output of those before it, so normalised text passes through unchanged.
+
+The half-space (ZWNJ) is put where a space or nothing was typed: می‌خواهم, کتاب‌ها, بزرگ‌تر, رفته‌ام, خانه‌ی. Words
+are joined from left to right. Whether a word may follow is judged by its first part only, and whether one may be
+followed by its whole ending, so text that has been joined once is left as it is.
 """
 
 from __future__ import annotations
@@ -20,10 +24,7 @@ from myxtts.text.languages.fa_numbers import CURRENCIES, NUMBER_WORDS
 from myxtts.text.languages.generic import Rule, apply_rules, say, settle_edges
 from myxtts.text.languages.unicode_cleanup import ZWNJ, tidy
 
-# Puts the Persian half-space (ZWNJ) where a space or nothing was typed: می‌خواهم, کتاب‌ها, بزرگ‌تر, رفته‌ام, خانه‌ی.
-# Words are joined from left to right. Whether a word may follow is judged by its first part only, and whether one may
-# be followed by its whole ending, so text that has been joined once is left as it is.
-
+# Endings that are joined to the word before: plurals, comparatives, and endings after a silent he.
 _PLURALS = frozenset("ها های هایی هایم هایت هایش هایمان هایتان هایشان هاست".split())
 _DEGREES = frozenset("تر ترین تری ترها ترین‌ها".split())
 _AFTER_HE = frozenset("ام ای اند اش ات ایم اید ی اشان اتان امان".split())
@@ -31,8 +32,11 @@ _AFTER_HE = frozenset("ام ای اند اش ات ایم اید ی اشان ات
 _NEVER_INFLECTED = frozenset("و یا که از به در با را تا بر اگر هم چشم خشک ای".split())
 
 _NON_JOINING = frozenset("اآأدذرزژوؤء")
+"""Letters that never join the next one: no half-space is needed after them."""
 _SOUNDED_HE = ("اه", "وه")
+"""Endings of words in which the final he is a consonant, such as راه and کوه."""
 _MIN_LETTERS_BEFORE_ENDING = 3
+"""Shorter words in he, such as که, به and ده, take no joined ending."""
 _TAIL_LENGTH = 16
 """Enough of the word before to judge by; longer than any word in the lists above."""
 
@@ -40,7 +44,9 @@ _PHRASE = re.compile(f"[{LETTERS}]{WORD_CHAR}*+(?: [{LETTERS}]{WORD_CHAR}*+)*+")
 
 
 VERB_PREFIXES = frozenset({"می", "نمی"})
+"""Prefixes of the present and the imperfect, affirmative and negative."""
 
+# Stems and endings from which GLUED_FORMS is built; the spoken ones are colloquial.
 _PRESENT_STEMS = (
     "خواه کن شو رو گو گوی دان توان آ آی خور بین ده زن گیر آور نویس خوان رس مان گذار گذر ساز شناس فهم پرس کش افت نشین "
     "خواب ترس جوی شنو فروش خر بر بند پوش پز ریز سوز شکن فرست کار لرز نگر یاب دار باش نام پذیر آموز انداز پرداز"
@@ -57,7 +63,7 @@ _PAST_ENDINGS = ["", "م", "ی", "یم", "ید", "ند"]
 _SPOKEN_ENDINGS = "م ی ه ن یم ین".split()
 _SPOKEN_EXTRA = "میخواد میاد میام میای میاین نمیخواد نمیاد نمیام نمیای نمیاین".split()
 
-# Words of their own: hazel, and what belongs to a square.
+# Adjectives that look like verbs with a prefix: hazel (میشی), and "of a square" (میدانی).
 _NOT_VERBS = frozenset({"میشی", "میدانی"})
 
 
@@ -81,6 +87,7 @@ _FUNCTION_WORDS = frozenset(
 
 
 def repair_half_spaces(text: str) -> str:
+    """Joins the words of each run of Persian words; punctuation, digits and Latin words end a run."""
     return _PHRASE.sub(lambda match: _join_words(match[0].split(" ")), text)
 
 
@@ -192,8 +199,10 @@ _AND_SIGN = re.compile(r"(?<![A-Za-z])&|&(?![A-Za-z])")
 
 
 def normalize_persian(text: str) -> str:
-    """Letters first, then abbreviations, numbers and signs; half-spaces and punctuation last, because the words that
-    stand for numbers need them too."""
+    """Returns Persian text as it is spoken.
+
+    Order: letters, abbreviations, numbers, signs; half-spaces and punctuation last, because number words need them too.
+    """
     text = remove_stray_spaces(clean_persian_letters(text))
     text = settle_edges(_expand_abbreviations(text))
     text = settle_edges(_read_signs(_read_numbers(text)))
@@ -206,12 +215,14 @@ def _expand_abbreviations(text: str) -> str:
 
 
 def _expand_dotted(match: re.Match[str]) -> str:
+    """Expands an era or half of the day; a full stop at the very end also ends the sentence."""
     key = match[0].replace(" ", "").rstrip(".")
     ends_sentence = match[0].endswith(".") and match.end() == len(match.string)
     return say(DOTTED[key]) + ("." if ends_sentence else "")
 
 
 def _read_numbers(text: str) -> str:
+    """Reads telephone numbers before signs, because their plus belongs to them; then every number."""
     text = apply_rules(text, [(fa_quantities.PHONE, fa_quantities.read_phone)])
     text = _OPERATION.sub(lambda match: say(_OPERATIONS[match[1]]), text)
     text = _PREFIX.sub(lambda match: say(_PREFIXES[match[1]]), text)

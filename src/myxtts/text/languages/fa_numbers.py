@@ -1,4 +1,4 @@
-"""Spells numbers in Persian.
+"""Spells numbers in Persian, and holds the Persian names of months, units and currencies.
 
 Decimals are read the way they are taught at school: whole part, "ممیز", then the fraction with its place value, as in
 "سه ممیز چهارده صدم". Fractions longer than six digits are read digit by digit.
@@ -15,18 +15,24 @@ _TENS = "صفر ده بیست سی چهل پنجاه شصت هفتاد هشتا�
 _HUNDREDS = "صفر صد دویست سیصد چهارصد پانصد ششصد هفتصد هشتصد نهصد".split()
 _SCALES = ("هزار میلیون میلیارد تریلیون کوادریلیون کوینتیلیون سکستیلیون سپتیلیون اکتیلیون نانیلیون دسیلیون").split()
 _PLACES = ("", "دهم", "صدم", "هزارم", f"ده{ZWNJ}هزارم", "صدهزارم", "میلیونیم")
+"""Place values of decimals by their number of digits: tenths, hundredths, … millionths."""
 
 NUMBER_WORDS = frozenset([*_SMALL, *_TENS, *_HUNDREDS, *_SCALES])
+"""Words that are no verbs, for the repair of half-spaces in `fa`."""
 MAX_SPELLED_DIGITS = 3 * (len(_SCALES) + 1)
 """Longer numbers have no name in common use and are read digit by digit."""
 
 _MIN_CODE_DIGITS = 10
+"""A number of this many digits without separators is read digit by digit, as telephone numbers are."""
 _ROUND_ENDING = "000000"
+"""Numbers of whole millions are amounts however long they are."""
 _AND = " و "
 _GROUP_SIGNS = str.maketrans("", "", "٬،,.")
+"""Removes the separators between groups of three digits."""
 
 
 def spell_cardinal(number: int) -> str:
+    """Joins the groups of three digits by "و"; 1000 is هزار without یک. At most `MAX_SPELLED_DIGITS` digits."""
     assert 0 <= number < 10**MAX_SPELLED_DIGITS, number
     if number == 0:
         return _SMALL[0]
@@ -56,7 +62,7 @@ def _spell_below_thousand(number: int) -> str:
 
 
 def make_ordinal(cardinal: str) -> str:
-    """`بیست و سه` becomes `بیست و سوم`, `سی` becomes `سی‌ام`."""
+    """Turns a cardinal into the ordinal: `بیست و سه` becomes `بیست و سوم`, `سی` becomes `سی‌ام`."""
     last = cardinal.rpartition(" ")[2]
     if last == "سه":
         return f"{cardinal[:-1]}وم"
@@ -68,7 +74,7 @@ def spell_digits(digits: str) -> str:
 
 
 def spell_integer(digits: str) -> str:
-    """A number, or its digits one by one where it is a code: a telephone number, or a number too long to name."""
+    """Spells a number, or its digits one by one where it is a code: a telephone number, or one too long to name."""
     plain = digits.translate(_GROUP_SIGNS)
     is_code = len(plain) >= _MIN_CODE_DIGITS and plain == digits and not plain.endswith(_ROUND_ENDING)
     if is_code or len(plain) > MAX_SPELLED_DIGITS or (len(plain) > 1 and plain[0] == "0"):
@@ -77,6 +83,7 @@ def spell_integer(digits: str) -> str:
 
 
 def spell_decimal(whole: str, fraction: str) -> str:
+    """Spells 3.14 as "three point fourteen hundredths"; more than six decimals digit by digit."""
     words = f"{spell_integer(whole)} ممیز"
     if len(fraction) >= len(_PLACES):
         return f"{words} {spell_digits(fraction)}"
@@ -86,17 +93,18 @@ def spell_decimal(whole: str, fraction: str) -> str:
 
 
 def spell_fraction(numerator: int, denominator: int) -> str:
+    """Spells 2/3 as "two third"; 1/2 has a word of its own."""
     if (numerator, denominator) == (1, 2):
         return "نیم"
     return f"{spell_cardinal(numerator)} {make_ordinal(spell_cardinal(denominator))}"
 
 
-# Persian names of months, units and currencies.
-
 SOLAR_MONTHS = "فروردین اردیبهشت خرداد تیر مرداد شهریور مهر آبان آذر دی بهمن اسفند".split()
 SOLAR_DAYS_IN_MONTH = (31, 31, 31, 31, 31, 31, 30, 30, 30, 30, 30, 30)
+"""Most days of each month of the solar (Jalali) calendar; the last month has 30 in leap years."""
 GREGORIAN_MONTHS = "ژانویه فوریه مارس آوریل مه ژوئن ژوئیه اوت سپتامبر اکتبر نوامبر دسامبر".split()
 GREGORIAN_DAYS_IN_MONTH = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+"""Most days of each month: leap years are not told apart."""
 
 _CENTIMETRE = f"سانتی{ZWNJ}متر"
 _MILLIMETRE = f"میلی{ZWNJ}متر"
@@ -149,6 +157,8 @@ UNITS: dict[str, str] = {
 
 
 class Currency(NamedTuple):
+    """Names of a currency and of its hundredth; Persian has no plural after a number."""
+
     name: str
     cent: str = "سنت"
 

@@ -3,6 +3,8 @@
 Each pattern finds one kind of written amount, and a function of its name gives the words. Quantifiers are possessive
 (`++`) or bounded, so that a hostile text cannot make a pattern backtrack for more than linear time. Digits are ASCII
 here: `clean_unicode` has folded Persian and Arabic ones.
+
+The calendar of a date is known by its year: 1200 to 1499 is solar (Jalali), 1500 to 2199 Gregorian.
 """
 
 from __future__ import annotations
@@ -58,6 +60,7 @@ MEASURE = re.compile(
 
 _DOT_GROUPED = re.compile(r"[1-9]\d{0,2}(?:\.\d{3}){2,11}")
 _NAMED_FRACTIONS = frozenset({("1", "2"), ("1", "3"), ("2", "3"), ("1", "4"), ("3", "4")})
+"""Written with "/" these are fractions; any other number with "/" is a decimal."""
 
 
 def read_ordinal(match: re.Match[str]) -> str:
@@ -78,7 +81,7 @@ def read_fraction(match: re.Match[str]) -> str:
 
 
 def read_common_fraction(match: re.Match[str]) -> str:
-    """`/` is the decimal sign, except in the few fractions that everybody writes with it."""
+    """Reads 1/2, 1/3, 2/3, 1/4 and 3/4 as fractions, others as decimals: `/` is the Persian decimal sign."""
     numerator, denominator = match.groups()
     if (numerator, denominator) in _NAMED_FRACTIONS:
         return spell_fraction(int(numerator), int(denominator))
@@ -147,7 +150,7 @@ def read_measure(match: re.Match[str]) -> str:
 
 
 def _name_dash(match: re.Match[str]) -> str:
-    """Between two numbers: a subtraction, the score of a match, or a range."""
+    """Names the dash between two numbers: minus between spaces, a score where the first is larger, else a range."""
     first, second = match["number"], match["number_to"]
     if match["dash"] == " - ":
         return "منهای"
@@ -160,7 +163,7 @@ def _read_sign(match: re.Match[str]) -> str:
 
 
 def _split_numeral(numeral: str) -> tuple[str, str | None]:
-    """The whole part and the decimals, if there are any."""
+    """Splits a numeral into whole part and decimals, None where there are none."""
     parts = re.fullmatch(rf"({_WHOLE})[٫./](\d+)", numeral)
     return (parts[1], parts[2]) if parts else (numeral, None)
 
@@ -170,10 +173,10 @@ def _spell_numeral(numeral: str) -> str:
     return spell_integer(whole) if fraction is None else spell_decimal(whole, fraction)
 
 
-# The calendar of a date is known by its year: 1200 to 1499 is solar (Jalali), 1500 to 2199 Gregorian.
 _SOLAR_YEARS = range(1200, 1500)
 _GREGORIAN_YEARS = range(1500, 2200)
 _SHORT_SOLAR_YEARS = range(32, 100)
+"""Years of two digits; below 32 the number may be a day, and the date is read as plain numbers."""
 _STARTS, _ENDS = r"(?<![\d/.-])", r"(?!\d|[/.-]\d)"
 
 YEAR_FIRST = re.compile(
@@ -199,7 +202,7 @@ def read_date(match: re.Match[str]) -> str:
 
 
 def _name_month(year: int, month: int, day: int) -> str | None:
-    """None where there is no such day in either calendar."""
+    """Returns the month's name in the calendar of the year, None where there is no such day."""
     if not 1 <= month <= 12:
         return None
     if year in _SOLAR_YEARS or year in _SHORT_SOLAR_YEARS:

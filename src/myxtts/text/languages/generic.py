@@ -1,4 +1,4 @@
-"""Every language without rules of its own: clean Unicode, and numbers where num2words can spell them.
+"""Normaliser of languages without rules of their own (Unicode cleanup, numbers by num2words), and shared functions.
 
 num2words (LGPL) is the extra `numbers`, loaded with the first number that needs it. unicode-rbnf, which spells by the
 rules of the Unicode CLDR, does not replace it: of the languages below it lacks Bengali, and its Arabic, Azerbaijani,
@@ -6,6 +6,10 @@ Catalan, Icelandic, Lithuanian, Romanian and Slovene have wrong words (German, I
 Only whole numbers are left to num2words: its decimals and negative numbers are wrong or missing in several languages
 (Italian drops the fraction, Turkish answers with nothing, Amharic never ends), and its converters keep state.
 Signs such as % stay as they are, because how they are said depends on the language.
+
+Shared by all languages: a rule marks the words that replace a written sign with `say`, and `settle_edges` turns the
+marks into spaces once every rule has run. A rule may thus write words without looking at its neighbours, and a rule
+that runs later still sees where a word begins.
 """
 
 from __future__ import annotations
@@ -19,16 +23,11 @@ from typing import NamedTuple
 from myxtts.errors import MissingExtraError
 from myxtts.text.languages.unicode_cleanup import clean_unicode, tidy
 
-# Puts spoken words in the place of written signs, with the right space on either side.
-#
-# Rules mark their words with `say`; `settle_edges` turns the marks into spaces once every rule has run. A rule may
-# thus write words without looking at its neighbours, and a rule that runs later still sees where a word begins.
-
 Rule = tuple[re.Pattern[str], Callable[[re.Match[str]], str]]
-"""What to look for, and how to read it."""
+"""A pattern, and a function from its match to spoken words."""
 
 EDGE = "\ue000"
-"""Private-use, so clean text never holds it."""
+"""Marks where replaced words begin and end. Private-use, so text from `clean_unicode` never holds it."""
 
 _EDGES = re.compile(f"[ {EDGE}]*{EDGE}[ {EDGE}]*")
 _STAYS_BEFORE_WORDS = frozenset("([{\"'«-—/")
@@ -36,7 +35,7 @@ _STAYS_AFTER_WORDS = frozenset(".,!?;:)]}\"'»…،؛؟-—/")
 
 
 def either(keys: Iterable[str]) -> str:
-    """A pattern for any of the keys, the longest first, so that none hides behind its own beginning."""
+    """Returns a pattern for any of the keys, the longest first, since alternatives are tried in order: mm before m."""
     return "|".join(re.escape(key) for key in sorted(keys, key=len, reverse=True))
 
 
@@ -46,6 +45,7 @@ def say(words: str) -> str:
 
 
 def apply_rules(text: str, rules: Iterable[Rule]) -> str:
+    """Applies rules in order, each to the output of the one before."""
     for pattern, read in rules:
         text = _apply_rule(text, pattern, read)
     return text
@@ -56,6 +56,7 @@ def _apply_rule(text: str, pattern: re.Pattern[str], read: Callable[[re.Match[st
 
 
 def settle_edges(text: str) -> str:
+    """Replaces marks by spaces, or by nothing beside brackets, quotes, hyphens and punctuation."""
     return tidy(_EDGES.sub(_choose_space, text))
 
 
@@ -69,7 +70,10 @@ def _choose_space(match: re.Match[str]) -> str:
 
 
 class NumberStyle(NamedTuple):
-    """How a language writes and says numbers. `spaced` is false where words are written without spaces."""
+    """Number format of a language: spoken words for decimal sign and minus, and the signs that are written.
+
+    `spaced` is false where words are written without spaces; `converter` is num2words' code where it differs.
+    """
 
     point: str
     minus: str
@@ -121,18 +125,21 @@ NUMBER_STYLES: dict[str, NumberStyle] = {
 """Languages whose numbers become words; in every other one the digits stay."""
 
 _MAX_DIGITS = 15
+"""Longer numbers are read digit by digit."""
 _NUM2WORDS_LOCK = Lock()
+"""The converters of num2words keep state."""
 _MINUS = r"(?:(?<![^\s(\[{\"'=<>:/])(?P<minus>-))?"
 _CHAIN = r"(?P<chain>\d++(?:[.:/]\d++){2,}+)"
 _SIGN_BETWEEN_NUMBERS = re.compile(f"{EDGE}[.,:/]{EDGE}")
 
 
 def normalize_generic(text: str, language: str) -> str:
+    """Cleans Unicode and spells numbers; `language` is a primary code such as "de"."""
     return settle_edges(expand_numbers(clean_unicode(text), language))
 
 
 def expand_numbers(text: str, language: str) -> str:
-    """Every digit becomes words where the language is known; otherwise the text stays as it is."""
+    """Spells every number where the language is in `NUMBER_STYLES`; otherwise returns the text as it is."""
     style = NUMBER_STYLES.get(language)
     if style is None:
         return text
@@ -142,6 +149,7 @@ def expand_numbers(text: str, language: str) -> str:
 
 @lru_cache
 def _compile_numeral(language: str) -> re.Pattern[str]:
+    """Returns the pattern of numerals: an optional minus, then a chain (dates, versions, times) or a decimal number."""
     style = NUMBER_STYLES[language]
     groups, decimals = re.escape(style.group_signs), re.escape(style.decimal_signs)
     grouped = rf"[1-9]\d{{0,2}}(?:[{groups}]\d{{3}}(?!\d)){{1,4}}(?![{groups}]\d)"
@@ -164,7 +172,7 @@ def _read_numeral(match: re.Match[str], language: str, style: NumberStyle) -> st
 
 
 def _spell_integer(digits: str, language: str, style: NumberStyle) -> str:
-    """Digit by digit where the number is a code or has no name."""
+    """Spells a number; digit by digit where it has a leading zero, is too long, or has no name in the language."""
     has_leading_zero = len(digits) > 1 and digits[0] == "0"
     if has_leading_zero or len(digits) > _MAX_DIGITS:
         return _spell_digits(digits, language, style)
@@ -178,7 +186,7 @@ def _spell_digits(digits: str, language: str, style: NumberStyle) -> str:
 
 @lru_cache(maxsize=4096)
 def _spell_cardinal(number: int, converter: str) -> str:
-    """Empty where the language has no name for a number of this size."""
+    """Returns the words of a number by num2words, "" where the language has none for a number of this size."""
     with _NUM2WORDS_LOCK:
         try:
             from num2words import num2words

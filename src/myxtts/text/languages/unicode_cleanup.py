@@ -1,6 +1,7 @@
-"""Brings any string into one Unicode form: NFC, ASCII digits, plain quotes and dashes, no invisible characters.
+"""Unicode normalisation: NFC, ASCII digits, plain quotes and dashes, no invisible characters.
 
-`clean_unicode` is the first step of every language. It changes nothing in its own output.
+`clean_unicode` is the first step of every language, and is idempotent. It is NFKC only where the compatibility form
+means the same: superscripts, fractions and some signs are kept apart (`FoldTable`).
 """
 
 from __future__ import annotations
@@ -10,10 +11,14 @@ import unicodedata
 from collections.abc import Mapping
 
 ZWNJ = "\u200c"
+"""Zero-width non-joiner: the Persian half-space."""
 ZWJ = "\u200d"
+"""Zero-width joiner, in Indic conjuncts and emoji sequences."""
 TATWEEL = "\u0640"
+"""Arabic elongation stroke, which only widens a word on the page."""
 
-# Marks written by the fold table only: private-use characters of the input are dropped by the same table.
+# Put around folded digits by FoldTable, and removed by _separate_numerals: superscripts and subscripts, and other
+# numerals such as fractions. Private-use characters of the input are dropped by the same table.
 _INDEX_MARK = "\ue001"
 _NUMERAL_MARK = "\ue002"
 
@@ -41,7 +46,9 @@ _JOINERS = re.compile(f"[{ZWNJ}{ZWJ}]+")
 # Arabic to NKo, Syriac supplement to Sinhala, Burmese, Khmer and Mongolian, Phags-pa to Javanese.
 _JOINING_SCRIPTS = ((0x0600, 0x07FF), (0x0860, 0x0DFF), (0x1000, 0x109F), (0x1780, 0x18AF), (0xA840, 0xA9FF))
 _FIRST_EMOJI = 0x2300
+"""Start of the block Miscellaneous Technical; symbols below it form no joined emoji."""
 
+# Inside a word or range an en dash is a hyphen; elsewhere it is an em dash, as is a run of hyphens.
 _EN_DASH_INSIDE = re.compile(r"(?<=\S)\u2013(?=\S)")
 _DASH_RUN = re.compile(r"[-\u2014]{2,}")
 _DOT_RUN = re.compile(r"[.\u2026]{2,}")
@@ -49,7 +56,7 @@ _MARK_BETWEEN_DIGITS = re.compile(f"(?<=[0-9])[{_INDEX_MARK}{_NUMERAL_MARK}]+(?=
 
 
 class FoldTable(dict[int, str]):
-    """A `str.translate` table that works out a character's plain form when it first meets it."""
+    """A `str.translate` table of plain forms, filled as characters occur. `overrides` are the forms of one language."""
 
     def __init__(self, overrides: Mapping[str, str] | None = None) -> None:
         super().__init__()
@@ -61,6 +68,7 @@ class FoldTable(dict[int, str]):
         return folded
 
     def _fold(self, char: str) -> str:
+        """Returns the plain form by Unicode category: digits to ASCII, spaces to one space, other controls to ""."""
         if char in self._overrides:
             return self._overrides[char]
         if char in _PUNCTUATION:
@@ -77,8 +85,8 @@ class FoldTable(dict[int, str]):
         return self._fold_compatibility(char, category)
 
     def _fold_compatibility(self, char: str, category: str) -> str:
-        """The NFKC form of ligatures, full-width letters and the like; raised figures and fractions are marked, so that
-        they do not run into the number before them."""
+        """Returns the NFKC form of ligatures, full-width letters and the like. Superscripts and fractions are marked,
+        so that `_separate_numerals` can keep them apart from the number before them."""
         tag = unicodedata.decomposition(char).partition(" ")[0]
         if not tag.startswith("<") or _keeps_its_form(char):
             return char
@@ -105,7 +113,7 @@ DEFAULT_TABLE = FoldTable()
 
 
 def clean_unicode(text: str, table: FoldTable = DEFAULT_TABLE) -> str:
-    """NFC text with single spaces; digits of every script are ASCII; emoji and unknown symbols are kept."""
+    """Returns NFC text with single spaces; digits of every script are ASCII; emoji and unknown symbols are kept."""
     text = unicodedata.normalize("NFC", text).translate(table)
     text = _separate_numerals(text)
     text = _JOINERS.sub(_keep_needed_joiner, text)
@@ -116,19 +124,19 @@ def clean_unicode(text: str, table: FoldTable = DEFAULT_TABLE) -> str:
 
 
 def tidy(text: str) -> str:
-    """NFC, single spaces, nothing around."""
+    """Returns the text in NFC with single spaces, stripped."""
     return " ".join(unicodedata.normalize("NFC", text).split())
 
 
 def _separate_numerals(text: str) -> str:
-    """Ten with a raised two must not become a hundred and two, nor five and a half fifty-one halves."""
+    """Puts a space between a number and a numeral behind it: 10² must not become 102, nor 5½ 51/2."""
     text = text.replace(_INDEX_MARK * 2, "")
     text = _MARK_BETWEEN_DIGITS.sub(" ", text)
     return text.replace(_INDEX_MARK, "").replace(_NUMERAL_MARK, "")
 
 
 def _keep_needed_joiner(match: re.Match[str]) -> str:
-    """A joiner stays where it shapes letters (the Persian half-space, Indic conjuncts) or builds an emoji."""
+    """Keeps a joiner that shapes letters (the Persian half-space, Indic conjuncts) or builds an emoji; drops others."""
     text, start, end = match.string, match.start(), match.end()
     if start == 0 or end == len(text):
         return ""
