@@ -16,9 +16,9 @@ import soundfile
 from myxtts.config.schema import DataConfig
 from myxtts.corpus.corpus_file import open_corpus
 from myxtts.corpus.prepare import Recordings, Summary, prepare_corpus
-from myxtts.corpus.rejections import Reason
-from myxtts.errors import BusyError, DataError, UsageError
-from myxtts.storage.atomic import lock_directory
+from myxtts.corpus.rejections import Reason, RejectionReport
+from myxtts.errors import BusyError, DataError, StorageError, UsageError
+from myxtts.storage.atomic import lock_directory, plan_faults
 
 RATE_HZ = 22050
 CHARACTERS = DataConfig(text_frontend="characters")
@@ -233,6 +233,17 @@ def test_nothing_is_left_behind_but_the_results(ljspeech: Path, tmp_path: Path) 
         "rejections.csv",
         "rejections.json",
     ]
+
+
+def test_a_report_whose_second_file_cannot_be_opened_leaves_nothing(tmp_path: Path) -> None:
+    plan_faults("write:2:EIO")
+    try:
+        # The error holds on to the report: what is left is not what garbage collection would remove later.
+        with pytest.raises(StorageError) as held, RejectionReport(tmp_path):
+            pass
+        assert list(tmp_path.iterdir()) == [], held
+    finally:
+        plan_faults("")
 
 
 def test_second_writer_is_refused(ljspeech: Path, tmp_path: Path) -> None:

@@ -117,10 +117,13 @@ class RejectionReport:
         self._files = ExitStack()
 
     def __enter__(self) -> Self:
-        json_file = self._files.enter_context(write_atomically(self._folder / "rejections.json"))
-        csv_file = self._files.enter_context(write_atomically(self._folder / "rejections.csv"))
-        self._json = self._files.enter_context(_TextView(json_file))
-        self._csv_text = self._files.enter_context(_TextView(csv_file))
+        # If the second file cannot be opened, the first one is removed at once.
+        with ExitStack() as files:
+            json_file = files.enter_context(write_atomically(self._folder / "rejections.json"))
+            csv_file = files.enter_context(write_atomically(self._folder / "rejections.csv"))
+            self._json = files.enter_context(_TextView(json_file))
+            self._csv_text = files.enter_context(_TextView(csv_file))
+            self._files = files.pop_all()
         # A spreadsheet takes a CSV for UTF-8 only behind a byte order mark; without it Persian turns to noise.
         self._csv_text.write("\ufeff")
         self._csv = csv.writer(self._csv_text)
