@@ -26,8 +26,6 @@ OLDEST = (3, 11)
 FOLDERS = ("src", "tests", "benchmarks", "documentation", "examples", "utilities")
 SOURCES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
 PACKAGE = [path for path in SOURCES if path.is_relative_to(ROOT / "src")]
-# What the product is measured against, where a user has it installed.
-FOR_COMPARISON = {"librosa", "threadpoolctl"}
 FAMILIES = ("LGPL", "Apache", "BSD", "MIT")
 
 
@@ -123,7 +121,7 @@ def test_sources_compile_without_a_warning_where_the_interpreter_exists(version:
 
 def test_the_package_declares_what_it_imports_and_nothing_else() -> None:
     imported = find_imported_packages(PACKAGE)
-    assert imported - FOR_COMPARISON - list_names() == {"espeakng-loader", "num2words"}
+    assert imported - list_names() == {"espeakng-loader", "num2words"}
     assert {"espeakng-loader", "num2words"} == list_names("espeak", "numbers") - list_names()
     assert list_names() - imported == set()
 
@@ -136,7 +134,7 @@ def test_development_declares_what_its_files_import() -> None:
 
 def test_what_is_not_always_installed_is_imported_only_where_it_is_needed() -> None:
     """Never when a module is loaded, so that its absence stops nothing else."""
-    optional = {"espeakng_loader", "num2words", "tensorboard", "matplotlib", *FOR_COMPARISON}
+    optional = {"espeakng_loader", "num2words", "tensorboard", "matplotlib"}
     found = {path.name: find_modules(parse(path).body) & optional for path in PACKAGE}
     assert {name: modules for name, modules in found.items() if modules} == {}
 
