@@ -74,8 +74,8 @@ def _show(data_host: DataHost, listen: ListenAddress, setting: str, screen: Scre
         console.print("Only this machine can connect. For others start it with --host ADDRESS.")
     else:
         screen.warn(
-            "It listens on every network of this machine, and whoever can connect can make it do anything its user "
-            "may: let a firewall say who."
+            "It listens on every network of this machine. Any program that can connect can run code as your user: "
+            "allow only trusted machines in your firewall."
         )
 
 

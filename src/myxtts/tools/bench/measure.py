@@ -147,7 +147,7 @@ def run_bench(
     progress: Callable[[int, str], None] = lambda _done, _name: None,
 ) -> BenchResult:
     """Runs all rounds; `progress` gets the number of finished blocks and the name of the next candidate."""
-    assert candidates, "nobody takes part"
+    assert candidates, "a benchmark needs at least one candidate"
     rounds: dict[int, list[Figures]] = {number: [] for number in range(len(candidates))}
     intervals_ms: dict[int, tuple[float, ...]] = {}
     for round_number in range(rules.num_rounds):
