@@ -22,7 +22,6 @@ from myxtts.store.layout import (
     ALIGNMENT,
     PARTS,
     Part,
-    StoreSettings,
     StoreState,
     align,
     index_path,
@@ -68,7 +67,7 @@ class FeatureStore:
     def __init__(self, folder: Path, state: StoreState) -> None:
         self.folder, self.state = folder, state
         self.generation_folder = folder / name_generation(state.generation)
-        self.settings = StoreSettings.from_json(state.settings)
+        self.settings = state.settings
         self.mel_definition = self.settings.mel
         self.n_mels = self.mel_definition.n_mels
         self._table = join_indexes([index_path(self.generation_folder, number) for number in state.segments])
