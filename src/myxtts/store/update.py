@@ -36,7 +36,6 @@ from myxtts.store.layout import (
     PARTS,
     Generation,
     Part,
-    damaged,
     name_generation,
     require_store,
 )
@@ -358,19 +357,11 @@ def _copy_rows(store: FeatureStore, rows: range, target: Path, number: int) -> N
     """Writes a segment with copies of these rows and all their parts."""
     with SegmentWriter(target, number) as segment:
         for row in rows:
+            # The copy of a damaged record would get a valid checksum.
+            store.refuse_damage(row, "Run myxtts precompute --fix first; nothing has been changed.")
             parts: list[Part] = [part for part in PARTS if store.entry(row, part).length]
-            for part in parts:
-                _refuse_damage(store, row, part)
             segment.add(describe_row(store, row, ("tokens",)), {part: store.read_record(row, part) for part in parts})
         segment.commit()
-
-
-def _refuse_damage(store: FeatureStore, row: int, part: Part) -> None:
-    """A damaged record must not be copied: its copy would get a valid checksum."""
-    damage = store.find_damage(row, part)
-    if damage:
-        advice = "Run myxtts precompute --fix first; nothing has been changed."
-        raise damaged(f"The stored {part} of {store.id_of(row)}", damage, advice)
 
 
 def _measure(folder: Path) -> int:

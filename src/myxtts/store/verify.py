@@ -24,7 +24,6 @@ from myxtts.store.layout import (
     Generation,
     Part,
     StoreState,
-    damaged,
     find_generations,
     find_segments,
     index_path,
@@ -116,11 +115,7 @@ def check_before_training(store: FeatureStore, how: Literal["off", "sampled", "f
     if how == "sampled" and len(rows) > _NUM_SAMPLED:
         rows = np.sort(np.random.default_rng(seed).choice(rows, _NUM_SAMPLED, replace=False))
     for row in rows:
-        for part in PARTS:
-            damage = store.find_damage(int(row), part) if store.entry(int(row), part).length else ""
-            if damage:
-                advice = "Run myxtts precompute --fix with the same --train-data and --cache-dir."
-                raise damaged(f"The stored {part} of {store.id_of(int(row))}", damage, advice)
+        store.refuse_damage(int(row), "Run myxtts precompute --fix with the same --train-data and --cache-dir.")
 
 
 def _check(folder: Path, progress: Progress) -> _Findings:
