@@ -166,7 +166,7 @@ def _describe(error: ValidationError) -> str:
         field = _shorten(".".join(map(str, one["loc"]))) or "it"
         if one["type"] == "missing":
             problems.append(f"{field} is missing")
-        elif one["type"] == "extra_forbidden":
+        elif one["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
             problems.append(f"{field} is not known")
         elif one["type"] in ("value_error", "json_invalid"):
             problems.append(f"{field} {_shorten(str(one['ctx']['error']))}")
