@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from myxtts.config.schema import XTTSConfig
-from myxtts.corpus.audio import AudioLimits
 from myxtts.corpus.corpus_file import is_prepared, open_corpus
 from myxtts.corpus.rejections import AudioProblem, Reason
 from myxtts.errors import DataError
@@ -64,7 +63,7 @@ class RecordedSound:
         """`paths` maps ids of utterances to recordings; `place` is the path of their corpus."""
         self._store = store
         self._paths = {int(row): paths[store.id_of(int(row))] for row in rows}
-        self._limits = AudioLimits(**store.state.origin["limits"])
+        self._limits = store.state.origin.limits
         self._memory = MelMemory(budget_bytes, "int16")
         self.origin = (
             f"Sound: read from the recordings of {place}, because the store keeps none. What memory does not hold is "
@@ -119,7 +118,7 @@ def open_sound_of(
 
 def _find_corpus(store: FeatureStore, config: XTTSConfig, split: Split) -> Path:
     """Path of the corpus: the configured one, else the one that the store was made from."""
-    places = [Path(store.state.origin["corpus"])]
+    places = [Path(store.state.origin.corpus)]
     if config.data.train_data is not None:
         places.insert(0, choose_corpus(config.data, split))
     for place in places:

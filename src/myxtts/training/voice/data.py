@@ -101,7 +101,7 @@ def _find_frontend(config: XTTSConfig, utterances: FeatureStore | RecordingSourc
     if config.data.train_data is not None and is_prepared(Path(config.data.train_data)):
         places.append(open_corpus(config.data.train_data).file.with_name(FRONTEND_FILE_NAME))
     if isinstance(utterances, FeatureStore):
-        places.append(Path(utterances.state.origin["corpus"]).with_name(FRONTEND_FILE_NAME))
+        places.append(Path(utterances.state.origin.corpus).with_name(FRONTEND_FILE_NAME))
         places.append(utterances.folder / "corpus" / FRONTEND_FILE_NAME)
     for place in places:
         if place.is_file():
