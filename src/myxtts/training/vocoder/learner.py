@@ -13,7 +13,7 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from pydantic import ConfigDict, Field, NonNegativeInt
+from pydantic import AliasChoices, ConfigDict, Field, NonNegativeInt
 
 from myxtts.config.schema import XTTSConfig
 from myxtts.features.definition import MelDefinition
@@ -47,10 +47,12 @@ _DISCRIMINATORS, _DISCRIMINATOR_OPTIMIZER = "critics", "critic_optimizer"
 class VocoderSpec(FileModel):
     """Architecture and warm-up of a run, fixed when it is begun, whatever later settings say."""
 
-    model_config = ConfigDict(strict=False, validate_by_name=True)
+    model_config = ConfigDict(strict=False)
 
     shape: VocoderConfig
-    discriminators: DiscriminatorConfig = Field(alias="critics")
+    discriminators: DiscriminatorConfig = Field(
+        validation_alias=AliasChoices("discriminators", "critics"), serialization_alias="critics"
+    )
     num_warm_steps: NonNegativeInt
 
 
