@@ -171,10 +171,6 @@ class MemoryPool:
         return memory, -np.frombuffer(memory, np.uint8).ctypes.data % _HUGE_PAGE_BYTES
 
 
-ReadMel = Callable[[int], NDArray[Any]]
-"""Gives the log-mel [T, M] of a row, as float16 or float32."""
-
-
 class BatchAssembler:
     """Copies features and labels of utterances into the arrays of a batch, and pads them."""
 
@@ -207,20 +203,21 @@ class BatchAssembler:
         for name in ("speaker", "language"):
             arrays[name][:num_real] = self._utterances.columns[name][rows]
 
-    def fill_mels(self, arrays: Arrays, plan: BatchPlan, read_mel: ReadMel) -> None:
+    def fill_mels(self, arrays: Arrays, plan: BatchPlan, mels: Mapping[int, NDArray[Any]]) -> None:
+        """The log-mels [T, M] of the plan's rows, given by row as float16 or float32."""
         mel_BTM, lengths_B = arrays["mel"], arrays["mel_lengths"]
         for index, row in enumerate(plan.rows[: plan.num_real].tolist()):
-            mel_TM = read_mel(row)
+            mel_TM = mels[row]
             length = len(mel_TM)
             mel_BTM[index, :length] = mel_TM
             mel_BTM[index, length:] = self.padding
             lengths_B[index] = length
 
-    def fill_references(self, arrays: Arrays, plan: BatchPlan, read_mel: ReadMel) -> None:
+    def fill_references(self, arrays: Arrays, plan: BatchPlan, mels: Mapping[int, NDArray[Any]]) -> None:
         """A random crop of each reference clip."""
         reference_BRM, lengths_B = arrays["reference"], arrays["reference_lengths"]
         for index, (row, crop_hash) in enumerate(self.list_references(plan)):
-            mel_TM = read_mel(row)
+            mel_TM = mels[row]
             start, length = self.find_crop(len(mel_TM), crop_hash)
             reference_BRM[index, :length] = mel_TM[start : start + length]
             reference_BRM[index, length:] = self.padding

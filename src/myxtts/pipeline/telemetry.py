@@ -98,9 +98,7 @@ class Telemetry:
         """Finished steps, the first left out."""
         return max(0, self._num_finished - 1)
 
-    def record(
-        self, step: StepRecord, asked_at: float, handed_at: float, *, is_retraced_before: bool = False
-    ) -> float:
+    def record(self, step: StepRecord, asked_at: float, handed_at: float, *, is_retraced_before: bool = False) -> float:
         """Records a batch and when it was asked for and handed over; gives the time since the one before, or 0.
 
         `is_retraced_before` tells whether the consumer made a new graph in the step before.
