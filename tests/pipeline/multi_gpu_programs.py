@@ -10,8 +10,7 @@ import numpy as np
 
 from myxtts.config.schema import XTTSConfig
 from myxtts.pipeline.open import open_batches
-from myxtts.runtime.hardware import detect_hardware
-from myxtts.runtime.nvml import Gpu
+from myxtts.runtime.hardware import Gpu, detect_hardware
 from myxtts.runtime.plan import Plan, choose_plan
 
 DATA_DEVICE, MODEL_DEVICES = "/CPU:1", ("/CPU:2", "/CPU:3")

@@ -17,8 +17,7 @@ from myxtts.errors import ConfigError, DataError
 from myxtts.pipeline.open import open_batches
 from myxtts.pipeline.splits import open_split
 from myxtts.runtime.cluster import Cluster
-from myxtts.runtime.hardware import detect_hardware
-from myxtts.runtime.nvml import Gpu
+from myxtts.runtime.hardware import Gpu, detect_hardware
 from myxtts.runtime.plan import Mode, Plan, choose_plan
 from myxtts.store.precompute import precompute
 from myxtts.store.reader import FeatureStore
@@ -148,10 +147,10 @@ def test_prefetch_keys_say_how_many_batches_wait_on_the_device(
     with open_batches(changed, plan=plan, epochs=3) as batches:
         batch = next(iter(batches))
         deadline = time.monotonic() + 5
-        while batches._chain.num_ready < num_ready and time.monotonic() < deadline:
+        while batches._threads.chain.num_ready < num_ready and time.monotonic() < deadline:
             time.sleep(0.01)
         time.sleep(0.05)
-        assert batches._chain.num_ready == num_ready
+        assert batches._threads.chain.num_ready == num_ready
     assert batch.mel.device.endswith("CPU:0")
 
 

@@ -254,12 +254,12 @@ def hand_over_arrays(loaded: Loaded) -> Batch:
 
 def make_device_transfer(devices: Sequence[str]) -> Callable[[Loaded], Batch]:
     """A transfer to tensors on a device, such as "/GPU:0" or "/CPU:0"; several devices get equal shares of the rows."""
-    share_out = make_sharing(devices)
+    # Here, and not in the thread of a stage: an interrupt must not find a half imported TensorFlow.
+    import tensorflow  # noqa: F401
 
-    def transfer(loaded: Loaded) -> Batch:
-        return share_out(loaded.to_batch({name: adopt(values) for name, values in loaded.arrays.items()}))
-
-    return transfer
+    return lambda loaded: share_out(
+        loaded.to_batch({name: adopt(values) for name, values in loaded.arrays.items()}), devices
+    )
 
 
 def adopt(array: NDArray[Any]) -> Tensor:
@@ -269,16 +269,11 @@ def adopt(array: NDArray[Any]) -> Tensor:
     return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
 
 
-def make_sharing(devices: Sequence[str]) -> Callable[[Batch], Batch]:
-    """Moves a batch of tensors to a device, or the rows of it to several."""
+def share_out(batch: Batch, devices: Sequence[str]) -> Batch:
+    """Moves a batch of tensors to a device, or equal shares of its rows to several; the whole then stays as it is."""
     if len(devices) == 1:
-        return lambda batch: move_tensors(batch, devices[0])
-
-    def share_out(batch: Batch) -> Batch:
-        shares = split_batch(batch, len(devices))
-        return replace(batch, shares=tuple(map(move_tensors, shares, devices)))
-
-    return share_out
+        return move_tensors(batch, devices[0])
+    return replace(batch, shares=tuple(map(move_tensors, split_batch(batch, len(devices)), devices)))
 
 
 def move_tensors(batch: Batch, device: str) -> Batch:
