@@ -85,8 +85,9 @@ def test_no_batch_is_overtaken_by_later_ones(num_active: int, max_workers: int) 
     with run(lambda plan: begun.append(plan.position), 500, num_active, max_workers) as ahead:
         taken = [loaded.plan.position for loaded in iter(ahead.take, None)]
     assert taken == list(range(500))
-    # Threads that run at the same time may note it in either order.
-    assert all(abs(number - place) < num_active for place, number in enumerate(begun))
+    # Of threads that run at the same time one may be held up, but never by more than the buffer holds.
+    most = 1 if num_active == 1 else 8
+    assert all(abs(number - place) < most for place, number in enumerate(begun))
 
 
 def test_thread_that_hangs_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:

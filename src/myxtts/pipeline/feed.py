@@ -132,7 +132,7 @@ class Feed:
         if passed is None:
             return None
         # Recording the step and freeing the batch are left to other threads.
-        self._threads.steps.add(_HandedOut(passed, asked_at, time.perf_counter(), self._is_retraced))
+        self._threads.steps.handed_out.append(_HandedOut(passed, asked_at, time.perf_counter(), self._is_retraced))
         self._is_retraced = False
         batch: Batch = passed.content
         return batch
@@ -168,18 +168,15 @@ class _StepLog:
         say: Say,
     ) -> None:
         self.telemetry, self.tuner, self._advice, self._say = telemetry, tuner, advice, say
-        self._handed_out: deque[_HandedOut] = deque()
+        self.handed_out: deque[_HandedOut] = deque()
         self._recording = threading.Lock()
-
-    def add(self, handed_out: _HandedOut) -> None:
-        self._handed_out.append(handed_out)
 
     def record(self, num_kept: int) -> FeedSettings | None:
         """Records all but the last batches, which are still in use; gives new settings if tuning calls for them."""
         change = None
         with self._recording:
-            while len(self._handed_out) > num_kept:
-                change = self._record(self._handed_out.popleft()) or change
+            while len(self.handed_out) > num_kept:
+                change = self._record(self.handed_out.popleft()) or change
         return change
 
     def _record(self, handed_out: _HandedOut) -> FeedSettings | None:
@@ -190,11 +187,13 @@ class _StepLog:
         if self._advice is not None and self.telemetry.num_steps >= self._advice[0]:
             self._say(self._advice[1](self.telemetry.summarize()))
             self._advice = None
-        if self.tuner is None or self.tuner.is_held or not interval_s:
-            return None
-        change = self.tuner.observe(step.wait_s, interval_s, step.depth)
-        if self.tuner.is_held:
-            self._say(self.tuner.describe())
+        return self._tune(self.tuner, step, interval_s) if self.tuner is not None and interval_s else None
+
+    def _tune(self, tuner: Tuner, step: StepRecord, interval_s: float) -> FeedSettings | None:
+        was_held = tuner.is_held
+        change = tuner.observe(step.wait_s, interval_s, step.depth)
+        if tuner.is_held and not was_held:
+            self._say(tuner.describe())
         return change
 
 
@@ -223,7 +222,7 @@ class _FeedThreads:
         self._pool = MemoryPool(layout.num_bytes, buffer_size + num_beside)
         num_at_start = min(self.settings.buffer_size, _NUM_BATCHES_AT_START)
         self._num_touched_at_start = min(num_batches, num_at_start + num_beside)
-        max_workers = steps.tuner.limits.max_workers if steps.tuner else num_workers
+        max_workers = steps.tuner.most.num_workers if steps.tuner else num_workers
         self.ahead = LoadAhead(batches, loader, layout, self._pool, num_workers, max_workers, num_at_start, priority)
         # A batch inside a stage is not ready, and no more than the queues hold can be.
         self.most_ready = max(1, min(num_batches - len(stages), num_queued))

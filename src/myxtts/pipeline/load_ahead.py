@@ -105,7 +105,8 @@ class _Pending:
 class LoadAhead:
     """Loads the batches of a range in order, at most `size` of them ahead of `take`.
 
-    `num_active` of the threads load at the same time. One condition variable guards all state.
+    `num_active` of the threads load at the same time. One lock guards all state. A thread that begins wakes the next
+    one, which may begin as well: waking all of them for every batch would cost the consumer time.
     """
 
     def __init__(
@@ -126,7 +127,8 @@ class LoadAhead:
         self._announced: deque[BatchPlan] = deque()
         self._pending: deque[_Pending] = deque()
         self._num_running = 0
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._may_load, self._has_begun = threading.Condition(self._lock), threading.Condition(self._lock)
         self._is_closed = False
         self._threads: list[Worker] = []
 
@@ -145,28 +147,28 @@ class LoadAhead:
 
     def resize(self, size: int) -> None:
         """Changes how many batches may be ahead; a smaller number takes effect as batches are taken."""
-        with self._changed:
+        with self._lock:
             self._size = max(1, size)
-            self._changed.notify_all()
+            self._may_load.notify()
 
     def set_active(self, num_active: int) -> None:
         """Changes how many threads load at the same time."""
-        with self._changed:
+        with self._lock:
             self._num_active = max(1, num_active)
-            self._changed.notify_all()
+            self._may_load.notify()
 
     def take(self) -> Loaded | None:
         """The next batch; None after the last, or when closing."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._pending or self._is_over())
+        with self._lock:
+            self._has_begun.wait_for(lambda: self._pending or self._is_over())
             if not self._pending or self._is_closed:
                 return None
             pending = self._pending[0]
         if not self._await(pending):
             return None
-        with self._changed:
+        with self._lock:
             self._pending.popleft()
-            self._changed.notify_all()
+            self._may_load.notify()
         return self._take_result(pending)
 
     def describe_next(self) -> str:
@@ -176,9 +178,10 @@ class LoadAhead:
 
     def stop(self) -> None:
         """Nothing more is begun or waited for."""
-        with self._changed:
+        with self._lock:
             self._is_closed = True
-            self._changed.notify_all()
+            self._may_load.notify_all()
+            self._has_begun.notify_all()
 
     def close(self) -> None:
         """Ends all threads; what they were loading is dropped."""
@@ -198,21 +201,20 @@ class LoadAhead:
 
     def _load_next(self) -> bool:
         """Loads the next batch when there is space for it; False if there is nothing more to load."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._is_over() or self._may_begin())
+        with self._lock:
+            self._may_load.wait_for(lambda: self._is_over() or self._may_begin())
+            self._may_load.notify()
             if self._is_over():
                 return False
             self._announce_ahead()
             pending = _Pending(self._announced.popleft())
             self._pending.append(pending)
             self._num_running += 1
-            # The batch behind this one may begin as well.
-            self._changed.notify_all()
+            self._has_begun.notify()
         deliver(pending.outcome, partial(self._load, pending.plan))
-        with self._changed:
+        with self._lock:
             # A thread that hung has been replaced meanwhile.
             self._num_running -= not pending.has_hung
-            self._changed.notify_all()
         return True
 
     def _may_begin(self) -> bool:
@@ -248,11 +250,10 @@ class LoadAhead:
 
     def _load_again(self, pending: _Pending) -> None:
         """Gives the place of a thread that hangs to a new one, and loads its batch in one more."""
-        with self._changed:
+        with self._lock:
             self._num_running -= 1
             pending.has_hung = True
             self._add_thread()
-            self._changed.notify_all()
         pending.outcome = Worker("load-again", partial(self._load, pending.plan)).outcome
 
     def _is_done_in_time(self, outcome: Future[Loaded]) -> bool:

@@ -21,7 +21,7 @@ from myxtts.pipeline.load_ahead import ThreadPriority
 from myxtts.pipeline.split_advice import TYPICAL_GRADIENT_BYTES, advise_on_split
 from myxtts.pipeline.splits import BatchRange, OpenSplit, choose_range, count_reference_frames, open_split
 from myxtts.pipeline.telemetry import FeedStats, Telemetry
-from myxtts.pipeline.tune import FeedSettings, Limits, Tuner, fit_buffers, fit_on_device, measure_ram_budget
+from myxtts.pipeline.tune import FeedSettings, Tuner, fit_buffers, fit_on_device, measure_ram_budget
 from myxtts.runtime.hardware import Hardware, detect_hardware
 from myxtts.runtime.plan import Mode, Plan, choose_plan, find_gpus
 from myxtts.store.provide import Report, ensure_features
@@ -145,8 +145,8 @@ def _make_tuner(config: XTTSConfig, plan: Plan, buffer_size: int, machine: Hardw
     if not config.data.auto_tune_performance:
         return None
     # Never deeper than asked for: page faults of fresh buffers cost more than the bursts of a start that they absorb.
-    limits = Limits(max(plan.num_workers, machine.num_cpus), buffer_size)
-    return Tuner(FeedSettings(plan.num_workers, buffer_size), limits)
+    most = FeedSettings(max(plan.num_workers, machine.num_cpus), buffer_size)
+    return Tuner(FeedSettings(plan.num_workers, buffer_size), most)
 
 
 def _find_free_vram(devices: Sequence[str], machine: Hardware) -> int | None:
