@@ -124,5 +124,4 @@ def _choose_plan_of_four_gpus(config: Any, hardware: Any) -> Any:
         plan,
         data_device=places.get(plan.data_device, plan.data_device),
         model_devices=tuple(places[name] for name in plan.model_devices),
-        prefetch_devices=tuple(places[name] for name in plan.prefetch_devices),
     )

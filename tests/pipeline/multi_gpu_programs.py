@@ -21,7 +21,7 @@ def make_plan(config: XTTSConfig) -> Plan:
     gpus = tuple(Gpu(index, "Test GPU", 8 << 30, 8 << 30, f"uuid-{index}", (8, 9), index) for index in range(3))
     plan = choose_plan(config, replace(detect_hardware(), gpus=gpus, no_gpu_reason=""))
     devices = MODEL_DEVICES[: len(plan.model_devices)]
-    return replace(plan, data_device=DATA_DEVICE, model_devices=devices, prefetch_devices=devices)
+    return replace(plan, data_device=DATA_DEVICE, model_devices=devices)
 
 
 def run_split(settings: dict[str, Any], model_gpu: str, **options: Any) -> dict[str, Any]:

@@ -143,7 +143,7 @@ def test_prefetch_keys_say_how_many_batches_wait_on_the_device(
     config: XTTSConfig, change: dict[str, Any], num_ready: int
 ) -> None:
     changed = config.model_copy(update=change)
-    plan = replace(make_gpu_plan(changed), model_devices=("/CPU:0",), prefetch_devices=())
+    plan = replace(make_gpu_plan(changed), model_devices=("/CPU:0",))
     with open_batches(changed, plan=plan, epochs=3) as batches:
         batch = next(iter(batches))
         deadline = time.monotonic() + 5
@@ -156,7 +156,7 @@ def test_prefetch_keys_say_how_many_batches_wait_on_the_device(
 
 def test_data_service_and_data_gpu_exclude_each_other(config: XTTSConfig) -> None:
     changed = config.model_copy(update={"preprocessing_mode": "on_the_fly", "data_service": "127.0.0.1:1"})
-    plan = replace(make_gpu_plan(changed), mode=Mode.MULTI_GPU, model_devices=("/CPU:0",), prefetch_devices=())
+    plan = replace(make_gpu_plan(changed), mode=Mode.MULTI_GPU, model_devices=("/CPU:0",))
     with pytest.raises(ConfigError, match=r"data_service, .*data_gpu"):
         open_batches(changed, plan=plan)
 
