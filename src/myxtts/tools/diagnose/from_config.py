@@ -8,6 +8,7 @@ loader.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ from myxtts.tools.diagnose.from_dataset import (
 from myxtts.tools.diagnose.timing import (
     Limits,
     Work,
-    run_alone_calmly,
+    run_alone,
     run_calmly,
     run_together,
     take_samples,
@@ -95,11 +96,11 @@ def prepare_subject(
 def examine_config(subject: Subject, limits: Limits) -> tuple[Evidence, BatchOrder]:
     """Runs all measurements and trials; also returns the batch order, whose shapes size the machine settings."""
     config, plan, source = subject.config, subject.plan, subject.make_source()
-    loop = run_calmly(lambda block: run_together(source, subject.step, None, block), limits)
+    loop = run_calmly(partial(run_together, source, subject.step, None), limits)
     loop = _separate_transfer(source, loop)
     stats = source.stats
     assert stats is not None, "the feed was not closed"
-    alone = run_alone_calmly(source, limits)
+    alone = run_calmly(partial(run_alone, source), limits)
     samples = take_samples(source, _NUM_SAMPLES)
     step_s = time_step(subject.step, samples, num_rounds=3)
     probe = probe_loader(config, plan, source.loader_name)

@@ -98,12 +98,12 @@ def _make_cards(diagnosis: Diagnosis, tr: Translator) -> list[Card]:
 def _show_causes(diagnosis: Diagnosis, tr: Translator) -> Html:
     panels = []
     for number, one in enumerate(diagnosis.findings, start=1):
-        share = one.finding.loss_s / diagnosis.evidence.loop.interval_s
-        lost = tr("{ms} ms per step ({share})", ms=tr.number(1e3 * one.finding.loss_s), share=tr.share(share))
+        share = one.loss_s / diagnosis.evidence.loop.interval_s
+        lost = tr("{ms} ms per step ({share})", ms=tr.number(1e3 * one.loss_s), share=tr.share(share))
         panels.append(
             make_panel(
                 f"{tr.count(number)}. {tr(CAUSES[one.cause])}",
-                make_paragraph(explain_cause(one.finding, tr), "quote"),
+                make_paragraph(explain_cause(one, tr), "quote"),
                 note="" if one.cause.is_harmless else lost,
             )
         )

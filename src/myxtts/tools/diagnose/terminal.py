@@ -6,7 +6,6 @@ placeholders are filled from `Finding.facts` and `MachineSetting.facts`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from myxtts.tools.charts import draw_timeline
-from myxtts.tools.diagnose.advice import Advice, MachineSetting
-from myxtts.tools.diagnose.causes import Cause, Finding
+from myxtts.tools.diagnose.advice import MachineSetting
+from myxtts.tools.diagnose.causes import Advice, Cause, Facts, Finding
 from myxtts.tools.rhythm import rate_loading
 from myxtts.tools.words import Translator, mark
 
@@ -124,7 +123,7 @@ def explain_setting(setting: MachineSetting, tr: Translator) -> str:
     return tr(REASONS[setting.reason], **format_facts(setting.facts, tr))
 
 
-def format_facts(facts: Mapping[str, float | str], tr: Translator) -> dict[str, str]:
+def format_facts(facts: Facts, tr: Translator) -> dict[str, str]:
     """Formats facts in the language of `tr`: counts as whole numbers, shares in per cent."""
     return {name: _format(name, value, tr) for name, value in facts.items()}
 
@@ -199,15 +198,19 @@ def to_json(diagnosis: Diagnosis, tr: Translator) -> dict[str, Any]:
             {
                 "cause": one.cause.value,
                 "title": tr(CAUSES[one.cause]),
-                "explanation": explain_cause(one.finding, tr),
-                "loss_ms": 1e3 * one.finding.loss_s,
-                "loss_share": one.finding.loss_s / loop.interval_s,
-                "facts": one.finding.facts,
+                "explanation": explain_cause(one, tr),
+                "loss_ms": 1e3 * one.loss_s,
+                "loss_share": one.loss_s / loop.interval_s,
+                "facts": dict(one.facts),
                 "recommendations": [_describe_advice(advice, tr) for advice in one.advice],
             }
             for one in diagnosis.findings
         ],
-        "stages": [{**asdict(stage), "batches_per_s": _finite(stage.batches_per_s)} for stage in evidence.stages],
+        # A stage that takes no time has no limit, which JSON cannot express.
+        "stages": [
+            {**asdict(stage), "batches_per_s": 1 / stage.seconds if stage.seconds > 0 else None}
+            for stage in evidence.stages
+        ],
         "interval_ms": 1e3 * loop.interval_s,
         "batches_per_s": 1 / loop.interval_s,
         "data_ms": 1e3 * evidence.data_s,
@@ -235,11 +238,6 @@ def _describe_advice(advice: Advice, tr: Translator) -> dict[str, Any]:
         "is_setting": advice.is_setting,
         "predicted_gain": asdict(advice.gain),
     }
-
-
-def _finite(value: float) -> float | None:
-    """Returns None for infinity, which JSON cannot express: a stage that takes no time has no limit."""
-    return value if value < float("inf") else None
 
 
 _RATING_STYLE = {"good": "green", "moderate": "yellow", "slow": "red"}
@@ -296,10 +294,10 @@ def _show_causes(diagnosis: Diagnosis, console: Console, tr: Translator) -> None
         style = "bold green" if one.cause.is_harmless else "bold red" if number == 1 else "bold yellow"
         console.print()
         console.print(Text.assemble((f"{tr.count(number)}. {tr(CAUSES[one.cause])}", style)))
-        console.print(Text("   " + explain_cause(one.finding, tr)), soft_wrap=not console.is_terminal)
+        console.print(Text("   " + explain_cause(one, tr)), soft_wrap=not console.is_terminal)
         if not one.cause.is_harmless:
-            share = one.finding.loss_s / diagnosis.evidence.loop.interval_s
-            lost = tr("{ms} ms per step ({share})", ms=tr.number(1e3 * one.finding.loss_s), share=tr.share(share))
+            share = one.loss_s / diagnosis.evidence.loop.interval_s
+            lost = tr("{ms} ms per step ({share})", ms=tr.number(1e3 * one.loss_s), share=tr.share(share))
             console.print(Text("   " + lost, "dim"))
 
 
