@@ -28,7 +28,16 @@ if TYPE_CHECKING:
 _ALL = "all"
 # AU: accelerator utilisation, the share of time in which the emulated device computes. Effective AU counts batches that
 # are padded or not full for less.
-_COLUMNS = ("", "AU", "upper bound", "effective", "utterances/s", "CPU ms each", "variation", "wait ms", "memory MB")
+_COLUMNS = {
+    "au": "AU",
+    "ceiling_au": "upper bound",
+    "effective_au": "effective",
+    "utterances_per_s": "utterances/s",
+    "cpu_ms_per_utterance": "CPU ms each",
+    "step_variation": "variation",
+    "mean_wait_ms": "wait ms",
+    "peak_rss_mb": "memory MB",
+}
 
 
 @takes_settings
@@ -204,27 +213,14 @@ def _write_files(
 
 def _show(result: BenchResult, screen: Screen) -> None:
     """Prints the table of candidates, a warning of disturbed measurements, and pairwise ratios."""
-    from rich.table import Table
-
-    from myxtts.tools.bench.page import DISTURBED, name_step
+    from myxtts.tools.bench.page import DISTURBED, format_figure, name_step
+    from myxtts.tools.charts import make_terminal_table
     from myxtts.tools.words import Translator
 
     tr = Translator()
-    table = Table(title=f"Emulated accelerator, a step of {name_step(result, tr)}", title_justify="left")
-    for number, heading in enumerate(_COLUMNS):
-        table.add_column(heading, justify="right" if number else "left")
-    for one in result.standings:
-        figures = one.figures
-        table.add_row(
-            one.name,
-            *map(tr.share, (figures.au, figures.ceiling_au, figures.effective_au)),
-            tr.number(figures.utterances_per_s),
-            tr.number(figures.cpu_ms_per_utterance),
-            tr.share(figures.step_variation),
-            tr.number(figures.mean_wait_ms),
-            tr.count(figures.peak_rss_mb),
-        )
-    screen.console.print(table)
+    rows = [(one.name, *(format_figure(one.figures, name, tr) for name in _COLUMNS)) for one in result.standings]
+    title = f"Emulated accelerator, a step of {name_step(result, tr)}"
+    screen.console.print(make_terminal_table(title, ["", *_COLUMNS.values()], rows, is_numeric=True))
     if result.is_disturbed:
         screen.warn(DISTURBED)
     for comparison in result.compare():

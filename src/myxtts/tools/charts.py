@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from rich.table import Table
 from rich.text import Text
 
 from myxtts.tools.page import NOTHING, Html, escape, join
@@ -304,6 +305,19 @@ def draw_timeline(intervals_s: Values, width: int = 60) -> str:
         return ""
     slowest_s = [float(piece.max()) for piece in np.array_split(intervals_s, min(width, len(intervals_s)))]
     return draw_sparkline(slowest_s, max(*slowest_s, 2 * float(np.median(intervals_s))))
+
+
+def make_terminal_table(
+    title: str, heading: Sequence[str], rows: Iterable[Sequence[str | Text]], is_numeric: bool = False
+) -> Table:
+    """Makes a table for a terminal; with `is_numeric` all columns but the first are set to the right."""
+    table = Table(title=title, title_justify="left", title_style="bold")
+    for number, name in enumerate(heading):
+        table.add_column(name, justify="right" if is_numeric and number else "left")
+    for row in rows:
+        # Text, so that brackets in foreign names are not taken for markup.
+        table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
+    return table
 
 
 def measure_line(line: Line) -> int:

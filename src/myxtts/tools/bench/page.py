@@ -174,13 +174,13 @@ def _show_candidates(result: BenchResult, tr: Translator) -> Html:
 
 def _make_figure_table(result: BenchResult, tr: Translator) -> Html:
     rows = [
-        [name_candidate(one.name, tr), *(_format_figure(one.figures, name, tr) for name in _FIGURES)]
+        [name_candidate(one.name, tr), *(format_figure(one.figures, name, tr) for name in _FIGURES)]
         for one in result.standings
     ]
     return make_table([tr("Candidate"), *tr.row(*_FIGURES.values())], rows)
 
 
-def _format_figure(figures: Figures, name: str, tr: Translator) -> str:
+def format_figure(figures: Figures, name: str, tr: Translator) -> str:
     value = getattr(figures, name)
     if name in _SHARES:
         return tr.share(value)

@@ -86,8 +86,7 @@ def prepare_subject(
     plan = choose_plan(config, machine)
     config = resolve_batch_size(config, plan, machine, say)
     if step_s is not None:
-        step_time = step_s if isinstance(step_s, StepTime) else StepTime(step_s)
-        return Subject(config, machine, plan, EmulatedStep(step_time), True)
+        return Subject(config, machine, plan, EmulatedStep(StepTime.make(step_s)), True)
 
     step = RealStep(config, machine, plan, num_batches, say)
     return Subject(config, machine, plan, step, False, 4 * step.num_parameters)

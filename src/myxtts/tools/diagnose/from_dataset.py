@@ -171,7 +171,7 @@ def make_step(step_s: float | StepTime | None, step: Callable[[Any], Any] | None
     """Returns the step to measure, and whether it is emulated; without any argument it takes no time."""
     if step is not None:
         return step, False
-    return EmulatedStep(step_s if isinstance(step_s, StepTime) else StepTime(step_s or 0.0)), True
+    return EmulatedStep(StepTime.make(step_s or 0.0)), True
 
 
 MANY_THREADS_PER_CORE = 2
