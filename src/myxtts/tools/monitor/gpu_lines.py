@@ -62,15 +62,13 @@ def draw_gpu_table(gpus: Sequence[GpuReading], history: History, width: int, is_
             yield [*start, (_explain_problem(gpu.problem), "bold red")]
             continue
         recent = history.get_recent(f"gpu{gpu.index}_utilization_percent", spark_width)
-        memory_style = "bold red" if (gpu.memory_share or 0) >= FULL_SHARE else ""
-        heat_style = "bold red" if (gpu.temperature_c or 0) >= _HOT_C else ""
         yield [
             *start,
-            (f"{_write_percent(gpu):>6} ", ""),
+            (f"{_write(gpu, 'utilization', gpu.utilization_percent, ' %'):>6} ", ""),
             (f"{draw_sparkline(recent, 100, is_ascii):<{spark_width}} ", "cyan"),
-            (f"{_write_memory(gpu, '/'):>13} ", memory_style),
+            (f"{_write_memory(gpu, '/'):>13} ", _warn(gpu.memory_share, FULL_SHARE)),
             (f"{_write(gpu, 'power', gpu.power_w, ' W'):>6} ", ""),
-            (f"{_write(gpu, 'temperature', gpu.temperature_c, ' °C'):>6} ", heat_style),
+            (f"{_write(gpu, 'temperature', gpu.temperature_c, ' °C'):>6} ", _warn(gpu.temperature_c, _HOT_C)),
             (f"{_write(gpu, 'clocks', gpu.sm_clock_mhz, ' MHz'):>8} ", "yellow" if gpu.throttle_reasons else ""),
             (f"{_write_pcie_pair(gpu):>12} ", ""),
             (f"{_write(gpu, 'processes', None if gpu.processes is None else len(gpu.processes), ''):>6}", ""),
@@ -90,13 +88,7 @@ def _mark(gap: str) -> str:
 
 def _write(gpu: GpuReading, name: str, value: float | None, unit: str) -> str:
     """Formats a number, or the mark of its gap; `name` is its key in `unavailable`."""
-    if value is None:
-        return _mark(gpu.unavailable.get(name, ""))
-    return f"{value:.0f}{unit}"
-
-
-def _write_percent(gpu: GpuReading) -> str:
-    return _write(gpu, "utilization", gpu.utilization_percent, " %")
+    return _mark(gpu.unavailable.get(name, "")) if value is None else f"{value:.0f}{unit}"
 
 
 def _write_memory(gpu: GpuReading, between: str) -> str:
@@ -112,12 +104,13 @@ def _write_pcie_pair(gpu: GpuReading) -> str:
 
 
 def _draw_use(gpu: GpuReading, history: History, width: int, is_ascii: bool) -> Line:
-    line: Line = [("busy ", "dim"), (f"{_write_percent(gpu):>6} ", "bold")]
+    busy = _write(gpu, "utilization", gpu.utilization_percent, " %")
+    line: Line = [("busy ", "dim"), (f"{busy:>6} ", "bold")]
     return _add_sparkline(line, history, f"gpu{gpu.index}_utilization_percent", 100, width, is_ascii)
 
 
 def _draw_memory(gpu: GpuReading, history: History, width: int, is_ascii: bool) -> Line:
-    style = "bold red" if (gpu.memory_share or 0) >= FULL_SHARE else "bold"
+    style = _warn(gpu.memory_share, FULL_SHARE) or "bold"
     line: Line = [("memory ", "dim"), (f"{_write_memory(gpu, ' of ')} ", style)]
     return _add_sparkline(line, history, f"gpu{gpu.index}_memory_used_bytes", gpu.memory_bytes, width, is_ascii)
 
@@ -136,8 +129,8 @@ def _describe_power(gpu: GpuReading) -> Line:
 
 
 def _describe_heat(gpu: GpuReading) -> Line:
-    style = "bold red" if (gpu.temperature_c or 0) >= _HOT_C else ""
-    return [("heat ", "dim"), (_write(gpu, "temperature", gpu.temperature_c, " °C"), style)]
+    heat = _write(gpu, "temperature", gpu.temperature_c, " °C")
+    return [("heat ", "dim"), (heat, _warn(gpu.temperature_c, _HOT_C))]
 
 
 def _describe_clocks(gpu: GpuReading) -> Line:
@@ -191,6 +184,11 @@ def _describe_processes(gpu: GpuReading) -> Line:
         for process in gpu.processes
     ]
     return [("processes ", "dim"), (" · ".join(texts), "")]
+
+
+def _warn(value: float | None, limit: float) -> str:
+    """Returns the style of a number: red from `limit` on."""
+    return "bold red" if value is not None and value >= limit else ""
 
 
 def _explain_problem(problem: str) -> str:

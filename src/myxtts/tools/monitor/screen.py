@@ -1,19 +1,18 @@
 """Terminal view of the monitor: GPUs, host, run and warnings, fitted to the size of the terminal.
 
-Three sinks show a view: `LiveView` on the full screen, `PlainView` as a line every ten seconds for logs and pipes, and
-`SilentView` nowhere. Lines are plain text instead of rich tables, because drawing must cost next to nothing beside the
-training.
+`show_live` draws views on the full screen, `show_plain` prints a line every ten seconds for logs and pipes. Lines are
+plain text instead of rich tables, because drawing must cost next to nothing beside the training.
 """
 
 from __future__ import annotations
 
+import math
 import sys
 import textwrap
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Self
 
 from rich.console import Console
 from rich.live import Live
@@ -45,7 +44,7 @@ _PLAIN_EVERY_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """One sample with its alerts and the history behind it, ready to be shown by any sink."""
+    """One sample with its alerts and the history behind it, ready to be shown."""
 
     sample: Sample
     alerts: Sequence[Alert]
@@ -221,47 +220,32 @@ def _draw_alert(same: Sequence[Alert], width: int, tr: Translator) -> Iterator[L
         yield [(label if number == 0 else " " * len(label), style), (text, "")]
 
 
-class SilentView:
-    """Sink that shows nothing, for a single sample that is printed at the end."""
-
-    def show(self, view: View) -> None:
-        pass
+Show = Callable[[View], None]
 
 
-class PlainView:
-    """Sink that prints a line every ten seconds, where the output is no terminal."""
+@contextmanager
+def show_live(console: Console) -> Iterator[Show]:
+    """Shows views on the alternate screen of the terminal, which is redrawn only when a sample arrives."""
+    with Live(console=console, screen=True, auto_refresh=False, redirect_stdout=False) as live:
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._printed_at: float | None = None
+        def show(view: View) -> None:
+            width, height = console.size
+            live.update(draw_view(view, width, height, is_ascii=console.options.ascii_only), refresh=True)
 
-    def show(self, view: View) -> None:
-        now = time.monotonic()
-        if self._printed_at is None or now - self._printed_at >= _PLAIN_EVERY_S:
-            self._printed_at = now
-            self._console.print(describe_in_a_line(view), markup=False, soft_wrap=True)
+        yield show
 
 
-class LiveView:
-    """Sink on the alternate screen of the terminal, redrawn only when a sample arrives. Use it as a context."""
+def show_plain(console: Console) -> Show:
+    """Returns a function that prints a line every ten seconds, for output that is no terminal."""
+    next_s = -math.inf
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._live = Live(console=console, screen=True, auto_refresh=False, redirect_stdout=False)
+    def show(view: View) -> None:
+        nonlocal next_s
+        if time.monotonic() >= next_s:
+            next_s = time.monotonic() + _PLAIN_EVERY_S
+            console.print(describe_in_a_line(view), markup=False, soft_wrap=True)
 
-    def __enter__(self) -> Self:
-        self._live.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._live.__exit__(kind, error, trace)
-
-    def show(self, view: View) -> None:
-        width, height = self._console.size
-        text = draw_view(view, width, height, is_ascii=self._console.options.ascii_only)
-        self._live.update(text, refresh=True)
+    return show
 
 
 def print_view(console: Console, view: View) -> None:
