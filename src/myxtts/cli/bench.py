@@ -84,6 +84,7 @@ def run_bench_command(
 
     myxtts bench --config mine.yaml --against old.yaml --json
     """
+    from myxtts.config.schema import XTTSConfig
     from myxtts.runtime.load_tensorflow import load_tensorflow
     from myxtts.tools.bench.candidates import parse_sweeps
     from myxtts.tools.bench.measure import Rules
@@ -93,7 +94,7 @@ def run_bench_command(
     screen, tr = Screen(as_json=as_json), Translator(lang)
     rules = Rules(steps, rounds, StepTime(step_ms / 1000, frame_us / 1e6), host_load_ms / 1000)
     sweeps = parse_sweeps(sweep or ())
-    other = _load_other(against)
+    other = XTTSConfig.load(against) if against is not None else None
     with _provide_data(config, demo_minutes, screen) as data:
         load_tensorflow()
         chosen, left_out = _choose(data, contenders, sweeps, other)
@@ -103,12 +104,6 @@ def run_bench_command(
     summary = {**about, **result.to_json()}
     _write_files(result, summary, out, report, tr, screen)
     screen.finish(summary)
-
-
-def _load_other(path: Path | None) -> XTTSConfig | None:
-    from myxtts.config.schema import XTTSConfig
-
-    return XTTSConfig.load(path) if path is not None else None
 
 
 @contextmanager
@@ -154,10 +149,8 @@ def _choose(
         chosen += make_swept(data, sweeps)
     if names is None and chosen:
         return chosen, []
-    wanted = (
-        list(LOADERS) if names in (None, _ALL) else [name.strip() for name in str(names).split(",") if name.strip()]
-    )
-    others, left_out = choose_candidates(data, wanted)
+    wanted = [name.strip() for name in (names or _ALL).split(",") if name.strip()]
+    others, left_out = choose_candidates(data, list(LOADERS) if wanted == [_ALL] else wanted)
     if not chosen + others:
         absent = ", ".join(one.name for one in left_out)
         raise UsageError(f"None of {absent} can take part.", next_step="Make features first: myxtts precompute.")

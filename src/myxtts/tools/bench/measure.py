@@ -104,8 +104,7 @@ class BenchResult:
 
     def compare(self) -> list[Comparison]:
         """Compares the first candidate with each other one, round by round."""
-        first, *others = self.standings
-        return [_compare(first, other) for other in others]
+        return [_compare(self.standings[0], other) for other in self.standings[1:]]
 
     def find_best(self) -> Standing:
         """Returns the candidate with the most utterances per second."""
