@@ -185,7 +185,7 @@ class DataConfig(Section):
     # Input of the speaker encoder.
     reference_s: Annotated[float, Field(gt=0.0, le=30.0)] = _feature(
         5.0,
-        "Seconds of another clip of the speaker that a batch carries as voice.",
+        "Seconds of reference audio that a batch carries: another clip of the same speaker.",
         fa="چند ثانیه از قطعهٔ دیگری از همان گوینده که هر دسته به‌عنوان صدای مرجع همراه دارد.",
     )
 
@@ -201,9 +201,9 @@ class DataConfig(Section):
     )
     store_pcm: bool = setting(
         False,
-        "Keep the processed sound beside the features in the store.",
+        "Keep the processed audio beside the features in the store.",
         fa="صدای پردازش‌شده هم کنار ویژگی‌ها در انباره بماند.",
-        resume=accept("stored sound is not trained on"),
+        resume=accept("stored audio is not trained on"),
     )
     cache_verification: Literal["off", "sampled", "full"] = setting(
         "sampled",
@@ -213,13 +213,13 @@ class DataConfig(Section):
     )
     auto_rebuild_token_cache: bool = setting(
         True,
-        "Rebuild stored tokens by themselves when text settings have changed.",
+        "Rebuild stored tokens automatically when text settings have changed.",
         fa="اگر تنظیم‌های متن عوض شده باشد، نشانه‌های انباره خودبه‌خود از نو ساخته شوند.",
         resume=accept(ONLY_REBUILD),
     )
     auto_rebuild_mel_cache: bool = setting(
         False,
-        "Rebuild stored mel features by themselves when audio settings have changed.",
+        "Rebuild stored mel features automatically when audio settings have changed.",
         fa="اگر تنظیم‌های صدا عوض شده باشد، ویژگی‌های مِلِ انباره خودبه‌خود از نو ساخته شوند.",
         resume=accept(ONLY_REBUILD),
     )
