@@ -67,10 +67,8 @@ def list_chain(dataset: Any) -> list[Link]:
     while inputs := datasets[-1]._inputs():
         datasets.append(inputs[0])
     links: list[Link] = []
-    stage: StageName = "read"
     for one in reversed(datasets):
-        stage = _name_stage(one, stage)
-        links.append(_describe(one, stage))
+        links.append(_describe(one, links[-1].stage if links else "read"))
     return links
 
 
@@ -168,19 +166,17 @@ def _list_operations(dataset: Any) -> set[str]:
     return {node.op for graph in graphs for node in _walk_nodes(graph)}
 
 
-def _name_stage(dataset: Any, stage_before: StageName) -> StageName:
+def _name_stage(kind: str, operations: set[str], stage_before: StageName) -> StageName:
     """Assigns a transformation to a stage by its class and its operations; the first rule that applies decides.
 
     Computing counts before decoding, decoding before reading. Transformations without a function (shuffle, prefetch)
     belong to the stage before them. A generator or interleave that calls Python reads or decodes.
     """
-    kind = _name_kind(dataset)
-    if any(name in kind for name in _BATCH_KINDS):
+    if _is_one_of(kind, _BATCH_KINDS):
         return "batch"
-    operations = _list_operations(dataset)
     if not operations:
         return stage_before
-    is_expanding = any(name in kind for name in _EXPANDING_KINDS)
+    is_expanding = _is_one_of(kind, _EXPANDING_KINDS)
     if _has_any(operations, _COMPUTING_OPS) and not (is_expanding and operations & set(_PYTHON_OPS)):
         return "features"
     if _has_any(operations, _DECODING_OPS):
@@ -188,27 +184,27 @@ def _name_stage(dataset: Any, stage_before: StageName) -> StageName:
     return "read" if is_expanding or _has_any(operations, _READING_OPS) else "features"
 
 
+def _is_one_of(kind: str, parts: Iterable[str]) -> bool:
+    return any(part in kind for part in parts)
+
+
 def _has_any(operations: set[str], parts: Iterable[str]) -> bool:
-    return any(part in name for name in operations for part in parts)
+    return any(_is_one_of(name, parts) for name in operations)
 
 
-def _name_kind(dataset: Any) -> str:
-    """Returns the class name without affixes: `_ParallelMapDataset` -> `Map`."""
-    return type(dataset).__name__.strip("_").removesuffix("Dataset").removeprefix("Parallel")
-
-
-def _describe(dataset: Any, stage: StageName) -> Link:
-    kind = _name_kind(dataset)
-    is_batch = any(name in kind for name in _BATCH_KINDS)
+def _describe(dataset: Any, stage_before: StageName) -> Link:
+    # The class name without affixes: `_ParallelMapDataset` -> `Map`.
+    kind = type(dataset).__name__.strip("_").removesuffix("Dataset").removeprefix("Parallel")
+    operations = _list_operations(dataset)
     return Link(
         dataset=dataset,
         kind=kind,
-        stage=stage,
-        batch_size=_read_number(dataset, "_batch_size") or 0 if is_batch else 1,
+        stage=_name_stage(kind, operations, stage_before),
+        batch_size=_read_number(dataset, "_batch_size") or 0 if _is_one_of(kind, _BATCH_KINDS) else 1,
         num_threads=max(1, _read_number(dataset, "_num_parallel_calls") or 1),
         buffer_size=_read_number(dataset, "_buffer_size"),
-        is_python=bool(_list_operations(dataset) & set(_PYTHON_OPS)),
-        is_root=any(name in kind for name in _EXPANDING_KINDS),
+        is_python=bool(operations & set(_PYTHON_OPS)),
+        is_root=_is_one_of(kind, _EXPANDING_KINDS),
     )
 
 
