@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import psutil
@@ -120,9 +119,7 @@ class GpuReader:
         self.no_gpu_reason = "" if self.num_gpus else listing.no_gpu_reason or "the NVIDIA driver finds no GPU"
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._is_open:
             self._is_open = False
             try:

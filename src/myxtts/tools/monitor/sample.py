@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import psutil
@@ -122,10 +121,8 @@ class Sampler:
         psutil.cpu_percent()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.gpus.__exit__(kind, error, trace)
+    def __exit__(self, *_: object) -> None:
+        self.gpus.__exit__()
         if self._follower is not None:
             self._follower.close()
 
