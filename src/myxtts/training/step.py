@@ -142,6 +142,19 @@ class TrainStep:
             self._has_leftovers = False
             return result
 
+    def trace(self, micro_batches: Sequence[MicroBatch], step: int) -> None:
+        """Traces and compiles the graphs of micro-batches of these shapes by a step on them.
+
+        Each graph is made before it is called: TensorFlow would take calls that each make a graph for a mistake, and
+        warn of it after the fifth.
+        """
+        with self._strategy.scope(), self._enter_device():
+            function = self._train if self.accumulation_steps == 1 else self._accumulate
+            if isinstance(function, tf.types.experimental.GenericFunction):
+                for micro_batch in micro_batches:
+                    function.get_concrete_function(micro_batch, tf.constant(step, tf.int64))
+        self(micro_batches, step)
+
     def take_apart(self) -> dict[str, Callable[..., Any]]:
         """Returns forward pass, gradients and update as separate functions, compiled as within the step, for a profile.
 
