@@ -132,7 +132,10 @@ def _follow_run(config: XTTSConfig, name: str | None, part: str | None, say: Say
     from myxtts.training.run.resume import RUNS_FOLDER, find_run, find_usual_run, follow_run
     from myxtts.training.trainer import USUAL_RUN_NAMES, find_part
 
-    run_path = find_run(name) if name else find_usual_run(config, USUAL_RUN_NAMES.get(part or "voice", ""))
+    def is_wanted(path: Path) -> bool:
+        return part in (None, find_part(path))
+
+    run_path = find_run(name) if name else find_usual_run(config, USUAL_RUN_NAMES.get(part or "voice", ""), is_wanted)
     if run_path is None:
         if config.data.train_data is None and config.data.cache_dir is None:
             raise UsageError(

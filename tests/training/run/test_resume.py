@@ -69,6 +69,7 @@ def test_resume_alone_means_the_usual_run_or_the_newest(working_folder: Path) ->
     assert find_usual_run(XTTSConfig(), "run") == Path("runs/new")
     assert find_usual_run(XTTSConfig(run_name="old"), "run") == Path("runs/old")
     assert find_usual_run(XTTSConfig(run_name="none"), "run") is None
+    assert find_usual_run(XTTSConfig(), "run", lambda path: path.name == "old") == Path("runs/old")
     begin_run("run")
     assert find_usual_run(XTTSConfig(), "run") == Path("runs/run")
 
@@ -82,6 +83,15 @@ def test_a_run_goes_on_with_its_own_settings_and_what_is_given_now(tmp_path: Pat
     assert config.training.run_path == path
     # A preset that is given now brings its settings, so that the check refuses them.
     assert follow_run(XTTSConfig(model_size="normal"), path).model == XTTSConfig(model_size="normal").model
+
+
+def test_corpus_and_store_of_a_run_stay_together(working_folder: Path) -> None:
+    path = begin_run(cache_dir="features")
+    assert follow_run(XTTSConfig(train_data="../work/corpus"), path).data.cache_dir == str(working_folder / "features")
+    assert follow_run(XTTSConfig(train_data="other"), path).data.cache_dir is None
+    assert follow_run(XTTSConfig(cache_dir="moved"), path).data.train_data == str(working_folder / "corpus")
+    (working_folder / "corpus").rmdir()
+    assert follow_run(XTTSConfig(cache_dir="moved"), path).data.train_data is None
 
 
 def test_a_run_that_was_moved_goes_on_from_another_folder(

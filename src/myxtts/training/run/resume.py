@@ -6,6 +6,8 @@ beside `--resume` comes on top. `resume_check` then decides whether the run can 
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 from myxtts.config.catalogue import list_settings
@@ -36,17 +38,19 @@ def find_run(name: str | Path) -> Path:
     )
 
 
-def find_usual_run(config: XTTSConfig, usual_name: str) -> Path | None:
+def find_usual_run(
+    config: XTTSConfig, usual_name: str, is_wanted: Callable[[Path], bool] = lambda _path: True
+) -> Path | None:
     """The run that `--resume` alone means; None where there is none.
 
     That is the one of `training.run_name` or `run_dir` where they are given, else the one of the usual name in runs/,
-    else the run in runs/ that was changed last.
+    else the run in runs/ that was changed last, among those that are wanted.
     """
     if {"training.run_name", "training.run_dir"} & list_chosen(config).keys():
         return config.training.run_path if is_run(config.training.run_path) else None
     if is_run(RUNS_FOLDER / usual_name):
         return RUNS_FOLDER / usual_name
-    return max(list_runs(), key=_find_last_change, default=None)
+    return max(filter(is_wanted, list_runs()), key=_find_last_change, default=None)
 
 
 def is_run(path: Path) -> bool:
@@ -64,9 +68,20 @@ def follow_run(config: XTTSConfig, run_path: Path) -> XTTSConfig:
     """Settings of the run in `run_path`, with those on top that the user chose in `config`."""
     settings = load_run_settings(run_path)
     update: dict[str, object] = {**list_chosen(config)}
+    _follow_data(settings, update)
     if settings.training.run_path.absolute() != run_path.absolute():
         update["training.run_dir"] = str(run_path)
     return settings.model_copy(update=update)
+
+
+def _follow_data(settings: XTTSConfig, update: dict[str, object]) -> None:
+    """Keeps corpus and store together where only one of them is named now: the other would be that of other data."""
+    named, known = update.get("data.train_data"), settings.data.train_data
+    is_other = named is not None and (known is None or os.path.realpath(str(named)) != os.path.realpath(known))
+    if is_other and "data.cache_dir" not in update:
+        update["data.cache_dir"] = None
+    if "data.cache_dir" in update and named is None and known is not None and not Path(known).exists():
+        update["data.train_data"] = None
 
 
 def list_chosen(config: XTTSConfig) -> dict[str, Scalar]:

@@ -13,7 +13,7 @@ from myxtts.features.definition import MelDefinition
 from myxtts.models.bundle import BUNDLE_FOLDER_NAME, find_bundle, read_bundle, refuse_foreign_vocoder, write_bundle
 from myxtts.models.vocoder_bundle import find_vocoder, put_into
 from myxtts.storage.atomic import lock_directory
-from myxtts.storage.json_file import JsonLines, is_number
+from myxtts.storage.json_file import JsonLines
 from myxtts.training.run.folder import METRICS_FILE_NAME
 from myxtts.training.terms import GRIFFIN_LIM_PREFIX, SPECTRAL_DISTANCE
 
@@ -65,8 +65,8 @@ def compare_with_griffin_lim(vocoder_run: Path) -> Comparison:
         if isinstance(numbers, dict) and isinstance(step, int):
             # A distance that was not finite is recorded as null: the vocoder makes no sound that could be compared.
             own, other = (numbers.get(f"{prefix}{SPECTRAL_DISTANCE}") for prefix in ("", GRIFFIN_LIM_PREFIX))
-            if is_number(other):
-                found = Comparison(step, float(own) if is_number(own) else math.inf, float(other))
+            if isinstance(other, int | float):
+                found = Comparison(step, float(own) if isinstance(own, int | float) else math.inf, float(other))
     return found
 
 
