@@ -85,7 +85,9 @@ class ProgressDisplay:
         self.unit = unit
         self._say = say
         self._stream = stream if stream is not None else sys.stderr
-        console = Console(file=self._stream, highlight=False) if stream is not None else Console(stderr=True)
+        console = (
+            Console(file=self._stream, highlight=False) if stream is not None else Console(stderr=True, highlight=False)
+        )
         self._bar: Progress | None = _make_bar(console) if console.is_terminal else None
         self._task: TaskID | None = None
         self._last_line_s = time.monotonic()
