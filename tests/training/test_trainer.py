@@ -363,7 +363,7 @@ def test_settings_that_do_not_fit_leave_the_run_as_it_was(trainings: Trainings) 
     before = {
         path: path.read_bytes() for path in trainings.path("whole").rglob("*") if path.suffix in (".yaml", ".json")
     }
-    for change in ({"decoder_width": 24}, {"ema_decay": 0.0}):
+    for change in ({"decoder_width": 24}, {"ema_decay": 0.0}, {"n_mels": 9}):
         outcome = trainings.run("whole", {"steps": 3, "seed": 4, **change}, resume=True, override=True)
         assert outcome.status != 0
         assert "--override cannot help" in outcome.error

@@ -24,6 +24,7 @@ from myxtts.runtime.plan import choose_plan
 from myxtts.store.provide import Report, ensure_features
 from myxtts.training.callbacks import Callback, ProgressDisplay, TrainResult
 from myxtts.training.run.folder import SPEC_FILE_NAME, RunFolder
+from myxtts.training.run.resume import refuse_impossible
 from myxtts.training.run.signals import watch_signals
 from myxtts.training.vocoder.task import USUAL_RUN_NAME, VOCODER_SPEC_FILE_NAME, VocoderTask, resolve_vocoder_settings
 from myxtts.training.voice.fine_tuning import follow_bundle
@@ -81,10 +82,13 @@ class Trainer:
     def fit(self) -> TrainResult:
         """Trains until `steps`, `epochs`, `minutes` or a signal end it; a signal goes on its way when all is saved."""
         origin = self._read_origin()
-        config = ensure_features(self._settle(origin), self._report, keep_sound=self._part == "vocoder")
+        config = self._settle(origin)
         if self._part == "vocoder":
             config = resolve_vocoder_settings(config, self._say)
         refuse_other_part(config.training.run_path, self._part)
+        if self._resume:
+            refuse_impossible(config)
+        config = ensure_features(config, self._report, keep_sound=self._part == "vocoder")
         opened = self._open_task(config, origin)
         self._say(opened.data.describe())
         with (

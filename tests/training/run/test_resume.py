@@ -81,6 +81,7 @@ def test_a_run_goes_on_with_its_own_settings_and_what_is_given_now(tmp_path: Pat
     assert config.model == XTTSConfig(model_size="tiny").model
     assert config.data.train_data == str(working_folder / "corpus")
     assert config.training.run_path == path
+    assert follow_run(XTTSConfig(run_name="other"), path).training.run_path == path
     # A preset that is given now brings its settings, so that the check refuses them.
     assert follow_run(XTTSConfig(model_size="normal"), path).model == XTTSConfig(model_size="normal").model
 

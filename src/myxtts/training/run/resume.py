@@ -16,8 +16,10 @@ from myxtts.config.load import RESOLVED_FILE_NAME
 from myxtts.config.schema import XTTSConfig
 from myxtts.config.section import DEFAULT_ORIGIN
 from myxtts.config.values import Scalar
-from myxtts.errors import UsageError
+from myxtts.errors import ConfigError, UsageError
+from myxtts.training.run.checkpoint import CheckpointFolder
 from myxtts.training.run.folder import CHECKPOINTS_FOLDER_NAME, ENVIRONMENT_FILE_NAME, load_run_settings
+from myxtts.training.run.resume_check import accept_or_refuse, compare
 
 RUNS_FOLDER = Path("runs")
 """Folder of all runs without a `training.run_dir`, seen from the working folder."""
@@ -69,9 +71,26 @@ def follow_run(config: XTTSConfig, run_path: Path) -> XTTSConfig:
     settings = load_run_settings(run_path)
     update: dict[str, object] = {**list_chosen(config)}
     _follow_data(settings, update)
-    if settings.training.run_path.absolute() != run_path.absolute():
-        update["training.run_dir"] = str(run_path)
-    return settings.model_copy(update=update)
+    followed = settings.model_copy(update=update)
+    if followed.training.run_path.absolute() == run_path.absolute():
+        return followed
+    return followed.model_copy(update={"training.run_dir": str(run_path)})
+
+
+def refuse_impossible(config: XTTSConfig) -> None:
+    """Raises ConfigError where the weights of the run in the folder of `config` cannot fit its settings.
+
+    Before anything else is opened: a store that does not fit either would only be complained of.
+    """
+    run_path = config.training.run_path
+    if not CheckpointFolder(run_path / CHECKPOINTS_FOLDER_NAME).list_steps():
+        return
+    try:
+        known = load_run_settings(run_path)
+    except ConfigError:
+        return  # Opening the run explains what is wrong with it.
+    changed = compare(known, config.anchor_paths(Path.cwd()))
+    accept_or_refuse([difference for difference in changed if difference.is_impossible], override=True)
 
 
 def _follow_data(settings: XTTSConfig, update: dict[str, object]) -> None:

@@ -117,10 +117,13 @@ def take_weights(model: Any, shape: ModelConfig, origin: Bundle, frontend: Front
     lines = [
         f"Taken over from the bundle: {share:.1%} of the parameters, {len(named) - len(fresh)} of {len(named)} weights."
     ]
-    lines += [_describe_rows(_ROWS[name], *tables[name]) for name in _ROWS if name in tables and name in named]
+    lines += [_describe_rows(_ROWS[name], *tables[name]) for name in _ROWS if name in tables]
     if fresh:
         more = f" and {len(fresh) - 5} more" if len(fresh) > 5 else ""
         lines.append(f"Not in the bundle or of another shape, so trained from scratch: {', '.join(fresh[:5])}{more}.")
+    dropped = [name for name in origin.weights if name not in named]
+    if dropped:
+        lines.append(f"Only in the bundle, so dropped: {_list_names(dropped)}.")
     return lines
 
 
