@@ -83,7 +83,7 @@ def test_recordings_become_a_model_in_one_command(tmp_path: Path) -> None:
         (("--part", "vocoder", "--train-data", "nowhere"), 3, "nowhere"),
         (("--resume",), 2, "no run to go on with"),
         (("--resume", "runs/mine"), 2, "no run at runs/mine"),
-        (("runs/mine", "--train-data", "nowhere"), 2, "Add --resume: --resume runs/mine"),
+        (("runs/mine", "--train-data", "nowhere"), 2, "by --resume runs/mine, a corpus"),
         (("--critics-from", "3", "--train-data", "nowhere"), 2, "--discriminators-from"),
         ((), 2, "--train-data"),
         (("--train-data", "nowhere"), 3, "nowhere"),

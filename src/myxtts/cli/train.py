@@ -24,7 +24,7 @@ def run_train(
     run: Annotated[
         str | None,
         typer.Argument(
-            help="With --resume: folder of the run, or its name in runs/.", metavar="[RUN]", show_default=False
+            help="With --resume: folder of the run, or its name in runs/.", metavar="RUN", show_default=False
         ),
     ] = None,
     part: Annotated[
@@ -100,7 +100,10 @@ def run_train(
     if run_name is not None:
         config = config.model_copy(update={"training.run_name": run_name})
     if run is not None and not resume:
-        raise UsageError(f"{run} is named, but not what to do with it.", next_step=f"Add --resume: --resume {run}")
+        raise UsageError(
+            f"{run} is named, but not what it is.",
+            next_step=f"A run to go on with is named by --resume {run}, a corpus by --train-data {run}.",
+        )
     if resume:
         config, part = _follow_run(config, run, part, report.say)
     discriminators_from = critics_from if discriminators_from is None else discriminators_from
