@@ -25,7 +25,7 @@ from myxtts.store.provide import Report, ensure_features
 from myxtts.training.callbacks import Callback, ProgressDisplay, TrainResult
 from myxtts.training.run.folder import SPEC_FILE_NAME, RunFolder
 from myxtts.training.run.resume import refuse_impossible
-from myxtts.training.run.signals import watch_signals
+from myxtts.training.run.signals import StopRequest, watch_signals
 from myxtts.training.vocoder.task import USUAL_RUN_NAME, VOCODER_SPEC_FILE_NAME, VocoderTask, resolve_vocoder_settings
 from myxtts.training.voice.fine_tuning import follow_bundle
 from myxtts.training.voice.task import VoiceTask
@@ -93,35 +93,43 @@ class Trainer:
         self._say(opened.data.describe())
         with (
             ProgressDisplay(say=self._say) as display,
-            RunFolder.open(
-                opened.config,
-                resume=self._resume,
-                override=self._override,
-                fingerprints=opened.data.fingerprint(),
-                arguments=self._arguments,
-                warn=display.say,
-                is_chief=opened.plan.cluster is None or opened.plan.cluster.is_chief,
-            ) as run,
+            self._open_run(opened, display) as run,
             watch_signals(display.say) as request,
         ):
-            load_tensorflow()
-            from myxtts.training.loop import TrainingLoop
-
-            prepared = opened.prepare(run, display.say)
-            display.unit = prepared.unit
-            request.reinstall()
-            for message in run.messages:
-                display.say(message)
-            if origin is not None and run.checkpoint is not None:
-                display.say("--init-from is for the beginning of a run: this one goes on from its checkpoint.")
-            # One process of a cluster is enough to validate, to write samples and to show the progress.
-            callbacks = (display, *opened.make_callbacks(), *self._make_observers()) if run.is_chief else ()
-            result = TrainingLoop(prepared, run, request, display.say, callbacks).train()
+            result = self._train(opened, run, request, display)
         if request.is_requested and result.is_chief:
             command = ["myxtts", "train", "--resume", str(result.run_path), *self._resume_flags]
             self._say(f"Step {result.step:,} is saved. Go on with: {shlex.join(command)}")
         request.raise_if_requested()
         return result
+
+    def _open_run(self, opened: VoiceTask | VocoderTask, display: ProgressDisplay) -> RunFolder:
+        return RunFolder.open(
+            opened.config,
+            resume=self._resume,
+            override=self._override,
+            fingerprints=opened.data.fingerprint(),
+            arguments=self._arguments,
+            warn=display.say,
+            is_chief=opened.plan.cluster is None or opened.plan.cluster.is_chief,
+        )
+
+    def _train(
+        self, opened: VoiceTask | VocoderTask, run: RunFolder, request: StopRequest, display: ProgressDisplay
+    ) -> TrainResult:
+        load_tensorflow()
+        from myxtts.training.loop import TrainingLoop
+
+        prepared = opened.prepare(run, display.say)
+        display.unit = prepared.unit
+        request.reinstall()
+        for message in run.messages:
+            display.say(message)
+        if opened.origin is not None and run.checkpoint is not None:
+            display.say("--init-from is for the beginning of a run: this one goes on from its checkpoint.")
+        # One process of a cluster is enough to validate, to write samples and to show the progress.
+        callbacks = (display, *opened.make_callbacks(), *self._make_observers()) if run.is_chief else ()
+        return TrainingLoop(prepared, run, request, display.say, callbacks).train()
 
     def _read_origin(self) -> Bundle | VocoderBundle | None:
         """The bundle of --init-from."""

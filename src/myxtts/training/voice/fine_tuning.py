@@ -70,7 +70,6 @@ def follow_bundle(config: XTTSConfig, origin: Bundle | VocoderBundle) -> tuple[X
         if size is not None and "model_size" not in chosen:
             config = config.model_copy(update={"model_size": size})
     present = {setting.key: setting.value for setting in list_settings(config)}
-    # The front end `auto` may be that of the bundle, and is settled by the corpus where there is one.
     update = {key: value for key, value in wanted.items() if key not in chosen and present.get(key, value) != value}
     kept = [key for key in sorted(wanted.keys() & chosen.keys()) if chosen[key] != wanted[key]]
     lines = []
@@ -101,6 +100,7 @@ def take_weights(model: Any, shape: ModelConfig, origin: Bundle, frontend: Front
             values, num_known = _join_rows(weight.numpy(), array, *tables[name])
             weight.assign(values)
             num_taken += values.size * num_known / len(values)
+            fresh += [] if num_known else [name]
         elif array is not None and array.shape == tuple(weight.shape):
             weight.assign(array)
             num_taken += array.size
