@@ -359,17 +359,17 @@ def test_fine_tuning_has_the_shape_of_the_bundle_unless_another_is_asked_for(tra
 
 
 def test_settings_that_do_not_fit_leave_the_run_as_it_was(trainings: Trainings) -> None:
-    assert trainings.run("whole", {"steps": 2}).status == 0
+    assert trainings.run("unfit", {"steps": 2}).status == 0
     before = {
-        path: path.read_bytes() for path in trainings.path("whole").rglob("*") if path.suffix in (".yaml", ".json")
+        path: path.read_bytes() for path in trainings.path("unfit").rglob("*") if path.suffix in (".yaml", ".json")
     }
     for change in ({"decoder_width": 24}, {"ema_decay": 0.0}, {"n_mels": 9}):
-        outcome = trainings.run("whole", {"steps": 3, "seed": 4, **change}, resume=True, override=True)
+        outcome = trainings.run("unfit", {"steps": 3, "seed": 4, **change}, resume=True, override=True)
         assert outcome.status != 0
         assert "--override cannot help" in outcome.error
     assert all(path.read_bytes() == content for path, content in before.items())
-    assert trainings.run("whole", {"steps": 3}, resume=True).status == 0
-    assert trainings.list_steps("whole") == [2, 3]
+    assert trainings.run("unfit", {"steps": 3}, resume=True).status == 0
+    assert trainings.list_steps("unfit") == [2, 3]
 
 
 def test_training_says_what_it_trains_on(trainings: Trainings) -> None:
