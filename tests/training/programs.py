@@ -5,6 +5,7 @@ Shape legend: B utterances, N tokens, T frames, M mel bands.
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import keras
@@ -208,6 +209,23 @@ def train_on_shapes(strategy: str, shapes: list[int], accumulation_steps: int, *
         run.train(step, make_batch(step, num_frames=num_frames))
         counts.append(run.step.num_traces)
     return counts
+
+
+def trace_shapes(strategy: str, num_shapes: int, accumulation_steps: int, **options: Any) -> dict[str, Any]:
+    """Traces many shapes before training on them; gives the number of graphs, and what TensorFlow warned of."""
+    warned: list[str] = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: warned.append(record.getMessage())  # type: ignore[method-assign]
+    tf.get_logger().addHandler(handler)
+    run = Run(strategy, accumulation_steps=accumulation_steps, **options)
+    batches = [make_batch(number, num_real=0, num_frames=7 + number) for number in range(num_shapes)]
+    for batch in batches:
+        run.step.trace(cut(run.strategy, batch, accumulation_steps), 0)
+    num_traces = run.step.num_traces
+    for number in range(num_shapes):
+        run.train(number, make_batch(number, num_frames=7 + number))
+    tf.get_logger().removeHandler(handler)
+    return {"warned": warned, "num_traces": num_traces, "num_more": run.step.num_traces - num_traces}
 
 
 def train_unlike_micro_batches(strategy: str) -> dict[str, Any]:

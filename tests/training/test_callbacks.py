@@ -1,7 +1,12 @@
-"""What a person sees of a training where there is no terminal."""
+"""What a person sees of a training, on a terminal and without one."""
 
 from __future__ import annotations
 
+import os
+import pty
+import re
+import subprocess
+import sys
 from io import StringIO
 from types import SimpleNamespace
 from typing import Any
@@ -43,3 +48,72 @@ def test_a_run_without_an_end_says_how_long_a_step_takes(monkeypatch: pytest.Mon
 )
 def test_durations_are_readable(seconds: float, text: str) -> None:
     assert format_duration(seconds) == text
+
+
+SHOW_BAR = """
+import threading, time
+from types import SimpleNamespace
+from rich.console import Console
+from myxtts.training.callbacks import ProgressDisplay
+notices = Console(stderr=True, highlight=False)
+record = {"loss": 1.5, "utterances_per_s": 8.0, "au": 0.99, "data_wait_s": 0.002, "seconds": 0.1}
+with ProgressDisplay(say=lambda line: notices.print(line, markup=False, soft_wrap=True)) as display:
+    display.say("Message before the bar.")
+    for step in range(1, 31):
+        display.on_step(SimpleNamespace(step=step, total_steps=30), record)
+        if step % 5 == 0:
+            display.say(f"Message of step {step} [with brackets], {'long ' * 30}end.")
+        if step % 7 == 0:
+            threading.Thread(target=display.say, args=(f"Message of a thread at {step}.",)).start()
+        time.sleep(0.05)
+display.say("Message after the bar.")
+"""
+
+
+def read_terminal(command: list[str]) -> bytes:
+    """What a program writes to a terminal of 80 columns."""
+    primary, secondary = pty.openpty()
+    environment = {**os.environ, "COLUMNS": "80", "TERM": "xterm"}
+    with subprocess.Popen(command, stdin=secondary, stdout=secondary, stderr=secondary, env=environment) as program:
+        os.close(secondary)
+        output = b""
+        try:
+            while chunk := os.read(primary, 4096):
+                output += chunk
+        except OSError:
+            pass  # Linux: the other side is closed.
+        assert program.wait() == 0
+    os.close(primary)
+    return output
+
+
+def draw_terminal(output: str) -> list[str]:
+    """The lines of an endless screen after carriage returns, line feeds, cursor movements and erasures."""
+    lines, row, column = [""], 0, 0
+    for escape, letter in re.findall(r"(\x1b\[[0-9;?]*[A-Za-z])|([\s\S])", output):
+        if escape.endswith("A"):
+            row -= int(escape[2:-1] or 1)
+        elif escape.endswith("K"):
+            lines[row] = ""
+        elif letter == "\r":
+            column = 0
+        elif letter == "\n":
+            row, column = row + 1, 0
+            lines += [""] * (row + 1 - len(lines))
+        elif letter:
+            lines[row] = lines[row].ljust(column)[:column] + letter + lines[row][column + 1 :]
+            column += 1
+    return [line.rstrip() for line in lines]
+
+
+def test_bar_and_messages_do_not_collide_on_a_terminal() -> None:
+    shown = draw_terminal(read_terminal([sys.executable, "-c", SHOW_BAR]).decode())
+    assert shown[0] == "Message before the bar."
+    for step in range(5, 31, 5):
+        assert f"Message of step {step} [with brackets], {'long ' * 30}end." in shown
+    for step in range(7, 31, 7):
+        assert f"Message of a thread at {step}." in shown
+    (bar,) = [line for line in shown if "Training" in line]
+    assert "30/30" in bar
+    assert bar.endswith("left")
+    assert shown[shown.index(bar) + 1] == "Message after the bar."

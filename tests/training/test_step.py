@@ -231,3 +231,21 @@ def test_a_batch_is_cut_without_losing_a_row(run: Run) -> None:
     assert cut["speakers"] == [[0, 1], [2, 3], [4, 5]]
     assert cut["num_real"] == [2, 2, 0]
     assert "cannot be cut into 4" in cut["refusal"]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "accumulation_steps", "options"),
+    [
+        ("one device", 1, {}),
+        ("one device", 2, {}),
+        ("mirrored", 1, {}),
+        ("one device", 1, {"jit_compile": True, "num_lanes": 2}),
+    ],
+)
+def test_graphs_of_many_shapes_are_not_warned_of_as_retracing(
+    run: Run, strategy: str, accumulation_steps: int, options: dict[str, Any]
+) -> None:
+    outcome = run("trace_shapes", strategy=strategy, num_shapes=7, accumulation_steps=accumulation_steps, **options)
+    assert outcome["warned"] == []
+    assert outcome["num_traces"] == 7 + (accumulation_steps > 1)
+    assert outcome["num_more"] == 0

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from myxtts.config.schema import XTTSConfig
 from myxtts.models.bundle import Bundle, read_bundle
 from myxtts.storage.json_file import JsonLines
 from myxtts.training.run.checkpoint import Checkpoint, CheckpointFolder
+from myxtts.training.voice.fine_tuning import follow_bundle
 
 EAGER: dict[str, Any] = {"enable_graph_mode": False, "num_shapes": 1, "checkpoint_steps": 2, "steps": 4}
 
@@ -304,9 +307,13 @@ def test_exhausted_memory_makes_smaller_micro_batches_which_are_remembered(train
 def test_a_signal_saves_the_step_and_goes_on_its_way(trainings: Trainings, number: int, ending: str) -> None:
     name = f"signal-{number}"
     settings = {"steps": 100, "checkpoint_steps": 100}
-    outcome = trainings.run(name, settings, signal_at=3, signal_number=number, scores={})
+    heard = str(trainings.folder / "said.txt")
+    outcome = trainings.run(name, settings, signal_at=3, signal_number=number, scores={}, heard_file=heard)
     assert outcome.error.rstrip().endswith(ending)
     assert trainings.list_steps(name) in ([3], [4])
+    said = (trainings.folder / "said.txt").read_text(encoding="utf-8").splitlines()
+    assert f"{signal.Signals(number).name}: training stops after this step, and is saved. A second signal" in said[-3]
+    assert said[-1].endswith(f"Go on with: myxtts train --resume {trainings.path(name)}")
     assert not [line for line in trainings.read_lines(name, "metrics.jsonl") if "validation" in line]
 
 
@@ -319,8 +326,56 @@ def test_a_full_disk_does_not_stop_training(trainings: Trainings) -> None:
 
 def test_fine_tuning_takes_what_fits_and_says_so(trainings: Trainings) -> None:
     assert trainings.run("origin", {"steps": 1}).status == 0
-    outcome = trainings.run("tuned", {"steps": 1, "decoder_width": 24}, init_from=str(trainings.path("origin")))
+    origin = str(trainings.path("origin"))
+    outcome = trainings.run("tuned", {"steps": 1, "decoder_width": 24}, init_from=origin)
     assert outcome.status == 0, outcome.error
     said = " ".join(outcome.result["lines"])
-    assert "Taken from the bundle:" in said
+    assert "Not as in the bundle, because it was asked for: model.decoder_width 24 instead of 16." in said
+    assert "% of the parameters" in said
+    assert "Speakers: 2 known. " in said
     assert "trained from scratch: decoder." in said
+    widths = {"text_width": 64, "decoder_width": 64, "reference_width": 32}
+    outcome = trainings.run("foreign", {"steps": 1, **widths}, init_from=origin)
+    assert outcome.status != 0
+    assert "of the parameters of this model can be taken over" in outcome.error
+    assert "model.text_width is 64, there 16" in outcome.error
+    assert "Leave out --model-size" in outcome.error
+
+
+def test_fine_tuning_has_the_shape_of_the_bundle_unless_another_is_asked_for(trainings: Trainings) -> None:
+    assert trainings.run("shape", {"steps": 1}).status == 0
+    bundle = trainings.read_bundle("shape")
+    config, lines = follow_bundle(XTTSConfig(train_data="more"), bundle)
+    assert config.model == bundle.model_config == trainings.config.model
+    assert (config.data.n_mels, config.data.text_frontend) == (8, "characters")
+    assert lines == ["Shape of the model: that of the bundle."]
+    config, lines = follow_bundle(XTTSConfig(model_size="normal", dropout=0.3), bundle)
+    assert (config.model.decoder_width, config.model.dropout) == (768, 0.3)
+    assert "model.decoder_width 768 instead of 16" in lines[0]
+    tiny = replace(bundle, model_config=XTTSConfig(model_size="tiny").model)
+    config, lines = follow_bundle(XTTSConfig(), tiny)
+    assert (config.model_size, config.model, config.data.batch_size) == ("tiny", tiny.model_config, 8)
+    assert lines == ["Shape of the model: that of the bundle (model size tiny)."]
+
+
+def test_settings_that_do_not_fit_leave_the_run_as_it_was(trainings: Trainings) -> None:
+    assert trainings.run("unfit", {"steps": 2}).status == 0
+    before = {
+        path: path.read_bytes() for path in trainings.path("unfit").rglob("*") if path.suffix in (".yaml", ".json")
+    }
+    for change in ({"decoder_width": 24}, {"ema_decay": 0.0}, {"n_mels": 9}):
+        outcome = trainings.run("unfit", {"steps": 3, "seed": 4, **change}, resume=True, override=True)
+        assert outcome.status != 0
+        assert "--override cannot help" in outcome.error
+    assert all(path.read_bytes() == content for path, content in before.items())
+    assert trainings.run("unfit", {"steps": 3}, resume=True).status == 0
+    assert trainings.list_steps("unfit") == [2, 3]
+
+
+def test_training_says_what_it_trains_on(trainings: Trainings) -> None:
+    outcome = trainings.run("said", {"steps": 1})
+    (line,) = [line for line in outcome.result["lines"] if line.startswith("Training on")]
+    store = trainings.folder / "data" / "store"
+    assert re.fullmatch(
+        rf"Training on 21 utterances \(0\.\d minutes\) of 2 speakers in en, from the store {store}\.", line
+    )

@@ -125,6 +125,7 @@ def train(
     freeze_at: int | None = None,
     is_validated: bool = False,
     overhear: Callable[[str], None] = lambda _line: None,
+    heard_file: str = "",
     **options: Any,
 ) -> dict[str, Any]:
     """Trains in this process; gives the result, and what the user was told.
@@ -142,6 +143,8 @@ def train(
     def say(line: str) -> None:
         lines.append(line)
         overhear(line)
+        if heard_file:
+            Path(heard_file).write_text("\n".join(lines), encoding="utf-8")
 
     observers: list[Any] = [] if scores is None else [ScoreBySteps(scores)]
     observers += [] if freeze_at is None else [FreezeAt(freeze_at)]

@@ -81,16 +81,16 @@ def run_evaluate(
 def _open_store(bundle: Path, cache_dir: Path | None, split: Split) -> FeatureStore:
     """Opens the store that was named, or the one in the configuration beside the bundle."""
     from myxtts.config.load import RESOLVED_FILE_NAME
-    from myxtts.config.schema import XTTSConfig
     from myxtts.pipeline.splits import choose_store_folder_of_split, join_training_store
     from myxtts.store.reader import FeatureStore
+    from myxtts.training.run.folder import load_run_settings
 
     if cache_dir is not None:
         return FeatureStore.open(cache_dir)
     file = bundle.absolute().parent / RESOLVED_FILE_NAME
     if not file.is_file():
         raise UsageError("The bundle does not say where its utterances are.", next_step="Give --cache-dir STORE.")
-    data = XTTSConfig.load(file).data
+    data = load_run_settings(file.parent).data
     store = FeatureStore.open(choose_store_folder_of_split(data, split))
     join_training_store(store, data, split)
     return store

@@ -35,7 +35,7 @@ class ScreenReport(Report):
 
     @contextmanager
     def show_progress(self, label: str, total: int | None) -> Iterator[Callable[[int, int], None]]:
-        with mute_decoders(), show_progress(label, total, "utterances") as view:
+        with mute_decoders(), show_progress(label, total, "utterances", self._screen.notices) as view:
             yield lambda done, rejected: view.update(done, f"{rejected:,} rejected")
 
     def show_corpus(self, summary: Summary) -> None:

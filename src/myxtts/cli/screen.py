@@ -104,9 +104,12 @@ class ProgressView:
 
 
 @contextmanager
-def show_progress(label: str, total: int | None, unit: str) -> Iterator[ProgressView]:
-    """Shows progress on stderr while the block runs; the bar is removed at its end."""
-    console = make_console(stderr=True)
+def show_progress(label: str, total: int | None, unit: str, console: Console | None = None) -> Iterator[ProgressView]:
+    """Shows progress on stderr while the block runs; the bar is removed at its end.
+
+    Lines that are printed meanwhile stand above the bar if they go through the same `console`.
+    """
+    console = console or make_console(stderr=True)
     if not console.is_terminal:
         yield ProgressView(None, None, label, total)
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -9,9 +10,10 @@ from typing import Any, Self
 
 from pydantic import Field, PrivateAttr
 
-from myxtts.config.catalogue import Selectors
+from myxtts.config.catalogue import Selectors, list_settings
 from myxtts.config.data import DataConfig
 from myxtts.config.load import (
+    Entry,
     FlagValue,
     Layer,
     collect_argument_layer,
@@ -23,7 +25,10 @@ from myxtts.config.load import (
 from myxtts.config.model import ModelConfig
 from myxtts.config.training import TrainingConfig
 
-__all__ = ["DataConfig", "ModelConfig", "TrainingConfig", "XTTSConfig"]
+__all__ = ["PATH_KEYS", "DataConfig", "ModelConfig", "TrainingConfig", "XTTSConfig"]
+
+PATH_KEYS = ("data.train_data", "data.val_data", "data.cache_dir", "data.lexicon", "training.run_dir")
+"""Settings that are paths; relative ones are seen from the working folder."""
 
 
 class XTTSConfig(Selectors):
@@ -83,6 +88,18 @@ class XTTSConfig(Selectors):
         copy = super().model_copy(deep=deep)
         if update:
             copy._resolve(self._given | collect_argument_layer(update))
+        return copy
+
+    def anchor_paths(self, folder: str | Path) -> Self:
+        """Returns a copy whose relative paths are absolute, as seen from `folder`; the origins of values stay."""
+        anchored: Layer = {}
+        for setting in list_settings(self):
+            if setting.key in PATH_KEYS and setting.value is not None:
+                path = os.path.normpath(Path(folder).absolute() / str(setting.value))
+                anchored[setting.key] = Entry(path, setting.origin)
+        copy = super().model_copy()
+        if anchored:
+            copy._resolve(self._given | anchored)
         return copy
 
     def to_yaml(self) -> str:

@@ -28,6 +28,7 @@ from myxtts.training.run.folder import (
     SKIPPED_FILE_NAME,
     TELEMETRY_FILE_NAME,
     TEXT_FROZEN,
+    hide_private,
 )
 
 _MAX_FILE_BYTES = 10_000_000
@@ -140,7 +141,7 @@ def read_run(path: Path) -> RunFiles:
         skipped=skipped[-_MAX_SKIPPED:],
         num_of_kind=Counter(str(line.get("kind")) for line in skipped),
         settings=settings,
-        config_text=_read_text(path / RESOLVED_FILE_NAME),
+        config_text=hide_private(_read_text(path / RESOLVED_FILE_NAME)),
         sessions=sessions,
         fingerprints={
             name: str(text)

@@ -32,7 +32,7 @@ from myxtts.tools.page import (
 )
 from myxtts.tools.run_files import FeedTimes, RunFiles, list_series, read_run
 from myxtts.tools.words import Translator, mark
-from myxtts.training.run.folder import REPORT_FILE_NAME
+from myxtts.training.run.folder import REPORT_FILE_NAME, hide_private
 from myxtts.training.sample_files import REAL_FOLDER_NAME, SampleFiles, list_steps, name_step_folder, read_samples
 from myxtts.training.terms import VOCODER, VOICE, Measures
 from myxtts.training.vocoder.task import VOCODER_SPEC_FILE_NAME
@@ -369,7 +369,7 @@ def _name_ids(ids: Any) -> str:
 def _show_configuration(run: RunFiles, tr: Translator) -> Html:
     """Settings that differ from the defaults of this version, and the whole configuration file."""
     rows = [
-        [setting.key, _write(setting.value), _write(setting.default)]
+        [setting.key, hide_private(_write(setting.value)), _write(setting.default)]
         for setting in run.settings
         if setting.value != setting.default
     ]

@@ -14,7 +14,10 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Column
 from rich.text import Text
+
+from myxtts.types import Say
 
 if TYPE_CHECKING:
     from myxtts.training.loop import TrainingLoop
@@ -65,6 +68,8 @@ _LINE_EVERY_S = 10.0
 """Seconds between two lines of progress where standard error is no terminal."""
 _SMOOTHING = 0.9
 """Weight of the past in the moving average of step times that the time left is computed from."""
+_WIDTH_WITH_BAR = 120
+"""Columns of a terminal from which there is room for a bar beside the numbers."""
 _FEWEST_STEPS = 20
 """Steps of a session before the time left is estimated: the first are slower than all others."""
 
@@ -75,11 +80,14 @@ class ProgressDisplay:
     A bar on a terminal, a plain line every few seconds elsewhere.
     """
 
-    def __init__(self, stream: TextIO | None = None, unit: str = "utterances") -> None:
-        """`unit` is what a row of a batch is called."""
-        self._unit = unit
+    def __init__(self, stream: TextIO | None = None, unit: str = "utterances", say: Say | None = None) -> None:
+        """`unit` is what a row of a batch is called; `say` prints lines while no bar is shown."""
+        self.unit = unit
+        self._say = say
         self._stream = stream if stream is not None else sys.stderr
-        console = Console(file=self._stream, highlight=False) if stream is not None else Console(stderr=True)
+        console = (
+            Console(file=self._stream, highlight=False) if stream is not None else Console(stderr=True, highlight=False)
+        )
         self._bar: Progress | None = _make_bar(console) if console.is_terminal else None
         self._task: TaskID | None = None
         self._last_line_s = time.monotonic()
@@ -93,6 +101,15 @@ class ProgressDisplay:
     def __exit__(self, *_: object) -> None:
         if self._bar is not None:
             self._bar.stop()
+
+    def say(self, line: str) -> None:
+        """Prints a line for the user; while the bar is shown above it, so that neither garbles the other."""
+        if self._bar is not None and self._bar.live.is_started:
+            self._bar.console.print(line, markup=False, soft_wrap=True)
+        elif self._say is not None:
+            self._say(line)
+        else:
+            self._stream.write(f"{line}\n")
 
     def on_step(self, loop: TrainingLoop, record: Record | None) -> None:
         if self._first_step is None:
@@ -121,7 +138,7 @@ class ProgressDisplay:
             before_s = seconds if self._step_s is None else self._step_s
             self._step_s = _SMOOTHING * before_s + (1 - _SMOOTHING) * seconds
         self._detail = (
-            f"loss {record['loss']:.3f}, {record['utterances_per_s']:.1f} {self._unit}/s, "
+            f"loss {record['loss']:.3f}, {record['utterances_per_s']:.1f} {self.unit}/s, "
             f"AU {100 * record['au']:.0f} %, data wait {1000 * record['data_wait_s']:.0f} ms"
         )
 
@@ -147,6 +164,13 @@ class _StepColumn(ProgressColumn):
         return Text(f"{int(task.completed):,}" + (f"/{int(task.total):,}" if task.total else ""))
 
 
+class _DetailColumn(ProgressColumn):
+    """Loss, rate and waits, on one line: the column may shrink, and then the end is cut."""
+
+    def render(self, task: Any) -> Text:
+        return Text(task.fields["detail"], no_wrap=True, overflow="ellipsis")
+
+
 def format_duration(seconds: float) -> str:
     """Hours and minutes where there are hours, else minutes and seconds."""
     minutes, rest = divmod(max(0, round(seconds)), 60)
@@ -155,13 +179,15 @@ def format_duration(seconds: float) -> str:
 
 
 def _make_bar(console: Console) -> Progress:
+    # Where there is little room the details are cut, not the numbers of steps and the time left.
+    bars = [BarColumn(bar_width=20)] if console.width >= _WIDTH_WITH_BAR else []
     return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=20),
-        _StepColumn(),
-        TextColumn("{task.fields[detail]}"),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[time_left]}"),
+        TextColumn("{task.description}", table_column=Column(no_wrap=True, min_width=8)),
+        *bars,
+        _StepColumn(table_column=Column(no_wrap=True, min_width=9)),
+        _DetailColumn(table_column=Column()),
+        TimeElapsedColumn(table_column=Column(no_wrap=True, min_width=7)),
+        TextColumn("{task.fields[time_left]}", table_column=Column(no_wrap=True, min_width=13)),
         console=console,
         transient=False,
     )

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from myxtts.config.model import ModelConfig
 from myxtts.config.schema import TrainingConfig
 from myxtts.errors import HardwareError, StorageError
-from myxtts.storage.json_file import is_whole_number, try_read_json, write_json
+from myxtts.storage.json_file import NO_OTHER_FIELDS, try_read_json, write_json
 from myxtts.types import Say
 
 STEPS_PER_COMPILED_SHAPE = 75
@@ -29,7 +28,7 @@ _FLOAT32, _MIXED_BFLOAT16 = "float32", "mixed_bfloat16"
 
 @dataclass(frozen=True)
 class Device:
-    """Kind (CPU, GPU, TPU) and CUDA compute capability, None for a CPU or an unknown GPU."""
+    """Kind (CPU, GPU) and CUDA compute capability, None for a CPU or an unknown GPU."""
 
     kind: str
     capability: tuple[int, int] | None = None
@@ -40,7 +39,7 @@ class Device:
 
     @property
     def has_bfloat16(self) -> bool:
-        return self.kind == "TPU" or (self.capability is not None and self.capability >= BFLOAT16_CAPABILITY)
+        return self.capability is not None and self.capability >= BFLOAT16_CAPABILITY
 
 
 @dataclass(frozen=True)
@@ -120,6 +119,8 @@ def _choose_policy(training: TrainingConfig, device: Device) -> tuple[str, str]:
 class MicroBatches:
     """One optimizer step: `accumulation` micro-batches of `batch_size` rows each."""
 
+    __pydantic_config__ = NO_OTHER_FIELDS
+
     batch_size: int
     accumulation: int
 
@@ -161,14 +162,8 @@ class MicroBatchMemory:
         self._path, self._say = path, say
 
     def recall(self, situation: str) -> MicroBatches | None:
-        """Micro-batches that fitted in this situation; None if unknown or not valid."""
-        entry = self._read().get(situation)
-        if not isinstance(entry, dict) or set(entry) != {"batch_size", "accumulation"}:
-            return None
-        batch_size, accumulation = entry["batch_size"], entry["accumulation"]
-        if not (is_whole_number(batch_size) and is_whole_number(accumulation) and batch_size and accumulation):
-            return None
-        return MicroBatches(batch_size, accumulation)
+        """Micro-batches that fitted in this situation; None if unknown."""
+        return self._read().get(situation)
 
     def choose(self, situation: str, asked: MicroBatches) -> MicroBatches:
         """Micro-batches that fitted in this situation before, else the ones that are asked for."""
@@ -180,11 +175,11 @@ class MicroBatchMemory:
 
     def remember(self, situation: str, found: MicroBatches) -> None:
         """Writes what fits; a failure becomes a warning."""
-        content = self._read() | {situation: asdict(found)}
+        content = self._read() | {situation: found}
         try:
-            write_json(self._path, content)
+            write_json(self._path, {key: asdict(value) for key, value in content.items()})
         except StorageError as error:
             self._say(f"{error} The micro-batch of {found.batch_size} will have to be found again next time.")
 
-    def _read(self) -> dict[str, Any]:
-        return try_read_json(self._path, dict[str, Any]) or {}
+    def _read(self) -> dict[str, MicroBatches]:
+        return try_read_json(self._path, dict[str, MicroBatches]) or {}

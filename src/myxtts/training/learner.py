@@ -204,7 +204,7 @@ class BaseLearner(ABC):
         Without real rows the loss is not finite, and such a step is skipped.
         """
         for parts in empty:
-            self.train_step(self._cut_parts([parts] * self.num_batches_per_step), step)
+            self.train_step.trace(self._cut_parts([parts] * self.num_batches_per_step), step)
         if self.ema is not None:
             self.ema.trace()
 

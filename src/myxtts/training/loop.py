@@ -31,6 +31,7 @@ from myxtts.training.task import PreparedTask
 from myxtts.types import Say
 
 _Outcome = TypeVar("_Outcome")
+_NEXT_STOP = "after this step, and is saved"
 _LATEST_FREEZE = 0.8
 """Share of a run after which nothing is frozen: tracing the step again would take longer than the steps that are left
 gain from it."""
@@ -76,6 +77,9 @@ class TrainingLoop:
         """Whether a signal requested a stop, here or in another process: callbacks should skip slow work."""
         return self._request.is_requested or self._is_another_stopping
 
+    def _has_request(self) -> bool:
+        return self._request.is_requested
+
     def use_average(self) -> AbstractContextManager[Any]:
         """Context in which the model has its EMA weights, the ones that bundles hold."""
         return self._learner.use_average()
@@ -106,6 +110,9 @@ class TrainingLoop:
                 )
             )
             self.state.loader_name = feed.loader_name
+            if self.run.checkpoint is not None:
+                # Not before: until here anything that does not fit leaves the run as it was.
+                self.run.begin_session()
             if self.run.is_chief:
                 self._saver.load_calibration()
             self._trace_shapes()
@@ -137,17 +144,22 @@ class TrainingLoop:
         """Traces all graphs before the first step, so that no step is slow because it is the first of its shape."""
         if not self._task.execution.is_graph or self._is_at_end():
             return
+        self._request.next_stop = "as soon as the batch shape is compiled that it is working on"
         num_shapes, started = self._task.num_shapes, time.monotonic()
         verb = "Compiling" if self._task.execution.is_compiled else "Tracing"
         self.say(f"{verb} {num_shapes} batch {'shapes' if num_shapes > 1 else 'shape'} …")
-        retry_out_of_memory(self._task, self.say, self._task.trace, self.step)
+        # Processes of a cluster trace together, and so stop together, after all shapes.
+        is_stopping = self._has_request if self._sync.is_alone else lambda: False
+        retry_out_of_memory(self._task, self.say, self._task.trace, self.step, is_stopping)
         self.say(f"{verb} took {time.monotonic() - started:.1f} s.")
+        self._request.next_stop = _NEXT_STOP
 
     def _run_steps(self, feed: Any) -> None:
         """Runs steps until the end; each starts before the result of the one before is read.
 
         The device so never waits for the host: reading a result blocks until the device is done with it.
         """
+        self._request.next_stop = _NEXT_STOP
         learner, state = self._learner, self.state
         batches, num_traces = iter(feed), learner.num_traces
         while not self._is_at_end():

@@ -142,6 +142,14 @@ class TrainStep:
             self._has_leftovers = False
             return result
 
+    def trace(self, micro_batches: Sequence[MicroBatch], step: int) -> None:
+        """Traces and compiles the graphs of micro-batches of these shapes by a step on them."""
+        with self._strategy.scope(), self._enter_device():
+            function = self._train if self.accumulation_steps == 1 else self._accumulate
+            for micro_batch in micro_batches:
+                _make_graph_first(function, micro_batch, tf.constant(step, tf.int64))
+        self(micro_batches, step)
+
     def take_apart(self) -> dict[str, Callable[..., Any]]:
         """Returns forward pass, gradients and update as separate functions, compiled as within the step, for a profile.
 
@@ -258,7 +266,9 @@ class TrainStep:
 
     def _compute(self, part: MicroBatch, step: Tensor) -> tuple[list[Tensor], _Totals]:
         """In each replica: gradients and totals of its rows, from pieces that do not wait for each other."""
-        computed = [self._compute_piece(piece, step) for piece in self._split_lanes(part)]
+        pieces = self._split_lanes(part)
+        _make_graph_first(self._compute_piece, pieces[0], step)
+        computed = [self._compute_piece(piece, step) for piece in pieces]
         if len(computed) == 1:
             return computed[0]
         gradients, totals = zip(*computed, strict=True)
@@ -325,6 +335,16 @@ class TrainStep:
         """In each replica. Assigning, unlike multiplying, also clears what is not finite."""
         for accumulator in self._accumulators:
             accumulator.assign(tf.zeros_like(accumulator))
+
+
+def _make_graph_first(function: Callable[..., Any], *arguments: Any) -> None:
+    """Traces a `tf.function` for these arguments without calling it.
+
+    A step has one graph for each batch shape. TensorFlow takes calls that each make a graph for a mistake, and warns of
+    it after the fifth; calls that find their graph are not counted.
+    """
+    if isinstance(function, tf.types.experimental.GenericFunction):
+        function.get_concrete_function(*arguments)
 
 
 def _add_up(totals: Sequence[_Totals]) -> _Totals:

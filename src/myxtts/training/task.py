@@ -7,6 +7,7 @@ settings comes before, without TensorFlow, in `voice.task` and `vocoder.task`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -99,8 +100,8 @@ class PreparedTask(ABC):
         """
 
     @abstractmethod
-    def trace(self, step: int) -> None:
-        """Traces the graphs of all steps from `step` on, on batches without real rows."""
+    def trace(self, step: int, is_stopping: Callable[[], bool]) -> None:
+        """Traces the graphs of all steps from `step` on, on batches without real rows, until `is_stopping`."""
 
     @abstractmethod
     def make_saver(self, run: RunFolder, state: RunState, say: Say) -> Saver:

@@ -10,6 +10,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+MEL_DISTANCE, SPECTRAL_DISTANCE = "mel_distance", "spectral_distance"
+GRIFFIN_LIM_PREFIX = "griffin_lim_"
+"""Names of the distances of a vocoder; with the prefix they are those of Griffin-Lim."""
 Rows = Literal["aligned", "real", "speaker"]
 """Rows of a batch that a term is averaged over."""
 Side = Literal["text", "decoder", "speaker", "vocoder", "discriminators"]

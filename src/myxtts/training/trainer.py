@@ -8,6 +8,7 @@ Everything that can be wrong with settings, data and run directory is found befo
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,14 +16,18 @@ from typing import Literal, get_args
 
 from myxtts.config.schema import XTTSConfig
 from myxtts.errors import UsageError
+from myxtts.models.bundle import Bundle, find_bundle, read_bundle
+from myxtts.models.vocoder_bundle import VocoderBundle, find_vocoder
 from myxtts.runtime.hardware import detect_hardware
 from myxtts.runtime.load_tensorflow import load_tensorflow
 from myxtts.runtime.plan import choose_plan
 from myxtts.store.provide import Report, ensure_features
 from myxtts.training.callbacks import Callback, ProgressDisplay, TrainResult
 from myxtts.training.run.folder import SPEC_FILE_NAME, RunFolder
-from myxtts.training.run.signals import watch_signals
-from myxtts.training.vocoder.task import VOCODER_SPEC_FILE_NAME, VocoderTask, resolve_vocoder_settings
+from myxtts.training.run.resume import refuse_impossible
+from myxtts.training.run.signals import StopRequest, watch_signals
+from myxtts.training.vocoder.task import USUAL_RUN_NAME, VOCODER_SPEC_FILE_NAME, VocoderTask, resolve_vocoder_settings
+from myxtts.training.voice.fine_tuning import follow_bundle
 from myxtts.training.voice.task import VoiceTask
 from myxtts.types import Say
 
@@ -30,6 +35,9 @@ __all__ = ["PartName", "TrainResult", "Trainer"]
 
 PartName = Literal["voice", "vocoder"]
 """Parts that can be trained: the model that turns text into spectrograms, or the vocoder that turns them into sound."""
+
+USUAL_RUN_NAMES = {"voice": "run", "vocoder": USUAL_RUN_NAME}
+"""Names of the runs where none is given, by part."""
 
 
 def print_line(line: str) -> None:
@@ -45,6 +53,7 @@ class Trainer:
     loaded. Features that are missing are made first. `say` is told, line by line, what happens; `report` shows how the
     features are made. Progress shows on standard error, as a bar on a terminal and as a line now and then elsewhere.
     `discriminators_from` is the step at which the discriminators of a vocoder join, None for the usual one.
+    After a signal the command is said with which the run goes on; `resume_flags` are added to it.
     """
 
     def __init__(
@@ -60,6 +69,7 @@ class Trainer:
         make_observers: Callable[[], Sequence[Callback]] = tuple,
         arguments: Sequence[str] | None = None,
         discriminators_from: int | None = None,
+        resume_flags: Sequence[str] = (),
     ) -> None:
         if part not in get_args(PartName):
             raise UsageError(f"There is no part {part!r} to train.", next_step="Choose voice or vocoder.")
@@ -67,48 +77,83 @@ class Trainer:
         self._config, self._say, self._make_observers = config, say, make_observers
         self._resume, self._override, self._arguments = resume, override, arguments
         self._init_from = Path(init_from) if init_from is not None else None
+        self._resume_flags = resume_flags
 
     def fit(self) -> TrainResult:
         """Trains until `steps`, `epochs`, `minutes` or a signal end it; a signal goes on its way when all is saved."""
-        config = ensure_features(self._config, self._report, keep_sound=self._part == "vocoder")
+        origin = self._read_origin()
+        config = self._settle(origin)
         if self._part == "vocoder":
             config = resolve_vocoder_settings(config, self._say)
         refuse_other_part(config.training.run_path, self._part)
-        opened = self._open_task(config)
+        if self._resume:
+            refuse_impossible(config)
+        config = ensure_features(config, self._report, keep_sound=self._part == "vocoder")
+        opened = self._open_task(config, origin)
+        self._say(opened.data.describe())
         with (
-            RunFolder.open(
-                opened.config,
-                resume=self._resume,
-                override=self._override,
-                fingerprints=opened.fingerprint(),
-                arguments=self._arguments,
-                warn=self._say,
-                is_chief=opened.plan.cluster is None or opened.plan.cluster.is_chief,
-            ) as run,
-            watch_signals() as request,
+            ProgressDisplay(say=self._say) as display,
+            self._open_run(opened, display) as run,
+            watch_signals(display.say) as request,
         ):
-            load_tensorflow()
-            from myxtts.training.loop import TrainingLoop
-
-            prepared = opened.prepare(run, self._say)
-            request.reinstall()
-            for message in run.messages:
-                self._say(message)
-            if opened.origin is not None and run.checkpoint is not None:
-                self._say("--init-from is for the beginning of a run: this one goes on from its checkpoint.")
-            with ProgressDisplay(unit=prepared.unit) as display:
-                # One process of a cluster is enough to validate, to write samples and to show the progress.
-                callbacks = (display, *opened.make_callbacks(), *self._make_observers()) if run.is_chief else ()
-                result = TrainingLoop(prepared, run, request, self._say, callbacks).train()
+            result = self._train(opened, run, request, display)
+        if request.is_requested and result.is_chief:
+            command = ["myxtts", "train", "--resume", str(result.run_path), *self._resume_flags]
+            self._say(f"Step {result.step:,} is saved. Go on with: {shlex.join(command)}")
         request.raise_if_requested()
         return result
 
-    def _open_task(self, config: XTTSConfig) -> VoiceTask | VocoderTask:
+    def _open_run(self, opened: VoiceTask | VocoderTask, display: ProgressDisplay) -> RunFolder:
+        return RunFolder.open(
+            opened.config,
+            resume=self._resume,
+            override=self._override,
+            fingerprints=opened.data.fingerprint(),
+            arguments=self._arguments,
+            warn=display.say,
+            is_chief=opened.plan.cluster is None or opened.plan.cluster.is_chief,
+        )
+
+    def _train(
+        self, opened: VoiceTask | VocoderTask, run: RunFolder, request: StopRequest, display: ProgressDisplay
+    ) -> TrainResult:
+        load_tensorflow()
+        from myxtts.training.loop import TrainingLoop
+
+        prepared = opened.prepare(run, display.say)
+        display.unit = prepared.unit
+        request.reinstall()
+        for message in run.messages:
+            display.say(message)
+        if opened.origin is not None and run.checkpoint is not None:
+            display.say("--init-from is for the beginning of a run: this one goes on from its checkpoint.")
+        # One process of a cluster is enough to validate, to write samples and to show the progress.
+        callbacks = (display, *opened.make_callbacks(), *self._make_observers()) if run.is_chief else ()
+        return TrainingLoop(prepared, run, request, display.say, callbacks).train()
+
+    def _read_origin(self) -> Bundle | VocoderBundle | None:
+        """The bundle of --init-from."""
+        if self._init_from is None:
+            return None
+        return read_bundle(find_bundle(self._init_from)) if self._part == "voice" else find_vocoder(self._init_from)
+
+    def _settle(self, origin: Bundle | VocoderBundle | None) -> XTTSConfig:
+        """The configuration, with the settings of the bundle that training begins from where the user chose none."""
+        if origin is None:
+            return self._config
+        config, lines = follow_bundle(self._config, origin)
+        for line in lines:
+            self._say(line)
+        return config
+
+    def _open_task(self, config: XTTSConfig, origin: Bundle | VocoderBundle | None) -> VoiceTask | VocoderTask:
         hardware = detect_hardware()
         plan = choose_plan(config, hardware)
         if self._part == "voice":
-            return VoiceTask.open(config, plan, hardware, self._init_from, self._say)
-        return VocoderTask.open(config, plan, hardware, self._init_from, self._say, self._discriminators_from)
+            assert not isinstance(origin, VocoderBundle)
+            return VoiceTask.open(config, plan, hardware, origin, self._say)
+        assert not isinstance(origin, Bundle)
+        return VocoderTask.open(config, plan, hardware, origin, self._say, self._discriminators_from)
 
 
 def find_part(run_path: Path) -> PartName | None:

@@ -40,6 +40,13 @@ def open_run(config: XTTSConfig, **options: Any) -> RunFolder:
     )
 
 
+def resume_run(config: XTTSConfig, **options: Any) -> RunFolder:
+    """A run whose checkpoint was found to fit."""
+    run = open_run(config, resume=True, **options)
+    run.begin_session()
+    return run
+
+
 def train(config: XTTSConfig, *steps: int, **options: Any) -> None:
     with open_run(config, **options) as run:
         for step in steps:
@@ -65,7 +72,7 @@ def test_a_fresh_run_has_everything_in_its_place(tmp_path: Path) -> None:
 def test_a_run_goes_on_from_its_newest_checkpoint(tmp_path: Path) -> None:
     config = make_config(tmp_path)
     train(config, 1, 2, 3)
-    with open_run(config, resume=True) as run:
+    with resume_run(config) as run:
         assert run.step == 3
         assert run.checkpoint is not None
         assert is_of_one_step(run.checkpoint)
@@ -77,7 +84,7 @@ def test_a_run_goes_on_from_its_newest_checkpoint(tmp_path: Path) -> None:
 def test_one_process_of_several_writes_and_the_others_only_read(tmp_path: Path) -> None:
     config = make_config(tmp_path)
     train(config, 1, 2)
-    with open_run(config, resume=True) as chief, open_run(config, resume=True, is_chief=False) as other:
+    with resume_run(config) as chief, resume_run(config, is_chief=False) as other:
         assert chief.step == other.step == 2
         before = {path: path.stat().st_mtime_ns for path in chief.path.rglob("*")}
         assert other.metrics.append({"step": 3})
@@ -116,10 +123,10 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_begins_again(tmp_path
 def test_numbers_of_steps_that_are_done_again_are_dropped(tmp_path: Path) -> None:
     config = make_config(tmp_path)
     train(config, 1, 2)
-    with open_run(config, resume=True) as run:
+    with resume_run(config) as run:
         run.metrics.append({"step": 3})
         run.skipped.append({"step": 3, "kind": "skipped"})
-    with open_run(config, resume=True) as run:
+    with resume_run(config) as run:
         assert [fields["step"] for fields in run.metrics.read()] == [1, 2]
         assert list(run.skipped.read()) == []
 
@@ -129,7 +136,7 @@ def test_a_damaged_newest_checkpoint_is_said_and_the_one_before_is_used(tmp_path
     train(config, 1, 2)
     flip_bit(tmp_path / "run" / "checkpoints" / "step-000000002.safetensors", 8 * 3000)
     warnings: list[str] = []
-    with open_run(config, resume=True, warn=warnings.append) as run:
+    with resume_run(config, warn=warnings.append) as run:
         assert run.step == 1
         assert run.checkpoints.list_steps() == [1]
     assert "step-000000002" in warnings[0]
@@ -138,7 +145,7 @@ def test_a_damaged_newest_checkpoint_is_said_and_the_one_before_is_used(tmp_path
 def test_harmless_changes_go_on_and_are_said(tmp_path: Path) -> None:
     train(make_config(tmp_path, steps=10), 1)
     changed = make_config(tmp_path, steps=20)
-    with open_run(changed, resume=True) as run:
+    with resume_run(changed) as run:
         assert run.messages[0].startswith("Changed since the run was begun: training.steps: 10 → 20")
     assert XTTSConfig.load(tmp_path / "run" / "config.yaml") == changed
 
@@ -150,10 +157,46 @@ def test_harmful_changes_are_refused_unless_overridden(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"training\.seed: 0 → 8"):
         open_run(changed, resume=True)
     assert XTTSConfig.load(tmp_path / "run" / "config.yaml") == config
-    with open_run(changed, resume=True, override=True) as run:
+    with resume_run(changed, override=True) as run:
         assert run.step == 1
         assert run.messages[0].startswith("Overridden: training.seed")
     assert XTTSConfig.load(tmp_path / "run" / "config.yaml") == changed
+
+
+def read_files(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != ".lock"}
+
+
+def test_a_run_stays_as_it_was_until_its_checkpoint_has_been_restored(tmp_path: Path) -> None:
+    config = make_config(tmp_path)
+    train(config, 1, 2)
+    flip_bit(tmp_path / "run" / "checkpoints" / "step-000000002.safetensors", 8 * 3000)
+    before = read_files(tmp_path)
+    other = {**PRINTS, "store": "c" * 64}
+    changed = make_config(tmp_path, seed=8)
+    options: dict[str, Any] = {"override": True, "fingerprints": other, "warn": lambda _line: None}
+    with open_run(changed, resume=True, **options) as run:
+        assert run.step == 1
+        assert read_files(tmp_path) == before
+    with resume_run(changed, **options):
+        assert XTTSConfig.load(tmp_path / "run" / "config.yaml") == changed
+
+
+@pytest.mark.parametrize("change", [{"decoder_width": 96}, {"n_mels": 40}, {"ema_decay": 0.0}])
+def test_settings_that_the_weights_cannot_fit_are_refused_even_when_overridden(
+    tmp_path: Path, change: dict[str, Any]
+) -> None:
+    config = make_config(tmp_path)
+    train(config, 1)
+    before = read_files(tmp_path)
+    with pytest.raises(ConfigError, match=next(iter(change))) as caught:
+        open_run(make_config(tmp_path, seed=8, **change), resume=True, override=True)
+    assert "seed" not in caught.value.problem
+    assert "--override cannot help" in caught.value.next_step
+    assert "--init-from" in caught.value.next_step
+    assert read_files(tmp_path) == before
+    with resume_run(config) as run:
+        assert run.step == 1
 
 
 def test_another_store_is_refused_unless_overridden(tmp_path: Path) -> None:
@@ -162,9 +205,9 @@ def test_another_store_is_refused_unless_overridden(tmp_path: Path) -> None:
     other = {**PRINTS, "store": "c" * 64}
     with pytest.raises(ConfigError, match="the store"):
         open_run(config, resume=True, fingerprints=other)
-    with open_run(config, resume=True, override=True, fingerprints=other):
+    with resume_run(config, override=True, fingerprints=other):
         pass
-    with open_run(config, resume=True, fingerprints={}):
+    with resume_run(config, fingerprints={}):
         pass
     assert json.loads((tmp_path / "run" / "fingerprints.json").read_bytes()) == other
 

@@ -51,7 +51,11 @@ def test_a_changed_setting_is_found_and_judged(key: str) -> None:
         assert key in caught.value.problem
         assert difference.reason in caught.value.problem
         assert "--override" in caught.value.next_step
-        assert accept_or_refuse([difference], override=True)[0].startswith(f"Overridden: {key}")
+        if difference.is_impossible:
+            with pytest.raises(ConfigError, match=key):
+                accept_or_refuse([difference], override=True)
+        else:
+            assert accept_or_refuse([difference], override=True)[0].startswith(f"Overridden: {key}")
     else:
         assert key in accept_or_refuse([difference], override=False)[0]
 

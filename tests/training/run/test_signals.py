@@ -179,3 +179,26 @@ with watch_signals() as stop:
     assert os.waitstatus_to_exitcode(status) == -signal.SIGTERM, status
 """
     assert subprocess.run([sys.executable, "-c", program], timeout=20).returncode == 0
+
+
+def test_a_signal_is_answered_at_once_while_the_main_thread_is_busy_outside_python() -> None:
+    """`ctypes.PyDLL`-free C code runs no Python handlers, as TensorFlow does not while it compiles."""
+    program = """
+import ctypes, os, signal, sys, threading, time
+from myxtts.training.run.signals import watch_signals
+started = time.monotonic()
+def announce(line):
+    print(f"{time.monotonic() - started:.2f}", line, flush=True)
+with watch_signals(announce) as stop:
+    stop.next_stop = "when this is done"
+    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+    usleep = ctypes.CDLL(None).usleep
+    while time.monotonic() - started < 3:
+        usleep(ctypes.c_uint(3_000_000))
+print("done", flush=True)
+"""
+    done = subprocess.run([sys.executable, "-c", program], timeout=30, capture_output=True, text=True)
+    answer, last = done.stdout.splitlines()
+    assert 0.5 <= float(answer.split()[0]) < 2.5
+    assert "SIGINT: training stops when this is done. A second signal ends it at once, without saving." in answer
+    assert last == "done"

@@ -120,6 +120,7 @@ class RunFolder:
         self.skipped = JsonLines(own / SKIPPED_FILE_NAME, warn)
         self.checkpoint: Checkpoint | None = None
         self.messages: list[str] = []
+        self._session: tuple[XTTSConfig, Mapping[str, str], Sequence[str] | None]
 
     @classmethod
     def open(
@@ -133,7 +134,7 @@ class RunFolder:
         warn: Say = warn_user,
         is_chief: bool = True,
     ) -> Self:
-        """Locks the run directory for this process; use the result as a context.
+        """Locks the run directory for this process; use the result as a context, and call `begin_session` in it.
 
         Raises BusyError if another trainer holds it, UsageError if it contains a run and `resume` is not set, and
         ConfigError if that run was begun with settings that must not change, unless `override` accepts that.
@@ -144,8 +145,9 @@ class RunFolder:
             if is_chief:
                 run._lock()
             run._resume(config, resume, override, fingerprints or {})
-            if is_chief:
-                run._describe_session(config, fingerprints or {}, arguments)
+            run._session = (config, fingerprints or {}, arguments)
+            if run.checkpoint is None:
+                run.begin_session()
             undo.pop_all()
         return run
 
@@ -185,7 +187,7 @@ class RunFolder:
                     leftover.rename(self.bundle_path)
 
     def _resume(self, config: XTTSConfig, resume: bool, override: bool, fingerprints: Mapping[str, str]) -> None:
-        """Finds the checkpoint to resume from, and removes checkpoints and records of later steps."""
+        """Finds the checkpoint to resume from, without changing anything in the folder."""
         steps = self.checkpoints.list_steps()
         if steps and not resume:
             raise UsageError(
@@ -196,18 +198,14 @@ class RunFolder:
             self.messages += accept_or_refuse(self._compare(config, fingerprints, override), override=override)
             self.checkpoint = self.checkpoints.load_newest()
             assert self.checkpoint is not None
-            if self.is_chief:
-                self.checkpoints.drop_after(self.step)
             self.messages.append(f"Going on from step {self.step} of {self.path}.")
         elif resume:
             self.messages.append(f"There is no checkpoint in {self.path} yet: training begins at step 0.")
-        self.metrics.drop_after(self.step)
-        self.skipped.drop_after(self.step)
 
     def _compare(self, config: XTTSConfig, fingerprints: Mapping[str, str], override: bool) -> list[Difference]:
         """Differences between the stored and the present configuration and fingerprints."""
         try:
-            old = XTTSConfig.load(self.path / RESOLVED_FILE_NAME)
+            old = load_run_settings(self.path)
         except ConfigError as error:
             if override:
                 self.messages.append(f"Overridden: the configuration of the run cannot be read ({error.problem}).")
@@ -222,13 +220,29 @@ class RunFolder:
                 "It is not known which corpus and store the run was begun with: they are not compared."
             )
         known = {name: str(text) for name, text in before.items()}
-        return [*compare(old, config), *compare_fingerprints(known, fingerprints)]
+        changed = compare(old, config.anchor_paths(Path.cwd()))
+        # The folder of the run is where it is found now.
+        changed = [difference for difference in changed if difference.key != "training.run_dir"]
+        return [*changed, *compare_fingerprints(known, fingerprints)]
 
-    def _describe_session(
-        self, config: XTTSConfig, fingerprints: Mapping[str, str], arguments: Sequence[str] | None
-    ) -> None:
+    def begin_session(self) -> None:
+        """Makes the folder that of this session: drops what lies after the checkpoint, and writes the new settings.
+
+        A fresh run does so when it is opened. A resumed one is left as it was until its checkpoint has been restored,
+        so that settings which turn out not to fit spoil nothing.
+        """
+        if self.is_chief:
+            if self.checkpoint is not None:
+                self.checkpoints.drop_after(self.step)
+            self._describe_session()
+        self.metrics.drop_after(self.step)
+        self.skipped.drop_after(self.step)
+
+    def _describe_session(self) -> None:
         """Writes configuration, fingerprints and environment of this session."""
-        write_resolved(config, self.path)
+        config, fingerprints, arguments = self._session
+        # Absolute paths: the run may go on from another folder.
+        write_resolved(config.anchor_paths(Path.cwd()), self.path)
         known = _read_json(self.path / FINGERPRINTS_FILE_NAME) if self.step else {}
         write_json(self.path / FINGERPRINTS_FILE_NAME, {**known, **fingerprints}, ensure_ascii=False)
         sessions = _read_json(self.path / ENVIRONMENT_FILE_NAME).get("sessions")
@@ -236,6 +250,19 @@ class RunFolder:
         sessions = [*sessions, {"from_step": self.step, **describe_environment(arguments)}][-_MAX_SESSIONS:]
         write_json(self.path / ENVIRONMENT_FILE_NAME, {"sessions": sessions}, ensure_ascii=False)
         self.samples_path.mkdir(exist_ok=True)
+
+
+def load_run_settings(run_path: Path) -> XTTSConfig:
+    """Settings that a run was begun or last resumed with, with absolute paths. Raises ConfigError.
+
+    Runs of earlier versions hold relative paths: they are seen from the folder that runs/ is in, where they are found
+    there, and else from the working folder.
+    """
+    config = XTTSConfig.load(run_path / RESOLVED_FILE_NAME)
+    home = run_path.absolute().parent.parent
+    from_home, data = config.anchor_paths(home), config.data
+    is_home = any((home / path).exists() for path in (data.train_data, data.cache_dir) if path is not None)
+    return from_home if is_home else config.anchor_paths(Path.cwd())
 
 
 def _read_json(path: Path) -> dict[str, Any]:

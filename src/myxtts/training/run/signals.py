@@ -16,6 +16,7 @@ from types import FrameType
 from typing import Any
 
 from myxtts.errors import INTERRUPTED_EXIT_CODE, TERMINATED_EXIT_CODE
+from myxtts.types import Say
 
 _EXIT_CODES = {signal.SIGTERM: TERMINATED_EXIT_CODE, signal.SIGINT: INTERRUPTED_EXIT_CODE}
 _SAME_REQUEST_S = 0.02
@@ -26,12 +27,18 @@ _END_OF_WATCH = 0
 
 
 class StopRequest:
-    """Flag that a signal requested a stop; the training loop reads it after each step."""
+    """Flag that a signal requested a stop; the training loop reads it after each step.
 
-    def __init__(self) -> None:
+    `announce` is called at once with a sentence for the user, in a thread of its own: the main thread may be compiling
+    for minutes. `next_stop` says in it when training will stop; the training loop keeps it up to date.
+    """
+
+    def __init__(self, announce: Say = lambda _line: None) -> None:
         self._event = threading.Event()
         self._number: int | None = None
         self._asked_at_s = 0.0
+        self._announce = announce
+        self.next_stop = "before its first step"
 
     @property
     def is_requested(self) -> bool:
@@ -66,18 +73,21 @@ class StopRequest:
         if self._number is None:
             self._number, self._asked_at_s = number, now_s
             self._event.set()
+            line = f"{self.name}: training stops {self.next_stop}. A second signal ends it at once, without saving."
+            # Not in this thread: it must hear the second signal even where the terminal takes no more output.
+            threading.Thread(target=self._announce, args=(line,), name="announce", daemon=True).start()
         elif number != self._number or now_s - self._asked_at_s > _SAME_REQUEST_S:
             # Not sys.exit: the clean-up that the first signal started may itself hang.
             os._exit(_EXIT_CODES[signal.Signals(number)])
 
 
 @contextmanager
-def watch_signals() -> Iterator[StopRequest]:
+def watch_signals(announce: Say = lambda _line: None) -> Iterator[StopRequest]:
     """Context in which SIGTERM and SIGINT set a StopRequest; afterwards the old handlers are restored.
 
     Signal handlers belong to the main thread: in any other thread the request is never set and signals act as before.
     """
-    request = StopRequest()
+    request = StopRequest(announce)
     if threading.current_thread() is not threading.main_thread():
         yield request
         return

@@ -8,7 +8,7 @@ Shape legend: B segments, T frames, M mel bands, S samples.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import keras
@@ -91,7 +91,7 @@ class VocoderLearner(BaseLearner):
         self._rate_shares.append((self._discriminator_optimizer, DISCRIMINATOR_RATE_SHARE))
         self.set_micro_batches(micro_batches)
 
-    def trace(self, num_segments: int, num_frames: int, steps: Sequence[int]) -> None:
+    def trace(self, num_segments: int, num_frames: int, steps: Iterable[int]) -> None:
         """Traces the graphs of these steps by training on empty segments, which updates nothing."""
         shape = self.model.config
         empty = {
@@ -171,6 +171,10 @@ class VocoderStep:
         result = self._train_vocoder(micro_batches, step, is_spoiled)
         theirs = {"critic_loss": judged.loss, "critic_gradient_norm": judged.gradient_norm}
         return result._replace(metrics={**result.metrics, **theirs}, is_finite=result.is_finite & judged.is_finite)
+
+    def trace(self, micro_batches: Sequence[MicroBatch], step: int) -> None:
+        """Traces the graphs of this step; segments have one shape."""
+        self(micro_batches, step)
 
     @property
     def num_traces(self) -> int:

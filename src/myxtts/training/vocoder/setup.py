@@ -6,8 +6,9 @@ directory at the first start and read from there afterwards, so that later setti
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 import numpy as np
@@ -55,13 +56,13 @@ class PreparedVocoder(PreparedTask):
         stop = None if epochs is None else epochs * self.num_batches_per_epoch
         return SegmentFeed(self.data, self.plan, start=start, stop=stop)
 
-    def trace(self, step: int) -> None:
+    def trace(self, step: int, is_stopping: Callable[[], bool]) -> None:
         """Traces a step of the warm-up (if it is not over) and one with discriminators (if the run gets there)."""
         steps = [step] if step < self.num_warm_steps else []
         if self.steps.total_steps is None or self.steps.total_steps > self.num_warm_steps:
             steps.append(max(step, self.num_warm_steps))
         num_segments = self.data.num_segments // self.plan.shard[1]
-        self.learner.trace(num_segments, self.data.num_frames, steps)
+        self.learner.trace(num_segments, self.data.num_frames, takewhile(lambda _: not is_stopping(), steps))
 
     def make_saver(self, run: RunFolder, state: RunState, say: Say) -> VocoderSaver:
         return VocoderSaver(self.config, run, self.learner, state, self.data.mel, say)

@@ -11,18 +11,17 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import count, islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from myxtts.config.catalogue import FIELDS, META
+from myxtts.config.catalogue import FIELDS, META, list_settings
 from myxtts.config.schema import XTTSConfig
 from myxtts.errors import ConfigError, DataError
 from myxtts.features.definition import MelDefinition
 from myxtts.models.bundle import refuse_foreign_vocoder
-from myxtts.models.vocoder_bundle import VocoderBundle, find_vocoder
+from myxtts.models.vocoder_bundle import VocoderBundle
 from myxtts.pipeline.splits import open_store
 from myxtts.pipeline.tune import measure_ram_budget
 from myxtts.runtime.hardware import Hardware
@@ -31,7 +30,7 @@ from myxtts.store.reader import FeatureStore
 from myxtts.training.callbacks import Callback
 from myxtts.training.run.folder import RunFolder
 from myxtts.training.vocoder.audio import SegmentSource, SoundReader, open_sound_of
-from myxtts.training.voice.data import fingerprint_utterances, require_val_data
+from myxtts.training.voice.data import describe_data, fingerprint_utterances, require_val_data
 from myxtts.types import Say, Split
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ _USUAL: dict[str, Any] = {
 """Defaults of a vocoder where the user has not chosen a value; those of the schema are for the voice model."""
 _OF_THE_VOICE = tuple(key for key, meta in META.items() if meta.scope == "voice")
 """Settings of the voice model alone: another value must not keep a vocoder run from being resumed."""
-_RUN_NAME = "vocoder"
+USUAL_RUN_NAME = "vocoder"
 _NUM_SEGMENTS = {"tiny": 8}
 _USUAL_NUM_SEGMENTS = 16
 """Segments of a batch, as in Vocos and HiFi-GAN; tiny models are for CPUs and take half as many."""
@@ -80,24 +79,20 @@ class VocoderTask:
         config: XTTSConfig,
         plan: Plan,
         hardware: Hardware,
-        init_from: Path | None,
+        origin: VocoderBundle | None,
         say: Say,
         num_warm_steps: int | None = None,
     ) -> VocoderTask:
-        """Opens the data and reads the vocoder of --init-from. Settings must have been resolved for a vocoder.
+        """Opens the data. Settings must have been resolved for a vocoder.
 
         Discriminators join after `num_warm_steps`; None is for the usual number, or that of the run.
         """
         if plan.mode is Mode.MULTI_GPU:
             say("Segments are read on the host: data_gpu has nothing to do for a vocoder.")
         data = open_vocoder_data(config, plan, hardware)
-        origin = None if init_from is None else find_vocoder(init_from)
         if origin is not None:
             refuse_foreign_vocoder(dict(data.mel.to_json()), origin.describe())
         return cls(config, plan, hardware, data, origin, num_warm_steps)
-
-    def fingerprint(self) -> dict[str, str]:
-        return self.data.fingerprint()
 
     def make_callbacks(self) -> list[Callback]:
         """Validation, early stopping, samples and TensorBoard. Needs TensorFlow."""
@@ -119,17 +114,18 @@ def resolve_vocoder_settings(config: XTTSConfig, say: Say) -> XTTSConfig:
     """
     update: dict[str, Any] = {key: value for key, value in _USUAL.items() if _is_preset(config, key)}
     if config.training.run_dir is None and _is_preset(config, "training.run_name"):
-        update["training.run_name"] = _RUN_NAME
+        update["training.run_name"] = USUAL_RUN_NAME
     num_segments = _NUM_SEGMENTS.get(config.model_size, _USUAL_NUM_SEGMENTS)
     if config.data.batch_size == "auto":
         say(f"Batch size: {num_segments} segments (batch_size is auto); fewer at a time where memory does not suffice.")
     if config.data.batch_size == "auto" or _is_preset(config, "data.batch_size"):
         update["data.batch_size"] = num_segments
-    chosen = [key for key in _OF_THE_VOICE if not _is_preset(config, key)]
+    present = {setting.key: setting.value for setting in list_settings(config)}
+    defaults = {key: FIELDS[key].get_default() for key in _OF_THE_VOICE}
+    chosen = [key for key, value in defaults.items() if not _is_preset(config, key) and present[key] != value]
     if chosen:
         say(f"A vocoder has no use for {', '.join(chosen)}: they shape the voice model.")
-    update |= {key: FIELDS[key].get_default() for key in _OF_THE_VOICE}
-    return config.model_copy(update=update)
+    return config.model_copy(update=update | defaults)
 
 
 def _is_preset(config: XTTSConfig, key: str) -> bool:
@@ -157,6 +153,9 @@ class VocoderData:
         """Number of batches that hold as many frames as the split."""
         num_frames = int(self.store.columns["mel_length"][self.rows].sum())
         return max(1, -(-num_frames // (self.num_segments * self.num_frames)))
+
+    def describe(self) -> str:
+        return describe_data(self.store, self.rows, f"the store {self.store.folder}")
 
     def fingerprint(self) -> dict[str, str]:
         """Fingerprint of the corpus, compared by --resume."""

@@ -28,6 +28,7 @@ from myxtts.training.sample_files import (
     name_step_folder,
     write_samples,
 )
+from myxtts.training.terms import GRIFFIN_LIM_PREFIX, MEL_DISTANCE, SPECTRAL_DISTANCE
 from myxtts.training.vocoder.audio import Segments, SegmentSource
 from myxtts.training.vocoder.task import open_audio_split
 from myxtts.training.voice.metrics import SCORE
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
     from myxtts.training.loop import TrainingLoop
 
 GRIFFIN_LIM_FOLDER_NAME = "griffin_lim"
-MEL_DISTANCE, SPECTRAL_DISTANCE = "mel_distance", "spectral_distance"
-GRIFFIN_LIM_PREFIX = "griffin_lim_"
 _SILENCE = 1e-3
 """Added to magnitudes before the logarithm, so that differences far below audible levels do not count."""
 _NUM_SEGMENTS, _SEGMENT_S = 16, 2.0

@@ -30,6 +30,7 @@ from myxtts.store.durations import DurationsOrigin, begin_durations, write_durat
 from myxtts.store.layout import CHUNK_UTTERANCES
 from myxtts.store.precompute import choose_store_folder
 from myxtts.store.reader import FeatureStore
+from myxtts.training.run.folder import load_run_settings
 
 if TYPE_CHECKING:
     from myxtts.models.xtts import XTTS
@@ -81,7 +82,7 @@ def _follow_run(config: XTTSConfig, run: Path) -> XTTSConfig:
     if not (run / RESOLVED_FILE_NAME).is_file():
         return config
     named = {"data.train_data": config.data.train_data, "data.cache_dir": config.data.cache_dir}
-    settings = XTTSConfig.load(run / RESOLVED_FILE_NAME)
+    settings = load_run_settings(run)
     if not any(named.values()):
         return settings
     # Both paths are replaced: the store of a named corpus is beside it, not where the run had its own.
@@ -187,6 +188,8 @@ class StoreAligner:
         arrays = self._loader.fill(plan, self._layout.view(plan.shape, self._memory))
         part = {name: tf.constant(values) for name, values in arrays.items()}
         part["language"] = tf.constant(self._languages[arrays["language"]])
+        # Made before it is called: TensorFlow would warn of many calls that each make a graph.
+        self._align.get_concrete_function(part)
         durations_BN, is_aligned_B = (tensor.numpy() for tensor in self._align(part))
         ids = self._loader.name_utterances(plan)
         return {

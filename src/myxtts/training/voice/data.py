@@ -68,10 +68,29 @@ class TrainingData:
         """The opened split for `open_batches`, which need not open and order it again."""
         return OpenSplit(self.utterances, self.order)
 
+    def describe(self) -> str:
+        place = f"the recordings of {self.frontend_file.parent}, on the fly"
+        if isinstance(self.utterances, FeatureStore):
+            place = f"the store {self.utterances.folder}"
+        return describe_data(self.utterances, self.order.rows, place)
+
     def fingerprint(self) -> dict[str, str]:
         """Fingerprints of the inputs of a run, compared by --resume."""
         known = {"corpus": fingerprint_utterances(self.utterances), "front end": self.frontend.fingerprint()}
         return {**known, "durations": self.durations} if self.durations else known
+
+
+def describe_data(utterances: FeatureStore | RecordingSource, rows: NDArray[np.int64], place: str) -> str:
+    """One line on what is trained on: utterances, length, speakers, languages and their place."""
+    columns, mel = utterances.columns, utterances.mel_definition
+    minutes = int(columns["mel_length"][rows].sum()) * mel.hop_length / mel.sample_rate / 60
+    length = f"{minutes / 60:.1f} hours" if minutes >= 90 else f"{minutes:.1f} minutes"
+    num_speakers = len(np.unique(columns["speaker"][rows]))
+    languages = [utterances.languages[number] for number in np.unique(columns["language"][rows]).tolist()]
+    return (
+        f"Training on {len(rows):,} utterances ({length}) of {num_speakers:,} "
+        f"{'speaker' if num_speakers == 1 else 'speakers'} in {', '.join(languages)}, from {place}."
+    )
 
 
 def open_training_data(config: XTTSConfig, plan: Plan) -> TrainingData:

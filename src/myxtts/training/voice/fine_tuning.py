@@ -2,31 +2,41 @@
 
 The new corpus may have other symbols, languages and speakers in another order. Rows of the embedding tables are
 therefore matched by name; rows of new names keep their random initialisation. Log-mels are normalised as for the
-bundle, because its weights were trained on that scale.
+bundle, because its weights were trained on that scale. Settings that the user did not choose are those of the bundle.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from myxtts.config.schema import XTTSConfig
+from myxtts.config.catalogue import list_settings
+from myxtts.config.choices import list_presets
+from myxtts.config.schema import ModelConfig, XTTSConfig
+from myxtts.config.values import show_value
 from myxtts.errors import ConfigError
 from myxtts.models.bundle import Bundle
 from myxtts.models.spec import ModelSpec
+from myxtts.models.vocoder_bundle import VocoderBundle
 from myxtts.storage.json_file import parse_json_object
 from myxtts.storage.tensor_file import Array
 from myxtts.text.frontend import FrontEnd
 from myxtts.text.tokenizer import CharacterTokenizer, PhonemeTokenizer, Tokenizer, load_tokenizer
+from myxtts.training.run.resume import list_chosen
 from myxtts.training.voice.data import describe_sound
 
 _SYMBOLS = "text_encoder.embeddings.0"
 _MODIFIERS = "text_encoder.embeddings.1"
 _LANGUAGES = "text_encoder.languages"
 _SPEAKERS = "speaker_classifier.centres"
-"""Weights whose rows are matched by name; each row is one symbol, modifier, language or speaker."""
+_ROWS = {_SYMBOLS: "Symbols", _LANGUAGES: "Languages", _SPEAKERS: "Speakers"}
+"""Weights whose rows are matched by name, and what their rows stand for; modifiers are parts of symbols."""
+LEAST_SHARE = 0.2
+"""Share of the parameters that must come from the bundle: with less, training begins anew in all but name."""
+_MAX_NAMES = 8
 
 
 def choose_scale(config: XTTSConfig, origin: Bundle) -> dict[str, Any]:
@@ -44,29 +54,97 @@ def choose_scale(config: XTTSConfig, origin: Bundle) -> dict[str, Any]:
     return {"mel_mean": spec.mel_mean, "mel_deviation": spec.mel_deviation}
 
 
-def take_weights(model: Any, origin: Bundle, frontend: FrontEnd) -> list[str]:
-    """Copies weights that fit into a fresh model; returns sentences about it. Raises ConfigError if none fits."""
+def follow_bundle(config: XTTSConfig, origin: Bundle | VocoderBundle) -> tuple[XTTSConfig, list[str]]:
+    """Settings with the values of the bundle where the user chose none, and sentences about it.
+
+    These are the spectrograms, and for a voice its front end and the shape of the model: with another shape hardly a
+    weight of the bundle would fit.
+    """
+    chosen = list_chosen(config)
+    wanted = {f"data.{name}": value for name, value in origin.mel.items()}
+    if isinstance(origin, Bundle):
+        wanted |= {f"data.{name}": value for name, value in origin.audio.items()}
+        wanted["data.text_frontend"] = _load_tokenizer(origin).kind
+        wanted |= {f"model.{name}": value for name, value in origin.model_config.model_dump().items()}
+        size = _find_size(origin.model_config)
+        if size is not None and "model_size" not in chosen:
+            config = config.model_copy(update={"model_size": size})
+    present = {setting.key: setting.value for setting in list_settings(config)}
+    update = {key: value for key, value in wanted.items() if key not in chosen and present.get(key, value) != value}
+    kept = [key for key in sorted(wanted.keys() & chosen.keys()) if chosen[key] != wanted[key]]
+    lines = []
+    if isinstance(origin, Bundle):
+        lines.append(f"Shape of the model: that of the bundle{f' (model size {size})' if size else ''}.")
+    if kept:
+        differences = ", ".join(f"{key} {show_value(chosen[key])} instead of {show_value(wanted[key])}" for key in kept)
+        lines = [f"Not as in the bundle, because it was asked for: {differences}."]
+    return config.model_copy(update=update), lines
+
+
+def _find_size(model: ModelConfig) -> str | None:
+    """Model size whose preset gives this shape; None where there is none."""
+    sizes = list_presets("model_size")
+    return next((size for size in sizes if XTTSConfig(model_size=size).model == model), None)
+
+
+def take_weights(model: Any, shape: ModelConfig, origin: Bundle, frontend: FrontEnd) -> list[str]:
+    """Copies weights that fit into a fresh model of this shape; returns sentences about it.
+
+    Raises ConfigError if less than LEAST_SHARE of the parameters can be taken over.
+    """
     tables = _name_rows(model.spec, ModelSpec.from_json(origin.model_spec), origin, frontend)
-    taken, grown, fresh = 0, list[str](), list[str]()
-    for name, weight in model.named_weights().items():
+    named, fresh, num_taken = model.named_weights(), list[str](), 0.0
+    for name, weight in named.items():
         array = origin.weights.get(name)
         if array is not None and name in tables:
             values, num_known = _join_rows(weight.numpy(), array, *tables[name])
             weight.assign(values)
-            taken += num_known > 0
-            if num_known < len(values):
-                grown.append(f"{name} ({num_known} of {len(values)} rows)")
+            num_taken += values.size * num_known / len(values)
+            fresh += [] if num_known else [name]
         elif array is not None and array.shape == tuple(weight.shape):
             weight.assign(array)
-            taken += 1
+            num_taken += array.size
         else:
             fresh.append(name)
-    if taken == 0:
+    share = num_taken / sum(math.prod(weight.shape) for weight in named.values())
+    if share < LEAST_SHARE:
         raise ConfigError(
-            "No weight of the bundle fits this model.",
-            next_step="Choose the --model-size that the bundle was trained with, or train without --init-from.",
+            f"Only {share:.1%} of the parameters of this model can be taken over from the bundle, less than "
+            f"{LEAST_SHARE:.0%}: {_describe_shapes(shape, origin.model_config) or 'it has other weights'}.",
+            next_step="Leave out --model-size and the settings of the model, so that those of the bundle are used, or "
+            "train without --init-from.",
         )
-    return _describe(taken, grown, fresh)
+    lines = [
+        f"Taken over from the bundle: {share:.1%} of the parameters, {len(named) - len(fresh)} of {len(named)} weights."
+    ]
+    lines += [_describe_rows(_ROWS[name], *tables[name]) for name in _ROWS if name in tables]
+    if fresh:
+        more = f" and {len(fresh) - 5} more" if len(fresh) > 5 else ""
+        lines.append(f"Not in the bundle or of another shape, so trained from scratch: {', '.join(fresh[:5])}{more}.")
+    dropped = [name for name in origin.weights if name not in named]
+    if dropped:
+        lines.append(f"Only in the bundle, so dropped: {_list_names(dropped)}.")
+    return lines
+
+
+def _describe_shapes(shape: ModelConfig, old: ModelConfig) -> str:
+    pairs = zip(shape.model_dump().items(), old.model_dump().values(), strict=True)
+    return ", ".join(f"model.{name} is {value}, there {before}" for (name, value), before in pairs if value != before)
+
+
+def _describe_rows(what: str, names: Sequence[str], old_names: Sequence[str]) -> str:
+    """Sentence on the symbols, languages or speakers that are known, new and dropped."""
+    known, new, dropped = set(names) & set(old_names), set(names) - set(old_names), set(old_names) - set(names)
+    parts = [f"{len(known):,} known"]
+    parts += [
+        f"{len(some):,} {word} ({_list_names(some)})" for word, some in (("new", new), ("dropped", dropped)) if some
+    ]
+    return f"{what}: {', '.join(parts)}."
+
+
+def _list_names(names: Iterable[str]) -> str:
+    shown = sorted(names)
+    return ", ".join(shown[:_MAX_NAMES]) + (" …" if len(shown) > _MAX_NAMES else "")
 
 
 def _name_rows(
@@ -80,11 +158,15 @@ def _name_rows(
         _LANGUAGES: (spec.languages, old.languages),
         _SPEAKERS: (spec.speakers, old.speakers),
     }
-    before = load_tokenizer(parse_json_object(origin.frontend).get("tokenizer"))
+    before = _load_tokenizer(origin)
     if before.kind == frontend.kind:
         pairs = zip(_list_symbols(frontend.tokenizer), _list_symbols(before), strict=True)
         names |= dict(zip((_SYMBOLS, _MODIFIERS), pairs, strict=False))
     return names
+
+
+def _load_tokenizer(origin: Bundle) -> Tokenizer:
+    return load_tokenizer(parse_json_object(origin.frontend).get("tokenizer"))
 
 
 def _list_symbols(tokenizer: Tokenizer) -> list[tuple[str, ...]]:
@@ -106,13 +188,3 @@ def _join_rows(present: Array, old: Array, names: Sequence[str], old_names: Sequ
     for row in known:
         joined[row] = old[old_rows[names[row]]]
     return joined, len(known)
-
-
-def _describe(num_taken: int, grown: Sequence[str], fresh: Sequence[str]) -> list[str]:
-    lines = [f"Taken from the bundle: {num_taken} weights."]
-    if grown:
-        lines.append(f"Taken for the names that are known: {', '.join(grown)}.")
-    if fresh:
-        more = f" and {len(fresh) - 5} more" if len(fresh) > 5 else ""
-        lines.append(f"Not in the bundle or of another shape, so trained from scratch: {', '.join(fresh[:5])}{more}.")
-    return lines

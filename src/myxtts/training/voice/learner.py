@@ -5,7 +5,7 @@ AdamW without decay on biases, norms and embedding tables; loss from `voice.loss
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import keras
@@ -88,11 +88,11 @@ class Learner(BaseLearner):
         )
         self.set_micro_batches(micro_batches)
 
-    def trace(self, shapes: Sequence[Shape], num_reference_frames: int) -> None:
+    def trace(self, shapes: Iterable[Shape], num_reference_frames: int) -> None:
         """Traces the graph of every batch shape by a step on empty batches, which updates nothing."""
         num_local = self._num_local_replicas
-        empty = [self._make_empty(shape.share(num_local), num_reference_frames) for shape in shapes]
-        self._trace([[part] * num_local for part in empty], step=0)
+        empty = (self._make_empty(shape.share(num_local), num_reference_frames) for shape in shapes)
+        self._trace(([part] * num_local for part in empty), step=0)
 
     def _make_step(self, accumulation: int) -> None:
         options = self._choose_options(accumulation) | {"num_lanes": self._execution.num_lanes}

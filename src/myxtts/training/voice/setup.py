@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 from myxtts.config.schema import XTTSConfig
-from myxtts.errors import DataError, StorageError
+from myxtts.errors import ConfigError, DataError, StorageError
 from myxtts.models.bundle import Bundle
 from myxtts.models.spec import ModelSpec
 from myxtts.pipeline.feed import Feed
@@ -66,8 +67,9 @@ class PreparedVoice(PreparedTask):
             say=say,
         )
 
-    def trace(self, step: int) -> None:
-        self.learner.trace(list(dict.fromkeys(self.data.shapes)), self.data.num_reference_frames)
+    def trace(self, step: int, is_stopping: Callable[[], bool]) -> None:
+        shapes = takewhile(lambda _: not is_stopping(), dict.fromkeys(self.data.shapes))
+        self.learner.trace(shapes, self.data.num_reference_frames)
 
     def make_saver(self, run: RunFolder, state: RunState, say: Say) -> VoiceSaver:
         return VoiceSaver(self.config, run, self.data, self.learner, state, say)
@@ -88,10 +90,30 @@ def prepare_voice(task: VoiceTask, run: RunFolder, say: Say) -> PreparedVoice:
         say(describe_durations(data.utterances.folder))
     say(f"Model: {learner.num_parameters / 1e6:.1f} million parameters.")
     if origin is not None and run.checkpoint is None:
-        for line in take_weights(learner.model, origin, data.frontend):
+        for line in take_weights(learner.model, config.model, origin, data.frontend):
             say(line)
         learner.reset_average()
     return PreparedVoice(config, plan, data, steps, learner)
+
+
+def _refuse_other_names(spec: ModelSpec, data: TrainingData, run_path: Path) -> None:
+    """Raises ConfigError where symbols, languages or speakers are not those that the rows of the weights stand for.
+
+    --override accepts other data, but not such: a speaker would be trained as another one.
+    """
+    found = {
+        "symbols": (spec.factor_sizes, data.frontend.factor_sizes),
+        "languages": (spec.languages, data.utterances.languages),
+        "speakers": (spec.speakers, data.utterances.speakers),
+    }
+    changed = [name for name, (old, new) in found.items() if tuple(old) != tuple(new)]
+    if changed:
+        raise ConfigError(
+            f"The {' and '.join(changed)} of the data are not those that the run {run_path} was begun with, so that "
+            "its weights do not fit.",
+            next_step=f"Name the data it was begun with, or begin a new run from its weights: --run-name NAME "
+            f"--init-from {run_path}.",
+        )
 
 
 def _share_spec(sync: ClusterSync, find_spec: Callable[[], ModelSpec]) -> ModelSpec:
@@ -106,9 +128,12 @@ def _find_spec(config: XTTSConfig, plan: Plan, data: TrainingData, run: RunFolde
     path = run.path / SPEC_FILE_NAME
     if run.checkpoint is not None and path.is_file():
         try:
-            return ModelSpec.from_json(read_json(path, dict[str, Any], max_bytes=_MAX_SPEC_BYTES))
+            known = ModelSpec.from_json(read_json(path, dict[str, Any], max_bytes=_MAX_SPEC_BYTES))
         except DataError as error:
             run.messages.append(f"{path} cannot be read ({error.problem}): the data are measured again.")
+        else:
+            _refuse_other_names(known, data, run.path)
+            return known
     spec = measure_spec(config, plan, data)
     if origin is not None:
         spec = replace(spec, **choose_scale(config, origin))

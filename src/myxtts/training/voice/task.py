@@ -7,11 +7,10 @@ reported before the seconds that loading takes.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from myxtts.config.schema import XTTSConfig
-from myxtts.models.bundle import Bundle, find_bundle, read_bundle
+from myxtts.models.bundle import Bundle
 from myxtts.runtime.hardware import Hardware
 from myxtts.runtime.plan import Plan
 from myxtts.training.callbacks import Callback
@@ -35,12 +34,10 @@ class VoiceTask:
     origin: Bundle | None
 
     @classmethod
-    def open(cls, config: XTTSConfig, plan: Plan, hardware: Hardware, init_from: Path | None, say: Say) -> VoiceTask:
-        """Resolves `batch_size: auto`, opens the training data and reads the bundle of --init-from."""
+    def open(cls, config: XTTSConfig, plan: Plan, hardware: Hardware, origin: Bundle | None, say: Say) -> VoiceTask:
+        """Resolves `batch_size: auto` and opens the training data."""
         config = resolve_batch_size(config, plan, hardware, say)
-        data = open_training_data(config, plan)
-        origin = None if init_from is None else read_bundle(find_bundle(init_from))
-        return cls(config, plan, hardware, data, origin)
+        return cls(config, plan, hardware, open_training_data(config, plan), origin)
 
     def fingerprint(self) -> dict[str, str]:
         return self.data.fingerprint()
