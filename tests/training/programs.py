@@ -12,12 +12,14 @@ import numpy as np
 import tensorflow as tf
 
 from myxtts.runtime.strategy import setup_gpu_strategy
+from myxtts.training.learner import _pad_rows
 from myxtts.training.step import (
     MicroBatch,
     StepResult,
     TrainStep,
     count_real_utterances,
     distribute_parts,
+    is_out_of_memory,
     select_tensors,
     split_rows,
 )
@@ -338,3 +340,20 @@ def cut_batch() -> dict[str, Any]:
         "num_real": [int(count_real_utterances(cut_part)) for cut_part in parts],
         "refusal": refusal,
     }
+
+
+def cut_on_device(device: str, num_rows: int, num_cuts: int) -> dict[str, Any]:
+    """Where the micro-batches of a batch on `device` are, and how large they are."""
+    with tf.device(device):
+        part = {"mel": tf.ones([num_rows, NUM_FRAMES, NUM_BANDS]), "mel_lengths": tf.ones([num_rows], tf.int32)}
+    cut = split_rows(_pad_rows(part, num_cuts), num_cuts)
+    return {
+        "devices": [tensor.device for piece in cut for tensor in piece.values()],
+        "sizes": [piece["mel"].shape[0] for piece in cut],
+        "is_same": cut[0]["mel"] is part["mel"],
+    }
+
+
+def judge_errors(messages: list[str]) -> list[bool]:
+    """Whether an internal error with each of these messages counts as exhausted memory."""
+    return [is_out_of_memory(tf.errors.InternalError(None, None, message)) for message in messages]

@@ -231,3 +231,14 @@ def test_a_batch_is_cut_without_losing_a_row(run: Run) -> None:
     assert cut["speakers"] == [[0, 1], [2, 3], [4, 5]]
     assert cut["num_real"] == [2, 2, 0]
     assert "cannot be cut into 4" in cut["refusal"]
+
+
+def test_micro_batches_are_cut_where_their_tensors_are(run: Run) -> None:
+    """Eager operations without a device would copy every batch to the first device and back."""
+    placed = run("cut_on_device", device="/CPU:2", num_rows=7, num_cuts=4)
+    assert placed["sizes"] == [2, 2, 2, 2]
+    assert {name.rpartition("/device:")[2] for name in placed["devices"]} == {"CPU:2"}
+
+
+def test_a_batch_that_is_not_cut_is_not_copied(run: Run) -> None:
+    assert run("cut_on_device", device="/CPU:1", num_rows=4, num_cuts=1)["is_same"]

@@ -15,12 +15,13 @@ import keras
 import tensorflow as tf
 
 from myxtts.config.schema import XTTSConfig
-from myxtts.runtime.plan import Plan
+from myxtts.runtime.plan import Plan, is_cpu
 from myxtts.storage.atomic import pass_fault_point
 from myxtts.training.execution import Device, Execution, MicroBatches
 from myxtts.training.run.state import AVERAGE, MODEL, OPTIMIZER, TrainingState, number_variables
 from myxtts.training.schedule import LearningRate
 from myxtts.training.step import GRADIENTS_POINT, MicroBatch, StepResult, distribute_parts, split_rows
+from myxtts.types import Tensor
 
 _WARM_UP = 10
 """Warm-up of the EMA decay, (1 + step) / (10 + step): 0.1 at step 0, 0.91 at step 90, 0.99 at step 890."""
@@ -234,7 +235,12 @@ def _pad_rows(part: MicroBatch, multiple_of: int) -> MicroBatch:
     num_missing = -num_rows % multiple_of
     if num_missing == 0:
         return part
-    return {name: tf.pad(t, [[0, num_missing], *([[0, 0]] * (len(t.shape) - 1))]) for name, t in part.items()}
+
+    def pad(tensor: Tensor) -> Tensor:
+        with tf.device(tensor.device):
+            return tf.pad(tensor, [[0, num_missing], *([[0, 0]] * (len(tensor.shape) - 1))])
+
+    return {name: pad(tensor) for name, tensor in part.items()}
 
 
 @contextmanager
@@ -249,9 +255,16 @@ def use_dtype_policy(policy: str) -> Iterator[None]:
 
 
 def detect_device(plan: Plan) -> Device:
-    """Kind and CUDA compute capability of the first training device."""
-    if "CPU" in plan.model_devices[0]:
+    """Kind of the training devices, and the lowest CUDA compute capability among them; None where one is unknown.
+
+    The GPU that prepares data does not count: the numbers of a step follow from the GPUs that compute it.
+    """
+    if is_cpu(plan.model_devices[0]):
         return Device("CPU")
-    visible = tf.config.get_visible_devices("GPU")
-    details: dict[str, Any] = tf.config.experimental.get_device_details(visible[0]) if visible else {}
-    return Device("GPU", details.get("compute_capability"))
+    gpus = {gpu.name.rpartition(":")[2]: gpu for gpu in tf.config.list_physical_devices("GPU")}
+    details = [
+        tf.config.experimental.get_device_details(gpus[number]) if number in gpus else {}
+        for number in (name.rpartition(":")[2] for name in plan.model_devices)
+    ]
+    capabilities = [detail.get("compute_capability") for detail in details]
+    return Device("GPU", None if None in capabilities else min(capabilities))

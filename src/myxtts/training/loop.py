@@ -26,7 +26,7 @@ from myxtts.training.run.guard import Action, Guard
 from myxtts.training.run.signals import StopRequest
 from myxtts.training.run.state import RunState
 from myxtts.training.schedule import TimeBudget
-from myxtts.training.step import StepResult
+from myxtts.training.step import StepResult, is_out_of_memory
 from myxtts.training.task import PreparedTask
 from myxtts.types import Say
 
@@ -346,7 +346,9 @@ def retry_out_of_memory(task: PreparedTask, say: Say, work: Callable[..., _Outco
     while True:
         try:
             return work(*arguments)
-        except tf.errors.ResourceExhaustedError as error:
+        except tf.errors.OpError as error:
+            if not is_out_of_memory(error):
+                raise
             if task.plan.cluster is not None:
                 raise HardwareError(
                     f"The memory of {task.plan.model_devices[0]} is exhausted, and processes that train together "

@@ -35,13 +35,18 @@ def count_real_utterances(part: MicroBatch) -> Tensor:
 
 
 def split_rows(part: MicroBatch, num_parts: int) -> list[MicroBatch]:
-    """The micro-batch cut by rows into so many of equal size, in order."""
+    """The micro-batch cut by rows into so many of equal size, in order, on the devices where its tensors are."""
+    if num_parts == 1:
+        return [part]
     sizes = {name: tensor.shape[0] for name, tensor in part.items()}
     assert all(size % num_parts == 0 for size in sizes.values()), f"{sizes} rows cannot be cut into {num_parts} parts"
-    return [
-        {name: tensor[number * sizes[name] // num_parts :][: sizes[name] // num_parts] for name, tensor in part.items()}
-        for number in range(num_parts)
-    ]
+
+    def cut(name: str, tensor: Tensor, number: int) -> Tensor:
+        # Eager operations without a device run on the first GPU, wherever their inputs are.
+        with tf.device(tensor.device):
+            return tensor[number * sizes[name] // num_parts :][: sizes[name] // num_parts]
+
+    return [{name: cut(name, tensor, number) for name, tensor in part.items()} for number in range(num_parts)]
 
 
 def distribute_parts(strategy: Any, parts: Sequence[MicroBatch]) -> MicroBatch:
@@ -61,6 +66,29 @@ def distribute_parts(strategy: Any, parts: Sequence[MicroBatch]) -> MicroBatch:
 LossFunction = Callable[[Any, MicroBatch, bool, Tensor], tuple[Tensor, dict[str, Tensor]]]
 """Called with (model, micro-batch, training, step): sums over its real utterances of the loss and of its terms.
 Padding rows must count for nothing, and a micro-batch may have no others."""
+
+_OUT_OF_MEMORY = (
+    "out of memory",
+    "out_of_memory",
+    "alloc_failed",
+    "failed to allocate",
+    "status_not_initialized",
+    "failed to create cublas handle",
+    "could not create cudnn handle",
+    "autotuning failed",
+)
+"""How CUDA libraries on a full GPU say it, in lower case: a library that cannot allocate its workspace or handle, and
+autotuning of XLA that finds no memory to try in, fail with internal or unknown errors."""
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether the memory of a device was exhausted, whichever library noticed it."""
+    if isinstance(error, tf.errors.ResourceExhaustedError | MemoryError):
+        return True
+    message = str(error).lower()
+    kinds = (tf.errors.InternalError, tf.errors.UnknownError, tf.errors.AbortedError, tf.errors.FailedPreconditionError)
+    return isinstance(error, kinds) and any(mark in message for mark in _OUT_OF_MEMORY)
+
 
 GRADIENTS_POINT = "gradients"
 """Fault point at which MYXTTS_FAULT turns the gradients of a step into NaN."""
