@@ -16,7 +16,7 @@ from myxtts.cli.main import app
 from myxtts.errors import DataError, UsageError
 
 ROOT = Path(__file__).parents[2]
-STAGES = {"data_wait", "forward", "backward", "optimizer", "averaging", "rest", "checkpoint", "logging"}
+STAGES = {"data_wait", "forward", "backward", "optimizer", "rest", "checkpoint", "logging"}
 
 
 @pytest.fixture(scope="module")

@@ -41,17 +41,20 @@ def load_part(plan: BatchPlan) -> dict[str, Any]:
 
 
 def train(strategy: Any, cluster: Cluster, accumulation_steps: int = 1, **options: Any) -> dict[str, Any]:
+    import tensorflow as tf
     from tests.training import programs
 
     from myxtts.training.step import TrainStep, distribute_parts
 
     with strategy.scope():
-        model, optimizer = programs.make_model(), programs.OPTIMIZERS["momentum"]()
+        model = programs.make_model()
+        optimizer = programs.make_optimizer("sgd", model)
     step = TrainStep(
         model,
         optimizer,
         programs.compute_loss,
         strategy,
+        rate=lambda _step: tf.constant(0.1),
         accumulation_steps=accumulation_steps,
         clip_norm=0.5,
         **options,
@@ -63,7 +66,7 @@ def train(strategy: Any, cluster: Cluster, accumulation_steps: int = 1, **option
         shards = [order.batch(position).take_shard(cluster.worker, cluster.num_workers) for position in positions]
         rows.append(np.concatenate([shard.rows for shard in shards]))
         micro_batches = [distribute_parts(strategy, [load_part(shard)]) for shard in shards]
-        losses.append(float(step(micro_batches, number).loss))
+        losses.append(step(micro_batches, number).read().loss)
     num_updates = int(optimizer.iterations.numpy())
     return {
         "weights": programs.flatten_weights(model),

@@ -5,6 +5,7 @@ Shape legend: B utterances, T frames, S states.
 
 from __future__ import annotations
 
+import re
 from itertools import combinations
 from typing import Any
 
@@ -138,3 +139,12 @@ def test_a_token_of_one_frame_keeps_it_in_its_first_state() -> None:
     durations = parted.durations_BS.numpy()[0].tolist()
     assert durations[:4] == [1, 0, 0, 0]
     assert [sum(durations[4:6]), *durations[6:]] == [5, 1, 1]
+
+
+def test_xla_knows_how_often_both_loops_run() -> None:
+    """A GPU asks the host after every iteration of a loop whose number of iterations is not known."""
+    arguments = (tf.zeros([2, 700, 12]), tf.ones([2, 12], tf.bool), tf.constant([700, 500]))
+    compiled = search_compiled.experimental_get_compiler_ir(*arguments)(stage="optimized_hlo")
+    loops = [line for line in compiled.splitlines() if " while(" in line]
+    assert len(loops) == 2
+    assert sorted(re.findall(r'"known_trip_count":{"n":"(\d+)"', "".join(loops))) == ["699", "700"]

@@ -233,3 +233,12 @@ def test_critics_of_either_kind_learn_to_tell_two_sounds_apart(config: Discrimin
     optimizer.build(critics.trainable_variables)
     losses = [float(train()) for _ in range(30)]
     assert losses[-1] < 0.7 * losses[0]
+
+
+def test_magnitudes_and_phases_are_not_rounded_to_bfloat16() -> None:
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    vocoder = Vocoder(CONFIG)
+    vocoder.envelope.kernel.assign(np.random.default_rng(3).normal(0, 0.1, vocoder.envelope.kernel.shape))
+    for values in vocoder.predict_spectrum(tf.constant(make_mel())):
+        rounded = tf.cast(tf.cast(values, tf.bfloat16), tf.float32)
+        assert tf.reduce_mean(tf.cast(values == rounded, tf.float32)) < 0.1

@@ -15,6 +15,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 from tests.pipeline.executed import watch
 from tests.pipeline.recordings import DATA, NUM_REFERENCE_FRAMES, SEED, list_plans, make_arrays, order_rows
+from tests.training.programs import Sgd
 
 from myxtts.corpus.audio import AudioLimits
 from myxtts.corpus.corpus_file import open_corpus
@@ -171,13 +172,15 @@ class Trainer:
             numbers = ",".join(device.rpartition(":")[2] for device in devices)
             self._strategy = setup_gpu_strategy(len(devices) > 1, numbers, device_type="CPU")
         with self._strategy.scope():
-            self.model, optimizer = _make_model(), keras.optimizers.SGD(0.02)
-        self._step = TrainStep(self.model, optimizer, _compute_loss, self._strategy)
+            self.model, optimizer = _make_model(), Sgd()
+        self._step = TrainStep(
+            self.model, optimizer, _compute_loss, self._strategy, rate=lambda _step: tf.constant(0.02)
+        )
         self._num_steps = 0
 
     def train(self, batch: Batch) -> None:
         parts = [select_tensors(share) for share in batch.shares or (batch,)]
-        assert bool(self._step([distribute_parts(self._strategy, parts)], self._num_steps).is_finite)
+        assert bool(self._step([distribute_parts(self._strategy, parts)], self._num_steps).read().is_finite)
         self._num_steps += 1
 
 

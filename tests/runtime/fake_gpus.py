@@ -20,6 +20,7 @@ from myxtts.errors import MyXTTSError
 from myxtts.runtime import strategy as module
 from myxtts.runtime.hardware import detect_hardware
 from myxtts.runtime.plan import choose_plan
+from myxtts.training.learner import detect_device
 
 
 def install_gpus(num_gpus: int) -> None:
@@ -52,14 +53,16 @@ class Mirrored(Recorder): ...
 
 
 class MultiWorker(Recorder):
-    """`devices` tells the cluster as Slurm has it, this process in it, and its GPUs."""
+    """`devices` tells the cluster as Slurm has it, this process in it, its GPUs, and how gradients are exchanged."""
 
-    def __init__(self, cluster_resolver: Any) -> None:
+    def __init__(self, cluster_resolver: Any, communication_options: Any) -> None:
         super().__init__([])
+        exchange = communication_options.implementation.value
         if cluster_resolver is not None:
             addresses = cluster_resolver.cluster_spec().as_dict()["worker"]
             accelerators = cluster_resolver.num_accelerators()
-            self.devices = [*addresses, f"task {cluster_resolver.task_id}", f"{accelerators.get('GPU', 0)} GPUs"]
+            gpus = f"{accelerators.get('GPU', 0)} GPUs"
+            self.devices = [*addresses, f"task {cluster_resolver.task_id}", gpus, exchange]
 
 
 _RECORDED = {
@@ -141,3 +144,17 @@ def _describe(make: Any) -> dict[str, Any]:
     devices = strategy.devices if isinstance(strategy, Recorder) else []
     warned = [str(warning.message) for warning in caught]
     return {"kind": type(strategy).__name__, "devices": devices, "warnings": warned, **read_options()}
+
+
+def detect_training_device(capabilities: list[tuple[int, int] | None], **values: Any) -> Any:
+    """Capability that decides on the numbers of a step, on a machine whose GPUs have these."""
+    install_gpus(len(capabilities))
+    details = {f"/physical_device:GPU:{number}": capability for number, capability in enumerate(capabilities)}
+    before = tf.config.experimental.get_device_details
+    tf.config.experimental.get_device_details = lambda gpu: {"compute_capability": details[gpu.name]}
+    gpus = make_gpus(len(capabilities))
+    try:
+        plan = choose_plan(XTTSConfig(**values), detect_hardware(nvml=FakeNvml(gpus), environment={}))
+        return detect_device(plan).capability
+    finally:
+        tf.config.experimental.get_device_details = before

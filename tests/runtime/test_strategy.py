@@ -242,7 +242,8 @@ def test_a_worker_finds_itself_in_slurm_and_shows_only_the_gpus_it_trains_on(
     )
     assert made["kind"] == "MultiWorker"
     # TensorFlow sorts hosts as words, so n10 comes before n9; the worker must still get its own address.
-    assert made["devices"] == ["n10:22464", "n9:22464", "n9:22465", "task 2", f"{num_used} GPUs"]
+    exchange = "NCCL" if num_used else "AUTO"
+    assert made["devices"] == ["n10:22464", "n9:22464", "n9:22465", "task 2", f"{num_used} GPUs", exchange]
     assert made["visible"] == visible
 
 

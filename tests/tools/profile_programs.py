@@ -18,7 +18,7 @@ class ToyLearner:
     ema = None
 
     def __init__(self, strategy: str, accumulation_steps: int, jit_compile: bool) -> None:
-        self._run = Run(strategy, "momentum", accumulation_steps, jit_compile=jit_compile)
+        self._run = Run(strategy, "adam", accumulation_steps, jit_compile=jit_compile)
         self.optimizer, self.train_step = self._run.optimizer, self._run.step
         self.micro_batches = SimpleNamespace(accumulation=accumulation_steps)
 
@@ -37,6 +37,5 @@ def take_apart(strategy: str, accumulation_steps: int, jit_compile: bool) -> dic
         "whole": times.whole_s,
         "forward": times.forward_s,
         "optimizer": times.optimizer_s,
-        "average": times.average_s,
         "updates": float(learner.optimizer.iterations.numpy()),
     }

@@ -49,7 +49,7 @@ class Training:
     def train(self, first: int, last: int) -> None:
         for step in range(first, last):
             result = self.learner.train([_make_batch(step, self._num_replicas)], step)
-            assert bool(result.is_finite), f"step {step} was not finite"
+            assert result.read().is_finite, f"step {step} was not finite"
 
     def list_bits(self) -> dict[str, bytes]:
         return {name: array.tobytes() for name, array in self.learner.state.collect().items()}

@@ -6,19 +6,25 @@ Shape legend: B utterances, N tokens, T frames, M mel bands.
 from __future__ import annotations
 
 import logging
+from contextlib import ExitStack
 from typing import Any
+from unittest import mock
 
 import keras
 import numpy as np
 import tensorflow as tf
+from tensorflow.python import pywrap_tfe
 
 from myxtts.runtime.strategy import setup_gpu_strategy
+from myxtts.training.learner import _pad_rows
+from myxtts.training.optimizer import AdamW, WeightEma
 from myxtts.training.step import (
     MicroBatch,
-    StepResult,
+    StepNumbers,
     TrainStep,
     count_real_utterances,
     distribute_parts,
+    is_out_of_memory,
     select_tensors,
     split_rows,
 )
@@ -28,14 +34,45 @@ Tensor = Any
 
 NUM_SYMBOLS, WIDTH, NUM_TOKENS, NUM_FRAMES, NUM_BANDS = 11, 6, 5, 7, 4
 NUM_ROWS = 8
-OPTIMIZERS: dict[str, Any] = {
-    "sgd": lambda: keras.optimizers.SGD(0.3),
-    "momentum": lambda: keras.optimizers.SGD(0.05, momentum=0.9, nesterov=True),
-    "adam": lambda: keras.optimizers.Adam(0.02, beta_2=0.98),
-    "adamw": lambda: keras.optimizers.AdamW(
-        keras.optimizers.schedules.CosineDecay(0.02, 20), weight_decay=0.1, use_ema=True
-    ),
-}
+RATES = {"sgd": 0.3, "adam": 0.02, "adamw": 0.02}
+BETAS, DECAY = (0.9, 0.98), 0.1
+
+
+def make_plain_optimizer(name: str) -> Any:
+    """What the optimizers under test are measured by."""
+    if name == "sgd":
+        return keras.optimizers.SGD(RATES[name])
+    decay = DECAY if name == "adamw" else 0.0
+    optimizer = keras.optimizers.AdamW(RATES[name], weight_decay=decay, beta_1=BETAS[0], beta_2=BETAS[1])
+    if decay:
+        optimizer.exclude_from_weight_decay(var_names=["bias"])
+    return optimizer
+
+
+class Sgd:
+    """Gradient descent with the methods that a step needs: it shows a wrong gradient at once."""
+
+    def __init__(self) -> None:
+        self.iterations = tf.Variable(0, dtype=tf.int64, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA)
+
+    def find_slots(self, weights: Any) -> list[tuple[Any, ...]]:
+        return [() for _ in weights]
+
+    def make_update(self, _weights: Any) -> Any:
+        return self._update
+
+    def _update(self, iterations: Any, weights: Any, _slots: Any, gradients: Any, rate: Tensor) -> list[Tensor]:
+        iterations.assign_add(1)
+        return [weight.assign_sub(rate * gradient) for weight, gradient in zip(weights, gradients, strict=True)]
+
+
+def make_optimizer(name: str, model: Any) -> Any:
+    if name == "sgd":
+        return Sgd()
+    weights = {f"{number}.{v.name}": v for number, v in enumerate(model.trainable_variables)}
+    return AdamW(weights, DECAY if name == "adamw" else 0.0, betas=BETAS)
+
+
 STRATEGIES: dict[str, Any] = {
     "default": tf.distribute.get_strategy,
     "one device": lambda: setup_gpu_strategy(visible_gpus="1", device_type="CPU"),
@@ -90,7 +127,7 @@ def train_plainly(
 ) -> dict[str, Any]:
     """The same training without any of the code under test: one device, whole batches, a mean over real rows."""
     model = make_model()
-    chosen = OPTIMIZERS[optimizer]()
+    chosen = make_plain_optimizer(optimizer)
     losses, norms = [], []
     for step, num_real in enumerate(num_reals):
         if step == leave_out:
@@ -120,14 +157,15 @@ class Run:
     def __init__(self, strategy: str, optimizer: str = "sgd", accumulation_steps: int = 1, **options: Any) -> None:
         self.strategy = STRATEGIES[strategy]()
         with self.strategy.scope():
-            self.model, self.optimizer = make_model(), OPTIMIZERS[optimizer]()
-        options.setdefault("compute_loss", compute_loss)
+            self.model = make_model()
+            self.optimizer = make_optimizer(optimizer, self.model)
+        options = {"compute_loss": compute_loss, "rate": lambda _step: tf.constant(RATES[optimizer]), **options}
         self.step = TrainStep(
             self.model, self.optimizer, strategy=self.strategy, accumulation_steps=accumulation_steps, **options
         )
 
-    def train(self, step: int, batch: MicroBatch) -> StepResult:
-        return self.step(cut(self.strategy, batch, self.step.accumulation_steps), step)
+    def train(self, step: int, batch: MicroBatch) -> StepNumbers:
+        return self.step(cut(self.strategy, batch, self.step.accumulation_steps), step).read()
 
     @property
     def num_updates(self) -> int:
@@ -233,11 +271,11 @@ def train_unlike_micro_batches(strategy: str) -> dict[str, Any]:
     parts = [make_batch(0, num_frames=7), make_batch(1, num_real=3, num_frames=9, num_rows=4)]
     run = Run(strategy, accumulation_steps=2)
     num_replicas = run.strategy.num_replicas_in_sync
-    result = run.step([distribute_parts(run.strategy, split_rows(part, num_replicas)) for part in parts], 0)
+    result = run.step([distribute_parts(run.strategy, split_rows(part, num_replicas)) for part in parts], 0).read()
     model = make_model()
     with tf.GradientTape() as tape:
         loss = tf.add_n([tf.reduce_sum(measure_rows(model, part)) for part in parts]) / 11
-    OPTIMIZERS["sgd"]().apply(
+    make_plain_optimizer("sgd").apply(
         tape.gradient(loss, [v.value for v in model.trainable_variables]), model.trainable_variables
     )
     return {
@@ -290,10 +328,10 @@ def refuse(kind: str) -> str:
     with strategy.scope():
         if kind != "model outside the scope":
             model = make_model()
-        optimizer = keras.optimizers.SGD(0.1, global_clipnorm=1.0 if kind == "clipping optimizer" else None)
+        optimizer = Sgd()
     options: dict[str, Any] = {"graph": False, "jit_compile": True} if kind == "compiled and eager" else {}
     try:
-        TrainStep(model, optimizer, compute_loss, strategy, **options)
+        TrainStep(model, optimizer, compute_loss, strategy, rate=tf.identity, **options)
     except (AssertionError, ValueError) as error:
         return str(error)
     return ""
@@ -315,7 +353,7 @@ def measure_exchange() -> dict[str, Any]:
     run = Run("mirrored", "adamw")
     (micro_batch,) = cut(run.strategy, make_batch(0), 1)
     with run.strategy.scope():
-        graph = run.step._train.get_concrete_function(micro_batch, tf.constant(0, tf.int64)).graph
+        graph = run.step._train.get_concrete_function(micro_batch).graph
     definition = graph.as_graph_def()
     in_branches = [node.op for function in definition.library.function for node in function.node_def]
     assert not any("Collective" in op for op in in_branches)
@@ -356,3 +394,82 @@ def cut_batch() -> dict[str, Any]:
         "num_real": [int(count_real_utterances(cut_part)) for cut_part in parts],
         "refusal": refusal,
     }
+
+
+def cut_on_device(device: str, num_rows: int, num_cuts: int) -> dict[str, Any]:
+    """Where the micro-batches of a batch on `device` are, and how large they are."""
+    with tf.device(device):
+        part = {"mel": tf.ones([num_rows, NUM_FRAMES, NUM_BANDS]), "mel_lengths": tf.ones([num_rows], tf.int32)}
+    cut = split_rows(_pad_rows(part, num_cuts), num_cuts)
+    return {
+        "devices": [tensor.device for piece in cut for tensor in piece.values()],
+        "sizes": [piece["mel"].shape[0] for piece in cut],
+        "is_same": cut[0]["mel"] is part["mel"],
+    }
+
+
+def judge_errors(messages: list[str]) -> list[bool]:
+    """Whether an internal error with each of these messages counts as exhausted memory."""
+    return [is_out_of_memory(tf.errors.InternalError(None, None, message)) for message in messages]
+
+
+def train_with_average(strategy: str, num_steps: int, spoiled: int, jit_compile: bool) -> dict[str, Any]:
+    """Averages that the step moved, and the same computed from the weights after each step."""
+    made = STRATEGIES[strategy]()
+    with made.scope():
+        model = make_model()
+        optimizer = make_optimizer("adam", model)
+    weights = {str(number): weight for number, weight in enumerate(model.trainable_variables)}
+    ema = WeightEma(weights, 0.5, made)
+    step = TrainStep(
+        model, optimizer, compute_loss, made, rate=lambda _step: tf.constant(0.05), ema=ema, jit_compile=jit_compile
+    )
+    expected = [weight.numpy().astype(np.float64) for weight in weights.values()]
+    for number in range(num_steps):
+        num_real = 0 if number == spoiled else NUM_ROWS
+        numbers = step(cut(made, make_batch(number, num_real), 1), number).read()
+        decay = min(0.5, (1 + number) / (10 + number))
+        if numbers.is_finite:
+            pairs = zip(expected, weights.values(), strict=True)
+            expected = [average + (1 - decay) * (weight.numpy() - average) for average, weight in pairs]
+    copies = [made.experimental_local_results(average) for average in ema.variables.values()]
+    return {
+        "averages": [float(value) for average in ema.variables.values() for value in average.numpy().ravel()],
+        "expected": [float(value) for average in expected for value in average.ravel()],
+        "spread": max(float(tf.reduce_max(tf.abs(copy - several[0]))) for several in copies for copy in several),
+    }
+
+
+def count_eager_operations(strategy: str) -> int:
+    """Operations that the host starts one by one for a step, behind the first ones."""
+    run = Run(strategy, "adam")
+    micro_batches = [cut(run.strategy, make_batch(step), 1) for step in range(4)]
+    for step in (0, 1):
+        run.step(micro_batches[step], step)
+    num_started = 0
+
+    def count(plain: Any) -> Any:
+        def start(*arguments: Any) -> Any:
+            nonlocal num_started
+            num_started += 1
+            return plain(*arguments)
+
+        return start
+
+    names = ("TFE_Py_Execute", "TFE_Py_FastPathExecute")
+    with ExitStack() as patched:
+        for name in names:
+            patched.enter_context(mock.patch.object(pywrap_tfe, name, count(getattr(pywrap_tfe, name))))
+        run.step(micro_batches[2], 2)
+    return num_started
+
+
+def see_numbers(numbers: list[int]) -> list[int]:
+    """The number of each step as the loss sees it."""
+
+    def show(model: Any, part: MicroBatch, training: bool, step: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        loss, _ = compute_loss(model, part, training, step)
+        return loss, {"number": tf.cast(step, tf.float32) * NUM_ROWS}
+
+    run = Run("one device", compute_loss=show)
+    return [round(run.train(number, make_batch(number)).metrics["number"]) for number in numbers]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
+import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
 
 from myxtts.training import schedule as time_budget
 from myxtts.training.run import state
 from myxtts.training.run.cluster_sync import ClusterSync
-from myxtts.training.schedule import FIRST_STEPS, TimeBudget, guess_total_steps
+from myxtts.training.schedule import FIRST_STEPS, LearningRate, TimeBudget, guess_total_steps
 
 
 class Clock:
@@ -90,3 +94,11 @@ def test_a_run_that_nobody_measured_yet_is_guessed_at_a_second_a_step() -> None:
     assert guess_total_steps(500, None) == 500
     assert guess_total_steps(None, 60) == 3600
     assert guess_total_steps(500, 60) == 500
+
+
+@given(st.integers(0, 3000), st.integers(0, 500), st.one_of(st.none(), st.integers(1, 2000)))
+def test_the_rate_on_the_device_is_the_rate_on_the_host(step: int, num_rising: int, num_steps: int | None) -> None:
+    rate = LearningRate(3e-4, num_rising, num_steps)
+    on_device = rate.at_tensor(tf.constant(step, tf.int64), tf.constant(-1 if num_steps is None else num_steps))
+    assert on_device.dtype == tf.float32
+    np.testing.assert_allclose(on_device.numpy(), np.float32(rate.at(step)), rtol=2e-7)

@@ -10,7 +10,7 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from tests.training.programs import STRATEGIES
+from tests.training.programs import STRATEGIES, Sgd
 
 from myxtts.config.schema import DataConfig
 from myxtts.features.definition import MelDefinition
@@ -18,7 +18,8 @@ from myxtts.features.mel import HostMel
 from myxtts.models.discriminators import DiscriminatorConfig, Discriminators
 from myxtts.models.layers import iterate_weights
 from myxtts.models.vocoder import Vocoder, VocoderConfig
-from myxtts.training.optimizer import make_optimizer
+from myxtts.training.learner import select_trained
+from myxtts.training.optimizer import AdamW
 from myxtts.training.step import distribute_parts, split_rows
 from myxtts.training.vocoder.learner import BETAS, VocoderStep
 
@@ -56,13 +57,12 @@ class Run:
             self.discriminators = Discriminators(
                 DiscriminatorConfig(channels=2, max_channels=4, periods=(2,), resolutions=(64,))
             )
-            optimizers = [
-                keras.optimizers.SGD(sgd)
-                if sgd
-                else make_optimizer(dict(iterate_weights(model)), RATE, 0.01, betas=BETAS)
+            optimizers: list[Any] = [
+                Sgd() if sgd else AdamW(select_trained(model, dict(iterate_weights(model))), 0.01, betas=BETAS)
                 for model in (self.vocoder, self.discriminators)
             ]
         options = {"num_warm_steps": num_warm_steps, "clip_norm": 10.0, **options}
+        options["rate"] = lambda _step: tf.constant(sgd or RATE)
         self.optimizers = (optimizers[0], optimizers[1])
         self.step = VocoderStep(self.vocoder, self.discriminators, self.optimizers, DEFINITION, chosen, **options)
 
@@ -75,7 +75,7 @@ class Run:
             distribute_parts(self._strategy, split_rows(part, num_local))
             for part in split_rows(whole, self._accumulation)
         ]
-        result = self.step(parts, step)
+        result = self.step(parts, step).read()
         return {**result.metrics, "loss": result.loss, "is_finite": result.is_finite}
 
 

@@ -2,6 +2,8 @@
 
 A path begins in the first state, ends in the last, and leaves none out. The grid of states may have single holes, which
 paths step over. One loop over frames, with all states at once; float32, without a gradient.
+Both loops count up to a constant and have no `maximum_iterations`, which would be a second condition: only then XLA
+knows their number of iterations, and a GPU runs them without asking the host after each one.
 Shape legend: B utterances, T frames, N tokens, S states, M mel bands.
 """
 
@@ -114,7 +116,7 @@ def _search_forward(scores_BTS: Tensor, is_state_BS: Tensor, mel_lengths_B: Tens
     moves = tf.TensorArray(tf.bool, num_frames, element_shape=is_state_BS.shape)
     moves = moves.write(0, tf.zeros_like(is_state_BS))
     start = (tf.constant(1), score(tf.constant(0)), moves)
-    _, _, moves = tf.while_loop(lambda frame, *_: frame < num_frames, advance, start, maximum_iterations=num_frames)
+    _, _, moves = tf.while_loop(lambda frame, *_: frame < num_frames, advance, start)
     return moves.stack()
 
 
@@ -125,13 +127,14 @@ def _trace_back(is_moved_TBS: Tensor, is_state_BS: Tensor, mel_lengths_B: Tensor
     last_B = tf.reduce_max(tf.where(is_state_BS, position_S, 0), axis=1)
     num_back_BS = tf.where(_shift(is_state_BS, 1, True), 1, 2)
 
-    def retreat(frame: Tensor, state_B: Tensor, path: tf.TensorArray) -> tuple[Tensor, Tensor, tf.TensorArray]:
+    def retreat(num_done: Tensor, state_B: Tensor, path: tf.TensorArray) -> tuple[Tensor, Tensor, tf.TensorArray]:
+        frame = num_frames - 1 - num_done
         path = path.write(frame, state_B)
         num_back_B = tf.gather(tf.where(is_moved_TBS[frame], num_back_BS, 0), state_B, batch_dims=1)
-        return frame - 1, tf.where(frame < mel_lengths_B, tf.maximum(state_B - num_back_B, 0), state_B), path
+        return num_done + 1, tf.where(frame < mel_lengths_B, tf.maximum(state_B - num_back_B, 0), state_B), path
 
-    start = (tf.constant(num_frames - 1), last_B, tf.TensorArray(tf.int32, num_frames, element_shape=last_B.shape))
-    _, _, path = tf.while_loop(lambda frame, *_: frame >= 0, retreat, start, maximum_iterations=num_frames)
+    start = (tf.constant(0), last_B, tf.TensorArray(tf.int32, num_frames, element_shape=last_B.shape))
+    _, _, path = tf.while_loop(lambda num_done, *_: num_done < num_frames, retreat, start)
     return tf.transpose(path.stack())
 
 

@@ -35,8 +35,9 @@ _ROTARY_BASE = 10_000.0
 class ModelLayer(keras.layers.Layer):  # type: ignore[misc]
     """Keras layer that creates its weights in the constructor and casts its inputs explicitly."""
 
-    def __init__(self) -> None:
-        super().__init__(autocast=False)
+    def __init__(self, dtype: str | None = None) -> None:
+        """`dtype` is the one to compute in; None follows the dtype policy of Keras."""
+        super().__init__(autocast=False, dtype=dtype)
         self.built = True
 
     def make_weight(self, shape: tuple[int, ...], initializer: Any, name: str) -> Any:
@@ -97,9 +98,15 @@ class Linear(ModelLayer):
     """Dense layer over the last axis."""
 
     def __init__(
-        self, num_inputs: int, num_outputs: int, *, use_bias: bool = True, starts_at_zero: bool = False
+        self,
+        num_inputs: int,
+        num_outputs: int,
+        *,
+        use_bias: bool = True,
+        starts_at_zero: bool = False,
+        dtype: str | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(dtype)
         self._num_inputs, self._num_outputs = num_inputs, num_outputs
         initializer = "zeros" if starts_at_zero else "glorot_uniform"
         self.kernel = self.make_weight((num_inputs, num_outputs), initializer, "kernel")

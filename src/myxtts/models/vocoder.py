@@ -90,9 +90,10 @@ class Vocoder(ModelLayer):
         self.embedding_norm = Norm(config.width)
         self.blocks = [ConvolutionBlock(config.width) for _ in range(config.num_blocks)]
         self.final_norm = Norm(config.width)
-        self.head = Linear(config.width, 2 * self._num_frequencies)
+        # float32: bfloat16 would round phases to 8 bits, which alone costs the signal-to-noise ratio 35 to 52 dB.
+        self.head = Linear(config.width, 2 * self._num_frequencies, dtype="float32")
         # Log magnitudes follow from log-mels almost linearly: with this skip connection the blocks learn the residual.
-        self.envelope = Linear(config.n_mels, self._num_frequencies, starts_at_zero=True)
+        self.envelope = Linear(config.n_mels, self._num_frequencies, starts_at_zero=True, dtype="float32")
 
     @property
     def config(self) -> VocoderConfig:
@@ -111,9 +112,8 @@ class Vocoder(ModelLayer):
         is_real_BT1 = tf.ones_like(x_BTW[:1, :, :1])
         for block in self.blocks:
             x_BTW = block(x_BTW, is_real_BT1)
-        spectrum = tf.cast(self.head(self.final_norm(x_BTW)), tf.float32)
-        log_magnitude_BTF, phase_BTF = tf.split(spectrum, 2, axis=-1)
-        return log_magnitude_BTF + tf.cast(self.envelope(normalized_BTM), tf.float32), phase_BTF
+        log_magnitude_BTF, phase_BTF = tf.split(self.head(self.final_norm(x_BTW)), 2, axis=-1)
+        return log_magnitude_BTF + self.envelope(normalized_BTM), phase_BTF
 
 
 def _join_neighbours(x_BTM: Tensor) -> Tensor:

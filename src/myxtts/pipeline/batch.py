@@ -293,8 +293,14 @@ def split_batch(batch: Batch, num_shares: int) -> list[Batch]:
 
     size = len(batch.ids) // num_shares
     assert size * num_shares == len(batch.ids), f"{len(batch.ids)} rows cannot be shared by {num_shares}"
-    # Not by slices: TensorFlow has mixed up the bounds of slices that two threads took at the same time.
-    pieces: dict[str, list[Any]] = {name: tf.split(tensor, num_shares) for name, tensor in batch.arrays().items()}
+
+    def split(tensor: Tensor) -> list[Tensor]:
+        # Eager operations without a device run on the first GPU: the rows would be copied there and back.
+        with tf.device(tensor.device):
+            # Not by slices: TensorFlow has mixed up the bounds of slices that two threads took at the same time.
+            return list(tf.split(tensor, num_shares))
+
+    pieces = {name: split(tensor) for name, tensor in batch.arrays().items()}
     shares = []
     for number in range(num_shares):
         ids = batch.ids[number * size : (number + 1) * size]

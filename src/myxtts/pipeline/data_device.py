@@ -141,13 +141,7 @@ class DataDeviceFeatures:
 def cross_to(devices: Sequence[str]) -> Callable[[Batch], Batch]:
     """Copies batches from the data device to the model's: whole to one device, in equal shares of rows to several."""
     _refuse_missing(devices)
-
-    def cross(batch: Batch) -> Batch:
-        # Rows are split on their own device: without this, TensorFlow would copy them to the first one to split them.
-        with tf.device(batch.mel.device):
-            return share_out(batch, devices)
-
-    return cross
+    return partial(share_out, devices=devices)
 
 
 def _refuse_missing(devices: Sequence[str]) -> None:

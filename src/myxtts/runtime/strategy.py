@@ -106,12 +106,18 @@ def _build_strategy(model_devices: Sequence[str], visible: Sequence[str]) -> tf.
 
 def _join_cluster(cluster: Cluster, model_devices: Sequence[str]) -> tf.distribute.Strategy:
     """Makes a MultiWorkerMirroredStrategy from TF_CONFIG or from the Slurm step."""
+    options = tf.distribute.experimental.CommunicationOptions()
+    if model_devices and not any(map(is_cpu, model_devices)):
+        # Left to itself TensorFlow exchanges the gradients of several hosts by gRPC, also between GPUs.
+        options = tf.distribute.experimental.CommunicationOptions(
+            implementation=tf.distribute.experimental.CommunicationImplementation.NCCL
+        )
     resolver = None  # The strategy then reads TF_CONFIG itself.
     if cluster.source == "Slurm":
         num_gpus = sum(not is_cpu(name) for name in model_devices)
         resolver = _resolve_slurm(cluster, choose_slurm_port(os.environ), num_gpus)
     try:
-        return tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=resolver)
+        return tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=resolver, communication_options=options)
     except (RuntimeError, tf.errors.OpError) as error:
         raise HardwareError(
             f"The cluster of {cluster.num_workers} workers described by {cluster.source} cannot be joined: {error}",

@@ -15,75 +15,14 @@ import keras
 import tensorflow as tf
 
 from myxtts.config.schema import XTTSConfig
-from myxtts.runtime.plan import Plan
+from myxtts.runtime.plan import Plan, is_cpu
 from myxtts.storage.atomic import pass_fault_point
 from myxtts.training.execution import Device, Execution, MicroBatches
-from myxtts.training.run.state import AVERAGE, MODEL, OPTIMIZER, TrainingState, number_variables
+from myxtts.training.optimizer import WeightEma
+from myxtts.training.run.state import AVERAGE, MODEL, OPTIMIZER, TrainingState
 from myxtts.training.schedule import LearningRate
 from myxtts.training.step import GRADIENTS_POINT, MicroBatch, StepResult, distribute_parts, split_rows
-
-_WARM_UP = 10
-"""Warm-up of the EMA decay, (1 + step) / (10 + step): 0.1 at step 0, 0.91 at step 90, 0.99 at step 890."""
-
-
-class WeightEma:
-    """Exponential moving average (EMA) of the trainable weights, used for validation, samples and bundles.
-
-    The decay of a step is min(decay, (1 + step) / (10 + step)), so that the initial weights are forgotten quickly.
-    Make it in the scope of the strategy.
-    """
-
-    def __init__(self, weights: Mapping[str, Any], decay: float, strategy: Any) -> None:
-        assert 0 < decay < 1, f"a decay of {decay}"
-        self._decay, self._strategy = decay, strategy
-        # `value` is the TensorFlow variable inside a Keras variable, which strategies can update.
-        self._weights = {name: weight.value for name, weight in weights.items()}
-        with strategy.scope():
-            self.variables = {
-                name: tf.Variable(weight, trainable=False, name="average") for name, weight in self._weights.items()
-            }
-        self._update_all = tf.function(self._move, autograph=False)
-
-    def update(self, step: int) -> None:
-        """Moves the averages towards the weights, after the step of this number."""
-        decay = min(self._decay, (1 + step) / (_WARM_UP + step))
-        with self._strategy.scope():
-            self._update_all(tf.constant(decay, tf.float32))
-
-    def trace(self) -> None:
-        """Traces the graph of an update without updating."""
-        with self._strategy.scope():
-            self._update_all.get_concrete_function(tf.TensorSpec([], tf.float32))
-
-    def reset(self) -> None:
-        """Sets all averages to the present weights."""
-        with self._strategy.scope():
-            for name, average in self.variables.items():
-                average.assign(self._weights[name].read_value())
-
-    def settle(self, names: Iterable[str]) -> None:
-        """Sets the weights of these names to their averages."""
-        for name in names:
-            self._weights[name].assign(self.variables[name].numpy())
-
-    @contextmanager
-    def swapped_in(self) -> Iterator[None]:
-        """Context in which the weights are their averages; afterwards they are restored bit by bit."""
-        kept = {name: weight.numpy() for name, weight in self._weights.items()}
-        self.settle(self._weights)
-        try:
-            yield
-        finally:
-            for name, weight in self._weights.items():
-                weight.assign(kept[name])
-
-    def _move(self, decay: Any) -> None:
-        def approach(average: Any, weight: Any, decay: Any) -> Any:
-            return average.assign(average + (1 - decay) * (weight - average))
-
-        for name, average in self.variables.items():
-            # Each device updates its own copy: no communication.
-            self._strategy.extended.update(average, approach, args=(self._weights[name], decay), group=False)
+from myxtts.types import Tensor
 
 
 class BaseLearner(ABC):
@@ -110,19 +49,32 @@ class BaseLearner(ABC):
         """
         self._config, self.strategy, self._execution = config, strategy, execution
         training = config.training
-        self.rate = LearningRate(training.learning_rate, training.warmup_steps, total_steps)
-        """May be set anew between two steps, when the number of steps of the run changes."""
+        self._rate = LearningRate(training.learning_rate, training.warmup_steps, total_steps)
+        with strategy.scope():
+            # On the device, so that the rate of a step is computed there; -1 where the end is not known.
+            self._last_step = tf.Variable(
+                -1, dtype=tf.int64, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA
+            )
+        self.rate = self._rate
         self.model, self.optimizer = model, optimizer
         self._trained = select_trained(model, weights)
-        with strategy.scope():
-            optimizer.build(model.trainable_variables)
-        self._rate_shares = [(optimizer, 1.0)]
-        groups = {MODEL: weights, OPTIMIZER: number_variables(optimizer.variables)}
+        groups = {MODEL: weights, OPTIMIZER: optimizer.named_variables}
         self.ema: WeightEma | None = None
         if config.training.ema_decay > 0:
             self.ema = WeightEma(self._trained, config.training.ema_decay, strategy)
             groups[AVERAGE] = self.ema.variables
         self.state = TrainingState(groups | dict(more_state or {}))
+
+    @property
+    def rate(self) -> LearningRate:
+        """May be set anew between two steps, when the number of steps of the run changes."""
+        return self._rate
+
+    @rate.setter
+    def rate(self, rate: LearningRate) -> None:
+        self._rate = rate
+        with self.strategy.scope():
+            self._last_step.assign(-1 if rate.num_steps is None else rate.num_steps)
 
     @property
     def num_parameters(self) -> int:
@@ -139,12 +91,7 @@ class BaseLearner(ABC):
 
     def train(self, batches: Sequence[Any], step: int) -> StepResult:
         """One optimizer step from `num_batches_per_step` batches; `step` counts from 0."""
-        rate = self.rate.at(step)
-        for optimizer, share in self._rate_shares:
-            optimizer.learning_rate.assign(share * rate)
         result: StepResult = self.train_step(self.cut(batches), step, is_spoiled=pass_fault_point(GRADIENTS_POINT))
-        if self.ema is not None:
-            self.ema.update(step)
         return result
 
     def cut(self, batches: Sequence[Any]) -> list[MicroBatch]:
@@ -188,6 +135,7 @@ class BaseLearner(ABC):
     def _choose_options(self, accumulation: int) -> dict[str, Any]:
         """Options of `TrainStep` that both models share."""
         return {
+            "rate": lambda step: self._rate.at_tensor(step, self._last_step.read_value()),
             "accumulation_steps": accumulation,
             "clip_norm": self._config.training.clip_norm,
             "jit_compile": self._execution.is_compiled,
@@ -205,8 +153,6 @@ class BaseLearner(ABC):
         """
         for parts in empty:
             self.train_step.trace(self._cut_parts([parts] * self.num_batches_per_step), step)
-        if self.ema is not None:
-            self.ema.trace()
 
     @property
     def _num_local_replicas(self) -> int:
@@ -223,9 +169,9 @@ class BaseLearner(ABC):
 
 
 def select_trained(model: Any, weights: Mapping[str, Any]) -> dict[str, Any]:
-    """Selects the trainable weights."""
-    trainable = {id(variable) for variable in model.trainable_variables}
-    return {name: weight for name, weight in weights.items() if id(weight) in trainable}
+    """The trainable weights by name, in the order of the model, by which checkpoints number their moments."""
+    names = {id(weight): name for name, weight in weights.items()}
+    return {names[id(weight)]: weight for weight in model.trainable_variables}
 
 
 def _pad_rows(part: MicroBatch, multiple_of: int) -> MicroBatch:
@@ -234,7 +180,12 @@ def _pad_rows(part: MicroBatch, multiple_of: int) -> MicroBatch:
     num_missing = -num_rows % multiple_of
     if num_missing == 0:
         return part
-    return {name: tf.pad(t, [[0, num_missing], *([[0, 0]] * (len(t.shape) - 1))]) for name, t in part.items()}
+
+    def pad(tensor: Tensor) -> Tensor:
+        with tf.device(tensor.device):
+            return tf.pad(tensor, [[0, num_missing], *([[0, 0]] * (len(tensor.shape) - 1))])
+
+    return {name: pad(tensor) for name, tensor in part.items()}
 
 
 @contextmanager
@@ -249,9 +200,16 @@ def use_dtype_policy(policy: str) -> Iterator[None]:
 
 
 def detect_device(plan: Plan) -> Device:
-    """Kind and CUDA compute capability of the first training device."""
-    if "CPU" in plan.model_devices[0]:
+    """Kind of the training devices, and the lowest CUDA compute capability among them; None where one is unknown.
+
+    The GPU that prepares data does not count: the numbers of a step follow from the GPUs that compute it.
+    """
+    if is_cpu(plan.model_devices[0]):
         return Device("CPU")
-    visible = tf.config.get_visible_devices("GPU")
-    details: dict[str, Any] = tf.config.experimental.get_device_details(visible[0]) if visible else {}
-    return Device("GPU", details.get("compute_capability"))
+    gpus = {gpu.name.rpartition(":")[2]: gpu for gpu in tf.config.list_physical_devices("GPU")}
+    details = [
+        tf.config.experimental.get_device_details(gpus[number]) if number in gpus else {}
+        for number in (name.rpartition(":")[2] for name in plan.model_devices)
+    ]
+    capabilities = [detail.get("compute_capability") for detail in details]
+    return Device("GPU", None if None in capabilities else min(capabilities))

@@ -1,6 +1,6 @@
 """The training loop: batches of the feed through the step, with guard, log records, checkpoints and callbacks.
 
-Order after each step: read the result of the step before it, guard, callbacks, checkpoint. Every number that decides
+Order after each step: judge the result of the third newest step, callbacks, checkpoint. Every number that decides
 what happens next is in `RunState`, so that a training that was killed is repeated exactly. Out of memory is recovered
 from: `retry_out_of_memory` cuts the same step into smaller micro-batches.
 """
@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -26,12 +28,14 @@ from myxtts.training.run.guard import Action, Guard
 from myxtts.training.run.signals import StopRequest
 from myxtts.training.run.state import RunState
 from myxtts.training.schedule import TimeBudget
-from myxtts.training.step import StepResult
+from myxtts.training.step import StepNumbers, is_out_of_memory
 from myxtts.training.task import PreparedTask
 from myxtts.types import Say
 
 _Outcome = TypeVar("_Outcome")
 _NEXT_STOP = "after this step, and is saved"
+_STEPS_IN_FLIGHT = 2
+"""Steps that may be on the device before the result of an older one is needed: one that runs and one that waits."""
 _LATEST_FREEZE = 0.8
 """Share of a run after which nothing is frozen: tracing the step again would take longer than the steps that are left
 gain from it."""
@@ -61,7 +65,7 @@ class TrainingLoop:
         """The step at which training will end, where that is known."""
         self._set_last_step()
         self._window, self._last_losses = StepWindow(), dict[str, float]()
-        self._unread: tuple[int, StepResult, tuple[str, ...]] | None = None
+        self._unread: deque[tuple[int, Future[StepNumbers], tuple[str, ...]]] = deque()
         self._reason = ""
         self._is_save_due, self._is_freeze_due, self._is_well = False, False, True
         self._is_another_stopping = False
@@ -104,6 +108,7 @@ class TrainingLoop:
         """Trains to the end; everything is saved when it returns."""
         with ExitStack() as held:
             held.enter_context(self._saver)
+            self._reader = held.enter_context(ThreadPoolExecutor(1, "myxtts-results"))
             feed = held.enter_context(
                 self._task.open_feed(
                     self.state.feed_position, self.state.loader_name, self.run.telemetry_path, self.say
@@ -155,9 +160,10 @@ class TrainingLoop:
         self._request.next_stop = _NEXT_STOP
 
     def _run_steps(self, feed: Any) -> None:
-        """Runs steps until the end; each starts before the result of the one before is read.
+        """Runs steps until the end; each starts before the results of the `_STEPS_IN_FLIGHT` before it are known.
 
-        The device so never waits for the host: reading a result blocks until the device is done with it.
+        The device so never waits for the host. Reading a result blocks until the device is done with everything that it
+        was given by then, so a thread of its own reads, and this one gives the device the next step meanwhile.
         """
         self._request.next_stop = _NEXT_STOP
         learner, state = self._learner, self.state
@@ -179,8 +185,8 @@ class TrainingLoop:
             ids = tuple(id for batch in taken for id in batch.ids if id)
             # Releases the buffers of the batches, which the feed fills again.
             del taken
-            before, self._unread = self._unread, (state.step, result, ids)
-            self._judge(before)
+            self._unread.append((state.step, self._reader.submit(result.read), ids))
+            self._judge(num_left=_STEPS_IN_FLIGHT)
             self._window.add_time(time.perf_counter() - started, wait_s)
             if learner.num_traces != num_traces:
                 num_traces = learner.num_traces
@@ -204,28 +210,25 @@ class TrainingLoop:
             self._reason = self._reason or "Another process of the cluster has stopped."
         return is_any_at_end
 
-    def _judge(self, unread: tuple[int, StepResult, tuple[str, ...]] | None) -> None:
-        """Reads the result of a step, which blocks until the device is done, and carries out what the guard decides."""
-        if unread is None:
-            return
-        step, result, ids = unread
-        numbers: StepResult = tf.nest.map_structure(lambda tensor: tensor.numpy().item(), result)
-        self._is_well = bool(numbers.is_finite)
-        self._window.add_numbers(numbers)
-        finding = self._guard.judge(step, numbers.loss, numbers.gradient_norm, self._is_well, ids)
-        if finding.message:
-            self.say(finding.message)
-        if finding.action is Action.ROLL_BACK:
-            self._roll_back()
+    def _judge(self, num_left: int = 0) -> None:
+        """Waits for the results of all but the newest `num_left` steps, and carries out what the guard decides.
 
-    def _judge_last(self) -> None:
-        """Judges the newest step now, before its numbers are logged or its weights saved."""
-        last, self._unread = self._unread, None
-        self._judge(last)
+        The number, not the time, decides which results are known: a resumed run must judge at the same steps.
+        """
+        while len(self._unread) > num_left:
+            step, result, ids = self._unread.popleft()
+            numbers = result.result()
+            self._is_well = numbers.is_finite
+            self._window.add_numbers(numbers)
+            finding = self._guard.judge(step, numbers.loss, numbers.gradient_norm, self._is_well, ids)
+            if finding.message:
+                self.say(finding.message)
+            if finding.action is Action.ROLL_BACK:
+                self._roll_back()
 
     def _roll_back(self) -> None:
         """Restores the weights of the newest checkpoint; the feed goes on with the next batch."""
-        self._unread = None
+        self._unread.clear()
         step = self._sync.take_turns(self._saver.roll_back)
         if step is None:
             self.say("There is no checkpoint yet: training goes on with the present weights.")
@@ -241,13 +244,13 @@ class TrainingLoop:
         training = self.config.training
         record = None
         if self.step % training.log_steps == 0:
-            self._judge_last()
+            self._judge()
             record = self._record()
         for callback in self._callbacks:
             callback.on_step(self, record)
         self._is_save_due |= self.step % training.checkpoint_steps == 0 or self._saver.is_new_best
         if self._is_save_due:
-            self._judge_last()
+            self._judge()
             # Not while steps are not finite: a rollback must not restore the weights that caused it.
             if self._is_well:
                 self._save()
@@ -283,7 +286,7 @@ class TrainingLoop:
 
     def _finish(self) -> None:
         """Logs the last steps, saves them, and completes the bundle."""
-        self._judge_last()
+        self._judge()
         if self._window.num_good:
             self._record()
         self.say(f"{self._reason} Saving step {self.step}.")
@@ -325,7 +328,7 @@ class StepWindow:
         self.wait_s += wait_s
         self.num_steps += 1
 
-    def add_numbers(self, numbers: StepResult) -> None:
+    def add_numbers(self, numbers: StepNumbers) -> None:
         """The numbers of one step, read from the device."""
         if not numbers.is_finite:
             return
@@ -358,7 +361,9 @@ def retry_out_of_memory(task: PreparedTask, say: Say, work: Callable[..., _Outco
     while True:
         try:
             return work(*arguments)
-        except tf.errors.ResourceExhaustedError as error:
+        except tf.errors.OpError as error:
+            if not is_out_of_memory(error):
+                raise
             if task.plan.cluster is not None:
                 raise HardwareError(
                     f"The memory of {task.plan.model_devices[0]} is exhausted, and processes that train together "

@@ -1,58 +1,139 @@
-"""AdamW for both models, and the only code that depends on how Keras applies gradients to mirrored variables.
+"""AdamW and the exponential moving average (EMA) of the weights, as operations that XLA compiles with the step.
 
-`TrainStep` reduces, clips and accumulates gradients itself, because losses are sums over real utterances until all
-micro-batches of all replicas are added up; an optimizer that did so too would act on parts of that sum.
+`TrainStep` reduces, clips and accumulates gradients and calls the update on each device with the variables of that
+device. The optimizers of Keras reduce gradients themselves and find their variables by the strategy, which keeps them
+out of a compiled function when there are several devices.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
-import keras
+import tensorflow as tf
 
-_DONE_BY_THE_STEP = ("clipnorm", "global_clipnorm", "clipvalue", "gradient_accumulation_steps", "loss_scale_factor")
-"""Options of Keras optimizers that act on gradients, which `TrainStep` handles itself."""
+from myxtts.types import Tensor
+
+_EPSILON = 1e-7
+"""Added to the root of the mean squared gradient, as by Keras."""
+_EMA_WARM_UP = 10
+"""Warm-up of the EMA decay, (1 + step) / (10 + step): 0.1 at step 0, 0.91 at step 90, 0.99 at step 890."""
 
 
-def make_optimizer(
-    weights: Mapping[str, Any],
-    learning_rate: float,
-    weight_decay: float,
-    *,
-    betas: tuple[float, float],
-    undecayed: tuple[str, ...] = (),
-) -> Any:
-    """AdamW for these weights by name; make it in the scope of the strategy.
+class AdamW:
+    """Moments of these weights by name, and the update. Make it in the scope of the strategy.
 
     Biases and norms are not decayed, nor weights whose name begins with one of `undecayed`.
     """
-    optimizer = keras.optimizers.AdamW(
-        learning_rate, beta_1=betas[0], beta_2=betas[1], weight_decay=weight_decay or None
-    )
-    if weight_decay:
-        kept = [weight for name, weight in weights.items() if len(weight.shape) < 2 or name.startswith(undecayed)]
-        optimizer.exclude_from_weight_decay(var_list=kept)
-    return optimizer
+
+    def __init__(
+        self,
+        weights: Mapping[str, Any],
+        weight_decay: float,
+        *,
+        betas: tuple[float, float],
+        undecayed: tuple[str, ...] = (),
+    ) -> None:
+        self._betas = betas
+        self.iterations = tf.Variable(
+            0, dtype=tf.int64, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA
+        )
+        """Updates so far; steps that were skipped do not count."""
+        self._moments = {
+            id(weight): tuple(tf.Variable(tf.zeros(weight.shape), trainable=False, name=name) for _ in range(2))
+            for name, weight in weights.items()
+        }
+        self._decays = {
+            id(weight): 0.0 if len(weight.shape) < 2 or name.startswith(undecayed) else weight_decay
+            for name, weight in weights.items()
+        }
+
+    @property
+    def named_variables(self) -> dict[str, Any]:
+        """All variables by stable names for checkpoints: 0 is `iterations`, the moments begin at 2."""
+        moments = [moment for both in self._moments.values() for moment in both]
+        return {"00000": self.iterations, **{f"{number:05}": moment for number, moment in enumerate(moments, 2)}}
+
+    def find_slots(self, weights: Iterable[Any]) -> list[tuple[Any, ...]]:
+        """First and second moment of each of these weights."""
+        return [self._moments[id(weight)] for weight in weights]
+
+    def make_update(self, weights: Iterable[Any]) -> Callable[..., list[Tensor]]:
+        """Returns the update of these weights; it is called with the variables of one device (see `_update`)."""
+        return partial(self._update, [self._decays[id(weight)] for weight in weights])
+
+    def _update(
+        self,
+        decays: Sequence[float],
+        iterations: Any,
+        weights: Sequence[Any],
+        slots: Sequence[tuple[Any, ...]],
+        gradients: Sequence[Tensor],
+        rate: Tensor,
+    ) -> list[Tensor]:
+        """Updates the variables of one device; returns the new weights."""
+        count = tf.cast(iterations.assign_add(1), tf.float32)
+        first, second = self._betas
+        alpha = rate * tf.sqrt(1 - tf.pow(second, count)) / (1 - tf.pow(first, count))
+        updated = []
+        for weight, (mean, square), decay, gradient in zip(weights, slots, decays, gradients, strict=True):
+            new_mean = mean.assign_add((gradient - mean) * (1 - first))
+            new_square = square.assign_add((tf.square(gradient) - square) * (1 - second))
+            decayed = weight - weight * decay * rate if decay else weight.read_value()
+            new = decayed - new_mean * alpha / (tf.sqrt(new_square) + _EPSILON)
+            weight.assign(new)
+            updated.append(new)
+        return updated
 
 
-def refuse_own_reduction(optimizer: Any) -> None:
-    """Asserts that the optimizer does not clip, scale or accumulate gradients itself."""
-    taken = [name for name in _DONE_BY_THE_STEP if getattr(optimizer, name, None)]
-    assert not taken, f"the optimizer must leave {', '.join(taken)} to the step: it would act on parts"
+class WeightEma:
+    """Exponential moving average (EMA) of the trainable weights, used for validation, samples and bundles.
 
-
-@contextmanager
-def taking_reduced_gradients(optimizer: Any) -> Iterator[None]:
-    """Context in which `optimizer.apply` takes gradients that are already reduced over the replicas.
-
-    Keras all-reduces them inside `apply`. Once more would multiply them by the number of replicas, and send all of them
-    over the network again. It has no public switch, hence the private name.
+    The decay of a step is min(decay, (1 + step) / (10 + step)), so that the initial weights are forgotten quickly.
+    `TrainStep` moves the averages. Make it in the scope of the strategy.
     """
-    assert hasattr(optimizer, "_all_reduce_sum_gradients"), "Keras all-reduces gradients in another place now"
-    optimizer._all_reduce_sum_gradients = list
-    try:
-        yield
-    finally:
-        del optimizer._all_reduce_sum_gradients
+
+    def __init__(self, weights: Mapping[str, Any], decay: float, strategy: Any) -> None:
+        assert 0 < decay < 1, f"a decay of {decay}"
+        self._decay, self._strategy = decay, strategy
+        # `value` is the TensorFlow variable inside a Keras variable, which strategies can update.
+        self._weights = {name: weight.value for name, weight in weights.items()}
+        self._names = {id(weight): name for name, weight in weights.items()}
+        with strategy.scope():
+            self.variables = {
+                name: tf.Variable(weight, trainable=False, name="average") for name, weight in self._weights.items()
+            }
+
+    def find(self, weights: Iterable[Any]) -> list[Any]:
+        """The averages of these weights."""
+        return [self.variables[self._names[id(weight)]] for weight in weights]
+
+    def decay_at(self, step: Tensor) -> Tensor:
+        """The decay of a step, in the graph."""
+        number = tf.cast(step, tf.float64)
+        warming = (1 + number) / (_EMA_WARM_UP + number)
+        return tf.cast(tf.minimum(tf.constant(self._decay, tf.float64), warming), tf.float32)
+
+    def reset(self) -> None:
+        """Sets all averages to the present weights."""
+        with self._strategy.scope():
+            for name, average in self.variables.items():
+                average.assign(self._weights[name].read_value())
+
+    def settle(self, names: Iterable[str]) -> None:
+        """Sets the weights of these names to their averages."""
+        for name in names:
+            self._weights[name].assign(self.variables[name].numpy())
+
+    @contextmanager
+    def swapped_in(self) -> Iterator[None]:
+        """Context in which the weights are their averages; afterwards they are restored bit by bit."""
+        kept = {name: weight.numpy() for name, weight in self._weights.items()}
+        self.settle(self._weights)
+        try:
+            yield
+        finally:
+            for name, weight in self._weights.items():
+                weight.assign(kept[name])

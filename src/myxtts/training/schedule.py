@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from myxtts.config.schema import TrainingConfig
 from myxtts.training.run.state import Clock
+from myxtts.types import Tensor
 
 if TYPE_CHECKING:
     from myxtts.training.run.cluster_sync import ClusterSync
@@ -50,6 +51,23 @@ class LearningRate:
         share = (step - self.num_rising) / max(1, self.num_steps - self.num_rising)
         fall = 0.5 * (1 + math.cos(math.pi * min(1.0, share)))
         return self.highest * (LEAST_SHARE + (1 - LEAST_SHARE) * fall)
+
+    def at_tensor(self, step: Tensor, num_steps: Tensor) -> Tensor:
+        """The rate of a step in the graph, float32; `num_steps` is -1 where the end is not known.
+
+        In float64, so that it is the number that `at` gives.
+        """
+        import tensorflow as tf
+
+        step, total = tf.cast(step, tf.float64), tf.cast(num_steps, tf.float64)
+        is_known, asked = total >= 0, tf.constant(self.num_rising_steps, tf.float64)
+        num_rising = tf.where(is_known, tf.minimum(asked, tf.math.ceil(MAX_RISING_SHARE * total)), asked)
+        share = tf.where(
+            is_known, (step - num_rising) / tf.maximum(tf.constant(1.0, tf.float64), total - num_rising), 0
+        )
+        fall = 0.5 * (1 + tf.cos(math.pi * tf.minimum(tf.constant(1.0, tf.float64), share)))
+        factor = tf.where(step < num_rising, (step + 1) / num_rising, LEAST_SHARE + (1 - LEAST_SHARE) * fall)
+        return tf.cast(self.highest * factor, tf.float32)
 
     def describe(self, minutes: float | None) -> list[str]:
         """Sentences for the user; `minutes` is the time limit of the run, where it has one."""

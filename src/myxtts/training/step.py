@@ -3,7 +3,9 @@
 Losses and gradients are *sums* over real utterances until the micro-batches of all replicas are added up, and are
 divided once by the number of utterances in all of them. So the step is the same on one device, mirrored ones and
 several hosts, with any number of micro-batches and of padding rows.
-Shape legend: B utterances of a batch.
+Everything that a step needs besides its batch is on the device, the number of the step among it, and everything that it
+has measured comes back as one tensor: so the host can start steps without waiting for the one before.
+Shape legend: B utterances of a batch, P parameters of the model.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from myxtts.storage.atomic import is_fault_planned
-from myxtts.training.optimizer import refuse_own_reduction, taking_reduced_gradients
+from myxtts.training.optimizer import WeightEma
 from myxtts.types import Batch, Tensor
 
 MicroBatch = dict[str, Tensor]
@@ -35,13 +37,18 @@ def count_real_utterances(part: MicroBatch) -> Tensor:
 
 
 def split_rows(part: MicroBatch, num_parts: int) -> list[MicroBatch]:
-    """The micro-batch cut by rows into so many of equal size, in order."""
+    """The micro-batch cut by rows into so many of equal size, in order, on the devices where its tensors are."""
+    if num_parts == 1:
+        return [part]
     sizes = {name: tensor.shape[0] for name, tensor in part.items()}
     assert all(size % num_parts == 0 for size in sizes.values()), f"{sizes} rows cannot be cut into {num_parts} parts"
-    return [
-        {name: tensor[number * sizes[name] // num_parts :][: sizes[name] // num_parts] for name, tensor in part.items()}
-        for number in range(num_parts)
-    ]
+
+    def cut(name: str, tensor: Tensor, number: int) -> Tensor:
+        # Eager operations without a device run on the first GPU, wherever their inputs are.
+        with tf.device(tensor.device):
+            return tensor[number * sizes[name] // num_parts :][: sizes[name] // num_parts]
+
+    return [{name: cut(name, tensor, number) for name, tensor in part.items()} for number in range(num_parts)]
 
 
 def distribute_parts(strategy: Any, parts: Sequence[MicroBatch]) -> MicroBatch:
@@ -62,21 +69,56 @@ LossFunction = Callable[[Any, MicroBatch, bool, Tensor], tuple[Tensor, dict[str,
 """Called with (model, micro-batch, training, step): sums over its real utterances of the loss and of its terms.
 Padding rows must count for nothing, and a micro-batch may have no others."""
 
+_OUT_OF_MEMORY = (
+    "out of memory",
+    "out_of_memory",
+    "alloc_failed",
+    "failed to allocate",
+    "status_not_initialized",
+    "failed to create cublas handle",
+    "could not create cudnn handle",
+    "autotuning failed",
+)
+"""How CUDA libraries on a full GPU say it, in lower case: a library that cannot allocate its workspace or handle, and
+autotuning of XLA that finds no memory to try in, fail with internal or unknown errors."""
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether the memory of a device was exhausted, whichever library noticed it."""
+    if isinstance(error, tf.errors.ResourceExhaustedError | MemoryError):
+        return True
+    message = str(error).lower()
+    kinds = (tf.errors.InternalError, tf.errors.UnknownError, tf.errors.AbortedError, tf.errors.FailedPreconditionError)
+    return isinstance(error, kinds) and any(mark in message for mark in _OUT_OF_MEMORY)
+
+
 GRADIENTS_POINT = "gradients"
 """Fault point at which MYXTTS_FAULT turns the gradients of a step into NaN."""
 
 
-class StepResult(NamedTuple):
-    """Means over utterances of loss and terms, as tensors: reading one waits for the device.
+class StepNumbers(NamedTuple):
+    """Means over utterances of loss and terms.
 
     `gradient_norm` is taken before clipping. When it or the loss is not finite, nothing was updated.
     """
 
-    loss: Tensor
-    metrics: dict[str, Tensor]
-    gradient_norm: Tensor
-    num_real: Tensor
-    is_finite: Tensor
+    loss: float
+    metrics: dict[str, float]
+    gradient_norm: float
+    num_real: float
+    is_finite: bool
+
+
+class StepResult(NamedTuple):
+    """The numbers of a step as one tensor on the device: loss, gradient norm, utterances, whether finite, metrics."""
+
+    values: Tensor
+    metric_names: tuple[str, ...]
+
+    def read(self) -> StepNumbers:
+        """Copies the numbers to the host, which blocks until the device has done the step."""
+        loss, norm, num_real, is_finite, *metrics = self.values.numpy().tolist()
+        return StepNumbers(loss, dict(zip(self.metric_names, metrics, strict=True)), norm, num_real, bool(is_finite))
 
 
 class _Totals(NamedTuple):
@@ -90,9 +132,10 @@ class _Totals(NamedTuple):
 class TrainStep:
     """Trains `model` by one step per call. Model and optimizer must have been made in the scope of `strategy`.
 
-    `graph=False` runs every operation eagerly, for a debugger. `jit_compile` compiles the whole step for one device,
-    and for several the gradients of each: XLA cannot reach over devices. With `num_lanes` the rows of a device are
-    split into equal pieces, as far as they divide evenly, which run concurrently.
+    `rate` gives the learning rate for the number of a step, as a tensor; `ema` moves with the weights. `graph=False`
+    runs every operation eagerly, for a debugger. `jit_compile` compiles the whole step for one device, and for several
+    the gradients and the update of each: XLA cannot reach over devices. With `num_lanes` the rows of a device are split
+    into equal pieces, as far as they divide evenly, which run concurrently.
     """
 
     def __init__(
@@ -102,6 +145,8 @@ class TrainStep:
         compute_loss: LossFunction,
         strategy: Any,
         *,
+        rate: Callable[[Tensor], Tensor],
+        ema: WeightEma | None = None,
         accumulation_steps: int = 1,
         clip_norm: float | None = None,
         jit_compile: bool = False,
@@ -110,13 +155,20 @@ class TrainStep:
         count_real: Callable[[MicroBatch], Tensor] = count_real_utterances,
     ) -> None:
         assert graph or not jit_compile, "an eager step cannot be compiled"
-        refuse_own_reduction(optimizer)
         self._model, self._optimizer, self._strategy = model, optimizer, strategy
         self._compute_loss, self._count_real = compute_loss, count_real
-        self._clip_norm = clip_norm
+        self._rate, self._ema, self._clip_norm = rate, ema, clip_norm
         self.accumulation_steps = accumulation_steps
-        self._weights = [variable.value for variable in model.trainable_variables]
+        trained = model.trainable_variables
+        # `value` is the TensorFlow variable inside a Keras variable, which strategies can update.
+        self._weights = [variable.value for variable in trained]
+        self._sizes = [math.prod(weight.shape) for weight in self._weights]
+        averages = [] if ema is None else ema.find(trained)
+        self._targets = (self._weights, optimizer.find_slots(trained), averages)
+        self._apply_gradients = optimizer.make_update(trained)
+        self._metric_names: tuple[str, ...] = ()
         self._make_variables()
+        self._next_step: int | None = None
         self._has_leftovers = False
         self._num_lanes = num_lanes
         self._compile(graph, jit_compile)
@@ -130,45 +182,50 @@ class TrainStep:
         with self._strategy.scope(), self._enter_device():
             if self._spoiler is not None:
                 self._spoiler.assign(float("nan") if is_spoiled else 1.0)
-            number = tf.constant(step, tf.int64)
-            if self.accumulation_steps == 1:
-                result: StepResult = self._train(micro_batches[0], number)
-                return result
-            if self._has_leftovers:
-                self._strategy.run(self._clear_accumulators)
-            self._has_leftovers = True
-            totals = [self._accumulate(micro_batch, number) for micro_batch in micro_batches]
-            result = self._finish(totals)
-            self._has_leftovers = False
-            return result
+            if step != self._next_step:
+                self._step.assign(step)
+            # A step that fails may have counted already.
+            self._next_step = None
+            values = self._run(micro_batches)
+            self._next_step = step + 1
+        return StepResult(values, self._metric_names)
+
+    def _run(self, micro_batches: Sequence[MicroBatch]) -> Tensor:
+        if self.accumulation_steps == 1:
+            return self._train(micro_batches[0])
+        if self._has_leftovers:
+            self._strategy.run(self._clear_accumulator)
+        self._has_leftovers = True
+        values = self._finish([self._accumulate(micro_batch) for micro_batch in micro_batches])
+        self._has_leftovers = False
+        return values
 
     def trace(self, micro_batches: Sequence[MicroBatch], step: int) -> None:
         """Traces and compiles the graphs of micro-batches of these shapes by a step on them."""
         with self._strategy.scope(), self._enter_device():
             function = self._train if self.accumulation_steps == 1 else self._accumulate
             for micro_batch in micro_batches:
-                _make_graph_first(function, micro_batch, tf.constant(step, tf.int64))
+                _make_graph_first(function, micro_batch)
         self(micro_batches, step)
 
     def take_apart(self) -> dict[str, Callable[..., Any]]:
         """Returns forward pass, gradients and update as separate functions, compiled as within the step, for a profile.
 
-        `forward` and `gradients` take a micro-batch and the number of the step; `update` takes what `gradients`
-        returns.
+        `forward` and `gradients` take a micro-batch; `update` takes what `gradients` returns.
         """
         compute_totals = self._compute_totals
         if self._is_compiled_by_part:
             compute_totals = tf.function(compute_totals, jit_compile=True, autograph=False)
 
-        def forward(part: MicroBatch, step: Tensor) -> list[_Totals]:
-            return [compute_totals(piece, step) for piece in self._split_lanes(part)]
+        def forward(part: MicroBatch) -> list[_Totals]:
+            return [compute_totals(piece, self._step.read_value()) for piece in self._split_lanes(part)]
 
-        def update(computed: tuple[list[Tensor], _Totals]) -> StepResult:
+        def update(computed: tuple[Tensor, _Totals]) -> Tensor:
             return self._update(*self._strategy.run(self._reduce, args=computed))
 
         parts: dict[str, Callable[..., Any]] = {
-            "forward": lambda part, step: self._strategy.run(forward, args=(part, step)),
-            "gradients": lambda part, step: self._strategy.run(self._compute, args=(part, step)),
+            "forward": lambda part: self._strategy.run(forward, args=(part,)),
+            "gradients": lambda part: self._strategy.run(self._compute, args=(part,)),
             "update": update,
         }
 
@@ -189,23 +246,22 @@ class TrainStep:
         )
 
     def _make_variables(self) -> None:
-        """Builds the optimizer, the gradient accumulators (where needed) and the switch of the fault injection."""
+        """Makes the number of the step, the accumulator (where needed) and the switch of the fault injection."""
         is_ours = self._strategy.extended.variable_created_in_scope
+        same = tf.VariableAggregation.ONLY_FIRST_REPLICA
         with self._strategy.scope():
-            if not self._optimizer.built:
-                self._optimizer.build(self._model.trainable_variables)
-            assert all(map(is_ours, (*self._weights, self._optimizer.iterations.value))), "made outside the scope"
+            assert all(map(is_ours, (*self._weights, self._optimizer.iterations))), "made outside the scope"
+            self._step = tf.Variable(0, dtype=tf.int64, trainable=False, aggregation=same)
             # ON_READ: each replica accumulates its own gradients; all-reduced once, after the last micro-batch.
-            self._accumulators = [
-                tf.Variable(tf.zeros_like(weight), trainable=False, synchronization=tf.VariableSynchronization.ON_READ)
-                for weight in self._weights
-                if self.accumulation_steps > 1
-            ]
+            self._accumulator: Any = None
+            if self.accumulation_steps > 1:
+                on_read = tf.VariableSynchronization.ON_READ
+                zeros = tf.zeros([sum(self._sizes)])
+                self._accumulator = tf.Variable(zeros, trainable=False, synchronization=on_read)
             # Only with fault injection; otherwise no graph contains it.
             self._spoiler = None
             if is_fault_planned(GRADIENTS_POINT):
-                aggregation = tf.VariableAggregation.ONLY_FIRST_REPLICA
-                self._spoiler = tf.Variable(1.0, trainable=False, dtype=tf.float32, aggregation=aggregation)
+                self._spoiler = tf.Variable(1.0, trainable=False, dtype=tf.float32, aggregation=same)
 
     def _compile(self, graph: bool, jit_compile: bool) -> None:
         """Chooses which functions XLA compiles: the whole step, or on several devices and lanes only its pieces."""
@@ -213,11 +269,10 @@ class TrainStep:
         self._is_graph, self._is_compiled_whole = graph, jit_compile and is_one_device and self._num_lanes == 1
         self._is_compiled_by_part = jit_compile and not self._is_compiled_whole
         self._needs_device = jit_compile and isinstance(self._strategy, tf.distribute.OneDeviceStrategy)
-        self._compute_piece: Callable[[MicroBatch, Tensor], tuple[list[Tensor], _Totals]] = self._compute_gradients
-        self._change = self._apply
+        self._compute_piece: Callable[[MicroBatch, Tensor], tuple[Tensor, _Totals]] = self._compute_gradients
+        self._change: Callable[..., Tensor] = self._apply
         if self._is_compiled_by_part:
             self._compute_piece = tf.function(self._compute_gradients, jit_compile=True, autograph=False)
-        if self._is_compiled_by_part and is_one_device:
             self._change = tf.function(self._apply, jit_compile=True, autograph=False)
         self._train = self._make_graph(self._train_on)
         self._accumulate = self._make_graph(self._accumulate_on)
@@ -234,62 +289,59 @@ class TrainStep:
 
     # Methods below run once for all replicas or, where the docstring says so, in each replica.
 
-    def _train_on(self, micro_batch: MicroBatch, step: Tensor) -> StepResult:
+    def _train_on(self, micro_batch: MicroBatch) -> Tensor:
         """Step without accumulation: one micro-batch per replica, in one graph."""
 
-        def compute(part: MicroBatch) -> tuple[list[Tensor], StepResult]:
-            return self._reduce(*self._compute(part, step))
+        def compute(part: MicroBatch) -> tuple[Tensor, Tensor]:
+            return self._reduce(*self._compute(part))
 
         return self._update(*self._strategy.run(compute, args=(micro_batch,)))
 
-    def _accumulate_on(self, micro_batch: MicroBatch, step: Tensor) -> _Totals:
-        """Adds the gradients of one micro-batch to the accumulators of each replica; returns its totals."""
+    def _accumulate_on(self, micro_batch: MicroBatch) -> _Totals:
+        """Adds the gradients of one micro-batch to the accumulator of each replica; returns its totals."""
 
         def accumulate(part: MicroBatch) -> _Totals:
-            gradients, totals = self._compute(part, step)
-            for accumulator, gradient in zip(self._accumulators, gradients, strict=True):
-                accumulator.assign_add(gradient)
+            gradient_P, totals = self._compute(part)
+            self._accumulator.assign_add(gradient_P)
             return totals
 
         totals: _Totals = self._strategy.run(accumulate, args=(micro_batch,))
         return totals
 
-    def _finish_with(self, totals: list[_Totals]) -> StepResult:
-        """Last part of an accumulated step: reduces the accumulators, clears them and updates the weights."""
+    def _finish_with(self, totals: list[_Totals]) -> Tensor:
+        """Last part of an accumulated step: reduces the accumulator, clears it and updates the weights."""
 
-        def reduce(totals: list[_Totals]) -> tuple[list[Tensor], StepResult]:
-            gradients = [accumulator.read_value() for accumulator in self._accumulators]
-            self._clear_accumulators()
-            return self._reduce(gradients, _add_up(totals))
+        def reduce(totals: list[_Totals]) -> tuple[Tensor, Tensor]:
+            gradient_P = self._accumulator.read_value()
+            self._clear_accumulator()
+            return self._reduce(gradient_P, _add_up(totals))
 
         return self._update(*self._strategy.run(reduce, args=(totals,)))
 
-    def _compute(self, part: MicroBatch, step: Tensor) -> tuple[list[Tensor], _Totals]:
-        """In each replica: gradients and totals of its rows, from pieces that do not wait for each other."""
-        pieces = self._split_lanes(part)
+    def _compute(self, part: MicroBatch) -> tuple[Tensor, _Totals]:
+        """In each replica: gradient and totals of its rows, from pieces that do not wait for each other."""
+        pieces, step = self._split_lanes(part), self._step.read_value()
         _make_graph_first(self._compute_piece, pieces[0], step)
         computed = [self._compute_piece(piece, step) for piece in pieces]
         if len(computed) == 1:
             return computed[0]
         gradients, totals = zip(*computed, strict=True)
-        return list(map(tf.add_n, zip(*gradients, strict=True))), _add_up(totals)
+        return tf.add_n(gradients), _add_up(totals)
 
     def _split_lanes(self, part: MicroBatch) -> list[MicroBatch]:
         """Splits rows into equal pieces: the greatest common divisor of the rows and `num_lanes`."""
         num_rows = next(iter(part.values())).shape[0]
         return split_rows(part, math.gcd(num_rows, self._num_lanes))
 
-    def _compute_gradients(self, part: MicroBatch, step: Tensor) -> tuple[list[Tensor], _Totals]:
-        """In each replica."""
+    def _compute_gradients(self, part: MicroBatch, step: Tensor) -> tuple[Tensor, _Totals]:
+        """In each replica: the gradients of all weights one behind the other [P], so that few kernels handle them."""
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(self._weights)
             totals = self._compute_totals(part, step)
         gradients = tape.gradient(totals.loss, self._weights, unconnected_gradients=tf.UnconnectedGradients.ZERO)
-        # Embedding gradients are IndexedSlices, which neither add_n nor all-reduce handles well.
-        gradients = list(map(tf.convert_to_tensor, gradients))
-        if self._spoiler is not None:
-            gradients = [gradient * self._spoiler for gradient in gradients]
-        return gradients, totals
+        # Embedding gradients are IndexedSlices, which cannot be joined.
+        gradient_P = tf.concat([tf.reshape(tf.convert_to_tensor(gradient), [-1]) for gradient in gradients], axis=0)
+        return (gradient_P if self._spoiler is None else gradient_P * self._spoiler), totals
 
     def _compute_totals(self, part: MicroBatch, step: Tensor) -> _Totals:
         """In each replica: the forward pass."""
@@ -299,42 +351,54 @@ class TrainStep:
         )
         return totals
 
-    def _reduce(self, gradients: list[Tensor], totals: _Totals) -> tuple[list[Tensor], StepResult]:
-        """In each replica: the clipped mean gradient over all of them, and the result, by one all-reduce.
+    def _reduce(self, gradient_P: Tensor, totals: _Totals) -> tuple[Tensor, Tensor]:
+        """In each replica: the clipped mean gradient over all of them, and the numbers, by one all-reduce.
 
         Without a single real utterance this divides by zero, and the step is skipped like any that is not finite.
         """
         replica = tf.distribute.get_replica_context()
-        gradients, totals = replica.all_reduce(tf.distribute.ReduceOp.SUM, (gradients, totals))
+        gradient_P, totals = replica.all_reduce(tf.distribute.ReduceOp.SUM, (gradient_P, totals))
         loss, metrics = tf.nest.map_structure(lambda total: total / totals.num_real, (totals.loss, totals.metrics))
-        norm = tf.linalg.global_norm(gradients) / totals.num_real
+        norm = tf.sqrt(tf.reduce_sum(tf.square(gradient_P))) / totals.num_real
         scale = 1 / totals.num_real
         if self._clip_norm is not None:
             scale *= self._clip_norm / tf.maximum(norm, self._clip_norm)
-        is_finite = tf.math.is_finite(norm) & tf.math.is_finite(loss)
-        result = StepResult(loss, metrics, norm, totals.num_real, is_finite)
-        return [gradient * scale for gradient in gradients], result
+        is_finite = tf.cast(tf.math.is_finite(norm) & tf.math.is_finite(loss), tf.float32)
+        # Set while tracing, so it belongs to every graph: all shapes have the same metrics.
+        self._metric_names = tuple(metrics)
+        return gradient_P * scale, tf.stack([loss, norm, totals.num_real, is_finite, *metrics.values()])
 
-    def _update(self, gradients: list[Tensor], per_replica: StepResult) -> StepResult:
-        """Applies the reduced gradients unless they are not finite."""
-        result = tf.nest.map_structure(lambda value: self._strategy.experimental_local_results(value)[0], per_replica)
+    def _update(self, gradient_P: Tensor, per_replica: Tensor) -> Tensor:
+        """Applies the reduced gradient unless it is not finite; counts the step in any case."""
+        values: Tensor = self._strategy.experimental_local_results(per_replica)[0]
+        step = self._step.read_value()
+        rate, decay = self._rate(step), tf.constant(0.0) if self._ema is None else self._ema.decay_at(step)
 
         def apply() -> None:
-            with taking_reduced_gradients(self._optimizer):
-                self._strategy.run(self._change, args=(gradients,))
+            # Each device updates its own copies with the same values: no communication.
+            arguments = (self._targets, gradient_P, rate, decay)
+            self._strategy.extended.update(self._optimizer.iterations, self._change, args=arguments, group=False)
 
         # After the all-reduce all replicas hold the same values, and take the same branch.
-        tf.cond(result.is_finite, apply, lambda: None)
-        return StepResult(*result)
+        tf.cond(values[3] > 0, apply, lambda: None)
+        self._step.assign_add(1)
+        return values
 
-    def _apply(self, gradients: list[Tensor]) -> None:
-        """In each replica."""
-        self._optimizer.apply(gradients, self._model.trainable_variables)
+    def _apply(
+        self, iterations: Any, targets: tuple[Any, Any, Any], gradient_P: Tensor, rate: Tensor, decay: Tensor
+    ) -> Tensor:
+        """On each device, with its own copies of the variables: optimizer and EMA."""
+        weights, slots, averages = targets
+        split = tf.split(gradient_P, self._sizes)
+        gradients = [tf.reshape(part, weight.shape) for part, weight in zip(split, weights, strict=True)]
+        updated = self._apply_gradients(iterations, weights, slots, gradients, rate)
+        for average, weight in zip(averages, updated if averages else (), strict=True):
+            average.assign(average + (1 - decay) * (weight - average))
+        return rate
 
-    def _clear_accumulators(self) -> None:
+    def _clear_accumulator(self) -> None:
         """In each replica. Assigning, unlike multiplying, also clears what is not finite."""
-        for accumulator in self._accumulators:
-            accumulator.assign(tf.zeros_like(accumulator))
+        self._accumulator.assign(tf.zeros_like(self._accumulator))
 
 
 def _make_graph_first(function: Callable[..., Any], *arguments: Any) -> None:

@@ -18,7 +18,7 @@ from myxtts.corpus.corpus_file import open_corpus
 from myxtts.corpus.prepare import Recordings, prepare_corpus
 from myxtts.models.xtts import XTTS
 from myxtts.store.precompute import precompute
-from myxtts.training.learner import WeightEma
+from myxtts.training.optimizer import WeightEma
 from myxtts.training.voice.losses import VoiceLoss
 from myxtts.training.voice.metrics import SCORE, Evaluator, measure_warped_distance
 from myxtts.training.voice.validation_set import (

@@ -211,4 +211,4 @@ class RealStep:
         result = self._learner.train(self._waiting, self._num_steps)
         self._waiting = []
         self._num_steps += 1
-        float(result.loss)
+        result.read()

@@ -74,9 +74,13 @@ def profile_training(
             load_tensorflow()
             import tensorflow as tf
 
+            from myxtts.training.step import is_out_of_memory
+
             try:
                 return _Profiler(opened.prepare(run, say), run, say).profile(num_steps, trace_dir)
-            except tf.errors.ResourceExhaustedError as error:
+            except tf.errors.OpError as error:
+                if not is_out_of_memory(error):
+                    raise
                 raise HardwareError(
                     f"The memory of {opened.plan.model_devices[0]} does not suffice for a batch of "
                     f"{opened.config.data.batch_size}.",

@@ -30,8 +30,7 @@ STAGES = mark(
         "data_wait": "wait for data",
         "forward": "forward",
         "backward": "backward",
-        "optimizer": "optimiser",
-        "averaging": "weight EMA",
+        "optimizer": "optimiser and EMA",
         "rest": "other",
         "checkpoint": "checkpoint",
         "logging": "logging",
@@ -53,7 +52,7 @@ _NO_OPS = mark(
         "no_ops_mixed": "Some recordings are decoded in Python, so the pipeline is not tf.data alone.",
     }
 )
-_PARTS = ("forward", "backward", "optimizer", "averaging", "rest")
+_PARTS = ("forward", "backward", "optimizer", "rest")
 """Stages inside the training step; the other stages lie between two steps."""
 
 

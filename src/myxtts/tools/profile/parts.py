@@ -35,15 +35,13 @@ def measure_parts(learner: Learner, batches: Sequence[Batch], shape: str, num_re
 
     The weights are updated many times, so the learner must not be used afterwards.
     """
-    number, ema = tf.constant(0, tf.int64), learner.ema
     part, parts = learner.cut(batches)[0], learner.train_step.take_apart()
-    computed = parts["gradients"](part, number)
+    computed = parts["gradients"](part)
     actions: dict[str, Callable[[], object]] = {
         "whole": lambda: learner.train(batches, 0),
-        "forward": lambda: parts["forward"](part, number),
-        "gradients": lambda: parts["gradients"](part, number),
+        "forward": lambda: parts["forward"](part),
+        "gradients": lambda: parts["gradients"](part),
         "update": lambda: parts["update"](computed),
-        "ema": lambda: ema.update(0) if ema is not None else None,
     }
     times = time_in_turns({name: partial(_finish, action) for name, action in actions.items()}, num_repeats)
     seconds = {name: median(values) for name, values in times.items()}
@@ -54,7 +52,6 @@ def measure_parts(learner: Learner, batches: Sequence[Batch], shape: str, num_re
         forward_s=count * seconds["forward"],
         backward_s=count * backward_s,
         optimizer_s=seconds["update"],
-        average_s=seconds["ema"] if ema is not None else 0.0,
     )
 
 

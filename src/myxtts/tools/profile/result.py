@@ -89,11 +89,10 @@ class PartTimes:
     forward_s: float
     backward_s: float
     optimizer_s: float
-    average_s: float
 
     @property
     def sum_s(self) -> float:
-        return self.forward_s + self.backward_s + self.optimizer_s + self.average_s
+        return self.forward_s + self.backward_s + self.optimizer_s
 
     @property
     def rest_s(self) -> float:
@@ -179,7 +178,6 @@ class TrainingProfile:
             ("forward", parts.forward_s),
             ("backward", parts.backward_s),
             ("optimizer", parts.optimizer_s),
-            ("averaging", parts.average_s),
             ("rest", parts.rest_s),
         ]
 

@@ -20,6 +20,8 @@ Variable = Any
 _CHECKPOINT = "The checkpoint"
 MODEL, AVERAGE, OPTIMIZER = "model", "average", "optimizer"
 """The usual groups of variables; `average` is the EMA of the weights."""
+_OLD_LEARNING_RATE = "optimizer/00001"
+"""Learning rate in older checkpoints; it follows from the step."""
 
 
 class _State(BaseModel):
@@ -155,7 +157,11 @@ class TrainingState:
                 yield f"{self._describe(name)} has the shape {list(array.shape)} instead of {list(shape)}"
             elif array.dtype.name != _name_dtype(variable):
                 yield f"{self._describe(name)} is of type {array.dtype.name} instead of {_name_dtype(variable)}"
-        yield from (f"{name} is not known" for name in arrays if name not in self._variables)
+        yield from (
+            f"{name} is not known"
+            for name in arrays
+            if name not in self._variables and not name.endswith(_OLD_LEARNING_RATE)
+        )
 
     def _describe(self, name: str) -> str:
         """Name of a variable, with its Keras path where the name is only a number."""

@@ -8,8 +8,8 @@ Shape legend: B segments, T frames, M mel bands, S samples.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
@@ -22,10 +22,9 @@ from myxtts.models.layers import iterate_weights
 from myxtts.models.vocoder import Vocoder, VocoderConfig
 from myxtts.storage.json_file import FileModel
 from myxtts.training.execution import Execution, MicroBatches
-from myxtts.training.learner import BaseLearner, use_dtype_policy
-from myxtts.training.optimizer import make_optimizer
-from myxtts.training.run.state import number_variables
-from myxtts.training.step import LossFunction, MicroBatch, StepResult, TrainStep, split_rows
+from myxtts.training.learner import BaseLearner, select_trained, use_dtype_policy
+from myxtts.training.optimizer import AdamW, WeightEma
+from myxtts.training.step import MicroBatch, StepNumbers, StepResult, TrainStep, split_rows
 from myxtts.training.terms import VOCODER, add_weighted
 from myxtts.training.vocoder.losses import (
     ReconstructionLoss,
@@ -78,17 +77,17 @@ class VocoderLearner(BaseLearner):
             vocoder = Vocoder(spec.shape)
             self._discriminators = Discriminators(spec.discriminators)
         weights, of_discriminators = dict(iterate_weights(vocoder)), dict(iterate_weights(self._discriminators))
-        rate, decay = config.training.learning_rate, config.training.weight_decay
+        decay = config.training.weight_decay
         with strategy.scope():
-            optimizer = make_optimizer(weights, rate, decay, betas=BETAS)
-            self._discriminator_optimizer = make_optimizer(of_discriminators, rate, decay, betas=BETAS)
-            self._discriminator_optimizer.build(self._discriminators.trainable_variables)
+            optimizer = AdamW(select_trained(vocoder, weights), decay, betas=BETAS)
+            self._discriminator_optimizer = AdamW(
+                select_trained(self._discriminators, of_discriminators), decay, betas=BETAS
+            )
         more_state = {
             _DISCRIMINATORS: of_discriminators,
-            _DISCRIMINATOR_OPTIMIZER: number_variables(self._discriminator_optimizer.variables),
+            _DISCRIMINATOR_OPTIMIZER: self._discriminator_optimizer.named_variables,
         }
         super().__init__(config, strategy, execution, total_steps, vocoder, weights, optimizer, more_state)
-        self._rate_shares.append((self._discriminator_optimizer, DISCRIMINATOR_RATE_SHARE))
         self.set_micro_batches(micro_batches)
 
     def trace(self, num_segments: int, num_frames: int, steps: Iterable[int]) -> None:
@@ -113,10 +112,24 @@ class VocoderLearner(BaseLearner):
             (self.optimizer, self._discriminator_optimizer),
             self._definition,
             self.strategy,
+            ema=self.ema,
             num_warm_steps=self._num_warm_steps,
             jit_compile_gan=self._jit_compile_gan,
             **self._choose_options(accumulation),
         )
+
+
+class VocoderResult(NamedTuple):
+    """Results of vocoder and discriminators in one step; loss and norm are the vocoder's."""
+
+    vocoder: StepResult
+    discriminators: StepResult
+
+    def read(self) -> StepNumbers:
+        """Copies the numbers to the host, which blocks until the device has done the step."""
+        ours, theirs = self.vocoder.read(), self.discriminators.read()
+        metrics = {"critic_loss": theirs.loss, "critic_gradient_norm": theirs.gradient_norm}
+        return ours._replace(metrics=ours.metrics | metrics, is_finite=ours.is_finite and theirs.is_finite)
 
 
 class VocoderStep:
@@ -135,6 +148,8 @@ class VocoderStep:
         strategy: Any,
         *,
         num_warm_steps: int,
+        rate: Callable[[Tensor], Tensor],
+        ema: WeightEma | None = None,
         jit_compile: bool = False,
         jit_compile_gan: bool = False,
         **options: Any,
@@ -143,24 +158,27 @@ class VocoderStep:
         self._vocoder, self._discriminators, self._num_warm_steps = vocoder, discriminators, num_warm_steps
         self._reconstruct = ReconstructionLoss(definition)
 
-        def make_step(model: Any, optimizer: Any, compute_loss: LossFunction, jit_compile: bool) -> TrainStep:
-            return TrainStep(
-                model,
-                optimizer,
-                compute_loss,
-                strategy,
-                jit_compile=jit_compile,
-                count_real=lambda part: tf.reduce_sum(_find_real(part)),
-                **options,
-            )
-
-        self._train_warm = make_step(vocoder, optimizers[0], self._compute_warm_loss, jit_compile)
-        self._train_vocoder = make_step(vocoder, optimizers[0], self._compute_vocoder_loss, jit_compile_gan)
-        self._train_discriminators = make_step(
-            discriminators, optimizers[1], self._compute_discriminator_loss, jit_compile_gan
+        options |= {"count_real": lambda part: tf.reduce_sum(_find_real(part))}
+        ours = options | {"rate": rate, "ema": ema}
+        theirs = options | {"rate": lambda step: DISCRIMINATOR_RATE_SHARE * rate(step)}
+        self._train_warm = TrainStep(
+            vocoder, optimizers[0], self._compute_warm_loss, strategy, jit_compile=jit_compile, **ours
+        )
+        self._train_vocoder = TrainStep(
+            vocoder, optimizers[0], self._compute_vocoder_loss, strategy, jit_compile=jit_compile_gan, **ours
+        )
+        self._train_discriminators = TrainStep(
+            discriminators,
+            optimizers[1],
+            self._compute_discriminator_loss,
+            strategy,
+            jit_compile=jit_compile_gan,
+            **theirs,
         )
 
-    def __call__(self, micro_batches: Sequence[MicroBatch], step: int, is_spoiled: bool = False) -> StepResult:
+    def __call__(
+        self, micro_batches: Sequence[MicroBatch], step: int, is_spoiled: bool = False
+    ) -> StepResult | VocoderResult:
         """One update from micro-batches of `mel` [B, T, M], `samples` [B, S] and `lengths` [B].
 
         With discriminators, loss and norm are the vocoder's; theirs are among the metrics.
@@ -169,8 +187,7 @@ class VocoderStep:
             return self._train_warm(micro_batches, step, is_spoiled)
         judged = self._train_discriminators(micro_batches, step)
         result = self._train_vocoder(micro_batches, step, is_spoiled)
-        theirs = {"critic_loss": judged.loss, "critic_gradient_norm": judged.gradient_norm}
-        return result._replace(metrics={**result.metrics, **theirs}, is_finite=result.is_finite & judged.is_finite)
+        return VocoderResult(result, judged)
 
     def trace(self, micro_batches: Sequence[MicroBatch], step: int) -> None:
         """Traces the graphs of this step; segments have one shape."""

@@ -38,8 +38,14 @@ class VocalTractPerturbation:
         any_B = tf.cast(draws_2B[1] * len(self._warps_KMM), tf.int32)
         chosen_B = tf.where(draws_2B[0] < UNCHANGED_SHARE, _NUM_PER_SIDE, any_B)
         warps_BMM = tf.gather(tf.constant(self._warps_KMM), chosen_B)
-        warped = {name: tf.cast(part[name], tf.float32) @ warps_BMM for name in _SPECTROGRAMS}
-        return part | warped, chosen_B != _NUM_PER_SIDE
+        is_warped_B = chosen_B != _NUM_PER_SIDE
+
+        def warp(mel_BTM: Tensor) -> Tensor:
+            mel_BTM = tf.cast(mel_BTM, tf.float32)
+            # GPUs multiply in TF32, which would round even the rows whose matrix is the identity.
+            return tf.where(is_warped_B[:, None, None], mel_BTM @ warps_BMM, mel_BTM)
+
+        return part | {name: warp(part[name]) for name in _SPECTROGRAMS}, is_warped_B
 
 
 def _make_warp(band_hz: NDArray[np.float64], factor: float) -> NDArray[np.float32]:

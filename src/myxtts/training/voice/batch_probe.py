@@ -21,6 +21,7 @@ from myxtts.runtime.plan import Plan, choose_plan
 from myxtts.runtime.strategy import make_strategy, translate_plan
 from myxtts.training.execution import choose_execution
 from myxtts.training.learner import detect_device
+from myxtts.training.step import is_out_of_memory
 from myxtts.training.voice.batch_size import TOO_LARGE
 from myxtts.training.voice.data import measure_spec, open_training_data
 from myxtts.training.voice.learner import build_learner
@@ -41,7 +42,9 @@ def probe(config: XTTSConfig, budget_bytes: int) -> bool:
     try:
         learner = build_learner(config, plan, spec, data, execution, strategy, total_steps=training.steps)
         learner.trace([heaviest], data.num_reference_frames)
-    except (tf.errors.ResourceExhaustedError, MemoryError):
+    except (tf.errors.OpError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
         return False
     return device.is_cpu or _measure_peak(plan) <= budget_bytes
 

@@ -19,7 +19,7 @@ from myxtts.pipeline.order import Shape
 from myxtts.runtime.plan import Plan
 from myxtts.training.execution import Execution, MicroBatches
 from myxtts.training.learner import BaseLearner, select_trained, use_dtype_policy
-from myxtts.training.optimizer import make_optimizer
+from myxtts.training.optimizer import AdamW
 from myxtts.training.step import MicroBatch, TrainStep, select_tensors
 from myxtts.training.voice.data import TrainingData
 from myxtts.training.voice.losses import VoiceLoss
@@ -72,13 +72,7 @@ class Learner(BaseLearner):
             model = XTTS(config.model, spec)
         weights = model.named_weights()
         with strategy.scope():
-            optimizer = make_optimizer(
-                select_trained(model, weights),
-                training.learning_rate,
-                training.weight_decay,
-                betas=BETAS,
-                undecayed=_TABLES,
-            )
+            optimizer = AdamW(select_trained(model, weights), training.weight_decay, betas=BETAS, undecayed=_TABLES)
         super().__init__(config, strategy, execution, total_steps, model, weights, optimizer)
         self._loss = VoiceLoss(
             training.seed,
@@ -95,7 +89,7 @@ class Learner(BaseLearner):
         self._trace(([part] * num_local for part in empty), step=0)
 
     def _make_step(self, accumulation: int) -> None:
-        options = self._choose_options(accumulation) | {"num_lanes": self._execution.num_lanes}
+        options = self._choose_options(accumulation) | {"num_lanes": self._execution.num_lanes, "ema": self.ema}
         self.train_step = TrainStep(self.model, self.optimizer, self._loss, self.strategy, **options)
 
     def _split_by_replica(self, batch: Batch) -> list[MicroBatch]:

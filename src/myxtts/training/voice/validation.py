@@ -21,6 +21,7 @@ from myxtts.storage.json_file import is_number
 from myxtts.training.callbacks import Record, TrainResult
 from myxtts.training.run.state import Patience
 from myxtts.training.sample_files import Sample
+from myxtts.training.step import is_out_of_memory
 from myxtts.training.tensorboard import TensorBoardWriter
 from myxtts.training.terms import VOICE, add_weighted
 from myxtts.training.voice.metrics import SCORE, Evaluator
@@ -169,7 +170,9 @@ class ValidationCallback:
         try:
             with loop.use_average():
                 numbers = evaluate()
-        except tf.errors.ResourceExhaustedError:
+        except tf.errors.OpError as error:
+            if not is_out_of_memory(error):
+                raise
             self._evaluate = None
             loop.say("Validation does not fit into the device's memory beside the training, which goes on without it.")
             return
