@@ -5,8 +5,8 @@ Values are built from parser events, so no tag can construct an object and an al
 
 from __future__ import annotations
 
+import os
 import re
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
@@ -15,6 +15,7 @@ import yaml
 
 from myxtts.config.values import Scalar, resolve_scalar, show_value
 from myxtts.errors import ConfigError
+from myxtts.storage.regular_file import FileRefusedError, open_regular
 
 MAX_YAML_BYTES = 1_000_000
 """A complete configuration has a few kilobytes; a larger file is most likely another one."""
@@ -179,13 +180,12 @@ def _name_kind(data: YamlData) -> str:
 def _read_limited(path: Path) -> bytes:
     """Reads a regular file of bounded size; a pipe or device would block or never end."""
     try:
-        status = path.stat()
-        if not stat.S_ISREG(status.st_mode):
-            kind = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
-            raise ConfigError(f"{path}: this is {kind}.", next_step="Name a YAML file, such as config.yaml.")
-        _refuse_large(path, status.st_size)
-        with path.open("rb") as file:
+        with open_regular(path) as file:
+            _refuse_large(path, os.fstat(file.fileno()).st_size)
             raw = file.read(MAX_YAML_BYTES + 1)
+    except FileRefusedError:
+        kind = "a folder" if path.is_dir() else "not a regular file"
+        raise ConfigError(f"{path}: this is {kind}.", next_step="Name a YAML file, such as config.yaml.") from None
     except (FileNotFoundError, NotADirectoryError):
         raise ConfigError(
             f"{path}: there is no such file.", next_step="Check the path, or leave it out to use the defaults."

@@ -28,7 +28,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from myxtts.storage.atomic import pass_fault_point
-from myxtts.storage.json_file import FileModel, FileRefusedError, JsonRefusedError, check_fields, parse_json_object
+from myxtts.storage.json_file import FileModel, JsonRefusedError, check_fields, parse_json_object
+from myxtts.storage.regular_file import FileRefusedError
 
 Array = NDArray[Any]
 

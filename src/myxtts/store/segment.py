@@ -25,6 +25,7 @@ from myxtts.storage.atomic import (
     sync_directory,
     write_atomically,
 )
+from myxtts.storage.regular_file import open_output
 from myxtts.store.index import PartEntry, Row, write_index
 from myxtts.store.layout import ALIGNMENT, Part, align, index_path, make_part_heading, part_path
 
@@ -85,7 +86,7 @@ class SegmentWriter:
         """Opens the temporary data file of a part and writes its heading."""
         # Registered first, so that a signal during the opening leaves no file behind.
         self._begun.append(part)
-        file = self._temporary(part).open("wb", buffering=_BUFFER_BYTES)
+        file = open_output(self._temporary(part), buffering=_BUFFER_BYTES)
         self._files[part] = file
         self._offsets[part] = file.write(make_part_heading(self.number, part))
         return file

@@ -20,7 +20,8 @@ from pydantic import ValidationError
 
 from myxtts.errors import DataError, warn_user
 from myxtts.storage.atomic import explain_storage_errors, sweep_temporary_files, sync_directory, write_atomically
-from myxtts.storage.json_file import JsonRefusedError, parse_json_object
+from myxtts.storage.json_file import parse_json_object
+from myxtts.storage.regular_file import FileRefusedError, open_regular, read_regular
 from myxtts.storage.tensor_file import (
     Array,
     TensorFileError,
@@ -93,11 +94,11 @@ class CheckpointFolder:
         """Reads the checkpoint of a step; raises DataError if it is damaged."""
         path = self.name_file(step)
         try:
-            with path.open("rb") as file:
+            with open_regular(path) as file:
                 heading = read_heading(file)
                 arrays, _ = read_tensors(file, heading, sealed=True)
             return Checkpoint(step, arrays, _parse_state(heading.metadata, step))
-        except (TensorFileError, JsonRefusedError) as error:
+        except FileRefusedError as error:
             raise _damaged(path, str(error)) from error
         except OSError as error:
             raise _damaged(path, f"it cannot be read ({error.strerror})") from error
@@ -122,10 +123,10 @@ class CheckpointFolder:
         """Reads best.json; None where there is none. Raises DataError if it is damaged."""
         path = self.folder / BEST_FILE_NAME
         try:
-            fields = parse_json_object(path.read_bytes()[:_MAX_STATE_BYTES])
+            fields = parse_json_object(read_regular(path, _MAX_STATE_BYTES))
         except FileNotFoundError:
             return None
-        except (OSError, JsonRefusedError) as error:
+        except (OSError, FileRefusedError) as error:
             raise _damaged(path, str(error)) from error
         try:
             return Best.model_validate(fields)

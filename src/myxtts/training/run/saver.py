@@ -19,7 +19,8 @@ import numpy as np
 
 from myxtts.config.schema import XTTSConfig
 from myxtts.errors import DataError, MyXTTSError, warn_user
-from myxtts.storage.json_file import JsonRefusedError, is_whole_number, parse_json_object
+from myxtts.storage.json_file import is_whole_number, parse_json_object
+from myxtts.storage.regular_file import FileRefusedError, read_regular
 from myxtts.storage.tensor_file import Array
 from myxtts.training.run.checkpoint import CheckpointFolder
 from myxtts.training.run.folder import RunFolder
@@ -223,8 +224,8 @@ class Saver(ABC):
 def _read_bundle_step(description: Path) -> int | None:
     """Step in the notes of a bundle; None where there is no bundle."""
     try:
-        notes = parse_json_object(description.read_bytes()[:_MAX_DESCRIPTION_BYTES]).get("notes")
-    except (OSError, JsonRefusedError):
+        notes = parse_json_object(read_regular(description, _MAX_DESCRIPTION_BYTES)).get("notes")
+    except (OSError, FileRefusedError):
         return None
     step = notes.get("step") if isinstance(notes, dict) else None
     return step if isinstance(step, int) and is_whole_number(step) else None

@@ -23,7 +23,8 @@ from myxtts.models.vocoder import VocoderConfig
 from myxtts.models.vocoder_bundle import VOCODER_DESCRIPTION_NAME, VocoderBundle, write_vocoder_bundle
 from myxtts.runtime.strategy import make_strategy
 from myxtts.storage.atomic import write_atomically
-from myxtts.storage.json_file import JsonRefusedError, parse_json_object
+from myxtts.storage.json_file import parse_json_object
+from myxtts.storage.regular_file import FileRefusedError, read_regular
 from myxtts.storage.tensor_file import Array
 from myxtts.training.execution import MicroBatchMemory, choose_execution, name_situation
 from myxtts.training.learner import detect_device
@@ -118,8 +119,8 @@ def _find_spec(task: VocoderTask, run: RunFolder) -> VocoderSpec:
     path = run.path / VOCODER_SPEC_FILE_NAME
     if run.checkpoint is not None:
         try:
-            known = VocoderSpec.from_json(parse_json_object(path.read_bytes()[:_MAX_SPEC_BYTES]))
-        except (JsonRefusedError, OSError) as error:
+            known = VocoderSpec.from_json(parse_json_object(read_regular(path, _MAX_SPEC_BYTES)))
+        except (FileRefusedError, OSError) as error:
             raise ConfigError(
                 f"What vocoder the run has cannot be read from {path}: {error}.",
                 next_step="Restore the file from a backup, or begin under another training.run_name.",

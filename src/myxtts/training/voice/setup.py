@@ -21,7 +21,8 @@ from myxtts.pipeline.open import open_batches
 from myxtts.runtime.plan import Plan
 from myxtts.runtime.strategy import make_strategy
 from myxtts.storage.atomic import write_atomically
-from myxtts.storage.json_file import JsonRefusedError, parse_json_object
+from myxtts.storage.json_file import parse_json_object
+from myxtts.storage.regular_file import FileRefusedError, read_regular
 from myxtts.store.reader import FeatureStore
 from myxtts.training.execution import (
     MicroBatchMemory,
@@ -132,8 +133,8 @@ def _find_spec(config: XTTSConfig, plan: Plan, data: TrainingData, run: RunFolde
     path = run.path / SPEC_FILE_NAME
     if run.checkpoint is not None and path.is_file():
         try:
-            return ModelSpec.from_json(parse_json_object(path.read_bytes()[:_MAX_SPEC_BYTES]))
-        except JsonRefusedError as error:
+            return ModelSpec.from_json(parse_json_object(read_regular(path, _MAX_SPEC_BYTES)))
+        except FileRefusedError as error:
             run.messages.append(f"{path} cannot be read ({error}): the data are measured again.")
     spec = measure_spec(config, plan, data)
     if origin is not None:
