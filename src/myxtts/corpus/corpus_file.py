@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Annotated, Any
 
+import google_crc32c
 from pydantic import Field
 
 from myxtts.corpus.transcripts import CorpusRoot
@@ -32,6 +33,7 @@ CORPUS_VERSION = 1
 TRAIN_OPENING = '{"split": "train", '
 VAL_OPENING = '{"split": "val", '
 """Openings of lines: `prepare` changes the split of a line by replacing its opening."""
+_CHECKSUM_BLOCK_BYTES = 1 << 20
 _MAX_HEADING_BYTES = 1_000_000
 """Bounds the first read of a file that may be anything."""
 _MAX_LINE_BYTES = 4_000_000
@@ -191,6 +193,15 @@ class Corpus:
 
     def load_frontend(self) -> FrontEnd:
         return FrontEnd.load(self.file.with_name(FRONTEND_FILE_NAME))
+
+
+def checksum_corpus(path: Path) -> int:
+    """Returns the crc32c of a corpus file."""
+    crc = 0
+    with _open_corpus_file(path) as file:
+        while block := file.read(_CHECKSUM_BLOCK_BYTES):
+            crc = google_crc32c.extend(crc, block)
+    return crc
 
 
 def is_prepared(path: Path) -> bool:

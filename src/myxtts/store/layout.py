@@ -124,12 +124,16 @@ class StoreSettings:
 
 @dataclass(frozen=True)
 class StoreOrigin:
-    """What features were made from: the path of a corpus file, and the limits that its recordings kept to."""
+    """What features were made from: the path and crc32c of a corpus file, and the limits that its recordings kept to.
+
+    Stores of earlier versions note no checksum.
+    """
 
     __pydantic_config__ = NO_OTHER_FIELDS
 
     corpus: str
     limits: AudioLimits
+    checksum: _Count | None = None
 
 
 Purpose = Literal["features", "tokens", "compaction"]
@@ -175,6 +179,8 @@ class StoreState:
     origin: StoreOrigin
     num_utterances: _Count = 0
     seconds: Annotated[float, Field(ge=0)] = 0.0
+    num_token_ids: Annotated[int, Field(ge=0, lt=1 << 31)] = 0
+    """Token ids are below this; 0 in stores of earlier versions, which do not say."""
     version: int = STORE_VERSION
 
     def __post_init__(self) -> None:

@@ -238,8 +238,11 @@ class FeatureStore:
         values = self.read_part(row, part)
         if part == "mel" and not np.isfinite(values).all():
             return "it holds NaN or infinity"
-        if part == "tokens" and values.min() < 0:
-            return f"it holds the token {values.min()}"
+        if part == "tokens":
+            limit = self.state.num_token_ids or np.iinfo(np.int32).max
+            wrong = values[(values < 0) | (values >= limit)]
+            if len(wrong):
+                return f"it holds the token {wrong[0]}, but there are only 0 to {limit - 1}"
         if part == "durations":
             num_tokens, num_frames = self.entry(row, "tokens").length, self.entry(row, "mel").length
             if values.min() < 0 or len(values) != num_tokens or int(values.sum(dtype=np.int64)) != num_frames:
