@@ -22,6 +22,7 @@ from myxtts.corpus.rejections import Rejection, RejectionReport
 from myxtts.errors import DataError
 from myxtts.features.definition import DEFINITION_VERSION
 from myxtts.storage.atomic import lock_directory, sweep_temporary_files
+from myxtts.store.cache_files import forget_files, write_checksums
 from myxtts.store.compare import Distrust, find_changes
 from myxtts.store.generation import (
     begin_generation,
@@ -204,6 +205,7 @@ def _run(
     generation_folder = folder / name_generation(target.generation)
     segments = resume_segments(generation_folder, target.segments)
     store = FeatureStore(folder, replace(target, segments=segments))
+    forget_files(folder)
     with RejectionReport(folder) as report:
         updater = StoreUpdater(store, frontend, report, num_threads, distrusted)
         counts = updater.run(corpus, progress)
@@ -211,6 +213,7 @@ def _run(
         _refuse_bad_share(counts, corpus, max_bad_share, folder)
     state = commit_state(folder, replace(target, segments=(*segments, *updater.new_segments)))
     remove_other_generations(folder, state.generation)
+    write_checksums(folder)
     return PrecomputeSummary(
         folder=str(folder),
         action="",

@@ -118,12 +118,10 @@ def make_features(
     """
     folder = find_store_folder(config.data)
     corpus = corpus or _provide_corpus(config, folder, report, is_fresh=True)
-    forget_files(folder)
     fields = _fill_store(corpus, folder, config.data, report, rebuild)
     val_corpus = find_val_corpus(config.data)
     if val_corpus is not None:
         fields["val"] = _fill_store(open_corpus(val_corpus), folder / VAL_STORE_NAME, config.data, report, rebuild)
-        write_checksums(folder / VAL_STORE_NAME)
     _write_config(config, folder)
     write_checksums(folder)
     return fields
@@ -255,9 +253,7 @@ def _update_store(corpus: Corpus, folder: Path, config: XTTSConfig, report: Repo
     report.say(f"{problem}: they are brought up to date.")
     # A store may keep sound that this command does not need.
     config = config.model_copy(update={"data.store_pcm": state.settings.has_pcm})
-    forget_files(folder)
     _fill_store(corpus, folder, config.data, report, rebuild=False)
-    write_checksums(folder)
 
 
 def _fill_store(corpus: Corpus, folder: Path, data: DataConfig, report: Report, rebuild: bool) -> dict[str, Any]:

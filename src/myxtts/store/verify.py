@@ -17,7 +17,7 @@ import numpy as np
 from myxtts.corpus.corpus_file import is_prepared
 from myxtts.errors import DataError
 from myxtts.storage.atomic import lock_directory, sweep_temporary_files
-from myxtts.store.cache_files import find_damaged_files, write_checksums
+from myxtts.store.cache_files import find_damaged_files
 from myxtts.store.compare import Distrust
 from myxtts.store.durations import ORIGIN_FILE_NAME, DurationsOrigin
 from myxtts.store.generation import describe_generation
@@ -265,7 +265,8 @@ def _repair(
 ) -> None:
     """Repairs in place: generation.json, headings, then distrusted records by an update; counts what is lost."""
     report = findings.report
-    mend_files(store.folder, findings.damaged_files, corpus if corpus and not is_prepared(corpus) else None)
+    prepared = corpus if corpus is not None and is_prepared(corpus) else None
+    mend_files(store.folder, findings.damaged_files, None if prepared else corpus)
     if ORIGIN_FILE_NAME in findings.damaged_files:
         # Durations stay valid; only the name of the model that they came from is lost.
         (store.folder / ORIGIN_FILE_NAME).unlink()
@@ -273,14 +274,8 @@ def _repair(
     for segment, part in findings.bad_headings:
         restore_heading(store.generation_folder, segment, part)
     summary = update_current(
-        store.folder,
-        store.state,
-        findings.distrusted,
-        moved_to=corpus if corpus and is_prepared(corpus) else None,
-        num_threads=num_threads,
-        progress=progress,
+        store.folder, store.state, findings.distrusted, moved_to=prepared, num_threads=num_threads, progress=progress
     )
-    write_checksums(store.folder)
     # A damaged index hides the ids of its utterances: compare their number with that of utterances added again.
     num_missing = max(0, findings.num_utterances - len(store) - summary.num_added)
     num_durations = sum(part == "durations" for part, _ in findings.distrusted)
