@@ -90,6 +90,8 @@ class Telemetry:
     def __init__(self, path: Path | None = None, say: Say = lambda _sentence: None, start: int = 0) -> None:
         self._path, self._say = path, say
         if path is not None:
+            # First, because a file that cannot be appended to must not be replaced either.
+            _open_lines(path).close()
             self._drop_from(path, start)
         self._file: IO[str] | None = _open_lines(path) if path else None
         self._intervals: deque[float] = deque(maxlen=_WINDOW)

@@ -271,8 +271,9 @@ def _repair(
         # Durations stay valid; only the name of the model that they came from is lost.
         (store.folder / ORIGIN_FILE_NAME).unlink()
     describe_generation(store.generation_folder, Generation(store.settings, store.state.origin, "features"))
+    sizes = store.measure_files()
     for segment, part in findings.bad_headings:
-        restore_heading(store.generation_folder, segment, part)
+        restore_heading(store.generation_folder, segment, part, sizes[segment, part])
     summary = update_current(
         store.folder, store.state, findings.distrusted, moved_to=prepared, num_threads=num_threads, progress=progress
     )
