@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from myxtts.corpus.rejections import WHAT_TO_DO, Reason
+from myxtts.corpus.rejections import Reason
 from myxtts.errors import refuse
 from myxtts.storage.regular_file import FileRefusedError, open_descriptor, open_regular
 
@@ -159,7 +159,7 @@ def _decode_line(number: int, raw: bytes) -> Line | BadLine:
 
 
 def _wrong_encoding(number: int, encoding: str, detail: str) -> BadLine:
-    remedy = WHAT_TO_DO[Reason.WRONG_ENCODING].format(encoding=encoding)
+    remedy = Reason.WRONG_ENCODING.what_to_do.format(encoding=encoding)
     return BadLine(number, Reason.WRONG_ENCODING, f"{detail}; it looks like {encoding}", remedy)
 
 

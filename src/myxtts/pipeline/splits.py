@@ -207,8 +207,6 @@ def open_store(config: XTTSConfig, split: Split = "train") -> FeatureStore:
 
 def choose_store_folder_of_split(data: DataConfig, split: Split) -> Path:
     """Where the features of a split are; raises DataError where those of `val_data` were not made."""
-    if data.train_data is None and data.cache_dir is None:
-        raise ConfigError("Neither a corpus nor a store is named.", next_step="Set data.train_data or data.cache_dir.")
     training = find_store_folder(data)
     if split != "val" or data.val_data is None:
         return training

@@ -9,9 +9,8 @@ Shape legend: B segments, T frames, M mel bands, S = T * hop_length samples.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -132,17 +131,12 @@ def _find_corpus(store: FeatureStore, config: XTTSConfig, split: Split) -> Path:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Segments:
+class Segments(NamedTuple):
     """A batch of segments. `lengths` are their real frames; shorter clips are padded with silence."""
 
     mel: NDArray[np.float32]  # [B, T, M]
     samples: NDArray[np.float32]  # [B, S]
     lengths: NDArray[np.int32]  # [B]
-
-    def to_part(self) -> dict[str, Any]:
-        """The micro-batch of a training step."""
-        return {"mel": self.mel, "samples": self.samples, "lengths": self.lengths}
 
 
 class SegmentSource:

@@ -25,7 +25,14 @@ from myxtts.models.spec import ModelSpec
 from myxtts.pipeline.open import open_batches
 from myxtts.pipeline.order import BatchOrder, Shape
 from myxtts.pipeline.recordings import RecordingSource
-from myxtts.pipeline.splits import OpenSplit, choose_range, count_reference_frames, open_split
+from myxtts.pipeline.splits import (
+    OpenSplit,
+    choose_corpus,
+    choose_range,
+    choose_store_folder_of_split,
+    count_reference_frames,
+    open_split,
+)
 from myxtts.runtime.plan import Plan
 from myxtts.store.durations import read_durations_origin
 from myxtts.store.reader import FeatureStore
@@ -70,6 +77,7 @@ class TrainingData:
 def open_training_data(config: XTTSConfig, plan: Plan) -> TrainingData:
     """Opens and checks the training split. Raises DataError or ConfigError for anything that prevents a training."""
     opened = open_split(config, "train", plan)
+    require_val_data(config)
     utterances = opened.utterances
     frontend_file = _find_frontend(config, utterances)
     frontend = FrontEnd.load(frontend_file)
@@ -93,6 +101,16 @@ def open_training_data(config: XTTSConfig, plan: Plan) -> TrainingData:
         opened.order,
         durations,
     )
+
+
+def require_val_data(config: XTTSConfig) -> None:
+    """Raises DataError where `val_data` is named but cannot be used: validation would only be left out later."""
+    if config.data.val_data is None:
+        return
+    if config.data.preprocessing_mode == "precompute":
+        choose_store_folder_of_split(config.data, "val")
+    else:
+        choose_corpus(config.data, "val")
 
 
 def _find_frontend(config: XTTSConfig, utterances: FeatureStore | RecordingSource) -> Path:
