@@ -27,7 +27,7 @@ import soundfile
 from myxtts.config.schema import DataConfig, ModelConfig, XTTSConfig
 from myxtts.corpus.audio import AudioLimits, inspect_audio
 from myxtts.corpus.corpus_file import open_corpus
-from myxtts.corpus.prepare import Recordings, prepare_corpus
+from myxtts.corpus.prepare import Recordings
 from myxtts.corpus.rejections import AudioProblem
 from myxtts.errors import MyXTTSError
 from myxtts.features.audio import load_recording
@@ -39,7 +39,7 @@ from myxtts.pipeline.splits import open_store
 from myxtts.storage.json_file import JsonLines
 from myxtts.store.durations import DurationsOrigin, begin_durations, write_durations
 from myxtts.store.layout import PARTS
-from myxtts.store.provide import Report, ensure_features, make_features
+from myxtts.store.provide import Report, check_recordings, ensure_features, make_features
 from myxtts.store.reader import FeatureStore
 from myxtts.store.verify import verify_store
 from myxtts.synthesis.loaded_bundle import load_bundle
@@ -81,11 +81,12 @@ def write_templates(folder: Path) -> None:
     spread = {}
     for row in range(len(store)):
         num_tokens, num_frames = store.entry(row, "tokens").length, store.entry(row, "mel").length
-        spread[store.id_of(row)] = np.diff(np.linspace(0, num_frames, num_tokens + 1).astype(np.int64))
+        ends = np.linspace(0, num_frames, num_tokens + 1).astype(np.int64)
+        spread[store.id_of(row)] = ends[1:] - ends[:-1]
     write_durations(folder / "store", spread)
     write_models(folder)
     generator = np.random.default_rng(1)
-    arrays = {"weight": generator.normal(size=(8, 9)).astype(np.float32), "step": np.zeros(1, np.int64)}
+    arrays: dict[str, Any] = {"weight": generator.normal(size=(8, 9)).astype(np.float32), "step": np.zeros(1, np.int64)}
     checkpoints = CheckpointFolder(folder / "checkpoints")
     checkpoints.save(4, arrays, {"position": 3, "loss": 0.5})
     checkpoints.mark_best(4, 0.25)
@@ -105,7 +106,7 @@ def write_recordings(folder: Path) -> None:
         lines.append(f"clip{number}|wavs/clip{number}.{suffix}|Words of clip {number}.|anna\n")
         rows.append(json.dumps({"id": f"clip{number}", "audio": f"wavs/clip{number}.{suffix}", "text": "Words."}))
     (folder / "metadata.csv").write_text("".join(lines), encoding="utf-8")
-    (folder.parent / "manifest.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    (folder / "list.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")
 
 
 def store_config(folder: Path, **changes: Any) -> XTTSConfig:
@@ -237,13 +238,12 @@ def read_text_file(folder: Path) -> None:
 
 
 def prepare_manifest(folder: Path) -> None:
-    shutil.copy(folder / "manifest.jsonl", folder / "recordings") if (folder / "manifest.jsonl").is_file() else None
-    name = "manifest.jsonl" if (folder / "recordings" / "manifest.jsonl").exists() else "metadata.csv"
-    prepare_corpus([Recordings(folder / "recordings" / name, "auto")], folder / "out", DATA, num_threads=1)
+    check_recordings([Recordings(folder / "recordings" / "list.jsonl")], folder / "out", DATA, Report(), seed=0)
 
 
 def prepare_folder(folder: Path) -> None:
-    prepare_corpus([Recordings(folder / "recordings", "manifest")], folder / "out", DATA, num_threads=1)
+    inputs = [Recordings(folder / "recordings" / "metadata.csv", "manifest")]
+    check_recordings(inputs, folder / "out", DATA, Report(), seed=0)
     for utterance in open_corpus(folder / "out").utterances():
         limits, audio = AudioLimits.from_config(DATA), AudioDefinition.from_config(DATA)
         try:
@@ -542,7 +542,7 @@ TARGETS = {
     "lexicon": Target("lexicon.txt", (read_lexicon,), (spoil_text,)),
     "texts": Target("texts.csv", (read_text_file,), (spoil_text,)),
     "table": Target("recordings/metadata.csv", (prepare_folder,), (spoil_text,)),
-    "manifest": Target("manifest.jsonl", (prepare_manifest,), (spoil_json_line, spoil_text)),
+    "manifest": Target("recordings/list.jsonl", (prepare_manifest,), (spoil_json_line, spoil_text)),
     "recording": Target("recordings/wavs/*", (prepare_folder,), ()),
     "run": Target("run/*", (read_run_folder,), (spoil_text,)),
 }
@@ -571,7 +571,7 @@ def run_case(seed: int, templates: Path, scratch: Path) -> dict[str, Any]:
             outcome = f"the error does not name the file: {error}"
         if not error.next_step:
             outcome = f"the error has no next step: {error}"
-    except BaseException:
+    except BaseException:  # noqa: BLE001 -- whatever it is, the campaign reports it
         outcome = traceback.format_exc()
     grown_mb = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10
     return {"case": case, "outcome": outcome, "grown_mb": grown_mb}
@@ -579,7 +579,7 @@ def run_case(seed: int, templates: Path, scratch: Path) -> dict[str, Any]:
 
 def names_its_file(message: str, path: Path, scratch: Path) -> bool:
     """Whether an error tells where the damage is: the file, its folder, or the utterance or tensor in it."""
-    return path.name in message or str(scratch) in message or "of clip" in message
+    return path.name in message or str(scratch) in message or "of clip" in message or f"{path.stem!r}" in message
 
 
 def main(templates: str, scratch: str) -> None:

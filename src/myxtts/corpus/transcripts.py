@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import codecs
 import csv
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,6 +28,8 @@ AUDIO_SUFFIXES = (".wav", ".flac", ".ogg", ".opus", ".mp3")
 """In the order in which a recording without a suffix is looked for."""
 _MAX_TRANSCRIPT_BYTES = 4_000_000_000
 """Far above the transcript of any corpus; a sparse file of this size is read in seconds."""
+_MAX_RECORDING_BYTES = 1 << 32
+"""As many as a WAV file can have. All of a recording is read for its checksum."""
 _MAX_PATH_LENGTH = 4000
 """Characters, somewhat below PATH_MAX of Linux (4096 bytes)."""
 _UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
@@ -229,8 +232,13 @@ class CorpusRoot:
 
 
 def open_plain_file(real_path: str) -> int:
-    """Opens a regular file and returns its read-only descriptor. A pipe or device raises OSError instead of waiting."""
+    """Opens a recording and returns its read-only descriptor; raises OSError for what is no file, and for giants."""
     try:
-        return open_descriptor(real_path, follow_links=False)
+        descriptor = open_descriptor(real_path, follow_links=False)
     except FileRefusedError as error:
         raise OSError(f"{real_path} is not a plain file") from error
+    num_bytes = os.fstat(descriptor).st_size
+    if num_bytes > _MAX_RECORDING_BYTES:
+        os.close(descriptor)
+        raise OSError(errno.EFBIG, f"the file has {num_bytes:,} bytes, more than {_MAX_RECORDING_BYTES:,}")
+    return descriptor

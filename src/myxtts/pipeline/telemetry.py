@@ -19,7 +19,7 @@ import numpy as np
 
 from myxtts.errors import StorageError, refuse
 from myxtts.storage.atomic import explain_storage_errors, write_atomically
-from myxtts.storage.regular_file import FileRefusedError, open_output, open_regular
+from myxtts.storage.regular_file import FileRefusedError, open_output, open_regular, read_log_lines
 from myxtts.types import Say
 
 _WINDOW = 1000
@@ -149,10 +149,10 @@ class Telemetry:
             return
         try:
             with open_regular(path) as file:
-                if all(_is_before(line, start) for line in file):
+                if all(_is_before(line, start) for line in read_log_lines(file)):
                     return
             with open_regular(path) as old, write_atomically(path) as kept:
-                kept.writelines(line for line in old if _is_before(line, start))
+                kept.writelines(line for line in read_log_lines(old) if _is_before(line, start))
         except FileRefusedError as error:
             raise refuse(path, str(error), "Remove what is there.") from error
         except StorageError as error:

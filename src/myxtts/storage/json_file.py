@@ -20,7 +20,14 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, 
 
 from myxtts.errors import DAMAGED_FILE, DataError, StorageError, refuse, warn_user
 from myxtts.storage.atomic import pass_fault_point, write_atomically
-from myxtts.storage.regular_file import FileRefusedError, open_descriptor, open_output, open_regular, read_regular
+from myxtts.storage.regular_file import (
+    FileRefusedError,
+    open_descriptor,
+    open_output,
+    open_regular,
+    read_log_lines,
+    read_regular,
+)
 from myxtts.types import Say
 
 _MAX_NUMBER_LENGTH = 40
@@ -254,7 +261,7 @@ class JsonLines:
         """Yields the complete lines; one that a kill cut short is left out."""
         try:
             with open_regular(self.path) as file:
-                while line := file.readline(_MAX_LINE_BYTES):
+                for line in read_log_lines(file):
                     fields = _parse_line(line)
                     if fields is not None:
                         yield fields

@@ -11,13 +11,25 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from io import BufferedReader
+from io import BufferedReader, FileIO
 from pathlib import Path
-from typing import IO
+from typing import IO, Any, cast
+
+_MAX_LINE_BYTES = 1 << 20
 
 
 class FileRefusedError(ValueError):
     """Why a file cannot be used, in words that complete "it cannot be used: ..."."""
+
+
+class _Waitless(FileIO):
+    """Files of the kernel look like regular ones, but may have to be waited for, for ever."""
+
+    def readinto(self, buffer: Any, /) -> int:
+        num_read: int | None = super().readinto(buffer)
+        if num_read is None:
+            raise FileRefusedError("it cannot be read without waiting")
+        return num_read
 
 
 @contextmanager
@@ -34,8 +46,8 @@ def open_regular(
         num_bytes = os.fstat(descriptor).st_size
         if max_bytes is not None and num_bytes > max_bytes:
             raise FileRefusedError(f"{Path(path).name} has {num_bytes:,} bytes, more than {max_bytes:,}")
-        with os.fdopen(descriptor, "rb", closefd=False) as file:
-            yield file
+        with BufferedReader(_Waitless(descriptor, closefd=False)) as file:
+            yield cast("BufferedReader", file)
     finally:
         os.close(descriptor)
 
@@ -60,6 +72,12 @@ def read_regular(path: Path | str, max_bytes: int) -> bytes:
     """Reads a whole regular file; raises FileRefusedError if it is none or larger, OSError if it cannot be read."""
     with open_regular(path, max_bytes) as file:
         return file.read(max_bytes)
+
+
+def read_log_lines(file: BufferedReader) -> Iterator[bytes]:
+    """Yields the lines of a log; ends at one of a megabyte, as in a file that is no log."""
+    while (line := file.readline(_MAX_LINE_BYTES)) and len(line) < _MAX_LINE_BYTES:
+        yield line
 
 
 def open_output(path: Path | str, *, append: bool = False, buffering: int = -1) -> IO[bytes]:

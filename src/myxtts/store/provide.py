@@ -16,7 +16,7 @@ from myxtts.config.load import RESOLVED_FILE_NAME, write_resolved
 from myxtts.config.schema import DataConfig, XTTSConfig
 from myxtts.corpus.corpus_file import Corpus, is_prepared, open_corpus
 from myxtts.corpus.prepare import Recordings, Summary, prepare_corpus
-from myxtts.errors import ConfigError, DataError, MyXTTSError, UsageError, refuse
+from myxtts.errors import ConfigError, DataError, MyXTTSError, UsageError, name_place, refuse
 from myxtts.runtime.hardware import count_cpus
 from myxtts.store.cache_files import (
     CORPUS_FOLDER_NAME,
@@ -165,7 +165,10 @@ def check_recordings(
     headers_only: bool = False,
 ) -> Summary:
     """Prepares a corpus in `out` from raw recordings, and reports accepted and rejected ones."""
-    with report.show_progress("Checking", None) as show:
+    for path in (item.path for item in inputs):
+        if path.exists() and not (path.is_dir() or path.is_file()):
+            raise refuse(path, "it is neither a folder nor a file", "Name the recordings, or their transcript.")
+    with report.show_progress("Checking", None) as show, name_place(inputs[0].path):
         summary = prepare_corpus(
             inputs,
             out,
