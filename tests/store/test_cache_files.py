@@ -10,7 +10,7 @@ from tests.store.corpora import SmallCorpus, take_snapshot
 from tests.store.flips import flip_bit
 
 from myxtts.config.schema import XTTSConfig
-from myxtts.store.provide import Report, make_features
+from myxtts.store.provide import Report, ensure_features, make_features
 from myxtts.store.verify import verify_store
 
 
@@ -61,3 +61,15 @@ def test_a_damaged_list_of_an_earlier_version_is_mended(corpus: SmallCorpus) -> 
     (store / "corpus" / "corpus.jsonl").write_bytes(b"noise")
     assert verify_store(store, fix=True).is_whole
     assert take_snapshot(store) == before
+
+
+@pytest.mark.parametrize("name", ["corpus.jsonl", "frontend.json"])
+def test_a_damaged_list_is_made_again_before_features_are_loaded(corpus: SmallCorpus, name: str) -> None:
+    store, said = corpus.store_folder, list[str]()
+    config = make_config(corpus.folder / "recordings", store)
+    make_features(config, Report())
+    before, content = take_snapshot(store), (store / "corpus" / name).read_bytes()
+    flip_bit(store / "corpus" / name, 99)
+    ensure_features(config, Report(said.append))
+    assert "is damaged: it is made again" in said[0]
+    assert ((store / "corpus" / name).read_bytes(), take_snapshot(store)) == (content, before)

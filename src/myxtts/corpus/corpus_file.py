@@ -38,7 +38,9 @@ _MAX_HEADING_BYTES = 1_000_000
 """Bounds the first read of a file that may be anything."""
 _MAX_LINE_BYTES = 4_000_000
 """Longer lines than `prepare` writes are damage; a file without line ends must not be read as a whole."""
-_DAMAGED = "The file is damaged: run myxtts prepare again."
+_MAX_DURATION_S = 86_400
+"""A day, far above any accepted recording: with it, frames fit the 32 bits that a store has for them."""
+_DAMAGED = "The file is damaged: run myxtts prepare again, or myxtts precompute --fix if precompute made it."
 
 
 _Count = Annotated[int, Field(ge=0, lt=1 << 48)]
@@ -64,11 +66,11 @@ class _Line(FileModel):
     """
 
     split: Split
-    id: str
-    audio: str
-    text: str
-    speaker: str
-    language: str
+    id: Annotated[str, Field(min_length=1, max_length=1000)]
+    audio: Annotated[str, Field(min_length=1)]
+    text: Annotated[str, Field(max_length=1_000_000)]
+    speaker: Annotated[str, Field(max_length=1000)]
+    language: Annotated[str, Field(max_length=100)]
     num_samples: _Count
     sample_rate_hz: _Count
     num_channels: _Count
@@ -156,6 +158,9 @@ def _parse_utterance(path: Path, number: int, line: bytes, roots: list[CorpusRoo
         found = parse_json_line(line, _Line)
     except JsonRefusedError as error:
         raise DataError(f"{path}:{number} cannot be read ({error}).", next_step=_DAMAGED) from error
+    if found.num_samples > max(1, found.sample_rate_hz) * _MAX_DURATION_S:
+        problem = f"{found.num_samples:,} samples at {found.sample_rate_hz:,} Hz are more than a day"
+        raise DataError(f"{path}:{number} cannot be right: {problem}.", next_step=_DAMAGED)
     if found.root >= len(roots):
         raise DataError(f"{path}:{number} has root {found.root} of {len(roots)}.", next_step=_DAMAGED)
     real = roots[found.root].resolve(found.audio)

@@ -20,6 +20,7 @@ from myxtts.errors import ConfigError, DataError, MyXTTSError, UsageError, name_
 from myxtts.runtime.hardware import count_cpus
 from myxtts.store.cache_files import (
     CORPUS_FOLDER_NAME,
+    find_damaged_files,
     fingerprint_recordings,
     forget_files,
     is_list_damaged,
@@ -202,13 +203,17 @@ def _provide_corpus(config: XTTSConfig, folder: Path, report: Report, *, is_fres
         return open_corpus(path)
     inputs = [path, *([Path(data.val_data)] if data.val_data else [])]
     recordings = fingerprint_recordings(inputs, folder)
-    if is_prepared(out):
-        is_here = is_list_of(open_corpus(out), path, folder)
-        known = read_checksums(folder)
-        if is_here and not is_fresh and known is not None and known.recordings == recordings:
-            return open_corpus(out)
-    if is_fresh or not is_prepared(out):
+    known = read_checksums(folder)
+    is_same = known is not None and known.recordings == recordings
+    if is_same and is_list_damaged(find_damaged_files(folder)):
+        report.say(f"The list of recordings in {out} is damaged: it is made again.")
+        config = _restore_settings(config, folder)
+    elif is_fresh or not is_prepared(out):
+        if is_prepared(out):
+            is_list_of(open_corpus(out), path, folder)
         report.say(f"Checking the recordings in {path} first.")
+    elif is_list_of(open_corpus(out), path, folder) and is_same:
+        return open_corpus(out)
     else:
         report.say(f"The recordings in {path} have changed since they were listed: they are checked again.")
         config = _restore_settings(config, folder)
