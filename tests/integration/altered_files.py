@@ -35,10 +35,12 @@ from myxtts.features.definition import AudioDefinition, MelDefinition
 from myxtts.models.bundle import Bundle, write_bundle
 from myxtts.models.spec import ModelSpec
 from myxtts.models.vocoder_bundle import VocoderBundle, find_vocoder, write_vocoder_bundle
+from myxtts.pipeline.recordings import RecordingSource
 from myxtts.pipeline.splits import open_store
 from myxtts.storage.json_file import JsonLines
 from myxtts.store.durations import DurationsOrigin, begin_durations, write_durations
 from myxtts.store.layout import PARTS
+from myxtts.store.precompute import precompute
 from myxtts.store.provide import Report, check_recordings, ensure_features, make_features
 from myxtts.store.reader import FeatureStore
 from myxtts.store.verify import verify_store
@@ -177,6 +179,16 @@ def read_corpus(folder: Path) -> None:
     utterances = list(corpus.utterances())
     assert len(utterances) == corpus.num_utterances
     assert all(one.num_samples >= 0 and 0 <= one.checksum < 1 << 32 for one in utterances)
+
+
+def precompute_corpus(folder: Path) -> None:
+    precompute(open_corpus(folder / "store" / "corpus"), folder / "new", DATA, num_threads=1)
+    assert verify_store(folder / "new").is_whole
+
+
+def load_on_the_fly(folder: Path) -> None:
+    source = RecordingSource.open(open_corpus(folder / "store" / "corpus"), DATA)
+    assert all(len(tokens) for tokens in source.read_tokens(np.arange(len(source))))
 
 
 def read_store(folder: Path) -> None:
@@ -520,9 +532,10 @@ class Target:
     mutations: tuple[Callable[[Path, Draw], None], ...] = ()
 
 
+CORPUS_READERS = (read_corpus, load_features, precompute_corpus, load_on_the_fly)
 TARGETS = {
-    "corpus": Target("store/corpus/corpus.jsonl", (read_corpus, load_features), (spoil_json_line,)),
-    "front end": Target("store/corpus/frontend.json", (read_corpus, load_features), (spoil_json_file,)),
+    "corpus": Target("store/corpus/corpus.jsonl", CORPUS_READERS, (spoil_json_line,)),
+    "front end": Target("store/corpus/frontend.json", CORPUS_READERS, (spoil_json_file,)),
     "state": Target(
         "store/store.json", (read_store, check_store, load_features), (spoil_json_file, spoil_checked_json)
     ),

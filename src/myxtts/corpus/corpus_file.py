@@ -190,9 +190,13 @@ class Corpus:
 
 
 def checksum_corpus(path: Path) -> int:
-    """Returns the crc32c of a corpus file."""
+    """Returns the crc32c of a corpus file; raises DataError where it is longer than its utterances can be."""
     crc = 0
     with _open_corpus_file(path) as file:
+        heading = read_heading(path, file)
+        if os.fstat(file.fileno()).st_size > (heading.num_utterances + 1) * _MAX_LINE_BYTES:
+            raise _count_error(path, heading, "more")
+        file.seek(0)
         while block := file.read(_CHECKSUM_BLOCK_BYTES):
             crc = google_crc32c.extend(crc, block)
     return crc

@@ -32,18 +32,21 @@ _REPORTS = ("rejections.csv", "rejections.json")
 _CORPUS_FILES = tuple(f"{CORPUS_FOLDER_NAME}/{name}" for name in (CORPUS_FILE_NAME, FRONTEND_FILE_NAME, *_REPORTS))
 _FILES = (*_CORPUS_FILES, *_REPORTS, RESOLVED_FILE_NAME)
 _BLOCK_BYTES = 1 << 20
+_MAX_RECORDING_BYTES = 1 << 32
 _NUM_COMPARED = 16
 """Recordings whose content is compared where the folder of recordings has another path than before."""
 
 
 @dataclass(frozen=True)
 class CacheFiles:
-    """The content of checksums.json: the crc32c of each file by its path, the text of config.yaml, and the fingerprint
-    of raw recordings."""
+    """The content of checksums.json: size and crc32c of each file by its path, and the text of config.yaml.
+
+    `recordings` is the fingerprint of the raw recordings.
+    """
 
     __pydantic_config__ = NO_OTHER_FIELDS
 
-    files: dict[str, int]
+    files: dict[str, tuple[int, int]]
     config: str = ""
     recordings: str = ""
 
@@ -51,10 +54,10 @@ class CacheFiles:
 def write_checksums(folder: Path, recordings: str | None = None) -> None:
     """Notes the files as they are now; the fingerprint of recordings that was noted stays unless one is given."""
     known = read_checksums(folder) or CacheFiles({})
-    sums = {name: crc for name in _FILES if (crc := _checksum_file(folder / name)) is not None}
+    sums = {name: found for name in _FILES if (found := _checksum_file(folder / name)) is not None}
     config = (folder / RESOLVED_FILE_NAME).read_text("utf-8") if RESOLVED_FILE_NAME in sums else ""
-    found = CacheFiles(sums, config, known.recordings if recordings is None else recordings)
-    write_checked_json(folder / CHECKSUMS_FILE_NAME, asdict(found))
+    written = CacheFiles(sums, config, known.recordings if recordings is None else recordings)
+    write_checked_json(folder / CHECKSUMS_FILE_NAME, asdict(written))
 
 
 def read_checksums(folder: Path) -> CacheFiles | None:
@@ -83,7 +86,7 @@ def find_damaged_files(folder: Path) -> list[str]:
         return [] if _is_list_readable(folder) else [_CORPUS_FILES[0]]
     except DataError:
         return [CHECKSUMS_FILE_NAME]
-    return [name for name, crc in known.files.items() if _checksum_file(folder / name) != crc]
+    return [name for name, written in known.files.items() if _checksum_file(folder / name, written[0]) != written]
 
 
 def _is_list_readable(folder: Path) -> bool:
@@ -110,16 +113,16 @@ def is_list_damaged(damaged_files: Sequence[str]) -> bool:
     return any(name in _CORPUS_FILES for name in damaged_files)
 
 
-def _checksum_file(path: Path) -> int | None:
-    """Returns the crc32c of a file; None where there is none that can be read."""
+def _checksum_file(path: Path, max_bytes: int | None = None) -> tuple[int, int] | None:
+    """Returns size and crc32c of a file; None where there is none that can be read, and for a larger one."""
     crc = 0
     try:
-        with open_regular(path) as file:
+        with open_regular(path, max_bytes) as file:
             while block := file.read(_BLOCK_BYTES):
                 crc = google_crc32c.extend(crc, block)
+            return file.tell(), crc
     except (OSError, FileRefusedError):
         return None
-    return crc
 
 
 def fingerprint_recordings(inputs: Sequence[Path], cache_folder: Path) -> str:
@@ -167,7 +170,8 @@ def is_list_of(corpus: Corpus, path: Path, folder: Path) -> bool:
     for audio, checksum in listed:
         root = next((root for root in roots if audio.startswith(root + os.sep)), "")
         real = inside.resolve(os.path.relpath(audio, root)) if root else None
-        num_same += real is not None and _checksum_file(Path(real)) == checksum
+        found = _checksum_file(Path(real), _MAX_RECORDING_BYTES) if real is not None else None
+        num_same += found is not None and found[1] == checksum
     if num_same * 2 < len(listed) or not listed:
         raise DataError(
             f"The features in {folder} belong to another corpus: they were made from the recordings in {roots[0]}, of "
