@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from myxtts.errors import DataError, UsageError
+from myxtts.errors import DataError, UsageError, refuse
+from myxtts.storage.regular_file import FileRefusedError, read_regular
 from myxtts.text.frontend import FrontEnd
 from myxtts.text.normalize import split_sentences
 from myxtts.text.tokenizer import Encoding
@@ -163,12 +164,9 @@ def read_texts(path: Path) -> list[TextLine]:
     Without ids the texts are numbered, with at least four digits, so that output files sort in order.
     """
     try:
-        if path.stat().st_size > _MAX_FILE_BYTES:
-            raise DataError(
-                f"{path} has {path.stat().st_size:,} bytes, more than {_MAX_FILE_BYTES:,}.",
-                next_step="Say it in several parts.",
-            )
-        lines = path.read_bytes().decode("utf-8-sig").splitlines()
+        lines = read_regular(path, _MAX_FILE_BYTES).decode("utf-8-sig").splitlines()
+    except FileRefusedError as error:
+        raise refuse(path, str(error), "Name a text file; say a long one in several parts.") from error
     except OSError as error:
         raise UsageError(
             f"The texts in {path} cannot be read: {error.strerror}.", next_step="Name a text file, one text a line."
