@@ -7,7 +7,8 @@ Shape legend: N rows, T frames, M mel bands, B batch.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,7 @@ from myxtts.store.layout import (
     StoreSettings,
     StoreState,
     align,
+    damaged,
     index_path,
     make_part_heading,
     name_generation,
@@ -189,6 +191,32 @@ class FeatureStore:
             out[place, :length] = mel_TM
             out[place, length:] = padding
         return lengths
+
+    @contextmanager
+    def guard_reads(self, rows: Sequence[int], parts: Sequence[Part]) -> Iterator[None]:
+        """Around reads of these records: raises DataError afterwards if one of them was damaged under the reader.
+
+        Checksums are computed only where a data file could not be read or was written to since the store was opened.
+        """
+        guard = self._files.guard
+        with guard.section():
+            yield
+            keys = [
+                (segment, part) for part in parts for segment in set(self.columns[f"{part}_segment"][rows].tolist())
+            ]
+            for segment, part in guard.find_suspects(keys):
+                self._refuse_damage(rows, segment, part)
+
+    def _refuse_damage(self, rows: Sequence[int], segment: int, part: Part) -> None:
+        """Raises DataError for the first of the rows whose record in a data file is damaged."""
+        path = part_path(self.generation_folder, segment, part)
+        for row in rows:
+            entry = self.entry(row, part)
+            problem = self.find_damage(row, part) if entry.segment == segment and entry.length else ""
+            if problem:
+                is_short = path.is_file() and path.stat().st_size < int(self._find_stops(np.array([row]), part)[0])
+                problem = "its data file was cut short while it was in use" if is_short else problem
+                raise damaged(f"The {part} of utterance {self.id_of(row)} in {path}", problem)
 
     def request_pages(self, rows: NDArray[np.integer[Any]], part: Part) -> None:
         """Requests read-ahead of a part of these utterances; returns without waiting for the disk."""
