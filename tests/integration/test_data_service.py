@@ -157,7 +157,8 @@ def lose_recording_and_dispatcher(folder: str, address: str, pid: int) -> dict[s
     source = RecordingSource.open(open_corpus(Path(folder) / "corpus"), DATA)
     order = order_rows(source)
     victim = source.audio_path(int(order.batch(0).rows[0]))
-    with patch.multiple("myxtts.pipeline.service.loader", **QUICK):
+    # Nothing counts as lost before the dispatcher counts as gone.
+    with patch.multiple("myxtts.pipeline.service.loader", **{**QUICK, "_OVERTAKEN_LIMIT_S": 60.0}):
         missing, unreachable, silent = (open_loader(source, order, address, []) for _ in range(3))
         Path(victim).rename(f"{victim}.away")
         said = {"missing": catch(lambda: fill(missing, order, 0))}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 from pathlib import Path
 
 
 def cut(shard: Path) -> None:
-    os.truncate(shard, shard.stat().st_size // 2)
+    """At the end of a page: what is missing of a page reads as zeros until the files are looked at again."""
+    os.truncate(shard, shard.stat().st_size // 2 // mmap.PAGESIZE * mmap.PAGESIZE)
 
 
 def cut_to_nothing(shard: Path) -> None:

@@ -6,9 +6,9 @@ again and again. One that is set through libc runs at once, in the middle of the
 zeros in the place of the missing one, and the copy goes on. What was copied is checked afterwards, see
 `FeatureStore.guard_reads`. A read outside such a section ends the process as before, but says why.
 
-Bytes that were overwritten are noticed by the size and the time of the last change of the file, which costs a
-microsecond a file. Limits: the handler needs 64-bit Linux, one that another library sets later replaces it, and a disk
-that gives other bytes than were written changes no time.
+Bytes that were overwritten are noticed by the size and the time of the last change of the files, which are looked at so
+seldom that it costs no time. Limits: what was read in the moment before is not noticed; the handler needs 64-bit Linux,
+and one that another library sets later replaces it; a disk that gives other bytes than were written changes no time.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ import os
 import signal
 import sys
 import threading
+import time
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -40,6 +41,8 @@ _IS_SUPPORTED = sys.platform == "linux" and ctypes.sizeof(ctypes.c_void_p) == 8
 _ADDRESS_OFFSET = 16
 """Of `si_addr`, the address that could not be read, in a `siginfo_t` of 64-bit Linux."""
 _SA_SIGINFO, _MAP_FIXED = 0x4, 0x10
+_LOOK_EVERY_S, _LOOK_EVERY_S_PER_FILE = 0.02, 1e-4
+"""Interval of looking at all files, which takes a microsecond a file: a hundredth of the time of one processor."""
 
 _Handler = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
 
@@ -88,6 +91,7 @@ class ReadGuard:
     def __init__(self) -> None:
         self._watched: dict[FileKey, tuple[int, int, int]] = {}  # descriptor, size, time of the last change
         self._suspects: set[FileKey] = set()
+        self._next_look = 0.0
 
     def watch(self, key: FileKey, data: NDArray[np.uint8], path: Path) -> None:
         """Begins to watch a file that has just been mapped."""
@@ -114,18 +118,18 @@ class ReadGuard:
         finally:
             _section.is_guarded = False
 
-    def find_suspects(self, keys: Iterable[FileKey]) -> set[FileKey]:
-        """Those of the files that could not be read, or have been written to, since they were mapped.
+    def find_suspects(self) -> set[FileKey]:
+        """The files that could not be read, or have been written to, since they were mapped.
 
         A file that was removed, or replaced by another of its name, is none: the one that is mapped lives on.
         """
-        for key in keys:
-            # A part that none of the rows has may have no file.
-            if (watched := self._watched.get(key)) is not None:
-                found = os.fstat(watched[0])
-                if (found.st_size, found.st_mtime_ns) != watched[1:]:
+        if time.monotonic() >= self._next_look:
+            self._next_look = time.monotonic() + max(_LOOK_EVERY_S, len(self._watched) * _LOOK_EVERY_S_PER_FILE)
+            for key, (descriptor, num_bytes, changed_at) in list(self._watched.items()):
+                found = os.fstat(descriptor)
+                if found.st_size != num_bytes or found.st_mtime_ns != changed_at:
                     self._suspects.add(key)
-        return self._suspects.intersection(keys)
+        return self._suspects
 
 
 def _handle(_signal: int, info: int, _context: int) -> None:

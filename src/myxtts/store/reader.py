@@ -7,9 +7,10 @@ Shape legend: N rows, T frames, M mel bands, B batch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -201,22 +202,20 @@ class FeatureStore:
         guard = self._files.guard
         with guard.section():
             yield
-            keys = [
-                (segment, part) for part in parts for segment in set(self.columns[f"{part}_segment"][rows].tolist())
-            ]
-            for segment, part in guard.find_suspects(keys):
-                self._refuse_damage(rows, segment, part)
+            suspects = guard.find_suspects()
+            for row, part in product(rows, parts) if suspects else ():
+                self._refuse_damage(row, part, suspects)
 
-    def _refuse_damage(self, rows: Sequence[int], segment: int, part: Part) -> None:
-        """Raises DataError for the first of the rows whose record in a data file is damaged."""
-        path = part_path(self.generation_folder, segment, part)
-        for row in rows:
-            entry = self.entry(row, part)
-            problem = self.find_damage(row, part) if entry.segment == segment and entry.length else ""
-            if problem:
-                is_short = path.is_file() and path.stat().st_size < int(self._find_stops(np.array([row]), part)[0])
-                problem = "its data file was cut short while it was in use" if is_short else problem
-                raise damaged(f"The {part} of utterance {self.id_of(row)} in {path}", problem)
+    def _refuse_damage(self, row: int, part: Part, suspects: Collection[tuple[int, Part]]) -> None:
+        """Raises DataError for a damaged record in one of the data files."""
+        entry = self.entry(row, part)
+        is_suspect = entry.length > 0 and (entry.segment, part) in suspects
+        problem = self.find_damage(row, part) if is_suspect else ""
+        if problem:
+            path = part_path(self.generation_folder, entry.segment, part)
+            is_short = path.is_file() and path.stat().st_size < int(self._find_stops(np.array([row]), part)[0])
+            problem = "its data file was cut short while it was in use" if is_short else problem
+            raise damaged(f"The {part} of utterance {self.id_of(row)} in {path}", problem)
 
     def request_pages(self, rows: NDArray[np.integer[Any]], part: Part) -> None:
         """Requests read-ahead of a part of these utterances; returns without waiting for the disk."""

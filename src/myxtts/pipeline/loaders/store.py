@@ -47,7 +47,8 @@ class StoreLoader(Loader):
 
     def fill(self, plan: BatchPlan, arrays: Arrays) -> Arrays:
         parts = (*_PARTS, "durations") if "durations" in arrays else _PARTS
-        with self._store.guard_reads(plan.list_distinct_rows(), parts):
+        rows = (plan.rows[: plan.num_real], plan.references[: plan.num_real])
+        with self._store.guard_reads(np.concatenate(rows).tolist(), parts):
             return self._fill(plan, arrays)
 
     @abstractmethod
