@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -19,7 +20,7 @@ LIGHT = (
 
 def run_data_worker(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Runs the command and checks that TensorFlow was not loaded."""
-    program = [sys.executable, "-c", LIGHT, "data-worker", *arguments]
+    program = [sys.executable, "-c", LIGHT, "data-worker", *(["--allow-root"] if os.geteuid() == 0 else []), *arguments]
     done = subprocess.run(program, capture_output=True, text=True, timeout=60)
     assert "Traceback" not in done.stderr, done.stderr
     return done
@@ -35,7 +36,9 @@ def test_help_says_what_it_is_for_and_what_to_take_care_of() -> None:
     done = run_data_worker("--help")
     assert done.returncode == 0
     words = " ".join(done.stdout.replace("│", " ").split())
-    for part in ("Example", "--join", "--host", "--port", "--json", "data.data_service", "a network you trust", "5050"):
+    for part in ("Example", "--join", "--host", "--port", "--json", "data.data_service", "5050"):
+        assert part in words
+    for part in ("--allow-remote-code-execution", "run code as your user", "asks for no password", "SSH tunnel"):
         assert part in words
 
 
@@ -62,9 +65,19 @@ def test_joining_what_is_no_data_worker_is_an_error_with_its_address() -> None:
         (("--host", "no such host"), "neither an address nor a name"),
         (("--host", "127.0.0.1:80"), "without a port"),
         (("--port", "70000"), "--port"),
+        (("--host", "192.0.2.5"), "--allow-remote-code-execution"),
+        (("--recordings", "/no/such/folder"), "there is no such folder"),
     ],
 )
 def test_what_cannot_be_served_is_a_usage_error(arguments: tuple[str, ...], words: str) -> None:
     done = run_data_worker(*arguments)
     assert done.returncode == 2, done.stderr
     assert words in " ".join(done.stderr.replace("│", " ").split())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_root_is_refused_unless_it_is_asked_for() -> None:
+    program = [sys.executable, "-c", LIGHT, "data-worker"]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert "--allow-root" in done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import re
@@ -54,7 +55,8 @@ Arrays = dict[str, NDArray[Any]]
 
 
 def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "myxtts", "data-worker", *arguments]
+    root = ["--allow-root"] if os.geteuid() == 0 else []
+    return [sys.executable, "-m", "myxtts", "data-worker", *root, *arguments]
 
 
 @contextmanager
@@ -155,7 +157,8 @@ def lose_recording_and_dispatcher(folder: str, address: str, pid: int) -> dict[s
     source = RecordingSource.open(open_corpus(Path(folder) / "corpus"), DATA)
     order = order_rows(source)
     victim = source.audio_path(int(order.batch(0).rows[0]))
-    with patch.multiple("myxtts.pipeline.service.loader", **QUICK):
+    # Nothing counts as lost before the dispatcher counts as gone.
+    with patch.multiple("myxtts.pipeline.service.loader", **{**QUICK, "_OVERTAKEN_LIMIT_S": 60.0}):
         missing, unreachable, silent = (open_loader(source, order, address, []) for _ in range(3))
         Path(victim).rename(f"{victim}.away")
         said = {"missing": catch(lambda: fill(missing, order, 0))}
@@ -237,6 +240,90 @@ def test_worker_is_for_this_machine_alone_keeps_its_port_and_ends_on_ctrl_c(tmp_
         assert words in shown
     assert "Traceback" not in shown
     assert "oneDNN" not in shown
+
+
+def has_landlock() -> bool:
+    return ctypes.CDLL(None).syscall(444, None, 0, 1) >= 1
+
+
+def run_graph(address: str, make: Callable[[Any], Any]) -> Any:
+    """What a worker gives for a graph that anybody may send."""
+    import tensorflow as tf
+
+    service = tf.data.experimental.service
+    distribute = service.distribute(service.ShardingPolicy.OFF, f"grpc://{address}", compression=None)
+    return next(iter(tf.data.Dataset.range(1).map(make).apply(distribute))).numpy()
+
+
+def send_hostile_graphs(address: str, folder: str) -> dict[str, str]:
+    """What becomes of graphs that write and read files as the worker; in a process of its own, as clients are."""
+    import tensorflow as tf
+
+    def write(number: Any) -> Any:
+        with tf.control_dependencies([tf.io.write_file(f"{folder}/victim", "harm")]):
+            return tf.identity(number)
+
+    graphs = {
+        "write": write,
+        "secret": lambda _number: tf.io.read_file(f"{folder}/secret"),
+        "recording": lambda _number: tf.strings.length(tf.io.read_file(f"{folder}/recordings/a.wav")),
+        "environment": lambda _number: tf.io.read_file(f"/proc/{os.getpid()}/environ"),
+    }
+    said = {}
+    for name, graph in graphs.items():
+        try:
+            said[name] = str(run_graph(address, graph))
+        except tf.errors.OpError as error:
+            said[name] = f"{type(error).__name__}: {error.message}"
+    return said
+
+
+@pytest.mark.skipif(not has_landlock(), reason="this kernel has no Landlock")
+def test_graph_of_a_client_writes_no_file_and_reads_only_what_it_may(tmp_path: Path) -> None:
+    (tmp_path / "recordings").mkdir()
+    (tmp_path / "recordings" / "a.wav").write_bytes(bytes(100))
+    (tmp_path / "secret").write_text("key")
+    recordings = ("--recordings", str(tmp_path / "recordings"))
+    log = tmp_path / "log"
+    with (
+        run_worker(log, "--port", "0", *recordings) as (_, ready),
+        run_worker(tmp_path / "log2", "--port", "0") as (_, wide),
+        DeviceProcess(1) as process,
+    ):
+        program = "tests.integration.test_data_service:send_hostile_graphs"
+        said = process.run(program, address=ready["address"], folder=str(tmp_path))
+        said_wide = process.run(program, address=wide["address"], folder=str(tmp_path))
+    assert said["recording"] == said_wide["recording"] == "100"
+    assert not (tmp_path / "victim").exists()
+    for answers in (said, said_wide):
+        assert "PermissionDenied" in answers["write"], answers
+    assert "PermissionDenied" in said["secret"], said
+    assert "PermissionDenied" in said["environment"], said
+    assert "key" in said_wide["secret"]
+    assert f"It may read {tmp_path / 'recordings'}" in log.read_text()
+    assert "read all that you may" in (tmp_path / "log2").read_text()
+
+
+def test_program_that_leaves_a_feed_of_the_service_open_ends(tmp_path: Path) -> None:
+    corpus = make_corpus(tmp_path, PLAIN_CLIPS)
+    with run_worker(tmp_path / "log", "--port", "0") as (_, ready):
+        program = f"""
+import time
+from myxtts import XTTSConfig, open_batches
+config = XTTSConfig(
+    train_data={str(corpus.file.parent)!r}, preprocessing_mode="on_the_fly", batch_size=4, text_frontend="characters",
+    data_service={ready["address"]!r},
+)
+batches = iter(open_batches(config))
+next(batches)
+print("leaving at", time.time(), flush=True)
+raise SystemExit(9)
+"""
+        done = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, timeout=90, env={**os.environ, **QUIET}
+        )
+        assert done.returncode == 9, done.stderr
+        assert time.time() - float(done.stdout.split()[-1]) < 5.0
 
 
 class _OtherVersion(grpc.GenericRpcHandler):  # type: ignore[misc]

@@ -13,7 +13,7 @@ import pytest
 from myxtts.config.schema import XTTSConfig
 from myxtts.corpus.corpus_file import open_corpus
 from myxtts.corpus.prepare import Recordings, prepare_corpus
-from myxtts.errors import ConfigError, DataError
+from myxtts.errors import ConfigError, DataError, UsageError
 from myxtts.pipeline.open import open_batches
 from myxtts.pipeline.splits import open_split
 from myxtts.runtime.cluster import Cluster
@@ -170,3 +170,55 @@ def test_processes_of_a_cluster_see_disjoint_slices_of_the_same_batches(config: 
     ]
     assert not set(slices[0]) & set(slices[1])
     assert sorted(slices[0] + slices[1]) == sorted(whole)
+
+
+@pytest.mark.parametrize("mode", ["precompute", "on_the_fly"])
+@pytest.mark.parametrize("has_val_data", [False, True])
+def test_raw_recordings_are_prepared_first_in_both_modes(
+    ljspeech: Path, tmp_path: Path, write_clip: Any, mode: str, has_val_data: bool
+) -> None:
+    held_out = tmp_path / "held_out"
+    if has_val_data:
+        for number in range(5):
+            write_clip(held_out / "wavs" / f"V{number}.wav", seconds=1.2, seed=100 + number)
+        lines = [f"V{number}|Held out {number}.|Held out {number}.\n" for number in range(5)]
+        (held_out / "metadata.csv").write_text("".join(lines), encoding="utf-8")
+    raw = XTTSConfig(
+        train_data=ljspeech,
+        val_data=held_out if has_val_data else None,
+        cache_dir=tmp_path / "features",
+        text_frontend="characters",
+        batch_size=4,
+        val_share=0.2,
+        preprocessing_mode=mode,
+        use_tf_native_loading=False,
+    )
+    said: list[str] = []
+    train_ids = collect_ids(raw, epochs=1, say=said.append)
+    assert any("Checking the recordings" in line for line in said)
+    val_ids = collect_ids(raw, epochs=1, split="val", say=said.append)
+    assert sum("Checking the recordings" in line for line in said) == 1, "made once, and used again"
+    assert not set(train_ids) & set(val_ids)
+    if has_val_data:
+        assert sorted(val_ids) == [f"V{number}" for number in range(5)]
+        assert len(train_ids) == 20
+    else:
+        assert len(train_ids) + len(val_ids) == 20
+
+
+@pytest.mark.parametrize("name", ["valid", "validation", "dev"])
+def test_names_that_other_libraries_use_for_the_validation_split_are_understood(config: XTTSConfig, name: str) -> None:
+    assert collect_ids(config, epochs=1, split=name) == collect_ids(config, epochs=1, split="val")
+
+
+@pytest.mark.parametrize(("name", "nearest"), [("vall", "'val'"), ("Train", "'train'"), ("tets", "'test'"), ("x", "")])
+def test_unknown_split_is_refused_with_the_nearest(config: XTTSConfig, name: str, nearest: str) -> None:
+    with pytest.raises(UsageError, match=f"There is no split '{name}'") as error:
+        open_batches(config, split=name)
+    assert f"Did you mean {nearest}?" in str(error.value) if nearest else "Did you mean" not in str(error.value)
+    assert "'train', 'val', 'test'" in error.value.next_step
+
+
+def test_other_frameworks_are_refused_with_the_way_to_serve_them(config: XTTSConfig) -> None:
+    with pytest.raises(UsageError, match=r"'torch'.*tensorflow.*numpy"):
+        open_batches(config, framework="torch")  # type: ignore[arg-type]

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from myxtts.cli.screen import Screen
+from myxtts.errors import UsageError
 from myxtts.runtime.load_tensorflow import load_tensorflow
 
 if TYPE_CHECKING:
@@ -27,51 +29,86 @@ def run_data_worker(
     ] = None,
     port: Annotated[
         int | None,
-        typer.Option(min=0, max=65535, help="Port to listen at, 0 for any free one; 5050, with --join any."),
+        typer.Option(
+            min=0, max=65535, help="Port to listen at, and the next one; 0 for any free ones; 5050, with --join any."
+        ),
     ] = None,
     join: Annotated[
         str | None, typer.Option(help="Work for the data worker at this address, as one more.", metavar="HOST:PORT")
     ] = None,
+    recordings: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Folder of recordings; give it for each. The worker may then read nothing else of yours, where the "
+            "system can enforce it.",
+        ),
+    ] = None,
+    is_open_allowed: Annotated[
+        bool,
+        typer.Option(
+            "--allow-remote-code-execution",
+            help="Needed with --host: whoever reaches the port can run code as this user. Only in a private network "
+            "behind a firewall.",
+        ),
+    ] = False,
+    is_root_allowed: Annotated[
+        bool, typer.Option("--allow-root", help="Run as root all the same, e.g. in a container of its own.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the addresses as one JSON object.")] = False,
 ) -> None:
     """Make features on the fly for trainings that name this data worker in data.data_service.
 
-    Recordings must lie under the same paths wherever training and workers run. Runs until Ctrl-C. Whoever can connect
-    can make it do anything its user may, so give --host only in a network you trust.
+    Recordings must lie under the same paths wherever training and workers run. Runs until Ctrl-C.
+
+    It executes whatever a client sends and asks for no password: whoever can connect can run code as your user. So only
+    this machine can connect, unless you say otherwise; other machines are best served through an SSH tunnel.
 
     [bold]Examples[/bold]
 
-    myxtts data-worker
+    myxtts data-worker --recordings /shared/corpus
 
-    myxtts data-worker --host 10.0.0.5
+    myxtts data-worker --host 10.0.0.5 --allow-remote-code-execution
 
-    myxtts data-worker --host 10.0.0.6 --join 10.0.0.5:5050
+    myxtts data-worker --host 10.0.0.6 --allow-remote-code-execution --join 10.0.0.5:5050
     """
     from myxtts.pipeline.service.address import check_listen_address
 
+    if os.geteuid() == 0 and not is_root_allowed:
+        raise UsageError(
+            "A data worker executes what clients send, and must not do that as root.",
+            next_step="Run it as an ordinary user; or add --allow-root in a container of its own.",
+        )
+    for folder in recordings or []:
+        if not folder.is_dir():
+            raise UsageError(f"--recordings {folder}: there is no such folder.", next_step="Correct its path.")
     screen = Screen(as_json=as_json)
-    listen = check_listen_address(host, port, join)
+    listen = check_listen_address(host, port, join, is_open_allowed=is_open_allowed)
+    from myxtts.pipeline.service.confine import confine_process, make_work_folder
+
+    work_folder = make_work_folder()
+    may_do = confine_process(work_folder, [folder.resolve() for folder in recordings or []])
     # Features are computed on the CPU; GPU memory is left to training.
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
     load_tensorflow()
     from myxtts.pipeline.service.host import DataHost
 
-    with DataHost(listen) as data_host:
+    with DataHost(listen, work_folder) as data_host:
         setting = f"data.data_service={data_host.address}"
-        _show(data_host, listen, setting, screen)
+        _show(data_host, listen, setting, may_do, screen)
         screen.finish({"address": data_host.address, "worker": data_host.worker_address, "setting": setting})
         sys.stdout.flush()
         _serve(data_host, screen)
 
 
-def _show(data_host: DataHost, listen: ListenAddress, setting: str, screen: Screen) -> None:
-    """Prints the address and the setting that training needs; warns if other machines can connect."""
+def _show(data_host: DataHost, listen: ListenAddress, setting: str, may_do: str, screen: Screen) -> None:
+    """Prints the address and the setting that training needs, and what clients can do through it."""
     console = screen.console
     role = f"Worker for {listen.joined}" if listen.joined else f"Dispatcher at {data_host.address} with a worker"
     console.print(f"{role}, listening at {data_host.worker_address}.", markup=False)
     console.print(f"Training uses it with  --preprocessing-mode on_the_fly --set {setting}", markup=False)
+    console.print(may_do, markup=False)
     if listen.is_private:
-        console.print("Only this machine can connect. For others start it with --host ADDRESS.")
+        console.print("Only this machine can connect.")
     else:
         screen.warn(
             "It listens on every network of this machine. Any program that can connect can run code as your user: "

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Literal
 
 from myxtts.config.schema import XTTSConfig
+from myxtts.config.section import find_nearest
+from myxtts.errors import UsageError
 from myxtts.features.definition import MelDefinition
 from myxtts.pipeline.batch import BatchLayout, hand_over_arrays, make_device_transfer
 from myxtts.pipeline.choose_loader import LoaderSetup, choose_loader
@@ -31,12 +33,16 @@ _MEASURED_STEPS = 50
 """Steps after which the data GPU is compared with data-parallel training."""
 _NUM_READY_ON_HOST = 4
 """Handing over within the host costs next to nothing; several ahead, so that the consumer never waits for it."""
+_SPLITS: dict[str, Split] = {"train": "train", "val": "val", "test": "test"}
+_OTHER_NAMES: dict[str, Split] = {"training": "train", "valid": "val", "validation": "val", "dev": "val"}
+"""What other libraries call the splits."""
+_FRAMEWORKS = ("tensorflow", "numpy")
 
 
 def open_batches(
     config: XTTSConfig,
     *,
-    split: Split = "train",
+    split: Split | str = "train",
     epochs: int | None = None,
     steps: int | None = None,
     start: int = 0,
@@ -51,7 +57,7 @@ def open_batches(
 ) -> Feed:
     """Batches of a split, from the feature store or made on the fly, on the device that the plan names.
 
-    Where the store is missing its features are made first.
+    `split` is train, val or test. Where the store is missing its features are made first.
 
     It ends after `epochs` or `steps`, whichever comes first; without either it does not end. `start` is the position
     to begin at: the number of batches that were seen before. Plan and split are chosen and opened here unless they are
@@ -60,6 +66,12 @@ def open_batches(
     (`Feed.loader_name`) when a run is resumed: it then loads in the same way, to the bit. Lines of `telemetry_file`
     about batches from `start` on are dropped, for they are loaded again.
     """
+    split = _check_split(split)
+    if framework not in _FRAMEWORKS:
+        raise UsageError(
+            f"framework is {framework!r}, but batches come as tensorflow tensors or as numpy arrays.",
+            next_step='Use framework="numpy" for other frameworks, e.g. torch.from_numpy(batch.mel).',
+        )
     config = ensure_features(config, Report(say))
     machine = hardware or detect_hardware()
     plan = plan or choose_plan(config, machine)
@@ -95,6 +107,18 @@ def open_batches(
         priority=ThreadPriority(plan.loader_niceness, plan.num_reserved_cpus),
         say=say,
         advice=_make_advice(plan, gradient_bytes) if is_multi_gpu else None,
+    )
+
+
+def _check_split(name: str) -> Split:
+    """The split of this name, or of one that other libraries use; UsageError with the nearest for any other."""
+    known = {**_SPLITS, **_OTHER_NAMES}
+    if name in known:
+        return known[name]
+    nearest = find_nearest(str(name), known)
+    raise UsageError(
+        f"There is no split {name!r}.{f' Did you mean {known[nearest]!r}?' if nearest else ''}",
+        next_step=f"Give one of {', '.join(map(repr, _SPLITS))}.",
     )
 
 

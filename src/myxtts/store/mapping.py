@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from myxtts.errors import DataError
 from myxtts.storage.regular_file import FileRefusedError, open_descriptor
 from myxtts.store.layout import Part, damaged, part_path
+from myxtts.store.read_guard import ReadGuard
 
 _NUM_OTHER_FILES = 512
 """Files that a process has open besides those of the store."""
@@ -54,13 +55,16 @@ class MappedFiles:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._maps: dict[tuple[int, Part], NDArray[np.uint8]] = {}
+        self.guard = ReadGuard()
 
     def get(self, segment: int, part: Part) -> NDArray[np.uint8]:
         """Returns the mapped bytes of a data file; raises OSError if it cannot be opened."""
         key = (segment, part)
         found = self._maps.get(key)
         if found is None:
-            found = self._maps[key] = _map_file(part_path(self._folder, segment, part))
+            path = part_path(self._folder, segment, part)
+            found = self._maps[key] = _map_file(path)
+            self.guard.watch(key, found, path)
         return found
 
     def request(
@@ -73,7 +77,8 @@ class MappedFiles:
 
     def map_all(self, num_needed_bytes: dict[tuple[int, Part], int]) -> None:
         """Maps the files of these segments and parts; raises DataError if one is missing or shorter than needed."""
-        _allow_open_files(len(num_needed_bytes))
+        # One that the map holds, and one to notice changes by.
+        _allow_open_files(2 * len(num_needed_bytes))
         for (segment, part), needed in num_needed_bytes.items():
             path = part_path(self._folder, segment, part)
             try:

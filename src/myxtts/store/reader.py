@@ -7,8 +7,10 @@ Shape legend: N rows, T frames, M mel bands, B batch.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -198,6 +200,30 @@ class FeatureStore:
             out[place, :length] = mel_TM
             out[place, length:] = padding
         return lengths
+
+    @contextmanager
+    def guard_reads(self, rows: Sequence[int], parts: Sequence[Part]) -> Iterator[None]:
+        """Around reads of these records: raises DataError afterwards if one of them was damaged under the reader.
+
+        Checksums are computed only where a data file could not be read or was written to since the store was opened.
+        """
+        guard = self._files.guard
+        with guard.section():
+            yield
+            suspects = guard.find_suspects()
+            for row, part in product(rows, parts) if suspects else ():
+                self._refuse_damage(row, part, suspects)
+
+    def _refuse_damage(self, row: int, part: Part, suspects: Collection[tuple[int, Part]]) -> None:
+        """Raises DataError for a damaged record in one of the data files."""
+        entry = self.entry(row, part)
+        is_suspect = entry.length > 0 and (entry.segment, part) in suspects
+        problem = self.find_damage(row, part) if is_suspect else ""
+        if problem:
+            path = part_path(self.generation_folder, entry.segment, part)
+            is_short = path.is_file() and path.stat().st_size < int(self._find_stops(np.array([row]), part)[0])
+            problem = "its data file was cut short while it was in use" if is_short else problem
+            raise damaged(f"The {part} of utterance {self.id_of(row)} in {path}", problem)
 
     def request_pages(self, rows: NDArray[np.integer[Any]], part: Part) -> None:
         """Requests read-ahead of a part of these utterances; returns without waiting for the disk."""

@@ -7,9 +7,9 @@ import socket
 import pytest
 from tests.pipeline.fake_service import greet
 
-from myxtts.errors import BusyError, HardwareError
+from myxtts.errors import BusyError, HardwareError, UsageError
 from myxtts.pipeline.service import address as service_place
-from myxtts.pipeline.service.address import DEFAULT_PORT, check_listen_address, keep_to_loopback
+from myxtts.pipeline.service.address import DEFAULT_PORT, OPEN_FLAG, check_listen_address, keep_to_loopback
 
 DEVICE_NAME_BYTES = 16
 
@@ -26,7 +26,22 @@ def test_without_options_it_is_for_this_machine_at_the_usual_port(monkeypatch: p
 
 @pytest.mark.parametrize(("host", "is_private"), [("127.0.0.1", True), ("::1", True), ("192.0.2.5", False)])
 def test_it_is_open_to_others_only_under_an_address_that_they_can_reach(host: str, is_private: bool) -> None:
-    assert check_listen_address(host, 0, None).is_private == is_private
+    assert check_listen_address(host, 0, None, is_open_allowed=True).is_private == is_private
+
+
+def test_address_that_others_can_reach_is_refused_unless_what_it_means_is_accepted() -> None:
+    with pytest.raises(UsageError, match="can run code as this user") as raised:
+        check_listen_address("192.0.2.5", 0, None)
+    assert OPEN_FLAG in raised.value.next_step
+    assert "SSH tunnel" in raised.value.next_step
+
+
+def test_worker_beside_a_dispatcher_takes_the_next_port_if_it_is_free() -> None:
+    with socket.create_server(("", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert service_place._find_worker_port(port - 1) == 0
+    assert service_place._find_worker_port(port - 1) == port
+    assert service_place._find_worker_port(65535) == 0
 
 
 def test_worker_that_joins_takes_any_port() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import resource
 import threading
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
@@ -44,6 +45,16 @@ class StoreLoader(Loader):
         self._read_ahead = ReadAhead(store, ram_budget_bytes)
         self._assembler = BatchAssembler(store, num_reference_frames, seed)
 
+    def fill(self, plan: BatchPlan, arrays: Arrays) -> Arrays:
+        parts = (*_PARTS, "durations") if "durations" in arrays else _PARTS
+        rows = (plan.rows[: plan.num_real], plan.references[: plan.num_real])
+        with self._store.guard_reads(np.concatenate(rows).tolist(), parts):
+            return self._fill(plan, arrays)
+
+    @abstractmethod
+    def _fill(self, plan: BatchPlan, arrays: Arrays) -> Arrays:
+        """Fills the arrays; records that are damaged meanwhile are found afterwards."""
+
     def name_utterances(self, plan: BatchPlan) -> tuple[str, ...]:
         return self._assembler.name_utterances(plan)
 
@@ -65,7 +76,7 @@ class CachedLoader(StoreLoader):
 
     name = "cached"
 
-    def fill(self, plan: BatchPlan, arrays: Arrays) -> Arrays:
+    def _fill(self, plan: BatchPlan, arrays: Arrays) -> Arrays:
         num_real = plan.num_real
         self._fill_labels(arrays, plan)
         mel_BTM, padding = arrays["mel"][:num_real], self._assembler.padding
@@ -81,7 +92,7 @@ class FrameLoader(StoreLoader):
 
     name = "frames"
 
-    def fill(self, plan: BatchPlan, arrays: Arrays) -> Arrays:
+    def _fill(self, plan: BatchPlan, arrays: Arrays) -> Arrays:
         self._fill_labels(arrays, plan)
         mels = self._store.read_mels(plan.rows[: plan.num_real])
         references = []

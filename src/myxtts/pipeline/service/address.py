@@ -15,12 +15,14 @@ import stat
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from myxtts.config.values import check_address
 from myxtts.errors import BusyError, DataError, HardwareError, UsageError
 
+OPEN_FLAG = "--allow-remote-code-execution"
+"""Must be given with the address of a network; the name says what it allows."""
 DEFAULT_PORT = 5050
 """Port of the dispatcher unless --port is given."""
 CONNECT_LIMIT_S = 10.0
@@ -93,22 +95,45 @@ class ListenAddress:
     joined: str | None
     is_private: bool
     """Whether only this machine may connect."""
+    worker_port: int = 0
+    """Port of the worker beside a dispatcher: the next one, so that a firewall or a tunnel can name it."""
 
 
-def check_listen_address(host: str | None, port: int | None, joined: str | None) -> ListenAddress:
+def check_listen_address(
+    host: str | None, port: int | None, joined: str | None, *, is_open_allowed: bool = False
+) -> ListenAddress:
     """Checks the options of `myxtts data-worker`, and waits for the dispatcher to join."""
     if joined is not None:
         _check_joined(joined, host)
+    is_private = host is None or _is_loopback(_check_host(host))
+    if not is_private and not is_open_allowed:
+        raise UsageError(
+            f"--host {host} opens the data worker to the network, and whoever reaches its port can run code as this "
+            "user: it executes what clients send, and asks for no password.",
+            next_step=f"Connect by an SSH tunnel instead, without --host; or add {OPEN_FLAG} in a private network "
+            "behind a firewall.",
+        )
     listen = ListenAddress(
-        host=_check_host(host) if host else _LOOPBACK,
+        host=host or _LOOPBACK,
         port=port if port is not None else (0 if joined else DEFAULT_PORT),
         joined=joined,
-        is_private=host is None or _is_loopback(host),
+        is_private=is_private,
     )
     _check_port_is_free(listen.port)
+    if listen.port and not joined:
+        listen = replace(listen, worker_port=_find_worker_port(listen.port))
     if joined is not None:
         await_service(joined)
     return listen
+
+
+def _find_worker_port(port: int) -> int:
+    """The port behind that of the dispatcher; 0, for any free one, where it is taken."""
+    try:
+        _check_port_is_free(port + 1)
+    except (BusyError, OverflowError):
+        return 0
+    return port + 1
 
 
 def _check_joined(joined: str, host: str | None) -> None:
@@ -197,7 +222,8 @@ def keep_to_loopback(ports: Iterable[int]) -> None:
 def _explain_exposure(detail: str) -> HardwareError:
     return HardwareError(
         f"This system cannot keep the data worker to this machine: {detail}.",
-        next_step="Give --host ADDRESS if other machines may reach it, behind a firewall that says which.",
+        next_step=f"Give --host ADDRESS and {OPEN_FLAG} if other machines may reach it, behind a firewall that says "
+        "which.",
     )
 
 

@@ -7,9 +7,9 @@ to the dispatcher, which shards them dynamically over its workers, and receives 
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any, Self
 
@@ -39,23 +39,25 @@ _PROBE_LIMIT_S = 1.0
 
 
 class DataHost:
-    """Dispatcher and worker, serving from construction until `stop`; use it as a context."""
+    """Dispatcher and worker, serving from construction until `stop`; use it as a context.
 
-    def __init__(self, listen: ListenAddress) -> None:
+    The dispatcher writes into `work_folder`, which `stop` removes.
+    """
+
+    def __init__(self, listen: ListenAddress, work_folder: Path) -> None:
         skip_proxies()
         service = tf.data.experimental.service
         self._dispatcher: Any = None
-        self._folder: TemporaryDirectory[str] | None = None
+        self._folder = work_folder
         if listen.joined is None:
             # On disk: a dispatcher keeps every dataset definition that it was given, and would fill the memory.
-            self._folder = TemporaryDirectory(prefix="myxtts-data-worker-")
-            config = service.DispatcherConfig(port=listen.port, work_dir=self._folder.name)
+            config = service.DispatcherConfig(port=listen.port, work_dir=str(work_folder))
             self._dispatcher = _start(service.DispatchServer, config, f"a dispatcher at port {listen.port}")
         self.address = listen.joined or join_address(listen.host, split_address(self._dispatcher.target)[1])
         config = service.WorkerConfig(
             dispatcher_address=self.address,
             worker_address=f"{join_address(listen.host, 0).removesuffix('0')}%port%",
-            port=listen.port if listen.joined else 0,
+            port=listen.port if listen.joined else listen.worker_port,
             heartbeat_interval_ms=_HEARTBEAT_MS,
         )
         self._worker = _start(service.WorkerServer, config, f"a worker for {self.address}")
@@ -77,8 +79,7 @@ class DataHost:
         self._worker.stop()
         if self._dispatcher is not None:
             self._dispatcher.stop()
-        if self._folder is not None:
-            self._folder.cleanup()
+        shutil.rmtree(self._folder)
 
     def describe(self) -> str:
         """State of the worker in one line, for the log."""
@@ -92,10 +93,9 @@ class DataHost:
 
     def drop_old_chunks(self) -> None:
         """Deletes old dataset definitions; only a worker that joins late could still need one."""
-        if self._folder is None:
+        chunks = self._folder / "datasets"
+        if not chunks.is_dir():
             return
-        chunks = Path(self._folder.name) / "datasets"
-        chunks.mkdir(parents=True, exist_ok=True)
         by_age = sorted(chunks.iterdir(), key=lambda path: path.stat().st_mtime_ns)
         for path in by_age[:-_NUM_CHUNKS_KEPT]:
             path.unlink()

@@ -23,6 +23,7 @@ from myxtts.features.audio import load_recording
 from myxtts.features.extract import quantize_samples
 from myxtts.pipeline.loaders.python import MelMemory
 from myxtts.pipeline.splits import choose_corpus
+from myxtts.store.layout import Part
 from myxtts.store.reader import FeatureStore
 from myxtts.types import Split
 
@@ -161,6 +162,7 @@ class SegmentSource:
         # Sorted by the hash of the id, because a repair of the store may number rows differently.
         self._rows = rows[np.argsort(store.columns["id_hash"][rows], kind="stable")]
         self._store, self._sound, self._seed = store, sound, seed
+        self._parts: tuple[Part, ...] = ("mel", "pcm") if store.settings.has_pcm else ("mel",)
         self._num_segments, self._num_frames = num_segments, num_frames
         self._hop_length = store.settings.mel.hop_length
         self._silence = np.float32(np.log(store.settings.mel.log_floor))
@@ -187,9 +189,10 @@ class SegmentSource:
         mel_BTM = np.empty((len(chosen), self._num_frames, self._store.n_mels), np.float32)
         samples_BS = np.empty((len(chosen), self._num_frames * self._hop_length), np.float32)
         lengths_B = np.empty(len(chosen), np.int32)
-        for number, (row, start) in enumerate(chosen):
-            lengths_B[number] = self._copy_mel(row, start, mel_BTM[number])
-            self._copy_samples(row, start, samples_BS[number])
+        with self._store.guard_reads([row for row, _ in chosen], self._parts):
+            for number, (row, start) in enumerate(chosen):
+                lengths_B[number] = self._copy_mel(row, start, mel_BTM[number])
+                self._copy_samples(row, start, samples_BS[number])
         return Segments(mel_BTM, samples_BS, lengths_B)
 
     def name_utterances(self, chosen: Sequence[tuple[int, int]]) -> tuple[str, ...]:
