@@ -279,3 +279,27 @@ def list_examples() -> list[tuple[str, str, str]]:
 @pytest.mark.parametrize(("language", "written", "spoken"), list_examples())
 def test_the_examples_in_docstrings_are_right(language: str, written: str, spoken: str) -> None:
     assert normalize_text(written, language) == spoken
+
+
+COSTLY = ["\u0301\u0316", "\u0651\u064e", ".", "….", "؟", "ب. ", "e\u0301"]
+
+
+@pytest.mark.parametrize("unit", COSTLY)
+@pytest.mark.parametrize("language", ["en", "fa", "de"])
+def test_time_grows_with_the_length_of_a_text(unit: str, language: str) -> None:
+    def measure(length: int) -> float:
+        text = "a" + unit * (length // len(unit)) + "ب"
+        started = time.process_time()
+        normalize_text(text, language)
+        split_sentences(text, language)
+        return time.process_time() - started
+
+    measure(2_000)
+    # Quadratic time would be 100 times as much, and minutes at the longer length.
+    assert measure(200_000) < 20 * max(measure(20_000), 0.05)
+
+
+def test_runs_of_marks_are_cut_and_letters_with_a_few_marks_are_kept() -> None:
+    assert normalize_text("e\u0301\u0323 a", "en") == "ẹ\u0301 a"
+    assert len(normalize_text("a" + "\u0301" * 1000, "en")) < 40
+    assert normalize_text("مُحَمَّد", "fa") == "مُحَمَّد"
