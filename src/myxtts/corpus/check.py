@@ -95,13 +95,15 @@ class Checker:
         if not row.id.isprintable() or len(row.id) > _MAX_ID_LENGTH:
             detail = f"the id {row.id[:20]!r}… is not up to {_MAX_ID_LENGTH} printable characters"
             return reject(row, Reason.BAD_LINE, detail), ""
-        real_path = self._root.resolve(row.audio)
+        real_path = self._root.locate(row.audio)
         if real_path is None:
             return reject(row, Reason.OUTSIDE_ROOT, f"{row.audio!r} leads out of {self._root.folder}"), ""
         try:
             facts = inspect_audio(real_path, self._limits, headers_only=self._headers_only)
         except AudioProblem as problem:
-            return reject(row, problem.reason, problem.detail), real_path
+            is_missing = problem.reason == Reason.MISSING_FILE
+            detail = f"there is no {row.audio!r} in {self._root.folder}" if is_missing else problem.detail
+            return reject(row, problem.reason, detail), real_path
         return Candidate(row, real_path, facts), real_path
 
     def _finish(self, futures: list[Future[_Checked]]) -> Iterator[Accepted | Rejection]:

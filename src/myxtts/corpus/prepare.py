@@ -166,7 +166,7 @@ def _open_input(item: Recordings, data: DataConfig) -> _Input:
     """Detects the format of an input; recordings must lie in its folder, or in `audio_root` where that is given."""
     fmt, reason = find_format(item.path, item.format)
     folder = item.path if item.path.is_dir() else item.path.parent
-    root = CorpusRoot(item.audio_root or folder)
+    root = CorpusRoot(item.audio_root or folder, is_chosen=item.audio_root is not None)
     return _Input(Source(item.path, root, data.language), fmt, reason, item.split)
 
 

@@ -35,6 +35,10 @@ class Reason(StrEnum):
 
     MISSING_FILE = "missing-file", "Put the recording where the transcript says, or remove the line."
     UNREADABLE = "unreadable", "Export the recording again from its source as WAV or FLAC."
+    FOREIGN_FORMAT = (
+        "unsupported-format",
+        'Convert it: for f in *.webm; do ffmpeg -i "$f" "${f%.*}.wav"; done (the transcript may keep its names).',
+    )
     TRUNCATED = "truncated", "Copy the recording again from its source: the end of the file is missing."
     EMPTY = "empty", "Record the clip again, or remove the line."
     SILENT = "silent", "Record the clip again, or remove the line; --set data.silence_db=-90 accepts very quiet clips."
