@@ -115,7 +115,7 @@ class TestPhonemes:
     def test_language_without_a_voice_is_explained(self) -> None:
         frontend = FrontEnd.create("phonemes")
         assert frontend.explain_unsupported("fa") == ""
-        assert "'tlh'" in frontend.explain_unsupported("tlh")
+        assert "'yo'" in frontend.explain_unsupported("yo")
 
     def test_texts_are_not_read(self) -> None:
         class Unread:

@@ -9,15 +9,17 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
+from myxtts.config.languages import canonical_language
 from myxtts.config.schema import DataConfig
 from myxtts.corpus.audio import AudioFacts, AudioLimits, inspect_audio
 from myxtts.corpus.formats.base import Row
 from myxtts.corpus.rejections import AudioProblem, Reason, Rejection
 from myxtts.corpus.seen import SeenTable, Sighting
 from myxtts.corpus.transcripts import CorpusRoot
+from myxtts.errors import DataError
 from myxtts.text.frontend import MAX_TEXT_LENGTH, FrontEnd
 from myxtts.types import Utterance
 
@@ -74,7 +76,7 @@ class Checker:
 
     def check(self, rows: Iterable[Row | Rejection], num_threads: int) -> Iterator[Accepted | Rejection]:
         """Yields the result for each row, in the order of the rows."""
-        rows = iter(rows)
+        rows = map(_name_language, rows)
         with ThreadPoolExecutor(num_threads, "check") as pool:
             # Two chunks ahead keep the threads busy while this one is finished; memory stays at a few hundred rows.
             ahead: deque[list[Future[_Checked]]] = deque()
@@ -188,3 +190,11 @@ class Checker:
         measured = (facts.num_samples, facts.sample_rate_hz, facts.num_channels, facts.checksum)
         utterance = Utterance(row.id, candidate.real_path, *written, *measured)
         return Accepted(utterance, self._root.relative(candidate.real_path), text)
+
+
+def _name_language(row: Row | Rejection) -> Row | Rejection:
+    """Gives a row the canonical code of its language: en and EN are one. What is unknown is rejected with its text."""
+    try:
+        return replace(row, language=canonical_language(row.language)) if isinstance(row, Row) else row
+    except DataError:
+        return row

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,13 @@ from myxtts.errors import ConfigError, MyXTTSError, UsageError
 from myxtts.runtime.hardware import count_cpus
 from myxtts.store.layout import STORE_FILE_NAME
 from myxtts.store.precompute import VAL_STORE_NAME, PrecomputeSummary, choose_store_folder, find_val_corpus, precompute
+from myxtts.text.script import check_scripts
 from myxtts.types import Say
 
 CORPUS_FOLDER_NAME = "corpus"
 """Raw recordings are prepared into this folder of their store."""
+_NUM_TEXTS_CHECKED = 500
+"""Texts of a prepared corpus whose script is compared with their language: takes a few milliseconds."""
 
 
 class Report:
@@ -69,6 +73,8 @@ def ensure_features(config: XTTSConfig, report: Report, *, keep_sound: bool = Fa
     data, folder = config.data, find_store_folder(config.data)
     if data.train_data is None:
         return config
+    if is_prepared(Path(data.train_data)):
+        _check_scripts(open_corpus(Path(data.train_data)))
     if data.preprocessing_mode == "precompute":
         if not has_features(data):
             report.say(f"There are no features in {folder} yet: they are made first.")
@@ -131,13 +137,21 @@ def _open_or_prepare(config: XTTSConfig, folder: Path, report: Report) -> Corpus
         raise UsageError("No corpus is named.", next_step="Give --train-data DIR.")
     path = Path(data.train_data)
     if is_prepared(path):
-        return open_corpus(path)
+        corpus = open_corpus(path)
+        _check_scripts(corpus)
+        return corpus
     inputs = [Recordings(path, data.corpus_format, split="train" if data.val_data else None)]
     if data.val_data:
         inputs.append(Recordings(Path(data.val_data), data.corpus_format, split="val"))
     report.say(f"Checking the recordings in {path} first.")
     check_recordings(inputs, folder / CORPUS_FOLDER_NAME, data, report, seed=config.training.seed)
     return open_corpus(folder / CORPUS_FOLDER_NAME)
+
+
+def _check_scripts(corpus: Corpus) -> None:
+    """Raises DataError where the texts of a corpus are in another script than their language, by its first rows."""
+    rows = islice(corpus.utterances(), _NUM_TEXTS_CHECKED)
+    check_scripts((row.text, row.language, f"{row.id} in {corpus.file}") for row in rows if not row.phonemes)
 
 
 def _fill_store(corpus: Corpus, folder: Path, data: DataConfig, report: Report, rebuild: bool) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field
 
+from myxtts.config.languages import canonical_language
 from myxtts.errors import ConfigError, DataError
 from myxtts.storage.json_file import FileModel, VersionOne, read_json, write_json
 from myxtts.text.espeak import is_espeak_available, read_espeak_version
@@ -109,11 +110,11 @@ class FrontEnd:
         return f"{self.kind} ({', '.join(details)})"
 
     def explain_unsupported(self, language: str) -> str:
-        """Returns why texts in a language cannot be phonemised; empty if they can."""
-        if self.kind == "characters":
-            return ""
+        """Returns why texts in a language cannot be encoded; empty if they can. Characters serve every language."""
         try:
-            find_voice(language)
+            canonical_language(language)
+            if self.kind == "phonemes":
+                find_voice(language)
         except DataError as error:
             return str(error)
         return ""

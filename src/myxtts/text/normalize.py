@@ -26,7 +26,7 @@ _LONGEST_ABBREVIATION = 16
 def normalize_text(text: str, language: str) -> str:
     """Returns NFC text with single spaces, ready for the phonemiser or the character tokenizer; case is kept.
 
-    `language` is a code such as "en", "en-GB" or "zh_cn"; only its first part counts.
+    `language` is any spelling of a language such as "en", "en-GB" or "German"; its region does not count.
     """
     normalize = find_language(language).normalize
     return normalize(text) if normalize else normalize_generic(text, find_primary_code(language))

@@ -5,12 +5,14 @@ Number formats of languages without a normaliser of their own are in `generic.NU
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from myxtts.config.languages import canonical_language, find_code
 from myxtts.text.languages import en_abbreviations, fa
 from myxtts.text.languages.en import normalize_english
+
+__all__ = ["LANGUAGES", "Language", "canonical_language", "find_code", "find_language", "find_primary_code"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,10 +56,10 @@ LANGUAGES: dict[str, Language] = {
 
 
 def find_primary_code(language: str) -> str:
-    """Returns the primary subtag of a language code: "en" of "en-GB", "zh" of "zh_cn"."""
-    return re.split(r"[-_]", language.strip().lower(), maxsplit=1)[0]
+    """Returns the canonical code without a region: "en" of "en-GB" or "English"; "" for a name that is unknown."""
+    return find_code(language).partition("-")[0]
 
 
 def find_language(language: str) -> Language:
-    """Returns the rules of a language, given its code with or without a region."""
+    """Returns the rules of a language, given in any spelling that `canonical_language` understands."""
     return LANGUAGES.get(find_primary_code(language), _UNKNOWN)
