@@ -21,6 +21,7 @@ from myxtts.corpus.seen import SeenTable, Sighting
 from myxtts.corpus.transcripts import CorpusRoot
 from myxtts.errors import DataError
 from myxtts.text.frontend import MAX_TEXT_LENGTH, FrontEnd
+from myxtts.text.script import wrong_script
 from myxtts.types import Utterance
 
 _CHUNK_ROWS = 256
@@ -53,9 +54,20 @@ class Accepted:
     normalized_text: str
 
 
-def reject(row: Row, reason: Reason, detail: str) -> Rejection:
+def reject(row: Row, reason: Reason, detail: str, what_to_do: str = "") -> Rejection:
     """Makes the rejection of a row, with its line in the transcript."""
-    return Rejection(row.id, row.file, row.line, reason, detail, audio=row.audio)
+    return Rejection(row.id, row.file, row.line, reason, detail, row.audio, what_to_do)
+
+
+def refuse_half_characters(row: Row) -> Row | Rejection:
+    """Returns the row, or its rejection where it holds a lone surrogate: JSON can name one, UTF-8 cannot encode it."""
+    try:
+        "".join((row.id, row.audio, row.text, row.speaker, row.language, row.phonemes or "", row.file)).encode()
+    except UnicodeEncodeError as error:
+        broken = error.object[error.start]
+        detail = f"the line holds {broken!a}, half of a character (a lone surrogate)"
+        return reject(row, Reason.BAD_LINE, detail)
+    return row
 
 
 class Checker:
@@ -145,6 +157,8 @@ class Checker:
             return reject(row, Reason.BAD_LINE, f"the text is longer than {MAX_TEXT_LENGTH:,} characters")
         if reason := self._frontend.explain_unsupported(row.language):
             return reject(row, Reason.UNKNOWN_LANGUAGE, reason)
+        if not row.phonemes and (wrong := wrong_script(row.text, row.language)):
+            return reject(row, Reason.WRONG_SCRIPT, wrong.problem, wrong.next_step)
         text = self._frontend.normalize(row.text, row.language)
         if not row.phonemes and not any(symbol.isalnum() for symbol in text):
             return reject(row, Reason.EMPTY_TEXT, f"nothing to say is left of {row.text[:60]!r}")

@@ -186,6 +186,7 @@ class CorpusRoot:
         """A path of the transcript that was wrong, while the recording was found by `locate` under another one."""
         self._is_chosen = is_chosen
         self._num_lost = 0
+        self._suffix = AUDIO_SUFFIXES[0]
         self._real = os.path.realpath(folder)
         self._prefix = self._real.rstrip(os.sep) + os.sep
 
@@ -216,8 +217,14 @@ class CorpusRoot:
         start = f"{folder}/{name}" if folder else name
         if name.lower().endswith(AUDIO_SUFFIXES + FOREIGN_SUFFIXES):
             return start
-        suffixes = (*_SUFFIX_SPELLINGS, *FOREIGN_SUFFIXES)
-        return start + next((suffix for suffix in suffixes if self._has(start + suffix)), AUDIO_SUFFIXES[0])
+        # The suffix of the last recording comes first; a long transcript of missing ones is not searched to its end.
+        suffixes = (self._suffix, *_SUFFIX_SPELLINGS, *FOREIGN_SUFFIXES)[: 1 if self._num_lost >= _MAX_LOST else None]
+        for suffix in suffixes:
+            if self._has(start + suffix):
+                self._suffix, self._num_lost = suffix, -_MAX_LOST
+                return start + suffix
+        self._num_lost += 1
+        return start + AUDIO_SUFFIXES[0]
 
     def locate(self, written: str) -> str | None:
         """Returns the real path of the recording that a transcript names; None where it leads out of the folder.

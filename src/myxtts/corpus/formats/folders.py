@@ -37,7 +37,7 @@ _NUM_FILES_LOOKED_AT = 1000
 """Files by which a corpus is recognised: a wrong guess must stay cheap."""
 
 
-def _walk_files(folder: Path) -> Iterator[Path]:
+def walk_files(folder: Path) -> Iterator[Path]:
     """Yields all files below `folder` in a fixed order, one folder's names in memory at a time; follows no links."""
     for place, folders, names in os.walk(folder):
         folders.sort()
@@ -48,7 +48,7 @@ def _walk_files(folder: Path) -> Iterator[Path]:
 def find_recordings(folder: Path) -> Iterator[Path]:
     """Yields the recordings below a folder, of readable and of other formats."""
     suffixes = (*AUDIO_SUFFIXES, *FOREIGN_SUFFIXES)
-    return (file for file in _walk_files(folder) if file.suffix.lower() in suffixes)
+    return (file for file in walk_files(folder) if file.suffix.lower() in suffixes)
 
 
 def _read_text_file(source: Source, path: Path, id: str) -> str | Rejection:
@@ -81,7 +81,7 @@ def _recognize_vctk(path: Path) -> str:
 def _read_vctk(source: Source) -> Iterator[Row | Rejection]:
     """Yields the rows of txt/SPEAKER/ID.txt; the checks that follow reject a sentence without a recording."""
     audio_folder = find_audio_folder(source, _VCTK_AUDIO_FOLDERS)
-    for path in _walk_files(source.path / "txt"):
+    for path in walk_files(source.path / "txt"):
         if path.suffix.lower() != ".txt":
             continue
         speaker, stem = path.parent.name, path.stem
@@ -100,7 +100,7 @@ def _strip_libritts_ending(name: str) -> str:
 def _recognize_libritts(path: Path) -> str:
     if not path.is_dir():
         return ""
-    for file in islice(_walk_files(path), _NUM_FILES_LOOKED_AT):
+    for file in islice(walk_files(path), _NUM_FILES_LOOKED_AT):
         if _strip_libritts_ending(file.name):
             return f"{file.name} in a folder per speaker and chapter"
     return ""
@@ -118,7 +118,7 @@ def _find_libritts_split(path: Path) -> Split | None:
 def _read_libritts(source: Source) -> Iterator[Row | Rejection]:
     """Yields rows of the normalised texts, or of the original ones where there are no others. Ids begin with the
     speaker."""
-    for path in _walk_files(source.path):
+    for path in walk_files(source.path):
         stem = _strip_libritts_ending(path.name)
         is_superseded = (
             path.name.endswith(_LIBRITTS_ENDINGS[1]) and path.with_name(stem + _LIBRITTS_ENDINGS[0]).exists()
@@ -153,7 +153,7 @@ def _is_there(root: CorpusRoot, audio: str) -> bool:
 
 def _list_paired_texts(folder: Path) -> Iterator[PurePosixPath]:
     """Yields the text files of a corpus, relative to it; documents such as README.txt are left out."""
-    for file in _walk_files(folder):
+    for file in walk_files(folder):
         if file.suffix.lower() == ".txt" and not file.stem.lower().startswith(NOT_TRANSCRIPTS):
             yield PurePosixPath(file.relative_to(folder))
 
