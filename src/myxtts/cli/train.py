@@ -70,14 +70,13 @@ def run_train(
     from myxtts.cli.reports import ScreenReport, show_training
     from myxtts.tools.words import Translator
     from myxtts.training.trainer import Trainer
+    from myxtts.training.vocoder.attach import attach_vocoder, check_receiver
 
     screen, tr = Screen(as_json=as_json), Translator(lang)
     if run_name is not None:
         config = config.model_copy(update={"training.run_name": run_name})
     chosen = _check_part(part, for_run, critics_from)
     if for_run is not None:
-        from myxtts.training.vocoder.attach import check_receiver
-
         check_receiver(for_run, config)
     require_data(config)
     report = ScreenReport(screen)
@@ -93,7 +92,8 @@ def run_train(
     )
     result = {"part": chosen, **show_training(trainer.fit(), screen, tr)}
     if for_run is not None:
-        result["given_to"] = _attach(Path(result["run_dir"]), for_run, screen)
+        result["given_to"] = str(attach_vocoder(Path(result["run_dir"]), for_run))
+        screen.console.print(f"The vocoder is now in {result['given_to']}, and speaks for it.", markup=False)
     screen.finish(result)
 
 
@@ -106,12 +106,3 @@ def _check_part(part: str, for_run: Path | None, critics_from: int | None) -> Pa
     if for_run is not None or critics_from is not None:
         raise UsageError("--for and --critics-from are for a vocoder.", next_step="Add --part vocoder.")
     return "voice"
-
-
-def _attach(run_path: Path, receiver: Path, screen: Screen) -> str:
-    """Copies the trained vocoder into the bundle of a voice."""
-    from myxtts.training.vocoder.attach import attach_vocoder
-
-    folder = attach_vocoder(run_path, receiver)
-    screen.console.print(f"The vocoder is now in {folder}, and speaks for it.", markup=False)
-    return str(folder)

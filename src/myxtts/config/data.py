@@ -88,6 +88,12 @@ class DataConfig(Section):
         "What stays together on one side of the validation split.",
         fa="چه چیزی هنگام جداکردن بخش اعتبارسنجی باید یک‌جا در یک سو بماند.",
     )
+    max_rejected_share: Annotated[float, Field(ge=0.0, le=1.0)] = setting(
+        0.25,
+        "Share of rejected utterances above which a corpus is not prepared; 1 accepts any.",
+        fa="اگر سهم جمله‌های ردشده از این بیشتر شود، پیکره ساخته نمی‌شود؛ با ۱ هر سهمی پذیرفته است.",
+        resume=accept(ONLY_STOP),
+    )
     max_bad_share: Annotated[float, Field(ge=0.0, le=1.0)] = setting(
         0.01,
         "Share of unusable utterances above which the work stops.",

@@ -15,12 +15,14 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, fields, replace
-from pathlib import Path
-from typing import IO, Any, TypeGuard
+from itertools import chain, islice, takewhile
+from pathlib import Path, PurePosixPath
+from typing import Any
 
 from myxtts.config.schema import DataConfig
-from myxtts.corpus.check import Accepted, Checker
+from myxtts.corpus.check import Accepted, Checker, refuse_half_characters
 from myxtts.corpus.corpus_file import (
     CORPUS_FILE_NAME,
     FRONTEND_FILE_NAME,
@@ -32,7 +34,8 @@ from myxtts.corpus.corpus_file import (
 )
 from myxtts.corpus.formats import find_format
 from myxtts.corpus.formats.base import CorpusFormat, Row, Source
-from myxtts.corpus.rejections import Rejection, RejectionReport
+from myxtts.corpus.formats.folders import walk_files
+from myxtts.corpus.rejections import Reason, Rejection, RejectionReport, describe_reasons
 from myxtts.corpus.seen import SeenTable
 from myxtts.corpus.transcripts import AUDIO_SUFFIXES, CorpusRoot
 from myxtts.errors import DataError, UsageError
@@ -44,11 +47,15 @@ from myxtts.storage.atomic import (
     write_atomically,
 )
 from myxtts.text.frontend import MAX_TEXT_LENGTH, FrontEnd
-from myxtts.types import Split
+from myxtts.types import Split, Utterance
 
 Progress = Callable[[int, int], None]
 """Called every few rows with the number of utterances accepted and rejected so far."""
 
+_MAX_USELESS_ROWS = 5000
+"""A corpus of which so many rows and no other were read is refused without reading on."""
+_NUM_FILES_SEARCHED = 20_000
+"""Files among which missing recordings are looked for, to say where they are."""
 _PROGRESS_EVERY_ROWS = 64
 """Drawing a progress bar for each row would take longer than reading headers."""
 
@@ -81,6 +88,13 @@ class Summary:
     examples: list[Rejection] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
+    def count(self, utterance: Utterance) -> None:
+        self.num_utterances += 1
+        self.seconds += utterance.duration_s
+        self.speakers[utterance.speaker] += 1
+        self.languages[utterance.language] += 1
+        self.splits[utterance.split] += 1
+
     def to_json(self) -> dict[str, Any]:
         """Returns the summary for programs, with the paths of the files that were written."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
@@ -110,26 +124,33 @@ def prepare_corpus(
     inputs = [_open_input(item, data) for item in recordings]
     frontend = _choose_frontend(inputs, data)
     summary = Summary(str(out), [f"{item.format.name} ({item.reason})" for item in inputs], frontend.describe())
-    with lock_directory(out, "myxtts prepare"):
+    with lock_directory(out, "myxtts prepare"), ExitStack() as cleanup:
         sweep_temporary_files(out)
         draft = out / f".draft{TEMPORARY_SUFFIX}"
-        with SeenTable(out / f".seen{TEMPORARY_SUFFIX}") as seen:
-            try:
-                with RejectionReport(out) as report, explain_storage_errors(draft, "write"):
-                    with draft.open("w", encoding="utf-8", newline="\n") as file:
-                        writer = _DraftWriter(file, report, seen, summary, data.split_by, seed, progress)
-                        for number, item in enumerate(inputs):
-                            checker = Checker(item.source.root, data, frontend, seen, headers_only=headers_only)
-                            for result in checker.check(item.rows(), num_threads):
-                                writer.add(result, number)
-                            _note_unnamed_recordings(item.source.root, seen, summary)
-                    writer.finish()
-                _refuse_useless(summary, strict=strict)
-                limit = _find_validation_limit(seen, summary, data)
-                frontend.save(out / FRONTEND_FILE_NAME)
-                _write_corpus(draft, out, [item.source.root for item in inputs], limit, summary)
-            finally:
-                draft.unlink(missing_ok=True)
+        cleanup.callback(draft.unlink, missing_ok=True)
+        seen = cleanup.enter_context(SeenTable(out / f".seen{TEMPORARY_SUFFIX}"))
+        with RejectionReport(out) as report, explain_storage_errors(draft, "write"):
+            with draft.open("w", encoding="utf-8", newline="\n") as file:
+                for number, item in enumerate(inputs):
+                    checker = Checker(item.source.root, data, frontend, seen, headers_only=headers_only)
+                    for result in checker.check(item.rows(), num_threads):
+                        if isinstance(result, Rejection):
+                            report.add(result)
+                        else:
+                            summary.count(result.utterance)
+                            file.write(_make_draft_line(result, number, seen, data.split_by, seed))
+                        if (summary.num_utterances + report.total) % _PROGRESS_EVERY_ROWS == 0:
+                            progress(summary.num_utterances, report.total)
+                        if report.total >= _MAX_USELESS_ROWS and not summary.num_utterances:
+                            break
+                    _add_notes(item.source.root, seen, summary)
+            progress(summary.num_utterances, report.total)
+        summary.num_rejected, summary.examples = report.total, report.examples
+        summary.reasons = {str(reason): count for reason, count in report.counts.most_common()}
+        _refuse_useless(summary, inputs, data, strict=strict)
+        limit = _find_validation_limit(seen, summary, data)
+        frontend.save(out / FRONTEND_FILE_NAME)
+        _write_corpus(draft, out, [item.source.root for item in inputs], limit, summary)
     summary.elapsed_s = time.monotonic() - started
     return summary
 
@@ -146,89 +167,47 @@ class _Input:
     def rows(self) -> Iterator[Row | Rejection]:
         """Reads the transcript anew at each call: once to fit characters, once to check."""
         for row in self.format.read(self.source):
-            yield replace(row, split=self.split) if self.split and isinstance(row, Row) else row
-
-
-class _DraftWriter:
-    """Writes accepted utterances to the draft and rejections to the report, and counts both in the summary.
-
-    A draft line is the rank of the utterance in hexadecimal, a space, and its line of the corpus file.
-    """
-
-    def __init__(
-        self,
-        file: IO[str],
-        report: RejectionReport,
-        seen: SeenTable,
-        summary: Summary,
-        split_by: str,
-        seed: int,
-        progress: Progress,
-    ) -> None:
-        self._file, self._report, self._seen, self._summary = file, report, seen, summary
-        self._split_by, self._seed, self._progress = split_by, seed, progress
-
-    def add(self, result: Accepted | Rejection, root_number: int) -> None:
-        if isinstance(result, Rejection):
-            self._report.add(result)
-        else:
-            self._add_utterance(result, root_number)
-        if (self._summary.num_utterances + self._report.total) % _PROGRESS_EVERY_ROWS == 0:
-            self._progress(self._summary.num_utterances, self._report.total)
-
-    def _add_utterance(self, accepted: Accepted, root_number: int) -> None:
-        """Counts the utterance, and writes it behind the rank of its group."""
-        utterance, summary = accepted.utterance, self._summary
-        rank = _rank_for_split(accepted, self._split_by, self._seed)
-        if utterance.split == "train":
-            self._seen.count_in_group(rank)
-        summary.num_utterances += 1
-        summary.seconds += utterance.duration_s
-        summary.speakers[utterance.speaker] += 1
-        summary.languages[utterance.language] += 1
-        summary.splits[utterance.split] += 1
-        self._file.write(f"{rank.hex()} {format_utterance(utterance, root_number, accepted.relative_audio)}\n")
-
-    def finish(self) -> None:
-        """Copies the counts of the report into the summary."""
-        self._progress(self._summary.num_utterances, self._report.total)
-        self._summary.num_rejected = self._report.total
-        self._summary.reasons = {str(reason): count for reason, count in self._report.counts.most_common()}
-        self._summary.examples = self._report.examples
+            checked = refuse_half_characters(row) if isinstance(row, Row) else row
+            yield replace(checked, split=self.split) if self.split and isinstance(checked, Row) else checked
 
 
 def _open_input(item: Recordings, data: DataConfig) -> _Input:
     """Detects the format of an input; recordings must lie in its folder, or in `audio_root` where that is given."""
     fmt, reason = find_format(item.path, item.format)
     folder = item.path if item.path.is_dir() else item.path.parent
-    root = CorpusRoot(item.audio_root or folder)
+    root = CorpusRoot(item.audio_root or folder, is_chosen=item.audio_root is not None)
     return _Input(Source(item.path, root, data.language), fmt, reason, item.split)
 
 
 def _choose_frontend(inputs: list[_Input], data: DataConfig) -> FrontEnd:
     """Makes the front end of the settings; a character tokenizer is fitted on all texts before the checks."""
-    texts = ((row.text, row.language) for item in inputs for row in item.rows() if _is_readable(row))
+    rows = (row for item in inputs for row in item.rows() if isinstance(row, Row))
+    texts = ((row.text, row.language) for row in rows if len(row.text) <= MAX_TEXT_LENGTH)
     return FrontEnd.create(data.text_frontend, data.lexicon, texts)
 
 
-def _is_readable(row: Row | Rejection) -> TypeGuard[Row]:
-    return isinstance(row, Row) and len(row.text) <= MAX_TEXT_LENGTH
+def _make_draft_line(accepted: Accepted, root_number: int, seen: SeenTable, split_by: str, seed: int) -> str:
+    """Returns the rank of an utterance in hexadecimal, a space, and its line of the corpus file.
 
-
-def _rank_for_split(accepted: Accepted, split_by: str, seed: int) -> bytes:
-    """Returns the rank of an utterance: a hash of the seed and of its group, by which the split is drawn."""
-    utterance = accepted.utterance
+    The rank is a hash of the seed and of the group that must lie in one split; training groups are counted in `seen`.
+    """
+    utterance, text = accepted.utterance, accepted.normalized_text
     # Two readings of a sentence by one speaker go to the same split, whatever it is split by.
-    together = {
-        "speaker": utterance.speaker,
-        "text": accepted.normalized_text,
-        "utterance": f"{utterance.speaker}\0{accepted.normalized_text}",
-    }[split_by]
-    return hashlib.blake2b(f"{seed}\0{together}".encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    together = {"speaker": utterance.speaker, "text": text, "utterance": f"{utterance.speaker}\0{text}"}[split_by]
+    rank = hashlib.blake2b(f"{seed}\0{together}".encode(), digest_size=16).digest()
+    if utterance.split == "train":
+        seen.count_in_group(rank)
+    return f"{rank.hex()} {format_utterance(utterance, root_number, accepted.relative_audio)}\n"
 
 
-def _note_unnamed_recordings(root: CorpusRoot, seen: SeenTable, summary: Summary) -> None:
-    """Adds a note about recordings that no transcript line names, often a sign of a transcript of another version."""
+def _add_notes(root: CorpusRoot, seen: SeenTable, summary: Summary) -> None:
+    """Adds notes about recordings that were found elsewhere, and about those that no transcript line names, which is
+    often a sign of a transcript of another version."""
+    if root.moved_example:
+        summary.notes.append(
+            f"Some recordings are not where the transcript says, such as {root.moved_example}; "
+            f"they were found by their names in {root.folder}."
+        )
     num_unnamed, first = 0, ""
     for place, _, names in os.walk(root.real):
         for name in names:
@@ -241,21 +220,49 @@ def _note_unnamed_recordings(root: CorpusRoot, seen: SeenTable, summary: Summary
         summary.notes.append(f"{num_unnamed:,} {plural} named by no transcript line and left out, such as {first}.")
 
 
-def _refuse_useless(summary: Summary, *, strict: bool) -> None:
-    """Raises DataError where nothing is left, or with --strict where anything was rejected."""
-    reasons = ", ".join(f"{count} {reason}" for reason, count in summary.reasons.items())
-    report = f"See {Path(summary.out) / 'rejections.csv'} for each one and what to do."
+def _refuse_useless(summary: Summary, inputs: list[_Input], data: DataConfig, *, strict: bool) -> None:
+    """Raises DataError where too many utterances were rejected, or with --strict where any was."""
+    num_rejected, num_all = summary.num_rejected, summary.num_rejected + summary.num_utterances
+    if num_all == 0:
+        layouts = "; ".join(f"{item.source.path} as {item.format.name}: {item.format.layout}" for item in inputs)
+        raise DataError(f"There are no utterances ({layouts}).", next_step="Check path and --format.")
+    allowed = data.max_rejected_share
     if summary.num_utterances == 0:
-        if not summary.examples:
-            raise DataError("The transcript has no utterances.", next_step="Check that it is the right file.")
-        first = summary.examples[0]
-        problem = f"None of {summary.num_rejected:,} utterances can be used ({reasons})."
-        example = f"The first is {first.file}:{first.line}, {first.detail}. {first.what_to_do}"
-        raise DataError(f"{problem} {example}", next_step=report)
-    if strict and summary.num_rejected:
-        raise DataError(
-            f"{summary.num_rejected:,} utterances were rejected ({reasons}) and --strict is on.", next_step=report
-        )
+        first = "the first " if num_rejected >= _MAX_USELESS_ROWS else ""
+        problem = f"None of {first}{num_all:,} utterances can be used"
+    elif num_rejected > allowed * num_all:
+        share = f"{100 * num_rejected / num_all:.0f} %"
+        problem = f"{num_rejected:,} of {num_all:,} utterances were rejected ({share}), more than the "
+        problem += f"{100 * allowed:g} % that are allowed (data.max_rejected_share)"
+    elif strict and num_rejected:
+        problem = f"{num_rejected:,} of {num_all:,} utterances were rejected, and --strict is on"
+    else:
+        return
+    reasons = "\n".join(f"  {line}" for line in describe_reasons(summary.reasons, summary.examples))
+    advice = _advise_audio_root(summary, inputs) or "Do what is said for the most frequent reason."
+    accept = " --max-rejected-share 1 prepares the rest." if summary.num_utterances and not strict else ""
+    report = f"All are listed in {Path(summary.out) / 'rejections.csv'}."
+    raise DataError(
+        f"{problem}:\n{reasons}\n", next_step=f"{advice}{accept} {report}", details={"reasons": summary.reasons}
+    )
+
+
+def _advise_audio_root(summary: Summary, inputs: list[_Input]) -> str:
+    """Says where the recordings seem to be, if most rejections are of recordings that are not where they should be."""
+    reason, count = next(iter(summary.reasons.items()))
+    if reason not in (Reason.MISSING_FILE, Reason.OUTSIDE_ROOT) or count < 0.5 * summary.num_rejected:
+        return ""
+    named = [PurePosixPath(item.audio.replace("\\", "/")) for item in summary.examples if item.reason == reason]
+    outside = [str(path.parent) for path in named if path.is_absolute() and Path(path).exists()]
+    if outside:
+        return f"The recordings are in another folder: add --audio-root {os.path.commonpath(outside)}."
+    folder = inputs[0].source.folder.absolute()
+    for found in chain(*(islice(walk_files(place), _NUM_FILES_SEARCHED) for place in (folder, folder.parent))):
+        if found.stem == named[0].stem and found.suffix.lower() in AUDIO_SUFFIXES:
+            pairs = zip(reversed(found.parts[:-1]), reversed(named[0].parts[:-1]), strict=False)
+            num_shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+            return f"The recording {found} has this name: add --audio-root {found.parents[num_shared]}."
+    return "If the recordings are in another folder, add --audio-root FOLDER."
 
 
 def _find_validation_limit(seen: SeenTable, summary: Summary, data: DataConfig) -> bytes | None:
@@ -285,4 +292,4 @@ def _write_corpus(draft: Path, out: Path, roots: list[CorpusRoot], limit: bytes 
                 utterance = VAL_OPENING + utterance.removeprefix(TRAIN_OPENING)
                 summary.splits["train"] -= 1
                 summary.splits["val"] += 1
-            file.write(utterance.encode("utf-8", "surrogatepass"))
+            file.write(utterance.encode())

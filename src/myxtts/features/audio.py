@@ -105,7 +105,7 @@ class _Decoded:
 
 def _decode(descriptor: int, limits: AudioLimits) -> _Decoded:
     """Decodes a recording with libsndfile, at most one sample more than the longest duration."""
-    with open_sound(descriptor) as (header, sound):
+    with open_sound(descriptor, limits) as (header, sound):
         check_header(header, limits)
         samples = _read_samples(sound, int(limits.max_duration_s * header.sample_rate_hz) + 1)
     check_completeness(len(samples), header)
@@ -138,7 +138,7 @@ def _read_plain_wav(descriptor: int, limits: AudioLimits) -> _Decoded | None:
     is_plain = (riff, kind, form, bits, data) == (b"RIFF", b"WAVEfmt \x10\0\0\0", 1, 16, b"data")
     if not is_plain or block != 2 * num_channels or num_bytes != size - len(start) or block == 0 or num_bytes % block:
         return None
-    check_header(AudioHeader("WAV", rate, num_channels, num_bytes // block), limits)
+    check_header(AudioHeader(rate, num_channels, num_bytes // block), limits)
     content = os.pread(descriptor, size, 0)
     if len(content) != size:
         return None

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from myxtts.corpus.audio import AudioLimits
-from myxtts.corpus.rejections import WHAT_TO_DO, AudioProblem, Reason
+from myxtts.corpus.rejections import AudioProblem, Reason
 from myxtts.errors import DataError
 from myxtts.features.extract import FeatureExtractor
 from myxtts.pipeline.batch import Arrays, BatchAssembler, Loader
@@ -135,5 +135,5 @@ def explain_problem(source: RecordingSource, row: int, problem: AudioProblem) ->
     return DataError(
         f"The utterance {source.id_of(row)} cannot be loaded from {source.audio_path(row)}: "
         f"{problem.detail} ({problem.reason}).",
-        next_step=WHAT_TO_DO[problem.reason],
+        next_step=problem.reason.what_to_do,
     )
