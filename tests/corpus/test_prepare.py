@@ -490,6 +490,17 @@ def test_spellings_of_one_language_are_one_language(tmp_path: Path, write_clip: 
     assert "piqd" in summary.examples[0].detail
 
 
+def test_a_corpus_in_capitals_is_noticed(tmp_path: Path, write_clip: Any) -> None:
+    texts = ["WE CALL IT BEAR", "IT IS US", "A small one"]
+    for number in range(len(texts)):
+        write_clip(tmp_path / "in" / "wavs" / f"u{number}.wav", seed=number)
+    lines = [f"u{number}|{text}\n" for number, text in enumerate(texts)]
+    (tmp_path / "in" / "metadata.csv").write_text("".join(["id|text\n", *lines]), encoding="utf-8")
+    summary = prepare(tmp_path / "in", tmp_path / "out")
+    assert [note for note in summary.notes if "2 of 3 texts are all in capitals" in note]
+    assert {utterance.text for utterance in open_corpus(tmp_path / "out").utterances()} == set(texts)
+
+
 def test_half_a_character_is_named(tmp_path: Path, write_clip: Any) -> None:
     rows = [{"id": "a", "audio": "a.wav", "text": "half \ud83d"}, {"id": "b", "audio": "b.wav", "text": "whole"}]
     for row in rows:
