@@ -10,7 +10,6 @@ import re
 from functools import lru_cache
 
 from myxtts.text.languages.generic import EDGE, apply_rules, either, load_table, say, settle_edges, split_keys
-from myxtts.text.languages.number_words import spell_cardinal
 from myxtts.text.languages.quantities import FRACTION_BAR, Quantities
 from myxtts.text.languages.unicode_cleanup import FoldTable, clean_unicode
 
@@ -26,7 +25,6 @@ class TableNormalizer:
 
     def __init__(self, language: str) -> None:
         table = load_table(language)
-        self._language = language
         self._quantities = Quantities(language)
         self._words = split_keys(table["abbreviations"])
         self._before_number = split_keys(table["before_number"])
@@ -39,7 +37,7 @@ class TableNormalizer:
         self._signs: dict[str, str] = table["signs"]
         self._sign = re.compile(f"[{re.escape(''.join(self._signs))}]")
         self._powers = {sign: noun.forms[-1] for sign, noun in self._quantities.units.items() if sign[-1] in "²³"}
-        self._powers |= {"²": spell_cardinal(2, language), "³": spell_cardinal(3, language)}
+        self._powers |= table["powers"]
         self._power = re.compile(rf"(?<![^\W\d_])(?:{either(self._powers)})|[²³]")
 
     def normalize(self, text: str) -> str:

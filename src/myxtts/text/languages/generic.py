@@ -189,7 +189,7 @@ def call_num2words(number: int, converter: str, kind: str = "cardinal") -> str:
             from num2words import num2words
         except ModuleNotFoundError as error:
             raise MissingExtraError(
-                "Numbers outside English and Persian are put into words by num2words, which is not installed.",
+                "Numbers in this language are put into words by num2words, which is not installed.",
                 next_step="Run: pip install 'myxtts[numbers]', or write the numbers of the texts as words.",
             ) from error
         try:
