@@ -75,7 +75,7 @@ class DataConfig(Section):
         resume=refuse(NEW_TOKENS),
         allowed=Words(
             "a language code or name such as en, fa, pt-br or german",
-            "کد یا نام زبان مانند `en`، `fa`، `pt-br` یا `german`",
+            "کد یا نام زبان مانند `en`، `fa`، `pt-br` یا `فارسی`",
         ),
     )
     val_share: Annotated[float, Field(ge=0.0, le=0.5)] = _selection(
