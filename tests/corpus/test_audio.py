@@ -27,7 +27,7 @@ LIMITS = AudioLimits(
     max_clipped_share=0.005,
 )
 RATE_HZ = 22050
-FORMATS = ("wav", "flac", "ogg", "mp3")
+FORMATS = ("wav", "flac", "ogg", "mp3", "aiff", "w64")
 MakeClip = Callable[..., NDArray[np.float32]]
 
 
@@ -60,6 +60,43 @@ def test_wav_of_a_stream_has_no_length_and_passes(tmp_path: Path, write_clip: An
     content[4:8] = content[40:44] = struct.pack("<I", 0xFFFFFFFF)
     path.write_bytes(content)
     assert inspect_audio(os.path.realpath(path), LIMITS).num_samples == RATE_HZ
+
+
+@pytest.mark.parametrize("suffix", ["aiff", "w64"])
+def test_shortened_file_of_chunks_is_noticed(tmp_path: Path, write_clip: Any, suffix: str) -> None:
+    path = write_clip(tmp_path / f"a.{suffix}", seconds=1.5)
+    os.truncate(path, path.stat().st_size - 1000)
+    assert find_problem(path).reason is Reason.TRUNCATED
+    os.truncate(path, 45)
+    assert find_problem(path).reason is Reason.TRUNCATED
+
+
+@pytest.mark.parametrize(
+    ("start", "name"),
+    [
+        (b"\x1a\x45\xdf\xa3\x01\0\0\0", "WebM"),
+        (b"\0\0\0\x20ftypM4A ", "M4A"),
+        (b"\xff\xf1\x50\x80", "AAC"),
+        (b"#!AMR\n", "AMR"),
+    ],
+)
+def test_format_of_others_is_named_with_the_way_to_convert_it(tmp_path: Path, start: bytes, name: str) -> None:
+    (tmp_path / "a.webm").write_bytes(start + bytes(5000))
+    problem = find_problem(tmp_path / "a.webm")
+    assert problem.reason is Reason.FOREIGN_FORMAT
+    assert name in problem.detail
+    assert "ffmpeg" in problem.reason.what_to_do
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_sparse_giant_is_refused_in_milliseconds(tmp_path: Path, write_clip: Any, suffix: str) -> None:
+    path = write_clip(tmp_path / f"a.{suffix}", seconds=1.5)
+    os.truncate(path, 10 << 30)
+    started = time.perf_counter()
+    problem = find_problem(path)
+    assert time.perf_counter() - started < 1.0
+    assert problem.reason is Reason.TOO_LONG
+    assert "10,737,418,240 bytes" in problem.detail
 
 
 def test_missing_file(tmp_path: Path) -> None:
@@ -133,10 +170,10 @@ def test_random_bytes_are_unreadable(tmp_path: Path, suffix: str) -> None:
 
 
 def test_other_formats_are_named(tmp_path: Path, make_clip: MakeClip) -> None:
-    soundfile.write(tmp_path / "a.wav", make_clip(1.0), RATE_HZ, format="AIFF")
+    soundfile.write(tmp_path / "a.wav", make_clip(1.0), RATE_HZ, format="AU", subtype="PCM_16")
     problem = find_problem(tmp_path / "a.wav")
-    assert problem.reason is Reason.UNREADABLE
-    assert "AIFF" in problem.detail
+    assert problem.reason is Reason.FOREIGN_FORMAT
+    assert "AU" in problem.detail
 
 
 @pytest.mark.parametrize("level", [0.0, 0.0005])

@@ -122,6 +122,59 @@ def make_jsonl_manifest(folder: Path) -> list[Fields]:
     return [("a/1", "a/1.wav", "One", "speaker", "en", "train"), ("7", "b/1.wav", "Two", "3", "fa", "train")]
 
 
+def make_pairs(folder: Path) -> list[Fields]:
+    touch(folder / "anna/001.wav")
+    touch(folder / "anna/001.txt", "Good morning\nto you.\n")
+    touch(folder / "bert/part one/001.flac")
+    touch(folder / "bert/part one/001.txt", "Good night.")
+    touch(folder / "lost.txt", "Nobody says this.")
+    touch(folder / "README.txt", "About these recordings.")
+    return [
+        ("anna/001", "anna/001.wav", "Good morning to you.", "anna", "en", None),
+        ("bert/part one/001", "bert/part one/001.flac", "Good night.", "bert", "en", None),
+        ("lost", "lost.wav", "Nobody says this.", "speaker", "en", None),
+    ]
+
+
+def make_pairs_apart(folder: Path) -> list[Fields]:
+    touch(folder / "txt/001.txt", "Good morning.")
+    touch(folder / "wavs/001.WAV")
+    touch(folder / "txt/002.txt", "Good night.")
+    return [
+        ("001", "wavs/001.WAV", "Good morning.", "speaker", "en", None),
+        ("002", "txt/002.wav", "Good night.", "speaker", "en", None),
+    ]
+
+
+def make_pairs_by_split(folder: Path) -> list[Fields]:
+    for split in ("train", "dev"):
+        touch(folder / f"{split}/anna/1.wav")
+        touch(folder / f"{split}/anna/1.txt", f"Said in {split}.")
+    return [
+        ("dev/anna/1", "dev/anna/1.wav", "Said in dev.", "anna", "en", "val"),
+        ("train/anna/1", "train/anna/1.wav", "Said in train.", "anna", "en", "train"),
+    ]
+
+
+def make_aliases(folder: Path) -> list[Fields]:
+    touch(
+        folder / "list.csv", "Wav-Path,spk,Sentence,locale,Normalized Text\nx/m1.wav,ann,Yes,de,Yea\nx/m2.wav,,No,,\n"
+    )
+    return [("x/m1", "x/m1.wav", "Yes", "ann", "de", None), ("x/m2", "x/m2.wav", "No", "speaker", "en", None)]
+
+
+def make_other_audio(folder: Path) -> list[Fields]:
+    for name in ("a.aiff", "b.w64", "c.webm"):
+        touch(folder / "wavs" / name)
+    touch(folder / "metadata.csv", "a|One sentence\nb|Another\nc|A third\nd.webm|A fourth\n")
+    return [
+        ("a", "wavs/a.aiff", "One sentence", "speaker", "en", None),
+        ("b", "wavs/b.w64", "Another", "speaker", "en", None),
+        ("c", "wavs/c.webm", "A third", "speaker", "en", None),
+        ("d.webm", "wavs/d.webm", "A fourth", "speaker", "en", None),
+    ]
+
+
 CORPORA: dict[str, tuple[str, Callable[[Path], list[Fields]]]] = {
     "ljspeech with three columns": ("ljspeech", make_ljspeech),
     "ljspeech with two columns": ("ljspeech", make_ljspeech_narrow),
@@ -132,6 +185,11 @@ CORPORA: dict[str, tuple[str, Callable[[Path], list[Fields]]]] = {
     "common voice": ("commonvoice", make_commonvoice),
     "csv manifest": ("manifest", make_csv_manifest),
     "jsonl manifest": ("manifest", make_jsonl_manifest),
+    "other names of columns, in the only table": ("manifest", make_aliases),
+    "recordings of other formats": ("ljspeech", make_other_audio),
+    "pairs": ("pairs", make_pairs),
+    "pairs in two folders": ("pairs", make_pairs_apart),
+    "pairs by split": ("pairs", make_pairs_by_split),
 }
 
 
@@ -232,7 +290,63 @@ def test_bad_line_of_jsonl_is_named(tmp_path: Path, content: str, reason: Reason
 
 def test_unknown_layout_lists_the_known_ones(tmp_path: Path) -> None:
     touch(tmp_path / "notes.md")
-    with pytest.raises(DataError, match="libritts"):
+    with pytest.raises(DataError, match=r"no transcript and no recordings[\s\S]*libritts"):
+        find_format(tmp_path)
+
+
+def test_recordings_without_a_transcript_are_counted(tmp_path: Path) -> None:
+    for number in range(3):
+        touch(tmp_path / f"{number}.m4a")
+    with pytest.raises(DataError, match=r"3 recordings, but no transcript[\s\S]*ID.txt beside ID.wav"):
+        find_format(tmp_path)
+
+
+def test_empty_folder_is_called_empty(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="is empty"):
+        find_format(tmp_path)
+
+
+def test_corpus_one_folder_below_is_pointed_to(tmp_path: Path) -> None:
+    make_ljspeech(tmp_path / "LJSpeech-1.1")
+    with pytest.raises(DataError, match=r"is no corpus, but .*LJSpeech-1.1 is one \(ljspeech\)"):
+        find_format(tmp_path)
+
+
+def test_file_that_is_no_transcript_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"a.wav is no transcript: those end in .csv"):
+        find_format(touch(tmp_path / "a.wav"))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "missing", "hint"),
+    [
+        ("metadata.csv", "wav_pth,spk,words\na.wav,ann,Hello\n", "audio (or id) and text", "'wav_pth' may mean audio"),
+        ("metadata.csv", "wav_path|spk|sentense\na.wav|ann|Hello\n", "text", "'sentense' may mean text"),
+        ("list.tsv", "clip\tspeaker\nx\ty\n", "text", "'clip', 'speaker'"),
+        ("list.csv", "a;b;c\n1;2;3\n", "audio (or id) and text", "'a', 'b', 'c'"),
+    ],
+)
+def test_unknown_columns_are_named_with_the_nearest_known_one(
+    tmp_path: Path, name: str, content: str, missing: str, hint: str
+) -> None:
+    touch(tmp_path / name, content)
+    with pytest.raises(DataError) as caught:
+        find_format(tmp_path)
+    assert f"{missing} cannot be found" in caught.value.problem
+    assert hint in caught.value.problem
+
+
+def test_unknown_keys_of_json_lines_are_named(tmp_path: Path) -> None:
+    touch(tmp_path / "a.jsonl", '{"sound": "a.wav", "words": "Hello"}\n')
+    (bad,) = read_rows(tmp_path)
+    assert isinstance(bad, Rejection)
+    assert bad.detail.startswith("the object has sound, words:")
+
+
+def test_two_tables_of_any_name_are_ambiguous(tmp_path: Path) -> None:
+    touch(tmp_path / "a.csv", "id,text\n1,One\n")
+    touch(tmp_path / "b.csv", "id,text\n1,One\n")
+    with pytest.raises(DataError, match=r"several files that may be its transcript: a.csv, b.csv"):
         find_format(tmp_path)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,12 @@ import soundfile
 from myxtts.config.schema import DataConfig
 from myxtts.corpus.corpus_file import open_corpus
 from myxtts.corpus.prepare import Recordings, Summary, prepare_corpus
-from myxtts.corpus.rejections import Reason, RejectionReport
+from myxtts.corpus.rejections import Reason, RejectionReport, describe_reasons
 from myxtts.errors import BusyError, DataError, StorageError, UsageError
 from myxtts.storage.atomic import lock_directory, plan_faults
 
 RATE_HZ = 22050
-CHARACTERS = DataConfig(text_frontend="characters")
+CHARACTERS = DataConfig(text_frontend="characters", max_rejected_share=1.0)
 GOOD_TEXTS = ("The quick brown fox jumps.", "Over the lazy dog, again.", "She sells sea shells here.")
 
 
@@ -180,7 +181,7 @@ def test_strict_ends_with_an_error_and_keeps_the_former_corpus(ljspeech: Path, t
     prepare(ljspeech, out, strict=True)
     before = (out / "corpus.jsonl").read_bytes()
     (ljspeech / "wavs" / "LJ003.wav").unlink()
-    with pytest.raises(DataError, match=r"1 utterances were rejected \(1 missing-file\)"):
+    with pytest.raises(DataError, match=r"1 of 20 utterances were rejected, and --strict is on:\s+1 missing-file"):
         prepare(ljspeech, out, strict=True)
     assert (out / "corpus.jsonl").read_bytes() == before
     assert json.loads((out / "rejections.json").read_text(encoding="utf-8"))[0]["id"] == "LJ003"
@@ -205,6 +206,125 @@ def test_transcript_in_another_encoding_is_named_with_its_line(
         prepare(ljspeech, tmp_path / "out")
     (rejection,) = json.loads((tmp_path / "out" / "rejections.json").read_text(encoding="utf-8"))
     assert (rejection["file"], rejection["line"], rejection["reason"]) == (name, 1, "wrong-encoding")
+
+
+def test_too_many_rejections_are_an_error_that_can_be_allowed(ljspeech: Path, tmp_path: Path) -> None:
+    for number in range(6):
+        (ljspeech / "wavs" / f"LJ{number:03}.wav").unlink()
+    usual = DataConfig(text_frontend="characters")
+    with pytest.raises(DataError) as caught:
+        prepare(ljspeech, tmp_path / "out", usual)
+    message = str(caught.value)
+    assert "6 of 20 utterances were rejected (30 %), more than the 25 % that are allowed" in message
+    assert "6 missing-file: metadata.csv:1 (LJ000), there is no 'wavs/LJ000.wav' in " in message
+    assert "--max-rejected-share 1" in message
+    assert not (tmp_path / "out" / "corpus.jsonl").exists()
+    assert len(json.loads((tmp_path / "out" / "rejections.json").read_text(encoding="utf-8"))) == 6
+    allowed = DataConfig(text_frontend="characters", max_rejected_share=0.3)
+    assert prepare(ljspeech, tmp_path / "out", allowed).num_rejected == 6
+
+
+def test_text_in_another_script_is_refused_with_the_language(ljspeech: Path, tmp_path: Path) -> None:
+    lines = "".join(f"LJ{number:03}|سلام، حال شما چطور است؟ {number}\n" for number in range(20))
+    (ljspeech / "metadata.csv").write_text(lines, encoding="utf-8")
+    with pytest.raises(DataError, match=r"20 wrong-script: metadata.csv:1 [\s\S]*--language fa"):
+        prepare(ljspeech, tmp_path / "out", DataConfig(text_frontend="characters"))
+    summary = prepare(ljspeech, tmp_path / "out", DataConfig(text_frontend="characters", language="farsi"))
+    assert summary.languages == {"fa": 20}
+
+
+def test_every_reason_is_among_the_examples(planted: PlantedCorpus, tmp_path: Path) -> None:
+    summary = prepare(planted.folder, tmp_path / "out")
+    assert {rejection.reason for rejection in summary.examples} == set(summary.reasons)
+    lines = describe_reasons(summary.reasons, summary.examples)
+    assert [int(line.split()[0]) for line in lines[:-1]] == sorted(summary.reasons.values(), reverse=True)[:8]
+    assert all(": metadata.csv:" in line for line in lines[:-1])
+
+
+def move_recordings(ljspeech: Path, to: Path) -> Path:
+    to.parent.mkdir(parents=True, exist_ok=True)
+    (ljspeech / "wavs").rename(to)
+    return to
+
+
+def test_moved_recordings_are_named_with_the_flag_that_finds_them(ljspeech: Path, tmp_path: Path) -> None:
+    place = move_recordings(ljspeech, tmp_path / "elsewhere" / "sound")
+    with pytest.raises(DataError, match=rf"None of 20 [\s\S]*--audio-root {place}\."):
+        prepare(ljspeech, tmp_path / "out")
+    summary = prepare_corpus([Recordings(ljspeech, audio_root=place)], tmp_path / "out", CHARACTERS)
+    assert summary.num_utterances == 20
+
+
+@pytest.mark.parametrize("flat", [True, False])
+def test_audio_root_wins_over_a_folder_beside_the_transcript(ljspeech: Path, tmp_path: Path, flat: bool) -> None:
+    place = move_recordings(ljspeech, tmp_path / "elsewhere" / "wavs")
+    (ljspeech / "audio").mkdir()
+    root = place if flat else place.parent
+    summary = prepare_corpus([Recordings(ljspeech, audio_root=root)], tmp_path / "out", CHARACTERS)
+    assert summary.num_utterances == 20
+    assert all(str(place) in utterance.audio for utterance in open_corpus(tmp_path / "out").utterances())
+
+
+@pytest.mark.parametrize("old", ["/old/place/of/it/wavs/", "D:\\data\\wavs\\", "/old/"])
+def test_absolute_paths_of_a_moved_corpus_are_read_by_their_last_parts(
+    ljspeech: Path, tmp_path: Path, old: str
+) -> None:
+    lines = "".join(f"LJ{number:03}|{old}LJ{number:03}.wav|Sentence {number} is here.\n" for number in range(20))
+    (ljspeech / "metadata.csv").write_text("id|audio|text\n" + lines, encoding="utf-8")
+    summary = prepare(ljspeech, tmp_path / "out")
+    assert summary.num_utterances == 20
+    written = old.replace("\\", "/")
+    assert any(f"{written}LJ000.wav; they were found by their names" in note for note in summary.notes)
+
+
+def test_recordings_outside_are_named_with_their_folder(ljspeech: Path, tmp_path: Path) -> None:
+    place = move_recordings(ljspeech, tmp_path / "elsewhere" / "sound")
+    lines = "".join(f"LJ{number:03}|{place}/LJ{number:03}.wav|Sentence {number}.\n" for number in range(20))
+    (ljspeech / "metadata.csv").write_text("id|audio|text\n" + lines, encoding="utf-8")
+    with pytest.raises(DataError, match=rf"20 outside-corpus[\s\S]*add --audio-root {place}\."):
+        prepare(ljspeech, tmp_path / "out")
+
+
+def test_recording_converted_beside_the_named_one_is_read(ljspeech: Path, tmp_path: Path) -> None:
+    lines = "".join(f"LJ{number:03}|wavs/LJ{number:03}.webm|Sentence {number}.\n" for number in range(20))
+    (ljspeech / "metadata.csv").write_text("id|audio|text\n" + lines, encoding="utf-8")
+    (ljspeech / "wavs" / "LJ000.webm").write_bytes(b"\x1a\x45\xdf\xa3" + bytes(100))
+    (ljspeech / "wavs" / "LJ001.wav").unlink()
+    (ljspeech / "wavs" / "LJ001.webm").write_bytes(b"\x1a\x45\xdf\xa3" + bytes(100))
+    summary = prepare(ljspeech, tmp_path / "out")
+    assert summary.num_utterances == 19
+    assert summary.reasons == {"unsupported-format": 1}
+
+
+@pytest.mark.parametrize("field", ["id", "audio", "text", "speaker", "language", "phonemes"])
+def test_half_of_a_character_in_json_lines_is_a_bad_line(ljspeech: Path, tmp_path: Path, field: str) -> None:
+    rows: list[dict[str, str]] = [{"id": f"LJ{number:03}", "text": f"Sentence {number}."} for number in range(20)]
+    rows[3][field] = f"{rows[3].get(field, '')}\ud83d"
+    (ljspeech / "metadata.csv").unlink()
+    (ljspeech / "all.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    summary = prepare(ljspeech, tmp_path / "out")
+    assert summary.num_utterances == 19
+    (rejection,) = json.loads((tmp_path / "out" / "rejections.json").read_text(encoding="utf-8"))
+    assert (rejection["line"], rejection["reason"]) == (4, "bad-line")
+    assert "half of a character" in rejection["detail"]
+
+
+def test_name_of_a_file_that_is_not_utf8_ends_nothing(ljspeech: Path, tmp_path: Path) -> None:
+    (ljspeech / "wavs" / "LJ000.wav").rename(ljspeech / "wavs" / os.fsdecode(b"\xe9t\xe9.wav"))
+    summary = prepare(ljspeech, tmp_path / "out")
+    assert summary.num_utterances == 19
+    assert "named by no transcript line" in summary.notes[0]
+
+
+def test_long_transcript_without_recordings_is_refused_early(tmp_path: Path) -> None:
+    (tmp_path / "in" / "wavs").mkdir(parents=True)
+    with (tmp_path / "in" / "metadata.csv").open("w", encoding="utf-8") as file:
+        file.write("audio|text\n")
+        file.writelines(f"/gone/to/some/other/place/{number}.wav|Some words.\n" for number in range(300_000))
+    started = time.process_time()
+    with pytest.raises(DataError, match="None of the first 5,000 utterances can be used"):
+        prepare(tmp_path / "in", tmp_path / "out", DataConfig(text_frontend="phonemes"))
+    assert time.process_time() - started < 20.0
 
 
 def test_empty_transcript_is_said_plainly(tmp_path: Path) -> None:
@@ -355,3 +475,37 @@ def test_validation_folder_of_its_own(speakers: Path, ljspeech: Path, tmp_path: 
     assert summary.splits == {"train": 40, "val": 20}
     first = next(open_corpus(tmp_path / "out").utterances("val"))
     assert first.audio == os.path.realpath(ljspeech / "wavs" / "LJ000.wav")
+
+
+def test_spellings_of_one_language_are_one_language(tmp_path: Path, write_clip: Any) -> None:
+    languages = ["en", "EN", "en-US", "english", "de_DE", "German", "Klingonisch"]
+    lines = ["id|text|language\n"]
+    for number, language in enumerate(languages):
+        write_clip(tmp_path / "in" / "wavs" / f"u{number}.wav", seed=number)
+        lines.append(f"u{number}|sentence {'abcdefg'[number]}|{language}\n")
+    (tmp_path / "in" / "metadata.csv").write_text("".join(lines), encoding="utf-8")
+    summary = prepare(tmp_path / "in", tmp_path / "out")
+    assert summary.languages == {"en": 4, "de": 2}
+    assert summary.reasons == {"unknown-language": 1}
+    assert "piqd" in summary.examples[0].detail
+
+
+def test_a_corpus_in_capitals_is_noticed(tmp_path: Path, write_clip: Any) -> None:
+    texts = ["WE CALL IT BEAR", "IT IS US", "A small one"]
+    for number in range(len(texts)):
+        write_clip(tmp_path / "in" / "wavs" / f"u{number}.wav", seed=number)
+    lines = [f"u{number}|{text}\n" for number, text in enumerate(texts)]
+    (tmp_path / "in" / "metadata.csv").write_text("".join(["id|text\n", *lines]), encoding="utf-8")
+    summary = prepare(tmp_path / "in", tmp_path / "out")
+    assert [note for note in summary.notes if "2 of 3 texts are all in capitals" in note]
+    assert {utterance.text for utterance in open_corpus(tmp_path / "out").utterances()} == set(texts)
+
+
+def test_half_a_character_is_named(tmp_path: Path, write_clip: Any) -> None:
+    rows = [{"id": "a", "audio": "a.wav", "text": "half \ud83d"}, {"id": "b", "audio": "b.wav", "text": "whole"}]
+    for row in rows:
+        write_clip(tmp_path / "in" / row["audio"], seed=ord(row["id"]))
+    (tmp_path / "in" / "manifest.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    summary = prepare(tmp_path / "in" / "manifest.jsonl", tmp_path / "out")
+    assert (summary.num_utterances, summary.num_rejected) == (1, 1)
+    assert r"\ud83d" in summary.examples[0].detail

@@ -61,6 +61,10 @@ def test_text_with_nul_and_lone_surrogates_does_not_end_early() -> None:
         ("pt-AO", "pt"),
         ("fr-CA", "fr"),
         ("no", "nb"),
+        ("persian", "fa"),
+        ("klingon", "piqd"),
+        ("eng", "en-us"),
+        ("English (UK)", "en"),
     ],
 )
 def test_language_code_finds_its_voice(language: str, voice: str) -> None:
@@ -78,7 +82,7 @@ def test_every_voice_name_can_be_selected() -> None:
     assert all(text_to_ipa("a", name) for name in names)
 
 
-@pytest.mark.parametrize(("language", "near"), [("persian", "fa"), ("klingon", "piqd"), ("eng", "en")])
+@pytest.mark.parametrize(("language", "near"), [("persain", "fa"), ("germn", "de"), ("Englsh", "en"), ("engl", "en")])
 def test_unknown_language_names_near_ones(language: str, near: str) -> None:
     with pytest.raises(DataError, match=repr(language)) as caught:
         find_voice(language)

@@ -37,6 +37,10 @@ def prepare(
     num_workers: Annotated[
         str | None, typer.Option(help="Threads that check recordings, or auto.", metavar="N")
     ] = None,
+    max_rejected_share: Annotated[
+        str | None,
+        typer.Option(help="Largest share of rejected utterances, usually 0.25; 1 accepts any.", metavar="SHARE"),
+    ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="End with an error if anything was rejected.")] = False,
     quick: Annotated[
         bool, typer.Option("--quick", help="Read headers only: silence, clipping and damage go unseen.")
@@ -71,6 +75,7 @@ def prepare(
         ("data.val_share", val_share, "--val-share"),
         ("data.split_by", split_by, "--split-by"),
         ("data.num_workers", num_workers, "--num-workers"),
+        ("data.max_rejected_share", max_rejected_share, "--max-rejected-share"),
         ("training.seed", seed, "--seed"),
     )
     settings = load_config(config, assignments or [], (flag for flag in flags if flag[1] is not None))

@@ -14,9 +14,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from myxtts.cli.screen import Screen, format_length, mute_decoders, show_progress
+from myxtts.cli.screen import Screen, format_length, mute_decoders, print_paragraph, show_progress
 from myxtts.corpus.prepare import Summary
-from myxtts.corpus.rejections import Rejection
+from myxtts.corpus.rejections import NUM_EXAMPLES, Rejection, describe_reasons
 from myxtts.errors import StorageError
 from myxtts.store.precompute import PrecomputeSummary
 from myxtts.store.provide import Report
@@ -72,18 +72,20 @@ class ScreenReport(Report):
 
 
 def show_rejections(examples: list[Rejection], num_rejected: int, reasons: dict[str, int], console: Console) -> None:
-    """Prints the first rejections as a table, and the number of each reason."""
+    """Prints the first rejections as a table, then each reason with its number, an example and what to do."""
     table = Table(title=f"{num_rejected:,} rejected", title_justify="left", title_style="bold yellow")
     for column in ("place", "id", "reason", "detail"):
         table.add_column(column, overflow="fold")
-    for rejection in examples:
+    for rejection in examples[:NUM_EXAMPLES]:
         place = f"{rejection.file}:{rejection.line}"
         table.add_row(*(Text(printable(cell)) for cell in (place, rejection.id, rejection.reason, rejection.detail)))
     console.print(table)
-    if num_rejected > len(examples):
-        console.print(f"… and {num_rejected - len(examples):,} more.")
-    counts = ", ".join(f"{count:,} {reason}" for reason, count in reasons.items())
-    console.print(f"In all: {counts}. What to do is in rejections.csv, line by line.", markup=False)
+    if num_rejected > NUM_EXAMPLES:
+        console.print(f"… and {num_rejected - NUM_EXAMPLES:,} more.")
+    console.print("In all, with the first of each reason:")
+    for line in describe_reasons(reasons, examples):
+        print_paragraph(console, Text(f"  {printable(line)}"))
+    console.print("Every line is in rejections.csv.")
 
 
 def show_training(result: TrainResult, screen: Screen, tr: Translator) -> dict[str, Any]:

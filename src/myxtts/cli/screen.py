@@ -61,7 +61,9 @@ def print_paragraph(console: Console, text: Text) -> None:
 
 
 def print_json(result: dict[str, Any]) -> None:
-    sys.stdout.write(json.dumps(result, ensure_ascii=False, indent=1) + "\n")
+    # Names of files may hold bytes that are not UTF-8; an escaped surrogate is valid JSON.
+    text = json.dumps(result, ensure_ascii=False, indent=1).encode("utf-8", "backslashreplace").decode()
+    sys.stdout.write(text + "\n")
 
 
 def print_error(error: MyXTTSError, *, as_json: bool) -> None:

@@ -13,7 +13,7 @@ from typing import Literal
 SELECTORS = ("model_size", "optimization_level", "gpu_card")
 """The settings that choose a preset, the stronger ones last: a card knows better than a size what fits its memory."""
 
-CorpusFormat = Literal["auto", "ljspeech", "vctk", "libritts", "commonvoice", "piper", "coqui", "manifest"]
+CorpusFormat = Literal["auto", "ljspeech", "vctk", "libritts", "commonvoice", "piper", "coqui", "manifest", "pairs"]
 """`auto` and the names of `myxtts.corpus.formats.FORMATS`, which this package may not import."""
 
 _FOLDER = Path(__file__).with_name("presets")

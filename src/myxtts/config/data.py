@@ -12,6 +12,7 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from myxtts.config.choices import CorpusFormat
+from myxtts.config.languages import canonical_language
 from myxtts.config.section import Contradiction, Section
 from myxtts.config.setting import (
     NEW_BATCHES,
@@ -31,6 +32,7 @@ from myxtts.config.setting import (
     setting,
 )
 from myxtts.config.values import accept_path, check_address, format_gpu_numbers, parse_gpu_numbers
+from myxtts.errors import DataError
 
 # Shorthands for the three most frequent resume rules; the other fields state theirs.
 _selection = partial(setting, resume=refuse(NEW_SELECTION))
@@ -66,12 +68,15 @@ class DataConfig(Section):
     corpus_format: CorpusFormat = _selection(
         "auto", "Layout of the corpus; auto recognises it.", fa="چیدمان پیکره؛ با `auto` خود برنامه آن را بازمی‌شناسد."
     )
-    language: Annotated[str, Field(pattern=r"^[a-z]{2,3}(-[A-Za-z0-9]{2,8})*$")] = setting(
+    language: str = setting(
         "en",
         "Language of the rows that name none.",
         fa="زبان سطرهایی که زبانشان نوشته نشده است.",
         resume=refuse(NEW_TOKENS),
-        allowed=Words("a language code such as en, fa or pt-br", "کد زبان مانند `en`، `fa` یا `pt-br`"),
+        allowed=Words(
+            "a language code or name such as en, fa, pt-br or german",
+            "کد یا نام زبان مانند `en`، `fa`، `pt-br` یا `فارسی`",
+        ),
     )
     val_share: Annotated[float, Field(ge=0.0, le=0.5)] = _selection(
         0.05,
@@ -82,6 +87,12 @@ class DataConfig(Section):
         "utterance",
         "What stays together on one side of the validation split.",
         fa="چه چیزی هنگام جداکردن بخش اعتبارسنجی باید یک‌جا در یک سو بماند.",
+    )
+    max_rejected_share: Annotated[float, Field(ge=0.0, le=1.0)] = setting(
+        0.25,
+        "Share of rejected utterances above which a corpus is not prepared; 1 accepts any.",
+        fa="اگر سهم جمله‌های ردشده از این بیشتر شود، پیکره ساخته نمی‌شود؛ با ۱ هر سهمی پذیرفته است.",
+        resume=accept(ONLY_STOP),
     )
     max_bad_share: Annotated[float, Field(ge=0.0, le=1.0)] = setting(
         0.01,
@@ -321,6 +332,14 @@ class DataConfig(Section):
     @classmethod
     def _accept_path(cls, value: object) -> object:
         return accept_path(value)
+
+    @field_validator("language")
+    @classmethod
+    def _canonicalise_language(cls, value: str) -> str:
+        try:
+            return canonical_language(value)
+        except DataError as error:
+            raise ValueError(str(error)) from error
 
     @field_validator("data_service")
     @classmethod

@@ -26,8 +26,18 @@ from myxtts.config.schema import DataConfig
 from myxtts.corpus.rejections import AudioProblem, Reason
 from myxtts.corpus.transcripts import open_plain_file
 
-_CONTAINERS = {"WAV", "WAVEX", "RF64", "W64", "FLAC", "OGG", "MP3", "MPEG"}
+_CONTAINERS = {"WAV", "WAVEX", "RF64", "W64", "AIFF", "FLAC", "OGG", "MP3", "MPEG"}
 """Accepted formats, as libsndfile names them."""
+_FOREIGN_FORMATS = {
+    b"\x1a\x45\xdf\xa3": "WebM or Matroska",
+    b"#!AMR": "AMR",
+    b"\x30\x26\xb2\x75": "WMA",
+    b"\xff\xf1": "AAC",
+    b"\xff\xf9": "AAC",
+}
+"""Formats that libsndfile cannot read, by their first bytes; MP4 and M4A have `ftyp` behind a length."""
+_MAX_EXTRA_BYTES = 64 << 20
+"""Bytes of a file besides its samples: tags and pictures."""
 _UNKNOWN_SIZE = 0xFFFFFFFF
 """Size of a WAV stream of unknown length, as ffmpeg writes it to a pipe."""
 _UNKNOWN_FRAMES = 1 << 60
@@ -85,7 +95,7 @@ class AudioHeader:
 
 def inspect_audio(real_path: str, limits: AudioLimits, *, headers_only: bool = False) -> AudioFacts:
     """Checks a recording by its header, then by decoding it; raises AudioProblem with the first finding."""
-    with open_recording(real_path) as descriptor, open_sound(descriptor) as (header, sound):
+    with open_recording(real_path) as descriptor, open_sound(descriptor, limits) as (header, sound):
         check_header(header, limits)
         num_bytes = os.fstat(descriptor).st_size
         if headers_only:
@@ -115,12 +125,13 @@ def open_recording(real_path: str) -> Iterator[int]:
 
 
 @contextmanager
-def open_sound(descriptor: int) -> Iterator[tuple[AudioHeader, soundfile.SoundFile]]:
+def open_sound(descriptor: int, limits: AudioLimits) -> Iterator[tuple[AudioHeader, soundfile.SoundFile]]:
     """Yields the header of an open file and its decoder, at the first sample.
 
-    Raises AudioProblem if the file is empty, not audio, or shorter than its header states. Nothing is decoded by this.
+    Raises AudioProblem if the file is empty, not audio, shorter than its header states, or far longer than the longest
+    recording can be. Nothing is decoded by this.
     """
-    _check_bytes(descriptor)
+    _check_bytes(descriptor, limits)
     os.lseek(descriptor, 0, os.SEEK_SET)
     try:
         sound = soundfile.SoundFile(descriptor, closefd=False)
@@ -224,7 +235,7 @@ def describe(error: Exception) -> str:
 def _read_header(sound: soundfile.SoundFile) -> AudioHeader:
     container, num_samples = sound.format, sound.frames
     if container not in _CONTAINERS:
-        raise AudioProblem(Reason.UNREADABLE, f"the format {container} is not supported: use WAV, FLAC, OGG or MP3")
+        raise AudioProblem(Reason.FOREIGN_FORMAT, f"the format {container} cannot be read")
     if 0 <= num_samples < _UNKNOWN_FRAMES:
         return AudioHeader(sound.samplerate, sound.channels, num_samples)
     if container == "FLAC":
@@ -233,40 +244,72 @@ def _read_header(sound: soundfile.SoundFile) -> AudioHeader:
     return AudioHeader(sound.samplerate, sound.channels, None)
 
 
-def _check_bytes(descriptor: int) -> None:
-    """Checks that a WAV or Ogg file is complete, which decoders do not."""
+def _check_bytes(descriptor: int, limits: AudioLimits) -> None:
+    """Checks that a WAV, AIFF or Ogg file is complete, which decoders do not, and that its format can be read."""
     size = os.fstat(descriptor).st_size
     if size == 0:
         raise AudioProblem(Reason.EMPTY, "the file has no bytes")
-    start = os.pread(descriptor, 12, 0)
+    # A decoder may search all of a file for the next frame, and the checksum is taken over all of it.
+    max_samples = limits.max_duration_s * limits.max_source_rate_hz * limits.max_channels
+    if size > 8 * max_samples + _MAX_EXTRA_BYTES:
+        problem = f"the file has {size:,} bytes, more than {limits.max_duration_s:g} s of sound can have"
+        raise AudioProblem(Reason.TOO_LONG, problem)
+    start = os.pread(descriptor, 16, 0)
+    foreign = next((name for magic, name in _FOREIGN_FORMATS.items() if start.startswith(magic)), "")
+    if foreign or start[4:8] == b"ftyp":
+        raise AudioProblem(Reason.FOREIGN_FORMAT, f"{foreign or 'MP4 (M4A)'} cannot be read")
     if start[:4] in (b"RIFF", b"RF64", b"BW64") and start[8:12] == b"WAVE":
-        _check_wav_length(descriptor, size)
+        _check_chunks(descriptor, size, _WAV_CHUNKS)
+    elif start[:4] == b"FORM" and start[8:12] in (b"AIFF", b"AIFC"):
+        _check_chunks(descriptor, size, _AIFF_CHUNKS)
+    elif start[:4] == b"riff":
+        _check_chunks(descriptor, size, _W64_CHUNKS)
     elif start[:4] == b"OggS":
         _check_ogg_pages(descriptor, size)
 
 
-def _check_wav_length(descriptor: int, size: int) -> None:
-    """Walks the chunks of a WAV file to its samples; raises AudioProblem where some are missing.
+@dataclass(frozen=True, slots=True)
+class _Chunks:
+    """Layout of a container of chunks: each is a name, its length and its content, padded to a multiple of `align`.
 
-    A chunk is a name, a 32-bit length and its content, padded to an even length. RF64 files state lengths beyond
-    32 bits in a chunk ds64, whose second field is that of the samples.
+    `first` is the position of the first chunk, `own` what the length counts besides the content.
+    """
+
+    kind: str
+    samples: bytes
+    header: struct.Struct
+    first: int = 12
+    own: int = 0
+    align: int = 2
+
+
+_WAV_CHUNKS = _Chunks("WAV", b"data", struct.Struct("<4sI"))
+_AIFF_CHUNKS = _Chunks("AIFF", b"SSND", struct.Struct(">4sI"))
+_W64_CHUNKS = _Chunks("W64", b"data", struct.Struct("<4s12xQ"), first=40, own=24, align=8)
+
+
+def _check_chunks(descriptor: int, size: int, chunks: _Chunks) -> None:
+    """Walks the chunks of a file to its samples; raises AudioProblem where some are missing.
+
+    RF64 files state lengths beyond 32 bits in a chunk ds64, whose second field is that of the samples.
     """
     big_data_size: int | None = None
-    position = 12
+    position, num_bytes = chunks.first, chunks.header.size
     for _ in range(_MAX_CHUNKS):
-        chunk = os.pread(descriptor, 8, position)
-        if len(chunk) < 8:
+        chunk = os.pread(descriptor, num_bytes, position)
+        if len(chunk) < num_bytes:
             break
-        name, length = chunk[:4], struct.unpack("<I", chunk[4:])[0]
+        name, length = chunks.header.unpack(chunk)
+        length = max(0, length - chunks.own)
         if name == b"ds64":
             sizes = os.pread(descriptor, 16, position + 8)
             big_data_size = struct.unpack("<QQ", sizes)[1] if len(sizes) == 16 else None
-        if name == b"data":
+        if name == chunks.samples:
             declared = big_data_size if length == _UNKNOWN_SIZE and big_data_size is not None else length
-            _compare_data_size(declared, size - position - 8)
+            _compare_data_size(declared, size - position - num_bytes)
             return
-        position += 8 + length + (length & 1)
-    raise AudioProblem(Reason.TRUNCATED, "the WAV file ends before its samples begin")
+        position += num_bytes + length + -length % chunks.align
+    raise AudioProblem(Reason.TRUNCATED, f"the {chunks.kind} file ends before its samples begin")
 
 
 def _compare_data_size(declared: int, present: int) -> None:

@@ -9,16 +9,19 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
+from myxtts.config.languages import canonical_language
 from myxtts.config.schema import DataConfig
 from myxtts.corpus.audio import AudioFacts, AudioLimits, inspect_audio
 from myxtts.corpus.formats.base import Row
 from myxtts.corpus.rejections import AudioProblem, Reason, Rejection
 from myxtts.corpus.seen import SeenTable, Sighting
 from myxtts.corpus.transcripts import CorpusRoot
+from myxtts.errors import DataError
 from myxtts.text.frontend import MAX_TEXT_LENGTH, FrontEnd
+from myxtts.text.script import wrong_script
 from myxtts.types import Utterance
 
 _CHUNK_ROWS = 256
@@ -51,9 +54,20 @@ class Accepted:
     normalized_text: str
 
 
-def reject(row: Row, reason: Reason, detail: str) -> Rejection:
+def reject(row: Row, reason: Reason, detail: str, what_to_do: str = "") -> Rejection:
     """Makes the rejection of a row, with its line in the transcript."""
-    return Rejection(row.id, row.file, row.line, reason, detail, audio=row.audio)
+    return Rejection(row.id, row.file, row.line, reason, detail, row.audio, what_to_do)
+
+
+def refuse_half_characters(row: Row) -> Row | Rejection:
+    """Returns the row, or its rejection where it holds a lone surrogate: JSON can name one, UTF-8 cannot encode it."""
+    try:
+        "".join((row.id, row.audio, row.text, row.speaker, row.language, row.phonemes or "", row.file)).encode()
+    except UnicodeEncodeError as error:
+        broken = error.object[error.start]
+        detail = f"the line holds {broken!a}, half of a character (a lone surrogate)"
+        return reject(row, Reason.BAD_LINE, detail)
+    return row
 
 
 class Checker:
@@ -74,7 +88,7 @@ class Checker:
 
     def check(self, rows: Iterable[Row | Rejection], num_threads: int) -> Iterator[Accepted | Rejection]:
         """Yields the result for each row, in the order of the rows."""
-        rows = iter(rows)
+        rows = map(_name_language, rows)
         with ThreadPoolExecutor(num_threads, "check") as pool:
             # Two chunks ahead keep the threads busy while this one is finished; memory stays at a few hundred rows.
             ahead: deque[list[Future[_Checked]]] = deque()
@@ -95,13 +109,15 @@ class Checker:
         if not row.id.isprintable() or len(row.id) > _MAX_ID_LENGTH:
             detail = f"the id {row.id[:20]!r}… is not up to {_MAX_ID_LENGTH} printable characters"
             return reject(row, Reason.BAD_LINE, detail), ""
-        real_path = self._root.resolve(row.audio)
+        real_path = self._root.locate(row.audio)
         if real_path is None:
             return reject(row, Reason.OUTSIDE_ROOT, f"{row.audio!r} leads out of {self._root.folder}"), ""
         try:
             facts = inspect_audio(real_path, self._limits, headers_only=self._headers_only)
         except AudioProblem as problem:
-            return reject(row, problem.reason, problem.detail), real_path
+            is_missing = problem.reason == Reason.MISSING_FILE
+            detail = f"there is no {row.audio!r} in {self._root.folder}" if is_missing else problem.detail
+            return reject(row, problem.reason, detail), real_path
         return Candidate(row, real_path, facts), real_path
 
     def _finish(self, futures: list[Future[_Checked]]) -> Iterator[Accepted | Rejection]:
@@ -137,10 +153,15 @@ class Checker:
 
     def _check_words(self, row: Row) -> str | Rejection:
         """Returns the normalised text of a row, or its rejection: too long, unknown language, no letter or figure."""
+        broken = next((char for char in row.text if "\ud800" <= char <= "\udfff"), None)
+        if broken is not None:
+            return reject(row, Reason.BAD_LINE, f"the text has {broken!a}, half of a character: it is not UTF-8")
         if max(len(row.text), len(row.phonemes or "")) > MAX_TEXT_LENGTH:
             return reject(row, Reason.BAD_LINE, f"the text is longer than {MAX_TEXT_LENGTH:,} characters")
         if reason := self._frontend.explain_unsupported(row.language):
             return reject(row, Reason.UNKNOWN_LANGUAGE, reason)
+        if not row.phonemes and (wrong := wrong_script(row.text, row.language)):
+            return reject(row, Reason.WRONG_SCRIPT, wrong.problem, wrong.next_step)
         text = self._frontend.normalize(row.text, row.language)
         if not row.phonemes and not any(symbol.isalnum() for symbol in text):
             return reject(row, Reason.EMPTY_TEXT, f"nothing to say is left of {row.text[:60]!r}")
@@ -186,3 +207,11 @@ class Checker:
         measured = (facts.num_samples, facts.sample_rate_hz, facts.num_channels, facts.checksum)
         utterance = Utterance(row.id, candidate.real_path, *written, *measured)
         return Accepted(utterance, self._root.relative(candidate.real_path), text)
+
+
+def _name_language(row: Row | Rejection) -> Row | Rejection:
+    """Gives a row the canonical code of its language: en and EN are one. What is unknown is rejected with its text."""
+    try:
+        return replace(row, language=canonical_language(row.language)) if isinstance(row, Row) else row
+    except DataError:
+        return row

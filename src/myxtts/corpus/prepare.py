@@ -18,11 +18,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, fields, replace
-from pathlib import Path
+from itertools import chain, islice, takewhile
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from myxtts.config.schema import DataConfig
-from myxtts.corpus.check import Accepted, Checker
+from myxtts.corpus.check import Accepted, Checker, refuse_half_characters
 from myxtts.corpus.corpus_file import (
     CORPUS_FILE_NAME,
     FRONTEND_FILE_NAME,
@@ -34,7 +35,8 @@ from myxtts.corpus.corpus_file import (
 )
 from myxtts.corpus.formats import find_format
 from myxtts.corpus.formats.base import CorpusFormat, Row, Source
-from myxtts.corpus.rejections import Rejection, RejectionReport
+from myxtts.corpus.formats.folders import walk_files
+from myxtts.corpus.rejections import Reason, Rejection, RejectionReport, describe_reasons
 from myxtts.corpus.seen import SeenTable
 from myxtts.corpus.transcripts import AUDIO_SUFFIXES, CorpusRoot
 from myxtts.errors import DataError, UsageError
@@ -47,11 +49,18 @@ from myxtts.storage.atomic import (
 )
 from myxtts.storage.regular_file import open_output
 from myxtts.text.frontend import MAX_TEXT_LENGTH, FrontEnd
+from myxtts.text.languages.en_abbreviations import is_in_capitals
 from myxtts.types import Split, Utterance
 
 Progress = Callable[[int, int], None]
 """Called every few rows with the number of utterances accepted and rejected so far."""
 
+_MAX_USELESS_ROWS = 5000
+"""A corpus of which so many rows and no other were read is refused without reading on."""
+_NUM_FILES_SEARCHED = 20_000
+"""Files among which missing recordings are looked for, to say where they are."""
+_MIN_SHARE_IN_CAPITALS = 0.1
+"""Of the texts of a corpus; fewer are headlines or shouting."""
 _PROGRESS_EVERY_ROWS = 64
 """Drawing a progress bar for each row would take longer than reading headers."""
 
@@ -75,6 +84,7 @@ class Summary:
     frontend: str = ""
     num_utterances: int = 0
     num_rejected: int = 0
+    num_in_capitals: int = 0
     seconds: float = 0.0
     elapsed_s: float = 0.0
     speakers: Counter[str] = field(default_factory=Counter)
@@ -90,6 +100,7 @@ class Summary:
         self.speakers[utterance.speaker] += 1
         self.languages[utterance.language] += 1
         self.splits[utterance.split] += 1
+        self.num_in_capitals += utterance.language.startswith("en") and is_in_capitals(utterance.text)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the summary for programs, with the paths of the files that were written."""
@@ -137,12 +148,15 @@ def prepare_corpus(
                             file.write(_make_draft_line(result, number, seen, data.split_by, seed))
                         if (summary.num_utterances + report.total) % _PROGRESS_EVERY_ROWS == 0:
                             progress(summary.num_utterances, report.total)
-                    _note_unnamed_recordings(item.source.root, seen, summary)
+                        if report.total >= _MAX_USELESS_ROWS and not summary.num_utterances:
+                            break
+                    _add_notes(item.source.root, seen, summary)
             progress(summary.num_utterances, report.total)
         summary.num_rejected, summary.examples = report.total, report.examples
         summary.reasons = {str(reason): count for reason, count in report.counts.most_common()}
-        _refuse_useless(summary, strict=strict)
+        _refuse_useless(summary, inputs, data, strict=strict)
         limit = _find_validation_limit(seen, summary, data)
+        _note_capitals(summary)
         frontend.save(out / FRONTEND_FILE_NAME)
         _write_corpus(draft, out, [item.source.root for item in inputs], limit, summary)
     summary.elapsed_s = time.monotonic() - started
@@ -161,14 +175,15 @@ class _Input:
     def rows(self) -> Iterator[Row | Rejection]:
         """Reads the transcript anew at each call: once to fit characters, once to check."""
         for row in self.format.read(self.source):
-            yield replace(row, split=self.split) if self.split and isinstance(row, Row) else row
+            checked = refuse_half_characters(row) if isinstance(row, Row) else row
+            yield replace(checked, split=self.split) if self.split and isinstance(checked, Row) else checked
 
 
 def _open_input(item: Recordings, data: DataConfig) -> _Input:
     """Detects the format of an input; recordings must lie in its folder, or in `audio_root` where that is given."""
     fmt, reason = find_format(item.path, item.format)
     folder = item.path if item.path.is_dir() else item.path.parent
-    root = CorpusRoot(item.audio_root or folder)
+    root = CorpusRoot(item.audio_root or folder, is_chosen=item.audio_root is not None)
     return _Input(Source(item.path, root, data.language), fmt, reason, item.split)
 
 
@@ -187,14 +202,20 @@ def _make_draft_line(accepted: Accepted, root_number: int, seen: SeenTable, spli
     utterance, text = accepted.utterance, accepted.normalized_text
     # Two readings of a sentence by one speaker go to the same split, whatever it is split by.
     together = {"speaker": utterance.speaker, "text": text, "utterance": f"{utterance.speaker}\0{text}"}[split_by]
-    rank = hashlib.blake2b(f"{seed}\0{together}".encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    rank = hashlib.blake2b(f"{seed}\0{together}".encode(), digest_size=16).digest()
     if utterance.split == "train":
         seen.count_in_group(rank)
     return f"{rank.hex()} {format_utterance(utterance, root_number, accepted.relative_audio)}\n"
 
 
-def _note_unnamed_recordings(root: CorpusRoot, seen: SeenTable, summary: Summary) -> None:
-    """Adds a note about recordings that no transcript line names, often a sign of a transcript of another version."""
+def _add_notes(root: CorpusRoot, seen: SeenTable, summary: Summary) -> None:
+    """Adds notes about recordings that were found elsewhere, and about those that no transcript line names, which is
+    often a sign of a transcript of another version."""
+    if root.moved_example:
+        summary.notes.append(
+            f"Some recordings are not where the transcript says, such as {root.moved_example}; "
+            f"they were found by their names in {root.folder}."
+        )
     num_unnamed, first = 0, ""
     for place, _, names in os.walk(root.real):
         for name in names:
@@ -207,21 +228,58 @@ def _note_unnamed_recordings(root: CorpusRoot, seen: SeenTable, summary: Summary
         summary.notes.append(f"{num_unnamed:,} {plural} named by no transcript line and left out, such as {first}.")
 
 
-def _refuse_useless(summary: Summary, *, strict: bool) -> None:
-    """Raises DataError where nothing is left, or with --strict where anything was rejected."""
-    reasons = ", ".join(f"{count} {reason}" for reason, count in summary.reasons.items())
-    report = f"See {Path(summary.out) / 'rejections.csv'} for each one and what to do."
-    if summary.num_utterances == 0:
-        if not summary.examples:
-            raise DataError("The transcript has no utterances.", next_step="Check that it is the right file.")
-        first = summary.examples[0]
-        problem = f"None of {summary.num_rejected:,} utterances can be used ({reasons})."
-        example = f"The first is {first.file}:{first.line}, {first.detail}. {first.what_to_do}"
-        raise DataError(f"{problem} {example}", next_step=report)
-    if strict and summary.num_rejected:
-        raise DataError(
-            f"{summary.num_rejected:,} utterances were rejected ({reasons}) and --strict is on.", next_step=report
+def _note_capitals(summary: Summary) -> None:
+    """Adds a note where many English texts are in capitals, which the front end reads as ordinary words."""
+    if summary.num_in_capitals > _MIN_SHARE_IN_CAPITALS * summary.num_utterances:
+        summary.notes.append(
+            f"{summary.num_in_capitals:,} of {summary.num_utterances:,} texts are all in capitals: "
+            "they are read as words in lower case, not as abbreviations."
         )
+
+
+def _refuse_useless(summary: Summary, inputs: list[_Input], data: DataConfig, *, strict: bool) -> None:
+    """Raises DataError where too many utterances were rejected, or with --strict where any was."""
+    num_rejected, num_all = summary.num_rejected, summary.num_rejected + summary.num_utterances
+    if num_all == 0:
+        layouts = "; ".join(f"{item.source.path} as {item.format.name}: {item.format.layout}" for item in inputs)
+        raise DataError(f"There are no utterances ({layouts}).", next_step="Check path and --format.")
+    allowed = data.max_rejected_share
+    if summary.num_utterances == 0:
+        first = "the first " if num_rejected >= _MAX_USELESS_ROWS else ""
+        problem = f"None of {first}{num_all:,} utterances can be used"
+    elif num_rejected > allowed * num_all:
+        share = f"{100 * num_rejected / num_all:.0f} %"
+        problem = f"{num_rejected:,} of {num_all:,} utterances were rejected ({share}), more than the "
+        problem += f"{100 * allowed:g} % that are allowed (data.max_rejected_share)"
+    elif strict and num_rejected:
+        problem = f"{num_rejected:,} of {num_all:,} utterances were rejected, and --strict is on"
+    else:
+        return
+    reasons = "\n".join(f"  {line}" for line in describe_reasons(summary.reasons, summary.examples))
+    advice = _advise_audio_root(summary, inputs) or "Do what is said for the most frequent reason."
+    accept = " --max-rejected-share 1 prepares the rest." if summary.num_utterances and not strict else ""
+    report = f"All are listed in {Path(summary.out) / 'rejections.csv'}."
+    raise DataError(
+        f"{problem}:\n{reasons}\n", next_step=f"{advice}{accept} {report}", details={"reasons": summary.reasons}
+    )
+
+
+def _advise_audio_root(summary: Summary, inputs: list[_Input]) -> str:
+    """Says where the recordings seem to be, if most rejections are of recordings that are not where they should be."""
+    reason, count = next(iter(summary.reasons.items()))
+    if reason not in (Reason.MISSING_FILE, Reason.OUTSIDE_ROOT) or count < 0.5 * summary.num_rejected:
+        return ""
+    named = [PurePosixPath(item.audio.replace("\\", "/")) for item in summary.examples if item.reason == reason]
+    outside = [str(path.parent) for path in named if path.is_absolute() and Path(path).exists()]
+    if outside:
+        return f"The recordings are in another folder: add --audio-root {os.path.commonpath(outside)}."
+    folder = inputs[0].source.folder.absolute()
+    for found in chain(*(islice(walk_files(place), _NUM_FILES_SEARCHED) for place in (folder, folder.parent))):
+        if found.stem == named[0].stem and found.suffix.lower() in AUDIO_SUFFIXES:
+            pairs = zip(reversed(found.parts[:-1]), reversed(named[0].parts[:-1]), strict=False)
+            num_shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+            return f"The recording {found} has this name: add --audio-root {found.parents[num_shared]}."
+    return "If the recordings are in another folder, add --audio-root FOLDER."
 
 
 def _find_validation_limit(seen: SeenTable, summary: Summary, data: DataConfig) -> bytes | None:
@@ -251,4 +309,4 @@ def _write_corpus(draft: Path, out: Path, roots: list[CorpusRoot], limit: bytes 
                 utterance = VAL_OPENING + utterance.removeprefix(TRAIN_OPENING)
                 summary.splits["train"] -= 1
                 summary.splits["val"] += 1
-            file.write(utterance.encode("utf-8", "surrogatepass"))
+            file.write(utterance.encode())

@@ -10,16 +10,18 @@ import csv
 import io
 import json
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
 
 from myxtts.storage.atomic import write_atomically
 
-_NUM_EXAMPLES = 20
-"""Rejections kept in memory, to show on the screen and in JSON output."""
+NUM_EXAMPLES = 20
+"""Rejections kept in memory, to show on the screen and in JSON output, besides the first of each reason."""
+_NUM_REASONS_SHOWN = 8
 
 
 class Reason(StrEnum):
@@ -35,6 +37,10 @@ class Reason(StrEnum):
 
     MISSING_FILE = "missing-file", "Put the recording where the transcript says, or remove the line."
     UNREADABLE = "unreadable", "Export the recording again from its source as WAV or FLAC."
+    FOREIGN_FORMAT = (
+        "unsupported-format",
+        'Convert it: for f in *.webm; do ffmpeg -i "$f" "${f%.*}.wav"; done (the transcript may keep its names).',
+    )
     TRUNCATED = "truncated", "Copy the recording again from its source: the end of the file is missing."
     EMPTY = "empty", "Record the clip again, or remove the line."
     SILENT = "silent", "Record the clip again, or remove the line; --set data.silence_db=-90 accepts very quiet clips."
@@ -59,6 +65,7 @@ class Reason(StrEnum):
         "more-tokens-than-frames",
         "Check that the text belongs to this recording: it is too long for its sound.",
     )
+    WRONG_SCRIPT = "wrong-script", "Give --language with the language that the text is in."
     OUTSIDE_ROOT = "outside-corpus", "Copy the recording into the corpus folder, or name its folder with --audio-root."
     LEAK = "train-validation-leak", "Remove one of the two: a validation clip must not be trained on."
     CHANGED = "changed-since-checked", "Run myxtts prepare again, so that the corpus knows the new recording."
@@ -79,6 +86,25 @@ class Rejection:
     def __post_init__(self) -> None:
         if not self.what_to_do:
             object.__setattr__(self, "what_to_do", self.reason.what_to_do)
+        for name in ("id", "file", "detail", "audio"):
+            # Lone surrogates, of JSON and of file names, cannot be written as UTF-8.
+            text = getattr(self, name).encode("utf-8", "backslashreplace").decode()
+            object.__setattr__(self, name, text)
+
+
+def describe_reasons(reasons: Mapping[str, int], examples: Iterable[Rejection]) -> list[str]:
+    """Returns a line for each of the most frequent reasons: how many, the first example, and what to do."""
+    first: dict[str, Rejection] = {}
+    for example in examples:
+        first.setdefault(example.reason, example)
+    lines = []
+    for reason, count in sorted(reasons.items(), key=lambda item: -item[1]):
+        shown = first.get(reason)
+        name = f" ({shown.id})" if shown and shown.id else ""
+        place = f": {shown.file}:{shown.line}{name}, {shown.detail}. {shown.what_to_do}" if shown else ""
+        lines.append(f"{count:,} {reason}{place}")
+    left = len(lines) - _NUM_REASONS_SHOWN
+    return lines if left <= 0 else [*lines[:_NUM_REASONS_SHOWN], f"and {left} more reasons"]
 
 
 class AudioProblem(Exception):  # noqa: N818 -- a finding that becomes a rejection, not an error
@@ -119,13 +145,12 @@ class RejectionReport:
 
     def add(self, rejection: Rejection) -> None:
         """Writes one rejection to both files and counts it."""
-        row = asdict(rejection)
-        self._json.write(",\n " if self.total else "\n ")
-        json.dump(row, self._json, ensure_ascii=False)
+        row = {field.name: getattr(rejection, field.name) for field in fields(Rejection)}
+        self._json.write((",\n " if self.counts else "\n ") + json.dumps(row, ensure_ascii=False))
         self._csv.writerow(_defuse(str(cell)) for cell in row.values())
-        self.counts[rejection.reason] += 1
-        if len(self.examples) < _NUM_EXAMPLES:
+        if len(self.examples) < NUM_EXAMPLES or rejection.reason not in self.counts:
             self.examples.append(rejection)
+        self.counts[rejection.reason] += 1
 
     @property
     def total(self) -> int:
@@ -138,10 +163,10 @@ class RejectionReport:
 
 
 class _TextView(io.TextIOWrapper):
-    """UTF-8 text over a binary file, which stays open at the end. Lone surrogates are written as escapes."""
+    """UTF-8 text over a binary file, which stays open at the end."""
 
     def __init__(self, binary: io.BufferedIOBase | object) -> None:
-        super().__init__(binary, encoding="utf-8", errors="backslashreplace", newline="\n")  # type: ignore[arg-type]
+        super().__init__(binary, encoding="utf-8", newline="\n")  # type: ignore[arg-type]
 
     def __exit__(self, *_: object) -> None:
         self.flush()

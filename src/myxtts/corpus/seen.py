@@ -64,7 +64,7 @@ class SeenTable:
 
     def record(self, keys: Mapping[str, str], sighting: Sighting) -> None:
         """Stores the sighting of keys; the first of each key is kept."""
-        place = (sighting.file, sighting.line, _storable(sighting.id), sighting.split)
+        place = (sighting.file, sighting.line, sighting.id, sighting.split)
         rows = [(_digest(kind, value), *place) for kind, value in keys.items()]
         self._database.executemany("INSERT OR IGNORE INTO seen VALUES (?, ?, ?, ?, ?)", rows)
 
@@ -94,9 +94,5 @@ class SeenTable:
 
 
 def _digest(kind: str, value: str) -> bytes:
+    # Names of files may hold bytes that are not UTF-8.
     return hashlib.blake2b(f"{kind}\0{value}".encode("utf-8", "surrogatepass"), digest_size=16).digest()
-
-
-def _storable(text: str) -> str:
-    """Replaces lone surrogates, which cannot be encoded as UTF-8."""
-    return text.encode("utf-8", "replace").decode()

@@ -24,14 +24,23 @@ MAX_LINE_BYTES = 1_000_000
 """Longer lines are reported and skipped, so that a file without line ends is never read as a whole."""
 MAX_LINES_PER_RECORD = 16
 """Lines that a quoted CSV field may span; after that the quote counts as never closed."""
-AUDIO_SUFFIXES = (".wav", ".flac", ".ogg", ".opus", ".mp3")
-"""In the order in which a recording without a suffix is looked for."""
+AUDIO_SUFFIXES = (".wav", ".flac", ".ogg", ".opus", ".mp3", ".aiff", ".aif", ".w64")
+"""Of recordings that can be read, in the order in which one without a suffix is looked for."""
+FOREIGN_SUFFIXES = (".webm", ".m4a", ".aac", ".mp4", ".mka", ".mkv", ".wma", ".amr", ".3gp")
+"""Of recordings that libsndfile cannot read: they are looked for last, so that they are reported as such."""
+AUDIO_FOLDERS = ("wavs", "wav", "audio", "clips")
+"""Folders in which recordings are looked for, in this order, where a transcript gives only their names."""
+_MAX_DEPTH = 32
+"""Folders in a path; a deeper one is not looked for elsewhere, since each part is a place to look."""
+_MAX_LOST = 1000
+"""Recordings that are looked for in other places without finding a single one: after that no more are."""
 _MAX_TRANSCRIPT_BYTES = 4_000_000_000
 """Far above the transcript of any corpus; a sparse file of this size is read in seconds."""
 _MAX_RECORDING_BYTES = 1 << 32
 """As many as a WAV file can have. All of a recording is read for its checksum."""
 _MAX_PATH_LENGTH = 4000
 """Characters, somewhat below PATH_MAX of Linux (4096 bytes)."""
+_SUFFIX_SPELLINGS = tuple(spelling for suffix in AUDIO_SUFFIXES for spelling in (suffix, suffix.upper()))
 _UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
@@ -190,10 +199,16 @@ class CorpusRoot:
     """The folder that holds a corpus: protects against path traversal by hostile transcripts.
 
     Only files inside it may be opened. A path is resolved, symbolic links included, before anything is opened.
+    `is_chosen` says that the user named this folder for the recordings, apart from the transcript.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, is_chosen: bool = False) -> None:
         self.folder = folder
+        self.moved_example = ""
+        """A path of the transcript that was wrong, while the recording was found by `locate` under another one."""
+        self._is_chosen = is_chosen
+        self._num_lost = 0
+        self._suffix = AUDIO_SUFFIXES[0]
         self._real = os.path.realpath(folder)
         self._prefix = self._real.rstrip(os.sep) + os.sep
 
@@ -222,13 +237,57 @@ class CorpusRoot:
         Where there is none, the path of a WAV file: the check that follows reports it as missing.
         """
         start = f"{folder}/{name}" if folder else name
-        if name.lower().endswith(AUDIO_SUFFIXES):
+        if name.lower().endswith(AUDIO_SUFFIXES + FOREIGN_SUFFIXES):
             return start
-        for suffix in AUDIO_SUFFIXES:
-            real = self.resolve(start + suffix)
-            if real is None or os.path.exists(real):  # noqa: PTH110 -- per clip, half the cost of Path
+        # The suffix of the last recording comes first; a long transcript of missing ones is not searched to its end.
+        suffixes = (self._suffix, *_SUFFIX_SPELLINGS, *FOREIGN_SUFFIXES)[: 1 if self._num_lost >= _MAX_LOST else None]
+        for suffix in suffixes:
+            if self._has(start + suffix):
+                self._suffix, self._num_lost = suffix, -_MAX_LOST
                 return start + suffix
+        self._num_lost += 1
         return start + AUDIO_SUFFIXES[0]
+
+    def locate(self, written: str) -> str | None:
+        """Returns the real path of the recording that a transcript names; None where it leads out of the folder.
+
+        Where there is no such file, it is looked for under another suffix (a.wav made from a.mp3), and, if the path
+        is absolute or the user chose the folder, under its last parts: the corpus was moved.
+        """
+        real = self.resolve(written)
+        is_foreign = written.lower().endswith(FOREIGN_SUFFIXES)
+        if real is not None and not is_foreign and os.path.exists(real):  # noqa: PTH110 -- per clip
+            return real
+        if self._num_lost >= _MAX_LOST:
+            return real
+        for candidate in self._list_alternatives(written.replace("\\", "/")):
+            other = self.resolve(candidate) if self._has(candidate) else None
+            if other is not None:
+                self._num_lost = -_MAX_LOST
+                self.moved_example = self.moved_example or written
+                return other
+        self._num_lost += 1
+        return real
+
+    def _has(self, candidate: str) -> bool:
+        """Whether there is such a file; cheaper than `resolve`, which must follow before it is opened."""
+        leads_up = "/../" in f"/{candidate}/"
+        return not leads_up and os.path.isfile(f"{self._prefix}{candidate}")  # noqa: PTH113 -- per clip
+
+    def _list_alternatives(self, written: str) -> Iterator[str]:
+        """Yields the places where a recording may be that is not where the transcript says."""
+        parts = [part for part in written.split("/") if part]
+        if len(parts) > _MAX_DEPTH:
+            return
+        places = [written]
+        if written.startswith("/") or written[1:2] == ":" or self._is_chosen:
+            tails = ["/".join(parts[number:]) for number in range(len(parts))]
+            places += [f"{folder}/{tail}" for tail in tails for folder in (".", *AUDIO_FOLDERS)]
+        yield from places[1:]
+        for place in places:
+            stem, dot, suffix = place.rpartition(".")
+            if dot and f".{suffix.lower()}" in AUDIO_SUFFIXES + FOREIGN_SUFFIXES:
+                yield from (stem + other for other in _SUFFIX_SPELLINGS)
 
 
 def open_plain_file(real_path: str) -> int:

@@ -105,7 +105,7 @@ class _Decoded:
 
 def _decode(descriptor: int, limits: AudioLimits) -> _Decoded:
     """Decodes a recording with libsndfile, at most one sample more than the longest duration."""
-    with open_sound(descriptor) as (header, sound):
+    with open_sound(descriptor, limits) as (header, sound):
         check_header(header, limits)
         samples = _read_samples(sound, int(limits.max_duration_s * header.sample_rate_hz) + 1)
     check_completeness(len(samples), header)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +33,12 @@ from myxtts.store.cache_files import (
 from myxtts.store.compare import find_changes
 from myxtts.store.layout import STORE_FILE_NAME, read_state
 from myxtts.store.precompute import VAL_STORE_NAME, PrecomputeSummary, choose_store_folder, find_val_corpus, precompute
+from myxtts.text.script import check_scripts
 from myxtts.types import Say
 
 _PREPARE = "Run myxtts precompute --rebuild with --train-data and the same --cache-dir."
+_NUM_TEXTS_CHECKED = 500
+"""Texts of a prepared corpus whose script is compared with their language: takes a few milliseconds."""
 
 
 class Report:
@@ -200,7 +204,9 @@ def _provide_corpus(config: XTTSConfig, folder: Path, report: Report, *, is_fres
     refuse_missing_data(data)
     path, out = Path(data.train_data), folder / CORPUS_FOLDER_NAME
     if is_prepared(path):
-        return open_corpus(path)
+        corpus = open_corpus(path)
+        _check_scripts(corpus)
+        return corpus
     inputs = [path, *([Path(data.val_data)] if data.val_data else [])]
     recordings = fingerprint_recordings(inputs, folder)
     known = read_checksums(folder)
@@ -262,6 +268,12 @@ def _update_store(corpus: Corpus, folder: Path, config: XTTSConfig, report: Repo
     # A store may keep sound that this command does not need.
     config = config.model_copy(update={"data.store_pcm": state.settings.has_pcm})
     _fill_store(corpus, folder, config.data, report, rebuild=False)
+
+
+def _check_scripts(corpus: Corpus) -> None:
+    """Raises DataError where the texts of a corpus are in another script than their language, by its first rows."""
+    rows = islice(corpus.utterances(), _NUM_TEXTS_CHECKED)
+    check_scripts((row.text, row.language, f"{row.id} in {corpus.file}") for row in rows if not row.phonemes)
 
 
 def _fill_store(corpus: Corpus, folder: Path, data: DataConfig, report: Report, rebuild: bool) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from myxtts.config.load import RESOLVED_FILE_NAME
 from myxtts.config.schema import DataConfig
-from myxtts.errors import ConfigError, UsageError, name_place, refuse
+from myxtts.errors import ConfigError, DataError, UsageError, name_place, refuse
 from myxtts.features.definition import AudioDefinition, MelDefinition
 from myxtts.models.bundle import BUNDLE_FOLDER_NAME, FRONTEND_FILE_NAME, Bundle, find_bundle, read_bundle
 from myxtts.models.spec import ModelSpec
@@ -32,6 +32,8 @@ from myxtts.synthesis.voices import (
     refuse_unknown_voice,
 )
 from myxtts.text.frontend import FrontEnd
+from myxtts.text.languages import find_code
+from myxtts.text.script import wrong_script
 from myxtts.types import Floats, Say
 
 VoiceName = str | Path
@@ -75,7 +77,7 @@ class LoadedBundle:
             )
 
     def find_language(self, asked: str | None) -> str:
-        """Returns the model's name of a language, by exact code or else by primary code (en for en-GB).
+        """Returns the model's name of a language in any spelling, or of the same language in another region.
 
         Without `asked` it is the model's only language, else English; raises UsageError where there is no match.
         """
@@ -84,21 +86,31 @@ class LoadedBundle:
             if len(languages) == 1:
                 return languages[0]
             asked = _DEFAULT_LANGUAGE
-        code = asked.strip().lower().replace("_", "-")
-        for name in languages:
-            if name.lower() == code:
-                return name
-        for name in languages:
-            if name.lower().split("-")[0] == code.split("-")[0]:
-                return name
-        raise UsageError(
-            f"The model does not speak the language {asked[:40]!r}.",
-            next_step=f"Choose one of its own: {', '.join(languages[:40])}.",
-        )
+        if asked in languages:
+            return asked
+        code = find_code(asked)
+        # Bundles of earlier versions name languages as their corpus did: en-us, EN.
+        codes = {name: find_code(name) for name in languages}
+        found = [name for name in languages if code and codes[name] == code]
+        found += [name for name in languages if code and codes[name].partition("-")[0] == code.partition("-")[0]]
+        if not found:
+            raise UsageError(
+                f"The model does not speak the language {asked[:40]!r}.",
+                next_step=f"Choose one of its own: {', '.join(languages[:40])}.",
+            )
+        return found[0]
 
     def plan(self, text: str, language: str | None = None) -> Iterator[Piece]:
         """Yields the pieces of a text. The text is checked in this call; pieces are encoded as they are consumed."""
-        return plan_pieces(check_text(text), self.find_language(language), self.frontend)
+        text, language = check_text(text), self.find_language(language)
+        if problem := wrong_script(text, language):
+            others = [name for name in self.spec.languages if wrong_script(text, name) is None]
+            advice = f"Give --language {others[0]}" if others else "Give a text in a language that the model speaks"
+            raise DataError(
+                f"The text {text.strip()[:40]!r} cannot be said in the language {language!r}: {problem.problem}.",
+                next_step=f"{advice}; it speaks {', '.join(self.spec.languages[:40])}.",
+            )
+        return plan_pieces(text, language, self.frontend)
 
     def find_voice(self, voice: VoiceLike, warn: Say = lambda _: None) -> VoiceSource:
         """Resolves an embedding, a name, or one or several recordings, whose log-mels are computed here.

@@ -16,9 +16,9 @@ import threading
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from functools import lru_cache
 
+from myxtts.config.languages import canonical_language, suggest_language
 from myxtts.errors import DataError
 from myxtts.text.espeak import clean_ipa, list_voices
 from myxtts.text.espeak_worker import SHARED_WORKER
@@ -66,23 +66,8 @@ _CONSONANT_STAND_IN, _VOWEL_STAND_IN = "zizuvi", "izuvi"
 """Invented words that replace words of the lexicon while espeak-ng phonemises their clause, because the words around
 depend on them: "a" and "the" sound different alone and before a vowel."""
 _WITHOUT_STRESS = str.maketrans("", "", "ˈˌ")
-# Language codes that espeak-ng does not know, or whose voice has another name there.
-_ALIASES = {
-    "zh": "cmn",
-    "zh-hk": "yue",
-    "zh-mo": "yue",
-    "zh-yue": "yue",
-    "no": "nb",
-    "nn": "nb",
-    "iw": "he",
-    "in": "id",
-    "sh": "hr",
-    "ckb": "ku",
-    "kmr": "ku",
-    "arb": "ar",
-    "pes": "fa",
-    "prs": "fa",
-}
+# Canonical codes whose voice has another name in espeak-ng, or that the voice of a near language reads.
+_VOICES = {"zh": "cmn", "nn": "nb", "ckb": "ku"}
 _UNUSABLE = frozenset({"xex", "fo", "kaa"})
 """Voices that espeak-ng 1.52 lists without the dictionary that they need."""
 
@@ -340,12 +325,12 @@ def _leave_out(run: _Run, signs: set[str]) -> _Run:
 
 
 def find_voice(language: str) -> str:
-    """Returns the espeak-ng voice for a language code such as en, pt-BR or zh_CN; raises DataError without one.
+    """Returns the espeak-ng voice for a language such as en, pt-BR, zh_CN or German; raises DataError without one.
 
     A region without a voice falls back to its language.
     """
     voices = _rank_voices()
-    code = language.strip().lower().replace("_", "-")
+    code = canonical_language(language)
     while code:
         code_or_alias = _name_voice(code)
         if code_or_alias in voices:
@@ -353,13 +338,13 @@ def find_voice(language: str) -> str:
         code = code.rpartition("-")[0]
     raise DataError(
         f"espeak-ng has no voice for the language {language!r}.",
-        next_step=f"{_suggest(language, voices)}Other languages can be trained with text_frontend: characters.",
+        next_step=f"{suggest_language(language)} Other languages can be trained with text_frontend: characters.",
     )
 
 
 def _name_voice(code: str) -> str:
     declared = LANGUAGES.get(code)
-    return (declared.espeak_voice if declared else "") or _ALIASES.get(code, code)
+    return (declared.espeak_voice if declared else "") or _VOICES.get(code, code)
 
 
 @lru_cache(maxsize=1)
@@ -372,12 +357,3 @@ def _rank_voices() -> dict[str, str]:
         for code, rank in (*voice.languages, (voice.name, 0)):
             best[code] = min(best.get(code, (rank, voice.name)), (rank, voice.name))
     return {code: name for code, (_, name) in best.items()}
-
-
-def _suggest(language: str, voices: dict[str, str]) -> str:
-    """Returns a hint with codes similar to the unknown one, or codes of languages whose names are similar."""
-    titles = {voice.title.lower(): voice.name for voice in list_voices() if voice.name not in _UNUSABLE}
-    wanted = language.strip().lower()
-    near = [titles[title] for title in get_close_matches(wanted, titles, n=2, cutoff=0.6)]
-    near += get_close_matches(wanted, voices, n=3, cutoff=0.5)
-    return f"Did you mean {' or '.join(dict.fromkeys(near))}? " if near else ""

@@ -5,10 +5,11 @@ Only the names of files and the first lines of transcripts are looked at, so tha
 
 from __future__ import annotations
 
+from itertools import islice
 from pathlib import Path
 
 from myxtts.corpus.formats.base import CorpusFormat
-from myxtts.corpus.formats.folders import LIBRITTS, VCTK
+from myxtts.corpus.formats.folders import LIBRITTS, PAIRS, VCTK, find_recordings
 from myxtts.corpus.formats.tables import (
     COMMON_VOICE,
     COQUI,
@@ -17,18 +18,23 @@ from myxtts.corpus.formats.tables import (
     MANIFEST,
     PIPER,
     TABLE_SUFFIXES,
+    explain_columns,
     find_transcripts,
+    list_possible_transcripts,
 )
 from myxtts.corpus.transcripts import BadLine, read_lines
 from myxtts.errors import DataError, UsageError
 
-FORMATS: tuple[CorpusFormat, ...] = (COMMON_VOICE, VCTK, COQUI, MANIFEST, PIPER, LJSPEECH, LIBRITTS)
+FORMATS: tuple[CorpusFormat, ...] = (COMMON_VOICE, VCTK, COQUI, MANIFEST, PIPER, LJSPEECH, LIBRITTS, PAIRS)
+_NUM_FOLDERS_LOOKED_AT = 20
+_NUM_RECORDINGS_COUNTED = 10_000
+"""Bounds of what is looked at for a message."""
 
 
 def find_format(path: Path, name: str = "auto") -> tuple[CorpusFormat, str]:
     """Returns the format of a corpus and the reason in words: the one called `name`, or detected with auto.
 
-    Raises DataError with a list of all layouts where none matches.
+    Raises DataError with what was found instead where none matches.
     """
     if not path.exists():
         raise DataError(f"There is nothing at {path}.", next_step="Give the folder or transcript of your recordings.")
@@ -39,11 +45,43 @@ def find_format(path: Path, name: str = "auto") -> tuple[CorpusFormat, str]:
             return candidate, reason
     if undecodable := _find_undecodable(path):
         return undecodable
+    raise _explain(path)
+
+
+def _explain(path: Path) -> DataError:
+    """Makes the error for a path that no format recognises: what is there, and the nearest fix."""
     layouts = "\n".join(f"  {candidate.name:12} {candidate.layout}" for candidate in FORMATS)
-    raise DataError(
-        f"{path} has none of the layouts I know:\n{layouts}\n",
-        next_step="Rename your transcript to one of these, name its file instead of the folder, or use --format.",
-    )
+    known = f"The layouts that are read:\n{layouts}\n"
+    if path.is_file() and path.suffix.lower() not in (*TABLE_SUFFIXES, *JSONL_SUFFIXES):
+        endings = ", ".join((*TABLE_SUFFIXES, *JSONL_SUFFIXES))
+        return DataError(
+            f"{path} is no transcript: those end in {endings}.", next_step="Name a transcript or a folder."
+        )
+    for transcript, _ in find_transcripts(path, (*TABLE_SUFFIXES, *JSONL_SUFFIXES)):
+        if problem := explain_columns(transcript):
+            return DataError(problem, next_step="Rename the columns, or write a manifest with id, audio and text.")
+        return DataError(
+            f"{transcript} has none of the forms of a transcript. {known}",
+            next_step="Give it a heading that names its columns, such as id|text or audio,text,speaker.",
+        )
+    if possible := list_possible_transcripts(path):
+        names = ", ".join(file.name for file in possible[:10])
+        problem = f"{path} has several files that may be its transcript: {names}."
+        return DataError(problem, next_step=f"Name one of them: {possible[0]}.")
+    inside = [folder for folder in sorted(path.iterdir()) if folder.is_dir()][:_NUM_FOLDERS_LOOKED_AT]
+    for folder in inside:
+        found = next((candidate for candidate in FORMATS if candidate.recognize(folder)), None)
+        if found is not None:
+            return DataError(f"{path} is no corpus, but {folder} is one ({found.name}).", next_step=f"Name {folder}.")
+    num_recordings = sum(1 for _ in islice(find_recordings(path), _NUM_RECORDINGS_COUNTED))
+    if num_recordings:
+        more = "or more " if num_recordings == _NUM_RECORDINGS_COUNTED else ""
+        return DataError(
+            f"{path} has {num_recordings:,} {more}recordings, but no transcript. {known}",
+            next_step="Write what is said in each one, in metadata.csv as id|text or in ID.txt beside ID.wav.",
+        )
+    what = "is empty" if not any(path.iterdir()) else "holds no transcript and no recordings"
+    return DataError(f"{path} {what}. {known}", next_step="Name the folder of your recordings, or its transcript.")
 
 
 def _find_undecodable(path: Path) -> tuple[CorpusFormat, str] | None:

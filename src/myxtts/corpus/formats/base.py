@@ -6,19 +6,19 @@ that cannot be read become rejections in the same stream, so that the report kee
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from myxtts.corpus.rejections import Rejection
-from myxtts.corpus.transcripts import BadLine, CorpusRoot
+from myxtts.corpus.transcripts import AUDIO_FOLDERS, BadLine, CorpusRoot
 from myxtts.errors import DataError
 from myxtts.types import Split
 
 DEFAULT_SPEAKER = "speaker"
 """The speaker of a corpus that names none."""
-AUDIO_FOLDERS = ("wavs", "wav", "audio", "clips")
-"""Folders in which recordings are looked for, in this order, where a transcript gives only their names."""
+NOT_TRANSCRIPTS = ("readme", "license", "licence", "copying", "changelog", "notes", "speakers", "rejections", "corpus")
+"""Openings of the names of files that are no transcript, although they have the suffix of one."""
 
 # Names of splits in file names, folders and columns.
 SPLIT_WORDS: dict[str, Split] = {
@@ -95,6 +95,6 @@ def refuse_link_outside(folder: Path, transcript: Path) -> Path:
     return transcript
 
 
-def find_audio_folder(folder: Path) -> str:
-    """Returns the folder of the recordings, relative to the corpus; '' where they lie beside the transcript."""
-    return next((name for name in AUDIO_FOLDERS if (folder / name).is_dir()), "")
+def find_audio_folder(source: Source, names: Sequence[str] = AUDIO_FOLDERS) -> str:
+    """Returns the folder of the recordings, relative to their root; '' where they lie in the root itself."""
+    return next((name for name in names if (source.root.folder / name).is_dir()), "")

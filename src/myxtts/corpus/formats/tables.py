@@ -11,13 +11,17 @@ manifest       id,audio,text,speaker,language         heading with any of the na
 from __future__ import annotations
 
 import json
+import os
+import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
+from difflib import get_close_matches
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from myxtts.corpus.formats.base import (
-    AUDIO_FOLDERS,
     DEFAULT_SPEAKER,
+    NOT_TRANSCRIPTS,
     SPLIT_WORDS,
     CorpusFormat,
     Row,
@@ -28,6 +32,7 @@ from myxtts.corpus.formats.base import (
 )
 from myxtts.corpus.rejections import Reason, Rejection
 from myxtts.corpus.transcripts import (
+    AUDIO_FOLDERS,
     AUDIO_SUFFIXES,
     BadLine,
     read_first_lines,
@@ -39,6 +44,7 @@ from myxtts.types import Split
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".txt")
 JSONL_SUFFIXES = (".jsonl", ".ndjson", ".json")
+_ONLY_SUFFIXES = (*TABLE_SUFFIXES, ".jsonl", ".ndjson")
 NUM_LINES_LOOKED_AT = 200
 """Lines by which a table without a heading is recognised: enough for speakers to repeat."""
 # Common Voice's own split; other tables of a release, such as invalidated.tsv, are not read.
@@ -49,22 +55,32 @@ _COMMON_VOICE_TABLES: tuple[tuple[str, Split | None], ...] = (
 )
 
 COLUMN_NAMES: dict[str, str] = {
-    **dict.fromkeys(("id", "utterance_id", "utt_id", "clip_id", "name"), "id"),
-    **dict.fromkeys(
-        ("audio", "audio_file", "audio_filepath", "audio_path", "path", "file", "filename", "wav"), "audio"
-    ),
-    **dict.fromkeys(("text", "sentence", "transcript", "transcription"), "text"),
-    **dict.fromkeys(("speaker", "speaker_name", "speaker_id", "client_id"), "speaker"),
-    **dict.fromkeys(("language", "lang", "locale", "lang_id"), "language"),
-    **dict.fromkeys(("phonemes", "ipa"), "phonemes"),
-    **dict.fromkeys(("split", "subset"), "split"),
+    name: field
+    for field, names in {
+        "id": "id utterance_id utt_id uttid clip_id name",
+        "audio": "audio audio_file audio_filepath audio_path audio_filename path file filename file_name filepath "
+        "file_path wav wav_path wav_file wav_filename wav_filepath clip recording",
+        "text": "text txt sentence transcript transcription raw_text",
+        "normalised": "normalised normalized normalised_text normalized_text text_normalised text_normalized",
+        "speaker": "speaker spk speaker_name speaker_id spk_id spkid speakerid client_id",
+        "language": "language lang locale lang_id lang_code language_code",
+        "phonemes": "phonemes ipa",
+        "split": "split subset",
+    }.items()
+    for name in names.split()
 }
-"""Names of columns and JSON keys in the wild, in lower case, and the field that each one means; others are ignored."""
+"""Names of columns and JSON keys in the wild, as `read_column_name` returns them, and the field that each one means."""
+_TEXT_FIELDS = ("text", "normalised", "phonemes")
+
+
+def read_column_name(cell: str) -> str:
+    """Returns the field that a column or JSON key means, '' for an unknown one: "Wav-Path" is audio."""
+    return COLUMN_NAMES.get(cell.strip().lower().replace(" ", "_").replace("-", "_"), "")
 
 
 def find_transcripts(path: Path, suffixes: Sequence[str] = TABLE_SUFFIXES) -> list[tuple[Path, Split | None]]:
     """Returns the transcripts of a corpus with the split of each: `path` itself; metadata.* or manifest.*; or files
-    named after splits, such as train.csv and metadata_eval.csv."""
+    named after splits, such as train.csv and metadata_eval.csv; or the only file that can be one."""
     if path.is_file():
         return [(path, None)] if path.suffix.lower() in suffixes else []
     for stem in ("metadata", "manifest"):
@@ -77,7 +93,22 @@ def find_transcripts(path: Path, suffixes: Sequence[str] = TABLE_SUFFIXES) -> li
             split = SPLIT_WORDS.get(candidate.stem.lower().removeprefix("metadata_").removeprefix("manifest_"))
             if split is not None:
                 found.append((refuse_link_outside(path, candidate), split))
-    return found
+    return found or _find_only_transcript(path, suffixes)
+
+
+def _find_only_transcript(folder: Path, suffixes: Sequence[str]) -> list[tuple[Path, Split | None]]:
+    """Returns the transcript of a folder that has just one, whatever its name is."""
+    files = list_possible_transcripts(folder)
+    if len(files) != 1 or files[0].suffix.lower() not in suffixes:
+        return []
+    return [(refuse_link_outside(folder, files[0]), None)]
+
+
+def list_possible_transcripts(folder: Path) -> list[Path]:
+    """Returns the tables and JSON lines of a folder, except for documents and the texts of single recordings."""
+    files = [entry for entry in sorted(folder.iterdir()) if entry.suffix.lower() in _ONLY_SUFFIXES and entry.is_file()]
+    files = [file for file in files if not file.stem.lower().startswith(NOT_TRANSCRIPTS)]
+    return [file for file in files if not any(file.with_suffix(suffix).is_file() for suffix in AUDIO_SUFFIXES)]
 
 
 def find_delimiter(lines: Sequence[str]) -> str:
@@ -88,24 +119,63 @@ def find_delimiter(lines: Sequence[str]) -> str:
 
 def read_heading(path: Path) -> dict[str, int]:
     """Returns the position of each field, if the first line is a heading that names audio or id, and text; else {}."""
-    lines = read_first_lines(path, 1)
-    if not lines:
-        return {}
-    cells = split_fields(lines[0], find_delimiter(lines))
     columns: dict[str, int] = {}
-    for position, cell in enumerate(cells):
-        name = COLUMN_NAMES.get(cell.strip().lower())
+    for position, cell in enumerate(read_first_cells(path)):
+        name = read_column_name(cell)
         if name:
             columns.setdefault(name, position)
-    has_text = "text" in columns or "phonemes" in columns
-    return columns if has_text and ("audio" in columns or "id" in columns) else {}
+    if "text" in columns:
+        columns.pop("normalised", None)
+    return columns if names_utterances(columns) else {}
+
+
+def read_first_cells(path: Path) -> list[str]:
+    lines = read_first_lines(path, 1)
+    return [cell.strip() for cell in split_fields(lines[0], find_delimiter(lines))] if lines else []
+
+
+def names_utterances(fields: Container[str]) -> bool:
+    """Whether the fields suffice to read utterances: a text, and a recording or an id."""
+    return any(name in fields for name in _TEXT_FIELDS) and ("audio" in fields or "id" in fields)
+
+
+def looks_like_heading(cells: Sequence[str]) -> bool:
+    """Whether the first line of a table names columns, known or not: words without spaces, one of them known."""
+    is_named = all(re.fullmatch(r"[^\W\d][\w -]{0,30}", cell) for cell in cells)
+    return is_named and any(read_column_name(cell) for cell in cells)
+
+
+def explain_columns(path: Path) -> str:
+    """Says which columns or JSON keys of a transcript are known and which are needed; '' if it names none."""
+    lines = read_first_lines(path, 1)
+    cells = read_first_cells(path)
+    if lines and lines[0].lstrip().startswith("{"):
+        values = _parse_json(lines[0])
+        cells = list(values) if isinstance(values, dict) else []
+    elif find_delimiter(lines) == "|" and not looks_like_heading(cells):
+        return ""
+    if not cells:
+        return ""
+    known = {cell: read_column_name(cell) for cell in cells}
+    needed = "" if any(field in _TEXT_FIELDS for field in known.values()) else "text"
+    if not {"audio", "id"} & set(known.values()):
+        needed = f"audio (or id) and {needed}" if needed else "audio (or id)"
+    meant = [f"{cell!r} may mean {COLUMN_NAMES[near[0]]}" for cell in cells if (near := _find_near(cell))]
+    listed = ", ".join(repr(cell[:40]) for cell in cells[:20])
+    hints = f" {'; '.join(meant)}." if meant else ""
+    return f"{path} has the columns {listed}; {needed} cannot be found among them.{hints}"
+
+
+def _find_near(cell: str) -> list[str]:
+    """Returns the known name of a column that is spelled nearly as an unknown one."""
+    return [] if read_column_name(cell) else get_close_matches(cell.lower(), COLUMN_NAMES, 1, 0.7)
 
 
 def read_table(source: Source, path: Path, split: Split | None, names: Sequence[str] = ()) -> Iterator[Row | Rejection]:
     """Yields the rows of a table: its first line names the columns, or they are `names` between pipes."""
     columns = {name: position for position, name in enumerate(names)} or read_heading(path)
     delimiter = "|" if names else find_delimiter(read_first_lines(path, 1))
-    file, folder = source.name_of(path), find_audio_folder(source.folder)
+    file, folder = source.name_of(path), find_audio_folder(source)
     is_heading = not names
     for record in read_records(path, delimiter):
         if isinstance(record, BadLine):
@@ -167,7 +237,7 @@ def name_utterance(audio: str) -> str:
 def place_audio(source: Source, audio: str, audio_folder: str) -> str:
     """Returns a path as the transcript writes it, or inside the audio folder where only a file name is given."""
     written = audio.replace("\\", "/")
-    if "/" in written or not audio_folder or (source.folder / written).exists():
+    if "/" in written or not audio_folder or os.path.exists(f"{source.root.real}/{written}"):  # noqa: PTH110 -- per clip
         return source.root.find_audio("", written)
     return source.root.find_audio(audio_folder, written)
 
@@ -196,7 +266,7 @@ def has_speaker_column(lines: Sequence[str]) -> bool:
 def _recognize_headless(path: Path, *, with_speaker: bool) -> str:
     """Recognises LJSpeech or, `with_speaker`, Piper. Both may have three columns; Piper's second is the speaker."""
     transcripts = find_transcripts(path)
-    if len(transcripts) != 1 or read_heading(transcripts[0][0]):
+    if len(transcripts) != 1 or looks_like_heading(read_first_cells(transcripts[0][0])):
         return ""
     lines = read_first_lines(transcripts[0][0], NUM_LINES_LOOKED_AT)
     num_columns = count_columns(lines)
@@ -216,35 +286,41 @@ def _read_headless_tables(source: Source, wide_names: Sequence[str]) -> Iterator
 
 def _read_jsonl(source: Source, path: Path, split: Split | None) -> Iterator[Row | Rejection]:
     """Yields the rows of one manifest; a line that is no JSON object or has no text becomes a rejection."""
-    folder = find_audio_folder(source.folder)
+    folder = find_audio_folder(source)
     file = source.name_of(path)
     for line in read_lines(path):
         if isinstance(line, BadLine):
             yield reject_line(source, path, line)
             continue
-        fields = _parse_object(line.text)
+        values = _parse_json(line.text)
+        fields = values if isinstance(values, str) else _pick_fields(values)
         if isinstance(fields, str):
             yield Rejection("", file, line.number, Reason.BAD_LINE, fields)
-        elif "text" not in fields and "phonemes" not in fields:
-            yield Rejection(fields.get("id", ""), file, line.number, Reason.MISSING_COLUMN, "the object has no text")
+        elif not names_utterances(fields):
+            keys = ", ".join(key[:40] for key in list(values)[:20])
+            detail = f"the object has {keys or 'no fields'}: a text, and audio or id, are needed"
+            yield Rejection(fields.get("id", ""), file, line.number, Reason.MISSING_COLUMN, detail)
         else:
             yield make_row(source, fields, file=file, line=line.number, split=split, audio_folder=folder)
 
 
-def _parse_object(text: str) -> dict[str, str] | str:
-    """Returns the known fields of one JSON object, or in words what is wrong with it."""
+def _parse_json(text: str) -> dict[str, Any] | str:
+    """Returns the content of one JSON object, or in words what is wrong with it."""
     try:
         values = json.loads(text)
     except RecursionError:
         return "the JSON is nested too deeply"
     except ValueError as error:
         return f"not valid JSON: {error}"
-    if not isinstance(values, dict):
-        return f"expected a JSON object, found a {type(values).__name__}"
+    return values if isinstance(values, dict) else f"expected a JSON object, found a {type(values).__name__}"
+
+
+def _pick_fields(values: dict[str, Any]) -> dict[str, str] | str:
+    """Returns the known fields of one JSON object, or in words what is wrong with one of them."""
     fields: dict[str, str] = {}
     for key, value in values.items():
-        name = COLUMN_NAMES.get(key.strip().lower())
-        if name is None or value is None or name in fields:
+        name = read_column_name(key)
+        if not name or value is None or name in fields:
             continue
         # Ids and speakers are often written as numbers; a text or path that is a number is a mistake.
         is_number = isinstance(value, int) and not isinstance(value, bool) and name in ("id", "speaker")

@@ -5,12 +5,21 @@ Number formats of languages without a normaliser of their own are in `generic.NU
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
+from myxtts.config.languages import canonical_language, find_code
 from myxtts.text.languages import en_abbreviations, fa
+from myxtts.text.languages.by_table import (
+    TABLE_LANGUAGES,
+    list_abbreviations,
+    list_number_abbreviations,
+    normalize_by_table,
+)
 from myxtts.text.languages.en import normalize_english
+
+__all__ = ["LANGUAGES", "Language", "canonical_language", "find_code", "find_language", "find_primary_code"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,22 +51,25 @@ LANGUAGES: dict[str, Language] = {
         abbreviations=frozenset(letter for key in fa.DOTTED for letter in key.split(".")),
         abbreviations_before_number=frozenset(fa.NUMBERED),
     ),
-    "de": Language(
-        abbreviations=frozenset("z b d h u a usw bzw ca nr dr prof str st hr fr vgl evtl ggf inkl mio mrd".split()),
-        has_dotted_ordinals=True,
-    ),
-    "fr": Language(abbreviations=frozenset("m mm mme mlle dr st ste cf p ex env".split())),
-    "es": Language(abbreviations=frozenset("sr sra srta dr dra ud uds p ej pág núm".split())),
+    **{
+        code: Language(
+            normalize=partial(normalize_by_table, language=code),
+            abbreviations=list_abbreviations(code),
+            abbreviations_before_number=list_number_abbreviations(code),
+            has_dotted_ordinals=code in ("de", "tr"),
+        )
+        for code in TABLE_LANGUAGES
+    },
     "ru": Language(abbreviations=frozenset("г гг т д п е к н э им ул стр руб др пр см".split())),
-    **{code: Language(has_dotted_ordinals=True) for code in "cs da et fi hr hu is lv nb no pl sk sl sr tr".split()},
+    **{code: Language(has_dotted_ordinals=True) for code in "cs da et fi hr hu is lv nb no pl sk sl sr".split()},
 }
 
 
 def find_primary_code(language: str) -> str:
-    """Returns the primary subtag of a language code: "en" of "en-GB", "zh" of "zh_cn"."""
-    return re.split(r"[-_]", language.strip().lower(), maxsplit=1)[0]
+    """Returns the canonical code without a region: "en" of "en-GB" or "English"; "" for a name that is unknown."""
+    return find_code(language).partition("-")[0]
 
 
 def find_language(language: str) -> Language:
-    """Returns the rules of a language, given its code with or without a region."""
+    """Returns the rules of a language, given in any spelling that `canonical_language` understands."""
     return LANGUAGES.get(find_primary_code(language), _UNKNOWN)
