@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -273,8 +274,8 @@ def test_absolute_paths_of_a_moved_corpus_are_read_by_their_last_parts(
     (ljspeech / "metadata.csv").write_text("id|audio|text\n" + lines, encoding="utf-8")
     summary = prepare(ljspeech, tmp_path / "out")
     assert summary.num_utterances == 20
-    written = old.replace("\\", "/")
-    assert any(f"{written}LJ000.wav; they were found by their names" in note for note in summary.notes)
+    written = re.escape(old.replace("\\", "/"))
+    assert any(re.search(rf"{written}LJ\d+.wav; they were found by their names", note) for note in summary.notes)
 
 
 def test_recordings_outside_are_named_with_their_folder(ljspeech: Path, tmp_path: Path) -> None:

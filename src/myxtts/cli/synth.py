@@ -80,14 +80,13 @@ def run_synth(
     """
     from myxtts.synthesis.loaded_bundle import choose_vocoder, load_bundle
     from myxtts.synthesis.synthesizer import Synthesizer
-    from myxtts.synthesis.voices import check_voice_name
 
     screen = Screen(as_json=as_json)
     model = _check_request(text, model, out, file, save_voice, as_json=as_json)
     options = SpeechOptions(speed=speed, seed=seed, num_steps=ode_steps, guidance=guidance)
-    name = check_voice_name(save_voice) if save_voice is not None else None
     lines = _read_lines(text, file)
     loaded, kind = choose_vocoder(load_bundle(model), vocoder)
+    name = loaded.check_new_name(save_voice) if save_voice is not None else None
     language = loaded.find_language(language)
     jobs = _plan_jobs(loaded, lines, language, out, is_batch=file is not None)
     # A voice that cannot be found is reported before TensorFlow is loaded.
@@ -98,7 +97,7 @@ def run_synth(
     embedding = synthesizer.resolve(source)
     result: dict[str, Any] = {"model": str(loaded.folder), "sample_rate_hz": synthesizer.rate, "language": language}
     if name is not None:
-        result["voice"] = str(loaded.voices.save(name, embedding))
+        result["voice"] = str(loaded.voices.save(name, embedding, source.references))
         screen.notices.print(f"Voice {name!r} saved in {result['voice']}.", markup=False)
     speak = partial(synthesizer.speak, voice=embedding, language=language, options=options)
     if out == _STREAM:
