@@ -33,10 +33,11 @@ print(json.dumps(answers))
 """
 VOICE = ("--voice", "voice.wav")
 MISTAKES: list[tuple[tuple[str, ...], int, str]] = [
-    (("Hello.", "--out", "x.wav"), 2, "No model is named"),
+    (("Hello.", "--out", "x.wav"), 2, "Not given: --model RUN_OR_BUNDLE."),
+    (("Hello.",), 2, "Not given: --model RUN_OR_BUNDLE, --out FILE.wav (or - for a stream)."),
     (("Hello.", "--model", "nowhere", "--out", "x.wav"), 3, "no model bundle"),
-    (("Hello.", "--model", "bundle"), 2, "where the sound goes"),
-    (("--model", "bundle", "--out", "x.wav"), 2, "nothing to say"),
+    (("Hello.", "--model", "bundle"), 2, "Not given: --out FILE.wav"),
+    (("--model", "bundle", "--out", "x.wav"), 2, "Not given: a text to say (or --file)."),
     (("Hello.", "--model", "bundle", *VOICE, "--language", "de", "--out", "x.wav"), 2, "en, fa"),
     (("Hello.", "--model", "bundle", "--voice", "nobody.wav", "--out", "x.wav"), 3, "no saved voice"),
     (("Hello.", "--model", "bundle", "--voice", "bomb.wav", "--out", "x.wav"), 3, "bomb.wav cannot be used"),

@@ -127,16 +127,17 @@ def _check_request(
     text: str | None, model: Path | None, out: str | None, file: Path | None, save_voice: str | None, *, as_json: bool
 ) -> Path:
     """Returns the model folder; raises UsageError for missing or contradictory arguments."""
-    if model is None:
-        raise UsageError("No model is named.", next_step="Give --model RUN_OR_BUNDLE.")
     if text is not None and file is not None:
         raise UsageError("Both a text and --file are given.", next_step="Give one of them.")
-    if text is None and file is None and save_voice is None:
-        raise UsageError("There is nothing to say.", next_step='Give a text, - or --file: myxtts synth "Hello." …')
-    if out is None and (text is not None or file is not None):
-        raise UsageError("It is not said where the sound goes.", next_step="Give --out FILE.wav, or --out - to stream.")
-    if out is not None and text is None and file is None:
-        raise UsageError("There is nothing to say.", next_step="Give a text or --file, or leave out --out.")
+    is_silent = text is None and file is None
+    missing = ["--model RUN_OR_BUNDLE"] if model is None else []
+    if is_silent and (save_voice is None or out is not None):
+        missing.append("a text to say (or --file)")
+    if out is None and not (is_silent and save_voice is not None):
+        missing.append("--out FILE.wav (or - for a stream)")
+    if missing or model is None:
+        example = 'myxtts synth "Good morning." --model runs/run --voice reference.wav --out hello.wav'
+        raise UsageError(f"Not given: {', '.join(missing)}.", next_step=f"For example: {example}")
     if out == _STREAM:
         if file is not None:
             raise UsageError("A file of texts becomes a folder of WAV files.", next_step="Give --out FOLDER.")

@@ -80,8 +80,10 @@ def _explain(path: Path) -> DataError:
             f"{path} has {num_recordings:,} {more}recordings, but no transcript. {known}",
             next_step="Write what is said in each one, in metadata.csv as id|text or in ID.txt beside ID.wav.",
         )
-    what = "is empty" if not any(path.iterdir()) else "holds no transcript and no recordings"
-    return DataError(f"{path} {what}. {known}", next_step="Name the folder of your recordings, or its transcript.")
+    next_step = "Name the folder of your recordings, or its transcript."
+    if not any(path.iterdir()):
+        return DataError(f"The folder {path} is empty.", next_step=next_step)
+    return DataError(f"{path} holds no transcript and no recordings. {known}", next_step=next_step)
 
 
 def _find_undecodable(path: Path) -> tuple[CorpusFormat, str] | None:
