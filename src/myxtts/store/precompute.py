@@ -17,7 +17,7 @@ from pathlib import Path
 from myxtts.config.schema import DataConfig
 from myxtts.corpus.audio import AudioLimits
 from myxtts.corpus.corpus_file import Corpus, is_prepared, open_corpus
-from myxtts.corpus.rejections import Rejection, RejectionReport
+from myxtts.corpus.rejections import Reason, Rejection, RejectionReport, describe_reasons
 from myxtts.errors import DataError
 from myxtts.features.definition import DEFINITION_VERSION
 from myxtts.features.extract import FeatureExtractor
@@ -228,7 +228,7 @@ def _run(job: _Job, *, max_bad_share: float | None) -> PrecomputeSummary:
         )
         counts = updater.run(job.corpus, job.progress)
     if max_bad_share is not None:
-        _refuse_bad_share(counts, job.corpus, max_bad_share, job.folder)
+        _refuse_bad_share(counts, job.corpus, max_bad_share, job.folder, report)
     segments = (*segments, *range(first_segment, updater.next_segment))
     state = commit_state(job.folder, replace(job.target, segments=segments))
     remove_other_generations(job.folder, state.generation)
@@ -261,15 +261,22 @@ def _refuse_foreign_store(state: StoreState | None, corpus: Corpus, folder: Path
         )
 
 
-def _refuse_bad_share(counts: UpdateCounts, corpus: Corpus, max_bad_share: float, folder: Path) -> None:
+def _refuse_bad_share(
+    counts: UpdateCounts, corpus: Corpus, max_bad_share: float, folder: Path, report: RejectionReport
+) -> None:
     """Raises DataError, before the commit, where more than `max_bad_share` were rejected; one is always allowed."""
     most = max(1, int(corpus.num_utterances * max_bad_share))
     if counts.num_rejected > most:
         share = 100 * counts.num_rejected / max(1, corpus.num_utterances)
+        reasons = {str(reason): count for reason, count in report.counts.most_common()}
+        listed = "\n".join(f"  {line}" for line in describe_reasons(reasons, report.examples))
+        advice = "Correct them, or raise data.max_bad_share."
+        if next(iter(reasons), "") == Reason.MISSING_FILE:
+            advice = "If the recordings were moved, run myxtts prepare again, with --audio-root FOLDER where they are."
         raise DataError(
             f"{counts.num_rejected:,} of {corpus.num_utterances:,} utterances ({share:.1f} %) could not be used, "
-            f"more than the {100 * max_bad_share:g} % that are accepted.",
-            next_step=f"See {folder / 'rejections.csv'}; correct them, or raise data.max_bad_share. Nothing is lost.",
+            f"more than the {100 * max_bad_share:g} % that are accepted:\n{listed}\n",
+            next_step=f"{advice} All are listed in {folder / 'rejections.csv'}. Nothing is lost.",
         )
 
 
