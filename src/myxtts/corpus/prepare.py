@@ -245,7 +245,7 @@ def _refuse_useless(summary: Summary, inputs: list[_Input], data: DataConfig, *,
     else:
         return
     reasons = "\n".join(f"  {line}" for line in describe_reasons(summary.reasons, summary.examples))
-    advice = _advise_audio_root(summary, inputs) or "Mend the most frequent one first."
+    advice = _advise_on_main_reason(summary, inputs)
     accept = " --set data.max_rejected_share=1 accepts the rest." if summary.num_utterances and not strict else ""
     report = f"All are listed in {Path(summary.out) / 'rejections.csv'}."
     raise DataError(
@@ -253,11 +253,11 @@ def _refuse_useless(summary: Summary, inputs: list[_Input], data: DataConfig, *,
     )
 
 
-def _advise_audio_root(summary: Summary, inputs: list[_Input]) -> str:
-    """Says where the recordings seem to be, if most rejections are of recordings that are not where they should be."""
+def _advise_on_main_reason(summary: Summary, inputs: list[_Input]) -> str:
+    """Says what to do about the most frequent reason; where recordings are missing, where they seem to be."""
     reason, count = next(iter(summary.reasons.items()))
     if reason not in (Reason.MISSING_FILE, Reason.OUTSIDE_ROOT) or count < 0.5 * summary.num_rejected:
-        return ""
+        return next(example.what_to_do for example in summary.examples if example.reason == reason)
     named = [PurePosixPath(item.audio.replace("\\", "/")) for item in summary.examples if item.reason == reason]
     outside = [str(path.parent) for path in named if path.is_absolute() and Path(path).exists()]
     if outside:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from itertools import islice
 from pathlib import Path
 
+from myxtts.corpus.corpus_file import is_prepared
 from myxtts.corpus.formats.base import CorpusFormat
 from myxtts.corpus.formats.folders import LIBRITTS, PAIRS, VCTK, find_recordings
 from myxtts.corpus.formats.tables import (
@@ -63,6 +64,10 @@ def _explain(path: Path) -> DataError:
         return DataError(
             f"{transcript} has none of the forms of a transcript. {known}",
             next_step="Give it a heading that names its columns, such as id|text or audio,text,speaker.",
+        )
+    if is_prepared(path):
+        return DataError(
+            f"{path} is a prepared corpus already.", next_step=f"Train on it: myxtts train --train-data {path}"
         )
     if possible := list_possible_transcripts(path):
         names = ", ".join(file.name for file in possible[:10])
