@@ -10,12 +10,13 @@ import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
 from myxtts.config.choices import SELECTORS, join_with_or, list_presets
-from myxtts.errors import UsageError
+from myxtts.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     from myxtts.config.schema import XTTSConfig
@@ -43,6 +44,7 @@ _MODEL_SIZES, _LEVELS, _CARDS = (join_with_or(list(list_presets(selector))) for 
 SETTING_FLAGS: tuple[SettingFlag, ...] = (
     SettingFlag("--train-data", ("data.train_data",), "Folder or file of the corpus to train on.", "PATH"),
     SettingFlag("--val-data", ("data.val_data",), "Corpus to validate on; by default a share of the first.", "PATH"),
+    SettingFlag("--language", ("data.language",), "Language of recordings that name none, such as fa.", "CODE"),
     SettingFlag("--cache-dir", ("data.cache_dir",), "Folder of the feature store.", "DIR"),
     SettingFlag("--model-size", ("model_size",), f"{_MODEL_SIZES}.", "SIZE"),
     SettingFlag("--optimization-level", ("optimization_level",), f"{_LEVELS}.", "LEVEL"),
@@ -128,10 +130,13 @@ def load_config(
 
 
 def require_data(config: XTTSConfig) -> None:
-    """Raises UsageError where the flags name nothing that features could be loaded or made from."""
+    """Raises an error where the flags name nothing that features could be loaded or made from."""
     from myxtts.store.provide import find_store_folder, has_features
 
     data, folder = config.data, find_store_folder(config.data, UsageError)
+    for name, flag in ((data.train_data, "--train-data"), (data.val_data, "--val-data")):
+        if name is not None and not Path(name).exists():
+            raise DataError(f"There is nothing at {name} ({flag}).", next_step="Name a corpus or its recordings.")
     if data.train_data is None and data.preprocessing_mode == "on_the_fly":
         raise UsageError("On the fly there is no store to load from.", next_step="Give --train-data DIR.")
     if data.train_data is None and not has_features(data):

@@ -18,7 +18,7 @@ from pathlib import Path
 from myxtts.config.schema import DataConfig
 from myxtts.corpus.audio import AudioLimits
 from myxtts.corpus.corpus_file import Corpus, checksum_corpus, is_prepared, open_corpus
-from myxtts.corpus.rejections import Rejection, RejectionReport
+from myxtts.corpus.rejections import Reason, Rejection, RejectionReport, describe_reasons
 from myxtts.errors import DataError
 from myxtts.features.definition import DEFINITION_VERSION
 from myxtts.storage.atomic import lock_directory, sweep_temporary_files
@@ -210,7 +210,7 @@ def _run(
         updater = StoreUpdater(store, frontend, report, num_threads, distrusted)
         counts = updater.run(corpus, progress)
     if max_bad_share is not None:
-        _refuse_bad_share(counts, corpus, max_bad_share, folder)
+        _refuse_bad_share(counts, corpus, max_bad_share, folder, report)
     state = commit_state(folder, replace(target, segments=(*segments, *updater.new_segments)))
     remove_other_generations(folder, state.generation)
     write_checksums(folder)
@@ -259,13 +259,20 @@ def _is_damaged(folder: Path, state: StoreState) -> bool:
     return False
 
 
-def _refuse_bad_share(counts: UpdateCounts, corpus: Corpus, max_bad_share: float, folder: Path) -> None:
+def _refuse_bad_share(
+    counts: UpdateCounts, corpus: Corpus, max_bad_share: float, folder: Path, report: RejectionReport
+) -> None:
     """Raises DataError, before the commit, where more than `max_bad_share` were rejected; one is always allowed."""
     most = max(1, int(corpus.num_utterances * max_bad_share))
     if counts.num_rejected > most:
         share = 100 * counts.num_rejected / max(1, corpus.num_utterances)
+        reasons = {str(reason): count for reason, count in report.counts.most_common()}
+        listed = "\n".join(f"  {line}" for line in describe_reasons(reasons, report.examples))
+        advice = "Correct them, or raise data.max_bad_share."
+        if next(iter(reasons), "") == Reason.MISSING_FILE:
+            advice = "If the recordings were moved, run myxtts prepare again, with --audio-root FOLDER where they are."
         raise DataError(
             f"{counts.num_rejected:,} of {corpus.num_utterances:,} utterances ({share:.1f} %) could not be used, "
-            f"more than the {100 * max_bad_share:g} % that are accepted.",
-            next_step=f"See {folder / 'rejections.csv'}; correct them, or raise data.max_bad_share. Nothing is lost.",
+            f"more than the {100 * max_bad_share:g} % that are accepted:\n{listed}\n",
+            next_step=f"{advice} All are listed in {folder / 'rejections.csv'}. Nothing is lost.",
         )
