@@ -20,6 +20,7 @@ from myxtts.config.load import RESOLVED_FILE_NAME
 from myxtts.config.schema import XTTSConfig
 from myxtts.errors import ConfigError, DataError
 from myxtts.storage.json_file import JsonLines, is_number, try_read_json
+from myxtts.tools.rhythm import even_out_shapes
 from myxtts.training.run.folder import (
     ENVIRONMENT_FILE_NAME,
     FINGERPRINTS_FILE_NAME,
@@ -53,6 +54,7 @@ class FeedTimes:
     step_s: NDArray[np.float64]
     load_s: NDArray[np.float64]
     is_retraced: NDArray[np.bool_]
+    num_padded_frames: NDArray[np.float64]
     stages: dict[str, NDArray[np.float64]]
     padding: float
     num_utterances: int
@@ -70,9 +72,17 @@ class FeedTimes:
         """Returns a mask [steps] of those that only trained: no graph traced, no validation, samples or checkpoint."""
         return np.asarray(~self.is_retraced & ~np.isin(self.position, list(watched_positions)))
 
-    def measure_variation(self, watched_positions: set[int]) -> float:
-        """Returns the coefficient of variation (standard deviation / mean) of steps that only trained."""
-        usual_s = self.interval_s[self.find_usual(watched_positions)]
+    def measure_variation(self, watched_positions: set[int], batches_per_step: int) -> float:
+        """Returns standard deviation / mean of optimiser steps that only trained, between batches of equal shape."""
+        step = self.position // batches_per_step
+        is_usual = ~np.isin(step, step[~self.find_usual(watched_positions)])
+        _, numbers = np.unique(step[is_usual], return_inverse=True)
+        wait_s, step_s, num_frames = (
+            np.bincount(numbers, values[is_usual]) for values in (self.wait_s, self.step_s, self.num_padded_frames)
+        )
+        # With gradient accumulation, the file may begin or end within a step.
+        is_whole = np.bincount(numbers) == batches_per_step
+        usual_s = (wait_s + even_out_shapes(step_s, num_frames))[is_whole]
         return float(usual_s.std() / usual_s.mean()) if len(usual_s) > 1 else 0.0
 
 
@@ -107,11 +117,16 @@ class RunFiles:
 
     def find_watched_positions(self) -> set[int]:
         """Returns the last batch position of each step in `watched`: step s of k micro-batches ends at s * k - 1."""
-        batches_per_step = self.find_setting(_ACCUMULATION_KEY) or 1
-        return {step * batches_per_step - 1 for step, _ in self.watched}
+        return {step * self.batches_per_step - 1 for step, _ in self.watched}
+
+    @property
+    def batches_per_step(self) -> int:
+        return self.find_setting(_ACCUMULATION_KEY) or 1
 
     def measure_variation(self) -> float | None:
-        return self.feed.measure_variation(self.find_watched_positions()) if self.feed else None
+        if self.feed is None:
+            return None
+        return self.feed.measure_variation(self.find_watched_positions(), self.batches_per_step)
 
 
 def read_run(path: Path) -> RunFiles:
@@ -169,6 +184,7 @@ def read_telemetry(path: Path, first_positions: Container[int] = ()) -> FeedTime
     return FeedTimes(
         **{name: np.array([line[name] for line in lines], np.float64) for name in _TIMES},
         is_retraced=np.array([bool(line.get("is_retraced")) for line in lines]),
+        num_padded_frames=np.array([_count(line, "num_padded_frames") for line in lines], np.float64),
         stages=_collect_stages([line.get("stages") for line in lines]),
         padding=1 - _sum(lines, "num_frames") / num_padded if num_padded else 0.0,
         num_utterances=_sum(lines, "num_utterances"),
@@ -190,7 +206,12 @@ def _collect_stages(stages: Sequence[object]) -> dict[str, NDArray[np.float64]]:
 
 
 def _sum(lines: Sequence[Mapping[str, Any]], name: str) -> int:
-    return sum(line[name] for line in lines if isinstance(line.get(name), int))
+    return sum(_count(line, name) for line in lines)
+
+
+def _count(line: Mapping[str, Any], name: str) -> int:
+    value = line.get(name)
+    return value if isinstance(value, int) else 0
 
 
 def _read_sessions(path: Path) -> list[dict[str, Any]]:

@@ -20,7 +20,7 @@ from myxtts.tools.diagnose.causes import Finding, find_causes
 from myxtts.tools.diagnose.evidence import Evidence
 from myxtts.tools.diagnose.timing import Comparison, Limits, Work, compare_in_turn, run_together
 from myxtts.tools.emulate import StepTime
-from myxtts.tools.rhythm import Oscillation, find_oscillation
+from myxtts.tools.rhythm import Oscillation
 from myxtts.types import Say
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Diagnosis:
 
     @property
     def oscillation(self) -> Oscillation:
-        return find_oscillation(self.evidence.loop.intervals_s)
+        return self.evidence.loop.oscillation
 
     @property
     def au(self) -> float:

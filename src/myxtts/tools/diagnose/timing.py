@@ -100,8 +100,8 @@ def run_together(source: BatchSource, step: Work, transfer: Work | None, limits:
     One extra step runs first and is not counted. The time limit starts after it.
     """
     waits_s, transfers_s, steps_s = [], [], []
-    is_epoch_start, is_new_shape = [], []
-    seen: set[str] = set()
+    is_epoch_start, is_new_shape, shapes = [], [], []
+    numbers: dict[str, int] = {}
     with source.open() as batches:
         deadline = time.perf_counter() + limits.time_limit_s
         for number in range(limits.num_batches + 1):
@@ -117,14 +117,14 @@ def run_together(source: BatchSource, step: Work, transfer: Work | None, limits:
             del batch, moved
             if number == 0:
                 # The first step traces the graph and fills the buffers.
-                deadline = ended + limits.time_limit_s
+                deadline, numbers[shape] = ended + limits.time_limit_s, 0
             else:
                 waits_s.append(arrived - asked)
                 transfers_s.append(started - arrived)
                 steps_s.append(ended - started)
                 is_epoch_start.append(source.num_epochs > epoch)
-                is_new_shape.append(shape not in seen)
-            seen.add(shape)
+                is_new_shape.append(shape not in numbers)
+                shapes.append(numbers.setdefault(shape, len(numbers)))
             if ended > deadline and number >= _FEWEST_BATCHES:
                 break
     return LoopTimes(
@@ -133,6 +133,7 @@ def run_together(source: BatchSource, step: Work, transfer: Work | None, limits:
         np.array(steps_s),
         np.array(is_epoch_start, bool),
         np.array(is_new_shape, bool),
+        np.array(shapes),
     )
 
 

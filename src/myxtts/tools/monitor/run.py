@@ -17,6 +17,8 @@ from typing import Any, Literal, NamedTuple
 import psutil
 
 from myxtts.config.load import RESOLVED_FILE_NAME
+from myxtts.config.yaml import read_yaml
+from myxtts.errors import ConfigError
 from myxtts.storage.json_file import JsonTail, is_number
 from myxtts.tools.rhythm import find_recent_oscillation
 from myxtts.training.run.folder import METRICS_FILE_NAME, TELEMETRY_FILE_NAME
@@ -92,7 +94,9 @@ class RunFollower:
         self._clock = clock
         self._telemetry, self._metrics = JsonTail(path / TELEMETRY_FILE_NAME), JsonTail(path / METRICS_FILE_NAME)
         self._window: deque[_Step] = deque()
-        self._rhythm_steps: deque[tuple[float, float]] = deque(maxlen=_NUM_RHYTHM_STEPS)
+        self._rhythm_steps: deque[tuple[float, float, int]] = deque(maxlen=_NUM_RHYTHM_STEPS)
+        self._step_batches: list[_Step] = []
+        self._batches_per_step: int | None = None
         self._position: int | None = None
         self._record: Mapping[str, Any] = {}
         self._grew_at: float | None = None
@@ -148,6 +152,7 @@ class RunFollower:
         self._position = position
         self._window.clear()
         self._rhythm_steps.clear()
+        self._step_batches, self._batches_per_step = [], None
 
     def _note(self, line: Mapping[str, Any]) -> None:
         step = _Step(
@@ -159,8 +164,26 @@ class RunFollower:
             num_padded_frames=_to_int(line.get("num_padded_frames")) or 0,
         )
         self._window.append(step)
-        if not line.get("is_retraced"):
-            self._rhythm_steps.append((step.wait_s, step.step_s))
+        self._note_rhythm(step, int(line["position"]), bool(line.get("is_retraced")))
+
+    def _note_rhythm(self, batch: _Step, position: int, is_retraced: bool) -> None:
+        """Adds up the batches of an optimiser step: with gradient accumulation only the last of them computes."""
+        if self._batches_per_step is None:
+            self._batches_per_step = _read_batches_per_step(self.path)
+        self._step_batches.append(batch)
+        if is_retraced:
+            # Tracing is no rhythm: the step is left out, as is one whose first batches were not seen.
+            self._step_batches = []
+        elif (position + 1) % self._batches_per_step == 0:
+            if len(self._step_batches) == self._batches_per_step:
+                self._rhythm_steps.append(
+                    (
+                        sum(one.wait_s for one in self._step_batches),
+                        sum(one.step_s for one in self._step_batches),
+                        sum(one.num_padded_frames for one in self._step_batches),
+                    )
+                )
+            self._step_batches = []
 
     def _drop_old_steps(self) -> None:
         """Shortens the window to the last ten seconds of step time, or to eight steps if those took longer."""
@@ -249,6 +272,16 @@ def _find_last_change(run: Path) -> float | None:
         except OSError:
             continue
     return max(times, default=None)
+
+
+def _read_batches_per_step(run: Path) -> int:
+    """Returns `training.gradient_accumulation_steps` of a run; 1 where its configuration cannot be read."""
+    try:
+        training = read_yaml(run / RESOLVED_FILE_NAME)[0].get("training")
+    except ConfigError:
+        return 1
+    number = training.get("gradient_accumulation_steps") if isinstance(training, dict) else None
+    return number if isinstance(number, int) and number > 0 else 1
 
 
 def _read_holder(path: Path) -> tuple[int, float] | None:
