@@ -107,7 +107,6 @@ def compare_datasets(
     old_step: Work,
     new_step: Work | None = None,
     old_transfer: Work | None = None,
-    new_transfer: Work | None = None,
     num_batches: int = 25,
     num_rounds: int = 3,
     time_limit_s: float = 15.0,
@@ -118,7 +117,7 @@ def compare_datasets(
     limits = Limits(num_batches, time_limit_s)
     return compare_in_turn(
         lambda: run_together(DatasetSource(old), old_step, old_transfer, limits),
-        lambda: run_together(DatasetSource(new), new_step or old_step, new_transfer, limits),
+        lambda: run_together(DatasetSource(new), new_step or old_step, None, limits),
         num_rounds,
     )
 

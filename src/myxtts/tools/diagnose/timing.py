@@ -64,13 +64,15 @@ class AloneTimes:
     def interval_s(self) -> float:
         return float(self.alone_s.mean())
 
+    @property
+    def epoch_stall_s(self) -> float:
+        """Median extra time of the first batch of an epoch; the very first epoch is not measured."""
+        if not len(self.epoch_starts_s):
+            return 0.0
+        return max(0.0, float(np.median(self.epoch_starts_s)) - float(np.median(self.alone_s)))
+
 
 _Times = TypeVar("_Times", LoopTimes, AloneTimes)
-
-
-def describe_shape(batch: Any) -> str:
-    """Returns the shapes of all arrays of a batch as one key; a new key may retrace a `tf.function`."""
-    return " ".join(str(tuple(part.shape)) for part in list_arrays(batch))
 
 
 def list_arrays(batch: Any) -> list[Any]:
@@ -113,7 +115,8 @@ def run_together(source: BatchSource, step: Work, transfer: Work | None, limits:
             started = time.perf_counter()
             step(moved)
             ended = time.perf_counter()
-            shape = describe_shape(batch)
+            # A new combination of shapes may retrace a `tf.function`.
+            shape = " ".join(str(tuple(part.shape)) for part in list_arrays(batch))
             del batch, moved
             if number == 0:
                 # The first step traces the graph and fills the buffers.
