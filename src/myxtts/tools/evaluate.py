@@ -215,10 +215,14 @@ def summarize(measured: list[Measured], num_skipped: int) -> Evaluation:
     heard = [row.mistakes for row in measured if row.mistakes is not None]
     num_words, num_characters = sum(row.num_words for row in heard), sum(row.num_characters for row in heard)
     scores = [(row.mel_distance, row.duration_error, row.similarity, row.real_similarity) for row in measured]
+    mel_distance, duration_error, similarity, real_similarity = np.mean(scores, axis=0).tolist()
     return Evaluation(
         len(measured),
         num_skipped,
-        *np.mean(scores, axis=0).tolist(),
+        mel_distance,
+        duration_error,
+        similarity,
+        real_similarity,
         sum(took_s for took_s, _ in timed) / sum(length for _, length in timed) if timed else None,
         sum(row.num_word_edits for row in heard) / num_words if num_words else None,
         sum(row.num_character_edits for row in heard) / num_characters if num_characters else None,

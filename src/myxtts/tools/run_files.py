@@ -78,7 +78,8 @@ class FeedTimes:
         is_usual = ~np.isin(step, step[~self.find_usual(watched_positions)])
         _, numbers = np.unique(step[is_usual], return_inverse=True)
         wait_s, step_s, num_frames = (
-            np.bincount(numbers, values[is_usual]) for values in (self.wait_s, self.step_s, self.num_padded_frames)
+            np.bincount(numbers, values[is_usual]).astype(np.float64)
+            for values in (self.wait_s, self.step_s, self.num_padded_frames)
         )
         # With gradient accumulation, the file may begin or end within a step.
         is_whole = np.bincount(numbers) == batches_per_step
