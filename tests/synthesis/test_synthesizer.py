@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import time
 import warnings
@@ -182,10 +181,9 @@ def test_several_recordings_are_averaged(speaker: Synthesizer, place: Path) -> N
 
 
 def test_a_long_recording_is_heard_in_crops(speaker: Synthesizer, place: Path) -> None:
-    (reference,) = speaker.loaded.find_voice(place / "2.wav")  # type: ignore[misc]
-    assert len(reference.crops) == 2
-    parts = [dataclasses.replace(reference, crops=(crop,)) for crop in reference.crops]
-    expected = average_embeddings([speaker.engine.encode_reference(part) for part in parts])
+    (mel_RM,) = speaker.loaded.find_voice(place / "2.wav")  # type: ignore[misc]
+    crops = np.array_split(mel_RM, 2)
+    expected = average_embeddings([speaker.engine.encode_reference(crop_RM) for crop_RM in crops])
     np.testing.assert_allclose(speaker.encode_voice(place / "2.wav").vector, expected.vector, atol=1e-6)
 
 

@@ -15,6 +15,7 @@ from myxtts.cli.screen import Screen, show_progress
 if TYPE_CHECKING:
     from myxtts.config.schema import XTTSConfig
     from myxtts.store.provide import Report
+    from myxtts.types import Split
 
 DEMO_STEPS = 300
 """Two checkpoints' worth; see `_configure`."""
@@ -116,12 +117,9 @@ def _speak(config: XTTSConfig, out: Path, screen: Screen) -> dict[str, str]:
     from myxtts.synthesis.synthesizer import Synthesizer
 
     synthesizer = Synthesizer.load(config.training.run_path)
-    voices = {utterance.language: utterance.audio for utterance in open_corpus(out / "corpus").utterances("val")}
-    voices |= {
-        utterance.language: utterance.audio
-        for utterance in open_corpus(out / "corpus").utterances("train")
-        if utterance.language not in voices
-    }
+    corpus = open_corpus(out / "corpus")
+    splits: tuple[Split, ...] = ("train", "val")  # Held-out recordings come last and replace those of training.
+    voices = {item.language: item.audio for split in splits for item in corpus.utterances(split)}
     files = {}
     for language, text in _SENTENCES.items():
         path = config.training.run_path / f"demo-{language}.wav"

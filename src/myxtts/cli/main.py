@@ -91,16 +91,10 @@ def run(arguments: list[str] | None = None) -> None:
     except Exception as error:  # An error of ours: asks the user to report it instead of printing a traceback.
         if is_debugging:
             raise
-        print_error(_describe_unforeseen(error), as_json="--json" in arguments)
+        problem = f"Something went wrong inside myxtts: {type(error).__name__}: {error}"
+        advice = "Please report it with the output of the same command and --debug."
+        print_error(MyXTTSError(problem, next_step=advice), as_json="--json" in arguments)
         sys.exit(MyXTTSError.exit_code)
-
-
-def _describe_unforeseen(error: Exception) -> MyXTTSError:
-    """Wraps a bug of ours in the error type that `print_error` prints."""
-    return MyXTTSError(
-        f"Something went wrong inside myxtts: {type(error).__name__}: {error}",
-        next_step="Please report it with the output of the same command and --debug.",
-    )
 
 
 def _end_on_sigterm(_signal: int, _frame: FrameType | None) -> Any:

@@ -80,7 +80,8 @@ SETTING_FLAGS: tuple[SettingFlag, ...] = (
     SettingFlag("--minutes", ("training.minutes",), "Minutes to train for.", "MINUTES"),
 )
 
-_PANEL = "Settings"
+_CONFIG_FLAG = SettingFlag("--config", (), "Configuration file (YAML).", "FILE")
+_SET_FLAG = SettingFlag("--set", (), "Any other setting; repeatable.", "KEY=VALUE")
 
 
 def takes_settings(command: Callable[..., None]) -> Callable[..., None]:
@@ -95,9 +96,9 @@ def takes_settings(command: Callable[..., None]) -> Callable[..., None]:
         for parameter in list(inspect.signature(command).parameters.values())[1:]
     ]
     taken = {parameter.name for parameter in own}
-    shared = [_make_parameter(flag) for flag in SETTING_FLAGS if flag.parameter not in taken]
-    shared.append(_make_option("config_file", str | None, "--config", "Configuration file (YAML).", "FILE", None))
-    shared.append(_make_option("assignments", list[str], "--set", "Any other setting; repeatable.", "KEY=VALUE", ()))
+    shared = [_make_option(flag.parameter, flag) for flag in SETTING_FLAGS if flag.parameter not in taken]
+    shared.append(_make_option("config_file", _CONFIG_FLAG))
+    shared.append(_make_option("assignments", _SET_FLAG, list[str], ()))
 
     # typer reads the signature: the wrapper takes any keywords and gets the joined parameters below.
     @functools.wraps(command)
@@ -157,16 +158,13 @@ def split_assignment(text: str) -> tuple[str, str]:
     return key.strip(), value
 
 
-def _make_parameter(flag: SettingFlag) -> inspect.Parameter:
-    """Values are taken as text and parsed as YAML by `config.load`, which knows their types; switches are booleans."""
-    if flag.value is None:
-        return _make_option(flag.parameter, str | None, flag.flag, flag.help, flag.metavar, None)
-    return _make_option(flag.parameter, bool, flag.flag, flag.help, None, False)
+def _make_option(name: str, flag: SettingFlag, kind: Any = str | None, default: Any = None) -> inspect.Parameter:
+    """Builds a keyword-only parameter that typer turns into an option of the panel "Settings".
 
-
-def _make_option(
-    name: str, kind: Any, flag: str, help_text: str, metavar: str | None, default: Any
-) -> inspect.Parameter:
-    """Builds a keyword-only parameter that typer turns into an option of the panel "Settings"."""
-    option = typer.Option(flag, help=help_text, metavar=metavar, rich_help_panel=_PANEL, show_default=False)
+    Values are taken as text and parsed as YAML by `config.load`, which knows their types; switches are booleans.
+    """
+    if flag.value is not None:
+        kind, default = bool, False
+    metavar = flag.metavar or None
+    option = typer.Option(flag.flag, help=flag.help, metavar=metavar, rich_help_panel="Settings", show_default=False)
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option])

@@ -9,7 +9,6 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -207,22 +206,18 @@ def _write_files(
 
 
 def _stream(job: _Job, speak: Callable[[Iterable[Piece]], Iterator[Waveform]], rate: int) -> None:
-    """Writes a WAV header of unknown length, then each piece as soon as it is synthesised."""
+    """Writes a WAV header of unknown length, then each piece as soon as it is synthesised.
+
+    A player that closes the pipe before the end gives exit code 1, without a message.
+    """
     from myxtts.features.wave_file import encode_samples, make_wav_header
 
-    with _ending_with_listener():
-        sound = sys.stdout.buffer
+    sound = sys.stdout.buffer
+    try:
         sound.write(make_wav_header(rate))
         for part in speak(job.pieces):
             sound.write(encode_samples(part))
             sound.flush()
-
-
-@contextmanager
-def _ending_with_listener() -> Iterator[None]:
-    """Handles a player that closes the pipe before the end: exit code 1, without a message."""
-    try:
-        yield
     except BrokenPipeError as error:
         # Python flushes stdout at exit, which would raise again: send the rest of the buffer to /dev/null.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

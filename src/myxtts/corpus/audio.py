@@ -78,14 +78,9 @@ class AudioFacts:
 class AudioHeader:
     """Format and length of a recording by its header; `num_samples` is per channel, None where it is not stated."""
 
-    container: str
     sample_rate_hz: int
     num_channels: int
     num_samples: int | None
-
-    @property
-    def duration_s(self) -> float | None:
-        return None if self.num_samples is None else self.num_samples / self.sample_rate_hz
 
 
 def inspect_audio(real_path: str, limits: AudioLimits, *, headers_only: bool = False) -> AudioFacts:
@@ -231,11 +226,11 @@ def _read_header(sound: soundfile.SoundFile) -> AudioHeader:
     if container not in _CONTAINERS:
         raise AudioProblem(Reason.UNREADABLE, f"the format {container} is not supported: use WAV, FLAC, OGG or MP3")
     if 0 <= num_samples < _UNKNOWN_FRAMES:
-        return AudioHeader(container, sound.samplerate, sound.channels, num_samples)
+        return AudioHeader(sound.samplerate, sound.channels, num_samples)
     if container == "FLAC":
         # Without the length the end of the file and damage look the same.
         raise AudioProblem(Reason.UNREADABLE, "the FLAC header does not state the length: encode the file again")
-    return AudioHeader(container, sound.samplerate, sound.channels, None)
+    return AudioHeader(sound.samplerate, sound.channels, None)
 
 
 def _check_bytes(descriptor: int) -> None:
@@ -254,7 +249,7 @@ def _check_wav_length(descriptor: int, size: int) -> None:
     """Walks the chunks of a WAV file to its samples; raises AudioProblem where some are missing.
 
     A chunk is a name, a 32-bit length and its content, padded to an even length. RF64 files state lengths beyond
-    32 bits in a chunk ds64.
+    32 bits in a chunk ds64, whose second field is that of the samples.
     """
     big_data_size: int | None = None
     position = 12
@@ -264,19 +259,14 @@ def _check_wav_length(descriptor: int, size: int) -> None:
             break
         name, length = chunk[:4], struct.unpack("<I", chunk[4:])[0]
         if name == b"ds64":
-            big_data_size = _read_ds64(descriptor, position)
+            sizes = os.pread(descriptor, 16, position + 8)
+            big_data_size = struct.unpack("<QQ", sizes)[1] if len(sizes) == 16 else None
         if name == b"data":
             declared = big_data_size if length == _UNKNOWN_SIZE and big_data_size is not None else length
             _compare_data_size(declared, size - position - 8)
             return
         position += 8 + length + (length & 1)
     raise AudioProblem(Reason.TRUNCATED, "the WAV file ends before its samples begin")
-
-
-def _read_ds64(descriptor: int, position: int) -> int | None:
-    """Returns the 64-bit size of the data chunk, the second field of ds64."""
-    sizes = os.pread(descriptor, 16, position + 8)
-    return int(struct.unpack("<QQ", sizes)[1]) if len(sizes) == 16 else None
 
 
 def _compare_data_size(declared: int, present: int) -> None:

@@ -38,12 +38,8 @@ class Candidate:
     facts: AudioFacts
 
 
-@dataclass(frozen=True, slots=True)
-class _Checked:
-    """The result for one recording; `real_path` is '' where the row names no file of the corpus."""
-
-    result: Candidate | Rejection
-    real_path: str = ""
+_Checked = tuple[Candidate | Rejection, str]
+"""The result for one recording and its real path, which is '' where the row names no file of the corpus."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,18 +91,18 @@ class Checker:
     def _check_recording(self, row: Row | Rejection) -> _Checked:
         """Checks the id, the path and the recording of a row; runs in a worker thread."""
         if isinstance(row, Rejection):
-            return _Checked(row)
+            return row, ""
         if not row.id.isprintable() or len(row.id) > _MAX_ID_LENGTH:
             detail = f"the id {row.id[:20]!r}… is not up to {_MAX_ID_LENGTH} printable characters"
-            return _Checked(reject(row, Reason.BAD_LINE, detail))
+            return reject(row, Reason.BAD_LINE, detail), ""
         real_path = self._root.resolve(row.audio)
         if real_path is None:
-            return _Checked(reject(row, Reason.OUTSIDE_ROOT, f"{row.audio!r} leads out of {self._root.folder}"))
+            return reject(row, Reason.OUTSIDE_ROOT, f"{row.audio!r} leads out of {self._root.folder}"), ""
         try:
             facts = inspect_audio(real_path, self._limits, headers_only=self._headers_only)
         except AudioProblem as problem:
-            return _Checked(reject(row, problem.reason, problem.detail), real_path)
-        return _Checked(Candidate(row, real_path, facts), real_path)
+            return reject(row, problem.reason, problem.detail), real_path
+        return Candidate(row, real_path, facts), real_path
 
     def _finish(self, futures: list[Future[_Checked]]) -> Iterator[Accepted | Rejection]:
         """Checks the texts of a chunk in one batch, since the front end is faster with many, then duplicates in order.
@@ -114,12 +110,11 @@ class Checker:
         Paths of rejected recordings are recorded too: `prepare` reports files that no transcript line names.
         """
         checked = [future.result() for future in futures]
-        texts = iter(self._check_texts([item.result for item in checked if isinstance(item.result, Candidate)]))
-        for item in checked:
-            result = item.result
-            if item.real_path:
+        texts = iter(self._check_texts([result for result, _ in checked if isinstance(result, Candidate)]))
+        for result, real_path in checked:
+            if real_path:
                 row = result.row if isinstance(result, Candidate) else result
-                self._seen.record({"path": item.real_path}, Sighting(row.file, row.line, row.id, None))
+                self._seen.record({"path": real_path}, Sighting(row.file, row.line, row.id, None))
             if isinstance(result, Rejection):
                 yield result
                 continue
@@ -186,23 +181,8 @@ class Checker:
                 return reject(row, Reason.DUPLICATE_ID, f"lines {first.line} and {row.line}: first seen at {first}")
             if kind == "audio":
                 return reject(row, Reason.DUPLICATE_AUDIO, f"the same recording as {first}")
-        sighting = Sighting(row.file, row.line, row.id, split)
-        self._seen.record(keys, sighting)
-        return Accepted(_make_utterance(candidate), self._root.relative(candidate.real_path), text)
-
-
-def _make_utterance(candidate: Candidate) -> Utterance:
-    row, facts = candidate.row, candidate.facts
-    return Utterance(
-        id=row.id,
-        audio=candidate.real_path,
-        text=row.text,
-        speaker=row.speaker,
-        language=row.language,
-        phonemes=row.phonemes,
-        split=row.split or "train",
-        num_samples=facts.num_samples,
-        sample_rate_hz=facts.sample_rate_hz,
-        num_channels=facts.num_channels,
-        checksum=facts.checksum,
-    )
+        self._seen.record(keys, Sighting(row.file, row.line, row.id, split))
+        written = (row.text, row.speaker, row.language, row.phonemes, split)
+        measured = (facts.num_samples, facts.sample_rate_hz, facts.num_channels, facts.checksum)
+        utterance = Utterance(row.id, candidate.real_path, *written, *measured)
+        return Accepted(utterance, self._root.relative(candidate.real_path), text)

@@ -12,9 +12,9 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Annotated, Any
+from typing import IO, Annotated
 
 from pydantic import Field
 
@@ -49,7 +49,10 @@ class Heading(FileModel):
 
 
 class _Line(FileModel):
-    """One utterance of a corpus file: `audio` is relative to the root of that number."""
+    """One utterance of a corpus file: `audio` is relative to the root of that number.
+
+    The split comes first, so that it can be changed without parsing the rest.
+    """
 
     split: Split
     id: str
@@ -57,11 +60,11 @@ class _Line(FileModel):
     text: str
     speaker: str
     language: str
-    phonemes: str | None = None
     num_samples: int
     sample_rate_hz: int
     num_channels: int
     checksum: int
+    phonemes: str | None = None
     root: Annotated[int, Field(ge=0)] = 0
 
 
@@ -74,23 +77,9 @@ def write_root(root: Path, folder: Path) -> str:
 
 
 def format_utterance(utterance: Utterance, root_number: int, relative_audio: str) -> str:
-    """Returns one line of a corpus file. The split comes first, so that it can be changed without parsing the rest."""
-    fields: dict[str, Any] = {
-        "split": utterance.split,
-        "id": utterance.id,
-        "audio": relative_audio,
-        "text": utterance.text,
-        "speaker": utterance.speaker,
-        "language": utterance.language,
-        "num_samples": utterance.num_samples,
-        "sample_rate_hz": utterance.sample_rate_hz,
-        "num_channels": utterance.num_channels,
-        "checksum": utterance.checksum,
-    }
-    if utterance.phonemes is not None:
-        fields["phonemes"] = utterance.phonemes
-    if root_number:
-        fields["root"] = root_number
+    """Returns one line of a corpus file, with the fields of `_Line` in their order; defaults are left out."""
+    values = {**asdict(utterance), "audio": relative_audio, "root": root_number or None}
+    fields = {name: values[name] for name in _Line.model_fields if values[name] is not None}
     return json.dumps(fields, ensure_ascii=False)
 
 

@@ -15,9 +15,10 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import IO, Any, TypeGuard
+from typing import Any
 
 from myxtts.config.schema import DataConfig
 from myxtts.corpus.check import Accepted, Checker
@@ -44,7 +45,7 @@ from myxtts.storage.atomic import (
     write_atomically,
 )
 from myxtts.text.frontend import MAX_TEXT_LENGTH, FrontEnd
-from myxtts.types import Split
+from myxtts.types import Split, Utterance
 
 Progress = Callable[[int, int], None]
 """Called every few rows with the number of utterances accepted and rejected so far."""
@@ -81,6 +82,13 @@ class Summary:
     examples: list[Rejection] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
+    def count(self, utterance: Utterance) -> None:
+        self.num_utterances += 1
+        self.seconds += utterance.duration_s
+        self.speakers[utterance.speaker] += 1
+        self.languages[utterance.language] += 1
+        self.splits[utterance.split] += 1
+
     def to_json(self) -> dict[str, Any]:
         """Returns the summary for programs, with the paths of the files that were written."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
@@ -110,26 +118,31 @@ def prepare_corpus(
     inputs = [_open_input(item, data) for item in recordings]
     frontend = _choose_frontend(inputs, data)
     summary = Summary(str(out), [f"{item.format.name} ({item.reason})" for item in inputs], frontend.describe())
-    with lock_directory(out, "myxtts prepare"):
+    with lock_directory(out, "myxtts prepare"), ExitStack() as cleanup:
         sweep_temporary_files(out)
         draft = out / f".draft{TEMPORARY_SUFFIX}"
-        with SeenTable(out / f".seen{TEMPORARY_SUFFIX}") as seen:
-            try:
-                with RejectionReport(out) as report, explain_storage_errors(draft, "write"):
-                    with draft.open("w", encoding="utf-8", newline="\n") as file:
-                        writer = _DraftWriter(file, report, seen, summary, data.split_by, seed, progress)
-                        for number, item in enumerate(inputs):
-                            checker = Checker(item.source.root, data, frontend, seen, headers_only=headers_only)
-                            for result in checker.check(item.rows(), num_threads):
-                                writer.add(result, number)
-                            _note_unnamed_recordings(item.source.root, seen, summary)
-                    writer.finish()
-                _refuse_useless(summary, strict=strict)
-                limit = _find_validation_limit(seen, summary, data)
-                frontend.save(out / FRONTEND_FILE_NAME)
-                _write_corpus(draft, out, [item.source.root for item in inputs], limit, summary)
-            finally:
-                draft.unlink(missing_ok=True)
+        cleanup.callback(draft.unlink, missing_ok=True)
+        seen = cleanup.enter_context(SeenTable(out / f".seen{TEMPORARY_SUFFIX}"))
+        with RejectionReport(out) as report, explain_storage_errors(draft, "write"):
+            with draft.open("w", encoding="utf-8", newline="\n") as file:
+                for number, item in enumerate(inputs):
+                    checker = Checker(item.source.root, data, frontend, seen, headers_only=headers_only)
+                    for result in checker.check(item.rows(), num_threads):
+                        if isinstance(result, Rejection):
+                            report.add(result)
+                        else:
+                            summary.count(result.utterance)
+                            file.write(_make_draft_line(result, number, seen, data.split_by, seed))
+                        if (summary.num_utterances + report.total) % _PROGRESS_EVERY_ROWS == 0:
+                            progress(summary.num_utterances, report.total)
+                    _note_unnamed_recordings(item.source.root, seen, summary)
+            progress(summary.num_utterances, report.total)
+        summary.num_rejected, summary.examples = report.total, report.examples
+        summary.reasons = {str(reason): count for reason, count in report.counts.most_common()}
+        _refuse_useless(summary, strict=strict)
+        limit = _find_validation_limit(seen, summary, data)
+        frontend.save(out / FRONTEND_FILE_NAME)
+        _write_corpus(draft, out, [item.source.root for item in inputs], limit, summary)
     summary.elapsed_s = time.monotonic() - started
     return summary
 
@@ -149,54 +162,6 @@ class _Input:
             yield replace(row, split=self.split) if self.split and isinstance(row, Row) else row
 
 
-class _DraftWriter:
-    """Writes accepted utterances to the draft and rejections to the report, and counts both in the summary.
-
-    A draft line is the rank of the utterance in hexadecimal, a space, and its line of the corpus file.
-    """
-
-    def __init__(
-        self,
-        file: IO[str],
-        report: RejectionReport,
-        seen: SeenTable,
-        summary: Summary,
-        split_by: str,
-        seed: int,
-        progress: Progress,
-    ) -> None:
-        self._file, self._report, self._seen, self._summary = file, report, seen, summary
-        self._split_by, self._seed, self._progress = split_by, seed, progress
-
-    def add(self, result: Accepted | Rejection, root_number: int) -> None:
-        if isinstance(result, Rejection):
-            self._report.add(result)
-        else:
-            self._add_utterance(result, root_number)
-        if (self._summary.num_utterances + self._report.total) % _PROGRESS_EVERY_ROWS == 0:
-            self._progress(self._summary.num_utterances, self._report.total)
-
-    def _add_utterance(self, accepted: Accepted, root_number: int) -> None:
-        """Counts the utterance, and writes it behind the rank of its group."""
-        utterance, summary = accepted.utterance, self._summary
-        rank = _rank_for_split(accepted, self._split_by, self._seed)
-        if utterance.split == "train":
-            self._seen.count_in_group(rank)
-        summary.num_utterances += 1
-        summary.seconds += utterance.duration_s
-        summary.speakers[utterance.speaker] += 1
-        summary.languages[utterance.language] += 1
-        summary.splits[utterance.split] += 1
-        self._file.write(f"{rank.hex()} {format_utterance(utterance, root_number, accepted.relative_audio)}\n")
-
-    def finish(self) -> None:
-        """Copies the counts of the report into the summary."""
-        self._progress(self._summary.num_utterances, self._report.total)
-        self._summary.num_rejected = self._report.total
-        self._summary.reasons = {str(reason): count for reason, count in self._report.counts.most_common()}
-        self._summary.examples = self._report.examples
-
-
 def _open_input(item: Recordings, data: DataConfig) -> _Input:
     """Detects the format of an input; recordings must lie in its folder, or in `audio_root` where that is given."""
     fmt, reason = find_format(item.path, item.format)
@@ -207,24 +172,23 @@ def _open_input(item: Recordings, data: DataConfig) -> _Input:
 
 def _choose_frontend(inputs: list[_Input], data: DataConfig) -> FrontEnd:
     """Makes the front end of the settings; a character tokenizer is fitted on all texts before the checks."""
-    texts = ((row.text, row.language) for item in inputs for row in item.rows() if _is_readable(row))
+    rows = (row for item in inputs for row in item.rows() if isinstance(row, Row))
+    texts = ((row.text, row.language) for row in rows if len(row.text) <= MAX_TEXT_LENGTH)
     return FrontEnd.create(data.text_frontend, data.lexicon, texts)
 
 
-def _is_readable(row: Row | Rejection) -> TypeGuard[Row]:
-    return isinstance(row, Row) and len(row.text) <= MAX_TEXT_LENGTH
+def _make_draft_line(accepted: Accepted, root_number: int, seen: SeenTable, split_by: str, seed: int) -> str:
+    """Returns the rank of an utterance in hexadecimal, a space, and its line of the corpus file.
 
-
-def _rank_for_split(accepted: Accepted, split_by: str, seed: int) -> bytes:
-    """Returns the rank of an utterance: a hash of the seed and of its group, by which the split is drawn."""
-    utterance = accepted.utterance
+    The rank is a hash of the seed and of the group that must lie in one split; training groups are counted in `seen`.
+    """
+    utterance, text = accepted.utterance, accepted.normalized_text
     # Two readings of a sentence by one speaker go to the same split, whatever it is split by.
-    together = {
-        "speaker": utterance.speaker,
-        "text": accepted.normalized_text,
-        "utterance": f"{utterance.speaker}\0{accepted.normalized_text}",
-    }[split_by]
-    return hashlib.blake2b(f"{seed}\0{together}".encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    together = {"speaker": utterance.speaker, "text": text, "utterance": f"{utterance.speaker}\0{text}"}[split_by]
+    rank = hashlib.blake2b(f"{seed}\0{together}".encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    if utterance.split == "train":
+        seen.count_in_group(rank)
+    return f"{rank.hex()} {format_utterance(utterance, root_number, accepted.relative_audio)}\n"
 
 
 def _note_unnamed_recordings(root: CorpusRoot, seen: SeenTable, summary: Summary) -> None:

@@ -11,7 +11,7 @@ import io
 import json
 from collections import Counter
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
@@ -23,57 +23,45 @@ _NUM_EXAMPLES = 20
 
 
 class Reason(StrEnum):
-    """Reason of a rejection; the value is the word used in reports."""
+    """Reason of a rejection: the word used in reports, and the advice for the user."""
 
-    MISSING_FILE = "missing-file"
-    UNREADABLE = "unreadable"
-    TRUNCATED = "truncated"
-    EMPTY = "empty"
-    SILENT = "silent"
-    TOO_SHORT = "too-short"
-    TOO_LONG = "too-long"
-    CLIPPED = "clipped"
-    BAD_RATE = "bad-sample-rate"
-    BAD_CHANNELS = "too-many-channels"
-    WRONG_ENCODING = "wrong-encoding"
-    BAD_LINE = "bad-line"
-    MISSING_COLUMN = "missing-column"
-    DUPLICATE_ID = "duplicate-id"
-    DUPLICATE_AUDIO = "duplicate-audio"
-    EMPTY_TEXT = "empty-text"
-    UNKNOWN_SYMBOLS = "unknown-symbols"
-    UNKNOWN_LANGUAGE = "unknown-language"
-    TOO_MANY_TOKENS = "more-tokens-than-frames"
-    OUTSIDE_ROOT = "outside-corpus"
-    LEAK = "train-validation-leak"
-    CHANGED = "changed-since-checked"
+    what_to_do: str
 
+    def __new__(cls, word: str, what_to_do: str) -> Self:
+        reason = str.__new__(cls, word)
+        reason._value_ = word
+        reason.what_to_do = what_to_do
+        return reason
 
-# Advice for the user by reason; {encoding} is filled in by `transcripts`.
-WHAT_TO_DO: dict[Reason, str] = {
-    Reason.MISSING_FILE: "Put the recording where the transcript says, or remove the line.",
-    Reason.UNREADABLE: "Export the recording again from its source as WAV or FLAC.",
-    Reason.TRUNCATED: "Copy the recording again from its source: the end of the file is missing.",
-    Reason.EMPTY: "Record the clip again, or remove the line.",
-    Reason.SILENT: "Record the clip again, or remove the line; --set data.silence_db=-90 accepts very quiet clips.",
-    Reason.TOO_SHORT: "Join it with its neighbour, or accept it with --set data.min_duration_s=SECONDS.",
-    Reason.TOO_LONG: "Cut it at a pause, or accept it with --set data.max_duration_s=SECONDS.",
-    Reason.CLIPPED: "Record with less gain, or accept it with --set data.max_clipped_share=SHARE.",
-    Reason.BAD_RATE: "Convert the recording to a rate between 8000 and 48000 Hz.",
-    Reason.BAD_CHANNELS: "Mix the recording to mono or stereo, or raise data.max_channels.",
-    Reason.WRONG_ENCODING: "Convert the transcript to UTF-8, e.g. iconv -f {encoding} -t UTF-8 FILE > NEW.",
-    Reason.BAD_LINE: "Correct the line; the report says what cannot be read.",
-    Reason.MISSING_COLUMN: "Add the missing column to the line, with the separator the other lines use.",
-    Reason.DUPLICATE_ID: "Give every utterance its own id.",
-    Reason.DUPLICATE_AUDIO: "Keep one of the two lines.",
-    Reason.EMPTY_TEXT: "Write down what is said, or remove the line.",
-    Reason.UNKNOWN_SYMBOLS: "Replace the symbols by words, or remove them.",
-    Reason.UNKNOWN_LANGUAGE: "Use a language code such as en or fa, or --set data.text_frontend=characters.",
-    Reason.TOO_MANY_TOKENS: "Check that the text belongs to this recording: it is too long for its sound.",
-    Reason.OUTSIDE_ROOT: "Copy the recording into the corpus folder, or name its folder with --audio-root.",
-    Reason.CHANGED: "Run myxtts prepare again, so that the corpus knows the new recording.",
-    Reason.LEAK: "Remove one of the two: a validation clip must not be trained on.",
-}
+    MISSING_FILE = "missing-file", "Put the recording where the transcript says, or remove the line."
+    UNREADABLE = "unreadable", "Export the recording again from its source as WAV or FLAC."
+    TRUNCATED = "truncated", "Copy the recording again from its source: the end of the file is missing."
+    EMPTY = "empty", "Record the clip again, or remove the line."
+    SILENT = "silent", "Record the clip again, or remove the line; --set data.silence_db=-90 accepts very quiet clips."
+    TOO_SHORT = "too-short", "Join it with its neighbour, or accept it with --set data.min_duration_s=SECONDS."
+    TOO_LONG = "too-long", "Cut it at a pause, or accept it with --set data.max_duration_s=SECONDS."
+    CLIPPED = "clipped", "Record with less gain, or accept it with --set data.max_clipped_share=SHARE."
+    BAD_RATE = "bad-sample-rate", "Convert the recording to a rate between 8000 and 48000 Hz."
+    BAD_CHANNELS = "too-many-channels", "Mix the recording to mono or stereo, or raise data.max_channels."
+    # {encoding} is filled in by `transcripts`.
+    WRONG_ENCODING = "wrong-encoding", "Convert the transcript to UTF-8, e.g. iconv -f {encoding} -t UTF-8 FILE > NEW."
+    BAD_LINE = "bad-line", "Correct the line; the report says what cannot be read."
+    MISSING_COLUMN = "missing-column", "Add the missing column to the line, with the separator the other lines use."
+    DUPLICATE_ID = "duplicate-id", "Give every utterance its own id."
+    DUPLICATE_AUDIO = "duplicate-audio", "Keep one of the two lines."
+    EMPTY_TEXT = "empty-text", "Write down what is said, or remove the line."
+    UNKNOWN_SYMBOLS = "unknown-symbols", "Replace the symbols by words, or remove them."
+    UNKNOWN_LANGUAGE = (
+        "unknown-language",
+        "Use a language code such as en or fa, or --set data.text_frontend=characters.",
+    )
+    TOO_MANY_TOKENS = (
+        "more-tokens-than-frames",
+        "Check that the text belongs to this recording: it is too long for its sound.",
+    )
+    OUTSIDE_ROOT = "outside-corpus", "Copy the recording into the corpus folder, or name its folder with --audio-root."
+    LEAK = "train-validation-leak", "Remove one of the two: a validation clip must not be trained on."
+    CHANGED = "changed-since-checked", "Run myxtts prepare again, so that the corpus knows the new recording."
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +78,7 @@ class Rejection:
 
     def __post_init__(self) -> None:
         if not self.what_to_do:
-            object.__setattr__(self, "what_to_do", WHAT_TO_DO[self.reason])
+            object.__setattr__(self, "what_to_do", self.reason.what_to_do)
 
 
 class AudioProblem(Exception):  # noqa: N818 -- a finding that becomes a rejection, not an error
@@ -107,8 +95,6 @@ class RejectionReport:
 
     Both files become visible at the end of the `with` block; after an exception none does.
     """
-
-    COLUMNS = ("id", "file", "line", "reason", "detail", "audio", "what_to_do")
 
     def __init__(self, folder: Path) -> None:
         self.counts: Counter[Reason] = Counter()
@@ -127,7 +113,7 @@ class RejectionReport:
         # A spreadsheet takes a CSV for UTF-8 only behind a byte order mark; without it Persian turns to noise.
         self._csv_text.write("\ufeff")
         self._csv = csv.writer(self._csv_text)
-        self._csv.writerow(self.COLUMNS)
+        self._csv.writerow(field.name for field in fields(Rejection))
         self._json.write("[")
         return self
 
@@ -136,7 +122,7 @@ class RejectionReport:
         row = asdict(rejection)
         self._json.write(",\n " if self.total else "\n ")
         json.dump(row, self._json, ensure_ascii=False)
-        self._csv.writerow([_defuse(str(row[column])) for column in self.COLUMNS])
+        self._csv.writerow(_defuse(str(cell)) for cell in row.values())
         self.counts[rejection.reason] += 1
         if len(self.examples) < _NUM_EXAMPLES:
             self.examples.append(rejection)

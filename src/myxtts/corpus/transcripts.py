@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from myxtts.corpus.rejections import WHAT_TO_DO, Reason
+from myxtts.corpus.rejections import Reason
 
 MAX_LINE_BYTES = 1_000_000
 """Longer lines are reported and skipped, so that a file without line ends is never read as a whole."""
@@ -140,7 +140,7 @@ def _decode_line(number: int, raw: bytes) -> Line | BadLine:
 
 
 def _wrong_encoding(number: int, encoding: str, detail: str) -> BadLine:
-    remedy = WHAT_TO_DO[Reason.WRONG_ENCODING].format(encoding=encoding)
+    remedy = Reason.WRONG_ENCODING.what_to_do.format(encoding=encoding)
     return BadLine(number, Reason.WRONG_ENCODING, f"{detail}; it looks like {encoding}", remedy)
 
 

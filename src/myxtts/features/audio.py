@@ -138,7 +138,7 @@ def _read_plain_wav(descriptor: int, limits: AudioLimits) -> _Decoded | None:
     is_plain = (riff, kind, form, bits, data) == (b"RIFF", b"WAVEfmt \x10\0\0\0", 1, 16, b"data")
     if not is_plain or block != 2 * num_channels or num_bytes != size - len(start) or block == 0 or num_bytes % block:
         return None
-    check_header(AudioHeader("WAV", rate, num_channels, num_bytes // block), limits)
+    check_header(AudioHeader(rate, num_channels, num_bytes // block), limits)
     content = os.pread(descriptor, size, 0)
     if len(content) != size:
         return None

@@ -68,7 +68,7 @@ def choose_loader(
 
     `known_loader` is the name of the loader with which an earlier part of the same run was loaded; '' if none.
     """
-    data, shapes = config.data, batches.order.shapes
+    data, shapes = config.data, batches.shapes
     num_reference_frames, seed = count_reference_frames(data), config.training.seed
     if plan.mode is Mode.MULTI_GPU:
         if data.data_service is not None:

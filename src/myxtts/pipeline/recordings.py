@@ -216,7 +216,7 @@ def _read_rows(rows: _Rows, corpus: Corpus, frontend: FrontEnd, limits: AudioLim
             rows.append(utterance, encoding.ids)
             rate, num_channels = utterance.sample_rate_hz, utterance.num_channels
             try:
-                check_header(AudioHeader("", rate, num_channels, utterance.num_samples or None), limits)
+                check_header(AudioHeader(rate, num_channels, utterance.num_samples or None), limits)
             except AudioProblem as problem:
                 num_refused += 1
                 example = example or f"{utterance.id} ({utterance.audio}): {problem.detail}"

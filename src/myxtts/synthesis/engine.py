@@ -31,7 +31,7 @@ from myxtts.models.xtts import DEFAULT_NOISE_SCALE, NO_GUIDANCE, XTTS, SpokenTex
 from myxtts.synthesis.loaded_bundle import LoadedBundle
 from myxtts.synthesis.options import SpeechOptions
 from myxtts.synthesis.sentences import MAX_PIECE_TOKENS
-from myxtts.synthesis.voices import Reference, SpeakerEmbedding, average_embeddings, count_crop_frames
+from myxtts.synthesis.voices import SpeakerEmbedding, average_embeddings, count_crop_frames, cut_crops
 from myxtts.types import Floats, Tensor
 
 TOKEN_SHAPES = (64, MAX_PIECE_TOKENS)
@@ -67,11 +67,11 @@ class SpeechEngine:
         """Graphs traced so far."""
         return len(self._graphs)
 
-    def encode_reference(self, reference: Reference) -> SpeakerEmbedding:
+    def encode_reference(self, mel_RM: Floats) -> SpeakerEmbedding:
         """Returns the speaker embedding of a recording, averaged over its crops, each padded to the longest crop."""
         num_frames = count_crop_frames(self._loaded.mel)
         embeddings = []
-        for crop_RM in reference.crops:
+        for crop_RM in cut_crops(mel_RM, num_frames):
             padded_RM = _pad_rows(crop_RM, num_frames)
             inputs = tf.constant(padded_RM[None]), tf.constant([len(crop_RM)], tf.int32)
             voice = self._run(("encode",), self._model.encode_voice, *inputs)
@@ -80,7 +80,7 @@ class SpeechEngine:
 
     def encode_mel(self, mel_TM: Floats) -> SpeakerEmbedding:
         """Returns the speaker embedding of the first `MAX_CROP_S` seconds of a log-mel spectrogram."""
-        return self.encode_reference(Reference((mel_TM[: count_crop_frames(self._loaded.mel)],), 0.0))
+        return self.encode_reference(mel_TM[: count_crop_frames(self._loaded.mel)])
 
     def make_mel(
         self, ids: NDArray[np.int32], language: str, voice: SpeakerEmbedding, options: SpeechOptions

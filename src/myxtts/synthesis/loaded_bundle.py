@@ -24,7 +24,6 @@ from myxtts.storage.json_file import JsonRefusedError, check_fields
 from myxtts.synthesis.sentences import Piece, check_text, plan_pieces
 from myxtts.synthesis.voices import (
     VOICES_FOLDER_NAME,
-    Reference,
     SpeakerEmbedding,
     VoiceFolder,
     fingerprint_encoder,
@@ -33,13 +32,13 @@ from myxtts.synthesis.voices import (
     refuse_unknown_voice,
 )
 from myxtts.text.frontend import FrontEnd
-from myxtts.types import Say
+from myxtts.types import Floats, Say
 
 VoiceName = str | Path
 VoiceLike = VoiceName | SpeakerEmbedding | Sequence[VoiceName] | None
 """A voice as callers give it: a name, one or several recordings, an embedding, or None for the only voice."""
-VoiceSource = SpeakerEmbedding | tuple[Reference, ...]
-"""A speaker embedding, or the spectrograms of recordings that have still to be encoded."""
+VoiceSource = SpeakerEmbedding | tuple[Floats, ...]
+"""A speaker embedding, or the log-mels of recordings that have still to be encoded."""
 
 KnownVocoder = Literal["griffin_lim", "neural"]
 VocoderChoice = str | Path

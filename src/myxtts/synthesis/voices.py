@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
 from myxtts.corpus.audio import AudioLimits, inspect_audio
@@ -36,7 +35,7 @@ from myxtts.storage.tensor_file import (
     read_tensors,
     write_tensors,
 )
-from myxtts.types import Say
+from myxtts.types import Floats, Say
 
 VOICES_FOLDER_NAME = "voices"
 _SUFFIX = ".safetensors"
@@ -70,8 +69,8 @@ _Number = Annotated[float, Field(gt=-1e6, lt=1e6)]
 class SpeakerEmbedding:
     """Output of a model's reference encoder for one speaker: `vector` float32 [D] and `latents` float32 [K, D]."""
 
-    vector: NDArray[np.float32]
-    latents: NDArray[np.float32]
+    vector: Floats
+    latents: Floats
 
     def compare(self, other: SpeakerEmbedding) -> float:
         """Cosine similarity of the vectors, from -1 to 1."""
@@ -211,16 +210,8 @@ def _refuse(path: Path, problem: str) -> DataError:
     return refuse(f"The voice {path}", problem, next_step)
 
 
-@dataclass(frozen=True, slots=True)
-class Reference:
-    """Log-mel spectrograms [R, M] of one recording: crops of at most MAX_CROP_S, the longest reference in training."""
-
-    crops: tuple[NDArray[np.float32], ...]
-    duration_s: float
-
-
-def read_reference(path: Path, audio: AudioDefinition, mel: MelDefinition, warn: Say = lambda _: None) -> Reference:
-    """Decodes a reference recording and computes its log-mels, processed as the recordings of the corpus.
+def read_reference(path: Path, audio: AudioDefinition, mel: MelDefinition, warn: Say = lambda _: None) -> Floats:
+    """Decodes a reference recording and computes its log-mel [R, M], processed as the recordings of the corpus.
 
     It is checked first, header before samples (`inspect_audio`); raises DataError where it cannot be used.
     """
@@ -237,7 +228,7 @@ def read_reference(path: Path, audio: AudioDefinition, mel: MelDefinition, warn:
         raise refuse(f"The voice {path}", problem, _ADVICE)
     if wave.duration_s < ADVISED_REFERENCE_S:
         warn(f"The voice {path} has {wave.duration_s:.1f} s of speech; it will sound more like it with 3 to 8 s.")
-    return Reference(_cut_crops(HostMel(mel)(wave.samples), count_crop_frames(mel)), wave.duration_s)
+    return HostMel(mel)(wave.samples)
 
 
 def count_crop_frames(mel: MelDefinition) -> int:
@@ -245,7 +236,6 @@ def count_crop_frames(mel: MelDefinition) -> int:
     return math.ceil(MAX_CROP_S * mel.sample_rate / mel.hop_length / 8) * 8
 
 
-def _cut_crops(mel_RM: NDArray[np.float32], max_frames: int) -> tuple[NDArray[np.float32], ...]:
+def cut_crops(mel_RM: Floats, max_frames: int) -> list[Floats]:
     """Cuts a spectrogram into crops of nearly equal length, so that the last is not much shorter."""
-    num_crops = math.ceil(len(mel_RM) / max_frames)
-    return tuple(np.array_split(mel_RM, num_crops))
+    return np.array_split(mel_RM, math.ceil(len(mel_RM) / max_frames))

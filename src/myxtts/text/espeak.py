@@ -250,23 +250,18 @@ def list_voices() -> list[Voice]:
 
 
 def text_to_ipa(text: str, voice: str) -> list[str]:
-    """Returns the clauses of a text in IPA as espeak prints it, but with whole tones; `clean_ipa` does the rest."""
-    return texts_to_ipa([text], voice)[0]
+    """Returns the clauses of a text in IPA as espeak prints it, but with whole tones; `clean_ipa` does the rest.
 
-
-def texts_to_ipa(texts: Sequence[str], voice: str) -> list[list[str]]:
-    """`text_to_ipa` for many texts, taking the lock once. Tonal voices are printed twice, as `restore_tones` needs."""
+    Tonal voices are printed twice, as `restore_tones` needs.
+    """
     with _use_library() as library:
         library.select_voice(voice)
-        if not is_tonal(voice):
-            return [library.print_phonemes(text, _PHONEMES_IPA) for text in texts]
+        if voice.partition("-")[0] not in TONAL_LANGUAGES:
+            return library.print_phonemes(text, _PHONEMES_IPA)
         separator = ord(SEPARATOR) << 8
-        printed = []
-        for text in texts:
-            clauses = library.print_phonemes(text, _PHONEMES_IPA | separator)
-            names = library.print_phonemes(text, _PHONEMES_MNEMONIC | separator)
-            printed.append([restore_tones(*pair, voice) for pair in zip(clauses, names, strict=True)])
-        return printed
+        clauses = library.print_phonemes(text, _PHONEMES_IPA | separator)
+        names = library.print_phonemes(text, _PHONEMES_MNEMONIC | separator)
+        return [restore_tones(*pair, voice) for pair in zip(clauses, names, strict=True)]
 
 
 def synthesize(
@@ -302,29 +297,9 @@ _SUPERSCRIPTS = str.maketrans("123456789", "¹²³⁴⁵⁶⁷⁸⁹")
 
 # Mnemonics in the output of any voice.
 _EVERYWHERE: Mapping[str, str] = {
-    "t.": "ʈ",
-    "d.": "ɖ",
-    "n.": "ɳ",
-    "l.": "ɭ",
-    "r.": "ɽ",
-    "s.": "ʂ",
-    "z.": "ʐ",
-    "i.": "ɨ",
-    'u"': "ʉ",
-    "ʰχ": "χ",
-    "_h": "ʰ",
-    "S": "ʃ",
-    "Z": "ʒ",
-    "N": "ŋ",
-    "X": "χ",
-    "K": "ɬ",
-    "A": "ɑ",
-    "Φ": "ɸ",
-    "?": "ʔ",
-    ":": "ː",
-    "#": "\u0325",
-    "[": "\u032a",
-}
+    **{f"{letter}.": ipa for letter, ipa in zip("tdnlrszi", "ʈɖɳɭɽʂʐɨ", strict=True)},
+    **dict(zip("SZNXKAΦ?:", "ʃʒŋχɬɑɸʔː", strict=True)),
+} | {'u"': "ʉ", "ʰχ": "χ", "_h": "ʰ", "#": "\u0325", "[": "\u032a"}
 # Mnemonics with another meaning in one language; applied to words in the voice's own language, before the table above.
 _BY_LANGUAGE: Mapping[str, Mapping[str, str]] = {
     "cmn": {"o-": "ɤ", "nɡ": "ŋ", "h": "ʰ"},
@@ -351,10 +326,6 @@ def _compile(table: Mapping[str, str]) -> re.Pattern[str]:
 
 _EVERYWHERE_PATTERN = _compile(_EVERYWHERE)
 _LANGUAGE_PATTERNS = {language: _compile(table) for language, table in _BY_LANGUAGE.items()}
-
-
-def is_tonal(voice: str) -> bool:
-    return voice.partition("-")[0] in TONAL_LANGUAGES
 
 
 def clean_ipa(printed: str, voice: str) -> str:

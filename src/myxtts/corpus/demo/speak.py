@@ -32,31 +32,11 @@ from myxtts.types import Waveform
 # Variant, pitch, pitch range, words per minute (espeak's scales). Female and male voices alternate, the most different
 # first, so that a few speakers already differ.
 _VARIANTS = (
-    ("f2", 52, 55, 162),
-    ("m3", 42, 52, 158),
-    ("f4", 46, 60, 150),
-    ("m1", 36, 48, 168),
-    ("Annie", 48, 45, 170),
-    ("m7", 50, 55, 152),
-    ("f3", 60, 52, 164),
-    ("Michael", 56, 50, 160),
-    ("linda", 42, 50, 156),
-    ("m5", 40, 62, 166),
-    ("f5", 50, 58, 172),
-    ("Andy", 38, 50, 154),
-    ("belinda", 44, 48, 160),
-    ("Lee", 46, 54, 150),
-    ("f1", 54, 50, 168),
-    ("m6", 34, 56, 158),
-    ("shelby", 50, 54, 152),
-    ("Mario", 58, 48, 164),
-    ("aunty", 48, 56, 148),
-    ("robert", 44, 50, 170),
-    ("grandma", 46, 50, 146),
-    ("pablo", 52, 52, 162),
-    ("m2", 48, 58, 156),
-    ("quincy", 40, 46, 160),
-)
+    "f2 52 55 162, m3 42 52 158, f4 46 60 150, m1 36 48 168, Annie 48 45 170, m7 50 55 152, f3 60 52 164, "
+    "Michael 56 50 160, linda 42 50 156, m5 40 62 166, f5 50 58 172, Andy 38 50 154, belinda 44 48 160, "
+    "Lee 46 54 150, f1 54 50 168, m6 34 56 158, shelby 50 54 152, Mario 58 48 164, aunty 48 56 148, "
+    "robert 44 50 170, grandma 46 50 146, pablo 52 52 162, m2 48 58 156, quincy 40 46 160"
+).split(", ")
 _NUM_REFLECTIONS = 4
 WAV_FOLDER = "wavs"
 MIN_DURATION_S, TYPICAL_DURATION_S, MAX_DURATION_S = 3.0, 6.7, 12.0
@@ -94,7 +74,8 @@ def choose_speakers(languages: Sequence[str], num_speakers: int, seed: int) -> l
         turn = number // len(languages)
         # Another order for each language, so that no two languages share their first voices.
         start = len(_VARIANTS) // len(languages) * (number % len(languages))
-        variant, pitch, pitch_range, rate_wpm = _VARIANTS[(start + turn) % len(_VARIANTS)]
+        variant, *scales = _VARIANTS[(start + turn) % len(_VARIANTS)].split()
+        pitch, pitch_range, rate_wpm = map(int, scales)
         generator = np.random.default_rng([seed, number])
         # A variant that is used again differs in pitch and rate.
         lap = turn // len(_VARIANTS)

@@ -9,8 +9,16 @@ from pathlib import Path
 
 from myxtts.corpus.formats.base import CorpusFormat
 from myxtts.corpus.formats.folders import LIBRITTS, VCTK
-from myxtts.corpus.formats.jsonl import JSONL_SUFFIXES, MANIFEST
-from myxtts.corpus.formats.tables import COMMON_VOICE, COQUI, LJSPEECH, PIPER, TABLE_SUFFIXES, find_transcripts
+from myxtts.corpus.formats.tables import (
+    COMMON_VOICE,
+    COQUI,
+    JSONL_SUFFIXES,
+    LJSPEECH,
+    MANIFEST,
+    PIPER,
+    TABLE_SUFFIXES,
+    find_transcripts,
+)
 from myxtts.corpus.transcripts import BadLine, read_lines
 from myxtts.errors import DataError, UsageError
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from myxtts.corpus.rejections import Reason, Rejection
+from myxtts.corpus.rejections import Rejection
 from myxtts.corpus.transcripts import BadLine, CorpusRoot
 from myxtts.errors import DataError
 from myxtts.types import Split
@@ -83,10 +83,6 @@ class CorpusFormat:
 
 def reject_line(source: Source, path: Path, bad: BadLine) -> Rejection:
     return Rejection("", source.name_of(path), bad.number, bad.reason, bad.detail, what_to_do=bad.what_to_do)
-
-
-def reject_missing_column(file: str, line: int, detail: str, id: str = "") -> Rejection:
-    return Rejection(id, file, line, Reason.MISSING_COLUMN, detail)
 
 
 def refuse_link_outside(folder: Path, transcript: Path) -> Path:

@@ -1,14 +1,16 @@
-"""Readers of table transcripts, with a heading (manifests, Coqui, Common Voice) or without one (LJSpeech, Piper).
+"""Readers of tables, with a heading (manifests, Coqui, Common Voice) or without (LJSpeech, Piper), and of JSON lines.
 
 LJSpeech       001|Chapter 1.|Chapter one.            id, text, normalised text
 Piper          001|anna|Good morning.                 id, speaker, text
 Coqui          audio_file|text|speaker_name           heading of metadata.csv or metadata_train.csv
 Common Voice   client_id⇥path⇥sentence⇥…              heading of train.tsv, dev.tsv, test.tsv, validated.tsv
 manifest       id,audio,text,speaker,language         heading with any of the names in COLUMN_NAMES
+               {"audio_filepath": "a.wav", "text": …}  one JSON object a line with the same names, as NeMo writes them
 """
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
@@ -23,13 +25,20 @@ from myxtts.corpus.formats.base import (
     find_audio_folder,
     refuse_link_outside,
     reject_line,
-    reject_missing_column,
 )
 from myxtts.corpus.rejections import Reason, Rejection
-from myxtts.corpus.transcripts import AUDIO_SUFFIXES, BadLine, read_first_lines, read_records, split_fields
+from myxtts.corpus.transcripts import (
+    AUDIO_SUFFIXES,
+    BadLine,
+    read_first_lines,
+    read_lines,
+    read_records,
+    split_fields,
+)
 from myxtts.types import Split
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".txt")
+JSONL_SUFFIXES = (".jsonl", ".ndjson", ".json")
 NUM_LINES_LOOKED_AT = 200
 """Lines by which a table without a heading is recognised: enough for speakers to repeat."""
 # Common Voice's own split; other tables of a release, such as invalidated.tsv, are not read.
@@ -50,7 +59,7 @@ COLUMN_NAMES: dict[str, str] = {
     **dict.fromkeys(("phonemes", "ipa"), "phonemes"),
     **dict.fromkeys(("split", "subset"), "split"),
 }
-"""Names of columns and JSON keys in the wild, in lower case, and the field that each one means."""
+"""Names of columns and JSON keys in the wild, in lower case, and the field that each one means; others are ignored."""
 
 
 def find_transcripts(path: Path, suffixes: Sequence[str] = TABLE_SUFFIXES) -> list[tuple[Path, Split | None]]:
@@ -92,36 +101,42 @@ def read_heading(path: Path) -> dict[str, int]:
     return columns if has_text and ("audio" in columns or "id" in columns) else {}
 
 
-def read_headed(source: Source, path: Path, split: Split | None) -> Iterator[Row | Rejection]:
-    """Yields the rows of a table whose first line names its columns, in any order."""
-    columns = read_heading(path)
+def read_table(source: Source, path: Path, split: Split | None, names: Sequence[str] = ()) -> Iterator[Row | Rejection]:
+    """Yields the rows of a table: its first line names the columns, or they are `names` between pipes."""
+    columns = {name: position for position, name in enumerate(names)} or read_heading(path)
+    delimiter = "|" if names else find_delimiter(read_first_lines(path, 1))
     file, folder = source.name_of(path), find_audio_folder(source.folder)
-    delimiter = find_delimiter(read_first_lines(path, 1))
-    is_heading = True
+    is_heading = not names
     for record in read_records(path, delimiter):
         if isinstance(record, BadLine):
             yield reject_line(source, path, record)
             continue
         line, cells = record
+        missing = [name for name, position in columns.items() if position >= len(cells)]
         if is_heading:
             is_heading = False
-            continue
-        missing = [name for name, position in columns.items() if position >= len(cells)]
-        if missing:
-            yield reject_missing_column(file, line, f"the line has no {', '.join(missing)}", cells[0].strip())
-            continue
-        fields = {name: cells[position].strip() for name, position in columns.items()}
-        yield make_row(source, fields, file=file, line=line, split=split, audio_folder=folder)
+        elif missing:
+            detail = f"the line has no {', '.join(missing)}; its columns are {'|'.join(columns)}"
+            yield Rejection(cells[0].strip(), file, line, Reason.MISSING_COLUMN, detail)
+        elif names and len(cells) > len(names):
+            detail = f"the line has {len(cells)} columns, expected {len(names)} ({'|'.join(names)})"
+            yield Rejection(cells[0].strip(), file, line, Reason.BAD_LINE, detail)
+        else:
+            fields = {name: cells[position].strip() for name, position in columns.items()}
+            if names and fields["id"].lower().endswith(AUDIO_SUFFIXES):
+                fields["audio"] = fields.pop("id")
+            yield make_row(source, fields, file=file, line=line, split=split, audio_folder=folder)
 
 
 def make_row(
     source: Source, fields: dict[str, str], *, file: str, line: int, split: Split | None, audio_folder: str
 ) -> Row | Rejection:
     """Makes a row from named fields. A missing id is derived from the path and a missing path from the id; the
-    language defaults to that of the source; `split` counts where the row has none of its own."""
+    language defaults to that of the source; `split` counts where the row has none of its own; normalised text is
+    preferred to text."""
     id, audio = fields.get("id", ""), fields.get("audio", "")
     if not id and not audio:
-        return reject_missing_column(file, line, "neither id nor audio is given")
+        return Rejection("", file, line, Reason.MISSING_COLUMN, "neither id nor audio is given")
     if fields.get("split"):
         split = SPLIT_WORDS.get(fields["split"].lower())
         if split is None:
@@ -131,7 +146,7 @@ def make_row(
     return Row(
         id=id,
         audio=place_audio(source, audio, audio_folder) if audio else source.root.find_audio(audio_folder, id),
-        text=fields.get("text", ""),
+        text=fields.get("normalised") or fields.get("text", ""),
         speaker=fields.get("speaker") or DEFAULT_SPEAKER,
         language=fields.get("language") or source.language,
         phonemes=fields.get("phonemes") or None,
@@ -178,34 +193,6 @@ def has_speaker_column(lines: Sequence[str]) -> bool:
     return share_without_space > 0.9 and is_shorter
 
 
-def read_headless(
-    source: Source, path: Path, names: Sequence[str], split: Split | None = None
-) -> Iterator[Row | Rejection]:
-    """Yields the rows of a pipe-separated table without a heading, whose columns are `names`.
-
-    Normalised text is preferred to text; an id that is the name of a recording becomes the path.
-    """
-    file, folder = source.name_of(path), find_audio_folder(source.folder)
-    for record in read_records(path, "|"):
-        if isinstance(record, BadLine):
-            yield reject_line(source, path, record)
-            continue
-        line, cells = record
-        id = cells[0].strip()
-        if len(cells) < len(names):
-            detail = f"the line has {len(cells)} of the columns {'|'.join(names)}"
-            yield reject_missing_column(file, line, detail, id)
-        elif len(cells) > len(names):
-            detail = f"the line has {len(cells)} columns, expected {len(names)} ({'|'.join(names)})"
-            yield Rejection(id, file, line, Reason.BAD_LINE, detail)
-        else:
-            fields = dict(zip(names, (cell.strip() for cell in cells), strict=True))
-            fields["text"] = fields.pop("normalised", "") or fields["text"]
-            if id.lower().endswith(AUDIO_SUFFIXES):
-                fields["audio"], fields["id"] = id, ""
-            yield make_row(source, fields, file=file, line=line, split=split, audio_folder=folder)
-
-
 def _recognize_headless(path: Path, *, with_speaker: bool) -> str:
     """Recognises LJSpeech or, `with_speaker`, Piper. Both may have three columns; Piper's second is the speaker."""
     transcripts = find_transcripts(path)
@@ -224,15 +211,68 @@ def _read_headless_tables(source: Source, wide_names: Sequence[str]) -> Iterator
     """Yields the rows of tables with the columns `wide_names`, or with id and text alone."""
     for path, split in find_transcripts(source.path):
         is_wide = count_columns(read_first_lines(path, NUM_LINES_LOOKED_AT)) >= 3
-        yield from read_headless(source, path, wide_names if is_wide else ("id", "text"), split)
+        yield from read_table(source, path, split, wide_names if is_wide else ("id", "text"))
 
 
-def _recognize_headed(path: Path) -> str:
-    """Recognises tables that all have a heading."""
+def _read_jsonl(source: Source, path: Path, split: Split | None) -> Iterator[Row | Rejection]:
+    """Yields the rows of one manifest; a line that is no JSON object or has no text becomes a rejection."""
+    folder = find_audio_folder(source.folder)
+    file = source.name_of(path)
+    for line in read_lines(path):
+        if isinstance(line, BadLine):
+            yield reject_line(source, path, line)
+            continue
+        fields = _parse_object(line.text)
+        if isinstance(fields, str):
+            yield Rejection("", file, line.number, Reason.BAD_LINE, fields)
+        elif "text" not in fields and "phonemes" not in fields:
+            yield Rejection(fields.get("id", ""), file, line.number, Reason.MISSING_COLUMN, "the object has no text")
+        else:
+            yield make_row(source, fields, file=file, line=line.number, split=split, audio_folder=folder)
+
+
+def _parse_object(text: str) -> dict[str, str] | str:
+    """Returns the known fields of one JSON object, or in words what is wrong with it."""
+    try:
+        values = json.loads(text)
+    except RecursionError:
+        return "the JSON is nested too deeply"
+    except ValueError as error:
+        return f"not valid JSON: {error}"
+    if not isinstance(values, dict):
+        return f"expected a JSON object, found a {type(values).__name__}"
+    fields: dict[str, str] = {}
+    for key, value in values.items():
+        name = COLUMN_NAMES.get(key.strip().lower())
+        if name is None or value is None or name in fields:
+            continue
+        # Ids and speakers are often written as numbers; a text or path that is a number is a mistake.
+        is_number = isinstance(value, int) and not isinstance(value, bool) and name in ("id", "speaker")
+        if not isinstance(value, str) and not is_number:
+            return f"{key} is {str(value)[:40]!r}, expected text"
+        fields[name] = str(value).strip()
+    return fields
+
+
+def _recognize_manifest(path: Path) -> str:
+    """Recognises JSON lines by the first character, and tables that all have a heading."""
+    for transcript, _ in find_transcripts(path, JSONL_SUFFIXES):
+        lines = read_first_lines(transcript, 1)
+        if lines and lines[0].lstrip().startswith("{"):
+            return f"{transcript.name} holds one JSON object a line"
     transcripts = find_transcripts(path)
     if transcripts and all(read_heading(transcript) for transcript, _ in transcripts):
         return f"{transcripts[0][0].name} names its columns in the first line"
     return ""
+
+
+def _read_manifest(source: Source) -> Iterator[Row | Rejection]:
+    """Yields the rows of the JSON lines, or of the tables where there are none."""
+    transcripts = find_transcripts(source.path, JSONL_SUFFIXES)
+    if not transcripts:
+        yield from _read_headed_tables(source)
+    for path, split in transcripts:
+        yield from _read_jsonl(source, path, split)
 
 
 def _recognize_coqui(path: Path) -> str:
@@ -246,7 +286,7 @@ def _recognize_coqui(path: Path) -> str:
 
 def _read_headed_tables(source: Source) -> Iterator[Row | Rejection]:
     for path, split in find_transcripts(source.path):
-        yield from read_headed(source, path, split)
+        yield from read_table(source, path, split)
 
 
 LJSPEECH = CorpusFormat(
@@ -267,11 +307,11 @@ COQUI = CorpusFormat(
     _recognize_coqui,
     _read_headed_tables,
 )
-TABLE_MANIFEST = CorpusFormat(
+MANIFEST = CorpusFormat(
     "manifest",
     "CSV, TSV or JSONL with id, audio, text, speaker, language, phonemes (audio or id, and text, are needed)",
-    _recognize_headed,
-    _read_headed_tables,
+    _recognize_manifest,
+    _read_manifest,
 )
 
 
@@ -295,7 +335,7 @@ def _recognize_common_voice(path: Path) -> str:
 
 def _read_common_voice(source: Source) -> Iterator[Row | Rejection]:
     for path, split in _find_common_voice_tables(source.path):
-        yield from read_headed(source, path, split)
+        yield from read_table(source, path, split)
 
 
 COMMON_VOICE = CorpusFormat(

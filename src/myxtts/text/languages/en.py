@@ -10,9 +10,8 @@ import re
 
 from myxtts.text.languages import en_dates, en_quantities
 from myxtts.text.languages.en_abbreviations import expand_abbreviations
-from myxtts.text.languages.en_numbers import expand_roman_numerals
-from myxtts.text.languages.en_units import AREA_UNITS, CURRENCIES
-from myxtts.text.languages.generic import EDGE, Rule, apply_rules, say, settle_edges
+from myxtts.text.languages.en_numbers import AREA_UNITS, CURRENCIES, expand_roman_numerals, spell_integer
+from myxtts.text.languages.generic import EDGE, SCORE, VERSION, Rule, apply_rules, join_numbers, say, settle_edges
 from myxtts.text.languages.unicode_cleanup import clean_unicode
 
 # The order matters: what is more specific comes first, and MEASURE takes every digit that is left.
@@ -22,14 +21,14 @@ _NUMBER_RULES: tuple[Rule, ...] = (
     (en_dates.MONTH_DAY, en_dates.read_month_day),
     (en_dates.TIME, en_dates.read_time),
     (en_dates.HOUR, en_dates.read_hour),
-    (en_quantities.SCORE, en_quantities.read_score),
+    (SCORE, join_numbers(spell_integer, " to ")),
     (en_quantities.PHONE, en_quantities.read_phone),
     (en_quantities.AREA_CODE_PHONE, en_quantities.read_phone),
     (en_quantities.SHORT_PHONE, en_quantities.read_phone),
-    (en_quantities.VERSION, en_quantities.read_version),
-    (en_quantities.DIGIT_CHAIN, en_quantities.read_digit_chain),
+    (VERSION, join_numbers(spell_integer, " point ")),
+    (en_quantities.DIGIT_CHAIN, join_numbers(spell_integer, " ")),
     (en_quantities.POWER_OF_TEN, en_quantities.read_power_of_ten),
-    (en_quantities.DIMENSIONS, en_quantities.read_dimensions),
+    (en_quantities.DIMENSIONS, join_numbers(spell_integer, " by ")),
     (en_dates.DECADE, en_dates.read_decade),
     (en_dates.SHORT_YEAR, en_dates.read_short_year),
     (en_quantities.HEIGHT, en_quantities.read_height),

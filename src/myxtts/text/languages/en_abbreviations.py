@@ -9,86 +9,21 @@ from __future__ import annotations
 
 import re
 
-from myxtts.text.languages.en_units import MONTHS
+from myxtts.text.languages.en_numbers import MONTHS, TABLE
 from myxtts.text.languages.generic import EDGE, either, say
 
-TITLES = {
-    "Mr": "Mister",
-    "Mrs": "Missus",
-    "Ms": "Miz",
-    "Dr": "Doctor",
-}
+TITLES: dict[str, str] = TABLE["titles"]
 """Written with or without the full stop."""
-
-NAME_ABBREVIATIONS = {
-    "Prof": "Professor",
-    "Gen": "General",
-    "Col": "Colonel",
-    "Maj": "Major",
-    "Sgt": "Sergeant",
-    "Capt": "Captain",
-    "Cmdr": "Commander",
-    "Adm": "Admiral",
-    "Lt": "Lieutenant",
-    "Rev": "Reverend",
-    "Hon": "Honorable",
-    "Gov": "Governor",
-    "Sen": "Senator",
-    "Rep": "Representative",
-    "Pres": "President",
-    "Mt": "Mount",
-    "Ft": "Fort",
-}
+NAME_ABBREVIATIONS: dict[str, str] = TABLE["before_name"]
 """Expanded before a name only: a sentence may end in "gen." or "rep."."""
-
-# Expanded wherever they are written with their full stop.
-PLAIN_ABBREVIATIONS = {
-    "etc": "et cetera",
-    "e.g": "for example",
-    "i.e": "that is",
-    "a.m": "a m",
-    "p.m": "p m",
-    "cf": "compare",
-    "et al": "et al",
-    "approx": "approximately",
-    "dept": "department",
-    "incl": "including",
-    "misc": "miscellaneous",
-    "govt": "government",
-    "univ": "university",
-    "assn": "association",
-    "inc": "incorporated",
-    "ltd": "limited",
-    "corp": "corporation",
-    "bros": "brothers",
-    "jr": "junior",
-    "sr": "senior",
-    "ave": "avenue",
-    "blvd": "boulevard",
-    "ph.d": "p h d",
-}
-
-CAPITAL_ABBREVIATIONS = {"Co": "Company", "Rd": "Road", "Hwy": "Highway", "Pkwy": "Parkway"}
+PLAIN_ABBREVIATIONS: dict[str, str] = TABLE["plain"]
+"""Expanded wherever they are written with their full stop."""
+CAPITAL_ABBREVIATIONS: dict[str, str] = TABLE["capital"]
 """Expanded where they are written with a capital."""
-
-NUMBER_ABBREVIATIONS = {
-    "no": "number",
-    "nos": "numbers",
-    "fig": "figure",
-    "figs": "figures",
-    "vol": "volume",
-    "vols": "volumes",
-    "ch": "chapter",
-    "chap": "chapter",
-    "eq": "equation",
-    "pg": "page",
-    "p": "page",
-    "pp": "pages",
-    **{month[:3].lower(): month for month in MONTHS if month != "May"},
-    "sept": "September",
+NUMBER_ABBREVIATIONS: dict[str, str] = TABLE["before_number"] | {
+    month[:3].lower(): month for month in MONTHS if month != "May"
 }
 """Expanded before a number only: "no." and "fig." are words too."""
-
 LAST_PARTS = frozenset(
     re.split(r"[. ]", abbreviation.lower())[-1]
     for table in (TITLES, NAME_ABBREVIATIONS, CAPITAL_ABBREVIATIONS, PLAIN_ABBREVIATIONS, ("St", "vs"))
@@ -120,23 +55,18 @@ _MILLISECONDS = "ms"
 def expand_abbreviations(text: str) -> str:
     """Expands abbreviations; addresses come before titles, because "Dr." and "St." mean something else there."""
     text = _VERSUS.sub(say("versus"), text)
-    text = _ADDRESS.sub(_expand_address, text)
+    text = _ADDRESS.sub(lambda match: match["place"] + _expand_word(match, _ADDRESS_WORDS), text)
     text = _STREET.sub(_expand_street, text)
     text = _TITLE.sub(_expand_title, text)
     text = _BEFORE_NUMBER.sub(_expand_before_number, text)
     text = _BEFORE_NAME.sub(_expand_before_name, text)
     text = _PLAIN.sub(_expand_plain, text)
-    return _CAPITAL.sub(_expand_capital, text)
+    return _CAPITAL.sub(lambda match: _expand_word(match, CAPITAL_ABBREVIATIONS), text)
 
 
 def _starts_name(char: str | None) -> bool:
     """A capital, or a digit: spelled dates begin with a capital as well."""
     return char is not None and (char.isupper() or char.isdecimal())
-
-
-def _expand_address(match: re.Match[str]) -> str:
-    """12 Main St. and → twelve Main Street and"""
-    return match["place"] + say(_ADDRESS_WORDS[match["key"]]) + _keep_final_stop(match)
 
 
 def _expand_street(match: re.Match[str]) -> str:
@@ -169,9 +99,9 @@ def _expand_plain(match: re.Match[str]) -> str:
     return words + _keep_final_stop(match)
 
 
-def _expand_capital(match: re.Match[str]) -> str:
+def _expand_word(match: re.Match[str], table: dict[str, str]) -> str:
     """Smith & Co. sells → Smith and Company sells"""
-    return say(CAPITAL_ABBREVIATIONS[match["key"]]) + _keep_final_stop(match)
+    return say(table[match["key"]]) + _keep_final_stop(match)
 
 
 def _keep_final_stop(match: re.Match[str]) -> str:

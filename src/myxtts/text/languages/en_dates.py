@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import re
 
-from myxtts.text.languages.en_numbers import is_year, spell_cardinal, spell_integer, spell_ordinal, spell_year
-from myxtts.text.languages.en_units import MONTHS
+from myxtts.text.languages.en_numbers import MONTHS, is_year, spell_cardinal, spell_integer, spell_ordinal, spell_year
 
 _LETTER = r"[^\W\d_]"
 _DAYS_IN_MONTH = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)

@@ -1,5 +1,7 @@
 """Spells numbers in American English (no "and", hyphens in twenty-one to ninety-nine), and reads Roman numerals.
 
+The names of units, currencies, scales and months that stand beside a number come from en.json.
+
 A Roman numeral is read only where the word before shows that it is one: Henry VIII, Chapter IV, World War II. A lone I
 is the pronoun unless it ends its phrase: "Part I." but not "the part I liked".
 """
@@ -7,8 +9,46 @@ is the pronoun unless it ends its phrase: "Part I." but not "the part I liked".
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
-from myxtts.text.languages.generic import say
+from myxtts.text.languages.generic import MAX_SPELLED_DIGITS, is_code, load_table, say, split_keys
+
+
+class Unit(NamedTuple):
+    """Spoken names of a unit; which of them is chosen by the number."""
+
+    singular: str
+    plural: str
+
+
+class Currency(NamedTuple):
+    """Spoken names of a currency and of its hundredth."""
+
+    singular: str
+    plural: str
+    cent: str = "cent"
+    cents: str = "cents"
+
+
+def _read_units(table: dict[str, str]) -> dict[str, Unit]:
+    """Splits "foot|feet"; a plural that is not given ends in s."""
+    pairs = {sign: names.partition("|") for sign, names in split_keys(table).items()}
+    return {sign: Unit(singular, plural or f"{singular}s") for sign, (singular, _, plural) in pairs.items()}
+
+
+TABLE = load_table("en")
+MONTHS = TABLE["months"].split()
+UNITS = _read_units(TABLE["units"])
+"""Units by their written sign. Left out on purpose: "in" and "a" are words, "M" and "B" are millions."""
+DOTTED_UNITS = frozenset(TABLE["dotted_units"].split())
+"""Units that are often written with a full stop of their own."""
+AREA_UNITS = _read_units(TABLE["area_units"])
+"""Units that are written with a raised two or three."""
+CURRENCIES = {sign: Currency(*names.split("|")) for sign, names in split_keys(TABLE["currencies"]).items()}
+SCALES = split_keys(TABLE["scales"])
+"""Words and abbreviations for powers of ten in amounts of money: $5m, £2bn."""
+WORD_SCALES = frozenset({"thousand", "million", "billion", "trillion", "mn", "bn", "tn"})
+"""Scales that are read without a currency, too: "5 million", "3 bn", but not "5 m", which is meters."""
 
 _SMALL = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
@@ -27,14 +67,6 @@ _IRREGULAR_ORDINALS = {
     "nine": "ninth",
     "twelve": "twelfth",
 }
-
-MAX_SPELLED_DIGITS = 3 * (len(_SCALES) + 1)
-"""Longer numbers have no name in common use and are read digit by digit."""
-
-_MIN_CODE_DIGITS = 10
-"""A number of this many digits without separators is read digit by digit: 10 are a US telephone number."""
-_ROUND_ENDING = "000000"
-"""Numbers of whole millions, such as 5000000000, are amounts however long they are."""
 FIRST_YEAR, LAST_YEAR = 1100, 2099
 """Four-digit numbers in this range are read as years where no unit or sign shows otherwise."""
 
@@ -95,10 +127,7 @@ def spell_digits(digits: str) -> str:
 def spell_integer(digits: str) -> str:
     """Spells a number, or its digits one by one where it is a code: 007, a telephone number, one too long to name."""
     plain = digits.replace(",", "")
-    is_code = len(plain) >= _MIN_CODE_DIGITS and "," not in digits and not plain.endswith(_ROUND_ENDING)
-    if is_code or len(plain) > MAX_SPELLED_DIGITS or (len(plain) > 1 and plain[0] == "0"):
-        return spell_digits(plain)
-    return spell_cardinal(int(plain))
+    return spell_digits(plain) if is_code(plain, digits) else spell_cardinal(int(plain))
 
 
 def spell_numeral(numeral: str) -> str:
@@ -113,20 +142,10 @@ def is_year(numeral: str) -> bool:
     return len(numeral) == 4 and numeral.isdecimal() and FIRST_YEAR <= int(numeral) <= LAST_YEAR
 
 
-RULERS = frozenset(
-    "Alexander Alfonso Benedict Boniface Catherine Charles Christian Clement Constantine Edward Elizabeth Francis "
-    "Frederick George Gregory Gustav Harald Haakon Henry Innocent Ivan James John Julius Leo Leopold Louis Mary Mehmed "
-    "Murad Napoleon Nicholas Olaf Otto Paul Peter Philip Pius Ramesses Ramses Richard Robert Rudolf Selim Sixtus "
-    "Theodosius Urban Victor Vittorio Wilhelm William Xerxes Darius Artaxerxes Ptolemy".split()
-)
+RULERS = frozenset(TABLE["rulers"].split())
 """Names that are followed by an ordinal."""
-
-COUNTED = frozenset(
-    "act appendix article book bowl canto category chapter class division episode figure grade lesson level mark "
-    "number page part phase psalm round scene season section stage table title type unit volume war".split()
-)
+COUNTED = frozenset(TABLE["counted"].split())
 """Words that are followed by a cardinal."""
-
 # Numerals read after any other capitalised word. IV, VI and X are left out: they are abbreviations or letters as well.
 _UNMISTAKABLE = frozenset({"II", "III", "VII", "VIII"})
 

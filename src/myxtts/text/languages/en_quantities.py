@@ -2,7 +2,7 @@
 
 Each pattern finds one kind of written amount, and the function of the same name gives the words. Quantifiers are
 possessive (`++`) or bounded, so that a hostile text cannot make a pattern backtrack for more than linear time.
-Codes are telephone numbers, versions, dimensions, scores and powers of ten. `en` applies the patterns in its order.
+Codes are telephone numbers, chains of digits, dimensions and powers of ten. `en` applies the patterns in its order.
 """
 
 from __future__ import annotations
@@ -10,6 +10,13 @@ from __future__ import annotations
 import re
 
 from myxtts.text.languages.en_numbers import (
+    CURRENCIES,
+    DOTTED_UNITS,
+    SCALES,
+    UNITS,
+    WORD_SCALES,
+    Currency,
+    Unit,
     is_year,
     make_ordinal,
     spell_cardinal,
@@ -19,7 +26,6 @@ from myxtts.text.languages.en_numbers import (
     spell_ordinal,
     spell_year,
 )
-from myxtts.text.languages.en_units import CURRENCIES, DOTTED_UNITS, SCALES, UNITS, WORD_SCALES, Currency, Unit
 from myxtts.text.languages.generic import either
 
 _LETTER = r"[^\W\d_]"
@@ -180,11 +186,9 @@ _ENDS = r"(?![\w-]|\.\d)"
 PHONE = re.compile(rf"{_NOT_INSIDE}(?:\+?\d{{1,3}}[ .-])?(?:\(\d{{3}}\) ?|\d{{3}}[ .-])\d{{3}}[ .-]\d{{4}}{_ENDS}")
 AREA_CODE_PHONE = re.compile(rf"{_NOT_INSIDE}0\d{{2,4}}(?:[ -]\d{{3,8}}){{1,3}}{_ENDS}")
 SHORT_PHONE = re.compile(rf"{_NOT_INSIDE}\d{{3}}-\d{{4}}{_ENDS}")
-VERSION = re.compile(r"(?<![\d.])\d++(?:\.\d++){2,}+")
 DIGIT_CHAIN = re.compile(r"(?<![\d-])\d++(?:-\d++){2,}+")
 POWER_OF_TEN = re.compile(r"(?<![\w.])(?P<base>\d++(?:\.\d++)?)[eE](?P<sign>[+-]?)(?P<exponent>\d{1,6}+)(?!\w|\.\d)")
 DIMENSIONS = re.compile(r"(?<![\w.])\d{1,6}+(?: ?x ?\d{1,6}+){1,3}(?!\w)")
-SCORE = re.compile(r"(?<![\d:.])\d{1,6}+:\d{1,6}+(?!\d|:\d)")
 
 
 def read_phone(match: re.Match[str]) -> str:
@@ -194,27 +198,7 @@ def read_phone(match: re.Match[str]) -> str:
     return plus + ", ".join(map(spell_digits, groups))
 
 
-def read_version(match: re.Match[str]) -> str:
-    """2.10.3 → two point ten point three"""
-    return " point ".join(map(spell_integer, match[0].split(".")))
-
-
-def read_digit_chain(match: re.Match[str]) -> str:
-    """12-34-56 → twelve thirty-four fifty-six"""
-    return " ".join(map(spell_integer, match[0].split("-")))
-
-
 def read_power_of_ten(match: re.Match[str]) -> str:
     """3e-5 → three times ten to the minus five"""
     sign = "minus " if match["sign"] == "-" else ""
     return f"{spell_numeral(match['base'])} times ten to the {sign}{spell_integer(match['exponent'])}"
-
-
-def read_dimensions(match: re.Match[str]) -> str:
-    """1920x1080 → one thousand nine hundred twenty by one thousand eighty"""
-    return " by ".join(map(spell_integer, re.findall(r"\d+", match[0])))
-
-
-def read_score(match: re.Match[str]) -> str:
-    """70:3 → seventy to three"""
-    return " to ".join(map(spell_integer, match[0].split(":")))

@@ -20,8 +20,8 @@ from myxtts.text.languages.fa_letters import (
     remove_stray_spaces,
     repair_punctuation,
 )
-from myxtts.text.languages.fa_numbers import CURRENCIES, NUMBER_WORDS
-from myxtts.text.languages.generic import Rule, apply_rules, say, settle_edges
+from myxtts.text.languages.fa_numbers import CURRENCIES, NUMBER_WORDS, spell_integer
+from myxtts.text.languages.generic import SCORE, VERSION, Rule, apply_rules, join_numbers, say, settle_edges
 from myxtts.text.languages.unicode_cleanup import ZWNJ, tidy
 
 # Endings that are joined to the word before: plurals, comparatives, and endings after a silent he.
@@ -175,11 +175,11 @@ _NUMBER_RULES: tuple[Rule, ...] = (
     (fa_quantities.SHORT_YEAR, fa_quantities.read_date),
     (fa_quantities.TIME, fa_quantities.read_time),
     (fa_quantities.CHRISTIAN_YEAR, fa_quantities.read_christian_year),
-    (fa_quantities.SCORE, fa_quantities.read_score),
-    (fa_quantities.VERSION, fa_quantities.read_version),
-    (fa_quantities.DIGIT_CHAIN, fa_quantities.read_digit_chain),
+    (SCORE, join_numbers(spell_integer, " به ")),
+    (VERSION, fa_quantities.read_version),
+    (fa_quantities.DIGIT_CHAIN, join_numbers(spell_integer, " ")),
     (fa_quantities.ORDINAL, fa_quantities.read_ordinal),
-    (fa_quantities.CENTURY, fa_quantities.read_century),
+    (fa_quantities.CENTURY, fa_quantities.read_ordinal),
     (fa_quantities.FRACTION, fa_quantities.read_fraction),
     (fa_quantities.COMMON_FRACTION, fa_quantities.read_common_fraction),
     (fa_quantities.PERCENT_FIRST, fa_quantities.read_percent_first),

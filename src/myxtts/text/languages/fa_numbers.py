@@ -1,4 +1,4 @@
-"""Spells numbers in Persian, and holds the Persian names of months, units and currencies.
+"""Spells numbers in Persian; the names of months, units and currencies come from fa.json.
 
 Decimals are read the way they are taught at school: whole part, "ممیز", then the fraction with its place value, as in
 "سه ممیز چهارده صدم". Fractions longer than six digits are read digit by digit.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from myxtts.text.languages.generic import MAX_SPELLED_DIGITS, is_code, load_table, split_keys
 from myxtts.text.languages.unicode_cleanup import ZWNJ
 
 _SMALL = ("صفر یک دو سه چهار پنج شش هفت هشت نه ده یازده دوازده سیزده چهارده پانزده شانزده هفده هجده نوزده").split()
@@ -19,13 +20,6 @@ _PLACES = ("", "دهم", "صدم", "هزارم", f"ده{ZWNJ}هزارم", "صد�
 
 NUMBER_WORDS = frozenset([*_SMALL, *_TENS, *_HUNDREDS, *_SCALES])
 """Words that are no verbs, for the repair of half-spaces in `fa`."""
-MAX_SPELLED_DIGITS = 3 * (len(_SCALES) + 1)
-"""Longer numbers have no name in common use and are read digit by digit."""
-
-_MIN_CODE_DIGITS = 10
-"""A number of this many digits without separators is read digit by digit, as telephone numbers are."""
-_ROUND_ENDING = "000000"
-"""Numbers of whole millions are amounts however long they are."""
 _AND = " و "
 _GROUP_SIGNS = str.maketrans("", "", "٬،,.")
 """Removes the separators between groups of three digits."""
@@ -76,10 +70,7 @@ def spell_digits(digits: str) -> str:
 def spell_integer(digits: str) -> str:
     """Spells a number, or its digits one by one where it is a code: a telephone number, or one too long to name."""
     plain = digits.translate(_GROUP_SIGNS)
-    is_code = len(plain) >= _MIN_CODE_DIGITS and plain == digits and not plain.endswith(_ROUND_ENDING)
-    if is_code or len(plain) > MAX_SPELLED_DIGITS or (len(plain) > 1 and plain[0] == "0"):
-        return spell_digits(plain)
-    return spell_cardinal(int(plain))
+    return spell_digits(plain) if is_code(plain, digits) else spell_cardinal(int(plain))
 
 
 def spell_decimal(whole: str, fraction: str) -> str:
@@ -99,61 +90,14 @@ def spell_fraction(numerator: int, denominator: int) -> str:
     return f"{spell_cardinal(numerator)} {make_ordinal(spell_cardinal(denominator))}"
 
 
-SOLAR_MONTHS = "فروردین اردیبهشت خرداد تیر مرداد شهریور مهر آبان آذر دی بهمن اسفند".split()
+_TABLE = load_table("fa")
+SOLAR_MONTHS: list[str] = _TABLE["solar_months"].split()
 SOLAR_DAYS_IN_MONTH = (31, 31, 31, 31, 31, 31, 30, 30, 30, 30, 30, 30)
 """Most days of each month of the solar (Jalali) calendar; the last month has 30 in leap years."""
-GREGORIAN_MONTHS = "ژانویه فوریه مارس آوریل مه ژوئن ژوئیه اوت سپتامبر اکتبر نوامبر دسامبر".split()
+GREGORIAN_MONTHS: list[str] = _TABLE["gregorian_months"].split()
 GREGORIAN_DAYS_IN_MONTH = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 """Most days of each month: leap years are not told apart."""
-
-_CENTIMETRE = f"سانتی{ZWNJ}متر"
-_MILLIMETRE = f"میلی{ZWNJ}متر"
-_CELSIUS = f"درجه سانتی{ZWNJ}گراد"
-
-UNITS: dict[str, str] = {
-    **dict.fromkeys(("km", "Km", "KM"), "کیلومتر"),
-    "m": "متر",
-    "cm": _CENTIMETRE,
-    "mm": _MILLIMETRE,
-    "km²": "کیلومتر مربع",
-    "m²": "متر مربع",
-    "cm²": f"{_CENTIMETRE} مربع",
-    "m³": "متر مکعب",
-    "cm³": f"{_CENTIMETRE} مکعب",
-    "km/h": "کیلومتر بر ساعت",
-    "m/s": "متر بر ثانیه",
-    **dict.fromkeys(("kg", "Kg", "KG"), "کیلوگرم"),
-    "g": "گرم",
-    "gr": "گرم",
-    "mg": f"میلی{ZWNJ}گرم",
-    "l": "لیتر",
-    "L": "لیتر",
-    **dict.fromkeys(("ml", "mL"), f"میلی{ZWNJ}لیتر"),
-    "cc": f"سی{ZWNJ}سی",
-    "KB": "کیلوبایت",
-    "MB": "مگابایت",
-    "GB": "گیگابایت",
-    "TB": "ترابایت",
-    "Hz": "هرتز",
-    "kHz": "کیلوهرتز",
-    "MHz": "مگاهرتز",
-    "GHz": "گیگاهرتز",
-    "V": "ولت",
-    "W": "وات",
-    "kW": "کیلووات",
-    "MW": "مگاوات",
-    "kWh": "کیلووات ساعت",
-    "ms": f"میلی{ZWNJ}ثانیه",
-    "s": "ثانیه",
-    "min": "دقیقه",
-    "h": "ساعت",
-    **dict.fromkeys(("°C", "° C"), _CELSIUS),
-    **dict.fromkeys(("°F", "° F"), "درجه فارنهایت"),
-    "°": "درجه",
-    "%": "درصد",
-    "USD": "دلار",
-    "EUR": "یورو",
-}
+UNITS = split_keys(_TABLE["units"])
 
 
 class Currency(NamedTuple):
@@ -163,14 +107,5 @@ class Currency(NamedTuple):
     cent: str = "سنت"
 
 
-CURRENCIES: dict[str, Currency] = {
-    "$": Currency("دلار"),
-    "€": Currency("یورو"),
-    "£": Currency("پوند", "پنی"),
-    "¥": Currency("ین"),
-    "₺": Currency("لیر", "قروش"),
-    "₽": Currency("روبل", "کوپک"),
-    "₹": Currency("روپیه", "پیسه"),
-}
-
+CURRENCIES = {sign: Currency(*names.split("|")) for sign, names in _TABLE["currencies"].items()}
 SCALES = ("هزار", "میلیون", "میلیارد", "تریلیون")

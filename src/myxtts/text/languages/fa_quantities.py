@@ -48,9 +48,7 @@ COMMON_FRACTION = re.compile(
     rf"(?! ?%| ?(?:درصد|{'|'.join(SCALES)})(?!{WORD_CHAR}))"
 )
 PHONE = re.compile(r"(?<![\w.٫-])(?:\+\d{1,3}[ -]?|0)\d{2,3}(?:[ -]\d{3,8}){1,3}(?![\w-])")
-VERSION = re.compile(r"(?<![\d.])\d++(?:\.\d++){2,}+")
 DIGIT_CHAIN = re.compile(r"(?<![\d/-])\d++(?:(?:-\d++){2,}+|(?:/\d++){2,}+)")
-SCORE = re.compile(r"(?<![\d:.])\d{1,6}+:\d{1,6}+(?!\d|:\d)")
 PERCENT_FIRST = re.compile(rf"(?<!\d)(?<!\d )% ?(?P<number>{_NUMERAL})")
 MONEY = re.compile(rf"{_MINUS}(?P<currency>{_SIGN}) ?(?P<number>{_NUMERAL}){_SCALE}")
 MEASURE = re.compile(
@@ -65,12 +63,7 @@ _NAMED_FRACTIONS = frozenset({("1", "2"), ("1", "3"), ("2", "3"), ("1", "4"), ("
 
 def read_ordinal(match: re.Match[str]) -> str:
     """۲۱م → بیست و یکم"""
-    return make_ordinal(spell_integer(match["number"])) + (match["superlative"] or "")
-
-
-def read_century(match: re.Match[str]) -> str:
-    """قرن ۱۹ → قرن نوزدهم"""
-    return make_ordinal(spell_integer(match["number"]))
+    return make_ordinal(spell_integer(match["number"])) + (match.groupdict().get("superlative") or "")
 
 
 def read_fraction(match: re.Match[str]) -> str:
@@ -99,16 +92,6 @@ def read_version(match: re.Match[str]) -> str:
     if _DOT_GROUPED.fullmatch(match[0]):
         return spell_integer(match[0])
     return " نقطه ".join(map(spell_integer, match[0].split(".")))
-
-
-def read_digit_chain(match: re.Match[str]) -> str:
-    """۱۲-۳۴-۵۶ → دوازده سی و چهار پنجاه و شش"""
-    return " ".join(map(spell_integer, re.split(r"\D", match[0])))
-
-
-def read_score(match: re.Match[str]) -> str:
-    """۷۰:۳ → هفتاد به سه"""
-    return " به ".join(map(spell_integer, match[0].split(":")))
 
 
 def read_percent_first(match: re.Match[str]) -> str:

@@ -14,11 +14,13 @@ that runs later still sees where a word begins.
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
+from pathlib import Path
 from threading import Lock
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from myxtts.errors import MissingExtraError
 from myxtts.text.languages.unicode_cleanup import clean_unicode, tidy
@@ -29,9 +31,27 @@ Rule = tuple[re.Pattern[str], Callable[[re.Match[str]], str]]
 EDGE = "\ue000"
 """Marks where replaced words begin and end. Private-use, so text from `clean_unicode` never holds it."""
 
+VERSION = re.compile(r"(?<![\d.])\d++(?:\.\d++){2,}+")
+SCORE = re.compile(r"(?<![\d:.])\d{1,6}+:\d{1,6}+(?!\d|:\d)")
+MAX_SPELLED_DIGITS = 36
+"""Longer numbers have no name in common use, in English and Persian."""
+_MIN_CODE_DIGITS = 10
+"""A number of this many digits without separators is a code: 10 are a US telephone number."""
+
 _EDGES = re.compile(f"[ {EDGE}]*{EDGE}[ {EDGE}]*")
 _STAYS_BEFORE_WORDS = frozenset("([{\"'«-—/")
 _STAYS_AFTER_WORDS = frozenset(".,!?;:)]}\"'»…،؛؟-—/")
+
+
+def load_table(name: str) -> dict[str, Any]:
+    """Reads one of the tables of words beside this module; they are part of the package."""
+    table: dict[str, Any] = json.loads((Path(__file__).parent / f"{name}.json").read_text(encoding="utf-8"))
+    return table
+
+
+def split_keys(table: Mapping[str, str]) -> dict[str, str]:
+    """Returns the table with one entry per spelling: the key "l|L" stands for two."""
+    return {key: words for keys, words in table.items() for key in keys.split("|")}
 
 
 def either(keys: Iterable[str]) -> str:
@@ -53,6 +73,20 @@ def apply_rules(text: str, rules: Iterable[Rule]) -> str:
 
 def _apply_rule(text: str, pattern: re.Pattern[str], read: Callable[[re.Match[str]], str]) -> str:
     return pattern.sub(lambda match: say(read(match)), text)
+
+
+def join_numbers(spell: Callable[[str], str], word: str) -> Callable[[re.Match[str]], str]:
+    """Returns the function of a rule that spells each number of a match, with a word between them."""
+    return lambda match: word.join(map(spell, re.findall(r"\d+", match[0])))
+
+
+def is_code(digits: str, written: str) -> bool:
+    """Whether a number is read digit by digit, as 007, a telephone number or one too long to name are.
+
+    `written` is the numeral with its separators: 1,000,000,000 and 5000000000 are amounts however long they are.
+    """
+    is_plain = len(digits) >= _MIN_CODE_DIGITS and digits == written and not digits.endswith("000000")
+    return is_plain or len(digits) > MAX_SPELLED_DIGITS or (len(digits) > 1 and digits[0] == "0")
 
 
 def settle_edges(text: str) -> str:
@@ -83,45 +117,7 @@ class NumberStyle(NamedTuple):
     converter: str = ""
 
 
-NUMBER_STYLES: dict[str, NumberStyle] = {
-    "ar": NumberStyle("فاصلة", "سالب", ".٫", ",٬"),
-    "az": NumberStyle("nöqtə", "mənfi"),
-    "be": NumberStyle("коска", "мінус", ",.", " "),
-    "bn": NumberStyle("দশমিক", "ঋণাত্মক", ".", ","),
-    "ca": NumberStyle("coma", "menys"),
-    "cs": NumberStyle("celá", "minus", ",.", " "),
-    "da": NumberStyle("komma", "minus"),
-    "de": NumberStyle("Komma", "minus"),
-    "eo": NumberStyle("komo", "minus", ",.", " "),
-    "es": NumberStyle("coma", "menos", ",", ". "),
-    "fi": NumberStyle("pilkku", "miinus", ",.", " "),
-    "fr": NumberStyle("virgule", "moins", ",.", " "),
-    "he": NumberStyle("נקודה", "מינוס", ".", ","),
-    "hu": NumberStyle("egész", "mínusz", ",.", " "),
-    "id": NumberStyle("koma", "minus"),
-    "is": NumberStyle("komma", "mínus"),
-    "it": NumberStyle("virgola", "meno"),
-    "ja": NumberStyle("点", "マイナス", ".", ",", spaced=False),
-    "kk": NumberStyle("бүтін", "минус", ",.", " ", converter="kz"),
-    "ko": NumberStyle("점", "마이너스", ".", ",", spaced=False),
-    "lt": NumberStyle("kablelis", "minus", ",.", " "),
-    "lv": NumberStyle("komats", "mīnus", ",.", " "),
-    "nb": NumberStyle("komma", "minus", ",.", " ", converter="no"),
-    "nl": NumberStyle("komma", "min"),
-    "no": NumberStyle("komma", "minus", ",.", " "),
-    "pl": NumberStyle("przecinek", "minus", ",.", " "),
-    "pt": NumberStyle("vírgula", "menos"),
-    "ro": NumberStyle("virgulă", "minus"),
-    "ru": NumberStyle("запятая", "минус", ",.", " "),
-    "sk": NumberStyle("celá", "mínus", ",.", " "),
-    "sl": NumberStyle("celih", "minus"),
-    "sr": NumberStyle("zapeta", "minus"),
-    "sv": NumberStyle("komma", "minus", ",.", " "),
-    "th": NumberStyle("จุด", "ลบ", ".", ",", spaced=False),
-    "tr": NumberStyle("virgül", "eksi"),
-    "uk": NumberStyle("кома", "мінус", ",.", " "),
-    "vi": NumberStyle("phẩy", "âm"),
-}
+NUMBER_STYLES = {code: NumberStyle(**style) for code, style in load_table("numbers").items()}
 """Languages whose numbers become words; in every other one the digits stay."""
 
 _MAX_DIGITS = 15

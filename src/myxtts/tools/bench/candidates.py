@@ -84,7 +84,7 @@ class Data:
         named = Path(data.train_data) if data.train_data else None
         if named is not None and is_prepared(named):
             return cls(config, folder, store, open_corpus(named))
-        origin = Path(store.state.origin["corpus"]) if store is not None else None
+        origin = Path(store.state.origin.corpus) if store is not None else None
         if origin is None:
             raise DataError(
                 f"There is neither a prepared corpus in {named} nor a store in {folder}.",

@@ -14,7 +14,7 @@ from typing import Any, Self, TypeVar
 import psutil
 import pynvml
 
-from myxtts.runtime.nvml import LOST_GPU_ERRORS, list_gpus, load_nvml
+from myxtts.runtime.hardware import LOST_GPU_ERRORS, list_gpus
 from myxtts.tools.words import mark
 
 DENIED, UNSUPPORTED, SILENT = "denied", "not reported", "no answer"
@@ -101,7 +101,7 @@ class GpuReader:
     """
 
     def __init__(self, nvml: Any = None) -> None:
-        self._nvml: Any = nvml if nvml is not None else load_nvml()
+        self._nvml: Any = nvml if nvml is not None else pynvml
         self._known: dict[int, tuple[str, str]] = {}
         self._process_names: dict[int, str] = {}
         self.num_gpus, self.no_gpu_reason = 0, ""
