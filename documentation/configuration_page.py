@@ -1,11 +1,14 @@
-"""The page of all settings, made from the schema: key, flag, default, allowed values, effect."""
+"""The page of all settings: a template in Markdown, with tables made from the schema.
+
+The templates are `configuration.en.md` and `configuration.fa.md` in this folder.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
-from documentation.configuration_words import GROUPS, PAGE_WORDS, ConfigurationWords
 from documentation.words import Language
 from myxtts.cli.settings import SETTING_FLAGS
 from myxtts.config.catalogue import FIELDS, META
@@ -14,6 +17,31 @@ from myxtts.config.load import read_preset
 from myxtts.config.setting import describe_allowed
 from myxtts.config.values import Scalar, format_scalar
 
+GROUPS: Mapping[str, Mapping[Language, str]] = {
+    "model_size": {"en": "Presets to choose from", "fa": "انتخاب پیش‌تنظیم‌ها"},
+    "data.train_data": {"en": "Corpus", "fa": "پیکره"},
+    "data.text_frontend": {"en": "Text", "fa": "متن"},
+    "data.min_duration_s": {"en": "Recordings", "fa": "صداهای ضبط‌شده"},
+    "data.sample_rate": {"en": "Features", "fa": "ویژگی‌ها"},
+    "data.preprocessing_mode": {"en": "Feature store", "fa": "انبارهٔ ویژگی‌ها"},
+    "data.batch_size": {"en": "Batches", "fa": "دسته‌ها"},
+    "data.num_workers": {"en": "Feed", "fa": "خوراک‌رسانی"},
+    "data.data_gpu": {"en": "Devices of the pipeline", "fa": "دستگاه‌های خط داده"},
+    "model.block": {"en": "Model", "fa": "مدل"},
+    "training.run_name": {"en": "Run", "fa": "اجرا"},
+    "training.multi_gpu": {"en": "Devices of training", "fa": "دستگاه‌های آموزش"},
+    "training.durations": {"en": "Alignment, compilation and precision", "fa": "هم‌ترازی، کامپایل و دقت اعداد"},
+    "training.gradient_accumulation_steps": {"en": "Optimiser", "fa": "بهینه‌ساز"},
+}
+"""Each group by the setting it begins with."""
+
+
+_COLUMNS: Mapping[Language, tuple[str, ...]] = {
+    "en": ("key and flag", "default", "allowed", "effect"),
+    "fa": ("کلید و گزینه", "پیش‌فرض", "مقدارهای مجاز", "اثر"),
+}
+_KEY: Mapping[Language, str] = {"en": "key", "fa": "کلید"}
+_FIXED_MARK = "⚑"
 _VALUES = re.compile(r'"([^"]*)"|\b(true|false|null)\b')
 _PERSIAN_PHRASES: tuple[tuple[str, str], ...] = (
     (r"\ba whole number\b", "عدد صحیح"),
@@ -33,14 +61,15 @@ _PERSIAN_PHRASES: tuple[tuple[str, str], ...] = (
 
 def make_configuration_page(language: Language) -> str:
     """The whole page as Markdown; the same schema gives the same page."""
-    words = PAGE_WORDS[language]
-    parts = [words.introduction, f"## {words.layers}\n\n{words.layers_text}"]
+    settings = []
     for first, keys in group_keys().items():
-        rows = "\n".join(_make_row(key, language, words) for key in keys)
-        parts.append(f"## {GROUPS[first][language]}\n\n{_make_heading(words.columns)}\n{rows}")
-    parts.append(f"## {words.presets}\n\n{words.presets_text}")
-    parts += [f"### `{selector}`\n\n{_make_preset_table(selector, words)}" for selector in SELECTORS]
-    return "\n\n".join(parts) + "\n"
+        rows = "\n".join(_make_row(key, language) for key in keys)
+        settings.append(f"## {GROUPS[first][language]}\n\n{_make_heading(_COLUMNS[language])}\n{rows}")
+    presets = [f"### `{selector}`\n\n{_make_preset_table(selector, language)}" for selector in SELECTORS]
+    template = Path(__file__).with_name(f"configuration.{language}.md").read_text(encoding="utf-8")
+    return template.replace("<!-- settings -->", "\n\n".join(settings)).replace(
+        "<!-- presets -->", "\n\n".join(presets)
+    )
 
 
 def group_keys() -> Mapping[str, list[str]]:
@@ -66,18 +95,18 @@ def say_allowed(key: str, language: Language) -> str:
     return allowed
 
 
-def _make_row(key: str, language: Language, words: ConfigurationWords) -> str:
+def _make_row(key: str, language: Language) -> str:
     field, meta = FIELDS[key], META[key]
     flag = next((f"<br>`{one.flag}`" for one in SETTING_FLAGS if key in one.keys), "")
     effect = field.description or "" if language == "en" else meta.fa
-    mark = "" if meta.resume.action == "accept" else f" {words.fixed_mark}"
+    mark = "" if meta.resume.action == "accept" else f" {_FIXED_MARK}"
     default = f"`{_show_scalar(field.default)}`"
     return _join_cells((f"`{key}`{flag}", default, _VALUES.sub(r"`\1\2`", say_allowed(key, language)), effect + mark))
 
 
-def _make_preset_table(selector: str, words: ConfigurationWords) -> str:
+def _make_preset_table(selector: str, language: Language) -> str:
     presets = {name: read_preset(selector, name) for name in list_presets(selector)}
-    rows = [_make_heading((words.key, *(f"`{name}`" for name in presets)))]
+    rows = [_make_heading((_KEY[language], *(f"`{name}`" for name in presets)))]
     for key in next(iter(presets.values())):
         rows.append(_join_cells((f"`{key}`", *(f"`{_show_scalar(preset[key])}`" for preset in presets.values()))))
     return "\n".join(rows)

@@ -5,7 +5,7 @@ Also shows how alike the model finds the recording and what it said itself, from
 
 from __future__ import annotations
 
-import sys
+import argparse
 
 from myxtts import Synthesizer
 from myxtts.features.wave_file import write_wav
@@ -25,4 +25,10 @@ def main(run: str, recording: str, out: str, text: str = "This is my voice, is i
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    parser = argparse.ArgumentParser(description="Say a sentence in the voice of a recording.")
+    parser.add_argument("run", help="folder of a run or bundle")
+    parser.add_argument("recording", help="a few seconds of the voice")
+    parser.add_argument("out", help="WAV file to write")
+    parser.add_argument("text", nargs="?", default="This is my voice, is it not?")
+    parser.add_argument("language", nargs="?", default="en")
+    main(**vars(parser.parse_args()))

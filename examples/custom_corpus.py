@@ -6,8 +6,8 @@ manifest, which `myxtts prepare` reads. The second adds a format, so that `prepa
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -68,4 +68,7 @@ def main(recordings: str, out: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    parser = argparse.ArgumentParser(description="Prepare recordings with a text file beside each, in two ways.")
+    parser.add_argument("recordings", help="folder of ID.wav and ID.txt")
+    parser.add_argument("out", help="folder for the two prepared corpora")
+    main(**vars(parser.parse_args()))

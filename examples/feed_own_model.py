@@ -6,7 +6,7 @@ shapes, are on the device already, and the feed says how long the step had to wa
 
 from __future__ import annotations
 
-import sys
+import argparse
 from typing import Any
 
 from myxtts import FeatureStore, XTTSConfig, open_batches
@@ -45,4 +45,9 @@ def main(store: str, steps: str = "30", *settings: str) -> float:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    parser = argparse.ArgumentParser(description="Feed a Keras model of one's own from a feature store.")
+    parser.add_argument("store", help="folder that `myxtts precompute` has made")
+    parser.add_argument("steps", nargs="?", default="30", help="batches to train on")
+    parser.add_argument("settings", nargs="*", metavar="KEY=VALUE", help="settings that the store was made with")
+    given = parser.parse_args()
+    main(given.store, given.steps, *given.settings)

@@ -5,7 +5,7 @@ CORPUS may be raw recordings: features that are missing are made first. Prints t
 
 from __future__ import annotations
 
-import sys
+import argparse
 from collections.abc import Mapping
 from typing import Any
 
@@ -40,4 +40,10 @@ def main(corpus: str, store: str, steps: str = "200", *settings: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    parser = argparse.ArgumentParser(description="Train from Python with a callback of one's own.")
+    parser.add_argument("corpus", help="raw recordings or a prepared corpus")
+    parser.add_argument("store", help="folder of the features, made if it is missing")
+    parser.add_argument("steps", nargs="?", default="200", help="steps to train")
+    parser.add_argument("settings", nargs="*", metavar="KEY=VALUE", help="other settings")
+    given = parser.parse_args()
+    main(given.corpus, given.store, given.steps, *given.settings)

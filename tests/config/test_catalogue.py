@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
+import myxtts
 from myxtts.cli.settings import SETTING_FLAGS
 from myxtts.config.catalogue import FIELDS, Setting, list_settings
+from myxtts.config.choices import SELECTORS
 from myxtts.config.schema import XTTSConfig
 
 
@@ -32,6 +36,14 @@ def test_what_is_allowed_is_said_for_every_setting() -> None:
     assert allowed["data.data_gpu"] == "a whole number from 0 to 9999 or null"
     assert allowed["model.dropout"] == "a number of at least 0.0 and below 1.0"
     assert all(allowed.values())
+
+
+def test_every_setting_is_read_somewhere() -> None:
+    """A setting that nothing reads would be promised on the page of settings and do nothing."""
+    source = Path(myxtts.__file__).parent
+    code = "\n".join(path.read_text(encoding="utf-8") for path in source.rglob("*.py") if path.parent.name != "config")
+    names = {key.rpartition(".")[2] for key in FIELDS} - set(SELECTORS)
+    assert [name for name in names if not re.search(rf"\.{name}\b", code)] == []
 
 
 def test_every_flag_sets_settings_that_exist() -> None:

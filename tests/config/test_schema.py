@@ -149,7 +149,7 @@ def test_an_unknown_key_of_a_section_used_alone_names_the_nearest() -> None:
         ("model_gpu", "1;2", "names no GPU"),
         ("data_gpu", -1, "a whole number from 0"),
         ("model_size", "huge", '"tiny", "small", "normal" or "big"'),
-        ("gpu_card", "voodoo2", '"rtx3060" or null'),
+        ("gpu_card", "voodoo2", '"rtx3090", "rtx3060"'),
         ("frame_budget", 0, "a whole number of at least 1 or null"),
     ],
 )

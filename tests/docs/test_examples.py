@@ -102,6 +102,16 @@ def test_diagnosis_of_a_foreign_pipeline_names_python(folder: Path, process: Dev
     assert "python_functions" in first
 
 
+@pytest.mark.parametrize("name", ["clone_voice", "custom_corpus", "feed_own_model", "train_from_code"])
+def test_example_without_arguments_answers_with_its_usage(name: str) -> None:
+    program = f"examples/{name}.py"
+    done = subprocess.run([sys.executable, program], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"usage: {name}.py")
+    assert "the following arguments are required" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_the_seven_scenarios_feed_the_devices_they_name(folder: Path, process: DeviceProcess) -> None:
     commands = [read_scenario(name, "--steps", "1", "--cache-dir", "store") for name in SCENARIOS]
     results = process.run("tests.docs.guide_programs:feed_scenarios", folder=str(folder), commands=commands)

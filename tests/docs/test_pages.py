@@ -11,8 +11,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from tests.docs.commands import ROOT, list_pages
 
-from documentation.configuration_page import group_keys, make_configuration_page, say_allowed
-from documentation.configuration_words import GROUPS
+from documentation.configuration_page import GROUPS, group_keys, make_configuration_page, say_allowed
 from documentation.figures import FIGURES, fill_figures
 from documentation.generated import find_stale
 from documentation.markdown import MarkdownPage, make_anchor

@@ -151,7 +151,7 @@ def write_models(folder: Path) -> None:
     write_bundle(folder / "bundle", bundle)
     vocoder = VocoderBundle(dict(mel.to_json()), sizes, {"head.kernel": np.ones((40, 80), np.float32)})
     write_vocoder_bundle(folder / "vocoder", vocoder)
-    VoiceFolder(folder / "voices", "abc", 2, 8).save("anna", make_voice())
+    VoiceFolder(folder / "voices", "abc", 2, 8, mel).save("anna", make_voice(), [np.ones((40, mel.n_mels), np.float32)])
 
 
 def make_voice() -> SpeakerEmbedding:
@@ -234,7 +234,10 @@ def read_vocoder_folder(folder: Path) -> None:
 
 
 def read_voice(folder: Path) -> None:
-    assert np.isfinite(VoiceFolder(folder / "voices", "abc", 2, 8).load("anna").vector).all()
+    mel = MelDefinition.from_config(DATA)
+    source = VoiceFolder(folder / "voices", "abc", 2, 8, mel).load("anna")
+    arrays = [*source.references, *([source.embedding.vector] if source.embedding else [])]
+    assert all(np.isfinite(array).all() for array in arrays)
 
 
 def read_config(folder: Path) -> None:

@@ -92,6 +92,7 @@ def play_watch(
     *,
     wait_s: Callable[[int], float] = lambda _number: 0.001,
     step_s: Callable[[int], float] = lambda number: 0.1 + 0.004 * math.sin(number),
+    shape: Callable[[int], tuple[str, int]] = lambda _number: ("16x475x90", 7600),
     change: Callable[[int], None] = lambda _number: None,
     log: SampleLog | None = None,
 ) -> Monitor:
@@ -108,7 +109,9 @@ def play_watch(
             lines = [
                 step
                 for place in range(start, start + 20)
-                for step in make_steps(place, 1, wait_s(place), step_s(place))
+                for step in make_steps(
+                    place, 1, wait_s(place), step_s(place), shape=shape(place)[0], num_padded_frames=shape(place)[1]
+                )
             ]
             add_lines(run / "telemetry.jsonl", lines)
             add_lines(run / "metrics.jsonl", [{"step": start + 19, "loss": 4.2 - number / 40, "epoch": number / 10}])

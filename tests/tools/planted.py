@@ -17,9 +17,10 @@ import tensorflow as tf
 from tensorflow.python.data.experimental.ops import testing
 
 from myxtts.tools.diagnose.causes import Cause
-from myxtts.tools.diagnose.examine import Diagnosis, compare_datasets, diagnose_dataset
+from myxtts.tools.diagnose.dataset_probe import DatasetSource
+from myxtts.tools.diagnose.examine import Diagnosis, diagnose_dataset
 from myxtts.tools.diagnose.from_dataset import EmulatedStep
-from myxtts.tools.diagnose.timing import Comparison, Work
+from myxtts.tools.diagnose.timing import Comparison, Limits, Work, compare_in_turn, run_together
 from myxtts.tools.emulate import StepTime
 
 B, T, M = 8, 100, 40
@@ -53,15 +54,12 @@ class Plant:
     def measure_gain(self, diagnosis: Diagnosis, num_rounds: int = 3) -> Comparison:
         """What following the first advice gains, old and new in turn."""
         reason = diagnosis.first.advice[0].reason if diagnosis.first.advice else ""
-        return compare_datasets(
-            self.make(),
-            self.other_cures.get(reason, self.make_cured)(),
-            old_step=self.step,
-            new_step=self.cured_step,
-            old_transfer=self.transfer,
-            num_batches=30,
-            num_rounds=num_rounds,
-            time_limit_s=8.0,
+        old, new = self.make(), self.other_cures.get(reason, self.make_cured)()
+        limits = Limits(30, 8.0)
+        return compare_in_turn(
+            lambda: run_together(DatasetSource(old), self.step, self.transfer, limits),
+            lambda: run_together(DatasetSource(new), self.cured_step, None, limits),
+            num_rounds,
         )
 
 

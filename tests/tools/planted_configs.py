@@ -68,10 +68,9 @@ class PlantedConfig:
     def measure_gain(self, diagnosis: Diagnosis, num_rounds: int = 3) -> Comparison:
         """The configuration that --apply would write, in turn with this one."""
         changed = self.config.model_copy(update=diagnosis.list_changes())
-        with slow_recordings(self.read_delay_s):
-            verified = verify_config(
-                diagnosis, self.config, changed, step_s=self.step_s, num_batches=50, num_rounds=num_rounds
-            ).verified
+        rounds = patch("myxtts.tools.diagnose.examine._NUM_ROUNDS", num_rounds)
+        with rounds, slow_recordings(self.read_delay_s):
+            verified = verify_config(diagnosis, self.config, changed, step_s=self.step_s, num_batches=50).verified
         assert verified is not None
         return verified
 

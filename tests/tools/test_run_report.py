@@ -27,6 +27,34 @@ from myxtts.training.vocoder.task import VOCODER_SPEC_FILE_NAME
 VOID = {"meta", "img", "link", "br", "hr", "input"}
 
 
+def make_lines(times: list[float], frames: list[int]) -> list[dict[str, object]]:
+    usual = {"wait_s": 0.001, "load_s": 0.01, "num_frames": 4000, "num_utterances": 16}
+    pairs = zip(times, frames, strict=True)
+    return [
+        {"position": place, "step_s": step_s, "num_padded_frames": count, **usual}
+        for place, (step_s, count) in enumerate(pairs)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("times", "frames", "batches_per_step"),
+    [([0.1, 0.3] * 30, [4800, 14400] * 30, 1), ([0.0, 0.0, 0.4] * 20, [4800] * 60, 3)],
+    ids=["two shapes", "gradient accumulation"],
+)
+def test_shapes_and_accumulation_are_no_variation_of_the_step(
+    tmp_path: Path, times: list[float], frames: list[int], batches_per_step: int
+) -> None:
+    write_lines(tmp_path / "telemetry.jsonl", make_lines(times, frames))
+    feed = read_telemetry(tmp_path / "telemetry.jsonl")
+    assert feed is not None
+    assert feed.measure_variation(set(), batches_per_step) < 0.01
+    uneven = [step_s * (2 if place % 7 == 0 else 1) for place, step_s in enumerate(times)]
+    write_lines(tmp_path / "telemetry.jsonl", make_lines(uneven, frames))
+    feed = read_telemetry(tmp_path / "telemetry.jsonl")
+    assert feed is not None
+    assert feed.measure_variation(set(), batches_per_step) > 0.2
+
+
 class Outline(HTMLParser):
     """Complains about tags that do not pair up, and collects what a page shows and refers to."""
 

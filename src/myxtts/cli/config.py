@@ -81,19 +81,25 @@ def _show_settings(settings: list[Setting], screen: Screen) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    from myxtts.config.values import format_scalar
+
     table = Table(box=None, pad_edge=False)
     for column in ("setting", "value", "from"):
         table.add_column(column, overflow="fold", no_wrap=column == "setting")
     for setting in settings:
         style = "" if setting.origin == "default" else "bold green"
-        table.add_row(Text(setting.key), Text(_show_value(setting.value), style), Text(setting.origin, style or "dim"))
+        table.add_row(
+            Text(setting.key), Text(format_scalar(setting.value), style), Text(setting.origin, style or "dim")
+        )
     screen.console.print(table)
 
 
 def _explain_settings(settings: list[Setting], screen: Screen) -> None:
     """Prints description, allowed values, default and origin of each setting."""
+    from myxtts.config.values import format_scalar
+
     for setting in settings:
-        value, default = _show_value(setting.value), _show_value(setting.default)
+        value, default = format_scalar(setting.value), format_scalar(setting.default)
         screen.console.print(f"{setting.key} = {value}", style="bold", markup=False)
         screen.console.print(f"  {setting.description}", markup=False)
         screen.console.print(f"  allowed: {setting.allowed}", markup=False)
@@ -114,10 +120,3 @@ def _show_plan(config: XTTSConfig, screen: Screen) -> dict[str, Any]:
     for warning in chosen.warnings:
         screen.warn(warning)
     return asdict(chosen)
-
-
-def _show_value(value: object) -> str:
-    """Formats a value as in YAML."""
-    if value is None:
-        return "null"
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 import time
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -168,7 +168,9 @@ class Examiner:
         samples = engine.make_sound(mel_TM, self._options.seed)
         took_s = time.perf_counter() - started if engine.num_graphs == num_graphs else None
         wave = Waveform(samples, self._synthesizer.rate)
-        synthesised_voice = engine.encode_mel(self._extract_mel(samples, mel_TM))
+        # Audio below one frame has no log-mel; the decoder's output stands for it.
+        is_long = len(samples) >= self._host_mel.definition.min_samples
+        synthesised_voice = engine.encode_mel(self._host_mel(samples) if is_long else mel_TM)
         return Measured(
             utterance.id,
             wave.duration_s,
@@ -179,10 +181,6 @@ class Examiner:
             took_s,
             self._recognise(utterance, wave, scratch / f"{row}.wav"),
         )
-
-    def _extract_mel(self, samples: NDArray[np.float32], mel_TM: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Computes the log-mel of the synthesised audio; audio below one frame gets the decoder's output instead."""
-        return self._host_mel(samples) if len(samples) >= self._host_mel.definition.min_samples else mel_TM
 
     def _find_reference(self, row: int) -> int:
         """Chooses the reference: the speaker's next recording in the store of at least `ADVISED_REFERENCE_S`.
@@ -207,11 +205,8 @@ class Examiner:
         if self._recogniser is None or not text:
             return None
         heard = self._recogniser.transcribe(path, utterance.language)
-        said, heard = (self._normalize(words, utterance.language) for words in (text, heard))
-        return count_mistakes(said, heard)
-
-    def _normalize(self, text: str, language: str) -> str:
-        return self._synthesizer.loaded.frontend.normalize(text, language)
+        normalize = self._synthesizer.loaded.frontend.normalize
+        return count_mistakes(normalize(text, utterance.language), normalize(heard, utterance.language))
 
 
 def summarize(measured: list[Measured], num_skipped: int) -> Evaluation:
@@ -219,17 +214,15 @@ def summarize(measured: list[Measured], num_skipped: int) -> Evaluation:
     timed = [(row.took_s, row.duration_s) for row in measured if row.took_s is not None]
     heard = [row.mistakes for row in measured if row.mistakes is not None]
     num_words, num_characters = sum(row.num_words for row in heard), sum(row.num_characters for row in heard)
-
-    def average(values: Iterator[float]) -> float:
-        return float(np.mean(list(values)))
-
+    scores = [(row.mel_distance, row.duration_error, row.similarity, row.real_similarity) for row in measured]
+    mel_distance, duration_error, similarity, real_similarity = np.mean(scores, axis=0).tolist()
     return Evaluation(
         len(measured),
         num_skipped,
-        average(row.mel_distance for row in measured),
-        average(row.duration_error for row in measured),
-        average(row.similarity for row in measured),
-        average(row.real_similarity for row in measured),
+        mel_distance,
+        duration_error,
+        similarity,
+        real_similarity,
         sum(took_s for took_s, _ in timed) / sum(length for _, length in timed) if timed else None,
         sum(row.num_word_edits for row in heard) / num_words if num_words else None,
         sum(row.num_character_edits for row in heard) / num_characters if num_characters else None,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,17 +63,30 @@ def find_oscillation(intervals_s: Times) -> Oscillation:
     return Oscillation(variation, period.num_steps, period.num_steps * mean_s, period.correlation)
 
 
-def find_recent_oscillation(steps: Iterable[tuple[float, float]]) -> Oscillation | None:
-    """Measures pairs of (data wait, compute time) in seconds, step by step; None with too few steps.
+def find_recent_oscillation(steps: Iterable[tuple[float, float, int]]) -> Oscillation | None:
+    """Measures (data wait, compute time, padded frames) step by step, in seconds; None with too few steps.
 
     A step that computes several times as long as others validates or saves, which says nothing about the data pipeline:
     its compute time is clipped to three medians. A long wait counts in full.
     """
-    seconds = np.array(list(steps), np.float64).reshape(-1, 2)
-    if len(seconds) < _FEWEST_RECENT_STEPS:
+    rows = list(steps)
+    if len(rows) < _FEWEST_RECENT_STEPS:
         return None
-    wait_s, step_s = seconds.T
+    wait_s, step_s, num_frames = np.array(rows, np.float64).T
+    step_s = even_out_shapes(step_s, num_frames)
     return find_oscillation(wait_s + np.minimum(step_s, _PAUSE_FACTOR * np.median(step_s)))
+
+
+def even_out_shapes(step_s: Times, shape: NDArray[Any]) -> Times:
+    """Scales compute times so that every batch shape has the same median; arrays [steps].
+
+    A larger batch takes longer by itself: with two shapes, the steps of a healthy run alternate between two times.
+    `shape` is any number that tells shapes apart, such as their padded frames.
+    """
+    _, numbers = np.unique(shape, return_inverse=True)
+    medians_s = np.array([np.median(step_s[numbers == number]) for number in range(numbers.max(initial=-1) + 1)])
+    scale = np.divide(np.median(step_s), medians_s, out=np.ones_like(medians_s), where=medians_s > 0)
+    return np.asarray(step_s * scale[numbers])
 
 
 def find_period(times_s: Times) -> Period | None:

@@ -7,13 +7,15 @@ A resumed run has several sessions; the first step of each compiles and is left 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from myxtts.config.catalogue import Setting, list_settings
 from myxtts.config.load import RESOLVED_FILE_NAME
@@ -21,6 +23,7 @@ from myxtts.config.schema import XTTSConfig
 from myxtts.errors import ConfigError, DataError
 from myxtts.storage.json_file import JsonLines, is_number, try_read_json
 from myxtts.storage.regular_file import FileRefusedError, read_regular
+from myxtts.tools.rhythm import even_out_shapes
 from myxtts.training.run.folder import (
     ENVIRONMENT_FILE_NAME,
     FINGERPRINTS_FILE_NAME,
@@ -36,9 +39,35 @@ _MAX_FILE_BYTES = 10_000_000
 """Of the configuration, in characters, so that a damaged file cannot make a huge page."""
 _MAX_SKIPPED = 50
 """Newest events that a report lists; all are counted by kind."""
-_TIMES = ("position", "wait_s", "step_s", "load_s")
-"""Fields without which a line of telemetry is left out."""
 _ACCUMULATION_KEY = "training.gradient_accumulation_steps"
+
+
+class StepLine(BaseModel):
+    """One line of telemetry: times of a batch and of the step that took it, sizes, and batches left in the buffer."""
+
+    model_config = ConfigDict(extra="ignore", strict=True, frozen=True, allow_inf_nan=False)
+
+    position: int
+    wait_s: float
+    step_s: float
+    load_s: float = 0.0
+    depth: float = 0.0
+    num_utterances: int = 0
+    num_frames: int = 0
+    num_padded_frames: int = 0
+    is_retraced: bool = False
+    stages: dict[str, float] = {}
+
+    @property
+    def interval_s(self) -> float:
+        return self.wait_s + self.step_s
+
+
+def parse_steps(lines: Iterable[Mapping[str, Any]]) -> Iterator[StepLine]:
+    """Yields the lines of telemetry that can be read."""
+    for line in lines:
+        with suppress(ValidationError):
+            yield StepLine.model_validate(line)
 
 
 @dataclass(frozen=True)
@@ -55,6 +84,7 @@ class FeedTimes:
     step_s: NDArray[np.float64]
     load_s: NDArray[np.float64]
     is_retraced: NDArray[np.bool_]
+    num_padded_frames: NDArray[np.float64]
     stages: dict[str, NDArray[np.float64]]
     padding: float
     num_utterances: int
@@ -72,9 +102,18 @@ class FeedTimes:
         """Returns a mask [steps] of those that only trained: no graph traced, no validation, samples or checkpoint."""
         return np.asarray(~self.is_retraced & ~np.isin(self.position, list(watched_positions)))
 
-    def measure_variation(self, watched_positions: set[int]) -> float:
-        """Returns the coefficient of variation (standard deviation / mean) of steps that only trained."""
-        usual_s = self.interval_s[self.find_usual(watched_positions)]
+    def measure_variation(self, watched_positions: set[int], batches_per_step: int) -> float:
+        """Returns standard deviation / mean of optimiser steps that only trained, between batches of equal shape."""
+        step = self.position // batches_per_step
+        is_usual = ~np.isin(step, step[~self.find_usual(watched_positions)])
+        _, numbers = np.unique(step[is_usual], return_inverse=True)
+        wait_s, step_s, num_frames = (
+            np.bincount(numbers, values[is_usual]).astype(np.float64)
+            for values in (self.wait_s, self.step_s, self.num_padded_frames)
+        )
+        # With gradient accumulation, the file may begin or end within a step.
+        is_whole = np.bincount(numbers) == batches_per_step
+        usual_s = (wait_s + even_out_shapes(step_s, num_frames))[is_whole]
         return float(usual_s.std() / usual_s.mean()) if len(usual_s) > 1 else 0.0
 
 
@@ -109,11 +148,16 @@ class RunFiles:
 
     def find_watched_positions(self) -> set[int]:
         """Returns the last batch position of each step in `watched`: step s of k micro-batches ends at s * k - 1."""
-        batches_per_step = self.find_setting(_ACCUMULATION_KEY) or 1
-        return {step * batches_per_step - 1 for step, _ in self.watched}
+        return {step * self.batches_per_step - 1 for step, _ in self.watched}
+
+    @property
+    def batches_per_step(self) -> int:
+        return self.find_setting(_ACCUMULATION_KEY) or 1
 
     def measure_variation(self) -> float | None:
-        return self.feed.measure_variation(self.find_watched_positions()) if self.feed else None
+        if self.feed is None:
+            return None
+        return self.feed.measure_variation(self.find_watched_positions(), self.batches_per_step)
 
 
 def read_run(path: Path) -> RunFiles:
@@ -157,23 +201,26 @@ def read_telemetry(path: Path, first_positions: Container[int] = ()) -> FeedTime
     The first step of a session is found by its position, which is in `first_positions` or does not grow. The first line
     of the file counts as such a step.
     """
-    lines, last = [], float("inf")
-    for line in JsonLines(path).read():
-        if not all(is_number(line.get(name)) for name in _TIMES):
-            continue
+    steps: list[StepLine] = []
+    last = float("inf")
+    for step in parse_steps(JsonLines(path).read()):
         # Positions only grow within a session, also after a rollback.
-        is_first, last = line["position"] <= last or line["position"] in first_positions, line["position"]
-        if not is_first:
-            lines.append(line)
-    if not lines:
+        if step.position > last and step.position not in first_positions:
+            steps.append(step)
+        last = step.position
+    if not steps:
         return None
-    num_padded = _sum(lines, "num_padded_frames")
+    num_padded = sum(step.num_padded_frames for step in steps)
+    names = ("position", "wait_s", "step_s", "load_s", "num_padded_frames")
     return FeedTimes(
-        **{name: np.array([line[name] for line in lines], np.float64) for name in _TIMES},
-        is_retraced=np.array([bool(line.get("is_retraced")) for line in lines]),
-        stages=_collect_stages([line.get("stages") for line in lines]),
-        padding=1 - _sum(lines, "num_frames") / num_padded if num_padded else 0.0,
-        num_utterances=_sum(lines, "num_utterances"),
+        **{name: np.array([getattr(step, name) for step in steps], np.float64) for name in names},
+        is_retraced=np.array([step.is_retraced for step in steps]),
+        stages={
+            name: np.array([step.stages[name] for step in steps if name in step.stages])
+            for name in dict.fromkeys(name for step in steps for name in step.stages)
+        },
+        padding=1 - sum(step.num_frames for step in steps) / num_padded if num_padded else 0.0,
+        num_utterances=sum(step.num_utterances for step in steps),
     )
 
 
@@ -181,18 +228,6 @@ def list_series(records: Sequence[Mapping[str, Any]], name: str) -> tuple[list[f
     """Returns the steps and values of one recorded number, without records that lack it or have NaN."""
     found = [(record["step"], record[name]) for record in records if is_number(record.get(name))]
     return [step for step, _ in found], [value for _, value in found]
-
-
-def _collect_stages(stages: Sequence[object]) -> dict[str, NDArray[np.float64]]:
-    times: dict[str, list[float]] = {}
-    for stage in stages:
-        for name, seconds in stage.items() if isinstance(stage, dict) else ():
-            times.setdefault(name, []).extend([seconds] if is_number(seconds) else [])
-    return {name: np.array(seconds, np.float64) for name, seconds in times.items()}
-
-
-def _sum(lines: Sequence[Mapping[str, Any]], name: str) -> int:
-    return sum(line[name] for line in lines if isinstance(line.get(name), int))
 
 
 def _read_sessions(path: Path) -> list[dict[str, Any]]:

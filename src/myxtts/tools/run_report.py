@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from myxtts.config.values import format_scalar
 from myxtts.storage.regular_file import FileRefusedError, read_regular
 from myxtts.tools.charts import Curve, draw_curves, draw_shares
 from myxtts.tools.page import (
@@ -378,7 +379,7 @@ def _name_ids(ids: Any) -> str:
 def _show_configuration(run: RunFiles, tr: Translator) -> Html:
     """Settings that differ from the defaults of this version, and the whole configuration file."""
     rows = [
-        [setting.key, hide_private(_write(setting.value)), _write(setting.default)]
+        [setting.key, hide_private(format_scalar(setting.value)), format_scalar(setting.default)]
         for setting in run.settings
         if setting.value != setting.default
     ]
@@ -388,10 +389,6 @@ def _show_configuration(run: RunFiles, tr: Translator) -> Html:
         make_panel(tr("Differs from the defaults"), make_table(heading, rows, code_columns=(0, 1, 2))),
         make_details(tr("All settings"), make_code(run.config_text)),
     )
-
-
-def _write(value: Any) -> str:
-    return "null" if value is None else str(value)
 
 
 def _show_environment(run: RunFiles, tr: Translator) -> Html:

@@ -156,6 +156,15 @@ def test_period_of_a_swing_is_found(period: int) -> None:
     assert not found.is_stable
 
 
+def test_two_shapes_do_not_swing() -> None:
+    shape = np.arange(60) % 2
+    steps_s = np.where(shape == 1, 0.06, 0.02) + np.random.default_rng(0).normal(0, 0.0005, 60)
+    assert make_loop(steps_s=steps_s, shape=shape).oscillation.is_stable
+    assert not make_loop(steps_s=steps_s).oscillation.is_stable
+    waiting = make_loop(steps_s=steps_s, shape=shape, every=8, burst_s=0.2).oscillation
+    assert waiting.period_steps == 8
+
+
 def test_noise_does_not_swing() -> None:
     steady = find_oscillation(0.02 + np.random.default_rng(1).normal(0, 0.001, 80))
     assert steady.is_stable

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pynvml
@@ -45,6 +46,39 @@ def test_bursts_are_oscillation_with_their_period(tmp_path: Path) -> None:
 def test_steps_that_differ_without_waiting_are_not_blamed_on_the_data(tmp_path: Path) -> None:
     monitor = play_watch(tmp_path, FakeNvml(), 20, step_s=lambda step: 0.3 if step % 4 == 0 else 0.1)
     assert list_found(monitor) == {("run_steps_differ", None)}
+
+
+def test_two_batch_shapes_of_different_length_are_no_oscillation(tmp_path: Path) -> None:
+    """A healthy run: long and short batches alternate, and each shape takes its own time."""
+    monitor = play_watch(
+        tmp_path,
+        FakeNvml(),
+        20,
+        wait_s=lambda step: 0.004 if step % 2 else 0.002,
+        step_s=lambda step: (0.3 if step % 2 else 0.1) + 0.002 * math.sin(step),
+        shape=lambda step: ("16x900x180", 14400) if step % 2 else ("16x300x60", 4800),
+    )
+    assert list_found(monitor) == set()
+    run = monitor.summarize()["run"]
+    assert run["last"]["variation"] < 0.1
+
+
+def test_bursts_are_seen_beside_two_shapes(tmp_path: Path) -> None:
+    monitor = play_watch(
+        tmp_path,
+        FakeNvml(),
+        20,
+        wait_s=lambda step: 0.3 if step % 16 == 0 else 0.0,
+        step_s=lambda step: 0.3 if step % 2 else 0.1,
+        shape=lambda step: ("16x900x180", 14400) if step % 2 else ("16x300x60", 4800),
+    )
+    assert ("run_swings", None) in list_found(monitor)
+
+
+def test_gradient_accumulation_is_no_oscillation(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("training:\n  gradient_accumulation_steps: 4\n")
+    monitor = play_watch(tmp_path, FakeNvml(), 20, step_s=lambda step: 0.4 if step % 4 == 3 else 0.0001)
+    assert list_found(monitor) == set()
 
 
 def test_a_gpu_between_2_and_40_percent_swings(tmp_path: Path) -> None:

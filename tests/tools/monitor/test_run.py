@@ -245,7 +245,7 @@ def test_the_newest_run_is_the_one_written_to_last(tmp_path: Path) -> None:
 
 
 def find(steps: list[tuple[float, float]]) -> Oscillation:
-    found = find_recent_oscillation(steps)
+    found = find_recent_oscillation([(*step, 7600) for step in steps])
     assert found is not None
     return found
 
@@ -260,7 +260,7 @@ def test_even_steps_have_no_period_and_bursts_have_theirs() -> None:
         assert find(bursts).period_steps == period
     noise = [(generator.expovariate(10), 0.05) for _ in range(300)]
     assert find(noise).period_steps is None
-    assert find_recent_oscillation(even[:10]) is None
+    assert find_recent_oscillation([(*step, 7600) for step in even[:10]]) is None
 
 
 def test_a_pause_for_validation_is_no_oscillation() -> None:

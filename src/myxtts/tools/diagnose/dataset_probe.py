@@ -74,8 +74,14 @@ def list_chain(dataset: Any) -> list[Link]:
 
 def find_python_functions(dataset: Any) -> tuple[PythonFunction, ...]:
     """Returns every Python function in the graph of the dataset, nested functions included, with file and line."""
+    from tensorflow.core.framework import graph_pb2
+    from tensorflow.python.data.ops import options
+
+    # Only the structure is read, so the state of random generators and Python functions need not be serialisable.
+    policy = options.ExternalStatePolicy.IGNORE
+    graph = graph_pb2.GraphDef.FromString(dataset._as_serialized_graph(external_state_policy=policy).numpy())
     found: dict[tuple[str, int, str], PythonFunction] = {}
-    for node in _walk_nodes(_serialize(dataset)):
+    for node in _walk_nodes(graph):
         if node.op in _PYTHON_OPS:
             function = _describe_function(node.op, node.attr["token"].s.decode())
             found.setdefault((function.file, function.line, function.name), function)
@@ -100,15 +106,6 @@ def find_read_ahead(links: list[Link]) -> int | None:
         if link.kind not in ("Options", "Repeat", "Take", "Skip"):
             return 0
     return 0
-
-
-def _serialize(dataset: Any) -> Any:
-    from tensorflow.core.framework import graph_pb2
-    from tensorflow.python.data.ops import options
-
-    # Only the structure is read, so the state of random generators and Python functions need not be serialisable.
-    policy = options.ExternalStatePolicy.IGNORE
-    return graph_pb2.GraphDef.FromString(dataset._as_serialized_graph(external_state_policy=policy).numpy())
 
 
 def _walk_nodes(graph: Any) -> Iterator[Any]:

@@ -13,6 +13,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from myxtts.tools.rhythm import Oscillation, even_out_shapes, find_oscillation
+
 Times = NDArray[np.float64]
 StageName = Literal["read", "decode", "features", "batch", "transfer", "step"]
 USUAL_PADDING = 0.07
@@ -56,7 +58,7 @@ class LoopTimes:
     """Times of the full training loop, one value per step: wait for a batch, transfer, train. Arrays [steps].
 
     The first step is left out: it traces the graph and fills the buffers. `is_new_shape` marks steps that may have been
-    retraced.
+    retraced, `shape` numbers the batch shapes.
     """
 
     waits_s: Times
@@ -64,6 +66,13 @@ class LoopTimes:
     steps_s: Times
     is_epoch_start: NDArray[np.bool_]
     is_new_shape: NDArray[np.bool_]
+    shape: NDArray[np.int64] | None = None
+
+    @property
+    def oscillation(self) -> Oscillation:
+        """Variation and period of the step times, compared between batches of equal shape."""
+        steps_s = self.steps_s if self.shape is None else even_out_shapes(self.steps_s, self.shape)
+        return find_oscillation(self.waits_s + self.transfers_s + steps_s)
 
     @property
     def intervals_s(self) -> Times:

@@ -18,16 +18,19 @@ from typing import TYPE_CHECKING, Any
 from myxtts.tools.diagnose.advice import MachineSetting, advise, advise_machine, compare_two_ways
 from myxtts.tools.diagnose.causes import Finding, find_causes
 from myxtts.tools.diagnose.evidence import Evidence
-from myxtts.tools.diagnose.timing import Comparison, Limits, Work, compare_in_turn, run_together
+from myxtts.tools.diagnose.timing import Comparison, Limits, compare_in_turn, run_together
 from myxtts.tools.emulate import StepTime
-from myxtts.tools.rhythm import Oscillation, find_oscillation
+from myxtts.tools.rhythm import Oscillation
 from myxtts.types import Say
 
 if TYPE_CHECKING:
     from myxtts.config.schema import XTTSConfig
     from myxtts.pipeline.split_advice import SplitAdvice
-    from myxtts.runtime.hardware import Hardware
 
+_NUM_ROUNDS = 3
+"""Blocks of the old and of the new variant in a verification."""
+_DATASET_LIMITS = Limits(25, 15.0)
+"""Length of one block of `verify_dataset`."""
 _BLOCK_SHARE = 0.5
 """Length of one block of `verify_config`, as a share of the batches of the diagnosis."""
 _VERIFY_LIMIT_S = 20.0
@@ -59,7 +62,7 @@ class Diagnosis:
 
     @property
     def oscillation(self) -> Oscillation:
-        return find_oscillation(self.evidence.loop.intervals_s)
+        return self.evidence.loop.oscillation
 
     @property
     def au(self) -> float:
@@ -100,36 +103,12 @@ def diagnose_dataset(
     return conclude(examine_dataset(DatasetSource(dataset), work, is_emulated, transfer, limits))
 
 
-def compare_datasets(
-    old: Any,
-    new: Any,
-    *,
-    old_step: Work,
-    new_step: Work | None = None,
-    old_transfer: Work | None = None,
-    new_transfer: Work | None = None,
-    num_batches: int = 25,
-    num_rounds: int = 3,
-    time_limit_s: float = 15.0,
-) -> Comparison:
-    """Runs two datasets, each with its training step, in alternating blocks."""
-    from myxtts.tools.diagnose.dataset_probe import DatasetSource
-
-    limits = Limits(num_batches, time_limit_s)
-    return compare_in_turn(
-        lambda: run_together(DatasetSource(old), old_step, old_transfer, limits),
-        lambda: run_together(DatasetSource(new), new_step or old_step, new_transfer, limits),
-        num_rounds,
-    )
-
-
 def verify_dataset(
     diagnosis: Diagnosis,
     dataset: Any,
     *,
     step_s: float | StepTime | None = None,
     step: Callable[[Any], Any] | None = None,
-    num_batches: int = 25,
 ) -> Diagnosis:
     """Measures the first recommendation if it can be applied from outside: prefetch, thread pool, or repeat.
 
@@ -148,7 +127,11 @@ def verify_dataset(
     if not advice or advice[0].reason not in ways:
         return diagnosis
     changed = ways[advice[0].reason](advice[0].value)
-    compared = compare_datasets(dataset, changed.dataset, old_step=work, num_batches=num_batches)
+    compared = compare_in_turn(
+        lambda: run_together(source, work, None, _DATASET_LIMITS),
+        lambda: run_together(changed, work, None, _DATASET_LIMITS),
+        _NUM_ROUNDS,
+    )
     return replace(diagnosis, verified=compared)
 
 
@@ -158,7 +141,6 @@ def diagnose_config(
     step_s: float | StepTime | None = None,
     num_batches: int = 50,
     time_limit_s: float = 60.0,
-    hardware: Hardware | None = None,
     say: Say = lambda _line: None,
 ) -> Diagnosis:
     """Measures the feed of a configuration with its real training step, or with an emulated one of `step_s` seconds.
@@ -167,7 +149,7 @@ def diagnose_config(
     """
     from myxtts.tools.diagnose.from_config import examine_config, prepare_subject
 
-    subject = prepare_subject(config, step_s=step_s, num_batches=num_batches, hardware=hardware, say=say)
+    subject = prepare_subject(config, step_s=step_s, num_batches=num_batches, say=say)
     evidence, order = examine_config(subject, Limits(num_batches, time_limit_s))
     longest = max(order.shapes, key=lambda shape: shape.num_frames * max(1, shape.num_tokens))
     batch_bytes = 4 * longest.num_utterances * longest.num_frames * config.data.n_mels
@@ -186,15 +168,11 @@ def verify_config(
     *,
     step_s: float | StepTime | None = None,
     num_batches: int = 50,
-    num_rounds: int = 3,
-    hardware: Hardware | None = None,
 ) -> Diagnosis:
     """Runs both configurations in alternating blocks and adds the measured speed-up to the diagnosis."""
     from myxtts.tools.diagnose.from_config import prepare_subject
 
-    subjects = [
-        prepare_subject(config, step_s=step_s, num_batches=num_batches, hardware=hardware) for config in (old, new)
-    ]
+    subjects = [prepare_subject(config, step_s=step_s, num_batches=num_batches) for config in (old, new)]
     limits = Limits(max(10, int(_BLOCK_SHARE * num_batches)), _VERIFY_LIMIT_S)
-    compared = compare_in_turn(lambda: subjects[0].run(limits), lambda: subjects[1].run(limits), num_rounds)
+    compared = compare_in_turn(lambda: subjects[0].run(limits), lambda: subjects[1].run(limits), _NUM_ROUNDS)
     return replace(diagnosis, verified=compared)

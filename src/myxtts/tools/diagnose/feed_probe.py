@@ -24,7 +24,7 @@ from myxtts.pipeline.loaders.waveforms import WaveformReader
 from myxtts.pipeline.open import open_batches
 from myxtts.pipeline.order import BatchOrder, BatchPlan
 from myxtts.pipeline.recordings import RecordingSource
-from myxtts.pipeline.splits import BatchRange, choose_range, open_split, open_utterances, order_split
+from myxtts.pipeline.splits import choose_range, open_split, open_utterances, order_split
 from myxtts.pipeline.telemetry import FeedStats
 from myxtts.runtime.hardware import Hardware, count_cpus
 from myxtts.runtime.plan import Mode, Plan
@@ -95,7 +95,8 @@ def probe_loader(config: XTTSConfig, plan: Plan, loader_name: str) -> LoaderProb
     """
     opened = open_split(config, "train", plan)
     utterances, batches = opened.utterances, choose_range(opened.order, plan)
-    plans = _choose_plans(batches)
+    places = np.linspace(0, batches.order.num_batches_per_epoch, _NUM_PROBED + 1, endpoint=False)
+    plans = [batches.plan_of(int(place)) for place in places]
     store_bytes = sum(utterances.list_files(("mel", "tokens")).values()) if isinstance(utterances, FeatureStore) else 0
     if plan.mode is Mode.MULTI_GPU or config.data.data_service is not None:
         # These loaders start threads or a service that only work inside a feed.
@@ -119,11 +120,6 @@ def probe_loader(config: XTTSConfig, plan: Plan, loader_name: str) -> LoaderProb
         setup.loader.close()
     num_threads = max(1, plan.num_workers)
     return LoaderProbe(tuple(_spread(stage, num_threads) for stage in stages), opened.order, store_bytes, copy_s)
-
-
-def _choose_plans(batches: BatchRange) -> list[BatchPlan]:
-    length = batches.order.num_batches_per_epoch
-    return [batches.plan_of(int(place)) for place in np.linspace(0, length, _NUM_PROBED + 1, endpoint=False)]
 
 
 def _time_each(plans: Sequence[BatchPlan], work: Callable[[BatchPlan], object]) -> tuple[float, float]:

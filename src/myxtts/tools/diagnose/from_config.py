@@ -80,20 +80,15 @@ class Subject:
 
 
 def prepare_subject(
-    config: XTTSConfig,
-    *,
-    step_s: float | StepTime | None,
-    num_batches: int,
-    hardware: Hardware | None = None,
-    say: Say = lambda _line: None,
+    config: XTTSConfig, *, step_s: float | StepTime | None, num_batches: int, say: Say = lambda _line: None
 ) -> Subject:
     """Resolves plan and batch size and builds the step: emulated if `step_s` is given, else that of the real model."""
-    machine = hardware or detect_hardware()
-    plan = choose_plan(config, machine)
-    config = resolve_batch_size(config, plan, machine, say)
+    hardware = detect_hardware()
+    plan = choose_plan(config, hardware)
+    config = resolve_batch_size(config, plan, hardware, say)
     if step_s is not None:
-        return Subject(config, machine, plan, EmulatedStep(StepTime.make(step_s)))
-    return Subject(config, machine, plan, RealStep(config, plan, num_batches, say))
+        return Subject(config, hardware, plan, EmulatedStep(StepTime.make(step_s)))
+    return Subject(config, hardware, plan, RealStep(config, plan, num_batches, say))
 
 
 def examine_config(subject: Subject, limits: Limits) -> tuple[Evidence, BatchOrder]:
@@ -167,7 +162,7 @@ def _try_out(
         trials = replace(trials, trimmed_step_s=try_trimmed(subject.step, samples, padding, padding_after))
     if subject.is_eager:
         graph = config.model_copy(update={"training.enable_graph_mode": True, "training.enable_eager_debug": False})
-        changed = prepare_subject(graph, step_s=None, num_batches=limits.num_batches, hardware=subject.hardware)
+        changed = prepare_subject(graph, step_s=None, num_batches=limits.num_batches)
         trials = replace(trials, graph_step_s=time_step(changed.step, samples, num_rounds=3))
     if subject.plan.num_workers > MANY_THREADS_PER_CORE * subject.hardware.num_cpus:
         calmer = config.model_copy(update={"data.num_workers": "auto", "data.optimize_cpu_gpu_overlap": True})

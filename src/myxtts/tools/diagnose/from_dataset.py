@@ -218,7 +218,7 @@ def examine_dataset(
         num_threads=num_threads,
         buffer_depth=find_read_ahead(links),
         epoch_length=source.epoch_length,
-        epoch_stall_s=_measure_stall(alone),
+        epoch_stall_s=alone.epoch_stall_s,
         padding=measure_padding(samples),
         num_eager_ops=num_eager_ops,
         trials=trials,
@@ -265,13 +265,6 @@ def _time_last_stages(samples: list[Any], transfer: Work | None, step_s: float) 
     arrays = [array for array in list_arrays(samples[0]) if getattr(array.dtype, "name", "") != "string"]
     move = (lambda: transfer(samples[0])) if transfer else (lambda: [np.array(array) for array in arrays])
     return StageTime("transfer", time_calls(move, 5)), StageTime("step", step_s)
-
-
-def _measure_stall(alone: AloneTimes) -> float:
-    """Returns the median extra time of the first batch of an epoch; the very first epoch is not measured."""
-    if not len(alone.epoch_starts_s):
-        return 0.0
-    return max(0.0, float(np.median(alone.epoch_starts_s)) - float(np.median(alone.alone_s)))
 
 
 def describe_machine(alone: AloneTimes, gpu_names: tuple[str, ...] = ()) -> Machine:

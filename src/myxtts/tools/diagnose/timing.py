@@ -64,13 +64,15 @@ class AloneTimes:
     def interval_s(self) -> float:
         return float(self.alone_s.mean())
 
+    @property
+    def epoch_stall_s(self) -> float:
+        """Median extra time of the first batch of an epoch; the very first epoch is not measured."""
+        if not len(self.epoch_starts_s):
+            return 0.0
+        return max(0.0, float(np.median(self.epoch_starts_s)) - float(np.median(self.alone_s)))
+
 
 _Times = TypeVar("_Times", LoopTimes, AloneTimes)
-
-
-def describe_shape(batch: Any) -> str:
-    """Returns the shapes of all arrays of a batch as one key; a new key may retrace a `tf.function`."""
-    return " ".join(str(tuple(part.shape)) for part in list_arrays(batch))
 
 
 def list_arrays(batch: Any) -> list[Any]:
@@ -100,8 +102,8 @@ def run_together(source: BatchSource, step: Work, transfer: Work | None, limits:
     One extra step runs first and is not counted. The time limit starts after it.
     """
     waits_s, transfers_s, steps_s = [], [], []
-    is_epoch_start, is_new_shape = [], []
-    seen: set[str] = set()
+    is_epoch_start, is_new_shape, shapes = [], [], []
+    numbers: dict[str, int] = {}
     with source.open() as batches:
         deadline = time.perf_counter() + limits.time_limit_s
         for number in range(limits.num_batches + 1):
@@ -113,18 +115,19 @@ def run_together(source: BatchSource, step: Work, transfer: Work | None, limits:
             started = time.perf_counter()
             step(moved)
             ended = time.perf_counter()
-            shape = describe_shape(batch)
+            # A new combination of shapes may retrace a `tf.function`.
+            shape = " ".join(str(tuple(part.shape)) for part in list_arrays(batch))
             del batch, moved
             if number == 0:
                 # The first step traces the graph and fills the buffers.
-                deadline = ended + limits.time_limit_s
+                deadline, numbers[shape] = ended + limits.time_limit_s, 0
             else:
                 waits_s.append(arrived - asked)
                 transfers_s.append(started - arrived)
                 steps_s.append(ended - started)
                 is_epoch_start.append(source.num_epochs > epoch)
-                is_new_shape.append(shape not in seen)
-            seen.add(shape)
+                is_new_shape.append(shape not in numbers)
+                shapes.append(numbers.setdefault(shape, len(numbers)))
             if ended > deadline and number >= _FEWEST_BATCHES:
                 break
     return LoopTimes(
@@ -133,6 +136,7 @@ def run_together(source: BatchSource, step: Work, transfer: Work | None, limits:
         np.array(steps_s),
         np.array(is_epoch_start, bool),
         np.array(is_new_shape, bool),
+        np.array(shapes),
     )
 
 

@@ -39,8 +39,8 @@ _SENTENCES = mark(
         "bursts. A deeper buffer evens them out; myxtts diagnose finds the cause.",
         "run_uneven": "Step times vary by {variation_share}, without a period (under 20 % is stable). myxtts "
         "diagnose finds the cause.",
-        "run_steps_differ": "Step times vary by {variation_share} although data is always ready: batches of different "
-        "shapes, or other work on this machine.",
+        "run_steps_differ": "Steps of the same batch shape vary by {variation_share} although data is always ready: "
+        "other work on this machine takes its cores or its GPU.",
         "run_stalled": "No step for {idle_time} although the training process is alive: it validates, saves or hangs.",
         "gpu_idle": "GPU {gpu} is busy only {mean_percent} of the time although a process computes on it: "
         "data comes too slowly.",

@@ -62,7 +62,12 @@ class SampleLog:
         """Appends one sample with one write call. Raises UsageError where an existing CSV file has other columns."""
         if self._file is None:
             return
-        text = self._format_row(sample, alerts) if self._is_csv else self._format_json(sample, alerts)
+        kinds = sorted({alert.kind for alert in alerts})
+        if self._is_csv:
+            text = self._format_row({**sample.to_row(), "warnings": " ".join(kinds)})
+        else:
+            fields = {**sample.to_json(), "warnings": kinds}
+            text = json.dumps(fields, ensure_ascii=False, separators=(",", ":")) + "\n"
         try:
             # A watch that was killed may have left half a line: the first sample starts a new one.
             if self.num_samples == 0 and not ends_with_newline(self.path):
@@ -82,13 +87,8 @@ class SampleLog:
             os.ftruncate(file.fileno(), start)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    def _format_json(self, sample: Sample, alerts: Sequence[Alert]) -> str:
-        fields = {**sample.to_json(), "warnings": sorted({alert.kind for alert in alerts})}
-        return json.dumps(fields, ensure_ascii=False, separators=(",", ":")) + "\n"
-
-    def _format_row(self, sample: Sample, alerts: Sequence[Alert]) -> str:
+    def _format_row(self, row: Row) -> str:
         """Formats a CSV row, with the header before the first row of a new file. Missing numbers are empty cells."""
-        row: Row = {**sample.to_row(), "warnings": " ".join(sorted({alert.kind for alert in alerts}))}
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         if self._columns is None:
@@ -110,6 +110,9 @@ class SampleLog:
                 next_step="Choose another --log-file, or move the old one away.",
             )
         return True
+
+    def describe(self) -> str:
+        return f"log stopped: {self.problem}" if self.problem else f"log {self.path}"
 
     def _close(self) -> None:
         if self._file is not None:

@@ -12,14 +12,17 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import psutil
 
 from myxtts.config.load import RESOLVED_FILE_NAME
+from myxtts.config.yaml import read_yaml
+from myxtts.errors import ConfigError
 from myxtts.storage.json_file import JsonTail, is_number
 from myxtts.storage.regular_file import FileRefusedError, read_regular
 from myxtts.tools.rhythm import find_recent_oscillation
+from myxtts.tools.run_files import StepLine, parse_steps
 from myxtts.training.run.folder import METRICS_FILE_NAME, TELEMETRY_FILE_NAME
 
 RunState = Literal["absent", "starting", "running", "stalled", "ended"]
@@ -69,19 +72,6 @@ class RunReading:
     idle_s: float | None = None
 
 
-class _Step(NamedTuple):
-    wait_s: float
-    step_s: float
-    depth: float
-    num_utterances: int
-    num_frames: int
-    num_padded_frames: int
-
-    @property
-    def interval_s(self) -> float:
-        return self.wait_s + self.step_s
-
-
 class RunFollower:
     """Reads what was appended to the files of one run since the last call; the folder need not exist yet.
 
@@ -92,8 +82,10 @@ class RunFollower:
         self.path = path
         self._clock = clock
         self._telemetry, self._metrics = JsonTail(path / TELEMETRY_FILE_NAME), JsonTail(path / METRICS_FILE_NAME)
-        self._window: deque[_Step] = deque()
-        self._rhythm_steps: deque[tuple[float, float]] = deque(maxlen=_NUM_RHYTHM_STEPS)
+        self._window: deque[StepLine] = deque()
+        self._rhythm_steps: deque[tuple[float, float, int]] = deque(maxlen=_NUM_RHYTHM_STEPS)
+        self._step_batches: list[StepLine] = []
+        self._batches_per_step: int | None = None
         self._position: int | None = None
         self._record: Mapping[str, Any] = {}
         self._grew_at: float | None = None
@@ -107,7 +99,7 @@ class RunFollower:
         is_alive = self._look_for_holder()
         num_new = self._take_steps()
         for record in self._metrics.read():
-            if is_number(record.get("step")) and "loss" in record:
+            if isinstance(record.get("step"), int) and "loss" in record:
                 self._record = record
         idle_s = self._measure_idle(num_new)
         reading = RunReading(
@@ -115,7 +107,7 @@ class RunFollower:
             state=self._judge(is_alive, idle_s),
             num_new_steps=num_new,
             position=self._position,
-            step=_to_int(self._record.get("step")),
+            step=self._record.get("step"),
             epoch=_to_float(self._record.get("epoch")),
             loss=_to_float(self._record.get("loss")),
             idle_s=idle_s,
@@ -128,40 +120,42 @@ class RunFollower:
 
     def _take_steps(self) -> int:
         """Adds new lines of telemetry to the window and returns their number."""
-        lines = [line for line in self._telemetry.read() if _is_step(line)]
+        steps = list(parse_steps(self._telemetry.read()))
         if self._telemetry.was_replaced:
             # A resumed session rewrites the telemetry up to its checkpoint: these lines are old.
-            self._forget(int(lines[-1]["position"]) if lines else None)
+            self._forget(steps[-1].position if steps else None)
             self._is_first_step_due = True
             return 0
-        for line in lines:
+        for step in steps:
             # Positions grow within a session: a smaller one is the first step of a new session, which compiles.
-            is_first = self._is_first_step_due or line["position"] <= (self._position or 0)
-            if is_first:
-                self._forget(int(line["position"]))
+            if self._is_first_step_due or step.position <= (self._position or 0):
+                self._forget(step.position)
             else:
-                self._note(line)
-            self._position, self._is_first_step_due = int(line["position"]), False
+                self._note(step)
+            self._position, self._is_first_step_due = step.position, False
         self._drop_old_steps()
-        return len(lines)
+        return len(steps)
 
     def _forget(self, position: int | None) -> None:
         self._position = position
         self._window.clear()
         self._rhythm_steps.clear()
+        self._step_batches, self._batches_per_step = [], None
 
-    def _note(self, line: Mapping[str, Any]) -> None:
-        step = _Step(
-            wait_s=max(0.0, float(line["wait_s"])),
-            step_s=max(0.0, float(line["step_s"])),
-            depth=_to_float(line.get("depth")) or 0.0,
-            num_utterances=_to_int(line.get("num_utterances")) or 0,
-            num_frames=_to_int(line.get("num_frames")) or 0,
-            num_padded_frames=_to_int(line.get("num_padded_frames")) or 0,
-        )
+    def _note(self, step: StepLine) -> None:
+        """Adds a batch to the window, and to its optimiser step: with gradient accumulation only the last computes."""
         self._window.append(step)
-        if not line.get("is_retraced"):
-            self._rhythm_steps.append((step.wait_s, step.step_s))
+        self._step_batches.append(step)
+        if self._batches_per_step is None:
+            self._batches_per_step = _read_batches_per_step(self.path)
+        if step.is_retraced:
+            # Tracing is no rhythm: the step is left out, as is one whose first batches were not seen.
+            self._step_batches = []
+        elif (step.position + 1) % self._batches_per_step == 0:
+            batches, self._step_batches = self._step_batches, []
+            if len(batches) == self._batches_per_step:
+                wait_s, step_s = sum(one.wait_s for one in batches), sum(one.step_s for one in batches)
+                self._rhythm_steps.append((wait_s, step_s, sum(one.num_padded_frames for one in batches)))
 
     def _drop_old_steps(self) -> None:
         """Shortens the window to the last ten seconds of step time, or to eight steps if those took longer."""
@@ -252,6 +246,16 @@ def _find_last_change(run: Path) -> float | None:
     return max(times, default=None)
 
 
+def _read_batches_per_step(run: Path) -> int:
+    """Returns `training.gradient_accumulation_steps` of a run; 1 where its configuration cannot be read."""
+    try:
+        training = read_yaml(run / RESOLVED_FILE_NAME)[0].get("training")
+    except ConfigError:
+        return 1
+    number = training.get("gradient_accumulation_steps") if isinstance(training, dict) else None
+    return number if isinstance(number, int) and number > 0 else 1
+
+
 def _read_holder(path: Path) -> tuple[int, float] | None:
     """Returns the process id in the lock file of a run and the time it was written; None without such a file."""
     try:
@@ -271,13 +275,5 @@ def _is_alive(pid: int, taken_at: float) -> bool:
         return False
 
 
-def _is_step(line: Mapping[str, Any]) -> bool:
-    return all(is_number(line.get(name)) for name in ("position", "wait_s", "step_s"))
-
-
 def _to_float(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) and is_number(value) else None
-
-
-def _to_int(value: object) -> int | None:
-    return int(value) if isinstance(value, int | float) and is_number(value) else None

@@ -128,12 +128,14 @@ class Sampler:
 
     def take(self) -> Sample:
         """Takes one sample now; the CPU load is the mean since the sample before."""
+        self._look_for_newer_run()
+        self._last_run = self._follower.read() if self._follower is not None else None
         return Sample(
             elapsed_s=self._clock() - self._started,
             time=datetime.now(UTC).isoformat(timespec="milliseconds"),
             host=self._read_host(),
             gpus=self.gpus.read(),
-            run=self._read_run(),
+            run=self._last_run,
         )
 
     def _read_host(self) -> HostReading:
@@ -143,11 +145,6 @@ class Sampler:
         ram_bytes = min(memory.total, limit_bytes or memory.total)
         free = memory.available if free_bytes is None else min(memory.available, free_bytes)
         return HostReading(psutil.cpu_percent(), self._num_cpus, max(0, ram_bytes - free), ram_bytes)
-
-    def _read_run(self) -> RunReading | None:
-        self._look_for_newer_run()
-        self._last_run = self._follower.read() if self._follower is not None else None
-        return self._last_run
 
     def _look_for_newer_run(self) -> None:
         """Switches to the newest run, unless a run was named or the followed one is running or stalled."""

@@ -117,7 +117,7 @@ class Monitor:
             interval_s=self.schedule.interval_s,
             no_gpu_reason=self.sampler.gpus.no_gpu_reason,
             own_cpu_percent=self._measure_own_cost(),
-            log_state=_describe_log(self._log),
+            log_state=self._log.describe() if self._log is not None else "",
             tr=self._tr,
         )
         return self.last_view
@@ -175,12 +175,6 @@ class Monitor:
         """Returns the statistics by name; None for a number that no sample had."""
         found = {name: self.history.get_stats(prefix + name) for name in names}
         return {name: stats.to_json() if stats is not None else None for name, stats in found.items()}
-
-
-def _describe_log(log: SampleLog | None) -> str:
-    if log is None:
-        return ""
-    return f"log {log.path}" if not log.problem else f"log stopped: {log.problem}"
 
 
 def _describe_record(record: AlertRecord, tr: Translator) -> dict[str, Any]:

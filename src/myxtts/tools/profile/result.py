@@ -113,14 +113,6 @@ class SavingTimes:
     log_s: float
     log_steps: int
 
-    @property
-    def checkpoint_per_step_s(self) -> float:
-        return self.checkpoint_held_s / self.checkpoint_steps
-
-    @property
-    def log_per_step_s(self) -> float:
-        return self.log_s / self.log_steps
-
 
 @dataclass(frozen=True, slots=True)
 class OpTime:
@@ -168,8 +160,8 @@ class TrainingProfile:
         return [
             ("data_wait", self.data.wait.mean_ms / 1000),
             *self.list_parts(),
-            ("checkpoint", self.saving.checkpoint_per_step_s),
-            ("logging", self.saving.log_per_step_s),
+            ("checkpoint", self.saving.checkpoint_held_s / self.saving.checkpoint_steps),
+            ("logging", self.saving.log_s / self.saving.log_steps),
         ]
 
     def list_parts(self) -> list[tuple[str, float]]:
