@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.runtime.fake_nvml import FakeNvml, make_gpus, make_unequal_gpus
+from tests.runtime.fake_nvml import GIB, FakeGpu, FakeNvml, make_gpus, make_unequal_gpus
 
 from myxtts.config.schema import XTTSConfig
 from myxtts.errors import HardwareError
@@ -64,6 +64,25 @@ MACHINES = {
 
 def plan(machine: str, **values: Any) -> Plan:
     return choose_plan(XTTSConfig(**values), MACHINES[machine])
+
+
+@pytest.mark.parametrize(
+    ("gpus", "settings", "expected"),
+    [
+        ([("GT 1030", 2, (6, 1)), ("RTX 3090", 24, (8, 6))], {}, "/GPU:1"),
+        ([("Tesla P40", 24, (6, 1)), ("RTX 3060", 12, (8, 6))], {}, "/GPU:1"),
+        ([("RTX 3060", 12, (8, 6)), ("RTX 4090", 24, (8, 9)), ("RTX 3090", 24, (8, 6))], {}, "/GPU:1"),
+        ([("RTX 3090", 24, (8, 6)), ("RTX 3090", 24, (8, 6))], {}, "/GPU:0"),
+        ([("GT 1030", 2, (6, 1)), ("RTX 3090", 24, (8, 6))], {"visible_gpus": "0,1"}, "/GPU:0"),
+    ],
+)
+def test_the_best_gpu_trains_unless_the_user_gives_an_order(
+    gpus: list[tuple[str, int, tuple[int, int]]], settings: dict[str, Any], expected: str
+) -> None:
+    cards = [FakeGpu(name=name, memory_bytes=gib * GIB, compute_capability=cc) for name, gib, cc in gpus]
+    made = choose_plan(XTTSConfig(**settings), detect_hardware(nvml=FakeNvml(cards), environment={}))
+    assert made.model_devices == (expected,)
+    assert any(f"GPU {expected[-1]} is the" in reason for reason in made.reasons)
 
 
 # machine, settings, mode, data device, model devices (CPU when empty), strategy, words of the warning

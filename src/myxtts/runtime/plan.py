@@ -5,7 +5,7 @@
 | data_gpu and model_gpu | both exist and differ             | Multi-GPU mode; several model GPUs are mirrored    |
 | data_gpu and model_gpu | one is missing, or they are equal | Single-GPU buffered, with a warning                |
 | only one of the two    | it exists                         | Single-GPU buffered, on the named GPU              |
-| neither                | no GPU / one / several            | CPU / Single-GPU / the same, mirrored by multi_gpu |
+| neither                | no GPU / one / several            | CPU / Single-GPU / on the best, or all (multi_gpu) |
 
 `choose_plan` depends on its arguments only, so every row can be tested without a GPU. Devices are numbered as CUDA does
 before TensorFlow hides any; `translate_devices` maps them to TensorFlow's numbers afterwards.
@@ -25,6 +25,8 @@ from myxtts.runtime.cluster import Cluster
 from myxtts.runtime.hardware import Gpu, Hardware
 
 CPU_DEVICE = "/CPU:0"
+BFLOAT16_CAPABILITY = (8, 0)
+"""CUDA compute capability from which GPUs have bfloat16 units (Ampere)."""
 _LOADER_NICENESS = 5
 """Unix niceness of loader threads: enough that a thread which drives a device runs first, still ahead of idle jobs."""
 
@@ -243,7 +245,7 @@ def _place_one_named(
 
 
 def _place_unnamed(config: XTTSConfig, visible: tuple[Gpu, ...], hardware: Hardware) -> _Placement:
-    """Trains on the first visible GPU, on all of them with multi_gpu, or on the CPU."""
+    """Trains on the best GPU, on the first that visible_gpus names, on all of them with multi_gpu, or on the CPU."""
     is_multi = config.training.multi_gpu
     if not visible:
         warnings = ["multi_gpu is true, but there is no GPU: training on the CPU."] if is_multi else []
@@ -257,8 +259,16 @@ def _place_unnamed(config: XTTSConfig, visible: tuple[Gpu, ...], hardware: Hardw
     if is_multi:
         why = f"multi_gpu is true, so the model is mirrored over GPUs {format_gpu_numbers(indices)}."
         return _Placement(Mode.MIRRORED, indices, reasons=[why])
-    why = f"GPU {first} is the first of {len(indices)}, so it trains; multi_gpu: true would use them all."
-    return _Placement(Mode.SINGLE_GPU, indices[:1], reasons=[why])
+    chosen = visible[0] if config.training.visible_gpus else max(visible, key=_rate_gpu)
+    rank = "first of visible_gpus" if config.training.visible_gpus else f"best of {len(indices)} ({chosen.name})"
+    why = f"GPU {chosen.index} is the {rank}, so it trains; multi_gpu: true would use them all."
+    return _Placement(Mode.SINGLE_GPU, (chosen.index,), reasons=[why])
+
+
+def _rate_gpu(gpu: Gpu) -> tuple[bool, int, tuple[int, int], int]:
+    """Sort key of GPUs: bfloat16 doubles the speed of a step, then memory, then age; of equal ones the first."""
+    has_bfloat16 = gpu.compute_capability >= BFLOAT16_CAPABILITY
+    return has_bfloat16, _round_gib(gpu.memory_bytes), gpu.compute_capability, -gpu.index
 
 
 def _warn_of_unequal_gpus(placement: _Placement, visible: tuple[Gpu, ...]) -> None:

@@ -12,14 +12,13 @@ from pathlib import Path
 from myxtts.config.model import ModelConfig
 from myxtts.config.schema import TrainingConfig
 from myxtts.errors import HardwareError, StorageError
+from myxtts.runtime.plan import BFLOAT16_CAPABILITY
 from myxtts.storage.json_file import NO_OTHER_FIELDS, try_read_json, write_json
 from myxtts.types import Say
 
 STEPS_PER_COMPILED_SHAPE = 75
 """On two CPU cores a compiled step of `tiny` saves 0.3 to 0.5 s, and a shape takes 15 s longer to compile than to trace
 on a quiet machine, much longer on a busy one: so many steps pay for a shape in any case."""
-BFLOAT16_CAPABILITY = (8, 0)
-"""CUDA compute capability from which GPUs have bfloat16 units (Ampere)."""
 LANES_ON_CPU = 2
 """XLA leaves much of a step to one core, so two halves of a batch side by side are faster than the whole. Not as many
 as there are cores: the numbers a run is made of must not depend on the machine that it is resumed on."""

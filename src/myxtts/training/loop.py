@@ -276,11 +276,14 @@ class TrainingLoop:
         self._is_save_due = False
         if self.step == self._saver.saved_step or not self.run.is_chief:
             return
-        # After a signal there may be little time: no validation and no samples before all is saved.
-        self._saver.calibrate(is_hurried=self.is_stopping)
-        for callback in self._callbacks:
-            if not self.is_stopping:
-                callback.on_checkpoint(self)
+        # Calibration, validation and samples run where the weights are: without a device they would run on the first
+        # GPU, which in Multi-GPU mode prepares data.
+        with self._learner.enter_device():
+            # After a signal there may be little time: no validation and no samples before all is saved.
+            self._saver.calibrate(is_hurried=self.is_stopping)
+            for callback in self._callbacks:
+                if not self.is_stopping:
+                    callback.on_checkpoint(self)
         self.state.clock = self._time.read_clock()
         self._saver.save()
 
