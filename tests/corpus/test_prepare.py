@@ -517,3 +517,28 @@ def test_half_a_character_is_named(tmp_path: Path, write_clip: Any) -> None:
     summary = prepare(tmp_path / "in" / "manifest.jsonl", tmp_path / "out")
     assert (summary.num_utterances, summary.num_rejected) == (1, 1)
     assert r"\ud83d" in summary.examples[0].detail
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('"id": "LJ003"', '"id": "LJ003", "id": "LJ003"', "'id' twice"),
+        ('"id": "LJ003"', '"id": "LJ003", "\\u0069d": "LJ003"', "'id' twice"),
+        ('"num_channels": 1', '"num_channels": true', "num_channels should be a valid integer"),
+        ('"num_samples": 33075', '"num_samples": 33075000000000', "more than a day"),
+        ('"num_samples": 33075', '"num_samples": -1', "num_samples should be greater"),
+        ('"speaker": "', '"speaker": "\\ud800', "it is not JSON"),
+        ('"checksum": ', '"checksum": [', ""),
+    ],
+)
+def test_an_altered_line_of_a_corpus_is_named(ljspeech: Path, tmp_path: Path, old: str, new: str, words: str) -> None:
+    prepare_corpus([Recordings(ljspeech)], tmp_path / "corpus", DataConfig(text_frontend="characters"))
+    file = tmp_path / "corpus" / "corpus.jsonl"
+    lines = file.read_text("utf-8").splitlines(keepends=True)
+    number = next(number for number, line in enumerate(lines) if '"LJ003"' in line)
+    assert old in lines[number], lines[number]
+    lines[number] = lines[number].replace(old, new, 1)
+    file.write_text("".join(lines), encoding="utf-8")
+    with pytest.raises(DataError, match=f"corpus.jsonl:{number + 1} .*{words}") as caught:
+        list(open_corpus(file).utterances())
+    assert "myxtts prepare" in caught.value.next_step

@@ -146,7 +146,9 @@ def _describe(error: ValidationError) -> str:
             problems.append(f"{field} is missing")
         elif one["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
             problems.append(f"{field} is not known")
-        elif one["type"] in ("value_error", "json_invalid"):
+        elif one["type"] == "json_invalid":
+            problems.append(f"it is not JSON ({_shorten(str(one['ctx']['error']))})")
+        elif one["type"] == "value_error":
             problems.append(f"{field} {_shorten(str(one['ctx']['error']))}")
         else:
             problem = one["msg"].replace("Input should be", "should be")
@@ -269,6 +271,9 @@ class JsonLines:
             return
         except FileRefusedError as error:
             raise refuse(self.path, str(error), "Remove what is there.") from error
+        except OSError as error:
+            problem = f"it cannot be read ({error.strerror})"
+            raise refuse(self.path, problem, "Remove what is there, or check its disk.") from error
 
     def drop_after(self, step: int) -> None:
         """Removes lines of steps after the checkpoint that training resumes from: they will be written again."""

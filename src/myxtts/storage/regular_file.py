@@ -71,7 +71,8 @@ def open_descriptor(path: Path | str, *, folder: int | None = None, follow_links
 def read_regular(path: Path | str, max_bytes: int) -> bytes:
     """Reads a whole regular file; raises FileRefusedError if it is none or larger, OSError if it cannot be read."""
     with open_regular(path, max_bytes) as file:
-        return file.read(max_bytes)
+        # As many as there are: `read` allocates all that it is asked for. Files of the kernel do not say their size.
+        return file.read(os.fstat(file.fileno()).st_size or max_bytes)
 
 
 def read_log_lines(file: BufferedReader) -> Iterator[bytes]:

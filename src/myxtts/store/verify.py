@@ -145,6 +145,8 @@ def _check(folder: Path, progress: Progress) -> _Findings:
         state = _check_state(folder, report)
         if state is None:
             return findings
+        # A state that was reconstructed does not know how many utterances there are.
+        is_counted = report.num_broken == 0 or state.num_utterances > 0
         try:
             findings.damaged_files = _check_files(folder, report)
             findings.store = store = _check_indexes(folder, state, report)
@@ -156,7 +158,8 @@ def _check(folder: Path, progress: Progress) -> _Findings:
             continue
         if report.num_broken == 0 or not _has_moved_on(folder, state):
             findings.num_utterances = state.num_utterances
-            if len(store.state.segments) == len(state.segments) and len(store) != state.num_utterances:
+            is_complete = len(store.state.segments) == len(state.segments)
+            if is_counted and is_complete and len(store) != state.num_utterances:
                 report.note(f"store.json names {state.num_utterances:,} utterances, its segments hold {len(store):,}")
                 findings.num_utterances = len(store)
             return findings
