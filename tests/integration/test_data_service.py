@@ -243,7 +243,7 @@ def test_worker_is_for_this_machine_alone_keeps_its_port_and_ends_on_ctrl_c(tmp_
 
 
 def has_landlock() -> bool:
-    return ctypes.CDLL(None).syscall(444, None, 0, 1) >= 1
+    return bool(ctypes.CDLL(None).syscall(444, None, 0, 1) >= 1)
 
 
 def run_graph(address: str, make: Callable[[Any], Any]) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
@@ -136,7 +137,7 @@ def make_service(material: Material, ram_budget_bytes: int) -> Loader:
 @cache
 def start_service() -> str:
     """The address of a tf.data service in this process, which ends with it."""
-    host = DataHost(check_listen_address(None, 0, None))
+    host = DataHost(check_listen_address(None, 0, None), Path(tempfile.mkdtemp()))
     atexit.register(host.stop)
     return host.address
 
