@@ -234,7 +234,7 @@ class _FeedThreads:
         self._process = os.getpid()
 
     def start(self) -> None:
-        """Starts all threads; does nothing if they were started or closed before."""
+        """Starts all threads, or those that an interrupt kept from starting."""
         with self._lock:
             if self._keeper is not None or self._is_closing:
                 return
@@ -356,9 +356,8 @@ class StageChain:
         self._workers: list[Worker] = []
 
     def start(self) -> None:
-        self._workers = [
-            Worker(f"stage-{stage.name}", partial(self._run, number)) for number, stage in enumerate(self._threaded)
-        ]
+        for number in range(len(self._workers), len(self._threaded)):
+            self._workers.append(Worker(f"stage-{self._threaded[number].name}", partial(self._run, number)))
 
     @property
     def num_ready(self) -> int:

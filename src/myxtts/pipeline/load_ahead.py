@@ -133,7 +133,7 @@ class LoadAhead:
         self._threads: list[Worker] = []
 
     def start(self) -> None:
-        for _ in range(self._num_threads):
+        while len(self._threads) < self._num_threads:
             self._add_thread()
 
     @property
