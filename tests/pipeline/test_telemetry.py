@@ -79,8 +79,8 @@ def test_interval_runs_from_batch_to_batch(clock: Clock) -> None:
 def test_retraces_and_shapes_are_counted(clock: Clock) -> None:
     watched = Telemetry()
     clock.run(watched, [0.0], [1.0])
-    watched.note_retrace()
-    clock.run(watched, [0.0, 0.0], [1.0, 1.0], shape="2x80x8")
+    watched.record(make_step(1, 0.0, shape="2x80x8"), clock.now, clock.now, is_retraced_before=True)
+    clock.run(watched, [0.0], [1.0], shape="2x80x8")
     watched.close()
     assert (watched.summarize().num_retraces, watched.summarize().num_shapes) == (1, 2)
 

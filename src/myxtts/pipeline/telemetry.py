@@ -92,30 +92,28 @@ class Telemetry:
         self._max_wait_s = 0.0
         self._current: StepRecord | None = None
         self._handed_at = 0.0
-        self._is_retraced = False
 
     @property
     def num_steps(self) -> int:
         """Finished steps, the first left out."""
         return max(0, self._num_finished - 1)
 
-    def record(self, step: StepRecord, asked_at: float, handed_at: float) -> float:
-        """Records a batch and when it was asked for and handed over; gives the time since the one before, or 0."""
-        self._finish(asked_at)
+    def record(self, step: StepRecord, asked_at: float, handed_at: float, *, is_retraced_before: bool = False) -> float:
+        """Records a batch and when it was asked for and handed over; gives the time since the one before, or 0.
+
+        `is_retraced_before` tells whether the consumer made a new graph in the step before.
+        """
+        self._finish(asked_at, is_retraced_before)
         interval_s = handed_at - self._handed_at if self._current is not None else 0.0
         self._current, self._handed_at = step, handed_at
         self._shapes.add(step.shape)
         return interval_s
 
-    def note_retrace(self) -> None:
-        self._is_retraced = True
-
-    def _finish(self, now: float) -> None:
+    def _finish(self, now: float, is_retraced: bool = False) -> None:
         if self._current is None:
             return
-        step = replace(self._current, step_s=now - self._handed_at, is_retraced=self._is_retraced)
-        self._num_retraces += self._is_retraced
-        self._is_retraced = False
+        step = replace(self._current, step_s=now - self._handed_at, is_retraced=is_retraced)
+        self._num_retraces += is_retraced
         if self._num_finished:
             for name in _SUMMED:
                 self._sums[name] += getattr(step, name)

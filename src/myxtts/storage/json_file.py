@@ -67,7 +67,7 @@ class FileModel(BaseModel):
 
 
 NO_OTHER_FIELDS = ConfigDict(extra="forbid", allow_inf_nan=False)
-"""The `__pydantic_config__` of a dataclass that is read from JSON. Strict types are possible in a FileModel only."""
+"""The `__pydantic_config__` of a dataclass that is read from JSON."""
 Model = TypeVar("Model")
 """Type that a JSON object is validated against: a FileModel, a dataclass, or dict[str, ...]."""
 
@@ -139,24 +139,22 @@ def open_regular(
 
 def parse_json(raw: bytes, model: type[Model]) -> Model:
     """Parses and validates the content of a whole file; raises JsonRefusedError."""
-    return check_fields(parse_json_object(raw), model)
+    parse_json_object(raw)
+    return parse_json_line(raw, model)
 
 
 def check_fields(value: object, model: type[Model]) -> Model:
-    """Validates parsed JSON against a model; raises JsonRefusedError."""
-    try:
-        return cast("Model", _adapt(cast("Any", model)).validate_python(value))
-    except ValidationError as error:
-        raise JsonRefusedError(_describe(error)) from error
+    """Validates JSON that was parsed before; raises JsonRefusedError."""
+    return parse_json_line(json.dumps(value), model)
 
 
-def parse_json_line(line: bytes, model: type[Model]) -> Model:
+def parse_json_line(line: bytes | str, model: type[Model]) -> Model:
     """Parses and validates one of very many lines; raises JsonRefusedError.
 
     pydantic parses and checks in one pass, which is faster than json.loads alone, but does not see duplicate keys.
     """
     try:
-        return cast("Model", _adapt(cast("Any", model)).validate_json(line))
+        return cast("Model", _adapt(cast("Any", model)).validate_json(line, strict=True))
     except ValidationError as error:
         raise JsonRefusedError(_describe(error)) from error
 
@@ -168,7 +166,7 @@ def _describe(error: ValidationError) -> str:
         field = _shorten(".".join(map(str, one["loc"]))) or "it"
         if one["type"] == "missing":
             problems.append(f"{field} is missing")
-        elif one["type"] == "extra_forbidden":
+        elif one["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
             problems.append(f"{field} is not known")
         elif one["type"] in ("value_error", "json_invalid"):
             problems.append(f"{field} {_shorten(str(one['ctx']['error']))}")

@@ -17,7 +17,7 @@ import hashlib
 import json
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
@@ -30,7 +30,6 @@ from numpy.typing import NDArray
 from myxtts.errors import DataError
 from myxtts.storage.atomic import write_atomically
 from myxtts.store.layout import PARTS, Part, align, damaged
-from myxtts.types import Split
 
 SPLITS = ("train", "val", "test")
 _MAGIC = b"MYXIDX02"
@@ -87,9 +86,12 @@ class Row:
     parts: dict[Part, PartEntry] | None = None
 
 
-@dataclass(frozen=True)
-class SegmentIndex:
-    """The columns of one segment as arrays [N], and its names."""
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Columns [N] of one segment or of a whole store, and the names that they refer to.
+
+    In a segment `id_end` counts from the start of its ids; a store has `id_start` too, and both count in all its ids.
+    """
 
     columns: dict[str, NDArray[Any]]
     ids: bytes
@@ -165,7 +167,7 @@ def write_index(path: Path, rows: Sequence[Row]) -> None:
         file.write(encode_index(int(path.stem), rows))
 
 
-def read_index(path: Path) -> SegmentIndex:
+def read_index(path: Path) -> Table:
     """Reads and verifies the index in `path`; raises DataError if it is missing or damaged."""
     try:
         raw = np.fromfile(path, np.uint8)
@@ -182,7 +184,7 @@ def read_index(path: Path) -> SegmentIndex:
         num_bytes = num_rows * np.dtype(kind).itemsize
         columns[name] = raw[position : position + num_bytes].view(kind)
         position += align(num_bytes)
-    return SegmentIndex(columns, raw[position:].tobytes(), speakers, languages)
+    return Table(columns, raw[position:].tobytes(), speakers, languages)
 
 
 # Not validated by a pydantic model: the checksum has been verified, and there may be thousands of names. Cached,
@@ -210,45 +212,11 @@ def find_index_damage(raw: NDArray[np.uint8], segment: int) -> str:
     return "" if number == segment else f"it is the index of segment {number}"
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
-    """Joined index of a store: columns [N] with common name codes; `id_start` and `id_end` are offsets into `ids`.
+def join_indexes(paths: Sequence[Path]) -> tuple[Table, NDArray[np.int64]]:
+    """Reads the indexes, oldest first, into one table of the newest rows; raises DataError if one is damaged.
 
-    `by_hash` lists the rows in the order of their id's hash.
+    Returns it with the order [N] of its rows by the hash of their ids.
     """
-
-    columns: dict[str, NDArray[Any]]
-    ids: bytes
-    speakers: tuple[str, ...]
-    languages: tuple[str, ...]
-    by_hash: NDArray[np.int64]
-
-    def __len__(self) -> int:
-        return len(self.columns["id_hash"])
-
-    def id_of(self, row: int) -> str:
-        start, stop = int(self.columns["id_start"][row]), int(self.columns["id_end"][row])
-        return self.ids[start:stop].decode("utf-8", "surrogatepass")
-
-    def join_as(self, split: Split, speakers: Sequence[str], languages: Sequence[str]) -> Table:
-        """Returns the same rows as a split of another store, with the speaker and language codes of that store."""
-        columns = self.columns | {
-            "speaker": renumber_names(self.columns["speaker"], self.speakers, speakers, "speakers"),
-            "language": renumber_names(self.columns["language"], self.languages, languages, "languages"),
-            "split": np.full(len(self), SPLITS.index(split), np.uint8),
-        }
-        return replace(self, columns=columns, speakers=tuple(speakers), languages=tuple(languages))
-
-    def find_rows(self, hash: int) -> list[int]:
-        """Returns the rows whose id has this hash, by binary search."""
-        hashes, wanted = self.columns["id_hash"], np.uint64(hash)
-        start = int(np.searchsorted(hashes, wanted, "left", sorter=self.by_hash))
-        stop = int(np.searchsorted(hashes, wanted, "right", sorter=self.by_hash))
-        return [int(row) for row in self.by_hash[start:stop]]
-
-
-def join_indexes(paths: Sequence[Path]) -> Table:
-    """Reads the indexes, oldest first, into one table of the newest rows; raises DataError if one is damaged."""
     # An upper bound; pages that are never written take no memory.
     capacity = sum(_measure_file(path) // ROW_BYTES for path in paths)
     columns: dict[str, NDArray[Any]] = {name: np.empty(capacity, kind) for name, kind in COLUMNS.items()}
@@ -270,7 +238,7 @@ def join_indexes(paths: Sequence[Path]) -> Table:
     by_hash = _keep_newest_rows(columns)
     columns["speaker"], all_speakers = speakers.sort(columns["speaker"])
     columns["language"], all_languages = languages.sort(columns["language"])
-    return Table(columns, b"".join(ids), all_speakers, all_languages, by_hash)
+    return Table(columns, b"".join(ids), all_speakers, all_languages), by_hash
 
 
 def renumber_names(column: NDArray[Any], names: Sequence[str], wanted: Sequence[str], what: str) -> NDArray[Any]:
@@ -296,7 +264,7 @@ def _measure_file(path: Path) -> int:
         return 0
 
 
-def _place_ids(columns: dict[str, NDArray[Any]], place: slice, index: SegmentIndex, num_before: int) -> None:
+def _place_ids(columns: dict[str, NDArray[Any]], place: slice, index: Table, num_before: int) -> None:
     """Turns the ends of ids within one segment into starts and ends within the joined ids."""
     ends = columns["id_end"][place]
     ends += np.uint64(num_before)

@@ -17,14 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from myxtts.errors import DataError
-from myxtts.store.index import SPLITS, PartEntry, hash_id, join_indexes
+from myxtts.store.index import SPLITS, PartEntry, hash_id, join_indexes, renumber_names
 from myxtts.store.layout import (
     ALIGNMENT,
     PARTS,
     Part,
-    StoreSettings,
     StoreState,
     align,
+    damaged,
     index_path,
     make_part_heading,
     name_generation,
@@ -68,10 +68,14 @@ class FeatureStore:
     def __init__(self, folder: Path, state: StoreState) -> None:
         self.folder, self.state = folder, state
         self.generation_folder = folder / name_generation(state.generation)
-        self.settings = StoreSettings.from_json(state.settings)
+        self.settings = state.settings
         self.mel_definition = self.settings.mel
         self.n_mels = self.mel_definition.n_mels
-        self._table = join_indexes([index_path(self.generation_folder, number) for number in state.segments])
+        paths = [index_path(self.generation_folder, number) for number in state.segments]
+        table, self._rows_by_hash = join_indexes(paths)
+        self.columns, self._ids = table.columns, table.ids
+        """Columns [N] of the joined index; see `store.index.COLUMNS`."""
+        self.speakers, self.languages = table.speakers, table.languages
         self._files = MappedFiles(self.generation_folder)
 
     @classmethod
@@ -93,32 +97,28 @@ class FeatureStore:
             else:
                 return store
 
-    @property
-    def columns(self) -> dict[str, NDArray[Any]]:
-        """Columns [N] of the joined index; see `store.index.COLUMNS`."""
-        return self._table.columns
-
-    @property
-    def speakers(self) -> tuple[str, ...]:
-        return self._table.speakers
-
-    @property
-    def languages(self) -> tuple[str, ...]:
-        return self._table.languages
-
     def __len__(self) -> int:
-        return len(self._table)
+        return len(self.columns["id_hash"])
 
     def id_of(self, row: int) -> str:
-        return self._table.id_of(row)
+        start, stop = int(self.columns["id_start"][row]), int(self.columns["id_end"][row])
+        return self._ids[start:stop].decode("utf-8", "surrogatepass")
 
     def find(self, id: str) -> int | None:
-        """The row of an utterance, or None."""
-        return next((row for row in self._table.find_rows(hash_id(id)) if self.id_of(row) == id), None)
+        """The row of an utterance, or None; a binary search by the hash of its id."""
+        hashes, wanted = self.columns["id_hash"], np.uint64(hash_id(id))
+        start = int(np.searchsorted(hashes, wanted, "left", sorter=self._rows_by_hash))
+        stop = int(np.searchsorted(hashes, wanted, "right", sorter=self._rows_by_hash))
+        return next((int(row) for row in self._rows_by_hash[start:stop] if self.id_of(row) == id), None)
 
     def join_as(self, split: Split, speakers: Sequence[str], languages: Sequence[str]) -> None:
         """Recodes this store as a split of another one, in place; raises DataError for names that one lacks."""
-        self._table = self._table.join_as(split, speakers, languages)
+        self.columns |= {
+            "speaker": renumber_names(self.columns["speaker"], self.speakers, speakers, "speakers"),
+            "language": renumber_names(self.columns["language"], self.languages, languages, "languages"),
+            "split": np.full(len(self), SPLITS.index(split), np.uint8),
+        }
+        self.speakers, self.languages = tuple(speakers), tuple(languages)
 
     def rows_of_split(self, split: str) -> NDArray[np.int64]:
         return np.flatnonzero(self.columns["split"] == SPLITS.index(split))
@@ -219,6 +219,13 @@ class FeatureStore:
         if len(data) < stop:
             return "its data file is cut off"
         return "" if google_crc32c.value(data[entry.offset : stop]) == entry.crc else "its checksum does not match"
+
+    def refuse_damage(self, row: int, advice: str) -> None:
+        """Raises DataError for the first damaged record of an utterance."""
+        for part in PARTS:
+            damage = self.find_damage(row, part) if self.entry(row, part).length else ""
+            if damage:
+                raise damaged(f"The stored {part} of {self.id_of(row)}", damage, advice)
 
     def has_damaged_heading(self, segment: int, part: Part) -> bool:
         """Whether the first bytes of a data file are wrong; False for a missing file, which `find_damage` reports."""

@@ -23,9 +23,22 @@ from myxtts.corpus.rejections import AudioProblem, Reason, Rejection, RejectionR
 from myxtts.features.definition import count_source_frames
 from myxtts.features.extract import AudioFeatures, FeatureExtractor
 from myxtts.storage.atomic import lock_directory, sweep_temporary_files
-from myxtts.store.generation import begin_generation, commit_state, describe_row, remove_other_generations
+from myxtts.store.generation import (
+    begin_generation,
+    commit_state,
+    describe_row,
+    find_next_segment,
+    remove_other_generations,
+)
 from myxtts.store.index import SPLITS, PartEntry, Row
-from myxtts.store.layout import CHUNK_UTTERANCES, PARTS, Part, StoreSettings, damaged, name_generation, require_store
+from myxtts.store.layout import (
+    CHUNK_UTTERANCES,
+    PARTS,
+    Generation,
+    Part,
+    name_generation,
+    require_store,
+)
 from myxtts.store.reader import FeatureStore
 from myxtts.store.segment import SegmentWriter
 from myxtts.text.frontend import FrontEnd
@@ -83,21 +96,24 @@ class StoreUpdater:
     def __init__(
         self,
         store: FeatureStore,
-        settings: StoreSettings,
         frontend: FrontEnd,
-        extractor: FeatureExtractor,
         report: RejectionReport,
-        *,
-        next_segment: int,
         num_threads: int,
         distrusted: Distrust = frozenset(),
     ) -> None:
-        self._store, self._settings, self._frontend, self._extractor = store, settings, frontend, extractor
-        self._report, self._num_threads = report, num_threads
-        self._distrusted = distrusted
-        self.next_segment = next_segment
-        self.counts = UpdateCounts()
+        self._store, self._frontend, self._report = store, frontend, report
+        self._num_threads, self._distrusted = num_threads, distrusted
+        settings = self._settings = store.settings
+        limits = store.state.origin.limits
+        self._extractor = FeatureExtractor(settings.mel, settings.audio, limits, keep_pcm=settings.has_pcm)
+        self._first_segment = self._next_segment = find_next_segment(store.generation_folder)
+        self._counts = UpdateCounts()
         self._is_seen = np.zeros(len(store), bool)
+
+    @property
+    def new_segments(self) -> range:
+        """The segments that were written."""
+        return range(self._first_segment, self._next_segment)
 
     def run(self, corpus: Corpus, progress: Progress) -> UpdateCounts:
         """Reads the corpus once in chunks: plans, computes and writes each, then removes rows that were not seen.
@@ -111,19 +127,19 @@ class StoreUpdater:
         try:
             while chunk := list(islice(lines, CHUNK_UTTERANCES)):
                 tasks = [task for line, utterance in chunk if (task := self._plan(line, utterance)) is not None]
-                self.counts.num_kept += len(chunk) - len(tasks)
+                self._counts.num_kept += len(chunk) - len(tasks)
                 num_seen += len(chunk) - len(tasks)
                 if tasks:
                     with closing(self._write_chunk(tasks, pool)) as written:
                         for _ in written:
                             num_seen += 1
-                            progress(num_seen, self.counts.num_rejected)
-                progress(num_seen, self.counts.num_rejected)
+                            progress(num_seen, self._counts.num_rejected)
+                progress(num_seen, self._counts.num_rejected)
         finally:
             # After an error or an interrupt, submitted but unstarted extractions are cancelled.
             pool.shutdown(wait=True, cancel_futures=True)
         self._remove_unseen()
-        return self.counts
+        return self._counts
 
     def _plan(self, line: int, utterance: Utterance) -> _Task | None:
         """Compares an utterance with its row by checksums of text and recording; returns None if it is up to date."""
@@ -169,13 +185,13 @@ class StoreUpdater:
     def _write_chunk(self, tasks: list[_Task], pool: ThreadPoolExecutor) -> Generator[None, None, None]:
         """Computes and writes one segment; yields after each utterance, for progress and interrupts."""
         tokens = self._make_tokens(tasks)
-        with SegmentWriter(self._store.generation_folder, self.next_segment) as segment:
+        with SegmentWriter(self._store.generation_folder, self._next_segment) as segment:
             for task, ids, outcome in zip(tasks, tokens, self._extract(tasks, pool), strict=True):
                 self._write_utterance(segment, task, ids, outcome)
                 yield
             if len(segment):
                 segment.commit()
-                self.next_segment += 1
+                self._next_segment += 1
 
     def _make_tokens(self, tasks: list[_Task]) -> list[NDArray[np.int32] | None]:
         """Returns the token ids of each task from one batched front-end call; None where stored ones are kept."""
@@ -235,14 +251,14 @@ class StoreUpdater:
             if outcome.pcm is not None:
                 values["pcm"] = outcome.pcm
             source_crc = outcome.checksum
-            self.counts.num_made += 1
+            self._counts.num_made += 1
         if tokens is not None:
             values["tokens"] = tokens
-            self.counts.num_tokens_made += 1
+            self._counts.num_tokens_made += 1
         if task.row is None:
-            self.counts.num_added += 1
+            self._counts.num_added += 1
         elif self._is_distrusted(task.row, "durations"):
-            self.counts.num_lost_parts += 1
+            self._counts.num_lost_parts += 1
         kept = {part: entry for part, entry in task.kept.items() if part not in values}
         if source_crc != stored_crc:
             # A corpus that was prepared from headers has no checksums: the change is known only after decoding.
@@ -261,11 +277,11 @@ class StoreUpdater:
 
     def _reject(self, task: _Task, problem: AudioProblem) -> None:
         """Reports an utterance that cannot be used; if it has a row, marks it for `_remove_unseen`."""
-        self.counts.num_rejected += 1
+        self._counts.num_rejected += 1
         if task.row is not None:
             self._is_seen[task.row] = False
-            self.counts.num_lost += 1
-            self.counts.num_lost_parts += sum(self._is_distrusted(task.row, part) for part in PARTS)
+            self._counts.num_lost += 1
+            self._counts.num_lost_parts += sum(self._is_distrusted(task.row, part) for part in PARTS)
         utterance = task.utterance
         self._report.add(
             Rejection(utterance.id, CORPUS_FILE_NAME, task.line, problem.reason, problem.detail, audio=utterance.audio)
@@ -274,13 +290,13 @@ class StoreUpdater:
     def _remove_unseen(self) -> None:
         """Writes tombstone rows for utterances that left the corpus or were rejected."""
         gone = np.flatnonzero(~self._is_seen)
-        self.counts.num_removed = len(gone)
+        self._counts.num_removed = len(gone)
         for start in range(0, len(gone), CHUNK_UTTERANCES):
-            with SegmentWriter(self._store.generation_folder, self.next_segment) as segment:
+            with SegmentWriter(self._store.generation_folder, self._next_segment) as segment:
                 for row in gone[start : start + CHUNK_UTTERANCES]:
                     segment.add(Row(self._store.id_of(int(row)), removed=True), {})
                 segment.commit()
-                self.next_segment += 1
+                self._next_segment += 1
 
 
 def _make_row(task: _Task, source_crc: int, kept: dict[Part, PartEntry]) -> Row:
@@ -328,7 +344,7 @@ def compact_store(folder: Path) -> CompactSummary:
         with ExitStack() as half_done:
             # On failure, delete the incomplete copy: it cannot be resumed, and may be what filled the disk.
             half_done.callback(remove_other_generations, folder, store.state.generation)
-            begin_generation(folder, number, store.settings, store.state.origin, "compaction")
+            begin_generation(folder, number, Generation(store.settings, store.state.origin, "compaction"))
             for segment, start in enumerate(starts):
                 _copy_rows(store, range(start, min(start + COMPACTED_UTTERANCES, len(store))), target, segment)
             half_done.pop_all()
@@ -341,19 +357,11 @@ def _copy_rows(store: FeatureStore, rows: range, target: Path, number: int) -> N
     """Writes a segment with copies of these rows and all their parts."""
     with SegmentWriter(target, number) as segment:
         for row in rows:
+            # The copy of a damaged record would get a valid checksum.
+            store.refuse_damage(row, "Run myxtts precompute --fix first; nothing has been changed.")
             parts: list[Part] = [part for part in PARTS if store.entry(row, part).length]
-            for part in parts:
-                _refuse_damage(store, row, part)
             segment.add(describe_row(store, row, ("tokens",)), {part: store.read_record(row, part) for part in parts})
         segment.commit()
-
-
-def _refuse_damage(store: FeatureStore, row: int, part: Part) -> None:
-    """A damaged record must not be copied: its copy would get a valid checksum."""
-    damage = store.find_damage(row, part)
-    if damage:
-        advice = "Run myxtts precompute --fix first; nothing has been changed."
-        raise damaged(f"The stored {part} of {store.id_of(row)}", damage, advice)
 
 
 def _measure(folder: Path) -> int:

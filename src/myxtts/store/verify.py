@@ -21,9 +21,9 @@ from myxtts.store.index import PartEntry, read_index
 from myxtts.store.layout import (
     GENERATION_FILE_NAME,
     PARTS,
+    Generation,
     Part,
     StoreState,
-    damaged,
     find_generations,
     find_segments,
     index_path,
@@ -115,11 +115,7 @@ def check_before_training(store: FeatureStore, how: Literal["off", "sampled", "f
     if how == "sampled" and len(rows) > _NUM_SAMPLED:
         rows = np.sort(np.random.default_rng(seed).choice(rows, _NUM_SAMPLED, replace=False))
     for row in rows:
-        for part in PARTS:
-            damage = store.find_damage(int(row), part) if store.entry(int(row), part).length else ""
-            if damage:
-                advice = "Run myxtts precompute --fix with the same --train-data and --cache-dir."
-                raise damaged(f"The stored {part} of {store.id_of(int(row))}", damage, advice)
+        store.refuse_damage(int(row), "Run myxtts precompute --fix with the same --train-data and --cache-dir.")
 
 
 def _check(folder: Path, progress: Progress) -> _Findings:
@@ -154,7 +150,7 @@ def _check_state(folder: Path, report: VerifyReport) -> StoreState | None:
     assert state is not None, folder
     path = folder / name_generation(state.generation) / GENERATION_FILE_NAME
     try:
-        if read_checked_json(path)["settings"] != state.settings:
+        if read_checked_json(path, Generation).settings != state.settings:
             report.note(f"{path} does not describe this store.")
     except (OSError, DataError) as error:
         report.note(str(error))
@@ -166,10 +162,10 @@ def _guess_state(folder: Path, report: VerifyReport) -> StoreState | None:
     for number in find_generations(folder):
         path = folder / name_generation(number)
         try:
-            fields = read_checked_json(path / GENERATION_FILE_NAME)
+            found = read_checked_json(path / GENERATION_FILE_NAME, Generation)
         except (OSError, DataError):
             continue
-        return StoreState(number, tuple(find_segments(path)), fields["settings"], fields["origin"])
+        return StoreState(number, tuple(find_segments(path)), found.settings, found.origin)
     report.num_unrecoverable += 1
     report.problems.append("No generation says how it was made: make the store anew with --rebuild.")
     return None
@@ -232,7 +228,7 @@ def _repair(
 ) -> None:
     """Repairs in place: generation.json, headings, then distrusted records by an update; counts what is lost."""
     report = findings.report
-    describe_generation(store.generation_folder, store.settings, store.state.origin, "features")
+    describe_generation(store.generation_folder, Generation(store.settings, store.state.origin, "features"))
     for segment, part in findings.bad_headings:
         restore_heading(store.generation_folder, segment, part)
     summary = update_current(

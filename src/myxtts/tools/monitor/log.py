@@ -14,7 +14,6 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Self
 
 from myxtts.errors import UsageError
@@ -55,9 +54,7 @@ class SampleLog:
             self._file = self.path.open("ab", buffering=0)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._close()
 
     def write(self, sample: Sample, alerts: Sequence[Alert]) -> None:
