@@ -483,3 +483,37 @@ def test_validation_folder_of_its_own(speakers: Path, ljspeech: Path, tmp_path: 
     assert summary.splits == {"train": 40, "val": 20}
     first = next(open_corpus(tmp_path / "out").utterances("val"))
     assert first.audio == os.path.realpath(ljspeech / "wavs" / "LJ000.wav")
+
+
+def test_spellings_of_one_language_are_one_language(tmp_path: Path, write_clip: Any) -> None:
+    languages = ["en", "EN", "en-US", "english", "de_DE", "German", "Klingonisch"]
+    lines = ["id|text|language\n"]
+    for number, language in enumerate(languages):
+        write_clip(tmp_path / "in" / "wavs" / f"u{number}.wav", seed=number)
+        lines.append(f"u{number}|sentence {'abcdefg'[number]}|{language}\n")
+    (tmp_path / "in" / "metadata.csv").write_text("".join(lines), encoding="utf-8")
+    summary = prepare(tmp_path / "in", tmp_path / "out")
+    assert summary.languages == {"en": 4, "de": 2}
+    assert summary.reasons == {"unknown-language": 1}
+    assert "piqd" in summary.examples[0].detail
+
+
+def test_a_corpus_in_capitals_is_noticed(tmp_path: Path, write_clip: Any) -> None:
+    texts = ["WE CALL IT BEAR", "IT IS US", "A small one"]
+    for number in range(len(texts)):
+        write_clip(tmp_path / "in" / "wavs" / f"u{number}.wav", seed=number)
+    lines = [f"u{number}|{text}\n" for number, text in enumerate(texts)]
+    (tmp_path / "in" / "metadata.csv").write_text("".join(["id|text\n", *lines]), encoding="utf-8")
+    summary = prepare(tmp_path / "in", tmp_path / "out")
+    assert [note for note in summary.notes if "2 of 3 texts are all in capitals" in note]
+    assert {utterance.text for utterance in open_corpus(tmp_path / "out").utterances()} == set(texts)
+
+
+def test_half_a_character_is_named(tmp_path: Path, write_clip: Any) -> None:
+    rows = [{"id": "a", "audio": "a.wav", "text": "half \ud83d"}, {"id": "b", "audio": "b.wav", "text": "whole"}]
+    for row in rows:
+        write_clip(tmp_path / "in" / row["audio"], seed=ord(row["id"]))
+    (tmp_path / "in" / "manifest.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    summary = prepare(tmp_path / "in" / "manifest.jsonl", tmp_path / "out")
+    assert (summary.num_utterances, summary.num_rejected) == (1, 1)
+    assert r"\ud83d" in summary.examples[0].detail

@@ -9,6 +9,7 @@ import time
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -294,6 +295,30 @@ def test_mistakes_are_raised_at_once_and_say_what_there_is(speaker: Synthesizer,
 
 def test_a_variant_of_a_language_is_found(speaker: Synthesizer) -> None:
     assert [speaker.loaded.find_language(code) for code in ("EN", "en-GB", "fa_IR", None)] == ["en", "en", "fa", "en"]
+
+
+def test_a_language_is_understood_in_every_spelling(speaker: Synthesizer) -> None:
+    spellings = ("English", "eng", "en_US.UTF-8", "Farsi", "persian", "فارسی")
+    assert [speaker.loaded.find_language(name) for name in spellings] == ["en", "en", "en", "fa", "fa", "fa"]
+    old = replace(speaker.loaded, spec=replace(speaker.loaded.spec, languages=("EN", "fa_IR")))
+    assert [old.find_language(name) for name in ("en", "EN", "fa", "persian", None)] == [
+        "EN",
+        "EN",
+        *["fa_IR"] * 2,
+        "EN",
+    ]
+    with pytest.raises(UsageError, match="does not speak the language 'german'"):
+        speaker.loaded.find_language("german")
+
+
+def test_a_text_in_the_script_of_another_language_is_refused(speaker: Synthesizer) -> None:
+    with pytest.raises(DataError, match=r"'en': the text is in Arabic script .* Latin script") as caught:
+        speaker.loaded.plan("سلام دنیا، حال شما چطور است؟", "en")
+    assert "--language fa" in caught.value.next_step
+    with pytest.raises(DataError, match="Latin script") as caught:
+        speaker.loaded.plan("Good morning, my friend.", "farsi")
+    assert "--language en" in caught.value.next_step
+    assert list(speaker.loaded.plan("Say سلام to him.", "en"))
 
 
 def test_symbols_that_cannot_be_said_are_named_once(speaker: Synthesizer, voice: SpeakerEmbedding) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from myxtts.text.languages.en_abbreviations import is_in_capitals
 from myxtts.text.normalize import normalize_text
 
 CARDINALS = [
@@ -239,3 +240,33 @@ def test_digits_of_every_script_are_read() -> None:
 
 def test_a_raised_number_is_not_glued_to_the_one_before() -> None:
     assert normalize_text("10⁴", "en") == "ten four"
+
+
+@pytest.mark.parametrize(
+    ("written", "spoken"),
+    [
+        ("WE CALL IT BEAR", "we call it bear"),
+        ("IT IS US.", "it is us."),
+        ("WHO AM I? I'M DON'T KNOW", "who am I? I'm don't know"),
+        ("I LIVE IN THE US, NOT IN THE UK", "I live in the US, not in the UK"),
+        ("THE FBI AND NASA CALLED US", "the FBI and NASA called us"),
+        ("MR. SMITH WENT TO ST. PAUL", "Mister Smith went to Saint Paul"),
+        ("WE MET GEN. LEE AT 12 MAIN ST. ON MAY 3", "we met General Lee at twelve main street on May third"),
+        ("CHAPTER IV OF HENRY VIII", "chapter four of Henry the eighth"),
+        ("AT 5 PM, JAN. 3, 10 KM FROM HERE", "at five p m, January third, ten kilometers from here"),
+        ("THE 1990S COST $5M ETC. AND SO ON", "the nineteen nineties cost five million dollars et cetera and so on"),
+        ("IT IS ÉTÉ", "it is été"),
+    ],
+)
+def test_a_text_all_in_capitals_is_read_as_words(written: str, spoken: str) -> None:
+    assert normalize_text(written, "en") == spoken
+    assert normalize_text(spoken, "en") == spoken
+
+
+@pytest.mark.parametrize(
+    "text", ["IT", "FBI", "BBC NEWS", "USA, UK", "We work in IT in the US.", "II US بزرگ", "A B C"]
+)
+def test_abbreviations_in_other_texts_keep_their_capitals(text: str) -> None:
+    assert "us" not in normalize_text(text, "en")
+    assert "it" not in normalize_text(text, "en")
+    assert not is_in_capitals(text)

@@ -214,3 +214,19 @@ class TestLoad:
     def test_missing_file_is_named(self, tmp_path: Path) -> None:
         with pytest.raises(DataError, match="nowhere"):
             FrontEnd.load(tmp_path / "nowhere.json")
+
+
+def test_a_word_of_the_lexicon_with_a_full_stop_is_applied(tmp_path: Path) -> None:
+    path = tmp_path / "words.tsv"
+    path.write_text("z.B.\ttsˈʊm\nDr.\tdˈɔk\nbzgl.\tbətsˈyːk\nno.\tnˈuːm\n", encoding="utf-8")
+    frontend = FrontEnd.create("phonemes", str(path))
+
+    def say(text: str, language: str) -> str:
+        return frontend.tokenizer.decode(frontend.encode(text, language).ids)
+
+    assert say("Das ist z.B. rot.", "de") == "das ɪst tsˈʊm rˈoːt."
+    assert say("Dr. Müller kommt.", "de").startswith("dˈɔk m")
+    assert say("Ich frage dr.", "de").endswith(" dˈɔk.")
+    assert say("bzgl. 3 km", "de").startswith("bətsˈyːk dɾˈaɪ")
+    assert say("Dr. Smith has no. 5", "en").startswith("dˈɔk smˈɪθ hɐz nˈuːm fˈaɪv")
+    assert "nˈuːm" not in say("Oh no, he has no time.", "en")

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 from myxtts.errors import MissingExtraError
 from myxtts.text.languages import LANGUAGES, en, en_abbreviations, en_dates, en_quantities, fa_quantities
+from myxtts.text.languages.by_table import TABLE_LANGUAGES
 from myxtts.text.languages.generic import NUMBER_STYLES
 from myxtts.text.normalize import normalize_text, split_sentences
 
-CODES = ("en", "fa", "de", "fr", "ja", "ar", "zh")
+CODES = ("en", "fa", "de", "fr", "es", "it", "nl", "tr", "ar", "ja", "zh", "ru")
 
 ENGLISH_PIECES = (
     "Mr ms. Dr St. Gen. Prof etc. e.g. a.m. p.m vs vs. et al. Co. Rd. No. no. fig. vol. p. Jan. May Henry World War "
@@ -140,8 +141,8 @@ def test_threads_do_not_disturb_each_other() -> None:
         assert list(pool.map(lambda text: normalize_text(text, "ar"), texts)) == alone
 
 
-def test_english_and_persian_have_rules_of_their_own() -> None:
-    assert {code for code, language in LANGUAGES.items() if language.normalize} == {"en", "fa"}
+def test_english_persian_and_the_languages_with_a_table_have_rules_of_their_own() -> None:
+    assert {code for code, language in LANGUAGES.items() if language.normalize} == {"en", "fa", *TABLE_LANGUAGES}
 
 
 @pytest.mark.parametrize("code", ["en", "EN", "en-us", "en_GB", " En-Latn-US "])
@@ -152,19 +153,19 @@ def test_only_the_first_part_of_a_language_code_counts(code: str) -> None:
 @pytest.mark.parametrize(
     ("language", "written", "said"),
     [
-        ("de", "Das kostet 1.234,50 Euro.", "Das kostet eintausendzweihundertvierunddreißig Komma fünf null Euro."),
-        ("de", "-5 Grad um 14:30", "minus fünf Grad um vierzehn dreißig"),
-        ("de", "am 12.05.2024", "am zwölf fünf zweitausendvierundzwanzig"),
+        ("de", "Das kostet 1.234,50 Euro.", "Das kostet eintausendzweihundertvierunddreißig Euro fünfzig."),
+        ("de", "-5 Grad um 14:30", "minus fünf Grad um vierzehn Uhr dreißig"),
+        ("de", "am 12.05.2024", "am zwölften Mai zweitausendvierundzwanzig"),
         ("de", "007", "null null sieben"),
         (
             "fr",
             "1 234 567 euros, 3,5 %",
-            "un million deux cent trente-quatre mille cinq cent soixante-sept euros, trois virgule cinq %",
+            "un million deux cent trente-quatre mille cinq cent soixante-sept euros, trois virgule cinq pour cent",
         ),
         ("fr", "« l’été »", '" l\'été "'),
         ("ru", "3,14 и −5", "три запятая один четыре и минус пять"),
         ("ar", "٢٠ و ٣٫٥", "عشرون و ثلاثة فاصلة خمسة"),
-        ("it", "3,14", "tre virgola uno quattro"),
+        ("it", "3,14", "tre virgola quattordici"),
         ("tr", "0,5", "sıfır virgül beş"),
         ("vi", "-3", "âm ba"),
         ("es", "1.234.567", "un millón doscientos treinta y cuatro mil quinientos sesenta y siete"),
@@ -279,3 +280,27 @@ def list_examples() -> list[tuple[str, str, str]]:
 @pytest.mark.parametrize(("language", "written", "spoken"), list_examples())
 def test_the_examples_in_docstrings_are_right(language: str, written: str, spoken: str) -> None:
     assert normalize_text(written, language) == spoken
+
+
+COSTLY = ["\u0301\u0316", "\u0651\u064e", ".", "….", "؟", "ب. ", "e\u0301"]
+
+
+@pytest.mark.parametrize("unit", COSTLY)
+@pytest.mark.parametrize("language", ["en", "fa", "de"])
+def test_time_grows_with_the_length_of_a_text(unit: str, language: str) -> None:
+    def measure(length: int) -> float:
+        text = "a" + unit * (length // len(unit)) + "ب"
+        started = time.process_time()
+        normalize_text(text, language)
+        split_sentences(text, language)
+        return time.process_time() - started
+
+    measure(2_000)
+    # Quadratic time would be 100 times as much, and minutes at the longer length.
+    assert measure(200_000) < 20 * max(measure(20_000), 0.05)
+
+
+def test_runs_of_marks_are_cut_and_letters_with_a_few_marks_are_kept() -> None:
+    assert normalize_text("e\u0301\u0323 a", "en") == "ẹ\u0301 a"
+    assert len(normalize_text("a" + "\u0301" * 1000, "en")) < 40
+    assert normalize_text("مُحَمَّد", "fa") == "مُحَمَّد"

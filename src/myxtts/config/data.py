@@ -74,8 +74,8 @@ class DataConfig(Section):
         fa="زبان سطرهایی که زبانشان نوشته نشده است.",
         resume=refuse(NEW_TOKENS),
         allowed=Words(
-            "a language code or name such as en, fa, pt-br or German",
-            "کد یا نام زبان مانند `en`، `fa`، `pt-br` یا `German`",
+            "a language code or name such as en, fa, pt-br or german",
+            "کد یا نام زبان مانند `en`، `fa`، `pt-br` یا `فارسی`",
         ),
     )
     val_share: Annotated[float, Field(ge=0.0, le=0.5)] = _selection(

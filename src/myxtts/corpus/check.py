@@ -153,6 +153,9 @@ class Checker:
 
     def _check_words(self, row: Row) -> str | Rejection:
         """Returns the normalised text of a row, or its rejection: too long, unknown language, no letter or figure."""
+        broken = next((char for char in row.text if "\ud800" <= char <= "\udfff"), None)
+        if broken is not None:
+            return reject(row, Reason.BAD_LINE, f"the text has {broken!a}, half of a character: it is not UTF-8")
         if max(len(row.text), len(row.phonemes or "")) > MAX_TEXT_LENGTH:
             return reject(row, Reason.BAD_LINE, f"the text is longer than {MAX_TEXT_LENGTH:,} characters")
         if reason := self._frontend.explain_unsupported(row.language):

@@ -47,6 +47,7 @@ from myxtts.storage.atomic import (
     write_atomically,
 )
 from myxtts.text.frontend import MAX_TEXT_LENGTH, FrontEnd
+from myxtts.text.languages.en_abbreviations import is_in_capitals
 from myxtts.types import Split, Utterance
 
 Progress = Callable[[int, int], None]
@@ -56,6 +57,8 @@ _MAX_USELESS_ROWS = 5000
 """A corpus of which so many rows and no other were read is refused without reading on."""
 _NUM_FILES_SEARCHED = 20_000
 """Files among which missing recordings are looked for, to say where they are."""
+_MIN_SHARE_IN_CAPITALS = 0.1
+"""Of the texts of a corpus; fewer are headlines or shouting."""
 _PROGRESS_EVERY_ROWS = 64
 """Drawing a progress bar for each row would take longer than reading headers."""
 
@@ -79,6 +82,7 @@ class Summary:
     frontend: str = ""
     num_utterances: int = 0
     num_rejected: int = 0
+    num_in_capitals: int = 0
     seconds: float = 0.0
     elapsed_s: float = 0.0
     speakers: Counter[str] = field(default_factory=Counter)
@@ -94,6 +98,7 @@ class Summary:
         self.speakers[utterance.speaker] += 1
         self.languages[utterance.language] += 1
         self.splits[utterance.split] += 1
+        self.num_in_capitals += utterance.language.startswith("en") and is_in_capitals(utterance.text)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the summary for programs, with the paths of the files that were written."""
@@ -151,6 +156,7 @@ def prepare_corpus(
         summary.reasons = {str(reason): count for reason, count in report.counts.most_common()}
         _refuse_useless(summary, inputs, data, strict=strict)
         limit = _find_validation_limit(seen, summary, data)
+        _note_capitals(summary)
         frontend.save(out / FRONTEND_FILE_NAME)
         _write_corpus(draft, out, [item.source.root for item in inputs], limit, summary)
     summary.elapsed_s = time.monotonic() - started
@@ -224,6 +230,15 @@ def _add_notes(root: CorpusRoot, seen: SeenTable, summary: Summary) -> None:
     if num_unnamed:
         plural = "recordings are" if num_unnamed > 1 else "recording is"
         summary.notes.append(f"{num_unnamed:,} {plural} named by no transcript line and left out, such as {first}.")
+
+
+def _note_capitals(summary: Summary) -> None:
+    """Adds a note where many English texts are in capitals, which the front end reads as ordinary words."""
+    if summary.num_in_capitals > _MIN_SHARE_IN_CAPITALS * summary.num_utterances:
+        summary.notes.append(
+            f"{summary.num_in_capitals:,} of {summary.num_utterances:,} texts are all in capitals: "
+            "they are read as words in lower case, not as abbreviations."
+        )
 
 
 def _refuse_useless(summary: Summary, inputs: list[_Input], data: DataConfig, *, strict: bool) -> None:

@@ -34,7 +34,7 @@ from myxtts.text.tokenizer import (
 
 MAX_TEXT_LENGTH = 100_000
 """Characters of one text that are read at once; `corpus.check` rejects longer transcripts."""
-DEFINITION_VERSION = 1
+DEFINITION_VERSION = 2
 """Raised whenever the same text may give other ids than before: normaliser, clauses, IPA or packing."""
 _MAX_FILE_BYTES = 200_000_000
 """Of frontend.json, which holds a lexicon of up to `lexicon.MAX_ENTRIES` words."""
@@ -90,7 +90,7 @@ class FrontEnd:
                 "Characters are learnt from the texts of a corpus, and none were given.",
                 next_step="Give the texts, or set text_frontend: phonemes.",
             )
-        tokenizer = CharacterTokenizer.fit(_normalize_checked(text, language) for text, language in texts)
+        tokenizer = CharacterTokenizer.fit(normalize_text(_check_length(text), language) for text, language in texts)
         return cls(tokenizer, None, reason, None, Phonemizer())
 
     @property
@@ -120,7 +120,9 @@ class FrontEnd:
         return ""
 
     def normalize(self, text: str, language: str) -> str:
-        return _normalize_checked(text, language)
+        """Returns the text as it is spoken; words of the lexicon that have full stops are kept for the phonemiser."""
+        _check_length(text)
+        return normalize_text(self.lexicon.protect_dots(text) if self.lexicon else text, language)
 
     def encode(self, text: str, language: str, phonemes: str | None = None) -> Encoding:
         return self.encode_batch([text], [language], [phonemes])[0]
@@ -130,7 +132,7 @@ class FrontEnd:
     ) -> list[Encoding]:
         """Encodes texts, in order. IPA given in `phonemes` replaces normaliser and phonemiser for that text."""
         _check_pairs(texts, languages, phonemes)
-        normalized = [_normalize_checked(*pair) for pair in zip(texts, languages, strict=True)]
+        normalized = [self.normalize(*pair) for pair in zip(texts, languages, strict=True)]
         return self.encode_normalized(normalized, languages, phonemes)
 
     def encode_normalized(
@@ -210,10 +212,6 @@ def _check_pairs(texts: Sequence[str], languages: Sequence[str], phonemes: Seque
     num_phonemes = len(texts) if phonemes is None else len(phonemes)
     if not len(texts) == len(languages) == num_phonemes:
         raise ValueError(f"{len(texts)} texts, {len(languages)} languages and {num_phonemes} phonemes do not pair up")
-
-
-def _normalize_checked(text: str, language: str) -> str:
-    return normalize_text(_check_length(text), language)
 
 
 def _check_length(text: str) -> str:

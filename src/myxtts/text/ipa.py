@@ -26,6 +26,7 @@ from myxtts.text.inventory import (
     WORD_START,
     Inventory,
 )
+from myxtts.text.languages.unicode_cleanup import limit_marks
 
 Factors = tuple[int, int, int, int]
 """Numbers of a phone's symbol, modifier, stress and position, as `inventory` has them."""
@@ -63,7 +64,7 @@ _MODIFIER_ORDER = {letter: place for place, letter in enumerate(MODIFIER_LETTERS
 def split_ipa(text: str) -> list[str]:
     """Splits IPA text into words and marks of punctuation, with canonical letters (`_LETTER_SPELLINGS`)."""
     # NFD separates letters from combining marks; ç is put together again, since it is a consonant of its own.
-    decomposed = unicodedata.normalize("NFD", text).replace("c\u0327", "ç")
+    decomposed = unicodedata.normalize("NFD", limit_marks(text)).replace("c\u0327", "ç")
     return _PIECES.findall(_DOTS.sub("…", decomposed).translate(_SPELLINGS))
 
 

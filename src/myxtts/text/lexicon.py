@@ -1,14 +1,17 @@
 """The user's pronunciation lexicon: one word, a tab and its IPA per line; `#` starts a comment line.
 
-A word matches whole words of the text in any case. The file may be UTF-8 with or without a byte order mark. Entries are
-checked against the phone inventory when the file is read, so that `Phonemizer` can use them as they are.
+A word matches whole words of the text in any case, before the normaliser: an entry for z.B. or Dr. is taken as it is.
+The file may be UTF-8 with or without a byte order mark. Entries are checked against the phone inventory when the file
+is read, so that `Phonemizer` can use them as they are.
 """
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from myxtts.errors import DataError
@@ -18,12 +21,16 @@ from myxtts.text.ipa import parse_word, split_ipa
 MAX_ENTRIES = 2_000_000
 """Of a lexicon inside frontend.json, which may come from anywhere."""
 _MAX_WORD_LENGTH = 200
+_TEXT_END = re.compile(r"\s*+\Z")
 _MAX_IPA_LENGTH = 1000
-_LETTER_SPELLINGS = str.maketrans("يىك", "ییک")
-"""Arabic yeh and kaf, which many keyboards type for the Persian letters."""
+PROTECTED_DOT = "\ua4f8"
+"""A letter of the Lisu script that looks like a full stop. It stands for one inside a word of the lexicon, because
+normaliser and phonemiser leave letters as they are."""
+_SPELLINGS = str.maketrans(f"يىك’{PROTECTED_DOT}", "ییک'.")
+"""Arabic yeh and kaf, which many keyboards type for the Persian letters, curved apostrophes and protected dots."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Lexicon:
     """IPA by word, as `fold_word` writes it."""
 
@@ -32,10 +39,32 @@ class Lexicon:
     def find(self, word: str) -> str | None:
         return self.entries.get(fold_word(word))
 
+    def protect_dots(self, text: str) -> str:
+        """Replaces the full stops of words of the lexicon, such as z.B. or Dr., so that they reach the phonemiser.
+
+        The normaliser would expand them, and the phonemiser would take the full stop for a pause. At the end of the
+        text the full stop ends the sentence too.
+        """
+        if self._dotted is None:
+            return text
+        return self._dotted.sub(_protect, text)
+
+    @cached_property
+    def _dotted(self) -> re.Pattern[str] | None:
+        words = sorted((word for word in self.entries if "." in word), key=len, reverse=True)
+        if not words:
+            return None
+        return re.compile(rf"(?<![^\W_])(?:{'|'.join(map(re.escape, words))})(?![^\W_])", re.IGNORECASE)
+
+
+def _protect(match: re.Match[str]) -> str:
+    ends_text = match[0].endswith(".") and _TEXT_END.match(match.string, match.end()) is not None
+    return match[0].replace(".", PROTECTED_DOT) + ("." if ends_text else "")
+
 
 def fold_word(word: str) -> str:
     """Returns the key of a word: case-folded, NFC, Persian letters for Arabic ones, straight apostrophes."""
-    return unicodedata.normalize("NFC", word.casefold()).translate(_LETTER_SPELLINGS).replace("’", "'")
+    return unicodedata.normalize("NFC", word.casefold()).translate(_SPELLINGS)
 
 
 def load_lexicon(path: Path) -> Lexicon:

@@ -13,7 +13,8 @@ from myxtts.text.languages import Language, find_language, find_primary_code
 from myxtts.text.languages.generic import normalize_generic
 
 _SENTENCE_END = re.compile(
-    r"[.!?\u2026\u061f\u06d4\u0964]++[\"'\u2019\u201d\u00bb)\]]*+(?=\s|\Z)"
+    # A run that is followed by a letter is looked at once, not from each of its marks.
+    r"(?<![.!?\u2026\u061f\u06d4\u0964])[.!?\u2026\u061f\u06d4\u0964]++[\"'\u2019\u201d\u00bb)\]]*+(?=\s|\Z)"
     r"|[\u3002\uff01\uff1f]++[\u300d\u300f\u201d\uff09]*+"
     r"|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]++"
 )
@@ -42,7 +43,7 @@ def split_sentences(text: str, language: str) -> list[str]:
     sentences: list[str] = []
     start = 0
     for match in _SENTENCE_END.finditer(text):
-        if _ends_sentence(match, known) and not _is_list_number(text[start : match.start()], match):
+        if _ends_sentence(match, known) and not _is_list_number(match, start):
             sentences.append(text[start : match.end()].strip())
             start = match.end()
     sentences.append(text[start:].strip())
@@ -72,5 +73,9 @@ def _belongs_to_word(stop: re.Match[str], next_char: str, language: Language) ->
     return next_char.isdecimal() and word.lower() in language.abbreviations_before_number
 
 
-def _is_list_number(sentence: str, stop: re.Match[str]) -> bool:
-    return stop[0] == "." and sentence.strip().isdecimal() and bool(_NEXT_CHAR.search(stop.string, stop.end()))
+def _is_list_number(stop: re.Match[str], start: int) -> bool:
+    """Whether nothing but a number stands between `start` and a full stop, as in the lines of a list."""
+    if stop[0] != "." or stop.start() - start > _LONGEST_ABBREVIATION:
+        return False
+    number = stop.string[start : stop.start()].strip()
+    return number.isdecimal() and bool(_NEXT_CHAR.search(stop.string, stop.end()))

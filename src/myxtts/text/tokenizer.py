@@ -31,6 +31,7 @@ from myxtts.text.inventory import (
     unpack_factors,
 )
 from myxtts.text.ipa import Factors, parse_word, render_ipa, split_ipa
+from myxtts.text.languages.unicode_cleanup import limit_marks, tidy
 
 TokenizerKind = Literal["phonemes", "characters"]
 
@@ -253,7 +254,7 @@ def load_tokenizer(data: object) -> Tokenizer:
 
 def _fold_text(text: str) -> str:
     """Lower case, composed, single spaces."""
-    return " ".join(unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).lower()).split())
+    return tidy(unicodedata.normalize("NFC", limit_marks(text)).lower())
 
 
 def _is_admitted(character: str) -> bool:

@@ -7,9 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from myxtts.config.languages import canonical_language, find_code
 from myxtts.text.languages import en_abbreviations, fa
+from myxtts.text.languages.by_table import (
+    TABLE_LANGUAGES,
+    list_abbreviations,
+    list_number_abbreviations,
+    normalize_by_table,
+)
 from myxtts.text.languages.en import normalize_english
 
 __all__ = ["LANGUAGES", "Language", "canonical_language", "find_code", "find_language", "find_primary_code"]
@@ -44,14 +51,17 @@ LANGUAGES: dict[str, Language] = {
         abbreviations=frozenset(letter for key in fa.DOTTED for letter in key.split(".")),
         abbreviations_before_number=frozenset(fa.NUMBERED),
     ),
-    "de": Language(
-        abbreviations=frozenset("z b d h u a usw bzw ca nr dr prof str st hr fr vgl evtl ggf inkl mio mrd".split()),
-        has_dotted_ordinals=True,
-    ),
-    "fr": Language(abbreviations=frozenset("m mm mme mlle dr st ste cf p ex env".split())),
-    "es": Language(abbreviations=frozenset("sr sra srta dr dra ud uds p ej pág núm".split())),
+    **{
+        code: Language(
+            normalize=partial(normalize_by_table, language=code),
+            abbreviations=list_abbreviations(code),
+            abbreviations_before_number=list_number_abbreviations(code),
+            has_dotted_ordinals=code in ("de", "tr"),
+        )
+        for code in TABLE_LANGUAGES
+    },
     "ru": Language(abbreviations=frozenset("г гг т д п е к н э им ул стр руб др пр см".split())),
-    **{code: Language(has_dotted_ordinals=True) for code in "cs da et fi hr hu is lv nb no pl sk sl sr tr".split()},
+    **{code: Language(has_dotted_ordinals=True) for code in "cs da et fi hr hu is lv nb no pl sk sl sr".split()},
 }
 
 

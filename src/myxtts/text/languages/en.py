@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from myxtts.text.languages import en_dates, en_quantities
-from myxtts.text.languages.en_abbreviations import expand_abbreviations
+from myxtts.text.languages.en_abbreviations import expand_abbreviations, lower_capitals
 from myxtts.text.languages.en_numbers import AREA_UNITS, CURRENCIES, expand_roman_numerals, spell_integer
 from myxtts.text.languages.generic import EDGE, SCORE, VERSION, Rule, apply_rules, join_numbers, say, settle_edges
 from myxtts.text.languages.unicode_cleanup import clean_unicode
@@ -79,7 +79,7 @@ def normalize_english(text: str) -> str:
     abbreviation before a number ("vol. IV") must have become a word.
     """
     text = _POWER.sub(_read_power, _AREA.sub(_read_area, text))
-    text = settle_edges(expand_abbreviations(clean_unicode(text)))
+    text = settle_edges(expand_abbreviations(lower_capitals(clean_unicode(text))))
     text = _DOMAIN.sub(say("dot"), text)
     text = settle_edges(_read_signs(_read_numbers(text)))
     return settle_edges(expand_roman_numerals(text))

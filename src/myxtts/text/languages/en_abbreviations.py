@@ -1,15 +1,18 @@
-"""Expands English abbreviations that are written with a full stop.
+"""Expands English abbreviations that are written with a full stop, and lowers texts that are all in capitals.
 
 An abbreviation is either always expanded, or only where what follows shows what it stands for: a name, or a number.
 No expansion ends in a full stop, and whatever may bring a capital or take away a letter runs before the rules that
 look for one: a second run finds nothing to do.
+
+Many corpora have their transcripts in capitals. espeak-ng would read IT and US in them as abbreviations.
 """
 
 from __future__ import annotations
 
 import re
+from itertools import islice
 
-from myxtts.text.languages.en_numbers import MONTHS, TABLE
+from myxtts.text.languages.en_numbers import MONTHS, RULERS, TABLE, UNITS
 from myxtts.text.languages.generic import EDGE, either, say
 
 TITLES: dict[str, str] = TABLE["titles"]
@@ -47,9 +50,62 @@ _BEFORE_NUMBER = re.compile(rf"(?<!{_LETTER})(?P<key>(?i:{either(NUMBER_ABBREVIA
 _BEFORE_NAME = re.compile(rf"(?<!{_LETTER})(?P<key>{either(NAME_ABBREVIATIONS)})\.{_NEXT}")
 _PLAIN = re.compile(rf"(?<!{_LETTER})(?P<key>(?i:{either(PLAIN_ABBREVIATIONS)}))\.")
 _CAPITAL = re.compile(rf"(?<!{_LETTER})(?P<key>{either(CAPITAL_ABBREVIATIONS)})\.")
+_TITLE_BEFORE = re.compile(rf"(?<![A-Z])(?i:{either([*TITLES, *NAME_ABBREVIATIONS, 'St'])})\. \Z")
+_LONGEST_TITLE = 8
+"""Characters of the longest title with its full stop, the space behind it and the character before."""
 _ADDRESS_WORDS = {"St": "Street", "Dr": "Drive"}
 _MILLISECONDS = "ms"
 """In lower case this is a unit, not the title Ms."""
+
+
+INITIALISMS = frozenset(TABLE["initialisms"].split())
+"""Well-known abbreviations that are no words in lower case: they keep their capitals in a text of capitals."""
+_NAMES = RULERS.union(MONTHS)
+_CAPITAL_WORD = re.compile(r"[^\W\d_](?:[^\W\d_]|')*+")
+_CAPITAL_ADDRESS = re.compile(r"(?<=[0-9])(?P<place>(?: [A-Z]{1,20}){1,3}) ST\.")
+_ROMAN = re.compile(r"[IVX]{2,7}")
+_MIN_CAPITAL_WORDS = 2
+_NEEDS_CAPITAL = frozenset({*TITLES, *NAME_ABBREVIATIONS, *CAPITAL_ABBREVIATIONS, "St"})
+
+
+def is_in_capitals(text: str) -> bool:
+    """Whether a text is written in capitals throughout, as whole corpora are: at least two words, no small letter."""
+    if text.upper() != text:
+        return False
+    words = (word for word in _CAPITAL_WORD.findall(text) if len(word) > 1 and word != word.lower())
+    words = (word for word in words if not _keeps_capitals(word))
+    return len(list(islice(words, _MIN_CAPITAL_WORDS))) == _MIN_CAPITAL_WORDS
+
+
+def lower_capitals(text: str) -> str:
+    """Returns a text of capitals in lower case, but for what the other rules know by its capitals; others as they are.
+
+    "IT IS US, SAID MR. LEE OF THE FBI" becomes "it is us, said Mr. Lee of the FBI".
+    """
+    if not is_in_capitals(text):
+        return text
+    return _CAPITAL_WORD.sub(_lower_word, _CAPITAL_ADDRESS.sub(r"\g<place> STREET", text))
+
+
+def _keeps_capitals(word: str) -> bool:
+    return word in INITIALISMS or _ROMAN.fullmatch(word) is not None
+
+
+def _lower_word(match: re.Match[str]) -> str:
+    word, text, start = match[0], match.string, match.start()
+    before = text[max(0, start - 4) : start]
+    if before[-1:].isdecimal() and len(word) == 1:
+        # The S of 1990S, the M of $5M.
+        return word.lower()
+    is_unit = before.rstrip()[-1:].isdecimal() and word in UNITS
+    is_country = word == "US" and before == "THE "
+    if _keeps_capitals(word) or (len(word) == 1 and word != "A") or is_unit or is_country:
+        return word
+    is_title = word.capitalize() in _NEEDS_CAPITAL and text[match.end() : match.end() + 1] == "."
+    title_before = _TITLE_BEFORE.search(text, max(0, start - _LONGEST_TITLE), start)
+    if word.capitalize() in _NAMES or is_title or title_before:
+        return word.capitalize()
+    return f"I{word[1:].lower()}" if word.startswith("I'") else word.lower()
 
 
 def expand_abbreviations(text: str) -> str:

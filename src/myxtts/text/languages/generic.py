@@ -43,6 +43,7 @@ _STAYS_BEFORE_WORDS = frozenset("([{\"'«-—/")
 _STAYS_AFTER_WORDS = frozenset(".,!?;:)]}\"'»…،؛؟-—/")
 
 
+@lru_cache
 def load_table(name: str) -> dict[str, Any]:
     """Reads one of the tables of words beside this module; they are part of the package."""
     table: dict[str, Any] = json.loads((Path(__file__).parent / f"{name}.json").read_text(encoding="utf-8"))
@@ -172,27 +173,27 @@ def _spell_integer(digits: str, language: str, style: NumberStyle) -> str:
     has_leading_zero = len(digits) > 1 and digits[0] == "0"
     if has_leading_zero or len(digits) > _MAX_DIGITS:
         return _spell_digits(digits, language, style)
-    return _spell_cardinal(int(digits), style.converter or language) or _spell_digits(digits, language, style)
+    return call_num2words(int(digits), style.converter or language) or _spell_digits(digits, language, style)
 
 
 def _spell_digits(digits: str, language: str, style: NumberStyle) -> str:
     gap = " " if style.spaced else ""
-    return gap.join(_spell_cardinal(int(digit), style.converter or language) for digit in digits)
+    return gap.join(call_num2words(int(digit), style.converter or language) for digit in digits)
 
 
 @lru_cache(maxsize=4096)
-def _spell_cardinal(number: int, converter: str) -> str:
+def call_num2words(number: int, converter: str, kind: str = "cardinal") -> str:
     """Returns the words of a number by num2words, "" where the language has none for a number of this size."""
     with _NUM2WORDS_LOCK:
         try:
             from num2words import num2words
         except ModuleNotFoundError as error:
             raise MissingExtraError(
-                "Numbers outside English and Persian are put into words by num2words, which is not installed.",
+                "Numbers in this language are put into words by num2words, which is not installed.",
                 next_step="Run: pip install 'myxtts[numbers]', or write the numbers of the texts as words.",
             ) from error
         try:
-            words: str = num2words(number, lang=converter)
+            words: str = num2words(number, lang=converter, to=kind)
         except OverflowError:
             assert number > 9, (number, converter)
             return ""

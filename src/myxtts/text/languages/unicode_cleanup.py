@@ -48,6 +48,9 @@ _JOINING_SCRIPTS = ((0x0600, 0x07FF), (0x0860, 0x0DFF), (0x1000, 0x109F), (0x178
 _FIRST_EMOJI = 0x2300
 """Start of the block Miscellaneous Technical; symbols below it form no joined emoji."""
 
+_MAX_MARKS = 30
+"""Combining marks on one letter, as in the Stream-Safe Text Format of UAX #15; no language needs more."""
+
 # Inside a word or range an en dash is a hyphen; elsewhere it is an em dash, as is a run of hyphens.
 _EN_DASH_INSIDE = re.compile(r"(?<=\S)\u2013(?=\S)")
 _DASH_RUN = re.compile(r"[-\u2014]{2,}")
@@ -112,9 +115,22 @@ def _is_noncharacter(code_point: int) -> bool:
 DEFAULT_TABLE = FoldTable()
 
 
+def limit_marks(text: str) -> str:
+    """Cuts runs of combining marks to `_MAX_MARKS`, since sorting a run, as NFC does, takes quadratic time."""
+    if text.isascii():
+        return text
+    kept: list[str] = []
+    num_marks = 0
+    for char in text:
+        num_marks = num_marks + 1 if unicodedata.combining(char) else 0
+        if num_marks <= _MAX_MARKS:
+            kept.append(char)
+    return "".join(kept)
+
+
 def clean_unicode(text: str, table: FoldTable = DEFAULT_TABLE) -> str:
     """Returns NFC text with single spaces; digits of every script are ASCII; emoji and unknown symbols are kept."""
-    text = unicodedata.normalize("NFC", text).translate(table)
+    text = unicodedata.normalize("NFC", limit_marks(text)).translate(table)
     text = _separate_numerals(text)
     text = _JOINERS.sub(_keep_needed_joiner, text)
     text = _EN_DASH_INSIDE.sub("-", text).replace("\u2013", "\u2014")
@@ -125,7 +141,7 @@ def clean_unicode(text: str, table: FoldTable = DEFAULT_TABLE) -> str:
 
 def tidy(text: str) -> str:
     """Returns the text in NFC with single spaces, stripped."""
-    return " ".join(unicodedata.normalize("NFC", text).split())
+    return " ".join(unicodedata.normalize("NFC", limit_marks(text)).split())
 
 
 def _separate_numerals(text: str) -> str:
