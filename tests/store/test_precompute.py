@@ -139,7 +139,9 @@ def test_rebuild_works_whatever_is_damaged(stored: SmallCorpus, name: str) -> No
 def test_a_store_of_another_corpus_is_refused(stored: SmallCorpus, tmp_path: Path) -> None:
     before = stored.take_snapshot()
     twin = stored.copy(tmp_path / "twin")
-    with pytest.raises(DataError, match="belongs to the corpus"):
+    for number, id in enumerate(list(twin.lines)):
+        twin.add(id, seed=100 + number)
+    with pytest.raises(DataError, match=r"belong to another corpus.* 0 of their 10"):
         precompute(twin.prepare(), stored.store_folder, DATA, num_threads=1)
     assert stored.take_snapshot() == before
 

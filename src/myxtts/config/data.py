@@ -224,8 +224,8 @@ class DataConfig(Section):
     )
     auto_rebuild_token_cache: bool = setting(
         True,
-        "Rebuild stored tokens automatically when text settings have changed.",
-        fa="اگر تنظیم‌های متن عوض شده باشد، نشانه‌های انباره خودبه‌خود از نو ساخته شوند.",
+        "Update stored features automatically when text settings, texts or recordings have changed.",
+        fa="اگر تنظیم‌های متن، متن‌ها یا ضبط‌ها عوض شده باشند، ویژگی‌های ذخیره‌شده خودکار به‌روز شوند.",
         resume=accept(ONLY_REBUILD),
     )
     auto_rebuild_mel_cache: bool = setting(

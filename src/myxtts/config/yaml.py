@@ -14,7 +14,7 @@ import yaml
 
 from myxtts.config.values import Scalar, resolve_scalar, show_value
 from myxtts.errors import ConfigError
-from myxtts.storage.json_file import FileRefusedError, open_regular
+from myxtts.storage.regular_file import FileRefusedError, open_regular
 
 MAX_YAML_BYTES = 1_000_000
 """A complete configuration has a few kilobytes; a larger file is most likely another one."""

@@ -11,6 +11,7 @@ the split, write corpus.jsonl and frontend.json.
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import time
 from collections import Counter
@@ -46,6 +47,7 @@ from myxtts.storage.atomic import (
     sweep_temporary_files,
     write_atomically,
 )
+from myxtts.storage.regular_file import open_output
 from myxtts.text.frontend import MAX_TEXT_LENGTH, FrontEnd
 from myxtts.text.languages.en_abbreviations import is_in_capitals
 from myxtts.types import Split, Utterance
@@ -137,7 +139,7 @@ def prepare_corpus(
         cleanup.callback(draft.unlink, missing_ok=True)
         seen = cleanup.enter_context(SeenTable(out / f".seen{TEMPORARY_SUFFIX}"))
         with RejectionReport(out) as report, explain_storage_errors(draft, "write"):
-            with draft.open("w", encoding="utf-8", newline="\n") as file:
+            with io.TextIOWrapper(open_output(draft), encoding="utf-8", newline="\n") as file:
                 for number, item in enumerate(inputs):
                     checker = Checker(item.source.root, data, frontend, seen, headers_only=headers_only)
                     for result in checker.check(item.rows(), num_threads):

@@ -36,15 +36,14 @@ from myxtts.storage.atomic import (
 )
 from myxtts.storage.json_file import (
     FileModel,
-    FileRefusedError,
     JsonRefusedError,
     Model,
     VersionOne,
     is_whole_number,
-    open_regular,
     parse_json,
     write_json,
 )
+from myxtts.storage.regular_file import FileRefusedError, open_regular
 from myxtts.storage.tensor_file import Array, find_non_finite, read_heading, read_tensors, write_tensors
 
 VOICES_FOLDER_NAME = "voices"

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from myxtts.config.schema import DataConfig, XTTSConfig
-from myxtts.corpus.corpus_file import Corpus, is_prepared, open_corpus, read_heading
+from myxtts.corpus.corpus_file import Corpus, is_prepared, open_corpus, read_corpus_heading
 from myxtts.errors import ConfigError, DataError
 from myxtts.features.definition import MelDefinition, count_longest_frames
 from myxtts.pipeline.order import BatchOrder, BatchPlan, Shape
@@ -255,8 +255,7 @@ def _refuse_foreign_recordings(corpus: Corpus, val_data: Path) -> None:
     """Recordings that the training corpus was not prepared with cannot be its validation split."""
     if is_prepared(val_data):
         return  # It is the training corpus itself.
-    with corpus.file.open("rb") as file:
-        written = read_heading(corpus.file, file).roots
+    written = read_corpus_heading(corpus.file).roots
     roots = [os.path.realpath(corpus.file.parent / root) for root in written]
     wanted = os.path.realpath(val_data if val_data.is_dir() else val_data.parent)
     # With --audio-root all recordings lie below one folder, whatever the transcripts are.

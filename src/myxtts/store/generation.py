@@ -70,7 +70,8 @@ def is_unfinished(target: Path, wanted: Generation) -> bool:
     except (FileNotFoundError, DataError):
         # Killed before it was described, or damaged: it holds nothing that cannot be computed again.
         return False
-    return replace(begun, origin=replace(begun.origin, limits=wanted.origin.limits)) == wanted
+    # What the corpus holds may have changed meanwhile, as while a store is updated.
+    return replace(begun, origin=replace(wanted.origin, corpus=begun.origin.corpus)) == wanted
 
 
 def _share_spectrograms(store: FeatureStore, target: Path) -> None:

@@ -22,25 +22,26 @@ import json
 import struct
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import google_crc32c
+from pydantic import Field
 
 from myxtts.config.schema import DataConfig
 from myxtts.corpus.audio import AudioLimits
-from myxtts.errors import DataError, refuse
+from myxtts.errors import ConfigError, DataError, refuse
 from myxtts.features.definition import DEFINITION_VERSION, AudioDefinition, MelDefinition
 from myxtts.storage.json_file import (
     NO_OTHER_FIELDS,
     FileModel,
-    FileRefusedError,
     JsonRefusedError,
     Model,
-    open_regular,
     parse_json,
     write_json,
 )
+from myxtts.storage.regular_file import FileRefusedError, read_regular
 
 Part = Literal["mel", "tokens", "pcm", "durations"]
 """Kind of record. Each has a data file of its own in a segment, named by this suffix."""
@@ -94,6 +95,9 @@ def find_segments(folder: Path) -> list[int]:
     return sorted(int(path.stem) for path in folder.glob("*.index") if path.stem.isdecimal())
 
 
+_Count = Annotated[int, Field(ge=0, lt=1 << 32)]
+
+
 @dataclass(frozen=True)
 class StoreSettings:
     """Everything that determines features besides their sources: equal settings and sources give equal features."""
@@ -102,7 +106,7 @@ class StoreSettings:
 
     mel: MelDefinition
     audio: AudioDefinition
-    mel_dtype: str
+    mel_dtype: Literal["float16", "float32"]
     has_pcm: bool
     frontend: str
     definition: int = DEFINITION_VERSION
@@ -120,16 +124,30 @@ class StoreSettings:
 
 @dataclass(frozen=True)
 class StoreOrigin:
-    """What features were made from: the path of a corpus file, and the limits that its recordings kept to."""
+    """What features were made from: the path and crc32c of a corpus file, and the limits that its recordings kept to.
+
+    Stores of earlier versions note no checksum.
+    """
 
     __pydantic_config__ = NO_OTHER_FIELDS
 
     corpus: str
     limits: AudioLimits
+    checksum: _Count | None = None
 
 
 Purpose = Literal["features", "tokens", "compaction"]
 """Why a generation was begun: all features anew, new tokens for shared spectrograms, or a copy without garbage."""
+
+
+def _refuse_impossible(settings: StoreSettings, origin: StoreOrigin) -> None:
+    """Raises ValueError where settings or limits break the limits of a configuration."""
+    if settings.mel.sample_rate != settings.audio.sample_rate:
+        raise ValueError("spectrograms and recordings have different sample rates")
+    try:
+        DataConfig(**{**asdict(settings.mel), **asdict(settings.audio), **asdict(origin.limits)})
+    except ConfigError as error:
+        raise ValueError(error.problem.rstrip(".")) from error
 
 
 @dataclass(frozen=True)
@@ -142,6 +160,9 @@ class Generation:
     origin: StoreOrigin
     purpose: Purpose
 
+    def __post_init__(self) -> None:
+        _refuse_impossible(self.settings, self.origin)
+
 
 @dataclass(frozen=True)
 class StoreState:
@@ -152,13 +173,20 @@ class StoreState:
 
     __pydantic_config__ = NO_OTHER_FIELDS
 
-    generation: int
-    segments: tuple[int, ...]
+    generation: _Count
+    segments: tuple[_Count, ...]
     settings: StoreSettings
     origin: StoreOrigin
-    num_utterances: int = 0
-    seconds: float = 0.0
+    num_utterances: _Count = 0
+    seconds: Annotated[float, Field(ge=0)] = 0.0
+    num_token_ids: Annotated[int, Field(ge=0, lt=1 << 31)] = 0
+    """Token ids are below this; 0 in stores of earlier versions, which do not say."""
     version: int = STORE_VERSION
+
+    def __post_init__(self) -> None:
+        _refuse_impossible(self.settings, self.origin)
+        if any(later <= earlier for earlier, later in pairwise(self.segments)):
+            raise ValueError("its segments are not in order")
 
 
 class _Checked(FileModel):
@@ -177,8 +205,7 @@ def write_checked_json(path: Path, fields: Mapping[str, Any]) -> None:
 def read_checked_json(path: Path, model: type[Model]) -> Model:
     """Reads what `write_checked_json` wrote; raises DataError if a single bit of it has changed."""
     try:
-        with open_regular(path, _MAX_JSON_BYTES) as file:
-            raw = file.read(_MAX_JSON_BYTES)
+        raw = read_regular(path, _MAX_JSON_BYTES)
         outer = parse_json(raw, _Checked)
     except (FileNotFoundError, NotADirectoryError):
         raise

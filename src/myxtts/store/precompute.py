@@ -10,17 +10,20 @@ incrementally, an unfinished one resumed, or a new one built beside it, which th
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from myxtts.config.schema import DataConfig
 from myxtts.corpus.audio import AudioLimits
-from myxtts.corpus.corpus_file import Corpus, is_prepared, open_corpus
+from myxtts.corpus.corpus_file import Corpus, checksum_corpus, is_prepared, open_corpus
 from myxtts.corpus.rejections import Reason, Rejection, RejectionReport, describe_reasons
 from myxtts.errors import DataError
 from myxtts.features.definition import DEFINITION_VERSION
 from myxtts.storage.atomic import lock_directory, sweep_temporary_files
+from myxtts.store.cache_files import forget_files, write_checksums
+from myxtts.store.compare import Distrust, find_changes
 from myxtts.store.generation import (
     begin_generation,
     commit_state,
@@ -41,7 +44,7 @@ from myxtts.store.layout import (
     read_state,
 )
 from myxtts.store.reader import FeatureStore
-from myxtts.store.update import Distrust, Progress, StoreUpdater, UpdateCounts
+from myxtts.store.update import Progress, StoreUpdater, UpdateCounts
 from myxtts.text.frontend import FrontEnd
 from myxtts.types import Say
 
@@ -95,8 +98,10 @@ def precompute(
     generation, where the store belongs to another corpus, and where more utterances are rejected than max_bad_share.
     """
     frontend = corpus.load_frontend()
-    settings = StoreSettings.of(data, frontend.fingerprint())
-    origin = StoreOrigin(str(corpus.file.absolute()), AudioLimits.from_config(data))
+    settings, num_token_ids = StoreSettings.of(data, frontend.fingerprint()), math.prod(frontend.factor_sizes)
+    origin = StoreOrigin(
+        str(corpus.file.absolute()), AudioLimits.from_config(data), checksum=checksum_corpus(corpus.file)
+    )
     with lock_directory(folder, "myxtts precompute"):
         sweep_temporary_files(folder)
         try:
@@ -107,14 +112,15 @@ def precompute(
                 raise
             # It may still be repaired, so it stays until the new features are complete.
             state, current = None, max(find_generations(folder), default=0)
-        _refuse_foreign_store(state, corpus, folder)
+        if state is not None:
+            _refuse_foreign_store(state, corpus, folder, rebuild=rebuild)
         purpose, sentence = _choose_purpose(state, settings, data, rebuild=rebuild)
         say(sentence)
         if purpose is None:
             assert state is not None, folder
-            target = StoreState(current, state.segments, settings, origin)
+            target = StoreState(current, state.segments, settings, origin, num_token_ids=num_token_ids)
         else:
-            target = StoreState(current + 1, (), settings, origin)
+            target = StoreState(current + 1, (), settings, origin, num_token_ids=num_token_ids)
             _open_generation(folder, target, purpose)
         summary = _run(folder, target, corpus, frontend, num_threads, progress, max_bad_share=data.max_bad_share)
     return replace(summary, action=sentence)
@@ -142,7 +148,9 @@ def update_current(
             f"The store was made in another way than its parts would be made now: {describe_differences(differences)}.",
             next_step=f"Run myxtts precompute --train-data {corpus.file.parent} --cache-dir {folder} first.",
         )
-    state = replace(state, origin=replace(state.origin, corpus=str(corpus.file.absolute())))
+    place, checksum = str(corpus.file.absolute()), checksum_corpus(corpus.file)
+    state = replace(state, origin=replace(state.origin, corpus=place, checksum=checksum))
+    state = replace(state, num_token_ids=math.prod(frontend.factor_sizes))
     return _run(folder, state, corpus, frontend, num_threads, progress, distrusted)
 
 
@@ -197,6 +205,7 @@ def _run(
     generation_folder = folder / name_generation(target.generation)
     segments = resume_segments(generation_folder, target.segments)
     store = FeatureStore(folder, replace(target, segments=segments))
+    forget_files(folder)
     with RejectionReport(folder) as report:
         updater = StoreUpdater(store, frontend, report, num_threads, distrusted)
         counts = updater.run(corpus, progress)
@@ -204,6 +213,7 @@ def _run(
         _refuse_bad_share(counts, corpus, max_bad_share, folder, report)
     state = commit_state(folder, replace(target, segments=(*segments, *updater.new_segments)))
     remove_other_generations(folder, state.generation)
+    write_checksums(folder)
     return PrecomputeSummary(
         folder=str(folder),
         action="",
@@ -229,16 +239,24 @@ def _open_corpus_of(state: StoreState, moved_to: Path | None, folder: Path) -> C
     return open_corpus(path)
 
 
-def _refuse_foreign_store(state: StoreState | None, corpus: Corpus, folder: Path) -> None:
-    """Raises DataError where the store belongs to another corpus that still exists: its features would be removed."""
-    if state is None:
+def _refuse_foreign_store(state: StoreState, corpus: Corpus, folder: Path, *, rebuild: bool) -> None:
+    """Raises DataError where the store was made from another corpus: its features would be removed."""
+    if Path(state.origin.corpus).exists() and corpus.file.samefile(state.origin.corpus):
         return
-    known = Path(state.origin.corpus)
-    if known != corpus.file.absolute() and known.exists():
-        raise DataError(
-            f"The store in {folder} belongs to the corpus {known}, not to {corpus.file}.",
-            next_step="Give this corpus a store of its own with --cache-dir.",
-        )
+    try:
+        find_changes(folder, state, corpus)
+    except DataError:
+        # A damaged store can be compared with nothing, but made anew.
+        if not (rebuild and _is_damaged(folder, state)):
+            raise
+
+
+def _is_damaged(folder: Path, state: StoreState) -> bool:
+    try:
+        FeatureStore(folder, state)
+    except DataError:
+        return True
+    return False
 
 
 def _refuse_bad_share(

@@ -17,10 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from myxtts.errors import DataError
+from myxtts.storage.regular_file import FileRefusedError
 from myxtts.store.index import SPLITS, PartEntry, hash_id, join_indexes, renumber_names
 from myxtts.store.layout import (
     ALIGNMENT,
     PARTS,
+    STORE_FILE_NAME,
     Part,
     StoreState,
     align,
@@ -87,6 +89,7 @@ class FeatureStore:
         while True:
             try:
                 store = cls(folder, state)
+                store.refuse_wrong_count()
                 store._files.map_all(store.measure_files())
             except DataError:
                 # A writer may have committed a new generation and removed this one in the meantime.
@@ -96,6 +99,12 @@ class FeatureStore:
                 state = newer
             else:
                 return store
+
+    def refuse_wrong_count(self) -> None:
+        """Raises DataError unless there are as many utterances as store.json says."""
+        if len(self) != self.state.num_utterances:
+            problem = f"it names {self.state.num_utterances:,} utterances, its segments hold {len(self):,}"
+            raise damaged(self.folder / STORE_FILE_NAME, problem)
 
     def __len__(self) -> int:
         return len(self.columns["id_hash"])
@@ -209,16 +218,36 @@ class FeatureStore:
         return PartEntry(*values)
 
     def find_damage(self, row: int, part: Part) -> str:
-        """Verifies the crc32c of a record; returns what is wrong with it, or ''."""
+        """Verifies the crc32c and the values of a record; returns what is wrong with it, or ''."""
         entry = self.entry(row, part)
         stop = entry.offset + align(entry.length * self._width_of(part) * self._dtype_of(part).itemsize)
         try:
             data = self._files.get(entry.segment, part)
         except OSError as error:
             return f"its data file cannot be read: {error.strerror}"
+        except FileRefusedError as error:
+            return f"its data file cannot be used: {error}"
         if len(data) < stop:
             return "its data file is cut off"
-        return "" if google_crc32c.value(data[entry.offset : stop]) == entry.crc else "its checksum does not match"
+        if google_crc32c.value(data[entry.offset : stop]) != entry.crc:
+            return "its checksum does not match"
+        return self._find_impossible_values(row, part)
+
+    def _find_impossible_values(self, row: int, part: Part) -> str:
+        """A checksum only shows that nothing has changed since it was computed."""
+        values = self.read_part(row, part)
+        if part == "mel" and not np.isfinite(values).all():
+            return "it holds NaN or infinity"
+        if part == "tokens":
+            limit = self.state.num_token_ids or np.iinfo(np.int32).max
+            wrong = values[(values < 0) | (values >= limit)]
+            if len(wrong):
+                return f"it holds the token {wrong[0]}, but there are only 0 to {limit - 1}"
+        if part == "durations":
+            num_tokens, num_frames = self.entry(row, "tokens").length, self.entry(row, "mel").length
+            if values.min() < 0 or len(values) != num_tokens or int(values.sum(dtype=np.int64)) != num_frames:
+                return f"they do not spread {num_frames} frames over {num_tokens} tokens"
+        return ""
 
     def refuse_damage(self, row: int, advice: str) -> None:
         """Raises DataError for the first damaged record of an utterance."""
@@ -231,7 +260,7 @@ class FeatureStore:
         """Whether the first bytes of a data file are wrong; False for a missing file, which `find_damage` reports."""
         try:
             heading = self._files.get(segment, part)[:ALIGNMENT].tobytes()
-        except OSError:
+        except (OSError, FileRefusedError):
             return False
         return heading != make_part_heading(segment, part)
 
@@ -241,9 +270,10 @@ class FeatureStore:
         for part in PARTS:
             rows = np.flatnonzero(self.columns[f"{part}_length"])
             segments = self.columns[f"{part}_segment"][rows]
-            longest = np.zeros(int(segments.max(initial=0)) + 1, np.uint64)
-            np.maximum.at(longest, segments, self._find_stops(rows, part))
-            num_bytes |= {(int(segment), part): int(longest[segment]) for segment in np.flatnonzero(longest)}
+            numbers, places = np.unique(segments, return_inverse=True)
+            longest = np.zeros(len(numbers), np.uint64)
+            np.maximum.at(longest, places, self._find_stops(rows, part))
+            num_bytes |= {(number, part): stop for number, stop in zip(numbers.tolist(), longest.tolist(), strict=True)}
         return num_bytes
 
     def _find_stops(self, rows: NDArray[np.integer[Any]], part: Part) -> NDArray[np.uint64]:

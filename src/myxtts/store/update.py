@@ -14,15 +14,14 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
-import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
 from myxtts.corpus.corpus_file import CORPUS_FILE_NAME, Corpus
 from myxtts.corpus.rejections import AudioProblem, Reason, Rejection, RejectionReport
-from myxtts.features.definition import count_source_frames
 from myxtts.features.extract import AudioFeatures, FeatureExtractor
 from myxtts.storage.atomic import lock_directory, sweep_temporary_files
+from myxtts.store.compare import Comparison, Distrust, Task
 from myxtts.store.generation import (
     begin_generation,
     commit_state,
@@ -30,7 +29,7 @@ from myxtts.store.generation import (
     find_next_segment,
     remove_other_generations,
 )
-from myxtts.store.index import SPLITS, PartEntry, Row
+from myxtts.store.index import PartEntry, Row
 from myxtts.store.layout import (
     CHUNK_UTTERANCES,
     PARTS,
@@ -46,15 +45,11 @@ from myxtts.types import Utterance
 
 _WINDOW_UTTERANCES = 64
 """Recordings in flight: enough for any number of threads, and bounded in memory."""
-_FIRST_LINE = 2
-"""Line of the first utterance in a corpus file; line 1 is its heading."""
 COMPACTED_UTTERANCES = 16_384
 """Utterances of a compacted segment: more than when they are made, because fewer files open faster."""
 
 Progress = Callable[[int, int], None]
 """Called with the number of utterances seen and rejected so far."""
-Distrust = frozenset[tuple[Part, PartEntry]]
-"""Records whose checksum is wrong."""
 
 
 @dataclass(slots=True)
@@ -74,18 +69,6 @@ class UpdateCounts:
     num_lost_parts: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Task:
-    """One utterance to write: `kept` parts are referred to, the others computed. `row` is None for a new one."""
-
-    utterance: Utterance
-    line: int
-    text_crc: int
-    source_frames: int
-    kept: dict[Part, PartEntry]
-    row: int | None
-
-
 class StoreUpdater:
     """Writes the segments by which a generation catches up with its corpus.
 
@@ -102,13 +85,12 @@ class StoreUpdater:
         distrusted: Distrust = frozenset(),
     ) -> None:
         self._store, self._frontend, self._report = store, frontend, report
-        self._num_threads, self._distrusted = num_threads, distrusted
+        self._num_threads, self._comparison = num_threads, Comparison(store, distrusted)
         settings = self._settings = store.settings
         limits = store.state.origin.limits
         self._extractor = FeatureExtractor(settings.mel, settings.audio, limits, keep_pcm=settings.has_pcm)
         self._first_segment = self._next_segment = find_next_segment(store.generation_folder)
         self._counts = UpdateCounts()
-        self._is_seen = np.zeros(len(store), bool)
 
     @property
     def new_segments(self) -> range:
@@ -121,12 +103,12 @@ class StoreUpdater:
         `progress` is called after each computed utterance and each chunk. An exception leaves the segments committed
         so far, which the next run keeps.
         """
-        lines = enumerate(corpus.utterances(), start=_FIRST_LINE)
+        numbered = enumerate(corpus.utterances())
         num_seen = 0
         pool = ThreadPoolExecutor(self._num_threads, "features")
         try:
-            while chunk := list(islice(lines, CHUNK_UTTERANCES)):
-                tasks = [task for line, utterance in chunk if (task := self._plan(line, utterance)) is not None]
+            while chunk := list(islice(numbered, CHUNK_UTTERANCES)):
+                tasks = [task for item in chunk if (task := self._comparison.plan(*item)) is not None]
                 self._counts.num_kept += len(chunk) - len(tasks)
                 num_seen += len(chunk) - len(tasks)
                 if tasks:
@@ -141,48 +123,7 @@ class StoreUpdater:
         self._remove_unseen()
         return self._counts
 
-    def _plan(self, line: int, utterance: Utterance) -> _Task | None:
-        """Compares an utterance with its row by checksums of text and recording; returns None if it is up to date."""
-        text_crc = _checksum_text(utterance)
-        source_frames = count_source_frames(utterance.num_samples, utterance.sample_rate_hz, self._settings.mel)
-        row = self._store.find(utterance.id)
-        if row is None:
-            return _Task(utterance, line, text_crc, source_frames, {}, None)
-        self._is_seen[row] = True
-        columns = self._store.columns
-        same_source = not utterance.checksum or int(columns["source_crc"][row]) == utterance.checksum
-        same_text = int(columns["text_crc"][row]) == text_crc
-        # The same recording and text give bit-identical features, so durations stay valid when either is repaired.
-        is_right = {"tokens": same_text, "durations": same_text and same_source}
-        # Parts that are present, valid and not distrusted are kept; the others are counted as wrong and recomputed.
-        kept: dict[Part, PartEntry] = {}
-        num_wrong = 0
-        for part in PARTS:
-            entry = self._store.entry(row, part)
-            if not entry.length:
-                num_wrong += part in self._settings.parts
-            elif is_right.get(part, same_source) and (part, entry) not in self._distrusted:
-                kept[part] = entry
-            else:
-                num_wrong += 1
-        has_same_length = int(columns["source_frames"][row]) == source_frames
-        if num_wrong == 0 and has_same_length and self._has_same_labels(row, utterance):
-            return None
-        return _Task(utterance, line, text_crc, source_frames, kept, row)
-
-    def _is_distrusted(self, row: int, part: Part) -> bool:
-        return (part, self._store.entry(row, part)) in self._distrusted
-
-    def _has_same_labels(self, row: int, utterance: Utterance) -> bool:
-        """Whether speaker, language and split of a row are those of the utterance."""
-        columns, store = self._store.columns, self._store
-        return (
-            store.speakers[int(columns["speaker"][row])] == utterance.speaker
-            and store.languages[int(columns["language"][row])] == utterance.language
-            and SPLITS[int(columns["split"][row])] == utterance.split
-        )
-
-    def _write_chunk(self, tasks: list[_Task], pool: ThreadPoolExecutor) -> Generator[None, None, None]:
+    def _write_chunk(self, tasks: list[Task], pool: ThreadPoolExecutor) -> Generator[None, None, None]:
         """Computes and writes one segment; yields after each utterance, for progress and interrupts."""
         tokens = self._make_tokens(tasks)
         with SegmentWriter(self._store.generation_folder, self._next_segment) as segment:
@@ -193,7 +134,7 @@ class StoreUpdater:
                 segment.commit()
                 self._next_segment += 1
 
-    def _make_tokens(self, tasks: list[_Task]) -> list[NDArray[np.int32] | None]:
+    def _make_tokens(self, tasks: list[Task]) -> list[NDArray[np.int32] | None]:
         """Returns the token ids of each task from one batched front-end call; None where stored ones are kept."""
         wanted = [task.utterance for task in tasks if "tokens" not in task.kept]
         encodings = iter(
@@ -206,7 +147,7 @@ class StoreUpdater:
         return [None if "tokens" in task.kept else next(encodings).ids for task in tasks]
 
     def _extract(
-        self, tasks: Sequence[_Task], pool: ThreadPoolExecutor
+        self, tasks: Sequence[Task], pool: ThreadPoolExecutor
     ) -> Iterator[AudioFeatures | AudioProblem | None]:
         """Yields audio features in task order, computed up to a window ahead; None where no audio part is needed."""
         window: deque[Future[AudioFeatures | AudioProblem] | None] = deque()
@@ -219,7 +160,7 @@ class StoreUpdater:
             done = window.popleft()
             yield done.result() if done else None
 
-    def _needs_audio(self, task: _Task) -> bool:
+    def _needs_audio(self, task: Task) -> bool:
         return any(part not in task.kept for part in self._settings.parts if part != "tokens")
 
     def _extract_one(self, utterance: Utterance) -> AudioFeatures | AudioProblem:
@@ -232,7 +173,7 @@ class StoreUpdater:
     def _write_utterance(
         self,
         segment: SegmentWriter,
-        task: _Task,
+        task: Task,
         tokens: NDArray[np.int32] | None,
         outcome: AudioFeatures | AudioProblem | None,
     ) -> None:
@@ -257,7 +198,7 @@ class StoreUpdater:
             self._counts.num_tokens_made += 1
         if task.row is None:
             self._counts.num_added += 1
-        elif self._is_distrusted(task.row, "durations"):
+        elif self._comparison.is_distrusted(task.row, "durations"):
             self._counts.num_lost_parts += 1
         kept = {part: entry for part, entry in task.kept.items() if part not in values}
         if source_crc != stored_crc:
@@ -266,7 +207,7 @@ class StoreUpdater:
         segment.add(_make_row(task, source_crc, kept), values)
 
     def _compare_lengths(
-        self, task: _Task, tokens: NDArray[np.int32] | None, outcome: AudioFeatures | None
+        self, task: Task, tokens: NDArray[np.int32] | None, outcome: AudioFeatures | None
     ) -> AudioProblem | None:
         """Rejects utterances with more tokens than frames (after trimming): no monotonic alignment exists for them."""
         num_frames = len(outcome.mel) if outcome is not None else task.kept["mel"].length
@@ -275,13 +216,13 @@ class StoreUpdater:
             return None
         return AudioProblem(Reason.TOO_MANY_TOKENS, f"{num_tokens} tokens for {num_frames} frames of sound")
 
-    def _reject(self, task: _Task, problem: AudioProblem) -> None:
+    def _reject(self, task: Task, problem: AudioProblem) -> None:
         """Reports an utterance that cannot be used; if it has a row, marks it for `_remove_unseen`."""
         self._counts.num_rejected += 1
         if task.row is not None:
-            self._is_seen[task.row] = False
+            self._comparison.is_seen[task.row] = False
             self._counts.num_lost += 1
-            self._counts.num_lost_parts += sum(self._is_distrusted(task.row, part) for part in PARTS)
+            self._counts.num_lost_parts += sum(self._comparison.is_distrusted(task.row, part) for part in PARTS)
         utterance = task.utterance
         self._report.add(
             Rejection(utterance.id, CORPUS_FILE_NAME, task.line, problem.reason, problem.detail, audio=utterance.audio)
@@ -289,7 +230,7 @@ class StoreUpdater:
 
     def _remove_unseen(self) -> None:
         """Writes tombstone rows for utterances that left the corpus or were rejected."""
-        gone = np.flatnonzero(~self._is_seen)
+        gone = np.flatnonzero(~self._comparison.is_seen)
         self._counts.num_removed = len(gone)
         for start in range(0, len(gone), CHUNK_UTTERANCES):
             with SegmentWriter(self._store.generation_folder, self._next_segment) as segment:
@@ -299,7 +240,7 @@ class StoreUpdater:
                 self._next_segment += 1
 
 
-def _make_row(task: _Task, source_crc: int, kept: dict[Part, PartEntry]) -> Row:
+def _make_row(task: Task, source_crc: int, kept: dict[Part, PartEntry]) -> Row:
     utterance = task.utterance
     return Row(
         id=utterance.id,
@@ -311,12 +252,6 @@ def _make_row(task: _Task, source_crc: int, kept: dict[Part, PartEntry]) -> Row:
         source_frames=task.source_frames,
         parts=kept,
     )
-
-
-def _checksum_text(utterance: Utterance) -> int:
-    """crc32c of all inputs of the front end: text, language and given phonemes."""
-    text = "\0".join((utterance.text, utterance.language, utterance.phonemes or ""))
-    return int(google_crc32c.value(text.encode("utf-8", "surrogatepass")))
 
 
 @dataclass(frozen=True, slots=True)

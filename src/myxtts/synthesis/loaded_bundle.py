@@ -15,7 +15,7 @@ import numpy as np
 
 from myxtts.config.load import RESOLVED_FILE_NAME
 from myxtts.config.schema import DataConfig
-from myxtts.errors import ConfigError, DataError, UsageError, refuse
+from myxtts.errors import ConfigError, DataError, UsageError, name_place, refuse
 from myxtts.features.definition import AudioDefinition, MelDefinition
 from myxtts.models.bundle import (
     BUNDLE_FOLDER_NAME,
@@ -179,6 +179,11 @@ def load_bundle(path: Path | str) -> LoadedBundle:
     Raises DataError where front end, spectrogram and model do not fit together.
     """
     folder = find_bundle(Path(path))
+    with name_place(folder):
+        return _load_folder(folder)
+
+
+def _load_folder(folder: Path) -> LoadedBundle:
     bundle = read_bundle(folder)
     spec = ModelSpec.from_json(bundle.model_spec)
     mel, audio = _read_definitions(bundle, folder)

@@ -25,8 +25,8 @@ from myxtts.corpus.formats.tables import (
     read_first_cells,
 )
 from myxtts.corpus.transcripts import BadLine, read_first_lines, read_records
-from myxtts.errors import DataError, UsageError
-from myxtts.storage.json_file import FileRefusedError, open_regular
+from myxtts.errors import DataError, UsageError, refuse
+from myxtts.storage.regular_file import FileRefusedError, read_regular
 from myxtts.text.frontend import FrontEnd
 from myxtts.text.normalize import split_sentences
 from myxtts.text.tokenizer import Encoding
@@ -205,12 +205,9 @@ def read_texts(path: Path) -> list[TextLine]:
 def _read_lines(path: Path) -> list[tuple[int, str]]:
     """Returns the lines of a file that are not empty, with their numbers."""
     try:
-        with open_regular(path, _MAX_FILE_BYTES) as file:
-            lines = file.read(_MAX_FILE_BYTES).decode("utf-8-sig").splitlines()
+        lines = read_regular(path, _MAX_FILE_BYTES).decode("utf-8-sig").splitlines()
     except FileRefusedError as error:
-        raise DataError(
-            f"The texts in {path} cannot be read: {error}.", next_step="Name a text file of up to 10 MB."
-        ) from error
+        raise refuse(path, str(error), "Name a text file; say a long one in several parts.") from error
     except OSError as error:
         raise UsageError(
             f"The texts in {path} cannot be read: {error.strerror}.", next_step="Name a text file, one text a line."

@@ -28,7 +28,8 @@ from myxtts.features.audio import load_recording
 from myxtts.features.definition import AudioDefinition, MelDefinition
 from myxtts.features.mel import HostMel
 from myxtts.storage.atomic import write_atomically
-from myxtts.storage.json_file import FileModel, FileRefusedError, JsonRefusedError, check_fields, open_regular
+from myxtts.storage.json_file import FileModel, JsonRefusedError, check_fields
+from myxtts.storage.regular_file import FileRefusedError, open_regular
 from myxtts.storage.tensor_file import (
     Array,
     find_non_finite,

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from myxtts.storage.regular_file import FileRefusedError, read_regular
 from myxtts.tools.charts import Curve, draw_curves, draw_shares
 from myxtts.tools.page import (
     NOTHING,
@@ -251,13 +252,21 @@ def _by_name(samples: Sequence[SampleFiles]) -> dict[str, SampleFiles]:
 
 
 def _embed_sound(sample: SampleFiles | None, label: str) -> Html:
-    if sample is None or sample.sound is None or sample.sound.stat().st_size > _MAX_SOUND_BYTES:
-        return NOTHING
-    return embed_sound(sample.sound.read_bytes(), label)
+    content = _read_bytes(sample.sound if sample is not None else None)
+    return embed_sound(content, label) if content else NOTHING
 
 
 def _embed_picture(path: Path | None, caption: str) -> Html:
-    return embed_picture(path.read_bytes(), caption) if path is not None else NOTHING
+    content = _read_bytes(path)
+    return embed_picture(content, caption) if content else NOTHING
+
+
+def _read_bytes(path: Path | None) -> bytes:
+    """The content of a file of the run; nothing where it cannot be shown."""
+    try:
+        return read_regular(path, _MAX_SOUND_BYTES) if path is not None else b""
+    except (OSError, FileRefusedError):
+        return b""
 
 
 def _show_time(run: RunFiles, tr: Translator) -> Html:

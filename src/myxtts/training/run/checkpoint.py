@@ -18,7 +18,8 @@ from typing import Any
 
 from myxtts.errors import DataError, refuse, warn_user
 from myxtts.storage.atomic import explain_storage_errors, sweep_temporary_files, sync_directory, write_atomically
-from myxtts.storage.json_file import FileRefusedError, open_regular, parse_json_object, read_json, write_json
+from myxtts.storage.json_file import parse_json_object, read_json, write_json
+from myxtts.storage.regular_file import FileRefusedError, open_regular
 from myxtts.storage.tensor_file import (
     Array,
     TensorFileError,
