@@ -155,7 +155,7 @@ def write_models(folder: Path) -> None:
 
 
 def open_voices(folder: Path, fingerprint: str = "abc") -> VoiceFolder:
-    return VoiceFolder(folder / "voices", fingerprint, 2, 8, MelDefinition.from_config(DataConfig()))
+    return VoiceFolder(folder / "voices", fingerprint, 2, 8, MelDefinition.from_config(DATA))
 
 
 def make_voice() -> SpeakerEmbedding:
