@@ -30,8 +30,9 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 demo: setup
 	@$(BIN)/myxtts demo --out $(DEMO) $(if $(STEPS),--steps $(STEPS))
 
+# Neighbouring tests share fixtures (TensorFlow loaded, a corpus made): each worker takes a contiguous part of them.
 test: setup
-	@$(BIN)/python -m pytest -n $(JOBS)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 check: setup
 	@$(BIN)/ruff format --check .

@@ -1,7 +1,4 @@
-"""Measurements in a process of their own, with one computing thread, so that nothing else is measured along.
-
-Alternatives that are compared run in turns within one process: what disturbs the machine disturbs both.
-"""
+"""Measurements in a process of their own, with one computing thread, so that nothing else is measured along."""
 
 from __future__ import annotations
 
@@ -30,27 +27,6 @@ def run_alone(measure: Callable[[str], Mapping[str, float]], argument: str) -> d
         raise RuntimeError(f"{measure.__module__}.{measure.__name__} failed:\n{result.stderr}")
     figures: dict[str, float] = json.loads(result.stdout.splitlines()[-1])
     return figures
-
-
-def time_in_turns(
-    actions: Mapping[str, Callable[[], object]],
-    num_rounds: int,
-    clock: Callable[[], float] = time.process_time,
-    before_round: Callable[[], None] = lambda: None,
-) -> dict[str, float]:
-    """The shortest time of each action in seconds of `clock`.
-
-    One round to warm up is not counted; every other round runs in reverse.
-    """
-    shortest = dict.fromkeys(actions, float("inf"))
-    for round_number in range(num_rounds + 1):
-        before_round()
-        for name in list(actions)[:: 1 if round_number % 2 else -1]:
-            started = clock()
-            actions[name]()
-            if round_number:
-                shortest[name] = min(shortest[name], clock() - started)
-    return shortest
 
 
 class QuietMoments:

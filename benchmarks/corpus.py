@@ -10,10 +10,11 @@ from pathlib import Path
 import numpy as np
 import soundfile
 
-from benchmarks.harness import Measurement, time_calls
+from benchmarks.harness import Measurement
 from myxtts.config.schema import DataConfig
 from myxtts.corpus.audio import AudioLimits, inspect_audio
 from myxtts.corpus.demo import make_demo_corpus
+from myxtts.runtime.timing import time_calls
 
 _RATE_HZ = 22050
 
@@ -56,7 +57,7 @@ def _measure_headers(folder: Path) -> list[Measurement]:
     _write_clips(folder / "headers", 2000)
     paths = [str(path) for path in sorted((folder / "headers" / "wavs").iterdir())]
     limits = AudioLimits.from_config(DataConfig())
-    seconds = time_calls(lambda: [inspect_audio(path, limits, headers_only=True) for path in paths])
+    seconds = time_calls(lambda: [inspect_audio(path, limits, headers_only=True) for path in paths], 3)
     return [Measurement("header checks, one thread", len(paths) / seconds, "files/s", "at least", 3000)]
 
 
@@ -77,5 +78,5 @@ def _measure_memory(folder: Path) -> list[Measurement]:
 
 
 def _measure_demo(folder: Path) -> list[Measurement]:
-    seconds = time_calls(lambda: make_demo_corpus(folder / "demo", minutes=60.0), num_runs=1)
+    seconds = time_calls(lambda: make_demo_corpus(folder / "demo", minutes=60.0), 1)
     return [Measurement("one hour of demo speech", seconds, "s", "at most", 45)]

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks.alone import QuietMoments, run_alone, time_in_turns
+from benchmarks.alone import QuietMoments, run_alone
 from benchmarks.clips import write_clips
 from benchmarks.harness import Measurement
 from benchmarks.librosa_and_tfrecord import make_librosa
@@ -19,6 +19,7 @@ from myxtts.corpus.audio import AudioLimits
 from myxtts.features.audio import load_recording
 from myxtts.features.definition import AudioDefinition, MelDefinition
 from myxtts.features.mel import HostMel
+from myxtts.runtime.timing import time_in_turns
 
 _NUM_CLIPS = 60
 _CLIP_SECONDS = (6.0, 6.0001)
@@ -75,7 +76,8 @@ def compare_threads(folder: str) -> dict[str, float]:
             "threads": lambda: _compute_in_two_threads(compute, paths),
             "processes": lambda: helper.share(lambda: _compute_all(compute, paths[::2])),
         }
-        return time_in_turns(actions, _NUM_SCALING_ROUNDS, time.perf_counter, QuietMoments(_PATIENCE_S).wait)
+        seconds = time_in_turns(actions, _NUM_SCALING_ROUNDS, before_round=QuietMoments(_PATIENCE_S).wait)
+    return {name: min(values) for name, values in seconds.items()}
 
 
 def make_host(data: DataConfig) -> Computation:
@@ -108,7 +110,8 @@ def _time_clips(folder: str, computations: dict[str, Computation]) -> dict[str, 
     """Milliseconds of CPU time a clip."""
     paths = sorted(Path(folder).iterdir())
     actions = {name: _repeat(compute, paths) for name, compute in computations.items()}
-    return {name: 1000 * seconds / len(paths) for name, seconds in time_in_turns(actions, _NUM_ROUNDS).items()}
+    seconds = time_in_turns(actions, _NUM_ROUNDS, time.process_time)
+    return {name: 1000 * min(values) / len(paths) for name, values in seconds.items()}
 
 
 def _repeat(compute: Computation, paths: Sequence[Path]) -> Callable[[], None]:

@@ -9,6 +9,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -17,7 +18,7 @@ import numpy as np
 
 from benchmarks.alone import QuietMoments, run_alone
 from benchmarks.corpora import DATA, make_corpus, make_store, prepare
-from benchmarks.harness import Measurement, time_calls
+from benchmarks.harness import Measurement
 from myxtts.config.schema import XTTSConfig
 from myxtts.corpus.corpus_file import open_corpus
 from myxtts.corpus.demo import make_demo_corpus
@@ -26,6 +27,7 @@ from myxtts.pipeline.order import NO_ROW
 from myxtts.pipeline.recordings import RecordingSource
 from myxtts.pipeline.splits import make_order
 from myxtts.pipeline.telemetry import StepRecord, Telemetry
+from myxtts.runtime.timing import run_in_turns, time_calls
 from myxtts.store.reader import FeatureStore
 from myxtts.tools.emulate import Emulation, emulate, repeat_batches
 
@@ -168,18 +170,21 @@ def compare_tuning(folder: str) -> dict[str, float]:
     producers: dict[str, tuple[dict[str, Any], int]] = {"fast": ({}, 6 * _BATCHES_PER_EPOCH), "slow": (slow, 120)}
     figures, quiet = {}, QuietMoments(_PATIENCE_S)
     for name, (settings, num_steps) in producers.items():
-        rates: dict[bool, list[float]] = {True: [], False: []}
-        for block in range(_NUM_TUNING_BLOCKS + 1):
-            quiet.wait()
-            for is_tuned in (True, False)[:: 1 if block % 2 else -1]:
-                config = make_config(folder, auto_tune_performance=is_tuned, **settings)
-                with open_batches(config, steps=num_steps) as feed:
-                    rates[is_tuned].append(emulate(feed, 0.0).utterances_per_s)
+        configs = {
+            key: make_config(folder, auto_tune_performance=key == "tuned", **settings) for key in ("tuned", "fixed")
+        }
+        actions = {key: partial(_measure_rate, config, num_steps) for key, config in configs.items()}
+        rates = run_in_turns(actions, _NUM_TUNING_BLOCKS + 1, quiet.wait)
         # The first block warms up.
-        tuned, fixed = rates[True][1:], rates[False][1:]
+        tuned, fixed = rates["tuned"][1:], rates["fixed"][1:]
         figures[name] = median(on / off for on, off in zip(tuned, fixed, strict=True))
         figures |= {f"{name} tuned": median(tuned), f"{name} fixed": median(fixed)}
     return figures
+
+
+def _measure_rate(config: XTTSConfig, num_steps: int) -> float:
+    with open_batches(config, steps=num_steps) as feed:
+        return emulate(feed, 0.0).utterances_per_s
 
 
 def _describe_tuning(figures: dict[str, float]) -> list[Measurement]:
@@ -233,7 +238,7 @@ def measure_telemetry(path: Path) -> dict[str, float]:
             for position in range(_TELEMETRY_CALLS):
                 telemetry.record(replace(step, position=position), time.perf_counter(), time.perf_counter())
 
-        figures[name] = time_calls(record) / _TELEMETRY_CALLS
+        figures[name] = time_calls(record, 3) / _TELEMETRY_CALLS
         telemetry.close()
     return figures
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -35,16 +33,6 @@ class Measurement:
         return (
             f"{verdict} {self.name}: {self.value:,.3g} {self.unit} ({self.kind} {self.limit:,g}) {self.note}".rstrip()
         )
-
-
-def time_calls(action: Callable[[], object], num_runs: int = 3) -> float:
-    """The shortest of several runs in seconds: the one the machine disturbed least."""
-    durations = []
-    for _ in range(num_runs):
-        started = time.perf_counter()
-        action()
-        durations.append(time.perf_counter() - started)
-    return min(durations)
 
 
 def describe_machine() -> dict[str, object]:

@@ -15,6 +15,9 @@ An interrupt ends with 130 (Ctrl-C) or 143 (SIGTERM), as shells expect.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, ClassVar
 
 DAMAGED_FILE = "It is damaged, altered or from another version: take it again from where it was made."
@@ -76,6 +79,17 @@ class BusyError(MyXTTSError):
 def refuse(what: object, problem: str, next_step: str = DAMAGED_FILE) -> DataError:
     """The error for a file or folder that cannot be used; `problem` is a clause without a full stop."""
     return DataError(f"{what} cannot be used: {problem}.", next_step=next_step)
+
+
+@contextmanager
+def name_place(place: str | Path) -> Iterator[None]:
+    """Puts a file or folder before an error that does not name it: where its content is checked, it is not known."""
+    try:
+        yield
+    except MyXTTSError as error:
+        if str(place) in str(error):
+            raise
+        raise type(error)(f"{place}: {error.problem}", next_step=error.next_step, details=error.details) from error
 
 
 def warn_user(message: str) -> None:

@@ -33,10 +33,11 @@ print(json.dumps(answers))
 """
 VOICE = ("--voice", "voice.wav")
 MISTAKES: list[tuple[tuple[str, ...], int, str]] = [
-    (("Hello.", "--out", "x.wav"), 2, "No model is named"),
+    (("Hello.", "--out", "x.wav"), 2, "Not given: --model RUN_OR_BUNDLE."),
+    (("Hello.",), 2, "Not given: --model RUN_OR_BUNDLE, --out FILE.wav (or - for a stream)."),
     (("Hello.", "--model", "nowhere", "--out", "x.wav"), 3, "no model bundle"),
-    (("Hello.", "--model", "bundle"), 2, "where the sound goes"),
-    (("--model", "bundle", "--out", "x.wav"), 2, "nothing to say"),
+    (("Hello.", "--model", "bundle"), 2, "Not given: --out FILE.wav"),
+    (("--model", "bundle", "--out", "x.wav"), 2, "Not given: a text to say (or --file)."),
     (("Hello.", "--model", "bundle", *VOICE, "--language", "de", "--out", "x.wav"), 2, "en, fa"),
     (("Hello.", "--model", "bundle", "--voice", "nobody.wav", "--out", "x.wav"), 3, "no saved voice"),
     (("Hello.", "--model", "bundle", "--voice", "bomb.wav", "--out", "x.wav"), 3, "bomb.wav cannot be used"),
@@ -45,6 +46,12 @@ MISTAKES: list[tuple[tuple[str, ...], int, str]] = [
     (("a" * 20_001, "--model", "bundle", *VOICE, "--out", "x.wav"), 3, "20,001 characters"),
     (("Hello.", "--model", "bundle", *VOICE, "--out", "-", "--json"), 2, "JSON"),
     (("Hello.", "--model", "bundle", *VOICE, "--out", "bundle"), 2, "is a folder"),
+    (("Hello.", "--model", "bundle", *VOICE, "--out", "x.m4a"), 2, ".wav, .flac, .ogg, .opus, .mp3"),
+    (
+        ("Hello.", "--model", "bundle", *VOICE, "--save-voice", "anna", "--out", "x.wav"),
+        2,
+        "a speaker 'anna' of its own",
+    ),
     (("Hello.", "--model", "bundle", "--speed", "0", "--out", "x.wav"), 4, "speed is 0"),
     (("Hello.", "--model", "bundle", "--save-voice", "../x", "--out", "x.wav"), 2, "cannot be called"),
     (("Hello.", "--model", "bundle", "--vocoder", "neural", "--out", "x.wav"), 4, "no neural vocoder"),
@@ -79,21 +86,29 @@ def test_a_text_becomes_a_file_and_a_voice_that_is_used_again(place: Path) -> No
     common = ("--model", place / "bundle", "--language", "en", "--seed", "5")
     first = place / "new folder" / "first.wav"
     done = run_synth(
-        "Hello there. The fox!", *common, "--voice", place / "voice.wav", "--out", first, "--save-voice", "anna"
+        "Hello there. The fox!", *common, "--voice", place / "voice.wav", "--out", first, "--save-voice", "lena"
     )
     assert done.returncode == 0, done.stderr
     assert b"first.wav" in done.stdout
-    assert b"'anna' saved" in done.stderr
+    assert b"'lena' saved" in done.stderr
     samples, rate = soundfile.read(first)
     assert rate == DATA.sample_rate
     assert len(samples) > rate
 
-    done = run_synth("-", *common, "--voice", "anna", "--out", "-", input=b"Hello there.\nThe fox!\n")
+    done = run_synth("-", *common, "--voice", "lena", "--out", "-", input=b"Hello there.\nThe fox!\n")
     assert done.returncode == 0, done.stderr
     streamed, rate = soundfile.read(io.BytesIO(done.stdout))
     assert rate == DATA.sample_rate
     assert done.stdout[40:44] == b"\xff\xff\xff\xff"
     np.testing.assert_array_equal(streamed, samples)
+
+
+def test_the_ending_of_the_file_decides_its_format(place: Path) -> None:
+    common = ("--model", place / "bundle", "--voice", place / "voice.wav", "--language", "en")
+    done = run_synth("Hello there.", *common, "--out", place / "x.MP3")
+    assert done.returncode == 0, done.stderr
+    info = soundfile.info(place / "x.MP3")
+    assert (info.format, info.samplerate) == ("MP3", DATA.sample_rate)
 
 
 def test_a_listener_may_leave_before_the_end(place: Path) -> None:
@@ -111,11 +126,12 @@ def test_a_listener_may_leave_before_the_end(place: Path) -> None:
 
 
 def test_a_file_of_texts_becomes_a_folder(place: Path) -> None:
-    (place / "named.csv").write_text("greeting|Hello there.\nanimal|روباه و سگ.\n", encoding="utf-8-sig")
+    rows = "id|language|text\ngreeting|en|Hello there.\nanimal|fa|روباه و سگ.\n"
+    (place / "named.csv").write_text(rows, encoding="utf-8-sig")
     folder = place / "spoken"
     folder.mkdir()
     (folder / "animal.wav").write_bytes(b"old")
-    arguments = ("--model", place / "bundle", "--voice", place / "voice.wav", "--language", "fa", "--out", folder)
+    arguments = ("--model", place / "bundle", "--voice", place / "voice.wav", "--out", folder)
     done = run_synth("--file", place / "named.csv", *arguments, "--json")
     assert done.returncode == 0, done.stderr
     assert b"Replacing" in done.stderr

@@ -312,6 +312,12 @@ def test_corpus_one_folder_below_is_pointed_to(tmp_path: Path) -> None:
         find_format(tmp_path)
 
 
+def test_prepared_corpus_is_recognised(tmp_path: Path) -> None:
+    touch(tmp_path / "corpus.jsonl", "{}")
+    with pytest.raises(DataError, match="is a prepared corpus already"):
+        find_format(tmp_path)
+
+
 def test_file_that_is_no_transcript_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"a.wav is no transcript: those end in .csv"):
         find_format(touch(tmp_path / "a.wav"))

@@ -114,7 +114,7 @@ def train_on_devices(folder: str, words: list[str]) -> tuple[int, str]:
 
 def _choose_plan_of_four_gpus(config: Any, hardware: Any) -> Any:
     """The plan for such a machine, carried out on devices that exist here: GPU n is CPU n + 1."""
-    from myxtts.runtime.nvml import Gpu
+    from myxtts.runtime.hardware import Gpu
     from myxtts.runtime.plan import choose_plan
 
     gpus = tuple(Gpu(index, "Test GPU", 8 << 30, 8 << 30, f"uuid-{index}", (8, 9), index) for index in range(4))
@@ -124,5 +124,4 @@ def _choose_plan_of_four_gpus(config: Any, hardware: Any) -> Any:
         plan,
         data_device=places.get(plan.data_device, plan.data_device),
         model_devices=tuple(places[name] for name in plan.model_devices),
-        prefetch_devices=tuple(places[name] for name in plan.prefetch_devices),
     )

@@ -14,6 +14,7 @@ import pytest
 import soundfile
 from tests.conftest import synthesize_clip
 from tests.store.corpora import DATA
+from tests.store.synthetic import ORIGIN
 
 from myxtts.corpus.prepare import Recordings, prepare_corpus
 from myxtts.features.definition import AudioDefinition, MelDefinition
@@ -106,7 +107,7 @@ def write_large_store(folder: Path, num_utterances: int, num_frames: int, num_to
         for part, record_bytes in (("mel", mel_bytes), ("tokens", token_bytes)):
             with part_path(generation, segment, part).open("wb") as file:  # type: ignore[arg-type]
                 file.truncate(ALIGNMENT + len(rows) * record_bytes)
-    state = StoreState(1, tuple(segments), settings.to_json(), {"corpus": "nowhere", "limits": {}})
+    state = StoreState(1, tuple(segments), settings, ORIGIN)
     write_state(folder, replace(state, num_utterances=num_utterances))
 
 

@@ -57,5 +57,5 @@ def test_an_impossible_value_is_refused_by_name(field: str, value: object) -> No
 
 @pytest.mark.parametrize("data", [None, [], "spec", {}, SPEC.to_json() | {"more": 1}])
 def test_anything_else_is_refused(data: Any) -> None:
-    with pytest.raises(DataError, match="needs exactly"):
+    with pytest.raises(DataError, match="description cannot be used"):
         ModelSpec.from_json(data)

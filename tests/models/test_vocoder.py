@@ -199,7 +199,7 @@ def test_a_description_that_cannot_be_is_refused(change: dict[str, Any]) -> None
 
 @pytest.mark.parametrize("data", [None, [], {}, {"width": 16}])
 def test_what_is_no_description_is_refused(data: object) -> None:
-    with pytest.raises(DataError, match="exactly the fields"):
+    with pytest.raises(DataError, match="description cannot be used"):
         VocoderConfig.from_json(data)
 
 

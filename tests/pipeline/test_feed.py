@@ -18,7 +18,7 @@ from myxtts.pipeline.feed import Feed, Stage, WarmUp
 from myxtts.pipeline.order import BatchOrder, BatchPlan
 from myxtts.pipeline.splits import BatchRange
 from myxtts.pipeline.telemetry import Telemetry
-from myxtts.pipeline.tune import FeedSettings, Limits, Tuner
+from myxtts.pipeline.tune import FeedSettings, Tuner
 
 NUM_UTTERANCES = 60
 
@@ -199,7 +199,7 @@ def test_error_while_warming_up_is_not_waited_for() -> None:
 
 def test_tuning_speeds_up_a_starved_feed_and_keeps_the_order() -> None:
     expected = collect_rows(num_batches=200, buffer_size=4)
-    tuner = Tuner(FeedSettings(1, 4), Limits(4, 16))
+    tuner = Tuner(FeedSettings(1, 4), FeedSettings(4, 16))
     loader = FakeLoader(lambda _plan: time.sleep(0.004))
     with open_feed(loader, num_batches=200, num_workers=1, buffer_size=4, tuner=tuner) as feed:
         rows = []

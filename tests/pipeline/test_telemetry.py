@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from myxtts.pipeline import telemetry
 from myxtts.pipeline.telemetry import StepRecord, Telemetry
 from myxtts.storage.atomic import plan_faults
 
@@ -79,8 +80,8 @@ def test_interval_runs_from_batch_to_batch(clock: Clock) -> None:
 def test_retraces_and_shapes_are_counted(clock: Clock) -> None:
     watched = Telemetry()
     clock.run(watched, [0.0], [1.0])
-    watched.note_retrace()
-    clock.run(watched, [0.0, 0.0], [1.0, 1.0], shape="2x80x8")
+    watched.record(make_step(1, 0.0, shape="2x80x8"), clock.now, clock.now, is_retraced_before=True)
+    clock.run(watched, [0.0], [1.0], shape="2x80x8")
     watched.close()
     assert (watched.summarize().num_retraces, watched.summarize().num_shapes) == (1, 2)
 
@@ -100,17 +101,19 @@ def test_nothing_recorded_is_no_error() -> None:
     assert Telemetry().summarize().au == 0.0
 
 
-def test_full_disk_is_said_once_and_stops_nothing(clock: Clock) -> None:
-    full = Path("/dev/full")
-    if not full.exists():
+def test_full_disk_is_said_once_and_stops_nothing(
+    clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not Path("/dev/full").exists():
         pytest.skip("there is no device that is always full")
     said: list[str] = []
-    watched = Telemetry(full, say=said.append)
+    monkeypatch.setattr(telemetry, "open_output", lambda _path, append: open("/dev/full", "ab"))  # noqa: PTH123, SIM115
+    watched = Telemetry(tmp_path / "lines.jsonl", say=said.append)
     clock.run(watched, [0.0] * 5, [1.0] * 5)
     watched.close()
     assert watched.summarize().num_batches == 4
     assert len(said) == 1
-    assert "/dev/full" in said[0]
+    assert "lines.jsonl" in said[0]
 
 
 def write_lines(path: Path, *lines: str) -> bytes:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from myxtts.pipeline.tune import FeedSettings, Limits, Tuner, fit_buffers, measure_ram_budget
+from myxtts.pipeline.tune import FeedSettings, Tuner, fit_buffers, measure_ram_budget
 
 MB, GB = 2**20, 2**30
 
@@ -44,7 +44,7 @@ def test_something_is_always_held() -> None:
 
 
 START = FeedSettings(num_workers=1, buffer_size=8)
-LIMITS = Limits(max_workers=4, max_buffer_size=64)
+LIMITS = FeedSettings(num_workers=4, buffer_size=64)
 
 
 def run_tuner(wait_of: Callable[[FeedSettings, int], float], num_steps: int = 500, depth: int = 0) -> Tuner:
@@ -100,6 +100,6 @@ def test_limits_are_kept_and_tuning_ends(waits: list[float]) -> None:
     tuner = Tuner(START, LIMITS)
     for wait in waits:
         tuner.observe(wait, 0.02, 3)
-        assert 1 <= tuner.settings.num_workers <= LIMITS.max_workers
-        assert 8 <= tuner.settings.buffer_size <= LIMITS.max_buffer_size
+        assert 1 <= tuner.settings.num_workers <= LIMITS.num_workers
+        assert 8 <= tuner.settings.buffer_size <= LIMITS.buffer_size
     assert tuner.is_held

@@ -45,7 +45,7 @@ def set_up_twice(**arguments: Any) -> bool:
 
 
 def carry_out(kind: Any, model_devices: list[str]) -> dict[str, Any]:
-    plan = Plan(Mode.MIRRORED, CPU_DEVICE, tuple(model_devices), kind, 1, 0, (), 1, 0, 0, 0.0, (), ())
+    plan = Plan(Mode.MIRRORED, CPU_DEVICE, tuple(model_devices), kind, 1, 0, 1, 0, 0, 0.0, (), ())
     try:
         description = describe(make_strategy(plan))
     except MyXTTSError as error:

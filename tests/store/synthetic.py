@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 from tests.store.corpora import DATA
 
+from myxtts.corpus.audio import AudioLimits
 from myxtts.features.definition import AudioDefinition, MelDefinition
 from myxtts.store.generation import begin_generation, commit_state, find_next_segment
 from myxtts.store.index import Row
-from myxtts.store.layout import Part, StoreSettings, StoreState, name_generation, read_state
+from myxtts.store.layout import Generation, Part, StoreOrigin, StoreSettings, StoreState, name_generation, read_state
 from myxtts.store.segment import SegmentWriter
 
 SETTINGS = StoreSettings(
@@ -23,6 +24,8 @@ SETTINGS = StoreSettings(
     has_pcm=False,
     frontend="none",
 )
+
+ORIGIN = StoreOrigin("nowhere", AudioLimits.from_config(DATA))
 
 Values = Mapping[Part, NDArray[np.generic]]
 
@@ -38,8 +41,8 @@ def make_values(num_frames: int, num_tokens: int, seed: int) -> dict[Part, NDArr
 def begin_store(folder: Path, settings: StoreSettings = SETTINGS) -> None:
     """An empty store."""
     folder.mkdir(parents=True, exist_ok=True)
-    begin_generation(folder, 1, settings, {"corpus": "nowhere", "limits": {}}, "features")
-    commit_state(folder, StoreState(1, (), settings.to_json(), {"corpus": "nowhere", "limits": {}}))
+    begin_generation(folder, 1, Generation(settings, ORIGIN, "features"))
+    commit_state(folder, StoreState(1, (), settings, ORIGIN))
 
 
 def append_segment(folder: Path, rows: Sequence[tuple[Row, Values]]) -> None:

@@ -164,9 +164,9 @@ def mounted(folder: Path, *options: str) -> Iterator[None]:
 
 def test_a_full_disk_ends_clearly_and_the_next_run_goes_on(corpus: SmallCorpus, runner: Runner) -> None:
     folder = corpus.store_folder
-    with mounted(folder, "-o", "size=200k"):
+    with mounted(folder, "-o", "size=220k"):
         ballast = folder / "ballast"
-        ballast.write_bytes(bytes(100_000))
+        ballast.write_bytes(bytes(120_000))
         outcome = runner.run(corpus.folder)
         assert outcome.status == STORAGE_EXIT_CODE, outcome
         assert os.strerror(errno.ENOSPC) in outcome.error

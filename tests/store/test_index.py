@@ -8,25 +8,25 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.store.synthetic import ORIGIN, SETTINGS
 
 from myxtts.errors import DataError
 from myxtts.store.index import (
     PartEntry,
     Row,
-    Table,
     encode_index,
     find_index_damage,
-    hash_id,
-    join_indexes,
     read_index,
     write_index,
 )
-from myxtts.store.layout import PARTS, Part
+from myxtts.store.layout import ALIGNMENT, PARTS, Part, StoreState
+from myxtts.store.reader import FeatureStore
 
 u4 = st.integers(0, 2**32 - 1)
 # Any text, lone surrogates included: an id may come from a transcript that nobody can read.
 any_text = st.text(st.characters(), max_size=20)
-entries = st.builds(PartEntry, segment=u4, offset=st.integers(0, 2**64 - 1), length=st.integers(1, 2**32 - 1), crc=u4)
+offsets = st.integers(1, 2**42).map(lambda number: number * ALIGNMENT)
+entries = st.builds(PartEntry, segment=st.integers(0, 42), offset=offsets, length=st.integers(1, 2**31), crc=u4)
 rows = st.builds(
     Row,
     id=any_text,
@@ -40,7 +40,12 @@ rows = st.builds(
 )
 
 
-def describe_row(table: Table, number: int) -> Row:
+def open_rows(folder: Path, *segments: int) -> FeatureStore:
+    """The joined indexes of the first generation in a folder, without data files."""
+    return FeatureStore(folder, StoreState(1, segments, SETTINGS, ORIGIN))
+
+
+def describe_row(table: FeatureStore, number: int) -> Row:
     columns = table.columns
     parts: dict[Part, PartEntry] = {}
     for part in PARTS:
@@ -61,18 +66,18 @@ def describe_row(table: Table, number: int) -> Row:
 
 @given(st.lists(rows, max_size=8, unique_by=lambda row: row.id))
 def test_rows_read_back_as_written(tmp_path_factory: pytest.TempPathFactory, written: list[Row]) -> None:
-    path = tmp_path_factory.getbasetemp() / "000042.index"
-    write_index(path, written)
-    table = join_indexes([path])
+    folder = tmp_path_factory.getbasetemp()
+    write_index(folder / "generation-0001" / "000042.index", written)
+    table = open_rows(folder, 42)
     assert [describe_row(table, number) for number in range(len(table))] == written
     for number, row in enumerate(written):
-        assert number in table.find_rows(hash_id(row.id))
+        assert table.find(row.id) == number
 
 
 def test_an_id_of_a_megabyte_reads_back(tmp_path: Path) -> None:
     ids = ["x" * 1_000_000, "", "ی" * 300_000]
-    write_index(tmp_path / "000000.index", [Row(id) for id in ids])
-    table = join_indexes([tmp_path / "000000.index"])
+    write_index(tmp_path / "generation-0001" / "000000.index", [Row(id) for id in ids])
+    table = open_rows(tmp_path, 0)
     assert [table.id_of(row) for row in range(3)] == ids
 
 
@@ -121,11 +126,11 @@ def test_the_newest_row_counts_at_the_place_of_the_first(tmp_path: Path) -> None
         [Row("a", "anna", split="val"), Row("c", removed=True)],
     ]
     for number, written in enumerate(segments):
-        write_index(tmp_path / f"{number:06}.index", written)
-    table = join_indexes([tmp_path / f"{number:06}.index" for number in range(4)])
+        write_index(tmp_path / "generation-0001" / f"{number:06}.index", written)
+    table = open_rows(tmp_path, 0, 1, 2, 3)
     assert [table.id_of(row) for row in range(len(table))] == ["a", "b", "d"]
     assert [table.speakers[code] for code in table.columns["speaker"]] == ["anna", "ben", "dan"]
     assert table.columns["split"].tolist() == [1, 0, 0]
     # Names that no row has any more, and those of removals, would be speakers without a voice.
     assert table.speakers == ("anna", "ben", "dan")
-    assert table.find_rows(hash_id("c")) == []
+    assert table.find("c") is None

@@ -139,7 +139,9 @@ def test_rebuild_works_whatever_is_damaged(stored: SmallCorpus, name: str) -> No
 def test_a_store_of_another_corpus_is_refused(stored: SmallCorpus, tmp_path: Path) -> None:
     before = stored.take_snapshot()
     twin = stored.copy(tmp_path / "twin")
-    with pytest.raises(DataError, match="belongs to the corpus"):
+    for number, id in enumerate(list(twin.lines)):
+        twin.add(id, seed=100 + number)
+    with pytest.raises(DataError, match=r"belong to another corpus.* 0 of their 10"):
         precompute(twin.prepare(), stored.store_folder, DATA, num_threads=1)
     assert stored.take_snapshot() == before
 
@@ -181,7 +183,7 @@ def test_too_many_bad_recordings_stop_the_work_and_nothing_is_lost(stored: Small
     stored.prepare()
     for id in saved:
         stored.audio(id).write_bytes(b"noise")
-    with pytest.raises(DataError, match=r"3 of 10 utterances \(30.0 %\)"):
+    with pytest.raises(DataError, match=r"3 of 10 utterances \(30.0 %\)[\s\S]* 3 unreadable: corpus.jsonl:"):
         stored.precompute(with_changes(max_bad_share=0.2))
     assert stored.take_snapshot() == before
     for id, raw in saved.items():
@@ -189,6 +191,18 @@ def test_too_many_bad_recordings_stop_the_work_and_nothing_is_lost(stored: Small
     stored.prepare()
     stored.precompute()
     assert stored.take_snapshot() == before
+
+
+def test_recordings_that_were_moved_are_named_with_the_way_to_find_them(stored: SmallCorpus) -> None:
+    for number, id in enumerate(("clip01", "clip02", "clip03")):
+        stored.add(id, seed=300 + number)
+    stored.prepare()
+    for id in ("clip01", "clip02", "clip03"):
+        stored.audio(id).unlink()
+    with pytest.raises(
+        DataError, match=r"3 missing-file: .*no such file: /.*clip01[\s\S]*prepare again, with --audio-root"
+    ):
+        stored.precompute(with_changes(max_bad_share=0.2))
 
 
 def test_a_rejected_utterance_leaves_the_store(stored: SmallCorpus) -> None:

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.store.corpora import take_snapshot
+from tests.conftest import ClipWriter
+from tests.store.corpora import SmallCorpus, take_snapshot
 
 from myxtts.config.schema import XTTSConfig
-from myxtts.corpus.corpus_file import is_prepared
+from myxtts.corpus.corpus_file import is_prepared, open_corpus
 from myxtts.errors import ConfigError, DataError, UsageError
 from myxtts.pipeline.open import open_batches
 from myxtts.store.provide import Report, ensure_features, find_store_folder, make_features
@@ -67,6 +68,88 @@ def test_what_is_not_named_is_said(tmp_path: Path) -> None:
     assert ensure_features(config, Report()) == config, "opening the store says that there is none"
     with pytest.raises(UsageError, match="No corpus"):
         make_features(config, Report())
+
+
+def list_ids(folder: Path) -> list[str]:
+    store = FeatureStore.open(folder)
+    return sorted(store.id_of(row) for row in range(len(store)))
+
+
+def add_clip(folder: Path, write_clip: ClipWriter, name: str, seed: int) -> None:
+    write_clip(folder / "wavs" / f"{name}.wav", seconds=1.5, seed=seed)
+    with (folder / "metadata.csv").open("a", encoding="utf-8") as file:
+        file.write(f"{name}|Sentence {seed}.|This is sentence number {seed}.\n")
+
+
+@pytest.mark.parametrize("mode", ["precompute", "on_the_fly"])
+def test_recordings_that_were_added_or_removed_are_noticed(
+    ljspeech: Path, tmp_path: Path, write_clip: ClipWriter, mode: str
+) -> None:
+    config, said = make_config(ljspeech, tmp_path / "store", preprocessing_mode=mode), list[str]()
+    ensure_features(config, Report())
+    add_clip(ljspeech, write_clip, "LJ900", seed=90)
+    provided = ensure_features(config, Report(said.append))
+    assert any("have changed since they were listed" in line for line in said)
+    ids = [one.id for one in open_corpus(tmp_path / "store" / "corpus").utterances()]
+    assert len(ids) == 21
+    if mode == "precompute":
+        assert provided == config
+        assert list_ids(tmp_path / "store") == sorted(ids)
+        assert any("1 added" in line for line in said)
+        first = ljspeech / "metadata.csv"
+        first.write_text("".join(first.read_text("utf-8").splitlines(keepends=True)[3:]), encoding="utf-8")
+        ensure_features(config, Report(said.append))
+        assert len(list_ids(tmp_path / "store")) == 18
+        assert any("3 removed" in line for line in said)
+
+
+def test_the_settings_that_recordings_were_listed_with_stay(
+    ljspeech: Path, tmp_path: Path, write_clip: ClipWriter
+) -> None:
+    make_features(make_config(ljspeech, tmp_path / "store", language="de"), Report())
+    add_clip(ljspeech, write_clip, "LJ900", seed=90)
+    ensure_features(make_config(ljspeech, tmp_path / "store"), Report())
+    assert {one.language for one in open_corpus(tmp_path / "store" / "corpus").utterances()} == {"de"}
+
+
+def test_a_prepared_corpus_that_has_grown_updates_its_store(corpus: SmallCorpus) -> None:
+    config = make_config(corpus.folder / "corpus", corpus.store_folder)
+    ensure_features(config, Report())
+    corpus.add("clip20", seed=20)
+    corpus.remove("clip03")
+    corpus.prepare()
+    off, said = config.model_copy(update={"data.auto_rebuild_token_cache": False}), list[str]()
+    with pytest.raises(DataError, match=r"has changed .*1 added, 1 removed") as caught:
+        ensure_features(off, Report(said.append))
+    assert caught.value.next_step.startswith("Run: myxtts precompute --train-data")
+    ensure_features(config, Report(said.append))
+    assert "1 added, 1 removed" in said[0]
+    assert list_ids(corpus.store_folder) == sorted(corpus.lines)
+
+
+def test_other_recordings_are_refused_and_moved_ones_are_not(
+    ljspeech: Path, tmp_path: Path, write_clip: ClipWriter
+) -> None:
+    store = tmp_path / "store"
+    ensure_features(make_config(ljspeech, store), Report())
+    before = take_snapshot(store)
+    other = tmp_path / "other"
+    for number in range(3):
+        add_clip(other, write_clip, f"LJ{number:03}", seed=50 + number)
+    for make in (ensure_features, make_features):
+        with pytest.raises(DataError, match="belong to another corpus"):
+            make(make_config(other, store), Report())
+    assert take_snapshot(store) == before
+    moved = ljspeech.rename(tmp_path / "moved")
+    ensure_features(make_config(moved, store), Report())
+    assert take_snapshot(store) == before
+    assert next(open_corpus(store / "corpus").utterances()).audio.startswith(str(moved))
+
+
+def test_data_that_are_not_there_are_named(corpus: SmallCorpus) -> None:
+    ensure_features(make_config(corpus.folder / "corpus", corpus.store_folder), Report())
+    with pytest.raises(DataError, match="nothing at /no/such/folder"):
+        ensure_features(make_config(Path("/no/such/folder"), corpus.store_folder), Report())
 
 
 @pytest.mark.parametrize("has_store", [False, True])

@@ -76,7 +76,7 @@ def remove_one(weights: dict[str, Any]) -> dict[str, Any]:
         (lambda v: replace(v, weights={**v.weights, "head.bias": np.zeros(3, np.float32)}), "has the shape"),
         (lambda v: replace(v, config={**v.config, "width": 8192, "num_blocks": 128}), "larger one"),
         (lambda v: replace(v, config={**v.config, "width": 10**9}), "width"),
-        (lambda v: replace(v, config={**v.config, "depth": 1}), "fields"),
+        (lambda v: replace(v, config={**v.config, "depth": 1}), "depth is not known"),
         (lambda v: replace(v, config={**v.config, "n_mels": 30}), "n_mels"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
@@ -150,6 +151,59 @@ def test_lines_are_numbered_and_remember_where_they_stand(tmp_path: Path) -> Non
 def test_rows_keep_their_ids(tmp_path: Path) -> None:
     lines = read_texts(write(tmp_path / "a.csv", "first|one|1\nدوم|دو\n"))
     assert [(line.id, line.text) for line in lines] == [("first", "one|1"), ("دوم", "دو")]
+
+
+TABLES = {
+    "a.csv": "id|text\na|One\nb|Two\n",
+    "b.csv": 'Id,Speaker,Sentence\na,anna,"One"\nb,anna,"Two"\n',
+    "a.tsv": "name\ttext\na\tOne\nb\tTwo\n",
+    "b.tsv": "a\tOne\nb\tTwo\n",
+    "a.jsonl": '{"id": "a", "text": "One"}\n\n{"id": "b", "text": "Two", "mood": 3}\n',
+    "a.txt": "id|text\na|One\nb|Two\n",
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_the_heading_of_a_table_is_not_spoken(tmp_path: Path, name: str) -> None:
+    lines = read_texts(write(tmp_path / name, TABLES[name]))
+    assert [(line.id, line.text) for line in lines] == [("a", "One"), ("b", "Two")]
+
+
+def test_a_table_of_texts_alone_is_numbered_and_may_name_languages(tmp_path: Path) -> None:
+    lines = read_texts(write(tmp_path / "a.csv", "lang,text\nen,One\nfa,دو\n"))
+    assert [(line.id, line.text, line.language) for line in lines] == [("0001", "One", "en"), ("0002", "دو", "fa")]
+    assert [line.text for line in read_texts(write(tmp_path / "b.csv", "text\nOne, and two\n"))] == ["One, and two"]
+
+
+def test_lines_that_only_resemble_a_heading_are_spoken(tmp_path: Path) -> None:
+    assert [line.text for line in read_texts(write(tmp_path / "a.txt", "text\nid|text of it\n"))] == [
+        "text",
+        "id|text of it",
+    ]
+    assert [line.id for line in read_texts(write(tmp_path / "a.csv", "name|Hello there\nb|Two\n"))] == ["name", "b"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("a.csv", "id,speaker\na,anna\n", "none of them is the text"),
+        ("a.csv", "id,text\na,One\nb\n", "a.csv:3 has 1 columns, its heading names 2"),
+        ("a.csv", 'id,text\na,"One\n', "a.csv:2: a quote"),
+        ("a.csv", "id,text\n../a,One\n", "a.csv:2: the id '../a' cannot be the name of a file"),
+        ("a.jsonl", '{"id": "a"}\n', "a.jsonl:1: the object has no text"),
+        ("a.jsonl", "One\n", "a.jsonl:1: not valid JSON"),
+        ("a.tsv", "One\n", "id, tab, text"),
+    ],
+)
+def test_a_table_that_cannot_be_read_is_refused_by_line(tmp_path: Path, name: str, content: str, words: str) -> None:
+    with pytest.raises(DataError, match=words):
+        read_texts(write(tmp_path / name, content))
+
+
+def test_a_pipe_in_place_of_a_file_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.txt")
+    with pytest.raises(DataError, match="is not a file"):
+        read_texts(tmp_path / "a.txt")
 
 
 @pytest.mark.parametrize("row", ["no bar", "../a|x", "/etc/a|x", "a/b|x", ".|x", "|x", "a.|x", "same|x", "SAME|x"])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import shutil
 import time
 import warnings
 from collections.abc import Callable
@@ -22,6 +24,7 @@ from tests.synthesis.small_models import DATA, write_small_bundle
 from myxtts.errors import ConfigError, DataError, MyXTTSError, UsageError
 from myxtts.features.definition import MelDefinition
 from myxtts.features.griffin_lim import GriffinLim
+from myxtts.models.bundle import read_bundle, write_bundle
 from myxtts.models.layers import iterate_weights
 from myxtts.models.vocoder import Vocoder, VocoderConfig
 from myxtts.synthesis import engine
@@ -182,7 +185,7 @@ def test_several_recordings_are_averaged(speaker: Synthesizer, place: Path) -> N
 
 
 def test_a_long_recording_is_heard_in_crops(speaker: Synthesizer, place: Path) -> None:
-    (mel_RM,) = speaker.loaded.find_voice(place / "2.wav")  # type: ignore[misc]
+    (mel_RM,) = speaker.loaded.find_voice(place / "2.wav").references
     crops = np.array_split(mel_RM, 2)
     expected = average_embeddings([speaker.engine.encode_reference(crop_RM) for crop_RM in crops])
     np.testing.assert_allclose(speaker.encode_voice(place / "2.wav").vector, expected.vector, atol=1e-6)
@@ -200,6 +203,54 @@ def test_a_saved_voice_speaks_by_name_and_outlives_the_bundle_of_a_run(
     np.testing.assert_array_equal(again.encode_voice("مریم").vector, voice.vector)
     np.testing.assert_array_equal(again.say("hello", "مریم").samples, expected)
     path.unlink()
+    (place / "run" / "bundle" / "voices" / path.name).unlink()
+
+
+def change_encoder(folder: Path) -> None:
+    """Writes the bundle again as a later checkpoint would: with another reference encoder."""
+    bundle = read_bundle(folder)
+    weights = {
+        name: array * np.float32(1.5) if name.startswith("reference_encoder.") else array
+        for name, array in bundle.weights.items()
+    }
+    write_bundle(folder, dataclasses.replace(bundle, weights=weights))
+
+
+def test_a_saved_voice_is_made_again_when_training_has_gone_on(speaker: Synthesizer, place: Path) -> None:
+    path = speaker.save_voice("lena", [place / "0.wav", place / "1.wav"])
+    before, earlier = read_bundle(place / "run" / "bundle"), speaker.encode_voice("lena")
+    change_encoder(place / "run" / "bundle")
+    told: list[str] = []
+    later = Synthesizer.load(place / "run", warn=told.append)
+    expected = later.encode_voice([place / "0.wav", place / "1.wav"])
+    made = later.encode_voice("lena")
+    assert [line for line in told if "'lena' is of an earlier state of the model: it is made again" in line]
+    np.testing.assert_allclose(made.vector, expected.vector, atol=1e-6)
+    assert np.abs(made.vector - earlier.vector).max() > 1e-4
+    told.clear()
+    np.testing.assert_array_equal(later.encode_voice("lena").vector, made.vector)
+    assert told == []
+    write_bundle(place / "run" / "bundle", before)
+    path.unlink()
+
+
+def test_a_copied_bundle_takes_saved_voices_along(speaker: Synthesizer, place: Path, tmp_path: Path) -> None:
+    path = speaker.save_voice("lena", place / "0.wav")
+    write_small_bundle(place / "run" / "bundle")
+    shutil.copytree(place / "run" / "bundle", tmp_path / "copy")
+    path.unlink()
+    copied = load_bundle(tmp_path / "copy")
+    assert copied.list_voices() == ["lena"]
+    write_bundle(tmp_path / "copy", copied.bundle)
+    found = load_bundle(tmp_path / "copy").find_voice("lena").embedding
+    assert found is not None
+    np.testing.assert_array_equal(found.vector, speaker.encode_voice(place / "0.wav").vector)
+    (place / "run" / "bundle" / "voices" / "lena.safetensors").unlink()
+
+
+def test_a_voice_cannot_take_the_name_of_a_speaker(speaker: Synthesizer, place: Path) -> None:
+    with pytest.raises(UsageError, match="has a speaker 'anna' of its own"):
+        speaker.save_voice("anna", place / "0.wav")
 
 
 def test_a_bundle_on_its_own_keeps_voices_inside(tmp_path: Path) -> None:
@@ -211,13 +262,13 @@ def test_a_bundle_on_its_own_keeps_voices_inside(tmp_path: Path) -> None:
 def test_a_model_of_one_speaker_needs_no_voice(tmp_path: Path, voice: SpeakerEmbedding) -> None:
     noted = {"anna": {"vector": voice.vector.tolist(), "latents": voice.latents.tolist()}}
     write_small_bundle(tmp_path / "noted", speakers=("anna",), notes={"voices": noted})
-    found = load_bundle(tmp_path / "noted").find_voice(None)
-    assert isinstance(found, SpeakerEmbedding)
+    found = load_bundle(tmp_path / "noted").find_voice(None).embedding
+    assert found is not None
     np.testing.assert_array_equal(found.vector, voice.vector)
     write_small_bundle(tmp_path / "bare", speakers=("anna",))
     told: list[str] = []
-    unknown = load_bundle(tmp_path / "bare").find_voice(None, told.append)
-    assert isinstance(unknown, SpeakerEmbedding)
+    unknown = load_bundle(tmp_path / "bare").find_voice(None, told.append).embedding
+    assert unknown is not None
     assert not unknown.latents.any()
     assert len(told) == 1
 
@@ -339,8 +390,7 @@ DAMAGE: list[tuple[str, str, object]] = [
 def test_a_bundle_whose_parts_do_not_fit_is_refused(
     place: Path, tmp_path: Path, part: str, name: str, value: object
 ) -> None:
-    for source in (place / "run" / "bundle").iterdir():
-        (tmp_path / source.name).write_bytes(source.read_bytes())
+    shutil.copytree(place / "run" / "bundle", tmp_path, dirs_exist_ok=True)
     fields = json.loads((tmp_path / "bundle.json").read_bytes())
     fields[part][name] = value
     if part == "mel":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import pickle
 import struct
@@ -113,6 +114,7 @@ def test_an_hour_of_silence_is_refused_in_milliseconds(tmp_path: Path) -> None:
 
 
 METADATA = {"format": "myxtts-voice", "version": "1", "model": "abc"}
+REFERENCES = tuple(np.full((40 + number, MEL.n_mels), number, np.float32) for number in range(12))
 
 
 def make_voice(seed: int = 0) -> SpeakerEmbedding:
@@ -123,7 +125,13 @@ def make_voice(seed: int = 0) -> SpeakerEmbedding:
 
 
 def open_folder(path: Path, fingerprint: str = "abc") -> VoiceFolder:
-    return VoiceFolder(path / "voices", fingerprint, num_latents=2, width=4)
+    return VoiceFolder(path / "voices", fingerprint, num_latents=2, width=4, mel=MEL)
+
+
+def load_embedding(folder: VoiceFolder, name: str) -> SpeakerEmbedding:
+    found = folder.load(name).embedding
+    assert found is not None
+    return found
 
 
 def write_file(path: Path, arrays: dict[str, NDArray[Any]], metadata: dict[str, str], *, seal: bool = True) -> None:
@@ -138,15 +146,45 @@ def test_a_voice_comes_back_as_it_was_saved(tmp_path: Path, name: str) -> None:
     path = folder.save(name, voice)
     assert path.parent == folder.path
     assert folder.list_names() == [name]
-    found = folder.load(name)
+    found = load_embedding(folder, name)
     np.testing.assert_array_equal(found.vector, voice.vector)
     np.testing.assert_array_equal(found.latents, voice.latents)
 
 
-def test_a_voice_of_another_model_is_refused(tmp_path: Path) -> None:
+def test_a_voice_of_the_first_version_is_read(tmp_path: Path) -> None:
+    folder, voice = open_folder(tmp_path), make_voice()
+    write_file(folder.path / "anna.safetensors", {"latents": voice.latents, "vector": voice.vector}, METADATA)
+    np.testing.assert_array_equal(load_embedding(folder, "anna").vector, voice.vector)
+
+
+def test_a_voice_without_its_recording_is_refused_by_another_model(tmp_path: Path) -> None:
     open_folder(tmp_path).save("anna", make_voice())
-    with pytest.raises(DataError, match="another state of the model"):
+    with pytest.raises(DataError, match=r"another state of the model.*--voice RECORDING --save-voice 'anna'"):
         open_folder(tmp_path, "def").load("anna")
+
+
+def test_a_voice_keeps_the_log_mels_of_its_recordings_for_another_state_of_the_model(tmp_path: Path) -> None:
+    open_folder(tmp_path).save("anna", make_voice(), REFERENCES)
+    assert open_folder(tmp_path).load("anna").name == ""
+    found = open_folder(tmp_path, "def").load("anna")
+    assert found.embedding is None
+    assert found.name == "anna"
+    assert len(found.references) == len(REFERENCES)
+    for kept, mel_RM in zip(found.references, REFERENCES, strict=True):
+        np.testing.assert_array_equal(kept, mel_RM)
+
+
+def test_what_is_kept_of_many_recordings_is_bounded(tmp_path: Path) -> None:
+    long_RM = np.zeros((int(50 * FRAMES_PER_S), MEL.n_mels), np.float32)
+    open_folder(tmp_path).save("anna", make_voice(), [long_RM] * 9)
+    assert len(open_folder(tmp_path, "def").load("anna").references) == 2
+
+
+def test_log_mels_of_other_spectrograms_are_not_used(tmp_path: Path) -> None:
+    open_folder(tmp_path).save("anna", make_voice(), REFERENCES)
+    other = VoiceFolder(tmp_path / "voices", "def", 2, 4, dataclasses.replace(MEL, fmax=MEL.fmax - 100))
+    with pytest.raises(DataError, match="its recording was not kept"):
+        other.load("anna")
 
 
 @pytest.mark.parametrize(
@@ -220,7 +258,12 @@ HOSTILE: dict[str, Callable[[Path], object]] = {
     "one missing": _replace({"vector": None}),
     "one more": _replace({"zebra": np.zeros(4, np.float32)}),
     "other format": _replace({}, {**METADATA, "format": "x"}),
-    "other version": _replace({}, {**METADATA, "version": "2"}),
+    "other version": _replace({}, {**METADATA, "version": "3"}),
+    "second version without its spectrograms": _replace({}, {**METADATA, "version": "2"}),
+    "log-mel of another width": _replace({"reference.0": np.zeros((5, 3), np.float32)}),
+    "log-mel without frames": _replace({"reference.0": np.zeros((0, MEL.n_mels), np.float32)}),
+    "log-mel that is a number": _replace({"reference.0": np.float32(1)}),
+    "log-mel that is not finite": _replace({"reference.0": np.full((5, MEL.n_mels), np.nan, np.float32)}),
     "no model": _replace({}, {name: METADATA[name] for name in ("format", "version")}),
     "huge": lambda path: os.truncate(path, 1 << 33),
 }
@@ -236,7 +279,7 @@ def test_a_hostile_voice_is_refused(tmp_path: Path, name: str) -> None:
 
 @given(st.binary(max_size=300))
 def test_no_bytes_are_taken_for_a_voice(tmp_path_factory: pytest.TempPathFactory, raw: bytes) -> None:
-    folder = VoiceFolder(tmp_path_factory.getbasetemp() / "fuzzed", "abc", 2, 4)
+    folder = VoiceFolder(tmp_path_factory.getbasetemp() / "fuzzed", "abc", 2, 4, MEL)
     folder.path.mkdir(exist_ok=True)
     (folder.path / "x.safetensors").write_bytes(raw)
     with pytest.raises(MyXTTSError):

@@ -13,7 +13,6 @@ from myxtts.config.schema import XTTSConfig
 from myxtts.training.execution import LANES_ON_CPU, Execution, MicroBatches
 from myxtts.training.run.checkpoint import CheckpointFolder
 from myxtts.training.run.saver import BackgroundSaver
-from myxtts.training.schedule import LearningRate
 from myxtts.training.step import split_rows
 from myxtts.training.voice.learner import Learner
 from myxtts.types import Batch
@@ -44,9 +43,8 @@ class Training:
         model = make_config(text_layers=1, decoder_layers=1).model_dump()
         config = XTTSConfig(model=model, training={"ema_decay": 0.9, "seed": 3})
         self._num_replicas = strategy.num_replicas_in_sync
-        rate = LearningRate(0.01, 2, NUM_STEPS)
         micro_batches = MicroBatches(4 // self._num_replicas, 1)
-        self.learner = Learner(config, make_spec(), strategy, EXECUTIONS[execution], rate, micro_batches)
+        self.learner = Learner(config, make_spec(), strategy, EXECUTIONS[execution], NUM_STEPS, micro_batches)
 
     def train(self, first: int, last: int) -> None:
         for step in range(first, last):
@@ -54,7 +52,7 @@ class Training:
             assert bool(result.is_finite), f"step {step} was not finite"
 
     def list_bits(self) -> dict[str, bytes]:
-        return {name: array.tobytes() for name, array in self.learner.collect().items()}
+        return {name: array.tobytes() for name, array in self.learner.state.collect().items()}
 
 
 def train_with_interruption(strategy: str, execution: str, folder: str, does_rest: bool = False) -> dict[str, Any]:
@@ -64,7 +62,7 @@ def train_with_interruption(strategy: str, execution: str, folder: str, does_res
     whole = Training(made, execution)
     whole.train(0, SAVED_STEP)
     with BackgroundSaver(checkpoints, _refuse) as saver:
-        saver.save(SAVED_STEP, whole.learner.collect(), {})
+        saver.save(SAVED_STEP, whole.learner.state.collect(), {})
         if does_rest:
             whole.learner.freeze(whole.learner.model.text_side)
         # What is trained meanwhile does not reach the checkpoint.

@@ -50,9 +50,9 @@ def write_recordings(folder: Path, speakers: tuple[str, ...] = ("anna", "ben")) 
     (folder / "wavs").mkdir(parents=True)
     rows = ["id|audio|text|speaker|language\n"]
     for number in range(NUM_CLIPS):
-        clip = synthesize_clip(1.0 + 0.05 * number, seed=number)
+        clip = synthesize_clip(0.6 + 0.02 * number, seed=number)
         soundfile.write(folder / "wavs" / f"clip{number:02}.wav", clip, RATE_HZ)
-        rows.append(f"clip{number:02}|wavs/clip{number:02}.wav|Words {number} of a clip.|{speakers[number % 2]}|en\n")
+        rows.append(f"clip{number:02}|wavs/clip{number:02}.wav|Clip {chr(97 + number)}.|{speakers[number % 2]}|en\n")
     (folder / "metadata.csv").write_text("".join(rows), encoding="utf-8")
     return folder
 

@@ -53,18 +53,18 @@ class Run:
         mel = {name: getattr(DEFINITION, name) for name in ("n_mels", "n_fft", "hop_length", "win_length")}
         with chosen.scope():
             self.vocoder = Vocoder(VocoderConfig(**mel, width=8, num_blocks=1))
-            self.critics = Discriminators(
+            self.discriminators = Discriminators(
                 DiscriminatorConfig(channels=2, max_channels=4, periods=(2,), resolutions=(64,))
             )
             optimizers = [
                 keras.optimizers.SGD(sgd)
                 if sgd
                 else make_optimizer(dict(iterate_weights(model)), RATE, 0.01, betas=BETAS)
-                for model in (self.vocoder, self.critics)
+                for model in (self.vocoder, self.discriminators)
             ]
         options = {"num_warm_steps": num_warm_steps, "clip_norm": 10.0, **options}
         self.optimizers = (optimizers[0], optimizers[1])
-        self.step = VocoderStep(self.vocoder, self.critics, self.optimizers, DEFINITION, chosen, **options)
+        self.step = VocoderStep(self.vocoder, self.discriminators, self.optimizers, DEFINITION, chosen, **options)
 
     def train(self, segments: dict[str, Any], step: int) -> dict[str, Any]:
         """One step from all segments; its numbers by name."""
@@ -91,6 +91,6 @@ def train(num_steps: int, num_real: int | None = None, num_segments: int = 4, **
         scalars = run.train(make_segments(step, num_segments, num_real), step)
     return {
         "vocoder": flatten(run.vocoder),
-        "critics": flatten(run.critics),
+        "discriminators": flatten(run.discriminators),
         "scalars": {name: float(tf.cast(value, tf.float32)) for name, value in scalars.items()},
     }

@@ -28,7 +28,16 @@ if TYPE_CHECKING:
 _ALL = "all"
 # AU: accelerator utilisation, the share of time in which the emulated device computes. Effective AU counts batches that
 # are padded or not full for less.
-_COLUMNS = ("", "AU", "upper bound", "effective", "utterances/s", "CPU ms each", "variation", "wait ms", "memory MB")
+_COLUMNS = {
+    "au": "AU",
+    "ceiling_au": "upper bound",
+    "effective_au": "effective",
+    "utterances_per_s": "utterances/s",
+    "cpu_ms_per_utterance": "CPU ms each",
+    "step_variation": "variation",
+    "mean_wait_ms": "wait ms",
+    "peak_rss_mb": "memory MB",
+}
 
 
 @takes_settings
@@ -75,6 +84,7 @@ def run_bench_command(
 
     myxtts bench --config mine.yaml --against old.yaml --json
     """
+    from myxtts.config.schema import XTTSConfig
     from myxtts.runtime.load_tensorflow import load_tensorflow
     from myxtts.tools.bench.candidates import parse_sweeps
     from myxtts.tools.bench.measure import Rules
@@ -84,7 +94,7 @@ def run_bench_command(
     screen, tr = Screen(as_json=as_json), Translator(lang)
     rules = Rules(steps, rounds, StepTime(step_ms / 1000, frame_us / 1e6), host_load_ms / 1000)
     sweeps = parse_sweeps(sweep or ())
-    other = _load_other(against)
+    other = XTTSConfig.load(against) if against is not None else None
     with _provide_data(config, demo_minutes, screen) as data:
         load_tensorflow()
         chosen, left_out = _choose(data, contenders, sweeps, other)
@@ -94,12 +104,6 @@ def run_bench_command(
     summary = {**about, **result.to_json()}
     _write_files(result, summary, out, report, tr, screen)
     screen.finish(summary)
-
-
-def _load_other(path: Path | None) -> XTTSConfig | None:
-    from myxtts.config.schema import XTTSConfig
-
-    return XTTSConfig.load(path) if path is not None else None
 
 
 @contextmanager
@@ -145,10 +149,8 @@ def _choose(
         chosen += make_swept(data, sweeps)
     if names is None and chosen:
         return chosen, []
-    wanted = (
-        list(LOADERS) if names in (None, _ALL) else [name.strip() for name in str(names).split(",") if name.strip()]
-    )
-    others, left_out = choose_candidates(data, wanted)
+    wanted = [name.strip() for name in (names or _ALL).split(",") if name.strip()]
+    others, left_out = choose_candidates(data, list(LOADERS) if wanted == [_ALL] else wanted)
     if not chosen + others:
         absent = ", ".join(one.name for one in left_out)
         raise UsageError(f"None of {absent} can take part.", next_step="Make features first: myxtts precompute.")
@@ -204,27 +206,14 @@ def _write_files(
 
 def _show(result: BenchResult, screen: Screen) -> None:
     """Prints the table of candidates, a warning of disturbed measurements, and pairwise ratios."""
-    from rich.table import Table
-
-    from myxtts.tools.bench.page import DISTURBED, name_step
+    from myxtts.tools.bench.page import DISTURBED, format_figure, name_step
+    from myxtts.tools.charts import make_terminal_table
     from myxtts.tools.words import Translator
 
     tr = Translator()
-    table = Table(title=f"Emulated accelerator, a step of {name_step(result, tr)}", title_justify="left")
-    for number, heading in enumerate(_COLUMNS):
-        table.add_column(heading, justify="right" if number else "left")
-    for one in result.standings:
-        figures = one.figures
-        table.add_row(
-            one.name,
-            *map(tr.share, (figures.au, figures.ceiling_au, figures.effective_au)),
-            tr.number(figures.utterances_per_s),
-            tr.number(figures.cpu_ms_per_utterance),
-            tr.share(figures.step_variation),
-            tr.number(figures.mean_wait_ms),
-            tr.count(figures.peak_rss_mb),
-        )
-    screen.console.print(table)
+    rows = [(one.name, *(format_figure(one.figures, name, tr) for name in _COLUMNS)) for one in result.standings]
+    title = f"Emulated accelerator, a step of {name_step(result, tr)}"
+    screen.console.print(make_terminal_table(title, ["", *_COLUMNS.values()], rows, is_numeric=True))
     if result.is_disturbed:
         screen.warn(DISTURBED)
     for comparison in result.compare():

@@ -16,7 +16,6 @@ import typer
 from myxtts.cli.screen import Screen, mute_decoders
 from myxtts.cli.settings import require_data, takes_settings
 from myxtts.errors import UsageError
-from myxtts.types import Say
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -105,7 +104,7 @@ def _diagnose_config(
     with mute_decoders():
         importlib.import_module("tensorflow")
         from myxtts.tools.diagnose.examine import diagnose_config, verify_config
-    diagnosis = diagnose_config(config, step_s=step_s, num_batches=num_batches, say=_make_say(screen))
+    diagnosis = diagnose_config(config, step_s=step_s, num_batches=num_batches, say=report.say)
     changes = diagnosis.list_changes()
     if apply is not None:
         _write_config(config, changes, apply, screen)
@@ -173,10 +172,6 @@ def _find_function(name: str) -> Callable[..., Any]:
             f"The module {module_name!r} has no {function_name!r}.", next_step="Check the name behind the colon."
         ) from error
     return function  # type: ignore[no-any-return]
-
-
-def _make_say(screen: Screen) -> Say:
-    return lambda line: screen.notices.print(line, markup=False, soft_wrap=True)
 
 
 def _show(diagnosis: Diagnosis, screen: Screen, tr: Translator, report: Path | None) -> None:

@@ -100,7 +100,7 @@ def _read_texts(store: FeatureStore) -> dict[str, str]:
     """Reads the reference texts from the store's corpus; the store itself has token ids only."""
     from myxtts.corpus.corpus_file import open_corpus
 
-    path = Path(str(store.state.origin["corpus"]))
+    path = Path(store.state.origin.corpus)
     if not path.is_file():
         raise DataError(
             f"The corpus {path}, which the store was made of, was not found: there is no text to compare with.",

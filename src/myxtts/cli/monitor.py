@@ -71,15 +71,16 @@ def run_monitor(
 
 def _watch(monitor: Monitor, screen: Screen, *, is_once: bool) -> BaseException | None:
     """Watches to the end and returns the interrupt that ended it, so that the summary is still printed."""
-    from myxtts.tools.monitor.screen import LiveView, PlainView, SilentView
+    from myxtts.tools.monitor.screen import show_live, show_plain
 
     console = screen.console
     try:
         if console.is_terminal and not is_once:
-            with LiveView(console) as view:
-                monitor.watch(view)
+            with show_live(console) as show:
+                monitor.watch(show)
         else:
-            monitor.watch(SilentView() if is_once else PlainView(console))
+            # A single sample is printed at the end.
+            monitor.watch((lambda _view: None) if is_once else show_plain(console))
     except (KeyboardInterrupt, SystemExit) as interrupt:
         return interrupt
     return None

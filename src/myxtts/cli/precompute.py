@@ -78,7 +78,6 @@ def run_precompute(
 
 def _verify(config: XTTSConfig, folder: Path, screen: Screen, *, fix: bool) -> dict[str, Any]:
     """Verifies or repairs the store; raises DataError (exit code 3) with the report if it is still damaged."""
-    from myxtts.corpus.corpus_file import is_prepared
     from myxtts.store.provide import count_threads
     from myxtts.store.verify import verify_store
 
@@ -87,7 +86,7 @@ def _verify(config: XTTSConfig, folder: Path, screen: Screen, *, fix: bool) -> d
         report = verify_store(
             folder,
             fix=fix,
-            corpus=named if named and is_prepared(named) else None,
+            corpus=named,
             num_threads=count_threads(config.data),
             progress=lambda seen, broken: view.update(seen, f"{broken:,} broken"),
         )

@@ -60,19 +60,14 @@ def run_profile(
 
 def _show(profile: TrainingProfile, screen: Screen) -> None:
     """Prints the stages of an average step as a table, then the lines of `_describe`."""
-    from rich.table import Table
-
+    from myxtts.tools.charts import make_terminal_table
     from myxtts.tools.profile.page import STAGES
     from myxtts.tools.words import Translator
 
     tr, stages = Translator(), profile.list_stages()
-    total = sum(seconds for _, seconds in stages)
-    table = Table(title="An average step", title_justify="left")
-    for number, heading in enumerate(("", "ms", "share")):
-        table.add_column(heading, justify="right" if number else "left")
-    for name, seconds in stages:
-        table.add_row(tr(STAGES[name]), tr.number(1000 * seconds), tr.share(seconds / max(total, 1e-12)))
-    screen.console.print(table)
+    total = max(sum(seconds for _, seconds in stages), 1e-12)
+    rows = [(tr(STAGES[name]), tr.number(1000 * seconds), tr.share(seconds / total)) for name, seconds in stages]
+    screen.console.print(make_terminal_table("An average step", ("", "ms", "share"), rows, is_numeric=True))
     for line in _describe(profile):
         screen.console.print(line, markup=False, soft_wrap=True)
 

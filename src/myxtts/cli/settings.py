@@ -43,6 +43,7 @@ _MODEL_SIZES, _LEVELS, _CARDS = (join_with_or(list(list_presets(selector))) for 
 SETTING_FLAGS: tuple[SettingFlag, ...] = (
     SettingFlag("--train-data", ("data.train_data",), "Folder or file of the corpus to train on.", "PATH"),
     SettingFlag("--val-data", ("data.val_data",), "Corpus to validate on; by default a share of the first.", "PATH"),
+    SettingFlag("--language", ("data.language",), "Language of recordings that name none, such as fa.", "CODE"),
     SettingFlag("--cache-dir", ("data.cache_dir",), "Folder of the feature store.", "DIR"),
     SettingFlag("--model-size", ("model_size",), f"{_MODEL_SIZES}.", "SIZE"),
     SettingFlag("--optimization-level", ("optimization_level",), f"{_LEVELS}.", "LEVEL"),
@@ -128,10 +129,11 @@ def load_config(
 
 
 def require_data(config: XTTSConfig) -> None:
-    """Raises UsageError where the flags name nothing that features could be loaded or made from."""
-    from myxtts.store.provide import find_store_folder, has_features
+    """Raises an error where the flags name nothing that features could be loaded or made from."""
+    from myxtts.store.provide import find_store_folder, has_features, refuse_missing_data
 
     data, folder = config.data, find_store_folder(config.data, UsageError)
+    refuse_missing_data(data)
     if data.train_data is None and data.preprocessing_mode == "on_the_fly":
         raise UsageError("On the fly there is no store to load from.", next_step="Give --train-data DIR.")
     if data.train_data is None and not has_features(data):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,8 @@ from myxtts.synthesis.options import SpeechOptions
 if TYPE_CHECKING:
     from myxtts.synthesis.loaded_bundle import LoadedBundle
     from myxtts.synthesis.sentences import Piece, TextLine
+    from myxtts.synthesis.synthesizer import Synthesizer
+    from myxtts.synthesis.voices import SpeakerEmbedding
     from myxtts.types import Waveform
 
 _STREAM = "-"
@@ -41,10 +43,15 @@ def run_synth(
     ] = None,
     language: Annotated[str | None, typer.Option(help="Language of the text, such as en or fa.")] = None,
     out: Annotated[
-        str | None, typer.Option(help="WAV file to write, a folder with --file, or - for a stream.", metavar="PATH")
+        str | None,
+        typer.Option(
+            help="File to write (.wav, .flac, .ogg, .opus, .mp3), a folder with --file, or - for a stream.",
+            metavar="PATH",
+        ),
     ] = None,
     file: Annotated[
-        Path | None, typer.Option(help="Say every line of this file; lines of a .csv file are id|text.")
+        Path | None,
+        typer.Option(help="Say every line of this file, or of a table (.csv, .tsv, .jsonl) with id and text."),
     ] = None,
     speed: Annotated[float, typer.Option(help="2 is twice as fast.")] = _USUAL.speed,
     seed: Annotated[int, typer.Option(help="Another number gives another rendering.")] = _USUAL.seed,
@@ -80,14 +87,13 @@ def run_synth(
     """
     from myxtts.synthesis.loaded_bundle import choose_vocoder, load_bundle
     from myxtts.synthesis.synthesizer import Synthesizer
-    from myxtts.synthesis.voices import check_voice_name
 
     screen = Screen(as_json=as_json)
     model = _check_request(text, model, out, file, save_voice, as_json=as_json)
     options = SpeechOptions(speed=speed, seed=seed, num_steps=ode_steps, guidance=guidance)
-    name = check_voice_name(save_voice) if save_voice is not None else None
     lines = _read_lines(text, file)
     loaded, kind = choose_vocoder(load_bundle(model), vocoder)
+    name = loaded.check_new_name(save_voice) if save_voice is not None else None
     language = loaded.find_language(language)
     jobs = _plan_jobs(loaded, lines, language, out, is_batch=file is not None)
     # A voice that cannot be found is reported before TensorFlow is loaded.
@@ -98,9 +104,9 @@ def run_synth(
     embedding = synthesizer.resolve(source)
     result: dict[str, Any] = {"model": str(loaded.folder), "sample_rate_hz": synthesizer.rate, "language": language}
     if name is not None:
-        result["voice"] = str(loaded.voices.save(name, embedding))
+        result["voice"] = str(loaded.voices.save(name, embedding, source.references))
         screen.notices.print(f"Voice {name!r} saved in {result['voice']}.", markup=False)
-    speak = partial(synthesizer.speak, voice=embedding, language=language, options=options)
+    speak = partial(_speak, synthesizer, embedding, options)
     if out == _STREAM:
         _stream(jobs[0], speak, synthesizer.rate)
     else:
@@ -110,10 +116,10 @@ def run_synth(
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """A text split into pieces for the model, and the WAV file to write."""
+    """A text split into pieces for the model, its language, and the file to write."""
 
-    id: str
     pieces: list[Piece]
+    language: str
     path: Path
 
 
@@ -121,16 +127,17 @@ def _check_request(
     text: str | None, model: Path | None, out: str | None, file: Path | None, save_voice: str | None, *, as_json: bool
 ) -> Path:
     """Returns the model folder; raises UsageError for missing or contradictory arguments."""
-    if model is None:
-        raise UsageError("No model is named.", next_step="Give --model RUN_OR_BUNDLE.")
     if text is not None and file is not None:
         raise UsageError("Both a text and --file are given.", next_step="Give one of them.")
-    if text is None and file is None and save_voice is None:
-        raise UsageError("There is nothing to say.", next_step='Give a text, - or --file: myxtts synth "Hello." …')
-    if out is None and (text is not None or file is not None):
-        raise UsageError("It is not said where the sound goes.", next_step="Give --out FILE.wav, or --out - to stream.")
-    if out is not None and text is None and file is None:
-        raise UsageError("There is nothing to say.", next_step="Give a text or --file, or leave out --out.")
+    is_silent = text is None and file is None
+    missing = ["--model RUN_OR_BUNDLE"] if model is None else []
+    if is_silent and (save_voice is None or out is not None):
+        missing.append("a text to say (or --file)")
+    if out is None and not (is_silent and save_voice is not None):
+        missing.append("--out FILE.wav (or - for a stream)")
+    if missing or model is None:
+        example = 'myxtts synth "Good morning." --model runs/run --voice reference.wav --out hello.wav'
+        raise UsageError(f"Not given: {', '.join(missing)}.", next_step=f"For example: {example}")
     if out == _STREAM:
         if file is not None:
             raise UsageError("A file of texts becomes a folder of WAV files.", next_step="Give --out FOLDER.")
@@ -138,7 +145,22 @@ def _check_request(
             raise UsageError("Sound and JSON cannot both go to standard output.", next_step="Leave out --json.")
         if sys.stdout.isatty():
             raise UsageError("A terminal cannot play sound.", next_step="Send it to a player: … --out - | aplay")
+    elif out is not None and file is None:
+        _check_ending(Path(out))
     return model
+
+
+def _check_ending(path: Path) -> None:
+    """Raises UsageError for the ending of a format that cannot be written; a name without one becomes a WAV file."""
+    from myxtts.features.wave_file import list_endings
+
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder.", next_step="Give --out FILE.wav.")
+    if path.suffix and path.suffix.lower() not in list_endings():
+        raise UsageError(
+            f"Sound cannot be written as {path.suffix} ({path}).",
+            next_step=f"Choose one of the endings {', '.join(list_endings())}.",
+        )
 
 
 def _read_lines(text: str | None, file: Path | None) -> list[TextLine]:
@@ -163,25 +185,26 @@ def _plan_jobs(
     jobs = []
     for line in lines:
         try:
-            pieces = list(loaded.plan(line.text, language))
+            spoken = loaded.find_language(line.language or language)
+            pieces = list(loaded.plan(line.text, spoken))
         except MyXTTSError as error:
             if line.place:
                 raise type(error)(f"{line.place}: {error.problem}", next_step=error.next_step) from error
             raise
         path = Path(out or "")
-        jobs.append(_Job(line.id, pieces, path / f"{line.id}.wav" if is_batch else path))
-    if jobs and not is_batch and jobs[0].path.is_dir():
-        raise UsageError(f"{out} is a folder.", next_step="Give --out FILE.wav.")
+        jobs.append(_Job(pieces, spoken, path / f"{line.id}.wav" if is_batch else path))
     return jobs
 
 
-def _write_files(
-    jobs: list[_Job], speak: Callable[[Iterable[Piece]], Iterator[Waveform]], screen: Screen
-) -> list[dict[str, Any]]:
-    """Synthesises each job as a whole and writes its WAV file; returns paths and timings for JSON."""
+def _speak(synthesizer: Synthesizer, voice: SpeakerEmbedding, options: SpeechOptions, job: _Job) -> Iterator[Waveform]:
+    return synthesizer.speak(job.pieces, voice, job.language, options)
+
+
+def _write_files(jobs: list[_Job], speak: Callable[[_Job], Iterator[Waveform]], screen: Screen) -> list[dict[str, Any]]:
+    """Synthesises each job as a whole and writes its file; returns paths and timings for JSON."""
     import numpy as np
 
-    from myxtts.features.wave_file import write_wav
+    from myxtts.features.wave_file import write_sound
     from myxtts.types import Waveform
 
     made: list[dict[str, Any]] = []
@@ -190,10 +213,10 @@ def _write_files(
             if job.path.exists():
                 screen.notices.print(f"Replacing {job.path}.", markup=False)
             started = time.perf_counter()
-            parts = list(speak(job.pieces))
+            parts = list(speak(job))
             wave = Waveform(np.concatenate([part.samples for part in parts]), parts[0].rate)
             took_s = time.perf_counter() - started
-            write_wav(job.path, wave)
+            write_sound(job.path, wave)
             fields = {"duration_s": round(wave.duration_s, 3), "took_s": round(took_s, 3), "num_pieces": len(parts)}
             made.append({"path": str(job.path), **fields})
             view.update(number)
@@ -205,7 +228,7 @@ def _write_files(
     return made
 
 
-def _stream(job: _Job, speak: Callable[[Iterable[Piece]], Iterator[Waveform]], rate: int) -> None:
+def _stream(job: _Job, speak: Callable[[_Job], Iterator[Waveform]], rate: int) -> None:
     """Writes a WAV header of unknown length, then each piece as soon as it is synthesised.
 
     A player that closes the pipe before the end gives exit code 1, without a message.
@@ -215,7 +238,7 @@ def _stream(job: _Job, speak: Callable[[Iterable[Piece]], Iterator[Waveform]], r
     sound = sys.stdout.buffer
     try:
         sound.write(make_wav_header(rate))
-        for part in speak(job.pieces):
+        for part in speak(job):
             sound.write(encode_samples(part))
             sound.flush()
     except BrokenPipeError as error:

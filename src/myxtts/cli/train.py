@@ -41,12 +41,13 @@ def run_train(
             metavar="RUN",
         ),
     ] = None,
-    critics_from: Annotated[
+    discriminators_from: Annotated[
         int | None,
         typer.Option(
             min=1, help="With --part vocoder: step at which its discriminators join, usually 10,000.", metavar="STEP"
         ),
     ] = None,
+    critics_from: Annotated[int | None, typer.Option(min=1, hidden=True, help="Older name of the flag above.")] = None,
     lang: Annotated[str, typer.Option(help="Language of the report: en or fa.")] = "en",
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
 ) -> None:
@@ -75,7 +76,8 @@ def run_train(
     screen, tr = Screen(as_json=as_json), Translator(lang)
     if run_name is not None:
         config = config.model_copy(update={"training.run_name": run_name})
-    chosen = _check_part(part, for_run, critics_from)
+    discriminators_from = critics_from if discriminators_from is None else discriminators_from
+    chosen = _check_part(part, for_run, discriminators_from)
     if for_run is not None:
         check_receiver(for_run, config)
     require_data(config)
@@ -88,7 +90,7 @@ def run_train(
         resume=resume,
         override=override,
         init_from=init_from,
-        critics_from=critics_from,
+        discriminators_from=discriminators_from,
     )
     result = {"part": chosen, **show_training(trainer.fit(), screen, tr)}
     if for_run is not None:
@@ -97,12 +99,12 @@ def run_train(
     screen.finish(result)
 
 
-def _check_part(part: str, for_run: Path | None, critics_from: int | None) -> PartName:
+def _check_part(part: str, for_run: Path | None, discriminators_from: int | None) -> PartName:
     """Narrows --part to its two values; raises UsageError for vocoder flags with a voice."""
     if part == "vocoder":
         return "vocoder"
     if part != "voice":
         raise UsageError(f"There is no part {part!r} to train.", next_step="Choose voice or vocoder.")
-    if for_run is not None or critics_from is not None:
-        raise UsageError("--for and --critics-from are for a vocoder.", next_step="Add --part vocoder.")
+    if for_run is not None or discriminators_from is not None:
+        raise UsageError("--for and --discriminators-from are for a vocoder.", next_step="Add --part vocoder.")
     return "voice"

@@ -109,7 +109,7 @@ def list_settings(config: XTTSConfig) -> list[Setting]:
     return [
         Setting(
             key=key,
-            value=_look_up(config, key),
+            value=look_up(config, key),
             origin=config.origins[key],
             default=field.default,
             description=field.description or "",
@@ -119,7 +119,7 @@ def list_settings(config: XTTSConfig) -> list[Setting]:
     ]
 
 
-def _look_up(config: XTTSConfig, key: str) -> Scalar:
+def look_up(config: XTTSConfig, key: str) -> Scalar:
     """Returns the value of a full key; at the top level there is no section to go through."""
     section, _, name = key.rpartition(".")
     value = getattr(getattr(config, section) if section else config, name)

@@ -196,7 +196,7 @@ class DataConfig(Section):
     # Input of the speaker encoder.
     reference_s: Annotated[float, Field(gt=0.0, le=30.0)] = _feature(
         5.0,
-        "Seconds of another clip of the speaker that a batch carries as voice.",
+        "Seconds of reference audio that a batch carries: another clip of the same speaker.",
         fa="چند ثانیه از قطعهٔ دیگری از همان گوینده که هر دسته به‌عنوان صدای مرجع همراه دارد.",
     )
 
@@ -212,9 +212,9 @@ class DataConfig(Section):
     )
     store_pcm: bool = setting(
         False,
-        "Keep the processed sound beside the features in the store.",
+        "Keep the processed audio beside the features in the store.",
         fa="صدای پردازش‌شده هم کنار ویژگی‌ها در انباره بماند.",
-        resume=accept("stored sound is not trained on"),
+        resume=accept("stored audio is not trained on"),
     )
     cache_verification: Literal["off", "sampled", "full"] = setting(
         "sampled",
@@ -224,13 +224,13 @@ class DataConfig(Section):
     )
     auto_rebuild_token_cache: bool = setting(
         True,
-        "Rebuild stored tokens by themselves when text settings have changed.",
-        fa="اگر تنظیم‌های متن عوض شده باشد، نشانه‌های انباره خودبه‌خود از نو ساخته شوند.",
+        "Update stored features automatically when text settings, texts or recordings have changed.",
+        fa="اگر تنظیم‌های متن، متن‌ها یا ضبط‌ها عوض شده باشند، ویژگی‌های ذخیره‌شده خودکار به‌روز شوند.",
         resume=accept(ONLY_REBUILD),
     )
     auto_rebuild_mel_cache: bool = setting(
         False,
-        "Rebuild stored mel features by themselves when audio settings have changed.",
+        "Rebuild stored mel features automatically when audio settings have changed.",
         fa="اگر تنظیم‌های صدا عوض شده باشد، ویژگی‌های مِلِ انباره خودبه‌خود از نو ساخته شوند.",
         resume=accept(ONLY_REBUILD),
     )
@@ -357,8 +357,8 @@ class DataConfig(Section):
         return numbers[0] if len(numbers) == 1 else format_gpu_numbers(numbers)
 
     @model_validator(mode="after")
-    def _refuse_impossible_bands(self) -> Self:
-        """The mel filter bank must lie below the Nyquist frequency and have no more bands than the FFT has bins."""
+    def _refuse_impossible_features(self) -> Self:
+        """The mel filter bank must lie below the Nyquist frequency, and every sample inside some analysis window."""
         if self.fmax > self.sample_rate / 2:
             raise Contradiction(
                 f"fmax is {self.fmax}, above half the sample rate, {self.sample_rate / 2}",
@@ -366,45 +366,24 @@ class DataConfig(Section):
                 next_step=f"Set data.fmax to {self.sample_rate / 2} or less, or raise data.sample_rate.",
             )
         if self.fmin >= self.fmax:
-            raise Contradiction(
-                f"fmin is {self.fmin}, not below fmax, {self.fmax}",
-                keys=("fmin", "fmax"),
-                next_step="Lower data.fmin or raise data.fmax.",
-            )
+            raise self._contradict("fmin", "not below", "fmax")
         if self.n_mels > self.n_fft // 2 + 1:
             raise Contradiction(
                 f"n_mels is {self.n_mels}, but n_fft {self.n_fft} gives only {self.n_fft // 2 + 1} frequencies",
                 keys=("n_mels", "n_fft"),
                 next_step="Lower data.n_mels or raise data.n_fft.",
             )
-        return self
-
-    @model_validator(mode="after")
-    def _refuse_impossible_windows(self) -> Self:
-        """Requires hop_length <= win_length <= n_fft, so that every sample is inside some analysis window."""
         if self.win_length > self.n_fft:
-            raise Contradiction(
-                f"win_length is {self.win_length}, longer than n_fft, {self.n_fft}",
-                keys=("win_length", "n_fft"),
-                next_step="Lower data.win_length or raise data.n_fft.",
-            )
+            raise self._contradict("win_length", "longer than", "n_fft")
         if self.hop_length > self.win_length:
-            raise Contradiction(
-                f"hop_length is {self.hop_length}, longer than win_length, {self.win_length}, and would skip samples",
-                keys=("hop_length", "win_length"),
-                next_step="Lower data.hop_length or raise data.win_length.",
-            )
+            raise self._contradict("hop_length", "longer than", "win_length", ", and would skip samples")
         return self
 
     @model_validator(mode="after")
     def _refuse_impossible_lengths(self) -> Self:
         """Duration limits must leave a range, and a frame budget must hold the longest utterance that is accepted."""
         if self.min_duration_s >= self.max_duration_s:
-            raise Contradiction(
-                f"min_duration_s is {self.min_duration_s}, not below max_duration_s, {self.max_duration_s}",
-                keys=("min_duration_s", "max_duration_s"),
-                next_step="Lower data.min_duration_s or raise data.max_duration_s.",
-            )
+            raise self._contradict("min_duration_s", "not below", "max_duration_s")
         if self.frame_budget is not None and self.frame_budget < (self.max_mel_frames or 0):
             raise Contradiction(
                 f"frame_budget is {self.frame_budget}, too small for one of max_mel_frames, {self.max_mel_frames}",
@@ -412,3 +391,11 @@ class DataConfig(Section):
                 next_step="Raise data.frame_budget or lower data.max_mel_frames.",
             )
         return self
+
+    def _contradict(self, lower: str, relation: str, upper: str, remark: str = "") -> Contradiction:
+        """Returns the error of two settings in the wrong order."""
+        return Contradiction(
+            f"{lower} is {getattr(self, lower)}, {relation} {upper}, {getattr(self, upper)}{remark}",
+            keys=(lower, upper),
+            next_step=f"Lower data.{lower} or raise data.{upper}.",
+        )

@@ -34,8 +34,8 @@ class ModelConfig(Section):
     # A wider context lets the model memorise the texts of small corpora.
     text_context: Annotated[int, Field(ge=0, le=256)] | None = _shape(
         3,
-        "Tokens to either side that shape a token's sound; null for all that the layers reach.",
-        fa="نشانه‌هایی از هر سو که آوای یک نشانه را شکل می‌دهند؛ null یعنی تا هر جا که لایه‌ها ببینند.",
+        "Context of the text encoder, in tokens to either side; null means as far as its layers reach.",
+        fa="گسترهٔ دید رمزگذار متن، به نشانه از هر سو؛ `null` یعنی تا هر جا که لایه‌ها ببینند.",
     )
     decoder_width: Annotated[int, Field(ge=8, le=8192)] = _shape(
         512, "Width of the flow-matching decoder.", fa="پهنای رمزگشای flow-matching."
@@ -52,17 +52,17 @@ class ModelConfig(Section):
     )
     reference_width: Annotated[int, Field(ge=8, le=8192)] = _shape(
         192,
-        "Width of the reference encoder, which hears the voice.",
-        fa="پهنای رمزگذار مرجع که صدای گوینده را می‌شنود.",
+        "Width of the speaker encoder, which reads the reference.",
+        fa="پهنای رمزگذار گوینده که صدای مرجع را می‌خواند.",
     )
     reference_layers: Annotated[int, Field(ge=1, le=128)] = _shape(
-        3, "Layers of the reference encoder.", fa="تعداد لایه‌های رمزگذار مرجع."
+        3, "Layers of the speaker encoder.", fa="تعداد لایه‌های رمزگذار گوینده."
     )
     # Perceiver resampler: the decoder attends to these instead of all frames of the reference.
     num_latents: Annotated[int, Field(ge=1, le=1024)] = _shape(
         16,
-        "Latent vectors that a reference voice is summed up in.",
-        fa="تعداد بردارهای نهانی که صدای مرجع در آن‌ها خلاصه می‌شود.",
+        "Latent vectors that the speaker encoder makes of a reference.",
+        fa="تعداد بردارهای نهانی که رمزگذار گوینده از صدای مرجع می‌سازد.",
     )
     dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = setting(
         0.1,
@@ -74,8 +74,8 @@ class ModelConfig(Section):
     # Classifier-free guidance: synthesis mixes predictions with and without the voice.
     guidance_dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = setting(
         0.1,
-        "Share of utterances trained without their voice, so that synthesis can be guided.",
-        fa="سهم جمله‌هایی که بدون صدای گوینده آموزش می‌بینند تا هنگام ساخت گفتار بتوان هدایت کرد.",
+        "Share of utterances trained without a reference, for classifier-free guidance in synthesis.",
+        fa="سهم جمله‌هایی که بدون صدای مرجع آموزش می‌بینند، برای classifier-free guidance هنگام ساخت گفتار.",
         resume=refuse(NEW_LOSS),
         scope="voice",
     )

@@ -68,7 +68,7 @@ class TrainingConfig(Section):
         "best",
         "Weights that the bundle holds: the latest, or those with the best score.",
         fa="بستهٔ مدل کدام وزن‌ها را داشته باشد: آخرین‌ها، یا آن‌ها که بهترین نمره را گرفتند.",
-        resume=accept("it only says which of the saved weights speak"),
+        resume=accept("it only chooses which of the saved weights the bundle gets"),
     )
     log_steps: Annotated[int, Field(ge=1)] = setting(
         10,
@@ -78,9 +78,9 @@ class TrainingConfig(Section):
     )
     sample_steps: Annotated[int, Field(ge=0)] = setting(
         0,
-        "Steps from one set of spoken samples to the next; 0 speaks with each checkpoint.",
+        "Steps from one set of synthesised samples to the next; 0 makes them with each checkpoint.",
         fa="هر چند گام نمونه‌های گفتار ساخته شود؛ ۰ یعنی همراه هر نقطهٔ بازیابی.",
-        resume=accept("samples are heard, not trained on"),
+        resume=accept("samples are not trained on"),
     )
     early_stopping: Annotated[int, Field(ge=0)] = setting(
         0,
@@ -91,9 +91,9 @@ class TrainingConfig(Section):
     # Freezes the text encoder and the prosody predictor, which overfit small corpora long before the decoder.
     text_patience_steps: Annotated[int, Field(ge=0)] = setting(
         2000,
-        "Steps without improvement on held-out texts after which the text side rests; 0 means never.",
-        fa="پس از چند گام بی‌بهبود روی متن‌های نادیده، بخش متن از آموزش بازایستد؛ ۰ یعنی هرگز.",
-        resume=accept("a text side that rests goes on resting, and another is judged from this step on"),
+        "Steps without a better held-out loss after which text encoder and prosody are frozen; 0 means never.",
+        fa="پس از چند گام بی‌بهبود در خطای اعتبارسنجی، رمزگذار متن و پیش‌بین نوای گفتار منجمد شوند؛ ۰ یعنی هرگز.",
+        resume=accept("frozen weights stay frozen, and otherwise it takes effect from this step on"),
         scope="voice",
     )
     seed: Annotated[int, Field(ge=0, le=2**32 - 1)] = setting(
@@ -169,11 +169,10 @@ class TrainingConfig(Section):
         scope="voice",
         allowed=Words("an even number from 32 to 8192", "عدد زوج از `32` تا `8192`"),
     )
-    # Vocal tract length perturbation: the mel frequency axis is warped by up to this share.
     voice_stretch: Annotated[float, Field(ge=0.0, le=0.5)] = _from_now_on(
         0.1,
-        "By what share voices are made higher or lower at random, so that more are heard; 0 means never.",
-        fa="صداها به‌تصادف تا چه نسبتی زیرتر یا بم‌تر شوند تا صداهای بیشتری شنیده شود؛ ۰ یعنی هرگز.",
+        "Vocal tract length perturbation: share by which mel frequencies are warped at random; 0 turns it off.",
+        fa="تغییر تصادفی طول مجرای گفتار (VTLP): بسامدهای مِل تا چه نسبتی کشیده شوند؛ ۰ یعنی خاموش.",
         scope="voice",
     )
     gradient_accumulation_steps: Annotated[int, Field(ge=1, le=1024)] = setting(
@@ -197,14 +196,14 @@ class TrainingConfig(Section):
     )
     clip_norm: Annotated[float, Field(gt=0.0)] = _from_now_on(
         2.0,
-        "Longest gradient; longer ones are scaled down to it.",
-        fa="بیشترین اندازهٔ گرادیان؛ بزرگ‌ترها تا این اندازه کوچک می‌شوند.",
+        "Largest gradient norm; larger gradients are scaled down to it.",
+        fa="بیشترین نُرم گرادیان؛ گرادیان‌های بزرگ‌تر تا این اندازه کوچک می‌شوند.",
     )
-    # Exponential moving average (EMA) of the weights; 0.999 averages over about 1 / (1 - 0.999) = 1000 steps.
+    # 0.999 averages over about 1 / (1 - 0.999) = 1000 steps.
     ema_decay: Annotated[float, Field(ge=0.0, lt=1.0)] = setting(
         0.999,
-        "Decay of the averaged weights used for synthesis; 0 turns averaging off.",
-        fa="نرخ میراییِ میانگین روان وزن‌ها که در ساخت گفتار به کار می‌رود؛ ۰ میانگین‌گیری را خاموش می‌کند.",
+        "Decay of the exponential moving average (EMA) of the weights, which synthesis uses; 0 turns it off.",
+        fa="نرخ میراییِ میانگین متحرک نمایی وزن‌ها (EMA) که در ساخت گفتار به کار می‌رود؛ ۰ آن را خاموش می‌کند.",
         resume=refuse_switch("turning the average of the weights on or off leaves it without its past"),
     )
 

@@ -6,7 +6,6 @@ Values are built from parser events, so no tag can construct an object and an al
 from __future__ import annotations
 
 import re
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
@@ -15,6 +14,7 @@ import yaml
 
 from myxtts.config.values import Scalar, resolve_scalar, show_value
 from myxtts.errors import ConfigError
+from myxtts.storage.regular_file import FileRefusedError, open_regular
 
 MAX_YAML_BYTES = 1_000_000
 """A complete configuration has a few kilobytes; a larger file is most likely another one."""
@@ -179,13 +179,10 @@ def _name_kind(data: YamlData) -> str:
 def _read_limited(path: Path) -> bytes:
     """Reads a regular file of bounded size; a pipe or device would block or never end."""
     try:
-        status = path.stat()
-        if not stat.S_ISREG(status.st_mode):
-            kind = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
-            raise ConfigError(f"{path}: this is {kind}.", next_step="Name a YAML file, such as config.yaml.")
-        _refuse_large(path, status.st_size)
-        with path.open("rb") as file:
-            raw = file.read(MAX_YAML_BYTES + 1)
+        with open_regular(path, MAX_YAML_BYTES) as file:
+            return file.read(MAX_YAML_BYTES)
+    except FileRefusedError as error:
+        raise ConfigError(f"{path}: {error}.", next_step="Name a YAML file, such as config.yaml.") from None
     except (FileNotFoundError, NotADirectoryError):
         raise ConfigError(
             f"{path}: there is no such file.", next_step="Check the path, or leave it out to use the defaults."
@@ -196,17 +193,6 @@ def _read_limited(path: Path) -> bytes:
         ) from None
     except ValueError:
         raise ConfigError(f"{path}: this is not a file name.", next_step="Check the path.") from None
-    _refuse_large(path, len(raw))  # it may have grown since it was looked at
-    return raw
-
-
-def _refuse_large(path: Path, num_bytes: int) -> None:
-    """Called with the size on disk, and again with the bytes read."""
-    if num_bytes > MAX_YAML_BYTES:
-        raise ConfigError(
-            f"{path}: the file has {num_bytes} bytes; a configuration has at most {MAX_YAML_BYTES}.",
-            next_step="Check that this is the file you meant.",
-        )
 
 
 def _decode(raw: bytes, name: str) -> str:
@@ -214,10 +200,9 @@ def _decode(raw: bytes, name: str) -> str:
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        column = error.start - raw.rfind(b"\n", 0, error.start)
+        # Latin-1 maps every byte to one character, so that places in both agree.
         raise ConfigError(
-            f"{name}:{line}:{column}: the byte 0x{raw[error.start]:02x} is not UTF-8.",
+            f"{_name_place(raw.decode('latin-1'), error.start, name)}: the byte 0x{raw[error.start]:02x} is not UTF-8.",
             next_step="Save the file as UTF-8.",
         ) from None
 
@@ -225,11 +210,12 @@ def _decode(raw: bytes, name: str) -> str:
 def _refuse_control_characters(text: str, name: str) -> None:
     """Checked before parsing, because PyYAML's ReaderError has no line."""
     match = _CONTROL.search(text)
-    if match is None:
-        return
-    line = text.count("\n", 0, match.start()) + 1
-    column = match.start() - text.rfind("\n", 0, match.start())
-    raise ConfigError(
-        f"{name}:{line}:{column}: the control character U+{ord(match[0]):04X} is not allowed.",
-        next_step="Delete it; the file may be damaged.",
-    )
+    if match is not None:
+        raise ConfigError(
+            f"{_name_place(text, match.start(), name)}: the control character U+{ord(match[0]):04X} is not allowed.",
+            next_step="Delete it; the file may be damaged.",
+        )
+
+
+def _name_place(text: str, index: int, name: str) -> str:
+    return f"{name}:{text.count(chr(10), 0, index) + 1}:{index - text.rfind(chr(10), 0, index)}"

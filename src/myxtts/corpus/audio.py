@@ -111,7 +111,7 @@ def open_recording(real_path: str) -> Iterator[int]:
     try:
         descriptor = open_plain_file(real_path)
     except FileNotFoundError:
-        raise AudioProblem(Reason.MISSING_FILE, "there is no such file") from None
+        raise AudioProblem(Reason.MISSING_FILE, f"there is no such file: {real_path}") from None
     except OSError as error:
         raise AudioProblem(Reason.UNREADABLE, error.strerror or str(error)) from error
     try:

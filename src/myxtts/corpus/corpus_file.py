@@ -12,15 +12,18 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Annotated
 
+import google_crc32c
 from pydantic import Field
 
 from myxtts.corpus.transcripts import CorpusRoot
-from myxtts.errors import DataError
+from myxtts.errors import DataError, refuse
 from myxtts.storage.json_file import FileModel, JsonRefusedError, Listed, parse_json, parse_json_line
+from myxtts.storage.regular_file import FileRefusedError, open_regular
 from myxtts.text.frontend import FrontEnd
 from myxtts.types import Split, Utterance
 
@@ -30,9 +33,17 @@ CORPUS_VERSION = 1
 TRAIN_OPENING = '{"split": "train", '
 VAL_OPENING = '{"split": "val", '
 """Openings of lines: `prepare` changes the split of a line by replacing its opening."""
+_CHECKSUM_BLOCK_BYTES = 1 << 20
 _MAX_HEADING_BYTES = 1_000_000
 """Bounds the first read of a file that may be anything."""
-_DAMAGED = "The file is damaged: run myxtts prepare again."
+_MAX_LINE_BYTES = 4_000_000
+"""Longer lines than `prepare` writes are damage; a file without line ends must not be read as a whole."""
+_MAX_DURATION_S = 86_400
+"""A day, far above any accepted recording: with it, frames fit the 32 bits that a store has for them."""
+_DAMAGED = "The file is damaged: run myxtts prepare again, or myxtts precompute --fix if precompute made it."
+
+
+_Count = Annotated[int, Field(ge=0, lt=1 << 48)]
 
 
 class Heading(FileModel):
@@ -40,8 +51,8 @@ class Heading(FileModel):
 
     version: int = Field(default=CORPUS_VERSION, alias="myxtts_corpus")
     roots: Listed[str]
-    num_utterances: int
-    seconds: float
+    num_utterances: _Count
+    seconds: Annotated[float, Field(ge=0)]
 
     def to_json(self) -> str:
         fields = {"myxtts_corpus": self.version, "roots": self.roots, "num_utterances": self.num_utterances}
@@ -55,17 +66,17 @@ class _Line(FileModel):
     """
 
     split: Split
-    id: str
-    audio: str
-    text: str
-    speaker: str
-    language: str
-    num_samples: int
-    sample_rate_hz: int
-    num_channels: int
-    checksum: int
+    id: Annotated[str, Field(min_length=1, max_length=1000)]
+    audio: Annotated[str, Field(min_length=1)]
+    text: Annotated[str, Field(max_length=1_000_000)]
+    speaker: Annotated[str, Field(max_length=1000)]
+    language: Annotated[str, Field(max_length=100)]
+    num_samples: _Count
+    sample_rate_hz: _Count
+    num_channels: _Count
+    checksum: Annotated[int, Field(ge=0, lt=1 << 32)]
     phonemes: str | None = None
-    root: Annotated[int, Field(ge=0)] = 0
+    root: _Count = 0
 
 
 def write_root(root: Path, folder: Path) -> str:
@@ -81,6 +92,12 @@ def format_utterance(utterance: Utterance, root_number: int, relative_audio: str
     values = {**asdict(utterance), "audio": relative_audio, "root": root_number or None}
     fields = {name: values[name] for name in _Line.model_fields if values[name] is not None}
     return json.dumps(fields, ensure_ascii=False)
+
+
+def read_corpus_heading(path: Path) -> Heading:
+    """Reads the heading of a corpus file alone."""
+    with _open_corpus_file(path) as file:
+        return read_heading(path, file)
 
 
 def read_heading(path: Path, file: IO[bytes]) -> Heading:
@@ -104,19 +121,35 @@ def read_utterances(path: Path, split: Split | None = None) -> Iterator[Utteranc
 
     Raises DataError at a damaged line, at a path outside its root, and at the end of a truncated file.
     """
-    with path.open("rb") as file:
+    with _open_corpus_file(path) as file:
         heading = read_heading(path, file)
         roots = [CorpusRoot(path.parent / root) for root in heading.roots]
-        number = 1
-        for number, line in enumerate(file, start=2):
+        for number in range(2, heading.num_utterances + 2):
+            line = file.readline(_MAX_LINE_BYTES)
+            if not line:
+                raise _count_error(path, heading, f"{number - 2:,}")
             utterance = _parse_utterance(path, number, line, roots)
             if split is None or utterance.split == split:
                 yield utterance
-        if number - 1 != heading.num_utterances:
-            raise DataError(
-                f"{path} holds {number - 1:,} utterances, its heading promises {heading.num_utterances:,}.",
-                next_step=_DAMAGED,
-            )
+        if file.read(1):
+            raise _count_error(path, heading, "more")
+
+
+def _count_error(path: Path, heading: Heading, found: str) -> DataError:
+    problem = f"{path} holds {found} utterances, its heading promises {heading.num_utterances:,}."
+    return DataError(problem, next_step=_DAMAGED)
+
+
+@contextmanager
+def _open_corpus_file(path: Path) -> Iterator[IO[bytes]]:
+    """Opens a corpus file; raises DataError for what is no file, or cannot be read."""
+    try:
+        with open_regular(path) as file:
+            yield file
+    except FileRefusedError as error:
+        raise refuse(path, str(error), _DAMAGED) from error
+    except OSError as error:
+        raise refuse(path, f"it cannot be read ({error.strerror})", _DAMAGED) from error
 
 
 def _parse_utterance(path: Path, number: int, line: bytes, roots: list[CorpusRoot]) -> Utterance:
@@ -125,6 +158,9 @@ def _parse_utterance(path: Path, number: int, line: bytes, roots: list[CorpusRoo
         found = parse_json_line(line, _Line)
     except JsonRefusedError as error:
         raise DataError(f"{path}:{number} cannot be read ({error}).", next_step=_DAMAGED) from error
+    if found.num_samples > max(1, found.sample_rate_hz) * _MAX_DURATION_S:
+        problem = f"{found.num_samples:,} samples at {found.sample_rate_hz:,} Hz are more than a day"
+        raise DataError(f"{path}:{number} cannot be right: {problem}.", next_step=_DAMAGED)
     if found.root >= len(roots):
         raise DataError(f"{path}:{number} has root {found.root} of {len(roots)}.", next_step=_DAMAGED)
     real = roots[found.root].resolve(found.audio)
@@ -153,6 +189,19 @@ class Corpus:
         return FrontEnd.load(self.file.with_name(FRONTEND_FILE_NAME))
 
 
+def checksum_corpus(path: Path) -> int:
+    """Returns the crc32c of a corpus file; raises DataError where it is longer than its utterances can be."""
+    crc = 0
+    with _open_corpus_file(path) as file:
+        heading = read_heading(path, file)
+        if os.fstat(file.fileno()).st_size > (heading.num_utterances + 1) * _MAX_LINE_BYTES:
+            raise _count_error(path, heading, "more")
+        file.seek(0)
+        while block := file.read(_CHECKSUM_BLOCK_BYTES):
+            crc = google_crc32c.extend(crc, block)
+    return crc
+
+
 def is_prepared(path: Path) -> bool:
     """Whether `path` is a corpus that `prepare` wrote, rather than recordings and transcripts."""
     return path.name == CORPUS_FILE_NAME if path.is_file() else (path / CORPUS_FILE_NAME).is_file()
@@ -166,6 +215,5 @@ def open_corpus(path: str | Path) -> Corpus:
         raise DataError(
             f"There is no prepared corpus at {path}.", next_step=f"Run: myxtts prepare RECORDINGS --out {path}"
         )
-    with file.open("rb") as lines:
-        heading = read_heading(file, lines)
+    heading = read_corpus_heading(file)
     return Corpus(file, heading.num_utterances, heading.seconds)

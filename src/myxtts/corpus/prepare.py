@@ -11,6 +11,7 @@ the split, write corpus.jsonl and frontend.json.
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import time
 from collections import Counter
@@ -46,6 +47,7 @@ from myxtts.storage.atomic import (
     sweep_temporary_files,
     write_atomically,
 )
+from myxtts.storage.regular_file import open_output
 from myxtts.text.frontend import MAX_TEXT_LENGTH, FrontEnd
 from myxtts.text.languages.en_abbreviations import is_in_capitals
 from myxtts.types import Split, Utterance
@@ -126,6 +128,8 @@ def prepare_corpus(
     this runs. The reports are written even where the corpus is refused, so that the user can read why.
     """
     started = time.monotonic()
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"{out} is a file, and the corpus is a folder.", next_step="Give another folder with --out.")
     inputs = [_open_input(item, data) for item in recordings]
     frontend = _choose_frontend(inputs, data)
     summary = Summary(str(out), [f"{item.format.name} ({item.reason})" for item in inputs], frontend.describe())
@@ -135,7 +139,7 @@ def prepare_corpus(
         cleanup.callback(draft.unlink, missing_ok=True)
         seen = cleanup.enter_context(SeenTable(out / f".seen{TEMPORARY_SUFFIX}"))
         with RejectionReport(out) as report, explain_storage_errors(draft, "write"):
-            with draft.open("w", encoding="utf-8", newline="\n") as file:
+            with io.TextIOWrapper(open_output(draft), encoding="utf-8", newline="\n") as file:
                 for number, item in enumerate(inputs):
                     checker = Checker(item.source.root, data, frontend, seen, headers_only=headers_only)
                     for result in checker.check(item.rows(), num_threads):
@@ -179,6 +183,10 @@ class _Input:
 
 def _open_input(item: Recordings, data: DataConfig) -> _Input:
     """Detects the format of an input; recordings must lie in its folder, or in `audio_root` where that is given."""
+    if item.audio_root is not None and not item.audio_root.is_dir():
+        raise DataError(
+            f"There is no folder {item.audio_root} (--audio-root).", next_step="Name the folder of the recordings."
+        )
     fmt, reason = find_format(item.path, item.format)
     folder = item.path if item.path.is_dir() else item.path.parent
     root = CorpusRoot(item.audio_root or folder, is_chosen=item.audio_root is not None)
@@ -254,30 +262,30 @@ def _refuse_useless(summary: Summary, inputs: list[_Input], data: DataConfig, *,
     else:
         return
     reasons = "\n".join(f"  {line}" for line in describe_reasons(summary.reasons, summary.examples))
-    advice = _advise_audio_root(summary, inputs) or "Do what is said for the most frequent reason."
-    accept = " --max-rejected-share 1 prepares the rest." if summary.num_utterances and not strict else ""
+    advice = _advise_on_main_reason(summary, inputs)
+    accept = " --set data.max_rejected_share=1 accepts the rest." if summary.num_utterances and not strict else ""
     report = f"All are listed in {Path(summary.out) / 'rejections.csv'}."
     raise DataError(
         f"{problem}:\n{reasons}\n", next_step=f"{advice}{accept} {report}", details={"reasons": summary.reasons}
     )
 
 
-def _advise_audio_root(summary: Summary, inputs: list[_Input]) -> str:
-    """Says where the recordings seem to be, if most rejections are of recordings that are not where they should be."""
+def _advise_on_main_reason(summary: Summary, inputs: list[_Input]) -> str:
+    """Says what to do about the most frequent reason; where recordings are missing, where they seem to be."""
     reason, count = next(iter(summary.reasons.items()))
     if reason not in (Reason.MISSING_FILE, Reason.OUTSIDE_ROOT) or count < 0.5 * summary.num_rejected:
-        return ""
+        return next(example.what_to_do for example in summary.examples if example.reason == reason)
     named = [PurePosixPath(item.audio.replace("\\", "/")) for item in summary.examples if item.reason == reason]
     outside = [str(path.parent) for path in named if path.is_absolute() and Path(path).exists()]
     if outside:
-        return f"The recordings are in another folder: add --audio-root {os.path.commonpath(outside)}."
+        return f"The recordings are in another folder: myxtts prepare --audio-root {os.path.commonpath(outside)}."
     folder = inputs[0].source.folder.absolute()
     for found in chain(*(islice(walk_files(place), _NUM_FILES_SEARCHED) for place in (folder, folder.parent))):
         if found.stem == named[0].stem and found.suffix.lower() in AUDIO_SUFFIXES:
             pairs = zip(reversed(found.parts[:-1]), reversed(named[0].parts[:-1]), strict=False)
             num_shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-            return f"The recording {found} has this name: add --audio-root {found.parents[num_shared]}."
-    return "If the recordings are in another folder, add --audio-root FOLDER."
+            return f"The recording {found} has this name: myxtts prepare --audio-root {found.parents[num_shared]}."
+    return "If the recordings are in another folder: myxtts prepare --audio-root FOLDER."
 
 
 def _find_validation_limit(seen: SeenTable, summary: Summary, data: DataConfig) -> bytes | None:

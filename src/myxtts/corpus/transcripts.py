@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import codecs
 import csv
+import errno
 import os
-import stat
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
 from myxtts.corpus.rejections import Reason
+from myxtts.errors import refuse
+from myxtts.storage.regular_file import FileRefusedError, open_descriptor, open_regular
 
 MAX_LINE_BYTES = 1_000_000
 """Longer lines are reported and skipped, so that a file without line ends is never read as a whole."""
@@ -31,6 +34,10 @@ _MAX_DEPTH = 32
 """Folders in a path; a deeper one is not looked for elsewhere, since each part is a place to look."""
 _MAX_LOST = 1000
 """Recordings that are looked for in other places without finding a single one: after that no more are."""
+_MAX_TRANSCRIPT_BYTES = 4_000_000_000
+"""Far above the transcript of any corpus; a sparse file of this size is read in seconds."""
+_MAX_RECORDING_BYTES = 1 << 32
+"""As many as a WAV file can have. All of a recording is read for its checksum."""
 _MAX_PATH_LENGTH = 4000
 """Characters, somewhat below PATH_MAX of Linux (4096 bytes)."""
 _SUFFIX_SPELLINGS = tuple(spelling for suffix in AUDIO_SUFFIXES for spelling in (suffix, suffix.upper()))
@@ -56,8 +63,11 @@ class BadLine:
 
 
 def read_lines(path: Path) -> Iterator[Line | BadLine]:
-    """Yields the lines of a transcript, numbered from 1, without line ends. Blank lines are left out."""
-    with path.open("rb") as file:
+    """Yields the lines of a transcript, numbered from 1, without line ends. Blank lines are left out.
+
+    Raises DataError for what is no file, or cannot be read.
+    """
+    with _explain_reading(path), open_regular(path, _MAX_TRANSCRIPT_BYTES) as file:
         head = file.read(4096)
         if encoding := _find_utf16(head):
             yield _wrong_encoding(1, encoding, "the whole file is UTF-16")
@@ -74,6 +84,18 @@ def read_lines(path: Path) -> Iterator[Line | BadLine]:
             line = _decode_line(number, raw.rstrip(b"\r\n"))
             if isinstance(line, BadLine) or line.text.strip():
                 yield line
+
+
+@contextmanager
+def _explain_reading(path: Path) -> Iterator[None]:
+    """Turns errors of opening and reading a transcript into DataError."""
+    try:
+        yield
+    except FileRefusedError as error:
+        raise refuse(f"The transcript {path}", str(error), "Name a text file.") from error
+    except OSError as error:
+        problem = f"it cannot be read ({error.strerror})"
+        raise refuse(f"The transcript {path}", problem, "Check the path, its permissions and its disk.") from error
 
 
 def read_first_lines(path: Path, num_lines: int) -> list[str]:
@@ -269,9 +291,13 @@ class CorpusRoot:
 
 
 def open_plain_file(real_path: str) -> int:
-    """Opens a regular file and returns its read-only descriptor. A pipe or device raises OSError instead of waiting."""
-    descriptor = os.open(real_path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+    """Opens a recording and returns its read-only descriptor; raises OSError for what is no file, and for giants."""
+    try:
+        descriptor = open_descriptor(real_path, follow_links=False)
+    except FileRefusedError as error:
+        raise OSError(f"{real_path} is not a plain file") from error
+    num_bytes = os.fstat(descriptor).st_size
+    if num_bytes > _MAX_RECORDING_BYTES:
         os.close(descriptor)
-        raise OSError(f"{real_path} is not a plain file")
+        raise OSError(errno.EFBIG, f"the file has {num_bytes:,} bytes, more than {_MAX_RECORDING_BYTES:,}")
     return descriptor

@@ -1,9 +1,15 @@
-"""Writes 16-bit mono WAV: whole files, and headers of streams of unknown length."""
+"""Writes mono sound: WAV files of 16 bits, headers of WAV streams of unknown length, other formats of libsndfile."""
 
 from __future__ import annotations
 
+import io
 import struct
+from collections.abc import Mapping
 from pathlib import Path
+
+import numpy as np
+import soundfile
+import soxr
 
 from myxtts.features.extract import quantize_samples
 from myxtts.storage.atomic import write_atomically
@@ -12,6 +18,43 @@ from myxtts.types import Waveform
 _HEADER = struct.Struct("<4sI4s4sIHHIIHH4sI")
 _UNKNOWN_SIZE = 0xFFFFFFFF
 """Read by players and decoders as "until the stream ends"."""
+_FORMATS: Mapping[str, tuple[str, str]] = {
+    ".wav": ("WAV", "PCM_16"),
+    ".flac": ("FLAC", "PCM_16"),
+    ".ogg": ("OGG", "VORBIS"),
+    ".opus": ("OGG", "OPUS"),
+    ".mp3": ("MP3", "MPEG_LAYER_III"),
+}
+"""Container and coding of each ending, as libsndfile names them."""
+_RATES_HZ = {
+    "OPUS": (8000, 12_000, 16_000, 24_000, 48_000),
+    "MPEG_LAYER_III": (8000, 11_025, 12_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000),
+}
+"""Sample rates that a coding has; sound of another rate is resampled to the next higher one."""
+
+
+def list_endings() -> list[str]:
+    """Returns the endings of files that `write_sound` can write: an old libsndfile has no MP3."""
+    return [ending for ending, coding in _FORMATS.items() if soundfile.check_format(*coding)]
+
+
+def write_sound(path: Path, wave: Waveform) -> None:
+    """Writes a whole file, or none, in the format of its ending, which must be one of `list_endings`, or "" for WAV."""
+    if path.suffix.lower() in ("", ".wav"):
+        write_wav(path, wave)
+        return
+    container, coding = _FORMATS[path.suffix.lower()]
+    rates = _RATES_HZ.get(coding, (wave.rate,))
+    rate = next((rate for rate in rates if rate >= wave.rate), rates[-1])
+    samples = wave.samples if rate == wave.rate else soxr.resample(wave.samples, wave.rate, rate, quality="HQ")
+    pcm = quantize_samples(samples)
+    content = io.BytesIO()
+    with soundfile.SoundFile(content, "w", rate, 1, coding, format=container) as file:
+        # The Vorbis encoder of libsndfile overflows its stack where it gets a minute at once.
+        for start in range(0, len(pcm), rate):
+            file.write(np.ascontiguousarray(pcm[start : start + rate]))
+    with write_atomically(path) as target:
+        target.write(content.getvalue())
 
 
 def make_wav_header(rate: int, num_samples: int | None = None) -> bytes:

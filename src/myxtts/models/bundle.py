@@ -36,17 +36,18 @@ from myxtts.storage.atomic import (
 )
 from myxtts.storage.json_file import (
     FileModel,
-    FileRefusedError,
     JsonRefusedError,
     Model,
     VersionOne,
     is_whole_number,
-    open_regular,
     parse_json,
     write_json,
 )
+from myxtts.storage.regular_file import FileRefusedError, open_regular
 from myxtts.storage.tensor_file import Array, find_non_finite, read_heading, read_tensors, write_tensors
 
+VOICES_FOLDER_NAME = "voices"
+"""Folder of the voices that users save, inside a bundle and beside that of a run."""
 BUNDLE_FOLDER_NAME = "bundle"
 """Folder of the bundle inside a run directory."""
 BUNDLE_FILE_NAME = "bundle.json"
@@ -257,6 +258,7 @@ def replace_folder(folder: Path, write_files: Callable[[Path], None], *weights: 
         try:
             temporary.mkdir(parents=True)
             write_files(temporary)
+            _copy_voices(folder, temporary)
             # A folder with files cannot be replaced by one rename; between the two renames both are whole.
             if folder.exists():
                 folder.rename(old)
@@ -266,6 +268,14 @@ def replace_folder(folder: Path, write_files: Callable[[Path], None], *weights: 
             shutil.rmtree(temporary, ignore_errors=True)
             _put_back(old, folder)
         sync_directory(folder.parent)
+
+
+def _copy_voices(folder: Path, new: Path) -> None:
+    """Copies the voices that a user saved in the old bundle into the new one."""
+    for file in sorted((folder / VOICES_FOLDER_NAME).glob("*.safetensors")):
+        if file.is_file() and not file.is_symlink():
+            (new / VOICES_FOLDER_NAME).mkdir(exist_ok=True)
+            shutil.copyfile(file, new / VOICES_FOLDER_NAME / file.name)
 
 
 def _name_beside(folder: Path, role: str) -> Path:

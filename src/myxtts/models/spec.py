@@ -7,14 +7,15 @@ weights. Read from files of unknown origin, so every field is validated.
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from itertools import pairwise
 from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
-from myxtts.errors import DataError
+from myxtts.errors import refuse
+from myxtts.storage.json_file import JsonRefusedError, check_fields
 
 _MAX_IDS = 2**31 - 1
 """Packed token ids are int32."""
@@ -34,7 +35,7 @@ _Names = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True, config=ConfigDict(strict=True, allow_inf_nan=False))
+@dataclass(frozen=True, slots=True, config=ConfigDict(strict=True, extra="forbid", allow_inf_nan=False))
 class ModelSpec:
     """Sizes and scales measured on the corpus.
 
@@ -71,27 +72,12 @@ class ModelSpec:
     @classmethod
     def from_json(cls, data: object) -> Self:
         """Reads what `to_json` gave; raises DataError for anything else."""
-        names = {field.name for field in fields(cls)}
-        if not isinstance(data, dict) or set(data) != names:
-            found = sorted(map(str, data)) if isinstance(data, dict) else type(data).__name__
-            raise _refuse(f"it has {found}, but needs exactly {sorted(names)}")
-        values: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in data.items()
-        }
         try:
-            return cls(**values)
-        except ValidationError as error:
-            field = str(error.errors()[0]["loc"][0])
-            raise _refuse(f"{field} cannot be {str(values[field])[:100]}") from error
+            return check_fields(data, cls)
+        except JsonRefusedError as error:
+            raise refuse("The model's description", str(error)) from error
 
 
 def _check(is_right: bool, field: str, value: object) -> None:
     if not is_right:
-        raise _refuse(f"{field} cannot be {str(value)[:100]}")
-
-
-def _refuse(problem: str) -> DataError:
-    return DataError(
-        f"The model's description cannot be used: {problem}.",
-        next_step="The file is damaged or from another version: take it again from where it was made.",
-    )
+        raise refuse("The model's description", f"{field} cannot be {str(value)[:100]}")

@@ -7,47 +7,39 @@ Shape legend: B batch, T frames, M mel bands, W width, F frequencies, S = T * ho
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, fields
-from typing import Self
+from dataclasses import asdict
+from typing import Annotated, Self
 
 import tensorflow as tf
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass
 
-from myxtts.errors import DataError
+from myxtts.errors import DataError, refuse
 from myxtts.models.fourier import InverseTransform
 from myxtts.models.layers import ConvolutionBlock, Linear, ModelLayer, Norm
+from myxtts.storage.json_file import JsonRefusedError, check_fields
 from myxtts.types import Tensor
 
 _CONTEXT_FRAMES = 3
 """Frames on either side that the first layer sees: a convolution with a kernel of 7."""
 _MEL_MEAN, _MEL_DEVIATION = -5.0, 2.5
 """Brings log-mels, about -11.5 to 2, near to a mean of 0 and a deviation of 1."""
-_LIMITS = {
-    "n_mels": 4096,
-    "n_fft": 16_384,
-    "hop_length": 16_384,
-    "win_length": 16_384,
-    "width": 8192,
-    "num_blocks": 128,
-}
-"""Upper limits of a configuration from a file, far above any useful size."""
+_Length = Annotated[int, Field(ge=1, le=16_384)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+# The limits are far above any useful size: they keep a damaged file from allocating absurd amounts of memory.
+@dataclass(frozen=True, slots=True, kw_only=True, config=ConfigDict(strict=True, extra="forbid"))
 class VocoderConfig:
     """Architecture of a vocoder, and the spectrograms it was made for. The default has 10 million weights."""
 
-    n_mels: int
-    n_fft: int
-    hop_length: int
-    win_length: int
-    width: int = 448
-    num_blocks: int = 8
+    n_mels: Annotated[int, Field(ge=1, le=4096)]
+    n_fft: _Length
+    hop_length: _Length
+    win_length: _Length
+    width: Annotated[int, Field(ge=1, le=8192)] = 448
+    num_blocks: Annotated[int, Field(ge=1, le=128)] = 8
 
     def __post_init__(self) -> None:
-        for name, limit in _LIMITS.items():
-            value = getattr(self, name)
-            if type(value) is not int or not 1 <= value <= limit:
-                raise _refuse(f"{name} is {value!r}, not a whole number from 1 to {limit}")
         if not self.hop_length <= self.win_length <= self.n_fft:
             raise _refuse(
                 f"hop_length {self.hop_length}, win_length {self.win_length} and n_fft {self.n_fft} must rise"
@@ -75,10 +67,15 @@ class VocoderConfig:
     @classmethod
     def from_json(cls, data: object) -> Self:
         """Reads what `to_json` gave; raises DataError for anything else."""
-        names = {field.name for field in fields(cls)}
-        if not isinstance(data, dict) or set(data) != names:
-            raise _refuse(f"it must have exactly the fields {', '.join(sorted(names))}")
-        return cls(**data)
+        try:
+            return check_fields(data, cls)
+        except JsonRefusedError as error:
+            raise _refuse(str(error)) from error
+
+
+def _refuse(problem: str) -> DataError:
+    next_step = "Take the vocoder from the run that trained it, or use griffin_lim."
+    return refuse("The vocoder's description", problem, next_step)
 
 
 class Vocoder(ModelLayer):
@@ -124,10 +121,3 @@ def _join_neighbours(x_BTM: Tensor) -> Tensor:
     num_frames = x_BTM.shape[1]
     padded = tf.pad(x_BTM, [[0, 0], [_CONTEXT_FRAMES, _CONTEXT_FRAMES], [0, 0]])
     return tf.concat([padded[:, start : start + num_frames] for start in range(2 * _CONTEXT_FRAMES + 1)], axis=-1)
-
-
-def _refuse(problem: str) -> DataError:
-    return DataError(
-        f"The vocoder's description cannot be used: {problem}.",
-        next_step="Take the vocoder from the run that trained it, or use griffin_lim.",
-    )

@@ -171,10 +171,6 @@ class MemoryPool:
         return memory, -np.frombuffer(memory, np.uint8).ctypes.data % _HUGE_PAGE_BYTES
 
 
-ReadMel = Callable[[int], NDArray[Any]]
-"""Gives the log-mel [T, M] of a row, as float16 or float32."""
-
-
 class BatchAssembler:
     """Copies features and labels of utterances into the arrays of a batch, and pads them."""
 
@@ -207,20 +203,21 @@ class BatchAssembler:
         for name in ("speaker", "language"):
             arrays[name][:num_real] = self._utterances.columns[name][rows]
 
-    def fill_mels(self, arrays: Arrays, plan: BatchPlan, read_mel: ReadMel) -> None:
+    def fill_mels(self, arrays: Arrays, plan: BatchPlan, mels: Mapping[int, NDArray[Any]]) -> None:
+        """The log-mels [T, M] of the plan's rows, given by row as float16 or float32."""
         mel_BTM, lengths_B = arrays["mel"], arrays["mel_lengths"]
         for index, row in enumerate(plan.rows[: plan.num_real].tolist()):
-            mel_TM = read_mel(row)
+            mel_TM = mels[row]
             length = len(mel_TM)
             mel_BTM[index, :length] = mel_TM
             mel_BTM[index, length:] = self.padding
             lengths_B[index] = length
 
-    def fill_references(self, arrays: Arrays, plan: BatchPlan, read_mel: ReadMel) -> None:
+    def fill_references(self, arrays: Arrays, plan: BatchPlan, mels: Mapping[int, NDArray[Any]]) -> None:
         """A random crop of each reference clip."""
         reference_BRM, lengths_B = arrays["reference"], arrays["reference_lengths"]
         for index, (row, crop_hash) in enumerate(self.list_references(plan)):
-            mel_TM = read_mel(row)
+            mel_TM = mels[row]
             start, length = self.find_crop(len(mel_TM), crop_hash)
             reference_BRM[index, :length] = mel_TM[start : start + length]
             reference_BRM[index, length:] = self.padding
@@ -257,12 +254,12 @@ def hand_over_arrays(loaded: Loaded) -> Batch:
 
 def make_device_transfer(devices: Sequence[str]) -> Callable[[Loaded], Batch]:
     """A transfer to tensors on a device, such as "/GPU:0" or "/CPU:0"; several devices get equal shares of the rows."""
-    share_out = make_sharing(devices)
+    # Here, and not in the thread of a stage: an interrupt must not find a half imported TensorFlow.
+    import tensorflow  # noqa: F401
 
-    def transfer(loaded: Loaded) -> Batch:
-        return share_out(loaded.to_batch({name: adopt(values) for name, values in loaded.arrays.items()}))
-
-    return transfer
+    return lambda loaded: share_out(
+        loaded.to_batch({name: adopt(values) for name, values in loaded.arrays.items()}), devices
+    )
 
 
 def adopt(array: NDArray[Any]) -> Tensor:
@@ -272,16 +269,11 @@ def adopt(array: NDArray[Any]) -> Tensor:
     return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
 
 
-def make_sharing(devices: Sequence[str]) -> Callable[[Batch], Batch]:
-    """Moves a batch of tensors to a device, or the rows of it to several."""
+def share_out(batch: Batch, devices: Sequence[str]) -> Batch:
+    """Moves a batch of tensors to a device, or equal shares of its rows to several; the whole then stays as it is."""
     if len(devices) == 1:
-        return lambda batch: move_tensors(batch, devices[0])
-
-    def share_out(batch: Batch) -> Batch:
-        shares = split_batch(batch, len(devices))
-        return replace(batch, shares=tuple(map(move_tensors, shares, devices)))
-
-    return share_out
+        return move_tensors(batch, devices[0])
+    return replace(batch, shares=tuple(map(move_tensors, split_batch(batch, len(devices)), devices)))
 
 
 def move_tensors(batch: Batch, device: str) -> Batch:

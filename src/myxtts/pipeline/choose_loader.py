@@ -8,7 +8,6 @@ data.data_service     ServiceLoader
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from myxtts.pipeline.recordings import RecordingSource, Survey, survey_recording
 from myxtts.pipeline.service.loader import open_service_loader
 from myxtts.pipeline.splits import BatchRange, count_reference_frames
 from myxtts.runtime.plan import Mode, Plan
+from myxtts.runtime.timing import time_in_turns
 from myxtts.store.reader import FeatureStore
 from myxtts.types import Say
 
@@ -68,7 +68,7 @@ def choose_loader(
 
     `known_loader` is the name of the loader with which an earlier part of the same run was loaded; '' if none.
     """
-    data, shapes = config.data, batches.order.shapes
+    data, shapes = config.data, batches.shapes
     num_reference_frames, seed = count_reference_frames(data), config.training.seed
     if plan.mode is Mode.MULTI_GPU:
         if data.data_service is not None:
@@ -208,14 +208,10 @@ def compare_speed(
     """Loads the same clips in both ways, alternately, with as many threads as the run will have."""
     chosen = rows[np.linspace(0, len(rows) - 1, min(_NUM_CLIPS, len(rows))).astype(int)].tolist()
     shares = [share for share in (chosen[number::num_threads] for number in range(num_threads)) if share]
-    ways = {"native": read_native, "python": read_python}
-    best = dict.fromkeys(ways, float("inf"))
     with ThreadPoolExecutor(len(shares)) as pool:
-        for round_number in range(_NUM_ROUNDS + 1):
-            for name, read in ways.items():
-                started = time.perf_counter()
-                list(pool.map(read, shares))
-                # The first round traces the graph and brings the files into memory.
-                if round_number:
-                    best[name] = min(best[name], (time.perf_counter() - started) / len(chosen))
-    return SpeedComparison(best["native"], best["python"])
+        ways = {
+            "native": lambda: list(pool.map(read_native, shares)),
+            "python": lambda: list(pool.map(read_python, shares)),
+        }
+        seconds = time_in_turns(ways, _NUM_ROUNDS)
+    return SpeedComparison(min(seconds["native"]) / len(chosen), min(seconds["python"]) / len(chosen))

@@ -18,7 +18,7 @@ import tensorflow as tf
 from myxtts.errors import HardwareError
 from myxtts.features.definition import MelDefinition
 from myxtts.features.mel_graph import GraphMel
-from myxtts.pipeline.batch import LABELS, Arrays, BatchLayout, Loaded, adopt, allocate_aligned, make_sharing
+from myxtts.pipeline.batch import LABELS, Arrays, BatchLayout, Loaded, adopt, allocate_aligned, share_out
 from myxtts.pipeline.order import Shape
 from myxtts.types import Batch, Tensor
 
@@ -139,18 +139,13 @@ class DataDeviceFeatures:
 
 
 def cross_to(devices: Sequence[str]) -> Callable[[Batch], Batch]:
-    """Copies batches from the data device to the model's.
-
-    To one device goes the whole batch. For several the rows are split into equal shares, in order, one for each; the
-    whole then stays on the data device.
-    """
+    """Copies batches from the data device to the model's: whole to one device, in equal shares of rows to several."""
     _refuse_missing(devices)
-    share_out = make_sharing(devices)
 
     def cross(batch: Batch) -> Batch:
         # Rows are split on their own device: without this, TensorFlow would copy them to the first one to split them.
         with tf.device(batch.mel.device):
-            return share_out(batch)
+            return share_out(batch, devices)
 
     return cross
 

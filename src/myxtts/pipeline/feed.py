@@ -4,30 +4,33 @@
 
 Each stage behind the loaders has a thread and a bounded queue. A full queue blocks its stage, and so all before it:
 the consumer's pace limits everything. A stage without a queue works in the thread of the consumer, when a batch is
-asked for. Closing ends every thread.
+asked for. Threads start with the first batch. They end when the feed is closed, when nothing refers to it any more, or
+when the program ends: all are daemons, and none holds a reference to the `Feed`.
 """
 
 from __future__ import annotations
 
+import atexit
+import os
 import queue
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
-from myxtts.errors import DataError
+from myxtts.errors import DataError, UsageError
 from myxtts.pipeline.batch import BatchLayout, Loader, MemoryPool
-from myxtts.pipeline.load_ahead import NO_PRIORITY, LoadAhead, ThreadPriority, WorkerPool
+from myxtts.pipeline.load_ahead import NO_PRIORITY, LoadAhead, ThreadPriority, Worker, join_all
 from myxtts.pipeline.splits import BatchRange
 from myxtts.pipeline.telemetry import FeedStats, StepRecord, Telemetry
 from myxtts.pipeline.tune import FeedSettings, Tuner
 from myxtts.types import Batch, Say
 
-_POLL_S = 0.1
 _WARM_UP_POLL_S = 0.01
 _WARM_UP_LIMIT_S = 120.0
 """Without enough batches by then the model is not started."""
@@ -58,7 +61,7 @@ class _HandedOut:
 
 
 class Feed:
-    """The batches of a range in order. Use it as a context manager and iterate.
+    """The batches of a range in order: iterate it, best inside `with`, which ends its threads at once.
 
     The first of `stages` is given what was `Loaded`, the last one gives a `Batch`.
     """
@@ -79,32 +82,14 @@ class Feed:
         say: Say = lambda _sentence: None,
         advice: tuple[int, Callable[[FeedStats], str]] | None = None,
     ) -> None:
-        self._telemetry, self._warm_up, self._tuner, self._advice = telemetry, warm_up, tuner, advice
         self.loader_name = loader.name
-        self._handed_out: deque[_HandedOut] = deque()
-        self._recording = threading.Lock()
-        self._is_retraced = False
-        self._say = say
-        num_batches, num_queued = batches.stop - batches.start, sum(stage.num_ready for stage in stages)
-        self._settings = FeedSettings(num_workers, max(1, min(buffer_size, num_batches)))
-        # Besides the batches in memory: those in queues, one in each stage, the consumer's and those being loaded.
-        num_beside = num_queued + len(stages) + 1 + _NUM_HELD + num_workers
-        self._pool = MemoryPool(layout.num_bytes, buffer_size + num_beside)
-        self._num_at_start = min(self._settings.buffer_size, _NUM_BATCHES_AT_START)
-        self._num_touched_at_start = min(num_batches, self._num_at_start + num_beside)
-        self._workers = WorkerPool(num_workers, tuner.limits.max_workers if tuner else num_workers, priority)
-        self._ahead = LoadAhead(batches, loader, layout, self._pool, self._workers, self._num_at_start)
-        # A batch inside a stage is not ready, and no more than the queues hold can be.
-        self._most_ready = max(1, min(num_batches - len(stages), num_queued))
-        self._chain = StageChain(self._load_next, stages)
-        self._closed = threading.Event()
-        self._grower = ThreadPoolExecutor(1, "myxtts-memory", priority.adopt)
+        self._warm_up, self._say, self._is_retraced = warm_up, say, False
+        steps = _StepLog(telemetry, tuner, advice, say)
+        self._threads = _FeedThreads(batches, loader, layout, stages, num_workers, buffer_size, priority, steps)
+        weakref.finalize(self, self._threads.abandon).atexit = False
 
     def __enter__(self) -> Self:
-        for _ in range(self._num_touched_at_start):
-            self._pool.add_touched()
-        self._chain.start()
-        self._grower.submit(self._grow)
+        self._threads.start()
         return self
 
     def __exit__(
@@ -113,6 +98,7 @@ class Feed:
         self.close()
 
     def __iter__(self) -> Iterator[Batch]:
+        self._threads.start()
         if self._warm_up is not None:
             self._wait_until_warm(self._warm_up)
             self._warm_up = None
@@ -122,45 +108,197 @@ class Feed:
     @property
     def depth(self) -> int:
         """Batches that wait, in memory or behind a stage."""
-        return self._ahead.depth + self._chain.num_ready
+        return self._threads.ahead.depth + self._threads.chain.num_ready
 
     @property
     def settings(self) -> FeedSettings:
         """Threads and batches in memory as they are now."""
-        return self._settings
+        return self._threads.settings
 
     def note_retrace(self) -> None:
         """The consumer reports that the present step traced a new graph."""
         self._is_retraced = True
 
     def stats(self) -> FeedStats:
-        self._record_steps(num_kept=0)
-        return self._telemetry.summarize()
+        return self._threads.summarize()
 
     def close(self) -> None:
         """Ends all threads; what they were doing is dropped."""
-        self._closed.set()
-        self._ahead.stop_waiting()
-        self._chain.close()
-        self._ahead.close()
-        self._grower.shutdown(wait=True)
-        self._record_steps(num_kept=0)
-        self._telemetry.close()
+        self._threads.close()
 
     def _take_batch(self) -> Batch | None:
         asked_at = time.perf_counter()
-        passed = self._chain.take()
+        passed = self._threads.take()
         if passed is None:
             return None
         # Recording the step and freeing the batch are left to other threads.
-        self._handed_out.append(_HandedOut(passed, asked_at, time.perf_counter(), self._is_retraced))
+        self._threads.steps.handed_out.append(_HandedOut(passed, asked_at, time.perf_counter(), self._is_retraced))
         self._is_retraced = False
         batch: Batch = passed.content
         return batch
 
+    def _wait_until_warm(self, warm_up: WarmUp) -> None:
+        """Waits until enough batches are ready and the delay has passed."""
+        started, chain = time.monotonic(), self._threads.chain
+        mark = min(warm_up.num_ready, self._threads.most_ready)
+        self._say(f"Warm-up: waiting for {mark} batches and at least {warm_up.delay_s:g} s.")
+        while True:
+            elapsed_s, num_ready = time.monotonic() - started, chain.num_ready
+            if chain.has_ended or (num_ready >= mark and elapsed_s >= warm_up.delay_s):
+                break
+            if elapsed_s > _WARM_UP_LIMIT_S:
+                loading = self._threads.ahead.describe_next()
+                raise DataError(
+                    f"Only {num_ready} of {mark} batches are ready after {elapsed_s:.0f} s, so the model was not "
+                    f"started{f'; the first that is missing is {loading}' if loading else ''}.",
+                    next_step="Compute features once with myxtts precompute, or raise data.num_workers.",
+                )
+            time.sleep(_WARM_UP_POLL_S)
+        self._say(f"Start: {num_ready} batches were ready after {elapsed_s:.1f} s; the model starts.")
+
+
+class _StepLog:
+    """Records the steps of batches that were handed out, and draws conclusions from them: tuning and advice."""
+
+    def __init__(
+        self,
+        telemetry: Telemetry,
+        tuner: Tuner | None,
+        advice: tuple[int, Callable[[FeedStats], str]] | None,
+        say: Say,
+    ) -> None:
+        self.telemetry, self.tuner, self._advice, self._say = telemetry, tuner, advice, say
+        self.handed_out: deque[_HandedOut] = deque()
+        self._recording = threading.Lock()
+
+    def record(self, num_kept: int) -> FeedSettings | None:
+        """Records all but the last batches, which are still in use; gives new settings if tuning calls for them."""
+        change = None
+        with self._recording:
+            while len(self.handed_out) > num_kept:
+                change = self._record(self.handed_out.popleft()) or change
+        return change
+
+    def _record(self, handed_out: _HandedOut) -> FeedSettings | None:
+        asked_at, handed_at = handed_out.asked_at, handed_out.handed_at
+        step: StepRecord = handed_out.passed.label
+        step = replace(step, wait_s=handed_at - asked_at, stages=handed_out.passed.seconds)
+        interval_s = self.telemetry.record(step, asked_at, handed_at, is_retraced_before=handed_out.is_retraced_before)
+        if self._advice is not None and self.telemetry.num_steps >= self._advice[0]:
+            self._say(self._advice[1](self.telemetry.summarize()))
+            self._advice = None
+        return self._tune(self.tuner, step, interval_s) if self.tuner is not None and interval_s else None
+
+    def _tune(self, tuner: Tuner, step: StepRecord, interval_s: float) -> FeedSettings | None:
+        was_held = tuner.is_held
+        change = tuner.observe(step.wait_s, interval_s, step.depth)
+        if tuner.is_held and not was_held:
+            self._say(tuner.describe())
+        return change
+
+
+class _FeedThreads:
+    """Loaders, memory, stages and the record of steps: all that the threads of a feed work with.
+
+    One more thread, the keeper, adds memory during the run, and closes everything when the feed is abandoned.
+    """
+
+    def __init__(
+        self,
+        batches: BatchRange,
+        loader: Loader,
+        layout: BatchLayout,
+        stages: tuple[Stage, ...],
+        num_workers: int,
+        buffer_size: int,
+        priority: ThreadPriority,
+        steps: _StepLog,
+    ) -> None:
+        self.steps, self._priority = steps, priority
+        num_batches, num_queued = batches.stop - batches.start, sum(stage.num_ready for stage in stages)
+        self.settings = FeedSettings(num_workers, max(1, min(buffer_size, num_batches)))
+        # Besides the batches in memory: those in queues, one in each stage, the consumer's and those being loaded.
+        num_beside = num_queued + len(stages) + 1 + _NUM_HELD + num_workers
+        self._pool = MemoryPool(layout.num_bytes, buffer_size + num_beside)
+        num_at_start = min(self.settings.buffer_size, _NUM_BATCHES_AT_START)
+        self._num_touched_at_start = min(num_batches, num_at_start + num_beside)
+        max_workers = steps.tuner.most.num_workers if steps.tuner else num_workers
+        self.ahead = LoadAhead(batches, loader, layout, self._pool, num_workers, max_workers, num_at_start, priority)
+        # A batch inside a stage is not ready, and no more than the queues hold can be.
+        self.most_ready = max(1, min(num_batches - len(stages), num_queued))
+        self.chain = StageChain(self._load_next, stages)
+        # Whether to end, or to look again for memory to add. Unlike locks it is safe inside a garbage collection.
+        self._calls: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._keeper: Worker | None = None
+        self._lock, self._is_closing = threading.Lock(), False
+        self._process = os.getpid()
+
+    def start(self) -> None:
+        """Starts all threads; does nothing if they were started or closed before."""
+        with self._lock:
+            if self._keeper is not None or self._is_closing:
+                return
+            for _ in range(self._num_touched_at_start):
+                self._pool.add_touched()
+            self.ahead.start()
+            self.chain.start()
+            self._keeper = Worker("feed", self._keep)
+            # A thread that is inside TensorFlow when Python ends may abort the program.
+            atexit.register(self.close)
+
+    def take(self) -> Passed | None:
+        if os.getpid() != self._process:
+            raise UsageError(
+                "This feed belongs to the process that opened it: its threads do not exist in a forked one.",
+                next_step="Call open_batches in the process that takes the batches.",
+            )
+        return self.chain.take()
+
+    def summarize(self) -> FeedStats:
+        self._record_steps(num_kept=0)
+        return self.steps.telemetry.summarize()
+
+    def abandon(self) -> None:
+        """Nothing refers to the feed any more. Takes no lock, for a garbage collection may call it at any moment."""
+        self._calls.put(True)
+        if self._keeper is None:
+            self.steps.telemetry.close()
+
+    def close(self) -> None:
+        """Ends all threads. A second caller waits for the first."""
+        if os.getpid() != self._process:
+            return
+        with self._lock:
+            self._is_closing = True
+            self._calls.put(True)
+            self.ahead.stop()
+            self.chain.close()
+            self.ahead.close()
+            if self._keeper is not None:
+                join_all([self._keeper])
+            self._record_steps(num_kept=0)
+            self.steps.telemetry.close()
+            atexit.unregister(self.close)
+
+    def _keep(self) -> None:
+        """Body of the keeper: memory for the whole buffer, piece by piece in a small share of the time."""
+        self._priority.adopt()
+        is_over, pause_s = False, 0.0
+        while not is_over:
+            is_grown = self.ahead.size >= self.settings.buffer_size
+            try:
+                is_over = self._calls.get(timeout=None if is_grown else pause_s)
+            except queue.Empty:
+                started = time.perf_counter()
+                self._pool.add_touched()
+                self.ahead.resize(self.ahead.size + 1)
+                pause_s = (time.perf_counter() - started) * (1 / _GROWTH_SHARE - 1)
+        if not self._is_closing:
+            self.close()
+
     def _load_next(self) -> Passed | None:
         self._record_steps(num_kept=_NUM_HELD)
-        loaded = self._ahead.take()
+        loaded = self.ahead.take()
         if loaded is None:
             return None
         plan, shape = loaded.plan, loaded.plan.shape
@@ -169,7 +307,7 @@ class Feed:
             wait_s=0.0,
             load_s=loaded.load_s,
             stages={},
-            depth=self._ahead.depth,
+            depth=self.ahead.depth,
             num_frames=int(loaded.arrays["mel_lengths"].sum()),
             num_padded_frames=shape.num_utterances * shape.num_frames,
             num_utterances=plan.num_real,
@@ -177,65 +315,13 @@ class Feed:
         )
         return Passed(step, loaded, {})
 
-    def _grow(self) -> None:
-        """Allocates memory for the whole buffer, piece by piece, in a small share of the time."""
-        while self._ahead.size < self._settings.buffer_size and not self._closed.is_set():
-            started = time.perf_counter()
-            self._pool.add_touched()
-            self._ahead.resize(self._ahead.size + 1)
-            self._closed.wait((time.perf_counter() - started) * (1 / _GROWTH_SHARE - 1))
-
-    def _wait_until_warm(self, warm_up: WarmUp) -> None:
-        """Waits until enough batches are ready and the delay has passed."""
-        started = time.monotonic()
-        mark = min(warm_up.num_ready, self._most_ready)
-        self._say(f"Warm-up: waiting for {mark} batches and at least {warm_up.delay_s:g} s.")
-        while True:
-            elapsed_s, num_ready = time.monotonic() - started, self._chain.num_ready
-            if self._chain.has_ended or (num_ready >= mark and elapsed_s >= warm_up.delay_s):
-                break
-            if elapsed_s > _WARM_UP_LIMIT_S:
-                raise self._explain_no_data(num_ready, mark, elapsed_s)
-            time.sleep(_WARM_UP_POLL_S)
-        self._say(f"Start: {num_ready} batches were ready after {elapsed_s:.1f} s; the model starts.")
-
-    def _explain_no_data(self, num_ready: int, mark: int, elapsed_s: float) -> DataError:
-        loading = self._ahead.describe_next()
-        return DataError(
-            f"Only {num_ready} of {mark} batches are ready after {elapsed_s:.0f} s, so the model was not started"
-            f"{f'; the first that is missing is {loading}' if loading else ''}.",
-            next_step="Compute features once with myxtts precompute, or raise data.num_workers.",
-        )
-
     def _record_steps(self, num_kept: int) -> None:
-        """Records the steps of batches that were handed out, except for the last ones, which are still in use."""
-        with self._recording:
-            while len(self._handed_out) > num_kept:
-                self._record(self._handed_out.popleft())
-
-    def _record(self, handed_out: _HandedOut) -> None:
-        asked_at, handed_at = handed_out.asked_at, handed_out.handed_at
-        if handed_out.is_retraced_before:
-            self._telemetry.note_retrace()
-        step: StepRecord = handed_out.passed.label
-        step = replace(step, wait_s=handed_at - asked_at, stages=handed_out.passed.seconds)
-        interval_s = self._telemetry.record(step, asked_at, handed_at)
-        if self._advice is not None and self._telemetry.num_steps >= self._advice[0]:
-            self._say(self._advice[1](self._telemetry.summarize()))
-            self._advice = None
-        if self._tuner is not None and interval_s:
-            self._tune(self._tuner, step.wait_s, interval_s, step.depth)
-
-    def _tune(self, tuner: Tuner, wait_s: float, interval_s: float, depth: int) -> None:
-        was_held = tuner.is_held
-        change = tuner.observe(wait_s, interval_s, depth)
+        change = self.steps.record(num_kept)
         if change is not None:
-            self._settings = change
-            self._workers.set_active(change.num_workers)
-            self._ahead.resize(min(self._ahead.size, change.buffer_size))
-            self._grower.submit(self._grow)
-        if tuner.is_held and not was_held:
-            self._say(tuner.describe())
+            self.settings = change
+            self.ahead.set_active(change.num_workers)
+            self.ahead.resize(min(self.ahead.size, change.buffer_size))
+            self._calls.put(False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,18 +346,19 @@ class StageChain:
     """Passes the results of `source` through the stages, in order, until it gives None."""
 
     def __init__(self, source: Callable[[], Passed | None], stages: tuple[Stage, ...]) -> None:
-        self._source = source
         self._threaded = tuple(stage for stage in stages if stage.num_ready > 0)
         self._inline = tuple(stage for stage in stages if stage.num_ready == 0)
         assert stages == self._threaded + self._inline, "a stage behind the consumer cannot have a thread"
         self._queues = [_BoundedQueue(stage.num_ready) for stage in self._threaded]
-        self._closed = threading.Event()
-        self._threads = ThreadPoolExecutor(max(1, len(self._threaded)), "myxtts-stage")
-        self._running: list[Future[None]] = []
+        # What each stage takes from, and last the consumer.
+        self._sources = [source, *(ready.get for ready in self._queues)]
+        self._is_closed = False
+        self._workers: list[Worker] = []
 
     def start(self) -> None:
-        for number in range(len(self._threaded)):
-            self._running.append(self._threads.submit(self._run, number))
+        self._workers = [
+            Worker(f"stage-{stage.name}", partial(self._run, number)) for number, stage in enumerate(self._threaded)
+        ]
 
     @property
     def num_ready(self) -> int:
@@ -281,52 +368,48 @@ class StageChain:
     @property
     def has_ended(self) -> bool:
         """Whether nothing more will come, because of the end or of an error."""
-        return any(thread.done() for thread in self._running)
+        return any(worker.outcome.done() for worker in self._workers)
 
     def take(self) -> Passed | None:
         """The next result of the last stage; None after the last. Raises what a stage or the source raised."""
-        passed = self._queues[-1].get() if self._queues else self._source()
+        passed = None if self._is_closed else self._sources[-1]()
         if passed is None:
+            # The end is there for everyone who asks again.
+            for ready in self._queues[-1:]:
+                ready.put(None)
             # A thread ends when the one before it has ended, or with an error of its own.
-            for thread in reversed(self._running):
-                thread.result()
+            for worker in reversed(self._workers):
+                if not self._is_closed:
+                    worker.outcome.result()
             return None
         for stage in self._inline:
             passed = _pass_through(stage, passed)
         return passed
 
     def close(self) -> None:
-        self._closed.set()
-        self._threads.shutdown(wait=True)
+        self._is_closed = True
         for ready in self._queues:
-            ready.clear()
+            ready.end()
+        join_all(self._workers)
+        for ready in self._queues:
+            ready.end()
 
     def _run(self, number: int) -> None:
-        """The thread of a stage."""
-        stage = self._threaded[number]
+        """Body of the thread of a stage."""
         try:
-            while not self._closed.is_set():
-                passed = self._source() if number == 0 else self._get(self._queues[number - 1])
-                if passed is None:
-                    return
-                passed = _pass_through(stage, passed)
-                self._put(self._queues[number], passed)
-                # Or this thread would keep the batch alive until the next one comes.
-                del passed
-        finally:
-            self._put(self._queues[number], None)
-
-    def _get(self, ready: _BoundedQueue) -> Passed | None:
-        while not self._closed.is_set():
-            try:
-                return ready.get(timeout=_POLL_S)
-            except queue.Empty:
+            while self._move_one(number):
                 continue
-        return None
+        finally:
+            self._queues[number].put(None)
 
-    def _put(self, ready: _BoundedQueue, passed: Passed | None) -> None:
-        while not self._closed.is_set() and not ready.put(passed, timeout=_POLL_S):
-            continue
+    def _move_one(self, number: int) -> bool:
+        """Passes one result through a stage: in a call of its own, so that no thread holds on to a batch it passed."""
+        passed = self._sources[number]()
+        if passed is None or self._is_closed:
+            return False
+        passed = _pass_through(self._threaded[number], passed)
+        self._queues[number].put(passed)
+        return True
 
 
 class _BoundedQueue:
@@ -341,24 +424,23 @@ class _BoundedQueue:
     def qsize(self) -> int:
         return self._items.qsize()
 
-    def get(self, timeout: float | None = None) -> Passed | None:
-        item = self._items.get(timeout=timeout)
+    def get(self) -> Passed | None:
+        # Before it waits: a slot that Ctrl-C makes one too many does less harm than one that is lost.
         self._slots.put(None)
-        return item
+        return self._items.get()
 
-    def put(self, item: Passed | None, timeout: float) -> bool:
-        """Whether a slot was free within the time; the end needs none."""
+    def put(self, item: Passed | None) -> None:
+        """Waits for a free slot; the end, None, needs none."""
         if item is not None:
-            try:
-                self._slots.get(timeout=timeout)
-            except queue.Empty:
-                return False
+            self._slots.get()
         self._items.put(item)
-        return True
 
-    def clear(self) -> None:
+    def end(self) -> None:
+        """Drops what waits here; those who wait for an item or a slot go on."""
         while not self._items.empty():
             self._items.get_nowait()
+        self._items.put(None)
+        self._slots.put(None)
 
 
 def _pass_through(stage: Stage, passed: Passed) -> Passed:

@@ -21,7 +21,7 @@ from myxtts.pipeline.load_ahead import ThreadPriority
 from myxtts.pipeline.split_advice import TYPICAL_GRADIENT_BYTES, advise_on_split
 from myxtts.pipeline.splits import BatchRange, OpenSplit, choose_range, count_reference_frames, open_split
 from myxtts.pipeline.telemetry import FeedStats, Telemetry
-from myxtts.pipeline.tune import FeedSettings, Limits, Tuner, fit_buffers, fit_on_device, measure_ram_budget
+from myxtts.pipeline.tune import FeedSettings, Tuner, fit_buffers, fit_on_device, measure_ram_budget
 from myxtts.runtime.hardware import Hardware, detect_hardware
 from myxtts.runtime.plan import Mode, Plan, choose_plan, find_gpus
 from myxtts.store.provide import Report, ensure_features
@@ -102,10 +102,11 @@ def _make_transfer_stage(plan: Plan, num_on_device: int, framework: str) -> Stag
     """Hands loaded batches on as arrays, or copies them to the devices that train."""
     if framework == "numpy":
         return Stage("transfer", hand_over_arrays, _NUM_READY_ON_HOST)
+    if plan.mode is Mode.CPU:
+        return Stage("transfer", make_device_transfer(plan.model_devices), _NUM_READY_ON_HOST)
     from myxtts.runtime.strategy import translate_plan
 
-    num_ready = _NUM_READY_ON_HOST if plan.mode is Mode.CPU else num_on_device
-    return Stage("transfer", make_device_transfer(translate_plan(plan).model_devices), num_ready)
+    return Stage("transfer", make_device_transfer(translate_plan(plan).model_devices), num_on_device)
 
 
 def _make_data_device_stages(
@@ -127,7 +128,7 @@ def _make_data_device_stages(
     definition = MelDefinition.from_config(data)
     features = DataDeviceFeatures(plan.data_device, definition, data.mel_dtype, num_reference_frames)
     features.warm(batches.shapes, setup.layout)
-    batch_bytes = BatchLayout.of_features(batches.order.shapes, data.n_mels, num_reference_frames).num_bytes
+    batch_bytes = BatchLayout.of_features(batches.shapes, data.n_mels, num_reference_frames).num_bytes
     return (
         Stage("features", features, fit_on_device(num_in_memory, batch_bytes, free_bytes)),
         Stage("transfer", cross_to(plan.model_devices), num_on_device),
@@ -144,8 +145,8 @@ def _make_tuner(config: XTTSConfig, plan: Plan, buffer_size: int, machine: Hardw
     if not config.data.auto_tune_performance:
         return None
     # Never deeper than asked for: page faults of fresh buffers cost more than the bursts of a start that they absorb.
-    limits = Limits(max(plan.num_workers, machine.num_cpus), buffer_size)
-    return Tuner(FeedSettings(plan.num_workers, buffer_size), limits)
+    most = FeedSettings(max(plan.num_workers, machine.num_cpus), buffer_size)
+    return Tuner(FeedSettings(plan.num_workers, buffer_size), most)
 
 
 def _find_free_vram(devices: Sequence[str], machine: Hardware) -> int | None:

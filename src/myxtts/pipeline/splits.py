@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from myxtts.config.schema import DataConfig, XTTSConfig
-from myxtts.corpus.corpus_file import Corpus, is_prepared, open_corpus, read_heading
+from myxtts.corpus.corpus_file import Corpus, is_prepared, open_corpus, read_corpus_heading
 from myxtts.errors import ConfigError, DataError
-from myxtts.features.definition import AudioDefinition, MelDefinition, count_longest_frames
+from myxtts.features.definition import MelDefinition, count_longest_frames
 from myxtts.pipeline.order import BatchOrder, BatchPlan, Shape
 from myxtts.pipeline.recordings import RecordingSource
 from myxtts.runtime.plan import Plan
@@ -207,15 +207,13 @@ def open_store(config: XTTSConfig, split: Split = "train") -> FeatureStore:
 
 def choose_store_folder_of_split(data: DataConfig, split: Split) -> Path:
     """Where the features of a split are; raises DataError where those of `val_data` were not made."""
-    if data.train_data is None and data.cache_dir is None:
-        raise ConfigError("Neither a corpus nor a store is named.", next_step="Set data.train_data or data.cache_dir.")
     training = find_store_folder(data)
     if split != "val" or data.val_data is None:
         return training
     own = find_val_corpus(data)
     if own is None:
         state = read_state(training)
-        corpus_file = Path(state.origin["corpus"]) if state else None
+        corpus_file = Path(state.origin.corpus) if state else None
         # A store may be used without its corpus; then the origin of its validation split is unknown.
         if corpus_file is not None and corpus_file.is_file():
             _refuse_foreign_recordings(open_corpus(corpus_file), Path(data.val_data))
@@ -240,16 +238,11 @@ def join_training_store(store: FeatureStore, data: DataConfig, split: Split) -> 
 
 def _refuse_stale_store(store: FeatureStore, data: DataConfig) -> None:
     """Features made with other settings than these would train another model than was asked for."""
-    wanted = StoreSettings(
-        mel=MelDefinition.from_config(data),
-        audio=AudioDefinition.from_config(data),
-        mel_dtype=data.mel_dtype,
-        # Sounds that are kept beside the features do no harm.
-        has_pcm=data.store_pcm or store.settings.has_pcm,
-        frontend=store.settings.frontend,
-    )
+    frontend = store.settings.frontend
     if data.train_data is not None and is_prepared(Path(data.train_data)):
-        wanted = replace(wanted, frontend=open_corpus(data.train_data).load_frontend().fingerprint())
+        frontend = open_corpus(data.train_data).load_frontend().fingerprint()
+    # Sounds that are kept beside the features do no harm.
+    wanted = replace(StoreSettings.of(data, frontend), has_pcm=data.store_pcm or store.settings.has_pcm)
     differences = list_differences(store.settings, wanted)
     if differences:
         raise DataError(
@@ -262,8 +255,7 @@ def _refuse_foreign_recordings(corpus: Corpus, val_data: Path) -> None:
     """Recordings that the training corpus was not prepared with cannot be its validation split."""
     if is_prepared(val_data):
         return  # It is the training corpus itself.
-    with corpus.file.open("rb") as file:
-        written = read_heading(corpus.file, file).roots
+    written = read_corpus_heading(corpus.file).roots
     roots = [os.path.realpath(corpus.file.parent / root) for root in written]
     wanted = os.path.realpath(val_data if val_data.is_dir() else val_data.parent)
     # With --audio-root all recordings lie below one folder, whatever the transcripts are.

@@ -6,6 +6,7 @@ also counts padding as waste. The first step is left out of both: it compiles an
 
 from __future__ import annotations
 
+import io
 import json
 import time
 from collections import Counter, deque
@@ -16,8 +17,9 @@ from typing import IO
 
 import numpy as np
 
-from myxtts.errors import StorageError
-from myxtts.storage.atomic import write_atomically
+from myxtts.errors import StorageError, refuse
+from myxtts.storage.atomic import explain_storage_errors, write_atomically
+from myxtts.storage.regular_file import FileRefusedError, open_output, open_regular, read_log_lines
 from myxtts.types import Say
 
 _WINDOW = 1000
@@ -72,6 +74,13 @@ class FeedStats:
     step_variation: float
 
 
+def _open_lines(path: Path) -> IO[str]:
+    """Opens the file for appending, buffered by line."""
+    with explain_storage_errors(path, "write"):
+        # A line at a time, so that a monitor of the run sees each step as it ends.
+        return io.TextIOWrapper(open_output(path, append=True), encoding="utf-8", line_buffering=True)
+
+
 class Telemetry:
     """Collects step records in constant memory and, where a file is given, appends each as a line of JSON.
 
@@ -81,9 +90,10 @@ class Telemetry:
     def __init__(self, path: Path | None = None, say: Say = lambda _sentence: None, start: int = 0) -> None:
         self._path, self._say = path, say
         if path is not None:
+            # First, because a file that cannot be appended to must not be replaced either.
+            _open_lines(path).close()
             self._drop_from(path, start)
-        # A line at a time, so that a monitor of the run sees each step as it ends.
-        self._file: IO[str] | None = path.open("a", encoding="utf-8", buffering=1) if path else None
+        self._file: IO[str] | None = _open_lines(path) if path else None
         self._intervals: deque[float] = deque(maxlen=_WINDOW)
         self._sums = dict.fromkeys(_SUMMED, 0.0)
         self._stage_sums: Counter[str] = Counter()
@@ -92,30 +102,28 @@ class Telemetry:
         self._max_wait_s = 0.0
         self._current: StepRecord | None = None
         self._handed_at = 0.0
-        self._is_retraced = False
 
     @property
     def num_steps(self) -> int:
         """Finished steps, the first left out."""
         return max(0, self._num_finished - 1)
 
-    def record(self, step: StepRecord, asked_at: float, handed_at: float) -> float:
-        """Records a batch and when it was asked for and handed over; gives the time since the one before, or 0."""
-        self._finish(asked_at)
+    def record(self, step: StepRecord, asked_at: float, handed_at: float, *, is_retraced_before: bool = False) -> float:
+        """Records a batch and when it was asked for and handed over; gives the time since the one before, or 0.
+
+        `is_retraced_before` tells whether the consumer made a new graph in the step before.
+        """
+        self._finish(asked_at, is_retraced_before)
         interval_s = handed_at - self._handed_at if self._current is not None else 0.0
         self._current, self._handed_at = step, handed_at
         self._shapes.add(step.shape)
         return interval_s
 
-    def note_retrace(self) -> None:
-        self._is_retraced = True
-
-    def _finish(self, now: float) -> None:
+    def _finish(self, now: float, is_retraced: bool = False) -> None:
         if self._current is None:
             return
-        step = replace(self._current, step_s=now - self._handed_at, is_retraced=self._is_retraced)
-        self._num_retraces += self._is_retraced
-        self._is_retraced = False
+        step = replace(self._current, step_s=now - self._handed_at, is_retraced=is_retraced)
+        self._num_retraces += is_retraced
         if self._num_finished:
             for name in _SUMMED:
                 self._sums[name] += getattr(step, name)
@@ -137,14 +145,16 @@ class Telemetry:
 
     def _drop_from(self, path: Path, start: int) -> None:
         """Keeps the whole lines of earlier positions; memory holds one line at a time."""
-        if not path.is_file():
+        if not path.exists():
             return
-        with path.open("rb") as file:
-            if all(_is_before(line, start) for line in file):
-                return
         try:
-            with path.open("rb") as old, write_atomically(path) as kept:
-                kept.writelines(line for line in old if _is_before(line, start))
+            with open_regular(path) as file:
+                if all(_is_before(line, start) for line in read_log_lines(file)):
+                    return
+            with open_regular(path) as old, write_atomically(path) as kept:
+                kept.writelines(line for line in read_log_lines(old) if _is_before(line, start))
+        except FileRefusedError as error:
+            raise refuse(path, str(error), "Remove what is there.") from error
         except StorageError as error:
             self._say(f"{error} The file keeps lines of batches that are loaded again.")
 

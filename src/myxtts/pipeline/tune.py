@@ -82,22 +82,13 @@ class FeedSettings:
     buffer_size: int
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """The most that the machine and the budgets allow."""
-
-    max_workers: int
-    max_buffer_size: int
-
-
 class Tuner:
-    """Observes waits and intervals of steps, and proposes new settings."""
+    """Observes waits and intervals of steps, and proposes new settings, up to the most that the machine allows."""
 
-    def __init__(self, settings: FeedSettings, limits: Limits) -> None:
-        self.settings = settings
+    def __init__(self, settings: FeedSettings, most: FeedSettings) -> None:
+        self.settings, self.most = settings, most
         self.is_held = False
         self.history: list[tuple[FeedSettings, float]] = []
-        self.limits = limits
         self._waits: list[float] = []
         self._intervals: list[float] = []
         self._depths: list[int] = []
@@ -136,8 +127,8 @@ class Tuner:
 
     def _propose(self, *, is_bursty: bool) -> FeedSettings:
         """A deeper buffer against bursts that empty a filled one; another thread where loading is slow on average."""
-        workers = min(self.settings.num_workers + 1, self.limits.max_workers)
-        depth = min(self.settings.buffer_size * 2, self.limits.max_buffer_size)
+        workers = min(self.settings.num_workers + 1, self.most.num_workers)
+        depth = min(self.settings.buffer_size * 2, self.most.buffer_size)
         deeper = FeedSettings(self.settings.num_workers, depth)
         wider = FeedSettings(workers, self.settings.buffer_size)
         first, second = (deeper, wider) if is_bursty else (wider, deeper)

@@ -1,7 +1,8 @@
 """Hardware detection: CPUs, memory, disk, GPUs and cluster that this process may use. No TensorFlow.
 
-Containers and job schedulers give less than the machine has, through control groups (cgroups) of both versions; CUDA
-shows fewer GPUs than the driver, and in another order, where CUDA_VISIBLE_DEVICES is set.
+Containers and job schedulers give less than the machine has, through control groups (cgroups) of both versions. GPUs
+are listed by the driver's management library (NVML); CUDA shows fewer of them, and in another order, where
+CUDA_VISIBLE_DEVICES is set.
 """
 
 from __future__ import annotations
@@ -13,18 +14,50 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import psutil
+import pynvml
 
 from myxtts.runtime.cluster import Cluster, read_cluster
-from myxtts.runtime.nvml import Gpu, GpuListing, Nvml, list_gpus, load_nvml
-
-__all__ = ["Gpu", "Hardware", "count_cpus", "detect_hardware", "read_memory_limit"]
 
 _CGROUP_ROOT = Path("/sys/fs/cgroup")
 _PROC_ROOT = Path("/proc")
 _VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
+_START_PROBLEMS = {
+    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: "no NVIDIA driver is installed (its library libnvidia-ml was not found)",
+    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: "the NVIDIA driver is installed but not loaded",
+    pynvml.NVML_ERROR_NO_PERMISSION: "this user may not talk to the NVIDIA driver",
+    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "the NVIDIA driver was updated while loaded; restart the machine",
+}
+LOST_GPU_ERRORS = (
+    pynvml.NVML_ERROR_GPU_IS_LOST,
+    pynvml.NVML_ERROR_RESET_REQUIRED,
+    pynvml.NVML_ERROR_IRQ_ISSUE,
+    pynvml.NVML_ERROR_INSUFFICIENT_POWER,
+)
+"""Errors of a GPU that has failed, as opposed to one that this user may not use."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One GPU. `index` is its number in CUDA and TensorFlow, `driver_index` its number in nvidia-smi."""
+
+    index: int
+    name: str
+    memory_bytes: int
+    free_memory_bytes: int
+    uuid: str
+    compute_capability: tuple[int, int]
+    driver_index: int
+
+
+class GpuListing(NamedTuple):
+    """Usable GPUs in the driver's order, the reason if there is none, and notes on GPUs that were left out."""
+
+    gpus: tuple[Gpu, ...]
+    no_gpu_reason: str
+    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +76,14 @@ class Hardware:
 
 
 def detect_hardware(
-    path: Path | None = None, *, nvml: Nvml | None = None, environment: Mapping[str, str] | None = None
+    path: Path | None = None, *, nvml: Any = None, environment: Mapping[str, str] | None = None
 ) -> Hardware:
     """Looks at the machine; `path` is where data will be written (by default the working folder).
 
     `nvml` and `environment` stand for the driver and the environment of this process, which are used by default.
     """
     variables = os.environ if environment is None else environment
-    listing = _apply_visibility(list_gpus(nvml or load_nvml()), variables)
+    listing = _apply_visibility(list_gpus(nvml or pynvml), variables)
     memory = psutil.virtual_memory()
     limit_bytes, free_bytes = read_memory_limit()
     return Hardware(
@@ -163,6 +196,66 @@ def _measure_free_disk(path: Path) -> int:
         except (FileNotFoundError, NotADirectoryError, PermissionError):
             continue
     return 0
+
+
+def list_gpus(nvml: Any) -> GpuListing:
+    """Returns all usable GPUs in the driver's order; a driver that fails becomes `no_gpu_reason`, not an error.
+
+    `nvml` is the module `pynvml`, or a fake driver in tests. No CUDA context is created, so it takes no GPU memory and
+    CUDA can still be configured afterwards.
+    """
+    try:
+        nvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        return GpuListing((), _START_PROBLEMS.get(error.value, f"the NVIDIA driver does not answer: {error}"), ())
+    try:
+        return _list_started(nvml)
+    except pynvml.NVMLError as error:
+        return GpuListing((), f"the NVIDIA driver does not list its GPUs: {error}", ())
+    finally:
+        nvml.nvmlShutdown()
+
+
+def _list_started(nvml: Any) -> GpuListing:
+    """Queries every GPU of an initialised driver; one that fails becomes a note."""
+    gpus: list[Gpu] = []
+    notes: list[str] = []
+    for driver_index in range(nvml.nvmlDeviceGetCount()):
+        try:
+            gpus.append(_read_gpu(nvml, driver_index, index=len(gpus), notes=notes))
+        except pynvml.NVMLError as error:
+            notes.append(_explain_skip(driver_index, error))
+    reason = "" if gpus else " ".join(notes).rstrip(".") or "the NVIDIA driver finds no GPU"
+    return GpuListing(tuple(gpus), reason, tuple(notes))
+
+
+def _read_gpu(nvml: Any, driver_index: int, index: int, notes: list[str]) -> Gpu:
+    handle = nvml.nvmlDeviceGetHandleByIndex(driver_index)
+    memory_bytes = free_memory_bytes = 0
+    try:
+        memory = nvml.nvmlDeviceGetMemoryInfo(handle)
+        memory_bytes, free_memory_bytes = int(memory.total), int(memory.free)
+    except pynvml.NVMLError_NotSupported:
+        # Integrated GPUs, which share the memory of the host, do not support this query.
+        notes.append(f"GPU {driver_index} does not report its memory.")
+    major, minor = nvml.nvmlDeviceGetCudaComputeCapability(handle)
+    return Gpu(
+        index=index,
+        name=nvml.nvmlDeviceGetName(handle),
+        memory_bytes=memory_bytes,
+        free_memory_bytes=free_memory_bytes,
+        uuid=nvml.nvmlDeviceGetUUID(handle),
+        compute_capability=(major, minor),
+        driver_index=driver_index,
+    )
+
+
+def _explain_skip(driver_index: int, error: pynvml.NVMLError) -> str:
+    if error.value in LOST_GPU_ERRORS:
+        return f"GPU {driver_index} of the driver is left out: it has failed ({error}); restart the machine."
+    if error.value == pynvml.NVML_ERROR_NO_PERMISSION:
+        return f"GPU {driver_index} of the driver is left out: this user may not use it."
+    return f"GPU {driver_index} of the driver is left out: {error}."
 
 
 def _apply_visibility(listing: GpuListing, environment: Mapping[str, str]) -> GpuListing:

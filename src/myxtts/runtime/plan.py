@@ -61,9 +61,9 @@ _LABELS = {
 class Plan:
     """The plan of a run. Devices are named by `Gpu.index`, before TensorFlow hides or renumbers GPUs.
 
-    `prefetch_buffer_size` counts batches held on each of `prefetch_devices`; both are empty when prefetch is off.
-    Loader threads stay off `num_reserved_cpus` processors, those of the threads that drive devices, and run with the
-    lower priority `loader_niceness`.
+    `prefetch_buffer_size` counts batches held on each of `model_devices`; it is 0 when prefetch is off. Loader threads
+    stay off `num_reserved_cpus` processors, those of the threads that drive devices, and run with a lower priority:
+    their niceness is `loader_niceness` more than that of the process.
     """
 
     mode: Mode
@@ -72,7 +72,6 @@ class Plan:
     strategy: StrategyKind
     buffer_size: int
     prefetch_buffer_size: int
-    prefetch_devices: tuple[str, ...]
     num_workers: int
     num_reserved_cpus: int
     loader_niceness: int
@@ -80,6 +79,10 @@ class Plan:
     reasons: tuple[str, ...]
     warnings: tuple[str, ...]
     cluster: Cluster | None = None
+
+    @property
+    def prefetch_devices(self) -> tuple[str, ...]:
+        return self.model_devices if self.prefetch_buffer_size else ()
 
     @property
     def num_replicas(self) -> int:
@@ -132,7 +135,7 @@ def choose_plan(config: XTTSConfig, hardware: Hardware) -> Plan:
     visible = _select_visible_gpus(config, hardware)
     placement = _place(config, visible, hardware)
     _warn_of_unequal_gpus(placement, visible)
-    prefetch_devices, prefetch_buffer_size = _choose_prefetch(config, placement)
+    prefetch_buffer_size = _choose_prefetch(config, placement)
     num_workers = _choose_num_workers(config, hardware, placement)
     model_start_delay_s = _choose_start_delay(config, placement)
     placement.reasons.append(f"buffer_size is {config.data.buffer_size}.")
@@ -145,7 +148,6 @@ def choose_plan(config: XTTSConfig, hardware: Hardware) -> Plan:
         strategy="mirrored" if len(model_gpus) > 1 else "one_device" if model_gpus else "default",
         buffer_size=config.data.buffer_size,
         prefetch_buffer_size=prefetch_buffer_size,
-        prefetch_devices=prefetch_devices,
         num_workers=num_workers,
         num_reserved_cpus=_count_drivers(placement) if keeps_apart and model_gpus else 0,
         loader_niceness=_LOADER_NICENESS if keeps_apart else 0,
@@ -267,21 +269,20 @@ def _warn_of_unequal_gpus(placement: _Placement, visible: tuple[Gpu, ...]) -> No
         placement.warnings.append(f"The mirrored GPUs differ ({listing}): the slower one sets the pace of all.")
 
 
-def _choose_prefetch(config: XTTSConfig, placement: _Placement) -> tuple[tuple[str, ...], int]:
-    """Returns the devices to prefetch to, and how many batches each holds."""
+def _choose_prefetch(config: XTTSConfig, placement: _Placement) -> int:
+    """Returns how many batches wait on each device that trains."""
     if not placement.model_gpus:
         placement.reasons.append("Nothing is prefetched to a device: the model runs where the data is.")
-        return (), 0
+        return 0
     if not config.data.prefetch_to_gpu:
         placement.reasons.append("Nothing is prefetched to a device: prefetch_to_gpu is off.")
-        return (), 0
-    devices = tuple(map(name_gpu, placement.model_gpus))
+        return 0
     if not config.data.enhanced_gpu_prefetch:
         placement.reasons.append("One batch is prefetched to the device: enhanced_gpu_prefetch is off.")
-        return devices, 1
+        return 1
     num_batches = config.data.prefetch_buffer_size
     placement.reasons.append(f"prefetch_buffer_size is {num_batches}, so as many batches wait on the device.")
-    return devices, num_batches
+    return num_batches
 
 
 def _choose_num_workers(config: XTTSConfig, hardware: Hardware, placement: _Placement) -> int:

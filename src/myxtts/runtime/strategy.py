@@ -82,7 +82,6 @@ def translate_plan(plan: Plan) -> Plan:
         plan,
         data_device=translate_devices([plan.data_device], visible)[0],
         model_devices=translate_devices(plan.model_devices, visible),
-        prefetch_devices=translate_devices(plan.prefetch_devices, visible),
     )
 
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import IO
 
 from myxtts.errors import BusyError, ConfigError, StorageError
+from myxtts.storage.regular_file import open_output, open_unfollowed
 
 TEMPORARY_SUFFIX = ".myxtts-tmp"
 """Marks the files that `sweep_temporary_files` may delete."""
@@ -118,6 +119,8 @@ def explain_storage_errors(path: str | Path, action: str) -> Iterator[None]:
             errno.EROFS: "The file system is read-only: choose another folder.",
             errno.EACCES: "You may not write there: choose another folder or change its permissions.",
             errno.EPERM: "You may not write there: choose another folder or change its permissions.",
+            errno.ELOOP: "Remove the link, or choose another path.",
+            errno.EINVAL: "Remove what is there, or choose another path.",
             errno.ENOTDIR: "A part of this path is a file, not a folder: choose another path.",
         }
         reason = error.strerror or str(error)
@@ -144,7 +147,9 @@ def write_atomically(path: Path) -> Iterator[IO[bytes]]:
     with explain_storage_errors(path, "write"):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with temporary.open("wb") as file:
+            # A leftover of a process with the same number, or a link that somebody put there.
+            temporary.unlink(missing_ok=True)
+            with open_output(temporary) as file:
                 pass_fault_point("write")
                 yield file
                 file.flush()
@@ -181,7 +186,8 @@ def lock_directory(directory: Path, purpose: str) -> Iterator[None]:
     """
     with explain_storage_errors(directory, "write in"):
         directory.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(directory / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        flags = os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC
+        descriptor = open_unfollowed(directory / ".lock", flags)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

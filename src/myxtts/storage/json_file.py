@@ -10,12 +10,9 @@ import json
 import math
 import os
 import reprlib
-import stat
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from functools import cache
-from io import BufferedReader
 from pathlib import Path
 from typing import IO, Annotated, Any, TypeVar, cast
 
@@ -23,6 +20,14 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, 
 
 from myxtts.errors import DAMAGED_FILE, DataError, StorageError, refuse, warn_user
 from myxtts.storage.atomic import pass_fault_point, write_atomically
+from myxtts.storage.regular_file import (
+    FileRefusedError,
+    open_descriptor,
+    open_output,
+    open_regular,
+    read_log_lines,
+    read_regular,
+)
 from myxtts.types import Say
 
 _MAX_NUMBER_LENGTH = 40
@@ -40,10 +45,6 @@ _MAX_LINE_BYTES = 1024 * 1024
 Item = TypeVar("Item")
 Listed = Annotated[tuple[Item, ...], Field(strict=False)]
 """A tuple that JSON writes as a list."""
-
-
-class FileRefusedError(ValueError):
-    """Why a file cannot be used, in words that complete "it cannot be used: ..."."""
 
 
 class JsonRefusedError(FileRefusedError):
@@ -67,7 +68,7 @@ class FileModel(BaseModel):
 
 
 NO_OTHER_FIELDS = ConfigDict(extra="forbid", allow_inf_nan=False)
-"""The `__pydantic_config__` of a dataclass that is read from JSON. Strict types are possible in a FileModel only."""
+"""The `__pydantic_config__` of a dataclass that is read from JSON."""
 Model = TypeVar("Model")
 """Type that a JSON object is validated against: a FileModel, a dataclass, or dict[str, ...]."""
 
@@ -91,8 +92,7 @@ def read_json(
     """
     place = f"{what} {path}".lstrip()
     try:
-        with open_regular(path, max_bytes) as file:
-            return parse_json(file.read(max_bytes), model)
+        return parse_json(read_regular(path, max_bytes), model)
     except FileRefusedError as error:
         raise refuse(place, str(error), next_step) from error
     except (FileNotFoundError, NotADirectoryError):
@@ -115,48 +115,24 @@ def write_json(path: Path, content: Mapping[str, Any], *, ensure_ascii: bool = T
         file.write(json.dumps(content, indent=1, allow_nan=False, ensure_ascii=ensure_ascii).encode())
 
 
-@contextmanager
-def open_regular(
-    path: Path | str, max_bytes: int, *, folder: int | None = None, follow_links: bool = True
-) -> Iterator[BufferedReader]:
-    """Opens a regular file of at most `max_bytes`; raises FileRefusedError for pipes, devices and larger files.
-
-    `folder` is the descriptor of the folder that `path` is relative to.
-    """
-    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow_links else os.O_NOFOLLOW)
-    descriptor = os.open(path, flags, dir_fd=folder)
-    try:
-        name, status = Path(path).name, os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise FileRefusedError(f"{name} is not a file")
-        if status.st_size > max_bytes:
-            raise FileRefusedError(f"{name} has {status.st_size:,} bytes, more than {max_bytes:,}")
-        with os.fdopen(descriptor, "rb", closefd=False) as file:
-            yield file
-    finally:
-        os.close(descriptor)
-
-
 def parse_json(raw: bytes, model: type[Model]) -> Model:
     """Parses and validates the content of a whole file; raises JsonRefusedError."""
-    return check_fields(parse_json_object(raw), model)
+    parse_json_object(raw)
+    return parse_json_line(raw, model)
 
 
 def check_fields(value: object, model: type[Model]) -> Model:
-    """Validates parsed JSON against a model; raises JsonRefusedError."""
-    try:
-        return cast("Model", _adapt(cast("Any", model)).validate_python(value))
-    except ValidationError as error:
-        raise JsonRefusedError(_describe(error)) from error
+    """Validates JSON that was parsed before; raises JsonRefusedError."""
+    return parse_json_line(json.dumps(value), model)
 
 
-def parse_json_line(line: bytes, model: type[Model]) -> Model:
+def parse_json_line(line: bytes | str, model: type[Model]) -> Model:
     """Parses and validates one of very many lines; raises JsonRefusedError.
 
     pydantic parses and checks in one pass, which is faster than json.loads alone, but does not see duplicate keys.
     """
     try:
-        return cast("Model", _adapt(cast("Any", model)).validate_json(line))
+        return cast("Model", _adapt(cast("Any", model)).validate_json(line, strict=True))
     except ValidationError as error:
         raise JsonRefusedError(_describe(error)) from error
 
@@ -168,7 +144,7 @@ def _describe(error: ValidationError) -> str:
         field = _shorten(".".join(map(str, one["loc"]))) or "it"
         if one["type"] == "missing":
             problems.append(f"{field} is missing")
-        elif one["type"] == "extra_forbidden":
+        elif one["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
             problems.append(f"{field} is not known")
         elif one["type"] in ("value_error", "json_invalid"):
             problems.append(f"{field} {_shorten(str(one['ctx']['error']))}")
@@ -268,7 +244,7 @@ class JsonLines:
         """Appends a line in one write, NaN and infinity as null; returns whether it was written."""
         line = json.dumps(_make_plain(fields), ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n"
         try:
-            with self.path.open("ab") as file:
+            with open_output(self.path, append=True) as file:
                 pass_fault_point("append")
                 if not ends_with_newline(self.path):
                     line = "\n" + line
@@ -283,13 +259,16 @@ class JsonLines:
 
     def read(self) -> Iterator[dict[str, Any]]:
         """Yields the complete lines; one that a kill cut short is left out."""
-        if not self.path.exists():
+        try:
+            with open_regular(self.path) as file:
+                for line in read_log_lines(file):
+                    fields = _parse_line(line)
+                    if fields is not None:
+                        yield fields
+        except (FileNotFoundError, NotADirectoryError):
             return
-        with self.path.open("rb") as file:
-            for line in file:
-                fields = _parse_line(line)
-                if fields is not None:
-                    yield fields
+        except FileRefusedError as error:
+            raise refuse(self.path, str(error), "Remove what is there.") from error
 
     def drop_after(self, step: int) -> None:
         """Removes lines of steps after the checkpoint that training resumes from: they will be written again."""
@@ -306,7 +285,7 @@ class JsonLines:
 
 def ends_with_newline(path: Path) -> bool:
     """False where a kill cut the last line short."""
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         if file.seek(0, os.SEEK_END) == 0:
             return True
         file.seek(-1, os.SEEK_END)
@@ -351,7 +330,7 @@ class JsonTail:
         self.was_replaced = False
         try:
             return self._parse(self._read_new_bytes())
-        except OSError:
+        except (OSError, FileRefusedError):
             self.close()
             return []
 
@@ -369,7 +348,7 @@ class JsonTail:
             self.close()
             self.was_replaced = True
         if self._file is None:
-            self._file = self._path.open("rb", buffering=0)
+            self._file = os.fdopen(open_descriptor(self._path), "rb", buffering=0)
         if status.st_size - self._file.tell() > _BACKLOG_BYTES:
             # Only recent lines matter, and reading all of a long run would take seconds.
             self._file.seek(status.st_size - _BACKLOG_BYTES)

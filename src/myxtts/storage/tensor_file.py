@@ -28,7 +28,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from myxtts.storage.atomic import pass_fault_point
-from myxtts.storage.json_file import FileModel, FileRefusedError, JsonRefusedError, check_fields, parse_json_object
+from myxtts.storage.json_file import FileModel, JsonRefusedError, check_fields, parse_json_object
+from myxtts.storage.regular_file import FileRefusedError
 
 Array = NDArray[Any]
 
@@ -59,6 +60,7 @@ SEAL_NAME = "~crc32c"
 _METADATA_NAME = "__metadata__"
 _LENGTH = struct.Struct("<Q")
 _SEAL = struct.Struct("<I")
+_BLOCK_BYTES = 1 << 22
 
 
 class TensorFileError(FileRefusedError):
@@ -160,23 +162,38 @@ def read_heading(file: BufferedReader) -> Heading:
 
 def read_tensors(file: BufferedReader, heading: Heading, *, sealed: bool) -> tuple[dict[str, Array], int]:
     """Reads all arrays behind a header just read; returns them and the crc32c of the file. Verifies the seal."""
-    has_seal = bool(heading.entries) and heading.entries[-1].name == SEAL_NAME
-    if sealed and not has_seal:
-        raise TensorFileError("it has no seal at its end")
+    if sealed:
+        _check_seal(file, heading)
     arrays: dict[str, Array] = {}
     crc = int(google_crc32c.value(heading.raw))
     for entry in heading.entries:
-        array = np.empty(entry.shape, DTYPES[entry.dtype])
+        try:
+            array = np.empty(entry.shape, DTYPES[entry.dtype])
+        except MemoryError as error:
+            raise TensorFileError(f"{entry.name} has {entry.end - entry.begin:,} bytes, more than are free") from error
         raw = _view_bytes(array)
         if file.readinto(raw.data) != raw.nbytes:
             raise TensorFileError(f"it ends within {entry.name}")
-        if sealed and entry.name == SEAL_NAME and raw.tobytes() != _SEAL.pack(crc):
-            raise TensorFileError("its checksum does not match")
         arrays[entry.name] = array
         crc = int(google_crc32c.extend(crc, raw))
     if sealed:
         del arrays[SEAL_NAME]
     return arrays, crc
+
+
+def _check_seal(file: BufferedReader, heading: Heading) -> None:
+    """Compares the checksum at the end of a file before memory is allocated for its tensors; a heading may lie."""
+    last = heading.entries[-1] if heading.entries else None
+    if last is None or last.name != SEAL_NAME or last.end - last.begin != _SEAL.size:
+        raise TensorFileError("it has no seal at its end")
+    start, num_left = file.tell(), last.begin
+    crc = int(google_crc32c.value(heading.raw))
+    while num_left and (block := file.read(min(num_left, _BLOCK_BYTES))):
+        crc = int(google_crc32c.extend(crc, block))
+        num_left -= len(block)
+    if num_left or file.read(_SEAL.size) != _SEAL.pack(crc):
+        raise TensorFileError("its checksum does not match")
+    file.seek(start)
 
 
 def _view_bytes(array: Array) -> NDArray[np.uint8]:

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from myxtts.errors import DataError
 from myxtts.storage.atomic import lock_directory, sweep_temporary_files
-from myxtts.storage.json_file import JsonRefusedError, check_fields
 from myxtts.store.generation import commit_state, describe_row, find_next_segment
 from myxtts.store.layout import CHUNK_UTTERANCES, PARTS, Part, read_checked_json, require_store, write_checked_json
 from myxtts.store.reader import FeatureStore
@@ -55,8 +54,8 @@ def begin_durations(folder: Path, origin: DurationsOrigin) -> None:
 def read_durations_origin(folder: Path) -> DurationsOrigin | None:
     """Returns the model that a store was aligned with; None where the file is missing or damaged."""
     try:
-        return check_fields(read_checked_json(folder / ORIGIN_FILE_NAME), DurationsOrigin)
-    except (FileNotFoundError, DataError, JsonRefusedError):
+        return read_checked_json(folder / ORIGIN_FILE_NAME, DurationsOrigin)
+    except (FileNotFoundError, DataError):
         return None
 
 

@@ -11,9 +11,8 @@ import errno
 import os
 import shutil
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Literal
 
 from myxtts.errors import DataError
 from myxtts.storage.atomic import explain_storage_errors, sweep_temporary_files, sync_directory
@@ -22,8 +21,8 @@ from myxtts.store.layout import (
     CHUNK_UTTERANCES,
     GENERATION_FILE_NAME,
     PARTS,
+    Generation,
     Part,
-    StoreSettings,
     StoreState,
     find_generations,
     find_segments,
@@ -36,19 +35,12 @@ from myxtts.store.layout import (
 )
 from myxtts.store.reader import FeatureStore
 
-Purpose = Literal["features", "tokens", "compaction"]
-"""Why a generation was begun: all features anew, new tokens for shared spectrograms, or a copy without garbage."""
 _NO_LINKS_HERE = (errno.EPERM, errno.EXDEV, errno.EMLINK, errno.ENOTSUP)
 """Errors of `link` that mean "copy instead": FAT and some network mounts, another device, too many links."""
 
 
 def begin_generation(
-    folder: Path,
-    number: int,
-    settings: StoreSettings,
-    origin: dict[str, Any],
-    purpose: Purpose,
-    spectrograms_of: FeatureStore | None = None,
+    folder: Path, number: int, generation: Generation, spectrograms_of: FeatureStore | None = None
 ) -> None:
     """Creates an empty generation with its settings, corpus and purpose on disk, so that a killed run can be resumed.
 
@@ -62,31 +54,24 @@ def begin_generation(
     if spectrograms_of is not None:
         _share_spectrograms(spectrograms_of, target)
     # Last, because a generation that has this file is resumed as it is.
-    describe_generation(target, settings, origin, purpose)
+    describe_generation(target, generation)
     with explain_storage_errors(folder, "write in"):
         sync_directory(folder)
 
 
-def describe_generation(target: Path, settings: StoreSettings, origin: dict[str, Any], purpose: Purpose) -> None:
-    """Writes generation.json, from which a damaged store.json can be restored."""
-    fields = {"settings": settings.to_json(), "origin": origin, "purpose": purpose}
-    write_checked_json(target / GENERATION_FILE_NAME, fields)
+def describe_generation(target: Path, generation: Generation) -> None:
+    write_checked_json(target / GENERATION_FILE_NAME, asdict(generation))
 
 
-def find_unfinished_generation(
-    folder: Path, current: int, settings: StoreSettings, origin: dict[str, Any], purpose: Purpose
-) -> int | None:
-    """Returns the generation after the current one, if a run with the same settings, corpus and purpose began it."""
-    target = folder / name_generation(current + 1)
+def is_unfinished(target: Path, wanted: Generation) -> bool:
+    """Whether a run with the same settings, corpus and purpose began the generation in the folder `target`."""
     try:
-        fields = read_checked_json(target / GENERATION_FILE_NAME)
+        begun = read_checked_json(target / GENERATION_FILE_NAME, Generation)
     except (FileNotFoundError, DataError):
         # Killed before it was described, or damaged: it holds nothing that cannot be computed again.
-        return None
-    wanted = (settings.to_json(), origin["corpus"], purpose)
-    if (fields["settings"], fields["origin"]["corpus"], fields["purpose"]) != wanted:
-        return None
-    return current + 1
+        return False
+    # What the corpus holds may have changed meanwhile, as while a store is updated.
+    return replace(begun, origin=replace(wanted.origin, corpus=begun.origin.corpus)) == wanted
 
 
 def _share_spectrograms(store: FeatureStore, target: Path) -> None:

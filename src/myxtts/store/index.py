@@ -17,7 +17,7 @@ import hashlib
 import json
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 
 from myxtts.errors import DataError
 from myxtts.storage.atomic import write_atomically
-from myxtts.store.layout import PARTS, Part, align, damaged
-from myxtts.types import Split
+from myxtts.storage.regular_file import FileRefusedError, read_regular
+from myxtts.store.layout import ALIGNMENT, PARTS, Part, align, damaged
 
 SPLITS = ("train", "val", "test")
 _MAGIC = b"MYXIDX02"
@@ -39,6 +39,11 @@ _HEADING = struct.Struct("<8sIQQQI")
 _HEADING_BYTES = 64
 """40 bytes of heading, zero-padded to the alignment of the columns."""
 _NUM_NAMES_SHOWN = 8
+MAX_INDEX_BYTES = 1 << 28
+"""Bounds what a damaged file makes us read: ten times the index of 16,384 utterances with ids of a kilobyte."""
+_MAX_OFFSET = 1 << 48
+_MAX_LENGTH = 1 << 31
+"""Frames, tokens or samples of a record; with `_MAX_OFFSET`, the end of every record is far below 2^63."""
 
 COLUMNS: dict[str, str] = {
     "id_hash": "<u8",
@@ -87,9 +92,12 @@ class Row:
     parts: dict[Part, PartEntry] | None = None
 
 
-@dataclass(frozen=True)
-class SegmentIndex:
-    """The columns of one segment as arrays [N], and its names."""
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Columns [N] of one segment or of a whole store, and the names that they refer to.
+
+    In a segment `id_end` counts from the start of its ids; a store has `id_start` too, and both count in all its ids.
+    """
 
     columns: dict[str, NDArray[Any]]
     ids: bytes
@@ -165,32 +173,88 @@ def write_index(path: Path, rows: Sequence[Row]) -> None:
         file.write(encode_index(int(path.stem), rows))
 
 
-def read_index(path: Path) -> SegmentIndex:
-    """Reads and verifies the index in `path`; raises DataError if it is missing or damaged."""
+def read_index(path: Path) -> Table:
+    """Reads and verifies the index in `path`; raises DataError if it is missing, damaged or holds the impossible."""
     try:
-        raw = np.fromfile(path, np.uint8)
+        raw = np.frombuffer(read_regular(path, MAX_INDEX_BYTES), np.uint8)
     except OSError as error:
         raise damaged(path, f"it cannot be read ({error.strerror})") from error
+    except FileRefusedError as error:
+        raise damaged(path, str(error)) from error
     problem = find_index_damage(raw, int(path.stem))
     if problem:
         raise damaged(path, problem)
     _, _, num_rows, num_text_bytes, _, _ = _HEADING.unpack(raw[: _HEADING.size].tobytes())
-    speakers, languages = _parse_texts(raw[_HEADING_BYTES : _HEADING_BYTES + num_text_bytes].tobytes())
     position = _HEADING_BYTES + align(num_text_bytes)
+    if position + _count_column_bytes(num_rows) > len(raw):
+        raise damaged(path, f"it has no room for the {num_rows:,} rows of its heading")
+    names = _parse_texts(raw[_HEADING_BYTES : _HEADING_BYTES + num_text_bytes].tobytes())
+    if names is None:
+        raise damaged(path, "its names of speakers and languages are no texts")
     columns: dict[str, NDArray[Any]] = {}
     for name, kind in COLUMNS.items():
         num_bytes = num_rows * np.dtype(kind).itemsize
         columns[name] = raw[position : position + num_bytes].view(kind)
         position += align(num_bytes)
-    return SegmentIndex(columns, raw[position:].tobytes(), speakers, languages)
+    table = Table(columns, raw[position:].tobytes(), *names)
+    problem = _find_impossible_values(table, int(path.stem))
+    if problem:
+        raise damaged(path, problem)
+    return table
 
 
-# Not validated by a pydantic model: the checksum has been verified, and there may be thousands of names. Cached,
-# because consecutive segments often have the same names.
+def _count_column_bytes(num_rows: int) -> int:
+    return sum(align(num_rows * np.dtype(kind).itemsize) for kind in COLUMNS.values())
+
+
+# Not validated by a pydantic model, which refuses lone surrogates. Cached, because consecutive segments often have the
+# same names.
 @lru_cache(maxsize=4)
-def _parse_texts(texts: bytes) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    fields = json.loads(texts)
-    return tuple(fields["speakers"]), tuple(fields["languages"])
+def _parse_texts(texts: bytes) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
+    """Returns the names of speakers and of languages; None where the JSON is something else."""
+    try:
+        fields = json.loads(texts)
+        lists = [fields["speakers"], fields["languages"]]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    if not all(isinstance(names, list) and all(isinstance(name, str) for name in names) for names in lists):
+        return None
+    return tuple(lists[0]), tuple(lists[1])
+
+
+def _find_impossible_values(table: Table, segment: int) -> str:
+    """Returns which column of an index holds what no writer could have written, or ''.
+
+    A checksum only shows that nothing has changed since it was computed.
+    """
+    columns, ids = table.columns, np.frombuffer(table.ids, np.uint8)
+    limits = {
+        "speaker": len(table.speakers) - 1,
+        "language": len(table.languages) - 1,
+        "split": len(SPLITS) - 1,
+        "removed": 1,
+        "id_end": len(ids),
+        **{f"{part}_segment": segment for part in PARTS},
+        **{f"{part}_offset": _MAX_OFFSET for part in PARTS},
+        **{f"{part}_length": _MAX_LENGTH for part in PARTS},
+    }
+    for name, most in limits.items():
+        if len(table) and int(columns[name].max()) > most:
+            return f"its column {name} holds {int(columns[name].max()):,}, more than {most:,}"
+    if any((columns[f"{part}_offset"] % ALIGNMENT).any() for part in PARTS):
+        return "its records are not aligned"
+    ends = columns["id_end"]
+    if (ends[1:] < ends[:-1]).any() or (int(ends[-1]) if len(ends) else 0) != len(ids):
+        return "its ids do not follow each other"
+    starts = ends[:-1][ends[:-1] < len(ids)]
+    # A byte of the form 10xxxxxx continues a character: an id cannot begin with one.
+    if len(ids) and ((ids[starts] & 0xC0) == 0x80).any():
+        return "its ids are not UTF-8"
+    try:
+        table.ids.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        return "its ids are not UTF-8"
+    return ""
 
 
 def find_index_damage(raw: NDArray[np.uint8], segment: int) -> str:
@@ -210,47 +274,13 @@ def find_index_damage(raw: NDArray[np.uint8], segment: int) -> str:
     return "" if number == segment else f"it is the index of segment {number}"
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
-    """Joined index of a store: columns [N] with common name codes; `id_start` and `id_end` are offsets into `ids`.
+def join_indexes(paths: Sequence[Path]) -> tuple[Table, NDArray[np.int64]]:
+    """Reads the indexes, oldest first, into one table of the newest rows; raises DataError if one is damaged.
 
-    `by_hash` lists the rows in the order of their id's hash.
+    Returns it with the order [N] of its rows by the hash of their ids.
     """
-
-    columns: dict[str, NDArray[Any]]
-    ids: bytes
-    speakers: tuple[str, ...]
-    languages: tuple[str, ...]
-    by_hash: NDArray[np.int64]
-
-    def __len__(self) -> int:
-        return len(self.columns["id_hash"])
-
-    def id_of(self, row: int) -> str:
-        start, stop = int(self.columns["id_start"][row]), int(self.columns["id_end"][row])
-        return self.ids[start:stop].decode("utf-8", "surrogatepass")
-
-    def join_as(self, split: Split, speakers: Sequence[str], languages: Sequence[str]) -> Table:
-        """Returns the same rows as a split of another store, with the speaker and language codes of that store."""
-        columns = self.columns | {
-            "speaker": renumber_names(self.columns["speaker"], self.speakers, speakers, "speakers"),
-            "language": renumber_names(self.columns["language"], self.languages, languages, "languages"),
-            "split": np.full(len(self), SPLITS.index(split), np.uint8),
-        }
-        return replace(self, columns=columns, speakers=tuple(speakers), languages=tuple(languages))
-
-    def find_rows(self, hash: int) -> list[int]:
-        """Returns the rows whose id has this hash, by binary search."""
-        hashes, wanted = self.columns["id_hash"], np.uint64(hash)
-        start = int(np.searchsorted(hashes, wanted, "left", sorter=self.by_hash))
-        stop = int(np.searchsorted(hashes, wanted, "right", sorter=self.by_hash))
-        return [int(row) for row in self.by_hash[start:stop]]
-
-
-def join_indexes(paths: Sequence[Path]) -> Table:
-    """Reads the indexes, oldest first, into one table of the newest rows; raises DataError if one is damaged."""
     # An upper bound; pages that are never written take no memory.
-    capacity = sum(_measure_file(path) // ROW_BYTES for path in paths)
+    capacity = sum(min(_measure_file(path), MAX_INDEX_BYTES) // ROW_BYTES for path in paths)
     columns: dict[str, NDArray[Any]] = {name: np.empty(capacity, kind) for name, kind in COLUMNS.items()}
     columns["id_start"] = np.empty(capacity, np.uint64)
     speakers, languages = _Names(), _Names()
@@ -270,7 +300,7 @@ def join_indexes(paths: Sequence[Path]) -> Table:
     by_hash = _keep_newest_rows(columns)
     columns["speaker"], all_speakers = speakers.sort(columns["speaker"])
     columns["language"], all_languages = languages.sort(columns["language"])
-    return Table(columns, b"".join(ids), all_speakers, all_languages, by_hash)
+    return Table(columns, b"".join(ids), all_speakers, all_languages), by_hash
 
 
 def renumber_names(column: NDArray[Any], names: Sequence[str], wanted: Sequence[str], what: str) -> NDArray[Any]:
@@ -296,7 +326,7 @@ def _measure_file(path: Path) -> int:
         return 0
 
 
-def _place_ids(columns: dict[str, NDArray[Any]], place: slice, index: SegmentIndex, num_before: int) -> None:
+def _place_ids(columns: dict[str, NDArray[Any]], place: slice, index: Table, num_before: int) -> None:
     """Turns the ends of ids within one segment into starts and ends within the joined ids."""
     ends = columns["id_end"][place]
     ends += np.uint64(num_before)

@@ -20,17 +20,28 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import google_crc32c
+from pydantic import Field
 
 from myxtts.config.schema import DataConfig
-from myxtts.errors import DataError
+from myxtts.corpus.audio import AudioLimits
+from myxtts.errors import ConfigError, DataError, refuse
 from myxtts.features.definition import DEFINITION_VERSION, AudioDefinition, MelDefinition
-from myxtts.storage.json_file import NO_OTHER_FIELDS, JsonRefusedError, check_fields, open_regular, write_json
-from myxtts.text.frontend import FrontEnd
+from myxtts.storage.json_file import (
+    NO_OTHER_FIELDS,
+    FileModel,
+    JsonRefusedError,
+    Model,
+    parse_json,
+    write_json,
+)
+from myxtts.storage.regular_file import FileRefusedError, read_regular
 
 Part = Literal["mel", "tokens", "pcm", "durations"]
 """Kind of record. Each has a data file of its own in a segment, named by this suffix."""
@@ -46,6 +57,7 @@ STORE_VERSION = 2
 """Version of store.json; a store of another version must be rebuilt."""
 _MAGIC = b"MYXTTS01"
 _MAX_JSON_BYTES = 10_000_000
+_REBUILD = "It was altered or made by another version: run myxtts precompute --rebuild to make the store anew."
 
 
 def align(num_bytes: int) -> int:
@@ -83,6 +95,75 @@ def find_segments(folder: Path) -> list[int]:
     return sorted(int(path.stem) for path in folder.glob("*.index") if path.stem.isdecimal())
 
 
+_Count = Annotated[int, Field(ge=0, lt=1 << 32)]
+
+
+@dataclass(frozen=True)
+class StoreSettings:
+    """Everything that determines features besides their sources: equal settings and sources give equal features."""
+
+    __pydantic_config__ = NO_OTHER_FIELDS
+
+    mel: MelDefinition
+    audio: AudioDefinition
+    mel_dtype: Literal["float16", "float32"]
+    has_pcm: bool
+    frontend: str
+    definition: int = DEFINITION_VERSION
+
+    @classmethod
+    def of(cls, data: DataConfig, frontend: str) -> StoreSettings:
+        """Collects the settings that a configuration and the fingerprint of a front end ask for."""
+        mel, audio = MelDefinition.from_config(data), AudioDefinition.from_config(data)
+        return cls(mel, audio, mel_dtype=data.mel_dtype, has_pcm=data.store_pcm, frontend=frontend)
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        return ("mel", "tokens", "pcm") if self.has_pcm else ("mel", "tokens")
+
+
+@dataclass(frozen=True)
+class StoreOrigin:
+    """What features were made from: the path and crc32c of a corpus file, and the limits that its recordings kept to.
+
+    Stores of earlier versions note no checksum.
+    """
+
+    __pydantic_config__ = NO_OTHER_FIELDS
+
+    corpus: str
+    limits: AudioLimits
+    checksum: _Count | None = None
+
+
+Purpose = Literal["features", "tokens", "compaction"]
+"""Why a generation was begun: all features anew, new tokens for shared spectrograms, or a copy without garbage."""
+
+
+def _refuse_impossible(settings: StoreSettings, origin: StoreOrigin) -> None:
+    """Raises ValueError where settings or limits break the limits of a configuration."""
+    if settings.mel.sample_rate != settings.audio.sample_rate:
+        raise ValueError("spectrograms and recordings have different sample rates")
+    try:
+        DataConfig(**{**asdict(settings.mel), **asdict(settings.audio), **asdict(origin.limits)})
+    except ConfigError as error:
+        raise ValueError(error.problem.rstrip(".")) from error
+
+
+@dataclass(frozen=True)
+class Generation:
+    """The content of generation.json, from which a damaged store.json can be restored."""
+
+    __pydantic_config__ = NO_OTHER_FIELDS
+
+    settings: StoreSettings
+    origin: StoreOrigin
+    purpose: Purpose
+
+    def __post_init__(self) -> None:
+        _refuse_impossible(self.settings, self.origin)
+
+
 @dataclass(frozen=True)
 class StoreState:
     """The content of store.json: the current generation, its segments in order, and how it was made.
@@ -92,64 +173,71 @@ class StoreState:
 
     __pydantic_config__ = NO_OTHER_FIELDS
 
-    generation: int
-    segments: tuple[int, ...]
-    settings: dict[str, Any]
-    origin: dict[str, Any]
-    num_utterances: int = 0
-    seconds: float = 0.0
+    generation: _Count
+    segments: tuple[_Count, ...]
+    settings: StoreSettings
+    origin: StoreOrigin
+    num_utterances: _Count = 0
+    seconds: Annotated[float, Field(ge=0)] = 0.0
+    num_token_ids: Annotated[int, Field(ge=0, lt=1 << 31)] = 0
+    """Token ids are below this; 0 in stores of earlier versions, which do not say."""
     version: int = STORE_VERSION
 
+    def __post_init__(self) -> None:
+        _refuse_impossible(self.settings, self.origin)
+        if any(later <= earlier for earlier, later in pairwise(self.segments)):
+            raise ValueError("its segments are not in order")
 
-def write_checked_json(path: Path, fields: dict[str, Any]) -> None:
+
+class _Checked(FileModel):
+    """A JSON file that carries its own crc32c: `content` is JSON, too."""
+
+    crc32c: int
+    content: str
+
+
+def write_checked_json(path: Path, fields: Mapping[str, Any]) -> None:
     """JSON that carries its own crc32c, written in one step."""
-    body = json.dumps(fields, ensure_ascii=False, sort_keys=True)
-    content = {"crc32c": google_crc32c.value(body.encode("utf-8", "surrogatepass")), "content": body}
-    write_json(path, content)
+    content = json.dumps(fields, ensure_ascii=False, sort_keys=True)
+    write_json(path, {"crc32c": google_crc32c.value(content.encode()), "content": content})
 
 
-def read_checked_json(path: Path) -> dict[str, Any]:
+def read_checked_json(path: Path, model: type[Model]) -> Model:
     """Reads what `write_checked_json` wrote; raises DataError if a single bit of it has changed."""
     try:
-        with open_regular(path, _MAX_JSON_BYTES) as file:
-            raw = file.read()
-        outer = json.loads(raw)
-        body = str(outer["content"])
-        is_intact = google_crc32c.value(body.encode("utf-8", "surrogatepass")) == outer["crc32c"]
-        fields: dict[str, Any] = json.loads(body)
+        raw = read_regular(path, _MAX_JSON_BYTES)
+        outer = parse_json(raw, _Checked)
     except (FileNotFoundError, NotADirectoryError):
         raise
     except OSError as error:
         raise damaged(path, f"it cannot be read ({error.strerror})") from error
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except FileRefusedError as error:
         raise damaged(path, str(error)) from error
+    content = outer.content.encode()
     # The checksum covers the content, not the JSON around it: compare the whole file with its canonical form.
-    if not is_intact or raw != json.dumps(outer, indent=1).encode():
+    if google_crc32c.value(content) != outer.crc32c or raw != json.dumps(outer.model_dump(), indent=1).encode():
         raise damaged(path, "its checksum does not match")
-    return fields
+    try:
+        return parse_json(content, model)
+    except JsonRefusedError as error:
+        raise refuse(path, str(error), _REBUILD) from error
 
 
 def write_state(folder: Path, state: StoreState) -> None:
     """Replaces store.json atomically: the commit point of every change to a store."""
-    write_checked_json(folder / STORE_FILE_NAME, state.__dict__)
+    write_checked_json(folder / STORE_FILE_NAME, asdict(state))
 
 
 def read_state(folder: Path) -> StoreState | None:
     """Reads store.json; returns None if there is no store, raises DataError if it is damaged or of another version."""
     path = folder / STORE_FILE_NAME
     try:
-        fields = read_checked_json(path)
+        version = read_checked_json(path, dict[str, Any]).get("version")
+        if version == STORE_VERSION:
+            return read_checked_json(path, StoreState)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    if fields.get("version") != STORE_VERSION:
-        raise DataError(
-            f"{path} is of version {fields.get('version')!r}, this program reads {STORE_VERSION}.",
-            next_step="Run myxtts precompute --rebuild to make the store anew.",
-        )
-    try:
-        return check_fields(fields, StoreState)
-    except JsonRefusedError as error:
-        raise damaged(path, str(error)) from error
+    raise refuse(path, f"it is of version {version!r}, this program reads {STORE_VERSION}", _REBUILD)
 
 
 def require_store(folder: Path) -> None:
@@ -168,58 +256,10 @@ def damaged(
     return DataError(f"{what} is damaged: {problem}.", next_step=next_step)
 
 
-@dataclass(frozen=True)
-class StoreSettings:
-    """Everything that determines features besides their sources: equal settings and sources give equal features."""
-
-    __pydantic_config__ = NO_OTHER_FIELDS
-
-    mel: MelDefinition
-    audio: AudioDefinition
-    mel_dtype: str
-    has_pcm: bool
-    frontend: str
-    definition: int = DEFINITION_VERSION
-
-    @classmethod
-    def of(cls, data: DataConfig, frontend: FrontEnd) -> StoreSettings:
-        """Collects the settings that a configuration and a front end ask for."""
-        return cls(
-            mel=MelDefinition.from_config(data),
-            audio=AudioDefinition.from_config(data),
-            mel_dtype=data.mel_dtype,
-            has_pcm=data.store_pcm,
-            frontend=frontend.fingerprint(),
-        )
-
-    @property
-    def parts(self) -> tuple[Part, ...]:
-        return ("mel", "tokens", "pcm") if self.has_pcm else ("mel", "tokens")
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, fields: dict[str, Any]) -> StoreSettings:
-        """The settings in store.json; raises DataError where another version wrote others."""
-        try:
-            return check_fields(fields, cls)
-        except JsonRefusedError as error:
-            raise DataError(
-                f"The store's settings cannot be read ({error}).",
-                next_step="It was made by another version: run myxtts precompute --rebuild.",
-            ) from error
-
-
 def list_differences(stored: StoreSettings, wanted: StoreSettings) -> dict[str, tuple[Any, Any]]:
     """Returns the settings that differ, by name, with the stored and the wanted value."""
-    old, new = _flatten(stored.to_json()), _flatten(wanted.to_json())
+    old, new = _flatten(asdict(stored)), _flatten(asdict(wanted))
     return {name: (old.get(name), new.get(name)) for name in new if old.get(name) != new.get(name)}
-
-
-def is_text_only(differences: dict[str, tuple[Any, Any]]) -> bool:
-    """Whether only the text front end differs, so that spectrograms stay valid and only tokens are made anew."""
-    return set(differences) == {"frontend"}
 
 
 def describe_differences(differences: dict[str, tuple[Any, Any]]) -> str:

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from myxtts.errors import DataError
+from myxtts.storage.regular_file import FileRefusedError, open_descriptor
 from myxtts.store.layout import Part, damaged, part_path
 
 _NUM_OTHER_FILES = 512
@@ -77,6 +78,8 @@ class MappedFiles:
             path = part_path(self._folder, segment, part)
             try:
                 found = len(self.get(segment, part))
+            except FileRefusedError as error:
+                raise damaged(path, str(error)) from error
             except OSError as error:
                 if error.errno == errno.EMFILE:
                     raise DataError(
@@ -90,7 +93,7 @@ class MappedFiles:
 
 def _map_file(path: Path) -> NDArray[np.uint8]:
     """Maps a file read-only; an empty file, which mmap refuses, gives an empty array."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = open_descriptor(path)
     try:
         if os.fstat(descriptor).st_size == 0:
             return _EMPTY

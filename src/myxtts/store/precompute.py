@@ -10,39 +10,41 @@ incrementally, an unfinished one resumed, or a new one built beside it, which th
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from myxtts.config.schema import DataConfig
 from myxtts.corpus.audio import AudioLimits
-from myxtts.corpus.corpus_file import Corpus, is_prepared, open_corpus
-from myxtts.corpus.rejections import Rejection, RejectionReport
+from myxtts.corpus.corpus_file import Corpus, checksum_corpus, is_prepared, open_corpus
+from myxtts.corpus.rejections import Reason, Rejection, RejectionReport, describe_reasons
 from myxtts.errors import DataError
 from myxtts.features.definition import DEFINITION_VERSION
-from myxtts.features.extract import FeatureExtractor
 from myxtts.storage.atomic import lock_directory, sweep_temporary_files
+from myxtts.store.cache_files import forget_files, write_checksums
+from myxtts.store.compare import Distrust, find_changes
 from myxtts.store.generation import (
-    Purpose,
     begin_generation,
     commit_state,
-    find_next_segment,
-    find_unfinished_generation,
+    is_unfinished,
     remove_other_generations,
     resume_segments,
 )
 from myxtts.store.layout import (
+    Generation,
+    Purpose,
+    StoreOrigin,
     StoreSettings,
     StoreState,
     describe_differences,
     find_generations,
-    is_text_only,
     list_differences,
     name_generation,
     read_state,
 )
 from myxtts.store.reader import FeatureStore
-from myxtts.store.update import Distrust, Progress, StoreUpdater, UpdateCounts
+from myxtts.store.update import Progress, StoreUpdater, UpdateCounts
 from myxtts.text.frontend import FrontEnd
 from myxtts.types import Say
 
@@ -96,8 +98,10 @@ def precompute(
     generation, where the store belongs to another corpus, and where more utterances are rejected than max_bad_share.
     """
     frontend = corpus.load_frontend()
-    wanted = StoreSettings.of(data, frontend)
-    origin = {"corpus": str(corpus.file.absolute()), "limits": asdict(AudioLimits.from_config(data))}
+    settings, num_token_ids = StoreSettings.of(data, frontend.fingerprint()), math.prod(frontend.factor_sizes)
+    origin = StoreOrigin(
+        str(corpus.file.absolute()), AudioLimits.from_config(data), checksum=checksum_corpus(corpus.file)
+    )
     with lock_directory(folder, "myxtts precompute"):
         sweep_temporary_files(folder)
         try:
@@ -108,12 +112,18 @@ def precompute(
                 raise
             # It may still be repaired, so it stays until the new features are complete.
             state, current = None, max(find_generations(folder), default=0)
-        _refuse_foreign_store(state, corpus, folder)
-        action = _choose_action(state, wanted, data, rebuild=rebuild)
-        say(action.sentence)
-        target = _open_generation(folder, state, current, StoreState(current, (), wanted.to_json(), origin), action)
-        job = _Job(folder, target, corpus, frontend, action.sentence, num_threads, progress)
-        return _run(job, max_bad_share=data.max_bad_share)
+        if state is not None:
+            _refuse_foreign_store(state, corpus, folder, rebuild=rebuild)
+        purpose, sentence = _choose_purpose(state, settings, data, rebuild=rebuild)
+        say(sentence)
+        if purpose is None:
+            assert state is not None, folder
+            target = StoreState(current, state.segments, settings, origin, num_token_ids=num_token_ids)
+        else:
+            target = StoreState(current + 1, (), settings, origin, num_token_ids=num_token_ids)
+            _open_generation(folder, target, purpose)
+        summary = _run(folder, target, corpus, frontend, num_threads, progress, max_bad_share=data.max_bad_share)
+    return replace(summary, action=sentence)
 
 
 def update_current(
@@ -131,115 +141,95 @@ def update_current(
     """
     corpus = _open_corpus_of(state, moved_to, folder)
     frontend = corpus.load_frontend()
-    settings = StoreSettings.from_json(state.settings)
-    present = replace(settings, frontend=frontend.fingerprint(), definition=DEFINITION_VERSION)
-    differences = list_differences(settings, present)
+    present = replace(state.settings, frontend=frontend.fingerprint(), definition=DEFINITION_VERSION)
+    differences = list_differences(state.settings, present)
     if differences:
         raise DataError(
             f"The store was made in another way than its parts would be made now: {describe_differences(differences)}.",
             next_step=f"Run myxtts precompute --train-data {corpus.file.parent} --cache-dir {folder} first.",
         )
-    state = replace(state, origin={**state.origin, "corpus": str(corpus.file.absolute())})
-    job = _Job(folder, state, corpus, frontend, "Repairing the store.", num_threads, progress, distrusted)
-    return _run(job, max_bad_share=None)
+    place, checksum = str(corpus.file.absolute()), checksum_corpus(corpus.file)
+    state = replace(state, origin=replace(state.origin, corpus=place, checksum=checksum))
+    state = replace(state, num_token_ids=math.prod(frontend.factor_sizes))
+    return _run(folder, state, corpus, frontend, num_threads, progress, distrusted)
 
 
-@dataclass(frozen=True, slots=True)
-class _Action:
-    """The decision of `_choose_action`: purpose of a new generation (None updates the current one), and a message."""
+def _choose_purpose(
+    state: StoreState | None, wanted: StoreSettings, data: DataConfig, *, rebuild: bool
+) -> tuple[Purpose | None, str]:
+    """Returns the purpose of a new generation (None updates the current one) and a message, see the table above.
 
-    purpose: Purpose | None
-    sentence: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Job:
-    """Arguments of `_run`: `target` is the state that the update of a generation starts from."""
-
-    folder: Path
-    target: StoreState
-    corpus: Corpus
-    frontend: FrontEnd
-    sentence: str
-    num_threads: int
-    progress: Progress
-    distrusted: Distrust = frozenset()
-
-    @property
-    def generation_folder(self) -> Path:
-        """Folder that segments are written to."""
-        return self.folder / name_generation(self.target.generation)
-
-
-def _choose_action(state: StoreState | None, wanted: StoreSettings, data: DataConfig, *, rebuild: bool) -> _Action:
-    """Compares stored and wanted settings (see the table above); raises DataError where a rebuild is not allowed."""
+    Raises DataError where settings differ and a rebuild is not allowed.
+    """
     if rebuild:
-        return _Action("features", "Making all features anew, as asked.")
+        return "features", "Making all features anew, as asked."
     if state is None:
-        return _Action("features", "Making a new feature store.")
-    differences = list_differences(StoreSettings.from_json(state.settings), wanted)
+        return "features", "Making a new feature store."
+    differences = list_differences(state.settings, wanted)
     if not differences:
-        return _Action(None, "The store has these settings: only what the corpus changed is made.")
+        return None, "The store has these settings: only what the corpus changed is made."
     listing = describe_differences(differences)
-    if is_text_only(differences):
+    if set(differences) == {"frontend"}:
         if data.auto_rebuild_token_cache:
-            return _Action("tokens", f"The text settings changed ({listing}): tokens are made anew, spectrograms kept.")
+            return "tokens", f"The text settings changed ({listing}): tokens are made anew, spectrograms kept."
         remedy = "Set data.auto_rebuild_token_cache to true, use --rebuild, or change the settings back."
         raise DataError(f"The stored tokens were made with other text settings: {listing}.", next_step=remedy)
     if data.auto_rebuild_mel_cache:
-        return _Action("features", f"The audio settings changed ({listing}): all features are made anew.")
+        return "features", f"The audio settings changed ({listing}): all features are made anew."
     raise DataError(
         f"The stored features were made with other settings: {listing}.",
         next_step="Change the settings back, use --rebuild, or set data.auto_rebuild_mel_cache to true.",
     )
 
 
-def _open_generation(
-    folder: Path, state: StoreState | None, current: int, wanted: StoreState, action: _Action
-) -> StoreState:
-    """Returns the state to start from: of the current generation, an unfinished one, or a new one."""
-    if action.purpose is None:
-        assert state is not None, folder
-        return replace(wanted, segments=state.segments)
-    settings = StoreSettings.from_json(wanted.settings)
-    if find_unfinished_generation(folder, current, settings, wanted.origin, action.purpose) is None:
-        spectrograms_of = FeatureStore.open(folder) if action.purpose == "tokens" else None
-        begin_generation(folder, current + 1, settings, wanted.origin, action.purpose, spectrograms_of)
-    return replace(wanted, generation=current + 1)
+def _open_generation(folder: Path, target: StoreState, purpose: Purpose) -> None:
+    """Begins the generation of `target`, unless a killed run with the same purpose began it."""
+    generation = Generation(target.settings, target.origin, purpose)
+    if not is_unfinished(folder / name_generation(target.generation), generation):
+        spectrograms_of = FeatureStore.open(folder) if purpose == "tokens" else None
+        begin_generation(folder, target.generation, generation, spectrograms_of)
 
 
-def _run(job: _Job, *, max_bad_share: float | None) -> PrecomputeSummary:
+def _run(
+    folder: Path,
+    target: StoreState,
+    corpus: Corpus,
+    frontend: FrontEnd,
+    num_threads: int,
+    progress: Progress,
+    distrusted: Distrust = frozenset(),
+    max_bad_share: float | None = None,
+) -> PrecomputeSummary:
     """Updates the target generation, checks the share of rejections, commits, then removes old generations."""
     started = time.monotonic()
-    segments = resume_segments(job.generation_folder, job.target.segments)
-    store = FeatureStore(job.folder, replace(job.target, segments=segments))
-    settings, limits = store.settings, AudioLimits(**job.target.origin["limits"])
-    first_segment = find_next_segment(job.generation_folder)
-    with RejectionReport(job.folder) as report:
-        updater = StoreUpdater(
-            store,
-            settings,
-            job.frontend,
-            FeatureExtractor(settings.mel, settings.audio, limits, keep_pcm=settings.has_pcm),
-            report,
-            next_segment=first_segment,
-            num_threads=job.num_threads,
-            distrusted=job.distrusted,
-        )
-        counts = updater.run(job.corpus, job.progress)
+    generation_folder = folder / name_generation(target.generation)
+    segments = resume_segments(generation_folder, target.segments)
+    store = FeatureStore(folder, replace(target, segments=segments))
+    forget_files(folder)
+    with RejectionReport(folder) as report:
+        updater = StoreUpdater(store, frontend, report, num_threads, distrusted)
+        counts = updater.run(corpus, progress)
     if max_bad_share is not None:
-        _refuse_bad_share(counts, job.corpus, max_bad_share, job.folder)
-    segments = (*segments, *range(first_segment, updater.next_segment))
-    state = commit_state(job.folder, replace(job.target, segments=segments))
-    remove_other_generations(job.folder, state.generation)
-    summary = _summarize(job, state, counts, report)
-    summary.elapsed_s = time.monotonic() - started
-    return summary
+        _refuse_bad_share(counts, corpus, max_bad_share, folder, report)
+    state = commit_state(folder, replace(target, segments=(*segments, *updater.new_segments)))
+    remove_other_generations(folder, state.generation)
+    write_checksums(folder)
+    return PrecomputeSummary(
+        folder=str(folder),
+        action="",
+        num_utterances=state.num_utterances,
+        seconds=state.seconds,
+        num_bytes=sum(path.stat().st_size for path in generation_folder.iterdir()),
+        elapsed_s=time.monotonic() - started,
+        reasons={str(reason): count for reason, count in report.counts.most_common()},
+        examples=report.examples,
+        **asdict(counts),
+    )
 
 
 def _open_corpus_of(state: StoreState, moved_to: Path | None, folder: Path) -> Corpus:
     """Opens the corpus that a store was made from, at its recorded path or else at `moved_to`."""
-    known = Path(state.origin["corpus"])
+    known = Path(state.origin.corpus)
     path = known if known.exists() or moved_to is None else moved_to
     if not path.exists():
         raise DataError(
@@ -249,38 +239,40 @@ def _open_corpus_of(state: StoreState, moved_to: Path | None, folder: Path) -> C
     return open_corpus(path)
 
 
-def _refuse_foreign_store(state: StoreState | None, corpus: Corpus, folder: Path) -> None:
-    """Raises DataError where the store belongs to another corpus that still exists: its features would be removed."""
-    if state is None:
+def _refuse_foreign_store(state: StoreState, corpus: Corpus, folder: Path, *, rebuild: bool) -> None:
+    """Raises DataError where the store was made from another corpus: its features would be removed."""
+    if Path(state.origin.corpus).exists() and corpus.file.samefile(state.origin.corpus):
         return
-    known = Path(state.origin["corpus"])
-    if known != corpus.file.absolute() and known.exists():
-        raise DataError(
-            f"The store in {folder} belongs to the corpus {known}, not to {corpus.file}.",
-            next_step="Give this corpus a store of its own with --cache-dir.",
-        )
+    try:
+        find_changes(folder, state, corpus)
+    except DataError:
+        # A damaged store can be compared with nothing, but made anew.
+        if not (rebuild and _is_damaged(folder, state)):
+            raise
 
 
-def _refuse_bad_share(counts: UpdateCounts, corpus: Corpus, max_bad_share: float, folder: Path) -> None:
+def _is_damaged(folder: Path, state: StoreState) -> bool:
+    try:
+        FeatureStore(folder, state)
+    except DataError:
+        return True
+    return False
+
+
+def _refuse_bad_share(
+    counts: UpdateCounts, corpus: Corpus, max_bad_share: float, folder: Path, report: RejectionReport
+) -> None:
     """Raises DataError, before the commit, where more than `max_bad_share` were rejected; one is always allowed."""
     most = max(1, int(corpus.num_utterances * max_bad_share))
     if counts.num_rejected > most:
         share = 100 * counts.num_rejected / max(1, corpus.num_utterances)
+        reasons = {str(reason): count for reason, count in report.counts.most_common()}
+        listed = "\n".join(f"  {line}" for line in describe_reasons(reasons, report.examples))
+        advice = "Correct them, or raise data.max_bad_share."
+        if next(iter(reasons), "") == Reason.MISSING_FILE:
+            advice = "If the recordings were moved, run myxtts prepare again, with --audio-root FOLDER where they are."
         raise DataError(
             f"{counts.num_rejected:,} of {corpus.num_utterances:,} utterances ({share:.1f} %) could not be used, "
-            f"more than the {100 * max_bad_share:g} % that are accepted.",
-            next_step=f"See {folder / 'rejections.csv'}; correct them, or raise data.max_bad_share. Nothing is lost.",
+            f"more than the {100 * max_bad_share:g} % that are accepted:\n{listed}\n",
+            next_step=f"{advice} All are listed in {folder / 'rejections.csv'}. Nothing is lost.",
         )
-
-
-def _summarize(job: _Job, state: StoreState, counts: UpdateCounts, report: RejectionReport) -> PrecomputeSummary:
-    return PrecomputeSummary(
-        folder=str(job.folder),
-        action=job.sentence,
-        num_utterances=state.num_utterances,
-        seconds=state.seconds,
-        num_bytes=sum(path.stat().st_size for path in job.generation_folder.iterdir()),
-        reasons={str(reason): count for reason, count in report.counts.most_common()},
-        examples=report.examples,
-        **asdict(counts),
-    )

@@ -6,28 +6,39 @@ recordings, a prepared corpus and a finished store can be named alike everywhere
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from myxtts.config.load import write_resolved
+from myxtts.config.load import RESOLVED_FILE_NAME, write_resolved
 from myxtts.config.schema import DataConfig, XTTSConfig
 from myxtts.corpus.corpus_file import Corpus, is_prepared, open_corpus
 from myxtts.corpus.prepare import Recordings, Summary, prepare_corpus
-from myxtts.errors import ConfigError, MyXTTSError, UsageError
+from myxtts.errors import ConfigError, DataError, MyXTTSError, UsageError, name_place, refuse
 from myxtts.runtime.hardware import count_cpus
-from myxtts.store.layout import STORE_FILE_NAME
+from myxtts.store.cache_files import (
+    CORPUS_FOLDER_NAME,
+    find_damaged_files,
+    fingerprint_recordings,
+    forget_files,
+    is_list_damaged,
+    is_list_of,
+    read_checksums,
+    restore_config,
+    write_checksums,
+)
+from myxtts.store.compare import find_changes
+from myxtts.store.layout import STORE_FILE_NAME, read_state
 from myxtts.store.precompute import VAL_STORE_NAME, PrecomputeSummary, choose_store_folder, find_val_corpus, precompute
 from myxtts.text.script import check_scripts
 from myxtts.types import Say
 
-CORPUS_FOLDER_NAME = "corpus"
-"""Raw recordings are prepared into this folder of their store."""
 _NUM_TEXTS_CHECKED = 500
 """Texts of a prepared corpus whose script is compared with their language: takes a few milliseconds."""
+_PREPARE = "Run myxtts precompute --rebuild with --train-data and the same --cache-dir."
 
 
 class Report:
@@ -64,39 +75,88 @@ def has_features(data: DataConfig) -> bool:
 
 
 def ensure_features(config: XTTSConfig, report: Report, *, keep_sound: bool = False) -> XTTSConfig:
-    """Prepares the corpus and computes the features that are missing; returns the configuration to load them with.
+    """Makes features that are missing, and updates those of a changed corpus; returns the configuration to load with.
 
-    A store that exists is left as it is. On the fly only the corpus is made, and the configuration names it instead of
-    the recordings. With `keep_sound` a new store keeps the waveforms too, as a vocoder needs them. Where no corpus is
-    named nothing is made, and opening the store says what is wrong with it.
+    On the fly only the corpus is made, and the configuration names it instead of the recordings. With `keep_sound` a
+    new store keeps the waveforms too, as a vocoder needs them. Where no corpus is named nothing is made, and opening
+    the store says what is wrong with it. Raises DataError where the store belongs to another corpus than is named.
     """
     data, folder = config.data, find_store_folder(config.data)
     if data.train_data is None:
         return config
-    if is_prepared(Path(data.train_data)):
-        _check_scripts(open_corpus(Path(data.train_data)))
-    if data.preprocessing_mode == "precompute":
-        if not has_features(data):
-            report.say(f"There are no features in {folder} yet: they are made first.")
-            with_sound = config.model_copy(update={"data.store_pcm": True}) if keep_sound else config
-            make_features(with_sound, report)
+    refuse_missing_data(data)
+    is_precomputed = data.preprocessing_mode == "precompute"
+    is_new = is_precomputed and not has_features(data)
+    if is_new:
+        report.say(f"There are no features in {folder} yet: they are made first.")
+    corpus = _provide_corpus(config, folder, report)
+    if is_new:
+        with_sound = config.model_copy(update={"data.store_pcm": True}) if keep_sound else config
+        make_features(with_sound, report, corpus=corpus)
+    elif is_precomputed:
+        _update_store(corpus, folder, config, report)
+        val_corpus = find_val_corpus(data)
+        if val_corpus is not None and (folder / VAL_STORE_NAME / STORE_FILE_NAME).exists():
+            _update_store(open_corpus(val_corpus), folder / VAL_STORE_NAME, config, report)
+    if is_precomputed or is_prepared(Path(data.train_data)):
         return config
-    if is_prepared(Path(data.train_data)):
-        return config
-    if not is_prepared(folder / CORPUS_FOLDER_NAME):
-        _open_or_prepare(config, folder, report)
-    return config.model_copy(update={"data.train_data": str(folder / CORPUS_FOLDER_NAME)})
+    return config.model_copy(update={"data.train_data": str(corpus.file.parent)})
 
 
-def make_features(config: XTTSConfig, report: Report, *, rebuild: bool = False) -> dict[str, Any]:
-    """Runs precompute for the training corpus and for a separate validation corpus; returns a summary for JSON."""
+def refuse_missing_data(data: DataConfig) -> None:
+    """Raises DataError where the training or validation data that are named do not exist."""
+    for path in filter(None, (data.train_data, data.val_data)):
+        if not Path(path).exists():
+            raise DataError(
+                f"There is nothing at {path}.",
+                next_step="Name a corpus or a folder of recordings. Features alone are used with --cache-dir and "
+                "without --train-data.",
+            )
+
+
+def make_features(
+    config: XTTSConfig, report: Report, *, rebuild: bool = False, corpus: Corpus | None = None
+) -> dict[str, Any]:
+    """Runs precompute for the training corpus and for a separate validation corpus; returns a summary for JSON.
+
+    Raw recordings are prepared first, unless `corpus` is the list that was made of them.
+    """
     folder = find_store_folder(config.data)
-    fields = _fill_store(_open_or_prepare(config, folder, report), folder, config.data, report, rebuild)
+    corpus = corpus or _provide_corpus(config, folder, report, is_fresh=True)
+    fields = _fill_store(corpus, folder, config.data, report, rebuild)
     val_corpus = find_val_corpus(config.data)
     if val_corpus is not None:
         fields["val"] = _fill_store(open_corpus(val_corpus), folder / VAL_STORE_NAME, config.data, report, rebuild)
-    write_resolved(config, folder)
+    _write_config(config, folder)
+    write_checksums(folder)
     return fields
+
+
+def _write_config(config: XTTSConfig, folder: Path) -> None:
+    """Writes config.yaml into a cache folder, with absolute paths, so that it holds wherever a command is called."""
+    paths = {f"data.{name}": getattr(config.data, name) for name in ("train_data", "val_data", "cache_dir", "lexicon")}
+    absolute = {key: str(Path(path).absolute()) for key, path in paths.items() if path is not None}
+    write_resolved(config.model_copy(update=absolute), folder)
+
+
+def mend_files(folder: Path, damaged_files: Sequence[str], recordings: Path | None) -> None:
+    """Makes files beside a store again: config.yaml from its copy, the list of raw recordings by preparing them.
+
+    `recordings` says where they are now, for when they have moved. Reports of rejections come with an update.
+    """
+    if RESOLVED_FILE_NAME in damaged_files:
+        restore_config(folder)
+    if not is_list_damaged(damaged_files):
+        return
+    try:
+        config = XTTSConfig.load(folder / RESOLVED_FILE_NAME)
+    except ConfigError as error:
+        place = folder / CORPUS_FOLDER_NAME
+        raise refuse(f"The list of recordings in {place}", f"it is damaged, and {error.problem}", _PREPARE) from error
+    if recordings is not None:
+        config = config.model_copy(update={"data.train_data": str(recordings)})
+    refuse_missing_data(config.data)
+    prepare_list(config, folder, Report())
 
 
 def check_recordings(
@@ -110,7 +170,10 @@ def check_recordings(
     headers_only: bool = False,
 ) -> Summary:
     """Prepares a corpus in `out` from raw recordings, and reports accepted and rejected ones."""
-    with report.show_progress("Checking", None) as show:
+    for path in (item.path for item in inputs):
+        if path.exists() and not (path.is_dir() or path.is_file()):
+            raise refuse(path, "it is neither a folder nor a file", "Name the recordings, or their transcript.")
+    with report.show_progress("Checking", None) as show, name_place(inputs[0].path):
         summary = prepare_corpus(
             inputs,
             out,
@@ -130,22 +193,81 @@ def count_threads(data: DataConfig) -> int:
     return count_cpus() if data.num_workers == "auto" else max(1, data.num_workers)
 
 
-def _open_or_prepare(config: XTTSConfig, folder: Path, report: Report) -> Corpus:
-    """Opens the corpus that `data.train_data` names; raw recordings are prepared inside the store's folder first."""
+def _provide_corpus(config: XTTSConfig, folder: Path, report: Report, *, is_fresh: bool = False) -> Corpus:
+    """Opens the corpus that `data.train_data` names; a list of raw recordings is made inside the store's folder.
+
+    The list is made again where recordings were added, replaced or removed, and with `is_fresh` in any case.
+    """
     data = config.data
     if data.train_data is None:
         raise UsageError("No corpus is named.", next_step="Give --train-data DIR.")
-    path = Path(data.train_data)
+    refuse_missing_data(data)
+    path, out = Path(data.train_data), folder / CORPUS_FOLDER_NAME
     if is_prepared(path):
         corpus = open_corpus(path)
         _check_scripts(corpus)
         return corpus
-    inputs = [Recordings(path, data.corpus_format, split="train" if data.val_data else None)]
+    inputs = [path, *([Path(data.val_data)] if data.val_data else [])]
+    recordings = fingerprint_recordings(inputs, folder)
+    known = read_checksums(folder)
+    is_same = known is not None and known.recordings == recordings
+    if is_same and is_list_damaged(find_damaged_files(folder)):
+        report.say(f"The list of recordings in {out} is damaged: it is made again.")
+        config = _restore_settings(config, folder)
+    elif is_fresh or not is_prepared(out):
+        if is_prepared(out):
+            is_list_of(open_corpus(out), path, folder)
+        report.say(f"Checking the recordings in {path} first.")
+    elif is_list_of(open_corpus(out), path, folder) and is_same:
+        return open_corpus(out)
+    else:
+        report.say(f"The recordings in {path} have changed since they were listed: they are checked again.")
+        config = _restore_settings(config, folder)
+    prepare_list(config, folder, report)
+    write_checksums(folder, recordings)
+    return open_corpus(out)
+
+
+def _restore_settings(config: XTTSConfig, folder: Path) -> XTTSConfig:
+    """Returns the configuration that a list of recordings was made with, for the recordings that are named now.
+
+    A command that only loads features may leave out what shaped the list, such as the language.
+    """
+    try:
+        known = XTTSConfig.load(folder / RESOLVED_FILE_NAME)
+    except ConfigError:
+        return config
+    return known.model_copy(update={"data.train_data": config.data.train_data, "data.val_data": config.data.val_data})
+
+
+def prepare_list(config: XTTSConfig, folder: Path, report: Report) -> None:
+    """Prepares the raw recordings of a configuration inside a cache folder."""
+    data = config.data
+    assert data.train_data is not None
+    inputs = [Recordings(Path(data.train_data), data.corpus_format, split="train" if data.val_data else None)]
     if data.val_data:
         inputs.append(Recordings(Path(data.val_data), data.corpus_format, split="val"))
-    report.say(f"Checking the recordings in {path} first.")
+    forget_files(folder)
     check_recordings(inputs, folder / CORPUS_FOLDER_NAME, data, report, seed=config.training.seed)
-    return open_corpus(folder / CORPUS_FOLDER_NAME)
+    _write_config(config, folder)
+
+
+def _update_store(corpus: Corpus, folder: Path, config: XTTSConfig, report: Report) -> None:
+    """Brings a store up to date with its corpus; raises DataError for another corpus, or where updating is off."""
+    state = read_state(folder)
+    changes = find_changes(folder, state, corpus) if state is not None else None
+    if state is None or not changes:
+        return
+    problem = f"The corpus {corpus.file} has changed since the features in {folder} were made ({changes})"
+    if not config.data.auto_rebuild_token_cache:
+        raise DataError(
+            f"{problem}, and data.auto_rebuild_token_cache is off.",
+            next_step=f"Run: myxtts precompute --train-data {config.data.train_data} --cache-dir {folder}",
+        )
+    report.say(f"{problem}: they are brought up to date.")
+    # A store may keep sound that this command does not need.
+    config = config.model_copy(update={"data.store_pcm": state.settings.has_pcm})
+    _fill_store(corpus, folder, config.data, report, rebuild=False)
 
 
 def _check_scripts(corpus: Corpus) -> None:

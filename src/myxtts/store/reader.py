@@ -17,14 +17,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from myxtts.errors import DataError
-from myxtts.store.index import SPLITS, PartEntry, hash_id, join_indexes
+from myxtts.storage.regular_file import FileRefusedError
+from myxtts.store.index import SPLITS, PartEntry, hash_id, join_indexes, renumber_names
 from myxtts.store.layout import (
     ALIGNMENT,
     PARTS,
+    STORE_FILE_NAME,
     Part,
-    StoreSettings,
     StoreState,
     align,
+    damaged,
     index_path,
     make_part_heading,
     name_generation,
@@ -68,10 +70,14 @@ class FeatureStore:
     def __init__(self, folder: Path, state: StoreState) -> None:
         self.folder, self.state = folder, state
         self.generation_folder = folder / name_generation(state.generation)
-        self.settings = StoreSettings.from_json(state.settings)
+        self.settings = state.settings
         self.mel_definition = self.settings.mel
         self.n_mels = self.mel_definition.n_mels
-        self._table = join_indexes([index_path(self.generation_folder, number) for number in state.segments])
+        paths = [index_path(self.generation_folder, number) for number in state.segments]
+        table, self._rows_by_hash = join_indexes(paths)
+        self.columns, self._ids = table.columns, table.ids
+        """Columns [N] of the joined index; see `store.index.COLUMNS`."""
+        self.speakers, self.languages = table.speakers, table.languages
         self._files = MappedFiles(self.generation_folder)
 
     @classmethod
@@ -83,6 +89,7 @@ class FeatureStore:
         while True:
             try:
                 store = cls(folder, state)
+                store.refuse_wrong_count()
                 store._files.map_all(store.measure_files())
             except DataError:
                 # A writer may have committed a new generation and removed this one in the meantime.
@@ -93,32 +100,34 @@ class FeatureStore:
             else:
                 return store
 
-    @property
-    def columns(self) -> dict[str, NDArray[Any]]:
-        """Columns [N] of the joined index; see `store.index.COLUMNS`."""
-        return self._table.columns
-
-    @property
-    def speakers(self) -> tuple[str, ...]:
-        return self._table.speakers
-
-    @property
-    def languages(self) -> tuple[str, ...]:
-        return self._table.languages
+    def refuse_wrong_count(self) -> None:
+        """Raises DataError unless there are as many utterances as store.json says."""
+        if len(self) != self.state.num_utterances:
+            problem = f"it names {self.state.num_utterances:,} utterances, its segments hold {len(self):,}"
+            raise damaged(self.folder / STORE_FILE_NAME, problem)
 
     def __len__(self) -> int:
-        return len(self._table)
+        return len(self.columns["id_hash"])
 
     def id_of(self, row: int) -> str:
-        return self._table.id_of(row)
+        start, stop = int(self.columns["id_start"][row]), int(self.columns["id_end"][row])
+        return self._ids[start:stop].decode("utf-8", "surrogatepass")
 
     def find(self, id: str) -> int | None:
-        """The row of an utterance, or None."""
-        return next((row for row in self._table.find_rows(hash_id(id)) if self.id_of(row) == id), None)
+        """The row of an utterance, or None; a binary search by the hash of its id."""
+        hashes, wanted = self.columns["id_hash"], np.uint64(hash_id(id))
+        start = int(np.searchsorted(hashes, wanted, "left", sorter=self._rows_by_hash))
+        stop = int(np.searchsorted(hashes, wanted, "right", sorter=self._rows_by_hash))
+        return next((int(row) for row in self._rows_by_hash[start:stop] if self.id_of(row) == id), None)
 
     def join_as(self, split: Split, speakers: Sequence[str], languages: Sequence[str]) -> None:
         """Recodes this store as a split of another one, in place; raises DataError for names that one lacks."""
-        self._table = self._table.join_as(split, speakers, languages)
+        self.columns |= {
+            "speaker": renumber_names(self.columns["speaker"], self.speakers, speakers, "speakers"),
+            "language": renumber_names(self.columns["language"], self.languages, languages, "languages"),
+            "split": np.full(len(self), SPLITS.index(split), np.uint8),
+        }
+        self.speakers, self.languages = tuple(speakers), tuple(languages)
 
     def rows_of_split(self, split: str) -> NDArray[np.int64]:
         return np.flatnonzero(self.columns["split"] == SPLITS.index(split))
@@ -209,22 +218,49 @@ class FeatureStore:
         return PartEntry(*values)
 
     def find_damage(self, row: int, part: Part) -> str:
-        """Verifies the crc32c of a record; returns what is wrong with it, or ''."""
+        """Verifies the crc32c and the values of a record; returns what is wrong with it, or ''."""
         entry = self.entry(row, part)
         stop = entry.offset + align(entry.length * self._width_of(part) * self._dtype_of(part).itemsize)
         try:
             data = self._files.get(entry.segment, part)
         except OSError as error:
             return f"its data file cannot be read: {error.strerror}"
+        except FileRefusedError as error:
+            return f"its data file cannot be used: {error}"
         if len(data) < stop:
             return "its data file is cut off"
-        return "" if google_crc32c.value(data[entry.offset : stop]) == entry.crc else "its checksum does not match"
+        if google_crc32c.value(data[entry.offset : stop]) != entry.crc:
+            return "its checksum does not match"
+        return self._find_impossible_values(row, part)
+
+    def _find_impossible_values(self, row: int, part: Part) -> str:
+        """A checksum only shows that nothing has changed since it was computed."""
+        values = self.read_part(row, part)
+        if part == "mel" and not np.isfinite(values).all():
+            return "it holds NaN or infinity"
+        if part == "tokens":
+            limit = self.state.num_token_ids or np.iinfo(np.int32).max
+            wrong = values[(values < 0) | (values >= limit)]
+            if len(wrong):
+                return f"it holds the token {wrong[0]}, but there are only 0 to {limit - 1}"
+        if part == "durations":
+            num_tokens, num_frames = self.entry(row, "tokens").length, self.entry(row, "mel").length
+            if values.min() < 0 or len(values) != num_tokens or int(values.sum(dtype=np.int64)) != num_frames:
+                return f"they do not spread {num_frames} frames over {num_tokens} tokens"
+        return ""
+
+    def refuse_damage(self, row: int, advice: str) -> None:
+        """Raises DataError for the first damaged record of an utterance."""
+        for part in PARTS:
+            damage = self.find_damage(row, part) if self.entry(row, part).length else ""
+            if damage:
+                raise damaged(f"The stored {part} of {self.id_of(row)}", damage, advice)
 
     def has_damaged_heading(self, segment: int, part: Part) -> bool:
         """Whether the first bytes of a data file are wrong; False for a missing file, which `find_damage` reports."""
         try:
             heading = self._files.get(segment, part)[:ALIGNMENT].tobytes()
-        except OSError:
+        except (OSError, FileRefusedError):
             return False
         return heading != make_part_heading(segment, part)
 
@@ -234,9 +270,10 @@ class FeatureStore:
         for part in PARTS:
             rows = np.flatnonzero(self.columns[f"{part}_length"])
             segments = self.columns[f"{part}_segment"][rows]
-            longest = np.zeros(int(segments.max(initial=0)) + 1, np.uint64)
-            np.maximum.at(longest, segments, self._find_stops(rows, part))
-            num_bytes |= {(int(segment), part): int(longest[segment]) for segment in np.flatnonzero(longest)}
+            numbers, places = np.unique(segments, return_inverse=True)
+            longest = np.zeros(len(numbers), np.uint64)
+            np.maximum.at(longest, places, self._find_stops(rows, part))
+            num_bytes |= {(number, part): stop for number, stop in zip(numbers.tolist(), longest.tolist(), strict=True)}
         return num_bytes
 
     def _find_stops(self, rows: NDArray[np.integer[Any]], part: Part) -> NDArray[np.uint64]:

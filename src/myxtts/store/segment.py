@@ -7,7 +7,6 @@ either no index, in which case the data files are orphans that `resume_segments`
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -25,6 +24,7 @@ from myxtts.storage.atomic import (
     sync_directory,
     write_atomically,
 )
+from myxtts.storage.regular_file import open_output, open_regular
 from myxtts.store.index import PartEntry, Row, write_index
 from myxtts.store.layout import ALIGNMENT, Part, align, index_path, make_part_heading, part_path
 
@@ -85,7 +85,7 @@ class SegmentWriter:
         """Opens the temporary data file of a part and writes its heading."""
         # Registered first, so that a signal during the opening leaves no file behind.
         self._begun.append(part)
-        file = self._temporary(part).open("wb", buffering=_BUFFER_BYTES)
+        file = open_output(self._temporary(part), buffering=_BUFFER_BYTES)
         self._files[part] = file
         self._offsets[part] = file.write(make_part_heading(self.number, part))
         return file
@@ -104,10 +104,14 @@ class SegmentWriter:
         return PartEntry(self.number, offset, len(array), crc)
 
 
-def restore_heading(folder: Path, segment: int, part: Part) -> None:
-    """Rewrites a data file with an intact heading; records are copied unchecked, they have their own checksums."""
+def restore_heading(folder: Path, segment: int, part: Part, num_bytes: int) -> None:
+    """Rewrites the first `num_bytes` of a data file with an intact heading, padded to the alignment.
+
+    Records are copied unchecked, they have their own checksums.
+    """
     path = part_path(folder, segment, part)
-    with path.open("rb") as old, write_atomically(path) as file:
+    with open_regular(path) as old, write_atomically(path) as file:
         old.seek(ALIGNMENT)
         file.write(make_part_heading(segment, part))
-        shutil.copyfileobj(old, file, _BUFFER_BYTES)
+        for start in range(ALIGNMENT, align(num_bytes), _BUFFER_BYTES):
+            file.write(old.read(min(_BUFFER_BYTES, align(num_bytes) - start)))

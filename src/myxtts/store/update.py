@@ -14,18 +14,30 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
-import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
 from myxtts.corpus.corpus_file import CORPUS_FILE_NAME, Corpus
 from myxtts.corpus.rejections import AudioProblem, Reason, Rejection, RejectionReport
-from myxtts.features.definition import count_source_frames
 from myxtts.features.extract import AudioFeatures, FeatureExtractor
 from myxtts.storage.atomic import lock_directory, sweep_temporary_files
-from myxtts.store.generation import begin_generation, commit_state, describe_row, remove_other_generations
-from myxtts.store.index import SPLITS, PartEntry, Row
-from myxtts.store.layout import CHUNK_UTTERANCES, PARTS, Part, StoreSettings, damaged, name_generation, require_store
+from myxtts.store.compare import Comparison, Distrust, Task
+from myxtts.store.generation import (
+    begin_generation,
+    commit_state,
+    describe_row,
+    find_next_segment,
+    remove_other_generations,
+)
+from myxtts.store.index import PartEntry, Row
+from myxtts.store.layout import (
+    CHUNK_UTTERANCES,
+    PARTS,
+    Generation,
+    Part,
+    name_generation,
+    require_store,
+)
 from myxtts.store.reader import FeatureStore
 from myxtts.store.segment import SegmentWriter
 from myxtts.text.frontend import FrontEnd
@@ -33,15 +45,11 @@ from myxtts.types import Utterance
 
 _WINDOW_UTTERANCES = 64
 """Recordings in flight: enough for any number of threads, and bounded in memory."""
-_FIRST_LINE = 2
-"""Line of the first utterance in a corpus file; line 1 is its heading."""
 COMPACTED_UTTERANCES = 16_384
 """Utterances of a compacted segment: more than when they are made, because fewer files open faster."""
 
 Progress = Callable[[int, int], None]
 """Called with the number of utterances seen and rejected so far."""
-Distrust = frozenset[tuple[Part, PartEntry]]
-"""Records whose checksum is wrong."""
 
 
 @dataclass(slots=True)
@@ -61,18 +69,6 @@ class UpdateCounts:
     num_lost_parts: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Task:
-    """One utterance to write: `kept` parts are referred to, the others computed. `row` is None for a new one."""
-
-    utterance: Utterance
-    line: int
-    text_crc: int
-    source_frames: int
-    kept: dict[Part, PartEntry]
-    row: int | None
-
-
 class StoreUpdater:
     """Writes the segments by which a generation catches up with its corpus.
 
@@ -83,21 +79,23 @@ class StoreUpdater:
     def __init__(
         self,
         store: FeatureStore,
-        settings: StoreSettings,
         frontend: FrontEnd,
-        extractor: FeatureExtractor,
         report: RejectionReport,
-        *,
-        next_segment: int,
         num_threads: int,
         distrusted: Distrust = frozenset(),
     ) -> None:
-        self._store, self._settings, self._frontend, self._extractor = store, settings, frontend, extractor
-        self._report, self._num_threads = report, num_threads
-        self._distrusted = distrusted
-        self.next_segment = next_segment
-        self.counts = UpdateCounts()
-        self._is_seen = np.zeros(len(store), bool)
+        self._store, self._frontend, self._report = store, frontend, report
+        self._num_threads, self._comparison = num_threads, Comparison(store, distrusted)
+        settings = self._settings = store.settings
+        limits = store.state.origin.limits
+        self._extractor = FeatureExtractor(settings.mel, settings.audio, limits, keep_pcm=settings.has_pcm)
+        self._first_segment = self._next_segment = find_next_segment(store.generation_folder)
+        self._counts = UpdateCounts()
+
+    @property
+    def new_segments(self) -> range:
+        """The segments that were written."""
+        return range(self._first_segment, self._next_segment)
 
     def run(self, corpus: Corpus, progress: Progress) -> UpdateCounts:
         """Reads the corpus once in chunks: plans, computes and writes each, then removes rows that were not seen.
@@ -105,79 +103,38 @@ class StoreUpdater:
         `progress` is called after each computed utterance and each chunk. An exception leaves the segments committed
         so far, which the next run keeps.
         """
-        lines = enumerate(corpus.utterances(), start=_FIRST_LINE)
+        numbered = enumerate(corpus.utterances())
         num_seen = 0
         pool = ThreadPoolExecutor(self._num_threads, "features")
         try:
-            while chunk := list(islice(lines, CHUNK_UTTERANCES)):
-                tasks = [task for line, utterance in chunk if (task := self._plan(line, utterance)) is not None]
-                self.counts.num_kept += len(chunk) - len(tasks)
+            while chunk := list(islice(numbered, CHUNK_UTTERANCES)):
+                tasks = [task for item in chunk if (task := self._comparison.plan(*item)) is not None]
+                self._counts.num_kept += len(chunk) - len(tasks)
                 num_seen += len(chunk) - len(tasks)
                 if tasks:
                     with closing(self._write_chunk(tasks, pool)) as written:
                         for _ in written:
                             num_seen += 1
-                            progress(num_seen, self.counts.num_rejected)
-                progress(num_seen, self.counts.num_rejected)
+                            progress(num_seen, self._counts.num_rejected)
+                progress(num_seen, self._counts.num_rejected)
         finally:
             # After an error or an interrupt, submitted but unstarted extractions are cancelled.
             pool.shutdown(wait=True, cancel_futures=True)
         self._remove_unseen()
-        return self.counts
+        return self._counts
 
-    def _plan(self, line: int, utterance: Utterance) -> _Task | None:
-        """Compares an utterance with its row by checksums of text and recording; returns None if it is up to date."""
-        text_crc = _checksum_text(utterance)
-        source_frames = count_source_frames(utterance.num_samples, utterance.sample_rate_hz, self._settings.mel)
-        row = self._store.find(utterance.id)
-        if row is None:
-            return _Task(utterance, line, text_crc, source_frames, {}, None)
-        self._is_seen[row] = True
-        columns = self._store.columns
-        same_source = not utterance.checksum or int(columns["source_crc"][row]) == utterance.checksum
-        same_text = int(columns["text_crc"][row]) == text_crc
-        # The same recording and text give bit-identical features, so durations stay valid when either is repaired.
-        is_right = {"tokens": same_text, "durations": same_text and same_source}
-        # Parts that are present, valid and not distrusted are kept; the others are counted as wrong and recomputed.
-        kept: dict[Part, PartEntry] = {}
-        num_wrong = 0
-        for part in PARTS:
-            entry = self._store.entry(row, part)
-            if not entry.length:
-                num_wrong += part in self._settings.parts
-            elif is_right.get(part, same_source) and (part, entry) not in self._distrusted:
-                kept[part] = entry
-            else:
-                num_wrong += 1
-        has_same_length = int(columns["source_frames"][row]) == source_frames
-        if num_wrong == 0 and has_same_length and self._has_same_labels(row, utterance):
-            return None
-        return _Task(utterance, line, text_crc, source_frames, kept, row)
-
-    def _is_distrusted(self, row: int, part: Part) -> bool:
-        return (part, self._store.entry(row, part)) in self._distrusted
-
-    def _has_same_labels(self, row: int, utterance: Utterance) -> bool:
-        """Whether speaker, language and split of a row are those of the utterance."""
-        columns, store = self._store.columns, self._store
-        return (
-            store.speakers[int(columns["speaker"][row])] == utterance.speaker
-            and store.languages[int(columns["language"][row])] == utterance.language
-            and SPLITS[int(columns["split"][row])] == utterance.split
-        )
-
-    def _write_chunk(self, tasks: list[_Task], pool: ThreadPoolExecutor) -> Generator[None, None, None]:
+    def _write_chunk(self, tasks: list[Task], pool: ThreadPoolExecutor) -> Generator[None, None, None]:
         """Computes and writes one segment; yields after each utterance, for progress and interrupts."""
         tokens = self._make_tokens(tasks)
-        with SegmentWriter(self._store.generation_folder, self.next_segment) as segment:
+        with SegmentWriter(self._store.generation_folder, self._next_segment) as segment:
             for task, ids, outcome in zip(tasks, tokens, self._extract(tasks, pool), strict=True):
                 self._write_utterance(segment, task, ids, outcome)
                 yield
             if len(segment):
                 segment.commit()
-                self.next_segment += 1
+                self._next_segment += 1
 
-    def _make_tokens(self, tasks: list[_Task]) -> list[NDArray[np.int32] | None]:
+    def _make_tokens(self, tasks: list[Task]) -> list[NDArray[np.int32] | None]:
         """Returns the token ids of each task from one batched front-end call; None where stored ones are kept."""
         wanted = [task.utterance for task in tasks if "tokens" not in task.kept]
         encodings = iter(
@@ -190,7 +147,7 @@ class StoreUpdater:
         return [None if "tokens" in task.kept else next(encodings).ids for task in tasks]
 
     def _extract(
-        self, tasks: Sequence[_Task], pool: ThreadPoolExecutor
+        self, tasks: Sequence[Task], pool: ThreadPoolExecutor
     ) -> Iterator[AudioFeatures | AudioProblem | None]:
         """Yields audio features in task order, computed up to a window ahead; None where no audio part is needed."""
         window: deque[Future[AudioFeatures | AudioProblem] | None] = deque()
@@ -203,7 +160,7 @@ class StoreUpdater:
             done = window.popleft()
             yield done.result() if done else None
 
-    def _needs_audio(self, task: _Task) -> bool:
+    def _needs_audio(self, task: Task) -> bool:
         return any(part not in task.kept for part in self._settings.parts if part != "tokens")
 
     def _extract_one(self, utterance: Utterance) -> AudioFeatures | AudioProblem:
@@ -216,7 +173,7 @@ class StoreUpdater:
     def _write_utterance(
         self,
         segment: SegmentWriter,
-        task: _Task,
+        task: Task,
         tokens: NDArray[np.int32] | None,
         outcome: AudioFeatures | AudioProblem | None,
     ) -> None:
@@ -235,14 +192,14 @@ class StoreUpdater:
             if outcome.pcm is not None:
                 values["pcm"] = outcome.pcm
             source_crc = outcome.checksum
-            self.counts.num_made += 1
+            self._counts.num_made += 1
         if tokens is not None:
             values["tokens"] = tokens
-            self.counts.num_tokens_made += 1
+            self._counts.num_tokens_made += 1
         if task.row is None:
-            self.counts.num_added += 1
-        elif self._is_distrusted(task.row, "durations"):
-            self.counts.num_lost_parts += 1
+            self._counts.num_added += 1
+        elif self._comparison.is_distrusted(task.row, "durations"):
+            self._counts.num_lost_parts += 1
         kept = {part: entry for part, entry in task.kept.items() if part not in values}
         if source_crc != stored_crc:
             # A corpus that was prepared from headers has no checksums: the change is known only after decoding.
@@ -250,7 +207,7 @@ class StoreUpdater:
         segment.add(_make_row(task, source_crc, kept), values)
 
     def _compare_lengths(
-        self, task: _Task, tokens: NDArray[np.int32] | None, outcome: AudioFeatures | None
+        self, task: Task, tokens: NDArray[np.int32] | None, outcome: AudioFeatures | None
     ) -> AudioProblem | None:
         """Rejects utterances with more tokens than frames (after trimming): no monotonic alignment exists for them."""
         num_frames = len(outcome.mel) if outcome is not None else task.kept["mel"].length
@@ -259,13 +216,13 @@ class StoreUpdater:
             return None
         return AudioProblem(Reason.TOO_MANY_TOKENS, f"{num_tokens} tokens for {num_frames} frames of sound")
 
-    def _reject(self, task: _Task, problem: AudioProblem) -> None:
+    def _reject(self, task: Task, problem: AudioProblem) -> None:
         """Reports an utterance that cannot be used; if it has a row, marks it for `_remove_unseen`."""
-        self.counts.num_rejected += 1
+        self._counts.num_rejected += 1
         if task.row is not None:
-            self._is_seen[task.row] = False
-            self.counts.num_lost += 1
-            self.counts.num_lost_parts += sum(self._is_distrusted(task.row, part) for part in PARTS)
+            self._comparison.is_seen[task.row] = False
+            self._counts.num_lost += 1
+            self._counts.num_lost_parts += sum(self._comparison.is_distrusted(task.row, part) for part in PARTS)
         utterance = task.utterance
         self._report.add(
             Rejection(utterance.id, CORPUS_FILE_NAME, task.line, problem.reason, problem.detail, audio=utterance.audio)
@@ -273,17 +230,17 @@ class StoreUpdater:
 
     def _remove_unseen(self) -> None:
         """Writes tombstone rows for utterances that left the corpus or were rejected."""
-        gone = np.flatnonzero(~self._is_seen)
-        self.counts.num_removed = len(gone)
+        gone = np.flatnonzero(~self._comparison.is_seen)
+        self._counts.num_removed = len(gone)
         for start in range(0, len(gone), CHUNK_UTTERANCES):
-            with SegmentWriter(self._store.generation_folder, self.next_segment) as segment:
+            with SegmentWriter(self._store.generation_folder, self._next_segment) as segment:
                 for row in gone[start : start + CHUNK_UTTERANCES]:
                     segment.add(Row(self._store.id_of(int(row)), removed=True), {})
                 segment.commit()
-                self.next_segment += 1
+                self._next_segment += 1
 
 
-def _make_row(task: _Task, source_crc: int, kept: dict[Part, PartEntry]) -> Row:
+def _make_row(task: Task, source_crc: int, kept: dict[Part, PartEntry]) -> Row:
     utterance = task.utterance
     return Row(
         id=utterance.id,
@@ -295,12 +252,6 @@ def _make_row(task: _Task, source_crc: int, kept: dict[Part, PartEntry]) -> Row:
         source_frames=task.source_frames,
         parts=kept,
     )
-
-
-def _checksum_text(utterance: Utterance) -> int:
-    """crc32c of all inputs of the front end: text, language and given phonemes."""
-    text = "\0".join((utterance.text, utterance.language, utterance.phonemes or ""))
-    return int(google_crc32c.value(text.encode("utf-8", "surrogatepass")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,7 +279,7 @@ def compact_store(folder: Path) -> CompactSummary:
         with ExitStack() as half_done:
             # On failure, delete the incomplete copy: it cannot be resumed, and may be what filled the disk.
             half_done.callback(remove_other_generations, folder, store.state.generation)
-            begin_generation(folder, number, store.settings, store.state.origin, "compaction")
+            begin_generation(folder, number, Generation(store.settings, store.state.origin, "compaction"))
             for segment, start in enumerate(starts):
                 _copy_rows(store, range(start, min(start + COMPACTED_UTTERANCES, len(store))), target, segment)
             half_done.pop_all()
@@ -341,19 +292,11 @@ def _copy_rows(store: FeatureStore, rows: range, target: Path, number: int) -> N
     """Writes a segment with copies of these rows and all their parts."""
     with SegmentWriter(target, number) as segment:
         for row in rows:
+            # The copy of a damaged record would get a valid checksum.
+            store.refuse_damage(row, "Run myxtts precompute --fix first; nothing has been changed.")
             parts: list[Part] = [part for part in PARTS if store.entry(row, part).length]
-            for part in parts:
-                _refuse_damage(store, row, part)
             segment.add(describe_row(store, row, ("tokens",)), {part: store.read_record(row, part) for part in parts})
         segment.commit()
-
-
-def _refuse_damage(store: FeatureStore, row: int, part: Part) -> None:
-    """A damaged record must not be copied: its copy would get a valid checksum."""
-    damage = store.find_damage(row, part)
-    if damage:
-        advice = "Run myxtts precompute --fix first; nothing has been changed."
-        raise damaged(f"The stored {part} of {store.id_of(row)}", damage, advice)
 
 
 def _measure(folder: Path) -> int:

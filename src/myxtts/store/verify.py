@@ -14,16 +14,21 @@ from typing import Any, Literal
 
 import numpy as np
 
+from myxtts.corpus.corpus_file import is_prepared
 from myxtts.errors import DataError
 from myxtts.storage.atomic import lock_directory, sweep_temporary_files
+from myxtts.store.cache_files import find_damaged_files
+from myxtts.store.compare import Distrust
+from myxtts.store.durations import ORIGIN_FILE_NAME, DurationsOrigin
 from myxtts.store.generation import describe_generation
 from myxtts.store.index import PartEntry, read_index
 from myxtts.store.layout import (
     GENERATION_FILE_NAME,
     PARTS,
+    STORE_FILE_NAME,
+    Generation,
     Part,
     StoreState,
-    damaged,
     find_generations,
     find_segments,
     index_path,
@@ -32,10 +37,10 @@ from myxtts.store.layout import (
     read_state,
     require_store,
 )
-from myxtts.store.precompute import update_current
+from myxtts.store.precompute import VAL_STORE_NAME, update_current
+from myxtts.store.provide import mend_files
 from myxtts.store.reader import FeatureStore
 from myxtts.store.segment import restore_heading
-from myxtts.store.update import Distrust
 
 _NUM_SAMPLED = 200
 """Utterances checked before a training: damage of 2 % of a store is missed with a probability of 0.98 ** 200 < 2 %."""
@@ -64,6 +69,11 @@ class VerifyReport:
         if len(self.problems) < _MAX_LISTED:
             self.problems.append(problem)
 
+    def join(self, other: VerifyReport) -> None:
+        """Adds what was found in another store."""
+        for name in ("num_checked", "num_broken", "num_repaired", "num_unrecoverable", "problems"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "is_whole": self.is_whole}
 
@@ -76,6 +86,7 @@ class _Findings:
     store: FeatureStore | None = None
     num_utterances: int = 0
     bad_headings: list[tuple[int, Part]] = field(default_factory=list)
+    damaged_files: list[str] = field(default_factory=list)
     distrusted: Distrust = frozenset()
 
 
@@ -91,11 +102,19 @@ def verify_store(
     num_threads: int = 2,
     progress: Progress = lambda _seen, _broken: None,
 ) -> VerifyReport:
-    """Checks all of a store; with `fix`, recomputes everything broken from its sources.
+    """Checks all of a cache folder; with `fix`, makes everything broken again from its sources.
 
-    `corpus` says where the corpus of the store is now, for when it has moved.
+    `corpus` says where the corpus of the store, or its raw recordings, are now, for when they have moved. The store of
+    a validation corpus inside the folder is checked too.
     """
     require_store(folder)
+    report = _verify_one(folder, fix, corpus, num_threads, progress)
+    if (folder / VAL_STORE_NAME / STORE_FILE_NAME).exists():
+        report.join(_verify_one(folder / VAL_STORE_NAME, fix, None, num_threads, progress))
+    return report
+
+
+def _verify_one(folder: Path, fix: bool, corpus: Path | None, num_threads: int, progress: Progress) -> VerifyReport:
     if not fix:
         # Reading needs no lock: committed files never change, and a store on a read-only disk can be checked too.
         return _check(folder, progress).report
@@ -115,11 +134,7 @@ def check_before_training(store: FeatureStore, how: Literal["off", "sampled", "f
     if how == "sampled" and len(rows) > _NUM_SAMPLED:
         rows = np.sort(np.random.default_rng(seed).choice(rows, _NUM_SAMPLED, replace=False))
     for row in rows:
-        for part in PARTS:
-            damage = store.find_damage(int(row), part) if store.entry(int(row), part).length else ""
-            if damage:
-                advice = "Run myxtts precompute --fix with the same --train-data and --cache-dir."
-                raise damaged(f"The stored {part} of {store.id_of(int(row))}", damage, advice)
+        store.refuse_damage(int(row), "Run myxtts precompute --fix with the same --train-data and --cache-dir.")
 
 
 def _check(folder: Path, progress: Progress) -> _Findings:
@@ -131,6 +146,7 @@ def _check(folder: Path, progress: Progress) -> _Findings:
         if state is None:
             return findings
         try:
+            findings.damaged_files = _check_files(folder, report)
             findings.store = store = _check_indexes(folder, state, report)
             findings.bad_headings = _check_headings(store, report)
             findings.distrusted = _check_records(store, report, progress)
@@ -140,7 +156,24 @@ def _check(folder: Path, progress: Progress) -> _Findings:
             continue
         if report.num_broken == 0 or not _has_moved_on(folder, state):
             findings.num_utterances = state.num_utterances
+            if len(store.state.segments) == len(state.segments) and len(store) != state.num_utterances:
+                report.note(f"store.json names {state.num_utterances:,} utterances, its segments hold {len(store):,}")
+                findings.num_utterances = len(store)
             return findings
+
+
+def _check_files(folder: Path, report: VerifyReport) -> list[str]:
+    """Returns the files beside the features that are not as they were written."""
+    bad = find_damaged_files(folder)
+    try:
+        read_checked_json(folder / ORIGIN_FILE_NAME, DurationsOrigin)
+    except FileNotFoundError:
+        pass
+    except DataError:
+        bad.append(ORIGIN_FILE_NAME)
+    for name in bad:
+        report.note(f"{folder / name} is not as it was written.")
+    return bad
 
 
 def _check_state(folder: Path, report: VerifyReport) -> StoreState | None:
@@ -154,7 +187,7 @@ def _check_state(folder: Path, report: VerifyReport) -> StoreState | None:
     assert state is not None, folder
     path = folder / name_generation(state.generation) / GENERATION_FILE_NAME
     try:
-        if read_checked_json(path)["settings"] != state.settings:
+        if read_checked_json(path, Generation).settings != state.settings:
             report.note(f"{path} does not describe this store.")
     except (OSError, DataError) as error:
         report.note(str(error))
@@ -166,10 +199,10 @@ def _guess_state(folder: Path, report: VerifyReport) -> StoreState | None:
     for number in find_generations(folder):
         path = folder / name_generation(number)
         try:
-            fields = read_checked_json(path / GENERATION_FILE_NAME)
+            found = read_checked_json(path / GENERATION_FILE_NAME, Generation)
         except (OSError, DataError):
             continue
-        return StoreState(number, tuple(find_segments(path)), fields["settings"], fields["origin"])
+        return StoreState(number, tuple(find_segments(path)), found.settings, found.origin)
     report.num_unrecoverable += 1
     report.problems.append("No generation says how it was made: make the store anew with --rebuild.")
     return None
@@ -232,11 +265,17 @@ def _repair(
 ) -> None:
     """Repairs in place: generation.json, headings, then distrusted records by an update; counts what is lost."""
     report = findings.report
-    describe_generation(store.generation_folder, store.settings, store.state.origin, "features")
+    prepared = corpus if corpus is not None and is_prepared(corpus) else None
+    mend_files(store.folder, findings.damaged_files, None if prepared else corpus)
+    if ORIGIN_FILE_NAME in findings.damaged_files:
+        # Durations stay valid; only the name of the model that they came from is lost.
+        (store.folder / ORIGIN_FILE_NAME).unlink()
+    describe_generation(store.generation_folder, Generation(store.settings, store.state.origin, "features"))
+    sizes = store.measure_files()
     for segment, part in findings.bad_headings:
-        restore_heading(store.generation_folder, segment, part)
+        restore_heading(store.generation_folder, segment, part, sizes[segment, part])
     summary = update_current(
-        store.folder, store.state, findings.distrusted, moved_to=corpus, num_threads=num_threads, progress=progress
+        store.folder, store.state, findings.distrusted, moved_to=prepared, num_threads=num_threads, progress=progress
     )
     # A damaged index hides the ids of its utterances: compare their number with that of utterances added again.
     num_missing = max(0, findings.num_utterances - len(store) - summary.num_added)

@@ -15,17 +15,25 @@ import numpy as np
 
 from myxtts.config.load import RESOLVED_FILE_NAME
 from myxtts.config.schema import DataConfig
-from myxtts.errors import ConfigError, DataError, UsageError, refuse
+from myxtts.errors import ConfigError, DataError, UsageError, name_place, refuse
 from myxtts.features.definition import AudioDefinition, MelDefinition
-from myxtts.models.bundle import BUNDLE_FOLDER_NAME, FRONTEND_FILE_NAME, Bundle, find_bundle, read_bundle
+from myxtts.models.bundle import (
+    BUNDLE_FOLDER_NAME,
+    FRONTEND_FILE_NAME,
+    VOICES_FOLDER_NAME,
+    Bundle,
+    find_bundle,
+    read_bundle,
+)
 from myxtts.models.spec import ModelSpec
 from myxtts.models.vocoder_bundle import find_vocoder, put_into
 from myxtts.storage.json_file import JsonRefusedError, check_fields
 from myxtts.synthesis.sentences import Piece, check_text, plan_pieces
 from myxtts.synthesis.voices import (
-    VOICES_FOLDER_NAME,
     SpeakerEmbedding,
     VoiceFolder,
+    VoiceSource,
+    check_voice_name,
     fingerprint_encoder,
     read_noted_voices,
     read_reference,
@@ -34,13 +42,11 @@ from myxtts.synthesis.voices import (
 from myxtts.text.frontend import FrontEnd
 from myxtts.text.languages import find_code
 from myxtts.text.script import wrong_script
-from myxtts.types import Floats, Say
+from myxtts.types import Say
 
 VoiceName = str | Path
 VoiceLike = VoiceName | SpeakerEmbedding | Sequence[VoiceName] | None
 """A voice as callers give it: a name, one or several recordings, an embedding, or None for the only voice."""
-VoiceSource = SpeakerEmbedding | tuple[Floats, ...]
-"""A speaker embedding, or the log-mels of recordings that have still to be encoded."""
 
 KnownVocoder = Literal["griffin_lim", "neural"]
 VocoderChoice = str | Path
@@ -118,7 +124,7 @@ class LoadedBundle:
         A single name that is an existing file is a recording; otherwise saved voices come before corpus speakers.
         """
         if isinstance(voice, SpeakerEmbedding):
-            return voice
+            return VoiceSource(voice)
         if voice is None:
             return self._find_only_voice(warn)
         names = [voice] if isinstance(voice, str | Path) else list(voice)
@@ -126,20 +132,30 @@ class LoadedBundle:
             raise UsageError("No voice is named.", next_step="Name a recording, or a saved voice.")
         if len(names) == 1 and not _is_file(names[0]):
             return self._find_named_voice(str(names[0]))
-        return tuple(read_reference(Path(name), self.audio, self.mel, warn) for name in names)
+        return VoiceSource(None, tuple(read_reference(Path(name), self.audio, self.mel, warn) for name in names))
 
     def list_voices(self) -> list[str]:
         return sorted({*self.voices.list_names(), *self.noted_voices})
 
-    def _find_named_voice(self, name: str) -> SpeakerEmbedding:
+    def check_new_name(self, name: str) -> str:
+        """Returns the name for a voice that is saved; raises UsageError for one that would hide a corpus speaker."""
+        name = check_voice_name(name)
+        if name in self.noted_voices or name in self.spec.speakers:
+            raise UsageError(
+                f"The model has a speaker {name!r} of its own, which a saved voice of that name would hide.",
+                next_step=f"Choose another name, such as --save-voice {name}-2.",
+            )
+        return name
+
+    def _find_named_voice(self, name: str) -> VoiceSource:
         """Returns the saved voice, or else the corpus speaker, of this name; raises DataError where there is none."""
         if self.voices.has(name):
             return self.voices.load(name)
         if name in self.noted_voices:
-            return self.noted_voices[name]
+            return VoiceSource(self.noted_voices[name])
         raise refuse_unknown_voice(name, self.list_voices())
 
-    def _find_only_voice(self, warn: Say) -> SpeakerEmbedding:
+    def _find_only_voice(self, warn: Say) -> VoiceSource:
         """Returns the voice of a model with one speaker; raises UsageError where several are possible.
 
         A bundle without the embedding of its only speaker gives zeros, with a warning.
@@ -154,7 +170,7 @@ class LoadedBundle:
         warn("The bundle does not hold its speaker's voice; a recording of it as the voice may sound better.")
         config = self.bundle.model_config
         zeros = np.zeros((config.num_latents + 1, config.reference_width), np.float32)
-        return SpeakerEmbedding(zeros[0], zeros[1:])
+        return VoiceSource(SpeakerEmbedding(zeros[0], zeros[1:]))
 
 
 def load_bundle(path: Path | str) -> LoadedBundle:
@@ -163,6 +179,11 @@ def load_bundle(path: Path | str) -> LoadedBundle:
     Raises DataError where front end, spectrogram and model do not fit together.
     """
     folder = find_bundle(Path(path))
+    with name_place(folder):
+        return _load_folder(folder)
+
+
+def _load_folder(folder: Path) -> LoadedBundle:
     bundle = read_bundle(folder)
     spec = ModelSpec.from_json(bundle.model_spec)
     mel, audio = _read_definitions(bundle, folder)
@@ -174,9 +195,9 @@ def load_bundle(path: Path | str) -> LoadedBundle:
             f"spectrogram have {frontend.factor_sizes} and {mel.n_mels}",
         )
     config = bundle.model_config
-    voices = VoiceFolder(
-        _choose_voices_folder(folder), fingerprint_encoder(bundle.weights), config.num_latents, config.reference_width
-    )
+    path, copy = _choose_voices_folders(folder)
+    fingerprint = fingerprint_encoder(bundle.weights)
+    voices = VoiceFolder(path, fingerprint, config.num_latents, config.reference_width, mel, copy=copy)
     noted = read_noted_voices(bundle.notes, config.num_latents, config.reference_width)
     return LoadedBundle(folder, bundle, spec, mel, audio, frontend, voices, noted)
 
@@ -200,12 +221,15 @@ def choose_vocoder(loaded: LoadedBundle, asked: VocoderChoice) -> tuple[LoadedBu
     return replace(loaded, bundle=put_into(loaded.bundle, find_vocoder(folder))), "neural"
 
 
-def _choose_voices_folder(folder: Path) -> Path:
-    """Returns the folder of saved voices: beside the bundle of a run, which is replaced as a whole at every checkpoint;
-    inside any other."""
-    parent = folder.absolute().parent
+def _choose_voices_folders(folder: Path) -> tuple[Path, Path | None]:
+    """Returns the folder of saved voices, and one for copies.
+
+    The bundle of a run is replaced as a whole at every checkpoint, so the voices of a run are beside it, with copies
+    inside for those who copy the bundle. In any other bundle they are inside.
+    """
+    parent, inside = folder.absolute().parent, folder / VOICES_FOLDER_NAME
     is_of_run = folder.absolute().name == BUNDLE_FOLDER_NAME and (parent / RESOLVED_FILE_NAME).is_file()
-    return (parent if is_of_run else folder) / VOICES_FOLDER_NAME
+    return (parent / VOICES_FOLDER_NAME, inside) if is_of_run else (inside, None)
 
 
 def _read_definitions(bundle: Bundle, folder: Path) -> tuple[MelDefinition, AudioDefinition]:

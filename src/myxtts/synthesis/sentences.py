@@ -10,12 +10,23 @@ import re
 import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from myxtts.errors import DataError, UsageError
+from myxtts.corpus.formats.tables import (
+    find_delimiter,
+    looks_like_heading,
+    parse_json_row,
+    pick_fields,
+    read_column_name,
+    read_first_cells,
+)
+from myxtts.corpus.transcripts import BadLine, read_first_lines, read_records
+from myxtts.errors import DataError, UsageError, refuse
+from myxtts.storage.regular_file import FileRefusedError, read_regular
 from myxtts.text.frontend import FrontEnd
 from myxtts.text.normalize import split_sentences
 from myxtts.text.tokenizer import Encoding
@@ -150,25 +161,53 @@ def _find_cut(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class TextLine:
-    """One text of a file: `id` is the name of the output file, `place` is path and line number for errors."""
+    """One text of a file: `id` is the name of the output file, `place` is path and line number for errors.
+
+    `language` is '' where the file names none.
+    """
 
     id: str
     text: str
     place: str
+    language: str = ""
+
+
+_Rows = list[tuple[int, dict[str, str]]]
+"""Line numbers and named fields."""
 
 
 def read_texts(path: Path) -> list[TextLine]:
-    """Reads the texts of a file, one a line, or `id|text` in a .csv file; empty lines are left out.
+    """Reads the texts of a file, one a line; empty lines are left out.
 
-    Without ids the texts are numbered, with at least four digits, so that output files sort in order.
+    A table whose first line names its columns, and a .jsonl file, need `text` and may have `id` and `language`. A .csv
+    or .tsv file without such a line has an id and a text, with | or a tab between. Texts without ids are numbered, with
+    at least four digits, so that output files sort in order.
     """
+    numbered = _read_lines(path)
+    suffix = path.suffix.lower()
+    if suffix in (".jsonl", ".ndjson"):
+        rows = [(number, _parse_object(line, f"{path}:{number}")) for number, line in numbered]
+    elif columns := _read_columns(path):
+        rows = _read_table(path, columns)
+    elif suffix in (".csv", ".tsv"):
+        separator = "\t" if suffix == ".tsv" else "|"
+        rows = [(number, _split_row(line, f"{path}:{number}", separator)) for number, line in numbered]
+    else:
+        rows = [(number, {"text": line}) for number, line in numbered]
+    if not 0 < len(rows) <= _MAX_LINES:
+        raise DataError(
+            f"{path} holds {len(rows):,} texts, but 1 to {_MAX_LINES:,} are said in one go.",
+            next_step="Write one text a line.",
+        )
+    return _name_texts(rows, path)
+
+
+def _read_lines(path: Path) -> list[tuple[int, str]]:
+    """Returns the lines of a file that are not empty, with their numbers."""
     try:
-        if path.stat().st_size > _MAX_FILE_BYTES:
-            raise DataError(
-                f"{path} has {path.stat().st_size:,} bytes, more than {_MAX_FILE_BYTES:,}.",
-                next_step="Say it in several parts.",
-            )
-        lines = path.read_bytes().decode("utf-8-sig").splitlines()
+        lines = read_regular(path, _MAX_FILE_BYTES).decode("utf-8-sig").splitlines()
+    except FileRefusedError as error:
+        raise refuse(path, str(error), "Name a text file; say a long one in several parts.") from error
     except OSError as error:
         raise UsageError(
             f"The texts in {path} cannot be read: {error.strerror}.", next_step="Name a text file, one text a line."
@@ -177,36 +216,80 @@ def read_texts(path: Path) -> list[TextLine]:
         raise DataError(
             f"{path} is not UTF-8 (byte {error.start:,}).", next_step="Save the file as UTF-8 text."
         ) from error
-    numbered = [(number, line.strip()) for number, line in enumerate(lines, 1) if line.strip()]
-    if not 0 < len(numbered) <= _MAX_LINES:
+    return [(number, line.strip()) for number, line in enumerate(lines, 1) if line.strip()]
+
+
+def _read_columns(path: Path) -> dict[str, int]:
+    """Returns the positions of the columns that the first line of a table names; {} where it is no heading.
+
+    In a file that is not called a table, every cell must be the name of a known column, and there must be two.
+    """
+    cells = read_first_cells(path)
+    columns = {name: position for position, cell in enumerate(cells) if (name := read_column_name(cell))}
+    if path.suffix.lower() in (".csv", ".tsv"):
+        is_heading = looks_like_heading(cells) and ("text" in columns or len(columns) > 1)
+    else:
+        is_heading = "text" in columns and len(columns) == len(cells) > 1
+    if is_heading and "text" not in columns:
         raise DataError(
-            f"{path} holds {len(numbered):,} texts, but 1 to {_MAX_LINES:,} are said in one go.",
-            next_step="Write one text a line.",
+            f"{path} has the columns {', '.join(cells)[:200]}, and none of them is the text.",
+            next_step="Call the column of the texts: text.",
         )
-    if path.suffix.lower() == ".csv":
-        return _parse_rows(numbered, path)
-    num_digits = max(4, len(str(len(numbered))))
-    return [
-        TextLine(f"{count:0{num_digits}}", line, f"{path}:{number}") for count, (number, line) in enumerate(numbered, 1)
-    ]
+    return columns if is_heading else {}
 
 
-def _parse_rows(numbered: list[tuple[int, str]], path: Path) -> list[TextLine]:
-    """Parses `id|text` lines; ids become file names, so they must differ even where case is ignored."""
-    rows: list[TextLine] = []
-    seen: dict[str, str] = {}
-    for number, line in numbered:
-        name, bar, text = line.partition("|")
-        place, name = f"{path}:{number}", name.strip()
-        if not bar or not _ID.fullmatch(name):
+def _read_table(path: Path, columns: dict[str, int]) -> _Rows:
+    rows = []
+    for record in islice(read_records(path, find_delimiter(read_first_lines(path, 1))), 1, None):
+        if isinstance(record, BadLine):
+            raise DataError(f"{path}:{record.number}: {record.detail}.", next_step="Correct the line.")
+        number, cells = record
+        if len(cells) <= max(columns.values()):
             raise DataError(
-                f"{place}: {line[:40]!r} is not of the form id|text, with an id that can be a file name.",
-                next_step="Correct the line, or give the texts without ids in a .txt file.",
+                f"{path}:{number} has {len(cells)} columns, its heading names {max(columns.values()) + 1}.",
+                next_step="Correct the line; a text with the separator in it needs quotes.",
             )
-        if name.lower() in seen:
-            raise DataError(
-                f"{place}: the id {name!r} is already that of {seen[name.lower()]}.", next_step="Give each its own id."
-            )
-        seen[name.lower()] = place
-        rows.append(TextLine(name, text.strip(), place))
+        rows.append((number, {name: cells[position].strip() for name, position in columns.items()}))
     return rows
+
+
+def _parse_object(line: str, place: str) -> dict[str, str]:
+    values = parse_json_row(line)
+    fields = values if isinstance(values, str) else pick_fields(values)
+    if isinstance(fields, str) or "text" not in fields:
+        problem = fields if isinstance(fields, str) else "the object has no text"
+        raise DataError(f"{place}: {problem}.", next_step='Write a line such as {"id": "a", "text": "Hello."}.')
+    return fields
+
+
+def _split_row(line: str, place: str, separator: str) -> dict[str, str]:
+    """Splits a row without a heading into id and text."""
+    id, found, text = line.partition(separator)
+    if not found:
+        form = "id|text" if separator == "|" else "id, tab, text"
+        raise DataError(
+            f"{place}: {line[:40]!r} is not of the form {form}.",
+            next_step="Correct the line, name the columns in the first line, or give texts without ids in a .txt file.",
+        )
+    return {"id": id.strip(), "text": text.strip()}
+
+
+def _name_texts(rows: _Rows, path: Path) -> list[TextLine]:
+    """Checks the ids, which become file names, so they must differ even where case is ignored; numbers other texts."""
+    num_digits = max(4, len(str(len(rows))))
+    texts: list[TextLine] = []
+    seen: dict[str, str] = {}
+    for count, (number, fields) in enumerate(rows, 1):
+        place, id = f"{path}:{number}", fields.get("id", f"{count:0{num_digits}}")
+        if not _ID.fullmatch(id):
+            raise DataError(
+                f"{place}: the id {id[:40]!r} cannot be the name of a file.",
+                next_step="Use letters, figures, hyphens and underscores, or leave out the ids.",
+            )
+        if id.lower() in seen:
+            raise DataError(
+                f"{place}: the id {id!r} is already that of {seen[id.lower()]}.", next_step="Give each its own id."
+            )
+        seen[id.lower()] = place
+        texts.append(TextLine(id, fields["text"], place, fields.get("language", "")))
+    return texts

@@ -14,19 +14,18 @@ from typing import Self
 
 import numpy as np
 
-from myxtts.errors import warn_user
+from myxtts.errors import StorageError, warn_user
 from myxtts.features.griffin_lim import fade_ends
 from myxtts.synthesis.loaded_bundle import (
     LoadedBundle,
     VocoderChoice,
     VoiceLike,
-    VoiceSource,
     choose_vocoder,
     load_bundle,
 )
 from myxtts.synthesis.options import SpeechOptions
 from myxtts.synthesis.sentences import Piece
-from myxtts.synthesis.voices import SpeakerEmbedding, average_embeddings
+from myxtts.synthesis.voices import SpeakerEmbedding, VoiceSource, average_embeddings
 from myxtts.types import DEFAULT_NUM_STEPS, Floats, Say, Waveform
 
 _FADE_S = 0.005
@@ -186,19 +185,31 @@ class Synthesizer:
             yield Waveform(joiner.join(samples, piece.pause_s / options.speed), self.rate)
 
     def resolve(self, source: VoiceSource) -> SpeakerEmbedding:
-        """Returns the embedding of a voice from `loaded.find_voice`; recordings are encoded by the model."""
-        if isinstance(source, SpeakerEmbedding):
-            return source
+        """Returns the embedding of a voice from `loaded.find_voice`; recordings are encoded by the model.
+
+        A saved voice of an earlier state of the model is saved again, with a warning that says so.
+        """
+        if source.embedding is not None:
+            return source.embedding
         with self._lock:
-            return average_embeddings([self.engine.encode_reference(reference) for reference in source])
+            voice = average_embeddings([self.engine.encode_reference(mel_RM) for mel_RM in source.references])
+        if source.name:
+            self._warn(f"The voice {source.name!r} is of an earlier state of the model: it is made again.")
+            try:
+                self.loaded.voices.save(source.name, voice, source.references)
+            except StorageError as error:
+                self._warn(f"It could not be saved, so it will be made again the next time too. {error}")
+        return voice
 
     def encode_voice(self, voice: VoiceLike) -> SpeakerEmbedding:
         """Returns the speaker embedding of one recording, or the average of several, to be used again or saved."""
         return self.resolve(self.loaded.find_voice(voice, self._warn))
 
     def save_voice(self, name: str, voice: VoiceLike) -> Path:
-        """Saves a speaker embedding beside the model, to be used by its name."""
-        return self.loaded.voices.save(name, self.encode_voice(voice))
+        """Saves a voice beside the model, to be used by its name, with what is needed to make it again after more
+        training: the log-mels of its recordings."""
+        name, source = self.loaded.check_new_name(name), self.loaded.find_voice(voice, self._warn)
+        return self.loaded.voices.save(name, self.resolve(source), source.references)
 
     def voices(self) -> list[str]:
         """Lists the names that `voice` may be."""

@@ -1,12 +1,14 @@
 """Speaker embeddings: saved by name beside a model, read from a bundle, and the reference recordings behind them.
 
-A saved voice is one safetensors file. It is valid for the reference encoder that made it, which a checksum of that
-encoder's weights shows, and is read as strictly as a bundle, since it may come from anywhere.
+A saved voice is one safetensors file. Its embedding is valid for the reference encoder that made it, which a checksum
+of that encoder's weights shows; the log-mels of its recordings are kept beside it, so that it can be made again when
+training has gone on. It is read as strictly as a bundle, since it may come from anywhere.
 Shape legend: D width of an embedding, K latents, R frames, M mel bands.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import re
@@ -26,7 +28,8 @@ from myxtts.features.audio import load_recording
 from myxtts.features.definition import AudioDefinition, MelDefinition
 from myxtts.features.mel import HostMel
 from myxtts.storage.atomic import write_atomically
-from myxtts.storage.json_file import FileModel, FileRefusedError, JsonRefusedError, check_fields, open_regular
+from myxtts.storage.json_file import FileModel, JsonRefusedError, check_fields
+from myxtts.storage.regular_file import FileRefusedError, open_regular
 from myxtts.storage.tensor_file import (
     Array,
     find_non_finite,
@@ -37,11 +40,15 @@ from myxtts.storage.tensor_file import (
 )
 from myxtts.types import Floats, Say
 
-VOICES_FOLDER_NAME = "voices"
 _SUFFIX = ".safetensors"
 _FORMAT = "myxtts-voice"
-_VERSION = "1"
+_VERSIONS = ("1", "2")
+"""The first version had no log-mels."""
 _TENSORS = ("latents", "vector")
+_REFERENCE_TENSOR = "reference."
+"""Opening of the names of log-mels in a voice file; their number follows."""
+_MAX_KEPT_S = 120.0
+"""Seconds of recordings whose log-mels are kept with a voice, about 3 MB; of more than that, the first ones are."""
 _MAX_FILE_BYTES = 40_000_000
 _NAME = re.compile(r"[^\W_][\w .\u200c-]{0,62}(?<![ .])")
 """Names become file names: letters of any script, the Persian half-space, no separators, no dot at either end."""
@@ -78,6 +85,18 @@ class SpeakerEmbedding:
         return float(self.vector @ other.vector) / lengths if lengths else 0.0
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class VoiceSource:
+    """A voice to speak with: its embedding, or None, and the log-mels [R, M] of the recordings it is made from.
+
+    `name` is that of a saved voice whose embedding is out of date.
+    """
+
+    embedding: SpeakerEmbedding | None
+    references: tuple[Floats, ...] = ()
+    name: str = ""
+
+
 class _NotedVoice(FileModel):
     """A speaker embedding as JSON, in the notes of a bundle."""
 
@@ -109,37 +128,64 @@ def check_voice_name(name: str) -> str:
 
 
 class VoiceFolder:
-    """Folder of the embeddings that were saved for a model.
+    """Folder of the voices that were saved for a model.
 
-    `fingerprint` identifies its reference encoder; `num_latents` and `width` are K and D of its embeddings.
+    `fingerprint` identifies its reference encoder; `num_latents` and `width` are K and D of its embeddings, `mel`
+    defines its spectrograms. `copy` is a second folder that voices are written to, so that they go with the bundle.
     """
 
-    def __init__(self, path: Path, fingerprint: str, num_latents: int, width: int) -> None:
+    def __init__(
+        self,
+        path: Path,
+        fingerprint: str,
+        num_latents: int,
+        width: int,
+        mel: MelDefinition,
+        *,
+        copy: Path | None = None,
+    ) -> None:
         self.path = path
+        self._folders = (path,) if copy is None else (path, copy)
         self._fingerprint = fingerprint
         self._shapes = {"latents": (num_latents, width), "vector": (width,)}
+        self._mel = mel
 
     def list_names(self) -> list[str]:
         """Lists the names of saved voices, whether or not they fit the model."""
-        found = (entry.name.removesuffix(_SUFFIX) for entry in self.path.glob(f"*{_SUFFIX}"))
-        return sorted(name for name in found if _NAME.fullmatch(name))
+        files = (file for folder in self._folders for file in folder.glob(f"*{_SUFFIX}"))
+        return sorted({name for file in files if _NAME.fullmatch(name := file.name.removesuffix(_SUFFIX))})
 
     def has(self, name: str) -> bool:
-        return bool(_NAME.fullmatch(name)) and (self.path / f"{name}{_SUFFIX}").is_file()
+        return bool(_NAME.fullmatch(name)) and self._find(name).is_file()
 
-    def save(self, name: str, voice: SpeakerEmbedding) -> Path:
-        """Saves an embedding under a name and returns its file; an older one of that name is replaced."""
+    def save(self, name: str, voice: SpeakerEmbedding, references: Sequence[Floats] = ()) -> Path:
+        """Saves a voice under a name and returns its file; an older one of that name is replaced."""
         path = self.path / f"{check_voice_name(name)}{_SUFFIX}"
-        arrays = {"latents": voice.latents, "vector": voice.vector}
+        arrays: dict[str, Array] = {"latents": voice.latents, "vector": voice.vector}
+        ends = np.cumsum([len(mel_RM) for mel_RM in references]) * self._mel.hop_length / self._mel.sample_rate
+        for number, (mel_RM, end_s) in enumerate(zip(references, ends, strict=True)):
+            if number == 0 or end_s <= _MAX_KEPT_S:
+                arrays[f"{_REFERENCE_TENSOR}{number}"] = mel_RM
         self._check(path, arrays)
-        metadata = {"format": _FORMAT, "version": _VERSION, "model": self._fingerprint}
-        with write_atomically(path) as file:
-            write_tensors(file, arrays, metadata, seal=True)
+        metadata = {
+            "format": _FORMAT,
+            "version": _VERSIONS[-1],
+            "model": self._fingerprint,
+            "mel": self._describe_mel(),
+        }
+        for folder in self._folders:
+            # A bundle that is being replaced at this moment must not be made again by its voices.
+            if folder.parent.is_dir() or folder == self.path:
+                with write_atomically(folder / path.name) as file:
+                    write_tensors(file, arrays, metadata, seal=True)
         return path
 
-    def load(self, name: str) -> SpeakerEmbedding:
-        """Reads a saved embedding; raises DataError where it is missing, damaged or was made by another encoder."""
-        path = self.path / f"{check_voice_name(name)}{_SUFFIX}"
+    def load(self, name: str) -> VoiceSource:
+        """Reads a saved voice. One of another state of the model comes without its embedding, to be made again.
+
+        Raises DataError where it is missing or damaged, or where its recordings were not kept.
+        """
+        path = self._find(check_voice_name(name))
         try:
             metadata, arrays = _read_file(path)
         except FileNotFoundError as error:
@@ -148,23 +194,37 @@ class VoiceFolder:
             raise _refuse(path, f"it cannot be read ({error.strerror or error})") from error
         except FileRefusedError as error:
             raise _refuse(path, str(error)) from error
-        expected = {"format": _FORMAT, "version": _VERSION}
-        if set(metadata) != {*expected, "model"} or expected.items() - metadata.items():
-            raise _refuse(path, f"it is not a file of the format {_FORMAT}, version {_VERSION}")
-        self._check(path, arrays)
-        if metadata["model"] != self._fingerprint:
+        version = metadata.get("version", "")
+        keys = {"format", "version", "model"} | ({"mel"} if version == _VERSIONS[-1] else set())
+        if set(metadata) != keys or metadata["format"] != _FORMAT or version not in _VERSIONS:
+            raise _refuse(path, f"it is not a file of the format {_FORMAT}, version {' or '.join(_VERSIONS)}")
+        is_of_this_mel = metadata.get("mel") == self._describe_mel()
+        references = tuple(array for tensor, array in arrays.items() if tensor not in _TENSORS and is_of_this_mel)
+        if metadata["model"] == self._fingerprint:
+            self._check(path, arrays)
+            return VoiceSource(SpeakerEmbedding(arrays["vector"], arrays["latents"]), references)
+        if not references:
             raise DataError(
-                f"The voice {name!r} was made by another state of the model, whose reference encoder differs.",
+                f"The voice {name!r} was made by another state of the model, and its recording was not kept with it.",
                 next_step=f"Save it again from its recording: --voice RECORDING --save-voice {name!r}.",
             )
-        return SpeakerEmbedding(arrays["vector"], arrays["latents"])
+        self._check(path, {tensor: array for tensor, array in arrays.items() if tensor not in _TENSORS})
+        return VoiceSource(None, references, name)
+
+    def _find(self, name: str) -> Path:
+        """Returns the file of a voice: the first that exists, or where it would be."""
+        files = [folder / f"{name}{_SUFFIX}" for folder in self._folders]
+        return next((file for file in files if file.exists()), files[0])
+
+    def _describe_mel(self) -> str:
+        return json.dumps(self._mel.to_json(), sort_keys=True)
 
     def _check(self, path: Path, arrays: Mapping[str, Array]) -> None:
         """Raises DataError unless the arrays have the shapes of this model and finite values."""
-        for name, shape in self._shapes.items():
-            array = arrays.get(name)
-            if array is None or array.dtype != np.float32 or array.shape != shape:
-                found = "missing" if array is None else f"{array.dtype} {list(array.shape)}"
+        for name, array in arrays.items():
+            shape = self._shapes.get(name, (*array.shape[:1], self._mel.n_mels))
+            if array.dtype != np.float32 or array.shape != shape or not array.size:
+                found = f"{array.dtype} {list(array.shape)}"
                 raise _refuse(path, f"its {name} is {found}, the model needs float32 {list(shape)}")
         if find_non_finite(arrays):
             raise _refuse(path, f"its {find_non_finite(arrays)[0]} is not finite")
@@ -198,9 +258,10 @@ def _read_file(path: Path) -> tuple[dict[str, str], dict[str, Array]]:
     """Reads the metadata and arrays of a voice file; raises FileRefusedError where its checksum or names are wrong."""
     with open_regular(path, _MAX_FILE_BYTES, follow_links=False) as file:
         heading = read_heading(file)
-        names = {entry.name for entry in heading.entries if entry.dtype == "F32"}
-        if names != set(_TENSORS):
-            raise FileRefusedError(f"it does not hold exactly {' and '.join(_TENSORS)}")
+        names = [entry.name for entry in heading.entries if entry.dtype == "F32"]
+        expected = {*_TENSORS, *(f"{_REFERENCE_TENSOR}{number}" for number in range(len(names) - len(_TENSORS)))}
+        if set(names) != expected:
+            raise FileRefusedError(f"it does not hold exactly {' and '.join(_TENSORS)}, and log-mels")
         arrays, _ = read_tensors(file, heading, sealed=True)
     return heading.metadata, arrays
 

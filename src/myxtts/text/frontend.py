@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field
 
 from myxtts.config.languages import canonical_language
-from myxtts.errors import ConfigError, DataError
+from myxtts.errors import ConfigError, DataError, name_place
 from myxtts.storage.json_file import FileModel, VersionOne, read_json, write_json
 from myxtts.text.espeak import is_espeak_available, read_espeak_version
 from myxtts.text.lexicon import Lexicon, check_entries, load_lexicon
@@ -179,7 +179,9 @@ class FrontEnd:
                 next_step="Prepare the corpus again, or copy the file from where the model was trained.",
             ) from error
         lexicon = None if found.lexicon is None else check_entries(found.lexicon, str(path))
-        return cls(load_tokenizer(found.tokenizer), lexicon, found.reason, found.espeak_version, Phonemizer(lexicon))
+        with name_place(Path(path)):
+            tokenizer = load_tokenizer(found.tokenizer)
+        return cls(tokenizer, lexicon, found.reason, found.espeak_version, Phonemizer(lexicon))
 
     def _to_json(self) -> dict[str, Any]:
         """Returns the content of frontend.json."""

@@ -14,12 +14,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from myxtts.errors import DataError
+from myxtts.errors import DataError, refuse
+from myxtts.storage.regular_file import FileRefusedError, read_regular
 from myxtts.text.inventory import PUNCTUATION, STANDARD_INVENTORY
 from myxtts.text.ipa import parse_word, split_ipa
 
 MAX_ENTRIES = 2_000_000
 """Of a lexicon inside frontend.json, which may come from anywhere."""
+_MAX_LEXICON_BYTES = 100_000_000
 _MAX_WORD_LENGTH = 200
 _TEXT_END = re.compile(r"\s*+\Z")
 _MAX_IPA_LENGTH = 1000
@@ -70,11 +72,13 @@ def fold_word(word: str) -> str:
 def load_lexicon(path: Path) -> Lexicon:
     """Reads a lexicon; raises DataError with path and line for a line that cannot be used or a repeated word."""
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        text = read_regular(path, _MAX_LEXICON_BYTES).decode("utf-8-sig")
     except OSError as error:
         raise DataError(
             f"The lexicon {path} cannot be read: {error.strerror}.", next_step="Check the path in data.lexicon."
         ) from error
+    except FileRefusedError as error:
+        raise refuse(f"The lexicon {path}", str(error), "Check the path in data.lexicon.") from error
     except UnicodeDecodeError as error:
         bad_line = error.object[: error.start].count(b"\n") + 1
         raise DataError(f"{path}:{bad_line} is not UTF-8.", next_step="Save the lexicon as UTF-8.") from error

@@ -1,4 +1,4 @@
-"""Charts: line charts, bars and flame charts as inline SVG or HTML, and sparklines and styled lines for terminals.
+"""Charts: line charts, bars and flame charts as inline SVG or HTML, and sparklines and tables for terminals.
 
 Charts of a page take their colours from the style sheet of `tools.page` (classes c0 to c5), so that they follow light
 and dark mode. All labels are escaped here. Nothing is drawn with a plotting library: pages stay small and need no
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from rich.table import Table
 from rich.text import Text
 
 from myxtts.tools.page import NOTHING, Html, escape, join
@@ -20,8 +21,6 @@ from myxtts.tools.page import NOTHING, Html, escape, join
 Format = Callable[[float], str]
 """Writes a number of an axis or legend, usually `Translator.tick` or `Translator.share`."""
 Values = NDArray[np.float64]
-Line = list[tuple[str, str]]
-"""A line of a terminal: pieces of text with their styles."""
 
 _NUM_COLOURS = 6
 """Classes c0 to c5 of the style sheet; further curves start again at c0."""
@@ -306,31 +305,23 @@ def draw_timeline(intervals_s: Values, width: int = 60) -> str:
     return draw_sparkline(slowest_s, max(*slowest_s, 2 * float(np.median(intervals_s))))
 
 
-def measure_line(line: Line) -> int:
-    """Returns the width in characters, without the styles."""
-    return sum(len(text) for text, _ in line)
+def make_terminal_table(
+    title: str, heading: Sequence[str], rows: Iterable[Sequence[str | Text]], is_numeric: bool = False
+) -> Table:
+    """Makes a table for a terminal; with `is_numeric` all columns but the first are set to the right."""
+    table = Table(title=title, title_justify="left", title_style="bold")
+    for number, name in enumerate(heading):
+        table.add_column(name, justify="right" if is_numeric and number else "left")
+    for row in rows:
+        # Text, so that brackets in foreign names are not taken for markup.
+        table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
+    return table
 
 
-def pad_line(line: Line, width: int) -> Line:
-    return [*line, (" " * max(0, width - measure_line(line)), "")]
-
-
-def join_lines(lines: Iterable[Line], gap: str = "   ") -> Line:
-    """Joins pieces with a gap between them; empty pieces leave no gap."""
-    joined: Line = []
-    for line in lines:
-        if line:
-            joined += [*([(gap, "")] if joined else []), *line]
-    return joined
-
-
-def finish_line(line: Line, width: int) -> Text:
-    """Makes rich text of a line, cut to `width` with an ellipsis."""
-    text = Text.assemble(*line, no_wrap=True)
-    if measure_line(line) > width:
-        text.right_crop(len(text) - width + 1)
-        text.append("…")
-    return text
+def pad_line(line: Text, width: int) -> Text:
+    """Fills a line of a terminal with blanks up to `width`."""
+    line.pad_right(width - len(line))
+    return line
 
 
 def format_gib(num_bytes: float) -> str:

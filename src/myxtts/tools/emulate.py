@@ -36,6 +36,11 @@ class StepTime:
     fixed_s: float
     per_frame_s: float = 0.0
 
+    @classmethod
+    def make(cls, step_s: float | StepTime) -> StepTime:
+        """Takes a step time as it is, and a number as fixed seconds."""
+        return step_s if isinstance(step_s, StepTime) else cls(step_s)
+
     def of(self, num_padded_frames: int) -> float:
         return self.fixed_s + self.per_frame_s * num_padded_frames
 
@@ -177,71 +182,42 @@ def emulate(
 
     A step starts when its batch arrives; a late batch delays all later steps. The host works during the step, as with a
     real accelerator: it measures the batch, and for `host_load_s` it holds the GIL, as dispatching a training step
-    does. Raises UsageError with fewer than two batches.
+    does. The first step only starts the clock. Raises UsageError with fewer than two batches.
     """
-    accelerator = _Accelerator(
-        step_s if isinstance(step_s, StepTime) else StepTime(step_s), host_load_s, measure, meter or ProcessMeter()
-    )
+    step_time, meter = StepTime.make(step_s), meter or ProcessMeter()
+    arrivals: list[float] = []
+    ends: list[float] = []
+    sizes: list[BatchSize] = []
+    rss_bytes: list[int] = []
+    first_cpu_s = 0.0
     for batch in islice(batches, num_steps):
-        accelerator.run_step(batch)
-    return accelerator.conclude()
-
-
-class _Accelerator:
-    """State of one emulation: arrival, end and size of every step. The first step only starts the clock."""
-
-    def __init__(
-        self, step_time: StepTime, host_load_s: float, measure: Callable[[Any], BatchSize], meter: ProcessMeter
-    ) -> None:
-        self._step_time, self._host_load_s = step_time, host_load_s
-        self._measure, self._meter = measure, meter
-        self._ends: list[float] = []
-        self._arrivals: list[float] = []
-        self._nominal_s: list[float] = []
-        self._sizes: list[BatchSize] = []
-        self._rss_bytes: list[int] = []
-        self._cpu_s_at_start = 0.0
-
-    def run_step(self, batch: Any) -> None:
-        meter = self._meter
-        arrived = meter.clock()
-        size = self._measure(batch)
-        nominal_s = self._step_time.of(size.num_padded_frames)
-        self._arrivals.append(arrived)
-        self._nominal_s.append(nominal_s)
-        self._sizes.append(size)
-        if len(self._sizes) % _STEPS_PER_MEMORY_SAMPLE == 1:
-            self._rss_bytes.append(meter.read_rss_bytes())
-        self._load_host(arrived + self._host_load_s)
-        rest_s = arrived + nominal_s - meter.clock()
+        arrivals.append(meter.clock())
+        sizes.append(measure(batch))
+        if len(sizes) % _STEPS_PER_MEMORY_SAMPLE == 1:
+            rss_bytes.append(meter.read_rss_bytes())
+        # Spinning in Python keeps the GIL from loader threads; sleeping would release it.
+        while host_load_s > 0 and meter.clock() < arrivals[-1] + host_load_s:
+            pass
+        rest_s = arrivals[-1] + step_time.of(sizes[-1].num_padded_frames) - meter.clock()
         if rest_s > 0:
             meter.sleep(rest_s)
-        if not self._ends:
+        if not ends:
             # Reading the CPU time of children takes a while, so it is done before the clock starts.
-            self._cpu_s_at_start = meter.read_cpu_s()
-        self._ends.append(meter.clock())
-
-    def _load_host(self, until: float) -> None:
-        """Spins in Python, which keeps the GIL from loader threads; sleeping would release it."""
-        if self._host_load_s > 0:
-            while self._meter.clock() < until:
-                pass
-
-    def conclude(self) -> Emulation:
-        if len(self._ends) < _FEWEST_STEPS:
-            raise UsageError(
-                f"There were {len(self._ends)} batches; it takes {_FEWEST_STEPS}, as the first does not count.",
-                next_step="Give it more batches: several epochs, or smaller ones.",
-            )
-        self._rss_bytes.append(self._meter.read_rss_bytes())
-        ends, counted = np.array(self._ends), self._sizes[1:]
-        return Emulation(
-            nominal_s=np.array(self._nominal_s[1:]),
-            intervals_s=np.diff(ends),
-            waits_s=np.array(self._arrivals[1:]) - ends[:-1],
-            num_utterances=sum(size.num_utterances for size in counted),
-            num_frames=sum(size.num_frames for size in counted),
-            num_padded_frames=sum(size.num_padded_frames for size in counted),
-            cpu_s=self._meter.read_cpu_s() - self._cpu_s_at_start,
-            rss_bytes=tuple(self._rss_bytes),
+            first_cpu_s = meter.read_cpu_s()
+        ends.append(meter.clock())
+    if len(ends) < _FEWEST_STEPS:
+        raise UsageError(
+            f"There were {len(ends)} batches; it takes {_FEWEST_STEPS}, as the first does not count.",
+            next_step="Give it more batches: several epochs, or smaller ones.",
         )
+    counted = sizes[1:]
+    return Emulation(
+        nominal_s=np.array([step_time.of(size.num_padded_frames) for size in counted]),
+        intervals_s=np.diff(ends),
+        waits_s=np.array(arrivals[1:]) - np.array(ends[:-1]),
+        num_utterances=sum(size.num_utterances for size in counted),
+        num_frames=sum(size.num_frames for size in counted),
+        num_padded_frames=sum(size.num_padded_frames for size in counted),
+        cpu_s=meter.read_cpu_s() - first_cpu_s,
+        rss_bytes=(*rss_bytes, meter.read_rss_bytes()),
+    )

@@ -93,7 +93,7 @@ def refuse_foreign_store(loaded: LoadedBundle, store: FeatureStore) -> None:
     """Raises ConfigError where a store's features are not those the model was trained on."""
     if store.settings.mel != loaded.mel:
         raise ConfigError(
-            f"The store {store.folder} holds other spectrograms than the model speaks in.",
+            f"The store {store.folder} holds other spectrograms than the model was trained on.",
             next_step="Name the store that the model was trained on, or make one with its settings.",
         )
     if store.settings.frontend != loaded.bundle.frontend_fingerprint:
@@ -271,7 +271,7 @@ class Recogniser:
 def _recogniser_failed(command: Sequence[str], problem: str) -> ConfigError:
     return ConfigError(
         f"The recogniser {shlex.join(command)[:200]} failed: {problem}.",
-        next_step="Run it by hand on a WAV file; it must print what it hears and end with 0.",
+        next_step="Run it by hand on a WAV file; it must print the recognised text and exit with 0.",
     )
 
 

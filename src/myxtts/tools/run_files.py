@@ -20,6 +20,7 @@ from myxtts.config.load import RESOLVED_FILE_NAME
 from myxtts.config.schema import XTTSConfig
 from myxtts.errors import ConfigError, DataError
 from myxtts.storage.json_file import JsonLines, is_number, try_read_json
+from myxtts.storage.regular_file import FileRefusedError, read_regular
 from myxtts.training.run.folder import (
     ENVIRONMENT_FILE_NAME,
     FINGERPRINTS_FILE_NAME,
@@ -209,4 +210,7 @@ def _read_settings(path: Path) -> list[Setting]:
 
 
 def _read_text(path: Path) -> str:
-    return path.read_text(encoding="utf-8", errors="replace")[:_MAX_FILE_BYTES] if path.is_file() else ""
+    try:
+        return read_regular(path, _MAX_FILE_BYTES).decode("utf-8", "replace")
+    except (OSError, FileRefusedError):
+        return ""

@@ -12,8 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from myxtts.storage.regular_file import FileRefusedError, read_regular
 from myxtts.tools.charts import Curve, draw_curves, draw_shares
 from myxtts.tools.page import (
+    NOTHING,
     Card,
     Html,
     Page,
@@ -179,7 +181,7 @@ def _draw(
 def _show_validation(run: RunFiles, measures: Measures, tr: Translator) -> Html:
     """Validation curves by chart, the step at which the text encoder was frozen, and a table of best and last."""
     if not run.validations:
-        return make_section(tr("Validation"))
+        return NOTHING
     records = [{"step": step, **numbers} for step, numbers in run.validations]
 
     panels = [make_panel(tr(heading), _draw(records, labels, tr)) for heading, labels in measures.charts.items()]
@@ -221,7 +223,7 @@ def _show_sound(run: RunFiles, measures: Measures, tr: Translator) -> Html:
     """Samples of three steps beside the recording: audio players, mel spectrograms and the last alignment."""
     steps = list_steps(run.samples_path)
     if not steps:
-        return make_section(tr("Samples"))
+        return NOTHING
     chosen = sorted({steps[round(place)] for place in np.linspace(0, len(steps) - 1, _NUM_SAMPLE_STEPS)})
     samples = {step: _by_name(read_samples(run.samples_path / name_step_folder(step))) for step in chosen}
     real = _by_name(read_samples(run.samples_path / REAL_FOLDER_NAME))
@@ -250,20 +252,28 @@ def _by_name(samples: Sequence[SampleFiles]) -> dict[str, SampleFiles]:
 
 
 def _embed_sound(sample: SampleFiles | None, label: str) -> Html:
-    if sample is None or sample.sound is None or sample.sound.stat().st_size > _MAX_SOUND_BYTES:
-        return Html("")
-    return embed_sound(sample.sound.read_bytes(), label)
+    content = _read_bytes(sample.sound if sample is not None else None)
+    return embed_sound(content, label) if content else NOTHING
 
 
 def _embed_picture(path: Path | None, caption: str) -> Html:
-    return embed_picture(path.read_bytes(), caption) if path is not None else Html("")
+    content = _read_bytes(path)
+    return embed_picture(content, caption) if content else NOTHING
+
+
+def _read_bytes(path: Path | None) -> bytes:
+    """The content of a file of the run; nothing where it cannot be shown."""
+    try:
+        return read_regular(path, _MAX_SOUND_BYTES) if path is not None else b""
+    except (OSError, FileRefusedError):
+        return b""
 
 
 def _show_time(run: RunFiles, tr: Translator) -> Html:
     """Shares of computing, data wait and validation, and the times of steps that only trained."""
     feed = run.feed
     if feed is None:
-        return make_section(tr("Where the time went"))
+        return NOTHING
     watching_s = sum(seconds for _, seconds in run.watched)
     waiting_s, stepping_s = float(feed.wait_s.sum()), float(feed.step_s.sum())
     shares = [
@@ -329,10 +339,7 @@ def _show_skipped(run: RunFiles, tr: Translator) -> Html:
             tr("Skipped steps and loss spikes"),
             make_paragraph(tr("No skipped steps, no loss spikes, no rollbacks."), "lead"),
         )
-    counts = {
-        name: tr.count(run.num_of_kind[kind])
-        for name, kind in (("skipped", "skipped"), ("spikes", "spike"), ("rollbacks", "rolled back"))
-    }
+    skipped, spikes, rollbacks = (tr.count(run.num_of_kind[kind]) for kind in _KINDS)
     heading = tr.row("step", "Event", "Loss", "Gradient norm", "Utterances in the batch")
     rows = [
         [
@@ -349,7 +356,12 @@ def _show_skipped(run: RunFiles, tr: Translator) -> Html:
     return make_section(
         tr("Skipped steps and loss spikes"),
         make_panel(tr("Events"), table),
-        lead=tr("Skipped steps: {skipped}. Loss spikes: {spikes}. Rollbacks: {rollbacks}.", **counts),
+        lead=tr(
+            "Skipped steps: {skipped}. Loss spikes: {spikes}. Rollbacks: {rollbacks}.",
+            skipped=skipped,
+            spikes=spikes,
+            rollbacks=rollbacks,
+        ),
     )
 
 

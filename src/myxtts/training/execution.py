@@ -6,7 +6,6 @@ that were found to fit, so that a run does not run out of memory twice.
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,7 @@ from typing import Any
 from myxtts.config.model import ModelConfig
 from myxtts.config.schema import TrainingConfig
 from myxtts.errors import HardwareError, StorageError
-from myxtts.storage.atomic import write_atomically
-from myxtts.storage.json_file import is_whole_number, try_read_json
+from myxtts.storage.json_file import is_whole_number, try_read_json, write_json
 from myxtts.types import Say
 
 STEPS_PER_COMPILED_SHAPE = 75
@@ -184,8 +182,7 @@ class MicroBatchMemory:
         """Writes what fits; a failure becomes a warning."""
         content = self._read() | {situation: asdict(found)}
         try:
-            with write_atomically(self._path) as file:
-                file.write(json.dumps(content, indent=1).encode())
+            write_json(self._path, content)
         except StorageError as error:
             self._say(f"{error} The micro-batch of {found.batch_size} will have to be found again next time.")
 

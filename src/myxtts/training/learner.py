@@ -17,7 +17,6 @@ import tensorflow as tf
 from myxtts.config.schema import XTTSConfig
 from myxtts.runtime.plan import Plan
 from myxtts.storage.atomic import pass_fault_point
-from myxtts.storage.tensor_file import Array
 from myxtts.training.execution import Device, Execution, MicroBatches
 from myxtts.training.run.state import AVERAGE, MODEL, OPTIMIZER, TrainingState, number_variables
 from myxtts.training.schedule import LearningRate
@@ -99,7 +98,7 @@ class BaseLearner(ABC):
         config: XTTSConfig,
         strategy: Any,
         execution: Execution,
-        rate: LearningRate,
+        total_steps: int | None,
         model: Any,
         weights: Mapping[str, Any],
         optimizer: Any,
@@ -110,7 +109,8 @@ class BaseLearner(ABC):
         `more_state` are groups of variables beside those of model and optimizer, for checkpoints.
         """
         self._config, self.strategy, self._execution = config, strategy, execution
-        self.rate = rate
+        training = config.training
+        self.rate = LearningRate(training.learning_rate, training.warmup_steps, total_steps)
         """May be set anew between two steps, when the number of steps of the run changes."""
         self.model, self.optimizer = model, optimizer
         self._trained = select_trained(model, weights)
@@ -180,9 +180,6 @@ class BaseLearner(ABC):
             return
         with self.ema.swapped_in():
             yield self.model
-
-    def collect(self) -> dict[str, Array]:
-        return self.state.collect()
 
     @abstractmethod
     def _make_step(self, accumulation: int) -> None:

@@ -129,7 +129,7 @@ class TrainingLoop:
 
     def _set_last_step(self) -> None:
         """Updates the last step and with it the cosine decay of the learning rate, which ends there."""
-        ends = [end for end in (self._task.total_steps, self._time.total_steps) if end is not None]
+        ends = [end for end in (self._task.steps.total_steps, self._time.total_steps) if end is not None]
         self.total_steps = min(ends, default=None)
         self._learner.rate = replace(self._learner.rate, num_steps=self.total_steps)
 
@@ -361,4 +361,4 @@ def retry_out_of_memory(task: PreparedTask, say: Say, work: Callable[..., _Outco
             f"{smaller.batch_size} {task.unit} from now on."
         )
         task.learner.set_micro_batches(smaller)
-        task.memory.remember(task.situation, smaller)
+        task.steps.memory.remember(task.steps.situation, smaller)

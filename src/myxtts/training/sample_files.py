@@ -13,7 +13,6 @@ Shape legend: T frames, M mel bands, N tokens, Y values of one frame (M or N), H
 from __future__ import annotations
 
 import io
-import json
 import struct
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,7 +25,7 @@ import soundfile
 from numpy.typing import NDArray
 
 from myxtts.storage.atomic import write_atomically
-from myxtts.storage.json_file import try_read_json
+from myxtts.storage.json_file import try_read_json, write_json
 
 INDEX_FILE_NAME = "samples.json"
 REAL_FOLDER_NAME = "real"
@@ -55,6 +54,11 @@ class SampleFiles:
     alignment: Path | None
 
 
+def describe_failure(error: BaseException) -> str:
+    """First line of an exception, for a warning: those of TensorFlow go on for pages."""
+    return (str(error) or type(error).__name__).splitlines()[0][:200]
+
+
 def name_step_folder(step: int) -> str:
     return f"{_STEP_PREFIX}{step:06}"
 
@@ -70,12 +74,13 @@ def write_samples(folder: Path, samples: Sequence[Sample], rate_hz: int) -> None
         }
         written = {kind: file for kind, file in files.items() if file[1]}
         for file_name, content in written.values():
-            _write_file(folder / file_name, content)
+            with write_atomically(folder / file_name) as file:
+                file.write(content)
         entries.append(
             {"name": sample.name, **sample.about, **{kind: file_name for kind, (file_name, _) in written.items()}}
         )
     # Last: a folder without an index was not finished, and is ignored.
-    _write_file(folder / INDEX_FILE_NAME, json.dumps({"samples": entries}, ensure_ascii=False, indent=1).encode())
+    write_json(folder / INDEX_FILE_NAME, {"samples": entries}, ensure_ascii=False)
 
 
 def list_steps(samples_path: Path) -> list[int]:
@@ -106,11 +111,6 @@ def _locate(folder: Path, entry: Mapping[str, Any]) -> SampleFiles:
 
     about = {name: str(entry.get(name, "")) for name in ("id", "text", "language", "speaker")}
     return SampleFiles(str(entry.get("name", "")), about, find("sound"), find("mel"), find("alignment"))
-
-
-def _write_file(path: Path, content: bytes) -> None:
-    with write_atomically(path) as file:
-        file.write(content)
 
 
 Pixels = NDArray[np.uint8]

@@ -11,6 +11,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from myxtts.config.schema import TrainingConfig
 from myxtts.training.run.state import Clock
 
 if TYPE_CHECKING:
@@ -60,13 +61,11 @@ class LearningRate:
         return lines
 
 
-def count_total_steps(
-    steps: int | None, epochs: int | None, num_batches_per_epoch: int, batches_per_step: int
-) -> int | None:
+def count_total_steps(training: TrainingConfig, num_batches_per_epoch: int) -> int | None:
     """The step at which a run ends: the earlier of `steps` and `epochs`, None where neither is given."""
-    ends = [] if steps is None else [steps]
-    if epochs is not None:
-        ends.append(epochs * num_batches_per_epoch // batches_per_step)
+    ends = [] if training.steps is None else [training.steps]
+    if training.epochs is not None:
+        ends.append(training.epochs * num_batches_per_epoch // training.gradient_accumulation_steps)
     return min(ends, default=None)
 
 

@@ -1,7 +1,7 @@
 """Interface between the training loop and what it trains: a learner, its feed of batches, its saver.
 
-Implemented by `voice.setup` and `vocoder.setup`. Opening the data and checking the settings comes before, without
-TensorFlow, in `voice.task` and `vocoder.task`.
+Implemented by `voice.setup` and `vocoder.setup`, which both call `plan_steps`. Opening the data and checking the
+settings comes before, without TensorFlow, in `voice.task` and `vocoder.task`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from myxtts.config.schema import XTTSConfig
 from myxtts.runtime.plan import Plan
-from myxtts.training.execution import Execution, MicroBatchMemory
+from myxtts.training.execution import (
+    Device,
+    Execution,
+    MicroBatches,
+    MicroBatchMemory,
+    choose_execution,
+    name_situation,
+)
 from myxtts.training.run.folder import RunFolder
 from myxtts.training.run.state import RunState
+from myxtts.training.schedule import count_total_steps, guess_total_steps
 from myxtts.types import Say
 
 if TYPE_CHECKING:
@@ -24,23 +32,55 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class PreparedTask(ABC):
-    """A training task whose learner is built on its devices, ready for the first step.
+class StepPlan:
+    """How the steps of a run are made: their number, execution and micro-batches.
 
     `memory` stores the micro-batches that fitted into the device, keyed by `situation` (device, model, batch).
     `total_steps` is None where neither `steps` nor `epochs` limits the run.
     """
 
+    total_steps: int | None
+    execution: Execution
+    micro_batches: MicroBatches
+    memory: MicroBatchMemory
+    situation: str
+
+
+def plan_steps(
+    task: Any, device: Device, asked: MicroBatches, model_name: str, num_shapes: int, run: RunFolder, say: Say
+) -> StepPlan:
+    """Plans the steps of a task (`VoiceTask` or `VocoderTask`), and reports why.
+
+    Where the micro-batches `asked` for did not fit in an earlier session, smaller ones are chosen; not in a cluster,
+    whose processes must choose alike.
+    """
+    training, plan = task.config.training, task.plan
+    total_steps = count_total_steps(training, task.data.num_batches_per_epoch)
+    expected_steps = guess_total_steps(total_steps, training.minutes)
+    execution = choose_execution(training, device, total_steps=expected_steps, num_shapes=num_shapes)
+    for line in execution.reasons:
+        say(line)
+    memory = MicroBatchMemory(run.micro_batches_path, say)
+    situation = name_situation(plan.name_model_devices(task.hardware), model_name, asked)
+    micro_batches = memory.choose(situation, asked) if plan.cluster is None else asked
+    return StepPlan(total_steps, execution, micro_batches, memory, situation)
+
+
+@dataclass(frozen=True)
+class PreparedTask(ABC):
+    """A training task whose learner is built on its devices, ready for the first step."""
+
     config: XTTSConfig
     plan: Plan
     data: Any
-    total_steps: int | None
-    execution: Execution
+    steps: StepPlan
     learner: BaseLearner
-    memory: MicroBatchMemory
-    situation: str
     unit: ClassVar[str]
     """Name of the rows of a batch in messages and progress, plural: utterances or segments."""
+
+    @property
+    def execution(self) -> Execution:
+        return self.steps.execution
 
     @property
     def num_batches_per_epoch(self) -> int:

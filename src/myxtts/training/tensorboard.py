@@ -14,7 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from myxtts.errors import warn_user
-from myxtts.training.sample_files import Sample, encode_wav
+from myxtts.training.sample_files import Sample, describe_failure, encode_wav
 from myxtts.types import Say
 
 _FAILURES = (OSError, tf.errors.OpError)
@@ -67,12 +67,8 @@ class TensorBoardWriter:
 
     def close(self) -> None:
         """Closes the event file; nothing may be written afterwards."""
-        writer, self._writer = self._writer, None
-        if writer is not None and not self.has_failed:
-            try:
-                writer.close()
-            except _FAILURES as error:
-                self._give_up(error)
+        if self._writer is not None:
+            self._attempt(self._writer.close)
 
     def _write(self, step: int, values: Sequence[Mapping[str, Any]]) -> None:
         def write() -> None:
@@ -94,12 +90,9 @@ class TensorBoardWriter:
             with tf.device("/CPU:0"):
                 write()
         except _FAILURES as error:
-            self._give_up(error)
-
-    def _give_up(self, error: Exception) -> None:
-        self.has_failed = True
-        reason = (str(error) or type(error).__name__).splitlines()[0][:200]
-        self._warn(f"TensorBoard cannot be written to {self._folder}: {reason}. Training goes on without it.")
+            self.has_failed = True
+            reason = describe_failure(error)
+            self._warn(f"TensorBoard cannot be written to {self._folder}: {reason}. Training goes on without it.")
 
 
 def _describe_png(picture: bytes) -> dict[str, Any]:

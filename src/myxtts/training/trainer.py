@@ -44,7 +44,7 @@ class Trainer:
     configuration says. `make_observers` adds callbacks of one's own: it is called when the run is open and TensorFlow
     loaded. Features that are missing are made first. `say` is told, line by line, what happens; `report` shows how the
     features are made. Progress shows on standard error, as a bar on a terminal and as a line now and then elsewhere.
-    `critics_from` is the step at which the discriminators of a vocoder join, None for the usual one.
+    `discriminators_from` is the step at which the discriminators of a vocoder join, None for the usual one.
     """
 
     def __init__(
@@ -59,11 +59,11 @@ class Trainer:
         init_from: str | Path | None = None,
         make_observers: Callable[[], Sequence[Callback]] = tuple,
         arguments: Sequence[str] | None = None,
-        critics_from: int | None = None,
+        discriminators_from: int | None = None,
     ) -> None:
         if part not in get_args(PartName):
             raise UsageError(f"There is no part {part!r} to train.", next_step="Choose voice or vocoder.")
-        self._part, self._critics_from, self._report = part, critics_from, report or Report(say)
+        self._part, self._discriminators_from, self._report = part, discriminators_from, report or Report(say)
         self._config, self._say, self._make_observers = config, say, make_observers
         self._resume, self._override, self._arguments = resume, override, arguments
         self._init_from = Path(init_from) if init_from is not None else None
@@ -108,7 +108,7 @@ class Trainer:
         plan = choose_plan(config, hardware)
         if self._part == "voice":
             return VoiceTask.open(config, plan, hardware, self._init_from, self._say)
-        return VocoderTask.open(config, plan, hardware, self._init_from, self._say, self._critics_from)
+        return VocoderTask.open(config, plan, hardware, self._init_from, self._say, self._discriminators_from)
 
 
 def find_part(run_path: Path) -> PartName | None:

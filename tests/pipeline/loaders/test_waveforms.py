@@ -5,6 +5,7 @@ Nothing here needs TensorFlow.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -120,13 +121,13 @@ def test_clip_is_read_once_for_a_batch(source: RecordingSource, monkeypatch: pyt
     plan = order_rows(source, batch_size=len(source), num_shapes=1).batch(0)
     assert set(plan.references) <= set(plan.rows)
     read: list[int] = []
-    read_in_python = WaveformReader.read_in_python
+    load_in_python = WaveformReader.load_in_python
 
-    def note(self: WaveformReader, row: int) -> NDArray[np.float32]:
-        read.append(row)
-        return read_in_python(self, row)
+    def note(self: WaveformReader, rows: Sequence[int]) -> dict[int, NDArray[np.float32]]:
+        read.extend(rows)
+        return load_in_python(self, rows)
 
-    monkeypatch.setattr(WaveformReader, "read_in_python", note)
+    monkeypatch.setattr(WaveformReader, "load_in_python", note)
     side = choose_for_data_device(source, PYTHON_DATA, [plan.shape], NUM_REFERENCE_FRAMES, SEED, "/GPU:0")
     side.loader.fill(plan, side.layout.view(plan.shape))
     assert sorted(read) == sorted(row for row in plan.rows if row != NO_ROW)

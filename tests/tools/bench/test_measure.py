@@ -200,7 +200,7 @@ def test_what_cannot_be_swept_is_explained(folder: Path) -> None:
         make_swept(data, {"loader": ["fast"]})
     with pytest.raises(UsageError, match="40 combinations"):
         make_swept(data, {"data.batch_size": list(range(1, 41))})
-    with pytest.raises(UsageError, match="no candidate 'fast'"):
+    with pytest.raises(UsageError, match="no loader 'fast'"):
         choose_candidates(data, ["fast"])
 
 

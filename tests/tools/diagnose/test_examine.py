@@ -26,8 +26,7 @@ from tests.tools.made_up_evidence import (
 
 from myxtts.config.schema import XTTSConfig
 from myxtts.pipeline.order import Shape
-from myxtts.runtime.hardware import Hardware
-from myxtts.runtime.nvml import Gpu
+from myxtts.runtime.hardware import Gpu, Hardware
 from myxtts.tools.charts import draw_timeline
 from myxtts.tools.diagnose.advice import advise_machine, compare_two_ways
 from myxtts.tools.diagnose.causes import Cause, find_overlap, simulate_interval

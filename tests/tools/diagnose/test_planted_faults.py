@@ -120,7 +120,7 @@ def test_twenty_planted_faults(config: XTTSConfig, tmp_path: Path, capsys: pytes
 
 def describe(diagnosis: Diagnosis) -> str:
     evidence = diagnosis.evidence
-    causes = ", ".join(f"{one.cause} {1e3 * one.finding.loss_s:.1f}" for one in diagnosis.findings)
+    causes = ", ".join(f"{one.cause} {1e3 * one.loss_s:.1f}" for one in diagnosis.findings)
     times = (evidence.loop.interval_s, evidence.data_s, evidence.step_s, evidence.take_s)
     stages = " ".join(f"{s.name} {1e3 * s.seconds:.1f}/{s.cpu_share:.2f}" for s in evidence.stages)
     cores = evidence.machine

@@ -18,7 +18,7 @@ from tests.runtime.fake_nvml import FakeNvml
 from tests.tools.fake_watch import GappyNvml, make_busy_gpus, play_watch
 
 from myxtts.tools.charts import draw_sparkline
-from myxtts.tools.monitor.screen import LiveView, PlainView, describe_in_a_line, draw_view, print_view
+from myxtts.tools.monitor.screen import describe_in_a_line, draw_view, print_view, show_live, show_plain
 from myxtts.tools.monitor.watch import Monitor
 
 
@@ -122,10 +122,10 @@ def test_live_view_draws_at_each_look_and_leaves_the_screen_as_it_was(tmp_path: 
     console = Console(file=screen, force_terminal=True, width=80, height=24)
     monitor = play_watch(tmp_path, FakeNvml(make_busy_gpus(1)), 2)
     assert monitor.last_view is not None
-    with LiveView(console) as view:
+    with show_live(console) as show:
         before = screen.getvalue().count("myxtts monitor")
         for _ in range(3):
-            view.show(monitor.last_view)
+            show(monitor.last_view)
     shown = screen.getvalue()
     assert shown.count("myxtts monitor") - before == 3
     assert "\x1b[?1049h" in shown
@@ -143,9 +143,9 @@ def test_where_there_is_no_terminal_a_line_says_it(tmp_path: Path) -> None:
     assert line.endswith("warnings: lost GPU, starvation")
     file = io.StringIO()
     console = Console(file=file, width=80)
-    view = PlainView(console)
-    view.show(monitor.last_view)
-    view.show(monitor.last_view)
+    show = show_plain(console)
+    show(monitor.last_view)
+    show(monitor.last_view)
     assert file.getvalue() == f"{line}\n"
     print_view(console, monitor.last_view)
     assert "\x1b" not in file.getvalue()

@@ -33,7 +33,7 @@ def watch(schedule: Schedule, drawing_s: float = 0.0) -> list[float]:
     with Sampler(Path("missing"), nvml=FakeNvml(), clock=clock) as sampler:
         counter = Counter(clock, drawing_s)
         with patch("myxtts.tools.monitor.watch.time.sleep", clock.sleep):
-            Monitor(sampler, schedule, clock=clock).watch(counter)
+            Monitor(sampler, schedule, clock=clock).watch(counter.show)
     return counter.times
 
 

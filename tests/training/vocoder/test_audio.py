@@ -156,7 +156,7 @@ def test_a_corpus_that_is_not_there_is_named_with_the_way_out(
 ) -> None:
     moved = FeatureStore(
         store_vocoder_sound.folder,
-        replace(store_vocoder_sound.state, origin={**store_vocoder_sound.state.origin, "corpus": "/gone/c.jsonl"}),
+        replace(store_vocoder_sound.state, origin=replace(store_vocoder_sound.state.origin, corpus="/gone/c.jsonl")),
     )
     alone = XTTSConfig(cache_dir=store_vocoder_sound.folder)
     with pytest.raises(DataError, match=r"/gone/c\.jsonl") as caught:

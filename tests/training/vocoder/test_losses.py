@@ -81,7 +81,7 @@ def make_judgements(score: float, feature: float = 0.0) -> list[Judgement]:
 
 
 @pytest.mark.parametrize(("real", "made", "expected"), [(2.0, -2.0, 0.0), (0.0, 0.0, 2.0), (-1.0, 1.0, 4.0)])
-def test_critics_pay_for_what_they_mistake(real: float, made: float, expected: float) -> None:
+def test_discriminators_pay_for_what_they_mistake(real: float, made: float, expected: float) -> None:
     loss = discriminator_loss(make_judgements(real), make_judgements(made), ALL)
     assert float(loss) == pytest.approx(3 * expected)
 

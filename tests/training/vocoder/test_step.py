@@ -1,4 +1,4 @@
-"""A step trains the vocoder alone at first, then critics and vocoder, the same however its segments are spread."""
+"""A step trains the vocoder alone, then discriminators and vocoder, the same however its segments are spread."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from tests.training.vocoder_programs import NUM_WARM_STEPS, Run, flatten, make_s
 
 
 def assert_same(result: dict[str, Any], expected: dict[str, Any], tolerance: float = 1e-5) -> None:
-    for name in ("vocoder", "critics"):
+    for name in ("vocoder", "discriminators"):
         np.testing.assert_allclose(result[name], expected[name], rtol=0, atol=tolerance)
     assert result["scalars"] == pytest.approx(expected["scalars"], rel=1e-3)
 
 
 @pytest.fixture(scope="module")
 def plain() -> dict[str, Any]:
-    """Three steps, the last of them with critics."""
+    """Three steps, the last of them with discriminators."""
     return train(3, graph=False)
 
 
-def test_critics_wait_until_the_vocoder_is_warm() -> None:
+def test_discriminators_wait_until_the_vocoder_is_warm() -> None:
     run = Run(graph=False)
-    critics = flatten(run.critics)
+    discriminators = flatten(run.discriminators)
     for step in range(NUM_WARM_STEPS):
         assert "critic_loss" not in run.train(make_segments(step), step)
-    assert flatten(run.critics) == critics
+    assert flatten(run.discriminators) == discriminators
     vocoder = flatten(run.vocoder)
     scalars = run.train(make_segments(9), NUM_WARM_STEPS)
     assert {"loss", "mel", "stft", "adversarial", "features", "critic_loss", "is_finite"} <= set(scalars)
-    assert flatten(run.critics) != critics
+    assert flatten(run.discriminators) != discriminators
     assert flatten(run.vocoder) != vocoder
 
 
-def test_reconstruction_improves_without_critics() -> None:
+def test_reconstruction_improves_without_discriminators() -> None:
     run = Run(num_warm_steps=100)
     mel = [float(run.train(make_segments(step % 2), step)["mel"]) for step in range(40)]
     assert np.mean(mel[-4:]) < 0.8 * np.mean(mel[:4])
@@ -69,16 +69,16 @@ def test_segments_that_fill_the_shape_teach_nothing() -> None:
     for step in range(3):
         run.train({name: value[:2] for name, value in make_segments(step, 4, 2).items()}, step)
     np.testing.assert_allclose(flatten(run.vocoder), expected["vocoder"], rtol=0, atol=1e-5)
-    np.testing.assert_allclose(flatten(run.critics), expected["critics"], rtol=0, atol=1e-5)
+    np.testing.assert_allclose(flatten(run.discriminators), expected["discriminators"], rtol=0, atol=1e-5)
 
 
 def test_a_segment_that_is_not_a_number_changes_nothing() -> None:
     run = Run(graph=False)
-    before = flatten(run.vocoder), flatten(run.critics)
+    before = flatten(run.vocoder), flatten(run.discriminators)
     segments = make_segments(0)
     segments["samples"][1, 5] = np.nan
     assert not bool(run.train(segments, NUM_WARM_STEPS)["is_finite"])
-    assert (flatten(run.vocoder), flatten(run.critics)) == before
+    assert (flatten(run.vocoder), flatten(run.discriminators)) == before
     assert [int(optimizer.iterations.numpy()) for optimizer in run.optimizers] == [0, 0]
 
 

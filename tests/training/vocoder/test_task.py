@@ -89,9 +89,9 @@ def trainings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trainings]:
 
 @pytest.fixture(scope="module")
 def trained(trainings: Trainings) -> Path:
-    """A run of a vocoder that saw its critics in the end."""
+    """A run of a vocoder that saw its discriminators in the end."""
     settings = {"steps": 10, "checkpoint_steps": 10, "learning_rate": 3e-3}
-    outcome = trainings.run("vocoder", settings, critics_from=9, is_watched=True)
+    outcome = trainings.run("vocoder", settings, discriminators_from=9, is_watched=True)
     assert outcome.status == 0, outcome.error
     return trainings.folder / "vocoder"
 
@@ -134,10 +134,10 @@ def test_it_is_validated_against_griffin_lim_and_heard(trainings: Trainings, tra
 
 def interrupt_and_compare(trainings: Trainings, name: str, settings: dict[str, Any]) -> None:
     """One run without an interruption, another killed after step 3 of 4 and taken up with other threads."""
-    whole = trainings.run(name, settings, critics_from=3)
+    whole = trainings.run(name, settings, discriminators_from=3)
     assert whole.status == 0, whole.error
     part = f"{name}-part"
-    assert trainings.run(part, settings, critics_from=3, kill_after=3).status == KILLED
+    assert trainings.run(part, settings, discriminators_from=3, kill_after=3).status == KILLED
     # The size is that of the run, whatever is asked for later.
     outcome = trainings.run(part, {**settings, "num_workers": 4, "model_size": "small"}, resume=True)
     assert outcome.status == 0, outcome.error

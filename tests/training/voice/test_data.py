@@ -132,6 +132,16 @@ def test_other_durations_are_noticed_when_a_run_goes_on(config: XTTSConfig) -> N
         open_data(config)
 
 
+@pytest.mark.parametrize("mode", ["precompute", "on_the_fly"])
+def test_val_data_that_the_corpus_was_not_prepared_with_are_refused(tmp_path: Path, mode: str) -> None:
+    config = make_data(tmp_path)
+    (tmp_path / "other").mkdir()
+    changed = {"data.val_data": str(tmp_path / "other"), "data.preprocessing_mode": mode}
+    with pytest.raises(DataError, match="val_data") as refusal:
+        open_data(config.model_copy(update=changed))
+    assert "myxtts prepare TRAIN --val-data" in refusal.value.next_step
+
+
 def test_durations_cannot_be_stored_on_the_fly(config: XTTSConfig) -> None:
     with pytest.raises(ConfigError, match="on_the_fly"):
         open_data(config.model_copy(update={"data.preprocessing_mode": "on_the_fly"}))

@@ -55,7 +55,7 @@ def model() -> XTTS:
 def make_writer(model: XTTS, path: Path, said: list[str], make_sound: Any = hum) -> SampleWriter:
     utterances = [make_utterance(0), make_utterance(1, language=1)]
     texts = {"clip/0": "Hello there.", "clip/1": "سلام."}
-    return SampleWriter(model, utterances, path, make_sound, RATE_HZ, texts=texts, num_steps=2, warn=said.append)
+    return SampleWriter(model, utterances, path, make_sound, RATE_HZ, texts=texts, warn=said.append)
 
 
 def read_index(folder: Path) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from myxtts.corpus.demo.sentences import compose_sentence, load_grammar
 from myxtts.errors import MyXTTSError, StorageError, UsageError
 from myxtts.storage.atomic import explain_storage_errors
+from myxtts.storage.regular_file import open_output
 from myxtts.text.espeak import synthesize
 from myxtts.text.normalize import normalize_text
 from myxtts.text.phonemes import find_voice
@@ -186,7 +187,7 @@ def _put_in_room(speech: Waveform, speaker: Speaker, generator: np.random.Genera
 
 def _write_wav(path: Path, sound: Waveform) -> None:
     samples = np.rint(sound.samples * 32767.0).astype("<i2")
-    with explain_storage_errors(path, "write"), path.open("wb") as file:
+    with explain_storage_errors(path, "write"), open_output(path) as file:
         with wave.open(file, "wb") as wav:
             wav.setnchannels(1)
             wav.setsampwidth(2)

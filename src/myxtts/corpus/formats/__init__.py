@@ -8,6 +8,7 @@ from __future__ import annotations
 from itertools import islice
 from pathlib import Path
 
+from myxtts.corpus.corpus_file import is_prepared
 from myxtts.corpus.formats.base import CorpusFormat
 from myxtts.corpus.formats.folders import LIBRITTS, PAIRS, VCTK, find_recordings
 from myxtts.corpus.formats.tables import (
@@ -64,6 +65,10 @@ def _explain(path: Path) -> DataError:
             f"{transcript} has none of the forms of a transcript. {known}",
             next_step="Give it a heading that names its columns, such as id|text or audio,text,speaker.",
         )
+    if is_prepared(path):
+        return DataError(
+            f"{path} is a prepared corpus already.", next_step=f"Train on it: myxtts train --train-data {path}"
+        )
     if possible := list_possible_transcripts(path):
         names = ", ".join(file.name for file in possible[:10])
         problem = f"{path} has several files that may be its transcript: {names}."
@@ -80,8 +85,10 @@ def _explain(path: Path) -> DataError:
             f"{path} has {num_recordings:,} {more}recordings, but no transcript. {known}",
             next_step="Write what is said in each one, in metadata.csv as id|text or in ID.txt beside ID.wav.",
         )
-    what = "is empty" if not any(path.iterdir()) else "holds no transcript and no recordings"
-    return DataError(f"{path} {what}. {known}", next_step="Name the folder of your recordings, or its transcript.")
+    next_step = "Name the folder of your recordings, or its transcript."
+    if not any(path.iterdir()):
+        return DataError(f"The folder {path} is empty.", next_step=next_step)
+    return DataError(f"{path} holds no transcript and no recordings. {known}", next_step=next_step)
 
 
 def _find_undecodable(path: Path) -> tuple[CorpusFormat, str] | None:

@@ -150,7 +150,7 @@ def explain_columns(path: Path) -> str:
     lines = read_first_lines(path, 1)
     cells = read_first_cells(path)
     if lines and lines[0].lstrip().startswith("{"):
-        values = _parse_json(lines[0])
+        values = parse_json_row(lines[0])
         cells = list(values) if isinstance(values, dict) else []
     elif find_delimiter(lines) == "|" and not looks_like_heading(cells):
         return ""
@@ -292,8 +292,8 @@ def _read_jsonl(source: Source, path: Path, split: Split | None) -> Iterator[Row
         if isinstance(line, BadLine):
             yield reject_line(source, path, line)
             continue
-        values = _parse_json(line.text)
-        fields = values if isinstance(values, str) else _pick_fields(values)
+        values = parse_json_row(line.text)
+        fields = values if isinstance(values, str) else pick_fields(values)
         if isinstance(fields, str):
             yield Rejection("", file, line.number, Reason.BAD_LINE, fields)
         elif not names_utterances(fields):
@@ -304,7 +304,7 @@ def _read_jsonl(source: Source, path: Path, split: Split | None) -> Iterator[Row
             yield make_row(source, fields, file=file, line=line.number, split=split, audio_folder=folder)
 
 
-def _parse_json(text: str) -> dict[str, Any] | str:
+def parse_json_row(text: str) -> dict[str, Any] | str:
     """Returns the content of one JSON object, or in words what is wrong with it."""
     try:
         values = json.loads(text)
@@ -315,7 +315,7 @@ def _parse_json(text: str) -> dict[str, Any] | str:
     return values if isinstance(values, dict) else f"expected a JSON object, found a {type(values).__name__}"
 
 
-def _pick_fields(values: dict[str, Any]) -> dict[str, str] | str:
+def pick_fields(values: dict[str, Any]) -> dict[str, str] | str:
     """Returns the known fields of one JSON object, or in words what is wrong with one of them."""
     fields: dict[str, str] = {}
     for key, value in values.items():

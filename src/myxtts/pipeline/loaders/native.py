@@ -10,7 +10,7 @@ reads, M mel bands, R frames of the reference.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from myxtts.corpus.audio import AudioLimits
 from myxtts.errors import DataError
-from myxtts.pipeline.batch import FEATURES, Arrays, BatchAssembler, Loader, hash_crops
-from myxtts.pipeline.loaders.python import PythonLoader, check_lengths
+from myxtts.pipeline.batch import FEATURES, hash_crops
+from myxtts.pipeline.loaders.python import PythonLoader
 from myxtts.pipeline.loaders.recording_graph import GraphReader
 from myxtts.pipeline.order import BatchPlan
 from myxtts.pipeline.recordings import RecordingSource, Survey, survey_recordings
@@ -32,7 +32,7 @@ _AXES = {"position": "", "ids": "B", "num_real": "", **{array.name: array.axes f
 """The elements of the dataset, named like the fields of `Batch`, and the axes of each."""
 
 
-class TFNativeDataLoader(Loader):
+class TFNativeDataLoader(PythonLoader):
     """Fills batches from recordings, or makes a `tf.data.Dataset` of batches. Any number of threads may call it.
 
     `survey` says which recordings the graph loads. One that has changed is noticed by its length and rate, not by its
@@ -50,23 +50,13 @@ class TFNativeDataLoader(Loader):
         ram_budget_bytes: int = 0,
         survey: Survey | None = None,
     ) -> None:
-        self._source, self._num_reference_frames, self._seed = source, num_reference_frames, seed
+        super().__init__(source, limits, num_reference_frames, seed, ram_budget_bytes)
+        self._num_reference_frames, self._seed = num_reference_frames, seed
         self.survey = survey or survey_recordings(source)
-        self._python = PythonLoader(source, limits, num_reference_frames, seed, ram_budget_bytes)
-        self.memory = self._python.memory
-        self._assembler = BatchAssembler(source, num_reference_frames, seed)
-        self._reader = GraphReader(source, self.survey, self._python.read_mel)
+        self._reader = GraphReader(source, self.survey, super().load_rows)
 
-    def fill(self, plan: BatchPlan, arrays: Arrays) -> Arrays:
-        self._assembler.fill_labels(arrays, plan)
-        mels = self._read_mels(plan.list_distinct_rows())
-        self._assembler.fill_mels(arrays, plan, mels.__getitem__)
-        check_lengths(arrays, plan, self._source)
-        self._assembler.fill_references(arrays, plan, mels.__getitem__)
-        return arrays
-
-    def name_utterances(self, plan: BatchPlan) -> tuple[str, ...]:
-        return self._assembler.name_utterances(plan)
+    def load_rows(self, rows: Sequence[int]) -> dict[int, NDArray[np.float32]]:
+        return self._reader.read(rows)
 
     def dataset(self, plans: Sequence[BatchPlan], *, num_parallel_calls: int | None = None) -> tf.data.Dataset:
         """The batches of the plans in order, as dictionaries named like the fields of `Batch`.
@@ -90,27 +80,6 @@ class TFNativeDataLoader(Loader):
             return _make_dataset(
                 assembler, _slice_plans(plans, used, self._seed), sizes, num_parallel_calls or count_cpus()
             )
-
-    def load_rows(self, rows: Sequence[int]) -> dict[int, NDArray[np.float32]]:
-        """Log-mels from their recordings, whether they are in memory or not."""
-        in_graph = [row for row in rows if self.survey.is_native[row]]
-        others = self._python.load_rows([row for row in rows if not self.survey.is_native[row]])
-        return others | self._reader.read(in_graph) if in_graph else others
-
-    def _read_mels(self, rows: Iterable[int]) -> dict[int, NDArray[Any]]:
-        mels: dict[int, NDArray[Any]] = {}
-        to_load = []
-        for row in rows:
-            kept = self.memory.find(row)
-            if kept is not None:
-                mels[row] = kept
-            elif self.survey.is_native[row]:
-                to_load.append(row)
-            else:
-                mels[row] = self._python.read_mel(row)
-        if to_load:
-            mels |= {row: self.memory.keep(row, mel_TM) for row, mel_TM in self._reader.read(to_load).items()}
-        return mels
 
 
 def _make_dataset(

@@ -6,7 +6,7 @@ Shape legend: T frames, M mel bands.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -44,16 +44,10 @@ class PythonLoader(Loader):
 
     def fill(self, plan: BatchPlan, arrays: Arrays) -> Arrays:
         self._assembler.fill_labels(arrays, plan)
-        self._assembler.fill_mels(arrays, plan, self.read_mel)
+        mels = self.memory.read(plan.list_distinct_rows(), self.load_rows)
+        self._assembler.fill_mels(arrays, plan, mels)
         check_lengths(arrays, plan, self._source)
-        # A reference is often another utterance of the batch, which need not be read twice.
-        indices = {row: index for index, row in enumerate(plan.rows.tolist())}
-
-        def read_reference(row: int) -> NDArray[Any]:
-            index = indices.get(row)
-            return self.read_mel(row) if index is None else arrays["mel"][index, : arrays["mel_lengths"][index]]
-
-        self._assembler.fill_references(arrays, plan, read_reference)
+        self._assembler.fill_references(arrays, plan, mels)
         return arrays
 
     def name_utterances(self, plan: BatchPlan) -> tuple[str, ...]:
@@ -61,8 +55,7 @@ class PythonLoader(Loader):
 
     def read_mel(self, row: int) -> NDArray[Any]:
         """The log-mel [T, M] of a row, from memory or from its recording."""
-        kept = self.memory.find(row)
-        return kept if kept is not None else self.memory.keep(row, self._extract(row))
+        return self.memory.read([row], self.load_rows)[row]
 
     def load_rows(self, rows: Sequence[int]) -> dict[int, NDArray[np.float32]]:
         """Log-mels from their recordings, whether they are in memory or not."""
@@ -101,6 +94,16 @@ class MelMemory:
 
     def find(self, row: int) -> NDArray[Any] | None:
         return self._mels.get(row)
+
+    def read(
+        self, rows: Sequence[int], load_rows: Callable[[list[int]], dict[int, NDArray[np.float32]]]
+    ) -> dict[int, NDArray[Any]]:
+        """By row what is in memory, and what `load_rows` gives for the others. The rows are distinct."""
+        found = {row: self._mels[row] for row in rows if row in self._mels}
+        missing = [row for row in rows if row not in found]
+        if missing:
+            found |= {row: self.keep(row, values) for row, values in load_rows(missing).items()}
+        return found
 
     def keep(self, row: int, mel_TM: NDArray[np.float32]) -> NDArray[Any]:
         """Keeps a log-mel if the budget allows, and gives it as it would be kept.

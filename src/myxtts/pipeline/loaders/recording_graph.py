@@ -35,21 +35,21 @@ _ATTENUATION_DB = 126.0
 _MIN_BLOCK_SAMPLES = 4096
 
 
-class GraphReader:
-    """Loads rows of a source inside the graph: log-mels, or samples. Any number of threads may call it.
+LoadRows = Callable[[Sequence[int]], dict[int, NDArray[np.float32]]]
+"""Gives log-mels, or samples, by row."""
 
-    `load_in_python` loads a row in the other way: where the graph fails, it finds what is wrong with the recording.
+
+class GraphReader:
+    """Loads rows of a source inside the graph, log-mels or samples, as far as the survey says that it can.
+
+    `load_in_python` loads the others; where the graph fails, it finds what is wrong with the recording. Any number of
+    threads may call it.
     """
 
     def __init__(
-        self,
-        source: RecordingSource,
-        survey: Survey,
-        load_in_python: Callable[[int], object],
-        *,
-        gives_samples: bool = False,
+        self, source: RecordingSource, survey: Survey, load_in_python: LoadRows, *, gives_samples: bool = False
     ) -> None:
-        self._source, self._load_in_python = source, load_in_python
+        self._source, self._is_native, self._load_in_python = source, survey.is_native, load_in_python
         rows_hz = source.columns["sample_rate_hz"]
         rates_hz = np.unique(rows_hz[survey.is_native])
         self.rate_numbers = np.searchsorted(rates_hz, rows_hz).astype(np.int32)
@@ -58,7 +58,12 @@ class GraphReader:
         self._load_all = tf.function(load_all, input_signature=_SIGNATURE, autograph=False)
 
     def read(self, rows: Sequence[int]) -> dict[int, NDArray[np.float32]]:
-        """By row its values, views of one array: copy what is kept."""
+        """By row its values; many are views of one array: copy what is kept."""
+        in_graph = [row for row in rows if self._is_native[row]]
+        others = [row for row in rows if not self._is_native[row]]
+        return (self._read_in_graph(in_graph) if in_graph else {}) | self._load_in_python(others)
+
+    def _read_in_graph(self, rows: list[int]) -> dict[int, NDArray[np.float32]]:
         paths = [os.fsencode(self._source.audio_path(row)) for row in rows]
         num_samples = self._source.columns["num_samples"][rows].astype(np.int32)
         try:
@@ -75,7 +80,7 @@ class GraphReader:
         """Finds what is wrong by loading each recording in Python: TensorFlow does not say which one it was."""
         for row in rows:
             try:
-                self._load_in_python(row)
+                self._load_in_python([row])
             except DataError as problem:
                 return problem
             if name_obstacle(self._source, row):

@@ -72,7 +72,7 @@ class CachedLoader(StoreLoader):
         arrays["mel_lengths"][:num_real] = self._store.copy_mels(plan.rows[:num_real], mel_BTM, padding)
         references = plan.references[:num_real]
         mels = dict(zip(references.tolist(), self._store.read_mels(references), strict=True))
-        self._assembler.fill_references(arrays, plan, mels.__getitem__)
+        self._assembler.fill_references(arrays, plan, mels)
         return arrays
 
 

@@ -7,7 +7,7 @@ Shape legend: B utterances, S samples of a clip, T frames, R frames of the refer
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +21,6 @@ from myxtts.pipeline.loaders.python import MelMemory, check_lengths, check_num_f
 from myxtts.pipeline.order import BatchPlan, Shape
 from myxtts.pipeline.recordings import RecordingSource, Survey
 from myxtts.types import Array
-
-if TYPE_CHECKING:
-    from myxtts.pipeline.loaders.recording_graph import GraphReader
 
 WAVEFORMS = (
     Array("samples", "float32", "B S"),
@@ -121,30 +118,21 @@ class WaveformReader:
     ) -> None:
         self._source, self._limits = source, limits
         self._memory = MelMemory(ram_budget_bytes, "float32")
-        self._is_native = np.zeros(len(source), bool) if survey is None else survey.is_native
-        self._graph_reader = None if survey is None else self._make_graph_reader(survey)
+        self._load_rows = self.load_in_python
+        if survey is not None:
+            from myxtts.pipeline.loaders.recording_graph import GraphReader
+
+            self._load_rows = GraphReader(source, survey, self.load_in_python, gives_samples=True).read
 
     def read(self, rows: Sequence[int]) -> dict[int, NDArray[Any]]:
         """By row its samples [S]. The rows are distinct."""
-        clips: dict[int, NDArray[Any]] = {}
-        in_graph = []
-        for row in rows:
-            kept = self._memory.find(row)
-            if kept is not None:
-                clips[row] = kept
-            elif self._is_native[row]:
-                in_graph.append(row)
-            else:
-                clips[row] = self._memory.keep(row, self.read_in_python(row))
-        if in_graph:
-            assert self._graph_reader is not None
-            for row, samples_S in self._graph_reader.read(in_graph).items():
-                self._check(row, samples_S)
-                clips[row] = self._memory.keep(row, samples_S)
-        return clips
+        return self._memory.read(rows, self._load_checked)
 
-    def read_in_python(self, row: int) -> NDArray[np.float32]:
-        """The samples [S] of a row; DataError where the recording cannot be used."""
+    def load_in_python(self, rows: Sequence[int]) -> dict[int, NDArray[np.float32]]:
+        """By row its samples [S]; DataError where a recording cannot be used."""
+        return {row: self._load_one(row) for row in rows}
+
+    def _load_one(self, row: int) -> NDArray[np.float32]:
         utterance = self._source.utterance(row)
         try:
             recording = load_recording(utterance.audio, self._source.audio_definition, self._limits)
@@ -153,21 +141,17 @@ class WaveformReader:
         if utterance.checksum and recording.checksum != utterance.checksum:
             changed = AudioProblem(Reason.CHANGED, "the recording has changed since it was checked")
             raise explain_problem(self._source, row, changed)
-        self._check(row, recording.wave.samples)
         return recording.wave.samples
 
-    def _check(self, row: int, samples_S: NDArray[np.float32]) -> None:
-        """Neither too short for a spectrogram nor longer than the corpus knows."""
-        definition = self._source.mel_definition
-        if len(samples_S) < definition.min_samples:
-            short = AudioProblem(Reason.TOO_SHORT, f"{len(samples_S)} samples are left after trimming")
-            raise explain_problem(self._source, row, short)
-        try:
-            check_num_frames(row, definition.count_frames(len(samples_S)), self._source)
-        except AudioProblem as problem:
-            raise explain_problem(self._source, row, problem) from problem
-
-    def _make_graph_reader(self, survey: Survey) -> GraphReader:
-        from myxtts.pipeline.loaders.recording_graph import GraphReader
-
-        return GraphReader(self._source, survey, self.read_in_python, gives_samples=True)
+    def _load_checked(self, rows: Sequence[int]) -> dict[int, NDArray[np.float32]]:
+        """Refuses what is too short for a spectrogram or longer than the corpus knows."""
+        clips, definition = self._load_rows(rows), self._source.mel_definition
+        for row, samples_S in clips.items():
+            if len(samples_S) < definition.min_samples:
+                short = AudioProblem(Reason.TOO_SHORT, f"{len(samples_S)} samples are left after trimming")
+                raise explain_problem(self._source, row, short)
+            try:
+                check_num_frames(row, definition.count_frames(len(samples_S)), self._source)
+            except AudioProblem as problem:
+                raise explain_problem(self._source, row, problem) from problem
+        return clips

@@ -35,10 +35,9 @@ LOADERS: dict[str, dict[str, Any]] = {
     "native": {"data.preprocessing_mode": "on_the_fly", "data.use_tf_native_loading": True},
     "python": {"data.preprocessing_mode": "on_the_fly", "data.use_tf_native_loading": False},
 }
-_ALONE = {"data.auto_tune_performance": False}
-"""Auto-tuning would try both on-the-fly loaders and take the faster one; here each is measured on its own."""
-_NO_MEMORY = {"data.ram_budget_gb": 1e-6}
-"""Turns off the cache of on-the-fly features between epochs, as with a corpus that does not fit into memory."""
+_ON_THE_FLY = {"data.auto_tune_performance": False, "data.ram_budget_gb": 1e-6}
+"""Auto-tuning would try both on-the-fly loaders and take the faster one; here each is measured on its own. The tiny
+budget turns off the cache of features between epochs, as with a corpus that does not fit into memory."""
 _FIXED = {"data.auto_tune_performance": False, "data.optimize_cpu_gpu_overlap": False}
 """Added where one of `_FIXED_KEYS` is swept: both settings would change the swept numbers."""
 _FIXED_KEYS = {"data.num_workers", "data.buffer_size", "data.prefetch_buffer_size"}
@@ -85,7 +84,7 @@ class Data:
         named = Path(data.train_data) if data.train_data else None
         if named is not None and is_prepared(named):
             return cls(config, folder, store, open_corpus(named))
-        origin = Path(store.state.origin["corpus"]) if store is not None else None
+        origin = Path(store.state.origin.corpus) if store is not None else None
         if origin is None:
             raise DataError(
                 f"There is neither a prepared corpus in {named} nor a store in {folder}.",
@@ -95,15 +94,10 @@ class Data:
 
     def configure(self, changes: Mapping[str, Any], config: XTTSConfig | None = None) -> XTTSConfig:
         """Returns the configuration with changes, on this corpus and store. Raises DataError where data is missing."""
-        config = config or self.config
         places: dict[str, Any] = {"data.cache_dir": str(self.store_folder)}
         if self.corpus is not None:
             places["data.train_data"] = str(self.corpus.file)
-        config = config.model_copy(update={**places, **changes})
-        self._refuse_missing(config)
-        return config
-
-    def _refuse_missing(self, config: XTTSConfig) -> None:
+        config = (config or self.config).model_copy(update={**places, **changes})
         if config.data.preprocessing_mode == "precompute" and self.store is None:
             raise DataError(
                 f"There are no features in {self.store_folder}.",
@@ -115,21 +109,15 @@ class Data:
                 f"The corpus that {self.store_folder} was made of is not there, so nothing can be made on the fly.",
                 next_step="Name the prepared corpus with --train-data.",
             )
+        return config
 
 
 def choose_candidates(data: Data, names: Sequence[str]) -> tuple[list[Candidate], list[LeftOut]]:
     """Returns candidates for the loaders in `names`, and the reasons for those that cannot run on this corpus."""
-    unknown = [name for name in names if name not in LOADERS]
-    if unknown:
-        raise UsageError(f"There is no candidate {unknown[0]!r}.", next_step=f"Choose among {', '.join(LOADERS)}.")
-    chosen, left_out = [], []
-    for name in dict.fromkeys(names):
-        absence = _find_absence(data, name)
-        if absence is None:
-            chosen.append(make_product(name, data.configure(_choose_loader(name))))
-        else:
-            left_out.append(absence)
-    return chosen, left_out
+    changes = {name: _choose_loader(name) for name in names}
+    left_out = {name: absence for name in changes if (absence := _find_absence(data, name)) is not None}
+    chosen = [make_product(name, data.configure(changes[name])) for name in changes if name not in left_out]
+    return chosen, list(left_out.values())
 
 
 def make_product(name: str, config: XTTSConfig, settings: Mapping[str, Any] | None = None) -> Candidate:
@@ -175,14 +163,13 @@ def make_swept(data: Data, sweeps: Mapping[str, Sequence[Any]]) -> list[Candidat
 
 def make_pair(data: Data, other: XTTSConfig) -> list[Candidate]:
     """Makes two candidates, `settings` and `against`, from two configurations on the same corpus and store."""
-    own = data.configure({})
-    return [make_product("settings", own), make_product("against", data.configure({}, other))]
+    return [make_product("settings", data.configure({})), make_product("against", data.configure({}, other))]
 
 
 def _choose_loader(name: str) -> dict[str, Any]:
     if name not in LOADERS:
         raise UsageError(f"There is no loader {name!r}.", next_step=f"Choose among {', '.join(LOADERS)}.")
-    return {**LOADERS[name], **({} if name == "cached" else {**_ALONE, **_NO_MEMORY})}
+    return {**LOADERS[name], **({} if name == "cached" else _ON_THE_FLY)}
 
 
 def _find_absence(data: Data, name: str) -> LeftOut | None:

@@ -8,14 +8,16 @@ figure is the median over the rounds; candidates are compared round by round.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from itertools import islice
+from functools import partial
+from itertools import count, islice
 from statistics import median
 from typing import Any
 
 import numpy as np
 
+from myxtts.runtime.timing import run_in_turns
 from myxtts.tools.bench.candidates import Candidate, LeftOut
 from myxtts.tools.emulate import BatchSize, Emulation, StepTime, emulate, measure_batch, repeat_batches
 
@@ -102,8 +104,7 @@ class BenchResult:
 
     def compare(self) -> list[Comparison]:
         """Compares the first candidate with each other one, round by round."""
-        first, *others = self.standings
-        return [_compare(first, other) for other in others]
+        return [_compare(self.standings[0], other) for other in self.standings[1:]]
 
     def find_best(self) -> Standing:
         """Returns the candidate with the most utterances per second."""
@@ -148,27 +149,25 @@ def run_bench(
 ) -> BenchResult:
     """Runs all rounds; `progress` gets the number of finished blocks and the name of the next candidate."""
     assert candidates, "a benchmark needs at least one candidate"
-    rounds: dict[int, list[Figures]] = {number: [] for number in range(len(candidates))}
-    intervals_ms: dict[int, tuple[float, ...]] = {}
-    for round_number in range(rules.num_rounds):
-        numbers = list(rounds)[:: -1 if round_number % 2 else 1]
-        for place, number in enumerate(numbers):
-            progress(round_number * len(numbers) + place, candidates[number].name)
-            fed, figures = _run_block(candidates[number], rules)
-            rounds[number].append(figures)
-            intervals_ms[number] = tuple((1000 * fed.intervals_s).tolist())
-            # Garbage of this candidate must not be collected during the block of the next.
-            del fed
-            gc.collect()
-    standings = tuple(
-        Standing(candidate.name, candidate.settings, tuple(rounds[number]), intervals_ms[number])
-        for number, candidate in enumerate(candidates)
-    )
-    return BenchResult(rules, standings, tuple(left_out))
+    assert len({one.name for one in candidates}) == len(candidates), "candidates are told apart by their names"
+    num_done = count()
+
+    def measure(candidate: Candidate) -> tuple[Figures, tuple[float, ...]]:
+        progress(next(num_done), candidate.name)
+        # Garbage of the candidate before must not be collected during the block of this one.
+        gc.collect()
+        return _run_block(candidate, rules)
+
+    blocks = run_in_turns({one.name: partial(measure, one) for one in candidates}, rules.num_rounds)
+    standings = []
+    for candidate in candidates:
+        figures, intervals_ms = zip(*blocks[candidate.name], strict=True)
+        standings.append(Standing(candidate.name, candidate.settings, figures, intervals_ms[-1]))
+    return BenchResult(rules, tuple(standings), tuple(left_out))
 
 
-def _run_block(candidate: Candidate, rules: Rules) -> tuple[Emulation, Figures]:
-    """Opens a candidate, warms it up, emulates a block, closes it, and measures the ceiling with half as many steps."""
+def _run_block(candidate: Candidate, rules: Rules) -> tuple[Figures, tuple[float, ...]]:
+    """Emulates a block after a warm-up, then the ceiling with half as many steps; also returns the step times in ms."""
     held: list[dict[str, Any]] = []
 
     def measure(batch: Any) -> BatchSize:
@@ -180,16 +179,13 @@ def _run_block(candidate: Candidate, rules: Rules) -> tuple[Emulation, Figures]:
     num_steps = rules.num_steps + 1
     with candidate.open() as opened:
         batches = iter(opened)
-        _skip(batches)
+        for _ in islice(batches, _NUM_WARM_UP):
+            pass
         fed = emulate(batches, rules.step, num_steps, host_load_s=rules.host_load_s, measure=measure)
         del batches
     in_memory = repeat_batches(held, max(2, num_steps // 2))
-    return fed, _summarize(fed, emulate(in_memory, rules.step, host_load_s=rules.host_load_s), rules)
-
-
-def _skip(batches: Iterator[Any]) -> None:
-    for _ in islice(batches, _NUM_WARM_UP):
-        pass
+    ceiling = emulate(in_memory, rules.step, host_load_s=rules.host_load_s)
+    return _summarize(fed, ceiling, rules), tuple((1000 * fed.intervals_s).tolist())
 
 
 def _take_outline(batch: Any) -> dict[str, Any]:

@@ -97,9 +97,10 @@ def name_candidate(name: str, tr: Translator) -> str:
 def name_step(result: BenchResult, tr: Translator) -> str:
     """Describes the emulated step: fixed time, time per frame and host load."""
     step, load_s = result.rules.step, result.rules.host_load_s
-    fixed, frame = tr.number(1000 * step.fixed_s), tr.number(1e6 * step.per_frame_s)
-    with_frames = tr("{fixed} ms and {frame} µs for each frame", fixed=fixed, frame=frame)
-    text = with_frames if step.per_frame_s else tr.milliseconds(1000 * step.fixed_s)
+    text = tr.milliseconds(1000 * step.fixed_s)
+    if step.per_frame_s:
+        fixed, frame = tr.number(1000 * step.fixed_s), tr.number(1e6 * step.per_frame_s)
+        text = tr("{fixed} ms and {frame} µs for each frame", fixed=fixed, frame=frame)
     return text + (tr("; the host is busy for {load} ms of it", load=tr.number(1000 * load_s)) if load_s else "")
 
 
@@ -132,31 +133,23 @@ def _make_cards(result: BenchResult, tr: Translator) -> list[Card]:
 def _show_candidates(result: BenchResult, tr: Translator) -> Html:
     """Bars of throughput, AU, CPU time and effective AU by candidate, and a table of all figures."""
 
-    def draw(attribute: str) -> Html:
-        values = [(one.name, float(getattr(one.figures, attribute))) for one in result.standings]
-        return draw_bars([(name_candidate(name, tr), value, tr.number(value)) for name, value in values])
+    def draw(name: str, highest: float | None = None) -> Html:
+        bars = []
+        for one in result.standings:
+            words = format_figure(one.figures, name, tr)
+            if name == "au":
+                words = tr("{au} of {ceiling}", au=words, ceiling=tr.share(one.figures.ceiling_au))
+            bars.append((name_candidate(one.name, tr), float(getattr(one.figures, name)), words))
+        return draw_bars(bars, highest)
 
-    shares = [
-        (
-            name_candidate(one.name, tr),
-            one.figures.au,
-            tr("{au} of {ceiling}", au=tr.share(one.figures.au), ceiling=tr.share(one.figures.ceiling_au)),
-        )
-        for one in result.standings
-    ]
-    effective = [
-        (name_candidate(one.name, tr), one.figures.effective_au, tr.share(one.figures.effective_au))
-        for one in result.standings
-    ]
-    panels = [
-        make_panel(tr("Utterances per second"), draw("utterances_per_s")),
-        make_panel(tr("AU and its upper bound"), draw_bars(shares, highest=1.0)),
-        make_panel(tr("CPU time of an utterance in milliseconds"), draw("cpu_ms_per_utterance")),
-        make_panel(tr("Effective AU"), draw_bars(effective, highest=1.0)),
-    ]
     return make_section(
         tr("Candidates"),
-        make_grid(*panels),
+        make_grid(
+            make_panel(tr("Utterances per second"), draw("utterances_per_s")),
+            make_panel(tr("AU and its upper bound"), draw("au", highest=1.0)),
+            make_panel(tr("CPU time of an utterance in milliseconds"), draw("cpu_ms_per_utterance")),
+            make_panel(tr("Effective AU"), draw("effective_au", highest=1.0)),
+        ),
         make_panel(
             tr("All figures"),
             _make_figure_table(result, tr),
@@ -174,13 +167,13 @@ def _show_candidates(result: BenchResult, tr: Translator) -> Html:
 
 def _make_figure_table(result: BenchResult, tr: Translator) -> Html:
     rows = [
-        [name_candidate(one.name, tr), *(_format_figure(one.figures, name, tr) for name in _FIGURES)]
+        [name_candidate(one.name, tr), *(format_figure(one.figures, name, tr) for name in _FIGURES)]
         for one in result.standings
     ]
     return make_table([tr("Candidate"), *tr.row(*_FIGURES.values())], rows)
 
 
-def _format_figure(figures: Figures, name: str, tr: Translator) -> str:
+def format_figure(figures: Figures, name: str, tr: Translator) -> str:
     value = getattr(figures, name)
     if name in _SHARES:
         return tr.share(value)
@@ -249,7 +242,7 @@ def _show_comparisons(result: BenchResult, tr: Translator) -> Html:
     name = name_candidate(result.standings[0].name, tr)
     return make_section(
         tr("Comparison"),
-        make_panel(name, make_table(heading, rows)) if rows else Html(""),
+        make_panel(name, make_table(heading, rows)),
         lead=tr("Figures of {name} divided by those of each other candidate in the same round.", name=name),
     )
 
@@ -261,10 +254,9 @@ def _show_timeline(result: BenchResult, tr: Translator) -> Html:
         for one in result.standings[:_NUM_TIMELINES]
     ]
     # All in one chart: on an axis of its own, a steady candidate would show magnified noise.
-    picture = make_panel(tr("Milliseconds"), draw_curves(curves, tr.tick))
     return make_section(
         tr("Step time in the last round"),
-        picture,
+        make_panel(tr("Milliseconds"), draw_curves(curves, tr.tick)),
         lead=tr("Milliseconds from the end of one step to the end of the next. A flat line is a busy accelerator."),
     )
 

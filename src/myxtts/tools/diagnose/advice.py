@@ -9,9 +9,9 @@ and buffer by the hardware, `compare_two_ways` compares a data GPU with data-par
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -30,9 +30,13 @@ from myxtts.pipeline.tune import measure_ram_budget
 from myxtts.runtime.hardware import Hardware
 from myxtts.runtime.plan import choose_plan
 from myxtts.tools.diagnose.causes import (
+    Advice,
+    Basis,
     Cause,
     Change,
+    Facts,
     Finding,
+    Gain,
     find_depth,
     find_main_stage,
     is_waiting,
@@ -40,7 +44,7 @@ from myxtts.tools.diagnose.causes import (
     simulate_interval,
     weigh_losses,
 )
-from myxtts.tools.diagnose.evidence import Evidence, StageTime
+from myxtts.tools.diagnose.evidence import Evidence, StageTime, Times
 from myxtts.training.voice.batch_size import (
     MAX_ON_GPU,
     SHARE_OF_VRAM,
@@ -49,7 +53,6 @@ from myxtts.training.voice.batch_size import (
     list_candidates,
 )
 
-Basis = Literal["tried", "modelled", "estimated"]
 _SPREAD: dict[Basis, float] = {"tried": 0.15, "modelled": 0.25, "estimated": 0.4}
 """Half-width of the interval as a share of factor - 1: small where the change was tried, large where estimated."""
 _DEPTHS = (2, 4, 8, 16, 32, 50)
@@ -66,30 +69,6 @@ _FREE_CORES = 0.5
 """More worker threads are advised only if at least this many cores were idle while data was loaded alone."""
 
 
-@dataclass(frozen=True, slots=True)
-class Gain:
-    """Speed-up factor (new over old steps per second) with its bounds; `basis` says how it was found."""
-
-    factor: float
-    low: float
-    high: float
-    basis: Basis
-
-
-@dataclass(frozen=True, slots=True)
-class Advice:
-    """A change to make. `reason` is a key of `terminal.REASONS`.
-
-    `is_setting` tells a configuration key from a call in the user's own dataset code.
-    """
-
-    setting: str
-    value: Any
-    reason: str
-    gain: Gain
-    is_setting: bool = True
-
-
 def advise(evidence: Evidence, finding: Finding) -> tuple[Advice, ...]:
     """Returns the recommendations for a finding, the largest gain first; none for a harmless finding."""
     if finding.cause.is_harmless:
@@ -99,6 +78,20 @@ def advise(evidence: Evidence, finding: Finding) -> tuple[Advice, ...]:
     return tuple(sorted(advice, key=lambda one: -round(math.log(one.gain.factor) / _ALIKE)))
 
 
+def _choose(
+    evidence: Evidence, reason: str, gain: Gain, *, own: Mapping[str, Any], foreign: Mapping[str, Any]
+) -> list[Advice]:
+    """Makes advice of `own` settings for a configuration, of `foreign` calls for a user's dataset."""
+    is_own = _is_own(evidence)
+    changes = own if is_own else foreign
+    return [Advice(setting, value, reason, gain, is_own) for setting, value in changes.items()]
+
+
+def _is_own(evidence: Evidence) -> bool:
+    """Returns whether the subject is a MyXTTS configuration, not a foreign dataset."""
+    return evidence.subject == "configuration"
+
+
 def _make_gain(evidence: Evidence, after_s: float, basis: Basis) -> Gain:
     """Returns old / new interval, at least 1; the bounds scale the gain beyond 1 by 1 ± `_SPREAD`."""
     factor = max(1.0, evidence.loop.interval_s / max(after_s, 1e-9))
@@ -106,7 +99,10 @@ def _make_gain(evidence: Evidence, after_s: float, basis: Basis) -> Gain:
     return Gain(factor, 1 + (factor - 1) * (1 - spread), 1 + (factor - 1) * (1 + spread), basis)
 
 
-def _predict(evidence: Evidence, change: Change, basis: Basis = "modelled") -> Gain:
+def _predict(evidence: Evidence, change: Change, basis: Basis = "modelled", tried_s: float | None = None) -> Gain:
+    """Returns the gain of a change: as measured in a trial (`tried_s`), else as predicted."""
+    if tried_s is not None:
+        return _make_gain(evidence, tried_s, "tried")
     return _make_gain(evidence, predict_interval(evidence, change), basis)
 
 
@@ -115,114 +111,92 @@ def _read_ahead_depth(evidence: Evidence) -> int:
     return max(2, find_depth(evidence))
 
 
-def _is_own(evidence: Evidence) -> bool:
-    """Returns whether the subject is a MyXTTS configuration, not a foreign dataset."""
-    return evidence.subject == "configuration"
-
-
-def choose_depth(evidence: Evidence) -> int:
+def _choose_depth(evidence: Evidence) -> int:
     """Returns the smallest buffer depth whose simulated interval is close to that of the deepest one."""
-    work_s = evidence.usual_step_s + weigh_losses(evidence).transfer_s
-    best_s = simulate_interval(evidence.alone_s, work_s, _DEPTHS[-1])
-    return next(depth for depth in _DEPTHS if simulate_interval(evidence.alone_s, work_s, depth) <= _ENOUGH * best_s)
+    best_s = simulate_interval(evidence.alone_s, evidence.work_s, _DEPTHS[-1])
+    return next(
+        depth for depth in _DEPTHS if simulate_interval(evidence.alone_s, evidence.work_s, depth) <= _ENOUGH * best_s
+    )
 
 
 def _deepen_buffer(evidence: Evidence) -> list[Advice]:
     """Advises prefetching: the tried depth where there was a trial, else the smallest that suffices."""
-    depth = choose_depth(evidence)
-    tried_s = evidence.trials.ahead_s
-    gain = _predict(evidence, Change(depth=depth)) if tried_s is None else _make_gain(evidence, tried_s, "tried")
-    if _is_own(evidence):
-        return [Advice("data.buffer_size", max(depth, 8), "deeper_buffer", gain)]
-    return [
-        Advice("dataset.prefetch", depth if tried_s is None else TRIED_DEPTH, "deeper_buffer", gain, is_setting=False)
-    ]
+    depth, tried_s = _choose_depth(evidence), evidence.trials.ahead_s
+    return _choose(
+        evidence,
+        "deeper_buffer",
+        _predict(evidence, Change(depth=depth), tried_s=tried_s),
+        own={"data.buffer_size": max(depth, 8)},
+        foreign={"dataset.prefetch": depth if tried_s is None else TRIED_DEPTH},
+    )
+
+
+def _produce(evidence: Evidence, production_s: Times) -> Change:
+    """Returns a change of the loading times, which then no longer compete with the step for the cores."""
+    step_s = min(evidence.step_s, evidence.usual_step_s)
+    return Change(production_s=production_s, step_s=step_s, depth=_read_ahead_depth(evidence))
 
 
 def _precompute(evidence: Evidence) -> Advice:
     """Predicts precomputed features: making a batch is then only a copy from the store."""
-    cached_s = evidence.trials.cached_s or 0.0
-    change = Change(
-        production_s=np.array([cached_s]), step_s=_undisturbed_step(evidence), depth=_read_ahead_depth(evidence)
-    )
-    return Advice("data.preprocessing_mode", "precompute", "precompute", _predict(evidence, change))
+    gain = _predict(evidence, _produce(evidence, np.array([evidence.trials.cached_s or 0.0])))
+    return Advice("data.preprocessing_mode", "precompute", "precompute", gain, True)
 
 
-def _without_stages(evidence: Evidence, removed: Collection[StageTime], left_s: float = 0.0) -> Change:
-    """Returns the change in which `removed` stages cost `left_s` in total, and loading times shrink in proportion."""
-    before_device = [stage for stage in evidence.stages if stage.name not in ("transfer", "step")]
-    rest_s = left_s + sum(stage.seconds for stage in before_device if stage not in removed)
+def _without_stages(evidence: Evidence, removed: Collection[StageTime], left_s: float = 0.0) -> Gain:
+    """Predicts that `removed` stages cost `left_s` in total, and that loading times shrink in proportion."""
+    rest_s = left_s + sum(stage.seconds for stage in evidence.loading_stages if stage not in removed)
     share = min(1.0, rest_s / max(evidence.data_s, 1e-9))
-    return Change(
-        production_s=evidence.alone_s * share, step_s=_undisturbed_step(evidence), depth=_read_ahead_depth(evidence)
-    )
-
-
-def _undisturbed_step(evidence: Evidence) -> float:
-    """Returns the step time without data loading competing for the cores."""
-    return min(evidence.step_s, evidence.usual_step_s)
+    return _predict(evidence, _produce(evidence, evidence.alone_s * share))
 
 
 def _avoid_python(evidence: Evidence) -> list[Advice]:
     """Predicts the dataset without its Python stages, as if TensorFlow operations took no time."""
-    gain = _predict(evidence, _without_stages(evidence, [stage for stage in evidence.stages if stage.is_python]))
-    return [Advice("dataset.map", "myxtts precompute", "no_python", gain, is_setting=False)]
+    gain = _without_stages(evidence, [stage for stage in evidence.stages if stage.is_python])
+    return [Advice("dataset.map", "myxtts precompute", "no_python", gain, False)]
 
 
 def _raise_rate(evidence: Evidence) -> list[Advice]:
     if _is_own(evidence):
         return _raise_own_rate(evidence)
     main = find_main_stage(evidence)
-    main_s = main.seconds if main else 0.0
-    advice = []
-    if main is not None and main.num_threads == 1:
-        faster_s, num_threads = _spread_over_threads(evidence, main_s, is_waiting(evidence, main))
-        change = Change(production_s=evidence.alone_s * faster_s / evidence.data_s, depth=_read_ahead_depth(evidence))
-        gain = _predict(evidence, change, "estimated")
-        advice.append(Advice("num_parallel_calls", num_threads, "more_threads", gain, is_setting=False))
-    gain = _predict(evidence, _without_stages(evidence, [main] if main else []))
-    cached = Advice("dataset.cache", "after " + (main.name if main else "batch"), "cache", gain, is_setting=False)
+    gain = _without_stages(evidence, [main] if main else [])
+    cached = Advice("dataset.cache", "after " + (main.name if main else "batch"), "cache", gain, False)
+    if main is None or main.num_threads > 1:
+        return [cached]
+    num_threads, factor = evidence.machine.num_cores, _find_speed_up(evidence, evidence.machine.num_cores)
+    if is_waiting(evidence, main):
+        # An I/O-bound stage scales with the threads, a CPU-bound one only with the idle cores.
+        num_threads, factor = _NUM_WAITING_THREADS, float(_NUM_WAITING_THREADS)
+    faster_s = evidence.data_s - main.seconds + main.seconds / factor
+    change = Change(production_s=evidence.alone_s * faster_s / evidence.data_s, depth=_read_ahead_depth(evidence))
+    parallel = Advice("num_parallel_calls", num_threads, "more_threads", _predict(evidence, change, "estimated"), False)
     # Parallel calls need a smaller code change than a cache: leave the cache out if they reach 80 % of its gain.
-    is_enough = bool(advice) and advice[0].gain.factor >= 0.8 * gain.factor
-    return advice if is_enough else [*advice, cached]
+    return [parallel] if parallel.gain.factor >= 0.8 * gain.factor else [parallel, cached]
 
 
-def _spread_over_threads(evidence: Evidence, main_s: float, waits: bool) -> tuple[float, int]:
-    """Returns seconds per batch with the main stage on more threads, and the number of threads.
-
-    An I/O-bound stage scales with the threads, a CPU-bound one only with the idle cores.
-    """
-    machine = evidence.machine
-    if waits:
-        return evidence.data_s - main_s + main_s / _NUM_WAITING_THREADS, _NUM_WAITING_THREADS
-    used = max(machine.num_used_cores, 0.3)
-    factor = float(np.clip((used + machine.num_free_cores) / used, 1.0, machine.num_cores))
-    return evidence.data_s - main_s + main_s / factor, machine.num_cores
+def _find_speed_up(evidence: Evidence, most: float) -> float:
+    """Returns by what factor CPU-bound loading gets faster with all idle cores, at most `most`."""
+    used = max(evidence.machine.num_used_cores, 0.3)
+    return float(np.clip((used + evidence.machine.num_free_cores) / used, 1.0, most))
 
 
 def _raise_own_rate(evidence: Evidence) -> list[Advice]:
-    """Advises precomputed features, more workers, or, where neither is left, a larger batch."""
+    """Advises precomputed features, more workers, or, where neither is left, a batch of twice the size."""
     settings, machine = evidence.settings, evidence.machine
     advice = []
     if settings.get("data.preprocessing_mode") == "on_the_fly":
         advice.append(_precompute(evidence))
     most = max(1, machine.num_cores - 1)
     if evidence.num_threads < most and machine.num_free_cores > _FREE_CORES:
-        used = max(machine.num_used_cores, 0.3)
-        factor = float(np.clip((used + machine.num_free_cores) / used, 1.0, most / evidence.num_threads))
-        change = Change(production_s=evidence.alone_s / factor)
-        advice.append(Advice("data.num_workers", "auto", "more_threads", _predict(evidence, change, "estimated")))
+        change = Change(production_s=evidence.alone_s / _find_speed_up(evidence, most / evidence.num_threads))
+        gain = _predict(evidence, change, "estimated")
+        advice.append(Advice("data.num_workers", "auto", "more_threads", gain, True))
     if not advice:
-        size = _larger_batch(settings)
+        size = settings.get("data.batch_size")
         gain = _make_gain(evidence, evidence.loop.interval_s, "estimated")
-        advice.append(Advice("data.batch_size", size, "larger_step", gain))
+        advice.append(Advice("data.batch_size", 2 * size if isinstance(size, int) else 32, "larger_step", gain, True))
     return advice
-
-
-def _larger_batch(settings: Any) -> Any:
-    """Returns twice the batch size; 32 where the size is `auto`."""
-    size = settings.get("data.batch_size")
-    return 2 * size if isinstance(size, int) else 32
 
 
 def _speed_reads(evidence: Evidence) -> list[Advice]:
@@ -232,92 +206,88 @@ def _speed_reads(evidence: Evidence) -> list[Advice]:
     """
     main = find_main_stage(evidence)
     assert main is not None, "slow reads without a stage that reads"
-    whole = _predict(evidence, _without_stages(evidence, [main]))
+    whole = _without_stages(evidence, [main])
     if not _is_own(evidence):
-        at_once = _without_stages(evidence, [main], main.seconds / _NUM_WAITING_THREADS)
-        gain = _predict(evidence, at_once)
+        gain = _without_stages(evidence, [main], main.seconds / _NUM_WAITING_THREADS)
         return [
-            Advice("num_parallel_calls", _NUM_WAITING_THREADS, "parallel_reads", gain, is_setting=False),
-            Advice("dataset", "myxtts precompute", "few_large_files", whole, is_setting=False),
+            Advice("num_parallel_calls", _NUM_WAITING_THREADS, "parallel_reads", gain, False),
+            Advice("dataset", "myxtts precompute", "few_large_files", whole, False),
         ]
     if evidence.settings.get("data.preprocessing_mode") == "on_the_fly":
         return [_precompute(evidence)]
     size_gb = math.ceil(float(evidence.settings.get("store_gb", 0.0)) * 1.1 + 1)
-    return [Advice("data.ram_budget_gb", size_gb, "store_in_memory", whole)]
+    return [Advice("data.ram_budget_gb", size_gb, "store_in_memory", whole, True)]
 
 
 def _overlap_transfer(evidence: Evidence) -> list[Advice]:
     """Predicts copies in the background: a batch then takes the longer of loading and transfer."""
-    transfer_s = weigh_losses(evidence).transfer_s
-    change = Change(
-        production_s=np.maximum(evidence.alone_s, transfer_s), transfer_s=0.0, depth=_read_ahead_depth(evidence)
+    production_s = np.maximum(evidence.alone_s, evidence.transfer_s)
+    change = Change(production_s=production_s, transfer_s=0.0, depth=_read_ahead_depth(evidence))
+    return _choose(
+        evidence,
+        "prefetch_to_device",
+        _predict(evidence, change),
+        own={"data.prefetch_to_gpu": True, "data.prefetch_buffer_size": 2},
+        foreign={"prefetch_to_device": 2},
     )
-    gain = _predict(evidence, change)
-    if _is_own(evidence):
-        return [
-            Advice("data.prefetch_to_gpu", True, "prefetch_to_device", gain),
-            Advice("data.prefetch_buffer_size", 2, "prefetch_to_device", gain),
-        ]
-    return [Advice("prefetch_to_device", 2, "prefetch_to_device", gain, is_setting=False)]
 
 
 def _reduce_threads(evidence: Evidence) -> list[Advice]:
-    after_s = evidence.trials.fewer_threads_s or evidence.loop.interval_s
-    gain, cores = _make_gain(evidence, after_s, "tried"), evidence.machine.num_cores
-    if _is_own(evidence):
-        return [
-            Advice("data.num_workers", "auto", "fewer_threads", gain),
-            Advice("data.optimize_cpu_gpu_overlap", True, "fewer_threads", gain),
-        ]
-    setting = "options.threading.private_threadpool_size"
-    return [Advice(setting, cores, "fewer_threads", gain, is_setting=False)]
+    return _choose(
+        evidence,
+        "fewer_threads",
+        _make_gain(evidence, evidence.trials.fewer_threads_s or evidence.loop.interval_s, "tried"),
+        own={"data.num_workers": "auto", "data.optimize_cpu_gpu_overlap": True},
+        foreign={"options.threading.private_threadpool_size": evidence.machine.num_cores},
+    )
 
 
 def _keep_shapes(evidence: Evidence) -> list[Advice]:
-    gain = _predict(evidence, Change(step_s=evidence.step_s, has_retraces=False))
-    if _is_own(evidence):
-        return [Advice("data.num_shapes", 8, "few_shapes", gain)]
-    return [Advice("padded_batch / tf.function", "input_signature", "few_shapes", gain, is_setting=False)]
+    return _choose(
+        evidence,
+        "few_shapes",
+        _predict(evidence, Change(step_s=evidence.step_s, has_retraces=False)),
+        own={"data.num_shapes": 8},
+        foreign={"padded_batch / tf.function": "input_signature"},
+    )
 
 
 def _join_epochs(evidence: Evidence) -> list[Advice]:
     """Advises `repeat` before `prefetch`, deep enough that buffered steps last as long as the stall of an epoch."""
-    loop = evidence.loop
+    loop, tried_s = evidence.loop, evidence.trials.repeated_s
     length = evidence.epoch_length or max(1, round(loop.num_steps / max(1, int(loop.is_epoch_start.sum()))))
     stall_s = weigh_losses(evidence).epoch_s * length
     production_s = np.full(length, evidence.data_s)
     production_s[0] += stall_s
     depth = int(np.clip(math.ceil(stall_s / max(evidence.usual_step_s, 1e-3)) + 1, 2, 64))
-    change = Change(production_s=production_s, depth=depth, has_epoch_stalls=False)
-    tried_s = evidence.trials.repeated_s
-    gain = _predict(evidence, change) if tried_s is None else _make_gain(evidence, tried_s, "tried")
+    gain = _predict(evidence, Change(production_s=production_s, depth=depth, has_epoch_stalls=False), tried_s=tried_s)
     depth = depth if tried_s is None else TRIED_DEPTH
-    return [Advice("dataset.repeat().prefetch", depth, "repeat", gain, is_setting=False)]
+    return [Advice("dataset.repeat().prefetch", depth, "repeat", gain, False)]
 
 
 def _use_graph(evidence: Evidence) -> list[Advice]:
     # The ratio of two times measured right after each other, under the same load.
     ratio = (evidence.trials.graph_step_s or evidence.step_s) / evidence.step_s
-    gain = _predict(evidence, Change(step_s=evidence.usual_step_s * ratio), "tried")
-    if _is_own(evidence):
-        return [
-            Advice("training.enable_graph_mode", True, "graph_mode", gain),
-            Advice("training.enable_eager_debug", False, "graph_mode", gain),
-        ]
-    return [Advice("@tf.function", "step", "graph_mode", gain, is_setting=False)]
+    return _choose(
+        evidence,
+        "graph_mode",
+        _predict(evidence, Change(step_s=evidence.usual_step_s * ratio), "tried"),
+        own={"training.enable_graph_mode": True, "training.enable_eager_debug": False},
+        foreign={"@tf.function": "step"},
+    )
 
 
 def _reduce_padding(evidence: Evidence) -> list[Advice]:
     """Advises batching by length; the step shrinks in the ratio that trimmed batches showed."""
     ratio = 1 - weigh_losses(evidence).padding_s / evidence.step_s
-    gain = _predict(
+    basis: Basis = "tried" if evidence.trials.trimmed_step_s else "modelled"
+    return _choose(
         evidence,
-        Change(step_s=evidence.usual_step_s * ratio),
-        "tried" if evidence.trials.trimmed_step_s else "modelled",
+        "buckets",
+        _predict(evidence, Change(step_s=evidence.usual_step_s * ratio), basis),
+        own={"data.num_shapes": evidence.settings.get("better_num_shapes", 8)},
+        foreign={"bucket_by_sequence_length": 8},
     )
-    if _is_own(evidence):
-        return [Advice("data.num_shapes", evidence.settings.get("better_num_shapes", 8), "buckets", gain)]
-    return [Advice("bucket_by_sequence_length", 8, "buckets", gain, is_setting=False)]
 
 
 _ADVISERS: dict[Cause, Callable[[Evidence], list[Advice]]] = {
@@ -346,7 +316,7 @@ class MachineSetting:
     setting: str
     value: Any
     reason: str
-    facts: dict[str, float | str]
+    facts: Facts
 
 
 def advise_machine(
@@ -370,7 +340,7 @@ def advise_machine(
     ]
     if hardware.gpus and longest is not None:
         free_bytes = min(gpu.free_memory_bytes for gpu in hardware.gpus)
-        facts: dict[str, float | str] = {"card": hardware.gpus[0].name, "gb": free_bytes / 2**30}
+        facts: Facts = {"card": hardware.gpus[0].name, "gb": free_bytes / 2**30}
         settings.insert(
             0, MachineSetting("data.batch_size", _fit_batch(config, free_bytes, longest), "for_vram", facts)
         )

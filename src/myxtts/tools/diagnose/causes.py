@@ -8,9 +8,10 @@ pure: the same evidence gives the same findings. `advice` chooses settings by th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any, Literal
 
 import numpy as np
 
@@ -66,24 +67,22 @@ class Losses:
 
 def weigh_losses(evidence: Evidence) -> Losses:
     """Attributes the time of the measured loop; waits at the start of an epoch count as `epoch_s` only."""
-    loop = evidence.loop
-    work_s = evidence.usual_step_s + float(np.mean(loop.transfers_s))
-    usual = ~loop.is_epoch_start
-    wait_s = max(0.0, float(np.mean(loop.waits_s[usual])) - evidence.take_s) if usual.any() else 0.0
-    rate_s = min(wait_s, max(0.0, evidence.data_s - work_s))
+    loop, trials = evidence.loop, evidence.trials
+    wait_s = max(0.0, evidence.wait_s - evidence.take_s)
+    rate_s = min(wait_s, max(0.0, evidence.data_s - evidence.work_s))
     return Losses(
         rate_s=rate_s,
         rest_s=wait_s - rate_s,
-        transfer_s=float(np.mean(loop.transfers_s)),
-        epoch_s=measure_epoch_loss(evidence),
+        transfer_s=evidence.transfer_s,
+        epoch_s=_measure_epoch_loss(evidence),
         retracing_s=float(np.maximum(0.0, loop.steps_s - evidence.step_s)[loop.is_new_shape].sum() / loop.num_steps),
-        threads_s=_measure_thread_loss(evidence),
-        eager_s=max(0.0, evidence.step_s - (evidence.trials.graph_step_s or evidence.step_s)),
+        threads_s=max(0.0, loop.interval_s - (trials.fewer_threads_s or loop.interval_s)),
+        eager_s=max(0.0, evidence.step_s - (trials.graph_step_s or evidence.step_s)),
         padding_s=_measure_padding_loss(evidence),
     )
 
 
-def measure_epoch_loss(evidence: Evidence) -> float:
+def _measure_epoch_loss(evidence: Evidence) -> float:
     """Returns the extra wait at epoch starts, spread over all steps.
 
     If the measured loop saw no epoch start, the stall measured by loading alone is used.
@@ -95,24 +94,15 @@ def measure_epoch_loss(evidence: Evidence) -> float:
     return evidence.epoch_stall_s / evidence.epoch_length if evidence.epoch_length else 0.0
 
 
-def _measure_thread_loss(evidence: Evidence) -> float:
-    """Returns the interval minus that of the trial with fewer threads; 0 if it was not tried."""
-    fewer_s = evidence.trials.fewer_threads_s
-    return max(0.0, evidence.loop.interval_s - fewer_s) if fewer_s is not None else 0.0
-
-
 def _measure_padding_loss(evidence: Evidence) -> float:
     """Returns the seconds that a step would save with `padding_after`, as tried, else in proportion to the frames."""
     if evidence.padding is None or evidence.padding <= evidence.padding_after:
         return 0.0
-    trimmed_s = evidence.trials.trimmed_step_s
-    if trimmed_s is not None and not evidence.is_step_emulated:
-        return max(0.0, evidence.step_s - trimmed_s)
+    after_s = evidence.trials.trimmed_step_s
     # An emulated step of constant time cannot show the saving: assume a device whose time grows with the frames.
     # Below 0.97 the emulated step does depend on the frames, and the trial is used.
-    is_told = trimmed_s is not None and trimmed_s < 0.97 * evidence.step_s
-    after_s = trimmed_s if is_told else evidence.step_s * (1 - evidence.padding) / (1 - evidence.padding_after)
-    assert after_s is not None
+    if after_s is None or (evidence.is_step_emulated and after_s >= 0.97 * evidence.step_s):
+        after_s = evidence.step_s * (1 - evidence.padding) / (1 - evidence.padding_after)
     return max(0.0, evidence.step_s - after_s)
 
 
@@ -121,12 +111,8 @@ def find_overlap(evidence: Evidence) -> float:
 
     A serial loop waits `data_s` at every step; each second of overlap shortens that wait.
     """
-    loop = evidence.loop
-    work_s = evidence.usual_step_s + float(np.mean(loop.transfers_s))
-    usual = ~loop.is_epoch_start
-    wait_s = float(np.mean(loop.waits_s[usual])) if usual.any() else 0.0
-    least_s = min(evidence.data_s, work_s)
-    return float(np.clip((evidence.data_s - wait_s) / least_s, 0.0, 1.0)) if least_s > 0 else 1.0
+    least_s = min(evidence.data_s, evidence.work_s)
+    return float(np.clip((evidence.data_s - evidence.wait_s) / least_s, 0.0, 1.0)) if least_s > 0 else 1.0
 
 
 def find_depth(evidence: Evidence) -> int:
@@ -210,13 +196,48 @@ class Cause(StrEnum):
         return self in (Cause.COMPUTE_BOUND, Cause.HEALTHY)
 
 
+Basis = Literal["tried", "modelled", "estimated"]
+Facts = Mapping[str, float | str]
+"""Numbers and names for the placeholders of a sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """Speed-up factor (new over old steps per second) with its bounds; `basis` says how it was found."""
+
+    factor: float
+    low: float
+    high: float
+    basis: Basis
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """A change to make. `reason` is a key of `terminal.REASONS`.
+
+    `is_setting` tells a configuration key from a call in the user's own dataset code.
+    """
+
+    setting: str
+    value: Any
+    reason: str
+    gain: Gain
+    is_setting: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A cause, the seconds of an average step that it costs, and the numbers for its explanation, by placeholder."""
+    """A cause, the seconds of an average step that it costs, facts for its explanation, and advice, the best first."""
 
     cause: Cause
     loss_s: float
-    facts: dict[str, float | str] = field(default_factory=dict)
+    facts: Facts = field(default_factory=dict)
+    advice: tuple[Advice, ...] = ()
+
+    @property
+    def gain(self) -> float:
+        """Predicted speed-up of the first advice; 1 without one."""
+        return self.advice[0].gain.factor if self.advice else 1.0
 
 
 def find_causes(evidence: Evidence) -> tuple[Finding, ...]:
@@ -254,20 +275,13 @@ def _weigh_all(evidence: Evidence, losses: Losses) -> Iterator[Finding]:
     length = evidence.epoch_length or loop.num_steps / max(1, int(loop.is_epoch_start.sum()))
     yield Finding(Cause.EPOCH_END, losses.epoch_s, {"ms": 1e3 * losses.epoch_s * length, "batches": float(length)})
     if loop.is_new_shape.mean() >= _RETRACED_SHARE:
-        facts: dict[str, float | str] = {"shapes": float(loop.num_shapes), "steps": float(loop.num_steps)}
+        facts = {"shapes": float(loop.is_new_shape.sum()), "steps": float(loop.num_steps)}
         yield Finding(Cause.RETRACING, losses.retracing_s, facts)
     if evidence.num_eager_ops:
-        ops: dict[str, float | str] = {"ops": float(evidence.num_eager_ops), "ms": 1e3 * evidence.step_s}
-        yield Finding(Cause.EAGER, losses.eager_s, ops)
+        facts = {"ops": float(evidence.num_eager_ops), "ms": 1e3 * evidence.step_s}
+        yield Finding(Cause.EAGER, losses.eager_s, facts)
     if evidence.padding is not None and evidence.padding >= MUCH_PADDING:
         yield Finding(Cause.PADDING, losses.padding_s, {"padding": evidence.padding})
-
-
-def is_crowded(evidence: Evidence) -> bool:
-    """Returns whether far more threads were started than there are cores, and were queued by the scheduler."""
-    machine = evidence.machine
-    has_many = evidence.num_threads > _CROWD_ASKED * machine.num_cores
-    return has_many and machine.num_wanted_cores > _CROWD_WAITING * machine.num_cores
 
 
 def _weigh_threads(evidence: Evidence, losses: Losses) -> Finding:
@@ -275,46 +289,46 @@ def _weigh_threads(evidence: Evidence, losses: Losses) -> Finding:
 
     Under contention, or with a large gain, all waiting and the slowdown of the step itself are attributed to threads.
     """
-    loss_s = losses.threads_s
-    if is_crowded(evidence) or loss_s > _LARGE_SHARE * evidence.loop.interval_s:
+    loss_s, num_threads, num_cores = losses.threads_s, evidence.num_threads, evidence.machine.num_cores
+    num_wanted = evidence.machine.num_wanted_cores
+    is_crowded = num_threads > _CROWD_ASKED * num_cores and num_wanted > _CROWD_WAITING * num_cores
+    if is_crowded or loss_s > _LARGE_SHARE * evidence.loop.interval_s:
         loss_s = max(loss_s, losses.rate_s + losses.rest_s + max(0.0, evidence.usual_step_s - evidence.step_s))
-    facts: dict[str, float | str] = {
-        "threads": float(evidence.num_threads),
-        "cores": float(evidence.machine.num_cores),
-        "wanted": evidence.machine.num_wanted_cores,
-    }
+    facts = {"threads": float(num_threads), "cores": float(num_cores), "wanted": num_wanted}
     return Finding(Cause.TOO_MANY_THREADS, loss_s, facts)
 
 
 def _explain_rate(evidence: Evidence, loss_s: float) -> Finding:
     """Explains a lack of throughput: Python functions, then I/O-bound reads, else the slowest stage in general."""
     main = find_main_stage(evidence)
-    facts: dict[str, float | str] = {
+    facts: Facts = {
         "data_ms": 1e3 * evidence.data_s,
         "step_ms": 1e3 * evidence.usual_step_s,
         "stage": main.name if main else "batch",
     }
-    if has_main_python(evidence):
-        return Finding(Cause.PYTHON_FUNCTIONS, loss_s, {**facts, **_name_python(evidence)})
+    if _has_main_python(evidence):
+        return _blame_python(evidence, loss_s, facts)
     if main is not None and main.name == "read" and is_waiting(evidence, main):
         size = main.num_bytes / main.num_reads if main.num_reads else 0.0
         kind = "small_files" if 0 < size < SMALL_FILE_BYTES else "slow_disk"
-        reads: dict[str, float | str] = {"read_ms": 1e3 * main.seconds, "kib": size / 1024, "kind": kind}
-        return Finding(Cause.SLOW_READS, loss_s, {**facts, **reads})
+        return Finding(
+            Cause.SLOW_READS, loss_s, {**facts, "read_ms": 1e3 * main.seconds, "kib": size / 1024, "kind": kind}
+        )
     return Finding(Cause.RATE_DEFICIT, loss_s, facts)
 
 
 def _explain_rest(evidence: Evidence, loss_s: float) -> Finding:
     """Explains waiting despite sufficient throughput: the GIL, bursts, or no overlap of loading and step."""
-    facts: dict[str, float | str] = {
+    is_bursty = _is_bursty(evidence)
+    facts = {
         "data_ms": 1e3 * evidence.data_s,
-        "worst_ms": 1e3 * float(evidence.alone_s.max()) if len(evidence.alone_s) else 0.0,
+        "worst_ms": 1e3 * float(evidence.alone_s.max(initial=0.0)),
         "overlap": find_overlap(evidence),
     }
-    if has_main_python(evidence) and find_depth(evidence) > 0 and not is_bursty(evidence):
+    if _has_main_python(evidence) and find_depth(evidence) > 0 and not is_bursty:
         # Fast enough on average and prefetched: what is left is the GIL, which the thread of the step needs as well.
-        return Finding(Cause.PYTHON_FUNCTIONS, loss_s, {**facts, **_name_python(evidence)})
-    return Finding(Cause.BURSTS if is_bursty(evidence) else Cause.NO_OVERLAP, loss_s, facts)
+        return _blame_python(evidence, loss_s, facts)
+    return Finding(Cause.BURSTS if is_bursty else Cause.NO_OVERLAP, loss_s, facts)
 
 
 def is_waiting(evidence: Evidence, stage: StageTime) -> bool:
@@ -326,10 +340,10 @@ def is_waiting(evidence: Evidence, stage: StageTime) -> bool:
     return stage.cpu_share < _WAITING_CPU_SHARE and is_idle
 
 
-def has_main_python(evidence: Evidence) -> bool:
+def _has_main_python(evidence: Evidence) -> bool:
     """Returns whether Python functions take a large share of the time of a batch."""
     # Relative to the sum of the stages, not to `data_s`: it was measured at another time, under another load.
-    all_s = sum(stage.seconds for stage in evidence.stages if stage.name not in ("transfer", "step"))
+    all_s = sum(stage.seconds for stage in evidence.loading_stages)
     return bool(evidence.python_functions) and _sum_python(evidence) >= _MAIN_SHARE * max(all_s, 1e-9)
 
 
@@ -337,12 +351,13 @@ def _sum_python(evidence: Evidence) -> float:
     return sum(stage.seconds for stage in evidence.stages if stage.is_python)
 
 
-def _name_python(evidence: Evidence) -> dict[str, float | str]:
+def _blame_python(evidence: Evidence, loss_s: float, facts: Facts) -> Finding:
     names = ", ".join(str(function) for function in evidence.python_functions)
-    return {"functions": names, "python_ms": 1e3 * _sum_python(evidence)}
+    python_ms = 1e3 * _sum_python(evidence)
+    return Finding(Cause.PYTHON_FUNCTIONS, loss_s, {**facts, "functions": names, "python_ms": python_ms})
 
 
-def is_bursty(evidence: Evidence) -> bool:
+def _is_bursty(evidence: Evidence) -> bool:
     """Returns whether loading times are heavy-tailed in themselves.
 
     The 95th percentile ignores single outliers caused by the machine. Without overlap, every batch delays the step, and
@@ -358,12 +373,11 @@ def is_bursty(evidence: Evidence) -> bool:
 
 def find_main_stage(evidence: Evidence) -> StageTime | None:
     """Returns the slowest stage before the transfer."""
-    before_device = [stage for stage in evidence.stages if stage.name not in ("transfer", "step")]
-    return max(before_device, key=lambda stage: stage.seconds, default=None)
+    return max(evidence.loading_stages, key=lambda stage: stage.seconds, default=None)
 
 
 def _clear(evidence: Evidence) -> Finding:
     """Returns the harmless finding: the step itself takes the time."""
     spare = evidence.step_s / max(evidence.data_s, 1e-9)
-    facts: dict[str, float | str] = {"spare": min(spare, 1000.0), "step_ms": 1e3 * evidence.step_s}
+    facts = {"spare": min(spare, 1000.0), "step_ms": 1e3 * evidence.step_s}
     return Finding(Cause.COMPUTE_BOUND if spare >= SPARE_FACTOR else Cause.HEALTHY, 0.0, facts)

@@ -15,14 +15,17 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 import tensorflow as tf
 
+from myxtts.errors import DataError
+from myxtts.runtime.timing import read_runnable_s
 from myxtts.tools.diagnose.evidence import PythonFunction, StageName, StageTime
-from myxtts.tools.diagnose.timing import list_arrays, read_runnable_s, refuse_empty
+from myxtts.tools.diagnose.timing import list_arrays
 
 _PYTHON_OPS = ("PyFunc", "EagerPyFunc", "PyFuncStateless")
 """Graph operations that call Python and therefore hold the GIL."""
@@ -64,19 +67,18 @@ def list_chain(dataset: Any) -> list[Link]:
     while inputs := datasets[-1]._inputs():
         datasets.append(inputs[0])
     links: list[Link] = []
-    stage: StageName = "read"
     for one in reversed(datasets):
-        stage = _name_stage(one, stage)
-        links.append(_describe(one, stage))
+        links.append(_describe(one, links[-1].stage if links else "read"))
     return links
 
 
 def find_python_functions(dataset: Any) -> tuple[PythonFunction, ...]:
     """Returns every Python function in the graph of the dataset, nested functions included, with file and line."""
     found: dict[tuple[str, int, str], PythonFunction] = {}
-    for operation, token in _walk_python_ops(_serialize(dataset)):
-        function = _describe_function(operation, token)
-        found.setdefault((function.file, function.line, function.name), function)
+    for node in _walk_nodes(_serialize(dataset)):
+        if node.op in _PYTHON_OPS:
+            function = _describe_function(node.op, node.attr["token"].s.decode())
+            found.setdefault((function.file, function.line, function.name), function)
     return tuple(found.values())
 
 
@@ -109,11 +111,10 @@ def _serialize(dataset: Any) -> Any:
     return graph_pb2.GraphDef.FromString(dataset._as_serialized_graph(external_state_policy=policy).numpy())
 
 
-def _walk_python_ops(graph: Any) -> Iterator[tuple[str, str]]:
+def _walk_nodes(graph: Any) -> Iterator[Any]:
+    """Yields the nodes of a GraphDef and of the functions in its library."""
     for nodes in (graph.node, *(function.node_def for function in graph.library.function)):
-        for node in nodes:
-            if node.op in _PYTHON_OPS:
-                yield node.op, node.attr["token"].s.decode()
+        yield from nodes
 
 
 def _describe_function(operation: str, token: str) -> PythonFunction:
@@ -161,27 +162,21 @@ def _is_of_tensorflow(function: Any) -> bool:
 
 def _list_operations(dataset: Any) -> set[str]:
     """Returns the names of all graph operations in the functions of one transformation."""
-    names: set[str] = set()
-    for wrapper in dataset._functions():
-        graph = wrapper.function.graph.as_graph_def()
-        for nodes in (graph.node, *(function.node_def for function in graph.library.function)):
-            names |= {node.op for node in nodes}
-    return names
+    graphs = [wrapper.function.graph.as_graph_def() for wrapper in dataset._functions()]
+    return {node.op for graph in graphs for node in _walk_nodes(graph)}
 
 
-def _name_stage(dataset: Any, stage_before: StageName) -> StageName:
+def _name_stage(kind: str, operations: set[str], stage_before: StageName) -> StageName:
     """Assigns a transformation to a stage by its class and its operations; the first rule that applies decides.
 
     Computing counts before decoding, decoding before reading. Transformations without a function (shuffle, prefetch)
     belong to the stage before them. A generator or interleave that calls Python reads or decodes.
     """
-    kind = _name_kind(dataset)
-    if any(name in kind for name in _BATCH_KINDS):
+    if _is_one_of(kind, _BATCH_KINDS):
         return "batch"
-    operations = _list_operations(dataset)
     if not operations:
         return stage_before
-    is_expanding = any(name in kind for name in _EXPANDING_KINDS)
+    is_expanding = _is_one_of(kind, _EXPANDING_KINDS)
     if _has_any(operations, _COMPUTING_OPS) and not (is_expanding and operations & set(_PYTHON_OPS)):
         return "features"
     if _has_any(operations, _DECODING_OPS):
@@ -189,27 +184,27 @@ def _name_stage(dataset: Any, stage_before: StageName) -> StageName:
     return "read" if is_expanding or _has_any(operations, _READING_OPS) else "features"
 
 
+def _is_one_of(kind: str, parts: Iterable[str]) -> bool:
+    return any(part in kind for part in parts)
+
+
 def _has_any(operations: set[str], parts: Iterable[str]) -> bool:
-    return any(part in name for name in operations for part in parts)
+    return any(_is_one_of(name, parts) for name in operations)
 
 
-def _name_kind(dataset: Any) -> str:
-    """Returns the class name without affixes: `_ParallelMapDataset` -> `Map`."""
-    return type(dataset).__name__.strip("_").removesuffix("Dataset").removeprefix("Parallel")
-
-
-def _describe(dataset: Any, stage: StageName) -> Link:
-    kind = _name_kind(dataset)
-    is_batch = any(name in kind for name in _BATCH_KINDS)
+def _describe(dataset: Any, stage_before: StageName) -> Link:
+    # The class name without affixes: `_ParallelMapDataset` -> `Map`.
+    kind = type(dataset).__name__.strip("_").removesuffix("Dataset").removeprefix("Parallel")
+    operations = _list_operations(dataset)
     return Link(
         dataset=dataset,
         kind=kind,
-        stage=stage,
-        batch_size=_read_number(dataset, "_batch_size") or 0 if is_batch else 1,
+        stage=_name_stage(kind, operations, stage_before),
+        batch_size=_read_number(dataset, "_batch_size") or 0 if _is_one_of(kind, _BATCH_KINDS) else 1,
         num_threads=max(1, _read_number(dataset, "_num_parallel_calls") or 1),
         buffer_size=_read_number(dataset, "_buffer_size"),
-        is_python=bool(_list_operations(dataset) & set(_PYTHON_OPS)),
-        is_root=any(name in kind for name in _EXPANDING_KINDS),
+        is_python=bool(operations & set(_PYTHON_OPS)),
+        is_root=_is_one_of(kind, _EXPANDING_KINDS),
     )
 
 
@@ -255,7 +250,10 @@ class DatasetSource:
                 num_batches += 1
                 yield batch
             if num_batches == 0:
-                raise refuse_empty("The dataset")
+                raise DataError(
+                    "The dataset gave no batch at all.",
+                    next_step="Check that it yields batches when it is iterated.",
+                )
 
     @property
     def epoch_length(self) -> int | None:
@@ -351,28 +349,16 @@ def _join_stages(first: StageTime, second: StageTime) -> StageTime:
     )
 
 
-def _list_segments(links: Sequence[Link]) -> list[_Segment]:
+def _list_segments(links: Sequence[Link]) -> Iterator[_Segment]:
     """Groups the chain from its last root on into segments of equal stage."""
     roots = [place for place, link in enumerate(links) if link.is_root]
-    counted = links[roots[-1] :] if roots else links
-    segments: list[_Segment] = []
-    for link in counted:
-        if "Prefetch" in link.kind and segments:
-            # A prefetch produces more elements than are taken, which would be counted.
-            continue
-        if segments and segments[-1].stage == link.stage:
-            before = segments.pop()
-            segments.append(
-                _Segment(
-                    link.stage,
-                    link,
-                    max(before.num_threads, link.num_threads),
-                    before.is_python or link.is_python,
-                )
-            )
-        else:
-            segments.append(_Segment(link.stage, link, link.num_threads, link.is_python))
-    return segments
+    first, *others = links[roots[-1] :] if roots else links
+    # A prefetch produces more elements than are taken, which would be counted.
+    counted = [first, *(link for link in others if "Prefetch" not in link.kind)]
+    for stage, group in groupby(counted, lambda link: link.stage):
+        members = list(group)
+        num_threads = max(link.num_threads for link in members)
+        yield _Segment(stage, members[-1], num_threads, any(link.is_python for link in members))
 
 
 def _count_elements(links: Sequence[Link], sample: Any) -> dict[int, float]:
@@ -402,13 +388,9 @@ def _time_prefix(dataset: Any, elements_per_batch: float, num_batches: int) -> _
 
 def _time_run(dataset: Any) -> _Cost:
     runnable_s, cpu_s, started = read_runnable_s(), time.process_time(), time.perf_counter()
-    _run_through(dataset)
-    return _Cost(time.perf_counter() - started, read_runnable_s() - runnable_s, time.process_time() - cpu_s)
-
-
-def _run_through(dataset: Any) -> None:
-    """Consumes a dataset with `reduce`: a Python call per element would cost more than some stages."""
+    # Consumed by `reduce`: a Python call per element would cost more than some stages.
     dataset.reduce(np.int64(0), lambda count, *_element: count + 1).numpy()
+    return _Cost(time.perf_counter() - started, read_runnable_s() - runnable_s, time.process_time() - cpu_s)
 
 
 def _measure_read(segment: _Segment, elements_per_batch: float) -> tuple[float, float]:

@@ -19,7 +19,6 @@ USUAL_PADDING = 0.07
 """Share of padding left by eight static shapes on clips of 1 to 10 seconds."""
 _FEWEST_USUAL = 3
 """Steps without retracing that a median needs; with fewer, the step timed alone is used."""
-STAGES: tuple[StageName, ...] = ("read", "decode", "features", "batch", "transfer", "step")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +36,6 @@ class StageTime:
     is_python: bool = False
     num_bytes: float = 0.0
     num_reads: float = 0.0
-
-    @property
-    def batches_per_s(self) -> float:
-        return 1 / self.seconds if self.seconds > 0 else float("inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +56,7 @@ class LoopTimes:
     """Times of the full training loop, one value per step: wait for a batch, transfer, train. Arrays [steps].
 
     The first step is left out: it traces the graph and fills the buffers. `is_new_shape` marks steps that may have been
-    retraced. `cpu_s` includes time queued for a core.
+    retraced.
     """
 
     waits_s: Times
@@ -69,7 +64,6 @@ class LoopTimes:
     steps_s: Times
     is_epoch_start: NDArray[np.bool_]
     is_new_shape: NDArray[np.bool_]
-    cpu_s: float = 0.0
 
     @property
     def intervals_s(self) -> Times:
@@ -82,10 +76,6 @@ class LoopTimes:
     @property
     def interval_s(self) -> float:
         return float(self.intervals_s.mean())
-
-    @property
-    def num_shapes(self) -> int:
-        return int(self.is_new_shape.sum())
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +145,25 @@ class Evidence:
     def data_s(self) -> float:
         """Mean loading time of a batch, measured without a step."""
         return float(self.alone_s.mean()) if len(self.alone_s) else 0.0
+
+    @property
+    def wait_s(self) -> float:
+        """Mean wait of a step in the full loop, without the starts of epochs."""
+        usual = self.loop.waits_s[~self.loop.is_epoch_start]
+        return float(usual.mean()) if len(usual) else 0.0
+
+    @property
+    def transfer_s(self) -> float:
+        return float(self.loop.transfers_s.mean())
+
+    @property
+    def work_s(self) -> float:
+        """Step and transfer, that is, the time in which a prefetch buffer can fill up."""
+        return self.usual_step_s + self.transfer_s
+
+    @property
+    def loading_stages(self) -> list[StageTime]:
+        return [stage for stage in self.stages if stage.name not in ("transfer", "step")]
 
     @property
     def usual_step_s(self) -> float:

@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from myxtts.tools.diagnose.advice import Advice, advise
-from myxtts.tools.diagnose.causes import Cause, Finding, find_causes
+from myxtts.tools.diagnose.advice import MachineSetting, advise, advise_machine, compare_two_ways
+from myxtts.tools.diagnose.causes import Finding, find_causes
 from myxtts.tools.diagnose.evidence import Evidence
 from myxtts.tools.diagnose.timing import Comparison, Limits, Work, compare_in_turn, run_together
 from myxtts.tools.emulate import StepTime
@@ -27,29 +27,11 @@ if TYPE_CHECKING:
     from myxtts.config.schema import XTTSConfig
     from myxtts.pipeline.split_advice import SplitAdvice
     from myxtts.runtime.hardware import Hardware
-    from myxtts.tools.diagnose.advice import MachineSetting
 
 _BLOCK_SHARE = 0.5
 """Length of one block of `verify_config`, as a share of the batches of the diagnosis."""
 _VERIFY_LIMIT_S = 20.0
 """Time limit of such a block; with 3 rounds there are 6 of them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Diagnosed:
-    """A finding with its recommendations, the best first."""
-
-    finding: Finding
-    advice: tuple[Advice, ...]
-
-    @property
-    def cause(self) -> Cause:
-        return self.finding.cause
-
-    @property
-    def gain(self) -> float:
-        """Predicted speed-up of the first recommendation; 1 without one."""
-        return self.advice[0].gain.factor if self.advice else 1.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,13 +43,13 @@ class Diagnosis:
     """
 
     evidence: Evidence
-    findings: tuple[Diagnosed, ...]
+    findings: tuple[Finding, ...]
     machine_settings: tuple[MachineSetting, ...] = ()
     split: SplitAdvice | None = None
     verified: Comparison | None = None
 
     @property
-    def first(self) -> Diagnosed:
+    def first(self) -> Finding:
         return self.findings[0]
 
     @property
@@ -92,9 +74,8 @@ class Diagnosis:
 
 def conclude(evidence: Evidence) -> Diagnosis:
     """Derives findings and recommendations from evidence, without measuring anything."""
-    return Diagnosis(
-        evidence, tuple(Diagnosed(finding, advise(evidence, finding)) for finding in find_causes(evidence))
-    )
+    findings = (replace(finding, advice=advise(evidence, finding)) for finding in find_causes(evidence))
+    return Diagnosis(evidence, tuple(findings))
 
 
 def diagnose_dataset(
@@ -184,7 +165,6 @@ def diagnose_config(
 
     The data-GPU comparison assumes at least two GPUs, so that it also answers on a machine with fewer.
     """
-    from myxtts.tools.diagnose.advice import advise_machine, compare_two_ways
     from myxtts.tools.diagnose.from_config import examine_config, prepare_subject
 
     subject = prepare_subject(config, step_s=step_s, num_batches=num_batches, hardware=hardware, say=say)

@@ -10,9 +10,8 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from pathlib import Path
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,10 +26,11 @@ from myxtts.pipeline.order import BatchOrder, BatchPlan
 from myxtts.pipeline.recordings import RecordingSource
 from myxtts.pipeline.splits import BatchRange, choose_range, open_split, open_utterances, order_split
 from myxtts.pipeline.telemetry import FeedStats
-from myxtts.runtime.hardware import Hardware
+from myxtts.runtime.hardware import Hardware, count_cpus
 from myxtts.runtime.plan import Mode, Plan
+from myxtts.runtime.timing import read_thread_runnable_s, time_calls
 from myxtts.store.reader import FeatureStore
-from myxtts.tools.diagnose.evidence import StageName, StageTime
+from myxtts.tools.diagnose.evidence import StageTime
 
 _NUM_PROBED = 5
 """Batches to time per stage, spread over an epoch; one more is loaded first as warm-up."""
@@ -107,15 +107,18 @@ def probe_loader(config: XTTSConfig, plan: Plan, loader_name: str) -> LoaderProb
         return setup.loader.fill(plan, setup.layout.view(plan.shape, memory))
 
     try:
-        fill = _time_each(plans, load)
-        copy_s = _time_copy(load(plans[0]))
+        fill_s, _ = _time_each(plans, load)
+        batch = load(plans[0])
+        # The lower bound for precomputed features.
+        copy_s = time_calls(lambda: (np.array(batch["mel"]), np.array(batch["reference"])), 3)
         if isinstance(utterances, FeatureStore):
-            stages = _split_stored(utterances, plans, fill)
+            stages = _split_stored(utterances, plans, fill_s)
         else:
-            stages = _split_recorded(utterances, config, setup.loader, plans, fill)
+            stages = _split_recorded(utterances, config, setup.loader, plans, fill_s)
     finally:
         setup.loader.close()
-    return LoaderProbe(tuple(_spread(stage, plan.num_workers) for stage in stages), opened.order, store_bytes, copy_s)
+    num_threads = max(1, plan.num_workers)
+    return LoaderProbe(tuple(_spread(stage, num_threads) for stage in stages), opened.order, store_bytes, copy_s)
 
 
 def _choose_plans(batches: BatchRange) -> list[BatchPlan]:
@@ -126,27 +129,14 @@ def _choose_plans(batches: BatchRange) -> list[BatchPlan]:
 def _time_each(plans: Sequence[BatchPlan], work: Callable[[BatchPlan], object]) -> tuple[float, float]:
     """Returns mean seconds per batch and CPU share (time on a core or queued for one / wall time), after a warm-up."""
     work(plans[0])
-    runnable_s, started = _read_thread_s(), time.perf_counter()
+    runnable_s, started = read_thread_runnable_s(), time.perf_counter()
     for plan in plans[1:]:
         work(plan)
     elapsed_s = time.perf_counter() - started
-    return elapsed_s / (len(plans) - 1), (_read_thread_s() - runnable_s) / max(elapsed_s, 1e-9)
+    return elapsed_s / (len(plans) - 1), (read_thread_runnable_s() - runnable_s) / max(elapsed_s, 1e-9)
 
 
-def _read_thread_s() -> float:
-    """Returns the seconds this thread ran or was queued for a core.
-
-    The second field of Linux's `schedstat` is the run-queue delay in ns; elsewhere only CPU time is counted.
-    """
-    delay_ns = 0
-    with suppress(OSError):
-        delay_ns = int(Path("/proc/thread-self/schedstat").read_text().split()[1])
-    return time.thread_time() + delay_ns / 1e9
-
-
-def _split_stored(
-    store: FeatureStore, plans: Sequence[BatchPlan], fill: tuple[float, float]
-) -> list[tuple[StageName, float, float, float, float]]:
+def _split_stored(store: FeatureStore, plans: Sequence[BatchPlan], fill_s: float) -> list[StageTime]:
     """Splits a batch of stored features: summing the memory-mapped mels reads their pages; the remainder is `batch`."""
 
     def read(plan: BatchPlan) -> None:
@@ -155,13 +145,14 @@ def _split_stored(
 
     read_s, read_share = _time_each(plans, read)
     num_bytes = float(np.mean([sum(mel.nbytes for mel in store.read_mels(p.rows[: p.num_real])) for p in plans]))
-    read_s = min(read_s, fill[0])
-    return [("read", read_s, read_share, num_bytes, 1.0), ("batch", fill[0] - read_s, 1.0, 0.0, 0.0)]
+    read_s = min(read_s, fill_s)
+    read_stage = StageTime("read", read_s, read_share, num_bytes=num_bytes, num_reads=1.0)
+    return [read_stage, StageTime("batch", fill_s - read_s)]
 
 
 def _split_recorded(
-    source: RecordingSource, config: XTTSConfig, loader: Loader, plans: Sequence[BatchPlan], fill: tuple[float, float]
-) -> list[tuple[StageName, float, float, float, float]]:
+    source: RecordingSource, config: XTTSConfig, loader: Loader, plans: Sequence[BatchPlan], fill_s: float
+) -> list[StageTime]:
     """Splits a batch of recordings: raw file reads, plus decoding, plus log-mels, plus the copy into the batch.
 
     Each stage is the time of the loader's code up to its end, minus the time up to its beginning.
@@ -180,30 +171,18 @@ def _split_recorded(
     loaded_s, _ = _time_each(plans, lambda plan: load_rows(plan.list_distinct_rows()))
     num_files = len(sizes) / len(plans)
     return [
-        ("read", read_s, read_share, float(np.mean(sizes)) * num_files, num_files),
-        ("decode", max(0.0, decoded_s - read_s), 1.0, 0.0, 0.0),
-        ("features", max(0.0, loaded_s - decoded_s), 1.0, 0.0, 0.0),
-        ("batch", max(0.0, fill[0] - loaded_s), 1.0, 0.0, 0.0),
+        StageTime("read", read_s, read_share, num_bytes=float(np.mean(sizes)) * num_files, num_reads=num_files),
+        StageTime("decode", max(0.0, decoded_s - read_s)),
+        StageTime("features", max(0.0, loaded_s - decoded_s)),
+        StageTime("batch", max(0.0, fill_s - loaded_s)),
     ]
 
 
-def _spread(stage: tuple[StageName, float, float, float, float], num_workers: int) -> StageTime:
+def _spread(stage: StageTime, num_threads: int) -> StageTime:
     """Divides a single-thread time by the threads that can run at once: all if I/O-bound, else one per core."""
-    name, seconds, share, num_bytes, num_reads = stage
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    num_threads = max(1, num_workers)
-    num_at_once = num_threads if share < _WAITING_SHARE else min(num_threads, cores)
-    return StageTime(name, seconds / num_at_once, min(share, 1.0), num_threads, False, num_bytes, num_reads)
-
-
-def _time_copy(batch: Any) -> float:
-    """Returns the time to copy the features of a batch, the lower bound for precomputed features."""
-    times = []
-    for _ in range(3):
-        started = time.perf_counter()
-        np.array(batch["mel"]), np.array(batch["reference"])
-        times.append(time.perf_counter() - started)
-    return float(np.median(times))
+    num_at_once = num_threads if stage.cpu_share < _WAITING_SHARE else min(num_threads, count_cpus())
+    share = min(stage.cpu_share, 1.0)
+    return replace(stage, seconds=stage.seconds / num_at_once, cpu_share=share, num_threads=num_threads)
 
 
 def measure_order_padding(order: BatchOrder, lengths: Any) -> float:

@@ -8,6 +8,7 @@ loader.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,8 +30,7 @@ from myxtts.tools.diagnose.from_dataset import (
 )
 from myxtts.tools.diagnose.timing import (
     Limits,
-    Work,
-    run_alone_calmly,
+    run_alone,
     run_calmly,
     run_together,
     take_samples,
@@ -59,9 +59,16 @@ class Subject:
     config: XTTSConfig
     hardware: Hardware
     plan: Plan
-    step: Work
-    is_emulated: bool
-    gradient_bytes: int = 0
+    step: RealStep | EmulatedStep
+
+    @property
+    def gradient_bytes(self) -> int:
+        return 4 * self.step.num_parameters if isinstance(self.step, RealStep) else 0
+
+    @property
+    def is_eager(self) -> bool:
+        """Whether the step is real and runs without `tf.function`."""
+        return isinstance(self.step, RealStep) and not self.step.is_graph
 
     def run(self, limits: Limits) -> LoopTimes:
         """Times the full loop with a new feed."""
@@ -85,21 +92,18 @@ def prepare_subject(
     plan = choose_plan(config, machine)
     config = resolve_batch_size(config, plan, machine, say)
     if step_s is not None:
-        step_time = step_s if isinstance(step_s, StepTime) else StepTime(step_s)
-        return Subject(config, machine, plan, EmulatedStep(step_time), True)
-
-    step = RealStep(config, machine, plan, num_batches, say)
-    return Subject(config, machine, plan, step, False, 4 * step.num_parameters)
+        return Subject(config, machine, plan, EmulatedStep(StepTime.make(step_s)))
+    return Subject(config, machine, plan, RealStep(config, plan, num_batches, say))
 
 
 def examine_config(subject: Subject, limits: Limits) -> tuple[Evidence, BatchOrder]:
     """Runs all measurements and trials; also returns the batch order, whose shapes size the machine settings."""
     config, plan, source = subject.config, subject.plan, subject.make_source()
-    loop = run_calmly(lambda block: run_together(source, subject.step, None, block), limits)
+    loop = run_calmly(partial(run_together, source, subject.step, None), limits)
     loop = _separate_transfer(source, loop)
     stats = source.stats
     assert stats is not None, "the feed was not closed"
-    alone = run_alone_calmly(source, limits)
+    alone = run_calmly(partial(run_alone, source), limits)
     samples = take_samples(source, _NUM_SAMPLES)
     step_s = time_step(subject.step, samples, num_rounds=3)
     probe = probe_loader(config, plan, source.loader_name)
@@ -116,14 +120,20 @@ def examine_config(subject: Subject, limits: Limits) -> tuple[Evidence, BatchOrd
         take_s=float(np.quantile(loop.waits_s, _NUM_TAKEN_FREE)) if float(np.mean(loop.waits_s)) < step_s else 0.0,
         stages=stages,
         machine=describe_machine(alone, tuple(gpu.name for gpu in subject.hardware.gpus)),
-        is_step_emulated=subject.is_emulated,
+        is_step_emulated=isinstance(subject.step, EmulatedStep),
         num_threads=plan.num_workers,
         buffer_depth=source.buffer_depth,
         padding=stats.padding,
         padding_after=padding_after,
-        num_eager_ops=_count_eager_ops(subject, samples[0]),
+        num_eager_ops=count_eager_ops(subject.step, samples[0]) if subject.is_eager else 0,
         trials=trials,
-        settings=_list_settings(config, probe, better_shapes),
+        # What `advice` reads: keys with a dot are configuration keys, the others measurements.
+        settings={
+            "data.preprocessing_mode": config.data.preprocessing_mode,
+            "data.batch_size": config.data.batch_size,
+            "store_gb": probe.store_bytes / 2**30,
+            "better_num_shapes": better_shapes,
+        },
     )
     return evidence, probe.order
 
@@ -155,7 +165,7 @@ def _try_out(
     trials = Trials(cached_s=probe.copy_s if is_on_the_fly else None)
     if padding >= MUCH_PADDING:
         trials = replace(trials, trimmed_step_s=try_trimmed(subject.step, samples, padding, padding_after))
-    if _is_eager(subject):
+    if subject.is_eager:
         graph = config.model_copy(update={"training.enable_graph_mode": True, "training.enable_eager_debug": False})
         changed = prepare_subject(graph, step_s=None, num_batches=limits.num_batches, hardware=subject.hardware)
         trials = replace(trials, graph_step_s=time_step(changed.step, samples, num_rounds=3))
@@ -167,25 +177,6 @@ def _try_out(
     return trials
 
 
-def _is_eager(subject: Subject) -> bool:
-    """Returns whether the step is real and runs without `tf.function`."""
-    return not subject.is_emulated and not getattr(subject.step, "is_graph", True)
-
-
-def _count_eager_ops(subject: Subject, batch: Any) -> int:
-    return count_eager_ops(subject.step, batch) if _is_eager(subject) else 0
-
-
-def _list_settings(config: XTTSConfig, probe: LoaderProbe, better_shapes: int) -> dict[str, Any]:
-    """Returns what `advice` reads: keys with a dot are configuration keys, the others measurements."""
-    return {
-        "data.preprocessing_mode": config.data.preprocessing_mode,
-        "data.batch_size": config.data.batch_size,
-        "store_gb": probe.store_bytes / 2**30,
-        "better_num_shapes": better_shapes,
-    }
-
-
 class RealStep:
     """Training step of the configured model on its devices, without a run folder or checkpoints.
 
@@ -193,7 +184,7 @@ class RealStep:
     blocks until the loss is on the host, so that the measured time is complete.
     """
 
-    def __init__(self, config: XTTSConfig, hardware: Hardware, plan: Plan, num_batches: int, say: Say) -> None:
+    def __init__(self, config: XTTSConfig, plan: Plan, num_batches: int, say: Say) -> None:
         # First, because the strategy must be created before TensorFlow initialises its devices.
         strategy = make_strategy(plan)
         data = open_training_data(config, plan)

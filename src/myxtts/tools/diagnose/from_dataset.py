@@ -10,11 +10,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from myxtts.runtime.hardware import count_cpus
+from myxtts.runtime.timing import time_calls
 from myxtts.tools.diagnose.advice import TRIED_DEPTH
 from myxtts.tools.diagnose.causes import MUCH_PADDING
 from myxtts.tools.diagnose.dataset_probe import (
@@ -31,11 +33,11 @@ from myxtts.tools.diagnose.timing import (
     Limits,
     Work,
     list_arrays,
-    run_alone_calmly,
+    map_arrays,
+    run_alone,
     run_calmly,
     run_together,
     take_samples,
-    time_calls,
     time_step,
 )
 from myxtts.tools.emulate import StepTime
@@ -138,28 +140,16 @@ def _look_up(batch: Any, name: str) -> Any:
 
 
 def trim_batch(batch: Any, width: int, num_columns: int) -> Any:
-    """Cuts every array of `width` columns to `num_columns`; integer vectors are taken as lengths and clipped.
+    """Cuts every array of `width` columns to `num_columns`; integer vectors are taken as lengths and clipped."""
 
-    Works on nested dicts, lists, tuples and dataclasses.
-    """
-
-    def trim(part: Any) -> Any:
-        if isinstance(part, dict):
-            return {name: trim(value) for name, value in part.items()}
-        if isinstance(part, list | tuple) and not hasattr(part, "_fields"):
-            return type(part)(trim(value) for value in part)
-        shape = getattr(part, "shape", None)
-        if shape is None:
-            return part
+    def trim(array: Any) -> Any:
+        shape = array.shape
         if len(shape) >= 2 and int(shape[1]) == width:
-            return part[:, :num_columns]
-        is_lengths = len(shape) == 1 and "int" in getattr(part.dtype, "name", "")
-        return np.minimum(np.asarray(part), num_columns) if is_lengths else part
+            return array[:, :num_columns]
+        is_lengths = len(shape) == 1 and "int" in getattr(array.dtype, "name", "")
+        return np.minimum(np.asarray(array), num_columns) if is_lengths else array
 
-    fields = getattr(batch, "__dataclass_fields__", None)
-    if fields is None:
-        return trim(batch)
-    return replace(batch, **{name: trim(getattr(batch, name)) for name in fields})
+    return map_arrays(batch, trim)
 
 
 def try_trimmed(step: Work, batches: Sequence[Any], padding: float, padding_after: float) -> float | None:
@@ -181,7 +171,7 @@ def make_step(step_s: float | StepTime | None, step: Callable[[Any], Any] | None
     """Returns the step to measure, and whether it is emulated; without any argument it takes no time."""
     if step is not None:
         return step, False
-    return EmulatedStep(step_s if isinstance(step_s, StepTime) else StepTime(step_s or 0.0)), True
+    return EmulatedStep(StepTime.make(step_s or 0.0)), True
 
 
 MANY_THREADS_PER_CORE = 2
@@ -201,8 +191,8 @@ def examine_dataset(
 ) -> Evidence:
     """Measures the full loop first, while shapes are still new to the step, then each stage alone."""
     links = list_chain(source.dataset)
-    loop = run_calmly(lambda block: run_together(source, step, transfer, block), limits)
-    alone = run_alone_calmly(source, limits)
+    loop = run_calmly(partial(run_together, source, step, transfer), limits)
+    alone = run_calmly(partial(run_alone, source), limits)
     samples = take_samples(source, _NUM_SAMPLES)
     moved = [transfer(batch) for batch in samples] if transfer is not None else samples
     step_s = time_step(step, moved)
@@ -211,7 +201,7 @@ def examine_dataset(
     num_threads = count_threads(links, source.dataset)
 
     def try_out(changed: DatasetSource) -> float:
-        return run_calmly(lambda block: run_together(changed, step, transfer, block), limits).interval_s
+        return run_calmly(partial(run_together, changed, step, transfer), limits).interval_s
 
     trials = replace(trials, **_try_from_outside(source, loop, alone, num_threads, try_out))
     stages = time_stages(links, float(alone.alone_s.mean()), samples[0])
@@ -274,7 +264,7 @@ def _time_last_stages(samples: list[Any], transfer: Work | None, step_s: float) 
     """Returns transfer and step; without a `transfer` function, a copy in host memory stands for it."""
     arrays = [array for array in list_arrays(samples[0]) if getattr(array.dtype, "name", "") != "string"]
     move = (lambda: transfer(samples[0])) if transfer else (lambda: [np.array(array) for array in arrays])
-    return StageTime("transfer", time_calls(move)), StageTime("step", step_s)
+    return StageTime("transfer", time_calls(move, 5)), StageTime("step", step_s)
 
 
 def _measure_stall(alone: AloneTimes) -> float:

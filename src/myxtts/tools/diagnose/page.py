@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING
 from myxtts.tools.charts import Curve, draw_bars, draw_curves, draw_shares, draw_timeline
 from myxtts.tools.diagnose.terminal import (
     CAUSES,
-    RATINGS,
     REASONS,
-    STAGES,
     explain_cause,
     explain_setting,
+    list_key_figures,
+    list_stage_times,
     tell_gain,
+    tell_loss,
     tell_oscillation,
     tell_split,
+    tell_subject,
+    tell_times,
     tell_verified,
 )
 from myxtts.tools.page import (
@@ -33,7 +36,6 @@ from myxtts.tools.page import (
     make_stack,
     make_table,
 )
-from myxtts.tools.rhythm import rate_loading
 from myxtts.tools.words import Translator, mark
 
 if TYPE_CHECKING:
@@ -46,16 +48,13 @@ _BASES = mark({"tried": "a trial", "modelled": "measured times", "estimated": "a
 
 def make_diagnosis_page(diagnosis: Diagnosis, tr: Translator) -> Page:
     """Builds the page in the language of `tr`; sections without content are left out."""
-    evidence = diagnosis.evidence
-    kind = tr("The step was emulated." if evidence.is_step_emulated else "The step was a real training step.")
+    cards = [card for card, _ in list_key_figures(diagnosis, tr)]
+    gain = tr("{value}×", value=tr.number(diagnosis.first.gain))
+    no_gain = Card(tr("Possible gain"), "–", tr("none in the pipeline"))
     return Page(
         title=tr("Diagnosis of the data pipeline"),
-        lead=tr(
-            "{steps} steps were measured with all stages running, then each stage alone. {kind}",
-            steps=tr.count(evidence.loop.num_steps),
-            kind=kind,
-        ),
-        cards=_make_cards(diagnosis, tr),
+        lead=tell_subject(diagnosis, tr),
+        cards=[*cards, Card(tr("Possible gain"), gain) if diagnosis.first.advice else no_gain],
         sections=[
             _show_causes(diagnosis, tr),
             _show_advice(diagnosis, tr),
@@ -69,44 +68,15 @@ def make_diagnosis_page(diagnosis: Diagnosis, tr: Translator) -> Page:
     )
 
 
-def _make_cards(diagnosis: Diagnosis, tr: Translator) -> list[Card]:
-    """Key numbers at the top: loading time, AU, variation of step times, interval, and predicted speed-up."""
-    evidence, oscillation = diagnosis.evidence, diagnosis.oscillation
-    advice = diagnosis.first.advice[:1]
-    gain = (
-        Card(tr("Possible gain"), tr("{value}×", value=tr.number(advice[0].gain.factor)))
-        if advice
-        else Card(tr("Possible gain"), "–", tr("none in the pipeline"))
-    )
-    return [
-        Card(tr("Data loading"), tr.milliseconds(1e3 * evidence.data_s), tr(RATINGS[rate_loading(evidence.data_s)])),
-        Card(tr("Accelerator busy"), tr.share(diagnosis.au), tr("step time / interval (AU)")),
-        Card(
-            tr("Step-time variation"),
-            tr.share(oscillation.variation),
-            tr("stable, under 20 %" if oscillation.is_stable else "uneven, over 20 %"),
-        ),
-        Card(
-            tr("Step with all stages"),
-            tr.milliseconds(1e3 * evidence.loop.interval_s),
-            tr("{value} batches per second", value=tr.number(1 / evidence.loop.interval_s)),
-        ),
-        gain,
-    ]
-
-
 def _show_causes(diagnosis: Diagnosis, tr: Translator) -> Html:
-    panels = []
-    for number, one in enumerate(diagnosis.findings, start=1):
-        share = one.finding.loss_s / diagnosis.evidence.loop.interval_s
-        lost = tr("{ms} ms per step ({share})", ms=tr.number(1e3 * one.finding.loss_s), share=tr.share(share))
-        panels.append(
-            make_panel(
-                f"{tr.count(number)}. {tr(CAUSES[one.cause])}",
-                make_paragraph(explain_cause(one.finding, tr), "quote"),
-                note="" if one.cause.is_harmless else lost,
-            )
+    panels = [
+        make_panel(
+            f"{tr.count(number)}. {tr(CAUSES[one.cause])}",
+            make_paragraph(explain_cause(one, tr), "quote"),
+            note=tell_loss(one, diagnosis, tr),
         )
+        for number, one in enumerate(diagnosis.findings, start=1)
+    ]
     return make_section(
         tr("Causes of lost time"),
         *panels,
@@ -132,11 +102,8 @@ def _show_advice(diagnosis: Diagnosis, tr: Translator) -> Html:
 
 
 def _show_stages(diagnosis: Diagnosis, tr: Translator) -> Html:
-    """Time and capacity (1 / time) of every stage alone, of loading in total, and of the full loop."""
-    evidence, loop = diagnosis.evidence, diagnosis.evidence.loop
-    times = [(tr(STAGES[stage.name]), stage.seconds) for stage in evidence.stages]
-    times += [(tr("data loading in total"), evidence.data_s), (tr("all stages together"), loop.interval_s)]
-    rows = [[label, tr.number(1e3 * s), tr.number(1 / s) if s > 0 else "–"] for label, s in times]
+    times = list_stage_times(diagnosis, tr)
+    rows = [(label, *tell_times(seconds, tr)) for label, seconds in times]
     bars = [(label, 1e3 * seconds, tr.number(1e3 * seconds)) for label, seconds in times]
     table = make_table(tr.row("Stage", "alone, ms", "capacity, batches/s"), rows)
     return make_section(
@@ -191,14 +158,7 @@ def _show_python(diagnosis: Diagnosis, tr: Translator) -> Html:
 
 def _show_machine(diagnosis: Diagnosis, tr: Translator) -> Html:
     """Settings for the hardware, and the comparison of a data GPU with data-parallel training."""
-    rows = [
-        [
-            one.setting,
-            str(one.value),
-            explain_setting(one, tr),
-        ]
-        for one in diagnosis.machine_settings
-    ]
+    rows = [[one.setting, str(one.value), explain_setting(one, tr)] for one in diagnosis.machine_settings]
     heading = tr.row("Setting", "Value", "Why")
     table = make_table(heading, rows, code_columns=(0, 1))
     split = tell_split(diagnosis, tr)

@@ -6,7 +6,6 @@ placeholders are filled from `Finding.facts` and `MachineSetting.facts`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +13,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from myxtts.tools.charts import draw_timeline
-from myxtts.tools.diagnose.advice import Advice, MachineSetting
-from myxtts.tools.diagnose.causes import Cause, Finding
+from myxtts.tools.charts import draw_timeline, make_terminal_table
+from myxtts.tools.diagnose.advice import MachineSetting
+from myxtts.tools.diagnose.causes import Advice, Cause, Facts, Finding
+from myxtts.tools.page import Card
 from myxtts.tools.rhythm import rate_loading
 from myxtts.tools.words import Translator, mark
 
@@ -117,14 +117,14 @@ RATINGS = mark({"good": "good, under 100 ms", "moderate": "moderate, 100 to 500 
 def explain_cause(finding: Finding, tr: Translator) -> str:
     """Returns one sentence with the measured numbers that show the cause."""
     kind = finding.facts.get("kind", finding.cause.value)
-    return tr(_EXPLANATIONS[str(kind)], **format_facts(finding.facts, tr))
+    return tr(_EXPLANATIONS[str(kind)], **_format_facts(finding.facts, tr))
 
 
 def explain_setting(setting: MachineSetting, tr: Translator) -> str:
-    return tr(REASONS[setting.reason], **format_facts(setting.facts, tr))
+    return tr(REASONS[setting.reason], **_format_facts(setting.facts, tr))
 
 
-def format_facts(facts: Mapping[str, float | str], tr: Translator) -> dict[str, str]:
+def _format_facts(facts: Facts, tr: Translator) -> dict[str, str]:
     """Formats facts in the language of `tr`: counts as whole numbers, shares in per cent."""
     return {name: _format(name, value, tr) for name, value in facts.items()}
 
@@ -199,15 +199,19 @@ def to_json(diagnosis: Diagnosis, tr: Translator) -> dict[str, Any]:
             {
                 "cause": one.cause.value,
                 "title": tr(CAUSES[one.cause]),
-                "explanation": explain_cause(one.finding, tr),
-                "loss_ms": 1e3 * one.finding.loss_s,
-                "loss_share": one.finding.loss_s / loop.interval_s,
-                "facts": one.finding.facts,
+                "explanation": explain_cause(one, tr),
+                "loss_ms": 1e3 * one.loss_s,
+                "loss_share": one.loss_s / loop.interval_s,
+                "facts": dict(one.facts),
                 "recommendations": [_describe_advice(advice, tr) for advice in one.advice],
             }
             for one in diagnosis.findings
         ],
-        "stages": [{**asdict(stage), "batches_per_s": _finite(stage.batches_per_s)} for stage in evidence.stages],
+        # A stage that takes no time has no limit, which JSON cannot express.
+        "stages": [
+            {**asdict(stage), "batches_per_s": 1 / stage.seconds if stage.seconds > 0 else None}
+            for stage in evidence.stages
+        ],
         "interval_ms": 1e3 * loop.interval_s,
         "batches_per_s": 1 / loop.interval_s,
         "data_ms": 1e3 * evidence.data_s,
@@ -237,116 +241,117 @@ def _describe_advice(advice: Advice, tr: Translator) -> dict[str, Any]:
     }
 
 
-def _finite(value: float) -> float | None:
-    """Returns None for infinity, which JSON cannot express: a stage that takes no time has no limit."""
-    return value if value < float("inf") else None
+_STYLES = {"good": "green", "moderate": "yellow", "slow": "red"}
 
 
-_RATING_STYLE = {"good": "green", "moderate": "yellow", "slow": "red"}
+def list_key_figures(diagnosis: Diagnosis, tr: Translator) -> list[tuple[Card, str]]:
+    """Returns loading time, AU, variation and interval, each with its style on a terminal."""
+    evidence, oscillation = diagnosis.evidence, diagnosis.oscillation
+    rating = rate_loading(evidence.data_s)
+    stability = tr("stable, under 20 %" if oscillation.is_stable else "uneven, over 20 %")
+    rate = tr("{value} batches per second", value=tr.number(1 / evidence.loop.interval_s))
+    return [
+        (Card(tr("Data loading"), tr.milliseconds(1e3 * evidence.data_s), tr(RATINGS[rating])), _STYLES[rating]),
+        (
+            Card(tr("Accelerator busy"), tr.share(diagnosis.au), tr("step time / interval (AU)")),
+            "green" if diagnosis.is_healthy else "yellow",
+        ),
+        (
+            Card(tr("Step-time variation"), tr.share(oscillation.variation), stability),
+            "green" if oscillation.is_stable else "yellow",
+        ),
+        (Card(tr("Step with all stages"), tr.milliseconds(1e3 * evidence.loop.interval_s), rate), ""),
+    ]
+
+
+def tell_subject(diagnosis: Diagnosis, tr: Translator) -> str:
+    """Returns what was measured, and with what kind of step."""
+    evidence = diagnosis.evidence
+    return tr(
+        "{steps} steps were measured with all stages running, then each stage alone. {kind}",
+        steps=tr.count(evidence.loop.num_steps),
+        kind=tr("The step was emulated." if evidence.is_step_emulated else "The step was a real training step."),
+    )
+
+
+def list_stage_times(diagnosis: Diagnosis, tr: Translator) -> list[tuple[str, float]]:
+    """Returns label and seconds per batch of every stage alone, of loading in total, and of the full loop."""
+    evidence = diagnosis.evidence
+    return [
+        *((tr(STAGES[stage.name]), stage.seconds) for stage in evidence.stages),
+        (tr("data loading in total"), evidence.data_s),
+        (tr("all stages together"), evidence.loop.interval_s),
+    ]
+
+
+def tell_times(seconds: float, tr: Translator) -> tuple[str, str]:
+    """Returns milliseconds per batch, and batches per second."""
+    return tr.number(1e3 * seconds), tr.number(1 / seconds) if seconds > 0 else "–"
+
+
+def tell_loss(finding: Finding, diagnosis: Diagnosis, tr: Translator) -> str:
+    """Returns the cost of a cause; empty for a harmless finding."""
+    if finding.cause.is_harmless:
+        return ""
+    share = finding.loss_s / diagnosis.evidence.loop.interval_s
+    return tr("{ms} ms per step ({share})", ms=tr.number(1e3 * finding.loss_s), share=tr.share(share))
 
 
 def show_diagnosis(diagnosis: Diagnosis, console: Console, tr: Translator) -> None:
     """Prints summary, causes, recommendations, stages, timeline and machine settings, in this order."""
-    _show_summary(diagnosis, console, tr)
+    _print_sentence(console, Text(tell_subject(diagnosis, tr)))
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    for card, style in list_key_figures(diagnosis, tr):
+        table.add_row(Text(card.label), Text(card.value, "bold"), Text(card.remark, style))
+    console.print(table)
     _show_causes(diagnosis, console, tr)
     _show_advice(diagnosis, console, tr)
     _show_stages(diagnosis, console, tr)
-    _show_timeline(diagnosis, console, tr)
-    _show_machine(diagnosis, console, tr)
-
-
-def _show_summary(diagnosis: Diagnosis, console: Console, tr: Translator) -> None:
-    evidence, oscillation = diagnosis.evidence, diagnosis.oscillation
-    rating = rate_loading(evidence.data_s)
-    rows = [
-        (
-            tr("Data loading"),
-            tr.milliseconds(1e3 * evidence.data_s),
-            tr(RATINGS[rate_loading(evidence.data_s)]),
-            _RATING_STYLE[rating],
-        ),
-        (
-            tr("Step-time variation"),
-            tr.share(oscillation.variation),
-            tr("stable, under 20 %" if oscillation.is_stable else "uneven, over 20 %"),
-            "green" if oscillation.is_stable else "yellow",
-        ),
-        (
-            tr("Accelerator busy"),
-            tr.share(diagnosis.au),
-            tr("The step was emulated." if evidence.is_step_emulated else "The step was a real training step."),
-            "green" if diagnosis.is_healthy else "yellow",
-        ),
-        (
-            tr("Step with all stages"),
-            tr.milliseconds(1e3 * evidence.loop.interval_s),
-            tr("{value} batches per second", value=tr.number(1 / evidence.loop.interval_s)),
-            "",
-        ),
-    ]
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    for label, value, remark, style in rows:
-        table.add_row(Text(label), Text(value, "bold"), Text(remark, style))
-    console.print(table)
-
-
-def _show_causes(diagnosis: Diagnosis, console: Console, tr: Translator) -> None:
-    """Prints each cause with its explanation; in a pipe, sentences are not wrapped."""
-    for number, one in enumerate(diagnosis.findings, start=1):
-        style = "bold green" if one.cause.is_harmless else "bold red" if number == 1 else "bold yellow"
-        console.print()
-        console.print(Text.assemble((f"{tr.count(number)}. {tr(CAUSES[one.cause])}", style)))
-        console.print(Text("   " + explain_cause(one.finding, tr)), soft_wrap=not console.is_terminal)
-        if not one.cause.is_harmless:
-            share = one.finding.loss_s / diagnosis.evidence.loop.interval_s
-            lost = tr("{ms} ms per step ({share})", ms=tr.number(1e3 * one.finding.loss_s), share=tr.share(share))
-            console.print(Text("   " + lost, "dim"))
-
-
-def _show_advice(diagnosis: Diagnosis, console: Console, tr: Translator) -> None:
-    rows = [(one, advice) for one in diagnosis.findings for advice in one.advice]
-    if not rows:
-        return
-    table = Table(title=tr("Recommended changes"), title_justify="left", title_style="bold")
-    for heading in tr.row("Setting", "Value", "Expected gain", "Why"):
-        table.add_column(heading)
-    for _, advice in rows:
-        table.add_row(
-            Text(advice.setting, "cyan"),
-            Text(str(advice.value)),
-            Text(tell_gain(advice, tr)),
-            Text(tr(REASONS[advice.reason])),
-        )
-    console.print()
-    console.print(table)
-    if diagnosis.verified is not None:
-        console.print(
-            Text(f"{tr('Old and new settings measured alternately')}: {tell_verified(diagnosis, tr)}", "bold")
-        )
-
-
-def _show_stages(diagnosis: Diagnosis, console: Console, tr: Translator) -> None:
-    evidence = diagnosis.evidence
-    table = Table(title=tr("Stages"), title_justify="left", title_style="bold")
-    table.add_column(tr("Stage"))
-    table.add_column(tr("alone, ms"), justify="right")
-    table.add_column(tr("capacity, batches/s"), justify="right")
-    for stage in evidence.stages:
-        table.add_row(Text(tr(STAGES[stage.name])), *_say_times(stage.seconds, tr))
-    table.add_section()
-    table.add_row(Text(tr("data loading in total")), *_say_times(evidence.data_s, tr))
-    table.add_row(Text(tr("all stages together"), "bold"), *_say_times(evidence.loop.interval_s, tr))
-    console.print()
-    console.print(table)
-    for function in evidence.python_functions:
-        console.print(Text.assemble(f"{tr('Python in the graph')}: ", (str(function), "cyan")))
-
-
-def _show_timeline(diagnosis: Diagnosis, console: Console, tr: Translator) -> None:
     console.print()
     console.print(Text(tr("Timeline"), "bold"))
     console.print(Text(draw_timeline(diagnosis.evidence.loop.intervals_s), "cyan"))
     console.print(Text(tell_oscillation(diagnosis, tr)))
+    _show_machine(diagnosis, console, tr)
+
+
+def _print_sentence(console: Console, text: Text) -> None:
+    """Prints a sentence; in a pipe it is not wrapped."""
+    console.print(text, soft_wrap=not console.is_terminal)
+
+
+def _show_causes(diagnosis: Diagnosis, console: Console, tr: Translator) -> None:
+    for number, one in enumerate(diagnosis.findings, start=1):
+        style = "bold green" if one.cause.is_harmless else "bold red" if number == 1 else "bold yellow"
+        console.print()
+        console.print(Text(f"{tr.count(number)}. {tr(CAUSES[one.cause])}", style))
+        _print_sentence(console, Text("   " + explain_cause(one, tr)))
+        if loss := tell_loss(one, diagnosis, tr):
+            console.print(Text("   " + loss, "dim"))
+
+
+def _show_advice(diagnosis: Diagnosis, console: Console, tr: Translator) -> None:
+    rows = [
+        (Text(advice.setting, "cyan"), str(advice.value), tell_gain(advice, tr), tr(REASONS[advice.reason]))
+        for one in diagnosis.findings
+        for advice in one.advice
+    ]
+    if not rows:
+        return
+    console.print()
+    console.print(
+        make_terminal_table(tr("Recommended changes"), tr.row("Setting", "Value", "Expected gain", "Why"), rows)
+    )
+    if verified := tell_verified(diagnosis, tr):
+        console.print(Text(f"{tr('Old and new settings measured alternately')}: {verified}", "bold"))
+
+
+def _show_stages(diagnosis: Diagnosis, console: Console, tr: Translator) -> None:
+    rows = [(label, *tell_times(seconds, tr)) for label, seconds in list_stage_times(diagnosis, tr)]
+    heading = tr.row("Stage", "alone, ms", "capacity, batches/s")
+    console.print()
+    console.print(make_terminal_table(tr("Stages"), heading, rows, is_numeric=True))
+    for function in diagnosis.evidence.python_functions:
+        console.print(Text.assemble(f"{tr('Python in the graph')}: ", (str(function), "cyan")))
 
 
 def _show_machine(diagnosis: Diagnosis, console: Console, tr: Translator) -> None:
@@ -354,13 +359,6 @@ def _show_machine(diagnosis: Diagnosis, console: Console, tr: Translator) -> Non
         console.print()
         console.print(Text(tr("Settings for this machine"), "bold"))
     for one in diagnosis.machine_settings:
-        reason = explain_setting(one, tr)
-        console.print(Text.assemble((f"  {one.setting}: {one.value}", "cyan"), f"  {reason}"))
+        console.print(Text.assemble((f"  {one.setting}: {one.value}", "cyan"), f"  {explain_setting(one, tr)}"))
     if diagnosis.split is not None:
-        console.print(Text(tell_split(diagnosis, tr)), soft_wrap=not console.is_terminal)
-
-
-def _say_times(seconds: float, tr: Translator) -> tuple[str, str]:
-    """Returns milliseconds per batch, and batches per second."""
-    capacity = tr.number(1 / seconds) if seconds > 0 else "–"
-    return tr.number(1e3 * seconds), capacity
+        _print_sentence(console, Text(tell_split(diagnosis, tr)))

@@ -1,7 +1,7 @@
 """Timing loops of the diagnosis: loading alone, step alone, the full training loop, and two variants in alternation.
 
 Other load on the machine can only lengthen a measurement. So everything is measured in several blocks, and the
-shortest counts. `read_runnable_s` adds the run-queue delay to CPU time, which tells CPU-bound stages on a crowded
+shortest counts. CPU time includes the run-queue delay (`read_runnable_s`), which tells CPU-bound stages on a crowded
 machine from I/O-bound ones.
 """
 
@@ -10,25 +10,24 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Protocol
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import psutil
 
-from myxtts.errors import DataError
+from myxtts.runtime.timing import read_runnable_s, run_in_turns, time_calls
 from myxtts.tools.diagnose.evidence import LoopTimes, Times
 
 Work = Callable[[Any], Any]
 """A training step or a transfer, called with a batch."""
 _FEWEST_BATCHES = 4
 """A time limit ends a loop only after this many batches."""
+_STEP_LIMIT_S = 10.0
+"""Time after which `time_step` takes no further batch."""
 _NUM_BLOCKS = 3
 """Blocks among which the time limit is divided; the shortest counts."""
-_PAUSE_S = 0.03
-"""Longest pause between two timed calls."""
 
 
 class BatchSource(Protocol):
@@ -43,8 +42,8 @@ class BatchSource(Protocol):
 class Limits:
     """End of a measurement: after `num_batches`, or after `time_limit_s` if batches are slow."""
 
-    num_batches: int = 50
-    time_limit_s: float = 30.0
+    num_batches: int
+    time_limit_s: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,6 +60,13 @@ class AloneTimes:
     runnable_s: float
     num_free_cores: float
 
+    @property
+    def interval_s(self) -> float:
+        return float(self.alone_s.mean())
+
+
+_Times = TypeVar("_Times", LoopTimes, AloneTimes)
+
 
 def describe_shape(batch: Any) -> str:
     """Returns the shapes of all arrays of a batch as one key; a new key may retrace a `tf.function`."""
@@ -69,14 +75,23 @@ def describe_shape(batch: Any) -> str:
 
 def list_arrays(batch: Any) -> list[Any]:
     """Returns all arrays of a batch, from nested dicts, lists, tuples and dataclasses."""
+    found: list[Any] = []
+    map_arrays(batch, found.append)
+    return found
+
+
+def map_arrays(batch: Any, change: Work) -> Any:
+    """Returns the batch with `change` applied to every array in nested dicts, lists, tuples and dataclasses."""
     if hasattr(batch, "shape"):
-        return [batch]
+        return change(batch)
     if isinstance(batch, dict):
-        return [array for part in batch.values() for array in list_arrays(part)]
+        return {name: map_arrays(part, change) for name, part in batch.items()}
     if isinstance(batch, list | tuple):
-        return [array for part in batch for array in list_arrays(part)]
-    fields = getattr(batch, "__dataclass_fields__", None)
-    return [array for name in fields for array in list_arrays(getattr(batch, name))] if fields else []
+        parts = [map_arrays(part, change) for part in batch]
+        return type(batch)(*parts) if hasattr(batch, "_fields") else type(batch)(parts)
+    if is_dataclass(batch) and not isinstance(batch, type):
+        return replace(batch, **{one.name: map_arrays(getattr(batch, one.name), change) for one in fields(batch)})
+    return batch
 
 
 def run_together(source: BatchSource, step: Work, transfer: Work | None, limits: Limits) -> LoopTimes:
@@ -87,7 +102,6 @@ def run_together(source: BatchSource, step: Work, transfer: Work | None, limits:
     waits_s, transfers_s, steps_s = [], [], []
     is_epoch_start, is_new_shape = [], []
     seen: set[str] = set()
-    cpu_s = 0.0
     with source.open() as batches:
         deadline = time.perf_counter() + limits.time_limit_s
         for number in range(limits.num_batches + 1):
@@ -103,7 +117,7 @@ def run_together(source: BatchSource, step: Work, transfer: Work | None, limits:
             del batch, moved
             if number == 0:
                 # The first step traces the graph and fills the buffers.
-                cpu_s, deadline = read_runnable_s(), ended + limits.time_limit_s
+                deadline = ended + limits.time_limit_s
             else:
                 waits_s.append(arrived - asked)
                 transfers_s.append(started - arrived)
@@ -119,7 +133,6 @@ def run_together(source: BatchSource, step: Work, transfer: Work | None, limits:
         np.array(steps_s),
         np.array(is_epoch_start, bool),
         np.array(is_new_shape, bool),
-        read_runnable_s() - cpu_s,
     )
 
 
@@ -145,19 +158,13 @@ def run_alone(source: BatchSource, limits: Limits) -> AloneTimes:
     return AloneTimes(np.array(usual or starts), np.array(starts), cpu_s, runnable_s, max(0.0, free))
 
 
-def run_alone_calmly(source: BatchSource, limits: Limits, num_blocks: int = _NUM_BLOCKS) -> AloneTimes:
-    """Returns the block with the shortest mean loading time."""
-    share = Limits(limits.num_batches, limits.time_limit_s / num_blocks)
-    return min((run_alone(source, share) for _ in range(num_blocks)), key=lambda times: float(times.alone_s.mean()))
-
-
-def run_calmly(run: Callable[[Limits], LoopTimes], limits: Limits, num_blocks: int = _NUM_BLOCKS) -> LoopTimes:
+def run_calmly(run: Callable[[Limits], _Times], limits: Limits) -> _Times:
     """Runs several blocks and returns the one with the shortest mean interval."""
-    share = Limits(limits.num_batches, limits.time_limit_s / num_blocks)
-    return min((run(share) for _ in range(num_blocks)), key=lambda times: times.interval_s)
+    share = Limits(limits.num_batches, limits.time_limit_s / _NUM_BLOCKS)
+    return min((run(share) for _ in range(_NUM_BLOCKS)), key=lambda times: times.interval_s)
 
 
-def time_step(step: Work, batches: Sequence[Any], num_rounds: int = 5, time_limit_s: float = 10.0) -> float:
+def time_step(step: Work, batches: Sequence[Any], num_rounds: int = 5) -> float:
     """Returns the mean over batches of the shortest step on each, with batches in memory.
 
     The first call on each batch is not counted, because it may trace a graph. Batches beyond the time limit are left
@@ -168,38 +175,20 @@ def time_step(step: Work, batches: Sequence[Any], num_rounds: int = 5, time_limi
     for batch in batches:
         step(batch)
         times.append(time_calls(lambda: step(batch), num_rounds))  # noqa: B023 - called at once
-        if time.perf_counter() - began > time_limit_s:
+        if time.perf_counter() - began > _STEP_LIMIT_S:
             break
     return float(np.mean(times))
-
-
-def time_calls(work: Callable[[], object], num_calls: int = 5) -> float:
-    """Returns the seconds of the shortest call."""
-    times = []
-    for _ in range(num_calls):
-        started = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - started)
-        # The scheduler ranks a thread that never sleeps behind others; a training loop does sleep, so pause here too.
-        time.sleep(min(times[-1], _PAUSE_S))
-    return min(times)
 
 
 def take_samples(source: BatchSource, num_batches: int) -> list[Any]:
     """Returns copies of the first batches; views would keep the buffers of the feed occupied."""
     with source.open() as batches:
-        return [copy_arrays(next(batches)) for _ in range(num_batches)]
+        return [map_arrays(next(batches), _copy) for _ in range(num_batches)]
 
 
-def copy_arrays(batch: Any) -> Any:
-    """Returns the batch with its NumPy arrays copied; tensors are immutable and kept."""
-    if isinstance(batch, np.ndarray):
-        return batch.copy()
-    if isinstance(batch, dict):
-        return {name: copy_arrays(part) for name, part in batch.items()}
-    if isinstance(batch, list | tuple) and not hasattr(batch, "_fields"):
-        return type(batch)(copy_arrays(part) for part in batch)
-    return batch
+def _copy(array: Any) -> Any:
+    """Copies NumPy arrays; tensors are immutable."""
+    return array.copy() if isinstance(array, np.ndarray) else array
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -226,30 +215,11 @@ class Comparison:
         return float(self.old_s.max() / self.new_s.min())
 
 
-def compare_in_turn(
-    run_old: Callable[[], LoopTimes], run_new: Callable[[], LoopTimes], num_rounds: int = 3
-) -> Comparison:
+def compare_in_turn(run_old: Callable[[], LoopTimes], run_new: Callable[[], LoopTimes], num_rounds: int) -> Comparison:
     """Runs both variants in the order old, new, new, old, old, new, so that drift of the machine affects both alike."""
-    old_s: list[float] = []
-    new_s: list[float] = []
-    for number in range(num_rounds):
-        turns = [(run_old, old_s), (run_new, new_s)]
-        for run, times in turns if number % 2 == 0 else reversed(turns):
-            times.append(run().interval_s)
-    return Comparison(np.array(old_s), np.array(new_s))
-
-
-def read_runnable_s() -> float:
-    """Returns the seconds that threads of this process ran or were queued for a core, summed over threads.
-
-    The second field of Linux's `schedstat` is the run-queue delay in ns; elsewhere only CPU time is counted.
-    """
-    delay_ns = 0
-    for file in Path("/proc/self/task").glob("*/schedstat"):
-        # A thread may end between being listed and being read.
-        with suppress(OSError, ValueError):
-            delay_ns += int(file.read_text().split()[1])
-    return time.process_time() + delay_ns / 1e9
+    loops = run_in_turns({"old": run_old, "new": run_new}, num_rounds)
+    old_s, new_s = (np.array([loop.interval_s for loop in loops[name]]) for name in ("old", "new"))
+    return Comparison(old_s, new_s)
 
 
 def _read_idle_s() -> float:
@@ -257,7 +227,3 @@ def _read_idle_s() -> float:
     per_core = psutil.cpu_times(percpu=True)
     allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(len(per_core))
     return float(sum(per_core[core].idle for core in allowed if core < len(per_core)))
-
-
-def refuse_empty(what: str) -> DataError:
-    return DataError(f"{what} gave no batch at all.", next_step="Check that it yields batches when it is iterated.")

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import psutil
 import pynvml
 
-from myxtts.runtime.nvml import LOST_GPU_ERRORS, list_gpus, load_nvml
+from myxtts.runtime.hardware import LOST_GPU_ERRORS, list_gpus
 from myxtts.tools.words import mark
 
 DENIED, UNSUPPORTED, SILENT = "denied", "not reported", "no answer"
@@ -102,7 +101,7 @@ class GpuReader:
     """
 
     def __init__(self, nvml: Any = None) -> None:
-        self._nvml: Any = nvml if nvml is not None else load_nvml()
+        self._nvml: Any = nvml if nvml is not None else pynvml
         self._known: dict[int, tuple[str, str]] = {}
         self._process_names: dict[int, str] = {}
         self.num_gpus, self.no_gpu_reason = 0, ""
@@ -120,9 +119,7 @@ class GpuReader:
         self.no_gpu_reason = "" if self.num_gpus else listing.no_gpu_reason or "the NVIDIA driver finds no GPU"
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._is_open:
             self._is_open = False
             try:
@@ -150,6 +147,7 @@ class GpuReader:
             return GpuReading(index, name, uuid, problem=_name_gap(error))
 
     def _read_gpu(self, index: int, handle: Any) -> GpuReading:
+        # NVML reports power in mW and PCIe throughput in KB/s.
         nvml, asker = self._nvml, _Asker()
         name, uuid = self._read_identity(index, handle, asker)
         memory = asker.ask("memory", lambda: nvml.nvmlDeviceGetMemoryInfo(handle))
@@ -163,16 +161,16 @@ class GpuReader:
             utilization_percent=float(rates.gpu) if rates is not None else None,
             memory_used_bytes=int(memory.used) if memory is not None else None,
             memory_bytes=int(memory.total) if memory is not None else None,
-            power_w=asker.scale("power", 1e-3, lambda: nvml.nvmlDeviceGetPowerUsage(handle)),
-            power_limit_w=asker.scale("power_limit", 1e-3, lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle)),
+            power_w=asker.ask("power", lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1000),
+            power_limit_w=asker.ask("power_limit", lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1000),
             temperature_c=asker.ask(
                 "temperature", lambda: nvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU)
             ),
             sm_clock_mhz=asker.ask("clocks", lambda: nvml.nvmlDeviceGetClockInfo(handle, sm_clock)),
             max_sm_clock_mhz=asker.ask("max_clocks", lambda: nvml.nvmlDeviceGetMaxClockInfo(handle, sm_clock)),
             memory_clock_mhz=asker.ask("memory_clock", lambda: nvml.nvmlDeviceGetClockInfo(handle, memory_clock)),
-            pcie_rx_bytes_per_s=asker.count_bytes("pcie", lambda: nvml.nvmlDeviceGetPcieThroughput(handle, rx)),
-            pcie_tx_bytes_per_s=asker.count_bytes("pcie", lambda: nvml.nvmlDeviceGetPcieThroughput(handle, tx)),
+            pcie_rx_bytes_per_s=asker.ask("pcie", lambda: 1000 * nvml.nvmlDeviceGetPcieThroughput(handle, rx)),
+            pcie_tx_bytes_per_s=asker.ask("pcie", lambda: 1000 * nvml.nvmlDeviceGetPcieThroughput(handle, tx)),
             pcie_generation=asker.ask("pcie_link", lambda: nvml.nvmlDeviceGetCurrPcieLinkGeneration(handle)),
             pcie_width=asker.ask("pcie_link", lambda: nvml.nvmlDeviceGetCurrPcieLinkWidth(handle)),
             throttle_reasons=asker.ask("throttling", lambda: _read_throttling(nvml, handle)),
@@ -222,15 +220,6 @@ class _Asker:
                 raise
             self.unavailable[name] = _name_gap(error)
         return None
-
-    def scale(self, name: str, factor: float, question: Callable[[], int]) -> float | None:
-        answer = self.ask(name, question)
-        return answer * factor if answer is not None else None
-
-    def count_bytes(self, name: str, question: Callable[[], int]) -> int | None:
-        """Converts the KB/s of NVML's PCIe counters to bytes per second."""
-        answer = self.ask(name, question)
-        return answer * 1000 if answer is not None else None
 
 
 def _read_throttling(nvml: Any, handle: Any) -> tuple[str, ...]:

@@ -14,12 +14,12 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Self
 
 from myxtts.errors import UsageError
 from myxtts.storage.atomic import explain_storage_errors
 from myxtts.storage.json_file import ends_with_newline
+from myxtts.storage.regular_file import open_output, open_regular
 from myxtts.tools.monitor.alerts import Alert
 from myxtts.tools.monitor.sample import Row, Sample
 
@@ -52,12 +52,10 @@ class SampleLog:
         with explain_storage_errors(self.path, "write"):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             # Unbuffered: samples reach the file even if this process is killed.
-            self._file = self.path.open("ab", buffering=0)
+            self._file = open_output(self.path, append=True, buffering=0)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._close()
 
     def write(self, sample: Sample, alerts: Sequence[Alert]) -> None:
@@ -102,7 +100,7 @@ class SampleLog:
 
     def _has_header(self, columns: list[str]) -> bool:
         """Whether the file starts with these columns. Raises UsageError where it has others, leaving it as it is."""
-        with self.path.open("rb") as file:
+        with open_regular(self.path) as file:
             first_line = file.readline(_MAX_HEADER_BYTES).decode("utf-8", "replace")
         if not first_line.strip():
             return False

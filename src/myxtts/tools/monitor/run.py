@@ -18,6 +18,7 @@ import psutil
 
 from myxtts.config.load import RESOLVED_FILE_NAME
 from myxtts.storage.json_file import JsonTail, is_number
+from myxtts.storage.regular_file import FileRefusedError, read_regular
 from myxtts.tools.rhythm import find_recent_oscillation
 from myxtts.training.run.folder import METRICS_FILE_NAME, TELEMETRY_FILE_NAME
 
@@ -254,8 +255,8 @@ def _find_last_change(run: Path) -> float | None:
 def _read_holder(path: Path) -> tuple[int, float] | None:
     """Returns the process id in the lock file of a run and the time it was written; None without such a file."""
     try:
-        text, taken_at = path.read_text(encoding="utf-8", errors="replace")[:100], path.stat().st_mtime
-    except OSError:
+        text, taken_at = read_regular(path, 1000).decode("utf-8", "replace"), path.stat().st_mtime
+    except (OSError, FileRefusedError):
         return None
     match = re.match(r"process (\d+)\b", text)
     return (int(match[1]), taken_at) if match else None

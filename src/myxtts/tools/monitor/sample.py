@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import psutil
@@ -40,7 +39,7 @@ _GPU_COLUMNS = (
     "pcie_generation",
     "pcie_width",
 )
-_RUN_COLUMNS = ("au", "wait_s", "step_s", "depth", "utterances_per_s", "batches_per_s", "padding", "variation")
+RUN_COLUMNS = ("au", "wait_s", "step_s", "depth", "utterances_per_s", "batches_per_s", "padding", "variation")
 """Means over the last seconds of a run, None while it is not running."""
 _LOOK_FOR_RUN_EVERY_S = 5.0
 """Time between two searches for a newer run, each of which lists the runs folder."""
@@ -93,7 +92,7 @@ def _flatten_run(run: RunReading | None) -> Row:
     names = {"run": "path", "run_state": "state", "position": "position", "step": "step", "loss": "loss"}
     row: Row = {column: getattr(run, name, None) for column, name in names.items()}
     is_going = run is not None and run.state == "running"
-    return row | {name: getattr(run, name) if is_going else None for name in _RUN_COLUMNS}
+    return row | {name: getattr(run, name) if is_going else None for name in RUN_COLUMNS}
 
 
 class Sampler:
@@ -122,10 +121,8 @@ class Sampler:
         psutil.cpu_percent()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.gpus.__exit__(kind, error, trace)
+    def __exit__(self, *_: object) -> None:
+        self.gpus.__exit__()
         if self._follower is not None:
             self._follower.close()
 

@@ -1,27 +1,26 @@
 """Terminal view of the monitor: GPUs, host, run and warnings, fitted to the size of the terminal.
 
-Three sinks show a view: `LiveView` on the full screen, `PlainView` as a line every ten seconds for logs and pipes, and
-`SilentView` nowhere. Lines are plain text instead of rich tables, because drawing must cost next to nothing beside the
-training.
+`show_live` draws views on the full screen, `show_plain` prints a line every ten seconds for logs and pipes. Lines are
+plain text instead of rich tables, because drawing must cost next to nothing beside the training.
 """
 
 from __future__ import annotations
 
+import math
 import sys
 import textwrap
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Self
 
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from myxtts.tools.charts import Line, draw_sparkline, finish_line, format_gib, join_lines, measure_line, pad_line
+from myxtts.tools.charts import draw_sparkline, format_gib, pad_line
 from myxtts.tools.monitor.alerts import ALERT_KINDS, FULL_SHARE, STARVED_AU, Alert, describe_alert
-from myxtts.tools.monitor.gpu_lines import draw_gpu_lines, draw_gpu_table, explain_gaps
+from myxtts.tools.monitor.gpu_lines import GAP, draw_gpu_lines, draw_gpu_table, explain_gaps
 from myxtts.tools.monitor.run import RunReading
 from myxtts.tools.monitor.sample import History, HostReading, Sample
 from myxtts.tools.words import Translator
@@ -45,7 +44,7 @@ _PLAIN_EVERY_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """One sample with its alerts and the history behind it, ready to be shown by any sink."""
+    """One sample with its alerts and the history behind it, ready to be shown."""
 
     sample: Sample
     alerts: Sequence[Alert]
@@ -68,7 +67,7 @@ def draw_view(view: View, width: int, height: int, *, is_live: bool = True, is_a
     width = max(40, width)
     heading = [_draw_heading(view, width, is_live)]
     below = [
-        *_draw_host(view.sample.host, view, width, is_ascii),
+        _draw_host(view.sample.host, view, width, is_ascii),
         *_draw_run(view.sample.run, view.history, width, is_ascii),
     ]
     alerts = draw_alerts(view, width, height)
@@ -76,7 +75,9 @@ def draw_view(view: View, width: int, height: int, *, is_live: bool = True, is_a
     gpus = _draw_gpus(view, width, room - len(alerts), is_ascii)
     if len(gpus) + len(alerts) > room:
         alerts = draw_alerts(view, width, max(_MIN_ALERT_LINES, room - len(gpus)))
-    lines = [finish_line(line, width) for line in (*heading, *gpus, *below, *alerts)]
+    lines = [*heading, *gpus, *below, *alerts]
+    for line in lines:
+        line.truncate(width, overflow="ellipsis")
     return Text("\n", no_wrap=True, end="").join(lines)
 
 
@@ -100,26 +101,24 @@ def describe_in_a_line(view: View) -> str:
     return "; ".join(parts)
 
 
-def _draw_heading(view: View, width: int, is_live: bool) -> Line:
+def _draw_heading(view: View, width: int, is_live: bool) -> Text:
     """Time since the start; a live view adds the interval, the log file and how to end it."""
     seconds = int(view.sample.elapsed_s)
     clock = f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
-    left: Line = [("myxtts monitor", "bold"), (f"  {clock}", "")]
+    left = Text.assemble(("myxtts monitor", "bold"), f"  {clock}")
     if not is_live:
         return left
-    left.append((f", every {view.interval_s:g} s", ""))
-    if view.log_state:
-        left.append((f", {view.log_state}", ""))
+    left.append(f", every {view.interval_s:g} s" + (f", {view.log_state}" if view.log_state else ""))
     right = "Ctrl-C ends"
-    room = width - measure_line(left) - len(right)
-    return [*left, (" " * room + right, "dim")] if room >= 2 else left
+    room = width - len(left) - len(right)
+    return left.append(" " * room + right, "dim") if room >= 2 else left
 
 
-def _draw_gpus(view: View, width: int, room: int, is_ascii: bool) -> list[Line]:
+def _draw_gpus(view: View, width: int, room: int, is_ascii: bool) -> list[Text]:
     """Draws five lines per GPU where `room` lines are enough, else the table, and the legend of missing numbers."""
     gpus = view.sample.gpus
     if not gpus:
-        return [[(f"No NVIDIA GPU: {view.no_gpu_reason}.", "yellow")]]
+        return [Text(f"No NVIDIA GPU: {view.no_gpu_reason}.", "yellow")]
     whole = [line for gpu in gpus for line in draw_gpu_lines(gpu, view.history, width, is_ascii)]
     gaps = explain_gaps(gpus)
     if len(whole) + len(gaps) <= room:
@@ -127,26 +126,27 @@ def _draw_gpus(view: View, width: int, room: int, is_ascii: bool) -> list[Line]:
     return [*draw_gpu_table(gpus, view.history, width, is_ascii), *gaps]
 
 
-def _draw_host(host: HostReading, view: View, width: int, is_ascii: bool) -> Iterator[Line]:
+def _draw_host(host: HostReading, view: View, width: int, is_ascii: bool) -> Text:
     """Draws CPU load with a sparkline, memory, and the CPU cost of the monitor itself."""
     style = "bold red" if host.ram_share >= FULL_SHARE else ""
-    parts: list[Line] = [
-        [("CPU ", "bold"), (f"{host.cpu_percent:3.0f} % of {host.num_cpus}", "")],
-        [("memory ", ""), (f"{format_gib(host.ram_used_bytes)} of {format_gib(host.ram_bytes)} GiB", style)],
+    memory = f"{format_gib(host.ram_used_bytes)} of {format_gib(host.ram_bytes)} GiB"
+    parts = [
+        Text.assemble(("CPU ", "bold"), f"{host.cpu_percent:3.0f} % of {host.num_cpus}"),
+        Text.assemble("memory ", (memory, style)),
     ]
     if view.own_cpu_percent is not None:
-        parts.append([(f"monitor itself {view.own_cpu_percent:.1f} %", "dim")])
-    room = width - measure_line(join_lines(parts)) - 1
+        parts.append(Text(f"monitor itself {view.own_cpu_percent:.1f} %", "dim"))
+    room = width - len(GAP.join(parts)) - 1
     if room >= _MIN_SPARKLINE:
         recent = view.history.get_recent("cpu_percent", min(room, 30))
-        parts[0].append((" " + draw_sparkline(recent, 100, is_ascii), "cyan"))
-    yield join_lines(parts)
+        parts[0].append(" " + draw_sparkline(recent, 100, is_ascii), "cyan")
+    return GAP.join(parts)
 
 
-def _draw_run(run: RunReading | None, history: History, width: int, is_ascii: bool) -> Iterator[Line]:
+def _draw_run(run: RunReading | None, history: History, width: int, is_ascii: bool) -> Iterator[Text]:
     """Draws path, state and progress of the run, and AU, rate, wait and buffer with sparklines once it has steps."""
     if run is None:
-        yield [("Run ", "bold"), ("none under runs/ yet; --run FOLDER names another place", "dim")]
+        yield Text.assemble(("Run ", "bold"), ("none under runs/ yet; --run FOLDER names another place", "dim"))
         return
     about = [f"step {run.step:,}" if run.step is not None else ""]
     about += [f"epoch {run.epoch:.2f}" if run.epoch is not None else ""]
@@ -156,28 +156,27 @@ def _draw_run(run: RunReading | None, history: History, width: int, is_ascii: bo
         detail += f", last step {Translator().time(run.idle_s)} ago"
     state, style = _STATES[run.state]
     path = _shorten_path(run.path, width - len(f"Run   {state}{detail}"))
-    yield [("Run ", "bold"), (f"{path}  ", ""), (state, style), (detail, "")]
+    yield Text.assemble(("Run ", "bold"), f"{path}  ", (state, style), detail)
     if run.au is None or run.wait_s is None or run.step_s is None or run.depth is None:
         return
     column = (width - 6) // 2
     au_style = "" if run.au >= STARVED_AU else "bold yellow"
 
-    def draw(label: str, value: str, name: str, top: float | None, style: str = "") -> Line:
-        line: Line = [(f"{label:<7}", "dim"), (f"{value}  ", style)]
-        recent = history.get_recent(name, max(0, column - measure_line(line)))
-        return pad_line([*line, (draw_sparkline(recent, top, is_ascii), "cyan")], column)
+    def draw(label: str, value: str, name: str, top: float | None, style: str = "") -> Text:
+        line = Text.assemble((f"{label:<7}", "dim"), (f"{value}  ", style))
+        recent = history.get_recent(name, max(0, column - len(line)))
+        return pad_line(line.append(draw_sparkline(recent, top, is_ascii), "cyan"), column)
 
     rate, depth = f"{run.utterances_per_s or 0:7.1f} utt/s", f"{run.depth:7.1f} batches"
     # The full scale of the wait is the whole step, so that a short wait looks short.
     wait = draw("wait", f"{1000 * run.wait_s:6.1f} ms", "wait_s", run.wait_s + run.step_s)
-    yield _indent(
-        draw("AU", f"{100 * run.au:6.1f} % ", "au", 1.0, au_style), draw("rate", rate, "utterances_per_s", None)
-    )
-    yield _indent(wait, draw("buffer", depth, "depth", None))
+    au = draw("AU", f"{100 * run.au:6.1f} % ", "au", 1.0, au_style)
+    yield Text.assemble("  ", au, "  ", draw("rate", rate, "utterances_per_s", None))
+    yield Text.assemble("  ", wait, "  ", draw("buffer", depth, "depth", None))
     rest = [f"step {1000 * run.step_s:.1f} ms"]
     rest += [f"varies {100 * run.variation:.0f} %"] if run.variation is not None else []
     rest += [f"padding {100 * run.padding:.0f} %"] if run.padding is not None else []
-    yield [("  " + ", ".join(rest), "dim")]
+    yield Text("  " + ", ".join(rest), "dim")
 
 
 def _shorten_path(path: str, width: int) -> str:
@@ -186,18 +185,14 @@ def _shorten_path(path: str, width: int) -> str:
     return path if len(path) <= width else f"…{path[1 - width :]}"
 
 
-def _indent(*lines: Line) -> Line:
-    return [("  ", ""), *join_lines(lines, "  ")]
-
-
-def draw_alerts(view: View, width: int, num_lines: int) -> list[Line]:
+def draw_alerts(view: View, width: int, num_lines: int) -> list[Text]:
     """Draws up to `num_lines` of warnings, most severe first; the same one on several GPUs is drawn once."""
     drawn = [list(_draw_alert(same, width, view.tr)) for same in _group_alerts(view.alerts)]
-    lines: list[Line] = []
+    lines: list[Text] = []
     for number, block in enumerate(drawn):
         num_left = len(drawn) - number
         if len(lines) + len(block) + (num_left > 1) > num_lines:
-            return [*lines, [(f"! {num_left} more {'warnings' if num_left > 1 else 'warning'}", "bold yellow")]]
+            return [*lines, Text(f"! {num_left} more {'warnings' if num_left > 1 else 'warning'}", "bold yellow")]
         lines += block
     return lines
 
@@ -210,7 +205,7 @@ def _group_alerts(alerts: Sequence[Alert]) -> list[list[Alert]]:
     return list(groups.values())
 
 
-def _draw_alert(same: Sequence[Alert], width: int, tr: Translator) -> Iterator[Line]:
+def _draw_alert(same: Sequence[Alert], width: int, tr: Translator) -> Iterator[Text]:
     """Wraps the sentence of the first alert and names the GPUs of the others; lost GPUs and memory are red."""
     first, *others = same
     label = f"! {tr(ALERT_KINDS[first.kind])}: "
@@ -218,50 +213,35 @@ def _draw_alert(same: Sequence[Alert], width: int, tr: Translator) -> Iterator[L
     gpus = tr.join(tr.count(alert.gpu or 0) for alert in others)
     also = " " + tr("The same holds for GPU {gpus}.", gpus=gpus) if others else ""
     for number, text in enumerate(textwrap.wrap(describe_alert(first, tr) + also, max(20, width - len(label)))):
-        yield [(label if number == 0 else " " * len(label), style), (text, "")]
+        yield Text.assemble((label if number == 0 else " " * len(label), style), text)
 
 
-class SilentView:
-    """Sink that shows nothing, for a single sample that is printed at the end."""
-
-    def show(self, view: View) -> None:
-        pass
+Show = Callable[[View], None]
 
 
-class PlainView:
-    """Sink that prints a line every ten seconds, where the output is no terminal."""
+@contextmanager
+def show_live(console: Console) -> Iterator[Show]:
+    """Shows views on the alternate screen of the terminal, which is redrawn only when a sample arrives."""
+    with Live(console=console, screen=True, auto_refresh=False, redirect_stdout=False) as live:
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._printed_at: float | None = None
+        def show(view: View) -> None:
+            width, height = console.size
+            live.update(draw_view(view, width, height, is_ascii=console.options.ascii_only), refresh=True)
 
-    def show(self, view: View) -> None:
-        now = time.monotonic()
-        if self._printed_at is None or now - self._printed_at >= _PLAIN_EVERY_S:
-            self._printed_at = now
-            self._console.print(describe_in_a_line(view), markup=False, soft_wrap=True)
+        yield show
 
 
-class LiveView:
-    """Sink on the alternate screen of the terminal, redrawn only when a sample arrives. Use it as a context."""
+def show_plain(console: Console) -> Show:
+    """Returns a function that prints a line every ten seconds, for output that is no terminal."""
+    next_s = -math.inf
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._live = Live(console=console, screen=True, auto_refresh=False, redirect_stdout=False)
+    def show(view: View) -> None:
+        nonlocal next_s
+        if time.monotonic() >= next_s:
+            next_s = time.monotonic() + _PLAIN_EVERY_S
+            console.print(describe_in_a_line(view), markup=False, soft_wrap=True)
 
-    def __enter__(self) -> Self:
-        self._live.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._live.__exit__(kind, error, trace)
-
-    def show(self, view: View) -> None:
-        width, height = self._console.size
-        text = draw_view(view, width, height, is_ascii=self._console.options.ascii_only)
-        self._live.update(text, refresh=True)
+    return show
 
 
 def print_view(console: Console, view: View) -> None:

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from myxtts.tools.monitor.alerts import AlertBook, AlertRecord, describe_alert, find_alerts
 from myxtts.tools.monitor.gpus import GpuReading
 from myxtts.tools.monitor.log import SampleLog
-from myxtts.tools.monitor.sample import History, Sample, Sampler
-from myxtts.tools.monitor.screen import View
+from myxtts.tools.monitor.sample import RUN_COLUMNS, History, Sample, Sampler
+from myxtts.tools.monitor.screen import Show, View
 from myxtts.tools.words import Translator
 
 DEFAULT_INTERVAL_S = 2.0
@@ -32,13 +32,19 @@ _GPU_SUMMARY = (
     "pcie_rx_bytes_per_s",
     "pcie_tx_bytes_per_s",
 )
-_RUN_SUMMARY = ("au", "wait_s", "step_s", "depth", "utterances_per_s", "batches_per_s", "padding", "variation")
-
-
-class ViewSink(Protocol):
-    """Destination of views: `LiveView`, `PlainView` or `SilentView` of `monitor.screen`."""
-
-    def show(self, view: View) -> None: ...
+# Fields of the last reading of a GPU that are in the summary as they are.
+_GPU_FACTS = (
+    "index",
+    "name",
+    "uuid",
+    "problem",
+    "memory_bytes",
+    "pcie_generation",
+    "pcie_width",
+    "throttle_reasons",
+    "processes",
+    "unavailable",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +84,7 @@ class Monitor:
         self.last: Sample | None = None
         self.last_view: View | None = None
 
-    def watch(self, sink: ViewSink) -> None:
+    def watch(self, show: Show) -> None:
         """Samples until the duration is over, with a last sample at its end. Late samples shift the later ones."""
         started = self._clock()
         due = started + min(_FIRST_LOOK_S, self.schedule.interval_s)
@@ -88,7 +94,7 @@ class Monitor:
             if end is not None:
                 due = min(due, end)
             time.sleep(max(0.0, due - self._clock()))
-            sink.show(self.look())
+            show(self.look())
             now = self._clock()
             if self.schedule.is_once or (end is not None and now >= end):
                 return
@@ -152,22 +158,9 @@ class Monitor:
 
     def _summarize_gpu(self, gpu: GpuReading) -> dict[str, Any]:
         """Describes a GPU: identity, link, throttling and processes of the last sample, statistics over the watch."""
-        processes = gpu.processes
-        return {
-            "index": gpu.index,
-            "name": gpu.name,
-            "uuid": gpu.uuid,
-            "problem": gpu.problem,
-            "memory_bytes": gpu.memory_bytes,
-            "pcie_generation": gpu.pcie_generation,
-            "pcie_width": gpu.pcie_width,
-            "throttle_reasons": gpu.throttle_reasons,
-            "processes": None
-            if processes is None
-            else [{"pid": one.pid, "name": one.name, "used_bytes": one.used_bytes} for one in processes],
-            "unavailable": dict(gpu.unavailable),
-            **self._collect_stats(f"gpu{gpu.index}_", _GPU_SUMMARY),
-        }
+        reading = asdict(gpu)
+        facts = {name: reading[name] for name in _GPU_FACTS}
+        return {**facts, **self._collect_stats(f"gpu{gpu.index}_", _GPU_SUMMARY)}
 
     def _summarize_run(self, sample: Sample) -> dict[str, Any] | None:
         """Describes the run: state now, means of its last window under `last`, and statistics over the watch."""
@@ -175,8 +168,8 @@ class Monitor:
         if run is None:
             return None
         numbers = {name: getattr(run, name) for name in ("state", "position", "step", "epoch", "loss", "idle_s")}
-        last = {name: getattr(run, name) for name in _RUN_SUMMARY}
-        return {"path": str(Path(run.path)), **numbers, "last": last, **self._collect_stats("", _RUN_SUMMARY)}
+        last = {name: getattr(run, name) for name in RUN_COLUMNS}
+        return {"path": str(Path(run.path)), **numbers, "last": last, **self._collect_stats("", RUN_COLUMNS)}
 
     def _collect_stats(self, prefix: str, names: tuple[str, ...]) -> dict[str, Any]:
         """Returns the statistics by name; None for a number that no sample had."""

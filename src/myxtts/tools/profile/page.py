@@ -5,6 +5,7 @@ The stages and the operations are drawn as flame charts. One function per sectio
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -218,21 +219,17 @@ def _show_ops(profile: TrainingProfile, tr: Translator) -> Html:
 
 
 def make_op_flame(ops: Sequence[OpTime], tr: Translator) -> Flame:
-    """Returns the flame chart of a pipeline: each operation is as wide as its own time plus that of its inputs."""
-    roots = _nest(ops)
+    """Returns the flame chart of a pipeline: each operation is as wide as its own time plus that of its inputs.
+
+    `ops` are in preorder: each operation is followed by its inputs, one level deeper.
+    """
+    # From the last operation to the first, so that the inputs of each are complete; by level.
+    waiting: dict[int, list[Flame]] = defaultdict(list)
+    for op in reversed(ops):
+        inputs = waiting.pop(op.level + 1, [])[::-1]
+        waiting[op.level].append(Flame(op.name, op.own_ms + sum(child.value for child in inputs), inputs))
+    roots = waiting[0][::-1]
     return Flame(tr("Pipeline"), sum(root.value for root in roots), roots)
-
-
-def _nest(ops: Sequence[OpTime]) -> list[Flame]:
-    """Rebuilds the tree from its preorder: each operation is followed by its inputs, one level deeper."""
-    flames, place = [], 0
-    while place < len(ops):
-        others = range(place + 1, len(ops))
-        stop = next((number for number in others if ops[number].level <= ops[place].level), len(ops))
-        children = _nest(ops[place + 1 : stop])
-        flames.append(Flame(ops[place].name, ops[place].own_ms + sum(child.value for child in children), children))
-        place = stop
-    return flames
 
 
 def _show_compiling(profile: TrainingProfile, tr: Translator) -> Html:
@@ -250,11 +247,10 @@ def _show_compiling(profile: TrainingProfile, tr: Translator) -> Html:
     eager = "" if rows else tr("The step runs eagerly: no graph is traced.")
     shapes = [_list_spread(shape, spread, tr) for shape, spread in profile.measure_shapes().items()]
     of_shapes = tr.row("Shape (utterances × frames × tokens)", "Mean", "Median", "Maximum", "Variation")
-    trace = (
-        tr("The TensorFlow trace is in {place}. Look at it with xprof (pip install xprof).", place=profile.trace_dir)
-        if profile.trace_dir
-        else ""
-    )
+    trace = ""
+    if profile.trace_dir:
+        place = profile.trace_dir
+        trace = tr("The TensorFlow trace is in {place}. Look at it with xprof (pip install xprof).", place=place)
     return make_section(
         tr("Graphs and compilation"),
         make_panel(tr("Graphs and compilation"), make_table(of_graphs, rows, code_columns=(0,)), make_paragraph(eager)),

@@ -8,9 +8,9 @@ come from the model that the iterator keeps for autotuning.
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import islice
 from statistics import median
 from typing import Any
@@ -24,6 +24,7 @@ from myxtts.pipeline.loaders.native import TFNativeDataLoader
 from myxtts.pipeline.recordings import RecordingSource
 from myxtts.pipeline.splits import choose_range, count_reference_frames, order_split
 from myxtts.runtime.plan import Plan
+from myxtts.runtime.timing import time_in_turns
 from myxtts.tools.profile.result import OpTime, PartTimes
 from myxtts.training.voice.learner import Learner
 from myxtts.types import Batch
@@ -37,16 +38,15 @@ def measure_parts(learner: Learner, batches: Sequence[Batch], shape: str, num_re
     number, ema = tf.constant(0, tf.int64), learner.ema
     part, parts = learner.cut(batches)[0], learner.train_step.take_apart()
     computed = parts["gradients"](part, number)
-    seconds = time_in_turns(
-        {
-            "whole": lambda: learner.train(batches, 0),
-            "forward": lambda: parts["forward"](part, number),
-            "gradients": lambda: parts["gradients"](part, number),
-            "update": lambda: parts["update"](computed),
-            "ema": lambda: ema.update(0) if ema is not None else None,
-        },
-        num_repeats,
-    )
+    actions: dict[str, Callable[[], object]] = {
+        "whole": lambda: learner.train(batches, 0),
+        "forward": lambda: parts["forward"](part, number),
+        "gradients": lambda: parts["gradients"](part, number),
+        "update": lambda: parts["update"](computed),
+        "ema": lambda: ema.update(0) if ema is not None else None,
+    }
+    times = time_in_turns({name: partial(_finish, action) for name, action in actions.items()}, num_repeats)
+    seconds = {name: median(values) for name, values in times.items()}
     count, backward_s = learner.micro_batches.accumulation, max(0.0, seconds["gradients"] - seconds["forward"])
     return PartTimes(
         shape=shape,
@@ -58,24 +58,14 @@ def measure_parts(learner: Learner, batches: Sequence[Batch], shape: str, num_re
     )
 
 
+def _finish(action: Callable[[], object]) -> None:
+    action()
+    wait_for_devices()
+
+
 def wait_for_devices() -> None:
     """Blocks until all queued operations on all devices have finished; GPU kernels run asynchronously."""
     tf.test.experimental.sync_devices()
-
-
-def time_in_turns(actions: Mapping[str, Callable[[], object]], num_rounds: int) -> dict[str, float]:
-    """Returns the median seconds of each action over `num_rounds` rounds; a round runs every action once.
-
-    So other load on the machine affects all actions alike. The first round traces graphs and is not counted.
-    """
-    seconds: dict[str, list[float]] = {name: [] for name in actions}
-    for _ in range(num_rounds + 1):
-        for name, action in actions.items():
-            started = time.perf_counter()
-            action()
-            wait_for_devices()
-            seconds[name].append(time.perf_counter() - started)
-    return {name: median(values[1:]) for name, values in seconds.items()}
 
 
 _ROOT = "Root"

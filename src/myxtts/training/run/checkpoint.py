@@ -16,11 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
-from myxtts.errors import DataError, warn_user
+from myxtts.errors import DataError, refuse, warn_user
 from myxtts.storage.atomic import explain_storage_errors, sweep_temporary_files, sync_directory, write_atomically
-from myxtts.storage.json_file import JsonRefusedError, parse_json_object
+from myxtts.storage.json_file import parse_json_object, read_json, write_json
+from myxtts.storage.regular_file import FileRefusedError, open_regular
 from myxtts.storage.tensor_file import (
     Array,
     TensorFileError,
@@ -39,6 +38,9 @@ _FORMAT = "myxtts-checkpoint-1"
 """Written into the heading; another value is refused."""
 _MAX_STATE_BYTES = 1_000_000
 """Limit of the JSON in the heading, which is read before anything is known about the file."""
+_MAX_FILE_BYTES = 1 << 40
+"""Larger than any checkpoint: only its heading and the tensors that it lists are read."""
+_OLDER = "Use an older one, or restore it from a backup."
 
 
 @dataclass(frozen=True)
@@ -93,14 +95,14 @@ class CheckpointFolder:
         """Reads the checkpoint of a step; raises DataError if it is damaged."""
         path = self.name_file(step)
         try:
-            with path.open("rb") as file:
+            with open_regular(path, _MAX_FILE_BYTES) as file:
                 heading = read_heading(file)
                 arrays, _ = read_tensors(file, heading, sealed=True)
             return Checkpoint(step, arrays, _parse_state(heading.metadata, step))
-        except (TensorFileError, JsonRefusedError) as error:
-            raise _damaged(path, str(error)) from error
+        except (TensorFileError, FileRefusedError) as error:
+            raise refuse(f"The checkpoint {path}", str(error), _OLDER) from error
         except OSError as error:
-            raise _damaged(path, f"it cannot be read ({error.strerror})") from error
+            raise refuse(f"The checkpoint {path}", f"it cannot be read ({error.strerror})", _OLDER) from error
 
     def load_newest(self) -> Checkpoint | None:
         """The newest checkpoint that is whole; None where there never was one. Raises DataError if all are damaged."""
@@ -120,23 +122,15 @@ class CheckpointFolder:
 
     def read_best(self) -> Best | None:
         """Reads best.json; None where there is none. Raises DataError if it is damaged."""
-        path = self.folder / BEST_FILE_NAME
         try:
-            fields = parse_json_object(path.read_bytes()[:_MAX_STATE_BYTES])
-        except FileNotFoundError:
+            return read_json(self.folder / BEST_FILE_NAME, Best, next_step=_OLDER)
+        except (FileNotFoundError, NotADirectoryError):
             return None
-        except (OSError, JsonRefusedError) as error:
-            raise _damaged(path, str(error)) from error
-        try:
-            return Best.model_validate(fields)
-        except ValidationError as error:
-            raise _damaged(path, "it does not name a step and a score") from error
 
     def mark_best(self, step: int, score: float) -> None:
         """Writes best.json, which protects the checkpoint of this step from removal."""
         assert step in self.list_steps(), f"there is no checkpoint of step {step}"
-        with write_atomically(self.folder / BEST_FILE_NAME) as file:
-            file.write(json.dumps({"step": step, "score": score}, allow_nan=False).encode())
+        write_json(self.folder / BEST_FILE_NAME, {"step": step, "score": score})
         self._remove_old()
 
     def drop_after(self, step: int) -> None:
@@ -180,9 +174,3 @@ def _parse_state(metadata: Mapping[str, str], step: int) -> dict[str, Any]:
     if (metadata.get("format"), metadata.get("step")) != (_FORMAT, str(step)) or "state" not in metadata:
         raise TensorFileError(f"it is no checkpoint of step {step} in the format {_FORMAT}")
     return parse_json_object(metadata["state"].encode())
-
-
-def _damaged(path: Path, problem: str) -> DataError:
-    return DataError(
-        f"The checkpoint {path} is damaged: {problem}.", next_step="Use an older one, or restore it from a backup."
-    )

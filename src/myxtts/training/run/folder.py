@@ -14,7 +14,6 @@ runs/NAME/
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import re
@@ -33,14 +32,8 @@ from myxtts.config.schema import XTTSConfig
 from myxtts.errors import BusyError, ConfigError, UsageError, warn_user
 from myxtts.models.bundle import BUNDLE_FILE_NAME, BUNDLE_FOLDER_NAME
 from myxtts.runtime.hardware import detect_hardware
-from myxtts.storage.atomic import (
-    TEMPORARY_SUFFIX,
-    explain_storage_errors,
-    lock_directory,
-    sweep_temporary_files,
-    write_atomically,
-)
-from myxtts.storage.json_file import JsonLines, try_read_json
+from myxtts.storage.atomic import TEMPORARY_SUFFIX, explain_storage_errors, lock_directory, sweep_temporary_files
+from myxtts.storage.json_file import JsonLines, try_read_json, write_json
 from myxtts.training.run.checkpoint import Checkpoint, CheckpointFolder
 from myxtts.training.run.resume_check import Difference, accept_or_refuse, compare, compare_fingerprints
 from myxtts.types import Say
@@ -237,19 +230,14 @@ class RunFolder:
         """Writes configuration, fingerprints and environment of this session."""
         write_resolved(config, self.path)
         known = _read_json(self.path / FINGERPRINTS_FILE_NAME) if self.step else {}
-        _write_json(self.path / FINGERPRINTS_FILE_NAME, {**known, **fingerprints})
+        write_json(self.path / FINGERPRINTS_FILE_NAME, {**known, **fingerprints}, ensure_ascii=False)
         sessions = _read_json(self.path / ENVIRONMENT_FILE_NAME).get("sessions")
         sessions = sessions if isinstance(sessions, list) and self.step else []
-        present = {"from_step": self.step, **describe_environment(arguments)}
-        _write_json(self.path / ENVIRONMENT_FILE_NAME, {"sessions": [*sessions, present][-_MAX_SESSIONS:]})
+        sessions = [*sessions, {"from_step": self.step, **describe_environment(arguments)}][-_MAX_SESSIONS:]
+        write_json(self.path / ENVIRONMENT_FILE_NAME, {"sessions": sessions}, ensure_ascii=False)
         self.samples_path.mkdir(exist_ok=True)
 
 
 def _read_json(path: Path) -> dict[str, Any]:
     """Content of an optional JSON file; empty where it is missing or damaged."""
     return try_read_json(path, dict[str, Any]) or {}
-
-
-def _write_json(path: Path, content: Mapping[str, Any]) -> None:
-    with write_atomically(path) as file:
-        file.write(json.dumps(content, indent=1, ensure_ascii=False).encode())

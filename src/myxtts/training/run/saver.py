@@ -19,7 +19,7 @@ import numpy as np
 
 from myxtts.config.schema import XTTSConfig
 from myxtts.errors import DataError, MyXTTSError, warn_user
-from myxtts.storage.json_file import JsonRefusedError, is_whole_number, parse_json_object
+from myxtts.storage.json_file import is_whole_number, try_read_json
 from myxtts.storage.tensor_file import Array
 from myxtts.training.run.checkpoint import CheckpointFolder
 from myxtts.training.run.folder import RunFolder
@@ -28,9 +28,6 @@ from myxtts.types import Say
 
 if TYPE_CHECKING:
     from myxtts.training.learner import BaseLearner
-
-_MAX_DESCRIPTION_BYTES = 4_000_000
-"""The same limit as in `models.bundle`."""
 
 
 class BackgroundThread:
@@ -222,9 +219,6 @@ class Saver(ABC):
 
 def _read_bundle_step(description: Path) -> int | None:
     """Step in the notes of a bundle; None where there is no bundle."""
-    try:
-        notes = parse_json_object(description.read_bytes()[:_MAX_DESCRIPTION_BYTES]).get("notes")
-    except (OSError, JsonRefusedError):
-        return None
+    notes = (try_read_json(description, dict[str, Any]) or {}).get("notes")
     step = notes.get("step") if isinstance(notes, dict) else None
     return step if isinstance(step, int) and is_whole_number(step) else None

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, NonNegativeFloat, NonNegativeInt, ValidationError
 
-from myxtts.errors import DataError
+from myxtts.errors import refuse
 from myxtts.storage.tensor_file import Array
 
 Variable = Any
+_CHECKPOINT = "The checkpoint"
 MODEL, AVERAGE, OPTIMIZER = "model", "average", "optimizer"
 """The usual groups of variables; `average` is the EMA of the weights."""
 
@@ -95,14 +96,14 @@ class RunState(_State):
         except ValidationError as error:
             first = error.errors()[0]
             name = ".".join(map(str, first["loc"]))
-            raise _refuse(f"{name} in its state is {str(first['input'])[:80]!r}: {first['msg']}") from error
+            raise refuse(_CHECKPOINT, f"{name} in its state is {str(first['input'])[:80]!r}: {first['msg']}") from error
 
 
 def _upgrade(old: Mapping[str, Any]) -> dict[str, Any]:
     """Converts the state of version 0.1, which had loader, freezing and clock in `tuning` and no patience."""
     tuning, guard = old["tuning"], old.get("guard")
     if not isinstance(tuning, dict) or not isinstance(guard, dict):
-        raise _refuse(f"tuning or guard in its state is {str(tuning)[:80]!r}")
+        raise refuse(_CHECKPOINT, f"tuning or guard in its state is {str(tuning)[:80]!r}")
     is_best_known = old.get("best_step") is not None and old.get("best_score") is not None
     return {
         "step": old.get("step"),
@@ -136,7 +137,11 @@ class TrainingState:
         problems = list(self._find_mismatches(arrays))
         if problems:
             more = f", and {len(problems) - 5} more" if len(problems) > 5 else ""
-            raise _refuse(f"it does not fit this model and optimizer: {', '.join(problems[:5])}{more}")
+            raise refuse(
+                _CHECKPOINT,
+                f"it does not fit this model and optimizer: {', '.join(problems[:5])}{more}",
+                "Use the configuration that the run was begun with, or choose another training.run_name.",
+            )
         for name, variable in self._variables.items():
             variable.assign(arrays[name])
 
@@ -177,10 +182,3 @@ def select_group(arrays: Mapping[str, Array], group: str) -> dict[str, Array]:
 def _name_dtype(variable: Variable) -> str:
     """Name of a dtype such as `float32`: Keras variables have a string, TensorFlow variables a DType."""
     return str(getattr(variable.dtype, "name", variable.dtype))
-
-
-def _refuse(problem: str) -> DataError:
-    return DataError(
-        f"The checkpoint cannot be used: {problem}.",
-        next_step="Use the configuration that the run was begun with, or choose another training.run_name.",
-    )

@@ -9,15 +9,13 @@ Shape legend: B segments, T frames, M mel bands, S = T * hop_length samples.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from myxtts.config.schema import XTTSConfig
-from myxtts.corpus.audio import AudioLimits
 from myxtts.corpus.corpus_file import is_prepared, open_corpus
 from myxtts.corpus.rejections import AudioProblem, Reason
 from myxtts.errors import DataError
@@ -64,7 +62,7 @@ class RecordedSound:
         """`paths` maps ids of utterances to recordings; `place` is the path of their corpus."""
         self._store = store
         self._paths = {int(row): paths[store.id_of(int(row))] for row in rows}
-        self._limits = AudioLimits(**store.state.origin["limits"])
+        self._limits = store.state.origin.limits
         self._memory = MelMemory(budget_bytes, "int16")
         self.origin = (
             f"Sound: read from the recordings of {place}, because the store keeps none. What memory does not hold is "
@@ -119,7 +117,7 @@ def open_sound_of(
 
 def _find_corpus(store: FeatureStore, config: XTTSConfig, split: Split) -> Path:
     """Path of the corpus: the configured one, else the one that the store was made from."""
-    places = [Path(store.state.origin["corpus"])]
+    places = [Path(store.state.origin.corpus)]
     if config.data.train_data is not None:
         places.insert(0, choose_corpus(config.data, split))
     for place in places:
@@ -133,17 +131,12 @@ def _find_corpus(store: FeatureStore, config: XTTSConfig, split: Split) -> Path:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Segments:
+class Segments(NamedTuple):
     """A batch of segments. `lengths` are their real frames; shorter clips are padded with silence."""
 
     mel: NDArray[np.float32]  # [B, T, M]
     samples: NDArray[np.float32]  # [B, S]
     lengths: NDArray[np.int32]  # [B]
-
-    def to_part(self) -> dict[str, Any]:
-        """The micro-batch of a training step."""
-        return {"mel": self.mel, "samples": self.samples, "lengths": self.lengths}
 
 
 class SegmentSource:

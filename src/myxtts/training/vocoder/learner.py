@@ -9,24 +9,22 @@ Shape legend: B segments, T frames, M mel bands, S samples.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import keras
 import tensorflow as tf
+from pydantic import AliasChoices, ConfigDict, Field, NonNegativeInt
 
 from myxtts.config.schema import XTTSConfig
 from myxtts.features.definition import MelDefinition
 from myxtts.models.discriminators import DiscriminatorConfig, Discriminators
 from myxtts.models.layers import iterate_weights
 from myxtts.models.vocoder import Vocoder, VocoderConfig
-from myxtts.runtime.plan import Plan
-from myxtts.storage.json_file import JsonRefusedError
+from myxtts.storage.json_file import FileModel
 from myxtts.training.execution import Execution, MicroBatches
-from myxtts.training.learner import BaseLearner, detect_device, use_dtype_policy
+from myxtts.training.learner import BaseLearner, use_dtype_policy
 from myxtts.training.optimizer import make_optimizer
 from myxtts.training.run.state import number_variables
-from myxtts.training.schedule import LearningRate
 from myxtts.training.step import LossFunction, MicroBatch, StepResult, TrainStep, split_rows
 from myxtts.training.terms import VOCODER, add_weighted
 from myxtts.training.vocoder.losses import (
@@ -35,7 +33,7 @@ from myxtts.training.vocoder.losses import (
     discriminator_loss,
     feature_matching_loss,
 )
-from myxtts.training.vocoder.task import SegmentBatch, VocoderData
+from myxtts.training.vocoder.task import SegmentBatch
 from myxtts.types import Tensor
 
 BETAS = (0.8, 0.99)
@@ -46,70 +44,20 @@ _DISCRIMINATORS, _DISCRIMINATOR_OPTIMIZER = "critics", "critic_optimizer"
 """Groups of variables in checkpoints; the names are part of the file format."""
 
 
-@dataclass(frozen=True)
-class VocoderSpec:
+class VocoderSpec(FileModel):
     """Architecture and warm-up of a run, fixed when it is begun, whatever later settings say."""
 
+    model_config = ConfigDict(strict=False)
+
     shape: VocoderConfig
-    critics: DiscriminatorConfig
-    num_warm_steps: int
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "shape": self.shape.to_json(),
-            "critics": asdict(self.critics),
-            "num_warm_steps": self.num_warm_steps,
-        }
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> VocoderSpec:
-        """Reads what `to_json` gave; raises JsonRefusedError for anything else."""
-        try:
-            critics: dict[str, Any] = {
-                name: tuple(value) if isinstance(value, list) else value for name, value in data["critics"].items()
-            }
-            return cls(
-                VocoderConfig.from_json(data["shape"]), DiscriminatorConfig(**critics), int(data["num_warm_steps"])
-            )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise JsonRefusedError(f"it does not describe a vocoder ({error})") from error
-
-
-def build_learner(
-    config: XTTSConfig,
-    plan: Plan,
-    spec: VocoderSpec,
-    data: VocoderData,
-    execution: Execution,
-    strategy: Any,
-    *,
-    total_steps: int | None = None,
-    micro_batches: MicroBatches | None = None,
-) -> VocoderLearner:
-    """Builds a learner on the devices of the strategy. Without `micro_batches` batches are not cut."""
-    training = config.training
-    rate = LearningRate(training.learning_rate, training.warmup_steps, total_steps)
-    # On CPUs XLA doubles the speed of the warm-up, but halves that of the discriminators' convolutions.
-    compiles_both = not detect_device(plan).is_cpu or training.enable_xla_compilation is True
-    return VocoderLearner(
-        config,
-        spec,
-        data.mel,
-        strategy,
-        execution,
-        rate,
-        micro_batches or ask_micro_batches(config, plan, data),
-        jit_compile_gan=execution.is_compiled and compiles_both,
+    discriminators: DiscriminatorConfig = Field(
+        validation_alias=AliasChoices("discriminators", "critics"), serialization_alias="critics"
     )
-
-
-def ask_micro_batches(config: XTTSConfig, plan: Plan, data: VocoderData) -> MicroBatches:
-    """Micro-batches that are whole batches: the segments that one batch gives to a device."""
-    return MicroBatches(max(1, data.num_segments // plan.num_replicas), config.training.gradient_accumulation_steps)
+    num_warm_steps: NonNegativeInt
 
 
 class VocoderLearner(BaseLearner):
-    """Trains a Vocoder. Use `build_learner`, which chooses rate and micro-batches."""
+    """Trains a Vocoder and its discriminators. `jit_compile_gan` compiles the steps that have discriminators."""
 
     def __init__(
         self,
@@ -118,7 +66,7 @@ class VocoderLearner(BaseLearner):
         definition: MelDefinition,
         strategy: Any,
         execution: Execution,
-        rate: LearningRate,
+        total_steps: int | None,
         micro_batches: MicroBatches,
         *,
         jit_compile_gan: bool,
@@ -128,18 +76,18 @@ class VocoderLearner(BaseLearner):
         keras.utils.set_random_seed(config.training.seed)
         with strategy.scope(), use_dtype_policy(execution.policy):
             vocoder = Vocoder(spec.shape)
-            self._discriminators = Discriminators(spec.critics)
+            self._discriminators = Discriminators(spec.discriminators)
         weights, of_discriminators = dict(iterate_weights(vocoder)), dict(iterate_weights(self._discriminators))
-        decay = config.training.weight_decay
+        rate, decay = config.training.learning_rate, config.training.weight_decay
         with strategy.scope():
-            optimizer = make_optimizer(weights, rate.highest, decay, betas=BETAS)
-            self._discriminator_optimizer = make_optimizer(of_discriminators, rate.highest, decay, betas=BETAS)
+            optimizer = make_optimizer(weights, rate, decay, betas=BETAS)
+            self._discriminator_optimizer = make_optimizer(of_discriminators, rate, decay, betas=BETAS)
             self._discriminator_optimizer.build(self._discriminators.trainable_variables)
         more_state = {
             _DISCRIMINATORS: of_discriminators,
             _DISCRIMINATOR_OPTIMIZER: number_variables(self._discriminator_optimizer.variables),
         }
-        super().__init__(config, strategy, execution, rate, vocoder, weights, optimizer, more_state)
+        super().__init__(config, strategy, execution, total_steps, vocoder, weights, optimizer, more_state)
         self._rate_shares.append((self._discriminator_optimizer, DISCRIMINATOR_RATE_SHARE))
         self.set_micro_batches(micro_batches)
 

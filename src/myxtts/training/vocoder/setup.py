@@ -6,7 +6,6 @@ directory at the first start and read from there afterwards, so that later setti
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from myxtts.config.schema import XTTSConfig
-from myxtts.errors import ConfigError
+from myxtts.errors import ConfigError, DataError
 from myxtts.features.definition import MelDefinition
 from myxtts.models.bundle import check_weights
 from myxtts.models.discriminators import DiscriminatorConfig
@@ -22,22 +21,17 @@ from myxtts.models.layers import iterate_weights
 from myxtts.models.vocoder import VocoderConfig
 from myxtts.models.vocoder_bundle import VOCODER_DESCRIPTION_NAME, VocoderBundle, write_vocoder_bundle
 from myxtts.runtime.strategy import make_strategy
-from myxtts.storage.atomic import write_atomically
-from myxtts.storage.json_file import JsonRefusedError, parse_json_object
+from myxtts.storage.json_file import read_json, write_json
 from myxtts.storage.tensor_file import Array
-from myxtts.training.execution import MicroBatchMemory, choose_execution, name_situation
+from myxtts.training.execution import MicroBatches
 from myxtts.training.learner import detect_device
 from myxtts.training.run.folder import RunFolder
 from myxtts.training.run.saver import Saver
 from myxtts.training.run.state import RunState, select_synthesis_weights
-from myxtts.training.schedule import count_total_steps, guess_total_steps
-from myxtts.training.task import PreparedTask
-from myxtts.training.vocoder.learner import VocoderLearner, VocoderSpec, ask_micro_batches, build_learner
+from myxtts.training.task import PreparedTask, plan_steps
+from myxtts.training.vocoder.learner import VocoderLearner, VocoderSpec
 from myxtts.training.vocoder.task import NUM_WARM_STEPS, VOCODER_SPEC_FILE_NAME, SegmentFeed, VocoderData, VocoderTask
 from myxtts.types import Say
-
-_MAX_SPEC_BYTES = 1_000_000
-"""Limit for vocoder_spec.json."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +58,7 @@ class PreparedVocoder(PreparedTask):
     def trace(self, step: int) -> None:
         """Traces a step of the warm-up (if it is not over) and one with discriminators (if the run gets there)."""
         steps = [step] if step < self.num_warm_steps else []
-        if self.total_steps is None or self.total_steps > self.num_warm_steps:
+        if self.steps.total_steps is None or self.steps.total_steps > self.num_warm_steps:
             steps.append(max(step, self.num_warm_steps))
         num_segments = self.data.num_segments // self.plan.shard[1]
         self.learner.trace(num_segments, self.data.num_frames, steps)
@@ -78,35 +72,28 @@ def prepare_vocoder(task: VocoderTask, run: RunFolder, say: Say) -> PreparedVoco
     config, plan, data, origin = task.config, task.plan, task.data, task.origin
     # First: a strategy must be made before TensorFlow initialises its devices.
     strategy = make_strategy(plan)
-    training = config.training
-    spec = _find_spec(task, run)
-    batches_per_step = training.gradient_accumulation_steps
-    total_steps = count_total_steps(training.steps, training.epochs, data.num_batches_per_epoch, batches_per_step)
-    expected_steps = guess_total_steps(total_steps, training.minutes)
-    execution = choose_execution(training, detect_device(plan), total_steps=expected_steps, num_shapes=1)
-    asked = ask_micro_batches(config, plan, data)
-    memory = MicroBatchMemory(run.micro_batches_path, say)
-    situation = name_situation(plan.name_model_devices(task.hardware), f"vocoder {spec.shape}", asked)
-    for line in execution.reasons:
-        say(line)
-    learner = build_learner(
+    training, device, spec = config.training, detect_device(plan), _find_spec(task, run)
+    # Micro-batches that are whole batches: the segments that one batch gives to a device.
+    asked = MicroBatches(max(1, data.num_segments // plan.num_replicas), training.gradient_accumulation_steps)
+    steps = plan_steps(task, device, asked, f"vocoder {spec.shape}", 1, run, say)
+    # On CPUs XLA doubles the speed of the warm-up, but halves that of the discriminators' convolutions.
+    compiles_both = not device.is_cpu or training.enable_xla_compilation is True
+    learner = VocoderLearner(
         config,
-        plan,
         spec,
-        data,
-        execution,
+        data.mel,
         strategy,
-        total_steps=total_steps,
-        micro_batches=memory.choose(situation, asked) if plan.cluster is None else asked,
+        steps.execution,
+        steps.total_steps,
+        steps.micro_batches,
+        jit_compile_gan=steps.execution.is_compiled and compiles_both,
     )
-    for line in learner.rate.describe(training.minutes):
-        say(line)
-    for line in _describe(learner, data, spec, total_steps):
+    for line in (*learner.rate.describe(training.minutes), *_describe(learner, data, spec, steps.total_steps)):
         say(line)
     if origin is not None and run.checkpoint is None:
         _take_weights(learner, origin)
         say("The vocoder begins with the weights of --init-from; its discriminators begin from scratch.")
-    return PreparedVocoder(config, plan, data, total_steps, execution, learner, memory, situation, spec.num_warm_steps)
+    return PreparedVocoder(config, plan, data, steps, learner, spec.num_warm_steps)
 
 
 def _find_spec(task: VocoderTask, run: RunFolder) -> VocoderSpec:
@@ -118,10 +105,10 @@ def _find_spec(task: VocoderTask, run: RunFolder) -> VocoderSpec:
     path = run.path / VOCODER_SPEC_FILE_NAME
     if run.checkpoint is not None:
         try:
-            known = VocoderSpec.from_json(parse_json_object(path.read_bytes()[:_MAX_SPEC_BYTES]))
-        except (JsonRefusedError, OSError) as error:
+            known = read_json(path, VocoderSpec)
+        except (DataError, OSError) as error:
             raise ConfigError(
-                f"What vocoder the run has cannot be read from {path}: {error}.",
+                f"What vocoder the run has cannot be read from {path}: {error}",
                 next_step="Restore the file from a backup, or begin under another training.run_name.",
             ) from error
         if num_warm_steps is not None and num_warm_steps != known.num_warm_steps:
@@ -135,11 +122,12 @@ def _find_spec(task: VocoderTask, run: RunFolder) -> VocoderSpec:
         sizes = {name: getattr(mel, name) for name in ("n_mels", "n_fft", "hop_length", "win_length")}
         shape = VocoderConfig.tiny(**sizes) if is_tiny else VocoderConfig(**sizes)
     spec = VocoderSpec(
-        shape, DiscriminatorConfig.tiny() if is_tiny else DiscriminatorConfig(), num_warm_steps or NUM_WARM_STEPS
+        shape=shape,
+        discriminators=DiscriminatorConfig.tiny() if is_tiny else DiscriminatorConfig(),
+        num_warm_steps=num_warm_steps or NUM_WARM_STEPS,
     )
     if run.is_chief:
-        with write_atomically(path) as file:
-            file.write(json.dumps(spec.to_json(), indent=1).encode())
+        write_json(path, spec.model_dump(mode="json", by_alias=True))
     return spec
 
 

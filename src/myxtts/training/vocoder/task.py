@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -31,7 +31,7 @@ from myxtts.store.reader import FeatureStore
 from myxtts.training.callbacks import Callback
 from myxtts.training.run.folder import RunFolder
 from myxtts.training.vocoder.audio import SegmentSource, SoundReader, open_sound_of
-from myxtts.training.voice.data import fingerprint_utterances
+from myxtts.training.voice.data import fingerprint_utterances, require_val_data
 from myxtts.types import Say, Split
 
 if TYPE_CHECKING:
@@ -174,6 +174,7 @@ def open_vocoder_data(config: XTTSConfig, plan: Plan, hardware: Hardware) -> Voc
     assert isinstance(num_segments, int), "batch_size was not resolved"
     num_segments = -(-num_segments // plan.num_replicas) * plan.num_replicas
     store, rows, sound = open_audio_split(config, "train", hardware)
+    require_val_data(config)
     num_frames = count_segment_frames(store.settings.mel)
     source = SegmentSource(
         store, rows, sound, num_segments=num_segments, num_frames=num_frames, seed=config.training.seed
@@ -219,38 +220,30 @@ class SegmentFeed:
     loader_name = "segments"
 
     def __init__(self, data: VocoderData, plan: Plan, *, start: int, stop: int | None) -> None:
-        self._data, self._shard = data, plan.shard
+        self._source, self._shard = data.source, plan.shard
         self._positions = iter(count(start) if stop is None else range(start, stop))
         batch_bytes = 4 * data.num_segments * data.num_frames * (data.store.n_mels + data.mel.hop_length)
         self._num_ahead = max(_MIN_AHEAD, min(plan.buffer_size, _MAX_AHEAD_BYTES // batch_bytes))
         self._executor = ThreadPoolExecutor(max(1, plan.num_workers), thread_name_prefix="segments")
-        self._waiting: deque[Future[SegmentBatch]] = deque()
 
     def __enter__(self) -> Self:
-        self._read_ahead()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._executor.shutdown(cancel_futures=True)
 
     def __iter__(self) -> Iterator[SegmentBatch]:
-        while self._waiting:
-            batch = self._waiting.popleft().result()
-            self._read_ahead()
-            yield batch
+        waiting: deque[Future[SegmentBatch]] = deque()
+        while True:
+            for position in islice(self._positions, self._num_ahead - len(waiting)):
+                waiting.append(self._executor.submit(self._read, position))
+            if not waiting:
+                return
+            yield waiting.popleft().result()
 
     def note_retrace(self) -> None:
         """Part of the interface of feeds; nothing here depends on graphs."""
 
-    def _read_ahead(self) -> None:
-        """Keeps `_num_ahead` batches submitted."""
-        while len(self._waiting) < self._num_ahead:
-            position = next(self._positions, None)
-            if position is None:
-                return
-            self._waiting.append(self._executor.submit(self._read, position))
-
     def _read(self, position: int) -> SegmentBatch:
-        source = self._data.source
-        positions = source.choose(position, self._shard)
-        return SegmentBatch(position, source.name_utterances(positions), source.read(positions).to_part())
+        positions = self._source.choose(position, self._shard)
+        return SegmentBatch(position, self._source.name_utterances(positions), self._source.read(positions)._asdict())

@@ -20,7 +20,14 @@ from myxtts.features.mel import HostMel
 from myxtts.models.fourier import measure_magnitude
 from myxtts.runtime.hardware import detect_hardware
 from myxtts.store.reader import FeatureStore
-from myxtts.training.sample_files import REAL_FOLDER_NAME, Sample, draw_mel, name_step_folder, write_samples
+from myxtts.training.sample_files import (
+    REAL_FOLDER_NAME,
+    Sample,
+    describe_failure,
+    draw_mel,
+    name_step_folder,
+    write_samples,
+)
 from myxtts.training.vocoder.audio import Segments, SegmentSource
 from myxtts.training.vocoder.task import open_audio_split
 from myxtts.training.voice.metrics import SCORE
@@ -166,8 +173,7 @@ class VocoderSamples:
                 raise ValueError("the vocoder gave sound that is not finite")
             return self._write_folder(name_step_folder(step), made_BS)
         except SAMPLE_FAILURES as error:
-            reason = (str(error) or type(error).__name__).splitlines()[0][:200]
-            self._warn(f"The samples of step {step} could not be made: {reason}. Training goes on.")
+            self._warn(f"The samples of step {step} could not be made: {describe_failure(error)}. Training goes on.")
             return []
 
     def _write_folder(self, name: str, sounds: Sequence[Floats] | Floats) -> list[Sample]:

@@ -25,7 +25,14 @@ from myxtts.models.spec import ModelSpec
 from myxtts.pipeline.open import open_batches
 from myxtts.pipeline.order import BatchOrder, Shape
 from myxtts.pipeline.recordings import RecordingSource
-from myxtts.pipeline.splits import OpenSplit, choose_range, count_reference_frames, open_split
+from myxtts.pipeline.splits import (
+    OpenSplit,
+    choose_corpus,
+    choose_range,
+    choose_store_folder_of_split,
+    count_reference_frames,
+    open_split,
+)
 from myxtts.runtime.plan import Plan
 from myxtts.store.durations import read_durations_origin
 from myxtts.store.reader import FeatureStore
@@ -70,6 +77,7 @@ class TrainingData:
 def open_training_data(config: XTTSConfig, plan: Plan) -> TrainingData:
     """Opens and checks the training split. Raises DataError or ConfigError for anything that prevents a training."""
     opened = open_split(config, "train", plan)
+    require_val_data(config)
     utterances = opened.utterances
     frontend_file = _find_frontend(config, utterances)
     frontend = FrontEnd.load(frontend_file)
@@ -95,13 +103,23 @@ def open_training_data(config: XTTSConfig, plan: Plan) -> TrainingData:
     )
 
 
+def require_val_data(config: XTTSConfig) -> None:
+    """Raises DataError where `val_data` is named but cannot be used: validation would only be left out later."""
+    if config.data.val_data is None:
+        return
+    if config.data.preprocessing_mode == "precompute":
+        choose_store_folder_of_split(config.data, "val")
+    else:
+        choose_corpus(config.data, "val")
+
+
 def _find_frontend(config: XTTSConfig, utterances: FeatureStore | RecordingSource) -> Path:
     """Path of the front end: beside the corpus of `train_data`, or beside the one that the store was made from."""
     places = []
     if config.data.train_data is not None and is_prepared(Path(config.data.train_data)):
         places.append(open_corpus(config.data.train_data).file.with_name(FRONTEND_FILE_NAME))
     if isinstance(utterances, FeatureStore):
-        places.append(Path(utterances.state.origin["corpus"]).with_name(FRONTEND_FILE_NAME))
+        places.append(Path(utterances.state.origin.corpus).with_name(FRONTEND_FILE_NAME))
         places.append(utterances.folder / "corpus" / FRONTEND_FILE_NAME)
     for place in places:
         if place.is_file():

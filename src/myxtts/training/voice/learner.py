@@ -20,7 +20,6 @@ from myxtts.runtime.plan import Plan
 from myxtts.training.execution import Execution, MicroBatches
 from myxtts.training.learner import BaseLearner, select_trained, use_dtype_policy
 from myxtts.training.optimizer import make_optimizer
-from myxtts.training.schedule import LearningRate
 from myxtts.training.step import MicroBatch, TrainStep, select_tensors
 from myxtts.training.voice.data import TrainingData
 from myxtts.training.voice.losses import VoiceLoss
@@ -43,12 +42,9 @@ def build_learner(
     strategy: Any,
     *,
     total_steps: int | None = None,
-    micro_batches: MicroBatches | None = None,
 ) -> Learner:
-    """Builds a learner on the devices of the strategy. Without `micro_batches` batches are not cut."""
-    training = config.training
-    rate = LearningRate(training.learning_rate, training.warmup_steps, total_steps)
-    return Learner(config, spec, strategy, execution, rate, micro_batches or ask_micro_batches(config, plan, data))
+    """Builds a learner whose batches are not cut, on the devices of the strategy."""
+    return Learner(config, spec, strategy, execution, total_steps, ask_micro_batches(config, plan, data))
 
 
 def ask_micro_batches(config: XTTSConfig, plan: Plan, data: TrainingData) -> MicroBatches:
@@ -58,7 +54,7 @@ def ask_micro_batches(config: XTTSConfig, plan: Plan, data: TrainingData) -> Mic
 
 
 class Learner(BaseLearner):
-    """Trains an XTTS. Use `build_learner`, which chooses rate and micro-batches."""
+    """Trains an XTTS in `total_steps` (None: endless), each made of `micro_batches`."""
 
     def __init__(
         self,
@@ -66,7 +62,7 @@ class Learner(BaseLearner):
         spec: ModelSpec,
         strategy: Any,
         execution: Execution,
-        rate: LearningRate,
+        total_steps: int | None,
         micro_batches: MicroBatches,
     ) -> None:
         training = config.training
@@ -83,7 +79,7 @@ class Learner(BaseLearner):
                 betas=BETAS,
                 undecayed=_TABLES,
             )
-        super().__init__(config, strategy, execution, rate, model, weights, optimizer)
+        super().__init__(config, strategy, execution, total_steps, model, weights, optimizer)
         self._loss = VoiceLoss(
             training.seed,
             crop_frames=training.crop_frames,

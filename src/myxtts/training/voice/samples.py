@@ -24,6 +24,7 @@ from myxtts.models.xtts import XTTS
 from myxtts.training.sample_files import (
     REAL_FOLDER_NAME,
     Sample,
+    describe_failure,
     draw_alignment,
     draw_mel,
     name_step_folder,
@@ -67,14 +68,12 @@ class SampleWriter:
         sample_rate_hz: int,
         *,
         texts: Mapping[str, str] | None = None,
-        num_steps: int = DEFAULT_NUM_STEPS,
-        seed: int = 0,
         warn: Say = warn_user,
     ) -> None:
         assert utterances, "there is nothing to synthesise"
         self._model, self._utterances = model, list(utterances)
         self._samples_path, self._make_sound, self._rate_hz = samples_path, make_sound, sample_rate_hz
-        self._texts, self._num_steps, self._seed, self._warn = texts or {}, num_steps, seed, warn
+        self._texts, self._warn = texts or {}, warn
         self._names = [self._name_sample(number, one) for number, one in enumerate(self._utterances, start=1)]
         self._part = pack_part(self._utterances)
         self._run_graph: Any = tf.function(self._synthesize, autograph=False)
@@ -94,7 +93,7 @@ class SampleWriter:
             samples = self._render(step, made)
             write_samples(self._samples_path / name_step_folder(step), samples, self._rate_hz)
         except SAMPLE_FAILURES as error:
-            self._warn_about(f"The samples of step {step}", error)
+            self._warn(f"The samples of step {step} could not be made: {describe_failure(error)}. Training goes on.")
             return []
         return samples
 
@@ -113,8 +112,8 @@ class SampleWriter:
             part["language"],
             voice,
             num_frames=num_frames,
-            num_steps=self._num_steps,
-            seed=self._seed,
+            num_steps=DEFAULT_NUM_STEPS,
+            seed=0,
         )
         states = model.encode_text(part["tokens"], part["token_lengths"], part["language"], voice)
         real_BTM = model.normalize_mel(part["mel"])
@@ -132,7 +131,8 @@ class SampleWriter:
             mel_TM = made.mel_BTM[row, : made.lengths_B[row]]
             weights_TN = made.weights_BTN[row, : utterance.num_frames, : len(utterance.tokens_N)]
             try:
-                _require_finite(mel_TM)
+                if len(mel_TM) == 0 or not np.isfinite(mel_TM).all():
+                    raise ValueError("the model gave no spectrogram, or one that is not finite")
                 samples.append(
                     Sample(
                         name,
@@ -143,7 +143,8 @@ class SampleWriter:
                     )
                 )
             except SAMPLE_FAILURES as error:
-                self._warn_about(f"Sample {name} of step {step}", error)
+                reason = describe_failure(error)
+                self._warn(f"Sample {name} of step {step} could not be made: {reason}. Training goes on.")
         return samples
 
     def _render_real(self) -> list[Sample]:
@@ -168,12 +169,3 @@ class SampleWriter:
         language = self._model.spec.languages[utterance.language]
         plain = "".join(letter for letter in language if letter.isascii() and (letter.isalnum() or letter == "-"))
         return f"{number:02}-{plain[:_MAX_NAME_LENGTH] or 'any'}"
-
-    def _warn_about(self, what: str, error: BaseException) -> None:
-        reason = str(error) or type(error).__name__
-        self._warn(f"{what} could not be made: {reason.splitlines()[0][:200]}. Training goes on.")
-
-
-def _require_finite(mel_TM: NDArray[np.floating]) -> None:
-    if len(mel_TM) == 0 or not np.isfinite(mel_TM).all():
-        raise ValueError("the model gave no spectrogram, or one that is not finite")

@@ -7,38 +7,31 @@ directory or measured, XLA and dtype policy, micro-batches, learner, then weight
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from myxtts.config.schema import XTTSConfig
-from myxtts.errors import StorageError
+from myxtts.errors import DataError, StorageError
 from myxtts.models.bundle import Bundle
 from myxtts.models.spec import ModelSpec
 from myxtts.pipeline.feed import Feed
 from myxtts.pipeline.open import open_batches
 from myxtts.runtime.plan import Plan
 from myxtts.runtime.strategy import make_strategy
-from myxtts.storage.atomic import write_atomically
-from myxtts.storage.json_file import JsonRefusedError, parse_json_object
+from myxtts.storage.json_file import read_json, write_json
 from myxtts.store.reader import FeatureStore
-from myxtts.training.execution import (
-    MicroBatchMemory,
-    choose_execution,
-    name_model,
-    name_situation,
-)
+from myxtts.training.execution import name_model
 from myxtts.training.learner import detect_device
 from myxtts.training.run.cluster_sync import ClusterSync
 from myxtts.training.run.folder import SPEC_FILE_NAME, RunFolder
 from myxtts.training.run.state import RunState
-from myxtts.training.schedule import count_total_steps, guess_total_steps
-from myxtts.training.task import PreparedTask
+from myxtts.training.task import PreparedTask, plan_steps
 from myxtts.training.voice.bundle import VoiceSaver
 from myxtts.training.voice.data import TrainingData, describe_durations, measure_spec
 from myxtts.training.voice.fine_tuning import choose_scale, take_weights
-from myxtts.training.voice.learner import Learner, ask_micro_batches, build_learner
+from myxtts.training.voice.learner import Learner, ask_micro_batches
 from myxtts.training.voice.task import VoiceTask
 from myxtts.types import Say
 
@@ -85,30 +78,11 @@ def prepare_voice(task: VoiceTask, run: RunFolder, say: Say) -> PreparedVoice:
     config, plan, data, origin = task.config, task.plan, task.data, task.origin
     # First: a strategy must be made before TensorFlow initialises its devices.
     strategy = make_strategy(plan)
-    training = config.training
     spec = _share_spec(ClusterSync(strategy, plan.cluster), lambda: _find_spec(config, plan, data, run, origin))
-    batches_per_step = training.gradient_accumulation_steps
-    total_steps = count_total_steps(training.steps, training.epochs, data.num_batches_per_epoch, batches_per_step)
-    expected_steps = guess_total_steps(total_steps, training.minutes)
-    execution = choose_execution(
-        training, detect_device(plan), total_steps=expected_steps, num_shapes=len(set(data.shapes))
-    )
-    asked = ask_micro_batches(config, plan, data)
-    memory = MicroBatchMemory(run.micro_batches_path, say)
-    situation = name_situation(plan.name_model_devices(task.hardware), name_model(config.model), asked)
-    for line in execution.reasons:
-        say(line)
-    learner = build_learner(
-        config,
-        plan,
-        spec,
-        data,
-        execution,
-        strategy,
-        total_steps=total_steps,
-        micro_batches=memory.choose(situation, asked) if plan.cluster is None else asked,
-    )
-    for line in learner.rate.describe(training.minutes):
+    asked, num_shapes = ask_micro_batches(config, plan, data), len(set(data.shapes))
+    steps = plan_steps(task, detect_device(plan), asked, name_model(config.model), num_shapes, run, say)
+    learner = Learner(config, spec, strategy, steps.execution, steps.total_steps, steps.micro_batches)
+    for line in learner.rate.describe(config.training.minutes):
         say(line)
     if data.durations and isinstance(data.utterances, FeatureStore):
         say(describe_durations(data.utterances.folder))
@@ -117,7 +91,7 @@ def prepare_voice(task: VoiceTask, run: RunFolder, say: Say) -> PreparedVoice:
         for line in take_weights(learner.model, origin, data.frontend):
             say(line)
         learner.reset_average()
-    return PreparedVoice(config, plan, data, total_steps, execution, learner, memory, situation)
+    return PreparedVoice(config, plan, data, steps, learner)
 
 
 def _share_spec(sync: ClusterSync, find_spec: Callable[[], ModelSpec]) -> ModelSpec:
@@ -132,15 +106,14 @@ def _find_spec(config: XTTSConfig, plan: Plan, data: TrainingData, run: RunFolde
     path = run.path / SPEC_FILE_NAME
     if run.checkpoint is not None and path.is_file():
         try:
-            return ModelSpec.from_json(parse_json_object(path.read_bytes()[:_MAX_SPEC_BYTES]))
-        except JsonRefusedError as error:
-            run.messages.append(f"{path} cannot be read ({error}): the data are measured again.")
+            return ModelSpec.from_json(read_json(path, dict[str, Any], max_bytes=_MAX_SPEC_BYTES))
+        except DataError as error:
+            run.messages.append(f"{path} cannot be read ({error.problem}): the data are measured again.")
     spec = measure_spec(config, plan, data)
     if origin is not None:
         spec = replace(spec, **choose_scale(config, origin))
     try:
-        with write_atomically(path) as file:
-            file.write(json.dumps(spec.to_json(), indent=1).encode())
+        write_json(path, spec.to_json())
     except StorageError as error:
         run.messages.append(f"{error} The data will be measured again when the run goes on.")
     return spec

@@ -1,0 +1,615 @@
+"""Alters one file of what the product reads, by a seeded mutation, and reads it again.
+
+Run as a program it is a worker: a number on each line of standard input is the seed of a case, and a JSON line with the
+outcome answers it. The worker has a limit of memory; its caller has one of time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import resource
+import shutil
+import struct
+import sys
+import traceback
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+import numpy as np
+import soundfile
+
+from myxtts.config.schema import DataConfig, ModelConfig, XTTSConfig
+from myxtts.corpus.audio import AudioLimits, inspect_audio
+from myxtts.corpus.corpus_file import open_corpus
+from myxtts.corpus.prepare import Recordings
+from myxtts.corpus.rejections import AudioProblem
+from myxtts.errors import MyXTTSError
+from myxtts.features.audio import load_recording
+from myxtts.features.definition import AudioDefinition, MelDefinition
+from myxtts.models.bundle import Bundle, write_bundle
+from myxtts.models.spec import ModelSpec
+from myxtts.models.vocoder_bundle import VocoderBundle, find_vocoder, write_vocoder_bundle
+from myxtts.pipeline.recordings import RecordingSource
+from myxtts.pipeline.splits import open_store
+from myxtts.storage.json_file import JsonLines
+from myxtts.store.durations import DurationsOrigin, begin_durations, write_durations
+from myxtts.store.layout import PARTS
+from myxtts.store.precompute import precompute
+from myxtts.store.provide import Report, check_recordings, ensure_features, make_features
+from myxtts.store.reader import FeatureStore
+from myxtts.store.verify import verify_store
+from myxtts.synthesis.loaded_bundle import load_bundle
+from myxtts.synthesis.sentences import read_texts
+from myxtts.synthesis.voices import SpeakerEmbedding, VoiceFolder
+from myxtts.text.frontend import FrontEnd
+from myxtts.text.lexicon import load_lexicon
+from myxtts.tools.run_files import read_run
+from myxtts.training.run.checkpoint import CheckpointFolder
+
+DATA = DataConfig(
+    text_frontend="characters",
+    sample_rate=16_000,
+    n_fft=256,
+    hop_length=128,
+    win_length=256,
+    n_mels=20,
+    max_bad_share=1.0,
+)
+LEAST_FREE_BYTES = 3 << 30
+"""What a worker may allocate beyond what its libraries take: a sparse giant that is read does not fit."""
+GIANT_BYTES = 30 << 30
+NUM_CLIPS = 6
+TEXTS = [("The quick brown fox jumps over the lazy dog, 0123456789.", "en")]
+
+Draw = random.Random
+
+
+# Files as the product writes them. ----------------------------------------------------------------------------------
+
+
+def write_templates(folder: Path) -> None:
+    """Writes one folder for each kind of file."""
+    write_recordings(folder / "recordings")
+    config = store_config(folder)
+    make_features(config, Report())
+    store = FeatureStore.open(folder / "store")
+    begin_durations(folder / "store", DurationsOrigin("abc", "runs/x", 5))
+    spread = {}
+    for row in range(len(store)):
+        num_tokens, num_frames = store.entry(row, "tokens").length, store.entry(row, "mel").length
+        ends = np.linspace(0, num_frames, num_tokens + 1).astype(np.int64)
+        spread[store.id_of(row)] = ends[1:] - ends[:-1]
+    write_durations(folder / "store", spread)
+    write_models(folder)
+    generator = np.random.default_rng(1)
+    arrays: dict[str, Any] = {"weight": generator.normal(size=(8, 9)).astype(np.float32), "step": np.zeros(1, np.int64)}
+    checkpoints = CheckpointFolder(folder / "checkpoints")
+    checkpoints.save(4, arrays, {"position": 3, "loss": 0.5})
+    checkpoints.mark_best(4, 0.25)
+    (folder / "config.yaml").write_text(config.to_yaml(), encoding="utf-8")
+    (folder / "lexicon.txt").write_text("hello\thəlˈoʊ\nworld\twˈɜːld\n", encoding="utf-8")
+    (folder / "texts.csv").write_text("one|Hello.\ntwo|World.\n", encoding="utf-8")
+    write_run(folder / "run", config)
+
+
+def write_recordings(folder: Path) -> None:
+    (folder / "wavs").mkdir(parents=True)
+    lines, rows = ["id|audio|text|speaker\n"], []
+    for number in range(NUM_CLIPS):
+        suffix = ("wav", "flac")[number % 2]
+        samples = 0.3 * np.sin(np.arange(8000) * (0.05 + 0.01 * number))
+        soundfile.write(folder / "wavs" / f"clip{number}.{suffix}", samples, 16_000)
+        lines.append(f"clip{number}|wavs/clip{number}.{suffix}|Words of clip {number}.|anna\n")
+        rows.append(json.dumps({"id": f"clip{number}", "audio": f"wavs/clip{number}.{suffix}", "text": "Words."}))
+    (folder / "metadata.csv").write_text("".join(lines), encoding="utf-8")
+    (folder / "list.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")
+
+
+def store_config(folder: Path, **changes: Any) -> XTTSConfig:
+    settings = {**DATA.model_dump(), "train_data": folder / "recordings", "cache_dir": folder / "store", **changes}
+    return XTTSConfig(**{f"data.{name}": value for name, value in settings.items()})
+
+
+def write_models(folder: Path) -> None:
+    """A bundle, a vocoder and a saved voice; their weights are noise, for nothing here computes with them."""
+    frontend, mel = FrontEnd.create("characters", texts=TEXTS), MelDefinition.from_config(DATA)
+    config = ModelConfig(
+        text_width=16, text_layers=1, decoder_width=16, decoder_layers=1, reference_width=8, num_latents=2
+    )
+    spec = ModelSpec(
+        factor_sizes=frontend.factor_sizes,
+        single_state_symbols=4,
+        n_mels=mel.n_mels,
+        languages=("en",),
+        speakers=("anna", "ben"),
+        mel_mean=(-5.0,) * mel.n_mels,
+        mel_deviation=1.5,
+        frame_rate_hz=mel.sample_rate / mel.hop_length,
+        band_hz=tuple(mel.band_hz.tolist()),
+    )
+    (folder / "bundle").mkdir()
+    frontend.save(folder / "bundle" / "frontend.json")
+    weights = {"reference_encoder.stem.kernel": np.ones((64, 16), np.float32), "decoder": np.ones((9, 9), np.float32)}
+    sizes = {"n_mels": mel.n_mels, "n_fft": 256, "hop_length": 128, "win_length": 256, "width": 8, "num_blocks": 1}
+    bundle = Bundle(
+        model_config=config,
+        model_spec=spec.to_json(),
+        mel=mel.to_json(),
+        audio=AudioDefinition.from_config(DATA).to_json(),
+        frontend=(folder / "bundle" / "frontend.json").read_bytes(),
+        frontend_fingerprint=frontend.fingerprint(),
+        vocoder={"kind": "griffin_lim", "mel": mel.to_json()},
+        weights=weights,
+        notes={"step": 0},
+    )
+    write_bundle(folder / "bundle", bundle)
+    vocoder = VocoderBundle(dict(mel.to_json()), sizes, {"head.kernel": np.ones((40, 80), np.float32)})
+    write_vocoder_bundle(folder / "vocoder", vocoder)
+    open_voices(folder).save("anna", make_voice(), [np.ones((50, mel.n_mels), np.float32)])
+
+
+def open_voices(folder: Path, fingerprint: str = "abc") -> VoiceFolder:
+    return VoiceFolder(folder / "voices", fingerprint, 2, 8, MelDefinition.from_config(DATA))
+
+
+def make_voice() -> SpeakerEmbedding:
+    return SpeakerEmbedding(np.ones(8, np.float32), np.ones((2, 8), np.float32))
+
+
+def write_run(folder: Path, config: XTTSConfig) -> None:
+    """The files of a run that the tools read."""
+    folder.mkdir()
+    (folder / "config.yaml").write_text(config.to_yaml(), encoding="utf-8")
+    for name in ("metrics.jsonl", "telemetry.jsonl"):
+        log = JsonLines(folder / name)
+        for step in range(5):
+            log.append({"step": step, "position": step, "loss": 0.5, "wait_s": 0.1, "step_s": 0.2, "stages": {}})
+    (folder / "environment.json").write_text(json.dumps({"sessions": [{"from_step": 0}]}), encoding="utf-8")
+    (folder / "fingerprints.json").write_text(json.dumps({"corpus": "abc"}), encoding="utf-8")
+
+
+# Readers: each checks what it accepts. ------------------------------------------------------------------------------
+
+
+def read_corpus(folder: Path) -> None:
+    corpus = open_corpus(folder / "store" / "corpus")
+    corpus.load_frontend()
+    utterances = list(corpus.utterances())
+    assert len(utterances) == corpus.num_utterances
+    assert all(one.num_samples >= 0 and 0 <= one.checksum < 1 << 32 for one in utterances)
+
+
+def precompute_corpus(folder: Path) -> None:
+    precompute(open_corpus(folder / "store" / "corpus"), folder / "new", DATA, num_threads=1)
+    assert verify_store(folder / "new").is_whole
+
+
+def load_on_the_fly(folder: Path) -> None:
+    source = RecordingSource.open(open_corpus(folder / "store" / "corpus"), DATA)
+    assert all(len(tokens) for tokens in source.read_tokens(np.arange(len(source))))
+
+
+def read_store(folder: Path) -> None:
+    config = store_config(folder, train_data=None, cache_verification="full")
+    store = open_store(config)
+    assert len(store) == store.state.num_utterances
+    for row in range(len(store)):
+        stored = store[row]
+        assert stored.id
+        assert np.isfinite(stored.mel).all()
+        assert stored.tokens.min() >= 0
+        assert stored.tokens.max() < 1 << 20
+        durations = store.read_part(row, "durations")
+        assert not len(durations) or (durations >= 0).all()
+
+
+def check_store(folder: Path) -> None:
+    report = verify_store(folder / "store")
+    assert report.num_checked > 0
+
+
+def load_features(folder: Path) -> None:
+    ensure_features(store_config(folder), Report())
+
+
+def read_checkpoint(folder: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        checkpoints = CheckpointFolder(folder / "checkpoints")
+        newest = checkpoints.load_newest()
+        assert newest is None or np.isfinite(newest.arrays["weight"]).all()
+        checkpoints.read_best()
+
+
+def read_bundle_folder(folder: Path) -> None:
+    loaded = load_bundle(folder / "bundle")
+    assert loaded.mel.n_mels == loaded.spec.n_mels
+    assert all(np.isfinite(array).all() for array in loaded.bundle.weights.values())
+
+
+def read_vocoder_folder(folder: Path) -> None:
+    assert all(np.isfinite(array).all() for array in find_vocoder(folder / "vocoder").weights.values())
+
+
+def read_voice(folder: Path) -> None:
+    found = open_voices(folder).load("anna").embedding
+    assert found is not None
+    assert np.isfinite(found.vector).all()
+    assert all(np.isfinite(mel_RM).all() for mel_RM in open_voices(folder, "def").load("anna").references)
+
+
+def read_config(folder: Path) -> None:
+    XTTSConfig.load(folder / "config.yaml")
+
+
+def read_lexicon(folder: Path) -> None:
+    load_lexicon(folder / "lexicon.txt")
+
+
+def read_text_file(folder: Path) -> None:
+    read_texts(folder / "texts.csv")
+
+
+def prepare_manifest(folder: Path) -> None:
+    check_recordings([Recordings(folder / "recordings" / "list.jsonl")], folder / "out", DATA, Report(), seed=0)
+
+
+def prepare_folder(folder: Path) -> None:
+    inputs = [Recordings(folder / "recordings" / "metadata.csv", "manifest")]
+    check_recordings(inputs, folder / "out", DATA, Report(), seed=0)
+    for utterance in open_corpus(folder / "out").utterances():
+        limits, audio = AudioLimits.from_config(DATA), AudioDefinition.from_config(DATA)
+        try:
+            inspect_audio(utterance.audio, limits)
+            assert np.isfinite(load_recording(utterance.audio, audio, limits).wave.samples).all()
+        except AudioProblem:
+            pass
+
+
+def read_run_folder(folder: Path) -> None:
+    read_run(folder / "run")
+
+
+# Mutations of bytes. --------------------------------------------------------------------------------------------------
+
+
+def flip_bits(path: Path, draw: Draw) -> None:
+    raw = bytearray(path.read_bytes())
+    for _ in range(draw.randint(1, 8)):
+        raw[draw.randrange(len(raw))] ^= 1 << draw.randrange(8)
+    path.write_bytes(raw)
+
+
+def flip_near_the_start(path: Path, draw: Draw) -> None:
+    raw = bytearray(path.read_bytes())
+    raw[draw.randrange(min(64, len(raw)))] = draw.randrange(256)
+    path.write_bytes(raw)
+
+
+def cut(path: Path, draw: Draw) -> None:
+    os.truncate(path, draw.randrange(path.stat().st_size))
+
+
+def append_noise(path: Path, draw: Draw) -> None:
+    with path.open("ab") as file:
+        file.write(draw.randbytes(draw.randint(1, 2000)))
+
+
+def fill_with_noise(path: Path, draw: Draw) -> None:
+    path.write_bytes(draw.randbytes(draw.choice([1, 7, 100, path.stat().st_size or 1])))
+
+
+def empty(path: Path, _: Draw) -> None:
+    path.write_bytes(b"")
+
+
+def grow_sparse(path: Path, _: Draw) -> None:
+    os.truncate(path, GIANT_BYTES)
+
+
+def become_sparse(path: Path, _: Draw) -> None:
+    path.write_bytes(b"")
+    os.truncate(path, GIANT_BYTES)
+
+
+def become_a_pipe(path: Path, _: Draw) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def become_a_folder(path: Path, _: Draw) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def become_a_device(path: Path, draw: Draw) -> None:
+    path.unlink()
+    path.symlink_to(draw.choice(["/dev/zero", "/dev/random", "/dev/tty", "/proc/kmsg"]))
+
+
+def become_a_link(path: Path, draw: Draw) -> None:
+    path.unlink()
+    path.symlink_to(draw.choice([path.name, "nowhere", "/etc/passwd", ".."]))
+
+
+def disappear(path: Path, _: Draw) -> None:
+    path.unlink()
+
+
+def repeat(path: Path, _: Draw) -> None:
+    path.write_bytes(path.read_bytes() * 3)
+
+
+def deepen(path: Path, draw: Draw) -> None:
+    path.write_bytes(draw.choice([b"[", b'{"a":']) * 200_000)
+
+
+BYTE_MUTATIONS = [
+    flip_bits,
+    flip_bits,
+    flip_near_the_start,
+    cut,
+    cut,
+    append_noise,
+    fill_with_noise,
+    empty,
+    grow_sparse,
+    become_sparse,
+    become_a_pipe,
+    become_a_folder,
+    become_a_device,
+    become_a_link,
+    disappear,
+    repeat,
+    deepen,
+]
+
+# Mutations of JSON. ---------------------------------------------------------------------------------------------------
+
+STRANGE_VALUES = [
+    "true",
+    "false",
+    "null",
+    "-1",
+    "0",
+    "1.5",
+    "1e999",
+    "NaN",
+    "-Infinity",
+    "9" * 40,
+    "9" * 5000,
+    str(2**31),
+    str(2**63),
+    '""',
+    '"\\ud800"',
+    '"\\u0000"',
+    '"../../etc/passwd"',
+    '"' + "x" * 100_000 + '"',
+    "[]",
+    "{}",
+    "[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]",
+    '"en"',
+    "[1, 2, 3]",
+]
+
+
+def spoil_json(text: str, draw: Draw) -> str:
+    """Replaces, removes, repeats or adds one value anywhere in a JSON object."""
+    value = json.loads(text)
+    marker = "@@@strange@@@"
+    holder, key = choose_place(value, draw)
+    how = draw.randrange(5)
+    if how == 0:
+        del holder[key]
+        return json.dumps(value, ensure_ascii=False)
+    if how == 1 and isinstance(holder, dict):
+        holder[draw.choice(["other", "", "\\", "name"])] = 1
+        return json.dumps(value, ensure_ascii=False)
+    if how == 2 and isinstance(holder, dict):
+        first = next(iter(value))
+        return "{" + json.dumps(first) + ": 1, " + json.dumps(value, ensure_ascii=False)[1:]
+    holder[key] = marker
+    return json.dumps(value, ensure_ascii=False).replace(json.dumps(marker), draw.choice(STRANGE_VALUES), 1)
+
+
+def choose_place(value: Any, draw: Draw) -> tuple[Any, Any]:
+    """A container inside a JSON value, and a key of it."""
+    holder, key = value, draw.choice(list(value))
+    while isinstance(holder[key], dict | list) and holder[key] and draw.random() < 0.8:
+        holder = holder[key]
+        key = draw.choice(list(holder)) if isinstance(holder, dict) else draw.randrange(len(holder))
+    return holder, key
+
+
+def spoil_json_file(path: Path, draw: Draw) -> None:
+    path.write_bytes(spoil_json(path.read_text("utf-8"), draw).encode("utf-8", "surrogatepass"))
+
+
+def spoil_json_line(path: Path, draw: Draw) -> None:
+    lines = path.read_text("utf-8").splitlines()
+    number = draw.randrange(len(lines))
+    lines[number] = spoil_json(lines[number], draw)
+    path.write_bytes(("\n".join(lines) + "\n").encode("utf-8", "surrogatepass"))
+
+
+def spoil_checked_json(path: Path, draw: Draw) -> None:
+    """As `spoil_json_file`, with a checksum that matches."""
+    content = spoil_json(json.loads(path.read_text("utf-8"))["content"], draw)
+    outer = {"crc32c": google_crc32c.value(content.encode("utf-8", "surrogatepass")), "content": content}
+    path.write_text(json.dumps(outer, indent=1), encoding="utf-8")
+
+
+def spoil_tensor_heading(path: Path, draw: Draw) -> None:
+    """Another value in the heading of a safetensors file, whose length is right."""
+    raw = path.read_bytes()
+    (length,) = struct.unpack("<Q", raw[:8])
+    heading = spoil_json(raw[8 : 8 + length].decode(), draw).encode("utf-8", "surrogatepass")
+    path.write_bytes(struct.pack("<Q", len(heading)) + heading + raw[8 + length :])
+
+
+def spoil_index(path: Path, draw: Draw) -> None:
+    """Other bytes in an index of the store, with a checksum that matches."""
+    raw = bytearray(path.read_bytes())
+    for _ in range(draw.randint(1, 4)):
+        place = draw.randrange(64, len(raw))
+        raw[place] = draw.choice([0, 1, 255, raw[place] ^ 0x80])
+    sizes = bytes(raw[8:36])
+    crc = google_crc32c.extend(google_crc32c.value(sizes), bytes(raw[64:]))
+    raw[36:40] = struct.pack("<I", crc)
+    path.write_bytes(raw)
+
+
+def spoil_shard(path: Path, draw: Draw) -> None:
+    """Impossible values in a data file of the store, with checksums in the index that match."""
+    raw = bytearray(path.read_bytes())
+    place = 64 + 4 * draw.randrange((len(raw) - 64) // 4)
+    number = draw.choice([struct.pack("<f", float("nan")), struct.pack("<f", float("inf")), struct.pack("<i", -5)])
+    raw[place : place + 4] = draw.choice([number, struct.pack("<i", 2**31 - 1)])
+    path.write_bytes(raw)
+    refit_index(path)
+
+
+def refit_index(path: Path) -> None:
+    """Writes the checksums of all records of a data file into the indexes that refer to them."""
+    from myxtts.store.index import COLUMNS, read_index
+    from myxtts.store.layout import align
+
+    part, data = path.suffix[1:], path.read_bytes()
+    assert part in PARTS
+    width = 4 * (DATA.n_mels if part == "mel" else 1)
+    for index_path in path.parent.glob("*.index"):
+        table, raw = read_index(index_path), bytearray(index_path.read_bytes())
+        (num_text_bytes,) = struct.unpack("<Q", raw[20:28])
+        start = 64 + align(num_text_bytes)
+        for name, kind in COLUMNS.items():
+            num_bytes = len(table) * np.dtype(kind).itemsize
+            if name == f"{part}_crc":
+                columns = [
+                    table.columns[f"{part}_{field}"].tolist() for field in ("segment", "offset", "length", "crc")
+                ]
+                crcs = [
+                    google_crc32c.value(data[offset : offset + align(length * width)])
+                    if length and segment == int(path.stem)
+                    else crc
+                    for segment, offset, length, crc in zip(*columns, strict=True)
+                ]
+                raw[start : start + num_bytes] = np.array(crcs, kind).tobytes()
+            start += align(num_bytes)
+        crc = google_crc32c.extend(google_crc32c.value(bytes(raw[8:36])), bytes(raw[64:]))
+        raw[36:40] = struct.pack("<I", crc)
+        index_path.write_bytes(raw)
+
+
+def spoil_text(path: Path, draw: Draw) -> None:
+    """Other characters in a text file."""
+    text = path.read_text("utf-8")
+    strange = [
+        "\0",
+        "\ud800",
+        "\u202e",
+        "\t",
+        "|",
+        "'",
+        '"',
+        "\n",
+        ": ",
+        "&a ",
+        "*a",
+        "!!python/object:os.system ",
+        "9" * 5000,
+    ]
+    for _ in range(draw.randint(1, 4)):
+        place = draw.randrange(len(text) + 1)
+        text = text[:place] + draw.choice(strange) + text[place:]
+    path.write_bytes(text.encode("utf-8", "surrogatepass"))
+
+
+@dataclass(frozen=True)
+class Target:
+    """Files of one kind, the mutations that fit them, and what reads them."""
+
+    pattern: str
+    readers: tuple[Callable[[Path], None], ...]
+    mutations: tuple[Callable[[Path, Draw], None], ...] = ()
+
+
+CORPUS_READERS = (read_corpus, load_features, precompute_corpus, load_on_the_fly)
+TARGETS = {
+    "corpus": Target("store/corpus/corpus.jsonl", CORPUS_READERS, (spoil_json_line,)),
+    "front end": Target("store/corpus/frontend.json", CORPUS_READERS, (spoil_json_file,)),
+    "state": Target(
+        "store/store.json", (read_store, check_store, load_features), (spoil_json_file, spoil_checked_json)
+    ),
+    "generation": Target("store/generation-*/generation.json", (check_store, read_store), (spoil_checked_json,)),
+    "durations": Target("store/durations.json", (check_store, read_store), (spoil_checked_json,)),
+    "checksums": Target("store/checksums.json", (check_store, load_features), (spoil_checked_json,)),
+    "index": Target("store/generation-*/*.index", (read_store, check_store, load_features), (spoil_index,)),
+    "shard": Target("store/generation-*/*.[mtd]*[lns]", (read_store, check_store), (spoil_shard,)),
+    "checkpoint": Target("checkpoints/*.safetensors", (read_checkpoint,), (spoil_tensor_heading,)),
+    "best": Target("checkpoints/best.json", (read_checkpoint,), (spoil_json_file,)),
+    "bundle": Target("bundle/*.json", (read_bundle_folder,), (spoil_json_file,)),
+    "weights": Target("bundle/*.safetensors", (read_bundle_folder,), (spoil_tensor_heading,)),
+    "vocoder": Target("vocoder/*.json", (read_vocoder_folder,), (spoil_json_file,)),
+    "vocoder weights": Target("vocoder/*.safetensors", (read_vocoder_folder,), (spoil_tensor_heading,)),
+    "voice": Target("voices/*", (read_voice,), (spoil_tensor_heading,)),
+    "config": Target("config.yaml", (read_config,), (spoil_text,)),
+    "lexicon": Target("lexicon.txt", (read_lexicon,), (spoil_text,)),
+    "texts": Target("texts.csv", (read_text_file,), (spoil_text,)),
+    "table": Target("recordings/metadata.csv", (prepare_folder,), (spoil_text,)),
+    "manifest": Target("recordings/list.jsonl", (prepare_manifest,), (spoil_json_line, spoil_text)),
+    "recording": Target("recordings/wavs/*", (prepare_folder,), ()),
+    "run": Target("run/*", (read_run_folder,), (spoil_text,)),
+}
+
+
+def run_case(seed: int, templates: Path, scratch: Path) -> dict[str, Any]:
+    """Alters one file and reads it; returns the case and its outcome."""
+    draw = random.Random(seed)
+    kind = draw.choice(list(TARGETS))
+    target = TARGETS[kind]
+    shutil.rmtree(scratch, ignore_errors=True)
+    shutil.copytree(templates, scratch, symlinks=True)
+    path = draw.choice(sorted(path for path in scratch.glob(target.pattern) if path.is_file()))
+    special = draw.random() < 0.5 and target.mutations
+    mutate = draw.choice(target.mutations if special else tuple(BYTE_MUTATIONS))
+    read = draw.choice(target.readers)
+    mutate(path, draw)
+    case = f"seed {seed}: {mutate.__name__} of {path.relative_to(scratch)}, {read.__name__}"
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    outcome = "accepted"
+    try:
+        read(scratch)
+    except MyXTTSError as error:
+        outcome = "refused"
+        if not names_its_file(str(error), path, scratch):
+            outcome = f"the error does not name the file: {error}"
+        if not error.next_step:
+            outcome = f"the error has no next step: {error}"
+    except BaseException:  # noqa: BLE001 -- whatever it is, the campaign reports it
+        outcome = traceback.format_exc()
+    grown_mb = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10
+    return {"case": case, "outcome": outcome, "grown_mb": grown_mb}
+
+
+def names_its_file(message: str, path: Path, scratch: Path) -> bool:
+    """Whether an error tells where the damage is: the file, its folder, or the utterance or tensor in it."""
+    return path.name in message or str(scratch) in message or "of clip" in message or f"{path.stem!r}" in message
+
+
+def main(templates: str, scratch: str) -> None:
+    mapped = Path("/proc/self/statm").read_text()
+    taken_bytes = int(mapped.split()[0]) * resource.getpagesize()
+    limit = taken_bytes + LEAST_FREE_BYTES
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    for line in sys.stdin:
+        print(json.dumps(run_case(int(line), Path(templates), Path(scratch))), flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
