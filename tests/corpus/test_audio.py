@@ -88,15 +88,16 @@ def test_format_of_others_is_named_with_the_way_to_convert_it(tmp_path: Path, st
     assert "ffmpeg" in problem.reason.what_to_do
 
 
+@pytest.mark.parametrize("num_bytes", [3 << 30, 10 << 30])
 @pytest.mark.parametrize("suffix", FORMATS)
-def test_sparse_giant_is_refused_in_milliseconds(tmp_path: Path, write_clip: Any, suffix: str) -> None:
+def test_sparse_giant_is_refused_in_milliseconds(tmp_path: Path, write_clip: Any, suffix: str, num_bytes: int) -> None:
     path = write_clip(tmp_path / f"a.{suffix}", seconds=1.5)
-    os.truncate(path, 10 << 30)
+    os.truncate(path, num_bytes)
     started = time.perf_counter()
     problem = find_problem(path)
     assert time.perf_counter() - started < 1.0
-    assert problem.reason is Reason.TOO_LONG
-    assert "10,737,418,240 bytes" in problem.detail
+    assert problem.reason in (Reason.TOO_LONG, Reason.UNREADABLE)
+    assert f"{num_bytes:,} bytes" in problem.detail
 
 
 def test_missing_file(tmp_path: Path) -> None:

@@ -151,7 +151,11 @@ def write_models(folder: Path) -> None:
     write_bundle(folder / "bundle", bundle)
     vocoder = VocoderBundle(dict(mel.to_json()), sizes, {"head.kernel": np.ones((40, 80), np.float32)})
     write_vocoder_bundle(folder / "vocoder", vocoder)
-    VoiceFolder(folder / "voices", "abc", 2, 8, mel).save("anna", make_voice(), [np.ones((40, mel.n_mels), np.float32)])
+    open_voices(folder).save("anna", make_voice(), [np.ones((50, mel.n_mels), np.float32)])
+
+
+def open_voices(folder: Path, fingerprint: str = "abc") -> VoiceFolder:
+    return VoiceFolder(folder / "voices", fingerprint, 2, 8, MelDefinition.from_config(DATA))
 
 
 def make_voice() -> SpeakerEmbedding:
@@ -234,10 +238,10 @@ def read_vocoder_folder(folder: Path) -> None:
 
 
 def read_voice(folder: Path) -> None:
-    mel = MelDefinition.from_config(DATA)
-    source = VoiceFolder(folder / "voices", "abc", 2, 8, mel).load("anna")
-    arrays = [*source.references, *([source.embedding.vector] if source.embedding else [])]
-    assert all(np.isfinite(array).all() for array in arrays)
+    found = open_voices(folder).load("anna").embedding
+    assert found is not None
+    assert np.isfinite(found.vector).all()
+    assert all(np.isfinite(mel_RM).all() for mel_RM in open_voices(folder, "def").load("anna").references)
 
 
 def read_config(folder: Path) -> None:

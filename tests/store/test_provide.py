@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -149,3 +150,21 @@ def test_data_that_are_not_there_are_named(corpus: SmallCorpus) -> None:
     ensure_features(make_config(corpus.folder / "corpus", corpus.store_folder), Report())
     with pytest.raises(DataError, match="nothing at /no/such/folder"):
         ensure_features(make_config(Path("/no/such/folder"), corpus.store_folder), Report())
+
+
+@pytest.mark.parametrize("has_store", [False, True])
+def test_a_prepared_corpus_in_the_script_of_another_language_is_refused(
+    ljspeech: Path, tmp_path: Path, has_store: bool
+) -> None:
+    """Earlier versions prepared Persian recordings as English ones without a word."""
+    config = make_config(ljspeech, tmp_path / "store", preprocessing_mode="on_the_fly")
+    corpus = Path(str(ensure_features(config, Report()).data.train_data))
+    prepared = make_config(corpus, tmp_path / "features")
+    if has_store:
+        ensure_features(prepared, Report())
+    lines = (corpus / "corpus.jsonl").read_text(encoding="utf-8").splitlines()
+    persian = [re.sub(r'"text": "[^"]*"', '"text": "سلام دنیا، حال شما چطور است؟"', line) for line in lines]
+    (corpus / "corpus.jsonl").write_text("".join(f"{line}\n" for line in persian), encoding="utf-8")
+    with pytest.raises(DataError, match=r"20 of 20 texts in the language 'en'.*Arabic script.*Latin script") as caught:
+        ensure_features(prepared, Report())
+    assert "--language fa" in caught.value.next_step

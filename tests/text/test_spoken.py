@@ -47,6 +47,11 @@ GERMAN = {
     "Es waren 12. Dann kamen 3.": "Es waren zwölf. Dann kamen drei.",
     "Version 2.10.3": "Version zwei Punkt zehn Punkt drei",
     "Tel. 030 1234567": "Telefon null drei null, eins zwei drei vier fünf sechs sieben",
+    "Am 1. und 2. Mai, den 3.5.": "Am ersten und zweiten Mai, den dritten Mai.",
+    "Ludwig XIV. war König.": "Ludwig der Vierzehnte war König.",
+    "die 80er Jahre, 12,- €": "die achtziger Jahre, zwölf Euro",
+    "5 x 3 = 15": "fünf mal drei gleich fünfzehn",
+    "x² und Fläche in m²": "x hoch zwei und Fläche in Quadratmeter",
     "Das Spiel endete 3:1.": "Das Spiel endete drei zu eins.",
     "1 Stunde, 1 Euro und 1.234,50 Euro": "eine Stunde, ein Euro und eintausendzweihundertvierunddreißig Euro fünfzig",
     "21 Tage im Jahr 2001": "einundzwanzig Tage im Jahr zweitausendeins",
@@ -81,6 +86,7 @@ DUTCH = {
     "in 1984": "in negentienhonderdvierentachtig",
     "ca. 3,14": "circa drie komma één vier",
     "o.a. melk & brood": "onder andere melk en brood",
+    "Willem II betaalt € 5,-": "Willem de tweede betaalt vijf euro",
     "$ 5 en 5 £": "vijf dollar en vijf pond",
 }
 FRENCH = {
@@ -120,6 +126,8 @@ FRENCH = {
     "3,14": "trois virgule quatorze",
     "1,05": "un virgule zéro cinq",
     "21 heures et 1 minute": "vingt et une heures et une minute",
+    "le XXIe siècle, Louis XIV, François Ier": "le vingt et unième siècle, Louis quatorze, François premier",
+    "2 000 000 €": "deux millions d'euros",
     "Tom & Léa": "Tom et Léa",
 }
 SPANISH = {
@@ -156,6 +164,8 @@ SPANISH = {
     "pág. 12, n.º 5": "página doce, número cinco",
     "21 horas y 31 minutos": "veintiuna horas y treinta y un minutos",
     "3,14": "tres coma catorce",
+    "el siglo XXI, Felipe VI y Luis XIV": "el siglo veintiuno, Felipe sexto y Luis catorce",
+    "2 h 30 min y 1.000.000 €": "dos horas treinta minutos y un millón de euros",
     "manzanas, peras, etc. Luego": "manzanas, peras, etcétera. Luego",
 }
 ITALIAN = {
@@ -190,6 +200,8 @@ ITALIAN = {
     "mele, pere, ecc. Poi": "mele, pere, eccetera. Poi",
     "pag. 12, n. 5": "pagina dodici, numero cinque",
     "3,14": "tre virgola quattordici",
+    "il XXI secolo, gli anni '80": "il ventunesimo secolo, gli anni ottanta",
+    "Luigi XIV": "Luigi quattordicesimo",
     "Tom & Lea": "Tom e Lea",
 }
 TURKISH = {
@@ -224,6 +236,7 @@ TURKISH = {
     "3,14": "üç virgül on dört",
     "2024'te 1.000 kişi": "iki bin yirmi dört'te bin kişi",
     "Sayı 3. Sonra geldi.": "Sayı üç. Sonra geldi.",
+    "II. Abdülhamid": "ikinci Abdülhamid",
     "100.000": "yüz bin",
 }
 ARABIC = {
@@ -260,6 +273,8 @@ ARABIC = {
     "د. أحمد": "دكتور أحمد",
     "تفاح وموز إلخ": "تفاح وموز إلى آخره",
     "ص 12": "صفحة اثنا عشر",
+    "القرن 21": "القرن الحادي والعشرون",
+    "2 مليون دولار": "مليونا دولار",
     "1984": "ألف وتسعمئة وأربعة وثمانون",
     "2000": "ألفان",
     "21000": "واحد وعشرون ألفا",

@@ -10,13 +10,12 @@ import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
 from myxtts.config.choices import SELECTORS, join_with_or, list_presets
-from myxtts.errors import DataError, UsageError
+from myxtts.errors import UsageError
 
 if TYPE_CHECKING:
     from myxtts.config.schema import XTTSConfig
@@ -131,12 +130,10 @@ def load_config(
 
 def require_data(config: XTTSConfig) -> None:
     """Raises an error where the flags name nothing that features could be loaded or made from."""
-    from myxtts.store.provide import find_store_folder, has_features
+    from myxtts.store.provide import find_store_folder, has_features, refuse_missing_data
 
     data, folder = config.data, find_store_folder(config.data, UsageError)
-    for name, flag in ((data.train_data, "--train-data"), (data.val_data, "--val-data")):
-        if name is not None and not Path(name).exists():
-            raise DataError(f"There is nothing at {name} ({flag}).", next_step="Name a corpus or its recordings.")
+    refuse_missing_data(data)
     if data.train_data is None and data.preprocessing_mode == "on_the_fly":
         raise UsageError("On the fly there is no store to load from.", next_step="Give --train-data DIR.")
     if data.train_data is None and not has_features(data):

@@ -36,9 +36,9 @@ from myxtts.store.precompute import VAL_STORE_NAME, PrecomputeSummary, choose_st
 from myxtts.text.script import check_scripts
 from myxtts.types import Say
 
-_PREPARE = "Run myxtts precompute --rebuild with --train-data and the same --cache-dir."
 _NUM_TEXTS_CHECKED = 500
 """Texts of a prepared corpus whose script is compared with their language: takes a few milliseconds."""
+_PREPARE = "Run myxtts precompute --rebuild with --train-data and the same --cache-dir."
 
 
 class Report:

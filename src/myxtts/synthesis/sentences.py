@@ -25,7 +25,7 @@ from myxtts.corpus.formats.tables import (
     read_first_cells,
 )
 from myxtts.corpus.transcripts import BadLine, read_first_lines, read_records
-from myxtts.errors import DataError, UsageError
+from myxtts.errors import DataError, UsageError, refuse
 from myxtts.storage.regular_file import FileRefusedError, read_regular
 from myxtts.text.frontend import FrontEnd
 from myxtts.text.normalize import split_sentences
@@ -207,9 +207,7 @@ def _read_lines(path: Path) -> list[tuple[int, str]]:
     try:
         lines = read_regular(path, _MAX_FILE_BYTES).decode("utf-8-sig").splitlines()
     except FileRefusedError as error:
-        raise DataError(
-            f"The texts in {path} cannot be read: {error}.", next_step="Name a text file of up to 10 MB."
-        ) from error
+        raise refuse(path, str(error), "Name a text file; say a long one in several parts.") from error
     except OSError as error:
         raise UsageError(
             f"The texts in {path} cannot be read: {error.strerror}.", next_step="Name a text file, one text a line."

@@ -9,14 +9,18 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from myxtts.text.languages.generic import EDGE, apply_rules, either, load_table, say, settle_edges, split_keys
+from myxtts.text.languages.generic import EDGE, LETTER, apply_rules, either, load_table, say, settle_edges, split_keys
 from myxtts.text.languages.quantities import FRACTION_BAR, Quantities
 from myxtts.text.languages.unicode_cleanup import FoldTable, clean_unicode
 
 TABLE_LANGUAGES = ("ar", "de", "es", "fr", "it", "nl", "tr")
 _FOLDING = FoldTable({FRACTION_BAR: FRACTION_BAR, "²": "²", "³": "³", "٪": "%", "؉": "‰"})
-_LETTER = r"[^\W\d_²³]"
 _SIGN_BETWEEN_NUMBERS = re.compile(f"{EDGE}[.,:/]{EDGE}")
+_NO_CENTS = re.compile(r"(?<=\d),[-—]{1,2}(?![-\w])")
+"""The dash of 12,- €."""
+_TIMES = re.compile(r"(?<=\d) ?x ?(?=\d)")
+_DECADE_APOSTROPHE = re.compile(r"(?<!\w)'(?=\d\d(?!\d))")
+"""Before the years of a decade: gli anni '80."""
 _DRAWN_LINE = re.compile(r"([+=])\1++")
 
 
@@ -31,8 +35,8 @@ class TableNormalizer:
         self._counted = split_keys(table["units"]) | split_keys(table["currencies"])
         keys = (*self._words, *self._before_number)
         self._keys = {_fold_key(key): key for key in keys} | {key.replace(" ", ""): key for key in keys}
-        self._abbreviation = re.compile(rf"(?<!{_LETTER})(?:{_join_keys(self._words)})")
-        self._numbered = re.compile(rf"(?<!{_LETTER})({_join_keys(self._before_number)}) ?(?=\d)")
+        self._abbreviation = re.compile(rf"(?<!{LETTER})(?:{_join_keys(self._words)})")
+        self._numbered = re.compile(rf"(?<!{LETTER})({_join_keys(self._before_number)}) ?(?=\d)")
         self._endings = tuple(table["ending"].split())
         self._signs: dict[str, str] = table["signs"]
         self._sign = re.compile(f"[{re.escape(''.join(self._signs))}]")
@@ -41,7 +45,8 @@ class TableNormalizer:
         self._power = re.compile(rf"(?<![^\W\d_])(?:{either(self._powers)})|[²³]")
 
     def normalize(self, text: str) -> str:
-        text = clean_unicode(text, _FOLDING)
+        text = _NO_CENTS.sub("", clean_unicode(text, _FOLDING))
+        text = _TIMES.sub(" × ", _DECADE_APOSTROPHE.sub("", text))
         text = self._numbered.sub(lambda match: say(self._before_number[self._find_key(match[1])]), text)
         text = settle_edges(self._abbreviation.sub(self._expand, text))
         text = settle_edges(_SIGN_BETWEEN_NUMBERS.sub(EDGE, apply_rules(text, self._quantities.rules)))
@@ -106,4 +111,4 @@ def _make_pattern(key: str) -> str:
     """A capital may begin a key, as at the start of a sentence, and a space may follow each full stop inside: z. B."""
     first = f"[{key[0]}{key[0].upper()}]" if key[0].islower() and len(key[0].upper()) == 1 else re.escape(key[0])
     rest = re.escape(key[1:]).replace(r"\.", r"\. ?").removesuffix(" ?")
-    return first + rest + (rf"(?!{_LETTER})" if key[-1].isalnum() else "")
+    return first + rest + (rf"(?!{LETTER})" if key[-1].isalnum() else "")

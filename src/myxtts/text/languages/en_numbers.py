@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from myxtts.text.languages.generic import MAX_SPELLED_DIGITS, is_code, load_table, say, split_keys
+from myxtts.text.languages.generic import MAX_SPELLED_DIGITS, is_code, load_table, read_roman, say, split_keys
 
 
 class Unit(NamedTuple):
@@ -149,8 +149,6 @@ COUNTED = frozenset(TABLE["counted"].split())
 # Numerals read after any other capitalised word. IV, VI and X are left out: they are abbreviations or letters as well.
 _UNMISTAKABLE = frozenset({"II", "III", "VII", "VIII"})
 
-_VALUES = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100}
-_WELL_FORMED = re.compile(r"C{0,3}(?:XC|XL|L?X{0,3})(?:IX|IV|V?I{0,3})")
 _CANDIDATE = re.compile(r"(?<![^\W\d_])(?P<word>[A-Za-z][a-z]*+) (?P<numeral>[IVXLC]{1,8}+)(?![^\W\d_])")
 _PHRASE_END = re.compile(r"[.,:;!?)\u2026\u2014]|$")
 
@@ -163,7 +161,7 @@ def expand_roman_numerals(text: str) -> str:
 def _read_candidate(match: re.Match[str]) -> str:
     """Reads a word and the numeral behind it: "the eighth" after rulers, "eight" after counted nouns, else as it is."""
     word, numeral = match["word"], match["numeral"]
-    if not _WELL_FORMED.fullmatch(numeral):
+    if not read_roman(numeral):
         return match[0]
     if numeral == "I":
         follows_world_war = word == "War" and match.string.endswith("World ", 0, match.start())
@@ -175,9 +173,3 @@ def _read_candidate(match: re.Match[str]) -> str:
     if is_counted or (word[0].isupper() and len(word) > 1 and numeral in _UNMISTAKABLE):
         return f"{word} {say(spell_cardinal(read_roman(numeral)))}"
     return match[0]
-
-
-def read_roman(numeral: str) -> int:
-    """Sums the letters; one before a larger letter is subtracted."""
-    values = [_VALUES[letter] for letter in numeral]
-    return sum(-value if value < after else value for value, after in zip(values, [*values[1:], 0], strict=True))

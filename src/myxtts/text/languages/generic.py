@@ -28,6 +28,8 @@ from myxtts.text.languages.unicode_cleanup import clean_unicode, tidy
 Rule = tuple[re.Pattern[str], Callable[[re.Match[str]], str]]
 """A pattern, and a function from its match to spoken words."""
 
+LETTER = r"[^\W\d_²³]"
+"""A letter, in patterns. A raised two or three is a word character for Python, but no letter."""
 EDGE = "\ue000"
 """Marks where replaced words begin and end. Private-use, so text from `clean_unicode` never holds it."""
 
@@ -37,6 +39,9 @@ MAX_SPELLED_DIGITS = 36
 """Longer numbers have no name in common use, in English and Persian."""
 _MIN_CODE_DIGITS = 10
 """A number of this many digits without separators is a code: 10 are a US telephone number."""
+
+_ROMAN = re.compile(r"C{0,3}(?:XC|XL|L?X{0,3})(?:IX|IV|V?I{0,3})")
+_ROMAN_VALUES = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100}
 
 _EDGES = re.compile(f"[ {EDGE}]*{EDGE}[ {EDGE}]*")
 _STAYS_BEFORE_WORDS = frozenset("([{\"'«-—/")
@@ -88,6 +93,17 @@ def is_code(digits: str, written: str) -> bool:
     """
     is_plain = len(digits) >= _MIN_CODE_DIGITS and digits == written and not digits.endswith("000000")
     return is_plain or len(digits) > MAX_SPELLED_DIGITS or (len(digits) > 1 and digits[0] == "0")
+
+
+def read_roman(numeral: str) -> int:
+    """Returns the value of a Roman numeral: the sum of its letters, but one before a larger letter is subtracted.
+
+    It is 0 where the numeral is not well formed.
+    """
+    if not _ROMAN.fullmatch(numeral):
+        return 0
+    values = [_ROMAN_VALUES[letter] for letter in numeral]
+    return sum(-value if value < after else value for value, after in zip(values, [*values[1:], 0], strict=True))
 
 
 def settle_edges(text: str) -> str:

@@ -9,26 +9,25 @@ Quantifiers are possessive or bounded, so that a hostile text takes linear time.
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 from myxtts.text.languages.declension import name_arabic_day, name_arabic_hour, name_german_ordinal
 from myxtts.text.languages.generic import (
+    LETTER,
     NUMBER_STYLES,
     Rule,
     either,
     load_table,
     split_keys,
 )
-from myxtts.text.languages.number_words import MAX_SPELLED, count_arabic, spell_cardinal, spell_ordinal
+from myxtts.text.languages.number_words import MAX_SPELLED, count_arabic, spell_cardinal
+from myxtts.text.languages.ordinals import Ordinals
 
-_LETTER = r"[^\W\d_]"
-_ENDS = rf"(?!{_LETTER})"
+_ENDS = rf"(?!{LETTER})"
 FRACTION_BAR = "\u2044"
 _DAYS_IN_MONTH = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 _SHORT_YEAR_PIVOT = 50
 """Years of two digits below this are of the 21st century."""
-_MAX_ORDINAL_DIGITS = 6
 _MAX_NUMBER_DECIMALS = 3
 """Longer decimals are read digit by digit in every language."""
 _MINUS = r"(?:(?<![^\s(\[{\"'=<>:/])(?P<minus>-))?"
@@ -38,6 +37,7 @@ _DATE = re.compile(
     r"(?<![\d./-])(?P<d>\d{1,2})(?P<bar>\.|/|-)(?: (?=\d{1,2}\. \d{4}))?(?P<m>\d{1,2})(?P=bar) ?"
     r"(?P<y>\d{4}|(?<=[./])\d{2})(?!\d|[./-]\d)"
 )
+_DAY_AND_MONTH = re.compile(r"(?<![\d.,:/-])(?P<d>\d{1,2})\.(?P<m>\d{1,2})\.(?!\d| ?-)")
 _TIME = r"(?<![\d.:,])(?P<h>[01]?\d|2[0-4])"
 _PHONE = re.compile(
     r"(?<![\w.,+])(?=\+?(?:[ /-]?\d){7,20}(?!\d))(?:\+\d{1,3}|0\d{1,5})(?:[ /-]\d{2,8}){1,5}(?!\w|[.,:]\d)"
@@ -108,7 +108,12 @@ class Quantities:
         version = rf"(?<![\d.])(?!{self._grouped})\d++(?:\.\d++){dotted}"
         rules: list[Rule] = [(_ISO_DATE, self._read_date), (_DATE, self._read_date), *self._list_time_rules()]
         rules += [(re.compile(self._month_pattern()), self._read_day)] if self._names_days else []
-        rules += [(_PHONE, self._read_phone), (re.compile(version), self._read_version), *self._list_ordinal_rules()]
+        rules += [(_DAY_AND_MONTH, self._read_day_and_month)] if self.language == "de" else []
+        rules += [
+            (_PHONE, self._read_phone),
+            (re.compile(version), self._read_version),
+            *Ordinals(self.language).list_rules(),
+        ]
         rules.append((re.compile(fraction), self._read_fraction))
         if self.table.get("percent_first"):
             rules.append((re.compile(percent), lambda match: self._count(match["number"], self.units["%"])))
@@ -126,7 +131,8 @@ class Quantities:
     def _month_pattern(self) -> str:
         dot = r"\." if self.language == "de" else r"(?:er|º|°|o)?"
         days = rf"(?:(?P<first>\d{{1,2}}){dot} ?[-—] ?)?(?P<d>\d{{1,2}}){dot}"
-        return rf"(?<![\d.,:/-]){days} (?P<month>{either(self._month_names)}){_ENDS}"
+        gap = " ?" if self.language == "de" else " "
+        return rf"(?<![\d.,:/-]){days}{gap}(?P<month>{either(self._month_names)}){_ENDS}"
 
     def _read_day(self, match: re.Match[str]) -> str:
         """Reads a day and the name of its month; the year behind it is a number like others."""
@@ -161,13 +167,22 @@ class Quantities:
         form: str = self.table["date"]
         return form.format(ordinal=day_words, day=day_words, month=name, year=self._spell(year, as_year=True))
 
+    def _read_day_and_month(self, match: re.Match[str]) -> str:
+        """Reads a German date without a year: am 3.5. is "am dritten Mai"; its full stop may end the sentence."""
+        day, month = int(match["d"]), int(match["m"])
+        stop = "." if match.end() == len(match.string) else ""
+        if not (1 <= month <= 12 and 1 <= day <= _DAYS_IN_MONTH[month - 1]):
+            return f"{self._spell(match['d'])} {self.table['dot']} {self._spell(match['m'])}{stop}"
+        name = self._months[month - 1]
+        return f"{self._name_day(day, name, match)} {name}{stop}"
+
     def _list_time_rules(self) -> list[Rule]:
         words = self.table["time_word"]
         suffix = rf"(?: ?(?P<word>{either(words.split('|'))}){_ENDS})" if words else "(?P<word>(?!))"
         label = r"(?P<label>الساعة )?" if self.language == "ar" else ""
         colon = rf"{label}{_TIME}:(?P<m>[0-5]\d)(?::(?P<s>[0-5]\d))?(?!\d|[.:,]\d){suffix}?"
         patterns = [colon, rf"{_TIME}\.(?P<m>[0-5]\d){suffix}"] if words else [colon]
-        patterns.append(rf"{_TIME} ?h ?(?P<m>[0-5]\d)(?!\d|{_LETTER})")
+        patterns.append(rf"{_TIME} ?h ?(?P<m>[0-5]\d)(?!\d|{LETTER}| ?min)")
         return [(re.compile(pattern), self._read_time) for pattern in patterns]
 
     def _read_time(self, match: re.Match[str]) -> str:
@@ -239,7 +254,10 @@ class Quantities:
                 return f"{self._spell_numeral(numeral)} {noun.forms[0]}"
             return count_arabic(int(whole), noun.forms, noun.gender)
         number = 2 if is_long or (fraction is not None and "plural_from" not in self.table) else int(whole)
-        return f"{self._spell_numeral(numeral, noun.gender)} {self._choose_form(noun, number)}"
+        form = self._choose_form(noun, number)
+        if fraction is None and not is_long and int(whole) and int(whole) % 10**6 == 0:
+            form = self._link_to_million(form)
+        return f"{self._spell_numeral(numeral, noun.gender)} {form}"
 
     def _read_measure(self, match: re.Match[str]) -> str:
         """Reads a number or a range with its sign, scale, unit and currency: -3,5 km/h, 10-20 %, 12,50 €, 3 Mio. €."""
@@ -249,7 +267,10 @@ class Quantities:
         last = number_to or number
         if scale:
             words = self._count(last, self._scales[scale])
-            words = f"{words} {self._link_scale(self._scales[scale], noun)}".rstrip() if noun else words
+            if noun:
+                # The n of the Arabic dual is dropped before a noun.
+                words = words.removesuffix("ن") if self.language == "ar" and last == "2" else words
+                words = f"{words} {self._link_scale(self._scales[scale], noun)}".rstrip()
         elif noun is None:
             words = self._spell_numeral(last, as_year=not match["minus"])
         elif unit in self._cents and not number_to:
@@ -269,8 +290,12 @@ class Quantities:
         form = noun.forms[0] if self.language == "ar" or "{}" in noun.forms[0] else noun.forms[-1]
         if "{}" in form:
             return form.replace("{}", "").strip()
-        link = self.table["scale_of"] if len(scale.forms) > 1 else ""
-        if link == "de" and self.language == "fr" and form[0] in "aeiouhéè":
+        return self._link_to_million(form) if len(scale.forms) > 1 else form
+
+    def _link_to_million(self, form: str) -> str:
+        """Romance languages have a preposition between a million and what is counted."""
+        link = self.table["scale_of"]
+        if self.language == "fr" and form[0] in "aeiouhéè":
             return f"d'{form}"
         return f"{link} {form}".lstrip()
 
@@ -346,47 +371,3 @@ class Quantities:
             words = one or half["after"].format(n=self._spell(whole, "m" if self.language == "de" else ""))
             words = f"{words} {noun.forms[-1]}" if noun and counts else words
         return noun.forms[0].format(words) if noun and not counts else words
-
-    def _list_ordinal_rules(self) -> list[Rule]:
-        """Rules for ordinals with a mark behind them (3e, 2º, 5'inci) or a full stop (3. Platz)."""
-        rules: list[Rule] = []
-        digits = rf"(?<![\d.,:/])(?P<n>\d{{1,{_MAX_ORDINAL_DIGITS}}}+)"
-        marks = split_keys(self.table["ordinal_marks"])
-        if marks:
-            rules.append((re.compile(rf"{digits}(?P<mark>{either(marks)})(?!\w)"), self._read_marked))
-        if "ordinal_before_degree" in self.table:
-            before = either(self.table["ordinal_before_degree"].split())
-            pattern = rf"(?<!{_LETTER})(?P<before>{before}) {digits}(?P<mark>°)(?= [a-z])"
-            rules.append((re.compile(pattern), self._read_marked))
-        if "ordinal_nouns" in self.table:
-            nouns = either(noun for nouns in self.table["ordinal_nouns"].values() for noun in nouns.split())
-            following = rf"(?P<next>{nouns}){_ENDS}" if self.language == "de" else rf"(?:{nouns}|[a-zçğıöşü])"
-            pattern = rf"(?<![\d.,:/-])(?P<n>\d{{1,4}}+)\.(?= {following})"
-            rules.append((re.compile(pattern), self._read_dotted))
-        if self.language == "de":
-            after = either(self.table["ordinal_after"].split())
-            pattern = rf"(?P<n>(?<!{_LETTER})(?:{after}) \d{{1,4}}+)\.(?= (?P<next>{_LETTER}++))"
-            rules.append((re.compile(pattern), self._read_german_after))
-        return rules
-
-    def _read_marked(self, match: re.Match[str]) -> str:
-        mark = match["mark"]
-        gender = split_keys(self.table["ordinal_marks"]).get(mark, "m")
-        before = f"{match['before']} " if "before" in match.groupdict() else ""
-        return before + spell_ordinal(int(match["n"]), self.language, gender)
-
-    def _read_dotted(self, match: re.Match[str]) -> str:
-        if self.language == "de":
-            return name_german_ordinal(int(match["n"]), match["next"], match.string, match.start())
-        return spell_ordinal(int(match["n"]), self.language)
-
-    def _read_german_after(self, match: re.Match[str]) -> str:
-        """Reads the article or preposition with the ordinal behind it: "am 3. Abend" is "am dritten Abend"."""
-        before, _, number = match["n"].partition(" ")
-        place = match.start() + len(before) + 1
-        return f"{before} {name_german_ordinal(int(number), match['next'], match.string, place)}"
-
-
-@lru_cache
-def load_quantities(language: str) -> Quantities:
-    return Quantities(language)
