@@ -84,7 +84,7 @@ def test_what_cannot_be_measured_is_explained(config_file: Path, tmp_path: Path)
 
     with pytest.raises(UsageError, match="en, fa"):
         run("--lang", "de")
-    with pytest.raises(UsageError, match="no candidate 'fast'"):
+    with pytest.raises(UsageError, match="no loader 'fast'"):
         run("--contenders", "fast")
     with pytest.raises(UsageError, match="No corpus is named"):
         run("--set", "data.train_data=null", "--set", f"data.cache_dir={tmp_path / 'none'}")

@@ -83,8 +83,10 @@ def even_out_shapes(step_s: Times, shape: NDArray[Any]) -> Times:
     A larger batch takes longer by itself: with two shapes, the steps of a healthy run alternate between two times.
     `shape` is any number that tells shapes apart, such as their padded frames.
     """
+    if not len(step_s):
+        return step_s
     _, numbers = np.unique(shape, return_inverse=True)
-    medians_s = np.array([np.median(step_s[numbers == number]) for number in range(numbers.max(initial=-1) + 1)])
+    medians_s = np.array([np.median(step_s[numbers == number]) for number in range(numbers.max() + 1)])
     scale = np.divide(np.median(step_s), medians_s, out=np.ones_like(medians_s), where=medians_s > 0)
     return np.asarray(step_s * scale[numbers])
 
