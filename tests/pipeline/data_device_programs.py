@@ -23,12 +23,13 @@ from myxtts.errors import DataError, HardwareError
 from myxtts.pipeline.batch import BatchLayout, Loaded, make_device_transfer
 from myxtts.pipeline.choose_loader import LoaderSetup, choose_for_data_device
 from myxtts.pipeline.data_device import DataDeviceFeatures, cross_to
-from myxtts.pipeline.feed import Feed, Stage
+from myxtts.pipeline.feed import Feed
 from myxtts.pipeline.loaders.python import PythonLoader
 from myxtts.pipeline.loaders.store import CachedLoader
 from myxtts.pipeline.order import BatchOrder, BatchPlan
 from myxtts.pipeline.recordings import RecordingSource
 from myxtts.pipeline.splits import BatchRange
+from myxtts.pipeline.stages import Stage
 from myxtts.pipeline.telemetry import Telemetry
 from myxtts.runtime.strategy import setup_gpu_strategy
 from myxtts.store.reader import FeatureStore

@@ -14,9 +14,10 @@ from myxtts.errors import DataError
 from myxtts.pipeline import feed as feed_module
 from myxtts.pipeline import load_ahead
 from myxtts.pipeline.batch import Arrays, BatchLayout, Loader, hand_over_arrays
-from myxtts.pipeline.feed import Feed, Stage, WarmUp
+from myxtts.pipeline.feed import Feed, WarmUp
 from myxtts.pipeline.order import BatchOrder, BatchPlan
 from myxtts.pipeline.splits import BatchRange
+from myxtts.pipeline.stages import Stage
 from myxtts.pipeline.telemetry import Telemetry
 from myxtts.pipeline.tune import FeedSettings, Tuner
 

@@ -148,6 +148,27 @@ PROGRAMS = {
         """,
         -2,
     ),
+    "interrupted again and again": (
+        """
+        import random
+        def interrupt(number, frame):
+            raise KeyboardInterrupt
+        signal.signal(signal.SIGALRM, interrupt)
+        random.seed(1)
+        feed, seen, num_interrupts = open_feed(), [], 0
+        while num_interrupts < 100:
+            try:
+                signal.setitimer(signal.ITIMER_REAL, random.uniform(0.0002, 0.02))
+                for batch in feed:
+                    seen.append(batch.position)
+            except KeyboardInterrupt:
+                num_interrupts += 1
+        assert seen == sorted(set(seen)), "out of order"
+        assert seen[-1] - len(seen) < num_interrupts, "an interrupt costs the batch that was on its way, and no more"
+        leave()
+        """,
+        0,
+    ),
     "forked child": (
         """
         from myxtts.errors import MyXTTSError

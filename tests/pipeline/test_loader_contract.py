@@ -36,7 +36,7 @@ from myxtts.corpus.corpus_file import Corpus
 from myxtts.features.definition import AudioDefinition, MelDefinition
 from myxtts.features.extract import FeatureExtractor
 from myxtts.pipeline.batch import Arrays, BatchLayout, Loader, allocate_aligned, hand_over_arrays
-from myxtts.pipeline.feed import Feed, Stage
+from myxtts.pipeline.feed import Feed
 from myxtts.pipeline.loaders.native import TFNativeDataLoader
 from myxtts.pipeline.loaders.python import PythonLoader
 from myxtts.pipeline.loaders.store import CachedLoader
@@ -46,6 +46,7 @@ from myxtts.pipeline.service.address import check_listen_address
 from myxtts.pipeline.service.host import DataHost
 from myxtts.pipeline.service.loader import open_service_loader
 from myxtts.pipeline.splits import BatchRange
+from myxtts.pipeline.stages import Stage
 from myxtts.pipeline.telemetry import Telemetry
 from myxtts.store.precompute import precompute
 from myxtts.store.reader import FeatureStore

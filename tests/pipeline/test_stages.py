@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from myxtts.pipeline.feed import Passed, Stage, StageChain
+from myxtts.pipeline.stages import Passed, Stage, StageChain
 
 
 def count_up(stop: int) -> Callable[[], Passed | None]:

@@ -18,15 +18,16 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from myxtts.errors import DataError, UsageError
 from myxtts.pipeline.batch import BatchLayout, Loader, MemoryPool
 from myxtts.pipeline.load_ahead import NO_PRIORITY, LoadAhead, ThreadPriority, Worker, join_all
 from myxtts.pipeline.splits import BatchRange
+from myxtts.pipeline.stages import Passed, Stage, StageChain
 from myxtts.pipeline.telemetry import FeedStats, StepRecord, Telemetry
 from myxtts.pipeline.tune import FeedSettings, Tuner
 from myxtts.types import Batch, Say
@@ -200,7 +201,7 @@ class _StepLog:
 class _FeedThreads:
     """Loaders, memory, stages and the record of steps: all that the threads of a feed work with.
 
-    One more thread, the keeper, adds memory during the run, and closes everything when the feed is abandoned.
+    One more thread, the keeper, starts the others, adds memory, and closes everything when the feed is abandoned.
     """
 
     def __init__(
@@ -230,21 +231,15 @@ class _FeedThreads:
         # Whether to end, or to look again for memory to add. Unlike locks it is safe inside a garbage collection.
         self._calls: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._keeper: Worker | None = None
-        self._lock, self._is_closing = threading.Lock(), False
+        self._lock, self._is_started, self._is_closing = threading.Lock(), False, False
         self._process = os.getpid()
 
     def start(self) -> None:
-        """Starts all threads, or those that an interrupt kept from starting."""
-        with self._lock:
-            if self._keeper is not None or self._is_closing:
-                return
-            for _ in range(self._num_touched_at_start):
-                self._pool.add_touched()
-            self.ahead.start()
-            self.chain.start()
-            self._keeper = Worker("feed", self._keep)
+        """Lets the keeper start the others: an interrupt of the main thread must not leave some of them out."""
+        if self._keeper is None and not self._is_closing:
             # A thread that is inside TensorFlow when Python ends may abort the program.
             atexit.register(self.close)
+            self._keeper = Worker("feed", self._keep)
 
     def take(self) -> Passed | None:
         if os.getpid() != self._process:
@@ -252,7 +247,10 @@ class _FeedThreads:
                 "This feed belongs to the process that opened it: its threads do not exist in a forked one.",
                 next_step="Call open_batches in the process that takes the batches.",
             )
-        return self.chain.take()
+        passed = self.chain.take()
+        if passed is None and self._keeper is not None and self._keeper.outcome.done():
+            self._keeper.outcome.result()
+        return passed
 
     def summarize(self) -> FeedStats:
         self._record_steps(num_kept=0)
@@ -268,9 +266,9 @@ class _FeedThreads:
         """Ends all threads. A second caller waits for the first."""
         if os.getpid() != self._process:
             return
+        self._is_closing = True
+        self._calls.put(True)
         with self._lock:
-            self._is_closing = True
-            self._calls.put(True)
             self.ahead.stop()
             self.chain.close()
             self.ahead.close()
@@ -281,8 +279,28 @@ class _FeedThreads:
             atexit.unregister(self.close)
 
     def _keep(self) -> None:
-        """Body of the keeper: memory for the whole buffer, piece by piece in a small share of the time."""
+        """Body of the keeper: starts all threads, adds memory during the run, and closes what was abandoned."""
+        with self._lock:
+            # An interrupt may have hidden from `start` that there is a keeper.
+            if self._is_started or self._is_closing:
+                return
+            self._is_started = True
+            with ExitStack() as failed:
+                failed.callback(self.chain.close)
+                failed.callback(self.ahead.stop)
+                for _ in range(self._num_touched_at_start):
+                    self._pool.add_touched()
+                self.ahead.start()
+                self.chain.start()
+                failed.pop_all()
+        # Not before, for threads inherit it.
         self._priority.adopt()
+        self._add_memory()
+        if not self._is_closing:
+            self.close()
+
+    def _add_memory(self) -> None:
+        """Memory for the whole buffer, piece by piece in a small share of the time; until it is called to end."""
         is_over, pause_s = False, 0.0
         while not is_over:
             is_grown = self.ahead.size >= self.settings.buffer_size
@@ -293,8 +311,6 @@ class _FeedThreads:
                 self._pool.add_touched()
                 self.ahead.resize(self.ahead.size + 1)
                 pause_s = (time.perf_counter() - started) * (1 / _GROWTH_SHARE - 1)
-        if not self._is_closing:
-            self.close()
 
     def _load_next(self) -> Passed | None:
         self._record_steps(num_kept=_NUM_HELD)
@@ -322,127 +338,3 @@ class _FeedThreads:
             self.ahead.set_active(change.num_workers)
             self.ahead.resize(min(self.ahead.size, change.buffer_size))
             self._calls.put(False)
-
-
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """`apply` is called with the result of the stage before; up to `num_ready` results wait in the queue behind it."""
-
-    name: str
-    apply: Callable[[Any], Any]
-    num_ready: int
-
-
-@dataclass(frozen=True, slots=True)
-class Passed:
-    """The result of a stage, its label from the source, and the seconds spent in each stage so far."""
-
-    label: Any
-    content: Any
-    seconds: dict[str, float]
-
-
-class StageChain:
-    """Passes the results of `source` through the stages, in order, until it gives None."""
-
-    def __init__(self, source: Callable[[], Passed | None], stages: tuple[Stage, ...]) -> None:
-        self._threaded = tuple(stage for stage in stages if stage.num_ready > 0)
-        self._inline = tuple(stage for stage in stages if stage.num_ready == 0)
-        assert stages == self._threaded + self._inline, "a stage behind the consumer cannot have a thread"
-        self._queues = [_BoundedQueue(stage.num_ready) for stage in self._threaded]
-        # What each stage takes from, and last the consumer.
-        self._sources = [source, *(ready.get for ready in self._queues)]
-        self._is_closed = False
-        self._workers: list[Worker] = []
-
-    def start(self) -> None:
-        for number in range(len(self._workers), len(self._threaded)):
-            self._workers.append(Worker(f"stage-{self._threaded[number].name}", partial(self._run, number)))
-
-    @property
-    def num_ready(self) -> int:
-        """Results that wait for the next stage or for the consumer."""
-        return sum(ready.qsize() for ready in self._queues)
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether nothing more will come, because of the end or of an error."""
-        return any(worker.outcome.done() for worker in self._workers)
-
-    def take(self) -> Passed | None:
-        """The next result of the last stage; None after the last. Raises what a stage or the source raised."""
-        passed = None if self._is_closed else self._sources[-1]()
-        if passed is None:
-            # The end is there for everyone who asks again.
-            for ready in self._queues[-1:]:
-                ready.put(None)
-            # A thread ends when the one before it has ended, or with an error of its own.
-            for worker in reversed(self._workers):
-                if not self._is_closed:
-                    worker.outcome.result()
-            return None
-        for stage in self._inline:
-            passed = _pass_through(stage, passed)
-        return passed
-
-    def close(self) -> None:
-        self._is_closed = True
-        for ready in self._queues:
-            ready.end()
-        join_all(self._workers)
-        for ready in self._queues:
-            ready.end()
-
-    def _run(self, number: int) -> None:
-        """Body of the thread of a stage."""
-        try:
-            while self._move_one(number):
-                continue
-        finally:
-            self._queues[number].put(None)
-
-    def _move_one(self, number: int) -> bool:
-        """Passes one result through a stage: in a call of its own, so that no thread holds on to a batch it passed."""
-        passed = self._sources[number]()
-        if passed is None or self._is_closed:
-            return False
-        passed = _pass_through(self._threaded[number], passed)
-        self._queues[number].put(passed)
-        return True
-
-
-class _BoundedQueue:
-    """A bounded queue of two `SimpleQueue`, whose calls run in C: `queue.Queue` would cost the consumer more time."""
-
-    def __init__(self, size: int) -> None:
-        self._items: queue.SimpleQueue[Passed | None] = queue.SimpleQueue()
-        self._slots: queue.SimpleQueue[None] = queue.SimpleQueue()
-        for _ in range(size):
-            self._slots.put(None)
-
-    def qsize(self) -> int:
-        return self._items.qsize()
-
-    def get(self) -> Passed | None:
-        # Before it waits: a slot that Ctrl-C makes one too many does less harm than one that is lost.
-        self._slots.put(None)
-        return self._items.get()
-
-    def put(self, item: Passed | None) -> None:
-        """Waits for a free slot; the end, None, needs none."""
-        if item is not None:
-            self._slots.get()
-        self._items.put(item)
-
-    def end(self) -> None:
-        """Drops what waits here; those who wait for an item or a slot go on."""
-        while not self._items.empty():
-            self._items.get_nowait()
-        self._items.put(None)
-        self._slots.put(None)
-
-
-def _pass_through(stage: Stage, passed: Passed) -> Passed:
-    started = time.perf_counter()
-    content = stage.apply(passed.content)
-    return Passed(passed.label, content, {**passed.seconds, stage.name: time.perf_counter() - started})

@@ -27,7 +27,7 @@ _POLL_S = 0.1
 _NUM_ANNOUNCED = 16
 _STALL_LIMIT_S = 60.0
 """A batch that takes longer counts as hanging; even slow disks need seconds."""
-_CLOSE_LIMIT_S = 1.0
+_CLOSE_LIMIT_S = 2.0
 """Time that closing waits for threads; one that hangs in a read of a broken disk is left behind."""
 _LEAST_NICENESS = 19
 

@@ -18,10 +18,11 @@ from myxtts.errors import UsageError
 from myxtts.features.definition import MelDefinition
 from myxtts.pipeline.batch import BatchLayout, hand_over_arrays, make_device_transfer
 from myxtts.pipeline.choose_loader import LoaderSetup, choose_loader
-from myxtts.pipeline.feed import Feed, Stage, WarmUp
+from myxtts.pipeline.feed import Feed, WarmUp
 from myxtts.pipeline.load_ahead import ThreadPriority
 from myxtts.pipeline.split_advice import TYPICAL_GRADIENT_BYTES, advise_on_split
 from myxtts.pipeline.splits import BatchRange, OpenSplit, choose_range, count_reference_frames, open_split
+from myxtts.pipeline.stages import Stage
 from myxtts.pipeline.telemetry import FeedStats, Telemetry
 from myxtts.pipeline.tune import FeedSettings, Tuner, fit_buffers, fit_on_device, measure_ram_budget
 from myxtts.runtime.hardware import Hardware, detect_hardware

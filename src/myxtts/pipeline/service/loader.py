@@ -43,8 +43,9 @@ _MAX_BROKEN_STREAMS = 2
 """Broken streams in a row that are an error; after fewer their batches are loaded on this machine."""
 _WATCH_EVERY_S, _PROBE_LIMIT_S = 0.5, 0.4
 """Interval of the watching thread, and time limit of its probe, which is shorter."""
-_CLOSE_LIMIT_S = 0.5
-"""Time that `close` waits for the threads; they are daemons and may be blocked inside TensorFlow."""
+_CLOSE_LIMIT_S = 2.0
+"""Time that `close` waits for the threads, which may be blocked inside TensorFlow: one that returns from there while
+Python ends would abort the program."""
 
 
 def open_service_loader(
