@@ -80,13 +80,13 @@ def test_graphs_operations_and_a_trace_are_shown(
 
 
 def test_the_hint_names_the_program_that_shows_a_trace(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setattr("myxtts.store.provide.ensure_features", lambda config, _report: config)
     monkeypatch.setattr(
         "myxtts.tools.profile.measure.profile_training", lambda *_, **__: make_profile(trace_dir="traces")
     )
-    app(["profile", "--train-data", "corpus", "--trace", "traces"], standalone_mode=False)
+    app(["profile", "--train-data", str(tmp_path), "--trace", "traces"], standalone_mode=False)
     assert "Look at the trace with: xprof --logdir traces (pip install xprof)" in capsys.readouterr().out
 
 
