@@ -18,12 +18,13 @@ from myxtts.store.reader import FeatureStore
 from myxtts.store.verify import check_before_training, verify_store
 
 
-def make_store(folder: Path, **changes: Any) -> FeatureStore:
-    """Three utterances; `changes` are other values of the second one."""
+def make_store(folder: Path, part: Part = "mel", values: Any = None) -> FeatureStore:
+    """Three utterances; `values` are other ones of a part of the second."""
     begin_store(folder)
-    rows = [(Row(f"clip{number}", "anna", "en"), make_values(5, 4, number)) for number in range(3)]
-    rows[1] = (rows[1][0], {**rows[1][1], **changes})
-    append_segment(folder, rows)
+    parts = [make_values(5, 4, number) for number in range(3)]
+    if values is not None:
+        parts[1][part] = values
+    append_segment(folder, [(Row(f"clip{number}", "anna", "en"), parts[number]) for number in range(3)])
     state = read_state(folder)
     assert state is not None
     write_state(folder, replace(state, num_token_ids=99))
@@ -42,7 +43,7 @@ WRONG_VALUES: list[tuple[Part, Any, str]] = [
 
 @pytest.mark.parametrize(("part", "values", "words"), WRONG_VALUES)
 def test_impossible_values_are_damage(tmp_path: Path, part: Part, values: Any, words: str) -> None:
-    store = make_store(tmp_path / "store", **{part: values})
+    store = make_store(tmp_path / "store", part, values)
     with pytest.raises(DataError, match=f"The stored {part} of clip1 is damaged: .*{words}") as caught:
         check_before_training(store, "sampled")
     assert "--fix" in caught.value.next_step
@@ -50,7 +51,7 @@ def test_impossible_values_are_damage(tmp_path: Path, part: Part, values: Any, w
 
 
 def alter(fields: dict[str, Any], place: str, value: Any) -> dict[str, Any]:
-    copy = json.loads(json.dumps(fields))
+    copy: dict[str, Any] = json.loads(json.dumps(fields))
     *folders, name = place.split(".")
     holder = copy
     for folder in folders:
