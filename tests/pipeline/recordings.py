@@ -91,12 +91,12 @@ FORMATS = {
 
 
 def make_corpus(folder: Path, clips: Sequence[Clip], data: DataConfig = DATA, **options: Any) -> Corpus:
-    """Task recordings of two speakers in two languages."""
+    """Recordings of two speakers in two languages."""
     recordings = folder / "recordings"
     lines = ["id|audio|text|speaker|language\n"]
     for number, clip in enumerate(clips):
         clip.write(recordings / "wavs" / f"clip{number:02}{clip.suffix}", seed=number)
-        speaker, language = ("zoe", "adam", "adam")[number % 3], ("en", "fa")[number % 2]
+        speaker, language = ("zoe", "adam", "adam")[number % 3], ("en", "es")[number % 2]
         lines.append(f"clip{number:02}|wavs/clip{number:02}{clip.suffix}|Words {'x' * number}.|{speaker}|{language}\n")
     (recordings / "metadata.csv").write_text("".join(lines), encoding="utf-8")
     prepare_corpus([Recordings(recordings, "manifest")], folder / "corpus", data, num_threads=1, **options)

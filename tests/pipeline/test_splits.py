@@ -98,7 +98,7 @@ def test_all_of_a_validation_corpus_is_validated_on_under_the_training_numbers(f
     tables: tuple[FeatureStore | RecordingSource, ...] = (open_source(config.data, "val"), open_store_of_split(config))
     for table in tables:
         assert table.speakers == ("adam", "zoe")
-        assert table.languages == ("en", "fa")
+        assert table.languages == ("en", "es")
         rows = table.rows_of_split("val")
         assert [table.id_of(int(row)) for row in rows] == ids
         assert (table.columns["speaker"] == 1).all()
