@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import keras
@@ -127,16 +127,6 @@ class BaseLearner(ABC):
             return
         with self.ema.swapped_in():
             yield self.model
-
-    def enter_device(self) -> AbstractContextManager[Any]:
-        """Context in which operations run where the model is: on its first device, if it has several."""
-        placed = (
-            tf.distribute.OneDeviceStrategy,
-            tf.distribute.MirroredStrategy,
-            tf.distribute.MultiWorkerMirroredStrategy,
-        )
-        is_placed = isinstance(self.strategy, placed)
-        return tf.device(self.strategy.extended.worker_devices[0]) if is_placed else nullcontext()
 
     @abstractmethod
     def _make_step(self, accumulation: int) -> None:

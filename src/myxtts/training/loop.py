@@ -28,7 +28,7 @@ from myxtts.training.run.guard import Action, Guard
 from myxtts.training.run.signals import StopRequest
 from myxtts.training.run.state import RunState
 from myxtts.training.schedule import TimeBudget
-from myxtts.training.step import StepNumbers, is_out_of_memory
+from myxtts.training.step import StepNumbers, enter_device, is_out_of_memory
 from myxtts.training.task import PreparedTask
 from myxtts.types import Say
 
@@ -278,7 +278,7 @@ class TrainingLoop:
             return
         # Calibration, validation and samples run where the weights are: without a device they would run on the first
         # GPU, which in Multi-GPU mode prepares data.
-        with self._learner.enter_device():
+        with enter_device(self._learner.strategy):
             # After a signal there may be little time: no validation and no samples before all is saved.
             self._saver.calibrate(is_hurried=self.is_stopping)
             for callback in self._callbacks:

@@ -51,6 +51,16 @@ def split_rows(part: MicroBatch, num_parts: int) -> list[MicroBatch]:
     return [{name: cut(name, tensor, number) for name, tensor in part.items()} for number in range(num_parts)]
 
 
+def enter_device(strategy: Any) -> AbstractContextManager[Any]:
+    """Context in which operations run where the model is: on its first device, if it has several.
+
+    Without it they run on the first GPU, which may be another one, and a compiled function runs where it is called.
+    """
+    kinds = ("OneDeviceStrategy", "MirroredStrategy", "MultiWorkerMirroredStrategy")
+    placed = tuple(getattr(tf.distribute, kind) for kind in kinds)
+    return tf.device(strategy.extended.worker_devices[0]) if isinstance(strategy, placed) else nullcontext()
+
+
 def distribute_parts(strategy: Any, parts: Sequence[MicroBatch]) -> MicroBatch:
     """One micro-batch from the rows of each replica of this process."""
     if strategy.num_replicas_in_sync == 1:
@@ -179,7 +189,7 @@ class TrainStep:
         `is_spoiled` makes its gradients NaN: the fault injection of MYXTTS_FAULT, with which the guard is tested.
         """
         assert len(micro_batches) == self.accumulation_steps, f"{len(micro_batches)} micro-batches were given"
-        with self._strategy.scope(), self._enter_device():
+        with self._strategy.scope(), enter_device(self._strategy):
             if self._spoiler is not None:
                 self._spoiler.assign(float("nan") if is_spoiled else 1.0)
             if step != self._next_step:
@@ -202,7 +212,7 @@ class TrainStep:
 
     def trace(self, micro_batches: Sequence[MicroBatch], step: int) -> None:
         """Traces and compiles the graphs of micro-batches of these shapes by a step on them."""
-        with self._strategy.scope(), self._enter_device():
+        with self._strategy.scope(), enter_device(self._strategy):
             function = self._train if self.accumulation_steps == 1 else self._accumulate
             for micro_batch in micro_batches:
                 _make_graph_first(function, micro_batch)
@@ -230,7 +240,7 @@ class TrainStep:
         }
 
         def run(function: Callable[..., Any], *arguments: Any) -> Any:
-            with self._strategy.scope(), self._enter_device():
+            with self._strategy.scope(), enter_device(self._strategy):
                 return function(*arguments)
 
         return {name: partial(run, self._make_graph(function)) for name, function in parts.items()}
@@ -268,7 +278,6 @@ class TrainStep:
         is_one_device = self._strategy.num_replicas_in_sync == 1
         self._is_graph, self._is_compiled_whole = graph, jit_compile and is_one_device and self._num_lanes == 1
         self._is_compiled_by_part = jit_compile and not self._is_compiled_whole
-        self._needs_device = jit_compile and isinstance(self._strategy, tf.distribute.OneDeviceStrategy)
         self._compute_piece: Callable[[MicroBatch, Tensor], tuple[Tensor, _Totals]] = self._compute_gradients
         self._change: Callable[..., Tensor] = self._apply
         if self._is_compiled_by_part:
@@ -282,10 +291,6 @@ class TrainStep:
         if not self._is_graph:
             return function
         return tf.function(function, jit_compile=self._is_compiled_whole, autograph=False)
-
-    def _enter_device(self) -> AbstractContextManager[Any]:
-        """A compiled function runs where it is called, not where its variables are."""
-        return tf.device(self._strategy.extended.worker_devices[0]) if self._needs_device else nullcontext()
 
     # Methods below run once for all replicas or, where the docstring says so, in each replica.
 
