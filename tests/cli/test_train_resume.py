@@ -15,18 +15,18 @@ from tests.training.trainer_programs import write_recordings
 
 
 def test_a_run_goes_on_from_any_folder_with_its_own_settings(tmp_path: Path) -> None:
-    work, other = tmp_path / "work", tmp_path / "other"
-    write_recordings(work / "recordings")
+    project, other = tmp_path / "project", tmp_path / "other"
+    write_recordings(project / "recordings")
     (other / "runs").mkdir(parents=True)
     settings = list_settings(corpus_format="manifest", val_share=0.2)
     data = ("--train-data", "recordings", "--cache-dir", "features")
-    begun = run_train(*data, "--steps", "1", *settings, cwd=work)
+    begun = run_train(*data, "--steps", "1", *settings, cwd=project)
     assert begun.returncode == 0, begun.stderr
     assert "speakers in en, from the store features." in begun.stderr
 
-    evaluated = run_myxtts("evaluate", "--model", "../work/runs/run", "--max-utterances", "1", cwd=other)
+    evaluated = run_myxtts("evaluate", "--model", "../project/runs/run", "--max-utterances", "1", cwd=other)
     assert evaluated.returncode == 0, evaluated.stderr
-    (work / "runs" / "run").rename(other / "runs" / "mine")
+    (project / "runs" / "run").rename(other / "runs" / "mine")
     before = (other / "runs" / "mine" / "config.yaml").read_bytes()
     spoilt = run_train("--resume", "mine", "--override", "--set", "model.decoder_width=24", cwd=other)
     assert spoilt.returncode == 4, spoilt.stderr

@@ -64,7 +64,7 @@ class StageChain:
         """The next result of the last stage; None after the last. Raises what a stage or the source raised."""
         passed = None if self._is_closed else self._sources[-1]()
         if passed is None:
-            # The end is there for everyone who asks again.
+            # Put back, so that a later call finds the end too.
             for ready in self._queues[-1:]:
                 ready.put(None)
             # A thread ends when the one before it has ended, or with an error of its own.

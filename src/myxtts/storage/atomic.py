@@ -147,7 +147,7 @@ def write_atomically(path: Path) -> Iterator[IO[bytes]]:
     with explain_storage_errors(path, "write"):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            # A leftover of a process with the same number, or a link that somebody put there.
+            # Left by a killed process with the same number, or a symbolic link.
             temporary.unlink(missing_ok=True)
             with open_output(temporary) as file:
                 pass_fault_point("write")

@@ -23,7 +23,7 @@ class FileRefusedError(ValueError):
 
 
 class _Waitless(FileIO):
-    """Files of the kernel look like regular ones, but may have to be waited for, for ever."""
+    """Reads a file that never blocks: files of the kernel, as in /proc, look regular, but a read may wait for ever."""
 
     def readinto(self, buffer: Any, /) -> int:
         num_read: int | None = super().readinto(buffer)

@@ -121,7 +121,7 @@ class ReadGuard:
     def find_suspects(self) -> set[FileKey]:
         """The files that could not be read, or have been written to, since they were mapped.
 
-        A file that was removed, or replaced by another of its name, is none: the one that is mapped lives on.
+        A file that was removed or replaced by another is not suspect: the mapping still shows the old file.
         """
         if time.monotonic() >= self._next_look:
             self._next_look = time.monotonic() + max(_LOOK_EVERY_S, len(self._watched) * _LOOK_EVERY_S_PER_FILE)
@@ -147,7 +147,7 @@ def _handle(_signal: int, info: int, _context: int) -> None:
         )
         os.write(2, message.encode("utf-8", "surrogateescape"))
         os._exit(DataError.exit_code)
-    # Before the zeros are there: whoever reads them finds the file among the suspects.
+    # First the note, then the zeros: a thread that reads the zeros finds the file among the suspects.
     mapped.suspects.add(mapped.key)
     page = address // mmap.PAGESIZE * mmap.PAGESIZE
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_FIXED

@@ -22,6 +22,11 @@ from myxtts.storage.atomic import is_fault_planned
 from myxtts.training.optimizer import WeightEma
 from myxtts.types import Batch, Tensor
 
+_PLACING_STRATEGIES = (
+    tf.distribute.OneDeviceStrategy,
+    tf.distribute.MirroredStrategy,
+    tf.distribute.MultiWorkerMirroredStrategy,
+)
 MicroBatch = dict[str, Tensor]
 """Named tensors whose first axis is B, or values per replica of such tensors."""
 
@@ -56,9 +61,9 @@ def enter_device(strategy: Any) -> AbstractContextManager[Any]:
 
     Without it they run on the first GPU, which may be another one, and a compiled function runs where it is called.
     """
-    kinds = ("OneDeviceStrategy", "MirroredStrategy", "MultiWorkerMirroredStrategy")
-    placed = tuple(getattr(tf.distribute, kind) for kind in kinds)
-    return tf.device(strategy.extended.worker_devices[0]) if isinstance(strategy, placed) else nullcontext()
+    # The default strategy, which trains on the CPU, has no devices of its own.
+    is_placed = isinstance(strategy, _PLACING_STRATEGIES)
+    return tf.device(strategy.extended.worker_devices[0]) if is_placed else nullcontext()
 
 
 def distribute_parts(strategy: Any, parts: Sequence[MicroBatch]) -> MicroBatch:
@@ -104,6 +109,10 @@ def is_out_of_memory(error: Exception) -> bool:
 
 GRADIENTS_POINT = "gradients"
 """Fault point at which MYXTTS_FAULT turns the gradients of a step into NaN."""
+
+
+_IS_FINITE = 3
+"""Position of `is_finite` in the tensor of a `StepResult`."""
 
 
 class StepNumbers(NamedTuple):
@@ -369,7 +378,7 @@ class TrainStep:
         if self._clip_norm is not None:
             scale *= self._clip_norm / tf.maximum(norm, self._clip_norm)
         is_finite = tf.cast(tf.math.is_finite(norm) & tf.math.is_finite(loss), tf.float32)
-        # Set while tracing, so it belongs to every graph: all shapes have the same metrics.
+        # Set when a graph is traced; the metrics are the same for all batch shapes.
         self._metric_names = tuple(metrics)
         return gradient_P * scale, tf.stack([loss, norm, totals.num_real, is_finite, *metrics.values()])
 
@@ -385,7 +394,7 @@ class TrainStep:
             self._strategy.extended.update(self._optimizer.iterations, self._change, args=arguments, group=False)
 
         # After the all-reduce all replicas hold the same values, and take the same branch.
-        tf.cond(values[3] > 0, apply, lambda: None)
+        tf.cond(values[_IS_FINITE] > 0, apply, lambda: None)
         self._step.assign_add(1)
         return values
 

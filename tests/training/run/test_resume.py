@@ -18,7 +18,7 @@ from myxtts.training.run.resume import find_run, find_usual_run, follow_run, lis
 
 @pytest.fixture(autouse=True)
 def working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "work"
+    folder = tmp_path / "project"
     (folder / "corpus").mkdir(parents=True)
     monkeypatch.chdir(folder)
     return folder
@@ -37,7 +37,7 @@ def test_the_configuration_of_a_run_holds_absolute_paths(working_folder: Path) -
     assert (data.train_data, data.cache_dir) == (str(working_folder / "corpus"), str(working_folder / "features"))
 
 
-@pytest.mark.parametrize("spelling", ["corpus", "../work/corpus", "absolute", "link"])
+@pytest.mark.parametrize("spelling", ["corpus", "../project/corpus", "absolute", "link"])
 def test_another_spelling_of_the_same_path_is_no_change(working_folder: Path, spelling: str) -> None:
     begin_run(val_data="corpus")
     if spelling == "link":
@@ -88,7 +88,9 @@ def test_a_run_goes_on_with_its_own_settings_and_what_is_given_now(tmp_path: Pat
 
 def test_corpus_and_store_of_a_run_stay_together(working_folder: Path) -> None:
     path = begin_run(cache_dir="features")
-    assert follow_run(XTTSConfig(train_data="../work/corpus"), path).data.cache_dir == str(working_folder / "features")
+    assert follow_run(XTTSConfig(train_data="../project/corpus"), path).data.cache_dir == str(
+        working_folder / "features"
+    )
     assert follow_run(XTTSConfig(train_data="other"), path).data.cache_dir is None
     assert follow_run(XTTSConfig(cache_dir="moved"), path).data.train_data == str(working_folder / "corpus")
     (working_folder / "corpus").rmdir()

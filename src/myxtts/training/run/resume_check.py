@@ -17,7 +17,10 @@ from myxtts.config.values import Scalar, show_value
 from myxtts.errors import ConfigError
 
 _OTHER_CONTENT = f"its content has changed: {NEW_SELECTION}"
-_CHANGED = {"durations": "utterances would be aligned in another way"}
+_CHANGED = {
+    "durations": "utterances would be aligned in another way",
+    "front end": "its texts or the text rules of this version of myxtts have changed: tokens would differ",
+}
 """Reasons by the name of a fingerprint, where it is not `_OTHER_CONTENT`."""
 
 
