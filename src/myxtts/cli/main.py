@@ -6,10 +6,8 @@ they run.
 
 from __future__ import annotations
 
-import signal
 import sys
-from types import FrameType
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -27,7 +25,8 @@ from myxtts.cli.profile import run_profile
 from myxtts.cli.screen import print_error
 from myxtts.cli.synth import run_synth
 from myxtts.cli.train import run_train
-from myxtts.errors import INTERRUPTED_EXIT_CODE, TERMINATED_EXIT_CODE, MyXTTSError
+from myxtts.errors import INTERRUPTED_EXIT_CODE, MyXTTSError
+from myxtts.runtime.interrupt import raise_on_signals
 
 app = typer.Typer(
     name="myxtts",
@@ -78,7 +77,7 @@ def run(arguments: list[str] | None = None) -> None:
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     is_debugging = "--debug" in arguments
     arguments = [argument for argument in arguments if argument != "--debug"]
-    signal.signal(signal.SIGTERM, _end_on_sigterm)
+    raise_on_signals()
     try:
         app(arguments, prog_name="myxtts")
     except MyXTTSError as error:
@@ -95,13 +94,6 @@ def run(arguments: list[str] | None = None) -> None:
         advice = "Please report it with the output of the same command and --debug."
         print_error(MyXTTSError(problem, next_step=advice), as_json="--json" in arguments)
         sys.exit(MyXTTSError.exit_code)
-
-
-def _end_on_sigterm(_signal: int, _frame: FrameType | None) -> Any:
-    """Turns SIGTERM into SystemExit, so that `finally` blocks and context managers run."""
-    # A second SIGTERM kills at once: the clean-up that the first one started may hang.
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    sys.exit(TERMINATED_EXIT_CODE)
 
 
 if __name__ == "__main__":
