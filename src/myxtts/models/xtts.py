@@ -57,8 +57,11 @@ class XTTS(keras.Model):  # type: ignore[misc]
     """The acoustic model. All weights are created in the constructor.
 
     Make it in the scope of the strategy, under the dtype policy to compute in. `length_factor` and `modulation_taps`
-    are calibrated, not trained.
+    are calibrated, not trained. With `is_search_chunked` alignments are searched in chunks of frames: faster on GPUs,
+    with the same result.
     """
+
+    is_search_chunked: bool = False
 
     def __init__(self, config: ModelConfig, spec: ModelSpec) -> None:
         super().__init__()
@@ -140,7 +143,7 @@ class XTTS(keras.Model):  # type: ignore[misc]
             return split_durations(durations_BN, scores_BTS, states.is_state_BS, mel_lengths_B)
         if diagonal_weight is not None:
             scores_BTS += diagonal_weight * score_diagonal(states.is_state_BS, mel_lengths_B, mel_BTM.shape[1])
-        return search_alignment(scores_BTS, states.is_state_BS, mel_lengths_B)
+        return search_alignment(scores_BTS, states.is_state_BS, mel_lengths_B, is_chunked=self.is_search_chunked)
 
     def align(self, part: Mapping[str, Tensor]) -> Alignment:
         """The best alignment of a micro-batch; its `token_durations_BN` are what a store keeps."""
