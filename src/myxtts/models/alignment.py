@@ -17,6 +17,8 @@ Shape legend: B utterances, T frames, N tokens, S states, M mel bands, C chunks,
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -74,19 +76,33 @@ def score_diagonal(is_state_BS: Tensor, mel_lengths_B: Tensor, num_frames: int) 
 
 
 def search_alignment(
-    scores_BTS: Tensor, is_state_BS: Tensor, mel_lengths_B: Tensor, *, is_chunked: bool = False
+    scores_BTS: Tensor,
+    is_state_BS: Tensor,
+    mel_lengths_B: Tensor,
+    *,
+    is_chunked: bool = False,
+    is_compiled: bool = False,
 ) -> Alignment:
     """Viterbi search: the path with the highest total score. Needs at least as many frames as states.
 
     Of paths with equal scores it takes the one that is in later states, compared from the last frame on. `is_chunked`
-    is faster on GPUs and slower on CPUs, with the same result. Scores of real frames and states must be finite: where
-    one is not, the path of its row is any path.
+    is faster on GPUs and slower on CPUs, with the same result; it is always compiled with XLA, and the other search if
+    `is_compiled`, or within a compiled graph. Scores of real frames and states must be finite: where one is not, the
+    path of its row is any path.
     """
     num_states_B = tf.reduce_sum(tf.cast(is_state_BS, tf.int32), axis=1)
     is_aligned_B = (num_states_B <= mel_lengths_B) & (num_states_B > 0)
-    search = _search_chunks_compiled if is_chunked else _search_frames
+    search = _search_chunks if is_chunked else _search_frames
+    if is_chunked or is_compiled:
+        search = _compile_search(search)
     state_BT = search(scores_BTS, is_state_BS, mel_lengths_B)
     return Alignment(_count_frames(state_BT, mel_lengths_B, is_state_BS.shape[1]), state_BT, is_aligned_B)
+
+
+@cache
+def _compile_search(search: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Any:
+    """The search as a compiled part of any graph: small operations in loops cost far more when run one by one."""
+    return tf.function(search, autograph=False, jit_compile=True)
 
 
 def _count_frames(state_BT: Tensor, mel_lengths_B: Tensor, num_states: int) -> Tensor:
@@ -192,10 +208,6 @@ def _search_chunks(scores_BTS: Tensor, is_state_BS: Tensor, mel_lengths_B: Tenso
     last_B = tf.maximum(num_until_BS[:, -1] - 1, 0)
     rank_BT = _trace_chunks(moves_CBS, last_B)[:, :num_frames]
     return tf.gather(position_BS, rank_BT, batch_dims=1)
-
-
-_search_chunks_compiled: Any = tf.function(_search_chunks, autograph=False, jit_compile=True)
-"""Compiled also where the graph around it is not, as in validation: hundreds of small operations become few kernels."""
 
 
 def _search_within_chunks(
