@@ -60,6 +60,7 @@ class TrainingLoop:
         self.state = self._restore()
         self._guard = Guard(self.state.guard, run.skipped.append)
         self._saver = task.make_saver(run, self.state, say)
+        self._switch = task.make_switch(run, self.state, say)
         self._time = TimeBudget(self.config.training.minutes, self.state.clock, self._sync)
         self.total_steps: int | None = None
         """The step at which training will end, where that is known."""
@@ -109,24 +110,33 @@ class TrainingLoop:
         with ExitStack() as held:
             held.enter_context(self._saver)
             self._reader = held.enter_context(ThreadPoolExecutor(1, "myxtts-results"))
-            feed = held.enter_context(
-                self._task.open_feed(
-                    self.state.feed_position, self.state.loader_name, self.run.telemetry_path, self.say
-                )
-            )
-            self.state.loader_name = feed.loader_name
+            feeds = held.enter_context(ExitStack())
+            feed = self._open_feed(feeds)
             if self.run.checkpoint is not None:
                 # Not before: until here anything that does not fit leaves the run as it was.
                 self.run.begin_session()
             if self.run.is_chief:
                 self._saver.load_calibration()
             self._trace_shapes()
-            self._run_steps(feed)
+            while self._run_steps(feed):
+                # Batches bring durations from now on.
+                feeds.close()
+                feed = self._open_feed(feeds)
+                self._trace_shapes()
             self._finish()
         result = self._summarize()
         for callback in self._callbacks:
             callback.on_end(self, result)
         return result
+
+    def _open_feed(self, held: ExitStack) -> Any:
+        """Opens the feed at the present position, with the loader that the run used before."""
+        state = self.state
+        feed = held.enter_context(
+            self._task.open_feed(state.feed_position, state.loader_name, self.run.telemetry_path, self.say)
+        )
+        state.loader_name = feed.loader_name
+        return feed
 
     def _restore(self) -> RunState:
         """Variables and numbers of the run's checkpoint; a fresh state where there is none."""
@@ -159,11 +169,12 @@ class TrainingLoop:
         self.say(f"{verb} took {time.monotonic() - started:.1f} s.")
         self._request.next_stop = _NEXT_STOP
 
-    def _run_steps(self, feed: Any) -> None:
-        """Runs steps until the end; each starts before the results of the `_STEPS_IN_FLIGHT` before it are known.
+    def _run_steps(self, feed: Any) -> bool:
+        """Runs steps until the end; returns whether to go on with another feed, whose batches bring durations.
 
-        The device so never waits for the host. Reading a result blocks until the device is done with everything that it
-        was given by then, so a thread of its own reads, and this one gives the device the next step meanwhile.
+        Each step starts before the results of the `_STEPS_IN_FLIGHT` before it are known, so that the device never
+        waits for the host. Reading a result blocks until the device is done with everything that it was given by then,
+        so a thread of its own reads, and this one gives the device the next step meanwhile.
         """
         self._request.next_stop = _NEXT_STOP
         learner, state = self._learner, self.state
@@ -174,6 +185,11 @@ class TrainingLoop:
                 learner.freeze(self.model.text_side)
                 self._trace_shapes()
                 num_traces = learner.num_traces
+            if self._switch is not None and self._switch.is_due(self.total_steps):
+                if self._switch_durations(self._switch):
+                    return True
+                # A signal may have stopped the alignment, which is then due again when the run goes on.
+                continue
             started = time.perf_counter()
             taken = list(islice(batches, learner.num_batches_per_step))
             if len(taken) < learner.num_batches_per_step:
@@ -194,6 +210,21 @@ class TrainingLoop:
             self._after_step()
             if self._time.note_step(state.step):
                 self._set_last_step()
+        return False
+
+    def _switch_durations(self, switch: Any) -> bool:
+        """Looks whether alignments are stable; returns whether durations are written and training goes on from them."""
+        self._judge()
+        # A rollback may have led to another step.
+        if not switch.is_due(self.total_steps):
+            return False
+        self._request.next_stop = "as soon as the batch is aligned that it is working on"
+        with enter_device(self._learner.strategy), self.use_average():
+            is_written = switch.look(self._has_request)
+        self._request.next_stop = _NEXT_STOP
+        if is_written:
+            switch.begin()
+        return bool(is_written)
 
     def _is_at_end(self) -> bool:
         """Whether any process has reached its last step or been signalled; all processes get the same answer."""
@@ -262,6 +293,7 @@ class TrainingLoop:
             **self._window.average(),
             "learning_rate": self._learner.rate.at(max(0, self.step - 1)),
             **self._window.measure_rates(),
+            **(self._switch.take_numbers() if self._switch is not None else {}),
             "skipped": self.state.guard.num_skipped,
             "epoch": self.state.feed_position / self._task.num_batches_per_epoch,
             "elapsed_s": time.monotonic() - self._started,

@@ -103,6 +103,10 @@ class PreparedTask(ABC):
     def trace(self, step: int, is_stopping: Callable[[], bool]) -> None:
         """Traces the graphs of all steps from `step` on, on batches without real rows, until `is_stopping`."""
 
+    def make_switch(self, run: RunFolder, state: RunState, say: Say) -> Any:
+        """Makes the switch from searched to written durations; None for tasks without one."""
+        return None
+
     @abstractmethod
     def make_saver(self, run: RunFolder, state: RunState, say: Say) -> Saver:
         """Makes the saver that writes checkpoints and bundles of this task."""

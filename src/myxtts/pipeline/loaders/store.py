@@ -68,7 +68,7 @@ class StoreLoader(Loader):
         """Labels, and durations where the layout has them; utterances without any get zeros."""
         self._assembler.fill_labels(arrays, plan)
         if "durations" in arrays:
-            fill_rows(arrays["durations"], self._store.read_parts(plan.rows[: plan.num_real], "durations"))
+            fill_rows(arrays["durations"], self._store.read_durations(plan.rows[: plan.num_real]))
 
 
 class CachedLoader(StoreLoader):

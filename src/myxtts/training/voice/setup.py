@@ -29,6 +29,7 @@ from myxtts.training.run.cluster_sync import ClusterSync
 from myxtts.training.run.folder import SPEC_FILE_NAME, RunFolder
 from myxtts.training.run.state import RunState
 from myxtts.training.task import PreparedTask, plan_steps
+from myxtts.training.voice.align import DurationsSwitch, make_switch
 from myxtts.training.voice.bundle import VoiceSaver
 from myxtts.training.voice.data import TrainingData, describe_durations, measure_spec
 from myxtts.training.voice.fine_tuning import choose_scale, take_weights
@@ -54,8 +55,9 @@ class PreparedVoice(PreparedTask):
 
     def open_feed(self, start: int, loader_name: str, telemetry_file: Path, say: Say) -> Feed:
         """Opens the training batches. The size of the gradients decides whether a data GPU pays."""
+        has_durations = {"training.durations": "stored"} if self.learner.has_durations else {}
         return open_batches(
-            self.config,
+            self.config.model_copy(update=has_durations),
             split="train",
             epochs=self.config.training.epochs,
             start=start,
@@ -70,6 +72,9 @@ class PreparedVoice(PreparedTask):
     def trace(self, step: int, is_stopping: Callable[[], bool]) -> None:
         shapes = takewhile(lambda _: not is_stopping(), dict.fromkeys(self.data.shapes))
         self.learner.trace(shapes, self.data.num_reference_frames)
+
+    def make_switch(self, run: RunFolder, state: RunState, say: Say) -> DurationsSwitch | None:
+        return make_switch(self.config, self.plan, self.data, self.learner, run, state, say)
 
     def make_saver(self, run: RunFolder, state: RunState, say: Say) -> VoiceSaver:
         return VoiceSaver(self.config, run, self.data, self.learner, state, say)
