@@ -25,7 +25,7 @@ from myxtts.models.vocoder_bundle import VocoderBundle
 from myxtts.pipeline.splits import open_store
 from myxtts.pipeline.tune import measure_ram_budget
 from myxtts.runtime.hardware import Hardware
-from myxtts.runtime.plan import Mode, Plan
+from myxtts.runtime.plan import Plan
 from myxtts.store.reader import FeatureStore
 from myxtts.training.callbacks import Callback
 from myxtts.training.run.folder import RunFolder
@@ -80,15 +80,12 @@ class VocoderTask:
         plan: Plan,
         hardware: Hardware,
         origin: VocoderBundle | None,
-        say: Say,
         num_warm_steps: int | None = None,
     ) -> VocoderTask:
         """Opens the data. Settings must have been resolved for a vocoder.
 
         Discriminators join after `num_warm_steps`; None is for the usual number, or that of the run.
         """
-        if plan.mode is Mode.MULTI_GPU:
-            say("Segments are read on the host: data_gpu has nothing to do for a vocoder.")
         data = open_vocoder_data(config, plan, hardware)
         if origin is not None:
             refuse_foreign_vocoder(dict(data.mel.to_json()), origin.describe())
