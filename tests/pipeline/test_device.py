@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tests.device_process import DeviceProcess
 
-from myxtts.pipeline.batch import BatchLayout, Loaded, MemoryPool, hand_over_arrays, make_device_transfer, split_batch
+from myxtts.pipeline.batch import BatchLayout, Loaded, MemoryPool, make_device_transfer
 from myxtts.pipeline.order import NO_ROW, BatchPlan, Shape
 
 SHAPE = Shape(4, 16, 8)
@@ -32,7 +32,7 @@ def make_pool() -> MemoryPool:
 def test_tensors_look_at_the_memory_that_was_filled() -> None:
     pool = make_pool()
     loaded = load(pool, 7)
-    batch = make_device_transfer(["/CPU:0"])(loaded)
+    batch = make_device_transfer(["/CPU:0"], LAYOUT.num_bytes)(loaded)
     loaded.arrays["mel"][0, 0, 0] = 99
     assert float(batch.mel[0, 0, 0]) == 99
     assert batch.position == 7
@@ -40,7 +40,7 @@ def test_tensors_look_at_the_memory_that_was_filled() -> None:
 
 
 def test_tensors_that_are_kept_keep_their_values_and_their_memory() -> None:
-    pool, transfer = make_pool(), make_device_transfer(["/CPU:0"])
+    pool, transfer = make_pool(), make_device_transfer(["/CPU:0"], LAYOUT.num_bytes)
     kept = [transfer(load(pool, number)) for number in range(5)]
     assert [int(batch.tokens[0, 0]) for batch in kept] == list(range(5))
     assert pool.num_made == 5
@@ -51,27 +51,28 @@ def test_tensors_that_are_kept_keep_their_values_and_their_memory() -> None:
 
 
 def test_a_consumer_that_lets_go_needs_no_more_memory() -> None:
-    pool, transfer = make_pool(), make_device_transfer(["/CPU:0"])
+    pool, transfer = make_pool(), make_device_transfer(["/CPU:0"], LAYOUT.num_bytes)
     for number in range(50):
         assert float(transfer(load(pool, number)).mel[1, 0, 0]) == number + 100
     assert pool.num_made <= 2
 
 
 def test_rows_are_shared_out_in_order() -> None:
-    shares = split_batch(hand_over_arrays(load(make_pool(), 3)), 2)
-    assert [share.ids for share in shares] == [("a", "b"), ("c", "")]
-    assert [share.num_real for share in shares] == [2, 1]
-    assert shares[0].mel.shape == (2, 16, 5)
+    batch = make_device_transfer(["/CPU:0"] * 2, LAYOUT.num_bytes)(load(make_pool(), 3))
+    assert [share.ids for share in batch.shares] == [("a", "b"), ("c", "")]
+    assert [share.num_real for share in batch.shares] == [2, 1]
+    assert [share.mel[:, 0, 0].numpy().tolist() for share in batch.shares] == [[3, 103], [3, 3]]
+    assert batch.mel.shape == (4, 16, 5)
 
 
 def test_uneven_shares_are_a_mistake_of_ours() -> None:
     with pytest.raises(AssertionError, match="4 rows cannot be shared by 3"):
-        split_batch(hand_over_arrays(load(make_pool(), 3)), 3)
+        make_device_transfer(["/CPU:0"] * 3, LAYOUT.num_bytes)(load(make_pool(), 3))
 
 
 def move_to(devices: list[str]) -> dict[str, Any]:
     """Runs in a process of its own."""
-    batch = make_device_transfer(devices)(load(make_pool(), 2))
+    batch = make_device_transfer(devices, LAYOUT.num_bytes)(load(make_pool(), 2))
     parts = batch.shares or (batch,)
     return {
         "devices": [part.mel.device.rpartition("device:")[2] for part in parts],

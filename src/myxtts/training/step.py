@@ -14,10 +14,12 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar, cast
 
 import tensorflow as tf
 
+from myxtts.pipeline.packed import Packed, PackedBatch, unpack
+from myxtts.runtime.plan import CPU_DEVICE
 from myxtts.storage.atomic import is_fault_planned
 from myxtts.training.optimizer import WeightEma
 from myxtts.types import Batch, Tensor
@@ -29,10 +31,16 @@ _PLACING_STRATEGIES = (
 )
 MicroBatch = dict[str, Tensor]
 """Named tensors whose first axis is B, or values per replica of such tensors."""
+StepInput = MicroBatch | Packed
+"""A micro-batch as a step takes it: in one piece, which is cut inside the step, or as separate tensors."""
+_Part = TypeVar("_Part", bound=StepInput)
 
 
-def select_tensors(batch: Batch) -> MicroBatch:
+def select_tensors(batch: Batch) -> StepInput:
     """The tensors of a batch; its names and numbers would make a new graph for every batch."""
+    if isinstance(batch, PackedBatch):
+        (piece,) = batch.pieces
+        return piece
     return batch.arrays()
 
 
@@ -56,28 +64,41 @@ def split_rows(part: MicroBatch, num_parts: int) -> list[MicroBatch]:
     return [{name: cut(name, tensor, number) for name, tensor in part.items()} for number in range(num_parts)]
 
 
+def count_rows(part: StepInput) -> int:
+    """Rows of a micro-batch, with those that only fill it."""
+    return part.num_rows if isinstance(part, Packed) else int(next(iter(part.values())).shape[0])
+
+
+def list_replica_devices(strategy: Any) -> tuple[str, ...]:
+    """The device of each replica of this process."""
+    # The default strategy, which trains on the CPU, has no devices of its own.
+    return tuple(strategy.extended.worker_devices) if isinstance(strategy, _PLACING_STRATEGIES) else (CPU_DEVICE,)
+
+
 def enter_device(strategy: Any) -> AbstractContextManager[Any]:
     """Context in which operations run where the model is: on its first device, if it has several.
 
     Without it they run on the first GPU, which may be another one, and a compiled function runs where it is called.
     """
-    # The default strategy, which trains on the CPU, has no devices of its own.
     is_placed = isinstance(strategy, _PLACING_STRATEGIES)
-    return tf.device(strategy.extended.worker_devices[0]) if is_placed else nullcontext()
+    return tf.device(list_replica_devices(strategy)[0]) if is_placed else nullcontext()
 
 
-def distribute_parts(strategy: Any, parts: Sequence[MicroBatch]) -> MicroBatch:
+def distribute_parts(strategy: Any, parts: Sequence[_Part]) -> _Part:
     """One micro-batch from the rows of each replica of this process."""
     if strategy.num_replicas_in_sync == 1:
         (part,) = parts
         return part
-    num_local = len(strategy.extended.worker_devices)
+    num_local = len(list_replica_devices(strategy))
     assert len(parts) == num_local, f"{len(parts)} parts for {num_local} replicas"
-    per_replica: MicroBatch = strategy.experimental_distribute_values_from_function(
+    values = [part.vector if isinstance(part, Packed) else part for part in parts]
+    per_replica: Any = strategy.experimental_distribute_values_from_function(
         # Replica ids count over all workers; `parts` are those of this worker.
-        lambda context: parts[context.replica_id_in_sync_group % num_local]
+        lambda context: values[context.replica_id_in_sync_group % num_local]
     )
-    return per_replica
+    if isinstance(parts[0], Packed):
+        per_replica = Packed(per_replica, parts[0].layout)
+    return cast("_Part", per_replica)
 
 
 LossFunction = Callable[[Any, MicroBatch, bool, Tensor], tuple[Tensor, dict[str, Tensor]]]
@@ -192,7 +213,7 @@ class TrainStep:
         self._num_lanes = num_lanes
         self._compile(graph, jit_compile)
 
-    def __call__(self, micro_batches: Sequence[MicroBatch], step: int, is_spoiled: bool = False) -> StepResult:
+    def __call__(self, micro_batches: Sequence[StepInput], step: int, is_spoiled: bool = False) -> StepResult:
         """One update from `accumulation_steps` micro-batches, which may differ in shape.
 
         `is_spoiled` makes its gradients NaN: the fault injection of MYXTTS_FAULT, with which the guard is tested.
@@ -209,7 +230,7 @@ class TrainStep:
             self._next_step = step + 1
         return StepResult(values, self._metric_names)
 
-    def _run(self, micro_batches: Sequence[MicroBatch]) -> Tensor:
+    def _run(self, micro_batches: Sequence[StepInput]) -> Tensor:
         if self.accumulation_steps == 1:
             return self._train(micro_batches[0])
         if self._has_leftovers:
@@ -219,12 +240,12 @@ class TrainStep:
         self._has_leftovers = False
         return values
 
-    def trace(self, micro_batches: Sequence[MicroBatch], step: int) -> None:
+    def trace(self, micro_batches: Sequence[StepInput], step: int) -> None:
         """Traces and compiles the graphs of micro-batches of these shapes by a step on them."""
         with self._strategy.scope(), enter_device(self._strategy):
             function = self._train if self.accumulation_steps == 1 else self._accumulate
             for micro_batch in micro_batches:
-                _make_graph_first(function, micro_batch)
+                make_graph_first(function, micro_batch)
         self(micro_batches, step)
 
     def take_apart(self) -> dict[str, Callable[..., Any]]:
@@ -236,7 +257,7 @@ class TrainStep:
         if self._is_compiled_by_part:
             compute_totals = tf.function(compute_totals, jit_compile=True, autograph=False)
 
-        def forward(part: MicroBatch) -> list[_Totals]:
+        def forward(part: StepInput) -> list[_Totals]:
             return [compute_totals(piece, self._step.read_value()) for piece in self._split_lanes(part)]
 
         def update(computed: tuple[Tensor, _Totals]) -> Tensor:
@@ -287,7 +308,7 @@ class TrainStep:
         is_one_device = self._strategy.num_replicas_in_sync == 1
         self._is_graph, self._is_compiled_whole = graph, jit_compile and is_one_device and self._num_lanes == 1
         self._is_compiled_by_part = jit_compile and not self._is_compiled_whole
-        self._compute_piece: Callable[[MicroBatch, Tensor], tuple[Tensor, _Totals]] = self._compute_gradients
+        self._compute_piece: Callable[[StepInput, Tensor], tuple[Tensor, _Totals]] = self._compute_gradients
         self._change: Callable[..., Tensor] = self._apply
         if self._is_compiled_by_part:
             self._compute_piece = tf.function(self._compute_gradients, jit_compile=True, autograph=False)
@@ -303,18 +324,18 @@ class TrainStep:
 
     # Methods below run once for all replicas or, where the docstring says so, in each replica.
 
-    def _train_on(self, micro_batch: MicroBatch) -> Tensor:
+    def _train_on(self, micro_batch: StepInput) -> Tensor:
         """Step without accumulation: one micro-batch per replica, in one graph."""
 
-        def compute(part: MicroBatch) -> tuple[Tensor, Tensor]:
+        def compute(part: StepInput) -> tuple[Tensor, Tensor]:
             return self._reduce(*self._compute(part))
 
         return self._update(*self._strategy.run(compute, args=(micro_batch,)))
 
-    def _accumulate_on(self, micro_batch: MicroBatch) -> _Totals:
+    def _accumulate_on(self, micro_batch: StepInput) -> _Totals:
         """Adds the gradients of one micro-batch to the accumulator of each replica; returns its totals."""
 
-        def accumulate(part: MicroBatch) -> _Totals:
+        def accumulate(part: StepInput) -> _Totals:
             gradient_P, totals = self._compute(part)
             self._accumulator.assign_add(gradient_P)
             return totals
@@ -332,22 +353,22 @@ class TrainStep:
 
         return self._update(*self._strategy.run(reduce, args=(totals,)))
 
-    def _compute(self, part: MicroBatch) -> tuple[Tensor, _Totals]:
+    def _compute(self, part: StepInput) -> tuple[Tensor, _Totals]:
         """In each replica: gradient and totals of its rows, from pieces that do not wait for each other."""
         pieces, step = self._split_lanes(part), self._step.read_value()
-        _make_graph_first(self._compute_piece, pieces[0], step)
+        make_graph_first(self._compute_piece, pieces[0], step)
         computed = [self._compute_piece(piece, step) for piece in pieces]
         if len(computed) == 1:
             return computed[0]
         gradients, totals = zip(*computed, strict=True)
         return tf.add_n(gradients), _add_up(totals)
 
-    def _split_lanes(self, part: MicroBatch) -> list[MicroBatch]:
+    def _split_lanes(self, part: StepInput) -> Sequence[StepInput]:
         """Splits rows into equal pieces: the greatest common divisor of the rows and `num_lanes`."""
-        num_rows = next(iter(part.values())).shape[0]
-        return split_rows(part, math.gcd(num_rows, self._num_lanes))
+        num_lanes = math.gcd(count_rows(part), self._num_lanes)
+        return [part] if num_lanes == 1 else split_rows(unpack(part), num_lanes)
 
-    def _compute_gradients(self, part: MicroBatch, step: Tensor) -> tuple[Tensor, _Totals]:
+    def _compute_gradients(self, part: StepInput, step: Tensor) -> tuple[Tensor, _Totals]:
         """In each replica: the gradients of all weights one behind the other [P], so that few kernels handle them."""
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(self._weights)
@@ -357,11 +378,12 @@ class TrainStep:
         gradient_P = tf.concat([tf.reshape(tf.convert_to_tensor(gradient), [-1]) for gradient in gradients], axis=0)
         return (gradient_P if self._spoiler is None else gradient_P * self._spoiler), totals
 
-    def _compute_totals(self, part: MicroBatch, step: Tensor) -> _Totals:
+    def _compute_totals(self, part: StepInput, step: Tensor) -> _Totals:
         """In each replica: the forward pass."""
-        loss, metrics = self._compute_loss(self._model, part, True, step)
+        tensors = unpack(part)
+        loss, metrics = self._compute_loss(self._model, tensors, True, step)
         totals: _Totals = tf.nest.map_structure(
-            lambda value: tf.cast(value, tf.float32), _Totals(loss, self._count_real(part), metrics)
+            lambda value: tf.cast(value, tf.float32), _Totals(loss, self._count_real(tensors), metrics)
         )
         return totals
 
@@ -415,7 +437,7 @@ class TrainStep:
         self._accumulator.assign(tf.zeros_like(self._accumulator))
 
 
-def _make_graph_first(function: Callable[..., Any], *arguments: Any) -> None:
+def make_graph_first(function: Callable[..., Any], *arguments: Any) -> None:
     """Traces a `tf.function` for these arguments without calling it.
 
     A step has one graph for each batch shape. TensorFlow takes calls that each make a graph for a mistake, and warns of
