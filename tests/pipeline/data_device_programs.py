@@ -126,7 +126,7 @@ def compare_with_host(folder: str, kind: str, **settings: Any) -> dict[str, Any]
 def watch_stages(folder: str, kind: str, data_device: str, model_devices: list[str]) -> dict[str, Any]:
     """What is executed where by each stage on the way of a batch, and by a step of a model behind them."""
     scene = Scene(folder, kind)
-    trace = scene.folder / f"trace-{data_device[1:]}"
+    trace = scene.folder / f"trace-{data_device[1:]}-{len(model_devices)}"
     features, cross = scene.make_features(data_device, len(model_devices)), cross_to(model_devices)
     trainer = Trainer(model_devices)
     loaded = scene.load(scene.order.batch(0))

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import gc
+import time
+from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -11,9 +14,19 @@ from tests.device_process import DeviceProcess
 
 from myxtts.pipeline.batch import BatchLayout, Loaded, MemoryPool, make_device_transfer
 from myxtts.pipeline.order import NO_ROW, BatchPlan, Shape
+from myxtts.pipeline.packed import PackedBatch, unpack
+from myxtts.pipeline.stages import Passed, Stage, StageChain
+from myxtts.runtime.copies import count_copies, measure_copies_per_batch
+from myxtts.types import Batch
 
-SHAPE = Shape(4, 16, 8)
+SHAPE = Shape(4, 16, 7)
 LAYOUT = BatchLayout.of_features([SHAPE], 5, 6)
+
+
+@pytest.fixture(scope="module")
+def process() -> Iterator[DeviceProcess]:
+    with DeviceProcess(3) as process:
+        yield process
 
 
 def load(pool: MemoryPool, number: int) -> Loaded:
@@ -70,20 +83,93 @@ def test_uneven_shares_are_a_mistake_of_ours() -> None:
         make_device_transfer(["/CPU:0"] * 3, LAYOUT.num_bytes)(load(make_pool(), 3))
 
 
+AWKWARD = np.array([1, 5, 2**31 - 1, -1, -(2**31), 0x7F800001, 0x7FC12345, 0x7F800000], np.int64).astype(np.int32)
+"""Bits that are denormal numbers, infinity and NaN of both kinds as floats."""
+
+
+def load_awkward() -> Loaded:
+    loaded = load(make_pool(), 2)
+    for number, values in enumerate(loaded.arrays.values()):
+        values.reshape(-1).view(np.int32)[:] = np.resize(np.roll(AWKWARD, number), values.size)
+    return loaded
+
+
 def move_to(devices: list[str]) -> dict[str, Any]:
     """Runs in a process of its own."""
-    batch = make_device_transfer(devices, LAYOUT.num_bytes)(load(make_pool(), 2))
-    parts = batch.shares or (batch,)
+    transfer, loaded, awkward = make_device_transfer(devices, LAYOUT.num_bytes), load(make_pool(), 2), load_awkward()
+    batches: list[Batch] = []
+    copies = count_copies(lambda: batches.extend([transfer(loaded), transfer(awkward)]))
+    parts = [batch.shares or (batch,) for batch in batches]
+    names = list(LAYOUT.view(SHAPE))
+    bits = {name: np.concatenate([getattr(part, name) for part in parts[1]]).tobytes() for name in names}
     return {
-        "devices": [part.mel.device.rpartition("device:")[2] for part in parts],
-        "ids": [list(part.ids) for part in parts],
-        "values": [part.mel.numpy()[:, 0, 0].tolist() for part in parts],
+        "copies": sorted(copies.elements()),
+        "devices": [sorted({part.arrays()[name].device[-5:] for name in names}) for part in parts[0]],
+        "ids": [list(part.ids) for part in parts[0]],
+        "values": [part.mel.numpy()[:, 0, 0].tolist() for part in parts[0]],
+        "has_same_bits": all(bits[name] == awkward.arrays[name].tobytes() for name in names),
+        "is_whole": all(np.array_equal(batches[0].arrays()[name], loaded.arrays[name]) for name in names),
     }
 
 
-def test_each_device_gets_its_rows() -> None:
-    with DeviceProcess(3) as process:
-        one = process.run("tests.pipeline.test_device:move_to", devices=["/CPU:1"])
-        two = process.run("tests.pipeline.test_device:move_to", devices=["/CPU:1", "/CPU:2"])
-    assert one == {"devices": ["CPU:1"], "ids": [["a", "b", "c", ""]], "values": [[2, 102, 2, 2]]}
-    assert two == {"devices": ["CPU:1", "CPU:2"], "ids": [["a", "b"], ["c", ""]], "values": [[2, 102], [2, 2]]}
+@pytest.mark.parametrize(
+    ("devices", "ids", "values"),
+    [
+        (["CPU:1"], [["a", "b", "c", ""]], [[2, 102, 2, 2]]),
+        (["CPU:1", "CPU:2"], [["a", "b"], ["c", ""]], [[2, 102], [2, 2]]),
+    ],
+)
+def test_each_device_gets_its_rows_in_one_copy(
+    process: DeviceProcess, devices: list[str], ids: list[list[str]], values: list[list[int]]
+) -> None:
+    moved = process.run("tests.pipeline.test_device:move_to", devices=[f"/{device}" for device in devices])
+    # Two batches.
+    assert moved["copies"] == [["CPU:0", device] for device in devices for _ in range(2)]
+    assert moved["devices"] == [[device] for device in devices]
+    assert (moved["ids"], moved["values"]) == (ids, values)
+    assert moved["has_same_bits"]
+    assert moved["is_whole"]
+
+
+def feed_to(device: str, num_threads: int) -> dict[str, Any]:
+    """Batches behind several copies at a time, of which every third takes longer than those behind it."""
+    transfer, num_batches = make_device_transfer([device], LAYOUT.num_bytes), 12
+    loaded = iter([load(make_pool(), number) for number in range(num_batches)])
+
+    def copy(loaded: Loaded) -> Batch:
+        time.sleep(0.02 * (loaded.plan.position % 3 == 0))
+        return transfer(loaded)
+
+    def take() -> Passed | None:
+        return next((Passed(None, one, {}) for one in loaded), None)
+
+    chain = StageChain(take, (Stage("transfer", copy, 2, num_threads),))
+
+    def iterate() -> Iterator[Batch]:
+        chain.start()
+        while (passed := chain.take()) is not None:
+            yield passed.content
+
+    positions: list[int] = []
+    per_batch = measure_copies_per_batch(iterate(), lambda batch: positions.append(batch.position))
+    chain.close()
+    return {"positions": positions, "per_batch": per_batch}
+
+
+def test_several_copies_at_a_time_keep_the_order_and_are_one_per_batch(process: DeviceProcess) -> None:
+    fed = process.run("tests.pipeline.test_device:feed_to", device="/CPU:1", num_threads=3)
+    assert fed == {"positions": list(range(12)), "per_batch": {"CPU:1": 1.0}}
+
+
+def test_tensors_of_a_batch_that_crossed_are_made_only_when_asked_for() -> None:
+    whole = make_device_transfer(["/CPU:0"] * 2, LAYOUT.num_bytes)(load(make_pool(), 3))
+    share = whole.shares[0]
+    assert isinstance(share, PackedBatch)
+    assert not hasattr(share, "melody")
+    with mock.patch("myxtts.pipeline.packed.unpack", wraps=unpack) as cut:
+        assert share.pieces[0].num_rows == 2
+        cut.assert_not_called()
+        assert share.durations is None
+        assert share.tokens.dtype == "int32"
+        assert share.mel is share.mel
+        cut.assert_called_once()
