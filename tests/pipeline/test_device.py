@@ -14,7 +14,7 @@ from tests.device_process import DeviceProcess
 
 from myxtts.pipeline.batch import BatchLayout, Loaded, MemoryPool, make_device_transfer
 from myxtts.pipeline.order import NO_ROW, BatchPlan, Shape
-from myxtts.pipeline.packed import PackedBatch, unpack
+from myxtts.pipeline.packed import PackedBatch, cut_vector
 from myxtts.pipeline.stages import Passed, Stage, StageChain
 from myxtts.runtime.copies import count_copies, measure_copies_per_batch
 from myxtts.types import Batch
@@ -166,7 +166,7 @@ def test_tensors_of_a_batch_that_crossed_are_made_only_when_asked_for() -> None:
     share = whole.shares[0]
     assert isinstance(share, PackedBatch)
     assert not hasattr(share, "melody")
-    with mock.patch("myxtts.pipeline.packed.unpack", wraps=unpack) as cut:
+    with mock.patch("myxtts.pipeline.packed.cut_vector", wraps=cut_vector) as cut:
         assert share.pieces[0].num_rows == 2
         cut.assert_not_called()
         assert share.durations is None

@@ -27,9 +27,11 @@ from numpy.typing import NDArray
 from myxtts.pipeline.order import BatchPlan, Shape, hash_numbers
 from myxtts.pipeline.packed import (
     ALIGNMENT_BYTES,
+    Packed,
     PackedBatch,
     adopt,
     align,
+    is_host,
     pack_copies,
     pack_views,
     place_arrays,
@@ -265,34 +267,24 @@ def make_device_transfer(devices: Sequence[str], num_bytes: int) -> Callable[[Lo
     import tensorflow  # noqa: F401
 
     if len(devices) == 1:
-        return lambda loaded: _pack_whole(loaded).to_devices(devices)
+        has_tensors = is_host(devices[0])
+        return lambda loaded: _pack(loaded, [pack_views(loaded.arrays)], has_tensors).to_devices(devices)
     # Rows are a part of each array, so those of a device are copied into a piece of their own.
     pool = MemoryPool(num_bytes // len(devices) + len(BATCH) * ALIGNMENT_BYTES, num_kept=2 * len(devices))
-    return lambda loaded: _pack_shares(loaded, len(devices), pool).to_devices(devices)
+    return lambda loaded: _pack(loaded, _copy_shares(loaded, len(devices), pool), has_tensors=True).to_devices(devices)
 
 
-def _pack_whole(loaded: Loaded) -> PackedBatch:
-    """The batch as tensors of the host that share its memory."""
-    return PackedBatch(
-        loaded.plan.position,
-        loaded.ids,
-        loaded.plan.num_real,
-        [pack_views(loaded.arrays)],
-        partial(_adopt_all, loaded.arrays),
-    )
+def _pack(loaded: Loaded, pieces: Sequence[Packed], has_tensors: bool) -> PackedBatch:
+    """The batch in these pieces; its tensors share the memory of the host."""
+    tensors = {name: adopt(values) for name, values in loaded.arrays.items()} if has_tensors else None
+    return PackedBatch(loaded.plan.position, loaded.ids, loaded.plan.num_real, pieces, tensors)
 
 
-def _pack_shares(loaded: Loaded, num_shares: int, pool: MemoryPool) -> PackedBatch:
-    """The same with a piece for each of equal shares of the rows, in order."""
+def _copy_shares(loaded: Loaded, num_shares: int, pool: MemoryPool) -> list[Packed]:
+    """A piece for each of equal shares of the rows, in order."""
     size, rest = divmod(len(loaded.ids), num_shares)
     assert rest == 0, f"{len(loaded.ids)} rows cannot be shared by {num_shares}"
-    pieces = [
+    return [
         pack_copies({name: values[first : first + size] for name, values in loaded.arrays.items()}, pool.lease())
         for first in range(0, len(loaded.ids), size)
     ]
-    make_tensors = partial(_adopt_all, loaded.arrays)
-    return PackedBatch(loaded.plan.position, loaded.ids, loaded.plan.num_real, pieces, make_tensors)
-
-
-def _adopt_all(arrays: Arrays) -> dict[str, Any]:
-    return {name: adopt(values) for name, values in arrays.items()}

@@ -10,8 +10,9 @@ Shape legend: B utterances, W numbers of the vector.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple
 
@@ -66,10 +67,15 @@ class Packed:
         """The same on a device, by one copy; itself if it is on the host and the device is the host."""
         import tensorflow as tf
 
-        if device.endswith("CPU:0") and self.vector.device.endswith("CPU:0"):
+        if is_host(device) and is_host(self.vector.device):
             return self
         with tf.device(device):
             return Packed(tf.identity(self.vector), self.layout)
+
+
+def is_host(device: str) -> bool:
+    """Whether a device, by any of its names, is the memory that loaders fill."""
+    return device.endswith("CPU:0")
 
 
 def place_arrays(num_bytes: Iterable[int]) -> Iterator[tuple[int, int]]:
@@ -93,30 +99,21 @@ def adopt(array: NDArray[Any]) -> Tensor:
 
 def pack_views(arrays: Mapping[str, NDArray[Any]]) -> Packed:
     """Arrays of the host that lie one behind the other already, as `BatchLayout` places them. Nothing is copied."""
-    layout = describe_arrays(arrays)
-    first = next(iter(arrays.values()))
-    begin = first.__array_interface__["data"][0]
-    places = place_arrays(values.nbytes for values in arrays.values())
-    for (name, values), (start, _) in zip(arrays.items(), places, strict=True):
-        assert values.__array_interface__["data"][0] - begin == start, f"{name} does not lie where it should"
-    vector_W = np.lib.stride_tricks.as_strided(first.reshape(-1).view(_CARRIER), (_count(layout),), (_NUMBER_BYTES,))
-    return Packed(adopt(vector_W), layout)
+    layout, starts, num_bytes = _place(arrays)
+    first, *_, last = arrays.values()
+    begin = _find_address(first)
+    assert _find_address(last) - begin == starts[-1], f"{tuple(arrays)} do not lie one behind the other"
+    memory: Any = first.base
+    offset = begin - _find_address(memory)
+    return Packed(adopt(np.ndarray(num_bytes // _NUMBER_BYTES, _CARRIER, memory, offset)), layout)
 
 
 def pack_copies(arrays: Mapping[str, NDArray[Any]], memory: NDArray[np.uint8]) -> Packed:
     """Any arrays of the host, copied into one piece of memory, which must be aligned."""
-    layout = describe_arrays(arrays)
-    places = place_arrays(values.nbytes for values in arrays.values())
-    for values, (start, stop) in zip(arrays.values(), places, strict=True):
-        memory[start:stop].view(values.dtype).reshape(values.shape)[...] = values
-    return Packed(adopt(memory[: _count(layout) * _NUMBER_BYTES].view(_CARRIER)), layout)
-
-
-def describe_arrays(arrays: Mapping[str, Any]) -> PackedLayout:
-    """The layout of a vector of these arrays or tensors."""
-    layout = tuple(PackedArray(name, _name_dtype(array), tuple(array.shape)) for name, array in arrays.items())
-    assert all(np.dtype(array.dtype).itemsize == _NUMBER_BYTES for array in layout), f"not of 4-byte numbers: {layout}"
-    return layout
+    layout, starts, num_bytes = _place(arrays)
+    for values, start in zip(arrays.values(), starts, strict=True):
+        memory[start : start + values.nbytes].view(values.dtype).reshape(values.shape)[...] = values
+    return Packed(adopt(memory[:num_bytes].view(_CARRIER)), layout)
 
 
 def resize_rows(layout: PackedLayout, num_rows: int) -> PackedLayout:
@@ -124,14 +121,24 @@ def resize_rows(layout: PackedLayout, num_rows: int) -> PackedLayout:
     return tuple(array._replace(shape=(num_rows, *array.shape[1:])) for array in layout)
 
 
-def _name_dtype(array: Any) -> str:
-    # TensorFlow's own number formats have the names of numpy's.
-    return str(getattr(array.dtype, "name", array.dtype))
+def _place(arrays: Mapping[str, NDArray[Any]]) -> tuple[PackedLayout, tuple[int, ...], int]:
+    """The layout of these arrays, the first byte of each, and the bytes of all with those that fill the last one."""
+    return _place_like(tuple((name, values.dtype, values.shape) for name, values in arrays.items()))
 
 
-def _count(layout: PackedLayout) -> int:
-    """Numbers of the vector, with the unused ones behind each array."""
-    return sum(align(prod(array.shape) * _NUMBER_BYTES) for array in layout) // _NUMBER_BYTES
+@lru_cache(maxsize=256)
+def _place_like(
+    arrays: tuple[tuple[str, np.dtype[Any], tuple[int, ...]], ...],
+) -> tuple[PackedLayout, tuple[int, ...], int]:
+    assert all(dtype.itemsize == _NUMBER_BYTES for _, dtype, _ in arrays), f"not of 4-byte numbers: {arrays}"
+    places = list(place_arrays(prod(shape) * _NUMBER_BYTES for *_, shape in arrays))
+    layout = tuple(PackedArray(name, dtype.name, shape) for name, dtype, shape in arrays)
+    return layout, tuple(start for start, _ in places), align(places[-1][1])
+
+
+def _find_address(array: NDArray[Any]) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address
 
 
 # What follows runs inside compiled functions of the step as well as eagerly.
@@ -139,15 +146,18 @@ def _count(layout: PackedLayout) -> int:
 
 def unpack(part: Packed | dict[str, Tensor]) -> dict[str, Tensor]:
     """The tensors by name; a part that is not packed as it is."""
-    import tensorflow as tf
-
     if not isinstance(part, Packed):
         return part
-    carriers = cut_vector(part)
-    types = {array.name: array.dtype for array in part.layout}
+    return _read_bits(cut_vector(part), part.layout)
+
+
+def _read_bits(carriers: Mapping[str, Tensor], layout: PackedLayout) -> dict[str, Tensor]:
+    """The same tensors as numbers of their own format."""
+    import tensorflow as tf
+
     return {
-        name: carrier if types[name] == _CARRIER else tf.bitcast(carrier, types[name])
-        for name, carrier in carriers.items()
+        array.name: carriers[array.name] if array.dtype == _CARRIER else tf.bitcast(carriers[array.name], array.dtype)
+        for array in layout
     }
 
 
@@ -176,12 +186,13 @@ def join_vector(carriers: Mapping[str, Tensor]) -> Tensor:
 
 
 class PackedBatch(Batch):
-    """A batch that was packed for a device. Its tensors are made when the first of them is asked for.
+    """A batch in one piece, or in one for each share of its rows.
 
-    Training gives the pieces to its step and asks for none. There is one piece, or one for each share of the rows.
+    Training gives the pieces to its step. The tensors of a batch on a device are cut out of them when the first is
+    asked for; those of the host, which share its memory, are given.
     """
 
-    __slots__ = ("_make_tensors", "pieces")
+    __slots__ = ("_tensors", "pieces")
     pieces: tuple[Packed, ...]
 
     def __init__(
@@ -190,23 +201,24 @@ class PackedBatch(Batch):
         ids: tuple[str, ...],
         num_real: int,
         pieces: Sequence[Packed],
-        make_tensors: Callable[[], Mapping[str, Tensor]] | None = None,
+        tensors: Mapping[str, Tensor] | None = None,
         shares: tuple[Batch, ...] = (),
     ) -> None:
-        """`make_tensors` gives the tensors by name; otherwise they are cut out of the pieces."""
         known = {"position": position, "ids": ids, "num_real": num_real, "shares": shares, "pieces": tuple(pieces)}
-        for name, value in {**known, "_make_tensors": make_tensors}.items():
+        for name, value in {**known, "_tensors": tensors}.items():
             object.__setattr__(self, name, value)
+        if tensors is not None:
+            self._set_tensors(tensors)
 
     def to_devices(self, devices: Sequence[str]) -> PackedBatch:
         """Copies the piece to a device, or each of several to its own; the whole batch then stays where it is."""
         assert len(self.pieces) == len(devices), f"{len(self.pieces)} pieces for {len(devices)} devices"
         moved = [piece.to_device(device) for piece, device in zip(self.pieces, devices, strict=True)]
         if len(devices) > 1:
-            # The pieces are kept only where the tensors of the whole can be had from nowhere else.
-            pieces = self.pieces if self._make_tensors is None else ()
+            # Pieces are kept only where the tensors of the whole can be had from nowhere else.
+            pieces = self.pieces if self._tensors is None else ()
             shares = tuple(self._share_out(moved))
-            return PackedBatch(self.position, self.ids, self.num_real, pieces, self._make_tensors, shares)
+            return PackedBatch(self.position, self.ids, self.num_real, pieces, self._tensors, shares)
         return self if moved[0] is self.pieces[0] else PackedBatch(self.position, self.ids, self.num_real, moved)
 
     def _share_out(self, pieces: Sequence[Packed]) -> Iterator[PackedBatch]:
@@ -217,13 +229,15 @@ class PackedBatch(Batch):
             first += piece.num_rows
 
     def __getattr__(self, name: str) -> Any:
-        # Called for attributes that are not set yet.
+        # Called for an attribute that is not set.
         if name not in _NAMES:
             raise AttributeError(f"A batch has no {name}.", name=name, obj=self)
-        tensors = self._make_tensors() if self._make_tensors is not None else self._cut_tensors()
-        for array in BATCH:
-            object.__setattr__(self, array.name, tensors.get(array.name))
+        self._set_tensors(self._cut_tensors())
         return getattr(self, name)
+
+    def _set_tensors(self, tensors: Mapping[str, Tensor]) -> None:
+        for name in _NAMES:
+            object.__setattr__(self, name, tensors.get(name))
 
     def _cut_tensors(self) -> Mapping[str, Tensor]:
         """All tensors, on the device of the pieces."""
@@ -231,7 +245,6 @@ class PackedBatch(Batch):
 
         # Eager operations without a device run on the first GPU, wherever their inputs are.
         with tf.device(self.pieces[0].vector.device):
-            cut = [unpack(piece) for piece in self.pieces]
-            if len(cut) == 1:
-                return cut[0]
-            return {name: tf.concat([tensors[name] for tensors in cut], axis=0) for name in cut[0]}
+            rows = [cut_vector(piece) for piece in self.pieces]
+            whole = rows[0] if len(rows) == 1 else {name: tf.concat([one[name] for one in rows], 0) for name in rows[0]}
+            return _read_bits(whole, self.pieces[0].layout)
