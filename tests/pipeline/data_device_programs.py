@@ -33,7 +33,8 @@ from myxtts.pipeline.stages import Stage
 from myxtts.pipeline.telemetry import Telemetry
 from myxtts.runtime.strategy import setup_gpu_strategy
 from myxtts.store.reader import FeatureStore
-from myxtts.training.step import MicroBatch, TrainStep, distribute_parts, select_tensors
+from myxtts.training.micro_batches import MicroBatch, distribute_parts, select_tensors
+from myxtts.training.step import TrainStep
 from myxtts.types import BATCH, Batch
 
 Tensor = Any

@@ -9,7 +9,7 @@ from typing import Any
 from tests.training.programs import Run, cut, make_batch
 
 from myxtts.tools.profile.parts import measure_parts
-from myxtts.training.step import MicroBatch, StepInput
+from myxtts.training.micro_batches import MicroBatch, StepInput
 
 
 class ToyLearner:

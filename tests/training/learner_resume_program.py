@@ -13,9 +13,9 @@ from tests.training.programs import STRATEGIES, pack_on
 from myxtts.config.schema import XTTSConfig
 from myxtts.pipeline.packed import Packed, PackedBatch
 from myxtts.training.execution import LANES_ON_CPU, Execution, MicroBatches
+from myxtts.training.micro_batches import list_replica_devices, split_rows
 from myxtts.training.run.checkpoint import CheckpointFolder
 from myxtts.training.run.saver import BackgroundSaver
-from myxtts.training.step import list_replica_devices, split_rows
 from myxtts.training.voice.learner import Learner
 from myxtts.types import Batch
 

@@ -20,19 +20,17 @@ from myxtts.pipeline.packed import Packed, pack_copies, unpack
 from myxtts.runtime.strategy import setup_gpu_strategy
 from myxtts.training.execution import Execution
 from myxtts.training.learner import MicroBatchCutter
-from myxtts.training.optimizer import AdamW, WeightEma
-from myxtts.training.step import (
+from myxtts.training.micro_batches import (
     MicroBatch,
     StepInput,
-    StepNumbers,
-    TrainStep,
     count_real_utterances,
     distribute_parts,
-    is_out_of_memory,
     list_replica_devices,
     select_tensors,
     split_rows,
 )
+from myxtts.training.optimizer import AdamW, WeightEma
+from myxtts.training.step import StepNumbers, TrainStep, is_out_of_memory
 from myxtts.types import Batch
 
 Tensor = Any

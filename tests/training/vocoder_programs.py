@@ -19,8 +19,8 @@ from myxtts.models.discriminators import DiscriminatorConfig, Discriminators
 from myxtts.models.layers import iterate_weights
 from myxtts.models.vocoder import Vocoder, VocoderConfig
 from myxtts.training.learner import select_trained
+from myxtts.training.micro_batches import distribute_parts, split_rows
 from myxtts.training.optimizer import AdamW
-from myxtts.training.step import distribute_parts, split_rows
 from myxtts.training.vocoder.learner import BETAS, VocoderStep
 
 DEFINITION = MelDefinition.from_config(DataConfig(n_fft=64, win_length=64, hop_length=16, n_mels=8))

@@ -19,21 +19,19 @@ from myxtts.pipeline.packed import Packed, PackedLayout, cut_vector, join_vector
 from myxtts.runtime.plan import Plan, is_cpu
 from myxtts.storage.atomic import pass_fault_point
 from myxtts.training.execution import Device, Execution, MicroBatches
-from myxtts.training.optimizer import WeightEma
-from myxtts.training.run.state import AVERAGE, MODEL, OPTIMIZER, TrainingState
-from myxtts.training.schedule import LearningRate
-from myxtts.training.step import (
-    GRADIENTS_POINT,
+from myxtts.training.micro_batches import (
     MicroBatch,
     StepInput,
-    StepResult,
     count_rows,
     distribute_parts,
     enter_device,
     list_replica_devices,
-    make_graph_first,
     split_rows,
 )
+from myxtts.training.optimizer import WeightEma
+from myxtts.training.run.state import AVERAGE, MODEL, OPTIMIZER, TrainingState
+from myxtts.training.schedule import LearningRate
+from myxtts.training.step import GRADIENTS_POINT, StepResult, make_graph_first
 
 
 class BaseLearner(ABC):

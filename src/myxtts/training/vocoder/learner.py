@@ -23,8 +23,9 @@ from myxtts.models.vocoder import Vocoder, VocoderConfig
 from myxtts.storage.json_file import FileModel
 from myxtts.training.execution import Execution, MicroBatches
 from myxtts.training.learner import BaseLearner, select_trained, use_dtype_policy
+from myxtts.training.micro_batches import MicroBatch, split_rows
 from myxtts.training.optimizer import AdamW, WeightEma
-from myxtts.training.step import MicroBatch, StepNumbers, StepResult, TrainStep, split_rows
+from myxtts.training.step import StepNumbers, StepResult, TrainStep
 from myxtts.training.terms import VOCODER, add_weighted
 from myxtts.training.vocoder.losses import (
     ReconstructionLoss,

@@ -19,8 +19,9 @@ from myxtts.pipeline.packed import Packed, pack_views
 from myxtts.runtime.plan import Plan
 from myxtts.training.execution import Execution, MicroBatches
 from myxtts.training.learner import BaseLearner, select_trained, use_dtype_policy
+from myxtts.training.micro_batches import StepInput, list_replica_devices, select_tensors
 from myxtts.training.optimizer import AdamW
-from myxtts.training.step import StepInput, TrainStep, list_replica_devices, select_tensors
+from myxtts.training.step import TrainStep
 from myxtts.training.voice.data import TrainingData
 from myxtts.training.voice.losses import VoiceLoss
 from myxtts.types import Batch
