@@ -21,8 +21,8 @@ from myxtts.models.vocoder import Vocoder, VocoderConfig
 from myxtts.pipeline.batch import Loaded, allocate_aligned
 from myxtts.pipeline.order import NO_ROW, BatchPlan, Shape
 from myxtts.training.learner import select_trained
+from myxtts.training.micro_batches import distribute_parts, split_rows
 from myxtts.training.optimizer import AdamW
-from myxtts.training.step import distribute_parts, split_rows
 from myxtts.training.vocoder.learner import BETAS, VocoderStep, make_segment_transfer
 
 DEFINITION = MelDefinition.from_config(DataConfig(n_fft=64, win_length=64, hop_length=16, n_mels=8))
@@ -109,7 +109,7 @@ def transfer(devices: list[str]) -> dict[str, Any]:
         arrays[name][:] = values
     shape = Shape(4, NUM_FRAMES, 0)
     plan = BatchPlan(0, 0, np.arange(4), np.full(4, NO_ROW), shape)
-    batch = make_segment_transfer(devices)(Loaded(plan, tuple("abcd"), arrays, 0.0))
+    batch = make_segment_transfer(devices, 0)(Loaded(plan, tuple("abcd"), arrays, 0.0))
     joined = {name: np.concatenate([share[name] for share in batch.shares]) for name in source}
     return {
         "devices": [

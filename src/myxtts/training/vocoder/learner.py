@@ -21,12 +21,14 @@ from myxtts.features.definition import MelDefinition
 from myxtts.models.discriminators import DiscriminatorConfig, Discriminators
 from myxtts.models.layers import iterate_weights
 from myxtts.models.vocoder import Vocoder, VocoderConfig
-from myxtts.pipeline.batch import Loaded, adopt
+from myxtts.pipeline.batch import Loaded
+from myxtts.pipeline.packed import adopt
 from myxtts.storage.json_file import FileModel
 from myxtts.training.execution import Execution, MicroBatches
 from myxtts.training.learner import BaseLearner, select_trained, use_dtype_policy
+from myxtts.training.micro_batches import MicroBatch, split_rows
 from myxtts.training.optimizer import AdamW, WeightEma
-from myxtts.training.step import MicroBatch, StepNumbers, StepResult, TrainStep, split_rows
+from myxtts.training.step import StepNumbers, StepResult, TrainStep
 from myxtts.training.terms import VOCODER, add_weighted
 from myxtts.training.vocoder.losses import (
     ReconstructionLoss,
@@ -65,7 +67,7 @@ class SegmentBatch:
     shares: tuple[MicroBatch, ...]
 
 
-def make_segment_transfer(devices: Sequence[str]) -> Callable[[Loaded], SegmentBatch]:
+def make_segment_transfer(devices: Sequence[str], _batch_bytes: int) -> Callable[[Loaded], SegmentBatch]:
     """A transfer of segments to devices, each of which gets an equal share of the rows."""
 
     def move(share: MicroBatch, device: str) -> MicroBatch:
