@@ -45,7 +45,11 @@ _MAX_SESSIONS = 3
 """Newest sessions of a resumed run whose environment is shown."""
 # Labels of stages in the telemetry; other stages are shown by their names.
 _STAGES = mark(
-    {"transfer": "copy to the device (in parallel)", "features": "features on the data device (in parallel)"}
+    {
+        "transfer": "copy to the device (in parallel)",
+        "transfer_wait": "waiting for the device before the copy (in parallel)",
+        "features": "features on the data device (in parallel)",
+    }
 )
 _KINDS = mark({"skipped": "skipped", "spike": "spike", "rolled back": "rolled back"})
 _END_SHARE = 20

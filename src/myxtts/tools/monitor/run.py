@@ -236,6 +236,11 @@ def find_newest_run(folder: Path = RUNS_FOLDER) -> Path | None:
     return max(((when, path) for when, path in dated if when is not None), default=(0.0, None))[1]
 
 
+def is_run(path: Path) -> bool:
+    """Whether a folder holds a run, which may be starting or have ended."""
+    return _find_last_change(path) is not None
+
+
 def _find_last_change(run: Path) -> float | None:
     times = []
     for name in _SIGNS_OF_A_RUN:

@@ -41,6 +41,7 @@ _LOADING = mark(
         "data_wait": "wait for data",
         "loading": "loading a batch",
         "transfer": "copy to the device",
+        "transfer_wait": "waiting for the device before the copy",
         "features": "features on the data device",
     }
 )
