@@ -137,7 +137,8 @@ def test_what_cannot_be_is_refused_before_the_watch(
 
 def test_a_training_of_another_process_is_followed_from_before_its_start_to_its_end(tmp_path: Path) -> None:
     run, log = tmp_path / "runs" / "anna", tmp_path / "log.jsonl"
-    watcher = start("--run", "runs/anna", "--wait", "--interval", "0.1", "--log-file", "log.jsonl", "--json", cwd=tmp_path)
+    arguments = ["--run", "runs/anna", "--wait", "--interval", "0.1", "--log-file", "log.jsonl", "--json"]
+    watcher = start(*arguments, cwd=tmp_path)
     wait_until(lambda: len(read_log(log)) > 0)
     training = subprocess.Popen([sys.executable, "-c", TRAINING, str(run), "0.5", "150"])
     training.wait(timeout=60)

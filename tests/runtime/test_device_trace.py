@@ -136,10 +136,8 @@ def test_errors_of_the_profiler_do_not_end_a_training() -> None:
     sampler.note_step()
     sampler.note_step()
     assert sampler.share is None
-    assert said == [
-        "The busy time of the GPU cannot be measured: Another profiler is running. AU is the share of time without "
-        "data wait."
-    ]
+    (line,) = said
+    assert line.startswith("The busy time of the GPU cannot be measured: Another profiler is running. AU is")
 
 
 def test_nothing_is_traced_on_a_cpu() -> None:

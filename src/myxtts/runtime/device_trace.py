@@ -1,8 +1,8 @@
 """Time in which GPUs run kernels, from short traces of TensorFlow's profiler.
 
-`read_device_times` reads an `XSpace`, the profiler's own protobuf, which TensorFlow ships; no plugin is needed. A kernel
-that waits for nothing useful counts as busy too, but an idle GPU between two kernels does not, unlike in the utilisation
-of NVML, which asks whether any kernel ran at all in the last sample period.
+`read_device_times` reads an `XSpace`, the protobuf of the profiler, which TensorFlow ships; no plugin is needed. Gaps
+between two kernels count as idle, unlike in the utilisation of NVML, which only asks whether any kernel ran at all in
+the last sample period.
 `BusySampler` traces a few steps of a training every few minutes. Without a GPU nothing is traced.
 """
 
