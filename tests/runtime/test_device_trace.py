@@ -89,6 +89,7 @@ def test_a_few_steps_are_sampled_every_so_often() -> None:
     stage.step(6)
     # 20 of 5 x 10 ms; the other GPU does not train.
     assert stage.sampler.share == pytest.approx(0.4)
+    assert stage.sampler.num_kernels == 20
     stage.step(100)
     assert len(stage.traces) == 1
     stage.now += 60

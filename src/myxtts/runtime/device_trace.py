@@ -132,6 +132,8 @@ class BusySampler:
         self._started_at, self._num_left = 0.0, 0
         self.share: float | None = None
         """The newest measurement, a mean over the training GPUs; None before the first."""
+        self.num_kernels: float | None = None
+        """Kernels that a training GPU ran in a step of the newest sample."""
 
     def note_step(self) -> None:
         """Called between two steps: begins a trace when one is due, and ends it a few steps later."""
@@ -163,6 +165,7 @@ class BusySampler:
         chosen = [times[name] for name in self._names if name in times] or list(times.values())
         if chosen:
             self.share = min(1.0, fmean(one.busy_s for one in chosen) / span_s)
+            self.num_kernels = fmean(one.num_kernels for one in chosen) / _NUM_TRACED_STEPS
         else:
             self._give_up("the profiler does not report this GPU")
 

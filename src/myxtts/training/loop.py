@@ -94,6 +94,10 @@ class TrainingLoop:
         """Notes the validation score of the present step; the checkpoint with the lowest score is kept as the best."""
         self._saver.note_score(score)
 
+    def measure_rates(self) -> dict[str, float]:
+        """Time, throughput and utilisation of the steps since the last record (see `StepWindow.measure_rates`)."""
+        return self._window.measure_rates(self._busy.share)
+
     def freeze_text(self, reason: str) -> None:
         """Freezes text encoder and prosody predictor from the next step on; `reason` is a sentence for the user."""
         is_worth_it = self.total_steps is None or self.step < _LATEST_FREEZE * self.total_steps
@@ -265,7 +269,7 @@ class TrainingLoop:
             "step": self.step,
             **self._window.average(),
             "learning_rate": self._learner.rate.at(max(0, self.step - 1)),
-            **self._window.measure_rates(self._busy.share),
+            **self.measure_rates(),
             "skipped": self.state.guard.num_skipped,
             "epoch": self.state.feed_position / self._task.num_batches_per_epoch,
             "elapsed_s": time.monotonic() - self._started,

@@ -26,6 +26,8 @@ from myxtts.pipeline.splits import choose_range, count_reference_frames, order_s
 from myxtts.runtime.plan import Plan
 from myxtts.runtime.timing import time_in_turns
 from myxtts.tools.profile.result import OpTime, PartTimes
+from myxtts.tools.step_graph import count_hlo
+from myxtts.training.step import enter_device
 from myxtts.training.voice.learner import Learner
 from myxtts.types import Batch
 
@@ -53,6 +55,26 @@ def measure_parts(learner: Learner, batches: Sequence[Batch], shape: str, num_re
         backward_s=count * backward_s,
         optimizer_s=seconds["update"],
     )
+
+
+def count_kernels(learner: Learner, batches: Sequence[Batch]) -> float | None:
+    """Counts the kernels and library calls of a step in the HLO that XLA makes of it; compiles one shape once more.
+
+    Where only pieces of the step are compiled, as on several devices, it is the gradients of all pieces of a device.
+    None for a step without XLA.
+    """
+    step: Any = learner.train_step
+    part = learner.cut(batches)[0]
+    function, arguments, times = (step._train if step.accumulation_steps == 1 else step._accumulate), (part,), 1
+    with learner.strategy.scope(), enter_device(learner.strategy):
+        if step._is_compiled_by_part:
+            part = learner.strategy.experimental_local_results(part)[0]
+            pieces = step._split_lanes(part)
+            function, arguments, times = step._compute_piece, (pieces[0], step._step.read_value()), len(pieces)
+        elif not step._is_compiled_whole:
+            return None
+        text = function.experimental_get_compiler_ir(*arguments)(stage="optimized_hlo")
+    return float(times * step.accumulation_steps * count_hlo(text).num_started)
 
 
 def _finish(action: Callable[[], object]) -> None:
