@@ -29,15 +29,17 @@ def make_space(planes: dict[str, dict[str, list[tuple[str, float, float]]]]) -> 
 
 
 def test_kernels_that_overlap_count_once_and_copies_apart() -> None:
-    streams = {
+    streams: dict[str, list[tuple[str, float, float]]] = {
         "Stream #7(Compute)": [("fusion_1", 0, 4), ("gemm", 6, 2)],
         "Stream #8(Compute)": [("fusion_2", 3, 2)],
         "Stream #9(MemcpyH2D)": [("MemcpyH2D", 1, 3), ("Memset", 9, 1)],
         "XLA Ops": [("fusion_1", 0, 20)],
     }
-    host = {"python": [("step", 0, 100)]}
+    host: dict[str, list[tuple[str, float, float]]] = {"python": [("step", 0, 100)]}
     times = read_device_times(make_space({"/device:GPU:1": streams, "/host:CPU": host, "/device:CUSTOM:0": {}}))
-    assert times == {"GPU:1": DeviceTime(pytest.approx(0.007), pytest.approx(0.004), 3, 2)}
+    assert list(times) == ["GPU:1"]
+    assert (times["GPU:1"].busy_s, times["GPU:1"].copy_s) == (pytest.approx(0.007), pytest.approx(0.004))
+    assert (times["GPU:1"].num_kernels, times["GPU:1"].num_copies) == (3, 2)
 
 
 def test_a_machine_without_a_gpu_has_no_device_times() -> None:

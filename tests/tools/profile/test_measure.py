@@ -112,15 +112,16 @@ def test_the_parts_of_a_step_take_what_was_planted(num_micro_batches: int) -> No
     assert times.shape == "3x2"
 
 
-def test_a_step_is_taken_apart_on_several_devices_and_compiled() -> None:
-    with DeviceProcess() as devices:
-        for strategy in ("one device", "mirrored"):
-            times = devices.run(
-                "tests.tools.profile_programs:take_apart", strategy=strategy, accumulation_steps=2, jit_compile=True
-            )
-            assert min(times["whole"], times["forward"], times["optimizer"]) > 0
-            # Three rounds of a whole step and of the optimiser alone.
-            assert times["updates"] == 6
+def test_a_step_is_taken_apart_on_several_devices_and_compiled(devices: DeviceProcess) -> None:
+    for strategy in ("one device", "mirrored"):
+        times = devices.run(
+            "tests.tools.profile_programs:take_apart", strategy=strategy, accumulation_steps=2, jit_compile=True
+        )
+        assert min(times["whole"], times["forward"], times["optimizer"]) > 0
+        # Three rounds of a whole step and of the optimiser alone.
+        assert times["updates"] == 6
+        # A toy model has few kernels. On several devices they cannot be read from the compiler.
+        assert (4 < times["kernels"] < 200) == (strategy == "one device")
 
 
 def test_the_slow_operation_of_a_dataset_is_found() -> None:

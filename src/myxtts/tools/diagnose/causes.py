@@ -201,6 +201,7 @@ class Cause(StrEnum):
     SEARCH = "alignment_search_in_step"
     SMALL_BATCH = "batch_too_small"
     PAUSES = "pauses_between_steps"
+    IDLE = "device_idle_between_kernels"
     COMPUTE_BOUND = "compute_bound"
     HEALTHY = "healthy"
 

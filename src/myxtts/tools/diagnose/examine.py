@@ -1,8 +1,8 @@
 """Entry points of the pipeline diagnosis: why the accelerator waits for data, what to change, and the expected gain.
 
-`diagnose_config` measures MyXTTS's own feed, `diagnose_dataset` any `tf.data.Dataset`. Both gather evidence, then
-`conclude` finds causes and recommendations. `verify_*` measures the first recommendation against the old way, in
-alternating blocks. TensorFlow is imported only when something is measured.
+`diagnose_config` measures MyXTTS's own feed and step, `diagnose_dataset` any `tf.data.Dataset`, `diagnose_run` reads
+the files of a run. All gather evidence, then `conclude` finds causes and recommendations. `verify_*` measures the first
+recommendation against the old way, in alternating blocks. TensorFlow is imported only when something is measured.
 
 from myxtts.tools.diagnose.examine import diagnose_dataset
 diagnosis = diagnose_dataset(my_dataset, step=train_step)
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from myxtts.tools.diagnose.advice import MachineSetting, advise, advise_machine, compare_two_ways
@@ -189,6 +190,13 @@ def diagnose_config(
         machine_settings=tuple(one for one in settings if one.setting not in advised),
         split=compare_two_ways(evidence, num_gpus, subject.gradient_bytes) if num_gpus > 1 else None,
     )
+
+
+def diagnose_run(path: Path) -> Diagnosis:
+    """Explains the lost time of a run from its own files; nothing is measured anew. Raises DataError without a run."""
+    from myxtts.tools.diagnose.from_run import examine_run
+
+    return conclude(examine_run(path))
 
 
 def verify_config(

@@ -20,7 +20,7 @@ from myxtts.config.schema import XTTSConfig
 from myxtts.pipeline.order import BatchOrder, Shape
 from myxtts.runtime.device_trace import BusySampler
 from myxtts.runtime.hardware import Hardware, detect_hardware
-from myxtts.runtime.plan import Plan, choose_plan, find_gpus
+from myxtts.runtime.plan import Plan, choose_plan, find_gpus, is_cpu
 from myxtts.runtime.strategy import make_strategy, translate_plan
 from myxtts.runtime.timing import time_calls
 from myxtts.store.reader import FeatureStore
@@ -276,7 +276,9 @@ class RealStep:
 
         Only on GPUs whose memory is less than half used: a CPU has no idle units that a larger batch would fill.
         """
-        if self._device.is_cpu or not self.is_graph or _measure_memory_share(self._task) > _HALF_FULL:
+        if is_cpu(self._task.plan.model_devices[0]) or not self.is_graph:
+            return None
+        if _measure_memory_share(self._task) > _HALF_FULL:
             return None
         shape = max(self._shapes, key=lambda one: one.num_utterances * one.num_frames)
         double = replace(shape, num_utterances=2 * shape.num_utterances)
@@ -292,6 +294,6 @@ class RealStep:
 
 def _measure_memory_share(task: VoiceTask) -> float:
     """Returns the share of the first training GPU's memory that was in use at the peak."""
-    device, gpu = translate_plan(task.plan).model_devices[0], find_gpus(task.hardware, task.plan.model_devices)[0]
+    device, gpu = translate_plan(task.plan).model_devices[0], find_gpus(task.plan.model_devices, task.hardware)[0]
     peak_bytes = tf.config.experimental.get_memory_info(device.strip("/"))["peak"]
     return float(peak_bytes / gpu.memory_bytes)

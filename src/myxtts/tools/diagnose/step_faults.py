@@ -27,6 +27,7 @@ FaultName = Literal[
     "alignment_search_in_step",
     "batch_too_small",
     "pauses_between_steps",
+    "device_idle_between_kernels",
 ]
 """Values of `Cause`."""
 _HOST_WAIT_S, _KERNEL_S, _EAGER_OP_S, _COPY_S = 12e-6, 4e-6, 30e-6, 50e-6
@@ -47,10 +48,14 @@ _FLOAT32_LOSS, _NO_XLA_LOSS, _STORM_LOSS = 0.4, 0.3, 0.9
 """Estimated shares of the step that are lost to float32, to a graph without XLA, and to tracing in every step."""
 _MOST_LOST = 0.9
 """Bound of an estimated loss, as a share of the interval."""
-_MEASURED: tuple[FaultName, ...] = ("compile_storm", "batch_too_small", "pauses_between_steps")
+_MEASURED: tuple[FaultName, ...] = (
+    *("compile_storm", "batch_too_small", "pauses_between_steps", "device_idle_between_kernels"),
+)
 """Faults whose cost shows on any device."""
 _WORTH_DOUBLING = 1.15
 """Gain of rows per second with twice the batch from which the batch counts as too small for the device."""
+_IDLE_BUSY = 0.7
+"""Share of time in which a GPU runs kernels below which it is reported as idle, where no other fault explains it."""
 _LEAST_PAUSES = 0.08
 """Share of the wall clock outside of steps from which pauses are reported."""
 
@@ -69,7 +74,8 @@ def list_faults(evidence: Evidence, least_s: float) -> Iterator[Fault]:
     facts = evidence.step_facts
     if facts is None:
         return
-    for fault in (*_find_misplaced(evidence, facts), *_find_in_graph(evidence, facts), *_find_by_hand(evidence, facts)):
+    found = [*_find_misplaced(evidence, facts), *_find_in_graph(evidence, facts), *_find_by_hand(evidence, facts)]
+    for fault in found or _find_idle(evidence, facts):
         loss_s = fault.loss_s
         if fault.name not in _MEASURED:
             # Estimates are of GPUs, and may be longer than the whole step.
@@ -136,6 +142,14 @@ def _find_by_hand(evidence: Evidence, facts: StepFacts) -> Iterator[Fault]:
         yield Fault("pauses_between_steps", loss_s, {"pauses": share})
 
 
+def _find_idle(evidence: Evidence, facts: StepFacts) -> Iterator[Fault]:
+    """Yields the idle time of a GPU that has its data, where nothing else explains it."""
+    loop, busy = evidence.loop, facts.device_busy
+    waiting = float(loop.waits_s.sum() / max(loop.intervals_s.sum(), 1e-9))
+    if busy is not None and busy < _IDLE_BUSY and waiting < _LEAST_PAUSES:
+        yield Fault("device_idle_between_kernels", (1 - busy - waiting) * loop.interval_s, {"busy": busy})
+
+
 @dataclass(frozen=True, slots=True)
 class Cure:
     """What to change: a configuration key, or a call in the step's code. `reason` is a key of `terminal.REASONS`."""
@@ -166,4 +180,5 @@ CURES: dict[FaultName, Cure] = {
     ),
     "batch_too_small": Cure("batch size", "twice as many rows", "larger_batch", "data.batch_size", "auto"),
     "pauses_between_steps": Cure("checkpoints", "less often", "fewer_pauses"),
+    "device_idle_between_kernels": Cure("myxtts profile", "--trace traces", "look_at_trace"),
 }

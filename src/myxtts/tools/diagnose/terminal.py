@@ -28,7 +28,7 @@ _WHOLE = (
     *("graphs", "copies", "loops", "reads", "products", "ahead"),
 )
 """Facts that are counts; they are shown as whole numbers."""
-_SHARES = ("padding", "overlap", "pauses")
+_SHARES = ("padding", "overlap", "pauses", "busy")
 """Facts between 0 and 1 that are shown in per cent."""
 CAUSES = mark(
     {
@@ -55,6 +55,7 @@ CAUSES = mark(
         Cause.SEARCH: "The step searches alignments that are stored already",
         Cause.SMALL_BATCH: "The batch is too small for the device",
         Cause.PAUSES: "Checkpoints, validation or samples take much of the time",
+        Cause.IDLE: "The GPU is idle between its kernels",
         Cause.COMPUTE_BOUND: "Compute-bound: the model is the limit, not the pipeline",
         Cause.HEALTHY: "The pipeline is healthy",
     }
@@ -95,6 +96,7 @@ _EXPLANATIONS = mark(
         "search for them in every step.",
         "batch_too_small": "A step takes {step_ms} ms, and with twice as many rows only {double_ms} ms.",
         "pauses_between_steps": "{pauses} of the time pass between steps, in checkpoints, validation and samples.",
+        "device_idle_between_kernels": "The GPU runs kernels {busy} of the time, although it has its data.",
         "compute_bound": "Data could be loaded {spare} times as fast as the step of {step_ms} ms needs it. "
         "Optimise the model instead.",
         "healthy": "The step of {step_ms} ms hardly ever waits; data could be loaded {spare} times as fast.",
@@ -139,6 +141,7 @@ REASONS = mark(
         "stored_durations": "With stored durations the step has no loop over frames.",
         "larger_batch": "The device computes more rows in nearly the same time.",
         "fewer_pauses": "Training stands still meanwhile.",
+        "look_at_trace": "A trace shows what the GPU waits for; a larger batch makes longer kernels.",
         "for_card": "preset for {card}",
         "for_cores": "{cores} cores; one is reserved for the training step",
         "for_memory": "{gb} GB of memory available",

@@ -60,19 +60,19 @@ def measure_parts(learner: Learner, batches: Sequence[Batch], shape: str, num_re
 def count_kernels(learner: Learner, batches: Sequence[Batch]) -> float | None:
     """Counts the kernels and library calls of a step in the HLO that XLA makes of it; compiles one shape once more.
 
-    Where only pieces of the step are compiled, as on several devices, it is the gradients of all pieces of a device.
-    None for a step without XLA.
+    Where rows are split into lanes, only their gradients are compiled and counted. None for a step without XLA, and on
+    several devices, where only a trace of the GPU can count.
     """
     step: Any = learner.train_step
+    if learner.strategy.num_replicas_in_sync > 1 or not (step._is_compiled_whole or step._is_compiled_by_part):
+        return None
     part = learner.cut(batches)[0]
-    function, arguments, times = (step._train if step.accumulation_steps == 1 else step._accumulate), (part,), 1
+    function, times = (step._train if step.accumulation_steps == 1 else step._accumulate), 1
+    arguments: tuple[Any, ...] = (part,)
     with learner.strategy.scope(), enter_device(learner.strategy):
         if step._is_compiled_by_part:
-            part = learner.strategy.experimental_local_results(part)[0]
             pieces = step._split_lanes(part)
             function, arguments, times = step._compute_piece, (pieces[0], step._step.read_value()), len(pieces)
-        elif not step._is_compiled_whole:
-            return None
         text = function.experimental_get_compiler_ir(*arguments)(stage="optimized_hlo")
     return float(times * step.accumulation_steps * count_hlo(text).num_started)
 
