@@ -78,7 +78,7 @@ def _group_loop(feed: FeedTimes, run: RunFiles) -> tuple[LoopTimes, int]:
     is_whole = np.bincount(places) == run.batches_per_step
 
     def add_up(values: NDArray[Any]) -> Times:
-        return np.bincount(places, values[kept].astype(np.float64))[is_whole]
+        return np.asarray(np.bincount(places, values[kept])[is_whole], np.float64)
 
     is_retraced = add_up(feed.is_retraced) > 0
     _, firsts, shape = np.unique(add_up(feed.num_padded_frames), return_index=True, return_inverse=True)
