@@ -36,8 +36,8 @@ def race_steps(folder: str) -> dict[str, float]:
     config = make_config(folder)
     with open_batches(config, steps=_NUM_BATCHES) as feed:
         parts = [dict(batch.arrays()) for batch in feed]
-    ours = _OurStep(_make_learner(config))
-    usual = UsualStep(_make_learner(config), config)
+    ours = _OurStep(make_learner(config))
+    usual = UsualStep(make_learner(config), config)
     batches = list(islice(cycle(parts), _NUM_COMPARED_STEPS))
     losses = [[step(part, number) for number, part in enumerate(batches)] for step in (ours, usual)]
     furthest = max(abs(one - other) / max(1.0, abs(other)) for one, other in zip(*losses, strict=True))
@@ -66,7 +66,8 @@ def _run_blocks(steps: Mapping[str, Callable[[Any, int], float]], parts: Sequenc
     return blocks
 
 
-def _make_learner(config: XTTSConfig) -> Learner:
+def make_learner(config: XTTSConfig) -> Learner:
+    """A learner of this machine's processor, compiled, in float32."""
     import tensorflow as tf
 
     from myxtts.training.execution import LANES_ON_CPU, Execution
