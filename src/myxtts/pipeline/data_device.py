@@ -2,15 +2,14 @@
 
 Numbers of samples and frames are handed to the graph in host memory: TensorFlow keeps 32-bit integers there for GPUs
 too, and would copy them back.
-Shape legend: B utterances, S samples, T frames, F frames of all utterances, R frames of the reference, V samples of the
-reference, M mel bands.
+Shape legend: B utterances, S samples, T frames, R frames of the reference, V samples of the reference, M mel bands, W
+numbers of the vector of a batch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -32,8 +31,8 @@ from myxtts.pipeline.packed import (
 )
 from myxtts.types import BATCH, Batch, Tensor
 
-_NUMBERS_OF_WAVEFORMS = ("num_samples", "num_reference_samples", "reference_starts", "reference_lengths")
-_NUMBERS_OF_FRAMES = ("mel_lengths", "reference_lengths")
+_NUMBERS = ("num_samples", "num_reference_samples", "reference_starts", "reference_lengths")
+"""Arrays that the graph takes from host memory."""
 
 
 class _Graph(NamedTuple):
@@ -44,11 +43,11 @@ class _Graph(NamedTuple):
 
 
 class DataDeviceFeatures:
-    """Turns host batches of waveforms or unpadded frames into batches on the data device. One thread calls it.
+    """Turns host batches of waveforms into batches of log-mels on the data device. One thread calls it.
 
-    A batch comes to the device in one copy, frames apart, and leaves the graph as one vector for each of `num_shares`
-    equal shares of its rows. There is one graph for each batch shape. A call returns when the features are there, so
-    that what waits behind it is ready, and the time it takes is the device's.
+    A batch comes to the device in one copy, and leaves the graph as one vector for each of `num_shares` equal shares of
+    its rows. There is one graph for each batch shape. A call returns when the features are there, so that what waits
+    behind it is ready, and the time it takes is the device's.
     """
 
     def __init__(
@@ -58,62 +57,44 @@ class DataDeviceFeatures:
         self.device, self._definition, self._mel_dtype = device, definition, mel_dtype
         self._num_reference_frames, self._num_shares = num_reference_frames, num_shares
         self._padding = float(np.log(definition.log_floor))
-        self._graphs: dict[tuple[Any, ...], _Graph] = {}
+        self._graphs: dict[PackedLayout, _Graph] = {}
         self.num_traces = 0
         with tf.device(device):
             self._mel = GraphMel(definition)
 
     def __call__(self, loaded: Loaded) -> PackedBatch:
         """The batch on the data device, with a piece for each share."""
-        plan = loaded.plan
-        return PackedBatch(plan.position, loaded.ids, plan.num_real, self._compute(loaded.arrays, plan.shape))
+        return PackedBatch(loaded.plan.position, loaded.ids, loaded.plan.num_real, self._compute(loaded.arrays))
 
     def warm(self, shapes: Sequence[Shape], layout: BatchLayout) -> None:
         """Traces the graphs of all shapes and runs each once, on empty batches."""
         memory = allocate_aligned(layout.num_bytes)
         for shape in shapes:
             memory[:] = 0
-            self._compute(layout.view(shape, memory), shape)
+            self._compute(layout.view(shape, memory))
 
-    def _compute(self, arrays: Arrays, shape: Shape) -> list[Packed]:
-        # Of frames there are as many as the utterances have, and they may be of half precision.
-        frames = [arrays[name] for name in ("mel_frames", "reference_frames") if name in arrays]
-        packed = pack_views({name: values for name, values in arrays.items() if not name.endswith("_frames")})
+    def _compute(self, arrays: Arrays) -> list[Packed]:
+        packed = pack_views(arrays)
+        numbers = [adopt(arrays[name]) for name in _NUMBERS]
+        if packed.layout not in self._graphs:
+            signature = [tf.TensorSpec.from_tensor(tensor) for tensor in (packed.vector, *numbers)]
+            self._graphs[packed.layout] = self._trace(packed.layout, signature)
+        graph = self._graphs[packed.layout]
         with tf.device(self.device):
-            on_device = [tf.identity(packed.vector), *(tf.identity(adopt(values)) for values in frames)]
-            names = _NUMBERS_OF_FRAMES if frames else _NUMBERS_OF_WAVEFORMS
-            inputs = (*on_device, *(adopt(arrays[name]) for name in names))
-            key = (packed.layout, *(tensor.dtype for tensor in on_device))
-            if key not in self._graphs:
-                compute = partial(self._pad_both, shape.num_frames) if frames else self._transform_waveforms
-                self._graphs[key] = self._trace(compute, packed.layout, self._describe(inputs, len(frames)))
-            graph = self._graphs[key]
-            vectors, last = graph.run(*inputs)
+            vectors, last = graph.run(tf.identity(packed.vector), *numbers)
             # Reading a number that depends on the features waits for them.
             last.numpy()
         return [Packed(vector_W, graph.layout) for vector_W in vectors]
 
-    def _describe(self, inputs: Sequence[Tensor], num_frames: int) -> list[tf.TensorSpec]:
-        """The signature of a graph; the tensors of frames behind the first one have any number of them."""
-        signature = [tf.TensorSpec.from_tensor(tensor) for tensor in inputs]
-        for number in range(1, 1 + num_frames):
-            signature[number] = tf.TensorSpec([None, self._definition.n_mels], inputs[number].dtype)
-        return signature
-
-    def _trace(
-        self,
-        compute: Callable[..., tuple[Tensor, Tensor]],
-        layout: PackedLayout,
-        signature: Sequence[tf.TensorSpec],
-    ) -> _Graph:
+    def _trace(self, layout: PackedLayout, signature: Sequence[tf.TensorSpec]) -> _Graph:
         layout_of_share: PackedLayout = ()
 
-        def compute_on_device(vector_W: Tensor, *inputs: Tensor) -> tuple[list[Tensor], Tensor]:
+        def compute_on_device(vector_W: Tensor, *numbers: Tensor) -> tuple[list[Tensor], Tensor]:
             nonlocal layout_of_share
             self.num_traces += 1
             with tf.device(self.device):
                 carriers = cut_vector(Packed(vector_W, layout))
-                carriers["mel"], carriers["reference"] = compute(carriers, *inputs)
+                carriers["mel"], carriers["reference"] = self._transform_waveforms(carriers, *numbers)
                 present = [array for array in BATCH if array.name in carriers]
                 rows = {array.name: tf.split(carriers[array.name], self._num_shares) for array in present}
                 layout_of_share = tuple(
@@ -150,25 +131,6 @@ class DataDeviceFeatures:
         # Rounded as other loaders round what they keep: training must not depend on how features are loaded.
         rounded = tf.cast(tf.cast(mel_BTM, self._mel_dtype), tf.float32)
         return tf.ensure_shape(rounded, [samples_BS.shape[0], num_frames, self._definition.n_mels])
-
-    def _pad_both(
-        self,
-        num_frames: int,
-        _carriers: dict[str, Tensor],
-        mel_FM: Tensor,
-        reference_FM: Tensor,
-        lengths_B: Tensor,
-        reference_lengths_B: Tensor,
-    ) -> tuple[Tensor, Tensor]:
-        mel_BTM = self._pad(mel_FM, lengths_B, num_frames)
-        return mel_BTM, self._pad(reference_FM, reference_lengths_B, self._num_reference_frames)
-
-    def _pad(self, flat_FM: Tensor, lengths_B: Tensor, num_frames: int) -> Tensor:
-        offsets = tf.range(num_frames)[None]
-        is_real = offsets < lengths_B[:, None]
-        starts_B = tf.cumsum(lengths_B, exclusive=True)
-        values = tf.cast(tf.gather(flat_FM, tf.where(is_real, starts_B[:, None] + offsets, 0)), tf.float32)
-        return tf.where(is_real[:, :, None], values, self._padding)
 
 
 def cross_to(devices: Sequence[str]) -> Callable[[PackedBatch], Batch]:

@@ -86,6 +86,33 @@ def open_batches(
     setup = choose_loader(
         opened.utterances, batches, config, plan, ram_bytes, loader_name, say, has_durations=has_durations
     )
+    return make_feed(
+        config,
+        plan,
+        machine,
+        batches,
+        setup,
+        framework=framework,
+        gradient_bytes=gradient_bytes,
+        telemetry_file=telemetry_file,
+        say=say,
+    )
+
+
+def make_feed(
+    config: XTTSConfig,
+    plan: Plan,
+    machine: Hardware,
+    batches: BatchRange,
+    setup: LoaderSetup,
+    *,
+    framework: str = "tensorflow",
+    gradient_bytes: int = TYPICAL_GRADIENT_BYTES,
+    telemetry_file: Path | None = None,
+    say: Say,
+) -> Feed:
+    """The feed of a loader: buffers that fit into memory, stages to the devices of the plan, tuning and telemetry."""
+    ram_bytes = measure_ram_budget(machine.available_ram_bytes, config.data.ram_budget_gb)
     free_vram_bytes = _find_free_vram(plan.model_devices, machine)
     # Meanwhile as many batches must be under way as those steps take, and one more.
     num_copies = 1 if plan.mode is Mode.CPU else _STEPS_PER_COPY * config.training.gradient_accumulation_steps + 1
