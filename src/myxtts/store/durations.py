@@ -29,6 +29,8 @@ ORIGIN_FILE_NAME = "durations.json"
 """Beside store.json; holds a `DurationsOrigin`."""
 _FORMAT = "myxtts-durations-1"
 """Written into the heading of a file of durations; another value is refused."""
+_DTYPES = {"id_hash": np.dtype(np.uint64), "lengths": np.dtype(np.int32), "frames": np.dtype(np.int32)}
+"""Arrays of such a file: the hash of each id, in order, its number of tokens, and the frames of all tokens joined."""
 _MAX_FILE_BYTES = 1 << 40
 _SEARCH = "--set training.durations=search"
 _OTHER_PARTS: tuple[Part, ...] = tuple(part for part in PARTS if part != "durations")
@@ -170,6 +172,8 @@ def _read_file(path: Path, fingerprint: str) -> dict[str, NDArray[Any]]:
         raise refuse(f"The file of durations {path}", f"it cannot be read ({error.strerror})", advice) from error
     except FileRefusedError as error:
         raise refuse(f"The file of durations {path}", str(error), advice) from error
-    if heading.metadata.get("format") != _FORMAT or fingerprint_arrays(arrays) != fingerprint:
+    is_same = heading.metadata.get("format") == _FORMAT and fingerprint_arrays(arrays) == fingerprint
+    # The fingerprint is of the bytes alone, whatever type they are given.
+    if not is_same or any(arrays[name].dtype != dtype or arrays[name].ndim != 1 for name, dtype in _DTYPES.items()):
         raise refuse(f"The file of durations {path}", "it is not the one that the run was trained with", advice)
     return arrays
