@@ -97,7 +97,7 @@ def test_a_run_switches_to_its_own_durations_by_itself_and_alike_when_it_is_kill
     whole = train("whole")
     assert whole.status == 0, whole.error
     told = "\n".join(whole.result["lines"])
-    assert "searched in every step until alignments are stable" in told
+    assert "searched in every step; once alignments are stable" in told
     assert "Alignments are stable at step 2" in told
     assert "The durations of 21 utterances were found" in told
     lines = list(JsonLines(workshop.folder / "whole" / "metrics.jsonl").read())

@@ -304,8 +304,8 @@ class DurationsSwitch:
             self.begin()
         else:
             self._say(
-                "Durations: searched in every step until alignments are stable, then written to the run "
-                "(training.durations is auto)."
+                "Durations: searched in every step; once alignments are stable, which takes some thousand steps, they "
+                "are written to the run (training.durations is auto)."
             )
 
     def begin(self) -> None:
@@ -319,7 +319,9 @@ class DurationsSwitch:
         step, last = self._state.step, self._state.durations_look
         if self._state.durations is not None or self._is_given_up or step == 0 or step % LOOK_STEPS:
             return False
-        return (last is None or last.step != step) and (total_steps is None or step < _LATEST_SWITCH * total_steps)
+        num_missing = _NUM_STABLE_LOOKS - (last.num_stable + 1 if last is not None else 0)
+        is_early = total_steps is None or step + num_missing * LOOK_STEPS < _LATEST_SWITCH * total_steps
+        return is_early and (last is None or last.step != step)
 
     def look(self, is_stopping: Callable[[], bool]) -> bool:
         """Aligns the few utterances, and all if those are stable; returns whether durations are written.
