@@ -61,7 +61,9 @@ class Sgd:
     def make_update(self, _weights: Any) -> Any:
         return self._update
 
-    def _update(self, iterations: Any, weights: Any, _slots: Any, gradients: Any, rate: Tensor) -> list[Tensor]:
+    def _update(
+        self, iterations: Any, weights: Any, _slots: Any, gradients: Any, rate: Tensor, _frozen: Any
+    ) -> list[Tensor]:
         iterations.assign_add(1)
         return [weight.assign_sub(rate * gradient) for weight, gradient in zip(weights, gradients, strict=True)]
 

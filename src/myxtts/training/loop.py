@@ -36,9 +36,6 @@ _Outcome = TypeVar("_Outcome")
 _NEXT_STOP = "after this step, and is saved"
 _STEPS_IN_FLIGHT = 2
 """Steps that may be on the device before the result of an older one is needed: one that runs and one that waits."""
-_LATEST_FREEZE = 0.8
-"""Share of a run after which nothing is frozen: tracing the step again would take longer than the steps that are left
-gain from it."""
 
 
 class TrainingLoop:
@@ -94,8 +91,8 @@ class TrainingLoop:
 
     def freeze_text(self, reason: str) -> None:
         """Freezes text encoder and prosody predictor from the next step on; `reason` is a sentence for the user."""
-        is_worth_it = self.total_steps is None or self.step < _LATEST_FREEZE * self.total_steps
-        if self.state.text_frozen_step is None and is_worth_it:
+        is_over = self.total_steps is not None and self.step >= self.total_steps
+        if self.state.text_frozen_step is None and not is_over:
             self.say(f"{reason} It is frozen from now on; the decoder goes on learning.")
             self.run.metrics.append({"step": self.step, TEXT_FROZEN: True})
             self.state.text_frozen_step, self._is_freeze_due = self.step, True
@@ -136,7 +133,7 @@ class TrainingLoop:
         self._learner.state.restore(checkpoint.arrays)
         state = RunState.from_json(checkpoint.state)
         if state.text_frozen_step is not None:
-            self._learner.freeze(self.model.text_side)
+            self._learner.freeze()
         return state
 
     def _set_last_step(self) -> None:
@@ -171,9 +168,7 @@ class TrainingLoop:
         while not self._is_at_end():
             if self._is_freeze_due:
                 self._is_freeze_due = False
-                learner.freeze(self.model.text_side)
-                self._trace_shapes()
-                num_traces = learner.num_traces
+                learner.freeze()
             started = time.perf_counter()
             taken = list(islice(batches, learner.num_batches_per_step))
             if len(taken) < learner.num_batches_per_step:

@@ -72,20 +72,33 @@ class AdamW:
         slots: Sequence[tuple[Any, ...]],
         gradients: Sequence[Tensor],
         rate: Tensor,
+        frozen: Sequence[Tensor | None],
     ) -> list[Tensor]:
-        """Updates the variables of one device; returns the new weights."""
+        """Updates the variables of one device; returns the new weights. See `assign_unless` for `frozen`."""
         count = tf.cast(iterations.assign_add(1), tf.float32)
         first, second = self._betas
         alpha = rate * tf.sqrt(1 - tf.pow(second, count)) / (1 - tf.pow(first, count))
         updated = []
-        for weight, (mean, square), decay, gradient in zip(weights, slots, decays, gradients, strict=True):
-            new_mean = mean.assign_add((gradient - mean) * (1 - first))
-            new_square = square.assign_add((tf.square(gradient) - square) * (1 - second))
+        for weight, (mean, square), decay, gradient, is_frozen in zip(
+            weights, slots, decays, gradients, frozen, strict=True
+        ):
+            new_mean = assign_unless(is_frozen, mean, mean + (gradient - mean) * (1 - first))
+            new_square = assign_unless(is_frozen, square, square + (tf.square(gradient) - square) * (1 - second))
             decayed = weight - weight * decay * rate if decay else weight.read_value()
             new = decayed - new_mean * alpha / (tf.sqrt(new_square) + _EPSILON)
-            weight.assign(new)
-            updated.append(new)
+            updated.append(assign_unless(is_frozen, weight, new))
         return updated
+
+
+def assign_unless(is_frozen: Tensor | None, variable: Any, value: Tensor) -> Tensor:
+    """Assigns a new value unless the variable is frozen, and returns what it has then; None is never frozen.
+
+    The old value is selected, not computed, so that a frozen variable keeps its bits.
+    """
+    if is_frozen is not None:
+        value = tf.where(is_frozen, variable.read_value(), value)
+    variable.assign(value)
+    return value
 
 
 class WeightEma:

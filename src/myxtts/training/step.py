@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from myxtts.storage.atomic import is_fault_planned
-from myxtts.training.optimizer import WeightEma
+from myxtts.training.optimizer import WeightEma, assign_unless
 from myxtts.types import Batch, Tensor
 
 _PLACING_STRATEGIES = (
@@ -148,13 +148,38 @@ class _Totals(NamedTuple):
     metrics: dict[str, Tensor]
 
 
+class Freezing:
+    """A switch on the device that excludes some weights from training, so that no graph has to be made anew.
+
+    Weights, moments and averages keep their bits from then on, and the gradient norm does not contain them. Their
+    gradients are still computed. Make it in the scope of the strategy.
+    """
+
+    def __init__(self, weights: Sequence[Any]) -> None:
+        self._ids = {id(weight) for weight in weights}
+        # Not a boolean: devices have kernels for variables of floating-point numbers in any case.
+        self._switch = tf.Variable(
+            0.0, dtype=tf.float32, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA
+        )
+
+    def includes(self, weight: Any) -> bool:
+        return id(weight) in self._ids
+
+    def turn_on(self) -> None:
+        self._switch.assign(1.0)
+
+    def read(self) -> Tensor:
+        """Whether the weights are frozen, in the graph."""
+        return self._switch.read_value() > 0
+
+
 class TrainStep:
     """Trains `model` by one step per call. Model and optimizer must have been made in the scope of `strategy`.
 
     `rate` gives the learning rate for the number of a step, as a tensor; `ema` moves with the weights. `graph=False`
     runs every operation eagerly, for a debugger. `jit_compile` compiles the whole step for one device, and for several
     the gradients and the update of each: XLA cannot reach over devices. With `num_lanes` the rows of a device are split
-    into equal pieces, as far as they divide evenly, which run concurrently.
+    into equal pieces, as far as they divide evenly, which run concurrently. `freezing` can exclude weights later.
     """
 
     def __init__(
@@ -172,6 +197,7 @@ class TrainStep:
         graph: bool = True,
         num_lanes: int = 1,
         count_real: Callable[[MicroBatch], Tensor] = count_real_utterances,
+        freezing: Freezing | None = None,
     ) -> None:
         assert graph or not jit_compile, "an eager step cannot be compiled"
         self._model, self._optimizer, self._strategy = model, optimizer, strategy
@@ -185,6 +211,8 @@ class TrainStep:
         averages = [] if ema is None else ema.find(trained)
         self._targets = (self._weights, optimizer.find_slots(trained), averages)
         self._apply_gradients = optimizer.make_update(trained)
+        self._freezing = freezing
+        self._can_freeze = [freezing is not None and freezing.includes(variable) for variable in trained]
         self._metric_names: tuple[str, ...] = ()
         self._make_variables()
         self._next_step: int | None = None
@@ -354,7 +382,12 @@ class TrainStep:
             totals = self._compute_totals(part, step)
         gradients = tape.gradient(totals.loss, self._weights, unconnected_gradients=tf.UnconnectedGradients.ZERO)
         # Embedding gradients are IndexedSlices, which cannot be joined.
-        gradient_P = tf.concat([tf.reshape(tf.convert_to_tensor(gradient), [-1]) for gradient in gradients], axis=0)
+        flat = [tf.reshape(tf.convert_to_tensor(gradient), [-1]) for gradient in gradients]
+        kept = [
+            one if is_frozen is None else tf.where(is_frozen, 0.0, one)
+            for one, is_frozen in zip(flat, self._find_frozen(), strict=True)
+        ]
+        gradient_P = tf.concat(kept, axis=0)
         return (gradient_P if self._spoiler is None else gradient_P * self._spoiler), totals
 
     def _compute_totals(self, part: MicroBatch, step: Tensor) -> _Totals:
@@ -390,7 +423,7 @@ class TrainStep:
 
         def apply() -> None:
             # Each device updates its own copies with the same values: no communication.
-            arguments = (self._targets, gradient_P, rate, decay)
+            arguments = (self._targets, gradient_P, rate, decay, self._find_frozen())
             self._strategy.extended.update(self._optimizer.iterations, self._change, args=arguments, group=False)
 
         # After the all-reduce all replicas hold the same values, and take the same branch.
@@ -398,16 +431,28 @@ class TrainStep:
         self._step.assign_add(1)
         return values
 
+    def _find_frozen(self) -> list[Tensor | None]:
+        """For each weight whether it is frozen, in the graph; None where it cannot be."""
+        is_frozen = self._freezing.read() if self._freezing is not None and any(self._can_freeze) else None
+        return [is_frozen if can_freeze else None for can_freeze in self._can_freeze]
+
     def _apply(
-        self, iterations: Any, targets: tuple[Any, Any, Any], gradient_P: Tensor, rate: Tensor, decay: Tensor
+        self,
+        iterations: Any,
+        targets: tuple[Any, Any, Any],
+        gradient_P: Tensor,
+        rate: Tensor,
+        decay: Tensor,
+        frozen: list[Tensor | None],
     ) -> Tensor:
         """On each device, with its own copies of the variables: optimizer and EMA."""
         weights, slots, averages = targets
         split = tf.split(gradient_P, self._sizes)
         gradients = [tf.reshape(part, weight.shape) for part, weight in zip(split, weights, strict=True)]
-        updated = self._apply_gradients(iterations, weights, slots, gradients, rate)
-        for average, weight in zip(averages, updated if averages else (), strict=True):
-            average.assign(average + (1 - decay) * (weight - average))
+        updated = self._apply_gradients(iterations, weights, slots, gradients, rate, frozen)
+        if averages:
+            for average, weight, is_frozen in zip(averages, updated, frozen, strict=True):
+                assign_unless(is_frozen, average, average + (1 - decay) * (weight - average))
         return rate
 
     def _clear_accumulator(self) -> None:

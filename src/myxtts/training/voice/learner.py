@@ -73,7 +73,9 @@ class Learner(BaseLearner):
         weights = model.named_weights()
         with strategy.scope():
             optimizer = AdamW(select_trained(model, weights), training.weight_decay, betas=BETAS, undecayed=_TABLES)
-        super().__init__(config, strategy, execution, total_steps, model, weights, optimizer)
+        super().__init__(
+            config, strategy, execution, total_steps, model, weights, optimizer, freezable=model.text_side
+        )
         self._loss = VoiceLoss(
             training.seed,
             crop_frames=training.crop_frames,
