@@ -158,6 +158,10 @@ class BaseLearner(ABC):
         for parts in empty:
             self.train_step.trace(self._cut_parts([parts] * self.num_batches_per_step), step)
 
+    def _make_graphs(self, parts: Sequence[MicroBatch]) -> None:
+        """Traces the graphs of batches of this shape, given as the rows of each replica, without a step."""
+        self.train_step.make_graphs(self._cut_parts([parts] * self.num_batches_per_step))
+
     @property
     def _num_local_replicas(self) -> int:
         is_one = self.strategy.num_replicas_in_sync == 1

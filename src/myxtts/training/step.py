@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from myxtts.storage.atomic import is_fault_planned
+from myxtts.training.compiling import name_functions_alike
 from myxtts.training.optimizer import WeightEma, assign_unless
 from myxtts.types import Batch, Tensor
 
@@ -99,7 +100,9 @@ autotuning of XLA that finds no memory to try in, fail with internal or unknown 
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Whether the memory of a device was exhausted, whichever library noticed it."""
+    """Whether the memory of a device was exhausted, whichever library noticed it. A full disk is another matter."""
+    if "no space left" in str(error).lower() or "disk quota" in str(error).lower():
+        return False
     if isinstance(error, tf.errors.ResourceExhaustedError | MemoryError):
         return True
     message = str(error).lower()
@@ -213,6 +216,7 @@ class TrainStep:
         self._apply_gradients = optimizer.make_update(trained)
         self._freezing = freezing
         self._can_freeze = [freezing is not None and freezing.includes(variable) for variable in trained]
+        self._name = f"update of {len(self._sizes)} weights, {sum(self._sizes)} numbers"
         self._metric_names: tuple[str, ...] = ()
         self._make_variables()
         self._next_step: int | None = None
@@ -243,16 +247,25 @@ class TrainStep:
         if self._has_leftovers:
             self._strategy.run(self._clear_accumulator)
         self._has_leftovers = True
-        values = self._finish([self._accumulate(micro_batch) for micro_batch in micro_batches])
+        totals = [self._accumulate(micro_batch) for micro_batch in micro_batches]
+        with name_functions_alike(f"{self._name} after {self.accumulation_steps} micro-batches"):
+            values = self._finish(totals)
         self._has_leftovers = False
         return values
 
-    def trace(self, micro_batches: Sequence[MicroBatch], step: int) -> None:
-        """Traces and compiles the graphs of micro-batches of these shapes by a step on them."""
+    def make_graphs(self, micro_batches: Sequence[MicroBatch]) -> None:
+        """Traces the graphs of micro-batches of these shapes. Another thread may run steps of other shapes meanwhile.
+
+        XLA compiles a graph when it is first called.
+        """
         with self._strategy.scope(), enter_device(self._strategy):
             function = self._train if self.accumulation_steps == 1 else self._accumulate
             for micro_batch in micro_batches:
                 _make_graph_first(function, micro_batch)
+
+    def trace(self, micro_batches: Sequence[MicroBatch], step: int) -> None:
+        """Traces and compiles the graphs of micro-batches of these shapes by a step on them."""
+        self.make_graphs(micro_batches)
         self(micro_batches, step)
 
     def take_apart(self) -> dict[str, Callable[..., Any]]:
@@ -286,11 +299,7 @@ class TrainStep:
     def num_traces(self) -> int:
         """Graphs made so far: one for each shape of a micro-batch, and one more with accumulation."""
         functions = (self._train, self._accumulate, self._finish)
-        return sum(
-            f.experimental_get_tracing_count()
-            for f in functions
-            if isinstance(f, tf.types.experimental.GenericFunction)
-        )
+        return sum(function.num_traces for function in functions if isinstance(function, GraphPerShape))
 
     def _make_variables(self) -> None:
         """Makes the number of the step, the accumulator (where needed) and the switch of the fault injection."""
@@ -327,7 +336,7 @@ class TrainStep:
     def _make_graph(self, function: Callable[..., Any]) -> Any:
         if not self._is_graph:
             return function
-        return tf.function(function, jit_compile=self._is_compiled_whole, autograph=False)
+        return GraphPerShape(function, jit_compile=self._is_compiled_whole)
 
     # Methods below run once for all replicas or, where the docstring says so, in each replica.
 
@@ -422,9 +431,11 @@ class TrainStep:
         rate, decay = self._rate(step), tf.constant(0.0) if self._ema is None else self._ema.decay_at(step)
 
         def apply() -> None:
-            # Each device updates its own copies with the same values: no communication.
             arguments = (self._targets, gradient_P, rate, decay, self._find_frozen())
-            self._strategy.extended.update(self._optimizer.iterations, self._change, args=arguments, group=False)
+            # All batch shapes share the graph of the update, so its name does not depend on the one that comes first.
+            with name_functions_alike(self._name):
+                # Each device updates its own copies with the same values: no communication.
+                self._strategy.extended.update(self._optimizer.iterations, self._change, args=arguments, group=False)
 
         # After the all-reduce all replicas hold the same values, and take the same branch.
         tf.cond(values[_IS_FINITE] > 0, apply, lambda: None)
@@ -460,13 +471,44 @@ class TrainStep:
         self._accumulator.assign(tf.zeros_like(self._accumulator))
 
 
+class GraphPerShape:
+    """A function with a `tf.function` for each shape of its arguments, so that one can be traced while another runs.
+
+    A `tf.function` is locked while it makes a graph, and all calls of it wait.
+    """
+
+    def __init__(self, function: Callable[..., Any], *, jit_compile: bool) -> None:
+        self._function, self._jit_compile = function, jit_compile
+        self._by_shape: dict[tuple[Any, ...], Any] = {}
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self.find(*arguments)(*arguments)
+
+    def find(self, *arguments: Any) -> Any:
+        """The `tf.function` for arguments of these shapes."""
+        leaves = tf.nest.flatten(arguments, expand_composites=True)
+        shape = tuple(tuple(leaf.shape) for leaf in leaves if tf.is_tensor(leaf))
+        if shape not in self._by_shape:
+            self._by_shape[shape] = tf.function(self._function, jit_compile=self._jit_compile, autograph=False)
+        return self._by_shape[shape]
+
+    def get_concrete_function(self, *arguments: Any) -> Any:
+        """The graph for arguments of these shapes, without calling it."""
+        return self.find(*arguments).get_concrete_function(*arguments)
+
+    @property
+    def num_traces(self) -> int:
+        """Graphs made so far."""
+        return sum(function.experimental_get_tracing_count() for function in list(self._by_shape.values()))
+
+
 def _make_graph_first(function: Callable[..., Any], *arguments: Any) -> None:
     """Traces a `tf.function` for these arguments without calling it.
 
     A step has one graph for each batch shape. TensorFlow takes calls that each make a graph for a mistake, and warns of
     it after the fifth; calls that find their graph are not counted.
     """
-    if isinstance(function, tf.types.experimental.GenericFunction):
+    if isinstance(function, GraphPerShape | tf.types.experimental.GenericFunction):
         function.get_concrete_function(*arguments)
 
 
