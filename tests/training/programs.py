@@ -161,10 +161,11 @@ class Run:
         with self.strategy.scope():
             self.model = make_model()
             self.optimizer = make_optimizer(optimizer, self.model)
-        options = {"compute_loss": compute_loss, "rate": lambda _step: tf.constant(RATES[optimizer]), **options}
-        self.step = TrainStep(
-            self.model, self.optimizer, strategy=self.strategy, accumulation_steps=accumulation_steps, **options
-        )
+        self._options = {"compute_loss": compute_loss, "rate": lambda _step: tf.constant(RATES[optimizer])}
+        self.make_step(accumulation_steps=accumulation_steps, **options)
+
+    def make_step(self, **options: Any) -> None:
+        self.step = TrainStep(self.model, self.optimizer, strategy=self.strategy, **{**self._options, **options})
 
     def train(self, step: int, batch: MicroBatch) -> StepNumbers:
         return self.step(cut(self.strategy, batch, self.step.accumulation_steps), step).read()

@@ -78,26 +78,32 @@ class AdamW:
         count = tf.cast(iterations.assign_add(1), tf.float32)
         first, second = self._betas
         alpha = rate * tf.sqrt(1 - tf.pow(second, count)) / (1 - tf.pow(first, count))
+        # Made and read once: each operation of a weight is traced, lowered and compiled for hundreds of weights.
+        new_share, new_square_share, epsilon = (tf.constant(value) for value in (1 - first, 1 - second, _EPSILON))
+        decayed_shares = {decay: tf.constant(decay) for decay in decays}
         updated = []
         for weight, (mean, square), decay, gradient, is_frozen in zip(
             weights, slots, decays, gradients, frozen, strict=True
         ):
-            new_mean = assign_unless(is_frozen, mean, mean + (gradient - mean) * (1 - first))
-            new_square = assign_unless(is_frozen, square, square + (tf.square(gradient) - square) * (1 - second))
-            decayed = weight - weight * decay * rate if decay else weight.read_value()
-            new = decayed - new_mean * alpha / (tf.sqrt(new_square) + _EPSILON)
-            updated.append(assign_unless(is_frozen, weight, new))
+            old_mean, old_square, old = mean.read_value(), square.read_value(), weight.read_value()
+            new_mean = old_mean + (gradient - old_mean) * new_share
+            new_mean = assign_unless(is_frozen, mean, new_mean, old_mean)
+            new_square = old_square + (tf.square(gradient) - old_square) * new_square_share
+            new_square = assign_unless(is_frozen, square, new_square, old_square)
+            decayed = old - old * decayed_shares[decay] * rate if decay else old
+            new = decayed - new_mean * alpha / (tf.sqrt(new_square) + epsilon)
+            updated.append(assign_unless(is_frozen, weight, new, old))
         return updated
 
 
-def assign_unless(is_frozen: Tensor | None, variable: Any, value: Tensor) -> Tensor:
+def assign_unless(is_frozen: Tensor | None, variable: Any, value: Tensor, old: Tensor) -> Tensor:
     """Assigns a new value unless the variable is frozen, and returns what it has then; None is never frozen.
 
     The old value is selected, not computed, so that a frozen variable keeps its bits.
     """
     if is_frozen is not None:
-        value = tf.where(is_frozen, variable.read_value(), value)
-    variable.assign(value)
+        value = tf.where(is_frozen, old, value)
+    variable.assign(value, read_value=False)
     return value
 
 

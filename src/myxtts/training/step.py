@@ -328,7 +328,9 @@ class TrainStep:
         self._change: Callable[..., Tensor] = self._apply
         if self._is_compiled_by_part:
             self._compute_piece = tf.function(self._compute_gradients, jit_compile=True, autograph=False)
-            self._change = tf.function(self._apply, jit_compile=True, autograph=False)
+        if self._is_compiled_by_part or (graph and is_one_device):
+            # A function of its own is traced once for all batch shapes; it has a third of all operations.
+            self._change = tf.function(self._apply, jit_compile=self._is_compiled_by_part or None, autograph=False)
         self._train = self._make_graph(self._train_on)
         self._accumulate = self._make_graph(self._accumulate_on)
         self._finish = self._make_graph(self._finish_with)
@@ -461,9 +463,11 @@ class TrainStep:
         split = tf.split(gradient_P, self._sizes)
         gradients = [tf.reshape(part, weight.shape) for part, weight in zip(split, weights, strict=True)]
         updated = self._apply_gradients(iterations, weights, slots, gradients, rate, frozen)
+        new_share = 1 - decay
         if averages:
             for average, weight, is_frozen in zip(averages, updated, frozen, strict=True):
-                assign_unless(is_frozen, average, average + (1 - decay) * (weight - average))
+                old = average.read_value()
+                assign_unless(is_frozen, average, old + new_share * (weight - old), old)
         return rate
 
     def _clear_accumulator(self) -> None:
