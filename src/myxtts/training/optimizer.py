@@ -1,4 +1,4 @@
-"""AdamW and the exponential moving average (EMA) of the weights, as operations that XLA compiles with the step.
+"""AdamW, freezing and the exponential moving average (EMA) of the weights, as operations that XLA compiles.
 
 `TrainStep` reduces, clips and accumulates gradients and calls the update on each device with the variables of that
 device. The optimizers of Keras reduce gradients themselves and find their variables by the strategy, which keeps them
@@ -107,6 +107,46 @@ def assign_unless(is_frozen: Tensor | None, variable: Any, value: Tensor, old: T
     return value
 
 
+class Freezing:
+    """A switch on the device that excludes some weights from training, so that no graph has to be made anew.
+
+    Weights, moments and averages keep their bits from then on, and the gradient norm does not contain them. Their
+    gradients are still computed. Make it in the scope of the strategy.
+    """
+
+    def __init__(self, weights: Sequence[Any]) -> None:
+        self._ids = {id(weight) for weight in weights}
+        # Not a boolean: devices have kernels for variables of floating-point numbers in any case.
+        self._switch = tf.Variable(
+            0.0, dtype=tf.float32, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA
+        )
+
+    def includes(self, weight: Any) -> bool:
+        return id(weight) in self._ids
+
+    def turn_on(self) -> None:
+        self._switch.assign(1.0)
+
+    def read(self) -> Tensor:
+        """Whether the weights are frozen, in the graph."""
+        return self._switch.read_value() > 0
+
+
+def find_frozen(freezing: Freezing | None, weights: Sequence[Any]) -> list[Tensor | None]:
+    """For each weight whether it is frozen, in the graph; None where it cannot be."""
+    can_freeze = [freezing is not None and freezing.includes(weight) for weight in weights]
+    is_frozen = freezing.read() if freezing is not None and any(can_freeze) else None
+    return [is_frozen if can else None for can in can_freeze]
+
+
+def clear_frozen(gradients: Sequence[Tensor], frozen: Sequence[Tensor | None]) -> list[Tensor]:
+    """The gradients, with zeros for the weights that are frozen."""
+    return [
+        gradient if is_frozen is None else tf.where(is_frozen, 0.0, gradient)
+        for gradient, is_frozen in zip(gradients, frozen, strict=True)
+    ]
+
+
 class WeightEma:
     """Exponential moving average (EMA) of the trainable weights, used for validation, samples and bundles.
 
@@ -156,3 +196,13 @@ class WeightEma:
         finally:
             for name, weight in self._weights.items():
                 weight.assign(kept[name])
+
+
+def move_averages(
+    averages: Sequence[Any], weights: Sequence[Tensor], decay: Tensor, frozen: Sequence[Tensor | None]
+) -> None:
+    """Moves the averages of one device towards the weights, by the decay of a step; there may be no averages."""
+    new_share = 1 - decay
+    for average, weight, is_frozen in zip(averages, weights, frozen, strict=False):
+        old = average.read_value()
+        assign_unless(is_frozen, average, old + new_share * (weight - old), old)
