@@ -184,10 +184,10 @@ class RealStep:
         strategy = make_strategy(plan)
         data = open_training_data(config, plan)
         shapes = list(dict.fromkeys(data.shapes))
-        # Decided for a run as short as this one: XLA compilation on a CPU may take minutes.
-        execution = choose_execution(
-            config.training, detect_device(plan), total_steps=num_batches, num_shapes=len(shapes)
-        )
+        device = detect_device(plan)
+        # On a CPU decided for a run as short as this one: XLA compilation may take minutes.
+        total_steps = num_batches if device.is_cpu else config.training.steps
+        execution = choose_execution(config.training, device, total_steps=total_steps, num_shapes=len(shapes))
         say(execution.reasons[0])
         spec = measure_spec(config, plan, data)
         self._learner = build_learner(config, plan, spec, data, execution, strategy)
