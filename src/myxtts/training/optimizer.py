@@ -7,9 +7,11 @@ out of a compiled function when there are several devices.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import groupby
 from typing import Any
 
 import tensorflow as tf
@@ -23,9 +25,10 @@ _EMA_WARM_UP = 10
 
 
 class AdamW:
-    """Moments of these weights by name, and the update. Make it in the scope of the strategy.
+    """Moments of these weights, and the update. Make it in the scope of the strategy.
 
-    Biases and norms are not decayed, nor weights whose name begins with one of `undecayed`.
+    Biases and norms are not decayed, nor weights whose name begins with one of `undecayed`. The moments of all weights
+    lie one behind the other in two variables [P], so that a few kernels update them.
     """
 
     def __init__(
@@ -36,15 +39,13 @@ class AdamW:
         betas: tuple[float, float],
         undecayed: tuple[str, ...] = (),
     ) -> None:
-        self._betas = betas
+        self._betas, self._weights = betas, dict(weights)
         self.iterations = tf.Variable(
             0, dtype=tf.int64, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA
         )
         """Updates so far; steps that were skipped do not count."""
-        self._moments = {
-            id(weight): tuple(tf.Variable(tf.zeros(weight.shape), trainable=False, name=name) for _ in range(2))
-            for name, weight in weights.items()
-        }
+        num_values = sum(math.prod(weight.shape) for weight in weights.values())
+        self._moments = tuple(tf.Variable(tf.zeros([num_values]), trainable=False, name="moments") for _ in range(2))
         self._decays = {
             id(weight): 0.0 if len(weight.shape) < 2 or name.startswith(undecayed) else weight_decay
             for name, weight in weights.items()
@@ -52,54 +53,74 @@ class AdamW:
 
     @property
     def named_variables(self) -> dict[str, Any]:
-        """All variables by stable names for checkpoints: 0 is `iterations`, the moments begin at 2."""
-        moments = [moment for both in self._moments.values() for moment in both]
-        return {"00000": self.iterations, **{f"{number:05}": moment for number, moment in enumerate(moments, 2)}}
+        """All variables by stable names for checkpoints: 0 is `iterations`, the moments of each weight begin at 2."""
+        named, start = {"00000": self.iterations}, 0
+        for name, weight in self._weights.items():
+            for moments in self._moments:
+                named[f"{len(named) + 1:05}"] = VariableSlice(moments, start, tuple(weight.shape), name)
+            start += math.prod(weight.shape)
+        return named
 
-    def find_slots(self, weights: Iterable[Any]) -> list[tuple[Any, ...]]:
-        """First and second moment of each of these weights."""
-        return [self._moments[id(weight)] for weight in weights]
+    @property
+    def slots(self) -> tuple[Any, ...]:
+        """First and second moments of all weights."""
+        return self._moments
 
     def make_update(self, weights: Iterable[Any]) -> Callable[..., list[Tensor]]:
-        """Returns the update of these weights; it is called with the variables of one device (see `_update`)."""
-        return partial(self._update, [self._decays[id(weight)] for weight in weights])
+        """Returns the update of all weights; it is called with the variables of one device (see `_update`)."""
+        known = list(weights)
+        assert list(map(id, known)) == list(map(id, self._weights.values())), "moments are packed in another order"
+        return partial(self._update, [self._decays[id(weight)] for weight in known])
 
     def _update(
         self,
         decays: Sequence[float],
         iterations: Any,
         weights: Sequence[Any],
-        slots: Sequence[tuple[Any, ...]],
-        gradients: Sequence[Tensor],
+        slots: tuple[Any, Any],
+        gradient_P: Tensor,
         rate: Tensor,
+        applied: Tensor,
         frozen: Sequence[Tensor | None],
     ) -> list[Tensor]:
-        """Updates the variables of one device; returns the new weights. See `assign_unless` for `frozen`."""
-        count = tf.cast(iterations.assign_add(1), tf.float32)
+        """Updates the variables of one device; returns the new weights.
+
+        `gradient_P` are the gradients of the weights one behind the other. `applied` is 1.0, or 0.0 for a step that
+        changes nothing, whose gradients must be finite nevertheless: a factor instead of a condition, which would make
+        a GPU wait for the host and copy every variable. `frozen` tells for each weight whether it keeps its value.
+        """
         first, second = self._betas
+        count = tf.cast(iterations + 1, tf.float32)
+        iterations.assign_add(tf.cast(applied, iterations.dtype))
+        rate *= applied
         alpha = rate * tf.sqrt(1 - tf.pow(second, count)) / (1 - tf.pow(first, count))
-        # Made and read once: each operation of a weight is traced, lowered and compiled for hundreds of weights.
-        new_share, new_square_share, epsilon = (tf.constant(value) for value in (1 - first, 1 - second, _EPSILON))
-        decayed_shares = {decay: tf.constant(decay) for decay in decays}
+        sizes = [math.prod(weight.shape) for weight in weights]
+        is_frozen_P = pack_frozen(frozen, sizes)
+        mean_P, square_P = (
+            assign_unless(is_frozen_P, moments, old_P + (values_P - old_P) * ((1 - beta) * applied), old_P)
+            for moments, old_P, values_P, beta in zip(
+                slots,
+                (moments.read_value() for moments in slots),
+                (gradient_P, tf.square(gradient_P)),
+                self._betas,
+                strict=True,
+            )
+        )
+        changes = tf.split(mean_P * alpha / (tf.sqrt(square_P) + _EPSILON), sizes)
+        # Made once: each operation of a weight is traced, lowered and compiled for hundreds of weights.
+        decay_shares = {decay: tf.constant(decay) for decay in decays}
         updated = []
-        for weight, (mean, square), decay, gradient, is_frozen in zip(
-            weights, slots, decays, gradients, frozen, strict=True
-        ):
-            old_mean, old_square, old = mean.read_value(), square.read_value(), weight.read_value()
-            new_mean = old_mean + (gradient - old_mean) * new_share
-            new_mean = assign_unless(is_frozen, mean, new_mean, old_mean)
-            new_square = old_square + (tf.square(gradient) - old_square) * new_square_share
-            new_square = assign_unless(is_frozen, square, new_square, old_square)
-            decayed = old - old * decayed_shares[decay] * rate if decay else old
-            new = decayed - new_mean * alpha / (tf.sqrt(new_square) + epsilon)
-            updated.append(assign_unless(is_frozen, weight, new, old))
+        for weight, change, decay, is_frozen in zip(weights, changes, decays, frozen, strict=True):
+            old = weight.read_value()
+            decayed = old - old * decay_shares[decay] * rate if decay else old
+            updated.append(assign_unless(is_frozen, weight, decayed - tf.reshape(change, weight.shape), old))
         return updated
 
 
 def assign_unless(is_frozen: Tensor | None, variable: Any, value: Tensor, old: Tensor) -> Tensor:
-    """Assigns a new value unless the variable is frozen, and returns what it has then; None is never frozen.
+    """Assigns a new value except where the variable is frozen, and returns what it has then; None is never frozen.
 
-    The old value is selected, not computed, so that a frozen variable keeps its bits.
+    The old value is selected, not computed, so that what is frozen keeps its bits.
     """
     if is_frozen is not None:
         value = tf.where(is_frozen, old, value)
@@ -139,12 +160,32 @@ def find_frozen(freezing: Freezing | None, weights: Sequence[Any]) -> list[Tenso
     return [is_frozen if can else None for can in can_freeze]
 
 
-def clear_frozen(gradients: Sequence[Tensor], frozen: Sequence[Tensor | None]) -> list[Tensor]:
-    """The gradients, with zeros for the weights that are frozen."""
-    return [
-        gradient if is_frozen is None else tf.where(is_frozen, 0.0, gradient)
-        for gradient, is_frozen in zip(gradients, frozen, strict=True)
-    ]
+def pack_frozen(frozen: Sequence[Tensor | None], sizes: Sequence[int]) -> Tensor | None:
+    """For each number of the packed weights [P] whether it is frozen; None if none of them can be."""
+    if all(is_frozen is None for is_frozen in frozen):
+        return None
+    ranges = groupby(zip(frozen, sizes, strict=True), lambda pair: pair[0] is None)
+    packed = [(neighbours[0][0], sum(size for _, size in neighbours)) for neighbours in (list(g) for _, g in ranges)]
+    return tf.concat([tf.fill([size], False if is_frozen is None else is_frozen) for is_frozen, size in packed], axis=0)
+
+
+class VariableSlice:
+    """A part of a packed variable [P], with what checkpoints need of a variable."""
+
+    dtype = tf.float32
+
+    def __init__(self, packed: Any, start: int, shape: tuple[int, ...], name: str) -> None:
+        self._packed, self.shape, self.name = packed, shape, name
+        self._start, self._stop = start, start + math.prod(shape)
+
+    def numpy(self) -> Any:
+        return tf.reshape(self._packed[self._start : self._stop], self.shape).numpy()
+
+    def assign(self, value: Any) -> None:
+        flat = tf.reshape(tf.convert_to_tensor(value, self.dtype), [-1])
+        # A mirrored variable has one on each device.
+        for variable in getattr(self._packed, "values", (self._packed,)):
+            variable[self._start : self._stop].assign(flat)
 
 
 class WeightEma:
@@ -199,10 +240,9 @@ class WeightEma:
 
 
 def move_averages(
-    averages: Sequence[Any], weights: Sequence[Tensor], decay: Tensor, frozen: Sequence[Tensor | None]
+    averages: Sequence[Any], weights: Sequence[Tensor], share: Tensor, frozen: Sequence[Tensor | None]
 ) -> None:
-    """Moves the averages of one device towards the weights, by the decay of a step; there may be no averages."""
-    new_share = 1 - decay
+    """Moves the averages of one device towards the weights, by this share of the way; there may be no averages."""
     for average, weight, is_frozen in zip(averages, weights, frozen, strict=False):
         old = average.read_value()
-        assign_unless(is_frozen, average, old + new_share * (weight - old), old)
+        assign_unless(is_frozen, average, old + share * (weight - old), old)
