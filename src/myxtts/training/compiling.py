@@ -182,6 +182,10 @@ class GraphPerShape:
         """The graph for arguments of these shapes, without calling it."""
         return self.find(*arguments).get_concrete_function(*arguments)
 
+    def experimental_get_compiler_ir(self, *arguments: Any) -> Any:
+        """What XLA makes of the graph for arguments of these shapes."""
+        return self.find(*arguments).experimental_get_compiler_ir(*arguments)
+
     @property
     def num_traces(self) -> int:
         """Graphs made so far."""
