@@ -65,7 +65,14 @@ class Sgd:
         return self._update
 
     def _update(
-        self, iterations: Any, weights: Any, _slots: Any, gradient_P: Tensor, rate: Tensor, applied: Tensor
+        self,
+        iterations: Any,
+        weights: Any,
+        _slots: Any,
+        gradient_P: Tensor,
+        rate: Tensor,
+        applied: Tensor,
+        _frozen: Any,
     ) -> list[Tensor]:
         iterations.assign_add(tf.cast(applied, tf.int64))
         pairs = zip(weights, tf.split(gradient_P, [math.prod(weight.shape) for weight in weights]), strict=True)
@@ -169,10 +176,11 @@ class Run:
         with self.strategy.scope():
             self.model = make_model()
             self.optimizer = make_optimizer(optimizer, self.model)
-        options = {"compute_loss": compute_loss, "rate": lambda _step: tf.constant(RATES[optimizer]), **options}
-        self.step = TrainStep(
-            self.model, self.optimizer, strategy=self.strategy, accumulation_steps=accumulation_steps, **options
-        )
+        self._options = {"compute_loss": compute_loss, "rate": lambda _step: tf.constant(RATES[optimizer])}
+        self.make_step(accumulation_steps=accumulation_steps, **options)
+
+    def make_step(self, **options: Any) -> None:
+        self.step = TrainStep(self.model, self.optimizer, strategy=self.strategy, **{**self._options, **options})
 
     def train(self, step: int, batch: MicroBatch, is_packed: bool = False) -> StepNumbers:
         return self.step(cut(self.strategy, batch, self.step.accumulation_steps, is_packed), step).read()

@@ -94,15 +94,22 @@ def search_alignment(
     is_aligned_B = (num_states_B <= mel_lengths_B) & (num_states_B > 0)
     search = _search_chunks if is_chunked else _search_frames
     if is_chunked or is_compiled:
-        search = _compile_search(search)
+        search = _compile_once(search) if tf.executing_eagerly() else _compile(search)
     state_BT = search(scores_BTS, is_state_BS, mel_lengths_B)
     return Alignment(_count_frames(state_BT, mel_lengths_B, is_state_BS.shape[1]), state_BT, is_aligned_B)
 
 
-@cache
-def _compile_search(search: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Any:
-    """The search as a compiled part of any graph: small operations in loops cost far more when run one by one."""
+def _compile(search: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Any:
+    """The search as a compiled part of a graph: small operations in loops cost far more when run one by one.
+
+    Each graph gets its own: the name of a function counts what was traced before it, and graphs whose names differ from
+    one process to the next are compiled again.
+    """
     return tf.function(search, autograph=False, jit_compile=True)
+
+
+_compile_once = cache(_compile)
+"""For eager calls, which would otherwise compile every time."""
 
 
 def _count_frames(state_BT: Tensor, mel_lengths_B: Tensor, num_states: int) -> Tensor:

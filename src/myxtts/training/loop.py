@@ -23,6 +23,7 @@ from myxtts.config.schema import XTTSConfig
 from myxtts.errors import HardwareError
 from myxtts.runtime.device_trace import BusySampler
 from myxtts.training.callbacks import Callback, TrainResult
+from myxtts.training.compiling import StepCompiler, plan_graphs
 from myxtts.training.micro_batches import enter_device
 from myxtts.training.run.cluster_sync import ClusterSync
 from myxtts.training.run.folder import TEXT_FROZEN, RunFolder
@@ -30,7 +31,7 @@ from myxtts.training.run.guard import Action, Guard
 from myxtts.training.run.signals import StopRequest
 from myxtts.training.run.state import RunState
 from myxtts.training.schedule import TimeBudget
-from myxtts.training.step import StepNumbers, is_out_of_memory
+from myxtts.training.step import StepNumbers, StepResult, is_out_of_memory
 from myxtts.training.task import PreparedTask
 from myxtts.types import Say
 
@@ -38,9 +39,6 @@ _Outcome = TypeVar("_Outcome")
 _NEXT_STOP = "after this step, and is saved"
 _STEPS_IN_FLIGHT = 2
 """Steps that may be on the device before the result of an older one is needed: one that runs and one that waits."""
-_LATEST_FREEZE = 0.8
-"""Share of a run after which nothing is frozen: tracing the step again would take longer than the steps that are left
-gain from it."""
 
 
 class TrainingLoop:
@@ -73,6 +71,7 @@ class TrainingLoop:
         self._reason = ""
         self._is_save_due, self._is_freeze_due, self._is_well = False, False, True
         self._is_another_stopping = False
+        self._compiler = StepCompiler((), "", say)
         self._started = time.monotonic()
 
     @property
@@ -102,8 +101,8 @@ class TrainingLoop:
 
     def freeze_text(self, reason: str) -> None:
         """Freezes text encoder and prosody predictor from the next step on; `reason` is a sentence for the user."""
-        is_worth_it = self.total_steps is None or self.step < _LATEST_FREEZE * self.total_steps
-        if self.state.text_frozen_step is None and is_worth_it:
+        is_over = self.total_steps is not None and self.step >= self.total_steps
+        if self.state.text_frozen_step is None and not is_over:
             self.say(f"{reason} It is frozen from now on; the decoder goes on learning.")
             self.run.metrics.append({"step": self.step, TEXT_FROZEN: True})
             self.state.text_frozen_step, self._is_freeze_due = self.step, True
@@ -124,6 +123,7 @@ class TrainingLoop:
                 self.run.begin_session()
             if self.run.is_chief:
                 self._saver.load_calibration()
+            held.callback(self._stop_compiling)
             self._trace_shapes()
             while self._run_steps(feed):
                 # Batches bring durations from now on.
@@ -153,7 +153,7 @@ class TrainingLoop:
         self._learner.state.restore(checkpoint.arrays)
         state = RunState.from_json(checkpoint.state)
         if state.text_frozen_step is not None:
-            self._learner.freeze(self.model.text_side)
+            self._learner.freeze()
         return state
 
     def _set_last_step(self) -> None:
@@ -163,18 +163,37 @@ class TrainingLoop:
         self._learner.rate = replace(self._learner.rate, num_steps=self.total_steps)
 
     def _trace_shapes(self) -> None:
-        """Traces all graphs before the first step, so that no step is slow because it is the first of its shape."""
+        """Makes the graphs that the next step needs; the others are made while steps run, where that is possible."""
+        self._compiler.close()
         if not self._task.execution.is_graph or self._is_at_end():
             return
         self._request.next_stop = "as soon as the batch shape is compiled that it is working on"
-        num_shapes, started = self._task.num_shapes, time.monotonic()
-        verb = "Compiling" if self._task.execution.is_compiled else "Tracing"
-        self.say(f"{verb} {num_shapes} batch {'shapes' if num_shapes > 1 else 'shape'} …")
+        self._try_with_cache(self._make_first_graphs)
+        self._request.next_stop = _NEXT_STOP
+
+    def _stop_compiling(self) -> None:
+        self._compiler.close()
+
+    def _make_first_graphs(self) -> None:
         # Processes of a cluster trace together, and so stop together, after all shapes.
         is_stopping = self._has_request if self._sync.is_alone else lambda: False
-        retry_out_of_memory(self._task, self.say, self._task.trace, self.step, is_stopping)
-        self.say(f"{verb} took {time.monotonic() - started:.1f} s.")
-        self._request.next_stop = _NEXT_STOP
+        self._compiler = plan_graphs(self._task, self.step, self.state.feed_position, self.say)
+        self._compiler.make_first(is_stopping)
+
+    def _try_with_cache(self, work: Callable[..., _Outcome], *arguments: object) -> _Outcome:
+        """Calls `work`, without the cache if a file of it fails, and with less memory if there is too little."""
+
+        def attempt() -> _Outcome:
+            try:
+                return work(*arguments)
+            except tf.errors.OpError as error:
+                # A disk that is full or cannot be written is reported by the same errors as exhausted memory.
+                if not self._compiler.give_up_cache(error, is_sure=not is_out_of_memory(error)):
+                    raise
+            self._learner.set_micro_batches(self._learner.micro_batches)
+            return work(*arguments)
+
+        return retry_out_of_memory(self._task, self.say, attempt)
 
     def _run_steps(self, feed: Any) -> bool:
         """Runs steps until the end; returns whether to go on with another feed, whose batches bring durations.
@@ -190,9 +209,7 @@ class TrainingLoop:
         while not self._is_at_end():
             if self._is_freeze_due:
                 self._is_freeze_due = False
-                learner.freeze(self.model.text_side)
-                self._trace_shapes()
-                num_traces = learner.num_traces
+                learner.freeze()
             if self._switch is not None and self._switch.is_due(self.total_steps):
                 if self._switch_durations(self._switch):
                     return True
@@ -204,7 +221,8 @@ class TrainingLoop:
                 self._reason = "All epochs are done."
                 break
             wait_s = time.perf_counter() - started
-            result = retry_out_of_memory(self._task, self.say, learner.train, taken, state.step)
+            is_new = self._compiler.is_busy
+            result = self._try_with_cache(self._train_step, taken)
             state.step, state.feed_position = state.step + 1, taken[-1].position + 1
             ids = tuple(id for batch in taken for id in batch.ids if id)
             # Releases the buffers of the batches, which the feed fills again.
@@ -213,7 +231,7 @@ class TrainingLoop:
             self._judge(num_left=_STEPS_IN_FLIGHT)
             self._window.add_time(time.perf_counter() - started, wait_s)
             self._busy.note_step()
-            if learner.num_traces != num_traces:
+            if learner.num_traces != num_traces or is_new:
                 num_traces = learner.num_traces
                 feed.note_retrace()
             self._after_step()
@@ -232,8 +250,17 @@ class TrainingLoop:
             is_written = switch.look(self._has_request)
         self._request.next_stop = _NEXT_STOP
         if is_written:
+            # The graphs that are being made are of the step that searches.
+            self._stop_compiling()
             switch.begin()
         return bool(is_written)
+
+    def _train_step(self, batches: Sequence[Any]) -> StepResult:
+        if not self._compiler.is_busy:
+            return self._learner.train(batches, self.step)
+        names = [self._task.name_graph(self.step, batch.position) for batch in batches]
+        with self._compiler.use_for_step(names):
+            return self._learner.train(batches, self.step)
 
     def _is_at_end(self) -> bool:
         """Whether any process has reached its last step or been signalled; all processes get the same answer."""
@@ -306,6 +333,8 @@ class TrainingLoop:
             "skipped": self.state.guard.num_skipped,
             "epoch": self.state.feed_position / self._task.num_batches_per_epoch,
             "elapsed_s": time.monotonic() - self._started,
+            "traces": self._learner.num_traces,
+            "compile_s": self._compiler.seconds,
         }
         self._last_losses = {name: value for name, value in self._window.average().items() if name != "gradient_norm"}
         self.run.metrics.append(record)

@@ -1,4 +1,4 @@
-"""AdamW and the exponential moving average (EMA) of the weights, as operations that XLA compiles with the step.
+"""AdamW, freezing and the exponential moving average (EMA) of the weights, as operations that XLA compiles.
 
 `TrainStep` reduces, clips and accumulates gradients and calls the update on each device with the variables of that
 device. The optimizers of Keras reduce gradients themselves and find their variables by the strategy, which keeps them
@@ -67,17 +67,13 @@ class AdamW:
         return self._moments
 
     def make_update(self, weights: Iterable[Any]) -> Callable[..., list[Tensor]]:
-        """Returns the update of these weights; it is called with the variables of one device (see `_update`)."""
-        trained = {id(weight) for weight in weights}
-        ranges = [
-            (is_trained, sum(math.prod(weight.shape) for weight in neighbours))
-            for is_trained, neighbours in groupby(self._weights.values(), lambda weight: id(weight) in trained)
-        ]
-        return partial(self._update, ranges, [self._decays[id(weight)] for weight in weights])
+        """Returns the update of all weights; it is called with the variables of one device (see `_update`)."""
+        known = list(weights)
+        assert list(map(id, known)) == list(map(id, self._weights.values())), "moments are packed in another order"
+        return partial(self._update, [self._decays[id(weight)] for weight in known])
 
     def _update(
         self,
-        ranges: Sequence[tuple[bool, int]],
         decays: Sequence[float],
         iterations: Any,
         weights: Sequence[Any],
@@ -85,45 +81,92 @@ class AdamW:
         gradient_P: Tensor,
         rate: Tensor,
         applied: Tensor,
+        frozen: Sequence[Tensor | None],
     ) -> list[Tensor]:
         """Updates the variables of one device; returns the new weights.
 
         `gradient_P` are the gradients of the weights one behind the other. `applied` is 1.0, or 0.0 for a step that
         changes nothing, whose gradients must be finite nevertheless: a factor instead of a condition, which would make
-        a GPU wait for the host and copy every variable.
+        a GPU wait for the host and copy every variable. `frozen` tells for each weight whether it keeps its value.
         """
         first, second = self._betas
         count = tf.cast(iterations + 1, tf.float32)
         iterations.assign_add(tf.cast(applied, iterations.dtype))
         rate *= applied
         alpha = rate * tf.sqrt(1 - tf.pow(second, count)) / (1 - tf.pow(first, count))
+        sizes = [math.prod(weight.shape) for weight in weights]
+        is_frozen_P = pack_frozen(frozen, sizes)
         mean_P, square_P = (
-            _move_average(moments, ranges, values_P, (1 - beta) * applied)
-            for moments, values_P, beta in zip(slots, (gradient_P, tf.square(gradient_P)), self._betas, strict=True)
+            assign_unless(is_frozen_P, moments, old_P + (values_P - old_P) * ((1 - beta) * applied), old_P)
+            for moments, old_P, values_P, beta in zip(
+                slots,
+                (moments.read_value() for moments in slots),
+                (gradient_P, tf.square(gradient_P)),
+                self._betas,
+                strict=True,
+            )
         )
-        changes = tf.split(mean_P * alpha / (tf.sqrt(square_P) + _EPSILON), [math.prod(w.shape) for w in weights])
+        changes = tf.split(mean_P * alpha / (tf.sqrt(square_P) + _EPSILON), sizes)
+        # Made once: each operation of a weight is traced, lowered and compiled for hundreds of weights.
+        decay_shares = {decay: tf.constant(decay) for decay in decays}
         updated = []
-        for weight, change, decay in zip(weights, changes, decays, strict=True):
-            decayed = weight - weight * decay * rate if decay else weight.read_value()
-            new = decayed - tf.reshape(change, weight.shape)
-            weight.assign(new)
-            updated.append(new)
+        for weight, change, decay, is_frozen in zip(weights, changes, decays, frozen, strict=True):
+            old = weight.read_value()
+            decayed = old - old * decay_shares[decay] * rate if decay else old
+            updated.append(assign_unless(is_frozen, weight, decayed - tf.reshape(change, weight.shape), old))
         return updated
 
 
-def _move_average(moments: Any, ranges: Sequence[tuple[bool, int]], values_P: Tensor, share: Tensor) -> Tensor:
-    """Moves the moments of the trained weights towards these values; returns those that were moved."""
-    if len(ranges) == 1:
-        return moments.assign_add((values_P - moments) * share)
-    sizes = [size for _, size in ranges]
-    parts = tf.split(moments.read_value(), sizes)
-    values = iter(tf.split(values_P, [size for is_trained, size in ranges if is_trained]))
-    moved = [
-        part + (next(values) - part) * share if is_trained else part
-        for part, (is_trained, _) in zip(parts, ranges, strict=True)
-    ]
-    moments.assign(tf.concat(moved, axis=0))
-    return tf.concat([part for part, (is_trained, _) in zip(moved, ranges, strict=True) if is_trained], axis=0)
+def assign_unless(is_frozen: Tensor | None, variable: Any, value: Tensor, old: Tensor) -> Tensor:
+    """Assigns a new value except where the variable is frozen, and returns what it has then; None is never frozen.
+
+    The old value is selected, not computed, so that what is frozen keeps its bits.
+    """
+    if is_frozen is not None:
+        value = tf.where(is_frozen, old, value)
+    variable.assign(value, read_value=False)
+    return value
+
+
+class Freezing:
+    """A switch on the device that excludes some weights from training, so that no graph has to be made anew.
+
+    Weights, moments and averages keep their bits from then on, and the gradient norm does not contain them. Their
+    gradients are still computed. Make it in the scope of the strategy.
+    """
+
+    def __init__(self, weights: Sequence[Any]) -> None:
+        self._ids = {id(weight) for weight in weights}
+        # Not a boolean: devices have kernels for variables of floating-point numbers in any case.
+        self._switch = tf.Variable(
+            0.0, dtype=tf.float32, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA
+        )
+
+    def includes(self, weight: Any) -> bool:
+        return id(weight) in self._ids
+
+    def turn_on(self) -> None:
+        self._switch.assign(1.0)
+
+    def read(self) -> Tensor:
+        """Whether the weights are frozen, in the graph."""
+        return self._switch.read_value() > 0
+
+
+def find_frozen(freezing: Freezing | None, weights: Sequence[Any]) -> list[Tensor | None]:
+    """For each weight whether it is frozen, in the graph; None where it cannot be."""
+    can_freeze = [freezing is not None and freezing.includes(weight) for weight in weights]
+    is_frozen = freezing.read() if freezing is not None and any(can_freeze) else None
+    return [is_frozen if can else None for can in can_freeze]
+
+
+def pack_frozen(frozen: Sequence[Tensor | None], sizes: Sequence[int]) -> Tensor | None:
+    """For each number of the packed weights [P] whether it is frozen; None if none of them can be."""
+    if all(is_frozen is None for is_frozen in frozen):
+        return None
+    ranges = groupby(zip(frozen, sizes, strict=True), lambda pair: pair[0] is None)
+    packed = [(neighbours[0][0], sum(size for _, size in neighbours)) for neighbours in (list(g) for _, g in ranges)]
+    return tf.concat([tf.fill([size], False if is_frozen is None else is_frozen) for is_frozen, size in packed], axis=0)
 
 
 class VariableSlice:
@@ -194,3 +237,12 @@ class WeightEma:
         finally:
             for name, weight in self._weights.items():
                 weight.assign(kept[name])
+
+
+def move_averages(
+    averages: Sequence[Any], weights: Sequence[Tensor], share: Tensor, frozen: Sequence[Tensor | None]
+) -> None:
+    """Moves the averages of one device towards the weights, by this share of the way; there may be no averages."""
+    for average, weight, is_frozen in zip(averages, weights, frozen, strict=False):
+        old = average.read_value()
+        assign_unless(is_frozen, average, old + share * (weight - old), old)
