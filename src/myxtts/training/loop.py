@@ -20,7 +20,6 @@ from typing import Any, TypeVar
 import tensorflow as tf
 
 from myxtts.config.schema import XTTSConfig
-from myxtts.errors import HardwareError
 from myxtts.runtime.device_trace import BusySampler
 from myxtts.training.callbacks import Callback, TrainResult
 from myxtts.training.compiling import StepCompiler, plan_graphs
@@ -32,7 +31,7 @@ from myxtts.training.run.signals import StopRequest
 from myxtts.training.run.state import RunState
 from myxtts.training.schedule import TimeBudget
 from myxtts.training.step import StepNumbers, StepResult, is_out_of_memory
-from myxtts.training.task import PreparedTask
+from myxtts.training.task import PreparedTask, retry_out_of_memory
 from myxtts.types import Say
 
 _Outcome = TypeVar("_Outcome")
@@ -443,31 +442,3 @@ class StepWindow:
             "wall_share": seconds / wall_s,
             "wall_au": au * seconds / wall_s,
         }
-
-
-def retry_out_of_memory(task: PreparedTask, say: Say, work: Callable[..., _Outcome], *arguments: object) -> _Outcome:
-    """Calls `work`; while the device is out of memory, halves the micro-batch, doubles accumulation and calls it again.
-
-    The size is stored for the next start. Not in clusters, where each process would choose another size.
-    """
-    while True:
-        try:
-            return work(*arguments)
-        except tf.errors.OpError as error:
-            if not is_out_of_memory(error):
-                raise
-            if task.plan.cluster is not None:
-                raise HardwareError(
-                    f"The memory of {task.plan.model_devices[0]} is exhausted, and processes that train together "
-                    "cannot cut batches each by itself.",
-                    next_step="Give a smaller data.batch_size or data.frame_budget to all of them.",
-                ) from error
-        # Outside the handler: the exception keeps the memory of the failed step alive.
-        device = task.plan.model_devices[0]
-        smaller = task.learner.micro_batches.halve(device)
-        say(
-            f"The memory of {device} is exhausted: each step is made of {smaller.accumulation} micro-batches of "
-            f"{smaller.batch_size} {task.unit} from now on."
-        )
-        task.learner.set_micro_batches(smaller)
-        task.steps.memory.remember(task.steps.situation, smaller)
