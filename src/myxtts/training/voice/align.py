@@ -359,7 +359,7 @@ class DurationsSwitch:
         if look.num_stable >= _NUM_STABLE_LOOKS:
             self._say(
                 f"Alignments are stable at step {state.step:,}: {line[CHANGED_DURATIONS]:.1%} of the durations of "
-                f"{_NUM_LOOKED_AT} utterances changed by more than one frame in {LOOK_STEPS:,} steps. Aligning "
+                f"{min(_NUM_LOOKED_AT, len(self._rows))} utterances changed by more than one frame in {LOOK_STEPS:,} steps. Aligning "
                 f"{len(self._rows):,} training utterances …"
             )
             durations = self._align_all(is_stopping)
