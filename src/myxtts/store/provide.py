@@ -7,7 +7,7 @@ recordings, a prepared corpus and a finished store can be named alike everywhere
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
@@ -33,6 +33,7 @@ from myxtts.store.cache_files import (
 from myxtts.store.compare import find_changes
 from myxtts.store.layout import STORE_FILE_NAME, read_state
 from myxtts.store.precompute import VAL_STORE_NAME, PrecomputeSummary, choose_store_folder, find_val_corpus, precompute
+from myxtts.store.ray_shards import RayCluster
 from myxtts.text.script import check_scripts
 from myxtts.types import Say
 
@@ -115,18 +116,29 @@ def refuse_missing_data(data: DataConfig) -> None:
 
 
 def make_features(
-    config: XTTSConfig, report: Report, *, rebuild: bool = False, corpus: Corpus | None = None
+    config: XTTSConfig,
+    report: Report,
+    *,
+    rebuild: bool = False,
+    corpus: Corpus | None = None,
+    ray_address: str | None = None,
 ) -> dict[str, Any]:
     """Runs precompute for the training corpus and for a separate validation corpus; returns a summary for JSON.
 
-    Raw recordings are prepared first, unless `corpus` is the list that was made of them.
+    Raw recordings are prepared first, unless `corpus` is the list that was made of them. With `ray_address` the hosts
+    of a Ray cluster compute the features (`local`: processes of this one).
     """
-    folder = find_store_folder(config.data)
+    data, folder = config.data, find_store_folder(config.data)
     corpus = corpus or _provide_corpus(config, folder, report, is_fresh=True)
-    fields = _fill_store(corpus, folder, config.data, report, rebuild)
-    val_corpus = find_val_corpus(config.data)
-    if val_corpus is not None:
-        fields["val"] = _fill_store(open_corpus(val_corpus), folder / VAL_STORE_NAME, config.data, report, rebuild)
+    with ExitStack() as held:
+        cluster = None
+        if ray_address is not None:
+            cluster = held.enter_context(RayCluster(ray_address, count_threads(data), report.say))
+        fields = _fill_store(corpus, folder, data, report, rebuild, cluster)
+        val_corpus = find_val_corpus(data)
+        if val_corpus is not None:
+            val_folder = folder / VAL_STORE_NAME
+            fields["val"] = _fill_store(open_corpus(val_corpus), val_folder, data, report, rebuild, cluster)
     _write_config(config, folder)
     write_checksums(folder)
     return fields
@@ -276,11 +288,25 @@ def _check_scripts(corpus: Corpus) -> None:
     check_scripts((row.text, row.language, f"{row.id} in {corpus.file}") for row in rows if not row.phonemes)
 
 
-def _fill_store(corpus: Corpus, folder: Path, data: DataConfig, report: Report, rebuild: bool) -> dict[str, Any]:
+def _fill_store(
+    corpus: Corpus,
+    folder: Path,
+    data: DataConfig,
+    report: Report,
+    rebuild: bool,
+    cluster: RayCluster | None = None,
+) -> dict[str, Any]:
     """Runs precompute with progress; returns its summary for JSON."""
     with report.show_progress("Features", corpus.num_utterances) as show:
         summary = precompute(
-            corpus, folder, data, rebuild=rebuild, num_threads=count_threads(data), progress=show, say=report.say
+            corpus,
+            folder,
+            data,
+            rebuild=rebuild,
+            num_threads=count_threads(data),
+            cluster=cluster,
+            progress=show,
+            say=report.say,
         )
     report.show_store(summary)
     fields = asdict(summary)

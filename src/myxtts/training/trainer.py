@@ -118,6 +118,14 @@ class Trainer:
         self, opened: VoiceTask | VocoderTask, run: RunFolder, request: StopRequest, display: ProgressDisplay
     ) -> TrainResult:
         load_tensorflow()
+        from myxtts.training.run.cluster_sync import explain_lost_worker
+
+        with explain_lost_worker(opened.plan.cluster, run):
+            return self._run_loop(opened, run, request, display)
+
+    def _run_loop(
+        self, opened: VoiceTask | VocoderTask, run: RunFolder, request: StopRequest, display: ProgressDisplay
+    ) -> TrainResult:
         from myxtts.training.loop import TrainingLoop
 
         prepared = opened.prepare(run, display.say)
