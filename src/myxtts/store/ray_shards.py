@@ -8,13 +8,15 @@ driver, which holds the lock of the store, moves the files of a finished shard t
 corpus and store under the same paths; each task checks that.
 
 Trust: Ray runs whatever code a client sends and knows no password. Whoever reaches the port of a cluster can run
-programs as its user. `local` starts a cluster that listens at 127.0.0.1 alone.
+programs as its user, unless the cluster was started with a token (RAY_AUTH_MODE=token). Ray's servers listen at all
+addresses of a machine, so the cluster that `local` starts always has a token, which no other process is told.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -48,7 +50,6 @@ _NUM_RETRIES = 5
 """How often Ray repeats a task whose worker or host was lost."""
 _SHARDS_PER_CPU = 2
 """Shards given to the cluster ahead of the one that is committed next."""
-_LOOPBACK = "127.0.0.1"
 _REASONS = {str(reason): reason for reason in Reason}
 _KINDS = {error.kind: error for error in MyXTTSError.__subclasses__()}
 
@@ -61,8 +62,12 @@ class RayCluster:
         self._ray: Any = None
 
     def __enter__(self) -> Self:
-        # Ray would report its use to its makers; and its own message about the environment is not for our users.
+        # All of these are read when Ray is imported. It would report its use to its makers.
         os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+        is_local = self._address == LOCAL
+        if is_local:
+            os.environ["RAY_AUTH_MODE"] = "token"
+            os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
         try:
             import ray
         except ImportError as error:
@@ -71,11 +76,10 @@ class RayCluster:
                 next_step="Install it: pip install 'myxtts[ray]'",
             ) from error
         self._ray = ray
-        is_local = self._address == LOCAL
-        options = {"num_cpus": self._num_cpus, "include_dashboard": False, "_node_ip_address": _LOOPBACK}
+        options = {"num_cpus": self._num_cpus, "include_dashboard": False} if is_local else {}
         handler = signal.getsignal(signal.SIGTERM)
         try:
-            ray.init(self._address, log_to_driver=False, logging_level="error", **options if is_local else {})
+            ray.init(self._address, log_to_driver=False, logging_level="error", **options)
         except (ConnectionError, RuntimeError, ValueError) as error:
             raise HardwareError(
                 f"There is no Ray cluster at {self._address} that this machine belongs to: {error}",
