@@ -26,11 +26,11 @@ from collections.abc import Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import lru_cache
+from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
 from typing import Any, Self
 
-from myxtts import __version__
 from myxtts.corpus.audio import AudioLimits
 from myxtts.corpus.corpus_file import Corpus, is_prepared, open_corpus
 from myxtts.corpus.rejections import AudioProblem, Reason
@@ -45,6 +45,7 @@ from myxtts.store.shard import Made, Outcome, ShardMaker
 from myxtts.types import Say, Utterance
 
 LOCAL = "local"
+_VERSION = version("myxtts")
 _TOKEN_FILE_NAME = "token"  # noqa: S105 -- a random name, by which hosts recognise a folder
 _NUM_RETRIES = 5
 """How often Ray repeats a task whose worker or host was lost."""
@@ -112,7 +113,7 @@ class RayShards:
     def __init__(self, ray: Any, num_ahead: int, settings: StoreSettings, limits: AudioLimits, corpus: Corpus) -> None:
         self._ray, self._num_ahead = ray, num_ahead
         self._common = {
-            "version": __version__,
+            "version": _VERSION,
             "settings": asdict(settings),
             "limits": asdict(limits),
             "corpus": str(corpus.file.absolute()),
@@ -185,7 +186,7 @@ def _explain(error: Exception) -> HardwareError:
     if "No module named" in text:
         return HardwareError(
             f"A host of the Ray cluster cannot run this program: {last}",
-            next_step=f"Install myxtts[ray] {__version__} on every host, where ray start runs.",
+            next_step=f"Install myxtts[ray] {_VERSION} on every host, where ray start runs.",
         )
     return HardwareError(
         f"A shard could not be made on the Ray cluster ({type(error).__name__}): {last}",
@@ -221,9 +222,9 @@ def make_shard(job: str, number: int, tasks: str) -> str:
 
 def _check_host(job: dict[str, Any], host: str) -> None:
     """Raises HardwareError where this host has another version, or does not see the same folders as the driver."""
-    if job["version"] != __version__:
+    if job["version"] != _VERSION:
         raise HardwareError(
-            f"myxtts is of version {__version__} there, and of version {job['version']} where precompute was started.",
+            f"myxtts is of version {_VERSION} there, and of version {job['version']} where precompute was started.",
             next_step="Install the same version on all hosts.",
         )
     staging, corpus = Path(job["staging"]), Path(job["corpus"])
