@@ -75,12 +75,15 @@ def has_features(data: DataConfig) -> bool:
     return (find_store_folder(data) / STORE_FILE_NAME).exists()
 
 
-def ensure_features(config: XTTSConfig, report: Report, *, keep_sound: bool = False) -> XTTSConfig:
+def ensure_features(
+    config: XTTSConfig, report: Report, *, keep_sound: bool = False, may_update: bool = True
+) -> XTTSConfig:
     """Makes features that are missing, and updates those of a changed corpus; returns the configuration to load with.
 
     On the fly only the corpus is made, and the configuration names it instead of the recordings. With `keep_sound` a
     new store keeps the waveforms too, as a vocoder needs them. Where no corpus is named nothing is made, and opening
-    the store says what is wrong with it. Raises DataError where the store belongs to another corpus than is named.
+    the store says what is wrong with it. Raises DataError where the store belongs to another corpus than is named, and
+    without `may_update`, for a run that goes on, ConfigError where the corpus has changed: the store is left as it is.
     """
     data, folder = config.data, find_store_folder(config.data)
     if data.train_data is None:
@@ -95,10 +98,10 @@ def ensure_features(config: XTTSConfig, report: Report, *, keep_sound: bool = Fa
         with_sound = config.model_copy(update={"data.store_pcm": True}) if keep_sound else config
         make_features(with_sound, report, corpus=corpus)
     elif is_precomputed:
-        _update_store(corpus, folder, config, report)
+        _update_store(corpus, folder, config, report, may_update=may_update)
         val_corpus = find_val_corpus(data)
         if val_corpus is not None and (folder / VAL_STORE_NAME / STORE_FILE_NAME).exists():
-            _update_store(open_corpus(val_corpus), folder / VAL_STORE_NAME, config, report)
+            _update_store(open_corpus(val_corpus), folder / VAL_STORE_NAME, config, report, may_update=may_update)
     if is_precomputed or is_prepared(Path(data.train_data)):
         return config
     return config.model_copy(update={"data.train_data": str(corpus.file.parent)})
@@ -264,13 +267,19 @@ def prepare_list(config: XTTSConfig, folder: Path, report: Report) -> None:
     _write_config(config, folder)
 
 
-def _update_store(corpus: Corpus, folder: Path, config: XTTSConfig, report: Report) -> None:
+def _update_store(corpus: Corpus, folder: Path, config: XTTSConfig, report: Report, *, may_update: bool = True) -> None:
     """Brings a store up to date with its corpus; raises DataError for another corpus, or where updating is off."""
     state = read_state(folder)
     changes = find_changes(folder, state, corpus) if state is not None else None
     if state is None or not changes:
         return
     problem = f"The corpus {corpus.file} has changed since the features in {folder} were made ({changes})"
+    if not may_update:
+        raise ConfigError(
+            f"{problem}, and a run goes on with the corpus that it was begun with.",
+            next_step="Put it back as it was, begin another run (--run-name NAME), or add --override to go on with the "
+            "changed corpus.",
+        )
     if not config.data.auto_rebuild_token_cache:
         raise DataError(
             f"{problem}, and data.auto_rebuild_token_cache is off.",
