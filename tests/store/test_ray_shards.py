@@ -29,7 +29,7 @@ from myxtts import __version__
 from myxtts.config.schema import XTTSConfig
 from myxtts.corpus.audio import AudioLimits
 from myxtts.corpus.corpus_file import open_corpus
-from myxtts.errors import HardwareError, StorageError
+from myxtts.errors import HardwareError, StorageError, UsageError
 from myxtts.store.compare import Task
 from myxtts.store.layout import StoreSettings, read_state
 from myxtts.store.provide import Report, make_features
@@ -232,8 +232,18 @@ class FakeRay:
     def get(self, reference: str) -> Any:
         return self._answer(reference)
 
-    def cancel(self, _reference: str, force: bool) -> None:
-        assert force
+
+@pytest.mark.parametrize(
+    ("address", "error", "words"),
+    [("127.0.0.1:1", HardwareError, "Nothing answers at 127.0.0.1:1"), ("auto", UsageError, "auto is no address")],
+)
+def test_an_address_without_a_cluster_is_refused_at_once(
+    corpus: SmallCorpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str, error: Any, words: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace())
+    with pytest.raises(error, match=words) as caught:
+        run(corpus, tmp_path / "store", address)
+    assert "local" in caught.value.next_step
 
 
 def make_with(ray: FakeRay, corpus: SmallCorpus, folder: Path) -> list[Any]:

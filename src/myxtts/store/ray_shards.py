@@ -34,7 +34,7 @@ from typing import Any, Self
 from myxtts.corpus.audio import AudioLimits
 from myxtts.corpus.corpus_file import Corpus, is_prepared, open_corpus
 from myxtts.corpus.rejections import AudioProblem, Reason
-from myxtts.errors import HardwareError, MissingExtraError, MyXTTSError
+from myxtts.errors import HardwareError, MissingExtraError, MyXTTSError, UsageError
 from myxtts.features.definition import AudioDefinition, MelDefinition
 from myxtts.storage.atomic import TEMPORARY_SUFFIX, explain_storage_errors
 from myxtts.store.compare import Task
@@ -51,6 +51,7 @@ _NUM_RETRIES = 5
 """How often Ray repeats a task whose worker or host was lost."""
 _SHARDS_PER_CPU = 2
 """Shards given to the cluster ahead of the one that is committed next."""
+_PROBE_LIMIT_S = 5.0
 _REASONS = {str(reason): reason for reason in Reason}
 _KINDS = {error.kind: error for error in MyXTTSError.__subclasses__()}
 
@@ -79,12 +80,15 @@ class RayCluster:
         self._ray = ray
         options = {"num_cpus": self._num_cpus, "include_dashboard": False} if is_local else {}
         handler = signal.getsignal(signal.SIGTERM)
+        if not is_local:
+            _probe(self._address)
         try:
             ray.init(self._address, log_to_driver=False, logging_level="error", **options)
-        except (ConnectionError, RuntimeError, ValueError) as error:
+        except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
             raise HardwareError(
                 f"There is no Ray cluster at {self._address} that this machine belongs to: {error}",
-                next_step="Start one with ray start, on this machine too, and name its HOST:PORT; or use --ray local.",
+                next_step="Start one with ray start, on this machine too, and name its HOST:PORT; or use --ray local. A "
+                "cluster with a token needs RAY_AUTH_MODE and RAY_AUTH_TOKEN here as well.",
             ) from error
         # Ray replaces the handler, and would end the process without the clean-up that ours leaves time for.
         signal.signal(signal.SIGTERM, handler)
@@ -105,6 +109,20 @@ class RayCluster:
 
     def make_shards(self, settings: StoreSettings, limits: AudioLimits, corpus: Corpus) -> RayShards:
         return RayShards(self._ray, _SHARDS_PER_CPU * self.num_cpus, settings, limits, corpus)
+
+
+def _probe(address: str) -> None:
+    """Raises UsageError or HardwareError where nothing listens at an address: Ray itself would try for minutes."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        raise UsageError(f"--ray {address} is no address.", next_step="Give HOST:PORT of a Ray cluster, or local.")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _PROBE_LIMIT_S).close()
+    except (OSError, OverflowError) as error:
+        raise HardwareError(
+            f"Nothing answers at {address}, where a Ray cluster should be: {error}",
+            next_step="Start it with ray start --head, or use --ray local.",
+        ) from error
 
 
 class RayShards:
@@ -146,8 +164,7 @@ class RayShards:
                 waiting.popleft()
                 yield from zip(tasks, result.outcomes, strict=True)
         finally:
-            for *_, reference in waiting:
-                self._ray.cancel(reference, force=True)
+            # Tasks that still run end with the connection to Ray; they find no folder to write in any more.
             shutil.rmtree(staging, ignore_errors=True)
 
     def _take(self, reference: Any, tasks: Sequence[Task]) -> _Result:
