@@ -441,7 +441,7 @@ def test_a_corpus_that_has_grown_is_refused_before_the_store_is_brought_up_to_da
     for name in ("", "step-000000002.safetensors"):
         if name:
             (tmp_path / "run" / "checkpoints" / name).touch()
-        for options in ({}, {"resume": True}, {"resume": True, "override": True}):
+        for resume, override in ((False, False), (True, False), (True, True)):
             with pytest.raises(DataError, match="Over"):
-                trainer.Trainer(config, say=print, **options).fit()
+                trainer.Trainer(config, say=print, resume=resume, override=override).fit()
     assert asked == [True, True, True, True, False, True]

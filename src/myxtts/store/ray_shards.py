@@ -87,8 +87,8 @@ class RayCluster:
         except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
             raise HardwareError(
                 f"There is no Ray cluster at {self._address} that this machine belongs to: {error}",
-                next_step="Start one with ray start, on this machine too, and name its HOST:PORT; or use --ray local. A "
-                "cluster with a token needs RAY_AUTH_MODE and RAY_AUTH_TOKEN here as well.",
+                next_step="Start one with ray start, on this machine too, and name its HOST:PORT; or use --ray local. "
+                "A cluster with a token needs RAY_AUTH_MODE and RAY_AUTH_TOKEN here as well.",
             ) from error
         # Ray replaces the handler, and would end the process without the clean-up that ours leaves time for.
         signal.signal(signal.SIGTERM, handler)
