@@ -21,18 +21,16 @@ from myxtts.corpus.audio import AudioLimits
 from myxtts.corpus.corpus_file import open_corpus
 from myxtts.errors import DataError, HardwareError
 from myxtts.pipeline.batch import BatchLayout, Loaded, make_device_transfer
-from myxtts.pipeline.choose_loader import LoaderSetup, choose_for_data_device
+from myxtts.pipeline.choose_loader import choose_for_data_device
 from myxtts.pipeline.data_device import DataDeviceFeatures, cross_to
 from myxtts.pipeline.feed import Feed
 from myxtts.pipeline.loaders.python import PythonLoader
-from myxtts.pipeline.loaders.store import CachedLoader
 from myxtts.pipeline.order import BatchOrder, BatchPlan
 from myxtts.pipeline.recordings import RecordingSource
 from myxtts.pipeline.splits import BatchRange
 from myxtts.pipeline.stages import Stage
 from myxtts.pipeline.telemetry import Telemetry
 from myxtts.runtime.strategy import setup_gpu_strategy
-from myxtts.store.reader import FeatureStore
 from myxtts.training.step import MicroBatch, TrainStep, distribute_parts, select_tensors
 from myxtts.types import BATCH, Batch
 
@@ -44,22 +42,15 @@ WIDTH = 5
 
 
 class Scene:
-    """A prepared corpus, and what the host does with it for the data device.
-
-    Kinds: "graph" and "python" load recordings, "frames" the store.
-    """
+    """A prepared corpus, and what the host does with it for the data device: "graph" and "python" decode it."""
 
     def __init__(self, folder: str, kind: str, **settings: Any) -> None:
         self.folder = Path(folder)
         self.data = DATA.model_copy(update={"use_tf_native_loading": kind == "graph", **settings})
         self.source = RecordingSource.open(open_corpus(self.folder / "corpus"), self.data)
         self.order = order_rows(self.source, multiple_of=2)
-        self.side = self._open_side(kind)
-
-    def _open_side(self, kind: str) -> LoaderSetup:
-        utterances = FeatureStore.open(self.folder / kind) if kind == "frames" else self.source
-        return choose_for_data_device(
-            utterances, self.data, self.order.shapes, NUM_REFERENCE_FRAMES, SEED, DATA_DEVICE, has_durations=True
+        self.side = choose_for_data_device(
+            self.source, self.data, self.order.shapes, NUM_REFERENCE_FRAMES, SEED, DATA_DEVICE
         )
 
     def make_features(self, device: str = DATA_DEVICE) -> DataDeviceFeatures:
@@ -70,13 +61,8 @@ class Scene:
         return Loaded(plan, self.side.loader.name_utterances(plan), self.side.loader.fill(plan, arrays), 0.0)
 
     def load_on_host(self, plan: BatchPlan) -> Any:
-        """The batch as the loader for a store, or without one that for recordings, gives it."""
-        limits = AudioLimits.from_config(self.data)
-        loader = PythonLoader(self.source, limits, NUM_REFERENCE_FRAMES, SEED)
-        if (self.folder / "frames").exists():
-            store = FeatureStore.open(self.folder / "frames")
-            arrays = make_arrays(plan, self.source.n_mels, has_durations=True)
-            return CachedLoader(store, NUM_REFERENCE_FRAMES, SEED).fill(plan, arrays)
+        """The batch as the loader for recordings gives it."""
+        loader = PythonLoader(self.source, AudioLimits.from_config(self.data), NUM_REFERENCE_FRAMES, SEED)
         return loader.fill(plan, make_arrays(plan, self.source.n_mels))
 
 
@@ -100,7 +86,6 @@ def compare_with_host(folder: str, kind: str, **settings: Any) -> dict[str, Any]
         batch, expected = features(scene.load(plan)), scene.load_on_host(plan)
         assert batch.ids == scene.side.loader.name_utterances(plan)
         assert (batch.position, batch.num_real) == (plan.position, plan.num_real)
-        assert (batch.durations is not None) == (kind == "frames")
         for name, values in batch.arrays().items():
             wanted = expected[name]
             assert values.shape == wanted.shape, name

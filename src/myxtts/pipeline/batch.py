@@ -32,7 +32,7 @@ Arrays = dict[str, NDArray[Any]]
 FEATURES = tuple(array for array in BATCH if array.name != "durations")
 """Every batch has these; durations only where they are taken from the store."""
 LABELS = tuple(array for array in FEATURES if array.name not in ("mel", "reference"))
-"""What a batch for a data device has as well, beside waveforms or unpadded frames."""
+"""What a batch for a data device has as well, beside waveforms."""
 
 _ALIGNMENT_BYTES = 64
 """TensorFlow takes over host memory without a copy only if it is aligned to this."""

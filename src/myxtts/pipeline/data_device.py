@@ -2,8 +2,7 @@
 
 Numbers of samples and frames are handed to the graph in host memory: TensorFlow keeps 32-bit integers there for GPUs
 too, and would copy them back.
-Shape legend: B utterances, S samples, T frames, F frames of all utterances, R frames of the reference, V samples of the
-reference, M mel bands.
+Shape legend: B utterances, S samples, T frames, R frames of the reference, V samples of the reference, M mel bands.
 """
 
 from __future__ import annotations
@@ -22,12 +21,9 @@ from myxtts.pipeline.batch import LABELS, Arrays, BatchLayout, Loaded, adopt, al
 from myxtts.pipeline.order import Shape
 from myxtts.types import Batch, Tensor
 
-_COPIED = (*(array.name for array in LABELS), "durations")
-"""Arrays that go to the device as they are."""
-
 
 class DataDeviceFeatures:
-    """Turns host batches of waveforms or unpadded frames into batches on the data device. One thread calls it.
+    """Turns host batches of waveforms into batches of log-mels on the data device. One thread calls it.
 
     There is one graph for each batch shape. A call returns when the features are there, so that what waits behind it
     is ready, and the time it takes is the device's.
@@ -45,25 +41,24 @@ class DataDeviceFeatures:
 
     def __call__(self, loaded: Loaded) -> Batch:
         """The batch with all its arrays as tensors on the data device."""
-        return loaded.to_batch(self._compute(loaded.arrays, loaded.plan.shape))
+        return loaded.to_batch(self._compute(loaded.arrays))
 
     def warm(self, shapes: Sequence[Shape], layout: BatchLayout) -> None:
         """Traces the graphs of all shapes and runs each once, on empty batches."""
         memory = allocate_aligned(layout.num_bytes)
         for shape in shapes:
             memory[:] = 0
-            self._compute(layout.view(shape, memory), shape)
+            self._compute(layout.view(shape, memory))
 
-    def _compute(self, arrays: Arrays, shape: Shape) -> dict[str, Tensor]:
+    def _compute(self, arrays: Arrays) -> dict[str, Tensor]:
         with tf.device(self.device):
-            tensors = {name: tf.identity(adopt(arrays[name])) for name in _COPIED if name in arrays}
-            run = self._run_on_waveforms if "samples" in arrays else self._run_on_frames
-            tensors["mel"], tensors["reference"], last = run(arrays, shape)
+            tensors = {array.name: tf.identity(adopt(arrays[array.name])) for array in LABELS}
+            tensors["mel"], tensors["reference"], last = self._run(arrays)
             # Reading a number that depends on both waits for them.
             last.numpy()
         return tensors
 
-    def _run_on_waveforms(self, arrays: Arrays, _shape: Shape) -> tuple[Tensor, Tensor, Tensor]:
+    def _run(self, arrays: Arrays) -> tuple[Tensor, Tensor, Tensor]:
         waveforms = [adopt(arrays[name]) for name in ("samples", "reference_samples")]
         names = ("num_samples", "num_reference_samples", "reference_starts", "reference_lengths")
         numbers = [adopt(arrays[name]) for name in names]
@@ -72,17 +67,6 @@ class DataDeviceFeatures:
             signature = [tf.TensorSpec.from_tensor(tensor) for tensor in (*waveforms, *numbers)]
             self._graphs[key] = self._trace(self._transform_waveforms, signature)
         return self._graphs[key](*map(tf.identity, waveforms), *numbers)
-
-    def _run_on_frames(self, arrays: Arrays, shape: Shape) -> tuple[Tensor, Tensor, Tensor]:
-        frames = [tf.identity(adopt(arrays[name])) for name in ("mel_frames", "reference_frames")]
-        lengths = [adopt(arrays[name]) for name in ("mel_lengths", "reference_lengths")]
-        key = (frames[0].dtype, shape.num_utterances, shape.num_frames)
-        if key not in self._graphs:
-            flat = tf.TensorSpec([None, self._definition.n_mels], frames[0].dtype)
-            numbers = tf.TensorSpec([shape.num_utterances], tf.int32)
-            pad = partial(self._pad_both, shape.num_frames)
-            self._graphs[key] = self._trace(pad, [flat, flat, numbers, numbers])
-        return self._graphs[key](*frames, *lengths)
 
     def _trace(
         self, compute: Callable[..., tuple[Tensor, Tensor]], signature: Sequence[tf.TensorSpec]
@@ -123,19 +107,6 @@ class DataDeviceFeatures:
         # Rounded as other loaders round what they keep: training must not depend on how features are loaded.
         rounded = tf.cast(tf.cast(mel_BTM, self._mel_dtype), tf.float32)
         return tf.ensure_shape(rounded, [samples_BS.shape[0], num_frames, self._definition.n_mels])
-
-    def _pad_both(
-        self, num_frames: int, mel_FM: Tensor, reference_FM: Tensor, lengths_B: Tensor, reference_lengths_B: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        mel_BTM = self._pad(mel_FM, lengths_B, num_frames)
-        return mel_BTM, self._pad(reference_FM, reference_lengths_B, self._num_reference_frames)
-
-    def _pad(self, flat_FM: Tensor, lengths_B: Tensor, num_frames: int) -> Tensor:
-        offsets = tf.range(num_frames)[None]
-        is_real = offsets < lengths_B[:, None]
-        starts_B = tf.cumsum(lengths_B, exclusive=True)
-        values = tf.cast(tf.gather(flat_FM, tf.where(is_real, starts_B[:, None] + offsets, 0)), tf.float32)
-        return tf.where(is_real[:, :, None], values, self._padding)
 
 
 def cross_to(devices: Sequence[str]) -> Callable[[Batch], Batch]:

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from myxtts.config.schema import XTTSConfig
 from myxtts.config.section import find_nearest
 from myxtts.errors import UsageError
 from myxtts.features.definition import MelDefinition
-from myxtts.pipeline.batch import BatchLayout, hand_over_arrays, make_device_transfer
+from myxtts.pipeline.batch import BatchLayout, Loaded, hand_over_arrays, make_device_transfer
 from myxtts.pipeline.choose_loader import LoaderSetup, choose_loader
 from myxtts.pipeline.feed import Feed, WarmUp
 from myxtts.pipeline.load_ahead import ThreadPriority
@@ -38,6 +38,8 @@ _SPLITS: dict[str, Split] = {"train": "train", "val": "val", "test": "test"}
 _OTHER_NAMES: dict[str, Split] = {"training": "train", "valid": "val", "validation": "val", "dev": "val"}
 """What other libraries call the splits."""
 _FRAMEWORKS = ("tensorflow", "numpy")
+MakeTransfer = Callable[[Sequence[str]], Callable[[Loaded], Any]]
+"""Makes the stage that copies what was loaded to devices."""
 
 
 def open_batches(
@@ -84,6 +86,34 @@ def open_batches(
     setup = choose_loader(
         opened.utterances, batches, config, plan, ram_bytes, loader_name, say, has_durations=has_durations
     )
+    return make_feed(
+        config,
+        plan,
+        machine,
+        batches,
+        setup,
+        framework=framework,
+        gradient_bytes=gradient_bytes,
+        telemetry_file=telemetry_file,
+        say=say,
+    )
+
+
+def make_feed(
+    config: XTTSConfig,
+    plan: Plan,
+    machine: Hardware,
+    batches: BatchRange,
+    setup: LoaderSetup,
+    *,
+    framework: str = "tensorflow",
+    make_transfer: MakeTransfer = make_device_transfer,
+    gradient_bytes: int = TYPICAL_GRADIENT_BYTES,
+    telemetry_file: Path | None = None,
+    say: Say,
+) -> Feed:
+    """The feed of a loader: buffers that fit into memory, stages to the devices of the plan, tuning and telemetry."""
+    ram_bytes = measure_ram_budget(machine.available_ram_bytes, config.data.ram_budget_gb)
     free_vram_bytes = _find_free_vram(plan.model_devices, machine)
     sizes = fit_buffers(plan.buffer_size, plan.prefetch_buffer_size, setup.layout.num_bytes, ram_bytes, free_vram_bytes)
     for line in (*plan.describe(), *plan.warnings, *setup.messages, *sizes.messages):
@@ -92,7 +122,7 @@ def open_batches(
     if is_multi_gpu:
         stages = _make_data_device_stages(config, plan, machine, sizes.in_memory, sizes.on_device, batches, setup)
     else:
-        stages = (_make_transfer_stage(plan, sizes.on_device, framework),)
+        stages = (_make_transfer_stage(plan, sizes.on_device, framework, make_transfer),)
     # With a data device finished batches wait behind it, and the host only has to keep it busy.
     buffer_size = min(sizes.in_memory, 2 * plan.num_workers + 2) if is_multi_gpu else sizes.in_memory
     return Feed(
@@ -123,15 +153,15 @@ def _check_split(name: str) -> Split:
     )
 
 
-def _make_transfer_stage(plan: Plan, num_on_device: int, framework: str) -> Stage:
+def _make_transfer_stage(plan: Plan, num_on_device: int, framework: str, make_transfer: MakeTransfer) -> Stage:
     """Hands loaded batches on as arrays, or copies them to the devices that train."""
     if framework == "numpy":
         return Stage("transfer", hand_over_arrays, _NUM_READY_ON_HOST)
     if plan.mode is Mode.CPU:
-        return Stage("transfer", make_device_transfer(plan.model_devices), _NUM_READY_ON_HOST)
+        return Stage("transfer", make_transfer(plan.model_devices), _NUM_READY_ON_HOST)
     from myxtts.runtime.strategy import translate_plan
 
-    return Stage("transfer", make_device_transfer(translate_plan(plan).model_devices), num_on_device)
+    return Stage("transfer", make_transfer(translate_plan(plan).model_devices), num_on_device)
 
 
 def _make_data_device_stages(

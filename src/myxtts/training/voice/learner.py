@@ -70,6 +70,7 @@ class Learner(BaseLearner):
         keras.utils.set_random_seed(training.seed)
         with strategy.scope(), use_dtype_policy(execution.policy):
             model = XTTS(config.model, spec)
+        model.is_search_chunked = execution.is_search_chunked
         weights = model.named_weights()
         with strategy.scope():
             optimizer = AdamW(select_trained(model, weights), training.weight_decay, betas=BETAS, undecayed=_TABLES)
