@@ -77,7 +77,7 @@ def _make_spec(config: XTTSConfig) -> ModelSpec:
 def make_voice_learner(request: Request, **settings: Any) -> Learner:
     """A learner of the voice model as a GPU has it: compiled whole, on one device."""
     config = _make_config(request, **settings)
-    execution = Execution(True, True, request.policy, ())
+    execution = Execution(True, True, request.policy, (), is_search_chunked=True)
     strategy = tf.distribute.OneDeviceStrategy("/CPU:0")
     return Learner(config, _make_spec(config), strategy, execution, 1000, MicroBatches(request.batch, 1))
 
@@ -113,7 +113,7 @@ def show_vocoder_step(learner: VocoderLearner, num_segments: int, name: str) -> 
     part = {
         "mel": tf.zeros([num_segments, _SEGMENT_FRAMES, shape.n_mels]),
         "samples": tf.zeros([num_segments, _SEGMENT_FRAMES * shape.hop_length]),
-        "lengths": tf.zeros([num_segments], tf.int32),
+        "mel_lengths": tf.zeros([num_segments], tf.int32),
     }
     return Graph(getattr(learner.train_step, name)._train, (part,))
 
@@ -126,7 +126,7 @@ def _make_alignment(request: Request) -> Graph:
     """The search alone, as the store's durations are computed and as the step contains it."""
     grid = [request.batch, request.num_frames, 2 * request.num_tokens]
     inputs = tf.zeros(grid), tf.ones(grid[::2], tf.bool), tf.zeros(grid[:1], tf.int32)
-    return _compile(lambda *tensors: tuple(search_alignment(*tensors)), *inputs)
+    return _compile(lambda *tensors: tuple(search_alignment(*tensors, is_chunked=True)), *inputs)
 
 
 def _make_features(request: Request) -> Graph:
