@@ -18,7 +18,7 @@ from tensorflow.python import pywrap_tfe
 
 from myxtts.runtime.strategy import setup_gpu_strategy
 from myxtts.training.learner import _pad_rows
-from myxtts.training.optimizer import AdamW, WeightEma
+from myxtts.training.optimizer import AdamW, WeightEma, assign_unless
 from myxtts.training.step import (
     MicroBatch,
     StepNumbers,
@@ -62,11 +62,21 @@ class Sgd:
         return self._update
 
     def _update(
-        self, iterations: Any, weights: Any, _slots: Any, gradient_P: Tensor, rate: Tensor, applied: Tensor
+        self,
+        iterations: Any,
+        weights: Any,
+        _slots: Any,
+        gradient_P: Tensor,
+        rate: Tensor,
+        is_skipped: Tensor,
+        kept: Any,
     ) -> list[Tensor]:
-        iterations.assign_add(tf.cast(applied, tf.int64))
-        pairs = zip(weights, tf.split(gradient_P, [math.prod(weight.shape) for weight in weights]), strict=True)
-        return [weight.assign_sub(applied * rate * tf.reshape(part, weight.shape)) for weight, part in pairs]
+        iterations.assign_add(tf.cast(~is_skipped, tf.int64))
+        parts = tf.split(gradient_P, [math.prod(weight.shape) for weight in weights])
+        return [
+            assign_unless(is_same, weight, weight - rate * tf.reshape(part, weight.shape))
+            for weight, part, is_same in zip(weights, parts, kept, strict=True)
+        ]
 
 
 def make_optimizer(name: str, model: Any) -> Any:

@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from itertools import groupby
 from typing import Any
 
 import tensorflow as tf
@@ -66,64 +65,66 @@ class AdamW:
         """First and second moments of all weights."""
         return self._moments
 
-    def make_update(self, weights: Iterable[Any]) -> Callable[..., list[Tensor]]:
-        """Returns the update of these weights; it is called with the variables of one device (see `_update`)."""
-        trained = {id(weight) for weight in weights}
-        ranges = [
-            (is_trained, sum(math.prod(weight.shape) for weight in neighbours))
-            for is_trained, neighbours in groupby(self._weights.values(), lambda weight: id(weight) in trained)
-        ]
-        return partial(self._update, ranges, [self._decays[id(weight)] for weight in weights])
+    def make_update(self, weights: Sequence[Any]) -> Callable[..., list[Tensor]]:
+        """Returns the update of these weights, which must be those that it was made for; see `_update`."""
+        ids = [id(weight) for weight in weights]
+        assert ids == [id(weight) for weight in self._weights.values()], "other weights than those of the optimizer"
+        return partial(self._update, [self._decays[number] for number in ids])
 
     def _update(
         self,
-        ranges: Sequence[tuple[bool, int]],
         decays: Sequence[float],
         iterations: Any,
         weights: Sequence[Any],
         slots: tuple[Any, Any],
         gradient_P: Tensor,
         rate: Tensor,
-        applied: Tensor,
+        is_skipped: Tensor,
+        kept: Sequence[Tensor],
     ) -> list[Tensor]:
         """Updates the variables of one device; returns the new weights.
 
-        `gradient_P` are the gradients of the weights one behind the other. `applied` is 1.0, or 0.0 for a step that
-        changes nothing, whose gradients must be finite nevertheless: a factor instead of a condition, which would make
-        a GPU wait for the host and copy every variable.
+        `gradient_P` are the gradients of the weights one behind the other. `kept` says for each weight whether nothing
+        of it changes, because the step is skipped or the weight is frozen (see `assign_unless`).
         """
         first, second = self._betas
         count = tf.cast(iterations + 1, tf.float32)
-        iterations.assign_add(tf.cast(applied, iterations.dtype))
-        rate *= applied
+        iterations.assign_add(tf.where(is_skipped, tf.constant(0, tf.int64), 1))
         alpha = rate * tf.sqrt(1 - tf.pow(second, count)) / (1 - tf.pow(first, count))
+        sizes = [math.prod(weight.shape) for weight in weights]
+        is_kept = spread_flags(kept, sizes)
         mean_P, square_P = (
-            _move_average(moments, ranges, values_P, (1 - beta) * applied)
+            assign_unless(is_kept, moments, moments + (values_P - moments) * (1 - beta))
             for moments, values_P, beta in zip(slots, (gradient_P, tf.square(gradient_P)), self._betas, strict=True)
         )
-        changes = tf.split(mean_P * alpha / (tf.sqrt(square_P) + _EPSILON), [math.prod(w.shape) for w in weights])
+        changes = tf.split(mean_P * alpha / (tf.sqrt(square_P) + _EPSILON), sizes)
         updated = []
-        for weight, change, decay in zip(weights, changes, decays, strict=True):
+        for weight, change, decay, is_same in zip(weights, changes, decays, kept, strict=True):
             decayed = weight - weight * decay * rate if decay else weight.read_value()
-            new = decayed - tf.reshape(change, weight.shape)
-            weight.assign(new)
-            updated.append(new)
+            updated.append(assign_unless(is_same, weight, decayed - tf.reshape(change, weight.shape)))
         return updated
 
 
-def _move_average(moments: Any, ranges: Sequence[tuple[bool, int]], values_P: Tensor, share: Tensor) -> Tensor:
-    """Moves the moments of the trained weights towards these values; returns those that were moved."""
-    if len(ranges) == 1:
-        return moments.assign_add((values_P - moments) * share)
-    sizes = [size for _, size in ranges]
-    parts = tf.split(moments.read_value(), sizes)
-    values = iter(tf.split(values_P, [size for is_trained, size in ranges if is_trained]))
-    moved = [
-        part + (next(values) - part) * share if is_trained else part
-        for part, (is_trained, _) in zip(parts, ranges, strict=True)
-    ]
-    moments.assign(tf.concat(moved, axis=0))
-    return tf.concat([part for part, (is_trained, _) in zip(moved, ranges, strict=True) if is_trained], axis=0)
+def assign_unless(is_kept: Tensor, variable: Any, value: Tensor) -> Tensor:
+    """Assigns a new value unless the old one is kept, and returns what the variable has then.
+
+    A selection, not a branch, at which a GPU would wait for the host and copy every variable. It keeps the bits, and
+    lets nothing pass that is not finite.
+    """
+    value = tf.where(is_kept, variable.read_value(), value)
+    variable.assign(value)
+    return value
+
+
+def spread_flags(flags: Sequence[Tensor], sizes: Sequence[int]) -> Tensor:
+    """The flag of each of the values [P] that these numbers of them have; a scalar where all have the same."""
+    runs: list[tuple[Tensor, int]] = []
+    for flag, size in zip(flags, sizes, strict=True):
+        if runs and runs[-1][0] is flag:
+            runs[-1] = (flag, runs[-1][1] + size)
+        else:
+            runs.append((flag, size))
+    return runs[0][0] if len(runs) == 1 else tf.concat([tf.fill([size], flag) for flag, size in runs], axis=0)
 
 
 class VariableSlice:

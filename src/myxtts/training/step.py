@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from myxtts.storage.atomic import is_fault_planned
-from myxtts.training.optimizer import WeightEma
+from myxtts.training.compiling import name_functions_alike
+from myxtts.training.optimizer import WeightEma, assign_unless
 from myxtts.types import Batch, Tensor
 
 _PLACING_STRATEGIES = (
@@ -99,7 +100,9 @@ autotuning of XLA that finds no memory to try in, fail with internal or unknown 
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Whether the memory of a device was exhausted, whichever library noticed it."""
+    """Whether the memory of a device was exhausted, whichever library noticed it. A full disk is another matter."""
+    if "no space left" in str(error).lower() or "disk quota" in str(error).lower():
+        return False
     if isinstance(error, tf.errors.ResourceExhaustedError | MemoryError):
         return True
     message = str(error).lower()
@@ -148,13 +151,38 @@ class _Totals(NamedTuple):
     metrics: dict[str, Tensor]
 
 
+class Freezing:
+    """A switch on the device that excludes some weights from training, so that no graph has to be made anew.
+
+    Weights, moments and averages keep their bits from then on, and the gradient norm does not contain them. Their
+    gradients are still computed. Make it in the scope of the strategy.
+    """
+
+    def __init__(self, weights: Sequence[Any]) -> None:
+        self._ids = {id(weight) for weight in weights}
+        # Not a boolean: devices have kernels for variables of floating-point numbers in any case.
+        self._switch = tf.Variable(
+            0.0, dtype=tf.float32, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA
+        )
+
+    def includes(self, weight: Any) -> bool:
+        return id(weight) in self._ids
+
+    def turn_on(self) -> None:
+        self._switch.assign(1.0)
+
+    def read(self) -> Tensor:
+        """Whether the weights are frozen, in the graph."""
+        return self._switch.read_value() > 0
+
+
 class TrainStep:
     """Trains `model` by one step per call. Model and optimizer must have been made in the scope of `strategy`.
 
     `rate` gives the learning rate for the number of a step, as a tensor; `ema` moves with the weights. `graph=False`
     runs every operation eagerly, for a debugger. `jit_compile` compiles the whole step for one device, and for several
     the gradients and the update of each: XLA cannot reach over devices. With `num_lanes` the rows of a device are split
-    into equal pieces, as far as they divide evenly, which run concurrently.
+    into equal pieces, as far as they divide evenly, which run concurrently. `freezing` can exclude weights later.
     """
 
     def __init__(
@@ -172,6 +200,7 @@ class TrainStep:
         graph: bool = True,
         num_lanes: int = 1,
         count_real: Callable[[MicroBatch], Tensor] = count_real_utterances,
+        freezing: Freezing | None = None,
     ) -> None:
         assert graph or not jit_compile, "an eager step cannot be compiled"
         self._model, self._optimizer, self._strategy = model, optimizer, strategy
@@ -185,6 +214,9 @@ class TrainStep:
         averages = [] if ema is None else ema.find(trained)
         self._targets = (self._weights, optimizer.slots, averages)
         self._apply_gradients = optimizer.make_update(trained)
+        self._freezing = freezing
+        self._can_freeze = [freezing is not None and freezing.includes(variable) for variable in trained]
+        self._name = f"update of {len(self._sizes)} weights, {sum(self._sizes)} numbers"
         self._metric_names: tuple[str, ...] = ()
         self._make_variables()
         self._next_step: int | None = None
@@ -215,16 +247,25 @@ class TrainStep:
         if self._has_leftovers:
             self._strategy.run(self._clear_accumulator)
         self._has_leftovers = True
-        values = self._finish([self._accumulate(micro_batch) for micro_batch in micro_batches])
+        totals = [self._accumulate(micro_batch) for micro_batch in micro_batches]
+        with name_functions_alike(f"{self._name} after {self.accumulation_steps} micro-batches"):
+            values = self._finish(totals)
         self._has_leftovers = False
         return values
 
-    def trace(self, micro_batches: Sequence[MicroBatch], step: int) -> None:
-        """Traces and compiles the graphs of micro-batches of these shapes by a step on them."""
+    def make_graphs(self, micro_batches: Sequence[MicroBatch]) -> None:
+        """Traces the graphs of micro-batches of these shapes. Another thread may run steps of other shapes meanwhile.
+
+        XLA compiles a graph when it is first called.
+        """
         with self._strategy.scope(), enter_device(self._strategy):
             function = self._train if self.accumulation_steps == 1 else self._accumulate
             for micro_batch in micro_batches:
                 _make_graph_first(function, micro_batch)
+
+    def trace(self, micro_batches: Sequence[MicroBatch], step: int) -> None:
+        """Traces and compiles the graphs of micro-batches of these shapes by a step on them."""
+        self.make_graphs(micro_batches)
         self(micro_batches, step)
 
     def take_apart(self) -> dict[str, Callable[..., Any]]:
@@ -258,11 +299,7 @@ class TrainStep:
     def num_traces(self) -> int:
         """Graphs made so far: one for each shape of a micro-batch, and one more with accumulation."""
         functions = (self._train, self._accumulate, self._finish)
-        return sum(
-            f.experimental_get_tracing_count()
-            for f in functions
-            if isinstance(f, tf.types.experimental.GenericFunction)
-        )
+        return sum(function.num_traces for function in functions if isinstance(function, GraphPerShape))
 
     def _make_variables(self) -> None:
         """Makes the number of the step, the accumulator (where needed) and the switch of the fault injection."""
@@ -299,7 +336,7 @@ class TrainStep:
     def _make_graph(self, function: Callable[..., Any]) -> Any:
         if not self._is_graph:
             return function
-        return tf.function(function, jit_compile=self._is_compiled_whole, autograph=False)
+        return GraphPerShape(function, jit_compile=self._is_compiled_whole)
 
     # Methods below run once for all replicas or, where the docstring says so, in each replica.
 
@@ -354,7 +391,12 @@ class TrainStep:
             totals = self._compute_totals(part, step)
         gradients = tape.gradient(totals.loss, self._weights, unconnected_gradients=tf.UnconnectedGradients.ZERO)
         # Embedding gradients are IndexedSlices, which cannot be joined.
-        gradient_P = tf.concat([tf.reshape(tf.convert_to_tensor(gradient), [-1]) for gradient in gradients], axis=0)
+        flat = [tf.reshape(tf.convert_to_tensor(gradient), [-1]) for gradient in gradients]
+        kept = [
+            one if is_frozen is None else tf.where(is_frozen, 0.0, one)
+            for one, is_frozen in zip(flat, self._find_frozen(), strict=True)
+        ]
+        gradient_P = tf.concat(kept, axis=0)
         return (gradient_P if self._spoiler is None else gradient_P * self._spoiler), totals
 
     def _compute_totals(self, part: MicroBatch, step: Tensor) -> _Totals:
@@ -387,12 +429,20 @@ class TrainStep:
         values: Tensor = self._strategy.experimental_local_results(per_replica)[0]
         step = self._step.read_value()
         rate, decay = self._rate(step), tf.constant(0.0) if self._ema is None else self._ema.decay_at(step)
-
+        is_skipped = values[_IS_FINITE] <= 0
+        is_kept = is_skipped if self._freezing is None else is_skipped | self._freezing.read()
         # Each device updates its own copies with the same values: no communication.
-        arguments = (self._targets, gradient_P, rate, decay, values[_IS_FINITE])
-        self._strategy.extended.update(self._optimizer.iterations, self._change, args=arguments, group=False)
+        arguments = (self._targets, gradient_P, rate, decay, is_skipped, is_kept)
+        # All batch shapes share the graph of the update, so its name does not depend on the one that comes first.
+        with name_functions_alike(self._name):
+            self._strategy.extended.update(self._optimizer.iterations, self._change, args=arguments, group=False)
         self._step.assign_add(1)
         return values
+
+    def _find_frozen(self) -> list[Tensor | None]:
+        """For each weight whether it is frozen, in the graph; None where it cannot be."""
+        is_frozen = self._freezing.read() if self._freezing is not None and any(self._can_freeze) else None
+        return [is_frozen if can_freeze else None for can_freeze in self._can_freeze]
 
     def _apply(
         self,
@@ -401,22 +451,55 @@ class TrainStep:
         gradient_P: Tensor,
         rate: Tensor,
         decay: Tensor,
-        applied: Tensor,
+        is_skipped: Tensor,
+        is_kept: Tensor,
     ) -> Tensor:
-        """On each device, with its own copies of the variables: optimizer and EMA; `applied` is 0.0 for a step to skip.
+        """On each device, with its own copies of the variables: optimizer and EMA.
 
-        A branch would make a GPU wait for the host, so a skipped step computes an update that changes nothing.
+        A step that `is_skipped` changes nothing; weights that can be frozen do not change where `is_kept`.
         """
         weights, slots, averages = targets
-        gradient_P = tf.where(applied > 0, gradient_P, 0.0)
-        updated = self._apply_gradients(iterations, weights, slots, gradient_P, rate, applied)
-        for average, weight in zip(averages, updated if averages else (), strict=True):
-            average.assign(average + applied * (1 - decay) * (weight - average))
+        kept = [is_kept if can_freeze else is_skipped for can_freeze in self._can_freeze]
+        updated = self._apply_gradients(iterations, weights, slots, gradient_P, rate, is_skipped, kept)
+        if averages:
+            for average, weight, is_same in zip(averages, updated, kept, strict=True):
+                assign_unless(is_same, average, average + (1 - decay) * (weight - average))
         return rate
 
     def _clear_accumulator(self) -> None:
         """In each replica. Assigning, unlike multiplying, also clears what is not finite."""
         self._accumulator.assign(tf.zeros_like(self._accumulator))
+
+
+class GraphPerShape:
+    """A function with a `tf.function` for each shape of its arguments, so that one can be traced while another runs.
+
+    A `tf.function` is locked while it makes a graph, and all calls of it wait.
+    """
+
+    def __init__(self, function: Callable[..., Any], *, jit_compile: bool) -> None:
+        self._function, self._jit_compile = function, jit_compile
+        self._by_shape: dict[tuple[Any, ...], Any] = {}
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self.find(*arguments)(*arguments)
+
+    def find(self, *arguments: Any) -> Any:
+        """The `tf.function` for arguments of these shapes."""
+        leaves = tf.nest.flatten(arguments, expand_composites=True)
+        shape = tuple(tuple(leaf.shape) for leaf in leaves if tf.is_tensor(leaf))
+        if shape not in self._by_shape:
+            self._by_shape[shape] = tf.function(self._function, jit_compile=self._jit_compile, autograph=False)
+        return self._by_shape[shape]
+
+    def get_concrete_function(self, *arguments: Any) -> Any:
+        """The graph for arguments of these shapes, without calling it."""
+        return self.find(*arguments).get_concrete_function(*arguments)
+
+    @property
+    def num_traces(self) -> int:
+        """Graphs made so far."""
+        return sum(function.experimental_get_tracing_count() for function in list(self._by_shape.values()))
 
 
 def _make_graph_first(function: Callable[..., Any], *arguments: Any) -> None:
@@ -425,7 +508,7 @@ def _make_graph_first(function: Callable[..., Any], *arguments: Any) -> None:
     A step has one graph for each batch shape. TensorFlow takes calls that each make a graph for a mistake, and warns of
     it after the fifth; calls that find their graph are not counted.
     """
-    if isinstance(function, tf.types.experimental.GenericFunction):
+    if isinstance(function, GraphPerShape | tf.types.experimental.GenericFunction):
         function.get_concrete_function(*arguments)
 
 

@@ -118,14 +118,23 @@ class VocoderLearner(BaseLearner):
 
     def trace(self, num_segments: int, num_frames: int, steps: Iterable[int]) -> None:
         """Traces the graphs of these steps by training on empty segments, which updates nothing."""
+        for step in steps:
+            self._trace([self._make_empty(num_segments, num_frames)], step)
+
+    def make_graphs(self, num_segments: int, num_frames: int, step: int) -> None:
+        """Traces the graphs of this step without running it. Another thread may train meanwhile."""
+        parts = self._cut_parts([self._make_empty(num_segments, num_frames)] * self.num_batches_per_step)
+        self.train_step.make_graphs(parts, step)
+
+    def _make_empty(self, num_segments: int, num_frames: int) -> list[MicroBatch]:
+        """For each replica segments without sound."""
         shape = self.model.config
         empty = {
             "mel": tf.zeros([num_segments, num_frames, shape.n_mels]),
             "samples": tf.zeros([num_segments, num_frames * shape.hop_length]),
             "mel_lengths": tf.zeros([num_segments], tf.int32),
         }
-        for step in steps:
-            self._trace([split_rows(empty, self._num_local_replicas)], step)
+        return split_rows(empty, self._num_local_replicas)
 
     def _split_by_replica(self, batch: SegmentBatch) -> list[MicroBatch]:
         return list(batch.shares)
@@ -217,6 +226,12 @@ class VocoderStep:
     def trace(self, micro_batches: Sequence[MicroBatch], step: int) -> None:
         """Traces the graphs of this step; segments have one shape."""
         self(micro_batches, step)
+
+    def make_graphs(self, micro_batches: Sequence[MicroBatch], step: int) -> None:
+        """Traces the graphs of this step without running it."""
+        is_warm = step < self._num_warm_steps
+        for train in (self._train_warm,) if is_warm else (self._train_discriminators, self._train_vocoder):
+            train.make_graphs(micro_batches)
 
     @property
     def num_traces(self) -> int:

@@ -74,7 +74,7 @@ class Learner(BaseLearner):
         weights = model.named_weights()
         with strategy.scope():
             optimizer = AdamW(select_trained(model, weights), training.weight_decay, betas=BETAS, undecayed=_TABLES)
-        super().__init__(config, strategy, execution, total_steps, model, weights, optimizer)
+        super().__init__(config, strategy, execution, total_steps, model, weights, optimizer, freezable=model.text_side)
         self._loss = VoiceLoss(
             training.seed,
             crop_frames=training.crop_frames,
@@ -88,6 +88,11 @@ class Learner(BaseLearner):
         num_local = self._num_local_replicas
         empty = (self._make_empty(shape.share(num_local), num_reference_frames) for shape in shapes)
         self._trace(([part] * num_local for part in empty), step=0)
+
+    def make_graphs(self, shape: Shape, num_reference_frames: int) -> None:
+        """Traces the graph of a batch shape without running it. Another thread may train meanwhile."""
+        num_local = self._num_local_replicas
+        self._make_graphs([self._make_empty(shape.share(num_local), num_reference_frames)] * num_local)
 
     def _make_step(self, accumulation: int) -> None:
         options = self._choose_options(accumulation) | {"num_lanes": self._execution.num_lanes, "ema": self.ema}
