@@ -86,7 +86,7 @@ def _make_voice_step(request: Request, durations: str) -> Graph:
     learner = make_voice_learner(request, durations=durations)
     shape = Shape(request.batch, request.num_frames, request.num_tokens)
     part = learner._make_empty(shape, count_reference_frames(_make_config(request).data))
-    return Graph(learner.train_step._train, (part,))
+    return Graph(learner.train_step._train.find(part), (part,))
 
 
 def make_vocoder_learner(
@@ -115,7 +115,7 @@ def show_vocoder_step(learner: VocoderLearner, num_segments: int, name: str) -> 
         "samples": tf.zeros([num_segments, _SEGMENT_FRAMES * shape.hop_length]),
         "mel_lengths": tf.zeros([num_segments], tf.int32),
     }
-    return Graph(getattr(learner.train_step, name)._train, (part,))
+    return Graph(getattr(learner.train_step, name)._train.find(part), (part,))
 
 
 def _make_vocoder_step(request: Request, name: str) -> Graph:
