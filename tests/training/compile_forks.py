@@ -54,7 +54,7 @@ def train_despite_cache(home: str, shapes: list[int], is_blocked: bool) -> dict[
         cache.session.write_text("", encoding="utf-8")
 
     def make_anew(_micro_batches: object) -> None:
-        run.step = Run("default", "adamw", jit_compile=True, num_lanes=2).step
+        run.make_step(jit_compile=True, num_lanes=2)
 
     def make_first() -> None:
         loop._compiler = _make_compiler(run, shapes, lines, is_ahead=True)

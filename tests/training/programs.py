@@ -74,7 +74,7 @@ class Sgd:
         iterations.assign_add(tf.cast(~is_skipped, tf.int64))
         parts = tf.split(gradient_P, [math.prod(weight.shape) for weight in weights])
         return [
-            assign_unless(is_same, weight, weight - rate * tf.reshape(part, weight.shape))
+            assign_unless(is_same, weight, weight - rate * tf.reshape(part, weight.shape), weight.read_value())
             for weight, part, is_same in zip(weights, parts, kept, strict=True)
         ]
 
@@ -172,10 +172,11 @@ class Run:
         with self.strategy.scope():
             self.model = make_model()
             self.optimizer = make_optimizer(optimizer, self.model)
-        options = {"compute_loss": compute_loss, "rate": lambda _step: tf.constant(RATES[optimizer]), **options}
-        self.step = TrainStep(
-            self.model, self.optimizer, strategy=self.strategy, accumulation_steps=accumulation_steps, **options
-        )
+        self._options = {"compute_loss": compute_loss, "rate": lambda _step: tf.constant(RATES[optimizer])}
+        self.make_step(accumulation_steps=accumulation_steps, **options)
+
+    def make_step(self, **options: Any) -> None:
+        self.step = TrainStep(self.model, self.optimizer, strategy=self.strategy, **{**self._options, **options})
 
     def train(self, step: int, batch: MicroBatch) -> StepNumbers:
         return self.step(cut(self.strategy, batch, self.step.accumulation_steps), step).read()

@@ -24,7 +24,10 @@ def process() -> Iterator[ForkProcess]:
 @pytest.fixture(scope="module")
 def reference(process: ForkProcess, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """A training without a cache."""
-    return run(process, "train_shapes", tmp_path_factory.mktemp("off"), is_ahead=True, is_cached=False)
+    trained: dict[str, Any] = run(
+        process, "train_shapes", tmp_path_factory.mktemp("off"), is_ahead=True, is_cached=False
+    )
+    return trained
 
 
 @pytest.fixture(scope="module")

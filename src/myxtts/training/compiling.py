@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import count
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 from tensorflow.python.framework import ops
@@ -132,6 +132,47 @@ class StepCompiler:
         finally:
             for event in self._is_traced.values():
                 event.set()
+
+
+class GraphPerShape:
+    """A function with a `tf.function` for each shape of its arguments, so that one can be traced while another runs.
+
+    A `tf.function` is locked while it makes a graph, and all calls of it wait.
+    """
+
+    def __init__(self, function: Callable[..., Any], *, jit_compile: bool) -> None:
+        self._function, self._jit_compile = function, jit_compile
+        self._by_shape: dict[tuple[Any, ...], Any] = {}
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self.find(*arguments)(*arguments)
+
+    def find(self, *arguments: Any) -> Any:
+        """The `tf.function` for arguments of these shapes."""
+        leaves = tf.nest.flatten(arguments, expand_composites=True)
+        shape = tuple(tuple(leaf.shape) for leaf in leaves if tf.is_tensor(leaf))
+        if shape not in self._by_shape:
+            self._by_shape[shape] = tf.function(self._function, jit_compile=self._jit_compile, autograph=False)
+        return self._by_shape[shape]
+
+    def get_concrete_function(self, *arguments: Any) -> Any:
+        """The graph for arguments of these shapes, without calling it."""
+        return self.find(*arguments).get_concrete_function(*arguments)
+
+    @property
+    def num_traces(self) -> int:
+        """Graphs made so far."""
+        return sum(function.experimental_get_tracing_count() for function in list(self._by_shape.values()))
+
+
+def make_graph_first(function: Callable[..., Any], *arguments: Any) -> None:
+    """Traces a `tf.function` for these arguments without calling it.
+
+    A step has one graph for each batch shape. TensorFlow takes calls that each make a graph for a mistake, and warns of
+    it after the fifth; calls that find their graph are not counted.
+    """
+    if isinstance(function, GraphPerShape | tf.types.experimental.GenericFunction):
+        function.get_concrete_function(*arguments)
 
 
 _numbering: dict[int, Iterator[int] | None] = {}

@@ -18,10 +18,10 @@ from myxtts.config.schema import XTTSConfig
 from myxtts.runtime.plan import Plan, is_cpu
 from myxtts.storage.atomic import pass_fault_point
 from myxtts.training.execution import Device, Execution, MicroBatches
-from myxtts.training.optimizer import WeightEma
+from myxtts.training.optimizer import Freezing, WeightEma
 from myxtts.training.run.state import AVERAGE, MODEL, OPTIMIZER, TrainingState
 from myxtts.training.schedule import LearningRate
-from myxtts.training.step import GRADIENTS_POINT, Freezing, MicroBatch, StepResult, distribute_parts, split_rows
+from myxtts.training.step import GRADIENTS_POINT, MicroBatch, StepResult, distribute_parts, split_rows
 from myxtts.types import Tensor
 
 

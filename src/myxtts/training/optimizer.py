@@ -1,4 +1,4 @@
-"""AdamW and the exponential moving average (EMA) of the weights, as operations that XLA compiles with the step.
+"""AdamW, freezing and the exponential moving average (EMA) of the weights, as operations that XLA compiles.
 
 `TrainStep` reduces, clips and accumulates gradients and calls the update on each device with the variables of that
 device. The optimizers of Keras reduce gradients themselves and find their variables by the strategy, which keeps them
@@ -94,25 +94,34 @@ class AdamW:
         sizes = [math.prod(weight.shape) for weight in weights]
         is_kept = spread_flags(kept, sizes)
         mean_P, square_P = (
-            assign_unless(is_kept, moments, moments + (values_P - moments) * (1 - beta))
+            _move_moments(moments, values_P, 1 - beta, is_kept)
             for moments, values_P, beta in zip(slots, (gradient_P, tf.square(gradient_P)), self._betas, strict=True)
         )
         changes = tf.split(mean_P * alpha / (tf.sqrt(square_P) + _EPSILON), sizes)
+        # Made and read once: each operation of a weight is traced, lowered and compiled for hundreds of weights.
+        shares = {decay: tf.constant(decay) for decay in decays}
         updated = []
         for weight, change, decay, is_same in zip(weights, changes, decays, kept, strict=True):
-            decayed = weight - weight * decay * rate if decay else weight.read_value()
-            updated.append(assign_unless(is_same, weight, decayed - tf.reshape(change, weight.shape)))
+            old = weight.read_value()
+            decayed = old - old * shares[decay] * rate if decay else old
+            updated.append(assign_unless(is_same, weight, decayed - tf.reshape(change, weight.shape), old))
         return updated
 
 
-def assign_unless(is_kept: Tensor, variable: Any, value: Tensor) -> Tensor:
+def _move_moments(moments: Any, values_P: Tensor, share: float, is_kept: Tensor) -> Tensor:
+    """Moves moments towards new values by a share of the distance, and returns them."""
+    old_P = moments.read_value()
+    return assign_unless(is_kept, moments, old_P + (values_P - old_P) * share, old_P)
+
+
+def assign_unless(is_kept: Tensor, variable: Any, value: Tensor, old: Tensor) -> Tensor:
     """Assigns a new value unless the old one is kept, and returns what the variable has then.
 
     A selection, not a branch, at which a GPU would wait for the host and copy every variable. It keeps the bits, and
     lets nothing pass that is not finite.
     """
-    value = tf.where(is_kept, variable.read_value(), value)
-    variable.assign(value)
+    value = tf.where(is_kept, old, value)
+    variable.assign(value, read_value=False)
     return value
 
 
@@ -144,6 +153,46 @@ class VariableSlice:
         # A mirrored variable has one on each device.
         for variable in getattr(self._packed, "values", (self._packed,)):
             variable[self._start : self._stop].assign(flat)
+
+
+class Freezing:
+    """A switch on the device that excludes some weights from training, so that no graph has to be made anew.
+
+    Weights, moments and averages keep their bits from then on, and the gradient norm does not contain them. Their
+    gradients are still computed. Make it in the scope of the strategy.
+    """
+
+    def __init__(self, weights: Sequence[Any]) -> None:
+        self._ids = {id(weight) for weight in weights}
+        # Not a boolean: devices have kernels for variables of floating-point numbers in any case.
+        self._switch = tf.Variable(
+            0.0, dtype=tf.float32, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA
+        )
+
+    def includes(self, weight: Any) -> bool:
+        return id(weight) in self._ids
+
+    def turn_on(self) -> None:
+        self._switch.assign(1.0)
+
+    def read(self) -> Tensor:
+        """Whether the weights are frozen, in the graph."""
+        return self._switch.read_value() > 0
+
+
+def find_frozen(freezing: Freezing | None, weights: Sequence[Any]) -> list[Tensor | None]:
+    """For each weight whether it is frozen, in the graph; None where it cannot be."""
+    can_freeze = [freezing is not None and freezing.includes(weight) for weight in weights]
+    is_frozen = freezing.read() if freezing is not None and any(can_freeze) else None
+    return [is_frozen if can else None for can in can_freeze]
+
+
+def clear_frozen(gradients: Sequence[Tensor], frozen: Sequence[Tensor | None]) -> list[Tensor]:
+    """The gradients, with zeros for the weights that are frozen."""
+    return [
+        gradient if is_frozen is None else tf.where(is_frozen, 0.0, gradient)
+        for gradient, is_frozen in zip(gradients, frozen, strict=True)
+    ]
 
 
 class WeightEma:
@@ -195,3 +244,11 @@ class WeightEma:
         finally:
             for name, weight in self._weights.items():
                 weight.assign(kept[name])
+
+
+def move_averages(averages: Sequence[Any], weights: Sequence[Tensor], decay: Tensor, kept: Sequence[Tensor]) -> None:
+    """Moves the averages of one device towards the weights, by the decay of a step; there may be no averages."""
+    new_share = 1 - decay
+    for average, weight, is_same in zip(averages, weights, kept, strict=False):
+        old = average.read_value()
+        assign_unless(is_same, average, old + new_share * (weight - old), old)

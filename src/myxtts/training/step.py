@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from myxtts.storage.atomic import is_fault_planned
-from myxtts.training.compiling import name_functions_alike
-from myxtts.training.optimizer import WeightEma, assign_unless
+from myxtts.training.compiling import GraphPerShape, make_graph_first, name_functions_alike
+from myxtts.training.optimizer import Freezing, WeightEma, clear_frozen, find_frozen, move_averages
 from myxtts.types import Batch, Tensor
 
 _PLACING_STRATEGIES = (
@@ -151,31 +151,6 @@ class _Totals(NamedTuple):
     metrics: dict[str, Tensor]
 
 
-class Freezing:
-    """A switch on the device that excludes some weights from training, so that no graph has to be made anew.
-
-    Weights, moments and averages keep their bits from then on, and the gradient norm does not contain them. Their
-    gradients are still computed. Make it in the scope of the strategy.
-    """
-
-    def __init__(self, weights: Sequence[Any]) -> None:
-        self._ids = {id(weight) for weight in weights}
-        # Not a boolean: devices have kernels for variables of floating-point numbers in any case.
-        self._switch = tf.Variable(
-            0.0, dtype=tf.float32, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA
-        )
-
-    def includes(self, weight: Any) -> bool:
-        return id(weight) in self._ids
-
-    def turn_on(self) -> None:
-        self._switch.assign(1.0)
-
-    def read(self) -> Tensor:
-        """Whether the weights are frozen, in the graph."""
-        return self._switch.read_value() > 0
-
-
 class TrainStep:
     """Trains `model` by one step per call. Model and optimizer must have been made in the scope of `strategy`.
 
@@ -214,7 +189,7 @@ class TrainStep:
         averages = [] if ema is None else ema.find(trained)
         self._targets = (self._weights, optimizer.slots, averages)
         self._apply_gradients = optimizer.make_update(trained)
-        self._freezing = freezing
+        self._freezing, self._find_frozen = freezing, partial(find_frozen, freezing, trained)
         self._can_freeze = [freezing is not None and freezing.includes(variable) for variable in trained]
         self._name = f"update of {len(self._sizes)} weights, {sum(self._sizes)} numbers"
         self._metric_names: tuple[str, ...] = ()
@@ -261,7 +236,7 @@ class TrainStep:
         with self._strategy.scope(), enter_device(self._strategy):
             function = self._train if self.accumulation_steps == 1 else self._accumulate
             for micro_batch in micro_batches:
-                _make_graph_first(function, micro_batch)
+                make_graph_first(function, micro_batch)
 
     def trace(self, micro_batches: Sequence[MicroBatch], step: int) -> None:
         """Traces and compiles the graphs of micro-batches of these shapes by a step on them."""
@@ -328,7 +303,9 @@ class TrainStep:
         self._change: Callable[..., Tensor] = self._apply
         if self._is_compiled_by_part:
             self._compute_piece = tf.function(self._compute_gradients, jit_compile=True, autograph=False)
-            self._change = tf.function(self._apply, jit_compile=True, autograph=False)
+        if self._is_compiled_by_part or (graph and is_one_device):
+            # A function of its own is traced once for all batch shapes; it has a third of all operations.
+            self._change = tf.function(self._apply, jit_compile=self._is_compiled_by_part or None, autograph=False)
         self._train = self._make_graph(self._train_on)
         self._accumulate = self._make_graph(self._accumulate_on)
         self._finish = self._make_graph(self._finish_with)
@@ -372,7 +349,7 @@ class TrainStep:
     def _compute(self, part: MicroBatch) -> tuple[Tensor, _Totals]:
         """In each replica: gradient and totals of its rows, from pieces that do not wait for each other."""
         pieces, step = self._split_lanes(part), self._step.read_value()
-        _make_graph_first(self._compute_piece, pieces[0], step)
+        make_graph_first(self._compute_piece, pieces[0], step)
         computed = [self._compute_piece(piece, step) for piece in pieces]
         if len(computed) == 1:
             return computed[0]
@@ -392,11 +369,7 @@ class TrainStep:
         gradients = tape.gradient(totals.loss, self._weights, unconnected_gradients=tf.UnconnectedGradients.ZERO)
         # Embedding gradients are IndexedSlices, which cannot be joined.
         flat = [tf.reshape(tf.convert_to_tensor(gradient), [-1]) for gradient in gradients]
-        kept = [
-            one if is_frozen is None else tf.where(is_frozen, 0.0, one)
-            for one, is_frozen in zip(flat, self._find_frozen(), strict=True)
-        ]
-        gradient_P = tf.concat(kept, axis=0)
+        gradient_P = tf.concat(clear_frozen(flat, self._find_frozen()), axis=0)
         return (gradient_P if self._spoiler is None else gradient_P * self._spoiler), totals
 
     def _compute_totals(self, part: MicroBatch, step: Tensor) -> _Totals:
@@ -439,11 +412,6 @@ class TrainStep:
         self._step.assign_add(1)
         return values
 
-    def _find_frozen(self) -> list[Tensor | None]:
-        """For each weight whether it is frozen, in the graph; None where it cannot be."""
-        is_frozen = self._freezing.read() if self._freezing is not None and any(self._can_freeze) else None
-        return [is_frozen if can_freeze else None for can_freeze in self._can_freeze]
-
     def _apply(
         self,
         iterations: Any,
@@ -461,55 +429,12 @@ class TrainStep:
         weights, slots, averages = targets
         kept = [is_kept if can_freeze else is_skipped for can_freeze in self._can_freeze]
         updated = self._apply_gradients(iterations, weights, slots, gradient_P, rate, is_skipped, kept)
-        if averages:
-            for average, weight, is_same in zip(averages, updated, kept, strict=True):
-                assign_unless(is_same, average, average + (1 - decay) * (weight - average))
+        move_averages(averages, updated, decay, kept)
         return rate
 
     def _clear_accumulator(self) -> None:
         """In each replica. Assigning, unlike multiplying, also clears what is not finite."""
         self._accumulator.assign(tf.zeros_like(self._accumulator))
-
-
-class GraphPerShape:
-    """A function with a `tf.function` for each shape of its arguments, so that one can be traced while another runs.
-
-    A `tf.function` is locked while it makes a graph, and all calls of it wait.
-    """
-
-    def __init__(self, function: Callable[..., Any], *, jit_compile: bool) -> None:
-        self._function, self._jit_compile = function, jit_compile
-        self._by_shape: dict[tuple[Any, ...], Any] = {}
-
-    def __call__(self, *arguments: Any) -> Any:
-        return self.find(*arguments)(*arguments)
-
-    def find(self, *arguments: Any) -> Any:
-        """The `tf.function` for arguments of these shapes."""
-        leaves = tf.nest.flatten(arguments, expand_composites=True)
-        shape = tuple(tuple(leaf.shape) for leaf in leaves if tf.is_tensor(leaf))
-        if shape not in self._by_shape:
-            self._by_shape[shape] = tf.function(self._function, jit_compile=self._jit_compile, autograph=False)
-        return self._by_shape[shape]
-
-    def get_concrete_function(self, *arguments: Any) -> Any:
-        """The graph for arguments of these shapes, without calling it."""
-        return self.find(*arguments).get_concrete_function(*arguments)
-
-    @property
-    def num_traces(self) -> int:
-        """Graphs made so far."""
-        return sum(function.experimental_get_tracing_count() for function in list(self._by_shape.values()))
-
-
-def _make_graph_first(function: Callable[..., Any], *arguments: Any) -> None:
-    """Traces a `tf.function` for these arguments without calling it.
-
-    A step has one graph for each batch shape. TensorFlow takes calls that each make a graph for a mistake, and warns of
-    it after the fifth; calls that find their graph are not counted.
-    """
-    if isinstance(function, GraphPerShape | tf.types.experimental.GenericFunction):
-        function.get_concrete_function(*arguments)
 
 
 def _add_up(totals: Sequence[_Totals]) -> _Totals:
