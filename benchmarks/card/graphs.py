@@ -85,7 +85,7 @@ def make_voice_learner(request: Request, **settings: Any) -> Learner:
 def _make_voice_step(request: Request, durations: str) -> Graph:
     learner = make_voice_learner(request, durations=durations)
     shape = Shape(request.batch, request.num_frames, request.num_tokens)
-    part = learner._make_empty(shape, count_reference_frames(_make_config(request).data))
+    part = learner._make_empty(shape, count_reference_frames(_make_config(request).data)).to_device("/CPU:0")
     return Graph(learner.train_step._train.find(part), (part,))
 
 
@@ -109,12 +109,7 @@ def make_vocoder_learner(
 
 def show_vocoder_step(learner: VocoderLearner, num_segments: int, name: str) -> Graph:
     """One of the vocoder's steps: `_train_warm`, `_train_vocoder` or `_train_discriminators`."""
-    shape = learner.model.config
-    part = {
-        "mel": tf.zeros([num_segments, _SEGMENT_FRAMES, shape.n_mels]),
-        "samples": tf.zeros([num_segments, _SEGMENT_FRAMES * shape.hop_length]),
-        "mel_lengths": tf.zeros([num_segments], tf.int32),
-    }
+    (part,) = learner._make_empty(num_segments, _SEGMENT_FRAMES)
     return Graph(getattr(learner.train_step, name)._train.find(part), (part,))
 
 

@@ -31,7 +31,8 @@ from myxtts.pipeline.splits import BatchRange
 from myxtts.pipeline.stages import Stage
 from myxtts.pipeline.telemetry import Telemetry
 from myxtts.runtime.strategy import setup_gpu_strategy
-from myxtts.training.step import MicroBatch, TrainStep, distribute_parts, select_tensors
+from myxtts.training.micro_batches import MicroBatch, distribute_parts, select_tensors
+from myxtts.training.step import TrainStep
 from myxtts.types import BATCH, Batch
 
 Tensor = Any
@@ -53,8 +54,9 @@ class Scene:
             self.source, self.data, self.order.shapes, NUM_REFERENCE_FRAMES, SEED, DATA_DEVICE
         )
 
-    def make_features(self, device: str = DATA_DEVICE) -> DataDeviceFeatures:
-        return DataDeviceFeatures(device, self.source.mel_definition, self.data.mel_dtype, NUM_REFERENCE_FRAMES)
+    def make_features(self, device: str = DATA_DEVICE, num_shares: int = 1) -> DataDeviceFeatures:
+        definition, dtype = self.source.mel_definition, self.data.mel_dtype
+        return DataDeviceFeatures(device, definition, dtype, NUM_REFERENCE_FRAMES, num_shares)
 
     def load(self, plan: BatchPlan) -> Loaded:
         arrays = self.side.layout.view(plan.shape, _make_memory(self.side.layout.num_bytes))
@@ -110,11 +112,11 @@ def compare_with_host(folder: str, kind: str, **settings: Any) -> dict[str, Any]
 def watch_stages(folder: str, kind: str, data_device: str, model_devices: list[str]) -> dict[str, Any]:
     """What is executed where by each stage on the way of a batch, and by a step of a model behind them."""
     scene = Scene(folder, kind)
-    trace = scene.folder / f"trace-{data_device[1:]}"
-    features, cross = scene.make_features(data_device), cross_to(model_devices)
+    trace = scene.folder / f"trace-{data_device[1:]}-{len(model_devices)}"
+    features, cross = scene.make_features(data_device, len(model_devices)), cross_to(model_devices)
     trainer = Trainer(model_devices)
     loaded = scene.load(scene.order.batch(0))
-    batches: list[Batch] = []
+    batches: list[Any] = []
     making = watch(lambda: batches.append(features(loaded)), trace / "features")
     crossing = watch(lambda: batches.append(cross(batches[0])), trace / "cross")
     training = watch(lambda: trainer.train(batches[1]), trace / "training")
@@ -134,7 +136,7 @@ def cross_shares(folder: str, devices: list[str]) -> dict[str, Any]:
     scene = Scene(folder, "python")
     plans = list_plans(scene.order)
     plan = next(plan for plan in plans if plan.num_real < plan.shape.num_utterances)
-    whole = scene.make_features()(scene.load(plan))
+    whole = scene.make_features(num_shares=len(devices))(scene.load(plan))
     batch = cross_to(devices)(whole)
     arrays = whole.arrays()
     joined = {name: np.concatenate([getattr(share, name) for share in batch.shares]) for name in arrays}
@@ -199,9 +201,9 @@ def _average(mel_BTM: Tensor, lengths_B: Tensor) -> Tensor:
 def train_through_stages(folder: str, kind: str, model_devices: list[str]) -> dict[str, Any]:
     """Loader threads, features in one thread, copies in another, and a model behind them."""
     scene = Scene(folder, kind)
-    features = scene.make_features()
+    features = scene.make_features(num_shares=len(model_devices))
     features.warm(scene.order.shapes, scene.side.layout)
-    stages = (Stage("features", features, 2), Stage("cross", cross_to(model_devices), 1))
+    stages = (Stage("features", features, 2), Stage("cross", cross_to(model_devices), 1, num_threads=2))
     return _train(scene.order, scene.side.loader, stages, scene.side.layout, model_devices)
 
 
@@ -210,7 +212,7 @@ def train_on_host(folder: str) -> dict[str, Any]:
     scene = Scene(folder, "python")
     layout = BatchLayout.of_features(scene.order.shapes, scene.source.n_mels, NUM_REFERENCE_FRAMES)
     loader = PythonLoader(scene.source, AudioLimits.from_config(scene.data), NUM_REFERENCE_FRAMES, SEED)
-    stages = (Stage("transfer", make_device_transfer(["/CPU:0"]), 1),)
+    stages = (Stage("transfer", make_device_transfer(["/CPU:0"], layout.num_bytes), 1),)
     return _train(scene.order, loader, stages, layout, None)
 
 

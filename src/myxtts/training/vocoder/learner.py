@@ -9,7 +9,6 @@ Shape legend: B segments, T frames, M mel bands, S samples.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import keras
@@ -21,13 +20,16 @@ from myxtts.features.definition import MelDefinition
 from myxtts.models.discriminators import DiscriminatorConfig, Discriminators
 from myxtts.models.layers import iterate_weights
 from myxtts.models.vocoder import Vocoder, VocoderConfig
-from myxtts.pipeline.batch import Loaded, adopt
+from myxtts.pipeline.order import Shape
+from myxtts.pipeline.packed import pack_views
 from myxtts.storage.json_file import FileModel
 from myxtts.training.execution import Execution, MicroBatches
 from myxtts.training.learner import BaseLearner, select_trained, use_dtype_policy
+from myxtts.training.micro_batches import MicroBatch, StepInput, list_replica_devices
 from myxtts.training.optimizer import AdamW, WeightEma
-from myxtts.training.step import MicroBatch, StepNumbers, StepResult, TrainStep, split_rows
+from myxtts.training.step import StepNumbers, StepResult, TrainStep
 from myxtts.training.terms import VOCODER, add_weighted
+from myxtts.training.vocoder.audio import make_segment_layout
 from myxtts.training.vocoder.losses import (
     ReconstructionLoss,
     adversarial_loss,
@@ -54,31 +56,6 @@ class VocoderSpec(FileModel):
         validation_alias=AliasChoices("discriminators", "critics"), serialization_alias="critics"
     )
     num_warm_steps: NonNegativeInt
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentBatch:
-    """A batch of segments on the devices that train, with the ids of the utterances they were cut from."""
-
-    position: int
-    ids: tuple[str, ...]
-    shares: tuple[MicroBatch, ...]
-
-
-def make_segment_transfer(devices: Sequence[str]) -> Callable[[Loaded], SegmentBatch]:
-    """A transfer of segments to devices, each of which gets an equal share of the rows."""
-
-    def move(share: MicroBatch, device: str) -> MicroBatch:
-        with tf.device(device):
-            return {name: tf.identity(tensor) for name, tensor in share.items()}
-
-    def transfer(loaded: Loaded) -> SegmentBatch:
-        with tf.device("/CPU:0"):
-            cut = {name: tf.split(adopt(values), len(devices)) for name, values in loaded.arrays.items()}
-        shares = [{name: pieces[number] for name, pieces in cut.items()} for number in range(len(devices))]
-        return SegmentBatch(loaded.plan.position, loaded.ids, tuple(map(move, shares, devices)))
-
-    return transfer
 
 
 class VocoderLearner(BaseLearner):
@@ -126,18 +103,12 @@ class VocoderLearner(BaseLearner):
         parts = self._cut_parts([self._make_empty(num_segments, num_frames)] * self.num_batches_per_step)
         self.train_step.make_graphs(parts, step)
 
-    def _make_empty(self, num_segments: int, num_frames: int) -> list[MicroBatch]:
+    def _make_empty(self, num_segments: int, num_frames: int) -> list[StepInput]:
         """For each replica segments without sound."""
-        shape = self.model.config
-        empty = {
-            "mel": tf.zeros([num_segments, num_frames, shape.n_mels]),
-            "samples": tf.zeros([num_segments, num_frames * shape.hop_length]),
-            "mel_lengths": tf.zeros([num_segments], tf.int32),
-        }
-        return split_rows(empty, self._num_local_replicas)
-
-    def _split_by_replica(self, batch: SegmentBatch) -> list[MicroBatch]:
-        return list(batch.shares)
+        devices, config = list_replica_devices(self.strategy), self.model.config
+        shape = Shape(num_segments, num_frames, 0).share(len(devices))
+        empty = pack_views(make_segment_layout([shape], config.n_mels, config.hop_length).view(shape))
+        return [empty.to_device(device) for device in devices]
 
     def _make_step(self, accumulation: int) -> None:
         self.train_step = VocoderStep(
@@ -211,7 +182,7 @@ class VocoderStep:
         )
 
     def __call__(
-        self, micro_batches: Sequence[MicroBatch], step: int, is_spoiled: bool = False
+        self, micro_batches: Sequence[StepInput], step: int, is_spoiled: bool = False
     ) -> StepResult | VocoderResult:
         """One update from micro-batches of `mel` [B, T, M], `samples` [B, S] and `mel_lengths` [B].
 
@@ -223,11 +194,11 @@ class VocoderStep:
         result = self._train_vocoder(micro_batches, step, is_spoiled)
         return VocoderResult(result, judged)
 
-    def trace(self, micro_batches: Sequence[MicroBatch], step: int) -> None:
+    def trace(self, micro_batches: Sequence[StepInput], step: int) -> None:
         """Traces the graphs of this step; segments have one shape."""
         self(micro_batches, step)
 
-    def make_graphs(self, micro_batches: Sequence[MicroBatch], step: int) -> None:
+    def make_graphs(self, micro_batches: Sequence[StepInput], step: int) -> None:
         """Traces the graphs of this step without running it."""
         is_warm = step < self._num_warm_steps
         for train in (self._train_warm,) if is_warm else (self._train_discriminators, self._train_vocoder):
