@@ -2,12 +2,14 @@
 
 TensorFlow lowers them on a machine without a GPU: `hlo_serialized` is what an XLA compiler for any device begins with,
 `optimized_hlo` what the CPU runs.
-`python -m benchmarks.card.graphs REQUEST STAGE FILE` writes one, for a request as JSON.
+`python -m benchmarks.card.graphs REQUEST STAGE FILE` writes one, for a request as JSON, and its hash into FILE.key.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -191,10 +193,18 @@ PARTS: dict[str, Callable[[Request], Graph]] = {
 def main(request: str, stage: str, path: str) -> None:
     values = json.loads(request)
     settings = tuple((name, value) for name, value in values.pop("settings"))
-    lowered = make_graph(Request(**values, settings=settings)).lower(stage)
+    graph = make_graph(Request(**values, settings=settings))
+    lowered = graph.lower(stage)
+    Path(f"{path}.key").write_text(_hash_graph(graph.lower("hlo")), encoding="utf-8")
     partial_path = Path(f"{path}.partial")
     partial_path.write_bytes(lowered if isinstance(lowered, bytes) else lowered.encode())
     partial_path.rename(path)
+
+
+def _hash_graph(hlo: str) -> str:
+    """Hash of what a graph computes, without the names and lines that it comes from."""
+    text = re.sub(r", metadata=\{[^}]*\}|inference_\w+", "", hlo.partition("\n")[2])
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 if __name__ == "__main__":
