@@ -18,6 +18,7 @@ from myxtts.config.schema import XTTSConfig
 from myxtts.errors import UsageError
 from myxtts.models.bundle import Bundle, find_bundle, read_bundle
 from myxtts.models.vocoder_bundle import VocoderBundle, find_vocoder
+from myxtts.runtime.compile_cache import start_compile_cache
 from myxtts.runtime.hardware import detect_hardware
 from myxtts.runtime.load_tensorflow import load_tensorflow
 from myxtts.runtime.plan import choose_plan
@@ -88,6 +89,9 @@ class Trainer:
         refuse_other_part(config.training.run_path, self._part)
         if self._resume:
             refuse_impossible(config)
+        if config.training.compile_cache:
+            # TensorFlow reads its flags when it is loaded, and making features may load it.
+            start_compile_cache(detect_hardware().gpus, self._say)
         config = ensure_features(config, self._report, keep_sound=self._part == "vocoder")
         opened = self._open_task(config, origin)
         self._say(opened.data.describe())
