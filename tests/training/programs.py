@@ -30,7 +30,7 @@ from myxtts.training.micro_batches import (
     select_tensors,
     split_rows,
 )
-from myxtts.training.optimizer import AdamW, WeightEma
+from myxtts.training.optimizer import AdamW, WeightEma, assign_unless
 from myxtts.training.step import StepNumbers, TrainStep, is_out_of_memory
 from myxtts.types import Batch
 
@@ -65,11 +65,21 @@ class Sgd:
         return self._update
 
     def _update(
-        self, iterations: Any, weights: Any, _slots: Any, gradient_P: Tensor, rate: Tensor, applied: Tensor
+        self,
+        iterations: Any,
+        weights: Any,
+        _slots: Any,
+        gradient_P: Tensor,
+        rate: Tensor,
+        is_skipped: Tensor,
+        kept: Any,
     ) -> list[Tensor]:
-        iterations.assign_add(tf.cast(applied, tf.int64))
-        pairs = zip(weights, tf.split(gradient_P, [math.prod(weight.shape) for weight in weights]), strict=True)
-        return [weight.assign_sub(applied * rate * tf.reshape(part, weight.shape)) for weight, part in pairs]
+        iterations.assign_add(tf.cast(~is_skipped, tf.int64))
+        parts = tf.split(gradient_P, [math.prod(weight.shape) for weight in weights])
+        return [
+            assign_unless(is_same, weight, weight - rate * tf.reshape(part, weight.shape), weight.read_value())
+            for weight, part, is_same in zip(weights, parts, kept, strict=True)
+        ]
 
 
 def make_optimizer(name: str, model: Any) -> Any:
@@ -169,10 +179,11 @@ class Run:
         with self.strategy.scope():
             self.model = make_model()
             self.optimizer = make_optimizer(optimizer, self.model)
-        options = {"compute_loss": compute_loss, "rate": lambda _step: tf.constant(RATES[optimizer]), **options}
-        self.step = TrainStep(
-            self.model, self.optimizer, strategy=self.strategy, accumulation_steps=accumulation_steps, **options
-        )
+        self._options = {"compute_loss": compute_loss, "rate": lambda _step: tf.constant(RATES[optimizer])}
+        self.make_step(accumulation_steps=accumulation_steps, **options)
+
+    def make_step(self, **options: Any) -> None:
+        self.step = TrainStep(self.model, self.optimizer, strategy=self.strategy, **{**self._options, **options})
 
     def train(self, step: int, batch: MicroBatch, is_packed: bool = False) -> StepNumbers:
         return self.step(cut(self.strategy, batch, self.step.accumulation_steps, is_packed), step).read()

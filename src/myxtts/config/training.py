@@ -154,6 +154,11 @@ class TrainingConfig(Section):
         "Compile the step with XLA; auto does so where it pays.",
         fa="گام با XLA کامپایل شود؛ با `auto` هر جا که بیرزد.",
     )
+    compile_cache: bool = _device(
+        True,
+        "Keep compiled steps for the next start, in ~/.cache/myxtts or in XDG_CACHE_HOME.",
+        fa="گام‌های کامپایل‌شده برای شروع بعدی نگه داشته شوند، در `~/.cache/myxtts` یا در `XDG_CACHE_HOME`.",
+    )
     enable_eager_debug: bool = _device(
         False,
         "Run every operation eagerly, for stepping through with a debugger.",

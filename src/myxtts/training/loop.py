@@ -21,8 +21,11 @@ import tensorflow as tf
 
 from myxtts.config.schema import XTTSConfig
 from myxtts.errors import HardwareError
+from myxtts.runtime.compile_cache import get_compile_cache
 from myxtts.runtime.device_trace import BusySampler
+from myxtts.runtime.plan import is_cpu
 from myxtts.training.callbacks import Callback, TrainResult
+from myxtts.training.compiling import StepCompiler
 from myxtts.training.learner import NUM_FLAGS
 from myxtts.training.micro_batches import enter_device
 from myxtts.training.run.cluster_sync import ClusterSync
@@ -31,7 +34,7 @@ from myxtts.training.run.guard import Action, Guard
 from myxtts.training.run.signals import StopRequest
 from myxtts.training.run.state import RunState
 from myxtts.training.schedule import TimeBudget
-from myxtts.training.step import StepNumbers, is_out_of_memory
+from myxtts.training.step import StepNumbers, StepResult, is_out_of_memory
 from myxtts.training.task import PreparedTask
 from myxtts.types import Say
 
@@ -40,9 +43,6 @@ _NEXT_STOP = "after this step, and is saved"
 _NEXT_STOP_OF_ALL = "within three steps, together with the other processes, and is saved"
 _STEPS_IN_FLIGHT = 2
 """Steps that may be on the device before the result of an older one is needed: one that runs and one that waits."""
-_LATEST_FREEZE = 0.8
-"""Share of a run after which nothing is frozen: tracing the step again would take longer than the steps that are left
-gain from it."""
 
 
 class TrainingLoop:
@@ -78,6 +78,7 @@ class TrainingLoop:
         self._heard: list[tuple[int, tuple[bool, ...]]] = []
         """Steps with flags that a process of the cluster had raised: to stop, because of a signal, to freeze."""
         self._next_stop = _NEXT_STOP if self._sync.is_alone else _NEXT_STOP_OF_ALL
+        self._compiler = StepCompiler((), "", get_compile_cache(), say, is_compiled=False, is_ahead=True)
         self._started = time.monotonic()
 
     @property
@@ -107,8 +108,8 @@ class TrainingLoop:
 
     def freeze_text(self, reason: str) -> None:
         """Freezes text encoder and prosody predictor from the next step on; `reason` is a sentence for the user."""
-        is_worth_it = self.total_steps is None or self.step < _LATEST_FREEZE * self.total_steps
-        if self.state.text_frozen_step is None and is_worth_it:
+        is_over = self.total_steps is not None and self.step >= self.total_steps
+        if self.state.text_frozen_step is None and not is_over:
             self.say(f"{reason} It is frozen from now on; the decoder goes on learning.")
             self.run.metrics.append({"step": self.step, TEXT_FROZEN: True})
             self.state.text_frozen_step = self.step
@@ -135,6 +136,7 @@ class TrainingLoop:
                 self.run.begin_session()
             if self.run.is_chief:
                 self._saver.load_calibration()
+            held.callback(self._stop_compiling)
             self._trace_shapes()
             self._run_steps(feed)
             self._finish()
@@ -151,7 +153,7 @@ class TrainingLoop:
         self._learner.state.restore(checkpoint.arrays)
         state = RunState.from_json(checkpoint.state)
         if state.text_frozen_step is not None:
-            self._learner.freeze(self.model.text_side)
+            self._learner.freeze()
         return state
 
     def _set_last_step(self) -> None:
@@ -161,18 +163,60 @@ class TrainingLoop:
         self._learner.rate = replace(self._learner.rate, num_steps=self.total_steps)
 
     def _trace_shapes(self) -> None:
-        """Traces all graphs before the first step, so that no step is slow because it is the first of its shape."""
+        """Makes the graphs that the next step needs; the others are made while steps run, where that is possible."""
+        self._compiler.close()
         if not self._task.execution.is_graph or self._is_at_end():
             return
         self._request.next_stop = "as soon as the batch shape is compiled that it is working on"
-        num_shapes, started = self._task.num_shapes, time.monotonic()
-        verb = "Compiling" if self._task.execution.is_compiled else "Tracing"
-        self.say(f"{verb} {num_shapes} batch {'shapes' if num_shapes > 1 else 'shape'} …")
-        # Processes of a cluster trace together, and so stop together, after all shapes.
-        is_stopping = self._has_request if self._sync.is_alone else lambda: False
-        retry_out_of_memory(self._task, self.say, self._task.trace, self.step, is_stopping)
-        self.say(f"{verb} took {time.monotonic() - started:.1f} s.")
+        self._try_with_cache(self._make_first_graphs)
         self._request.next_stop = self._next_stop
+
+    def _stop_compiling(self) -> None:
+        self._compiler.close()
+
+    def _make_first_graphs(self) -> None:
+        """Makes the first graphs, or all of them, and reports."""
+        execution, started = self._task.execution, time.monotonic()
+        graphs, cache = self._task.list_graphs(self.step, self.state.feed_position), get_compile_cache()
+        situation = f"{self._task.steps.situation} {execution.policy} {sorted(graph.name for graph in graphs)}"
+        if execution.is_compiled:
+            cache.use_group(situation)
+        is_slow = execution.is_compiled and is_cpu(self.plan.model_devices[0]) and not cache.num_found
+        # The minutes of a run are planned by its first steps, which therefore must not contain compiling.
+        is_ahead = is_slow or self.plan.num_replicas > 1 or self.config.training.minutes is not None
+        self._compiler = StepCompiler(
+            graphs,
+            str(self._learner.micro_batches),
+            cache,
+            self.say,
+            is_compiled=execution.is_compiled,
+            is_ahead=is_ahead,
+        )
+        verb = "Compiling" if execution.is_compiled else "Tracing"
+        self.say(f"{verb} {len(graphs)} batch {'shapes' if len(graphs) > 1 else 'shape'} …")
+        # Processes of a cluster trace together, and so stop together, after all shapes.
+        self._compiler.make_first(self._has_request if self._sync.is_alone else lambda: False)
+        is_more = not is_ahead and len(graphs) > 1
+        rest = " for the first; the others follow when they are needed" if is_more else ""
+        self.say(f"{verb} took {time.monotonic() - started:.1f} s{rest}.")
+
+    def _try_with_cache(self, work: Callable[..., _Outcome], *arguments: object) -> _Outcome:
+        """Calls `work`, without the cache if a file of it fails, and with less memory if there is too little."""
+
+        def attempt() -> _Outcome:
+            cache = get_compile_cache()
+            try:
+                return work(*arguments)
+            except tf.errors.OpError as error:
+                # A disk that is full or cannot be written is reported by the same errors as exhausted memory.
+                is_of_cache = str(cache.session) in str(error) or not is_out_of_memory(error)
+                if not (cache.is_on and self._compiler.is_busy and is_of_cache):
+                    raise
+                cache.give_up(error.message)
+            self._learner.set_micro_batches(self._learner.micro_batches)
+            return work(*arguments)
+
+        return retry_out_of_memory(self._task, self.say, attempt)
 
     def _run_steps(self, feed: Any) -> None:
         """Runs steps until the end; each starts before the results of the `_STEPS_IN_FLIGHT` before it are known.
@@ -187,9 +231,7 @@ class TrainingLoop:
         while not self._is_at_end():
             if self._is_freeze_due:
                 self._is_freeze_due, self._is_text_frozen = False, True
-                learner.freeze(self.model.text_side)
-                self._trace_shapes()
-                num_traces = learner.num_traces
+                learner.freeze()
             started = time.perf_counter()
             taken = list(islice(batches, learner.num_batches_per_step))
             if len(taken) < learner.num_batches_per_step:
@@ -197,7 +239,8 @@ class TrainingLoop:
                 break
             wait_s = time.perf_counter() - started
             learner.raise_flags((bool(self._reason), self._request.is_requested, self._is_freeze_wanted))
-            result = retry_out_of_memory(self._task, self.say, learner.train, taken, state.step)
+            is_new = self._compiler.is_busy
+            result = self._try_with_cache(self._train_step, taken)
             state.step, state.feed_position = state.step + 1, taken[-1].position + 1
             ids = tuple(id for batch in taken for id in batch.ids if id)
             # Releases the buffers of the batches, which the feed fills again.
@@ -206,12 +249,19 @@ class TrainingLoop:
             self._judge(num_left=_STEPS_IN_FLIGHT)
             self._window.add_time(time.perf_counter() - started, wait_s)
             self._busy.note_step()
-            if learner.num_traces != num_traces:
+            if learner.num_traces != num_traces or is_new:
                 num_traces = learner.num_traces
                 feed.note_retrace()
             self._after_step()
             if self._time.note_step(state.step):
                 self._set_last_step()
+
+    def _train_step(self, batches: Sequence[Any]) -> StepResult:
+        if not self._compiler.is_busy:
+            return self._learner.train(batches, self.step)
+        names = [self._task.name_graph(self.step, batch.position) for batch in batches]
+        with self._compiler.use_for_step(names):
+            return self._learner.train(batches, self.step)
 
     def _is_at_end(self) -> bool:
         """Whether the last step was made, or a stop requested; all processes of a cluster get the same answer."""
@@ -294,6 +344,8 @@ class TrainingLoop:
             "skipped": self.state.guard.num_skipped,
             "epoch": self.state.feed_position / self._task.num_batches_per_epoch,
             "elapsed_s": time.monotonic() - self._started,
+            "traces": self._learner.num_traces,
+            "compile_s": self._compiler.seconds,
         }
         self._last_losses = {name: value for name, value in self._window.average().items() if name != "gradient_norm"}
         self.run.metrics.append(record)

@@ -7,7 +7,6 @@ settings comes before, without TensorFlow, in `voice.task` and `vocoder.task`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -28,6 +27,7 @@ from myxtts.training.schedule import count_total_steps, guess_total_steps
 from myxtts.types import Say
 
 if TYPE_CHECKING:
+    from myxtts.training.compiling import StepGraph
     from myxtts.training.learner import BaseLearner
     from myxtts.training.run.saver import Saver
 
@@ -87,11 +87,6 @@ class PreparedTask(ABC):
     def num_batches_per_epoch(self) -> int:
         return int(self.data.num_batches_per_epoch)
 
-    @property
-    @abstractmethod
-    def num_shapes(self) -> int:
-        """Number of distinct batch shapes; each has a graph of its own."""
-
     @abstractmethod
     def open_feed(self, start: int, loader_name: str, telemetry_file: Path, say: Say) -> Any:
         """Opens a context that gives batches from position `start` on.
@@ -100,8 +95,12 @@ class PreparedTask(ABC):
         """
 
     @abstractmethod
-    def trace(self, step: int, is_stopping: Callable[[], bool]) -> None:
-        """Traces the graphs of all steps from `step` on, on batches without real rows, until `is_stopping`."""
+    def list_graphs(self, step: int, position: int) -> list[StepGraph]:
+        """The graphs of all steps from `step` and the batch at `position` on, in the order in which they are needed."""
+
+    @abstractmethod
+    def name_graph(self, step: int, position: int) -> str:
+        """Name of the graph of a step that trains on the batch at this position."""
 
     @abstractmethod
     def make_saver(self, run: RunFolder, state: RunState, say: Say) -> Saver:

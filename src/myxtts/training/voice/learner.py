@@ -74,7 +74,7 @@ class Learner(BaseLearner):
         weights = model.named_weights()
         with strategy.scope():
             optimizer = AdamW(select_trained(model, weights), training.weight_decay, betas=BETAS, undecayed=_TABLES)
-        super().__init__(config, strategy, execution, total_steps, model, weights, optimizer)
+        super().__init__(config, strategy, execution, total_steps, model, weights, optimizer, freezable=model.text_side)
         self._loss = VoiceLoss(
             training.seed,
             crop_frames=training.crop_frames,
@@ -88,6 +88,12 @@ class Learner(BaseLearner):
         devices = list_replica_devices(self.strategy)
         empty = (self._make_empty(shape.share(len(devices)), num_reference_frames) for shape in shapes)
         self._trace(([part.to_device(device) for device in devices] for part in empty), step=0)
+
+    def make_graphs(self, shape: Shape, num_reference_frames: int) -> None:
+        """Traces the graph of a batch shape without running it. Another thread may train meanwhile."""
+        devices = list_replica_devices(self.strategy)
+        empty = self._make_empty(shape.share(len(devices)), num_reference_frames)
+        self._make_graphs([empty.to_device(device) for device in devices])
 
     def _make_step(self, accumulation: int) -> None:
         options = self._choose_options(accumulation) | {"num_lanes": self._execution.num_lanes, "ema": self.ema}

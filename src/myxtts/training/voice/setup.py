@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import takewhile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,12 @@ from myxtts.models.bundle import Bundle
 from myxtts.models.spec import ModelSpec
 from myxtts.pipeline.feed import Feed
 from myxtts.pipeline.open import open_batches
+from myxtts.pipeline.order import Shape
 from myxtts.runtime.plan import Plan
 from myxtts.runtime.strategy import make_strategy
 from myxtts.storage.json_file import read_json, write_json
 from myxtts.store.reader import FeatureStore
+from myxtts.training.compiling import StepGraph
 from myxtts.training.execution import name_model
 from myxtts.training.learner import detect_device
 from myxtts.training.run.cluster_sync import ClusterSync
@@ -48,10 +50,6 @@ class PreparedVoice(PreparedTask):
     learner: Learner
     unit = "utterances"
 
-    @property
-    def num_shapes(self) -> int:
-        return len(set(self.data.shapes))
-
     def open_feed(self, start: int, loader_name: str, telemetry_file: Path, say: Say) -> Feed:
         """Opens the training batches. The size of the gradients decides whether a data GPU pays."""
         return open_batches(
@@ -67,12 +65,31 @@ class PreparedVoice(PreparedTask):
             say=say,
         )
 
-    def trace(self, step: int, is_stopping: Callable[[], bool]) -> None:
-        shapes = takewhile(lambda _: not is_stopping(), dict.fromkeys(self.data.shapes))
-        self.learner.trace(shapes, self.data.num_reference_frames)
+    def list_graphs(self, step: int, position: int) -> list[StepGraph]:
+        data, learner = self.data, self.learner
+        needed = [self._shape_at(position + ahead) for ahead in range(data.num_batches_per_epoch)]
+        return [
+            StepGraph(
+                _name_shape(shape),
+                partial(learner.make_graphs, shape, data.num_reference_frames),
+                partial(learner.trace, [shape], data.num_reference_frames),
+            )
+            for shape in dict.fromkeys([*needed, *data.shapes])
+        ]
+
+    def name_graph(self, step: int, position: int) -> str:
+        return _name_shape(self._shape_at(position))
+
+    def _shape_at(self, position: int) -> Shape:
+        """Shape of the batch at a position, as this process gets it."""
+        return self.data.order.shape_at(position).share(self.plan.shard[1])
 
     def make_saver(self, run: RunFolder, state: RunState, say: Say) -> VoiceSaver:
         return VoiceSaver(self.config, run, self.data, self.learner, state, say)
+
+
+def _name_shape(shape: Shape) -> str:
+    return f"{shape.num_utterances} utterances, {shape.num_frames} frames, {shape.num_tokens} tokens"
 
 
 def prepare_voice(task: VoiceTask, run: RunFolder, say: Say) -> PreparedVoice:

@@ -1,0 +1,217 @@
+"""Makes the graphs of a step: traced in the order in which batches need them, compiled by XLA or found in the cache.
+
+The first graph is made before the first step. The others are traced in a thread while steps run, and XLA compiles each
+when its first batch comes: the step waits, so that the order of batches stays. They are all made before the first step
+where that is no slower (a CPU that must compile them anyway, with the cores that the steps need) and where several
+devices or processes must make them together.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from itertools import count
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+from tensorflow.python.framework import ops
+
+from myxtts.runtime.compile_cache import CompileCache
+from myxtts.types import Say
+
+_FIRST_NUMBER, _NUMBERS_PER_KEY = 2**40, 2**22
+"""Numbers of functions and tensors begin where TensorFlow, which counts from 0, does not get to."""
+_REPLICA_THREAD = "_MirroredReplicaThread"
+"""Class of the threads in which `MirroredStrategy` traces the part of each replica."""
+
+
+class StepGraph(NamedTuple):
+    """A graph of the step: its name, and how to trace it, or to trace and compile it by a step on padding rows."""
+
+    name: str
+    trace: Callable[[], None]
+    run: Callable[[], None]
+
+
+class StepCompiler:
+    """The graphs of a step by name, each made once. Close it: a thread may be tracing.
+
+    `is_ahead` makes all of them in `make_first`.
+    """
+
+    def __init__(
+        self, graphs: Sequence[StepGraph], key: str, cache: CompileCache, say: Say, *, is_compiled: bool, is_ahead: bool
+    ) -> None:
+        """`key` tells this step from others of the process with the same batch shapes."""
+        self._graphs, self._key = {graph.name: graph for graph in graphs}, key
+        self._cache, self._say, self._is_compiled, self._is_ahead = cache, say, is_compiled, is_ahead
+        self._is_traced = {name: threading.Event() for name in self._graphs}
+        self._unused, self._is_first_step = set(self._graphs), True
+        self._wanted, self._is_closed = "", False
+        self._thread: threading.Thread | None = None
+        self.num_compiled, self.num_found, self.seconds = 0, 0, 0.0
+
+    def make_first(self, is_stopping: Callable[[], bool]) -> None:
+        """Makes the graphs that the first step needs, or all of them, and begins to trace the others."""
+        for number, graph in enumerate(self._graphs.values()):
+            if is_stopping() or (number and not self._is_ahead):
+                break
+            with self._use(graph.name), name_functions_alike(f"{graph.name} {self._key}"):
+                graph.run()
+        if not self._is_ahead and len(self._graphs) > 1 and not is_stopping():
+            self._thread = threading.Thread(target=self._trace_others, name="myxtts-tracing", daemon=True)
+            self._thread.start()
+
+    @contextmanager
+    def use_for_step(self, names: Iterable[str]) -> Iterator[None]:
+        """Around a step, with the names of its graphs; waits until they are traced, and reports on new ones.
+
+        A step on padding rows leaves out the update, so that the first real step may have to compile it.
+        """
+        with ExitStack() as held:
+            for name in dict.fromkeys(names):
+                held.enter_context(self._use(name))
+            self._cache.mark()
+            started = time.monotonic()
+            yield
+            if self._is_first_step and (num_new := self._cache.publish()):
+                seconds = time.monotonic() - started
+                self.num_compiled, self.seconds = self.num_compiled + num_new, self.seconds + seconds
+                self._say(f"Update of the weights compiled in {seconds:.1f} s.")
+            self._is_first_step = False
+
+    @contextmanager
+    def _use(self, name: str) -> Iterator[None]:
+        """Around the first use of a graph, in which XLA compiles it; around others this does nothing."""
+        if name not in self._unused:
+            yield
+            return
+        started = time.monotonic()
+        if self._thread is not None:
+            self._wanted = name
+            self._is_traced[name].wait()
+        self._cache.mark()
+        yield
+        self._unused.discard(name)
+        num_new, seconds = self._cache.publish(), time.monotonic() - started
+        is_found = self._cache.num_found > 0 and not num_new
+        self.num_found, self.num_compiled = self.num_found + is_found, self.num_compiled + (not is_found)
+        self.seconds += seconds
+        how = ("found in the cache" if is_found else "compiled") if self._is_compiled else "traced"
+        number = len(self._graphs) - len(self._unused)
+        self._say(f"Batch shape {number} of {len(self._graphs)} ({name}) {how} in {seconds:.1f} s.")
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the next step may have to wait for a graph, or to compile."""
+        return self._is_first_step or bool(self._unused)
+
+    def close(self) -> None:
+        """Waits for the graph that is being traced; the others are left."""
+        self._is_closed = True
+        if self._thread is not None:
+            self._thread.join()
+
+    def _trace_others(self) -> None:
+        """In a thread: traces the graphs that were not used yet, the one that a step waits for first."""
+        try:
+            # The first graph was made by `make_first`.
+            waiting = list(self._graphs)[1:]
+            while waiting and not self._is_closed:
+                name = self._wanted if self._wanted in waiting else waiting[0]
+                with name_functions_alike(f"{name} {self._key}"):
+                    self._graphs[name].trace()
+                self._is_traced[name].set()
+                waiting.remove(name)
+        except tf.errors.OpError:
+            # The step that needs the graph traces it itself, and meets the error where it can be handled.
+            pass
+        finally:
+            for event in self._is_traced.values():
+                event.set()
+
+
+class GraphPerShape:
+    """A function with a `tf.function` for each shape of its arguments, so that one can be traced while another runs.
+
+    A `tf.function` is locked while it makes a graph, and all calls of it wait.
+    """
+
+    def __init__(self, function: Callable[..., Any], *, jit_compile: bool) -> None:
+        self._function, self._jit_compile = function, jit_compile
+        self._by_shape: dict[tuple[Any, ...], Any] = {}
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self.find(*arguments)(*arguments)
+
+    def find(self, *arguments: Any) -> Any:
+        """The `tf.function` for arguments of these shapes."""
+        leaves = tf.nest.flatten(arguments, expand_composites=True)
+        shape = tuple(tuple(leaf.shape) for leaf in leaves if tf.is_tensor(leaf))
+        if shape not in self._by_shape:
+            self._by_shape[shape] = tf.function(self._function, jit_compile=self._jit_compile, autograph=False)
+        return self._by_shape[shape]
+
+    def get_concrete_function(self, *arguments: Any) -> Any:
+        """The graph for arguments of these shapes, without calling it."""
+        return self.find(*arguments).get_concrete_function(*arguments)
+
+    @property
+    def num_traces(self) -> int:
+        """Graphs made so far."""
+        return sum(function.experimental_get_tracing_count() for function in list(self._by_shape.values()))
+
+
+def make_graph_first(function: Callable[..., Any], *arguments: Any) -> None:
+    """Traces a `tf.function` for these arguments without calling it.
+
+    A step has one graph for each batch shape. TensorFlow takes calls that each make a graph for a mistake, and warns of
+    it after the fifth; calls that find their graph are not counted.
+    """
+    if isinstance(function, GraphPerShape | tf.types.experimental.GenericFunction):
+        function.get_concrete_function(*arguments)
+
+
+_numbering: dict[int, Iterator[int] | None] = {}
+_used_keys: set[str] = set()
+_lock = threading.Lock()
+
+
+@contextmanager
+def name_functions_alike(key: str) -> Iterator[None]:
+    """Within the block this thread gives TensorFlow's functions the same names in every process; once for each key.
+
+    The cache finds a compiled function by its graph, names included, and names contain a number that counts every
+    tensor of the process: another order of loading or tracing would make the same graph another one.
+    """
+    with _lock:
+        is_new = key not in _used_keys
+        _used_keys.add(key)
+    begin = int.from_bytes(hashlib.sha256(key.encode()).digest()[:4]) * _NUMBERS_PER_KEY
+    thread = _find_tracing_thread()
+    # The first trace of a thread makes its default graph, which takes a number.
+    ops.get_default_graph()
+    # A second block takes none of the numbers of an outer one either, which would have fewer for the rest.
+    outer, _numbering[thread] = _numbering.get(thread), count(_FIRST_NUMBER + begin) if is_new else None
+    try:
+        yield
+    finally:
+        _numbering[thread] = outer
+
+
+def _find_tracing_thread() -> int:
+    """Number of this thread; of the main thread in those that `MirroredStrategy` traces with, one after the other."""
+    is_replica = type(threading.current_thread()).__name__ == _REPLICA_THREAD
+    return (threading.main_thread().ident or 0) if is_replica else threading.get_ident()
+
+
+def _number_next() -> int:
+    numbers = _numbering.get(_find_tracing_thread())
+    return _count_all() if numbers is None else next(numbers)
+
+
+_count_all: Callable[[], int] = ops.uid
+ops.uid = _number_next
