@@ -217,7 +217,7 @@ def make_hardware(*names: str) -> Hardware:
 def test_settings_for_the_machine_know_cards_and_memory() -> None:
     config, shape = XTTSConfig(), Shape(32, 800, 120)
     known = advise_machine(config, make_hardware("NVIDIA GeForce RTX 3090"), 10 << 20, shape)
-    assert {one.setting: one.value for one in known}["data.batch_size"] == 24
+    assert {one.setting: one.value for one in known}["data.batch_size"] == 96
     other = {one.setting: one.value for one in advise_machine(config, make_hardware("NVIDIA L4"), 10 << 20, shape)}
     assert other["data.num_workers"] == 15
     assert other["data.buffer_size"] == 50
@@ -273,7 +273,7 @@ def test_screen_names_cause_place_setting_and_gain() -> None:
         "myxtts precompute",
         "measured 4.76×",
         "period of 9 steps",
-        "data.batch_size: 24",
+        "data.batch_size: 96",
         "capacity, batches/s",
     ):
         assert text in shown
