@@ -48,18 +48,19 @@ def test_parameters_are_counted_within_two_percent(size: str, exact: int) -> Non
 def test_the_calculation_agrees_with_the_gpu_compiler(
     size: str, num_rows: int, activations_mib: float, update_mib: float
 ) -> None:
-    """Figures of XLA's CUDA compiler for an RTX 4090 in bfloat16: live bytes at the end of the forward pass, and the
-    temporary allocation, whose peak is the update at these batch sizes."""
+    """Figures of XLA's CUDA compiler for an RTX 4090 in bfloat16: live bytes at the end of the forward pass, before
+    they are packed into an allocation, and the temporary allocation, whose peak is the update at these batch sizes."""
     memory = estimate(size)
     calculated_mib = (memory.cast_weights + num_rows * memory.row) / MIB
-    assert activations_mib <= calculated_mib <= 1.15 * activations_mib
+    assert activations_mib <= calculated_mib <= 1.2 * activations_mib
     assert memory.update / MIB == pytest.approx(update_mib, rel=0.03)
 
 
-def test_the_calculation_agrees_with_the_gpu_compiler_in_float32() -> None:
-    """At 32 rows of `small` the activations are the peak: 743 MiB of temporaries for an RTX 4090, stored durations."""
-    memory = estimate("small", FLOAT32_BYTES)
-    assert 743.3 <= (memory.cast_weights + 32 * memory.row) / MIB <= 1.15 * 743.3
+@pytest.mark.parametrize(("compute_bytes", "temporary_mib"), [(BFLOAT16_BYTES, 492.7), (FLOAT32_BYTES, 743.3)])
+def test_the_calculation_agrees_where_activations_are_the_peak(compute_bytes: int, temporary_mib: float) -> None:
+    """Temporary allocation of 32 rows of `small` by the same compiler."""
+    memory = estimate("small", compute_bytes)
+    assert temporary_mib <= (memory.cast_weights + 32 * memory.row) / MIB <= 1.15 * temporary_mib
 
 
 def test_float32_takes_more_than_bfloat16_and_long_texts_more_than_short_ones() -> None:

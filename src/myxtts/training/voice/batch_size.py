@@ -98,14 +98,15 @@ def _find_batch_size(config: XTTSConfig, plan: Plan, hardware: Hardware, say: Sa
     situation = _name_situation(config, plan, hardware, longest, limit)
     found = remembered.recall(situation)
     if found is None:
-        budget_bytes = choose_budget(plan.find_model_gpus(hardware), hardware.available_ram_bytes)
-        memory = estimate_memory(config, longest, choose_compute_bytes(config, plan.find_model_gpus(hardware)))
+        gpus = plan.find_model_gpus(hardware)
+        budget_bytes = choose_budget(gpus, hardware.available_ram_bytes)
+        memory = estimate_memory(config, longest, choose_compute_bytes(config, gpus))
         sizes = [plan.num_replicas * rows for rows in list_candidates(limit)]
         fitting = list_candidates(max(1, min(limit, memory.count_rows(budget_bytes))))[-1]
         for line in _explain(memory, longest, fitting, limit, plan, hardware):
             say(line)
         search = SizeSearch(sizes, budget_bytes, memory.state)
-        trials = StepTrials(config, budget_bytes, _GPU_TRIAL_S if hardware.gpus else _CPU_TRIAL_S, say)
+        trials = StepTrials(config, budget_bytes, _GPU_TRIAL_S if gpus else _CPU_TRIAL_S, say)
         found = MicroBatches(search.run(plan.num_replicas * fitting, trials.try_size, say), 1)
         remembered.remember(situation, found)
     return found.batch_size
