@@ -351,7 +351,9 @@ def _fit_batch(config: XTTSConfig, gpus: Sequence[Gpu], longest: Shape) -> int:
 
 def find_card(hardware: Hardware) -> str | None:
     """Returns the preset for the first GPU, or None: rtx4090 for `NVIDIA GeForce RTX 4090`, not its laptop GPU."""
-    name = hardware.gpus[0].name.lower().replace("rtx ", "rtx") if hardware.gpus else ""
+    if not hardware.gpus or hardware.gpus[0].instances:
+        return None  # A MIG instance has a part of the card's memory.
+    name = hardware.gpus[0].name.lower().replace("rtx ", "rtx")
     cards = (card for card in list_presets("gpu_card") if re.search(rf"\b{card}\b(?! (ti|super|laptop))", name))
     return next(cards, None)
 
