@@ -52,14 +52,23 @@ def test_the_calculation_agrees_with_the_gpu_compiler(
     they are packed into an allocation, and the temporary allocation, whose peak is the update at these batch sizes."""
     memory = estimate(size)
     calculated_mib = (memory.cast_weights + num_rows * memory.row) / MIB
-    assert activations_mib <= calculated_mib <= 1.2 * activations_mib
+    assert activations_mib <= calculated_mib <= 1.25 * activations_mib
     assert memory.update / MIB == pytest.approx(update_mib, rel=0.03)
 
 
-@pytest.mark.parametrize(("compute_bytes", "temporary_mib"), [(BFLOAT16_BYTES, 492.7), (FLOAT32_BYTES, 743.3)])
-def test_the_calculation_agrees_where_activations_are_the_peak(compute_bytes: int, temporary_mib: float) -> None:
+@pytest.mark.parametrize(
+    ("shape", "compute_bytes", "temporary_mib"),
+    [
+        (USUAL, BFLOAT16_BYTES, 492.7),
+        (USUAL, FLOAT32_BYTES, 743.3),
+        (Shape(1, 400, 64), BFLOAT16_BYTES, 387.6),
+    ],
+)
+def test_the_calculation_agrees_where_activations_are_the_peak(
+    shape: Shape, compute_bytes: int, temporary_mib: float
+) -> None:
     """Temporary allocation of 32 rows of `small` by the same compiler."""
-    memory = estimate("small", compute_bytes)
+    memory = estimate_memory(XTTSConfig(), shape, compute_bytes)
     assert temporary_mib <= (memory.cast_weights + 32 * memory.row) / MIB <= 1.15 * temporary_mib
 
 

@@ -48,8 +48,9 @@ _SCORES, _PITCHES = 2, 2
 """Float32 copies of the alignment scores [T, S] and of the F0 candidates of all frames [T, 96] that exist at once,
 before the decoder runs."""
 
-_PACKING = 1.12
-"""XLA places all buffers of a step in one allocation, with gaps of up to 9 % between them."""
+_PACKING = 1.15
+"""XLA places all buffers of a step in one allocation, with gaps of up to 9 % between them; the rest are small buffers that
+are not counted here."""
 
 _STATES_PER_TOKEN, _STACKED_FRAMES, _STACKED_REFERENCE_FRAMES = 2, 2, 4
 _LAYERS_PER_LOOK, _PROSODY_LAYERS, _EXPANSION, _F0_CANDIDATES = 3, 2, 3, 96
