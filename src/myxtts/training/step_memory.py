@@ -49,8 +49,8 @@ _SCORES, _PITCHES = 2, 2
 before the decoder runs."""
 
 _PACKING = 1.15
-"""XLA places all buffers of a step in one allocation, with gaps of up to 9 % between them; the rest are small buffers that
-are not counted here."""
+"""XLA places all buffers of a step in one allocation, with gaps of up to 9 % between them; the rest are small buffers
+that are not counted here."""
 
 _STATES_PER_TOKEN, _STACKED_FRAMES, _STACKED_REFERENCE_FRAMES = 2, 2, 4
 _LAYERS_PER_LOOK, _PROSODY_LAYERS, _EXPANSION, _F0_CANDIDATES = 3, 2, 3, 96
