@@ -170,7 +170,9 @@ def _explain(
 
 
 def _show(num_bytes: int) -> str:
-    return f"{num_bytes / 2**30:.1f} GB" if num_bytes >= 2**30 else f"{num_bytes / 2**20:.0f} MB"
+    if num_bytes >= 2**30:
+        return f"{num_bytes / 2**30:.1f} GB"
+    return f"{num_bytes / 2**20:.0f} MB" if num_bytes >= 10 << 20 else f"{num_bytes / 2**20:.1f} MB"
 
 
 @dataclass(frozen=True)
