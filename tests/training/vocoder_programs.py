@@ -18,10 +18,12 @@ from myxtts.features.mel import HostMel
 from myxtts.models.discriminators import DiscriminatorConfig, Discriminators
 from myxtts.models.layers import iterate_weights
 from myxtts.models.vocoder import Vocoder, VocoderConfig
+from myxtts.pipeline.batch import Loaded, allocate_aligned
+from myxtts.pipeline.order import NO_ROW, BatchPlan, Shape
 from myxtts.training.learner import select_trained
+from myxtts.training.micro_batches import distribute_parts, split_rows
 from myxtts.training.optimizer import AdamW
-from myxtts.training.step import distribute_parts, split_rows
-from myxtts.training.vocoder.learner import BETAS, VocoderStep
+from myxtts.training.vocoder.learner import BETAS, VocoderStep, make_segment_transfer
 
 DEFINITION = MelDefinition.from_config(DataConfig(n_fft=64, win_length=64, hop_length=16, n_mels=8))
 NUM_FRAMES = 16
@@ -39,7 +41,7 @@ def make_segments(step: int, num_segments: int = 4, num_real: int | None = None)
     mel_BTM = np.stack([extract(samples)[:NUM_FRAMES] for samples in samples_BS])
     is_real_B = np.arange(num_segments) < (num_segments if num_real is None else num_real)
     samples_BS[~is_real_B] = generator.normal(size=samples_BS.shape)[~is_real_B]
-    return {"mel": mel_BTM, "samples": samples_BS, "lengths": np.where(is_real_B, NUM_FRAMES, 0).astype(np.int32)}
+    return {"mel": mel_BTM, "samples": samples_BS, "mel_lengths": np.where(is_real_B, NUM_FRAMES, 0).astype(np.int32)}
 
 
 class Run:
@@ -93,4 +95,26 @@ def train(num_steps: int, num_real: int | None = None, num_segments: int = 4, **
         "vocoder": flatten(run.vocoder),
         "discriminators": flatten(run.discriminators),
         "scalars": {name: float(tf.cast(value, tf.float32)) for name, value in scalars.items()},
+    }
+
+
+def transfer(devices: list[str]) -> dict[str, Any]:
+    """Where the tensors of a batch of segments are when a feed hands it out, and whether they are its rows."""
+    source = make_segments(0)
+    arrays = {
+        name: allocate_aligned(values.nbytes).view(values.dtype).reshape(values.shape)
+        for name, values in source.items()
+    }
+    for name, values in source.items():
+        arrays[name][:] = values
+    shape = Shape(4, NUM_FRAMES, 0)
+    plan = BatchPlan(0, 0, np.arange(4), np.full(4, NO_ROW), shape)
+    batch = make_segment_transfer(devices, 0)(Loaded(plan, tuple("abcd"), arrays, 0.0))
+    joined = {name: np.concatenate([share[name] for share in batch.shares]) for name in source}
+    return {
+        "devices": [
+            sorted({tensor.backing_device.rpartition("/device:")[2] for tensor in share.values()})
+            for share in batch.shares
+        ],
+        "are_equal": all(np.array_equal(joined[name], source[name]) for name in source),
     }

@@ -9,6 +9,7 @@ Shape legend: B segments, T frames, M mel bands, S samples.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import keras
@@ -20,11 +21,14 @@ from myxtts.features.definition import MelDefinition
 from myxtts.models.discriminators import DiscriminatorConfig, Discriminators
 from myxtts.models.layers import iterate_weights
 from myxtts.models.vocoder import Vocoder, VocoderConfig
+from myxtts.pipeline.batch import Loaded
+from myxtts.pipeline.packed import adopt
 from myxtts.storage.json_file import FileModel
 from myxtts.training.execution import Execution, MicroBatches
 from myxtts.training.learner import BaseLearner, select_trained, use_dtype_policy
+from myxtts.training.micro_batches import MicroBatch, split_rows
 from myxtts.training.optimizer import AdamW, WeightEma
-from myxtts.training.step import MicroBatch, StepNumbers, StepResult, TrainStep, split_rows
+from myxtts.training.step import StepNumbers, StepResult, TrainStep
 from myxtts.training.terms import VOCODER, add_weighted
 from myxtts.training.vocoder.losses import (
     ReconstructionLoss,
@@ -32,7 +36,6 @@ from myxtts.training.vocoder.losses import (
     discriminator_loss,
     feature_matching_loss,
 )
-from myxtts.training.vocoder.task import SegmentBatch
 from myxtts.types import Tensor
 
 BETAS = (0.8, 0.99)
@@ -53,6 +56,31 @@ class VocoderSpec(FileModel):
         validation_alias=AliasChoices("discriminators", "critics"), serialization_alias="critics"
     )
     num_warm_steps: NonNegativeInt
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentBatch:
+    """A batch of segments on the devices that train, with the ids of the utterances they were cut from."""
+
+    position: int
+    ids: tuple[str, ...]
+    shares: tuple[MicroBatch, ...]
+
+
+def make_segment_transfer(devices: Sequence[str], _batch_bytes: int) -> Callable[[Loaded], SegmentBatch]:
+    """A transfer of segments to devices, each of which gets an equal share of the rows."""
+
+    def move(share: MicroBatch, device: str) -> MicroBatch:
+        with tf.device(device):
+            return {name: tf.identity(tensor) for name, tensor in share.items()}
+
+    def transfer(loaded: Loaded) -> SegmentBatch:
+        with tf.device("/CPU:0"):
+            cut = {name: tf.split(adopt(values), len(devices)) for name, values in loaded.arrays.items()}
+        shares = [{name: pieces[number] for name, pieces in cut.items()} for number in range(len(devices))]
+        return SegmentBatch(loaded.plan.position, loaded.ids, tuple(map(move, shares, devices)))
+
+    return transfer
 
 
 class VocoderLearner(BaseLearner):
@@ -96,14 +124,13 @@ class VocoderLearner(BaseLearner):
         empty = {
             "mel": tf.zeros([num_segments, num_frames, shape.n_mels]),
             "samples": tf.zeros([num_segments, num_frames * shape.hop_length]),
-            "lengths": tf.zeros([num_segments], tf.int32),
+            "mel_lengths": tf.zeros([num_segments], tf.int32),
         }
         for step in steps:
             self._trace([split_rows(empty, self._num_local_replicas)], step)
 
     def _split_by_replica(self, batch: SegmentBatch) -> list[MicroBatch]:
-        tensors = {name: tf.convert_to_tensor(value) for name, value in batch.part.items()}
-        return split_rows(tensors, self._num_local_replicas)
+        return list(batch.shares)
 
     def _make_step(self, accumulation: int) -> None:
         self.train_step = VocoderStep(
@@ -179,7 +206,7 @@ class VocoderStep:
     def __call__(
         self, micro_batches: Sequence[MicroBatch], step: int, is_spoiled: bool = False
     ) -> StepResult | VocoderResult:
-        """One update from micro-batches of `mel` [B, T, M], `samples` [B, S] and `lengths` [B].
+        """One update from micro-batches of `mel` [B, T, M], `samples` [B, S] and `mel_lengths` [B].
 
         With discriminators, loss and norm are the vocoder's; theirs are among the metrics.
         """
@@ -226,4 +253,4 @@ class VocoderStep:
 
 def _find_real(part: MicroBatch) -> Tensor:
     """1.0 for each segment with sound, 0.0 for padding rows [B]."""
-    return tf.cast(part["lengths"] > 0, tf.float32)
+    return tf.cast(part["mel_lengths"] > 0, tf.float32)
