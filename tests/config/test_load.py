@@ -220,7 +220,9 @@ def test_sizes_grow() -> None:
         ("h100", (128, "auto", 32, 1)),
     ],
 )
-def test_cards_set_batch_workers_and_buffer_without_accumulation(card: str, expected: tuple[int | str, ...]) -> None:
+def test_cards_set_batch_workers_and_buffer_and_need_no_accumulation(
+    card: str, expected: tuple[int | str, ...]
+) -> None:
     config = XTTSConfig(gpu_card=card)
     data = config.data
     accumulation = config.training.gradient_accumulation_steps

@@ -6,6 +6,7 @@ Shape legend: B utterances, N tokens, T frames, M mel bands.
 from __future__ import annotations
 
 import logging
+import math
 from contextlib import ExitStack
 from typing import Any
 from unittest import mock
@@ -58,15 +59,17 @@ class Sgd:
     def __init__(self) -> None:
         self.iterations = tf.Variable(0, dtype=tf.int64, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA)
 
-    def find_slots(self, weights: Any) -> list[tuple[Any, ...]]:
-        return [() for _ in weights]
+    slots = ()
 
     def make_update(self, _weights: Any) -> Any:
         return self._update
 
-    def _update(self, iterations: Any, weights: Any, _slots: Any, gradients: Any, rate: Tensor) -> list[Tensor]:
-        iterations.assign_add(1)
-        return [weight.assign_sub(rate * gradient) for weight, gradient in zip(weights, gradients, strict=True)]
+    def _update(
+        self, iterations: Any, weights: Any, _slots: Any, gradient_P: Tensor, rate: Tensor, applied: Tensor
+    ) -> list[Tensor]:
+        iterations.assign_add(tf.cast(applied, tf.int64))
+        pairs = zip(weights, tf.split(gradient_P, [math.prod(weight.shape) for weight in weights]), strict=True)
+        return [weight.assign_sub(applied * rate * tf.reshape(part, weight.shape)) for weight, part in pairs]
 
 
 def make_optimizer(name: str, model: Any) -> Any:

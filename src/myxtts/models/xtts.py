@@ -220,9 +220,8 @@ class XTTS(keras.Model):  # type: ignore[misc]
             clean_BTM = self._predict_clean(x_BTM, inputs, time, voice, guidance)
             return step + 1, x_BTM + (clean_BTM - x_BTM) / (tf.cast(num_steps - step, tf.float32))
 
-        _, x_BTM = tf.while_loop(
-            lambda step, _: step < num_steps, advance, (tf.constant(0), x_BTM), maximum_iterations=num_steps
-        )
+        # Without `maximum_iterations`: a second condition would hide the number of iterations from XLA.
+        _, x_BTM = tf.while_loop(lambda step, _: step < num_steps, advance, (tf.constant(0), x_BTM))
         x_BTM = (x_BTM * inputs.is_real_BT1)[:, :num_frames]
         if is_filtered:
             lengths_B = tf.minimum(spoken.mel_lengths_B, num_frames)

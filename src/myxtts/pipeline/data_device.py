@@ -2,7 +2,8 @@
 
 Numbers of samples and frames are handed to the graph in host memory: TensorFlow keeps 32-bit integers there for GPUs
 too, and would copy them back.
-Shape legend: B utterances, S samples, T frames, R frames of the reference, V samples of the reference, M mel bands.
+Shape legend: B utterances, S samples, T frames, R frames of the reference, V samples of the reference, M mel bands, W
+numbers of the vector of a batch.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from myxtts.pipeline.packed import (
 from myxtts.types import BATCH, Batch, Tensor
 
 _NUMBERS = ("num_samples", "num_reference_samples", "reference_starts", "reference_lengths")
-"""Arrays that the graph needs in host memory."""
+"""Arrays that the graph takes from host memory."""
 
 
 class _Graph(NamedTuple):
@@ -44,9 +45,9 @@ class _Graph(NamedTuple):
 class DataDeviceFeatures:
     """Turns host batches of waveforms into batches of log-mels on the data device. One thread calls it.
 
-    A batch comes to the device in one copy, and leaves the graph as one vector for each of `num_shares`
-    equal shares of its rows. There is one graph for each batch shape. A call returns when the features are there, so
-    that what waits behind it is ready, and the time it takes is the device's.
+    A batch comes to the device in one copy, and leaves the graph as one vector for each of `num_shares` equal shares of
+    its rows. There is one graph for each batch shape. A call returns when the features are there, so that what waits
+    behind it is ready, and the time it takes is the device's.
     """
 
     def __init__(
@@ -63,8 +64,7 @@ class DataDeviceFeatures:
 
     def __call__(self, loaded: Loaded) -> PackedBatch:
         """The batch on the data device, with a piece for each share."""
-        plan = loaded.plan
-        return PackedBatch(plan.position, loaded.ids, plan.num_real, self._compute(loaded.arrays))
+        return PackedBatch(loaded.plan.position, loaded.ids, loaded.plan.num_real, self._compute(loaded.arrays))
 
     def warm(self, shapes: Sequence[Shape], layout: BatchLayout) -> None:
         """Traces the graphs of all shapes and runs each once, on empty batches."""
@@ -75,13 +75,13 @@ class DataDeviceFeatures:
 
     def _compute(self, arrays: Arrays) -> list[Packed]:
         packed = pack_views(arrays)
+        numbers = [adopt(arrays[name]) for name in _NUMBERS]
+        if packed.layout not in self._graphs:
+            signature = [tf.TensorSpec.from_tensor(tensor) for tensor in (packed.vector, *numbers)]
+            self._graphs[packed.layout] = self._trace(packed.layout, signature)
+        graph = self._graphs[packed.layout]
         with tf.device(self.device):
-            inputs = (tf.identity(packed.vector), *(adopt(arrays[name]) for name in _NUMBERS))
-            if packed.layout not in self._graphs:
-                signature = [tf.TensorSpec.from_tensor(tensor) for tensor in inputs]
-                self._graphs[packed.layout] = self._trace(packed.layout, signature)
-            graph = self._graphs[packed.layout]
-            vectors, last = graph.run(*inputs)
+            vectors, last = graph.run(tf.identity(packed.vector), *numbers)
             # Reading a number that depends on the features waits for them.
             last.numpy()
         return [Packed(vector_W, graph.layout) for vector_W in vectors]
@@ -89,12 +89,12 @@ class DataDeviceFeatures:
     def _trace(self, layout: PackedLayout, signature: Sequence[tf.TensorSpec]) -> _Graph:
         layout_of_share: PackedLayout = ()
 
-        def compute_on_device(vector_W: Tensor, *inputs: Tensor) -> tuple[list[Tensor], Tensor]:
+        def compute_on_device(vector_W: Tensor, *numbers: Tensor) -> tuple[list[Tensor], Tensor]:
             nonlocal layout_of_share
             self.num_traces += 1
             with tf.device(self.device):
                 carriers = cut_vector(Packed(vector_W, layout))
-                carriers["mel"], carriers["reference"] = self._transform_waveforms(carriers, *inputs)
+                carriers["mel"], carriers["reference"] = self._transform_waveforms(carriers, *numbers)
                 present = [array for array in BATCH if array.name in carriers]
                 rows = {array.name: tf.split(carriers[array.name], self._num_shares) for array in present}
                 layout_of_share = tuple(

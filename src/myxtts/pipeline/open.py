@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from myxtts.config.schema import XTTSConfig
 from myxtts.config.section import find_nearest
 from myxtts.errors import UsageError
 from myxtts.features.definition import MelDefinition
-from myxtts.pipeline.batch import BatchLayout, Loaded, hand_over_arrays, make_device_transfer
+from myxtts.pipeline.batch import BatchLayout, hand_over_arrays, make_device_transfer
 from myxtts.pipeline.choose_loader import LoaderSetup, choose_loader
 from myxtts.pipeline.feed import Feed, WarmUp
 from myxtts.pipeline.load_ahead import ThreadPriority
@@ -40,8 +40,6 @@ _SPLITS: dict[str, Split] = {"train": "train", "val": "val", "test": "test"}
 _OTHER_NAMES: dict[str, Split] = {"training": "train", "valid": "val", "validation": "val", "dev": "val"}
 """What other libraries call the splits."""
 _FRAMEWORKS = ("tensorflow", "numpy")
-MakeTransfer = Callable[[Sequence[str], int], Callable[[Loaded], Any]]
-"""Makes the stage that copies what was loaded to devices."""
 
 
 def open_batches(
@@ -109,7 +107,6 @@ def make_feed(
     setup: LoaderSetup,
     *,
     framework: str = "tensorflow",
-    make_transfer: MakeTransfer = make_device_transfer,
     gradient_bytes: int = TYPICAL_GRADIENT_BYTES,
     telemetry_file: Path | None = None,
     say: Say,
@@ -128,7 +125,7 @@ def make_feed(
     if is_multi_gpu:
         stages = _make_data_device_stages(config, plan, machine, sizes, batches, setup)
     else:
-        stages = (_make_transfer_stage(plan, sizes, framework, setup.layout.num_bytes, make_transfer),)
+        stages = (_make_transfer_stage(plan, sizes, framework, setup.layout.num_bytes),)
     # With a data device finished batches wait behind it, and the host only has to keep it busy.
     buffer_size = min(sizes.in_memory, 2 * plan.num_workers + 2) if is_multi_gpu else sizes.in_memory
     return Feed(
@@ -159,17 +156,15 @@ def _check_split(name: str) -> Split:
     )
 
 
-def _make_transfer_stage(
-    plan: Plan, sizes: BufferSizes, framework: str, batch_bytes: int, make_transfer: MakeTransfer
-) -> Stage:
+def _make_transfer_stage(plan: Plan, sizes: BufferSizes, framework: str, batch_bytes: int) -> Stage:
     """Hands loaded batches on as arrays, or copies them to the devices that train, several at a time."""
     if framework == "numpy":
         return Stage("transfer", hand_over_arrays, _NUM_READY_ON_HOST)
     if plan.mode is Mode.CPU:
-        return Stage("transfer", make_transfer(plan.model_devices, batch_bytes), _NUM_READY_ON_HOST)
+        return Stage("transfer", make_device_transfer(plan.model_devices, batch_bytes), _NUM_READY_ON_HOST)
     from myxtts.runtime.strategy import translate_plan
 
-    copy = make_transfer(translate_plan(plan).model_devices, batch_bytes)
+    copy = make_device_transfer(translate_plan(plan).model_devices, batch_bytes)
     return Stage("transfer", copy, sizes.on_device, sizes.num_copies)
 
 

@@ -26,12 +26,14 @@ from myxtts.training.micro_batches import (
     distribute_parts,
     enter_device,
     list_replica_devices,
+    select_tensors,
     split_rows,
 )
 from myxtts.training.optimizer import WeightEma
 from myxtts.training.run.state import AVERAGE, MODEL, OPTIMIZER, TrainingState
 from myxtts.training.schedule import LearningRate
 from myxtts.training.step import GRADIENTS_POINT, StepResult, make_graph_first
+from myxtts.types import Batch
 
 
 class BaseLearner(ABC):
@@ -98,14 +100,14 @@ class BaseLearner(ABC):
         """Graphs made so far."""
         return int(self.train_step.num_traces)
 
-    def train(self, batches: Sequence[Any], step: int) -> StepResult:
+    def train(self, batches: Sequence[Batch], step: int) -> StepResult:
         """One optimizer step from `num_batches_per_step` batches; `step` counts from 0."""
         result: StepResult = self.train_step(self.cut(batches), step, is_spoiled=pass_fault_point(GRADIENTS_POINT))
         return result
 
-    def cut(self, batches: Sequence[Any]) -> list[StepInput]:
+    def cut(self, batches: Sequence[Batch]) -> list[StepInput]:
         """The micro-batches of one step, distributed over the replicas."""
-        return self._cut_parts([self._split_by_replica(batch) for batch in batches])
+        return self._cut_parts([[select_tensors(share) for share in batch.shares or (batch,)] for batch in batches])
 
     def set_micro_batches(self, micro_batches: MicroBatches) -> None:
         """Cuts every batch so that a step is `micro_batches.accumulation` of them from now on."""
@@ -151,10 +153,6 @@ class BaseLearner(ABC):
             "jit_compile": self._execution.is_compiled,
             "graph": self._execution.is_graph,
         }
-
-    @abstractmethod
-    def _split_by_replica(self, batch: Any) -> Sequence[StepInput]:
-        """The rows of a batch for each replica of this process."""
 
     def _trace(self, empty: Iterable[Sequence[StepInput]], step: int) -> None:
         """Traces the graphs of a step by running it on batches of padding rows, which updates nothing.

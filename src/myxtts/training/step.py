@@ -133,7 +133,7 @@ class TrainStep:
         self._weights = [variable.value for variable in trained]
         self._sizes = [math.prod(weight.shape) for weight in self._weights]
         averages = [] if ema is None else ema.find(trained)
-        self._targets = (self._weights, optimizer.find_slots(trained), averages)
+        self._targets = (self._weights, optimizer.slots, averages)
         self._apply_gradients = optimizer.make_update(trained)
         self._metric_names: tuple[str, ...] = ()
         self._make_variables()
@@ -339,26 +339,30 @@ class TrainStep:
         step = self._step.read_value()
         rate, decay = self._rate(step), tf.constant(0.0) if self._ema is None else self._ema.decay_at(step)
 
-        def apply() -> None:
-            # Each device updates its own copies with the same values: no communication.
-            arguments = (self._targets, gradient_P, rate, decay)
-            self._strategy.extended.update(self._optimizer.iterations, self._change, args=arguments, group=False)
-
-        # After the all-reduce all replicas hold the same values, and take the same branch.
-        tf.cond(values[_IS_FINITE] > 0, apply, lambda: None)
+        # Each device updates its own copies with the same values: no communication.
+        arguments = (self._targets, gradient_P, rate, decay, values[_IS_FINITE])
+        self._strategy.extended.update(self._optimizer.iterations, self._change, args=arguments, group=False)
         self._step.assign_add(1)
         return values
 
     def _apply(
-        self, iterations: Any, targets: tuple[Any, Any, Any], gradient_P: Tensor, rate: Tensor, decay: Tensor
+        self,
+        iterations: Any,
+        targets: tuple[Any, Any, Any],
+        gradient_P: Tensor,
+        rate: Tensor,
+        decay: Tensor,
+        applied: Tensor,
     ) -> Tensor:
-        """On each device, with its own copies of the variables: optimizer and EMA."""
+        """On each device, with its own copies of the variables: optimizer and EMA; `applied` is 0.0 for a step to skip.
+
+        A branch would make a GPU wait for the host, so a skipped step computes an update that changes nothing.
+        """
         weights, slots, averages = targets
-        split = tf.split(gradient_P, self._sizes)
-        gradients = [tf.reshape(part, weight.shape) for part, weight in zip(split, weights, strict=True)]
-        updated = self._apply_gradients(iterations, weights, slots, gradients, rate)
+        gradient_P = tf.where(applied > 0, gradient_P, 0.0)
+        updated = self._apply_gradients(iterations, weights, slots, gradient_P, rate, applied)
         for average, weight in zip(averages, updated if averages else (), strict=True):
-            average.assign(average + (1 - decay) * (weight - average))
+            average.assign(average + applied * (1 - decay) * (weight - average))
         return rate
 
     def _clear_accumulator(self) -> None:

@@ -98,4 +98,4 @@ def test_mirrored_devices_share_the_work(plain: dict[str, Any]) -> None:
         moved = process.run("tests.training.vocoder_programs:transfer", devices=["/CPU:2", "/CPU:3"])
     assert_same(mirrored, plain)
     # The feed brings each device its rows, so that the step finds them there.
-    assert moved == {"devices": [["CPU:2"], ["CPU:3"]], "are_equal": True}
+    assert moved == {"devices": ["CPU:2", "CPU:3"], "are_equal": True}

@@ -143,6 +143,12 @@ SEGMENT_ARRAYS = (
 """The arrays of a batch of segments. `mel_lengths` are their real frames; shorter clips are padded with silence."""
 
 
+def make_segment_layout(shapes: Sequence[Shape], n_mels: int, hop_length: int) -> BatchLayout:
+    """The buffers of batches of segments of these shapes."""
+    measure = partial(measure_axes, n_mels=n_mels, num_reference_frames=0)
+    return BatchLayout(SEGMENT_ARRAYS, shapes, lambda shape: {**measure(shape), "S": shape.num_frames * hop_length})
+
+
 class SegmentSource(Loader):
     """Chooses the random segments of every batch, and reads them: the order of a feed and its loader in one.
 
@@ -188,10 +194,7 @@ class SegmentSource(Loader):
 
     def make_layout(self, shapes: Sequence[Shape]) -> BatchLayout:
         """The buffers of batches of these shapes, which `fill` takes."""
-        measure = partial(measure_axes, n_mels=self._store.n_mels, num_reference_frames=0)
-        return BatchLayout(
-            SEGMENT_ARRAYS, shapes, lambda shape: {**measure(shape), "S": shape.num_frames * self._hop_length}
-        )
+        return make_segment_layout(shapes, self._store.n_mels, self._hop_length)
 
     def batch(self, position: int) -> BatchPlan:
         """The segments of a batch.

@@ -9,7 +9,6 @@ Shape legend: B segments, T frames, M mel bands, S samples.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import keras
@@ -21,15 +20,16 @@ from myxtts.features.definition import MelDefinition
 from myxtts.models.discriminators import DiscriminatorConfig, Discriminators
 from myxtts.models.layers import iterate_weights
 from myxtts.models.vocoder import Vocoder, VocoderConfig
-from myxtts.pipeline.batch import Loaded
-from myxtts.pipeline.packed import adopt
+from myxtts.pipeline.order import Shape
+from myxtts.pipeline.packed import pack_views
 from myxtts.storage.json_file import FileModel
 from myxtts.training.execution import Execution, MicroBatches
 from myxtts.training.learner import BaseLearner, select_trained, use_dtype_policy
-from myxtts.training.micro_batches import MicroBatch, split_rows
+from myxtts.training.micro_batches import MicroBatch, StepInput, list_replica_devices
 from myxtts.training.optimizer import AdamW, WeightEma
 from myxtts.training.step import StepNumbers, StepResult, TrainStep
 from myxtts.training.terms import VOCODER, add_weighted
+from myxtts.training.vocoder.audio import make_segment_layout
 from myxtts.training.vocoder.losses import (
     ReconstructionLoss,
     adversarial_loss,
@@ -56,31 +56,6 @@ class VocoderSpec(FileModel):
         validation_alias=AliasChoices("discriminators", "critics"), serialization_alias="critics"
     )
     num_warm_steps: NonNegativeInt
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentBatch:
-    """A batch of segments on the devices that train, with the ids of the utterances they were cut from."""
-
-    position: int
-    ids: tuple[str, ...]
-    shares: tuple[MicroBatch, ...]
-
-
-def make_segment_transfer(devices: Sequence[str], _batch_bytes: int) -> Callable[[Loaded], SegmentBatch]:
-    """A transfer of segments to devices, each of which gets an equal share of the rows."""
-
-    def move(share: MicroBatch, device: str) -> MicroBatch:
-        with tf.device(device):
-            return {name: tf.identity(tensor) for name, tensor in share.items()}
-
-    def transfer(loaded: Loaded) -> SegmentBatch:
-        with tf.device("/CPU:0"):
-            cut = {name: tf.split(adopt(values), len(devices)) for name, values in loaded.arrays.items()}
-        shares = [{name: pieces[number] for name, pieces in cut.items()} for number in range(len(devices))]
-        return SegmentBatch(loaded.plan.position, loaded.ids, tuple(map(move, shares, devices)))
-
-    return transfer
 
 
 class VocoderLearner(BaseLearner):
@@ -120,17 +95,11 @@ class VocoderLearner(BaseLearner):
 
     def trace(self, num_segments: int, num_frames: int, steps: Iterable[int]) -> None:
         """Traces the graphs of these steps by training on empty segments, which updates nothing."""
-        shape = self.model.config
-        empty = {
-            "mel": tf.zeros([num_segments, num_frames, shape.n_mels]),
-            "samples": tf.zeros([num_segments, num_frames * shape.hop_length]),
-            "mel_lengths": tf.zeros([num_segments], tf.int32),
-        }
+        devices, config = list_replica_devices(self.strategy), self.model.config
+        shape = Shape(num_segments, num_frames, 0).share(len(devices))
+        empty = pack_views(make_segment_layout([shape], config.n_mels, config.hop_length).view(shape))
         for step in steps:
-            self._trace([split_rows(empty, self._num_local_replicas)], step)
-
-    def _split_by_replica(self, batch: SegmentBatch) -> list[MicroBatch]:
-        return list(batch.shares)
+            self._trace([[empty.to_device(device) for device in devices]], step)
 
     def _make_step(self, accumulation: int) -> None:
         self.train_step = VocoderStep(
@@ -204,7 +173,7 @@ class VocoderStep:
         )
 
     def __call__(
-        self, micro_batches: Sequence[MicroBatch], step: int, is_spoiled: bool = False
+        self, micro_batches: Sequence[StepInput], step: int, is_spoiled: bool = False
     ) -> StepResult | VocoderResult:
         """One update from micro-batches of `mel` [B, T, M], `samples` [B, S] and `mel_lengths` [B].
 
@@ -216,7 +185,7 @@ class VocoderStep:
         result = self._train_vocoder(micro_batches, step, is_spoiled)
         return VocoderResult(result, judged)
 
-    def trace(self, micro_batches: Sequence[MicroBatch], step: int) -> None:
+    def trace(self, micro_batches: Sequence[StepInput], step: int) -> None:
         """Traces the graphs of this step; segments have one shape."""
         self(micro_batches, step)
 

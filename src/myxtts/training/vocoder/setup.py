@@ -35,7 +35,7 @@ from myxtts.training.run.folder import RunFolder
 from myxtts.training.run.saver import Saver
 from myxtts.training.run.state import RunState, select_synthesis_weights
 from myxtts.training.task import PreparedTask, plan_steps
-from myxtts.training.vocoder.learner import VocoderLearner, VocoderSpec, make_segment_transfer
+from myxtts.training.vocoder.learner import VocoderLearner, VocoderSpec
 from myxtts.training.vocoder.task import NUM_WARM_STEPS, VOCODER_SPEC_FILE_NAME, VocoderData, VocoderTask
 from myxtts.types import Say
 
@@ -65,7 +65,6 @@ class PreparedVocoder(PreparedTask):
             detect_hardware(),
             batches,
             setup,
-            make_transfer=make_segment_transfer,
             telemetry_file=telemetry_file,
             say=say,
         )

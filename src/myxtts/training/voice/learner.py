@@ -5,7 +5,7 @@ AdamW without decay on biases, norms and embedding tables; loss from `voice.loss
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import keras
@@ -19,12 +19,11 @@ from myxtts.pipeline.packed import Packed, pack_views
 from myxtts.runtime.plan import Plan
 from myxtts.training.execution import Execution, MicroBatches
 from myxtts.training.learner import BaseLearner, select_trained, use_dtype_policy
-from myxtts.training.micro_batches import StepInput, list_replica_devices, select_tensors
+from myxtts.training.micro_batches import list_replica_devices
 from myxtts.training.optimizer import AdamW
 from myxtts.training.step import TrainStep
 from myxtts.training.voice.data import TrainingData
 from myxtts.training.voice.losses import VoiceLoss
-from myxtts.types import Batch
 
 BETAS = (0.9, 0.98)
 """AdamW betas: squared gradients are averaged over about 50 steps, as is usual for transformers (Vaswani et al.,
@@ -93,9 +92,6 @@ class Learner(BaseLearner):
     def _make_step(self, accumulation: int) -> None:
         options = self._choose_options(accumulation) | {"num_lanes": self._execution.num_lanes, "ema": self.ema}
         self.train_step = TrainStep(self.model, self.optimizer, self._loss, self.strategy, **options)
-
-    def _split_by_replica(self, batch: Batch) -> Sequence[StepInput]:
-        return [select_tensors(share) for share in batch.shares or (batch,)]
 
     def _make_empty(self, shape: Shape, num_reference_frames: int) -> Packed:
         """Batch of this shape without a real utterance, on the host."""
