@@ -25,9 +25,8 @@ FLOAT32_BYTES, BFLOAT16_BYTES = 4, 2
 
 _STATE_COPIES = 4
 """Float32 copies of the parameters that stay on the device: weights, two moments of AdamW, EMA."""
-_UPDATE_COPIES = 5
-"""Float32 copies during the update: the packed gradient, and the new values of all the above before they replace the
-old ones."""
+_UPDATE_COPIES = 2
+"""Float32 copies during the update: the packed gradient, and the pieces that it is packed from."""
 _ACCUMULATOR_COPIES = 1
 """Float32 copies that stay with gradient accumulation."""
 _BATCHES_IN_FLIGHT = 2
@@ -44,9 +43,9 @@ _KEPT_IN_LOOK = 2
 """Values in the compute dtype per step and channel that a cross-attention to the voice keeps."""
 _KEPT_WEIGHTS = 2
 """Copies of the attention weights [heads, steps, steps] in the compute dtype."""
-_SCORES, _PITCHES = 2, 2
+_SCORES, _SEARCHED_SCORES, _PITCHES = 2, 7, 2
 """Float32 copies of the alignment scores [T, S] and of the F0 candidates of all frames [T, 96] that exist at once,
-before the decoder runs."""
+before the decoder runs. The search in chunks has its paths in int64, 17 for each state and 16 frames, twice."""
 
 _PACKING = 1.15
 """XLA places all buffers of a step in one allocation, with gaps of up to 9 % between them; the rest are small buffers
@@ -119,7 +118,8 @@ def estimate_row_bytes(config: XTTSConfig, shape: Shape, compute_bytes: int) -> 
     num_looks = model.decoder_layers // _LAYERS_PER_LOOK
     decoder += num_looks * _measure_look(model, pairs, model.decoder_width, compute_bytes)
     decoder += compute_bytes * _STACKED_FRAMES * pairs * _count_decoder_inputs(model, n_mels)
-    alignment = FLOAT32_BYTES * frames * (_SCORES * states + _PITCHES * _F0_CANDIDATES)
+    num_scores = _SCORES if config.training.durations == "stored" else _SEARCHED_SCORES
+    alignment = FLOAT32_BYTES * frames * (num_scores * states + _PITCHES * _F0_CANDIDATES)
     mels = FLOAT32_BYTES * frames * n_mels + compute_bytes * num_reference_frames * n_mels
     outputs = FLOAT32_BYTES * states * (n_mels + _count_hidden_channels(model))
     # The scores are not needed any more when the decoder runs.
