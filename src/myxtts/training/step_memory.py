@@ -43,7 +43,7 @@ _KEPT_IN_LOOK = 2
 """Values in the compute dtype per step and channel that a cross-attention to the voice keeps."""
 _KEPT_WEIGHTS = 2
 """Copies of the attention weights [heads, steps, steps] in the compute dtype."""
-_SCORES, _SEARCHED_SCORES, _PITCHES = 2, 7, 2
+_SCORES, _SEARCHED_SCORES, _PITCHES = 2, 6, 2
 """Float32 copies of the alignment scores [T, S] and of the F0 candidates of all frames [T, 96] that exist at once,
 before the decoder runs. The search in chunks has its paths in int64, 17 for each state and 16 frames, twice."""
 
