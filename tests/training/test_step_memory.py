@@ -99,6 +99,15 @@ def test_the_preset_of_a_card_fits_with_a_margin_and_is_no_smaller_than_it_need_
             assert most / 2 <= config.data.batch_size <= most
 
 
+@pytest.mark.parametrize("size", list_presets("model_size"))
+def test_the_page_has_the_calculated_figures(size: str) -> None:
+    memory, exact = estimate(size), estimate(size, FLOAT32_BYTES)
+    rows = [(one.row + one.waiting_row) / MIB for one in (memory, exact)]
+    totals = " | ".join(f"{memory.measure(num_rows) / GIB:.1f} GB" for num_rows in (64, 96, 128))
+    page = (ROOT / "docs" / "en" / "training.md").read_text("utf-8")
+    assert f"{rows[0]:.0f} MB ({rows[1]:.0f}) | {totals} |" in page
+
+
 def read_temporary_bytes(folder: Path, process: subprocess.Popen[bytes]) -> int:
     """Bytes of the temporary allocation of a step, as soon as XLA has written its buffer assignment.
 
