@@ -50,6 +50,7 @@ def test_parameters_are_counted_within_two_percent(size: str, exact: int) -> Non
         ("small", "search", Shape(32, 800, 128), BFLOAT16_BYTES, 492.4),
         ("small", "stored", Shape(32, 800, 128), FLOAT32_BYTES, 743.3),
         ("small", "stored", Shape(32, 400, 64), BFLOAT16_BYTES, 387.6),
+        ("normal", "stored", Shape(32, 800, 128), BFLOAT16_BYTES, 1258.5),
     ],
 )
 def test_the_calculation_agrees_with_the_gpu_compiler(
