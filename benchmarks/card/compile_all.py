@@ -50,7 +50,8 @@ def make_environment(say: Callable[[str], None]) -> Path | None:
     for command in commands:
         result = subprocess.run(command, capture_output=True, text=True, check=False)
         if result.returncode:
-            say(f"The environment cannot be made: {(result.stderr or result.stdout).strip().splitlines()[-1:]}")
+            reason = (result.stderr or result.stdout).strip().rpartition("\n")[2]
+            say(f"The environment cannot be made: {reason}")
             return None
     ready.write_text("\n".join(PACKAGES), encoding="utf-8")
     return python

@@ -21,9 +21,9 @@ ROOT = Path(__file__).parents[2]
 BUILD = ROOT / "build" / "card"
 _KINDS = (
     ("products", "gemm_fusion|cublas|dot"),
-    ("convolutions", "conv"),
+    ("convolutions", "conv(?!ert)"),
     ("copies", "^copy"),
-    ("casts of weights", "^wrapped_convert"),
+    ("conversions", "convert"),
     ("random numbers", "_or_|_xor_|rng"),
     ("reductions", "reduce"),
 )

@@ -49,7 +49,7 @@ class StepCompiler:
         self._graphs, self._key = {graph.name: graph for graph in graphs}, key
         self._cache, self._say, self._is_compiled, self._is_ahead = cache, say, is_compiled, is_ahead
         self._is_traced = {name: threading.Event() for name in self._graphs}
-        self._unused, self._is_first_step = set(self._graphs), True
+        self._unused = set(self._graphs)
         self._wanted, self._is_closed = "", False
         self._thread: threading.Thread | None = None
         self.num_compiled, self.num_found, self.seconds = 0, 0, 0.0
@@ -67,21 +67,11 @@ class StepCompiler:
 
     @contextmanager
     def use_for_step(self, names: Iterable[str]) -> Iterator[None]:
-        """Around a step, with the names of its graphs; waits until they are traced, and reports on new ones.
-
-        A step on padding rows leaves out the update, so that the first real step may have to compile it.
-        """
+        """Around a step, with the names of its graphs; waits until they are traced, and reports on new ones."""
         with ExitStack() as held:
             for name in dict.fromkeys(names):
                 held.enter_context(self._use(name))
-            self._cache.mark()
-            started = time.monotonic()
             yield
-            if self._is_first_step and (num_new := self._cache.publish()):
-                seconds = time.monotonic() - started
-                self.num_compiled, self.seconds = self.num_compiled + num_new, self.seconds + seconds
-                self._say(f"Update of the weights compiled in {seconds:.1f} s.")
-            self._is_first_step = False
 
     @contextmanager
     def _use(self, name: str) -> Iterator[None]:
@@ -107,7 +97,7 @@ class StepCompiler:
     @property
     def is_busy(self) -> bool:
         """Whether the next step may have to wait for a graph, or to compile."""
-        return self._is_first_step or bool(self._unused)
+        return bool(self._unused)
 
     def close(self) -> None:
         """Waits for the graph that is being traced; the others are left."""
