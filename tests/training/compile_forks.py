@@ -62,7 +62,7 @@ def train_despite_cache(home: str, shapes: list[int], is_blocked: bool) -> dict[
 
     learner = SimpleNamespace(set_micro_batches=make_anew, micro_batches=None)
     loop = SimpleNamespace(_task=None, say=lines.append, _learner=learner)
-    loop._compiler = StepCompiler((), "", cache, lines.append, is_compiled=True, is_ahead=True)
+    loop._compiler = StepCompiler((), "", lines.append)
     TrainingLoop._try_with_cache(loop, make_first)  # type: ignore[arg-type]
     _train(run, loop._compiler, shapes)
     return _describe(run, loop._compiler, lines)
@@ -84,7 +84,7 @@ def _make_compiler(run: Run, shapes: list[int], lines: list[str], is_ahead: bool
         return StepGraph(_name(num_frames), partial(_make, run, empty), partial(_trace, run, empty))
 
     graphs = [make_graph(num_frames) for num_frames in dict.fromkeys(shapes)]
-    return StepCompiler(graphs, "", get_compile_cache(), lines.append, is_compiled=True, is_ahead=is_ahead)
+    return StepCompiler(graphs, "", lines.append, is_compiled=True, is_ahead=is_ahead)
 
 
 def _make(run: Run, empty: Any) -> None:

@@ -14,13 +14,17 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import count
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import tensorflow as tf
 from tensorflow.python.framework import ops
 
-from myxtts.runtime.compile_cache import CompileCache
+from myxtts.runtime.compile_cache import get_compile_cache
+from myxtts.runtime.plan import is_cpu
 from myxtts.types import Say
+
+if TYPE_CHECKING:
+    from myxtts.training.task import PreparedTask
 
 _FIRST_NUMBER, _NUMBERS_PER_KEY = 2**40, 2**22
 """Numbers of functions and tensors begin where TensorFlow, which counts from 0, does not get to."""
@@ -43,11 +47,11 @@ class StepCompiler:
     """
 
     def __init__(
-        self, graphs: Sequence[StepGraph], key: str, cache: CompileCache, say: Say, *, is_compiled: bool, is_ahead: bool
+        self, graphs: Sequence[StepGraph], key: str, say: Say, *, is_compiled: bool = False, is_ahead: bool = True
     ) -> None:
         """`key` tells this step from others of the process with the same batch shapes."""
         self._graphs, self._key = {graph.name: graph for graph in graphs}, key
-        self._cache, self._say, self._is_compiled, self._is_ahead = cache, say, is_compiled, is_ahead
+        self._cache, self._say, self._is_compiled, self._is_ahead = get_compile_cache(), say, is_compiled, is_ahead
         self._is_traced = {name: threading.Event() for name in self._graphs}
         self._unused = set(self._graphs)
         self._wanted, self._is_closed = "", False
@@ -55,13 +59,18 @@ class StepCompiler:
         self.num_compiled, self.num_found, self.seconds = 0, 0, 0.0
 
     def make_first(self, is_stopping: Callable[[], bool]) -> None:
-        """Makes the graphs that the first step needs, or all of them, and begins to trace the others."""
+        """Makes the graph that the first step needs, or all of them, and begins to trace the others."""
+        verb, started = "Compiling" if self._is_compiled else "Tracing", time.monotonic()
+        self._say(f"{verb} {len(self._graphs)} batch {'shapes' if len(self._graphs) > 1 else 'shape'} …")
         for number, graph in enumerate(self._graphs.values()):
             if is_stopping() or (number and not self._is_ahead):
                 break
             with self._use(graph.name), name_functions_alike(f"{graph.name} {self._key}"):
                 graph.run()
-        if not self._is_ahead and len(self._graphs) > 1 and not is_stopping():
+        is_more = not self._is_ahead and len(self._graphs) > 1
+        rest = " for the first; the others follow when they are needed" if is_more else ""
+        self._say(f"{verb} took {time.monotonic() - started:.1f} s{rest}.")
+        if is_more and not is_stopping():
             self._thread = threading.Thread(target=self._trace_others, name="myxtts-tracing", daemon=True)
             self._thread.start()
 
@@ -94,6 +103,17 @@ class StepCompiler:
         number = len(self._graphs) - len(self._unused)
         self._say(f"Batch shape {number} of {len(self._graphs)} ({name}) {how} in {seconds:.1f} s.")
 
+    def give_up_cache(self, error: tf.errors.OpError, *, is_sure: bool) -> bool:
+        """Goes on without the cache if this error may come from it; returns whether it does.
+
+        `is_sure` says that only the cache can be the reason; else the error must name its folder.
+        """
+        is_likely = is_sure or str(self._cache.session) in str(error)
+        if not (self._cache.is_on and self.is_busy and is_likely):
+            return False
+        self._cache.give_up(error.message)
+        return True
+
     @property
     def is_busy(self) -> bool:
         """Whether the next step may have to wait for a graph, or to compile."""
@@ -124,6 +144,19 @@ class StepCompiler:
                 event.set()
 
 
+def plan_graphs(task: PreparedTask, step: int, position: int, say: Say) -> StepCompiler:
+    """The compiler of all graphs from a step and the batch at a position on; what the cache has of them is found."""
+    execution, cache = task.execution, get_compile_cache()
+    graphs = task.list_graphs(step, position)
+    if execution.is_compiled:
+        cache.use_group(f"{task.steps.situation} {execution.policy} {sorted(graph.name for graph in graphs)}")
+    is_slow = execution.is_compiled and is_cpu(task.plan.model_devices[0]) and not cache.num_found
+    # The minutes of a run are planned by its first steps, which therefore must not contain compiling.
+    is_ahead = is_slow or task.plan.num_replicas > 1 or task.config.training.minutes is not None
+    micro_batches = str(task.learner.micro_batches)
+    return StepCompiler(graphs, micro_batches, say, is_compiled=execution.is_compiled, is_ahead=is_ahead)
+
+
 class GraphPerShape:
     """A function with a `tf.function` for each shape of its arguments, so that one can be traced while another runs.
 
@@ -148,6 +181,10 @@ class GraphPerShape:
     def get_concrete_function(self, *arguments: Any) -> Any:
         """The graph for arguments of these shapes, without calling it."""
         return self.find(*arguments).get_concrete_function(*arguments)
+
+    def experimental_get_compiler_ir(self, *arguments: Any) -> Any:
+        """What XLA makes of the graph for arguments of these shapes."""
+        return self.find(*arguments).experimental_get_compiler_ir(*arguments)
 
     @property
     def num_traces(self) -> int:

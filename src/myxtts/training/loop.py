@@ -21,11 +21,9 @@ import tensorflow as tf
 
 from myxtts.config.schema import XTTSConfig
 from myxtts.errors import HardwareError
-from myxtts.runtime.compile_cache import get_compile_cache
 from myxtts.runtime.device_trace import BusySampler
-from myxtts.runtime.plan import is_cpu
 from myxtts.training.callbacks import Callback, TrainResult
-from myxtts.training.compiling import StepCompiler
+from myxtts.training.compiling import StepCompiler, plan_graphs
 from myxtts.training.learner import NUM_FLAGS
 from myxtts.training.micro_batches import enter_device
 from myxtts.training.run.cluster_sync import ClusterSync
@@ -78,7 +76,7 @@ class TrainingLoop:
         self._heard: list[tuple[int, tuple[bool, ...]]] = []
         """Steps with flags that a process of the cluster had raised: to stop, because of a signal, to freeze."""
         self._next_stop = _NEXT_STOP if self._sync.is_alone else _NEXT_STOP_OF_ALL
-        self._compiler = StepCompiler((), "", get_compile_cache(), say, is_compiled=False, is_ahead=True)
+        self._compiler = StepCompiler((), "", say)
         self._started = time.monotonic()
 
     @property
@@ -175,44 +173,21 @@ class TrainingLoop:
         self._compiler.close()
 
     def _make_first_graphs(self) -> None:
-        """Makes the first graphs, or all of them, and reports."""
-        execution, started = self._task.execution, time.monotonic()
-        graphs, cache = self._task.list_graphs(self.step, self.state.feed_position), get_compile_cache()
-        situation = f"{self._task.steps.situation} {execution.policy} {sorted(graph.name for graph in graphs)}"
-        if execution.is_compiled:
-            cache.use_group(situation)
-        is_slow = execution.is_compiled and is_cpu(self.plan.model_devices[0]) and not cache.num_found
-        # The minutes of a run are planned by its first steps, which therefore must not contain compiling.
-        is_ahead = is_slow or self.plan.num_replicas > 1 or self.config.training.minutes is not None
-        self._compiler = StepCompiler(
-            graphs,
-            str(self._learner.micro_batches),
-            cache,
-            self.say,
-            is_compiled=execution.is_compiled,
-            is_ahead=is_ahead,
-        )
-        verb = "Compiling" if execution.is_compiled else "Tracing"
-        self.say(f"{verb} {len(graphs)} batch {'shapes' if len(graphs) > 1 else 'shape'} …")
         # Processes of a cluster trace together, and so stop together, after all shapes.
-        self._compiler.make_first(self._has_request if self._sync.is_alone else lambda: False)
-        is_more = not is_ahead and len(graphs) > 1
-        rest = " for the first; the others follow when they are needed" if is_more else ""
-        self.say(f"{verb} took {time.monotonic() - started:.1f} s{rest}.")
+        is_stopping = self._has_request if self._sync.is_alone else lambda: False
+        self._compiler = plan_graphs(self._task, self.step, self.state.feed_position, self.say)
+        self._compiler.make_first(is_stopping)
 
     def _try_with_cache(self, work: Callable[..., _Outcome], *arguments: object) -> _Outcome:
         """Calls `work`, without the cache if a file of it fails, and with less memory if there is too little."""
 
         def attempt() -> _Outcome:
-            cache = get_compile_cache()
             try:
                 return work(*arguments)
             except tf.errors.OpError as error:
                 # A disk that is full or cannot be written is reported by the same errors as exhausted memory.
-                is_of_cache = str(cache.session) in str(error) or not is_out_of_memory(error)
-                if not (cache.is_on and self._compiler.is_busy and is_of_cache):
+                if not self._compiler.give_up_cache(error, is_sure=not is_out_of_memory(error)):
                     raise
-                cache.give_up(error.message)
             self._learner.set_micro_batches(self._learner.micro_batches)
             return work(*arguments)
 
