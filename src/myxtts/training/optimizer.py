@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from itertools import groupby
 from typing import Any
 
 import tensorflow as tf
@@ -66,11 +65,11 @@ class AdamW:
         """First and second moments of all weights."""
         return self._moments
 
-    def make_update(self, weights: Iterable[Any]) -> Callable[..., list[Tensor]]:
-        """Returns the update of all weights; it is called with the variables of one device (see `_update`)."""
-        known = list(weights)
-        assert list(map(id, known)) == list(map(id, self._weights.values())), "moments are packed in another order"
-        return partial(self._update, [self._decays[id(weight)] for weight in known])
+    def make_update(self, weights: Sequence[Any]) -> Callable[..., list[Tensor]]:
+        """Returns the update of these weights, which must be those that it was made for; see `_update`."""
+        ids = [id(weight) for weight in weights]
+        assert ids == [id(weight) for weight in self._weights.values()], "other weights than those of the optimizer"
+        return partial(self._update, [self._decays[number] for number in ids])
 
     def _update(
         self,
@@ -80,52 +79,80 @@ class AdamW:
         slots: tuple[Any, Any],
         gradient_P: Tensor,
         rate: Tensor,
-        applied: Tensor,
-        frozen: Sequence[Tensor | None],
+        is_skipped: Tensor,
+        kept: Sequence[Tensor],
     ) -> list[Tensor]:
         """Updates the variables of one device; returns the new weights.
 
-        `gradient_P` are the gradients of the weights one behind the other. `applied` is 1.0, or 0.0 for a step that
-        changes nothing, whose gradients must be finite nevertheless: a factor instead of a condition, which would make
-        a GPU wait for the host and copy every variable. `frozen` tells for each weight whether it keeps its value.
+        `gradient_P` are the gradients of the weights one behind the other. `kept` says for each weight whether nothing
+        of it changes, because the step is skipped or the weight is frozen (see `assign_unless`).
         """
         first, second = self._betas
         count = tf.cast(iterations + 1, tf.float32)
-        iterations.assign_add(tf.cast(applied, iterations.dtype))
-        rate *= applied
+        iterations.assign_add(tf.where(is_skipped, tf.constant(0, tf.int64), 1))
         alpha = rate * tf.sqrt(1 - tf.pow(second, count)) / (1 - tf.pow(first, count))
         sizes = [math.prod(weight.shape) for weight in weights]
-        is_frozen_P = pack_frozen(frozen, sizes)
+        is_kept = spread_flags(kept, sizes)
         mean_P, square_P = (
-            assign_unless(is_frozen_P, moments, old_P + (values_P - old_P) * ((1 - beta) * applied), old_P)
-            for moments, old_P, values_P, beta in zip(
-                slots,
-                (moments.read_value() for moments in slots),
-                (gradient_P, tf.square(gradient_P)),
-                self._betas,
-                strict=True,
-            )
+            _move_moments(moments, values_P, 1 - beta, is_kept)
+            for moments, values_P, beta in zip(slots, (gradient_P, tf.square(gradient_P)), self._betas, strict=True)
         )
         changes = tf.split(mean_P * alpha / (tf.sqrt(square_P) + _EPSILON), sizes)
-        # Made once: each operation of a weight is traced, lowered and compiled for hundreds of weights.
-        decay_shares = {decay: tf.constant(decay) for decay in decays}
+        # Made and read once: each operation of a weight is traced, lowered and compiled for hundreds of weights.
+        shares = {decay: tf.constant(decay) for decay in decays}
         updated = []
-        for weight, change, decay, is_frozen in zip(weights, changes, decays, frozen, strict=True):
+        for weight, change, decay, is_same in zip(weights, changes, decays, kept, strict=True):
             old = weight.read_value()
-            decayed = old - old * decay_shares[decay] * rate if decay else old
-            updated.append(assign_unless(is_frozen, weight, decayed - tf.reshape(change, weight.shape), old))
+            decayed = old - old * shares[decay] * rate if decay else old
+            updated.append(assign_unless(is_same, weight, decayed - tf.reshape(change, weight.shape), old))
         return updated
 
 
-def assign_unless(is_frozen: Tensor | None, variable: Any, value: Tensor, old: Tensor) -> Tensor:
-    """Assigns a new value except where the variable is frozen, and returns what it has then; None is never frozen.
+def _move_moments(moments: Any, values_P: Tensor, share: float, is_kept: Tensor) -> Tensor:
+    """Moves moments towards new values by a share of the distance, and returns them."""
+    old_P = moments.read_value()
+    return assign_unless(is_kept, moments, old_P + (values_P - old_P) * share, old_P)
 
-    The old value is selected, not computed, so that what is frozen keeps its bits.
+
+def assign_unless(is_kept: Tensor, variable: Any, value: Tensor, old: Tensor) -> Tensor:
+    """Assigns a new value unless the old one is kept, and returns what the variable has then.
+
+    A selection, not a branch, at which a GPU would wait for the host and copy every variable. It keeps the bits, and
+    lets nothing pass that is not finite.
     """
-    if is_frozen is not None:
-        value = tf.where(is_frozen, old, value)
+    value = tf.where(is_kept, old, value)
     variable.assign(value, read_value=False)
     return value
+
+
+def spread_flags(flags: Sequence[Tensor], sizes: Sequence[int]) -> Tensor:
+    """The flag of each of the values [P] that these numbers of them have; a scalar where all have the same."""
+    runs: list[tuple[Tensor, int]] = []
+    for flag, size in zip(flags, sizes, strict=True):
+        if runs and runs[-1][0] is flag:
+            runs[-1] = (flag, runs[-1][1] + size)
+        else:
+            runs.append((flag, size))
+    return runs[0][0] if len(runs) == 1 else tf.concat([tf.fill([size], flag) for flag, size in runs], axis=0)
+
+
+class VariableSlice:
+    """A part of a packed variable [P], with what checkpoints need of a variable."""
+
+    dtype = tf.float32
+
+    def __init__(self, packed: Any, start: int, shape: tuple[int, ...], name: str) -> None:
+        self._packed, self.shape, self.name = packed, shape, name
+        self._start, self._stop = start, start + math.prod(shape)
+
+    def numpy(self) -> Any:
+        return tf.reshape(self._packed[self._start : self._stop], self.shape).numpy()
+
+    def assign(self, value: Any) -> None:
+        flat = tf.reshape(tf.convert_to_tensor(value, self.dtype), [-1])
+        # A mirrored variable has one on each device.
+        for variable in getattr(self._packed, "values", (self._packed,)):
+            variable[self._start : self._stop].assign(flat)
 
 
 class Freezing:
@@ -160,32 +187,12 @@ def find_frozen(freezing: Freezing | None, weights: Sequence[Any]) -> list[Tenso
     return [is_frozen if can else None for can in can_freeze]
 
 
-def pack_frozen(frozen: Sequence[Tensor | None], sizes: Sequence[int]) -> Tensor | None:
-    """For each number of the packed weights [P] whether it is frozen; None if none of them can be."""
-    if all(is_frozen is None for is_frozen in frozen):
-        return None
-    ranges = groupby(zip(frozen, sizes, strict=True), lambda pair: pair[0] is None)
-    packed = [(neighbours[0][0], sum(size for _, size in neighbours)) for neighbours in (list(g) for _, g in ranges)]
-    return tf.concat([tf.fill([size], False if is_frozen is None else is_frozen) for is_frozen, size in packed], axis=0)
-
-
-class VariableSlice:
-    """A part of a packed variable [P], with what checkpoints need of a variable."""
-
-    dtype = tf.float32
-
-    def __init__(self, packed: Any, start: int, shape: tuple[int, ...], name: str) -> None:
-        self._packed, self.shape, self.name = packed, shape, name
-        self._start, self._stop = start, start + math.prod(shape)
-
-    def numpy(self) -> Any:
-        return tf.reshape(self._packed[self._start : self._stop], self.shape).numpy()
-
-    def assign(self, value: Any) -> None:
-        flat = tf.reshape(tf.convert_to_tensor(value, self.dtype), [-1])
-        # A mirrored variable has one on each device.
-        for variable in getattr(self._packed, "values", (self._packed,)):
-            variable[self._start : self._stop].assign(flat)
+def clear_frozen(gradients: Sequence[Tensor], frozen: Sequence[Tensor | None]) -> list[Tensor]:
+    """The gradients, with zeros for the weights that are frozen."""
+    return [
+        gradient if is_frozen is None else tf.where(is_frozen, 0.0, gradient)
+        for gradient, is_frozen in zip(gradients, frozen, strict=True)
+    ]
 
 
 class WeightEma:
@@ -239,10 +246,9 @@ class WeightEma:
                 weight.assign(kept[name])
 
 
-def move_averages(
-    averages: Sequence[Any], weights: Sequence[Tensor], share: Tensor, frozen: Sequence[Tensor | None]
-) -> None:
-    """Moves the averages of one device towards the weights, by this share of the way; there may be no averages."""
-    for average, weight, is_frozen in zip(averages, weights, frozen, strict=False):
+def move_averages(averages: Sequence[Any], weights: Sequence[Tensor], decay: Tensor, kept: Sequence[Tensor]) -> None:
+    """Moves the averages of one device towards the weights, by the decay of a step; there may be no averages."""
+    new_share = 1 - decay
+    for average, weight, is_same in zip(averages, weights, kept, strict=False):
         old = average.read_value()
-        assign_unless(is_frozen, average, old + share * (weight - old), old)
+        assign_unless(is_same, average, old + new_share * (weight - old), old)

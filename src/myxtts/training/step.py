@@ -28,7 +28,7 @@ from myxtts.training.micro_batches import (
     enter_device,
     split_rows,
 )
-from myxtts.training.optimizer import Freezing, WeightEma, find_frozen, move_averages, pack_frozen
+from myxtts.training.optimizer import Freezing, WeightEma, clear_frozen, find_frozen, move_averages
 from myxtts.types import Tensor
 
 LossFunction = Callable[[Any, MicroBatch, bool, Tensor], tuple[Tensor, dict[str, Tensor]]]
@@ -79,18 +79,22 @@ class StepNumbers(NamedTuple):
     gradient_norm: float
     num_real: float
     is_finite: bool
+    flags: tuple[bool, ...] = ()
+    """For each flag of `TrainStep`: whether any process had raised it."""
 
 
 class StepResult(NamedTuple):
-    """The numbers of a step as one tensor on the device: loss, gradient norm, utterances, whether finite, metrics."""
+    """The numbers of a step in one tensor on the device: loss, gradient norm, utterances, is finite, metrics, flags."""
 
     values: Tensor
     metric_names: tuple[str, ...]
 
     def read(self) -> StepNumbers:
         """Copies the numbers to the host, which blocks until the device has done the step."""
-        loss, norm, num_real, is_finite, *metrics = self.values.numpy().tolist()
-        return StepNumbers(loss, dict(zip(self.metric_names, metrics, strict=True)), norm, num_real, bool(is_finite))
+        loss, norm, num_real, is_finite, *others = self.values.numpy().tolist()
+        metrics = dict(zip(self.metric_names, others, strict=False))
+        flags = tuple(number > 0 for number in others[len(metrics) :])
+        return StepNumbers(loss, metrics, norm, num_real, bool(is_finite), flags)
 
 
 class _Totals(NamedTuple):
@@ -108,6 +112,8 @@ class TrainStep:
     runs every operation eagerly, for a debugger. `jit_compile` compiles the whole step for one device, and for several
     the gradients and the update of each: XLA cannot reach over devices. With `num_lanes` the rows of a device are split
     into equal pieces, as far as they divide evenly, which run concurrently. `freezing` can exclude weights later.
+    `flags` [F], above zero where this process has raised one, are added up over all processes by the all-reduce of the
+    gradients.
     """
 
     def __init__(
@@ -125,12 +131,13 @@ class TrainStep:
         graph: bool = True,
         num_lanes: int = 1,
         count_real: Callable[[MicroBatch], Tensor] = count_real_utterances,
+        flags: Any = None,
         freezing: Freezing | None = None,
     ) -> None:
         assert graph or not jit_compile, "an eager step cannot be compiled"
         self._model, self._optimizer, self._strategy = model, optimizer, strategy
         self._compute_loss, self._count_real = compute_loss, count_real
-        self._rate, self._ema, self._clip_norm = rate, ema, clip_norm
+        self._rate, self._ema, self._clip_norm, self._flags = rate, ema, clip_norm, flags
         self.accumulation_steps = accumulation_steps
         trained = model.trainable_variables
         # `value` is the TensorFlow variable inside a Keras variable, which strategies can update.
@@ -139,7 +146,8 @@ class TrainStep:
         averages = [] if ema is None else ema.find(trained)
         self._targets = (self._weights, optimizer.slots, averages)
         self._apply_gradients = optimizer.make_update(trained)
-        self._find_frozen = partial(find_frozen, freezing, trained)
+        self._freezing, self._find_frozen = freezing, partial(find_frozen, freezing, trained)
+        self._can_freeze = [freezing is not None and freezing.includes(variable) for variable in trained]
         self._name = f"update of {len(self._sizes)} weights, {sum(self._sizes)} numbers"
         self._metric_names: tuple[str, ...] = ()
         self._make_variables()
@@ -253,7 +261,7 @@ class TrainStep:
         if self._is_compiled_by_part:
             self._compute_piece = tf.function(self._compute_gradients, jit_compile=True, autograph=False)
         if self._is_compiled_by_part or (graph and is_one_device):
-            # A function of its own is traced once for all batch shapes.
+            # A function of its own is traced once for all batch shapes; it has a third of all operations.
             self._change = tf.function(self._apply, jit_compile=self._is_compiled_by_part or None, autograph=False)
         self._train = self._make_graph(self._train_on)
         self._accumulate = self._make_graph(self._accumulate_on)
@@ -317,10 +325,8 @@ class TrainStep:
             totals = self._compute_totals(part, step)
         gradients = tape.gradient(totals.loss, self._weights, unconnected_gradients=tf.UnconnectedGradients.ZERO)
         # Embedding gradients are IndexedSlices, which cannot be joined.
-        gradient_P = tf.concat([tf.reshape(tf.convert_to_tensor(gradient), [-1]) for gradient in gradients], axis=0)
-        is_frozen_P = pack_frozen(self._find_frozen(), self._sizes)
-        if is_frozen_P is not None:
-            gradient_P = tf.where(is_frozen_P, 0.0, gradient_P)
+        flat = [tf.reshape(tf.convert_to_tensor(gradient), [-1]) for gradient in gradients]
+        gradient_P = tf.concat(clear_frozen(flat, self._find_frozen()), axis=0)
         return (gradient_P if self._spoiler is None else gradient_P * self._spoiler), totals
 
     def _compute_totals(self, part: StepInput, step: Tensor) -> _Totals:
@@ -338,7 +344,8 @@ class TrainStep:
         Without a single real utterance this divides by zero, and the step is skipped like any that is not finite.
         """
         replica = tf.distribute.get_replica_context()
-        gradient_P, totals = replica.all_reduce(tf.distribute.ReduceOp.SUM, (gradient_P, totals))
+        flags = [] if self._flags is None else [self._flags.read_value()]
+        gradient_P, totals, flags = replica.all_reduce(tf.distribute.ReduceOp.SUM, (gradient_P, totals, flags))
         loss, metrics = tf.nest.map_structure(lambda total: total / totals.num_real, (totals.loss, totals.metrics))
         norm = tf.sqrt(tf.reduce_sum(tf.square(gradient_P))) / totals.num_real
         scale = 1 / totals.num_real
@@ -347,18 +354,20 @@ class TrainStep:
         is_finite = tf.cast(tf.math.is_finite(norm) & tf.math.is_finite(loss), tf.float32)
         # Set when a graph is traced; the metrics are the same for all batch shapes.
         self._metric_names = tuple(metrics)
-        return gradient_P * scale, tf.stack([loss, norm, totals.num_real, is_finite, *metrics.values()])
+        values = tf.stack([loss, norm, totals.num_real, is_finite, *metrics.values()])
+        return gradient_P * scale, tf.concat([values, *flags], axis=0)
 
     def _update(self, gradient_P: Tensor, per_replica: Tensor) -> Tensor:
         """Applies the reduced gradient unless it is not finite; counts the step in any case."""
         values: Tensor = self._strategy.experimental_local_results(per_replica)[0]
         step = self._step.read_value()
         rate, decay = self._rate(step), tf.constant(0.0) if self._ema is None else self._ema.decay_at(step)
-
-        arguments = (self._targets, gradient_P, rate, decay, values[_IS_FINITE], self._find_frozen())
-        # All batch shapes share the graph of the update, so its name must not depend on the one that comes first.
+        is_skipped = values[_IS_FINITE] <= 0
+        is_kept = is_skipped if self._freezing is None else is_skipped | self._freezing.read()
+        # Each device updates its own copies with the same values: no communication.
+        arguments = (self._targets, gradient_P, rate, decay, is_skipped, is_kept)
+        # All batch shapes share the graph of the update, so its name does not depend on the one that comes first.
         with name_functions_alike(self._name):
-            # Each device updates its own copies with the same values: no communication.
             self._strategy.extended.update(self._optimizer.iterations, self._change, args=arguments, group=False)
         self._step.assign_add(1)
         return values
@@ -370,17 +379,17 @@ class TrainStep:
         gradient_P: Tensor,
         rate: Tensor,
         decay: Tensor,
-        applied: Tensor,
-        frozen: list[Tensor | None],
+        is_skipped: Tensor,
+        is_kept: Tensor,
     ) -> Tensor:
-        """On each device, with its own copies of the variables: optimizer and EMA; `applied` is 0.0 for a step to skip.
+        """On each device, with its own copies of the variables: optimizer and EMA.
 
-        A branch would make a GPU wait for the host, so a skipped step computes an update that changes nothing.
+        A step that `is_skipped` changes nothing; weights that can be frozen do not change where `is_kept`.
         """
         weights, slots, averages = targets
-        gradient_P = tf.where(applied > 0, gradient_P, 0.0)
-        updated = self._apply_gradients(iterations, weights, slots, gradient_P, rate, applied, frozen)
-        move_averages(averages, updated, applied * (1 - decay), frozen)
+        kept = [is_kept if can_freeze else is_skipped for can_freeze in self._can_freeze]
+        updated = self._apply_gradients(iterations, weights, slots, gradient_P, rate, is_skipped, kept)
+        move_averages(averages, updated, decay, kept)
         return rate
 
     def _clear_accumulator(self) -> None:

@@ -21,7 +21,7 @@ from myxtts.models.discriminators import DiscriminatorConfig, Discriminators
 from myxtts.models.layers import iterate_weights
 from myxtts.models.vocoder import Vocoder, VocoderConfig
 from myxtts.pipeline.order import Shape
-from myxtts.pipeline.packed import Packed, pack_views
+from myxtts.pipeline.packed import pack_views
 from myxtts.storage.json_file import FileModel
 from myxtts.training.execution import Execution, MicroBatches
 from myxtts.training.learner import BaseLearner, select_trained, use_dtype_policy
@@ -103,7 +103,7 @@ class VocoderLearner(BaseLearner):
         parts = self._cut_parts([self._make_empty(num_segments, num_frames)] * self.num_batches_per_step)
         self.train_step.make_graphs(parts, step)
 
-    def _make_empty(self, num_segments: int, num_frames: int) -> list[Packed]:
+    def _make_empty(self, num_segments: int, num_frames: int) -> list[StepInput]:
         """For each replica segments without sound."""
         devices, config = list_replica_devices(self.strategy), self.model.config
         shape = Shape(num_segments, num_frames, 0).share(len(devices))
