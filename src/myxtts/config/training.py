@@ -136,10 +136,12 @@ class TrainingConfig(Section):
     )
 
     # Monotonic alignment search in every step, or its result in the store (`precompute --durations-from`).
-    durations: Literal["search", "stored"] = _from_now_on(
-        "search",
-        "Where durations of tokens come from: searched in every step, or written to the store before.",
-        fa="دیرش نشانه‌ها از کجا بیاید: در هر گام جست‌وجو شود، یا از پیش در انباره نوشته شده باشد.",
+    durations: Literal["auto", "search", "stored"] = _from_now_on(
+        "auto",
+        "Where durations of tokens come from: searched in every step, or written to the store before; auto searches, "
+        "and on GPUs writes them to the run once they are stable and goes on from them.",
+        fa="دیرش نشانه‌ها از کجا بیاید: در هر گام جست‌وجو شود، یا از پیش در انباره نوشته شده باشد؛ با `auto` "
+        "جست‌وجو می‌شود و روی کارت گرافیک، همین که پایدار شد، در پوشهٔ اجرا نوشته می‌شود و آموزش از آن ادامه می‌یابد.",
         scope="voice",
     )
 

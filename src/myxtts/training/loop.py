@@ -20,7 +20,6 @@ from typing import Any, TypeVar
 import tensorflow as tf
 
 from myxtts.config.schema import XTTSConfig
-from myxtts.errors import HardwareError
 from myxtts.runtime.device_trace import BusySampler
 from myxtts.training.callbacks import Callback, TrainResult
 from myxtts.training.compiling import StepCompiler, plan_graphs
@@ -33,7 +32,7 @@ from myxtts.training.run.signals import StopRequest
 from myxtts.training.run.state import RunState
 from myxtts.training.schedule import TimeBudget
 from myxtts.training.step import StepNumbers, StepResult, is_out_of_memory
-from myxtts.training.task import PreparedTask
+from myxtts.training.task import PreparedTask, retry_out_of_memory
 from myxtts.types import Say
 
 _Outcome = TypeVar("_Outcome")
@@ -62,6 +61,7 @@ class TrainingLoop:
         self.state = self._restore()
         self._guard = Guard(self.state.guard, run.skipped.append)
         self._saver = task.make_saver(run, self.state, say)
+        self._switch = task.make_switch(run, self.state, say)
         self._time = TimeBudget(self.config.training.minutes, self.state.clock, self._sync)
         self.total_steps: int | None = None
         """The step at which training will end, where that is known."""
@@ -123,12 +123,8 @@ class TrainingLoop:
         with ExitStack() as held:
             held.enter_context(self._saver)
             self._reader = held.enter_context(ThreadPoolExecutor(1, "myxtts-results"))
-            feed = held.enter_context(
-                self._task.open_feed(
-                    self.state.feed_position, self.state.loader_name, self.run.telemetry_path, self.say
-                )
-            )
-            self.state.loader_name = feed.loader_name
+            feeds = held.enter_context(ExitStack())
+            feed = self._open_feed(feeds)
             if self.run.checkpoint is not None:
                 # Not before: until here anything that does not fit leaves the run as it was.
                 self.run.begin_session()
@@ -136,12 +132,25 @@ class TrainingLoop:
                 self._saver.load_calibration()
             held.callback(self._stop_compiling)
             self._trace_shapes()
-            self._run_steps(feed)
+            while self._run_steps(feed):
+                # Batches bring durations from now on.
+                feeds.close()
+                feed = self._open_feed(feeds)
+                self._trace_shapes()
             self._finish()
         result = self._summarize()
         for callback in self._callbacks:
             callback.on_end(self, result)
         return result
+
+    def _open_feed(self, held: ExitStack) -> Any:
+        """Opens the feed at the present position, with the loader that the run used before."""
+        state = self.state
+        feed = held.enter_context(
+            self._task.open_feed(state.feed_position, state.loader_name, self.run.telemetry_path, self.say)
+        )
+        state.loader_name = feed.loader_name
+        return feed
 
     def _restore(self) -> RunState:
         """Variables and numbers of the run's checkpoint; a fresh state where there is none."""
@@ -193,11 +202,12 @@ class TrainingLoop:
 
         return retry_out_of_memory(self._task, self.say, attempt)
 
-    def _run_steps(self, feed: Any) -> None:
-        """Runs steps until the end; each starts before the results of the `_STEPS_IN_FLIGHT` before it are known.
+    def _run_steps(self, feed: Any) -> bool:
+        """Runs steps until the end; returns whether to go on with another feed, whose batches bring durations.
 
-        The device so never waits for the host. Reading a result blocks until the device is done with everything that it
-        was given by then, so a thread of its own reads, and this one gives the device the next step meanwhile.
+        Each step starts before the results of the `_STEPS_IN_FLIGHT` before it are known, so that the device never
+        waits for the host. Reading a result blocks until the device is done with everything that it was given by then,
+        so a thread of its own reads, and this one gives the device the next step meanwhile.
         """
         self._request.next_stop = self._next_stop
         learner, state = self._learner, self.state
@@ -207,6 +217,11 @@ class TrainingLoop:
             if self._is_freeze_due:
                 self._is_freeze_due, self._is_text_frozen = False, True
                 learner.freeze()
+            if self._switch is not None and self._switch.is_due(self.total_steps):
+                if self._switch_durations(self._switch):
+                    return True
+                # A signal may have stopped the alignment, which is then due again when the run goes on.
+                continue
             started = time.perf_counter()
             taken = list(islice(batches, learner.num_batches_per_step))
             if len(taken) < learner.num_batches_per_step:
@@ -230,6 +245,23 @@ class TrainingLoop:
             self._after_step()
             if self._time.note_step(state.step):
                 self._set_last_step()
+        return False
+
+    def _switch_durations(self, switch: Any) -> bool:
+        """Looks whether alignments are stable; returns whether durations are written and training goes on from them."""
+        self._judge()
+        # A rollback may have led to another step.
+        if not switch.is_due(self.total_steps):
+            return False
+        self._request.next_stop = "as soon as the batch is aligned that it is working on"
+        with enter_device(self._learner.strategy), self.use_average():
+            is_written = switch.look(self._has_request)
+        self._request.next_stop = _NEXT_STOP
+        if is_written:
+            # The graphs that are being made are of the step that searches.
+            self._stop_compiling()
+            switch.begin()
+        return bool(is_written)
 
     def _train_step(self, batches: Sequence[Any]) -> StepResult:
         if not self._compiler.is_busy:
@@ -316,6 +348,7 @@ class TrainingLoop:
             **self._window.average(),
             "learning_rate": self._learner.rate.at(max(0, self.step - 1)),
             **self.measure_rates(),
+            **(self._switch.take_numbers() if self._switch is not None else {}),
             "skipped": self.state.guard.num_skipped,
             "epoch": self.state.feed_position / self._task.num_batches_per_epoch,
             "elapsed_s": time.monotonic() - self._started,
@@ -429,31 +462,3 @@ class StepWindow:
             "wall_share": seconds / wall_s,
             "wall_au": au * seconds / wall_s,
         }
-
-
-def retry_out_of_memory(task: PreparedTask, say: Say, work: Callable[..., _Outcome], *arguments: object) -> _Outcome:
-    """Calls `work`; while the device is out of memory, halves the micro-batch, doubles accumulation and calls it again.
-
-    The size is stored for the next start. Not in clusters, where each process would choose another size.
-    """
-    while True:
-        try:
-            return work(*arguments)
-        except tf.errors.OpError as error:
-            if not is_out_of_memory(error):
-                raise
-            if task.plan.cluster is not None:
-                raise HardwareError(
-                    f"The memory of {task.plan.model_devices[0]} is exhausted, and processes that train together "
-                    "cannot cut batches each by itself.",
-                    next_step="Give a smaller data.batch_size or data.frame_budget to all of them.",
-                ) from error
-        # Outside the handler: the exception keeps the memory of the failed step alive.
-        device = task.plan.model_devices[0]
-        smaller = task.learner.micro_batches.halve(device)
-        say(
-            f"The memory of {device} is exhausted: each step is made of {smaller.accumulation} micro-batches of "
-            f"{smaller.batch_size} {task.unit} from now on."
-        )
-        task.learner.set_micro_batches(smaller)
-        task.steps.memory.remember(task.steps.situation, smaller)

@@ -7,11 +7,13 @@ settings comes before, without TensorFlow, in `voice.task` and `vocoder.task`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from myxtts.config.schema import XTTSConfig
+from myxtts.errors import HardwareError
 from myxtts.runtime.plan import Plan
 from myxtts.training.execution import (
     Device,
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from myxtts.training.compiling import StepGraph
     from myxtts.training.learner import BaseLearner
     from myxtts.training.run.saver import Saver
+
+_Outcome = TypeVar("_Outcome")
 
 
 @dataclass(frozen=True)
@@ -102,6 +106,42 @@ class PreparedTask(ABC):
     def name_graph(self, step: int, position: int) -> str:
         """Name of the graph of a step that trains on the batch at this position."""
 
+    def make_switch(self, run: RunFolder, state: RunState, say: Say) -> Any:
+        """Makes the switch from searched to written durations; None for tasks without one."""
+        return None
+
     @abstractmethod
     def make_saver(self, run: RunFolder, state: RunState, say: Say) -> Saver:
         """Makes the saver that writes checkpoints and bundles of this task."""
+
+
+def retry_out_of_memory(task: PreparedTask, say: Say, work: Callable[..., _Outcome], *arguments: object) -> _Outcome:
+    """Calls `work`; while the device is out of memory, halves the micro-batch, doubles accumulation and calls it again.
+
+    The size is stored for the next start. Not in clusters, where each process would choose another size.
+    """
+    import tensorflow as tf
+
+    from myxtts.training.step import is_out_of_memory
+
+    while True:
+        try:
+            return work(*arguments)
+        except tf.errors.OpError as error:
+            if not is_out_of_memory(error):
+                raise
+            if task.plan.cluster is not None:
+                raise HardwareError(
+                    f"The memory of {task.plan.model_devices[0]} is exhausted, and processes that train together "
+                    "cannot cut batches each by itself.",
+                    next_step="Give a smaller data.batch_size or data.frame_budget to all of them.",
+                ) from error
+        # Outside the handler: the exception keeps the memory of the failed step alive.
+        device = task.plan.model_devices[0]
+        smaller = task.learner.micro_batches.halve(device)
+        say(
+            f"The memory of {device} is exhausted: each step is made of {smaller.accumulation} micro-batches of "
+            f"{smaller.batch_size} {task.unit} from now on."
+        )
+        task.learner.set_micro_batches(smaller)
+        task.steps.memory.remember(task.steps.situation, smaller)

@@ -31,6 +31,7 @@ from myxtts.training.run.cluster_sync import ClusterSync
 from myxtts.training.run.folder import SPEC_FILE_NAME, RunFolder
 from myxtts.training.run.state import RunState
 from myxtts.training.task import PreparedTask, plan_steps
+from myxtts.training.voice.align import DurationsSwitch, make_switch
 from myxtts.training.voice.bundle import VoiceSaver
 from myxtts.training.voice.data import TrainingData, describe_durations, measure_spec
 from myxtts.training.voice.fine_tuning import choose_scale, take_weights
@@ -52,8 +53,9 @@ class PreparedVoice(PreparedTask):
 
     def open_feed(self, start: int, loader_name: str, telemetry_file: Path, say: Say) -> Feed:
         """Opens the training batches. The size of the gradients decides whether a data GPU pays."""
+        has_durations = {"training.durations": "stored"} if self.learner.has_durations else {}
         return open_batches(
-            self.config,
+            self.config.model_copy(update=has_durations),
             split="train",
             epochs=self.config.training.epochs,
             start=start,
@@ -70,7 +72,7 @@ class PreparedVoice(PreparedTask):
         needed = [self._shape_at(position + ahead) for ahead in range(data.num_batches_per_epoch)]
         return [
             StepGraph(
-                _name_shape(shape),
+                self._name_shape(shape),
                 partial(learner.make_graphs, shape, data.num_reference_frames),
                 partial(learner.trace, [shape], data.num_reference_frames),
             )
@@ -78,18 +80,21 @@ class PreparedVoice(PreparedTask):
         ]
 
     def name_graph(self, step: int, position: int) -> str:
-        return _name_shape(self._shape_at(position))
+        return self._name_shape(self._shape_at(position))
 
     def _shape_at(self, position: int) -> Shape:
         """Shape of the batch at a position, as this process gets it."""
         return self.data.order.shape_at(position).share(self.plan.shard[1])
 
+    def _name_shape(self, shape: Shape) -> str:
+        more = ", with durations" if self.learner.has_durations else ""
+        return f"{shape.num_utterances} utterances, {shape.num_frames} frames, {shape.num_tokens} tokens{more}"
+
+    def make_switch(self, run: RunFolder, state: RunState, say: Say) -> DurationsSwitch | None:
+        return make_switch(self.config, self.plan, self.data, self.learner, run, state, say)
+
     def make_saver(self, run: RunFolder, state: RunState, say: Say) -> VoiceSaver:
         return VoiceSaver(self.config, run, self.data, self.learner, state, say)
-
-
-def _name_shape(shape: Shape) -> str:
-    return f"{shape.num_utterances} utterances, {shape.num_frames} frames, {shape.num_tokens} tokens"
 
 
 def prepare_voice(task: VoiceTask, run: RunFolder, say: Say) -> PreparedVoice:
