@@ -9,7 +9,7 @@ from typing import Any
 from tests.training.programs import Run, cut, make_batch
 
 from myxtts.tools.profile.parts import count_kernels, measure_parts
-from myxtts.training.step import MicroBatch
+from myxtts.training.micro_batches import MicroBatch, StepInput
 
 
 class ToyLearner:
@@ -22,7 +22,7 @@ class ToyLearner:
         self.optimizer, self.train_step, self.strategy = self._run.optimizer, self._run.step, self._run.strategy
         self.micro_batches = SimpleNamespace(accumulation=accumulation_steps)
 
-    def cut(self, batches: Sequence[MicroBatch]) -> list[MicroBatch]:
+    def cut(self, batches: Sequence[MicroBatch]) -> list[StepInput]:
         return cut(self._run.strategy, batches[0], self.micro_batches.accumulation)
 
     def train(self, batches: Sequence[MicroBatch], step: int) -> None:

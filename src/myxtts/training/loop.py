@@ -23,13 +23,14 @@ from myxtts.config.schema import XTTSConfig
 from myxtts.errors import HardwareError
 from myxtts.runtime.device_trace import BusySampler
 from myxtts.training.callbacks import Callback, TrainResult
+from myxtts.training.micro_batches import enter_device
 from myxtts.training.run.cluster_sync import ClusterSync
 from myxtts.training.run.folder import TEXT_FROZEN, RunFolder
 from myxtts.training.run.guard import Action, Guard
 from myxtts.training.run.signals import StopRequest
 from myxtts.training.run.state import RunState
 from myxtts.training.schedule import TimeBudget
-from myxtts.training.step import StepNumbers, enter_device, is_out_of_memory
+from myxtts.training.step import StepNumbers, is_out_of_memory
 from myxtts.training.task import PreparedTask
 from myxtts.types import Say
 

@@ -48,8 +48,7 @@ class SlowOptimizer:
     def __init__(self) -> None:
         self.iterations = tf.Variable(0, dtype=tf.int64)
 
-    def find_slots(self, weights: Any) -> list[tuple[Any, ...]]:
-        return [() for _ in weights]
+    slots = ()
 
     def make_update(self, _weights: Any) -> Any:
         def update(_iterations: Any, weights: Any, *_: Any) -> Any:

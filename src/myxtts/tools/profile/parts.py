@@ -27,7 +27,7 @@ from myxtts.runtime.plan import Plan
 from myxtts.runtime.timing import time_in_turns
 from myxtts.tools.profile.result import OpTime, PartTimes
 from myxtts.tools.step_graph import count_hlo
-from myxtts.training.step import enter_device
+from myxtts.training.micro_batches import enter_device
 from myxtts.training.voice.learner import Learner
 from myxtts.types import Batch
 
