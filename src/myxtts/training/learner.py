@@ -7,14 +7,15 @@ accumulated to the same step: `set_micro_batches` makes the step anew, and with 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import keras
 import tensorflow as tf
 
 from myxtts.config.schema import XTTSConfig
+from myxtts.errors import HardwareError
 from myxtts.pipeline.packed import Packed, PackedLayout, cut_vector, join_vector, resize_rows
 from myxtts.runtime.plan import Plan, is_cpu
 from myxtts.storage.atomic import pass_fault_point
@@ -33,8 +34,16 @@ from myxtts.training.micro_batches import (
 from myxtts.training.optimizer import Freezing, WeightEma
 from myxtts.training.run.state import AVERAGE, MODEL, OPTIMIZER, TrainingState
 from myxtts.training.schedule import LearningRate
-from myxtts.training.step import GRADIENTS_POINT, StepResult
-from myxtts.types import Batch
+from myxtts.training.step import GRADIENTS_POINT, StepResult, is_out_of_memory
+from myxtts.types import Batch, Say
+
+if TYPE_CHECKING:
+    from myxtts.training.task import PreparedTask
+
+_Outcome = TypeVar("_Outcome")
+
+NUM_FLAGS = 3
+"""Flags that a step exchanges between the processes of a cluster; the training loop gives them their meaning."""
 
 
 class BaseLearner(ABC):
@@ -70,6 +79,9 @@ class BaseLearner(ABC):
                 -1, dtype=tf.int64, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA
             )
             self._freezing = Freezing([weight for layer in freezable for weight in layer.weights])
+        self.rate = self._rate
+        self._flags = _make_flags(strategy)
+        self._raised = (False,) * NUM_FLAGS
         self.model, self.optimizer = model, optimizer
         self._trained = select_trained(model, weights)
         groups = {MODEL: weights, OPTIMIZER: optimizer.named_variables}
@@ -102,6 +114,13 @@ class BaseLearner(ABC):
     def num_traces(self) -> int:
         """Graphs made so far."""
         return int(self.train_step.num_traces)
+
+    def raise_flags(self, flags: tuple[bool, ...]) -> None:
+        """Sets what this process tells the others of its cluster with every step from the next one on."""
+        if self._flags is not None and flags != self._raised:
+            with self.strategy.scope():
+                self._flags.assign([float(flag) for flag in flags])
+            self._raised = flags
 
     def train(self, batches: Sequence[Batch], step: int) -> StepResult:
         """One optimizer step from `num_batches_per_step` batches; `step` counts from 0."""
@@ -154,6 +173,7 @@ class BaseLearner(ABC):
             "rate": lambda step: self._rate.at_tensor(step, self._last_step.read_value()),
             "accumulation_steps": accumulation,
             "clip_norm": self._config.training.clip_norm,
+            "flags": self._flags,
             "jit_compile": self._execution.is_compiled,
             "graph": self._execution.is_graph,
             "freezing": self._freezing,
@@ -227,6 +247,15 @@ class MicroBatchCutter:
         return [join_vector(piece) for piece in split_rows(_pad_rows(cut_vector(part), self._num_cuts), self._num_cuts)]
 
 
+def _make_flags(strategy: Any) -> Any:
+    """Variable of what this process tells the others; None where it trains alone."""
+    if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        return None
+    same = tf.VariableAggregation.ONLY_FIRST_REPLICA
+    with strategy.scope():
+        return tf.Variable(tf.zeros([NUM_FLAGS]), trainable=False, aggregation=same)
+
+
 def select_trained(model: Any, weights: Mapping[str, Any]) -> dict[str, Any]:
     """The trainable weights by name, in the order of the model, by which checkpoints number their moments."""
     names = {id(weight): name for name, weight in weights.items()}
@@ -268,3 +297,31 @@ def detect_device(plan: Plan) -> Device:
     ]
     capabilities = [detail.get("compute_capability") for detail in details]
     return Device("GPU", None if None in capabilities else min(capabilities))
+
+
+def retry_out_of_memory(task: PreparedTask, say: Say, work: Callable[..., _Outcome], *arguments: object) -> _Outcome:
+    """Calls `work`; while the device is out of memory, halves the micro-batch, doubles accumulation and calls it again.
+
+    The size is stored for the next start. Not in clusters, where each process would choose another size.
+    """
+    while True:
+        try:
+            return work(*arguments)
+        except tf.errors.OpError as error:
+            if not is_out_of_memory(error):
+                raise
+            if task.plan.cluster is not None:
+                raise HardwareError(
+                    f"The memory of {task.plan.model_devices[0]} is exhausted, and processes that train together "
+                    "cannot cut batches each by itself.",
+                    next_step="Give a smaller data.batch_size or data.frame_budget to all of them.",
+                ) from error
+        # Outside the handler: the exception keeps the memory of the failed step alive.
+        device = task.plan.model_devices[0]
+        smaller = task.learner.micro_batches.halve(device)
+        say(
+            f"The memory of {device} is exhausted: each step is made of {smaller.accumulation} micro-batches of "
+            f"{smaller.batch_size} {task.unit} from now on."
+        )
+        task.learner.set_micro_batches(smaller)
+        task.steps.memory.remember(task.steps.situation, smaller)
