@@ -11,7 +11,7 @@ from unittest.mock import patch
 import tensorflow as tf
 
 from myxtts.config.schema import XTTSConfig
-from myxtts.pipeline import packed as batches
+from myxtts.pipeline import batch as batches
 from myxtts.tools.diagnose.causes import Cause
 from myxtts.tools.diagnose.examine import Diagnosis, diagnose_config
 from myxtts.training import loop
