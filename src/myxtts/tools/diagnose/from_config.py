@@ -218,9 +218,10 @@ class RealStep:
         strategy = make_strategy(plan)
         self._device, data = detect_device(plan), open_training_data(config, plan)
         self._shapes = list(dict.fromkeys(data.shapes))
-        # Decided for a run as short as this one: XLA compilation on a CPU may take minutes.
+        # On a CPU decided for a run as short as this one: XLA compilation may take minutes.
+        total_steps = num_batches if self._device.is_cpu else config.training.steps
         execution = choose_execution(
-            config.training, self._device, total_steps=num_batches, num_shapes=len(self._shapes)
+            config.training, self._device, total_steps=total_steps, num_shapes=len(self._shapes)
         )
         say(execution.reasons[0])
         spec = measure_spec(config, plan, data)
@@ -261,12 +262,13 @@ class RealStep:
             device_busy=busy.share,
             has_durations=self._has_durations(),
             num_frames=max(shape.num_frames for shape in self._shapes),
+            num_shapes=len(self._shapes),
         )
 
     def _has_durations(self) -> bool:
         """Returns whether the store holds the durations of every utterance, although the step searches for them."""
         data = self._task.data
-        if self._task.config.training.durations == "stored" or not isinstance(data.utterances, FeatureStore):
+        if self._learner.has_durations or not isinstance(data.utterances, FeatureStore):
             return False
         columns = data.utterances.columns
         return bool((columns["durations_length"] == columns["tokens_length"]).all())

@@ -93,7 +93,8 @@ def _find_misplaced(evidence: Evidence, facts: StepFacts) -> Iterator[Fault]:
         yield Fault("wrong_device", len(loop.elsewhere) * _COPY_S, {"tensors": names})
     # Where shapes change, retracing has a cause of its own.
     has_new_shapes = evidence.loop.is_new_shape.mean() >= _RETRACED_SHARE / 2
-    if loop.num_new_graphs >= max(2, _RETRACED_SHARE * loop.num_steps) and not has_new_shapes:
+    num_needless = loop.num_new_graphs - facts.num_shapes
+    if num_needless >= max(2, _RETRACED_SHARE * loop.num_steps) and not has_new_shapes:
         counts: dict[str, float | str] = {"graphs": float(loop.num_new_graphs), "steps": float(loop.num_steps)}
         yield Fault("compile_storm", _STORM_LOSS * interval_s, counts)
     ahead = loop.num_steps_ahead
