@@ -10,6 +10,7 @@ import numpy as np
 
 from myxtts.config.schema import XTTSConfig
 from myxtts.pipeline.open import open_batches
+from myxtts.runtime.copies import measure_copies_per_batch
 from myxtts.runtime.hardware import Gpu, detect_hardware
 from myxtts.runtime.plan import CPU_DEVICE, Mode, Plan, choose_plan
 
@@ -53,3 +54,10 @@ def run_host(settings: dict[str, Any], **options: Any) -> dict[str, Any]:
     with open_batches(XTTSConfig(**settings), framework="numpy", **options) as batches:
         seen = [(list(batch.ids), float(batch.mel.sum())) for batch in batches]
     return {"ids": [ids for ids, _ in seen], "sums": [total for _, total in seen]}
+
+
+def count_copies(settings: dict[str, Any], model_gpu: str) -> dict[str, float]:
+    """Copies per batch to each device, on the whole way from the host's memory to the model."""
+    config = XTTSConfig(**settings, data_gpu=0, model_gpu=model_gpu)
+    with open_batches(config, plan=make_plan(config), steps=8) as batches:
+        return measure_copies_per_batch(batches)

@@ -86,3 +86,18 @@ def test_mode_devices_warm_up_start_and_advice_are_said(process: DeviceProcess, 
         assert any(line.startswith(beginning) for line in said), (beginning, said)
     assert any("Data-parallel training on the same 2 cards" in line for line in said)
     assert result["first_s"] >= 0.5
+
+
+@pytest.mark.parametrize(("model_gpu", "devices"), [("1", ["CPU:2"]), ("1,2", ["CPU:2", "CPU:3"])])
+@pytest.mark.parametrize(("mode", "data_devices"), [("on_the_fly", ["CPU:1"]), ("precompute", [])])
+def test_a_batch_is_copied_once_to_each_device_on_its_way(
+    process: DeviceProcess,
+    settings: dict[str, Any],
+    model_gpu: str,
+    devices: list[str],
+    mode: str,
+    data_devices: list[str],
+) -> None:
+    settings = {**settings, "preprocessing_mode": mode}
+    copies = process.run(f"{PROGRAMS}:count_copies", settings=settings, model_gpu=model_gpu)
+    assert copies == dict.fromkeys([*data_devices, *devices], 1.0)

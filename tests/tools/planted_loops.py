@@ -11,7 +11,8 @@ from unittest.mock import patch
 import tensorflow as tf
 
 from myxtts.config.schema import XTTSConfig
-from myxtts.pipeline import packed as batches
+from myxtts.pipeline import batch as batches
+from myxtts.pipeline.packed import adopt
 from myxtts.tools.diagnose.causes import Cause
 from myxtts.tools.diagnose.examine import Diagnosis, diagnose_config
 from myxtts.training import loop
@@ -105,10 +106,8 @@ def make_graphs_anew() -> Iterator[None]:
 
 @contextmanager
 def copy_each_tensor() -> Iterator[None]:
-    original = batches.adopt
-
     def adopt_and_copy(array: Any) -> Any:
-        return tf.identity(original(array))
+        return tf.identity(adopt(array))
 
     with patch.object(batches, "adopt", adopt_and_copy):
         yield

@@ -258,10 +258,13 @@ def hand_over_arrays(loaded: Loaded) -> Batch:
     return loaded.to_batch(loaded.arrays)
 
 
-def make_device_transfer(devices: Sequence[str], num_bytes: int) -> Callable[[Loaded], Batch]:
+def make_device_transfer(
+    devices: Sequence[str], num_bytes: int, num_threads: int = 1
+) -> Callable[[Loaded], PackedBatch]:
     """A transfer to a device, such as "/GPU:0" or "/CPU:0"; several devices get equal shares of the rows.
 
-    Each device is reached by one copy of a batch. `num_bytes` is the size of the largest.
+    A batch crosses to each device by one copy. `num_bytes` is the size of the largest batch, and `num_threads` is how
+    many threads call the transfer.
     """
     # Here, and not in the thread of a stage: an interrupt must not find a half imported TensorFlow.
     import tensorflow  # noqa: F401
@@ -270,7 +273,7 @@ def make_device_transfer(devices: Sequence[str], num_bytes: int) -> Callable[[Lo
         has_tensors = is_host(devices[0])
         return lambda loaded: _pack(loaded, [pack_views(loaded.arrays)], has_tensors).to_devices(devices)
     # Rows are a part of each array, so those of a device are copied into a piece of their own.
-    pool = MemoryPool(num_bytes // len(devices) + len(BATCH) * ALIGNMENT_BYTES, num_kept=2 * len(devices))
+    pool = MemoryPool(num_bytes // len(devices) + len(BATCH) * ALIGNMENT_BYTES, num_kept=num_threads * len(devices))
     return lambda loaded: _pack(loaded, _copy_shares(loaded, len(devices), pool), has_tensors=True).to_devices(devices)
 
 

@@ -35,7 +35,7 @@ _MEASURED_STEPS = 50
 _NUM_READY_ON_HOST = 4
 """Handing over within the host costs next to nothing; several ahead, so that the consumer never waits for it."""
 _STEPS_PER_COPY = 2
-"""A copy to a GPU begins when the GPU has done all it was given before, and training gives it up to so many steps."""
+"""A copy to a GPU waits for all that the GPU was given before it: while training runs ahead, up to so many steps."""
 _SPLITS: dict[str, Split] = {"train": "train", "val": "val", "test": "test"}
 _OTHER_NAMES: dict[str, Split] = {"training": "train", "valid": "val", "validation": "val", "dev": "val"}
 """What other libraries call the splits."""
@@ -114,7 +114,7 @@ def make_feed(
     """The feed of a loader: buffers that fit into memory, stages to the devices of the plan, tuning and telemetry."""
     ram_bytes = measure_ram_budget(machine.available_ram_bytes, config.data.ram_budget_gb)
     free_vram_bytes = _find_free_vram(plan.model_devices, machine)
-    # Meanwhile as many batches must be under way as those steps take, and one more.
+    # As many batches are under way as the steps take that a copy waits for, and one more.
     num_copies = 1 if plan.mode is Mode.CPU else _STEPS_PER_COPY * config.training.gradient_accumulation_steps + 1
     sizes = fit_buffers(
         plan.buffer_size, plan.prefetch_buffer_size, setup.layout.num_bytes, ram_bytes, free_vram_bytes, num_copies
@@ -164,7 +164,7 @@ def _make_transfer_stage(plan: Plan, sizes: BufferSizes, framework: str, batch_b
         return Stage("transfer", make_device_transfer(plan.model_devices, batch_bytes), _NUM_READY_ON_HOST)
     from myxtts.runtime.strategy import translate_plan
 
-    copy = make_device_transfer(translate_plan(plan).model_devices, batch_bytes)
+    copy = make_device_transfer(translate_plan(plan).model_devices, batch_bytes, sizes.num_copies)
     return Stage("transfer", copy, sizes.on_device, sizes.num_copies)
 
 

@@ -25,6 +25,7 @@ from tests.tools.made_up_evidence import (
     make_slow_python,
 )
 
+from myxtts.config.load import read_preset
 from myxtts.config.schema import XTTSConfig
 from myxtts.pipeline.order import Shape
 from myxtts.runtime.hardware import Gpu, Hardware, MigInstance
@@ -318,7 +319,7 @@ def make_hardware(*names: str) -> Hardware:
 def test_settings_for_the_machine_know_cards_and_memory() -> None:
     config, shape = XTTSConfig(), Shape(32, 800, 120)
     known = advise_machine(config, make_hardware("NVIDIA GeForce RTX 3090"), 10 << 20, shape)
-    assert {one.setting: one.value for one in known}["data.batch_size"] == 96
+    assert {one.setting: one.value for one in known} == read_preset("gpu_card", "rtx3090")
     other = {one.setting: one.value for one in advise_machine(config, make_hardware("NVIDIA L4"), 10 << 20, shape)}
     assert other["data.num_workers"] == 15
     assert other["data.buffer_size"] == 50
@@ -396,7 +397,7 @@ def test_screen_names_cause_place_setting_and_gain() -> None:
         "myxtts precompute",
         "measured 4.76×",
         "period of 9 steps",
-        "data.batch_size: 96",
+        "preset for NVIDIA GeForce RTX 3090",
         "capacity, batches/s",
     ):
         assert text in shown
