@@ -109,7 +109,12 @@ def make_vocoder_learner(
 
 def show_vocoder_step(learner: VocoderLearner, num_segments: int, name: str) -> Graph:
     """One of the vocoder's steps: `_train_warm`, `_train_vocoder` or `_train_discriminators`."""
-    part = learner._make_empty(num_segments, _SEGMENT_FRAMES)
+    shape = learner.model.config
+    part = {
+        "mel": tf.zeros([num_segments, _SEGMENT_FRAMES, shape.n_mels]),
+        "samples": tf.zeros([num_segments, _SEGMENT_FRAMES * shape.hop_length]),
+        "lengths": tf.zeros([num_segments], tf.int32),
+    }
     return Graph(getattr(learner.train_step, name)._train, (part,))
 
 

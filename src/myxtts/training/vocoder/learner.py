@@ -21,7 +21,7 @@ from myxtts.models.discriminators import DiscriminatorConfig, Discriminators
 from myxtts.models.layers import iterate_weights
 from myxtts.models.vocoder import Vocoder, VocoderConfig
 from myxtts.pipeline.order import Shape
-from myxtts.pipeline.packed import Packed, pack_views
+from myxtts.pipeline.packed import pack_views
 from myxtts.storage.json_file import FileModel
 from myxtts.training.execution import Execution, MicroBatches
 from myxtts.training.learner import BaseLearner, select_trained, use_dtype_policy
@@ -95,15 +95,11 @@ class VocoderLearner(BaseLearner):
 
     def trace(self, num_segments: int, num_frames: int, steps: Iterable[int]) -> None:
         """Traces the graphs of these steps by training on empty segments, which updates nothing."""
-        devices = list_replica_devices(self.strategy)
-        empty = self._make_empty(num_segments // len(devices), num_frames)
+        devices, config = list_replica_devices(self.strategy), self.model.config
+        shape = Shape(num_segments, num_frames, 0).share(len(devices))
+        empty = pack_views(make_segment_layout([shape], config.n_mels, config.hop_length).view(shape))
         for step in steps:
             self._trace([[empty.to_device(device) for device in devices]], step)
-
-    def _make_empty(self, num_segments: int, num_frames: int) -> Packed:
-        """Batch of this many segments without sound, on the host."""
-        shape, config = Shape(num_segments, num_frames, 0), self.model.config
-        return pack_views(make_segment_layout([shape], config.n_mels, config.hop_length).view(shape))
 
     def _make_step(self, accumulation: int) -> None:
         self.train_step = VocoderStep(
