@@ -25,7 +25,20 @@ from tests.training.trainer_programs import write_recordings
 
 from documentation.words import LANGUAGES, PAGE_NAMES
 
-OTHER_PROGRAMS = {".", "aplay", "export", "ffmpeg", "nvidia-smi", "pip", "srun", "ssh", "sudo", "tensorboard", "xprof"}
+OTHER_PROGRAMS = {
+    ".",
+    "aplay",
+    "export",
+    "ffmpeg",
+    "nvidia-smi",
+    "pip",
+    "ray",
+    "srun",
+    "ssh",
+    "sudo",
+    "tensorboard",
+    "xprof",
+}
 OTHER_FLAGS = {"--gpus-per-task", "--ntasks", *GROUP_FLAGS}
 LAUNCHERS = {
     "train_main.py": "train",

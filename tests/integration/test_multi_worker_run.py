@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -20,6 +21,8 @@ from myxtts.storage.json_file import JsonLines
 from myxtts.training.run.checkpoint import CheckpointFolder
 
 TIME_LIMIT_S = 600.0
+STATED_TIME_S = 30.0
+"""The documentation says that the other processes end within this time."""
 EAGER = {"enable_graph_mode": False, "num_shapes": 1, "checkpoint_steps": 2}
 """A few steps cost less than a graph."""
 CALM = {"TF_CPP_MIN_LOG_LEVEL": "3", "GRPC_VERBOSITY": "NONE"}
@@ -90,26 +93,33 @@ def pair(tmp_path: Path) -> Any:
 
 
 @pytest.mark.timeout(1500)
-def test_two_workers_leave_one_run_go_on_and_stop_together(pair: Pair) -> None:
-    pair.start(steps=2)
-    (chief_code, chief), (other_code, other) = pair.await_end()
-    assert (chief_code, other_code) == (0, 0), pair.read_logs()
-    assert chief["step"] == other["step"] == 2
-    assert chief["losses"] == pytest.approx(other["losses"], abs=1e-6)
-    assert pair.list_steps() == [2]
-    assert read_bundle(pair.run_path / "bundle").notes["step"] == 2
+def test_two_workers_leave_one_run_notice_a_killed_one_go_on_and_stop_together(pair: Pair) -> None:
+    pair.start(steps=100_000)
+    pair.await_step(3)
+    pair.processes[1].kill()
+    killed = time.monotonic()
+    (chief_code, _), (other_code, _) = pair.await_end()
+    assert time.monotonic() - killed < STATED_TIME_S
+    assert (chief_code, other_code) == (1, -signal.SIGKILL), pair.read_logs()
+    error = re.findall(r"HardwareError: Worker 1 of 2 ended or cannot be reached.*", pair.read_logs()[0])[-1]
+    (step,) = re.findall(rf"Step (\d+) is saved in {pair.run_path}", error)
+    assert int(step) == pair.list_steps()[-1] >= 2
+    assert f"--resume {pair.run_path}" in pair.read_logs()[0]
+    assert read_bundle(pair.run_path / "bundle").notes["step"] == int(step)
     # Written by one of them: two would have left every line twice.
-    assert [record["step"] for record in pair.read_records()] == [1, 2]
+    recorded = [record["step"] for record in pair.read_records()]
+    assert recorded == list(range(1, len(recorded) + 1))
     (session,) = json.loads((pair.run_path / "environment.json").read_text())["sessions"]
     assert session["from_step"] == 0
 
     # Only the first of them decides that the text side rests; were the other not told, their steps would not meet.
-    pair.start(freeze_at=4, steps=100_000)
-    pair.await_step(6)
+    pair.start(freeze_at=int(step) + 2, steps=100_000)
+    pair.await_step(int(step) + 6)
     pair.processes[1].send_signal(signal.SIGTERM)
     (chief_code, chief), (other_code, _) = pair.await_end()
     assert (chief_code, other_code) == (0, 143), pair.read_logs()
     assert "Another process of the cluster has stopped" in chief["reason"]
-    assert any("Going on from step 2" in line for line in chief["lines"])
-    assert pair.list_steps()[-1] == chief["step"] >= 6
+    assert any(f"Going on from step {step}" in line for line in chief["lines"])
+    assert any("It is frozen from now on" in line for line in chief["lines"])
+    assert pair.list_steps()[-1] == chief["step"] >= int(step) + 6
     assert [record["step"] for record in pair.read_records()] == list(range(1, chief["step"] + 1))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.conftest import ClipWriter
-from tests.store.corpora import SmallCorpus, take_snapshot
+from tests.store.corpora import SmallCorpus, list_files, take_snapshot
 
 from myxtts.config.schema import XTTSConfig
 from myxtts.corpus.corpus_file import is_prepared, open_corpus
@@ -122,6 +122,11 @@ def test_a_prepared_corpus_that_has_grown_updates_its_store(corpus: SmallCorpus)
     with pytest.raises(DataError, match=r"has changed .*1 added, 1 removed") as caught:
         ensure_features(off, Report(said.append))
     assert caught.value.next_step.startswith("Run: myxtts precompute --train-data")
+    before = list_files(corpus.store_folder)
+    with pytest.raises(ConfigError, match=r"has changed .*1 added, 1 removed.*begun with") as refused:
+        ensure_features(config, Report(said.append), may_update=False)
+    assert "--override" in refused.value.next_step
+    assert list_files(corpus.store_folder) == before
     ensure_features(config, Report(said.append))
     assert "1 added, 1 removed" in said[0]
     assert list_ids(corpus.store_folder) == sorted(corpus.lines)

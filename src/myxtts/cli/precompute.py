@@ -38,12 +38,20 @@ def run_precompute(
             metavar="RUN",
         ),
     ] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            help="Compute on a Ray cluster: HOST:PORT of one that runs and that this machine belongs to, or local.",
+            metavar="ADDRESS",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as one JSON object.")] = False,
 ) -> None:
     """Turn a corpus into features once, into a store that training reads at memory speed.
 
     Goes on where it stopped if it was interrupted, makes only what changed if the corpus grew, and never leaves a
-    half-made store behind. Recordings that were not prepared yet are checked first.
+    half-made store behind. Recordings that were not prepared yet are checked first. With --ray several hosts that see
+    the same folders compute the features.
 
     [bold]Examples[/bold]
 
@@ -52,6 +60,8 @@ def run_precompute(
     myxtts precompute --train-data LJSpeech-1.1 --cache-dir features --set data.mel_dtype=float16
 
     myxtts precompute --cache-dir features --check
+
+    myxtts precompute --train-data /shared/corpus --cache-dir /shared/features --ray 10.0.0.5:6379
 
     myxtts precompute --durations-from runs/run
     """
@@ -64,6 +74,10 @@ def run_precompute(
             "--check, --fix, --compact, --rebuild and --durations-from exclude each other.",
             next_step="Give one of them.",
         )
+    if ray is not None and any((check, fix, compact, durations_from)):
+        raise UsageError(
+            "--ray is for making features.", next_step="Leave out --check, --fix, --compact or --durations-from."
+        )
     if durations_from is not None:
         screen.finish(_align(config, durations_from, screen))
         return
@@ -73,7 +87,7 @@ def run_precompute(
     elif compact:
         screen.finish(_compact(folder, screen))
     else:
-        screen.finish(make_features(config, ScreenReport(screen), rebuild=rebuild))
+        screen.finish(make_features(config, ScreenReport(screen), rebuild=rebuild, ray_address=ray))
 
 
 def _verify(config: XTTSConfig, folder: Path, screen: Screen, *, fix: bool) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from myxtts.errors import ConfigError
@@ -24,6 +24,8 @@ class Cluster:
     source: Literal["TF_CONFIG", "Slurm"]
     num_workers: int
     worker: int
+    has_chief: bool = field(default=False, compare=False)
+    """Whether TF_CONFIG lists a chief beside the workers; it then has rank 0."""
 
     @property
     def is_chief(self) -> bool:
@@ -67,7 +69,8 @@ def _read_tf_config(text: str) -> Cluster | None:
         return None
     if "ps" in hosts:
         raise _refuse_tf_config("names parameter servers (ps), which are not used here")
-    return Cluster("TF_CONFIG", num_chiefs + num_workers, _read_task(description.get("task"), num_chiefs, num_workers))
+    rank = _read_task(description.get("task"), num_chiefs, num_workers)
+    return Cluster("TF_CONFIG", num_chiefs + num_workers, rank, has_chief=num_chiefs > 0)
 
 
 def _read_task(task: Any, num_chiefs: int, num_workers: int) -> int:

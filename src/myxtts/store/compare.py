@@ -29,7 +29,10 @@ _FIRST_LINE = 2
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One utterance to write: `kept` parts are referred to, the others computed. `row` is None for a new one."""
+    """One utterance to write: `kept` parts are referred to, the others computed.
+
+    `row` is None for a new one, else its row; `source_crc` is then the checksum of its recording as it was stored.
+    """
 
     utterance: Utterance
     line: int
@@ -37,6 +40,7 @@ class Task:
     source_frames: int
     kept: dict[Part, PartEntry]
     row: int | None
+    source_crc: int = 0
 
 
 class Comparison:
@@ -77,7 +81,7 @@ class Comparison:
         has_same_length = int(columns["source_frames"][row]) == source_frames
         if num_wrong == 0 and has_same_length and self._has_same_labels(row, utterance):
             return None
-        return Task(utterance, line, text_crc, source_frames, kept, row)
+        return Task(utterance, line, text_crc, source_frames, kept, row, int(columns["source_crc"][row]))
 
     def is_distrusted(self, row: int, part: Part) -> bool:
         return (part, self._store.entry(row, part)) in self._distrusted

@@ -43,7 +43,9 @@ from myxtts.store.layout import (
     name_generation,
     read_state,
 )
+from myxtts.store.ray_shards import RayCluster
 from myxtts.store.reader import FeatureStore
+from myxtts.store.shard import LocalShards, ShardMaker, Shards
 from myxtts.store.update import Progress, StoreUpdater, UpdateCounts
 from myxtts.text.frontend import FrontEnd
 from myxtts.types import Say
@@ -89,10 +91,13 @@ def precompute(
     *,
     rebuild: bool = False,
     num_threads: int = 2,
+    cluster: RayCluster | None = None,
     progress: Progress = lambda _seen, _rejected: None,
     say: Say = lambda _sentence: None,
 ) -> PrecomputeSummary:
     """Makes the store in `folder` match the corpus and the settings, computing only what is missing or outdated.
+
+    Features are computed by `num_threads` of this process, or on the hosts of a `cluster`.
 
     Raises DataError where the settings differ and neither `rebuild` nor an auto_rebuild setting allows a new
     generation, where the store belongs to another corpus, and where more utterances are rejected than max_bad_share.
@@ -122,7 +127,8 @@ def precompute(
         else:
             target = StoreState(current + 1, (), settings, origin, num_token_ids=num_token_ids)
             _open_generation(folder, target, purpose)
-        summary = _run(folder, target, corpus, frontend, num_threads, progress, max_bad_share=data.max_bad_share)
+        shards = _open_shards(target, corpus, frontend, num_threads, cluster)
+        summary = _run(folder, target, corpus, shards, progress, max_bad_share=data.max_bad_share)
     return replace(summary, action=sentence)
 
 
@@ -151,7 +157,7 @@ def update_current(
     place, checksum = str(corpus.file.absolute()), checksum_corpus(corpus.file)
     state = replace(state, origin=replace(state.origin, corpus=place, checksum=checksum))
     state = replace(state, num_token_ids=math.prod(frontend.factor_sizes))
-    return _run(folder, state, corpus, frontend, num_threads, progress, distrusted)
+    return _run(folder, state, corpus, _open_shards(state, corpus, frontend, num_threads), progress, distrusted)
 
 
 def _choose_purpose(
@@ -190,12 +196,20 @@ def _open_generation(folder: Path, target: StoreState, purpose: Purpose) -> None
         begin_generation(folder, target.generation, generation, spectrograms_of)
 
 
+def _open_shards(
+    target: StoreState, corpus: Corpus, frontend: FrontEnd, num_threads: int, cluster: RayCluster | None = None
+) -> Shards:
+    settings, limits = target.settings, target.origin.limits
+    if cluster is not None:
+        return cluster.make_shards(settings, limits, corpus)
+    return LocalShards(ShardMaker(settings, limits, frontend), num_threads)
+
+
 def _run(
     folder: Path,
     target: StoreState,
     corpus: Corpus,
-    frontend: FrontEnd,
-    num_threads: int,
+    shards: Shards,
     progress: Progress,
     distrusted: Distrust = frozenset(),
     max_bad_share: float | None = None,
@@ -207,7 +221,7 @@ def _run(
     store = FeatureStore(folder, replace(target, segments=segments))
     forget_files(folder)
     with RejectionReport(folder) as report:
-        updater = StoreUpdater(store, frontend, report, num_threads, distrusted)
+        updater = StoreUpdater(store, report, shards, distrusted)
         counts = updater.run(corpus, progress)
     if max_bad_share is not None:
         _refuse_bad_share(counts, corpus, max_bad_share, folder, report)

@@ -7,7 +7,7 @@ recordings, a prepared corpus and a finished store can be named alike everywhere
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
@@ -33,6 +33,7 @@ from myxtts.store.cache_files import (
 from myxtts.store.compare import find_changes
 from myxtts.store.layout import STORE_FILE_NAME, read_state
 from myxtts.store.precompute import VAL_STORE_NAME, PrecomputeSummary, choose_store_folder, find_val_corpus, precompute
+from myxtts.store.ray_shards import RayCluster
 from myxtts.text.script import check_scripts
 from myxtts.types import Say
 
@@ -74,12 +75,15 @@ def has_features(data: DataConfig) -> bool:
     return (find_store_folder(data) / STORE_FILE_NAME).exists()
 
 
-def ensure_features(config: XTTSConfig, report: Report, *, keep_sound: bool = False) -> XTTSConfig:
+def ensure_features(
+    config: XTTSConfig, report: Report, *, keep_sound: bool = False, may_update: bool = True
+) -> XTTSConfig:
     """Makes features that are missing, and updates those of a changed corpus; returns the configuration to load with.
 
     On the fly only the corpus is made, and the configuration names it instead of the recordings. With `keep_sound` a
     new store keeps the waveforms too, as a vocoder needs them. Where no corpus is named nothing is made, and opening
-    the store says what is wrong with it. Raises DataError where the store belongs to another corpus than is named.
+    the store says what is wrong with it. Raises DataError where the store belongs to another corpus than is named, and
+    without `may_update`, for a run that goes on, ConfigError where the corpus has changed: the store is left as it is.
     """
     data, folder = config.data, find_store_folder(config.data)
     if data.train_data is None:
@@ -94,10 +98,10 @@ def ensure_features(config: XTTSConfig, report: Report, *, keep_sound: bool = Fa
         with_sound = config.model_copy(update={"data.store_pcm": True}) if keep_sound else config
         make_features(with_sound, report, corpus=corpus)
     elif is_precomputed:
-        _update_store(corpus, folder, config, report)
+        _update_store(corpus, folder, config, report, may_update=may_update)
         val_corpus = find_val_corpus(data)
         if val_corpus is not None and (folder / VAL_STORE_NAME / STORE_FILE_NAME).exists():
-            _update_store(open_corpus(val_corpus), folder / VAL_STORE_NAME, config, report)
+            _update_store(open_corpus(val_corpus), folder / VAL_STORE_NAME, config, report, may_update=may_update)
     if is_precomputed or is_prepared(Path(data.train_data)):
         return config
     return config.model_copy(update={"data.train_data": str(corpus.file.parent)})
@@ -115,18 +119,29 @@ def refuse_missing_data(data: DataConfig) -> None:
 
 
 def make_features(
-    config: XTTSConfig, report: Report, *, rebuild: bool = False, corpus: Corpus | None = None
+    config: XTTSConfig,
+    report: Report,
+    *,
+    rebuild: bool = False,
+    corpus: Corpus | None = None,
+    ray_address: str | None = None,
 ) -> dict[str, Any]:
     """Runs precompute for the training corpus and for a separate validation corpus; returns a summary for JSON.
 
-    Raw recordings are prepared first, unless `corpus` is the list that was made of them.
+    Raw recordings are prepared first, unless `corpus` is the list that was made of them. With `ray_address` the hosts
+    of a Ray cluster compute the features (`local`: processes of this one).
     """
-    folder = find_store_folder(config.data)
+    data, folder = config.data, find_store_folder(config.data)
     corpus = corpus or _provide_corpus(config, folder, report, is_fresh=True)
-    fields = _fill_store(corpus, folder, config.data, report, rebuild)
-    val_corpus = find_val_corpus(config.data)
-    if val_corpus is not None:
-        fields["val"] = _fill_store(open_corpus(val_corpus), folder / VAL_STORE_NAME, config.data, report, rebuild)
+    with ExitStack() as held:
+        cluster = None
+        if ray_address is not None:
+            cluster = held.enter_context(RayCluster(ray_address, count_threads(data), report.say))
+        fields = _fill_store(corpus, folder, data, report, rebuild, cluster)
+        val_corpus = find_val_corpus(data)
+        if val_corpus is not None:
+            val_folder = folder / VAL_STORE_NAME
+            fields["val"] = _fill_store(open_corpus(val_corpus), val_folder, data, report, rebuild, cluster)
     _write_config(config, folder)
     write_checksums(folder)
     return fields
@@ -252,13 +267,19 @@ def prepare_list(config: XTTSConfig, folder: Path, report: Report) -> None:
     _write_config(config, folder)
 
 
-def _update_store(corpus: Corpus, folder: Path, config: XTTSConfig, report: Report) -> None:
+def _update_store(corpus: Corpus, folder: Path, config: XTTSConfig, report: Report, *, may_update: bool = True) -> None:
     """Brings a store up to date with its corpus; raises DataError for another corpus, or where updating is off."""
     state = read_state(folder)
     changes = find_changes(folder, state, corpus) if state is not None else None
     if state is None or not changes:
         return
     problem = f"The corpus {corpus.file} has changed since the features in {folder} were made ({changes})"
+    if not may_update:
+        raise ConfigError(
+            f"{problem}, and a run goes on with the corpus that it was begun with.",
+            next_step="Put it back as it was, begin another run (--run-name NAME), or add --override to go on with the "
+            "changed corpus.",
+        )
     if not config.data.auto_rebuild_token_cache:
         raise DataError(
             f"{problem}, and data.auto_rebuild_token_cache is off.",
@@ -276,11 +297,25 @@ def _check_scripts(corpus: Corpus) -> None:
     check_scripts((row.text, row.language, f"{row.id} in {corpus.file}") for row in rows if not row.phonemes)
 
 
-def _fill_store(corpus: Corpus, folder: Path, data: DataConfig, report: Report, rebuild: bool) -> dict[str, Any]:
+def _fill_store(
+    corpus: Corpus,
+    folder: Path,
+    data: DataConfig,
+    report: Report,
+    rebuild: bool,
+    cluster: RayCluster | None = None,
+) -> dict[str, Any]:
     """Runs precompute with progress; returns its summary for JSON."""
     with report.show_progress("Features", corpus.num_utterances) as show:
         summary = precompute(
-            corpus, folder, data, rebuild=rebuild, num_threads=count_threads(data), progress=show, say=report.say
+            corpus,
+            folder,
+            data,
+            rebuild=rebuild,
+            num_threads=count_threads(data),
+            cluster=cluster,
+            progress=show,
+            say=report.say,
         )
     report.show_store(summary)
     fields = asdict(summary)

@@ -25,8 +25,8 @@ from myxtts.storage.atomic import (
     write_atomically,
 )
 from myxtts.storage.regular_file import open_output, open_regular
-from myxtts.store.index import PartEntry, Row, write_index
-from myxtts.store.layout import ALIGNMENT, Part, align, index_path, make_part_heading, part_path
+from myxtts.store.index import PartEntry, Row, read_index, write_index
+from myxtts.store.layout import ALIGNMENT, PARTS, Part, align, index_path, make_part_heading, part_path
 
 _ZEROS = bytes(ALIGNMENT)
 _BUFFER_BYTES = 1 << 20
@@ -102,6 +102,23 @@ class SegmentWriter:
         self._offsets[part] = offset + raw.nbytes + len(padding)
         crc = google_crc32c.extend(google_crc32c.value(raw), padding)
         return PartEntry(self.number, offset, len(array), crc)
+
+
+def adopt_segment(staged: Path, folder: Path, number: int) -> None:
+    """Moves a segment that was committed in another folder of the same file system to its place, the index last.
+
+    Raises DataError where the index there is damaged.
+    """
+    read_index(index_path(staged, number))
+    with explain_storage_errors(folder, "write in"):
+        for part in PARTS:
+            path = part_path(staged, number, part)
+            if path.exists():
+                path.replace(part_path(folder, number, part))
+        sync_directory(folder)
+        pass_fault_point("segment_adopt")
+        index_path(staged, number).replace(index_path(folder, number))
+        sync_directory(folder)
 
 
 def restore_heading(folder: Path, segment: int, part: Part, num_bytes: int) -> None:

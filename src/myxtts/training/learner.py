@@ -35,6 +35,9 @@ from myxtts.training.schedule import LearningRate
 from myxtts.training.step import GRADIENTS_POINT, StepResult, make_graph_first
 from myxtts.types import Batch
 
+NUM_FLAGS = 3
+"""Flags that a step exchanges between the processes of a cluster; the training loop gives them their meaning."""
+
 
 class BaseLearner(ABC):
     """Everything that training changes, on the devices of the strategy; `state` reads and restores it."""
@@ -67,6 +70,8 @@ class BaseLearner(ABC):
                 -1, dtype=tf.int64, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA
             )
         self.rate = self._rate
+        self._flags = _make_flags(strategy)
+        self._raised = (False,) * NUM_FLAGS
         self.model, self.optimizer = model, optimizer
         self._trained = select_trained(model, weights)
         groups = {MODEL: weights, OPTIMIZER: optimizer.named_variables}
@@ -99,6 +104,13 @@ class BaseLearner(ABC):
     def num_traces(self) -> int:
         """Graphs made so far."""
         return int(self.train_step.num_traces)
+
+    def raise_flags(self, flags: tuple[bool, ...]) -> None:
+        """Sets what this process tells the others of its cluster with every step from the next one on."""
+        if self._flags is not None and flags != self._raised:
+            with self.strategy.scope():
+                self._flags.assign([float(flag) for flag in flags])
+            self._raised = flags
 
     def train(self, batches: Sequence[Batch], step: int) -> StepResult:
         """One optimizer step from `num_batches_per_step` batches; `step` counts from 0."""
@@ -150,6 +162,7 @@ class BaseLearner(ABC):
             "rate": lambda step: self._rate.at_tensor(step, self._last_step.read_value()),
             "accumulation_steps": accumulation,
             "clip_norm": self._config.training.clip_norm,
+            "flags": self._flags,
             "jit_compile": self._execution.is_compiled,
             "graph": self._execution.is_graph,
         }
@@ -216,6 +229,15 @@ class MicroBatchCutter:
         if not isinstance(part, Packed):
             return split_rows(_pad_rows(part, self._num_cuts), self._num_cuts)
         return [join_vector(piece) for piece in split_rows(_pad_rows(cut_vector(part), self._num_cuts), self._num_cuts)]
+
+
+def _make_flags(strategy: Any) -> Any:
+    """Variable of what this process tells the others; None where it trains alone."""
+    if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        return None
+    same = tf.VariableAggregation.ONLY_FIRST_REPLICA
+    with strategy.scope():
+        return tf.Variable(tf.zeros([NUM_FLAGS]), trainable=False, aggregation=same)
 
 
 def select_trained(model: Any, weights: Mapping[str, Any]) -> dict[str, Any]:

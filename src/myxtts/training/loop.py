@@ -23,6 +23,7 @@ from myxtts.config.schema import XTTSConfig
 from myxtts.errors import HardwareError
 from myxtts.runtime.device_trace import BusySampler
 from myxtts.training.callbacks import Callback, TrainResult
+from myxtts.training.learner import NUM_FLAGS
 from myxtts.training.micro_batches import enter_device
 from myxtts.training.run.cluster_sync import ClusterSync
 from myxtts.training.run.folder import TEXT_FROZEN, RunFolder
@@ -36,6 +37,7 @@ from myxtts.types import Say
 
 _Outcome = TypeVar("_Outcome")
 _NEXT_STOP = "after this step, and is saved"
+_NEXT_STOP_OF_ALL = "within three steps, together with the other processes, and is saved"
 _STEPS_IN_FLIGHT = 2
 """Steps that may be on the device before the result of an older one is needed: one that runs and one that waits."""
 _LATEST_FREEZE = 0.8
@@ -71,7 +73,11 @@ class TrainingLoop:
         self._unread: deque[tuple[int, Future[StepNumbers], tuple[str, ...]]] = deque()
         self._reason = ""
         self._is_save_due, self._is_freeze_due, self._is_well = False, False, True
-        self._is_another_stopping = False
+        self._is_another_stopping, self._is_freeze_wanted = False, False
+        self._is_text_frozen = self.state.text_frozen_step is not None
+        self._heard: list[tuple[int, tuple[bool, ...]]] = []
+        """Steps with flags that a process of the cluster had raised: to stop, because of a signal, to freeze."""
+        self._next_stop = _NEXT_STOP if self._sync.is_alone else _NEXT_STOP_OF_ALL
         self._started = time.monotonic()
 
     @property
@@ -105,7 +111,9 @@ class TrainingLoop:
         if self.state.text_frozen_step is None and is_worth_it:
             self.say(f"{reason} It is frozen from now on; the decoder goes on learning.")
             self.run.metrics.append({"step": self.step, TEXT_FROZEN: True})
-            self.state.text_frozen_step, self._is_freeze_due = self.step, True
+            self.state.text_frozen_step = self.step
+            # The other processes of a cluster hear of it by a flag, and all freeze at the same step.
+            self._is_freeze_due, self._is_freeze_wanted = self._sync.is_alone, True
 
     def request_stop(self, reason: str) -> None:
         """Ends the training after this step; `reason` is a sentence for the user."""
@@ -164,7 +172,7 @@ class TrainingLoop:
         is_stopping = self._has_request if self._sync.is_alone else lambda: False
         retry_out_of_memory(self._task, self.say, self._task.trace, self.step, is_stopping)
         self.say(f"{verb} took {time.monotonic() - started:.1f} s.")
-        self._request.next_stop = _NEXT_STOP
+        self._request.next_stop = self._next_stop
 
     def _run_steps(self, feed: Any) -> None:
         """Runs steps until the end; each starts before the results of the `_STEPS_IN_FLIGHT` before it are known.
@@ -172,13 +180,13 @@ class TrainingLoop:
         The device so never waits for the host. Reading a result blocks until the device is done with everything that it
         was given by then, so a thread of its own reads, and this one gives the device the next step meanwhile.
         """
-        self._request.next_stop = _NEXT_STOP
+        self._request.next_stop = self._next_stop
         learner, state = self._learner, self.state
         batches, num_traces = iter(feed), learner.num_traces
         self._window = StepWindow()
         while not self._is_at_end():
             if self._is_freeze_due:
-                self._is_freeze_due = False
+                self._is_freeze_due, self._is_text_frozen = False, True
                 learner.freeze(self.model.text_side)
                 self._trace_shapes()
                 num_traces = learner.num_traces
@@ -188,6 +196,7 @@ class TrainingLoop:
                 self._reason = "All epochs are done."
                 break
             wait_s = time.perf_counter() - started
+            learner.raise_flags((bool(self._reason), self._request.is_requested, self._is_freeze_wanted))
             result = retry_out_of_memory(self._task, self.say, learner.train, taken, state.step)
             state.step, state.feed_position = state.step + 1, taken[-1].position + 1
             ids = tuple(id for batch in taken for id in batch.ids if id)
@@ -205,19 +214,27 @@ class TrainingLoop:
                 self._set_last_step()
 
     def _is_at_end(self) -> bool:
-        """Whether any process has reached its last step or been signalled; all processes get the same answer."""
+        """Whether the last step was made, or a stop requested; all processes of a cluster get the same answer."""
         if self.total_steps is not None and self.step >= self.total_steps:
             is_over = self.total_steps == self._time.total_steps
             end = f"The {self.config.training.minutes:g} minutes" if is_over else f"All {self.total_steps:,} steps"
             self._reason = self._reason or f"{end} are {'over' if is_over else 'done'}."
-        elif self._request.is_requested:
+            return True
+        if self._request.is_requested:
             self._reason = self._reason or f"Stopped by {self._request.name}."
-        is_any_at_end, self._is_another_stopping, self._is_freeze_due = self._sync.find_any(
-            bool(self._reason), self._request.is_requested, self._is_freeze_due
-        )
-        if is_any_at_end:
+        return bool(self._reason) if self._sync.is_alone else self._listen()
+
+    def _listen(self) -> bool:
+        """Follows the flags that came with the results of steps; returns whether all processes stop here.
+
+        Results may be known here and not yet in another process. All of them know those of steps so far back.
+        """
+        flags = [flags for step, flags in self._heard if step <= self.step - _STEPS_IN_FLIGHT]
+        is_stopping, self._is_another_stopping, is_freezing = map(any, zip(*flags, (False,) * NUM_FLAGS, strict=True))
+        self._is_freeze_due = is_freezing and not self._is_text_frozen
+        if is_stopping:
             self._reason = self._reason or "Another process of the cluster has stopped."
-        return is_any_at_end
+        return is_stopping
 
     def _judge(self, num_left: int = 0) -> None:
         """Waits for the results of all but the newest `num_left` steps, and carries out what the guard decides.
@@ -228,6 +245,8 @@ class TrainingLoop:
             step, result, ids = self._unread.popleft()
             numbers = result.result()
             self._is_well = numbers.is_finite
+            if any(numbers.flags):
+                self._heard.append((step, numbers.flags))
             self._window.add_numbers(numbers)
             finding = self._guard.judge(step, numbers.loss, numbers.gradient_norm, self._is_well, ids)
             if finding.message:
@@ -238,6 +257,7 @@ class TrainingLoop:
     def _roll_back(self) -> None:
         """Restores the weights of the newest checkpoint; the feed goes on with the next batch."""
         self._unread.clear()
+        self._heard.clear()
         step = self._sync.take_turns(self._saver.roll_back)
         if step is None:
             self.say("There is no checkpoint yet: training goes on with the present weights.")

@@ -76,18 +76,22 @@ class StepNumbers(NamedTuple):
     gradient_norm: float
     num_real: float
     is_finite: bool
+    flags: tuple[bool, ...] = ()
+    """For each flag of `TrainStep`: whether any process had raised it."""
 
 
 class StepResult(NamedTuple):
-    """The numbers of a step as one tensor on the device: loss, gradient norm, utterances, whether finite, metrics."""
+    """The numbers of a step in one tensor on the device: loss, gradient norm, utterances, is finite, metrics, flags."""
 
     values: Tensor
     metric_names: tuple[str, ...]
 
     def read(self) -> StepNumbers:
         """Copies the numbers to the host, which blocks until the device has done the step."""
-        loss, norm, num_real, is_finite, *metrics = self.values.numpy().tolist()
-        return StepNumbers(loss, dict(zip(self.metric_names, metrics, strict=True)), norm, num_real, bool(is_finite))
+        loss, norm, num_real, is_finite, *others = self.values.numpy().tolist()
+        metrics = dict(zip(self.metric_names, others, strict=False))
+        flags = tuple(number > 0 for number in others[len(metrics) :])
+        return StepNumbers(loss, metrics, norm, num_real, bool(is_finite), flags)
 
 
 class _Totals(NamedTuple):
@@ -104,7 +108,8 @@ class TrainStep:
     `rate` gives the learning rate for the number of a step, as a tensor; `ema` moves with the weights. `graph=False`
     runs every operation eagerly, for a debugger. `jit_compile` compiles the whole step for one device, and for several
     the gradients and the update of each: XLA cannot reach over devices. With `num_lanes` the rows of a device are split
-    into equal pieces, as far as they divide evenly, which run concurrently.
+    into equal pieces, as far as they divide evenly, which run concurrently. `flags` [F], above zero where this process
+    has raised one, are added up over all processes by the all-reduce of the gradients.
     """
 
     def __init__(
@@ -122,11 +127,12 @@ class TrainStep:
         graph: bool = True,
         num_lanes: int = 1,
         count_real: Callable[[MicroBatch], Tensor] = count_real_utterances,
+        flags: Any = None,
     ) -> None:
         assert graph or not jit_compile, "an eager step cannot be compiled"
         self._model, self._optimizer, self._strategy = model, optimizer, strategy
         self._compute_loss, self._count_real = compute_loss, count_real
-        self._rate, self._ema, self._clip_norm = rate, ema, clip_norm
+        self._rate, self._ema, self._clip_norm, self._flags = rate, ema, clip_norm, flags
         self.accumulation_steps = accumulation_steps
         trained = model.trainable_variables
         # `value` is the TensorFlow variable inside a Keras variable, which strategies can update.
@@ -322,7 +328,8 @@ class TrainStep:
         Without a single real utterance this divides by zero, and the step is skipped like any that is not finite.
         """
         replica = tf.distribute.get_replica_context()
-        gradient_P, totals = replica.all_reduce(tf.distribute.ReduceOp.SUM, (gradient_P, totals))
+        flags = [] if self._flags is None else [self._flags.read_value()]
+        gradient_P, totals, flags = replica.all_reduce(tf.distribute.ReduceOp.SUM, (gradient_P, totals, flags))
         loss, metrics = tf.nest.map_structure(lambda total: total / totals.num_real, (totals.loss, totals.metrics))
         norm = tf.sqrt(tf.reduce_sum(tf.square(gradient_P))) / totals.num_real
         scale = 1 / totals.num_real
@@ -331,7 +338,8 @@ class TrainStep:
         is_finite = tf.cast(tf.math.is_finite(norm) & tf.math.is_finite(loss), tf.float32)
         # Set when a graph is traced; the metrics are the same for all batch shapes.
         self._metric_names = tuple(metrics)
-        return gradient_P * scale, tf.stack([loss, norm, totals.num_real, is_finite, *metrics.values()])
+        values = tf.stack([loss, norm, totals.num_real, is_finite, *metrics.values()])
+        return gradient_P * scale, tf.concat([values, *flags], axis=0)
 
     def _update(self, gradient_P: Tensor, per_replica: Tensor) -> Tensor:
         """Applies the reduced gradient unless it is not finite; counts the step in any case."""

@@ -8,16 +8,19 @@ Everything that can be wrong with settings, data and run directory is found befo
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal, get_args
 
 from myxtts.config.schema import XTTSConfig
-from myxtts.errors import UsageError
+from myxtts.errors import BusyError, UsageError
 from myxtts.models.bundle import Bundle, find_bundle, read_bundle
 from myxtts.models.vocoder_bundle import VocoderBundle, find_vocoder
+from myxtts.runtime.cluster import read_cluster
 from myxtts.runtime.hardware import detect_hardware
 from myxtts.runtime.load_tensorflow import load_tensorflow
 from myxtts.runtime.plan import choose_plan
@@ -36,6 +39,8 @@ __all__ = ["PartName", "TrainResult", "Trainer"]
 PartName = Literal["voice", "vocoder"]
 """Parts that can be trained: the model that turns text into spectrograms, or the vocoder that turns them into sound."""
 
+_WAIT_S = 1.0
+"""How often a process looks whether another one of its cluster has made the features."""
 USUAL_RUN_NAMES = {"voice": "run", "vocoder": USUAL_RUN_NAME}
 """Names of the runs where none is given, by part."""
 
@@ -88,7 +93,7 @@ class Trainer:
         refuse_other_part(config.training.run_path, self._part)
         if self._resume:
             refuse_impossible(config)
-        config = ensure_features(config, self._report, keep_sound=self._part == "vocoder")
+        config = self._ensure_features(config)
         opened = self._open_task(config, origin)
         self._say(opened.data.describe())
         with (
@@ -102,6 +107,26 @@ class Trainer:
             self._say(f"Step {result.step:,} is saved. Go on with: {shlex.join(command)}")
         request.raise_if_requested()
         return result
+
+    def _ensure_features(self, config: XTTSConfig) -> XTTSConfig:
+        """Makes or updates features; of several processes that train together one does so, and the others wait."""
+        goes_on = self._resume and bool(RunFolder(config.training.run_path).checkpoints.list_steps())
+        is_told = False
+        while True:
+            try:
+                return ensure_features(
+                    config,
+                    self._report,
+                    keep_sound=self._part == "vocoder",
+                    may_update=self._override or not goes_on,
+                )
+            except BusyError as error:
+                if read_cluster(os.environ) is None:
+                    raise
+                if not is_told:
+                    self._say(f"{error.problem} This process waits until it is done.")
+                is_told = True
+                time.sleep(_WAIT_S)
 
     def _open_run(self, opened: VoiceTask | VocoderTask, display: ProgressDisplay) -> RunFolder:
         return RunFolder.open(
@@ -118,6 +143,14 @@ class Trainer:
         self, opened: VoiceTask | VocoderTask, run: RunFolder, request: StopRequest, display: ProgressDisplay
     ) -> TrainResult:
         load_tensorflow()
+        from myxtts.training.run.cluster_sync import explain_lost_worker
+
+        with explain_lost_worker(opened.plan.cluster, run):
+            return self._run_loop(opened, run, request, display)
+
+    def _run_loop(
+        self, opened: VoiceTask | VocoderTask, run: RunFolder, request: StopRequest, display: ProgressDisplay
+    ) -> TrainResult:
         from myxtts.training.loop import TrainingLoop
 
         prepared = opened.prepare(run, display.say)

@@ -53,6 +53,8 @@ class DataHost:
             # On disk: a dispatcher keeps every dataset definition that it was given, and would fill the memory.
             config = service.DispatcherConfig(port=listen.port, work_dir=str(work_folder))
             self._dispatcher = _start(service.DispatchServer, config, f"a dispatcher at port {listen.port}")
+            # TensorFlow listens on every network from here on: closed at once, before the worker takes its time.
+            _close_to_others(self._dispatcher.target, listen)
         self.address = listen.joined or join_address(listen.host, split_address(self._dispatcher.target)[1])
         config = service.WorkerConfig(
             dispatcher_address=self.address,
@@ -61,10 +63,8 @@ class DataHost:
             heartbeat_interval_ms=_HEARTBEAT_MS,
         )
         self._worker = _start(service.WorkerServer, config, f"a worker for {self.address}")
+        _close_to_others(self._worker._address, listen)
         self.worker_address = join_address(listen.host, split_address(self._worker._address)[1])
-        if listen.is_private:
-            own = (self.worker_address,) if listen.joined else (self.address, self.worker_address)
-            keep_to_loopback(split_address(address)[1] for address in own)
 
     def __enter__(self) -> Self:
         return self
@@ -99,6 +99,12 @@ class DataHost:
         by_age = sorted(chunks.iterdir(), key=lambda path: path.stat().st_mtime_ns)
         for path in by_age[:-_NUM_CHUNKS_KEPT]:
             path.unlink()
+
+
+def _close_to_others(address: str, listen: ListenAddress) -> None:
+    """Keeps a server that has started to this machine, unless others were asked for."""
+    if listen.is_private:
+        keep_to_loopback([split_address(address)[1]])
 
 
 def _start(server: Any, config: Any, what: str) -> Any:

@@ -1,13 +1,18 @@
-"""Synchronises the processes of a multi-worker run: any-of flags (stop, freeze), broadcast from the chief, turns.
+"""Synchronises the processes of a multi-worker run: broadcast from the chief, turns, and the loss of a process.
 
 Implemented as all-reduce sums of the strategy itself. Processes train in lockstep: every one must call the same methods
-in the same order, or the others hang.
+in the same order, or the others hang. During training they exchange flags with the gradients (`TrainStep`).
+
+A process that ends or cannot be reached is noticed by TensorFlow's coordination service, whose heartbeats stop, or by a
+broken connection: every collective operation of the others then fails, after ten seconds and a little more.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,10 +20,14 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from myxtts.errors import DataError
+from myxtts.errors import DataError, HardwareError
 from myxtts.runtime.cluster import Cluster
+from myxtts.training.run.folder import RunFolder
 
 _Outcome = TypeVar("_Outcome")
+_TASK = re.compile(r"/job:(chief|worker)/(?:replica:0/)?task:(\d+)")
+_LOST = ("collective", "nccl", "heartbeat", "grpc error", "connection")
+"""Words, in lower case, of the errors that a collective operation fails with when another process is gone."""
 
 
 class ClusterSync:
@@ -36,10 +45,6 @@ class ClusterSync:
     def is_chief(self) -> bool:
         """Whether this process is the one that writes the run directory."""
         return self._cluster is None or self._cluster.is_chief
-
-    def find_any(self, *flags: bool) -> tuple[bool, ...]:
-        """For each flag: whether any process has set it (all-reduce of sums)."""
-        return tuple((self._add_up(np.array(flags, np.float32)) > 0).tolist()) if self._cluster else flags
 
     def gather(self, number: int) -> list[int]:
         """The number of each process, by worker (an all-gather, as a sum of one-hot rows)."""
@@ -76,11 +81,15 @@ class ClusterSync:
     def take_turns(self, work: Callable[[], _Outcome]) -> _Outcome:
         """Calls `work` in every process: first in the chief, and when that is done in the others (a barrier)."""
         if not self.is_chief:
-            self.find_any(False)
+            self._wait_for_all()
         outcome = work()
         if self.is_chief:
-            self.find_any(False)
+            self._wait_for_all()
         return outcome
+
+    def _wait_for_all(self) -> None:
+        if not self.is_alone:
+            self._add_up(np.zeros(1, np.float32))
 
     def _add_up(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
         with self._strategy.scope():
@@ -100,3 +109,31 @@ class ClusterSync:
             return replica.all_reduce(tf.distribute.ReduceOp.SUM, tf.where(is_first, values, tf.zeros_like(values)))
 
         return self._strategy.run(add_up, args=(values,))
+
+
+@contextmanager
+def explain_lost_worker(cluster: Cluster | None, run: RunFolder) -> Iterator[None]:
+    """Within the block, the loss of another process of the cluster is a HardwareError that says what is saved."""
+    try:
+        yield
+    except tf.errors.OpError as error:
+        if cluster is None or not any(word in str(error).lower() for word in _LOST):
+            raise
+        steps = run.checkpoints.list_steps()
+        saved = f"Step {steps[-1]:,} is saved" if steps else "No step is saved yet"
+        raise HardwareError(
+            f"{_name_lost(str(error), cluster)} ended or cannot be reached, and the {cluster.num_workers} processes of "
+            f"this run can only train together. {saved} in {run.path}.",
+            next_step="Look at the end of its output for the cause. Then start all processes again with --resume "
+            f"{run.path}.",
+        ) from error
+
+
+def _name_lost(message: str, cluster: Cluster) -> str:
+    """The likely worker: TensorFlow names tasks whose heartbeats stopped or whose connections broke."""
+    tasks = _TASK.findall(message.partition("Collective ops is aborted")[2])
+    found = {int(number) + (cluster.has_chief and job == "worker") for job, number in tasks}
+    others = sorted(found - {cluster.worker}) or [one for one in range(cluster.num_workers) if one != cluster.worker]
+    if len(others) == 1:
+        return f"Worker {others[0]} of {cluster.num_workers}"
+    return f"One of the workers {', '.join(map(str, others))}"
