@@ -34,7 +34,7 @@ def make_dataset() -> Any:
 
 def main(num_batches: int = 30) -> Diagnosis:
     diagnosis = diagnose_dataset(make_dataset(), step_s=STEP_S, num_batches=num_batches)
-    print(f"AU {diagnosis.au:.0%}: the step works so much of the time")
+    print(f"AU {diagnosis.au:.0%} ({diagnosis.au_basis}): the step works so much of the time")
     for found in diagnosis.findings:
         print(f"cause: {found.cause}, costs {1e3 * found.loss_s:.1f} ms a step")
         for advice in found.advice:

@@ -50,7 +50,8 @@ def make_environment(say: Callable[[str], None]) -> Path | None:
     for command in commands:
         result = subprocess.run(command, capture_output=True, text=True, check=False)
         if result.returncode:
-            say(f"The environment cannot be made: {(result.stderr or result.stdout).strip().splitlines()[-1:]}")
+            reason = (result.stderr or result.stdout).strip().rpartition("\n")[2]
+            say(f"The environment cannot be made: {reason}")
             return None
     ready.write_text("\n".join(PACKAGES), encoding="utf-8")
     return python
@@ -58,16 +59,17 @@ def make_environment(say: Callable[[str], None]) -> Path | None:
 
 def compile_graph(request: Request, card: str, python: Path | None) -> Record:
     """The record of a graph on a card or on the CPU, from its file where it was made before."""
-    path = find_record(request, card)
-    known = read_record(path)
+    hlo_path = _export(request, "optimized_hlo" if card == CPU else "hlo_serialized")
+    path = find_record(hlo_path.with_suffix(f"{hlo_path.suffix}.key").read_text(encoding="utf-8"), card)
+    known = read_record(path, request)
     if known is not None:
         return known
     if card == CPU:
-        record = make_record(request, CPU, _export(request, "optimized_hlo").read_text(encoding="utf-8"))
+        record = make_record(request, CPU, hlo_path.read_text(encoding="utf-8"))
     elif python is None:
         raise CompilerError(f"There is no compiler for {card}.")
     else:
-        record = _compile_for(request, card, python)
+        record = _compile_for(request, card, python, hlo_path)
     write_record(path, record)
     return record
 
@@ -85,8 +87,7 @@ def _export(request: Request, stage: str) -> Path:
     return path
 
 
-def _compile_for(request: Request, card: str, python: Path) -> Record:
-    hlo_path = _export(request, "hlo_serialized")
+def _compile_for(request: Request, card: str, python: Path, hlo_path: Path) -> Record:
     dump = BUILD / "dump" / f"{hlo_path.stem}-{card}"
     shutil.rmtree(dump, ignore_errors=True)
     dump.mkdir(parents=True)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _NUM_BATCHES = 4
 _NUM_COMPARED_STEPS = 50
-_NUM_STEPS_PER_BLOCK, _NUM_BLOCKS = 6, 9
+_NUM_STEPS_PER_BLOCK, _NUM_BLOCKS = 4, 9
 _NUM_STEPS = 1000
 _PATIENCE_S = 120.0
 
@@ -66,8 +66,8 @@ def _run_blocks(steps: Mapping[str, Callable[[Any, int], float]], parts: Sequenc
     return blocks
 
 
-def make_learner(config: XTTSConfig) -> Learner:
-    """A learner of this machine's processor, compiled, in float32."""
+def make_learner(config: XTTSConfig, strategy: Any = None, num_lanes: int | None = None) -> Learner:
+    """A learner in float32, compiled; by default as this machine's processor trains."""
     import tensorflow as tf
 
     from myxtts.training.execution import LANES_ON_CPU, Execution
@@ -75,8 +75,8 @@ def make_learner(config: XTTSConfig) -> Learner:
 
     plan = choose_plan(config, detect_hardware())
     data = open_training_data(config, plan)
-    execution = Execution(True, True, "float32", (), LANES_ON_CPU)
-    spec, strategy = measure_spec(config, plan, data), tf.distribute.get_strategy()
+    execution = Execution(True, True, "float32", (), num_lanes or LANES_ON_CPU)
+    strategy, spec = strategy or tf.distribute.get_strategy(), measure_spec(config, plan, data)
     return build_learner(config, plan, spec, data, execution, strategy, total_steps=_NUM_STEPS)
 
 

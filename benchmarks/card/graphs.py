@@ -2,12 +2,14 @@
 
 TensorFlow lowers them on a machine without a GPU: `hlo_serialized` is what an XLA compiler for any device begins with,
 `optimized_hlo` what the CPU runs.
-`python -m benchmarks.card.graphs REQUEST STAGE FILE` writes one, for a request as JSON.
+`python -m benchmarks.card.graphs REQUEST STAGE FILE` writes one, for a request as JSON, and its hash into FILE.key.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -77,7 +79,7 @@ def _make_spec(config: XTTSConfig) -> ModelSpec:
 def make_voice_learner(request: Request, **settings: Any) -> Learner:
     """A learner of the voice model as a GPU has it: compiled whole, on one device."""
     config = _make_config(request, **settings)
-    execution = Execution(True, True, request.policy, ())
+    execution = Execution(True, True, request.policy, (), is_search_chunked=True)
     strategy = tf.distribute.OneDeviceStrategy("/CPU:0")
     return Learner(config, _make_spec(config), strategy, execution, 1000, MicroBatches(request.batch, 1))
 
@@ -85,8 +87,8 @@ def make_voice_learner(request: Request, **settings: Any) -> Learner:
 def _make_voice_step(request: Request, durations: str) -> Graph:
     learner = make_voice_learner(request, durations=durations)
     shape = Shape(request.batch, request.num_frames, request.num_tokens)
-    part = learner._make_empty(shape, count_reference_frames(_make_config(request).data))
-    return Graph(learner.train_step._train, (part,))
+    part = learner._make_empty(shape, count_reference_frames(_make_config(request).data)).to_device("/CPU:0")
+    return Graph(learner.train_step._train.find(part), (part,))
 
 
 def make_vocoder_learner(
@@ -109,13 +111,8 @@ def make_vocoder_learner(
 
 def show_vocoder_step(learner: VocoderLearner, num_segments: int, name: str) -> Graph:
     """One of the vocoder's steps: `_train_warm`, `_train_vocoder` or `_train_discriminators`."""
-    shape = learner.model.config
-    part = {
-        "mel": tf.zeros([num_segments, _SEGMENT_FRAMES, shape.n_mels]),
-        "samples": tf.zeros([num_segments, _SEGMENT_FRAMES * shape.hop_length]),
-        "lengths": tf.zeros([num_segments], tf.int32),
-    }
-    return Graph(getattr(learner.train_step, name)._train, (part,))
+    (part,) = learner._make_empty(num_segments, _SEGMENT_FRAMES)
+    return Graph(getattr(learner.train_step, name)._train.find(part), (part,))
 
 
 def _make_vocoder_step(request: Request, name: str) -> Graph:
@@ -126,7 +123,7 @@ def _make_alignment(request: Request) -> Graph:
     """The search alone, as the store's durations are computed and as the step contains it."""
     grid = [request.batch, request.num_frames, 2 * request.num_tokens]
     inputs = tf.zeros(grid), tf.ones(grid[::2], tf.bool), tf.zeros(grid[:1], tf.int32)
-    return _compile(lambda *tensors: tuple(search_alignment(*tensors)), *inputs)
+    return _compile(lambda *tensors: tuple(search_alignment(*tensors, is_chunked=True)), *inputs)
 
 
 def _make_features(request: Request) -> Graph:
@@ -196,10 +193,18 @@ PARTS: dict[str, Callable[[Request], Graph]] = {
 def main(request: str, stage: str, path: str) -> None:
     values = json.loads(request)
     settings = tuple((name, value) for name, value in values.pop("settings"))
-    lowered = make_graph(Request(**values, settings=settings)).lower(stage)
+    graph = make_graph(Request(**values, settings=settings))
+    lowered = graph.lower(stage)
+    Path(f"{path}.key").write_text(_hash_graph(graph.lower("hlo")), encoding="utf-8")
     partial_path = Path(f"{path}.partial")
     partial_path.write_bytes(lowered if isinstance(lowered, bytes) else lowered.encode())
     partial_path.rename(path)
+
+
+def _hash_graph(hlo: str) -> str:
+    """Hash of what a graph computes, without the names and lines that it comes from."""
+    text = re.sub(r", metadata=\{[^}]*\}|inference_\w+", "", hlo.partition("\n")[2])
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 if __name__ == "__main__":

@@ -21,9 +21,9 @@ ROOT = Path(__file__).parents[2]
 BUILD = ROOT / "build" / "card"
 _KINDS = (
     ("products", "gemm_fusion|cublas|dot"),
-    ("convolutions", "conv"),
+    ("convolutions", "conv(?!ert)"),
     ("copies", "^copy"),
-    ("casts of weights", "^wrapped_convert"),
+    ("conversions", "convert"),
     ("random numbers", "_or_|_xor_|rng"),
     ("reductions", "reduce"),
 )
@@ -73,18 +73,19 @@ class Record:
         return StepTime(**self.times[card])
 
 
-def find_record(request: Request, card: str) -> Path:
-    """Where the record of a graph on a card is kept."""
+def find_record(graph_hash: str, card: str) -> Path:
+    """Where the record of a graph on a card is kept; it stays valid while the graph and the counting are the same."""
     described = CARDS[card].describe() if card in CARDS else card
-    key = hashlib.sha256(f"{described} {FLAGS}".encode()).hexdigest()[:8]
-    return BUILD / "records" / f"{request.name_file()}-{card}-{key}.json"
+    counting = [(Path(__file__).parent / name).read_text(encoding="utf-8") for name in ("hlo.py", "roofline.py")]
+    key = hashlib.sha256(f"{described} {FLAGS} {counting}".encode()).hexdigest()[:8]
+    return BUILD / "records" / f"{graph_hash}-{card}-{key}.json"
 
 
-def read_record(path: Path) -> Record | None:
+def read_record(path: Path, request: Request) -> Record | None:
     if not path.is_file():
         return None
     values: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return Record(**values)
+    return Record(**{**values, "request": asdict(request)})
 
 
 def make_record(request: Request, card: str, hlo: str, buffers: str = "") -> Record:

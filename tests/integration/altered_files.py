@@ -38,7 +38,13 @@ from myxtts.models.vocoder_bundle import VocoderBundle, find_vocoder, write_voco
 from myxtts.pipeline.recordings import RecordingSource
 from myxtts.pipeline.splits import open_store
 from myxtts.storage.json_file import JsonLines
-from myxtts.store.durations import DurationsOrigin, begin_durations, write_durations
+from myxtts.store.durations import (
+    DurationsOrigin,
+    begin_durations,
+    load_durations,
+    save_durations,
+    write_durations,
+)
 from myxtts.store.layout import PARTS
 from myxtts.store.precompute import precompute
 from myxtts.store.provide import Report, check_recordings, ensure_features, make_features
@@ -86,6 +92,8 @@ def write_templates(folder: Path) -> None:
         ends = np.linspace(0, num_frames, num_tokens + 1).astype(np.int64)
         spread[store.id_of(row)] = ends[1:] - ends[:-1]
     write_durations(folder / "store", spread)
+    fingerprint = save_durations(folder / "own" / "durations.safetensors", store, spread)
+    (folder / "own" / "fingerprint.txt").write_text(fingerprint)
     write_models(folder)
     generator = np.random.default_rng(1)
     arrays: dict[str, Any] = {"weight": generator.normal(size=(8, 9)).astype(np.float32), "step": np.zeros(1, np.int64)}
@@ -207,6 +215,12 @@ def read_store(folder: Path) -> None:
         assert stored.tokens.max() < 1 << 20
         durations = store.read_part(row, "durations")
         assert not len(durations) or (durations >= 0).all()
+
+
+def read_own_durations(folder: Path) -> None:
+    store = open_store(store_config(folder, train_data=None))
+    load_durations(folder / "own" / "durations.safetensors", store, (folder / "own" / "fingerprint.txt").read_text())
+    assert all(durations.sum() > 0 for durations in store.read_durations(np.arange(len(store))))
 
 
 def check_store(folder: Path) -> None:
@@ -548,6 +562,7 @@ TARGETS = {
     ),
     "generation": Target("store/generation-*/generation.json", (check_store, read_store), (spoil_checked_json,)),
     "durations": Target("store/durations.json", (check_store, read_store), (spoil_checked_json,)),
+    "own durations": Target("own/*.safetensors", (read_own_durations,), (spoil_tensor_heading,)),
     "checksums": Target("store/checksums.json", (check_store, load_features), (spoil_checked_json,)),
     "index": Target("store/generation-*/*.index", (read_store, check_store, load_features), (spoil_index,)),
     "shard": Target("store/generation-*/*.[mtd]*[lns]", (read_store, check_store), (spoil_shard,)),

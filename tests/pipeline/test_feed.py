@@ -182,12 +182,27 @@ def test_consumer_starts_when_enough_is_ready_and_the_delay_has_passed() -> None
 
 
 def test_no_data_by_the_time_limit_ends_with_a_diagnosis(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feed_module, "_WARM_UP_LIMIT_S", 0.3)
+    monkeypatch.setattr(feed_module, "_WARM_UP_LIMIT_S", 1.5)
     release = threading.Event()
     with open_feed(FakeLoader(lambda _plan: wait_for(release)), warm_up=WarmUp(2)) as feed:
-        with pytest.raises(DataError, match=r"0 of 2 batches are ready.*utterance\d+"):
+        with pytest.raises(DataError, match=r"No batch is ready.*utterance\d+"):
             next(iter(feed))
         release.set()
+
+
+def test_slow_loading_starts_the_model_late_and_does_not_end_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed_module, "_WARM_UP_LIMIT_S", 2.0)
+    said: list[str] = []
+    release = threading.Event()
+
+    def load(plan: BatchPlan) -> None:
+        if plan.position > 0:
+            wait_for(release)
+
+    with open_feed(FakeLoader(load), warm_up=WarmUp(2), say=said.append) as feed:
+        next(iter(feed))
+        release.set()
+    assert "starts with 1 of 2 batches" in said[1]
 
 
 def test_error_while_warming_up_is_not_waited_for() -> None:

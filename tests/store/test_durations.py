@@ -10,9 +10,9 @@ import pytest
 from numpy.typing import NDArray
 from tests.store.corpora import SmallCorpus, list_files, small_segments
 
-from myxtts.errors import BusyError, DataError
-from myxtts.storage.atomic import lock_directory
-from myxtts.store.durations import write_durations
+from myxtts.errors import BusyError, DataError, StorageError
+from myxtts.storage.atomic import lock_directory, plan_faults
+from myxtts.store.durations import load_durations, save_durations, write_durations
 from myxtts.store.reader import FeatureStore
 from myxtts.store.update import compact_store
 from myxtts.store.verify import verify_store
@@ -148,3 +148,57 @@ def test_durations_wait_for_no_other_writer(stored: SmallCorpus) -> None:
 def test_durations_need_a_store(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no finished feature store"):
         write_durations(tmp_path, {"a": np.ones(1, np.int32)})
+
+
+def read_aligned(store: FeatureStore) -> dict[str, list[int]]:
+    found = store.read_durations(np.arange(len(store)))
+    return {store.id_of(row): values.tolist() for row, values in enumerate(found)}
+
+
+def test_a_run_can_have_durations_of_its_own(stored: SmallCorpus, tmp_path: Path) -> None:
+    """The store stays as it is, durations of another model in it among them; what is not in the file has none."""
+    others = {id: values.tolist() for id, values in align_all(stored).items()}
+    store, path = stored.open_store(), tmp_path / "run" / "durations.safetensors"
+    own = {id: np.array(values[::-1], np.int32) for id, values in others.items() if id != "clip03"}
+    fingerprint = save_durations(path, store, own)
+    assert save_durations(path, store, dict(reversed(own.items()))) == fingerprint
+    assert read_aligned(store) == others
+    load_durations(path, store, fingerprint)
+    assert read_aligned(store) == {id: own[id].tolist() if id in own else [] for id in others}
+    assert read_aligned(stored.open_store()) == others
+
+
+def test_own_durations_that_are_damaged_or_of_another_run_are_refused(stored: SmallCorpus, tmp_path: Path) -> None:
+    store, path = stored.open_store(), tmp_path / "durations.safetensors"
+    own = {store.id_of(row): align_evenly(store, row) for row in range(len(store))}
+    fingerprint = save_durations(path, store, own)
+    with pytest.raises(DataError, match="not the one that the run was trained with"):
+        load_durations(path, store, "00000000")
+    raw = bytearray(path.read_bytes())
+    raw[-40] ^= 1
+    path.write_bytes(raw)
+    with pytest.raises(DataError, match=r"cannot be used.*") as refusal:
+        load_durations(path, store, fingerprint)
+    assert "training.durations=search" in refusal.value.next_step
+    path.unlink()
+    with pytest.raises(DataError, match="No such file"):
+        load_durations(path, store, fingerprint)
+
+
+def test_own_durations_of_features_that_have_changed_are_refused(stored: SmallCorpus, tmp_path: Path) -> None:
+    store, path = stored.open_store(), tmp_path / "durations.safetensors"
+    fingerprint = save_durations(path, store, {store.id_of(2): align_evenly(store, 2)})
+    store.columns["mel_length"] = store.columns["mel_length"] + 1
+    with pytest.raises(DataError, match=f"the features of {store.id_of(2)} have changed"):
+        load_durations(path, store, fingerprint)
+
+
+def test_a_full_disk_leaves_no_file_of_durations(stored: SmallCorpus, tmp_path: Path) -> None:
+    store, path = stored.open_store(), tmp_path / "durations.safetensors"
+    plan_faults("tensor_write:1:ENOSPC")
+    try:
+        with pytest.raises(StorageError, match="No space left"):
+            save_durations(path, store, {store.id_of(2): align_evenly(store, 2)})
+    finally:
+        plan_faults("")
+    assert list(tmp_path.glob("*durations*")) == []

@@ -186,6 +186,15 @@ def test_page_says_from_which_step_the_text_encoder_is_frozen(tmp_path: Path, la
     assert expected in make_run_page(read_run(path), Translator(lang)).render()
 
 
+@pytest.mark.parametrize(("lang", "expected"), [("en", "become stable at step 3,000"), ("fa", "در گام ۳٬۰۰۰")])
+def test_page_says_from_which_step_durations_were_not_searched(tmp_path: Path, lang: str, expected: str) -> None:
+    path = write_fake_run(tmp_path / "voice")
+    assert expected not in make_run_page(read_run(path), Translator(lang)).render()
+    with (path / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 3000, "changed_durations": 0.01, "durations_written": true, "watch_seconds": 60.0}\n')
+    assert expected in make_run_page(read_run(path), Translator(lang)).render()
+
+
 def test_the_first_step_of_each_session_is_left_out(tmp_path: Path) -> None:
     path = tmp_path / "telemetry.jsonl"
     positions = [0, 1, 2, 1, 2, 3, 4, 5]

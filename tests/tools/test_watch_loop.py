@@ -62,7 +62,9 @@ def test_a_result_that_is_awaited_in_every_step_is_seen() -> None:
     assert facts.num_steps_ahead == 0
 
 
-@pytest.mark.parametrize("read", [lambda loss: loss.numpy(), float, bool])
+@pytest.mark.parametrize(
+    "read", [lambda loss: loss.numpy(), float, bool, lambda _: tf.test.experimental.sync_devices()]
+)
 def test_reads_of_the_training_thread_are_counted(read: Callable[[Any], Any]) -> None:
     step = make_step()
 

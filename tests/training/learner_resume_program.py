@@ -77,7 +77,7 @@ def train_with_interruption(strategy: str, execution: str, folder: str, does_res
     with BackgroundSaver(checkpoints, _refuse) as saver:
         saver.save(SAVED_STEP, whole.learner.state.collect(), {})
         if does_rest:
-            whole.learner.freeze(whole.learner.model.text_side)
+            whole.learner.freeze()
         # What is trained meanwhile does not reach the checkpoint.
         whole.train(SAVED_STEP, NUM_STEPS)
     checkpoint = checkpoints.load_newest()
@@ -85,7 +85,7 @@ def train_with_interruption(strategy: str, execution: str, folder: str, does_res
     second = Training(made, execution)
     second.learner.state.restore(checkpoint.arrays)
     if does_rest:
-        second.learner.freeze(second.learner.model.text_side)
+        second.learner.freeze()
     second.train(SAVED_STEP, NUM_STEPS)
     saved = {name: array.tobytes() for name, array in checkpoint.arrays.items()}
     return {

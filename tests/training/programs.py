@@ -30,7 +30,7 @@ from myxtts.training.micro_batches import (
     select_tensors,
     split_rows,
 )
-from myxtts.training.optimizer import AdamW, WeightEma
+from myxtts.training.optimizer import AdamW, Freezing, WeightEma, assign_unless
 from myxtts.training.step import StepNumbers, TrainStep, is_out_of_memory
 from myxtts.types import Batch
 
@@ -65,11 +65,21 @@ class Sgd:
         return self._update
 
     def _update(
-        self, iterations: Any, weights: Any, _slots: Any, gradient_P: Tensor, rate: Tensor, applied: Tensor
+        self,
+        iterations: Any,
+        weights: Any,
+        _slots: Any,
+        gradient_P: Tensor,
+        rate: Tensor,
+        is_skipped: Tensor,
+        kept: Any,
     ) -> list[Tensor]:
-        iterations.assign_add(tf.cast(applied, tf.int64))
-        pairs = zip(weights, tf.split(gradient_P, [math.prod(weight.shape) for weight in weights]), strict=True)
-        return [weight.assign_sub(applied * rate * tf.reshape(part, weight.shape)) for weight, part in pairs]
+        iterations.assign_add(tf.cast(~is_skipped, tf.int64))
+        parts = tf.split(gradient_P, [math.prod(weight.shape) for weight in weights])
+        return [
+            assign_unless(is_same, weight, weight - rate * tf.reshape(part, weight.shape), weight.read_value())
+            for weight, part, is_same in zip(weights, parts, kept, strict=True)
+        ]
 
 
 def make_optimizer(name: str, model: Any) -> Any:
@@ -169,10 +179,11 @@ class Run:
         with self.strategy.scope():
             self.model = make_model()
             self.optimizer = make_optimizer(optimizer, self.model)
-        options = {"compute_loss": compute_loss, "rate": lambda _step: tf.constant(RATES[optimizer]), **options}
-        self.step = TrainStep(
-            self.model, self.optimizer, strategy=self.strategy, accumulation_steps=accumulation_steps, **options
-        )
+        self._options = {"compute_loss": compute_loss, "rate": lambda _step: tf.constant(RATES[optimizer])}
+        self.make_step(accumulation_steps=accumulation_steps, **options)
+
+    def make_step(self, **options: Any) -> None:
+        self.step = TrainStep(self.model, self.optimizer, strategy=self.strategy, **{**self._options, **options})
 
     def train(self, step: int, batch: MicroBatch, is_packed: bool = False) -> StepNumbers:
         return self.step(cut(self.strategy, batch, self.step.accumulation_steps, is_packed), step).read()
@@ -537,3 +548,58 @@ def see_numbers(numbers: list[int]) -> list[int]:
 
     run = Run("one device", compute_loss=show)
     return [round(run.train(number, make_batch(number)).metrics["number"]) for number in numbers]
+
+
+def train_frozen(strategy: str, num_before: int, num_after: int, **options: Any) -> dict[str, Any]:
+    """Trains, freezes the first layer and trains on; gives what changed then, and the gradient norms of both kinds."""
+    chosen = STRATEGIES[strategy]()
+    with chosen.scope():
+        model = make_model()
+        frozen = model.layers[1].weights
+        freezing, optimizer = Freezing(frozen), make_optimizer("adamw", model)
+        weights = {str(number): weight for number, weight in enumerate(model.trainable_variables)}
+        ema = WeightEma(weights, 0.9, chosen)
+    step = TrainStep(
+        model,
+        optimizer,
+        compute_loss,
+        chosen,
+        rate=lambda _step: tf.constant(0.01),
+        ema=ema,
+        freezing=freezing,
+        **options,
+    )
+
+    def read() -> dict[str, list[bytes]]:
+        moments = [one.numpy() for name, one in optimizer.named_variables.items() if name != "00000"]
+        return {
+            name: [weight.numpy().tobytes(), ema.variables[name].numpy().tobytes()]
+            + [moment.tobytes() for moment in moments[2 * number : 2 * number + 2]]
+            for number, (name, weight) in enumerate(weights.items())
+        }
+
+    def train(number: int) -> float:
+        micro_batches = cut(chosen, make_batch(number), options.get("accumulation_steps", 1))
+        return step(micro_batches, number).read().gradient_norm
+
+    for number in range(num_before):
+        train(number)
+    before, num_traces = read(), step.num_traces
+    # The gradient of the present weights without those that are frozen.
+    others = [weight.value for weight in model.trainable_variables if not freezing.includes(weight)]
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(measure_rows(model, make_batch(num_before)))
+    expected = float(tf.linalg.global_norm([tf.convert_to_tensor(one) for one in tape.gradient(loss, others)]))
+    with chosen.scope():
+        freezing.turn_on()
+    norms = [train(num_before + number) for number in range(num_after)]
+    after = read()
+    return {
+        "num_frozen": len(frozen),
+        "num_weights": len(weights),
+        "num_new_traces": step.num_traces - num_traces,
+        "unchanged": [name for name in weights if after[name] == before[name]],
+        "changed": [name for name in weights if all(map(bytes.__ne__, after[name], before[name]))],
+        "norm": norms[0],
+        "expected_norm": expected,
+    }

@@ -52,6 +52,13 @@ def test_a_cpu_compiles_where_it_pays(
     assert words in execution.reasons[0]
 
 
+def test_a_short_run_on_a_gpu_does_not_wait_for_the_compiler() -> None:
+    short, long = (choose(GPU, total_steps=total_steps) for total_steps in (299, 300))
+    assert (short.is_graph, short.is_compiled, long.is_compiled) == (True, False, True)
+    assert "A run of 299 steps on a GPU with 2 batch shapes does not pay for compiling, one of 300" in short.reasons[0]
+    assert choose(GPU, total_steps=None).is_compiled
+
+
 @pytest.mark.parametrize("key", ["enable_eager_debug", "enable_graph_mode"])
 def test_a_debugger_gets_every_operation(key: str) -> None:
     settings: dict[str, Any] = {key: key == "enable_eager_debug"}

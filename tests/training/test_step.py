@@ -305,3 +305,20 @@ def test_a_step_is_few_operations_for_the_host(run: Run, strategy: str, num_cuts
 
 def test_a_number_of_a_step_that_does_not_follow_the_last_one_counts(run: Run) -> None:
     assert run("see_numbers", numbers=[0, 1, 7, 8, 3, 4]) == [0, 1, 7, 8, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "options"),
+    [
+        ("one device", {"jit_compile": True}),
+        ("default", {"jit_compile": True, "num_lanes": 2}),
+        ("one device", {"accumulation_steps": 2}),
+        ("mirrored", {}),
+    ],
+)
+def test_frozen_weights_keep_their_bits_without_a_new_graph(run: Run, strategy: str, options: dict[str, Any]) -> None:
+    trained = run("train_frozen", strategy=strategy, num_before=3, num_after=2, **options)
+    assert trained["num_new_traces"] == 0
+    assert len(trained["unchanged"]) == trained["num_frozen"] > 0
+    assert len(trained["changed"]) == trained["num_weights"] - trained["num_frozen"]
+    assert trained["norm"] == pytest.approx(trained["expected_norm"], rel=1e-5)

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from myxtts.training.loop import StepWindow
 from myxtts.training.step import StepNumbers
+from myxtts.training.step_window import StepWindow
 
 
 @pytest.fixture

@@ -262,7 +262,7 @@ def test_a_frozen_text_side_stays_at_its_average_and_the_decoder_learns_on(train
     )
 
 
-def test_nothing_is_frozen_shortly_before_the_end_but_is_when_there_is_more_to_come(trainings: Trainings) -> None:
+def test_nothing_is_frozen_at_the_end_but_is_when_there_is_more_to_come(trainings: Trainings) -> None:
     first = trainings.run("late-freeze", {"steps": 2}, freeze_at=2)
     second = trainings.run("late-freeze", {"steps": 6}, freeze_at=2, resume=True)
     assert (first.status, second.status) == (0, 0), first.error + second.error

@@ -35,6 +35,7 @@ __all__ = [
     "search_durations",
     "train_as_documented",
     "train_on_slow_device",
+    "train_switching",
     "train_watched",
 ]
 _PATIENCE_S = 60.0
@@ -116,6 +117,32 @@ def train_as_documented(config_file: str, settings: dict[str, Any]) -> dict[str,
     }
     result = Trainer(XTTSConfig.load(config_file, **settings)).fit()
     return {"step": result.step, "best_step": result.best_step, "reason": result.reason}
+
+
+def train_switching(
+    config_file: str, settings: dict[str, Any], kill_in_alignment: bool = False, **options: Any
+) -> dict[str, Any]:
+    """Trains as on a GPU, with a look at the alignments after every step, which are stable at the second already.
+
+    With `kill_in_alignment` the process is killed when it aligns the second batch of all training utterances.
+    """
+    for name, value in {
+        "is_cpu": lambda _: False,
+        "LOOK_STEPS": 1,
+        "MOST_CHANGED": 1.0,
+        "_NUM_STABLE_LOOKS": 1,
+        "BATCH_SIZE": 4,
+    }.items():
+        setattr(voice_align, name, value)
+    plain = StoreAligner.align
+
+    def align_some(aligner: StoreAligner, position: int) -> voice_align.Durations:
+        if kill_in_alignment and position == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return plain(aligner, position)
+
+    StoreAligner.align = align_some  # type: ignore[method-assign, assignment]
+    return train_watched(config_file, settings, **options)
 
 
 def refuse_to_search(*_: Any, **__: Any) -> None:

@@ -26,10 +26,10 @@ import tensorflow as tf
 from myxtts.models.text_encoder import STATES_PER_TOKEN
 from myxtts.types import Tensor
 
-_IMPOSSIBLE = -(2**30)
-"""Total score of a path that does not begin in the first state: below that of any other path."""
 _TOTAL_BITS = 29
-"""Totals of paths are less than 2 to this power, so that they fit into int32 even when added to `_IMPOSSIBLE`."""
+"""Totals of paths are between minus and plus 2 to this power."""
+_IMPOSSIBLE = -5 * 2 ** (_TOTAL_BITS - 1)
+"""Added to the total of a path that does not begin in the first state: below that of any other, and within int32."""
 _CHUNK_FRAMES = 16
 """Frames of a chunk. With more, the chunks take longer (each frame of a chunk reads and writes 17 numbers for each
 state of each chunk); with fewer, the two loops over chunks do."""
@@ -94,15 +94,22 @@ def search_alignment(
     is_aligned_B = (num_states_B <= mel_lengths_B) & (num_states_B > 0)
     search = _search_chunks if is_chunked else _search_frames
     if is_chunked or is_compiled:
-        search = _compile_search(search)
+        search = _compile_once(search) if tf.executing_eagerly() else _compile(search)
     state_BT = search(scores_BTS, is_state_BS, mel_lengths_B)
     return Alignment(_count_frames(state_BT, mel_lengths_B, is_state_BS.shape[1]), state_BT, is_aligned_B)
 
 
-@cache
-def _compile_search(search: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Any:
-    """The search as a compiled part of any graph: small operations in loops cost far more when run one by one."""
+def _compile(search: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Any:
+    """The search as a compiled part of a graph: small operations in loops cost far more when run one by one.
+
+    Each graph gets its own: the name of a function counts what was traced before it, and graphs whose names differ from
+    one process to the next are compiled again.
+    """
     return tf.function(search, autograph=False, jit_compile=True)
+
+
+_compile_once = cache(_compile)
+"""For eager calls, which would otherwise compile every time."""
 
 
 def _count_frames(state_BT: Tensor, mel_lengths_B: Tensor, num_states: int) -> Tensor:
@@ -203,8 +210,8 @@ def _search_chunks(scores_BTS: Tensor, is_state_BS: Tensor, mel_lengths_B: Tenso
         tf.cast(num_until_BS[:, None] <= tf.range(is_state_BS.shape[1])[:, None], tf.int32), axis=2
     )
     position_BS = tf.minimum(position_BS, is_state_BS.shape[1] - 1)
-    paths_CBSD = _search_within_chunks(scores_BTS, is_state_BS, position_BS, mel_lengths_B)
-    moves_CBS = _join_chunks(paths_CBSD)
+    paths_DCBS = _search_within_chunks(scores_BTS, is_state_BS, position_BS, mel_lengths_B)
+    moves_CBS = _join_chunks(paths_DCBS)
     last_B = tf.maximum(num_until_BS[:, -1] - 1, 0)
     rank_BT = _trace_chunks(moves_CBS, last_B)[:, :num_frames]
     return tf.gather(position_BS, rank_BT, batch_dims=1)
@@ -213,7 +220,7 @@ def _search_chunks(scores_BTS: Tensor, is_state_BS: Tensor, mel_lengths_B: Tenso
 def _search_within_chunks(
     scores_BTS: Tensor, is_state_BS: Tensor, position_BS: Tensor, mel_lengths_B: Tensor
 ) -> Tensor:
-    """The best path [C, B, S, D] through each chunk that ends in state s after d moves.
+    """The best path [D, C, B, S] through each chunk that ends in state s after d moves.
 
     It is one int64: the total score in the upper bits, and the complement of the moves in the lowest K, one bit a
     frame, the last frame highest. Of two paths the larger number is the better one: with equal scores the one that
@@ -235,27 +242,27 @@ def _search_within_chunks(
     # The first frame is in the first state, and a path stays in its last state behind the utterance.
     can_move_KCB = (tf.transpose(frame_CK)[..., None] < mel_lengths_B) & (tf.transpose(frame_CK)[..., None] > 0)
     impossible = tf.constant(_IMPOSSIBLE * 2**_CHUNK_FRAMES, tf.int64)
-    paths = tf.fill([1, num_chunks, num_rows, num_states], tf.constant(2**_CHUNK_FRAMES - 1, tf.int64))
+    paths_DCBS = tf.fill([1, num_chunks, num_rows, num_states], tf.constant(2**_CHUNK_FRAMES - 1, tf.int64))
     for place in range(_CHUNK_FRAMES):
-        # One move more is possible with each frame: paths [D, C, B, S] grow.
-        stayed = tf.pad(paths, [[0, 1], [0, 0], [0, 0], [0, 0]], constant_values=impossible)
-        moved = tf.pad(paths[..., :-1], [[1, 0], [0, 0], [0, 0], [1, 0]], constant_values=impossible)
+        # With each frame one move more is possible.
+        stayed = tf.pad(paths_DCBS, [[0, 1], [0, 0], [0, 0], [0, 0]], constant_values=impossible)
+        moved = tf.pad(paths_DCBS[..., :-1], [[1, 0], [0, 0], [0, 0], [1, 0]], constant_values=impossible)
         moved = tf.where(can_move_KCB[place][..., None], moved - 2**place, impossible)
-        paths = tf.maximum(stayed, moved) + tf.cast(scores_KCBS[place], tf.int64) * 2**_CHUNK_FRAMES
-    return tf.transpose(paths, [1, 2, 3, 0])
+        paths_DCBS = tf.maximum(stayed, moved) + tf.cast(scores_KCBS[place], tf.int64) * 2**_CHUNK_FRAMES
+    return paths_DCBS
 
 
-def _join_chunks(paths_CBSD: Tensor) -> Tensor:
+def _join_chunks(paths_DCBS: Tensor) -> Tensor:
     """Viterbi over chunks: the moves [C, B, S] within each chunk of the best path that ends it in state s, as bits."""
-    num_chunks, num_rows, num_states, _ = paths_CBSD.shape
+    num_moves, num_chunks, num_rows, num_states = paths_DCBS.shape
     lowest_bits = 2**_CHUNK_FRAMES - 1
     impossible = tf.constant(_IMPOSSIBLE * 2**_CHUNK_FRAMES, tf.int64)
-    # Where a path with d moves that ends in state s began, in totals with one place for each move in front.
-    begin_SD = tf.range(num_states)[:, None] + _CHUNK_FRAMES - tf.range(_CHUNK_FRAMES + 1)
 
     def join(chunk: Tensor, total_BS: Tensor, moves: tf.TensorArray) -> tuple[Tensor, Tensor, tf.TensorArray]:
-        padded = tf.pad(total_BS, [[0, 0], [_CHUNK_FRAMES, 0]], constant_values=impossible)
-        best_BS = tf.reduce_max(tf.gather(padded, begin_SD, axis=1) + paths_CBSD[chunk], axis=2)
+        padded = tf.pad(total_BS, [[0, 0], [num_moves, 0]], constant_values=impossible)
+        # A path with d moves that ends in state s began in state s - d.
+        begin_DBS = tf.stack([padded[:, num_moves - move :][:, :num_states] for move in range(num_moves)])
+        best_BS = tf.reduce_max(begin_DBS + paths_DCBS[:, chunk], axis=0)
         complement_BS = tf.bitwise.bitwise_and(best_BS, tf.constant(lowest_bits, tf.int64))
         moves = moves.write(chunk, lowest_bits - tf.cast(complement_BS, tf.int32))
         return chunk + 1, best_BS - complement_BS, moves

@@ -34,7 +34,7 @@ from myxtts.types import Batch, Say
 
 _WARM_UP_POLL_S = 0.01
 _WARM_UP_LIMIT_S = 120.0
-"""Without enough batches by then the model is not started."""
+"""By then the model starts with fewer batches than asked for; without a single one the run ends."""
 _NUM_BATCHES_AT_START = 6
 """Loaded ahead in memory that is ready before the first batch; the rest of the buffer is added during the run."""
 _NUM_HELD = 2
@@ -147,10 +147,13 @@ class Feed:
             elapsed_s, num_ready = time.monotonic() - started, chain.num_ready
             if chain.has_ended or (num_ready >= mark and elapsed_s >= warm_up.delay_s):
                 break
-            if elapsed_s > _WARM_UP_LIMIT_S:
+            if elapsed_s > max(_WARM_UP_LIMIT_S, warm_up.delay_s):
+                if num_ready > 0:
+                    self._say(f"Loading is slow: the model starts with {num_ready} of {mark} batches, and will wait.")
+                    break
                 loading = self._threads.ahead.describe_next()
                 raise DataError(
-                    f"Only {num_ready} of {mark} batches are ready after {elapsed_s:.0f} s, so the model was not "
+                    f"No batch is ready after {elapsed_s:.0f} s, so the model was not "
                     f"started{f'; the first that is missing is {loading}' if loading else ''}.",
                     next_step="Compute features once with myxtts precompute, or raise data.num_workers.",
                 )

@@ -136,6 +136,12 @@ class BatchOrder:
         references[: len(chosen)] = self._rows[self._references.choose(chosen, hashes)]
         return BatchPlan(position, epoch, rows, references, shape, keys)
 
+    def shape_at(self, position: int) -> Shape:
+        """The shape of the batch at a position."""
+        epoch, number = divmod(position, self.num_batches_per_epoch)
+        _, shape_numbers, _ = self._plan_epoch(epoch)
+        return self.shapes[int(shape_numbers[number])]
+
     def _compute_epoch(self, epoch: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Utterances in the order of an epoch, and for each of its batches the shape and where it starts."""
         indices = np.arange(len(self._rows))

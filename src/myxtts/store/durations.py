@@ -1,8 +1,9 @@
-"""Writes token durations from monotonic alignment search into a finished store, without rewriting its features.
+"""Token durations from monotonic alignment search: in a finished store, or in a file of their own for one run.
 
-Durations become invalid with the text or recording of their utterance. durations.json names the model that aligned, so
-that an alignment can be resumed, and durations of two models never mix.
-Shape legend: K tokens.
+Into a store they are written without rewriting its features. They become invalid with the text or recording of their
+utterance. durations.json names the model that aligned, so that an alignment can be resumed, and durations of two models
+never mix. A file of a run leaves the store as it is, which other runs may train on at the same time.
+Shape legend: K tokens, N rows of the store.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from myxtts.errors import DataError
-from myxtts.storage.atomic import lock_directory, sweep_temporary_files
+from myxtts.errors import DataError, refuse
+from myxtts.storage.atomic import lock_directory, sweep_temporary_files, write_atomically
+from myxtts.storage.regular_file import FileRefusedError, open_regular
+from myxtts.storage.tensor_file import fingerprint_arrays, read_heading, read_tensors, write_tensors
 from myxtts.store.generation import commit_state, describe_row, find_next_segment
 from myxtts.store.layout import CHUNK_UTTERANCES, PARTS, Part, read_checked_json, require_store, write_checked_json
 from myxtts.store.reader import FeatureStore
@@ -24,6 +27,12 @@ from myxtts.store.segment import SegmentWriter
 
 ORIGIN_FILE_NAME = "durations.json"
 """Beside store.json; holds a `DurationsOrigin`."""
+_FORMAT = "myxtts-durations-1"
+"""Written into the heading of a file of durations; another value is refused."""
+_DTYPES = {"id_hash": np.dtype(np.uint64), "lengths": np.dtype(np.int32), "frames": np.dtype(np.int32)}
+"""Arrays of such a file: the hash of each id, in order, its number of tokens, and the frames of all tokens joined."""
+_MAX_FILE_BYTES = 1 << 40
+_SEARCH = "--set training.durations=search"
 _OTHER_PARTS: tuple[Part, ...] = tuple(part for part in PARTS if part != "durations")
 
 
@@ -113,3 +122,58 @@ def _find_row(store: FeatureStore, id: str, values: NDArray[np.integer[Any]]) ->
             next_step="The features have changed since they were aligned: align them again.",
         )
     return row
+
+
+def save_durations(path: Path, store: FeatureStore, durations: Mapping[str, NDArray[np.integer[Any]]]) -> str:
+    """Writes durations by id to a file beside the store's; returns the fingerprint that `load_durations` asks for.
+
+    The content depends on ids and durations alone, not on the order in which they were found or on row numbers.
+    """
+    rows = [_find_row(store, id, values) for id, values in durations.items()]
+    hashes, order = np.unique(store.columns["id_hash"][rows], return_index=True)
+    values = [np.asarray(array, np.int32) for array in durations.values()]
+    arrays = {
+        "id_hash": hashes,
+        "lengths": np.array([len(values[place]) for place in order], np.int32),
+        "frames": np.concatenate([np.zeros(0, np.int32), *(values[place] for place in order)]),
+    }
+    with write_atomically(path) as file:
+        write_tensors(file, arrays, {"format": _FORMAT}, seal=True)
+    return fingerprint_arrays(arrays)
+
+
+def load_durations(path: Path, store: FeatureStore, fingerprint: str) -> None:
+    """Makes a store read its durations from a file of `save_durations`.
+
+    Raises DataError if the file is missing, damaged or another one, or if features have changed since it was written.
+    """
+    arrays = _read_file(path, fingerprint)
+    stops = np.cumsum(arrays["lengths"], dtype=np.int64)
+    pieces = zip(arrays["id_hash"].tolist(), (stops - arrays["lengths"]).tolist(), stops.tolist(), strict=True)
+    by_hash = {hash: arrays["frames"][start:stop] for hash, start, stop in pieces}
+    durations = [by_hash.get(hash, arrays["frames"][:0]) for hash in store.columns["id_hash"].tolist()]
+    for row, values in enumerate(durations):
+        if len(values) and (
+            len(values) != store.columns["tokens_length"][row] or values.sum() != store.columns["mel_length"][row]
+        ):
+            problem = f"the features of {store.id_of(row)} have changed since it was written"
+            raise refuse(f"The file of durations {path}", problem, f"Go on without it: {_SEARCH}")
+    store.use_durations(np.array([len(values) for values in durations], np.int64), np.concatenate(durations))
+
+
+def _read_file(path: Path, fingerprint: str) -> dict[str, NDArray[Any]]:
+    """The arrays of a file of durations; raises DataError unless they are whole and have this fingerprint."""
+    advice = f"Restore it from a backup, or go on without it: {_SEARCH}"
+    try:
+        with open_regular(path, _MAX_FILE_BYTES) as file:
+            heading = read_heading(file)
+            arrays, _ = read_tensors(file, heading, sealed=True)
+    except OSError as error:
+        raise refuse(f"The file of durations {path}", f"it cannot be read ({error.strerror})", advice) from error
+    except FileRefusedError as error:
+        raise refuse(f"The file of durations {path}", str(error), advice) from error
+    is_same = heading.metadata.get("format") == _FORMAT and fingerprint_arrays(arrays) == fingerprint
+    # The fingerprint is of the bytes alone, whatever type they are given.
+    if not is_same or any(arrays[name].dtype != dtype or arrays[name].ndim != 1 for name, dtype in _DTYPES.items()):
+        raise refuse(f"The file of durations {path}", "it is not the one that the run was trained with", advice)
+    return arrays

@@ -81,6 +81,7 @@ class FeatureStore:
         """Columns [N] of the joined index; see `store.index.COLUMNS`."""
         self.speakers, self.languages = table.speakers, table.languages
         self._files = MappedFiles(self.generation_folder)
+        self._other_durations: tuple[NDArray[np.int64], NDArray[np.int32]] | None = None
 
     @classmethod
     def open(cls, folder: str | Path) -> FeatureStore:
@@ -179,6 +180,19 @@ class FeatureStore:
     def read_tokens(self, rows: NDArray[np.integer[Any]]) -> list[NDArray[np.int32]]:
         """The tokens of many rows as stored, not copied."""
         return self.read_parts(rows, "tokens")
+
+    def use_durations(self, lengths_N: NDArray[np.integer[Any]], frames: NDArray[np.int32]) -> None:
+        """Durations come from these arrays instead of the store: the number of tokens by row, and all frames joined."""
+        assert lengths_N.shape == (len(self),), f"durations of {lengths_N.shape} rows"
+        assert lengths_N.sum() == len(frames), "durations do not fit their lengths"
+        self._other_durations = np.cumsum([0, *lengths_N.tolist()]), frames
+
+    def read_durations(self, rows: NDArray[np.integer[Any]]) -> list[NDArray[np.int32]]:
+        """The durations of many rows, not copied; empty where an utterance has none."""
+        if self._other_durations is None:
+            return self.read_parts(rows, "durations")
+        starts, frames = self._other_durations
+        return [frames[starts[row] : starts[row + 1]] for row in rows.tolist()]
 
     def read_record(self, row: int, part: Part) -> NDArray[Any]:
         """As `read_part`, but spectrograms have their shape [T, M], which `SegmentWriter` takes the length from."""

@@ -25,6 +25,7 @@ from myxtts.storage.json_file import JsonLines, is_number, try_read_json
 from myxtts.storage.regular_file import FileRefusedError, read_regular
 from myxtts.tools.rhythm import even_out_shapes
 from myxtts.training.run.folder import (
+    DURATIONS_WRITTEN,
     ENVIRONMENT_FILE_NAME,
     FINGERPRINTS_FILE_NAME,
     METRICS_FILE_NAME,
@@ -143,6 +144,8 @@ class RunFiles:
     """Step and scores of every validation."""
     text_rest_step: int | None
     """Step from which the text encoder was frozen, None where it never was."""
+    durations_step: int | None
+    """Step from which training went on with written durations, None where it never did."""
     watched: list[tuple[int, float]]
     """Steps at which training waited for callbacks such as validation or samples, and for how many seconds."""
     feed: FeedTimes | None
@@ -206,9 +209,8 @@ def read_run(path: Path) -> RunFiles:
             for line in lines
             if is_number(line.get("step")) and isinstance(line.get("validation"), dict)
         ],
-        text_rest_step=next(
-            (line["step"] for line in lines if TEXT_FROZEN in line and is_number(line.get("step"))), None
-        ),
+        text_rest_step=_find_mark(lines, TEXT_FROZEN),
+        durations_step=_find_mark(lines, DURATIONS_WRITTEN),
         watched=[(line["step"], line["watch_seconds"]) for line in lines if is_number(line.get("watch_seconds"))],
         feed=read_telemetry(path / TELEMETRY_FILE_NAME, first_positions),
         skipped=skipped[-_MAX_SKIPPED:],
@@ -221,6 +223,11 @@ def read_run(path: Path) -> RunFiles:
             for name, text in (try_read_json(path / FINGERPRINTS_FILE_NAME, dict[str, Any]) or {}).items()
         },
     )
+
+
+def _find_mark(lines: Sequence[Mapping[str, Any]], key: str) -> int | None:
+    """The step of the first line with this key."""
+    return next((line["step"] for line in lines if key in line and is_number(line.get("step"))), None)
 
 
 def read_telemetry(path: Path, first_positions: Container[int] = ()) -> FeedTimes | None:

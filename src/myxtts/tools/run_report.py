@@ -213,6 +213,12 @@ def _show_validation(run: RunFiles, measures: Measures, tr: Translator) -> Html:
             "validation loss had stopped improving.",
             step=tr.count(run.text_rest_step),
         )
+    if run.durations_step is not None:
+        lead += " " + tr(
+            "Alignments had become stable at step {step}: from there on training used written durations and did not "
+            "search.",
+            step=tr.count(run.durations_step),
+        )
     return make_section(
         tr("Validation"),
         make_grid(*panels),

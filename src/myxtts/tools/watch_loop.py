@@ -94,8 +94,13 @@ class LoopWatch:
         self._undo: list[Callable[[], None]] = []
 
     def __enter__(self) -> LoopWatch:
+        import tensorflow as tf
+
         for name in _READS:
             self._patch_read(name)
+        wait = tf.test.experimental.sync_devices
+        tf.test.experimental.sync_devices = self._count_wait(wait)
+        self._undo.append(lambda: setattr(tf.test.experimental, "sync_devices", wait))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -164,6 +169,14 @@ class LoopWatch:
             if place and not is_small and not place.endswith(self._devices):
                 short = place.rpartition("device:")[2]
                 yield f"{'a variable' if is_variable else f'{tensor.dtype.name}{list(tensor.shape)}'} on {short}"
+
+    def _count_wait(self, wait: Callable[[], None]) -> Callable[[], None]:
+        def counted() -> None:
+            if threading.get_ident() == self._thread:
+                self._steps[-1].num_reads += 1
+            wait()
+
+        return counted
 
     def _patch_read(self, name: str) -> None:
         import tensorflow as tf

@@ -1,7 +1,7 @@
 """Base of the voice and vocoder learners: model, optimizer, EMA and train step under one `tf.distribute` strategy.
 
 A batch that does not fit into the memory of the device is cut into smaller micro-batches, whose gradients are
-accumulated to the same step. `freeze` and `set_micro_batches` make the step anew, and with it its graphs.
+accumulated to the same step: `set_micro_batches` makes the step anew, and with it its graphs.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from myxtts.config.schema import XTTSConfig
 from myxtts.pipeline.packed import Packed, PackedLayout, cut_vector, join_vector, resize_rows
 from myxtts.runtime.plan import Plan, is_cpu
 from myxtts.storage.atomic import pass_fault_point
+from myxtts.training.compiling import make_graph_first
 from myxtts.training.execution import Device, Execution, MicroBatches
 from myxtts.training.micro_batches import (
     MicroBatch,
@@ -29,10 +30,10 @@ from myxtts.training.micro_batches import (
     select_tensors,
     split_rows,
 )
-from myxtts.training.optimizer import WeightEma
+from myxtts.training.optimizer import Freezing, WeightEma
 from myxtts.training.run.state import AVERAGE, MODEL, OPTIMIZER, TrainingState
 from myxtts.training.schedule import LearningRate
-from myxtts.training.step import GRADIENTS_POINT, StepResult, make_graph_first
+from myxtts.training.step import GRADIENTS_POINT, StepResult
 from myxtts.types import Batch
 
 NUM_FLAGS = 3
@@ -56,10 +57,12 @@ class BaseLearner(ABC):
         weights: Mapping[str, Any],
         optimizer: Any,
         more_state: Mapping[str, Mapping[str, Any]] | None = None,
+        freezable: Sequence[Any] = (),
     ) -> None:
         """`weights` are all of the model, by name. Model and optimizer were made in the scope of the strategy.
 
-        `more_state` are groups of variables beside those of model and optimizer, for checkpoints.
+        `more_state` are groups of variables beside those of model and optimizer, for checkpoints. `freezable` are
+        the layers that `freeze` excludes from training.
         """
         self._config, self.strategy, self._execution = config, strategy, execution
         training = config.training
@@ -69,6 +72,7 @@ class BaseLearner(ABC):
             self._last_step = tf.Variable(
                 -1, dtype=tf.int64, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA
             )
+            self._freezing = Freezing([weight for layer in freezable for weight in layer.weights])
         self.rate = self._rate
         self._flags = _make_flags(strategy)
         self._raised = (False,) * NUM_FLAGS
@@ -129,14 +133,15 @@ class BaseLearner(ABC):
         self._cutter = MicroBatchCutter(self.strategy, self._execution, num_cuts)
         self._make_step(micro_batches.accumulation)
 
-    def freeze(self, layers: Sequence[Any]) -> None:
-        """Excludes these layers from training; from now on they keep the values of their EMA."""
-        frozen = {id(weight) for layer in layers for weight in layer.weights}
+    def freeze(self) -> None:
+        """Excludes the freezable layers from training; from now on they keep the values of their EMA.
+
+        The graphs stay the same: compiling smaller ones takes longer than the backward pass of these layers.
+        """
         if self.ema is not None:
-            self.ema.settle(name for name, weight in self._trained.items() if id(weight) in frozen)
-        for layer in layers:
-            layer.trainable = False
-        self.set_micro_batches(self.micro_batches)
+            self.ema.settle(name for name, weight in self._trained.items() if self._freezing.includes(weight))
+        with self.strategy.scope():
+            self._freezing.turn_on()
 
     def reset_average(self) -> None:
         """Begins the EMA anew at the present weights, after they were loaded from a bundle."""
@@ -165,6 +170,7 @@ class BaseLearner(ABC):
             "flags": self._flags,
             "jit_compile": self._execution.is_compiled,
             "graph": self._execution.is_graph,
+            "freezing": self._freezing,
         }
 
     def _trace(self, empty: Iterable[Sequence[StepInput]], step: int) -> None:
@@ -174,6 +180,10 @@ class BaseLearner(ABC):
         """
         for parts in empty:
             self.train_step.trace(self._cut_parts([parts] * self.num_batches_per_step), step)
+
+    def _make_graphs(self, parts: Sequence[StepInput]) -> None:
+        """Traces the graphs of batches of this shape, given as the rows of each replica, without a step."""
+        self.train_step.make_graphs(self._cut_parts([parts] * self.num_batches_per_step))
 
     @property
     def _num_local_replicas(self) -> int:

@@ -7,22 +7,21 @@ from: `retry_out_of_memory` cuts the same step into smaller micro-batches.
 
 from __future__ import annotations
 
-import math
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import islice
 from typing import Any, TypeVar
 
 import tensorflow as tf
 
 from myxtts.config.schema import XTTSConfig
-from myxtts.errors import HardwareError
 from myxtts.runtime.device_trace import BusySampler
 from myxtts.training.callbacks import Callback, TrainResult
+from myxtts.training.compiling import StepCompiler, plan_graphs
 from myxtts.training.learner import NUM_FLAGS
 from myxtts.training.micro_batches import enter_device
 from myxtts.training.run.cluster_sync import ClusterSync
@@ -31,8 +30,9 @@ from myxtts.training.run.guard import Action, Guard
 from myxtts.training.run.signals import StopRequest
 from myxtts.training.run.state import RunState
 from myxtts.training.schedule import TimeBudget
-from myxtts.training.step import StepNumbers, is_out_of_memory
-from myxtts.training.task import PreparedTask
+from myxtts.training.step import StepNumbers, StepResult, is_out_of_memory
+from myxtts.training.step_window import StepWindow
+from myxtts.training.task import PreparedTask, retry_out_of_memory
 from myxtts.types import Say
 
 _Outcome = TypeVar("_Outcome")
@@ -40,9 +40,6 @@ _NEXT_STOP = "after this step, and is saved"
 _NEXT_STOP_OF_ALL = "within three steps, together with the other processes, and is saved"
 _STEPS_IN_FLIGHT = 2
 """Steps that may be on the device before the result of an older one is needed: one that runs and one that waits."""
-_LATEST_FREEZE = 0.8
-"""Share of a run after which nothing is frozen: tracing the step again would take longer than the steps that are left
-gain from it."""
 
 
 class TrainingLoop:
@@ -64,6 +61,7 @@ class TrainingLoop:
         self.state = self._restore()
         self._guard = Guard(self.state.guard, run.skipped.append)
         self._saver = task.make_saver(run, self.state, say)
+        self._switch = task.make_switch(run, self.state, say)
         self._time = TimeBudget(self.config.training.minutes, self.state.clock, self._sync)
         self.total_steps: int | None = None
         """The step at which training will end, where that is known."""
@@ -78,6 +76,7 @@ class TrainingLoop:
         self._heard: list[tuple[int, tuple[bool, ...]]] = []
         """Steps with flags that a process of the cluster had raised: to stop, because of a signal, to freeze."""
         self._next_stop = _NEXT_STOP if self._sync.is_alone else _NEXT_STOP_OF_ALL
+        self._compiler = StepCompiler((), "", say)
         self._started = time.monotonic()
 
     @property
@@ -107,8 +106,8 @@ class TrainingLoop:
 
     def freeze_text(self, reason: str) -> None:
         """Freezes text encoder and prosody predictor from the next step on; `reason` is a sentence for the user."""
-        is_worth_it = self.total_steps is None or self.step < _LATEST_FREEZE * self.total_steps
-        if self.state.text_frozen_step is None and is_worth_it:
+        is_over = self.total_steps is not None and self.step >= self.total_steps
+        if self.state.text_frozen_step is None and not is_over:
             self.say(f"{reason} It is frozen from now on; the decoder goes on learning.")
             self.run.metrics.append({"step": self.step, TEXT_FROZEN: True})
             self.state.text_frozen_step = self.step
@@ -124,24 +123,34 @@ class TrainingLoop:
         with ExitStack() as held:
             held.enter_context(self._saver)
             self._reader = held.enter_context(ThreadPoolExecutor(1, "myxtts-results"))
-            feed = held.enter_context(
-                self._task.open_feed(
-                    self.state.feed_position, self.state.loader_name, self.run.telemetry_path, self.say
-                )
-            )
-            self.state.loader_name = feed.loader_name
+            feeds = held.enter_context(ExitStack())
+            feed = self._open_feed(feeds)
             if self.run.checkpoint is not None:
                 # Not before: until here anything that does not fit leaves the run as it was.
                 self.run.begin_session()
             if self.run.is_chief:
                 self._saver.load_calibration()
+            held.callback(self._stop_compiling)
             self._trace_shapes()
-            self._run_steps(feed)
+            while self._run_steps(feed):
+                # Batches bring durations from now on.
+                feeds.close()
+                feed = self._open_feed(feeds)
+                self._trace_shapes()
             self._finish()
         result = self._summarize()
         for callback in self._callbacks:
             callback.on_end(self, result)
         return result
+
+    def _open_feed(self, held: ExitStack) -> Any:
+        """Opens the feed at the present position, with the loader that the run used before."""
+        state = self.state
+        feed = held.enter_context(
+            self._task.open_feed(state.feed_position, state.loader_name, self.run.telemetry_path, self.say)
+        )
+        state.loader_name = feed.loader_name
+        return feed
 
     def _restore(self) -> RunState:
         """Variables and numbers of the run's checkpoint; a fresh state where there is none."""
@@ -151,7 +160,7 @@ class TrainingLoop:
         self._learner.state.restore(checkpoint.arrays)
         state = RunState.from_json(checkpoint.state)
         if state.text_frozen_step is not None:
-            self._learner.freeze(self.model.text_side)
+            self._learner.freeze()
         return state
 
     def _set_last_step(self) -> None:
@@ -161,24 +170,44 @@ class TrainingLoop:
         self._learner.rate = replace(self._learner.rate, num_steps=self.total_steps)
 
     def _trace_shapes(self) -> None:
-        """Traces all graphs before the first step, so that no step is slow because it is the first of its shape."""
+        """Makes the graphs that the next step needs; the others are made while steps run, where that is possible."""
+        self._compiler.close()
         if not self._task.execution.is_graph or self._is_at_end():
             return
         self._request.next_stop = "as soon as the batch shape is compiled that it is working on"
-        num_shapes, started = self._task.num_shapes, time.monotonic()
-        verb = "Compiling" if self._task.execution.is_compiled else "Tracing"
-        self.say(f"{verb} {num_shapes} batch {'shapes' if num_shapes > 1 else 'shape'} …")
-        # Processes of a cluster trace together, and so stop together, after all shapes.
-        is_stopping = self._has_request if self._sync.is_alone else lambda: False
-        retry_out_of_memory(self._task, self.say, self._task.trace, self.step, is_stopping)
-        self.say(f"{verb} took {time.monotonic() - started:.1f} s.")
+        self._try_with_cache(self._make_first_graphs)
         self._request.next_stop = self._next_stop
 
-    def _run_steps(self, feed: Any) -> None:
-        """Runs steps until the end; each starts before the results of the `_STEPS_IN_FLIGHT` before it are known.
+    def _stop_compiling(self) -> None:
+        self._compiler.close()
 
-        The device so never waits for the host. Reading a result blocks until the device is done with everything that it
-        was given by then, so a thread of its own reads, and this one gives the device the next step meanwhile.
+    def _make_first_graphs(self) -> None:
+        # Processes of a cluster trace together, and so stop together, after all shapes.
+        is_stopping = self._has_request if self._sync.is_alone else lambda: False
+        self._compiler = plan_graphs(self._task, self.step, self.state.feed_position, self.say)
+        self._compiler.make_first(is_stopping)
+
+    def _try_with_cache(self, work: Callable[..., _Outcome], *arguments: object) -> _Outcome:
+        """Calls `work`, without the cache if a file of it fails, and with less memory if there is too little."""
+
+        def attempt() -> _Outcome:
+            try:
+                return work(*arguments)
+            except tf.errors.OpError as error:
+                # A disk that is full or cannot be written is reported by the same errors as exhausted memory.
+                if not self._compiler.give_up_cache(error, is_sure=not is_out_of_memory(error)):
+                    raise
+            self._learner.set_micro_batches(self._learner.micro_batches)
+            return work(*arguments)
+
+        return retry_out_of_memory(self._task, self.say, attempt)
+
+    def _run_steps(self, feed: Any) -> bool:
+        """Runs steps until the end; returns whether to go on with another feed, whose batches bring durations.
+
+        Each step starts before the results of the `_STEPS_IN_FLIGHT` before it are known, so that the device never
+        waits for the host. Reading a result blocks until the device is done with everything that it was given by then,
+        so a thread of its own reads, and this one gives the device the next step meanwhile.
         """
         self._request.next_stop = self._next_stop
         learner, state = self._learner, self.state
@@ -187,9 +216,12 @@ class TrainingLoop:
         while not self._is_at_end():
             if self._is_freeze_due:
                 self._is_freeze_due, self._is_text_frozen = False, True
-                learner.freeze(self.model.text_side)
-                self._trace_shapes()
-                num_traces = learner.num_traces
+                learner.freeze()
+            if self._switch is not None and self._switch.is_due(self.total_steps):
+                if self._switch_durations(self._switch):
+                    return True
+                # A signal may have stopped the alignment, which is then due again when the run goes on.
+                continue
             started = time.perf_counter()
             taken = list(islice(batches, learner.num_batches_per_step))
             if len(taken) < learner.num_batches_per_step:
@@ -197,7 +229,8 @@ class TrainingLoop:
                 break
             wait_s = time.perf_counter() - started
             learner.raise_flags((bool(self._reason), self._request.is_requested, self._is_freeze_wanted))
-            result = retry_out_of_memory(self._task, self.say, learner.train, taken, state.step)
+            is_new = self._compiler.is_busy
+            result = self._try_with_cache(self._train_step, taken)
             state.step, state.feed_position = state.step + 1, taken[-1].position + 1
             ids = tuple(id for batch in taken for id in batch.ids if id)
             # Releases the buffers of the batches, which the feed fills again.
@@ -206,12 +239,36 @@ class TrainingLoop:
             self._judge(num_left=_STEPS_IN_FLIGHT)
             self._window.add_time(time.perf_counter() - started, wait_s)
             self._busy.note_step()
-            if learner.num_traces != num_traces:
+            if learner.num_traces != num_traces or is_new:
                 num_traces = learner.num_traces
                 feed.note_retrace()
             self._after_step()
             if self._time.note_step(state.step):
                 self._set_last_step()
+        return False
+
+    def _switch_durations(self, switch: Any) -> bool:
+        """Looks whether alignments are stable; returns whether durations are written and training goes on from them."""
+        self._judge()
+        # A rollback may have led to another step.
+        if not switch.is_due(self.total_steps):
+            return False
+        self._request.next_stop = "as soon as the batch is aligned that it is working on"
+        with enter_device(self._learner.strategy), self.use_average():
+            is_written = switch.look(self._has_request)
+        self._request.next_stop = _NEXT_STOP
+        if is_written:
+            # The graphs that are being made are of the step that searches.
+            self._stop_compiling()
+            switch.begin()
+        return bool(is_written)
+
+    def _train_step(self, batches: Sequence[Any]) -> StepResult:
+        if not self._compiler.is_busy:
+            return self._learner.train(batches, self.step)
+        names = [self._task.name_graph(self.step, batch.position) for batch in batches]
+        with self._compiler.use_for_step(names):
+            return self._learner.train(batches, self.step)
 
     def _is_at_end(self) -> bool:
         """Whether the last step was made, or a stop requested; all processes of a cluster get the same answer."""
@@ -291,9 +348,12 @@ class TrainingLoop:
             **self._window.average(),
             "learning_rate": self._learner.rate.at(max(0, self.step - 1)),
             **self.measure_rates(),
+            **(self._switch.take_numbers() if self._switch is not None else {}),
             "skipped": self.state.guard.num_skipped,
             "epoch": self.state.feed_position / self._task.num_batches_per_epoch,
             "elapsed_s": time.monotonic() - self._started,
+            "traces": self._learner.num_traces,
+            "compile_s": self._compiler.seconds,
         }
         self._last_losses = {name: value for name, value in self._window.average().items() if name != "gradient_norm"}
         self.run.metrics.append(record)
@@ -342,91 +402,3 @@ class TrainingLoop:
             reason=self._reason,
             is_chief=self.run.is_chief,
         )
-
-
-@dataclass
-class StepWindow:
-    """Sums over the steps since the last record; those that were skipped count for time only.
-
-    Steps are timed from the request for their batches to the next step. What lies between two steps, such as
-    validation, samples and checkpoints, is only in the wall-clock time since the window was made.
-    """
-
-    seconds: float = 0.0
-    wait_s: float = 0.0
-    num_steps: int = 0
-    num_good: int = 0
-    num_utterances: float = 0.0
-    sums: dict[str, float] = field(default_factory=dict)
-    started_at: float = field(default_factory=time.perf_counter)
-
-    def add_time(self, seconds: float, wait_s: float) -> None:
-        """Adds the duration of a step, and how long it waited for its batches."""
-        self.seconds += seconds
-        self.wait_s += wait_s
-        self.num_steps += 1
-
-    def add_numbers(self, numbers: StepNumbers) -> None:
-        """The numbers of one step, read from the device."""
-        if not numbers.is_finite:
-            return
-        self.num_good += 1
-        self.num_utterances += numbers.num_real
-        values = {"loss": numbers.loss, **numbers.metrics, "gradient_norm": numbers.gradient_norm}
-        for name, value in values.items():
-            self.sums[name] = self.sums.get(name, 0.0) + value
-
-    def average(self) -> dict[str, float]:
-        """Means over the steps that were not skipped; not finite where there was none."""
-        return {name: total / self.num_good for name, total in self.sums.items()} or {"loss": math.nan}
-
-    def measure_rates(self, device_busy: float | None = None) -> dict[str, float]:
-        """Time and throughput. Accelerator utilisation `au` is `device_busy`, measured on the GPU, where it is known.
-
-        Otherwise it is `not_waiting`, the share of step time without data wait. `wall_share` is the share of the wall
-        clock spent in steps, `wall_au` the same share of `au`: checkpoints, validation and samples count against both.
-        """
-        seconds, num_steps = max(self.seconds, 1e-9), max(1, self.num_steps)
-        wall_s = max(time.perf_counter() - self.started_at, seconds)
-        not_waiting = 1 - min(1.0, self.wait_s / seconds)
-        au = not_waiting if device_busy is None else device_busy
-        return {
-            "seconds": self.seconds / num_steps,
-            "utterances_per_s": self.num_utterances / seconds,
-            "au": au,
-            **({} if device_busy is None else {"device_busy": device_busy}),
-            "not_waiting": not_waiting,
-            "data_wait_s": self.wait_s / num_steps,
-            "wall_seconds": wall_s / num_steps,
-            "wall_utterances_per_s": self.num_utterances / wall_s,
-            "wall_share": seconds / wall_s,
-            "wall_au": au * seconds / wall_s,
-        }
-
-
-def retry_out_of_memory(task: PreparedTask, say: Say, work: Callable[..., _Outcome], *arguments: object) -> _Outcome:
-    """Calls `work`; while the device is out of memory, halves the micro-batch, doubles accumulation and calls it again.
-
-    The size is stored for the next start. Not in clusters, where each process would choose another size.
-    """
-    while True:
-        try:
-            return work(*arguments)
-        except tf.errors.OpError as error:
-            if not is_out_of_memory(error):
-                raise
-            if task.plan.cluster is not None:
-                raise HardwareError(
-                    f"The memory of {task.plan.model_devices[0]} is exhausted, and processes that train together "
-                    "cannot cut batches each by itself.",
-                    next_step="Give a smaller data.batch_size or data.frame_budget to all of them.",
-                ) from error
-        # Outside the handler: the exception keeps the memory of the failed step alive.
-        device = task.plan.model_devices[0]
-        smaller = task.learner.micro_batches.halve(device)
-        say(
-            f"The memory of {device} is exhausted: each step is made of {smaller.accumulation} micro-batches of "
-            f"{smaller.batch_size} {task.unit} from now on."
-        )
-        task.learner.set_micro_batches(smaller)
-        task.steps.memory.remember(task.steps.situation, smaller)

@@ -1,4 +1,4 @@
-"""AdamW and the exponential moving average (EMA) of the weights, as operations that XLA compiles with the step.
+"""AdamW, freezing and the exponential moving average (EMA) of the weights, as operations that XLA compiles.
 
 `TrainStep` reduces, clips and accumulates gradients and calls the update on each device with the variables of that
 device. The optimizers of Keras reduce gradients themselves and find their variables by the strategy, which keeps them
@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from itertools import groupby
 from typing import Any
 
 import tensorflow as tf
@@ -66,64 +65,75 @@ class AdamW:
         """First and second moments of all weights."""
         return self._moments
 
-    def make_update(self, weights: Iterable[Any]) -> Callable[..., list[Tensor]]:
-        """Returns the update of these weights; it is called with the variables of one device (see `_update`)."""
-        trained = {id(weight) for weight in weights}
-        ranges = [
-            (is_trained, sum(math.prod(weight.shape) for weight in neighbours))
-            for is_trained, neighbours in groupby(self._weights.values(), lambda weight: id(weight) in trained)
-        ]
-        return partial(self._update, ranges, [self._decays[id(weight)] for weight in weights])
+    def make_update(self, weights: Sequence[Any]) -> Callable[..., list[Tensor]]:
+        """Returns the update of these weights, which must be those that it was made for; see `_update`."""
+        ids = [id(weight) for weight in weights]
+        assert ids == [id(weight) for weight in self._weights.values()], "other weights than those of the optimizer"
+        return partial(self._update, [self._decays[number] for number in ids])
 
     def _update(
         self,
-        ranges: Sequence[tuple[bool, int]],
         decays: Sequence[float],
         iterations: Any,
         weights: Sequence[Any],
         slots: tuple[Any, Any],
         gradient_P: Tensor,
         rate: Tensor,
-        applied: Tensor,
+        is_skipped: Tensor,
+        kept: Sequence[Tensor],
     ) -> list[Tensor]:
         """Updates the variables of one device; returns the new weights.
 
-        `gradient_P` are the gradients of the weights one behind the other. `applied` is 1.0, or 0.0 for a step that
-        changes nothing, whose gradients must be finite nevertheless: a factor instead of a condition, which would make
-        a GPU wait for the host and copy every variable.
+        `gradient_P` are the gradients of the weights one behind the other. `kept` says for each weight whether nothing
+        of it changes, because the step is skipped or the weight is frozen (see `assign_unless`).
         """
         first, second = self._betas
         count = tf.cast(iterations + 1, tf.float32)
-        iterations.assign_add(tf.cast(applied, iterations.dtype))
-        rate *= applied
+        iterations.assign_add(tf.where(is_skipped, tf.constant(0, tf.int64), 1))
         alpha = rate * tf.sqrt(1 - tf.pow(second, count)) / (1 - tf.pow(first, count))
+        sizes = [math.prod(weight.shape) for weight in weights]
+        is_kept = spread_flags(kept, sizes)
         mean_P, square_P = (
-            _move_average(moments, ranges, values_P, (1 - beta) * applied)
+            _move_moments(moments, values_P, 1 - beta, is_kept)
             for moments, values_P, beta in zip(slots, (gradient_P, tf.square(gradient_P)), self._betas, strict=True)
         )
-        changes = tf.split(mean_P * alpha / (tf.sqrt(square_P) + _EPSILON), [math.prod(w.shape) for w in weights])
+        changes = tf.split(mean_P * alpha / (tf.sqrt(square_P) + _EPSILON), sizes)
+        # Made and read once: each operation of a weight is traced, lowered and compiled for hundreds of weights.
+        shares = {decay: tf.constant(decay) for decay in decays}
         updated = []
-        for weight, change, decay in zip(weights, changes, decays, strict=True):
-            decayed = weight - weight * decay * rate if decay else weight.read_value()
-            new = decayed - tf.reshape(change, weight.shape)
-            weight.assign(new)
-            updated.append(new)
+        for weight, change, decay, is_same in zip(weights, changes, decays, kept, strict=True):
+            old = weight.read_value()
+            decayed = old - old * shares[decay] * rate if decay else old
+            updated.append(assign_unless(is_same, weight, decayed - tf.reshape(change, weight.shape), old))
         return updated
 
 
-def _move_average(moments: Any, ranges: Sequence[tuple[bool, int]], values_P: Tensor, share: Tensor) -> Tensor:
-    """Moves the moments of the trained weights towards these values; returns those that were moved."""
-    if len(ranges) == 1:
-        return moments.assign_add((values_P - moments) * share)
-    sizes = [size for _, size in ranges]
-    parts = tf.split(moments.read_value(), sizes)
-    values = iter(tf.split(values_P, [size for is_trained, size in ranges if is_trained]))
-    moved = [
-        part + (next(values) - part) * share if is_trained else part
-        for part, (is_trained, _) in zip(parts, ranges, strict=True)
-    ]
-    moments.assign(tf.concat(moved, axis=0))
-    return tf.concat([part for part, (is_trained, _) in zip(moved, ranges, strict=True) if is_trained], axis=0)
+def _move_moments(moments: Any, values_P: Tensor, share: float, is_kept: Tensor) -> Tensor:
+    """Moves moments towards new values by a share of the distance, and returns them."""
+    old_P = moments.read_value()
+    return assign_unless(is_kept, moments, old_P + (values_P - old_P) * share, old_P)
+
+
+def assign_unless(is_kept: Tensor, variable: Any, value: Tensor, old: Tensor) -> Tensor:
+    """Assigns a new value unless the old one is kept, and returns what the variable has then.
+
+    A selection, not a branch, at which a GPU would wait for the host and copy every variable. It keeps the bits, and
+    lets nothing pass that is not finite.
+    """
+    value = tf.where(is_kept, old, value)
+    variable.assign(value, read_value=False)
+    return value
+
+
+def spread_flags(flags: Sequence[Tensor], sizes: Sequence[int]) -> Tensor:
+    """The flag of each of the values [P] that these numbers of them have; a scalar where all have the same."""
+    runs: list[tuple[Tensor, int]] = []
+    for flag, size in zip(flags, sizes, strict=True):
+        if runs and runs[-1][0] is flag:
+            runs[-1] = (flag, runs[-1][1] + size)
+        else:
+            runs.append((flag, size))
+    return runs[0][0] if len(runs) == 1 else tf.concat([tf.fill([size], flag) for flag, size in runs], axis=0)
 
 
 class VariableSlice:
@@ -143,6 +153,46 @@ class VariableSlice:
         # A mirrored variable has one on each device.
         for variable in getattr(self._packed, "values", (self._packed,)):
             variable[self._start : self._stop].assign(flat)
+
+
+class Freezing:
+    """A switch on the device that excludes some weights from training, so that no graph has to be made anew.
+
+    Weights, moments and averages keep their bits from then on, and the gradient norm does not contain them. Their
+    gradients are still computed. Make it in the scope of the strategy.
+    """
+
+    def __init__(self, weights: Sequence[Any]) -> None:
+        self._ids = {id(weight) for weight in weights}
+        # Not a boolean: devices have kernels for variables of floating-point numbers in any case.
+        self._switch = tf.Variable(
+            0.0, dtype=tf.float32, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA
+        )
+
+    def includes(self, weight: Any) -> bool:
+        return id(weight) in self._ids
+
+    def turn_on(self) -> None:
+        self._switch.assign(1.0)
+
+    def read(self) -> Tensor:
+        """Whether the weights are frozen, in the graph."""
+        return self._switch.read_value() > 0
+
+
+def find_frozen(freezing: Freezing | None, weights: Sequence[Any]) -> list[Tensor | None]:
+    """For each weight whether it is frozen, in the graph; None where it cannot be."""
+    can_freeze = [freezing is not None and freezing.includes(weight) for weight in weights]
+    is_frozen = freezing.read() if freezing is not None and any(can_freeze) else None
+    return [is_frozen if can else None for can in can_freeze]
+
+
+def clear_frozen(gradients: Sequence[Tensor], frozen: Sequence[Tensor | None]) -> list[Tensor]:
+    """The gradients, with zeros for the weights that are frozen."""
+    return [
+        gradient if is_frozen is None else tf.where(is_frozen, 0.0, gradient)
+        for gradient, is_frozen in zip(gradients, frozen, strict=True)
+    ]
 
 
 class WeightEma:
@@ -194,3 +244,11 @@ class WeightEma:
         finally:
             for name, weight in self._weights.items():
                 weight.assign(kept[name])
+
+
+def move_averages(averages: Sequence[Any], weights: Sequence[Tensor], decay: Tensor, kept: Sequence[Tensor]) -> None:
+    """Moves the averages of one device towards the weights, by the decay of a step; there may be no averages."""
+    new_share = 1 - decay
+    for average, weight, is_same in zip(averages, weights, kept, strict=False):
+        old = average.read_value()
+        assign_unless(is_same, average, old + new_share * (weight - old), old)

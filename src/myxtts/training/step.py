@@ -19,6 +19,7 @@ import tensorflow as tf
 
 from myxtts.pipeline.packed import unpack
 from myxtts.storage.atomic import is_fault_planned
+from myxtts.training.compiling import GraphPerShape, make_graph_first, name_functions_alike
 from myxtts.training.micro_batches import (
     MicroBatch,
     StepInput,
@@ -27,7 +28,7 @@ from myxtts.training.micro_batches import (
     enter_device,
     split_rows,
 )
-from myxtts.training.optimizer import WeightEma
+from myxtts.training.optimizer import Freezing, WeightEma, clear_frozen, find_frozen, move_averages
 from myxtts.types import Tensor
 
 LossFunction = Callable[[Any, MicroBatch, bool, Tensor], tuple[Tensor, dict[str, Tensor]]]
@@ -49,7 +50,9 @@ autotuning of XLA that finds no memory to try in, fail with internal or unknown 
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Whether the memory of a device was exhausted, whichever library noticed it."""
+    """Whether the memory of a device was exhausted, whichever library noticed it. A full disk is another matter."""
+    if "no space left" in str(error).lower() or "disk quota" in str(error).lower():
+        return False
     if isinstance(error, tf.errors.ResourceExhaustedError | MemoryError):
         return True
     message = str(error).lower()
@@ -108,8 +111,9 @@ class TrainStep:
     `rate` gives the learning rate for the number of a step, as a tensor; `ema` moves with the weights. `graph=False`
     runs every operation eagerly, for a debugger. `jit_compile` compiles the whole step for one device, and for several
     the gradients and the update of each: XLA cannot reach over devices. With `num_lanes` the rows of a device are split
-    into equal pieces, as far as they divide evenly, which run concurrently. `flags` [F], above zero where this process
-    has raised one, are added up over all processes by the all-reduce of the gradients.
+    into equal pieces, as far as they divide evenly, which run concurrently. `freezing` can exclude weights later.
+    `flags` [F], above zero where this process has raised one, are added up over all processes by the all-reduce of the
+    gradients.
     """
 
     def __init__(
@@ -128,6 +132,7 @@ class TrainStep:
         num_lanes: int = 1,
         count_real: Callable[[MicroBatch], Tensor] = count_real_utterances,
         flags: Any = None,
+        freezing: Freezing | None = None,
     ) -> None:
         assert graph or not jit_compile, "an eager step cannot be compiled"
         self._model, self._optimizer, self._strategy = model, optimizer, strategy
@@ -141,6 +146,9 @@ class TrainStep:
         averages = [] if ema is None else ema.find(trained)
         self._targets = (self._weights, optimizer.slots, averages)
         self._apply_gradients = optimizer.make_update(trained)
+        self._freezing, self._find_frozen = freezing, partial(find_frozen, freezing, trained)
+        self._can_freeze = [freezing is not None and freezing.includes(variable) for variable in trained]
+        self._name = f"update of {len(self._sizes)} weights, {sum(self._sizes)} numbers"
         self._metric_names: tuple[str, ...] = ()
         self._make_variables()
         self._next_step: int | None = None
@@ -171,16 +179,25 @@ class TrainStep:
         if self._has_leftovers:
             self._strategy.run(self._clear_accumulator)
         self._has_leftovers = True
-        values = self._finish([self._accumulate(micro_batch) for micro_batch in micro_batches])
+        totals = [self._accumulate(micro_batch) for micro_batch in micro_batches]
+        with name_functions_alike(f"{self._name} after {self.accumulation_steps} micro-batches"):
+            values = self._finish(totals)
         self._has_leftovers = False
         return values
 
-    def trace(self, micro_batches: Sequence[StepInput], step: int) -> None:
-        """Traces and compiles the graphs of micro-batches of these shapes by a step on them."""
+    def make_graphs(self, micro_batches: Sequence[StepInput]) -> None:
+        """Traces the graphs of micro-batches of these shapes. Another thread may run steps of other shapes meanwhile.
+
+        XLA compiles a graph when it is first called.
+        """
         with self._strategy.scope(), enter_device(self._strategy):
             function = self._train if self.accumulation_steps == 1 else self._accumulate
             for micro_batch in micro_batches:
                 make_graph_first(function, micro_batch)
+
+    def trace(self, micro_batches: Sequence[StepInput], step: int) -> None:
+        """Traces and compiles the graphs of micro-batches of these shapes by a step on them."""
+        self.make_graphs(micro_batches)
         self(micro_batches, step)
 
     def take_apart(self) -> dict[str, Callable[..., Any]]:
@@ -214,11 +231,7 @@ class TrainStep:
     def num_traces(self) -> int:
         """Graphs made so far: one for each shape of a micro-batch, and one more with accumulation."""
         functions = (self._train, self._accumulate, self._finish)
-        return sum(
-            f.experimental_get_tracing_count()
-            for f in functions
-            if isinstance(f, tf.types.experimental.GenericFunction)
-        )
+        return sum(function.num_traces for function in functions if isinstance(function, GraphPerShape))
 
     def _make_variables(self) -> None:
         """Makes the number of the step, the accumulator (where needed) and the switch of the fault injection."""
@@ -247,7 +260,9 @@ class TrainStep:
         self._change: Callable[..., Tensor] = self._apply
         if self._is_compiled_by_part:
             self._compute_piece = tf.function(self._compute_gradients, jit_compile=True, autograph=False)
-            self._change = tf.function(self._apply, jit_compile=True, autograph=False)
+        if self._is_compiled_by_part or (graph and is_one_device):
+            # A function of its own is traced once for all batch shapes; it has a third of all operations.
+            self._change = tf.function(self._apply, jit_compile=self._is_compiled_by_part or None, autograph=False)
         self._train = self._make_graph(self._train_on)
         self._accumulate = self._make_graph(self._accumulate_on)
         self._finish = self._make_graph(self._finish_with)
@@ -255,7 +270,7 @@ class TrainStep:
     def _make_graph(self, function: Callable[..., Any]) -> Any:
         if not self._is_graph:
             return function
-        return tf.function(function, jit_compile=self._is_compiled_whole, autograph=False)
+        return GraphPerShape(function, jit_compile=self._is_compiled_whole)
 
     # Methods below run once for all replicas or, where the docstring says so, in each replica.
 
@@ -310,7 +325,8 @@ class TrainStep:
             totals = self._compute_totals(part, step)
         gradients = tape.gradient(totals.loss, self._weights, unconnected_gradients=tf.UnconnectedGradients.ZERO)
         # Embedding gradients are IndexedSlices, which cannot be joined.
-        gradient_P = tf.concat([tf.reshape(tf.convert_to_tensor(gradient), [-1]) for gradient in gradients], axis=0)
+        flat = [tf.reshape(tf.convert_to_tensor(gradient), [-1]) for gradient in gradients]
+        gradient_P = tf.concat(clear_frozen(flat, self._find_frozen()), axis=0)
         return (gradient_P if self._spoiler is None else gradient_P * self._spoiler), totals
 
     def _compute_totals(self, part: StepInput, step: Tensor) -> _Totals:
@@ -346,10 +362,13 @@ class TrainStep:
         values: Tensor = self._strategy.experimental_local_results(per_replica)[0]
         step = self._step.read_value()
         rate, decay = self._rate(step), tf.constant(0.0) if self._ema is None else self._ema.decay_at(step)
-
+        is_skipped = values[_IS_FINITE] <= 0
+        is_kept = is_skipped if self._freezing is None else is_skipped | self._freezing.read()
         # Each device updates its own copies with the same values: no communication.
-        arguments = (self._targets, gradient_P, rate, decay, values[_IS_FINITE])
-        self._strategy.extended.update(self._optimizer.iterations, self._change, args=arguments, group=False)
+        arguments = (self._targets, gradient_P, rate, decay, is_skipped, is_kept)
+        # All batch shapes share the graph of the update, so its name does not depend on the one that comes first.
+        with name_functions_alike(self._name):
+            self._strategy.extended.update(self._optimizer.iterations, self._change, args=arguments, group=False)
         self._step.assign_add(1)
         return values
 
@@ -360,32 +379,22 @@ class TrainStep:
         gradient_P: Tensor,
         rate: Tensor,
         decay: Tensor,
-        applied: Tensor,
+        is_skipped: Tensor,
+        is_kept: Tensor,
     ) -> Tensor:
-        """On each device, with its own copies of the variables: optimizer and EMA; `applied` is 0.0 for a step to skip.
+        """On each device, with its own copies of the variables: optimizer and EMA.
 
-        A branch would make a GPU wait for the host, so a skipped step computes an update that changes nothing.
+        A step that `is_skipped` changes nothing; weights that can be frozen do not change where `is_kept`.
         """
         weights, slots, averages = targets
-        gradient_P = tf.where(applied > 0, gradient_P, 0.0)
-        updated = self._apply_gradients(iterations, weights, slots, gradient_P, rate, applied)
-        for average, weight in zip(averages, updated if averages else (), strict=True):
-            average.assign(average + applied * (1 - decay) * (weight - average))
+        kept = [is_kept if can_freeze else is_skipped for can_freeze in self._can_freeze]
+        updated = self._apply_gradients(iterations, weights, slots, gradient_P, rate, is_skipped, kept)
+        move_averages(averages, updated, decay, kept)
         return rate
 
     def _clear_accumulator(self) -> None:
         """In each replica. Assigning, unlike multiplying, also clears what is not finite."""
         self._accumulator.assign(tf.zeros_like(self._accumulator))
-
-
-def make_graph_first(function: Callable[..., Any], *arguments: Any) -> None:
-    """Traces a `tf.function` for these arguments without calling it.
-
-    A step has one graph for each batch shape. TensorFlow takes calls that each make a graph for a mistake, and warns of
-    it after the fifth; calls that find their graph are not counted.
-    """
-    if isinstance(function, tf.types.experimental.GenericFunction):
-        function.get_concrete_function(*arguments)
 
 
 def _add_up(totals: Sequence[_Totals]) -> _Totals:

@@ -10,9 +10,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from myxtts.config.schema import XTTSConfig
+from myxtts.errors import HardwareError
 from myxtts.runtime.plan import Plan
 from myxtts.training.execution import (
     Device,
@@ -28,8 +29,11 @@ from myxtts.training.schedule import count_total_steps, guess_total_steps
 from myxtts.types import Say
 
 if TYPE_CHECKING:
+    from myxtts.training.compiling import StepGraph
     from myxtts.training.learner import BaseLearner
     from myxtts.training.run.saver import Saver
+
+_Outcome = TypeVar("_Outcome")
 
 
 @dataclass(frozen=True)
@@ -87,11 +91,6 @@ class PreparedTask(ABC):
     def num_batches_per_epoch(self) -> int:
         return int(self.data.num_batches_per_epoch)
 
-    @property
-    @abstractmethod
-    def num_shapes(self) -> int:
-        """Number of distinct batch shapes; each has a graph of its own."""
-
     @abstractmethod
     def open_feed(self, start: int, loader_name: str, telemetry_file: Path, say: Say) -> Any:
         """Opens a context that gives batches from position `start` on.
@@ -100,9 +99,49 @@ class PreparedTask(ABC):
         """
 
     @abstractmethod
-    def trace(self, step: int, is_stopping: Callable[[], bool]) -> None:
-        """Traces the graphs of all steps from `step` on, on batches without real rows, until `is_stopping`."""
+    def list_graphs(self, step: int, position: int) -> list[StepGraph]:
+        """The graphs of all steps from `step` and the batch at `position` on, in the order in which they are needed."""
+
+    @abstractmethod
+    def name_graph(self, step: int, position: int) -> str:
+        """Name of the graph of a step that trains on the batch at this position."""
+
+    def make_switch(self, run: RunFolder, state: RunState, say: Say) -> Any:
+        """Makes the switch from searched to written durations; None for tasks without one."""
+        return None
 
     @abstractmethod
     def make_saver(self, run: RunFolder, state: RunState, say: Say) -> Saver:
         """Makes the saver that writes checkpoints and bundles of this task."""
+
+
+def retry_out_of_memory(task: PreparedTask, say: Say, work: Callable[..., _Outcome], *arguments: object) -> _Outcome:
+    """Calls `work`; while the device is out of memory, halves the micro-batch, doubles accumulation and calls it again.
+
+    The size is stored for the next start. Not in clusters, where each process would choose another size.
+    """
+    import tensorflow as tf
+
+    from myxtts.training.step import is_out_of_memory
+
+    while True:
+        try:
+            return work(*arguments)
+        except tf.errors.OpError as error:
+            if not is_out_of_memory(error):
+                raise
+            if task.plan.cluster is not None:
+                raise HardwareError(
+                    f"The memory of {task.plan.model_devices[0]} is exhausted, and processes that train together "
+                    "cannot cut batches each by itself.",
+                    next_step="Give a smaller data.batch_size or data.frame_budget to all of them.",
+                ) from error
+        # Outside the handler: the exception keeps the memory of the failed step alive.
+        device = task.plan.model_devices[0]
+        smaller = task.learner.micro_batches.halve(device)
+        say(
+            f"The memory of {device} is exhausted: each step is made of {smaller.accumulation} micro-batches of "
+            f"{smaller.batch_size} {task.unit} from now on."
+        )
+        task.learner.set_micro_batches(smaller)
+        task.steps.memory.remember(task.steps.situation, smaller)

@@ -21,6 +21,7 @@ from myxtts.errors import BusyError, UsageError
 from myxtts.models.bundle import Bundle, find_bundle, read_bundle
 from myxtts.models.vocoder_bundle import VocoderBundle, find_vocoder
 from myxtts.runtime.cluster import read_cluster
+from myxtts.runtime.compile_cache import start_compile_cache
 from myxtts.runtime.hardware import detect_hardware
 from myxtts.runtime.load_tensorflow import load_tensorflow
 from myxtts.runtime.plan import choose_plan
@@ -93,6 +94,9 @@ class Trainer:
         refuse_other_part(config.training.run_path, self._part)
         if self._resume:
             refuse_impossible(config)
+        if config.training.compile_cache:
+            # TensorFlow reads its flags when it is loaded, and making features may load it.
+            start_compile_cache(detect_hardware().gpus, self._say)
         config = self._ensure_features(config)
         opened = self._open_task(config, origin)
         self._say(opened.data.describe())

@@ -25,11 +25,12 @@ from tests.tools.made_up_evidence import (
     make_slow_python,
 )
 
+from myxtts.config.load import read_preset
 from myxtts.config.schema import XTTSConfig
 from myxtts.pipeline.order import Shape
-from myxtts.runtime.hardware import Gpu, Hardware
+from myxtts.runtime.hardware import Gpu, Hardware, MigInstance
 from myxtts.tools.charts import draw_timeline
-from myxtts.tools.diagnose.advice import advise_machine, compare_two_ways
+from myxtts.tools.diagnose.advice import advise_machine, compare_two_ways, find_card
 from myxtts.tools.diagnose.causes import Cause, find_overlap, simulate_interval
 from myxtts.tools.diagnose.evidence import Evidence, Machine, StageTime, StepFacts, Trials
 from myxtts.tools.diagnose.examine import conclude
@@ -318,12 +319,32 @@ def make_hardware(*names: str) -> Hardware:
 def test_settings_for_the_machine_know_cards_and_memory() -> None:
     config, shape = XTTSConfig(), Shape(32, 800, 120)
     known = advise_machine(config, make_hardware("NVIDIA GeForce RTX 3090"), 10 << 20, shape)
-    assert {one.setting: one.value for one in known}["data.batch_size"] == 24
+    assert {one.setting: one.value for one in known} == read_preset("gpu_card", "rtx3090")
     other = {one.setting: one.value for one in advise_machine(config, make_hardware("NVIDIA L4"), 10 << 20, shape)}
     assert other["data.num_workers"] == 15
     assert other["data.buffer_size"] == 50
     assert 1 <= other["data.batch_size"] <= 256
     assert "data.batch_size" not in {one.setting for one in advise_machine(config, make_hardware(), 10 << 20, shape)}
+
+
+@pytest.mark.parametrize(
+    ("name", "card"),
+    [
+        ("NVIDIA GeForce RTX 4090", "rtx4090"),
+        ("NVIDIA A100-SXM4-40GB", "a100"),
+        ("NVIDIA H100 80GB HBM3", "h100"),
+        ("NVIDIA GeForce RTX 4090 Laptop GPU", None),
+        ("NVIDIA GeForce RTX 3060 Ti", None),
+        ("NVIDIA RTX A1000", None),
+    ],
+)
+def test_a_preset_is_for_its_card_and_not_for_those_of_a_similar_name(name: str, card: str | None) -> None:
+    assert find_card(make_hardware(name)) == card
+
+
+def test_a_part_of_a_divided_card_has_no_preset() -> None:
+    gpu = replace(make_hardware("NVIDIA A100").gpus[0], instances=(MigInstance("MIG-1", 10 << 30, 9 << 30),))
+    assert find_card(replace(make_hardware(), gpus=(gpu,))) is None
 
 
 def test_data_parallel_wins_where_features_are_cheap_and_the_split_where_they_are_not() -> None:
@@ -376,7 +397,7 @@ def test_screen_names_cause_place_setting_and_gain() -> None:
         "myxtts precompute",
         "measured 4.76×",
         "period of 9 steps",
-        "data.batch_size: 24",
+        "preset for NVIDIA GeForce RTX 3090",
         "capacity, batches/s",
     ):
         assert text in shown

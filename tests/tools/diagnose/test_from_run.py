@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +41,7 @@ def test_a_run_that_computes_all_the_time_is_healthy(tmp_path: Path) -> None:
     assert diagnosis.is_healthy
     assert diagnosis.loading == "good"
     assert diagnosis.au == pytest.approx(0.99, abs=0.01)
-    assert diagnosis.au_basis == "step"
+    assert diagnosis.au_basis == "data wait"
 
 
 def test_a_run_that_waits_for_slow_loading(tmp_path: Path) -> None:
@@ -65,6 +67,7 @@ def test_new_shapes_all_the_time(tmp_path: Path) -> None:
 def test_checkpoints_that_eat_the_wall_clock(tmp_path: Path) -> None:
     diagnosis = diagnose(tmp_path, {"wall_share": 0.55})
     assert diagnosis.first.cause is Cause.PAUSES
+    assert diagnosis.measure_share(diagnosis.first) == pytest.approx(0.45)
     assert diagnosis.list_changes()["training.checkpoint_steps"] > XTTSConfig().training.checkpoint_steps
 
 
@@ -83,6 +86,19 @@ def test_micro_batches_are_added_up_to_steps(tmp_path: Path) -> None:
     assert diagnosis.evidence.step_s == pytest.approx(0.4003)
     assert diagnosis.oscillation.is_stable
     assert diagnosis.evidence.loop.num_steps == NUM_BATCHES // 4 - 1
+
+
+def test_the_command_reads_a_run_without_tensorflow(tmp_path: Path) -> None:
+    path = write_run(tmp_path / "run", make_steps(0, NUM_BATCHES), {"wall_share": 0.5})
+    program = (
+        "import sys\nfrom myxtts.cli.main import run\ntry:\n    run(sys.argv[1:])\n"
+        "finally:\n    assert 'tensorflow' not in sys.modules"
+    )
+    command = [sys.executable, "-c", program, "diagnose", "--run", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    assert "47 steps of the run, from its own files" in done.stdout
+    assert "50.0 % of the time is spent between steps" in done.stdout
 
 
 def test_too_little_to_go_by_is_refused(tmp_path: Path) -> None:

@@ -8,9 +8,10 @@ from pathlib import Path
 import pynvml
 import pytest
 from tests.runtime.fake_nvml import FakeNvml
-from tests.tools.fake_watch import make_busy_gpus, play_watch
+from tests.tools.fake_watch import add_lines, make_busy_gpus, make_steps, play_watch, take_run
 
 from myxtts.tools.monitor.alerts import Alert, describe_alert
+from myxtts.tools.monitor.sample import Sampler
 from myxtts.tools.monitor.watch import Monitor
 from myxtts.tools.words import Translator
 
@@ -162,3 +163,12 @@ def test_an_alert_is_told_in_both_languages() -> None:
     alert = Alert("starvation", "run_starved", numbers={"wait_share": 0.256, "wait_ms": 12.34, "depth": 0.5})
     assert "26 %" in describe_alert(alert, Translator("en"))
     assert "۲۶٪" in describe_alert(alert, Translator("fa"))
+
+
+def test_a_run_that_traces_again_and_again_is_warned_of(tmp_path: Path) -> None:
+    add_lines(tmp_path / "telemetry.jsonl", make_steps(0, 40, is_retraced=True))
+    take_run(tmp_path)
+    with Sampler(tmp_path, nvml=FakeNvml()) as sampler:
+        monitor = Monitor(sampler)
+        monitor.look()
+    assert list_found(monitor) == {("run_retraces", None)}

@@ -19,6 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.tools.fake_watch import FakeClock, add_lines, make_steps, take_run
 
+from myxtts.config.load import write_resolved
+from myxtts.config.schema import XTTSConfig
 from myxtts.pipeline.telemetry import StepRecord, Telemetry
 from myxtts.storage.atomic import lock_directory
 from myxtts.storage.json_file import JsonTail
@@ -266,3 +268,16 @@ def test_even_steps_have_no_period_and_bursts_have_theirs() -> None:
 def test_a_pause_for_validation_is_no_oscillation() -> None:
     steps = [(0.001, 60.0 if number % 100 == 99 else 0.1) for number in range(500)]
     assert find(steps).variation < 0.2
+
+
+def test_with_gradient_accumulation_times_are_of_steps(tmp_path: Path) -> None:
+    write_resolved(XTTSConfig(train_data="corpus", gradient_accumulation_steps=4), tmp_path)
+    lines = [step | {"step_s": 0.4 if step["position"] % 4 == 3 else 0.0} for step in make_steps(0, 81, wait_s=0.01)]
+    add_lines(tmp_path / "telemetry.jsonl", lines)
+    take_run(tmp_path)
+    follower = RunFollower(tmp_path)
+    reading = follower.read()
+    follower.close()
+    assert reading.step_s == pytest.approx(0.4)
+    assert reading.wait_s == pytest.approx(0.04)
+    assert reading.utterances_per_s == pytest.approx(4 * 16 / 0.44)

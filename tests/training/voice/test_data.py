@@ -20,6 +20,7 @@ from myxtts.runtime.plan import choose_plan
 from myxtts.storage.json_file import JsonLines
 from myxtts.store.durations import DurationsOrigin, begin_durations, read_durations_origin
 from myxtts.store.reader import FeatureStore
+from myxtts.training.run.checkpoint import CheckpointFolder
 from myxtts.training.voice.data import TrainingData, is_alignable, open_training_data
 
 MACHINE = Hardware(num_cpus=2, ram_bytes=8 << 30, available_ram_bytes=8 << 30, disk_free_bytes=1 << 30)
@@ -35,10 +36,10 @@ class Workshop:
         self._config_file = folder / "config.yaml"
         self._config_file.write_text(self.config.to_yaml(), encoding="utf-8")
 
-    def train(self, steps: int, **options: Any) -> Outcome:
+    def train(self, steps: int, program: str = "train_watched", **options: Any) -> Outcome:
         settings = {"steps": steps, "checkpoint_steps": 2, "num_shapes": 1, "run_dir": str(self.run_path)}
         settings |= options.pop("settings", {})
-        return self.process.run("train_watched", config_file=str(self._config_file), settings=settings, **options)
+        return self.process.run(program, config_file=str(self._config_file), settings=settings, **options)
 
     def align(self, **options: Any) -> Outcome:
         return self.process.run("align", run=str(self.run_path), **options)
@@ -81,6 +82,46 @@ def test_a_store_is_aligned_by_its_model_once_and_then_trained_on_without_a_sear
     assert np.isfinite(record["loss"])
     searching = workshop.train(5, resume=True, settings={"enable_graph_mode": False}, is_search_forbidden=True)
     assert "an alignment was searched for" in searching.error
+
+
+def test_a_run_switches_to_its_own_durations_by_itself_and_alike_when_it_is_killed_and_resumed(
+    workshop: Workshop,
+) -> None:
+    """One whole training, and one that is killed while it aligns, stopped after the switch, and resumed both times."""
+    before = workshop.read_durations()
+
+    def train(name: str, **options: Any) -> Outcome:
+        settings = {"run_dir": str(workshop.folder / name), "checkpoint_steps": 1, "enable_graph_mode": False}
+        return workshop.train(5, "train_switching", settings=settings, **options)
+
+    whole = train("whole")
+    assert whole.status == 0, whole.error
+    told = "\n".join(whole.result["lines"])
+    assert "searched in every step; once alignments are stable" in told
+    assert "Alignments are stable at step 2" in told
+    assert "The durations of 21 utterances were found" in told
+    lines = list(JsonLines(workshop.folder / "whole" / "metrics.jsonl").read())
+    assert [line["step"] for line in lines if line.get("durations_written") is True] == [2]
+    # The logs of the steps after the looks have their results, for TensorBoard.
+    assert [line["step"] for line in lines if "changed_durations" in line and "loss" in line] == [3]
+    assert all(line["unaligned"] == 0 for line in lines if "loss" in line)
+
+    assert train("broken", kill_in_alignment=True).status == KILLED
+    assert not (workshop.folder / "broken" / "durations.safetensors").exists()
+    stopped = train("broken", resume=True, signal_at=2)
+    assert stopped.error.rstrip().endswith("SystemExit: 143")
+    rest = train("broken", resume=True, is_search_forbidden=True)
+    assert rest.status == 0, rest.error
+    assert any("as the run wrote them at step 2" in line for line in rest.result["lines"])
+    assert rest.result["losses"] == whole.result["losses"]
+    one, other = (CheckpointFolder(workshop.folder / name / "checkpoints").load(5) for name in ("whole", "broken"))
+    assert one.state["durations"] == other.state["durations"]
+    assert {name: array.tobytes() for name, array in one.arrays.items()} == {
+        name: array.tobytes() for name, array in other.arrays.items()
+    }
+    files = [(workshop.folder / name / "durations.safetensors").read_bytes() for name in ("whole", "broken")]
+    assert files[0] == files[1]
+    assert workshop.read_durations() == before, "the store is another run's too"
 
 
 def open_data(config: XTTSConfig) -> TrainingData:

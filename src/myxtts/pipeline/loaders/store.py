@@ -52,7 +52,7 @@ class CachedLoader(Loader):
         self._assembler.fill_labels(arrays, plan)
         if "durations" in arrays:
             # Utterances without any get zeros.
-            fill_rows(arrays["durations"], self._store.read_parts(plan.rows[:num_real], "durations"))
+            fill_rows(arrays["durations"], self._store.read_durations(plan.rows[:num_real]))
         mel_BTM, padding = arrays["mel"][:num_real], self._assembler.padding
         arrays["mel_lengths"][:num_real] = self._store.copy_mels(plan.rows[:num_real], mel_BTM, padding)
         references = plan.references[:num_real]

@@ -9,7 +9,8 @@ and buffer by the hardware, `compare_two_ways` compares a data GPU with data-par
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -27,7 +28,7 @@ from myxtts.pipeline.split_advice import (
     estimate_exchange_s,
 )
 from myxtts.pipeline.tune import measure_ram_budget
-from myxtts.runtime.hardware import Hardware
+from myxtts.runtime.hardware import Gpu, Hardware
 from myxtts.runtime.plan import choose_plan
 from myxtts.tools.diagnose.causes import (
     Advice,
@@ -46,13 +47,8 @@ from myxtts.tools.diagnose.causes import (
 )
 from myxtts.tools.diagnose.evidence import Evidence, StageTime, Times
 from myxtts.tools.diagnose.step_faults import CURES, FaultName
-from myxtts.training.voice.batch_size import (
-    MAX_ON_GPU,
-    SHARE_OF_VRAM,
-    estimate_model_bytes,
-    estimate_row_bytes,
-    list_candidates,
-)
+from myxtts.training.step_memory import estimate_memory
+from myxtts.training.voice.batch_size import MAX_ON_GPU, choose_budget, choose_compute_bytes, list_candidates
 
 _SPREAD: dict[Basis, float] = {"tried": 0.15, "modelled": 0.25, "estimated": 0.4}
 """Half-width of the interval as a share of factor - 1: small where the change was tried, large where estimated."""
@@ -372,26 +368,25 @@ def advise_machine(
     if hardware.gpus and longest is not None:
         free_bytes = min(gpu.free_memory_bytes for gpu in hardware.gpus)
         facts: Facts = {"card": hardware.gpus[0].name, "gb": free_bytes / 2**30}
-        settings.insert(
-            0, MachineSetting("data.batch_size", _fit_batch(config, free_bytes, longest), "for_vram", facts)
-        )
+        batch_size = _fit_batch(config, hardware.gpus, longest)
+        settings.insert(0, MachineSetting("data.batch_size", batch_size, "for_vram", facts))
     return tuple(settings)
 
 
-def _fit_batch(config: XTTSConfig, free_bytes: int, longest: Shape) -> int:
-    """Returns the largest batch of the longest utterances that fits into free VRAM, by the rule of `batch_size: auto`.
-
-    rows = (`SHARE_OF_VRAM` of the free bytes - bytes of the model) / bytes of a row.
-    """
-    row_bytes = estimate_row_bytes(config, longest)
-    num_rows = int(SHARE_OF_VRAM * free_bytes - estimate_model_bytes(config.model)) // row_bytes
+def _fit_batch(config: XTTSConfig, gpus: Sequence[Gpu], longest: Shape) -> int:
+    """Returns the largest batch of the longest utterances that fits into free VRAM, as `batch_size: auto` does."""
+    memory = estimate_memory(config, longest, choose_compute_bytes(config, gpus))
+    num_rows = memory.count_rows(choose_budget(gpus, 0))
     return list_candidates(max(1, min(MAX_ON_GPU, num_rows)))[-1]
 
 
 def find_card(hardware: Hardware) -> str | None:
-    """Returns the preset for the first GPU, or None: rtx4090 for `NVIDIA GeForce RTX 4090`."""
-    name = hardware.gpus[0].name.lower().replace(" ", "") if hardware.gpus else ""
-    return next((card for card in list_presets("gpu_card") if card in name), None)
+    """Returns the preset for the first GPU, or None: rtx4090 for `NVIDIA GeForce RTX 4090`, not its laptop GPU."""
+    if not hardware.gpus or hardware.gpus[0].instances:
+        return None  # A MIG instance has a part of the card's memory.
+    name = hardware.gpus[0].name.lower().replace("rtx ", "rtx")
+    cards = (card for card in list_presets("gpu_card") if re.search(rf"\b{card}\b(?! (ti|super|laptop))", name))
+    return next(cards, None)
 
 
 def compare_two_ways(evidence: Evidence, num_gpus: int, gradient_bytes: int = 0) -> SplitAdvice | None:

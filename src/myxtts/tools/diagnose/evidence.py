@@ -147,7 +147,8 @@ class Evidence:
     `alone_s` [batches] are loading times without a step, `step_s` is a traced step on a batch in memory, and `take_s`
     the cost of taking a batch that is ready. `buffer_depth` is the prefetch depth, None where it is not known.
     `epoch_stall_s` is the extra time of the first batch of an epoch, once in `epoch_length` batches. `padding_after` is
-    the share of padding that better shapes would leave. `step_facts` are None for an emulated step. `settings` holds
+    the share of padding that better shapes would leave. `is_from_files` tells whether all was read from the files of a
+    run, where no stage was measured alone. `step_facts` are None for an emulated step. `settings` holds
     configuration values that advice may change, and numbers by which it chooses new ones.
     """
 
@@ -159,6 +160,7 @@ class Evidence:
     stages: tuple[StageTime, ...]
     machine: Machine
     is_step_emulated: bool = True
+    is_from_files: bool = False
     python_functions: tuple[PythonFunction, ...] = ()
     num_threads: int = 1
     buffer_depth: int | None = None

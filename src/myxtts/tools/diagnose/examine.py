@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from myxtts.tools.diagnose.advice import MachineSetting, advise, advise_machine, compare_two_ways
-from myxtts.tools.diagnose.causes import Finding, find_causes
+from myxtts.tools.diagnose.causes import Cause, Finding, find_causes
 from myxtts.tools.diagnose.evidence import Evidence
 from myxtts.tools.diagnose.timing import Comparison, Limits, compare_in_turn, run_together
 from myxtts.tools.emulate import StepTime
@@ -71,15 +71,26 @@ class Diagnosis:
         facts = self.evidence.step_facts
         if facts is not None and facts.device_busy is not None:
             return facts.device_busy
-        return min(1.0, self.evidence.step_s / max(self.evidence.loop.interval_s, 1e-9))
+        loop = self.evidence.loop
+        if self.evidence.is_from_files:
+            return 1 - float(loop.waits_s.sum() / max(loop.intervals_s.sum(), 1e-9))
+        return min(1.0, self.evidence.step_s / max(loop.interval_s, 1e-9))
 
     @property
-    def au_basis(self) -> Literal["emulated", "device", "step"]:
-        """What `au` is: of an emulated step, the busy time of a GPU, or the share of the step in the interval."""
+    def au_basis(self) -> Literal["emulated", "device", "data wait", "step"]:
+        """What `au` is: of an emulated step, busy time of a GPU, time without data wait, or step time by interval."""
         facts = self.evidence.step_facts
         if self.evidence.is_step_emulated:
             return "emulated"
-        return "device" if facts is not None and facts.device_busy is not None else "step"
+        if facts is not None and facts.device_busy is not None:
+            return "device"
+        return "data wait" if self.evidence.is_from_files else "step"
+
+    def measure_share(self, finding: Finding) -> float:
+        """Returns the share of time that a finding costs: of the interval, or of the wall clock for pauses."""
+        interval_s = self.evidence.loop.interval_s
+        # Pauses lie between the intervals of steps.
+        return finding.loss_s / (interval_s + (finding.loss_s if finding.cause is Cause.PAUSES else 0.0))
 
     @property
     def loading(self) -> Rating:

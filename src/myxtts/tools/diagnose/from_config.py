@@ -218,9 +218,10 @@ class RealStep:
         strategy = make_strategy(plan)
         self._device, data = detect_device(plan), open_training_data(config, plan)
         self._shapes = list(dict.fromkeys(data.shapes))
-        # Decided for a run as short as this one: XLA compilation on a CPU may take minutes.
+        # On a CPU decided for a run as short as this one: XLA compilation may take minutes.
+        total_steps = num_batches if self._device.is_cpu else config.training.steps
         execution = choose_execution(
-            config.training, self._device, total_steps=num_batches, num_shapes=len(self._shapes)
+            config.training, self._device, total_steps=total_steps, num_shapes=len(self._shapes)
         )
         say(execution.reasons[0])
         spec = measure_spec(config, plan, data)

@@ -60,6 +60,7 @@ def examine_run(path: Path) -> Evidence:
         stages=(StageTime("batch", float(load_s.mean())), StageTime("transfer", copy_s), StageTime("step", step_s)),
         machine=Machine(count_cpus()),
         is_step_emulated=False,
+        is_from_files=True,
         num_threads=num_threads,
         buffer_depth=_find_depth(run, num_batches),
         padding=feed.padding,

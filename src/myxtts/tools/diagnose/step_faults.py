@@ -114,10 +114,12 @@ def _find_in_graph(evidence: Evidence, facts: StepFacts) -> Iterator[Fault]:
         loops = len(graph.unknown_loops)
         loss_s = loops * facts.num_frames * _HOST_WAIT_S
         yield Fault("loop_without_trip_count", loss_s, {"loops": float(loops), "names": ", ".join(graph.unknown_loops)})
-    if graph.num_compiled and graph.num_outside >= _MANY_OUTSIDE:
-        kinds = ", ".join(name for name, _ in graph.outside.most_common(4))
-        counts: dict[str, float | str] = {"ops": float(graph.num_outside), "kinds": kinds}
-        yield Fault("kernels_outside_compiled_step", graph.num_outside * _KERNEL_S, counts)
+    # Beside those of graphs, operations that Python dispatches are not compiled either; the calls of graphs are few.
+    num_outside = graph.num_outside + facts.loop.num_eager_ops
+    if graph.num_compiled and num_outside >= _MANY_OUTSIDE:
+        kinds = ", ".join([name for name, _ in graph.outside.most_common(4)] or facts.loop.eager_kinds)
+        counts: dict[str, float | str] = {"ops": float(num_outside), "kinds": kinds}
+        yield Fault("kernels_outside_compiled_step", num_outside * _KERNEL_S, counts)
     if facts.is_gpu and graph.num_outside and not graph.num_compiled and not evidence.num_eager_ops:
         yield Fault("xla_off_on_gpu", _NO_XLA_LOSS * step_s, {"ops": float(graph.num_outside)})
     num_products = graph.num_float32_products + graph.num_half_products

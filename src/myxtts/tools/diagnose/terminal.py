@@ -95,7 +95,7 @@ _EXPLANATIONS = mark(
         "alignment_search_in_step": "Durations of all utterances are in the store, but {loops} loops over all frames "
         "search for them in every step.",
         "batch_too_small": "A step takes {step_ms} ms, and with twice as many rows only {double_ms} ms.",
-        "pauses_between_steps": "{pauses} of the time pass between steps, in checkpoints, validation and samples.",
+        "pauses_between_steps": "{pauses} of the time is spent between steps, in checkpoints, validation and samples.",
         "device_idle_between_kernels": "The GPU runs kernels {busy} of the time, although it has its data.",
         "compute_bound": "Data could be loaded {spare} times as fast as the step of {step_ms} ms needs it. "
         "Optimise the model instead.",
@@ -165,6 +165,7 @@ _AU_BASES = mark(
         "emulated": "emulated: nominal step time / interval",
         "device": "time in which the GPU ran kernels",
         "step": "step time / interval (AU)",
+        "data wait": "share of time not waiting for data",
     }
 )
 """Keys are `Diagnosis.au_basis`."""
@@ -257,7 +258,7 @@ def to_json(diagnosis: Diagnosis, tr: Translator) -> dict[str, Any]:
                 "title": tr(CAUSES[one.cause]),
                 "explanation": explain_cause(one, tr),
                 "loss_ms": 1e3 * one.loss_s,
-                "loss_share": one.loss_s / loop.interval_s,
+                "loss_share": diagnosis.measure_share(one),
                 "facts": dict(one.facts),
                 "recommendations": [_describe_advice(advice, tr) for advice in one.advice],
             }
@@ -331,6 +332,9 @@ def list_key_figures(diagnosis: Diagnosis, tr: Translator) -> list[tuple[Card, s
 def tell_subject(diagnosis: Diagnosis, tr: Translator) -> str:
     """Returns what was measured, and with what kind of step."""
     evidence = diagnosis.evidence
+    if evidence.is_from_files:
+        steps = tr.count(evidence.loop.num_steps)
+        return tr("{steps} steps of the run, from its own files; nothing was measured anew.", steps=steps)
     return tr(
         "{steps} steps were measured with all stages running, then each stage alone. {kind}",
         steps=tr.count(evidence.loop.num_steps),
@@ -357,7 +361,7 @@ def tell_loss(finding: Finding, diagnosis: Diagnosis, tr: Translator) -> str:
     """Returns the cost of a cause; empty for a harmless finding."""
     if finding.cause.is_harmless:
         return ""
-    share = finding.loss_s / diagnosis.evidence.loop.interval_s
+    share = diagnosis.measure_share(finding)
     return tr("{ms} ms per step ({share})", ms=tr.number(1e3 * finding.loss_s), share=tr.share(share))
 
 

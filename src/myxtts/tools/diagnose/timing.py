@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -90,9 +90,17 @@ def map_arrays(batch: Any, change: Work) -> Any:
         return {name: map_arrays(part, change) for name, part in batch.items()}
     if isinstance(batch, list | tuple):
         parts = [map_arrays(part, change) for part in batch]
+        if all(new is old for new, old in zip(parts, batch, strict=True)):
+            return batch
         return type(batch)(*parts) if hasattr(batch, "_fields") else type(batch)(parts)
     if is_dataclass(batch) and not isinstance(batch, type):
-        return replace(batch, **{one.name: map_arrays(getattr(batch, one.name), change) for one in fields(batch)})
+        old = {one.name: getattr(batch, one.name) for one in fields(batch)}
+        new = {name: map_arrays(part, change) for name, part in old.items()}
+        if all(new[name] is part for name, part in old.items()):
+            return batch
+        # A subclass may hold its arrays in another form, such as one packed piece: the changed batch has arrays only.
+        plain = next(base for base in type(batch).__mro__ if "__dataclass_fields__" in vars(base))
+        return plain(**new)
     return batch
 
 

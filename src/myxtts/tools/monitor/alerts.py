@@ -51,6 +51,8 @@ _SENTENCES = mark(
         "some kernel always runs, but kernels are small or wait for the host. Look into the step with myxtts profile.",
         "gpu_gaps": "The GPU runs kernels only {busy_share} of the time although the run does not wait for data: look "
         "into the step with myxtts diagnose.",
+        "run_retraces": "{retraced_share} of the steps make a new graph before they compute: shapes or arguments of "
+        "the step change. myxtts diagnose finds the cause.",
         "run_pauses": "Only {wall_share} of the wall clock is spent in steps; the rest goes to checkpoints, validation "
         "and samples. Raise training.checkpoint_steps.",
         "gpu_swings": "The utilisation of GPU {gpu} swings between {low_percent} and {high_percent}: data comes "
@@ -83,6 +85,8 @@ _FULL_PERCENT, _LOW_POWER = 80.0, 0.4
 the time draws at least half of it."""
 _LOW_BUSY, _LOW_WALL = 0.6, 0.7
 """Shares of GPU busy time and of the wall clock in steps under which a run that has its data is warned of."""
+_MANY_RETRACES = 0.2
+"""Share of steps with a new graph above which a run is warned of."""
 _SWING_PERCENT = 30.0
 """Least distance between the 10 % and 90 % quantiles of a swinging GPU's utilisation, in percentage points."""
 _SWING_SHARE = 0.5
@@ -160,6 +164,8 @@ def _judge_run(run: RunReading | None) -> Iterator[Alert]:
         yield Alert("starvation", "run_starved", numbers=numbers)
     elif run.device_busy is not None and run.device_busy < _LOW_BUSY:
         yield Alert("step", "gpu_gaps", numbers={"busy_share": run.device_busy})
+    if run.retraced_share is not None and run.retraced_share > _MANY_RETRACES:
+        yield Alert("step", "run_retraces", numbers={"retraced_share": run.retraced_share})
     if run.wall_share is not None and run.wall_share < _LOW_WALL:
         yield Alert("step", "run_pauses", numbers={"wall_share": run.wall_share})
     if run.variation is not None and run.variation > STABLE_VARIATION:

@@ -50,8 +50,8 @@ class RunReading:
     since the last reading, `num_steps` is the size of the window. `depth` is the mean number of batches in the buffer,
     `au` the share of time without data wait. `device_busy` is the share of time in which the GPU ran kernels, as the
     run measured it last, None on a CPU; `wall_share` is the share of the wall clock that it spent in steps, without
-    checkpoints, validation and samples. `variation` and `period_steps` are those of `rhythm`. `idle_s` is the time
-    since the last step.
+    checkpoints, validation and samples. `retraced_share` is the share of steps that made a new graph. `variation` and
+    `period_steps` are those of `rhythm`. `idle_s` is the time since the last step.
     """
 
     path: str
@@ -66,6 +66,7 @@ class RunReading:
     wall_share: float | None = None
     wait_s: float | None = None
     step_s: float | None = None
+    retraced_share: float | None = None
     depth: float | None = None
     utterances_per_s: float | None = None
     batches_per_s: float | None = None
@@ -224,6 +225,7 @@ class RunFollower:
             au=1 - min(1.0, wait_s / elapsed_s),
             wait_s=wait_s / num_steps,
             step_s=(elapsed_s - wait_s) / num_steps,
+            retraced_share=sum(step.is_retraced for step in steps) / num_steps,
             depth=sum(step.depth for step in steps) / len(steps),
             utterances_per_s=sum(step.num_utterances for step in steps) / elapsed_s,
             batches_per_s=len(steps) / elapsed_s,

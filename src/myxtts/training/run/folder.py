@@ -7,6 +7,7 @@ runs/NAME/
   metrics.jsonl        losses, rates and validation metrics by step
   skipped.jsonl        steps that were not finite, loss spikes, rollbacks, with the ids of their batches
   micro_batches.json   micro-batch sizes that fitted into memory
+  durations.safetensors  durations of the training utterances, once training goes on from them
   checkpoints/         checkpoints that --resume continues from
   samples/             sentences synthesised during training
   bundle/              the model for synthesis
@@ -88,11 +89,14 @@ FINGERPRINTS_FILE_NAME = "fingerprints.json"
 METRICS_FILE_NAME = "metrics.jsonl"
 TEXT_FROZEN = "text_rests"
 """Key of the line in metrics.jsonl that marks the step at which the text side was frozen."""
+DURATIONS_WRITTEN = "durations_written"
+"""Key of the line in metrics.jsonl that marks the step from which training goes on with written durations."""
 SKIPPED_FILE_NAME = "skipped.jsonl"
 TELEMETRY_FILE_NAME = "telemetry.jsonl"
 MICRO_BATCHES_FILE_NAME = "micro_batches.json"
 REPORT_FILE_NAME = "report.html"
 SPEC_FILE_NAME = "model_spec.json"
+DURATIONS_FILE_NAME = "durations.safetensors"
 CHECKPOINTS_FOLDER_NAME = "checkpoints"
 SAMPLES_FOLDER_NAME = "samples"
 _MAX_SESSIONS = 100

@@ -70,6 +70,24 @@ class GuardState(_State):
     num_rollbacks: NonNegativeInt = 0
 
 
+class DurationsLook(_State):
+    """The last look at the alignments of a few training utterances, to see whether they still change.
+
+    `frames` are the durations of all their tokens, `num_stable` the looks in a row with hardly a change.
+    """
+
+    step: NonNegativeInt
+    frames: list[NonNegativeInt]
+    num_stable: NonNegativeInt = 0
+
+
+class WrittenDurations(_State):
+    """The step since which the run trains with durations that it wrote, and the fingerprint of their file."""
+
+    step: NonNegativeInt
+    fingerprint: str
+
+
 class RunState(_State):
     """All numbers of a run that decide what happens next. The loop, its guard and its callbacks update it."""
 
@@ -86,6 +104,9 @@ class RunState(_State):
     early_stopping: Patience | None = None
     text_patience: Patience | None = None
     guard: GuardState = Field(default_factory=GuardState)
+    durations_look: DurationsLook | None = None
+    durations: WrittenDurations | None = None
+    """None while alignments are searched in every step, or durations are those of the store."""
 
     def to_json(self) -> dict[str, Any]:
         return self.model_dump()

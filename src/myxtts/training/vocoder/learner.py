@@ -95,11 +95,20 @@ class VocoderLearner(BaseLearner):
 
     def trace(self, num_segments: int, num_frames: int, steps: Iterable[int]) -> None:
         """Traces the graphs of these steps by training on empty segments, which updates nothing."""
+        for step in steps:
+            self._trace([self._make_empty(num_segments, num_frames)], step)
+
+    def make_graphs(self, num_segments: int, num_frames: int, step: int) -> None:
+        """Traces the graphs of this step without running it. Another thread may train meanwhile."""
+        parts = self._cut_parts([self._make_empty(num_segments, num_frames)] * self.num_batches_per_step)
+        self.train_step.make_graphs(parts, step)
+
+    def _make_empty(self, num_segments: int, num_frames: int) -> list[StepInput]:
+        """For each replica segments without sound."""
         devices, config = list_replica_devices(self.strategy), self.model.config
         shape = Shape(num_segments, num_frames, 0).share(len(devices))
         empty = pack_views(make_segment_layout([shape], config.n_mels, config.hop_length).view(shape))
-        for step in steps:
-            self._trace([[empty.to_device(device) for device in devices]], step)
+        return [empty.to_device(device) for device in devices]
 
     def _make_step(self, accumulation: int) -> None:
         self.train_step = VocoderStep(
@@ -188,6 +197,12 @@ class VocoderStep:
     def trace(self, micro_batches: Sequence[StepInput], step: int) -> None:
         """Traces the graphs of this step; segments have one shape."""
         self(micro_batches, step)
+
+    def make_graphs(self, micro_batches: Sequence[StepInput], step: int) -> None:
+        """Traces the graphs of this step without running it."""
+        is_warm = step < self._num_warm_steps
+        for train in (self._train_warm,) if is_warm else (self._train_discriminators, self._train_vocoder):
+            train.make_graphs(micro_batches)
 
     @property
     def num_traces(self) -> int:

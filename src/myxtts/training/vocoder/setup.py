@@ -6,9 +6,9 @@ directory at the first start and read from there afterwards, so that later setti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import takewhile
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +29,7 @@ from myxtts.runtime.hardware import detect_hardware
 from myxtts.runtime.strategy import make_strategy
 from myxtts.storage.json_file import read_json, write_json
 from myxtts.storage.tensor_file import Array
+from myxtts.training.compiling import StepGraph
 from myxtts.training.execution import MicroBatches
 from myxtts.training.learner import detect_device
 from myxtts.training.run.folder import RunFolder
@@ -49,11 +50,6 @@ class PreparedVocoder(PreparedTask):
     num_warm_steps: int
     unit = "segments"
 
-    @property
-    def num_shapes(self) -> int:
-        """All segments have one shape."""
-        return 1
-
     def open_feed(self, start: int, loader_name: str, telemetry_file: Path, say: Say) -> Feed:
         """Opens the feed of segments; they are always read by threads of this process."""
         source = self.data.source
@@ -69,13 +65,25 @@ class PreparedVocoder(PreparedTask):
             say=say,
         )
 
-    def trace(self, step: int, is_stopping: Callable[[], bool]) -> None:
-        """Traces a step of the warm-up (if it is not over) and one with discriminators (if the run gets there)."""
+    def list_graphs(self, step: int, position: int) -> list[StepGraph]:
+        """Those of the warm-up (if it is not over) and with discriminators (if the run gets there)."""
         steps = [step] if step < self.num_warm_steps else []
         if self.steps.total_steps is None or self.steps.total_steps > self.num_warm_steps:
             steps.append(max(step, self.num_warm_steps))
-        num_segments = self.data.num_segments // self.plan.shard[1]
-        self.learner.trace(num_segments, self.data.num_frames, takewhile(lambda _: not is_stopping(), steps))
+        num_segments, num_frames = self.data.num_segments // self.plan.shard[1], self.data.num_frames
+        return [
+            StepGraph(
+                self.name_graph(of, position),
+                partial(self.learner.make_graphs, num_segments, num_frames, of),
+                partial(self.learner.trace, num_segments, num_frames, [of]),
+            )
+            for of in steps
+        ]
+
+    def name_graph(self, step: int, position: int) -> str:
+        return (
+            f"{self.data.num_segments} segments, {'with' if step >= self.num_warm_steps else 'before'} discriminators"
+        )
 
     def make_saver(self, run: RunFolder, state: RunState, say: Say) -> VocoderSaver:
         return VocoderSaver(self.config, run, self.learner, state, self.data.mel, say)

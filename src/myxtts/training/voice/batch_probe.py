@@ -1,8 +1,9 @@
 """Runs one training step in a process of its own, to find out whether it fits into the memory.
 
 Run as `python -m myxtts.training.voice.batch_probe CONFIG BUDGET_BYTES LIMIT_S`. The step is on an empty batch of the
-heaviest shape, which takes the memory of a full one. Exit code 0 if it fitted, TOO_LARGE if not; a process that the
-system kills for its memory counts as the latter. Called by `batch_size.StepTrials`.
+heaviest shape, which takes the memory of a full one. Exit code 0 if it fitted, and the bytes that it took as the last
+line; TOO_LARGE if not; a process that the system kills for its memory counts as the latter. Called by
+`batch_size.StepTrials`.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from myxtts.training.voice.data import measure_spec, open_training_data
 from myxtts.training.voice.learner import build_learner
 
 
-def probe(config: XTTSConfig, budget_bytes: int) -> bool:
-    """Runs a step of the heaviest shape; returns whether it stayed within the budget."""
+def probe(config: XTTSConfig, budget_bytes: int) -> int | None:
+    """Runs a step of the heaviest shape; returns the bytes that it took on a device, None if more than the budget."""
     plan = choose_plan(config, detect_hardware())
     data = open_training_data(config, plan)
     strategy, device = make_strategy(plan), detect_device(plan)
@@ -37,6 +38,7 @@ def probe(config: XTTSConfig, budget_bytes: int) -> bool:
         # On CPUs XLA would take most of the time of the trial, and hardly changes the memory.
         training = training.model_copy(update={"enable_xla_compilation": False})
         _limit_memory(budget_bytes)
+    before_bytes = _measure_ram_peak()
     execution = choose_execution(training, device, total_steps=training.steps, num_shapes=len(set(data.shapes)))
     heaviest = max(data.shapes, key=_weigh)
     try:
@@ -45,8 +47,9 @@ def probe(config: XTTSConfig, budget_bytes: int) -> bool:
     except (tf.errors.OpError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
-        return False
-    return device.is_cpu or _measure_peak(plan) <= budget_bytes
+        return None
+    taken_bytes = _measure_ram_peak() - before_bytes if device.is_cpu else _measure_gpu_peak(plan)
+    return taken_bytes if taken_bytes <= budget_bytes else None
 
 
 def _weigh(shape: Shape) -> int:
@@ -60,7 +63,13 @@ def _limit_memory(budget_bytes: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (present + budget_bytes, resource.RLIM_INFINITY))
 
 
-def _measure_peak(plan: Plan) -> int:
+def _measure_ram_peak() -> int:
+    # Linux counts in KiB.
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def _measure_gpu_peak(plan: Plan) -> int:
+    """Peak of the allocator, which has the temporary memory of XLA and the workspaces of cuBLAS and cuDNN too."""
     names = [name.removeprefix("/") for name in translate_plan(plan).model_devices]
     return max(int(tf.config.experimental.get_memory_info(name)["peak"]) for name in names)
 
@@ -69,7 +78,10 @@ def main() -> None:
     config_file, budget_bytes, limit_s = sys.argv[1:]
     # SIGALRM ends the process at the limit, even if its parent is gone.
     signal.alarm(int(limit_s))
-    sys.exit(0 if probe(XTTSConfig.load(config_file), int(budget_bytes)) else TOO_LARGE)
+    taken_bytes = probe(XTTSConfig.load(config_file), int(budget_bytes))
+    if taken_bytes is None:
+        sys.exit(TOO_LARGE)
+    print(taken_bytes)
 
 
 if __name__ == "__main__":

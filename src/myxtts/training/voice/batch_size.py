@@ -1,8 +1,9 @@
 """`batch_size: auto`: finds the largest batch that fits into the memory of the device, and remembers it.
 
-The memory of a step is estimated from the sizes of the model and of the longest utterance; then one step is tried in a
-process of its own (`batch_probe`), with half as many utterances until it fits. That process releases all its memory at
-its end, may be killed by the OOM killer, and has a time limit.
+The memory of a step is calculated (`training.step_memory`), and a step of the size that should fit is tried in a
+process of its own (`batch_probe`). Its peak tells whether still more fits; what does not fit is halved. That process
+releases all its memory at its end, may be killed by the OOM killer, and has a time limit.
+Memory is not the only limit: see `MAX_ON_GPU` and `MIN_STEPS_PER_EPOCH`.
 """
 
 from __future__ import annotations
@@ -12,49 +13,54 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from enum import Enum, auto
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from myxtts.config.load import RESOLVED_FILE_NAME
-from myxtts.config.model import ModelConfig
 from myxtts.config.schema import XTTSConfig
 from myxtts.errors import ConfigError, HardwareError
 from myxtts.pipeline.order import Shape
-from myxtts.pipeline.splits import count_reference_frames
-from myxtts.runtime.hardware import Hardware
+from myxtts.runtime.hardware import Gpu, Hardware
 from myxtts.runtime.plan import Plan
-from myxtts.training.execution import MicroBatches, MicroBatchMemory, name_model, name_situation
+from myxtts.training.execution import (
+    Device,
+    MicroBatches,
+    MicroBatchMemory,
+    choose_execution,
+    name_model,
+    name_situation,
+)
+from myxtts.training.step_memory import BFLOAT16_BYTES, FLOAT32_BYTES, StepMemory, estimate_memory
 from myxtts.training.voice.data import open_training_data
 from myxtts.types import Say
 
 MEMORY_FILE_NAME = "batch_sizes.json"
 """In the folder above the runs, because the size that fits depends on device, model and data, not on the run."""
-MAX_ON_CPU = 32
+MAX_ON_CPU = 16
 """A larger batch keeps a CPU no busier, and leaves fewer steps in the same time."""
-MAX_ON_GPU = 256
+MAX_ON_GPU = 128
+"""Of one GPU. With so many utterances the starts of kernels are a small part of a step on the fastest GPUs. More would
+only make fewer updates of the same data, with the same learning rate: 128 crops of 1.5 s are 3 minutes of speech."""
+MIN_STEPS_PER_EPOCH = 16
+"""Updates in an epoch, which a small corpus needs more than full batches."""
+FEWEST = 8
+"""Utterances in a step that are allowed whatever the corpus: means over fewer are noisy."""
 TOO_LARGE = 12
 """The exit code of a probe that ran out of memory."""
-_SHARE_OF_RAM, SHARE_OF_VRAM = 0.5, 0.7
-"""Shares of the free memory that the estimate of a step may take."""
-_TRIED_SHARE = 0.85
-"""Share of the free memory that a tried step may take: the rest is for the feed, validation and samples."""
-_CPU_TRIAL_S, _GPU_TRIAL_S = 120.0, 900.0
-"""Time limits of all trials together."""
+_SHARE_OF_RAM, _SHARE_OF_VRAM = 0.5, 0.9
+"""Shares of the free memory that a step may take: the rest is for the feed, validation, samples and fragmentation."""
+_CUDA_BYTES = 768 << 20
+"""GPU memory outside of TensorFlow's allocator: CUDA context, kernels, handles of cuBLAS, cuDNN and NCCL."""
+_MAX_TRIALS = 4
+_FIXED_SHARE = 0.9
+"""Of the peak of a trial that may be independent of the batch: a larger batch never takes as little."""
+_CPU_TRIAL_S, _GPU_TRIAL_S = 60.0, 420.0
+"""Time limits of one trial; all together may take twice as long."""
 _KILLED_FOR_MEMORY = (TOO_LARGE, -signal.SIGKILL, -signal.SIGABRT, -signal.SIGSEGV)
 """Return codes of a probe that ran out of memory: its own, the OOM killer, and failed allocations in C++."""
 _MAX_REASON_CHARACTERS = 300
-_BYTES = 4
-"""Bytes of a float32."""
-_COPIES_OF_WEIGHTS = 6
-"""Weights, gradients, two moments of AdamW, the EMA, and one temporary copy."""
-_COPIES_OF_SCORES = 6
-"""Copies of the scores [T, S] of the alignment search that exist at once."""
-_COPIES_OF_LAYER = 14
-"""Activations of a block that the backward pass needs, in multiples of its width."""
-_FRAMES_PER_STACK = 2
-"""As `decoder.STACKED_FRAMES`, which cannot be imported here without TensorFlow."""
 
 
 def resolve_batch_size(config: XTTSConfig, plan: Plan, hardware: Hardware, say: Say) -> XTTSConfig:
@@ -79,7 +85,7 @@ def _recall_run(config: XTTSConfig) -> int | None:
 
 
 def _find_batch_size(config: XTTSConfig, plan: Plan, hardware: Hardware, say: Say) -> int:
-    """Looks up or estimates the batch size, tries it and stores what fitted."""
+    """Looks up the batch size, or calculates it, tries it and stores what fitted."""
     if plan.cluster is not None:
         raise ConfigError(
             "batch_size is auto, but several processes train together, and each would find a size of its own.",
@@ -87,39 +93,55 @@ def _find_batch_size(config: XTTSConfig, plan: Plan, hardware: Hardware, say: Sa
         )
     data = open_training_data(config.model_copy(update={"data.batch_size": plan.num_replicas}), plan)
     longest = max(data.shapes, key=lambda shape: shape.num_frames * max(1, shape.num_tokens))
-    memory = MicroBatchMemory(config.training.run_path.parent / MEMORY_FILE_NAME, say)
-    asked = MicroBatches(longest.num_frames, longest.num_tokens)
-    situation = name_situation(plan.name_model_devices(hardware), name_model(config.model), asked)
-    found = memory.recall(situation)
+    limit = _limit_rows(config, plan, hardware, len(data.order.rows))
+    remembered = MicroBatchMemory(config.training.run_path.parent / MEMORY_FILE_NAME, say)
+    situation = _name_situation(config, plan, hardware, longest, limit)
+    found = remembered.recall(situation)
     if found is None:
-        num_utterances = len(data.utterances.rows_of_split("train"))
-        estimated = _estimate_largest(config, plan, hardware, longest, num_utterances)
-        say(f"Trying whether a step of {estimated} utterances fits (batch_size is auto) …")
-        trials = StepTrials(config, *_choose_limits(plan, hardware), say)
-        found = MicroBatches(find_fitting(estimated, plan.num_replicas, trials.try_size, say), 1)
-        memory.remember(situation, found)
+        gpus = plan.find_model_gpus(hardware)
+        budget_bytes = choose_budget(gpus, hardware.available_ram_bytes)
+        memory = estimate_memory(config, longest, choose_compute_bytes(config, gpus))
+        sizes = [plan.num_replicas * rows for rows in list_candidates(limit)]
+        fitting = list_candidates(max(1, min(limit, memory.count_rows(budget_bytes))))[-1]
+        for line in _explain(memory, longest, fitting, limit, plan, hardware):
+            say(line)
+        search = SizeSearch(sizes, budget_bytes, memory.state)
+        trials = StepTrials(config, budget_bytes, _GPU_TRIAL_S if gpus else _CPU_TRIAL_S, say)
+        found = MicroBatches(search.run(plan.num_replicas * fitting, trials.try_size, say), 1)
+        remembered.remember(situation, found)
     return found.batch_size
 
 
-def _list_free_bytes(plan: Plan, hardware: Hardware) -> list[int]:
-    """Free memory of each GPU that trains; empty where CPUs do."""
-    return [gpu.free_memory_bytes for gpu in plan.find_model_gpus(hardware)]
+def _name_situation(config: XTTSConfig, plan: Plan, hardware: Hardware, longest: Shape, limit: int) -> str:
+    """Everything that the size depends on: devices and their memory, model, step, longest utterance, limit."""
+    gpus, training = plan.find_model_gpus(hardware), config.training
+    total_bytes = min((gpu.memory_bytes for gpu in gpus), default=hardware.ram_bytes)
+    devices = f"{plan.name_model_devices(hardware)} of {_show(total_bytes)}"
+    step = f"crop_frames={training.crop_frames} durations={training.durations} up to {limit}"
+    step += f" accumulation={training.gradient_accumulation_steps} bytes={choose_compute_bytes(config, gpus)}"
+    asked = MicroBatches(longest.num_frames, max(1, longest.num_tokens))
+    return name_situation(devices, f"{name_model(config.model)} {step}", asked)
 
 
-def _choose_limits(plan: Plan, hardware: Hardware) -> tuple[int, float]:
-    """Memory budget in bytes of a tried step, and time limit in seconds of all trials."""
-    gpus = _list_free_bytes(plan, hardware)
-    free_bytes = min(gpus) if gpus else hardware.available_ram_bytes
-    return int(_TRIED_SHARE * free_bytes), _GPU_TRIAL_S if gpus else _CPU_TRIAL_S
+def _limit_rows(config: XTTSConfig, plan: Plan, hardware: Hardware, num_utterances: int) -> int:
+    """The most utterances of one device that are sensible, whatever the memory."""
+    num_batches = plan.num_replicas * config.training.gradient_accumulation_steps
+    by_corpus = max(num_utterances // MIN_STEPS_PER_EPOCH, min(FEWEST, num_utterances)) // num_batches
+    return max(1, min(MAX_ON_GPU if plan.find_model_gpus(hardware) else MAX_ON_CPU, by_corpus))
 
 
-def _estimate_largest(config: XTTSConfig, plan: Plan, hardware: Hardware, longest: Shape, num_utterances: int) -> int:
-    """Largest batch size within the memory budget, the limits above and the number of utterances."""
-    gpus = _list_free_bytes(plan, hardware)
-    budget = int(SHARE_OF_VRAM * min(gpus)) if gpus else int(_SHARE_OF_RAM * hardware.available_ram_bytes)
-    num_rows = (budget - estimate_model_bytes(config.model)) // estimate_row_bytes(config, longest)
-    most = min(MAX_ON_GPU if gpus else MAX_ON_CPU, num_rows, max(1, num_utterances // plan.num_replicas))
-    return plan.num_replicas * list_candidates(max(1, most))[-1]
+def choose_budget(gpus: Sequence[Gpu], available_ram_bytes: int) -> int:
+    """Bytes that a step may take on the GPU with the least free memory, or on the CPU if no GPU trains."""
+    if not gpus:
+        return int(_SHARE_OF_RAM * available_ram_bytes)
+    return int(_SHARE_OF_VRAM * (min(gpu.free_memory_bytes for gpu in gpus) - _CUDA_BYTES))
+
+
+def choose_compute_bytes(config: XTTSConfig, gpus: Sequence[Gpu]) -> int:
+    """Bytes of the dtype that the devices compute in."""
+    device = Device("GPU", min(gpu.compute_capability for gpu in gpus)) if gpus else Device("CPU")
+    execution = choose_execution(config.training, device, total_steps=None, num_shapes=1)
+    return FLOAT32_BYTES if execution.policy == "float32" else BFLOAT16_BYTES
 
 
 def list_candidates(largest: int) -> list[int]:
@@ -128,93 +150,124 @@ def list_candidates(largest: int) -> list[int]:
     return sorted({size for power in powers for size in (power, power * 3 // 2) if size <= largest})
 
 
-def estimate_row_bytes(config: XTTSConfig, shape: Shape) -> int:
-    """Upper bound of the memory that one utterance of a shape takes in a training step.
-
-    Twice the float32 bytes of alignment scores, spectrograms, and activations of text encoder, decoder (on its crop)
-    and speaker encoder.
-    """
-    model, n_mels = config.model, config.data.n_mels
-    frames, tokens, stacks = shape.num_frames, shape.num_tokens, count_reference_frames(config.data) // 2
-    crop_stacks = config.training.crop_frames // _FRAMES_PER_STACK
-    values = frames * 2 * tokens * _COPIES_OF_SCORES + 8 * frames * n_mels
-    values += _COPIES_OF_LAYER * tokens * model.text_width * (model.text_layers + 2)
-    values += _COPIES_OF_LAYER * crop_stacks * model.decoder_width * model.decoder_layers
-    values += _COPIES_OF_LAYER * stacks * model.reference_width * (model.reference_layers + 1)
-    values += 3 * model.attention_heads * stacks**2
-    if model.block == "transformer":
-        values += 3 * model.attention_heads * (tokens**2 * model.text_layers + crop_stacks**2 * model.decoder_layers)
-    return 2 * _BYTES * values
-
-
-def estimate_model_bytes(model: ModelConfig) -> int:
-    """Memory of the weights with their gradients, moments and EMA."""
-    num_weights = 8 * (
-        model.text_layers * model.text_width**2
-        + model.decoder_layers * model.decoder_width**2
-        + (model.reference_layers + 2) * model.reference_width**2
+def _explain(
+    memory: StepMemory, longest: Shape, num_rows: int, limit: int, plan: Plan, hardware: Hardware
+) -> list[str]:
+    """The calculation in sentences."""
+    gpus = plan.find_model_gpus(hardware)
+    free_bytes = min((gpu.free_memory_bytes for gpu in gpus), default=hardware.available_ram_bytes)
+    device = f"{_show(free_bytes)} are free on {gpus[0].name}" if gpus else f"{_show(free_bytes)} of memory are free"
+    calculation = (
+        f"Memory of a step (batch_size is auto): {device}. Weights and optimizer take {_show(memory.state)}, an "
+        f"utterance of {longest.num_frames:,} frames and {longest.num_tokens:,} tokens "
+        f"{_show(memory.row + memory.waiting_row)}: {num_rows} utterances take {_show(memory.measure(num_rows))}."
     )
-    return _COPIES_OF_WEIGHTS * _BYTES * num_weights
+    if num_rows < list_candidates(limit)[-1]:
+        return [calculation]
+    is_by_corpus = limit < (MAX_ON_GPU if gpus else MAX_ON_CPU)
+    why = f"an epoch would have fewer than {MIN_STEPS_PER_EPOCH} steps" if is_by_corpus else "larger ones gain nothing"
+    return [calculation, f"Batches of more than {num_rows} utterances on a device are not tried: {why}."]
 
 
-class Trial(Enum):
-    """Outcome of a step that was tried. UNKNOWN: it took too long, or failed for another reason."""
-
-    FITS = auto()
-    TOO_LARGE = auto()
-    UNKNOWN = auto()
+def _show(num_bytes: int) -> str:
+    if num_bytes >= 2**30:
+        return f"{num_bytes / 2**30:.1f} GB"
+    return f"{num_bytes / 2**20:.0f} MB" if num_bytes >= 10 << 20 else f"{num_bytes / 2**20:.1f} MB"
 
 
-def find_fitting(estimated: int, multiple_of: int, try_size: Callable[[int], Trial], say: Say) -> int:
-    """Halves the estimated size until a trial fits; a trial without an outcome accepts its size.
+@dataclass(frozen=True)
+class Trial:
+    """Outcome of a step that was tried: whether it fits (None: it took too long, or failed for another reason).
 
-    Raises HardwareError if not even the smallest fits.
+    `peak_bytes` is the memory it took on a device, where it fits.
     """
-    size = estimated
-    while True:
-        trial = try_size(size)
-        if trial is not Trial.TOO_LARGE:
-            if trial is Trial.FITS:
-                say(f"A step of {size} utterances was tried, and fits.")
-            return size
-        if size <= multiple_of:
-            raise HardwareError(
-                f"The memory does not suffice for a batch of {size}.",
-                next_step="Choose a smaller model (--model-size), set data.max_mel_frames lower, or free the device.",
-            )
-        say(f"A step of {size} utterances was tried, and does not fit.")
-        size = max(1, size // 2 // multiple_of) * multiple_of
+
+    fits: bool | None
+    peak_bytes: int = 0
+
+
+class SizeSearch:
+    """Searches the largest of `sizes` whose step stays within the budget.
+
+    `state_bytes` are independent of the size: only what a trial takes beyond them grows with the batch.
+    """
+
+    def __init__(self, sizes: Sequence[int], budget_bytes: int, state_bytes: int) -> None:
+        self._sizes, self._budget_bytes, self._state_bytes = sizes, budget_bytes, state_bytes
+        self._fitting, self._peak_bytes, self._too_large = 0, 0, sys.maxsize
+
+    def run(self, first: int, try_size: Callable[[int], Trial], say: Say) -> int:
+        """Tries `first`, then what follows from each outcome. A trial without an outcome ends the search.
+
+        Raises HardwareError if not even the smallest fits.
+        """
+        size: int | None = first
+        for _ in range(_MAX_TRIALS):
+            assert size is not None
+            trial = try_size(size)
+            if trial.fits is None:
+                return self._fitting or size
+            if trial.fits:
+                self._fitting, self._peak_bytes = size, trial.peak_bytes
+                say(f"A step of {size} utterances was tried, and fits: it takes {_show(trial.peak_bytes)}.")
+            else:
+                self._too_large = size
+                say(f"A step of {size} utterances was tried, and does not fit.")
+            size = self._choose_next()
+            if size is None:
+                break
+        if self._fitting or size is not None:
+            return self._fitting or size or first
+        raise HardwareError(
+            f"The memory does not suffice for a batch of {self._too_large}.",
+            next_step="Choose a smaller model (--model-size), set data.max_mel_frames lower, or free the device.",
+        )
+
+    def _choose_next(self) -> int | None:
+        """The largest untried size that should fit; None if there is none."""
+        untried = [size for size in self._sizes if self._fitting < size < self._too_large]
+        if self._fitting:
+            return max((size for size in untried if self._predict(size) <= self._budget_bytes), default=None)
+        return max((size for size in untried if size <= self._too_large // 2), default=min(untried, default=None))
+
+    def _predict(self, size: int) -> float:
+        """Bytes of a step of another size, from the one that fitted."""
+        fixed_bytes = min(self._state_bytes, _FIXED_SHARE * self._peak_bytes)
+        return fixed_bytes + (self._peak_bytes - fixed_bytes) * size / self._fitting
 
 
 class StepTrials:
-    """Tries training steps in processes of their own, all of them together within `time_limit_s`."""
+    """Tries training steps in processes of their own, each within `time_limit_s`, all together within twice that."""
 
     def __init__(self, config: XTTSConfig, budget_bytes: int, time_limit_s: float, say: Say) -> None:
-        self._config, self._budget_bytes, self._say = config, budget_bytes, say
-        self._deadline = time.monotonic() + time_limit_s
+        self._config, self.budget_bytes, self._say = config, budget_bytes, say
+        self._time_limit_s, self._deadline = time_limit_s, time.monotonic() + 2 * time_limit_s
 
     def try_size(self, size: int) -> Trial:
-        limit_s = math.ceil(self._deadline - time.monotonic())
+        limit_s = math.ceil(min(self._time_limit_s, self._deadline - time.monotonic()))
         if limit_s <= 0:
-            self._say("There is no time left to try smaller steps.")
-            return Trial.UNKNOWN
+            self._say("There is no time left to try other sizes.")
+            return Trial(None)
+        self._say(f"Trying a step of {size} utterances …")
         config = self._config.model_copy(update={"data.batch_size": size})
         with TemporaryDirectory(prefix="myxtts-probe-") as folder:
             file = Path(folder) / "config.yaml"
             file.write_text(config.to_yaml(), encoding="utf-8")
             command = [sys.executable, "-P", "-m", "myxtts.training.voice.batch_probe"]
-            command += [str(file), str(self._budget_bytes), str(limit_s)]
+            command += [str(file), str(self.budget_bytes), str(limit_s)]
             done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode == 0:
-            return Trial.FITS
+            return Trial(True, int(_find_last_line(done.stdout)))
         if done.returncode in _KILLED_FOR_MEMORY:
-            return Trial.TOO_LARGE
-        reason = f"it took longer than {limit_s} s" if done.returncode == -signal.SIGALRM else _find_reason(done.stderr)
-        self._say(f"A step of {size} utterances could not be tried ({reason}): the size is only estimated.")
-        return Trial.UNKNOWN
+            return Trial(False)
+        reason = f"it took longer than {limit_s} s"
+        if done.returncode != -signal.SIGALRM:
+            reason = _find_last_line(done.stderr)[:_MAX_REASON_CHARACTERS] or "it said nothing"
+        self._say(f"A step of {size} utterances could not be tried ({reason}): the size is only calculated.")
+        return Trial(None)
 
 
-def _find_reason(output: str) -> str:
-    """Last line that a process printed, usually the exception."""
+def _find_last_line(output: str) -> str:
+    """Last line that a process printed: the result of a probe, or the exception that ended it."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
-    return lines[-1][:_MAX_REASON_CHARACTERS] if lines else "it said nothing"
+    return lines[-1] if lines else ""

@@ -74,20 +74,38 @@ class Learner(BaseLearner):
         weights = model.named_weights()
         with strategy.scope():
             optimizer = AdamW(select_trained(model, weights), training.weight_decay, betas=BETAS, undecayed=_TABLES)
-        super().__init__(config, strategy, execution, total_steps, model, weights, optimizer)
-        self._loss = VoiceLoss(
+        super().__init__(config, strategy, execution, total_steps, model, weights, optimizer, freezable=model.text_side)
+        self.has_durations = training.durations == "stored"
+        """Whether batches bring durations, so that alignments are not searched."""
+        self._loss = self._make_loss()
+        self.set_micro_batches(micro_batches)
+
+    def use_durations(self) -> None:
+        """From the next step on batches bring durations; the graphs of the step are made anew."""
+        self.has_durations = True
+        self._loss = self._make_loss()
+        self.set_micro_batches(self.micro_batches)
+
+    def _make_loss(self) -> VoiceLoss:
+        training = self._config.training
+        return VoiceLoss(
             training.seed,
             crop_frames=training.crop_frames,
-            use_stored_durations=training.durations == "stored",
+            use_stored_durations=self.has_durations,
             voice_stretch=training.voice_stretch,
         )
-        self.set_micro_batches(micro_batches)
 
     def trace(self, shapes: Iterable[Shape], num_reference_frames: int) -> None:
         """Traces the graph of every batch shape by a step on empty batches, which updates nothing."""
         devices = list_replica_devices(self.strategy)
         empty = (self._make_empty(shape.share(len(devices)), num_reference_frames) for shape in shapes)
         self._trace(([part.to_device(device) for device in devices] for part in empty), step=0)
+
+    def make_graphs(self, shape: Shape, num_reference_frames: int) -> None:
+        """Traces the graph of a batch shape without running it. Another thread may train meanwhile."""
+        devices = list_replica_devices(self.strategy)
+        empty = self._make_empty(shape.share(len(devices)), num_reference_frames)
+        self._make_graphs([empty.to_device(device) for device in devices])
 
     def _make_step(self, accumulation: int) -> None:
         options = self._choose_options(accumulation) | {"num_lanes": self._execution.num_lanes, "ema": self.ema}
@@ -96,9 +114,6 @@ class Learner(BaseLearner):
     def _make_empty(self, shape: Shape, num_reference_frames: int) -> Packed:
         """Batch of this shape without a real utterance, on the host."""
         layout = BatchLayout.of_features(
-            [shape],
-            self.model.spec.n_mels,
-            num_reference_frames,
-            has_durations=self._config.training.durations == "stored",
+            [shape], self.model.spec.n_mels, num_reference_frames, has_durations=self.has_durations
         )
         return pack_views(layout.view(shape))

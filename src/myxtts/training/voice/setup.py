@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import takewhile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +19,19 @@ from myxtts.models.bundle import Bundle
 from myxtts.models.spec import ModelSpec
 from myxtts.pipeline.feed import Feed
 from myxtts.pipeline.open import open_batches
+from myxtts.pipeline.order import Shape
 from myxtts.runtime.plan import Plan
 from myxtts.runtime.strategy import make_strategy
 from myxtts.storage.json_file import read_json, write_json
 from myxtts.store.reader import FeatureStore
+from myxtts.training.compiling import StepGraph
 from myxtts.training.execution import name_model
 from myxtts.training.learner import detect_device
 from myxtts.training.run.cluster_sync import ClusterSync
 from myxtts.training.run.folder import SPEC_FILE_NAME, RunFolder
 from myxtts.training.run.state import RunState
 from myxtts.training.task import PreparedTask, plan_steps
+from myxtts.training.voice.align import DurationsSwitch, make_switch
 from myxtts.training.voice.bundle import VoiceSaver
 from myxtts.training.voice.data import TrainingData, describe_durations, measure_spec
 from myxtts.training.voice.fine_tuning import choose_scale, take_weights
@@ -48,14 +51,11 @@ class PreparedVoice(PreparedTask):
     learner: Learner
     unit = "utterances"
 
-    @property
-    def num_shapes(self) -> int:
-        return len(set(self.data.shapes))
-
     def open_feed(self, start: int, loader_name: str, telemetry_file: Path, say: Say) -> Feed:
         """Opens the training batches. The size of the gradients decides whether a data GPU pays."""
+        has_durations = {"training.durations": "stored"} if self.learner.has_durations else {}
         return open_batches(
-            self.config,
+            self.config.model_copy(update=has_durations),
             split="train",
             epochs=self.config.training.epochs,
             start=start,
@@ -67,9 +67,31 @@ class PreparedVoice(PreparedTask):
             say=say,
         )
 
-    def trace(self, step: int, is_stopping: Callable[[], bool]) -> None:
-        shapes = takewhile(lambda _: not is_stopping(), dict.fromkeys(self.data.shapes))
-        self.learner.trace(shapes, self.data.num_reference_frames)
+    def list_graphs(self, step: int, position: int) -> list[StepGraph]:
+        data, learner = self.data, self.learner
+        needed = [self._shape_at(position + ahead) for ahead in range(data.num_batches_per_epoch)]
+        return [
+            StepGraph(
+                self._name_shape(shape),
+                partial(learner.make_graphs, shape, data.num_reference_frames),
+                partial(learner.trace, [shape], data.num_reference_frames),
+            )
+            for shape in dict.fromkeys([*needed, *data.shapes])
+        ]
+
+    def name_graph(self, step: int, position: int) -> str:
+        return self._name_shape(self._shape_at(position))
+
+    def _shape_at(self, position: int) -> Shape:
+        """Shape of the batch at a position, as this process gets it."""
+        return self.data.order.shape_at(position).share(self.plan.shard[1])
+
+    def _name_shape(self, shape: Shape) -> str:
+        more = ", with durations" if self.learner.has_durations else ""
+        return f"{shape.num_utterances} utterances, {shape.num_frames} frames, {shape.num_tokens} tokens{more}"
+
+    def make_switch(self, run: RunFolder, state: RunState, say: Say) -> DurationsSwitch | None:
+        return make_switch(self.config, self.plan, self.data, self.learner, run, state, say)
 
     def make_saver(self, run: RunFolder, state: RunState, say: Say) -> VoiceSaver:
         return VoiceSaver(self.config, run, self.data, self.learner, state, say)
