@@ -7,6 +7,7 @@ bounded because the engine traces graphs of fixed shapes; they are also what a s
 from __future__ import annotations
 
 import re
+import sys
 import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -43,6 +44,8 @@ CLAUSE_PAUSE_S = 0.12
 
 _MAX_FILE_BYTES = 10_000_000
 _MAX_LINES = 100_000
+_MAX_STDIN_CHARACTERS = 1_000_000
+"""Bounds what is read from a pipe that never ends; a character has at most 4 bytes in UTF-8."""
 _ID = re.compile(r"[^\W_][\w.-]{0,99}(?<!\.)")
 """Ids become file names: no separators, no leading dot or hyphen, no trailing dot."""
 _NEWLINES = "\n\t\r\v\f\x1c\x1d\x1e\x85"
@@ -200,6 +203,11 @@ def read_texts(path: Path) -> list[TextLine]:
             next_step="Write one text a line.",
         )
     return _name_texts(rows, path)
+
+
+def read_stdin() -> str:
+    """Returns the text of standard input; `check_text` refuses one that is too long, or not UTF-8."""
+    return sys.stdin.buffer.read(4 * _MAX_STDIN_CHARACTERS).decode("utf-8-sig", "surrogateescape")
 
 
 def _read_lines(path: Path) -> list[tuple[int, str]]:

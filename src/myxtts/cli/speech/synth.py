@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 _STREAM = "-"
 _USUAL = SpeechOptions()
-_MAX_STDIN_CHARACTERS = 1_000_000
-"""Bounds what is read from a pipe that never ends; a character has at most 4 bytes in UTF-8."""
 
 
 def run_synth(
@@ -165,16 +163,14 @@ def _check_ending(path: Path) -> None:
 
 def _read_lines(text: str | None, file: Path | None) -> list[TextLine]:
     """Returns the texts: the lines of --file, or a single one from the argument or stdin."""
-    from myxtts.synthesis.sentences import TextLine, read_texts
+    from myxtts.synthesis.sentences import TextLine, read_stdin, read_texts
 
     if file is not None:
         return read_texts(file)
     if text is None:
         return []
     if text == _STREAM:
-        raw = sys.stdin.buffer.read(4 * _MAX_STDIN_CHARACTERS)
-        # Not refused here: the text check rejects what is too long, and the surrogates that wrong bytes become.
-        text = raw.decode("utf-8-sig", "surrogateescape")
+        text = read_stdin()
     return [TextLine("", text, "")]
 
 
