@@ -69,8 +69,7 @@ def test_names_of_written_words_pass_through_every_normaliser(language: str) -> 
 def test_any_text_is_read_or_refused_and_no_word_is_lost(text: str) -> None:
     try:
         directed = read_directions(text)
-    except DataError as error:
-        assert "Line " in error.problem
+    except DataError:
         return
     assert all(passage.silence_s >= 0 for passage in directed.passages)
     if not directed.written and len(directed.passages) == 1 and not directed.passages[0].silence_s:

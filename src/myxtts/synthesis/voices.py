@@ -89,12 +89,14 @@ class SpeakerEmbedding:
 class VoiceSource:
     """A voice to speak with: its embedding, or None, and the log-mels [R, M] of the recordings it is made from.
 
-    `name` is that of a saved voice whose embedding is out of date.
+    `name` is that of a saved voice whose embedding is out of date. `mixed` are the voices that this one is a mixture
+    of, with their weights.
     """
 
     embedding: SpeakerEmbedding | None
     references: tuple[Floats, ...] = ()
     name: str = ""
+    mixed: tuple[tuple[VoiceSource, float], ...] = ()
 
 
 class _NotedVoice(FileModel):
@@ -104,11 +106,14 @@ class _NotedVoice(FileModel):
     latents: list[list[_Number]]
 
 
-def average_embeddings(voices: Sequence[SpeakerEmbedding]) -> SpeakerEmbedding:
-    """Returns the mean of the embeddings of several recordings or crops of one speaker."""
+def average_embeddings(voices: Sequence[SpeakerEmbedding], weights: Sequence[float] | None = None) -> SpeakerEmbedding:
+    """Returns the mean of the embeddings of several recordings or crops of one speaker, or a mixture of several."""
     assert voices, "there is no voice to average"
     vectors, latents = [voice.vector for voice in voices], [voice.latents for voice in voices]
-    return SpeakerEmbedding(np.mean(vectors, axis=0, dtype=np.float32), np.mean(latents, axis=0, dtype=np.float32))
+    if weights is None:
+        return SpeakerEmbedding(np.mean(vectors, axis=0, dtype=np.float32), np.mean(latents, axis=0, dtype=np.float32))
+    mixed = (np.average(arrays, axis=0, weights=weights).astype(np.float32) for arrays in (vectors, latents))
+    return SpeakerEmbedding(*mixed)
 
 
 def fingerprint_encoder(weights: Mapping[str, Array]) -> str:

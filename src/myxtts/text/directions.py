@@ -62,7 +62,10 @@ def read_directions(text: str) -> DirectedText:
         if isinstance(part, str):
             spoken += part
         elif part["ipa"] is not None:
-            spoken += f" {_name_written(part, written)} "
+            # A word of its own, also where it is written without spaces.
+            is_joined = text[part.end() : part.end() + 1].isalnum() or text.startswith("[[", part.end())
+            spoken += " " * bool(spoken and not spoken[-1].isspace())
+            spoken += _name_written(part, written) + " " * is_joined
         else:
             if spoken.strip():
                 passages.append(Passage(spoken, silence_s))
@@ -71,6 +74,11 @@ def read_directions(text: str) -> DirectedText:
     if spoken.strip() or silence_s or not passages:
         passages.append(Passage(spoken, silence_s))
     return DirectedText(tuple(passages), written)
+
+
+def remove_directions(text: str) -> str:
+    """Returns the text without anything that looks like a direction, to judge what is left of it."""
+    return _DIRECTION.sub(" ", text)
 
 
 def _split(text: str) -> Iterator[str | re.Match[str]]:

@@ -85,13 +85,14 @@ def _open_frontend(model: Path | None, lexicon: Path | None) -> tuple[FrontEnd, 
 
 
 def _explain(line: TextLine, asked: str | None, frontend: FrontEnd, known: tuple[str, ...]) -> Explanation:
+    from myxtts.text.directions import remove_directions
     from myxtts.text.script import wrong_script
 
     language = line.language or asked or (known[0] if len(known) == 1 else "")
     if not language:
         raise UsageError("The language of the text is not given.", next_step="Give --language, such as en or fa.")
     try:
-        if problem := wrong_script(line.text, language):
+        if problem := wrong_script(remove_directions(line.text), language):
             raise DataError(f"The text {line.text[:40]!r}: {problem.problem}.", next_step=problem.next_step)
         return frontend.explain(line.text, language)
     except MyXTTSError as error:

@@ -6,9 +6,10 @@ Everything that can be refused (arguments, texts, voice) is checked before Tenso
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,14 +23,16 @@ from myxtts.runtime.load_tensorflow import load_tensorflow
 from myxtts.synthesis.options import SpeechOptions
 
 if TYPE_CHECKING:
-    from myxtts.synthesis.loaded_bundle import LoadedBundle
+    from myxtts.synthesis.loaded_bundle import LoadedBundle, VoiceLike
     from myxtts.synthesis.sentences import Piece, TextLine
     from myxtts.synthesis.synthesizer import Synthesizer
-    from myxtts.synthesis.voices import SpeakerEmbedding
-    from myxtts.types import Waveform
+    from myxtts.synthesis.timing import SpokenPiece
+    from myxtts.synthesis.voices import SpeakerEmbedding, VoiceSource
+    from myxtts.types import Say
 
 _STREAM = "-"
 _USUAL = SpeechOptions()
+_WEIGHTED = re.compile(r"(?P<name>.+)=(?P<weight>\d+(?:\.\d+)?|\.\d+)")
 
 
 def run_synth(
@@ -37,7 +40,10 @@ def run_synth(
     model: Annotated[Path | None, typer.Option(help="Folder of a run or bundle.", metavar="RUN_OR_BUNDLE")] = None,
     voice: Annotated[
         list[str] | None,
-        typer.Option(help="Recording of the voice, 3 to 8 s, or the name of a saved one; repeatable: averaged."),
+        typer.Option(
+            help="Recording of the voice, 3 to 8 s, or the name of a saved one. Repeat it for the average of several "
+            "recordings, or as NAME=WEIGHT for a mixture."
+        ),
     ] = None,
     language: Annotated[str | None, typer.Option(help="Language of the text, such as en or fa.")] = None,
     out: Annotated[
@@ -51,7 +57,20 @@ def run_synth(
         Path | None,
         typer.Option(help="Say every line of this file, or of a table (.csv, .tsv, .jsonl) with id and text."),
     ] = None,
+    dialogue: Annotated[
+        bool, typer.Option(help="Every line of the text begins with a voice and a colon, as in 'anna: Hello.'")
+    ] = False,
+    subtitles: Annotated[
+        Path | None,
+        typer.Option(help="Write when each sentence and word is spoken: .srt, .vtt or .json.", metavar="FILE"),
+    ] = None,
+    lexicon: Annotated[
+        Path | None, typer.Option(help="Pronunciations of your own: a word, a tab and its IPA on each line.")
+    ] = None,
     speed: Annotated[float, typer.Option(help="2 is twice as fast.")] = _USUAL.speed,
+    seconds: Annotated[
+        float | None, typer.Option(help="Say it in exactly this time, instead of --speed.", show_default=False)
+    ] = None,
     seed: Annotated[int, typer.Option(help="Another number gives another rendering.")] = _USUAL.seed,
     ode_steps: Annotated[int, typer.Option(help="Steps of the decoder: more are finer, slower.")] = _USUAL.num_steps,
     guidance: Annotated[
@@ -72,6 +91,7 @@ def run_synth(
     """Say a text in someone's voice.
 
     Long texts are said sentence by sentence; with --out - each sentence is in the pipe before the next is begun.
+    In a text, \\[pause 0.8s] is silence, and \\[\\[ɹˈeɪzə]] is said as its IPA.
 
     [bold]Examples[/bold]
 
@@ -85,44 +105,84 @@ def run_synth(
     """
     from myxtts.synthesis.loaded_bundle import choose_vocoder, load_bundle
     from myxtts.synthesis.synthesizer import Synthesizer
+    from myxtts.text.lexicon import load_lexicon
 
     screen = Screen(as_json=as_json)
-    model = _check_request(text, model, out, file, save_voice, as_json=as_json)
-    options = SpeechOptions(speed=speed, seed=seed, num_steps=ode_steps, guidance=guidance)
-    lines = _read_lines(text, file)
+    model = _check_request(text, model, out, file, save_voice, is_dialogue=dialogue, as_json=as_json)
+    _check_additions(out, file, voice, save_voice, subtitles, is_dialogue=dialogue)
+    options = SpeechOptions(speed=speed, seconds=seconds, seed=seed, num_steps=ode_steps, guidance=guidance)
+    lines = _read_lines(text, file, is_dialogue=dialogue)
     loaded, kind = choose_vocoder(load_bundle(model), vocoder)
     name = loaded.check_new_name(save_voice) if save_voice is not None else None
     language = loaded.find_language(language)
-    jobs = _plan_jobs(loaded, lines, language, out, is_batch=file is not None)
-    # A voice that cannot be found is reported before TensorFlow is loaded.
+    # Texts and voices that cannot be used are reported before TensorFlow is loaded.
+    turns = _plan_turns(loaded, lines, language, load_lexicon(lexicon).entries if lexicon else None)
     with mute_decoders():
-        source = loaded.find_voice(voice or None, screen.warn)
+        sources = _find_voices(loaded, turns, _read_weights(voice), screen.warn)
     load_tensorflow()
     synthesizer = Synthesizer(loaded, vocoder=kind, warn=screen.warn)
-    embedding = synthesizer.resolve(source)
+    embeddings = {speaker: synthesizer.resolve(source) for speaker, source in sources.items()}
     result: dict[str, Any] = {"model": str(loaded.folder), "sample_rate_hz": synthesizer.rate, "language": language}
     if name is not None:
-        result["voice"] = str(loaded.voices.save(name, embedding, source.references))
+        result["voice"] = str(loaded.voices.save(name, embeddings[""], sources[""].references))
         screen.notices.print(f"Voice {name!r} saved in {result['voice']}.", markup=False)
-    speak = partial(_speak, synthesizer, embedding, options)
+    jobs = _make_jobs(turns, embeddings, out, is_batch=file is not None and not dialogue)
+    speak = partial(synthesizer.speak, options=options)
     if out == _STREAM:
         _stream(jobs[0], speak, synthesizer.rate)
-    else:
-        result["files"] = _write_files(jobs, speak, screen)
+    elif jobs:
+        result["files"] = _write_files(jobs, speak, synthesizer, subtitles, screen)
     screen.finish(result)
 
 
 @dataclass(frozen=True, slots=True)
-class _Job:
-    """A text split into pieces for the model, its language, and the file to write."""
+class _Turn:
+    """A text, and its pieces for the model."""
 
+    line: TextLine
     pieces: list[Piece]
-    language: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """What goes into one file: pieces with their voices."""
+
+    pieces: list[tuple[Piece, SpeakerEmbedding]]
     path: Path
 
 
+def _check_additions(
+    out: str | None,
+    file: Path | None,
+    voice: list[str] | None,
+    save_voice: str | None,
+    subtitles: Path | None,
+    *,
+    is_dialogue: bool,
+) -> None:
+    """Raises UsageError where --dialogue or --subtitles contradict other arguments."""
+    if is_dialogue and (voice or save_voice is not None):
+        given = "--voice" if voice else "--save-voice"
+        raise UsageError(
+            f"With --dialogue each line names its voice, and {given} is given.", next_step=f"Leave out {given}."
+        )
+    if subtitles is not None:
+        from myxtts.synthesis.timing import check_subtitle_path
+
+        check_subtitle_path(subtitles)
+        if file is not None and not is_dialogue:
+            raise UsageError("Subtitles belong to one sound in a file.", next_step="Say one text, with --out FILE.")
+
+
 def _check_request(
-    text: str | None, model: Path | None, out: str | None, file: Path | None, save_voice: str | None, *, as_json: bool
+    text: str | None,
+    model: Path | None,
+    out: str | None,
+    file: Path | None,
+    save_voice: str | None,
+    *,
+    is_dialogue: bool,
+    as_json: bool,
 ) -> Path:
     """Returns the model folder; raises UsageError for missing or contradictory arguments."""
     if text is not None and file is not None:
@@ -137,13 +197,13 @@ def _check_request(
         example = 'myxtts synth "Good morning." --model runs/run --voice reference.wav --out hello.wav'
         raise UsageError(f"Not given: {', '.join(missing)}.", next_step=f"For example: {example}")
     if out == _STREAM:
-        if file is not None:
+        if file is not None and not is_dialogue:
             raise UsageError("A file of texts becomes a folder of WAV files.", next_step="Give --out FOLDER.")
         if as_json:
             raise UsageError("Sound and JSON cannot both go to standard output.", next_step="Leave out --json.")
         if sys.stdout.isatty():
             raise UsageError("A terminal cannot play sound.", next_step="Send it to a player: … --out - | aplay")
-    elif out is not None and file is None:
+    elif out is not None and (file is None or is_dialogue):
         _check_ending(Path(out))
     return model
 
@@ -161,47 +221,81 @@ def _check_ending(path: Path) -> None:
         )
 
 
-def _read_lines(text: str | None, file: Path | None) -> list[TextLine]:
-    """Returns the texts: the lines of --file, or a single one from the argument or stdin."""
-    from myxtts.synthesis.sentences import TextLine, read_stdin, read_texts
+def _read_lines(text: str | None, file: Path | None, *, is_dialogue: bool) -> list[TextLine]:
+    """Returns the texts: the lines of --file or of a dialogue, or a single one from the argument or stdin."""
+    from myxtts.synthesis.sentences import TextLine, read_dialogue, read_stdin, read_texts
 
     if file is not None:
-        return read_texts(file)
+        return read_dialogue(file) if is_dialogue else read_texts(file)
     if text is None:
         return []
-    if text == _STREAM:
-        text = read_stdin()
-    return [TextLine("", text, "")]
+    text = read_stdin() if text == _STREAM else text
+    return read_dialogue(text) if is_dialogue else [TextLine("", text, "")]
 
 
-def _plan_jobs(
-    loaded: LoadedBundle, lines: list[TextLine], language: str, out: str | None, *, is_batch: bool
-) -> list[_Job]:
-    """Splits every text into pieces; errors name the line of the file, before the model is loaded."""
-    jobs = []
+def _plan_turns(
+    loaded: LoadedBundle, lines: list[TextLine], language: str, lexicon: Mapping[str, str] | None
+) -> list[_Turn]:
+    """Splits every text into pieces; errors name its line."""
+    turns = []
     for line in lines:
         try:
             spoken = loaded.find_language(line.language or language)
-            pieces = list(loaded.plan(line.text, spoken))
+            turns.append(_Turn(line, list(loaded.plan(line.text, spoken, lexicon))))
         except MyXTTSError as error:
             if line.place:
                 raise type(error)(f"{line.place}: {error.problem}", next_step=error.next_step) from error
             raise
-        path = Path(out or "")
-        jobs.append(_Job(pieces, spoken, path / f"{line.id}.wav" if is_batch else path))
-    return jobs
+    return turns
 
 
-def _speak(synthesizer: Synthesizer, voice: SpeakerEmbedding, options: SpeechOptions, job: _Job) -> Iterator[Waveform]:
-    return synthesizer.speak(job.pieces, voice, job.language, options)
+def _find_voices(loaded: LoadedBundle, turns: list[_Turn], asked: VoiceLike, warn: Say) -> dict[str, VoiceSource]:
+    """Returns the voice of each speaker of a dialogue, or under '' that of --voice."""
+    sources: dict[str, VoiceSource] = {}
+    for line in [turn.line for turn in turns if turn.line.speaker]:
+        try:
+            sources.setdefault(line.speaker, loaded.find_voice(line.speaker, warn))
+        except MyXTTSError as error:
+            raise type(error)(f"{line.place}: {error.problem}", next_step=error.next_step) from error
+    return sources or {"": loaded.find_voice(asked, warn)}
 
 
-def _write_files(jobs: list[_Job], speak: Callable[[_Job], Iterator[Waveform]], screen: Screen) -> list[dict[str, Any]]:
+def _read_weights(voices: list[str] | None) -> VoiceLike:
+    """Returns voices given as NAME=WEIGHT with their weights, any others as they are."""
+    pairs = [_WEIGHTED.fullmatch(voice) for voice in voices or ()]
+    if not any(pairs) or any(Path(voice).exists() for voice in voices or ()):
+        return voices or None
+    if not all(pairs):
+        raise UsageError(
+            f"Some voices have a weight and some have none: {', '.join(voices or ())}.",
+            next_step="Give each its weight, such as --voice anna=0.7 --voice reza=0.3.",
+        )
+    return {match["name"]: float(match["weight"]) for match in pairs if match}
+
+
+def _make_jobs(
+    turns: list[_Turn], embeddings: Mapping[str, SpeakerEmbedding], out: str | None, *, is_batch: bool
+) -> list[_Job]:
+    """Returns a job for each text of a file, or one for all turns of a dialogue."""
+    from myxtts.synthesis.sentences import join_turns
+
+    voiced = [(embeddings[turn.line.speaker], turn.pieces) for turn in turns]
+    if not is_batch:
+        return [_Job(list(join_turns(voiced)), Path(out or ""))] if turns else []
+    paths = [Path(out or "") / f"{turn.line.id}.wav" for turn in turns]
+    return [_Job(list(join_turns([turn])), path) for turn, path in zip(voiced, paths, strict=True)]
+
+
+def _write_files(
+    jobs: list[_Job],
+    speak: Callable[..., Iterator[SpokenPiece]],
+    synthesizer: Synthesizer,
+    subtitles: Path | None,
+    screen: Screen,
+) -> list[dict[str, Any]]:
     """Synthesises each job as a whole and writes its file; returns paths and timings for JSON."""
-    import numpy as np
-
     from myxtts.features.wave_file import write_sound
-    from myxtts.types import Waveform
+    from myxtts.synthesis.timing import write_subtitles
 
     made: list[dict[str, Any]] = []
     with show_progress("Speaking", len(jobs), "texts") as view:
@@ -209,11 +303,17 @@ def _write_files(jobs: list[_Job], speak: Callable[[_Job], Iterator[Waveform]], 
             if job.path.exists():
                 screen.notices.print(f"Replacing {job.path}.", markup=False)
             started = time.perf_counter()
-            parts = list(speak(job))
-            wave = Waveform(np.concatenate([part.samples for part in parts]), parts[0].rate)
+            wave, sentences = synthesizer.join(speak(job.pieces))
             took_s = time.perf_counter() - started
             write_sound(job.path, wave)
-            fields = {"duration_s": round(wave.duration_s, 3), "took_s": round(took_s, 3), "num_pieces": len(parts)}
+            fields: dict[str, Any] = {
+                "duration_s": round(wave.duration_s, 3),
+                "took_s": round(took_s, 3),
+                "num_pieces": len(job.pieces),
+            }
+            if subtitles is not None:
+                write_subtitles(subtitles, sentences)
+                fields["subtitles"] = str(subtitles)
             made.append({"path": str(job.path), **fields})
             view.update(number)
     for row in made[:3]:
@@ -224,7 +324,7 @@ def _write_files(jobs: list[_Job], speak: Callable[[_Job], Iterator[Waveform]], 
     return made
 
 
-def _stream(job: _Job, speak: Callable[[_Job], Iterator[Waveform]], rate: int) -> None:
+def _stream(job: _Job, speak: Callable[..., Iterator[SpokenPiece]], rate: int) -> None:
     """Writes a WAV header of unknown length, then each piece as soon as it is synthesised.
 
     A player that closes the pipe before the end gives exit code 1, without a message.
@@ -234,8 +334,8 @@ def _stream(job: _Job, speak: Callable[[_Job], Iterator[Waveform]], rate: int) -
     sound = sys.stdout.buffer
     try:
         sound.write(make_wav_header(rate))
-        for part in speak(job):
-            sound.write(encode_samples(part))
+        for part in speak(job.pieces):
+            sound.write(encode_samples(part.wave))
             sound.flush()
     except BrokenPipeError as error:
         # Python flushes stdout at exit, which would raise again: send the rest of the buffer to /dev/null.
