@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from myxtts import __version__
 from myxtts.config.load import RESOLVED_FILE_NAME
 from myxtts.config.schema import DataConfig
 from myxtts.errors import ConfigError, DataError, UsageError, name_place, refuse
@@ -71,11 +72,19 @@ class LoadedBundle:
     audio: AudioDefinition
     frontend: FrontEnd
     voices: VoiceFolder
-    noted_voices: Mapping[str, SpeakerEmbedding]
+    noted_voices: Mapping[str, VoiceSource]
 
     @property
     def has_neural_vocoder(self) -> bool:
         return bool(self.bundle.vocoder_weights)
+
+    def describe_mark(self) -> str:
+        """Returns the sentence that files of synthetic speech carry."""
+        step = self.bundle.notes.get("step")
+        folder = self.folder.absolute()
+        name = folder.parent.name if folder.name == BUNDLE_FOLDER_NAME else folder.name
+        made_by = f"the model {name}{f', step {step}' if isinstance(step, int) else ''}"
+        return f"Synthetic speech, made by MyXTTS {__version__} with {made_by}."
 
     def require_neural_vocoder(self) -> None:
         if not self.has_neural_vocoder:
@@ -84,15 +93,17 @@ class LoadedBundle:
                 next_step="Use griffin_lim, or train one: myxtts train --part vocoder.",
             )
 
-    def find_language(self, asked: str | None) -> str:
+    def find_language(self, asked: str | None, voice: VoiceSource | None = None) -> str:
         """Returns the model's name of a language in any spelling, or of the same language in another region.
 
-        Without `asked` it is the model's only language, else English; raises UsageError where there is no match.
+        Without `asked` it is that of the voice, or the model's only language, else English; raises UsageError where
+        there is no match.
         """
         languages = self.spec.languages
         if asked is None:
-            if len(languages) == 1:
-                return languages[0]
+            own = languages[0] if len(languages) == 1 else voice.language if voice is not None else ""
+            if own in languages:
+                return own
             asked = _DEFAULT_LANGUAGE
         if asked in languages:
             return asked
@@ -108,14 +119,14 @@ class LoadedBundle:
             )
         return found[0]
 
-    def plan(self, text: str, language: str | None = None, lexicon: Mapping[str, str] | None = None) -> Iterator[Piece]:
+    def plan(self, text: str, language: str, lexicon: Mapping[str, str] | None = None) -> Iterator[Piece]:
         """Yields the pieces of a text. The text is checked in this call; pieces are encoded as they are consumed.
 
         `lexicon` gives the IPA of words, before that of the model.
         """
-        text, language = check_text(text), self.find_language(language)
+        text = check_text(text)
         if problem := wrong_script(remove_directions(text), language):
-            others = [name for name in self.spec.languages if wrong_script(text, name) is None]
+            others = [name for name in self.spec.languages if wrong_script(remove_directions(text), name) is None]
             advice = f"Give --language {others[0]}" if others else "Give a text in a language that the model speaks"
             raise DataError(
                 f"The text {text.strip()[:40]!r} cannot be said in the language {language!r}: {problem.problem}.",
@@ -169,7 +180,7 @@ class LoadedBundle:
         if self.voices.has(name):
             return self.voices.load(name)
         if name in self.noted_voices:
-            return VoiceSource(self.noted_voices[name])
+            return self.noted_voices[name]
         raise refuse_unknown_voice(name, self.list_voices())
 
     def _find_only_voice(self, warn: Say) -> VoiceSource:

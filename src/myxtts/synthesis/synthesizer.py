@@ -130,16 +130,15 @@ class Synthesizer:
         self, text: str, voice: VoiceLike = None, language: str | None = None, **options: Unpack[SpeechArguments]
     ) -> tuple[Waveform, list[TimedSentence]]:
         """As `say`, with the times of its sentences and words."""
-        pieces = self.loaded.plan(text, language)
-        embedding = self.encode_voice(voice)
-        return self.join(self.speak(((piece, embedding) for piece in pieces), SpeechOptions(**options)))
+        return self.say_dialogue([(voice, text)], language, **options)
 
     def stream(
         self, text: str, voice: VoiceLike = None, language: str | None = None, **options: Unpack[SpeechArguments]
     ) -> Iterator[Waveform]:
         """As `say`, but yields each sentence before the next is begun. Wrong arguments raise in this call."""
-        checked, pieces = SpeechOptions(**options), self.loaded.plan(text, language)
-        embedding = self.encode_voice(voice)
+        checked, source = SpeechOptions(**options), self.loaded.find_voice(voice, self._warn)
+        pieces = self.loaded.plan(text, self.loaded.find_language(language, source))
+        embedding = self.resolve(source)
         return (part.wave for part in self.speak(((piece, embedding) for piece in pieces), checked))
 
     def say_dialogue(
@@ -149,8 +148,11 @@ class Synthesizer:
         **options: Unpack[SpeechArguments],
     ) -> tuple[Waveform, list[TimedSentence]]:
         """Says texts one after another, each in its own voice; returns one sound, and the times in it."""
-        checked = SpeechOptions(**options)
-        planned = [(self.encode_voice(voice), list(self.loaded.plan(text, language))) for voice, text in turns]
+        checked, planned = SpeechOptions(**options), []
+        for voice, text in turns:
+            source = self.loaded.find_voice(voice, self._warn)
+            pieces = list(self.loaded.plan(text, self.loaded.find_language(language, source)))
+            planned.append((self.resolve(source), pieces))
         return self.join(self.speak(join_turns(planned), checked))
 
     def speak(self, pieces: Iterable[tuple[Piece, SpeakerEmbedding]], options: SpeechOptions) -> Iterator[SpokenPiece]:
@@ -227,7 +229,8 @@ class Synthesizer:
         if source.name:
             self._warn(f"The voice {source.name!r} is of an earlier state of the model: it is made again.")
             try:
-                self.loaded.voices.save(source.name, voice, source.references)
+                notes = {"language": source.language, "consent": source.consent}
+                self.loaded.voices.save(source.name, voice, source.references, **notes)
             except StorageError as error:
                 self._warn(f"It could not be saved, so it will be made again the next time too. {error}")
         return voice
@@ -236,11 +239,18 @@ class Synthesizer:
         """Returns the speaker embedding of one recording, or the average of several, to be used again or saved."""
         return self.resolve(self.loaded.find_voice(voice, self._warn))
 
-    def save_voice(self, name: str, voice: VoiceLike) -> Path:
+    def save_voice(self, name: str, voice: VoiceLike, *, language: str = "", consent: str = "") -> Path:
         """Saves a voice beside the model, to be used by its name, with what is needed to make it again after more
-        training: the log-mels of its recordings."""
+        training: the log-mels of its recordings.
+
+        `language` becomes the one that the voice speaks unless asked otherwise; `consent` says who agreed to its use.
+        """
         name, source = self.loaded.check_new_name(name), self.loaded.find_voice(voice, self._warn)
-        return self.loaded.voices.save(name, self.resolve(source), source.references)
+        language = self.loaded.find_language(language) if language else source.language
+        consent = consent or source.consent
+        return self.loaded.voices.save(
+            name, self.resolve(source), source.references, language=language, consent=consent
+        )
 
     def voices(self) -> list[str]:
         """Lists the names that `voice` may be."""

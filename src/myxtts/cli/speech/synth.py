@@ -86,6 +86,16 @@ def run_synth(
     save_voice: Annotated[
         str | None, typer.Option(help="Keep the voice beside the model under this name.", metavar="NAME")
     ] = None,
+    consent: Annotated[
+        str | None,
+        typer.Option(
+            help='Who agreed to the use of the voice, kept with --save-voice: "own voice", or the name of a file.',
+            metavar="WORDS",
+        ),
+    ] = None,
+    mark: Annotated[
+        bool, typer.Option("--mark/--no-mark", help="Write into the file that it is synthetic, and by which model.")
+    ] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was made as one JSON object.")] = False,
 ) -> None:
     """Say a text in someone's voice.
@@ -114,24 +124,26 @@ def run_synth(
     lines = _read_lines(text, file, is_dialogue=dialogue)
     loaded, kind = choose_vocoder(load_bundle(model), vocoder)
     name = loaded.check_new_name(save_voice) if save_voice is not None else None
-    language = loaded.find_language(language)
-    # Texts and voices that cannot be used are reported before TensorFlow is loaded.
-    turns = _plan_turns(loaded, lines, language, load_lexicon(lexicon).entries if lexicon else None)
+    # Voices and texts that cannot be used are reported before TensorFlow is loaded.
     with mute_decoders():
-        sources = _find_voices(loaded, turns, _read_weights(voice), screen.warn)
+        sources = _find_voices(loaded, lines, _read_weights(voice), screen.warn)
+    turns = _plan_turns(loaded, lines, sources, language, load_lexicon(lexicon).entries if lexicon else None)
     load_tensorflow()
     synthesizer = Synthesizer(loaded, vocoder=kind, warn=screen.warn)
     embeddings = {speaker: synthesizer.resolve(source) for speaker, source in sources.items()}
-    result: dict[str, Any] = {"model": str(loaded.folder), "sample_rate_hz": synthesizer.rate, "language": language}
+    result: dict[str, Any] = {"model": str(loaded.folder), "sample_rate_hz": synthesizer.rate}
+    result["language"] = turns[0].pieces[0].language if turns else loaded.find_language(language)
     if name is not None:
-        result["voice"] = str(loaded.voices.save(name, embeddings[""], sources[""].references))
-        screen.notices.print(f"Voice {name!r} saved in {result['voice']}.", markup=False)
+        result["voice"] = str(_save_voice(loaded, name, sources[""], embeddings[""], language, consent, screen))
     jobs = _make_jobs(turns, embeddings, out, is_batch=file is not None and not dialogue)
     speak = partial(synthesizer.speak, options=options)
+    label = loaded.describe_mark() if mark else ""
+    if jobs and not mark:
+        screen.warn("The sound is not marked as synthetic (--no-mark).")
     if out == _STREAM:
-        _stream(jobs[0], speak, synthesizer.rate)
+        _stream(jobs[0], speak, synthesizer.rate, label)
     elif jobs:
-        result["files"] = _write_files(jobs, speak, synthesizer, subtitles, screen)
+        result["files"] = _write_files(jobs, speak, synthesizer, subtitles, label, screen)
     screen.finish(result)
 
 
@@ -233,14 +245,37 @@ def _read_lines(text: str | None, file: Path | None, *, is_dialogue: bool) -> li
     return read_dialogue(text) if is_dialogue else [TextLine("", text, "")]
 
 
+def _save_voice(
+    loaded: LoadedBundle,
+    name: str,
+    source: VoiceSource,
+    embedding: SpeakerEmbedding,
+    language: str | None,
+    consent: str | None,
+    screen: Screen,
+) -> Path:
+    """Saves the voice with its language and who consented, and says where."""
+    own = loaded.find_language(language) if language is not None else source.language
+    agreed = consent or source.consent
+    path = loaded.voices.save(name, embedding, source.references, language=own, consent=agreed)
+    screen.notices.print(f"Voice {name!r} saved in {path}.", markup=False)
+    if not agreed:
+        screen.warn('It does not say who agreed to its use: add --consent, such as --consent "own voice".')
+    return path
+
+
 def _plan_turns(
-    loaded: LoadedBundle, lines: list[TextLine], language: str, lexicon: Mapping[str, str] | None
+    loaded: LoadedBundle,
+    lines: list[TextLine],
+    sources: Mapping[str, VoiceSource],
+    language: str | None,
+    lexicon: Mapping[str, str] | None,
 ) -> list[_Turn]:
-    """Splits every text into pieces; errors name its line."""
+    """Splits every text into pieces, in the language of its line, else of --language, else of its voice."""
     turns = []
     for line in lines:
         try:
-            spoken = loaded.find_language(line.language or language)
+            spoken = loaded.find_language(line.language or language, sources[line.speaker])
             turns.append(_Turn(line, list(loaded.plan(line.text, spoken, lexicon))))
         except MyXTTSError as error:
             if line.place:
@@ -249,10 +284,10 @@ def _plan_turns(
     return turns
 
 
-def _find_voices(loaded: LoadedBundle, turns: list[_Turn], asked: VoiceLike, warn: Say) -> dict[str, VoiceSource]:
+def _find_voices(loaded: LoadedBundle, lines: list[TextLine], asked: VoiceLike, warn: Say) -> dict[str, VoiceSource]:
     """Returns the voice of each speaker of a dialogue, or under '' that of --voice."""
     sources: dict[str, VoiceSource] = {}
-    for line in [turn.line for turn in turns if turn.line.speaker]:
+    for line in [line for line in lines if line.speaker]:
         try:
             sources.setdefault(line.speaker, loaded.find_voice(line.speaker, warn))
         except MyXTTSError as error:
@@ -291,6 +326,7 @@ def _write_files(
     speak: Callable[..., Iterator[SpokenPiece]],
     synthesizer: Synthesizer,
     subtitles: Path | None,
+    label: str,
     screen: Screen,
 ) -> list[dict[str, Any]]:
     """Synthesises each job as a whole and writes its file; returns paths and timings for JSON."""
@@ -305,7 +341,7 @@ def _write_files(
             started = time.perf_counter()
             wave, sentences = synthesizer.join(speak(job.pieces))
             took_s = time.perf_counter() - started
-            write_sound(job.path, wave)
+            write_sound(job.path, wave, label)
             fields: dict[str, Any] = {
                 "duration_s": round(wave.duration_s, 3),
                 "took_s": round(took_s, 3),
@@ -324,7 +360,7 @@ def _write_files(
     return made
 
 
-def _stream(job: _Job, speak: Callable[..., Iterator[SpokenPiece]], rate: int) -> None:
+def _stream(job: _Job, speak: Callable[..., Iterator[SpokenPiece]], rate: int, label: str) -> None:
     """Writes a WAV header of unknown length, then each piece as soon as it is synthesised.
 
     A player that closes the pipe before the end gives exit code 1, without a message.
@@ -333,7 +369,7 @@ def _stream(job: _Job, speak: Callable[..., Iterator[SpokenPiece]], rate: int) -
 
     sound = sys.stdout.buffer
     try:
-        sound.write(make_wav_header(rate))
+        sound.write(make_wav_header(rate, mark=label))
         for part in speak(job.pieces):
             sound.write(encode_samples(part.wave))
             sound.flush()
