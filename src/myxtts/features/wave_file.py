@@ -6,6 +6,7 @@ import io
 import struct
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import soundfile
@@ -38,6 +39,21 @@ def list_endings() -> list[str]:
     return [ending for ending, coding in _FORMATS.items() if soundfile.check_format(*coding)]
 
 
+class Coding(NamedTuple):
+    """Container and coding as libsndfile names them, and the sample rate at which sound is written."""
+
+    container: str
+    name: str
+    rate: int
+
+
+def choose_coding(ending: str, rate: int) -> Coding:
+    """Returns how sound of this rate is written to a file of this ending: at its rate, or the next higher one."""
+    container, name = _FORMATS[ending]
+    rates = _RATES_HZ.get(name, (rate,))
+    return Coding(container, name, next((possible for possible in rates if possible >= rate), rates[-1]))
+
+
 def write_sound(path: Path, wave: Waveform, mark: str = "") -> None:
     """Writes a whole file, or none, in the format of its ending, which must be one of `list_endings`, or "" for WAV.
 
@@ -51,9 +67,7 @@ def encode_sound(wave: Waveform, ending: str, mark: str = "") -> bytes:
     """Returns the content of a file of this ending."""
     if ending == ".wav":
         return make_wav_header(wave.rate, len(wave.samples), mark) + encode_samples(wave)
-    container, coding = _FORMATS[ending]
-    rates = _RATES_HZ.get(coding, (wave.rate,))
-    rate = next((rate for rate in rates if rate >= wave.rate), rates[-1])
+    container, coding, rate = choose_coding(ending, wave.rate)
     samples = wave.samples if rate == wave.rate else soxr.resample(wave.samples, wave.rate, rate, quality="HQ")
     pcm = quantize_samples(samples)
     content = io.BytesIO()

@@ -78,12 +78,16 @@ class LoadedBundle:
     def has_neural_vocoder(self) -> bool:
         return bool(self.bundle.vocoder_weights)
 
+    @property
+    def name(self) -> str:
+        """That of the run, or of the folder of a bundle alone."""
+        folder = self.folder.absolute()
+        return folder.parent.name if folder.name == BUNDLE_FOLDER_NAME else folder.name
+
     def describe_mark(self) -> str:
         """Returns the sentence that files of synthetic speech carry."""
         step = self.bundle.notes.get("step")
-        folder = self.folder.absolute()
-        name = folder.parent.name if folder.name == BUNDLE_FOLDER_NAME else folder.name
-        made_by = f"the model {name}{f', step {step}' if isinstance(step, int) else ''}"
+        made_by = f"the model {self.name}{f', step {step}' if isinstance(step, int) else ''}"
         return f"Synthetic speech, made by MyXTTS {__version__} with {made_by}."
 
     def require_neural_vocoder(self) -> None:
