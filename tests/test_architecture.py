@@ -81,6 +81,7 @@ SHORT_ON_PURPOSE = {
     "config/choices.py",
     "features/extract.py",
     "features/wave_file.py",
+    "serve/metrics.py",
     "synthesis/options.py",
     "training/optimizer.py",
     "training/voice/augment.py",

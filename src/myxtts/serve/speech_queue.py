@@ -56,9 +56,9 @@ class Speech:
         try:
             self._pieces = await self._queue.call(lambda: self._queue.plan(request))
             self._first = await self._queue.call(lambda: next(self._pieces))
-        except BaseException:
-            self._queue.leave(self)
-            raise
+        finally:
+            if self._first is None:
+                self._queue.leave(self)
 
     async def __aiter__(self) -> AsyncIterator[SpokenPiece]:
         try:
