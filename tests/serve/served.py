@@ -18,7 +18,8 @@ from myxtts.serve.wyoming_server import start_wyoming
 @contextmanager
 def serve(synthesizer: Any, *, max_requests: int = 8, **settings: Any) -> Iterator[tuple[str, str]]:
     """Serves until the block ends; gives the addresses of HTTP and of Wyoming."""
-    started, found = threading.Event(), {}
+    started = threading.Event()
+    found: dict[str, Any] = {}
 
     async def run() -> None:
         metrics = Metrics()

@@ -92,7 +92,8 @@ async def _serve(
     host = f"[{found[0]}]" if ":" in found[0] else found[0]
     screen.console.print(f"Serving on http://{host}:{found[1]} (Ctrl-C stops).", markup=False)
     if others is not None:
-        screen.console.print(f"Wyoming on tcp://{wyoming[0]}:{others.sockets[0].getsockname()[1]}.", markup=False)
+        at, at_port, *_ = others.sockets[0].getsockname()
+        screen.console.print(f"Wyoming on tcp://{at}:{at_port}.", markup=False)
     try:
         await server.serve(sockets=[listening])
     except (KeyboardInterrupt, SystemExit):
