@@ -2,7 +2,7 @@
 #   make demo    set up, make a corpus, train a tiny model, speak     make check   formatting, lint, types, architecture
 #                (make demo STEPS=2000 goes on from there)
 #   make test    set up and run every test                            make bench   measure speed, write benchmarks/results
-#   make docs    write the documentation as a site into build/site
+#   make docs    write the documentation as a site into build/site    make card    compile for the preset GPUs, without a GPU
 #   make soak    long campaigns: hundreds of kills, thousands of flips (half an hour)
 #   make lock    write constraints.txt anew from the newest versions  make clean   remove what make built
 
@@ -13,7 +13,7 @@ DEMO   ?= demo
 # One worker per core the scheduler allows, so that tests never fight for the machine.
 JOBS   ?= $(shell $(PYTHON) -c "import os; print(len(os.sched_getaffinity(0)))")
 
-.PHONY: setup demo test check format bench docs soak lock clean
+.PHONY: setup demo test check format bench card docs soak lock clean
 .DEFAULT_GOAL := setup
 
 setup: $(VENV)/.ready
@@ -46,6 +46,11 @@ format: setup
 
 bench: setup
 	@$(BIN)/python -m benchmarks
+
+# Hours for all graphs on two cores; what is finished is kept in build/card, so that it can be stopped and goes on.
+# make card ONLY="small RTX" compiles the graphs whose names contain these words.
+card: setup
+	@$(BIN)/python -m benchmarks.card $(ONLY)
 
 docs: setup
 	@$(BIN)/python -m documentation

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
+from benchmarks.card.suite import measure_card
 from benchmarks.corpus import measure_corpus
 from benchmarks.features import measure_features
 from benchmarks.feed import measure_feed
@@ -24,6 +25,7 @@ SUITES: dict[str, Callable[[], list[Measurement]]] = {
     "loading": measure_loading,
     "voice": measure_voice,
     "monitor": measure_monitor,
+    "card": measure_card,
 }
 
 

@@ -153,9 +153,7 @@ def _make_training(learner: Learner, batches: Iterator[Any], num_steps: int) -> 
 
 def _make_search(learner: Learner, batch: Any) -> Callable[[], object]:
     """Scores and paths of a batch's utterances, compiled as within the step."""
-    from myxtts.training.step import select_tensors
-
-    model, part = learner.model, select_tensors(batch)
+    model, part = learner.model, batch.arrays()
     _, states = model.encode_part(part)
     # Only what the search looks at, as tensors, so that nothing can be computed beforehand.
     inputs = (states.means_BSM, states.is_state_BS, model.normalize_mel(part["mel"]), part["mel_lengths"])

@@ -30,21 +30,21 @@ _DECISION: dict[Language, tuple[str, ...]] = {
     "en": (
         "How the mode is chosen",
         "yes", "no", "0", "1", "2 or more",
-        "data_gpu and model_gpu|both given?", "Do they exist|and differ?", "Multi-GPU mode",
+        "data_gpu and model_gpu|both given?", "Do they exist and differ,|features on the fly?", "Multi-GPU mode",
         "Single-GPU buffered|with a warning that says why",
         "One of the two|given?", "Does it exist?", "Single-GPU buffered|on that GPU",
         "Error, exit code 5|lists what exists",
-        "How many GPUs|are visible?", "CPU mode", "Single-GPU buffered|on GPU 0", "multi_gpu: true?",
-        "Mirrored mode|over all of them", "Single-GPU buffered|on the first",
+        "How many GPUs|are visible?", "CPU mode", "Single-GPU buffered|on that GPU", "multi_gpu: true?",
+        "Mirrored mode|over all of them", "Single-GPU buffered|on the best",
     ),
     "fa": (
         "حالت چگونه انتخاب می‌شود",
         "بله", "نه", "۰", "۱", "۲ یا بیشتر",
-        "data_gpu و model_gpu|هر دو داده شده؟", "هر دو هستند|و یکی نیستند؟", "حالت چند-GPU",
+        "data_gpu و model_gpu|هر دو داده شده؟", "هر دو هستند و یکی نیستند،|ویژگی‌ها در لحظه؟", "حالت چند-GPU",
         "تک-GPU با میان‌گیر|با هشداری که علت را می‌گوید",
         "یکی از آن دو|داده شده؟", "آن GPU هست؟", "تک-GPU با میان‌گیر|روی همان GPU", "خطا، کد خروج ۵|با فهرست آنچه هست",
-        "چند GPU|دیده می‌شود؟", "حالت CPU", "تک-GPU با میان‌گیر|روی GPU شمارهٔ ۰", "multi_gpu: true؟",
-        "حالت آینه‌ای|روی همهٔ آن‌ها", "تک-GPU با میان‌گیر|روی نخستین",
+        "چند GPU|دیده می‌شود؟", "حالت CPU", "تک-GPU با میان‌گیر|روی همان GPU", "multi_gpu: true؟",
+        "حالت آینه‌ای|روی همهٔ آن‌ها", "تک-GPU با میان‌گیر|روی بهترین",
     ),
 }  # fmt: skip
 

@@ -142,7 +142,7 @@ def test_config_shows_values_and_where_they_came_from(tmp_path: Path) -> None:
     settings = json.loads(done.stdout)["settings"]
     assert settings["data.batch_size"] == {"value": 48, "origin": "my.yaml:2"}
     assert settings["data.num_workers"] == {"value": 5, "origin": "--num-workers"}
-    assert settings["data.buffer_size"] == {"value": 8, "origin": "preset rtx3060"}
+    assert settings["data.buffer_size"] == {"value": 16, "origin": "preset rtx3060"}
     assert settings["training.seed"] == {"value": 0, "origin": "default"}
 
 

@@ -118,6 +118,9 @@ def test_launcher_is_the_same_command(tmp_path: Path) -> None:
         (["--log-file", "log.txt"], 2, ".csv"),
         (["--lang", "de"], 2, "one of en, fa"),
         (["--run", "file"], 2, "is a file"),
+        (["--run", "file", "--wait"], 2, "is a file"),
+        (["--run", "nowhere"], 2, "nowhere does not exist"),
+        (["--run", "."], 2, "no run in ."),
         (["--log-file", "file/log.csv"], 7, "Could not write"),
     ],
 )
@@ -134,7 +137,8 @@ def test_what_cannot_be_is_refused_before_the_watch(
 
 def test_a_training_of_another_process_is_followed_from_before_its_start_to_its_end(tmp_path: Path) -> None:
     run, log = tmp_path / "runs" / "anna", tmp_path / "log.jsonl"
-    watcher = start("--run", "runs/anna", "--interval", "0.1", "--log-file", "log.jsonl", "--json", cwd=tmp_path)
+    arguments = ["--run", "runs/anna", "--wait", "--interval", "0.1", "--log-file", "log.jsonl", "--json"]
+    watcher = start(*arguments, cwd=tmp_path)
     wait_until(lambda: len(read_log(log)) > 0)
     training = subprocess.Popen([sys.executable, "-c", TRAINING, str(run), "0.5", "150"])
     training.wait(timeout=60)
@@ -208,5 +212,5 @@ def test_a_signal_ends_it_cleanly_with_a_whole_log(tmp_path: Path, number: int, 
 def test_help_names_every_option_with_examples(tmp_path: Path) -> None:
     done = run_monitor("--help", cwd=tmp_path)
     assert done.returncode == 0
-    for part in ("Examples", "--run", "--interval", "--duration", "--once", "--log-file", "--lang", "--json"):
+    for part in ("Examples", "--run", "--wait", "--interval", "--duration", "--once", "--log-file", "--lang", "--json"):
         assert part in done.stdout

@@ -30,10 +30,10 @@ def file(tmp_path: Path) -> Path:
 
 def test_each_layer_wins_over_the_one_below(file: Path) -> None:
     config = XTTSConfig.load(file, flags={"num_workers": 3}, buffer_size=9, num_workers=5)
-    assert config.data.batch_size == 48  # the file over the preset's 8
-    assert config.data.buffer_size == 9  # the argument over the preset's 8
+    assert config.data.batch_size == 48  # the file over the preset's 64
+    assert config.data.buffer_size == 9  # the argument over the preset's 16
     assert config.data.num_workers == 3  # the flag over the argument
-    assert config.training.gradient_accumulation_steps == 2  # the preset over the default
+    assert config.data.num_shapes == 2  # the preset over the default
     assert config.model.decoder_width == 256
     assert config.data.log_floor == 1e-6
     assert config.data.sample_rate == 22_050
@@ -56,7 +56,7 @@ def test_every_value_knows_its_origin(file: Path) -> None:
         "data.trim_db": "--set data.trim_db",
         "training.seed": "--set training.seed",
         "training.epochs": "default",
-        "training.gradient_accumulation_steps": "preset rtx3060",
+        "data.num_shapes": "preset tiny",
         "training.mixed_precision": "preset enhanced",
         "model.decoder_width": "preset tiny",
         "model.guidance_dropout": "default",
@@ -192,7 +192,7 @@ def test_only_a_card_overrules_a_model_size_and_only_in_its_batch() -> None:
     assert sizes & cards == {"data.batch_size"}
     assert not levels & (sizes | cards)
     assert XTTSConfig(model_size="tiny").data.batch_size == 8
-    assert XTTSConfig(model_size="tiny", gpu_card="rtx4090").data.batch_size == 32
+    assert XTTSConfig(model_size="tiny", gpu_card="rtx4090").data.batch_size == 96
 
 
 @pytest.mark.parametrize("selector", SELECTORS)
@@ -211,9 +211,18 @@ def test_sizes_grow() -> None:
 
 
 @pytest.mark.parametrize(
-    ("card", "expected"), [("rtx4090", (32, 24, 32, 1)), ("rtx3090", (24, 16, 24, 1)), ("rtx3060", (8, 8, 8, 2))]
+    ("card", "expected"),
+    [
+        ("rtx4090", (96, 24, 24, 1)),
+        ("rtx3090", (96, 16, 24, 1)),
+        ("rtx3060", (64, 8, 16, 1)),
+        ("a100", (128, "auto", 32, 1)),
+        ("h100", (128, "auto", 32, 1)),
+    ],
 )
-def test_cards_set_batch_workers_buffer_and_accumulation(card: str, expected: tuple[int, ...]) -> None:
+def test_cards_set_batch_workers_and_buffer_and_need_no_accumulation(
+    card: str, expected: tuple[int | str, ...]
+) -> None:
     config = XTTSConfig(gpu_card=card)
     data = config.data
     accumulation = config.training.gradient_accumulation_steps
@@ -336,7 +345,7 @@ def test_sections_keep_their_order_and_changed_values_their_origin() -> None:
     text = XTTSConfig(batch_size=4, gpu_card="rtx3060").to_yaml()
     assert text.index("\ndata:\n") < text.index("\nmodel:\n") < text.index("\ntraining:\n")
     assert "  batch_size: 4  # argument\n" in text
-    assert "  buffer_size: 8  # preset rtx3060\n" in text
+    assert "  buffer_size: 16  # preset rtx3060\n" in text
     assert "  sample_rate: 22050\n" in text
 
 

@@ -156,7 +156,7 @@ def test_bottleneck_fix_sets_what_it_promises() -> None:
     assert (data.batch_size, data.num_workers, data.prefetch_buffer_size) == (48, 16, 12)
 
 
-@pytest.mark.parametrize(("card", "batch"), [("rtx4090", 32), ("rtx3090", 24), ("rtx3060", 8)])
+@pytest.mark.parametrize(("card", "batch"), [("rtx4090", 96), ("rtx3090", 96), ("rtx3060", 64)])
 def test_card_configuration_takes_the_preset_of_its_card(card: str, batch: int) -> None:
     config = XTTSConfig.load(ROOT / "configs" / f"{card}.yaml")
     assert (config.gpu_card, config.data.batch_size) == (card, batch)

@@ -44,7 +44,8 @@ def train(strategy: Any, cluster: Cluster, accumulation_steps: int = 1, **option
     import tensorflow as tf
     from tests.training import programs
 
-    from myxtts.training.step import TrainStep, distribute_parts
+    from myxtts.training.micro_batches import distribute_parts
+    from myxtts.training.step import TrainStep
 
     with strategy.scope():
         model = programs.make_model()

@@ -21,7 +21,32 @@ from myxtts.models.alignment import expand_durations, score_diagonal, score_stat
 NUM_FRAMES, NUM_PLACES = 9, 8
 
 search_plainly = tf.function(search_alignment, autograph=False)
-search_compiled = tf.function(search_alignment, autograph=False, jit_compile=True)
+
+
+def search_frames(scores: Any, is_state: Any, lengths: Any) -> Any:
+    return search_alignment(scores, is_state, lengths)
+
+
+def search_chunks(scores: Any, is_state: Any, lengths: Any) -> Any:
+    return search_alignment(scores, is_state, lengths, is_chunked=True)
+
+
+search_compiled = tf.function(search_frames, autograph=False, jit_compile=True)
+# Compiled by itself, in a graph that is not.
+search_in_chunks = tf.function(search_chunks, autograph=False)
+MANY_ROWS, MANY_FRAMES, MANY_PLACES = 256, 37, 16
+"""One shape for all searches in chunks, which take seconds to compile: two whole chunks and a rest."""
+
+
+def search_both(scores: Any, is_state: Any, lengths: Any) -> list[Any]:
+    """Results of both searches for rows that are padded to that shape."""
+    num_rows, num_frames, num_places = scores.shape
+    rest = (MANY_ROWS - num_rows, MANY_FRAMES - num_frames, MANY_PLACES - num_places)
+    padded = [
+        tf.constant(np.pad(array, [(0, rest[axis]) for axis in axes]))
+        for array, axes in ((scores, (0, 1, 2)), (is_state, (0, 2)), (lengths, (0,)))
+    ]
+    return [search(*padded) for search in (search_compiled, search_in_chunks)]
 
 
 @st.composite
@@ -74,14 +99,71 @@ def test_compiled_and_plain_graphs_agree(problem: tuple[Any, Any, Any]) -> None:
         np.testing.assert_array_equal(plain, compiled)
 
 
+def draw_rows(generator: np.random.Generator) -> tuple[Any, Any, Any]:
+    """Scores of many rows: of any size, of few different values so that many paths are equally good, or nearly so."""
+    shape = (MANY_ROWS, MANY_FRAMES, MANY_PLACES)
+    scores = generator.normal(0, 1, shape) * 10.0 ** generator.integers(-4, 5, (MANY_ROWS, 1, 1))
+    kind = generator.integers(0, 4, (MANY_ROWS, 1, 1))
+    scores = np.where(kind == 1, generator.integers(-2, 1, shape), scores)
+    scores = np.where(kind == 2, 1e4 + 1e-3 * generator.integers(0, 3, shape), scores)
+    num_tokens = generator.integers(0, MANY_PLACES // 2 + 1, (MANY_ROWS, 1))
+    is_second = generator.random((MANY_ROWS, MANY_PLACES // 2)) < 0.6
+    is_state = np.stack([np.ones_like(is_second), is_second], axis=2).reshape(MANY_ROWS, MANY_PLACES)
+    is_state &= np.arange(MANY_PLACES) < 2 * num_tokens
+    return scores.astype(np.float32), is_state, generator.integers(0, MANY_FRAMES + 1, MANY_ROWS).astype(np.int32)
+
+
+def test_chunks_give_the_same_path_as_frame_by_frame() -> None:
+    """Among thousands of rows, with ties, of any length: from less than a chunk to several with a rest."""
+    generator, num_aligned = np.random.default_rng(0), 0
+    for _ in range(16):
+        rows = draw_rows(generator)
+        by_frame, by_chunk = search_both(*rows)
+        is_aligned = by_frame.is_aligned_B.numpy()
+        np.testing.assert_array_equal(is_aligned, by_chunk.is_aligned_B)
+        is_frame = is_aligned[:, None] & (np.arange(MANY_FRAMES) < rows[2][:, None])
+        np.testing.assert_array_equal(by_frame.state_BT.numpy()[is_frame], by_chunk.state_BT.numpy()[is_frame])
+        durations = [found.durations_BS.numpy()[is_aligned] for found in (by_frame, by_chunk)]
+        np.testing.assert_array_equal(*durations)
+        num_aligned += int(np.count_nonzero(is_aligned))
+    assert num_aligned > 2000
+
+
+def test_of_equal_paths_the_one_in_later_states_is_taken() -> None:
+    scores = np.zeros((1, MANY_FRAMES, MANY_PLACES), np.float32)
+    for found in search_both(scores, np.arange(MANY_PLACES)[None] < 4, np.array([20], np.int32)):
+        assert found.state_BT[0, :20].numpy().tolist() == [0, 1, 2] + [3] * 17
+
+
+def test_totals_are_exact() -> None:
+    """A gain of 1 at one frame decides, though the totals are 37 million: sums of float32 would lose it."""
+    scores = np.full((1, MANY_FRAMES, 2), -1e6, np.float32)
+    scores[0, :20, 0] += 1
+    scores[0, 20:, 1] += 1
+    for found in search_both(scores, np.ones((1, 2), bool), np.array([MANY_FRAMES], np.int32)):
+        assert found.durations_BS[0, :2].numpy().tolist() == [20, MANY_FRAMES - 20]
+
+
 def test_what_lies_behind_an_utterance_does_not_matter() -> None:
-    generator = np.random.default_rng(0)
-    scores = generator.normal(0, 1, (1, NUM_FRAMES, NUM_PLACES)).astype(np.float32)
-    is_state = tf.constant([[True] * 5 + [False] * 3])
+    scores = np.random.default_rng(0).normal(0, 1, (1, MANY_FRAMES, MANY_PLACES)).astype(np.float32)
     spoiled = scores.copy()
-    spoiled[:, 7:], spoiled[:, :, 5:] = np.nan, np.inf
-    paths = [search_plainly(tf.constant(values), is_state, tf.constant([7])).state_BT for values in (scores, spoiled)]
-    np.testing.assert_array_equal(paths[0][:, :7], paths[1][:, :7])
+    spoiled[:, 20:], spoiled[:, :, 5:] = np.nan, np.inf
+    is_state, lengths = np.arange(MANY_PLACES)[None] < 5, np.array([20], np.int32)
+    for whole, found in zip(*(search_both(one, is_state, lengths) for one in (scores, spoiled)), strict=True):
+        np.testing.assert_array_equal(whole.state_BT[0, :20], found.state_BT[0, :20])
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_score_that_is_not_finite_spoils_only_its_row_which_still_gets_a_path(value: float) -> None:
+    """The loss of such a row is not finite either: it has the same mean or the same frame in it."""
+    scores = np.random.default_rng(0).normal(0, 1, (2, MANY_FRAMES, MANY_PLACES)).astype(np.float32)
+    spoiled = scores.copy()
+    spoiled[0, 3, 2] = value
+    is_state, lengths = np.arange(MANY_PLACES)[None].repeat(2, 0) < 5, np.array([20, 20], np.int32)
+    for whole, found in zip(*(search_both(one, is_state, lengths) for one in (scores, spoiled)), strict=True):
+        np.testing.assert_array_equal(found.state_BT[1, :20], whole.state_BT[1, :20])
+        assert set(np.diff(found.state_BT[0, :20])) <= {0, 1}
+        assert (found.durations_BS.numpy()[0, :5] > 0).all()
 
 
 def test_the_diagonal_alone_gives_even_durations() -> None:
@@ -141,10 +223,15 @@ def test_a_token_of_one_frame_keeps_it_in_its_first_state() -> None:
     assert [sum(durations[4:6]), *durations[6:]] == [5, 1, 1]
 
 
-def test_xla_knows_how_often_both_loops_run() -> None:
+@pytest.mark.parametrize(
+    ("search", "trips"), [(search_frames, ["699", "700"]), (search_chunks, ["44", "44"])], ids=["frames", "chunks"]
+)
+def test_xla_knows_how_often_all_loops_run(search: Any, trips: list[str]) -> None:
     """A GPU asks the host after every iteration of a loop whose number of iterations is not known."""
     arguments = (tf.zeros([2, 700, 12]), tf.ones([2, 12], tf.bool), tf.constant([700, 500]))
-    compiled = search_compiled.experimental_get_compiler_ir(*arguments)(stage="optimized_hlo")
+    compiled = tf.function(search, autograph=False, jit_compile=True).experimental_get_compiler_ir(*arguments)(
+        stage="optimized_hlo"
+    )
     loops = [line for line in compiled.splitlines() if " while(" in line]
-    assert len(loops) == 2
-    assert sorted(re.findall(r'"known_trip_count":{"n":"(\d+)"', "".join(loops))) == ["699", "700"]
+    assert len(loops) == len(trips)
+    assert sorted(re.findall(r'"known_trip_count":{"n":"(\d+)"', "".join(loops))) == trips

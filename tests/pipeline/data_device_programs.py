@@ -21,19 +21,18 @@ from myxtts.corpus.audio import AudioLimits
 from myxtts.corpus.corpus_file import open_corpus
 from myxtts.errors import DataError, HardwareError
 from myxtts.pipeline.batch import BatchLayout, Loaded, make_device_transfer
-from myxtts.pipeline.choose_loader import LoaderSetup, choose_for_data_device
+from myxtts.pipeline.choose_loader import choose_for_data_device
 from myxtts.pipeline.data_device import DataDeviceFeatures, cross_to
 from myxtts.pipeline.feed import Feed
 from myxtts.pipeline.loaders.python import PythonLoader
-from myxtts.pipeline.loaders.store import CachedLoader
 from myxtts.pipeline.order import BatchOrder, BatchPlan
 from myxtts.pipeline.recordings import RecordingSource
 from myxtts.pipeline.splits import BatchRange
 from myxtts.pipeline.stages import Stage
 from myxtts.pipeline.telemetry import Telemetry
 from myxtts.runtime.strategy import setup_gpu_strategy
-from myxtts.store.reader import FeatureStore
-from myxtts.training.step import MicroBatch, TrainStep, distribute_parts, select_tensors
+from myxtts.training.micro_batches import MicroBatch, distribute_parts, select_tensors
+from myxtts.training.step import TrainStep
 from myxtts.types import BATCH, Batch
 
 Tensor = Any
@@ -44,39 +43,28 @@ WIDTH = 5
 
 
 class Scene:
-    """A prepared corpus, and what the host does with it for the data device.
-
-    Kinds: "graph" and "python" load recordings, "frames" the store.
-    """
+    """A prepared corpus, and what the host does with it for the data device: "graph" and "python" decode it."""
 
     def __init__(self, folder: str, kind: str, **settings: Any) -> None:
         self.folder = Path(folder)
         self.data = DATA.model_copy(update={"use_tf_native_loading": kind == "graph", **settings})
         self.source = RecordingSource.open(open_corpus(self.folder / "corpus"), self.data)
         self.order = order_rows(self.source, multiple_of=2)
-        self.side = self._open_side(kind)
-
-    def _open_side(self, kind: str) -> LoaderSetup:
-        utterances = FeatureStore.open(self.folder / kind) if kind == "frames" else self.source
-        return choose_for_data_device(
-            utterances, self.data, self.order.shapes, NUM_REFERENCE_FRAMES, SEED, DATA_DEVICE, has_durations=True
+        self.side = choose_for_data_device(
+            self.source, self.data, self.order.shapes, NUM_REFERENCE_FRAMES, SEED, DATA_DEVICE
         )
 
-    def make_features(self, device: str = DATA_DEVICE) -> DataDeviceFeatures:
-        return DataDeviceFeatures(device, self.source.mel_definition, self.data.mel_dtype, NUM_REFERENCE_FRAMES)
+    def make_features(self, device: str = DATA_DEVICE, num_shares: int = 1) -> DataDeviceFeatures:
+        definition, dtype = self.source.mel_definition, self.data.mel_dtype
+        return DataDeviceFeatures(device, definition, dtype, NUM_REFERENCE_FRAMES, num_shares)
 
     def load(self, plan: BatchPlan) -> Loaded:
         arrays = self.side.layout.view(plan.shape, _make_memory(self.side.layout.num_bytes))
         return Loaded(plan, self.side.loader.name_utterances(plan), self.side.loader.fill(plan, arrays), 0.0)
 
     def load_on_host(self, plan: BatchPlan) -> Any:
-        """The batch as the loader for a store, or without one that for recordings, gives it."""
-        limits = AudioLimits.from_config(self.data)
-        loader = PythonLoader(self.source, limits, NUM_REFERENCE_FRAMES, SEED)
-        if (self.folder / "frames").exists():
-            store = FeatureStore.open(self.folder / "frames")
-            arrays = make_arrays(plan, self.source.n_mels, has_durations=True)
-            return CachedLoader(store, NUM_REFERENCE_FRAMES, SEED).fill(plan, arrays)
+        """The batch as the loader for recordings gives it."""
+        loader = PythonLoader(self.source, AudioLimits.from_config(self.data), NUM_REFERENCE_FRAMES, SEED)
         return loader.fill(plan, make_arrays(plan, self.source.n_mels))
 
 
@@ -100,7 +88,6 @@ def compare_with_host(folder: str, kind: str, **settings: Any) -> dict[str, Any]
         batch, expected = features(scene.load(plan)), scene.load_on_host(plan)
         assert batch.ids == scene.side.loader.name_utterances(plan)
         assert (batch.position, batch.num_real) == (plan.position, plan.num_real)
-        assert (batch.durations is not None) == (kind == "frames")
         for name, values in batch.arrays().items():
             wanted = expected[name]
             assert values.shape == wanted.shape, name
@@ -125,11 +112,11 @@ def compare_with_host(folder: str, kind: str, **settings: Any) -> dict[str, Any]
 def watch_stages(folder: str, kind: str, data_device: str, model_devices: list[str]) -> dict[str, Any]:
     """What is executed where by each stage on the way of a batch, and by a step of a model behind them."""
     scene = Scene(folder, kind)
-    trace = scene.folder / f"trace-{data_device[1:]}"
-    features, cross = scene.make_features(data_device), cross_to(model_devices)
+    trace = scene.folder / f"trace-{data_device[1:]}-{len(model_devices)}"
+    features, cross = scene.make_features(data_device, len(model_devices)), cross_to(model_devices)
     trainer = Trainer(model_devices)
     loaded = scene.load(scene.order.batch(0))
-    batches: list[Batch] = []
+    batches: list[Any] = []
     making = watch(lambda: batches.append(features(loaded)), trace / "features")
     crossing = watch(lambda: batches.append(cross(batches[0])), trace / "cross")
     training = watch(lambda: trainer.train(batches[1]), trace / "training")
@@ -149,7 +136,7 @@ def cross_shares(folder: str, devices: list[str]) -> dict[str, Any]:
     scene = Scene(folder, "python")
     plans = list_plans(scene.order)
     plan = next(plan for plan in plans if plan.num_real < plan.shape.num_utterances)
-    whole = scene.make_features()(scene.load(plan))
+    whole = scene.make_features(num_shares=len(devices))(scene.load(plan))
     batch = cross_to(devices)(whole)
     arrays = whole.arrays()
     joined = {name: np.concatenate([getattr(share, name) for share in batch.shares]) for name in arrays}
@@ -214,9 +201,9 @@ def _average(mel_BTM: Tensor, lengths_B: Tensor) -> Tensor:
 def train_through_stages(folder: str, kind: str, model_devices: list[str]) -> dict[str, Any]:
     """Loader threads, features in one thread, copies in another, and a model behind them."""
     scene = Scene(folder, kind)
-    features = scene.make_features()
+    features = scene.make_features(num_shares=len(model_devices))
     features.warm(scene.order.shapes, scene.side.layout)
-    stages = (Stage("features", features, 2), Stage("cross", cross_to(model_devices), 1))
+    stages = (Stage("features", features, 2), Stage("cross", cross_to(model_devices), 1, num_threads=2))
     return _train(scene.order, scene.side.loader, stages, scene.side.layout, model_devices)
 
 
@@ -225,7 +212,7 @@ def train_on_host(folder: str) -> dict[str, Any]:
     scene = Scene(folder, "python")
     layout = BatchLayout.of_features(scene.order.shapes, scene.source.n_mels, NUM_REFERENCE_FRAMES)
     loader = PythonLoader(scene.source, AudioLimits.from_config(scene.data), NUM_REFERENCE_FRAMES, SEED)
-    stages = (Stage("transfer", make_device_transfer(["/CPU:0"]), 1),)
+    stages = (Stage("transfer", make_device_transfer(["/CPU:0"], layout.num_bytes), 1),)
     return _train(scene.order, loader, stages, layout, None)
 
 

@@ -8,16 +8,16 @@ devices. So `run` must call its functions for the first time.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import tensorflow as tf
 from tensorflow.python.eager import context
-from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
-_COPY = re.compile(r"_Send input \d+ from \S*/device:(\S+) to \S*/device:(\S+)")
+from myxtts.runtime.copies import iterate_events, record_profile, select_copies
+
 _KERNEL = re.compile(r"(\S+):(\w+)$")
 
 
@@ -26,31 +26,26 @@ class Executed:
     """Kernels by device, as kinds of operations, and copies from device to device outside of functions."""
 
     kernels: dict[str, set[str]] = field(default_factory=dict)
-    copies: set[tuple[str, str]] = field(default_factory=set)
+    copies: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def to_json(self) -> dict[str, Any]:
         kernels = {device: sorted(kinds) for device, kinds in self.kernels.items()}
-        return {"kernels": kernels, "copies": sorted(self.copies)}
+        return {"kernels": kernels, "copies": sorted(self.copies.elements())}
 
 
 def watch(run: Callable[[], Any], folder: Path) -> Executed:
     context.enable_run_metadata()
     # Graphs are kept from the first watch on; those of functions that ran in the meantime are dropped here.
     context.export_run_metadata()
-    options = tf.profiler.experimental.ProfilerOptions(host_tracer_level=3, python_tracer_level=0)
-    tf.profiler.experimental.start(str(folder), options=options)
     try:
-        run()
+        record_profile(run, folder)
     finally:
-        tf.profiler.experimental.stop()
         metadata = context.export_run_metadata()
         context.disable_run_metadata()
     devices = _find_devices(metadata)
-    executed = Executed()
-    for name in _list_events(folder):
-        if copy := _COPY.match(name):
-            executed.copies.add((copy[1], copy[2]))
-        elif (kernel := _KERNEL.match(name)) and kernel[1] in devices:
+    executed = Executed(copies=select_copies(iterate_events(folder)))
+    for name in set(iterate_events(folder)):
+        if (kernel := _KERNEL.match(name)) and kernel[1] in devices:
             for device in devices[kernel[1]]:
                 executed.kernels.setdefault(device, set()).add(_name_kind(kernel[2]))
     return executed
@@ -69,12 +64,3 @@ def _find_devices(metadata: Any) -> dict[str, set[str]]:
             for node in graph.node:
                 devices.setdefault(node.name, set()).add(node.device.rpartition("/device:")[2])
     return devices
-
-
-def _list_events(folder: Path) -> set[str]:
-    names = set()
-    for path in folder.rglob("*.xplane.pb"):
-        space = xplane_pb2.XSpace.FromString(path.read_bytes())
-        for plane in space.planes:
-            names |= {plane.event_metadata[event.metadata_id].name for line in plane.lines for event in line.events}
-    return names

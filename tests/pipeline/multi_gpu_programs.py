@@ -11,7 +11,7 @@ import numpy as np
 from myxtts.config.schema import XTTSConfig
 from myxtts.pipeline.open import open_batches
 from myxtts.runtime.hardware import Gpu, detect_hardware
-from myxtts.runtime.plan import Plan, choose_plan
+from myxtts.runtime.plan import CPU_DEVICE, Mode, Plan, choose_plan
 
 DATA_DEVICE, MODEL_DEVICES = "/CPU:1", ("/CPU:2", "/CPU:3")
 
@@ -21,7 +21,7 @@ def make_plan(config: XTTSConfig) -> Plan:
     gpus = tuple(Gpu(index, "Test GPU", 8 << 30, 8 << 30, f"uuid-{index}", (8, 9), index) for index in range(3))
     plan = choose_plan(config, replace(detect_hardware(), gpus=gpus, no_gpu_reason=""))
     devices = MODEL_DEVICES[: len(plan.model_devices)]
-    return replace(plan, data_device=DATA_DEVICE, model_devices=devices)
+    return replace(plan, data_device=DATA_DEVICE if plan.mode is Mode.MULTI_GPU else CPU_DEVICE, model_devices=devices)
 
 
 def run_split(settings: dict[str, Any], model_gpu: str, **options: Any) -> dict[str, Any]:

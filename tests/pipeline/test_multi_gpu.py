@@ -33,6 +33,7 @@ def settings(ljspeech: Path, tmp_path: Path) -> dict[str, Any]:
         "batch_size": 4,
         "num_shapes": 2,
         "model_start_delay": 0.5,
+        "preprocessing_mode": "on_the_fly",
     }
     data = XTTSConfig(**chosen).data
     prepare_corpus([Recordings(ljspeech)], corpus, data)
@@ -40,12 +41,10 @@ def settings(ljspeech: Path, tmp_path: Path) -> dict[str, Any]:
     return chosen
 
 
-@pytest.mark.parametrize("mode", ["precompute", "on_the_fly"])
 @pytest.mark.parametrize(("model_gpu", "devices"), [("1", ["CPU:2"]), ("1,2", ["CPU:2", "CPU:3"])])
 def test_batches_are_those_of_the_host_on_the_devices_that_train(
-    process: DeviceProcess, settings: dict[str, Any], mode: str, model_gpu: str, devices: list[str]
+    process: DeviceProcess, settings: dict[str, Any], model_gpu: str, devices: list[str]
 ) -> None:
-    settings = {**settings, "preprocessing_mode": mode}
     result = process.run(f"{PROGRAMS}:run_split", settings=settings, model_gpu=model_gpu, epochs=2)
     host = process.run(f"{PROGRAMS}:run_host", settings=settings, epochs=2)
     assert result["mode"] == "multi-gpu"
@@ -54,6 +53,20 @@ def test_batches_are_those_of_the_host_on_the_devices_that_train(
     assert result["stages"] == ["features", "transfer"]
     if model_gpu == "1":
         assert result["sums"] == pytest.approx(host["sums"], rel=1e-4)
+
+
+@pytest.mark.parametrize(("model_gpu", "devices"), [("1", ["CPU:2"]), ("1,2", ["CPU:2", "CPU:3"])])
+def test_features_of_a_store_go_straight_to_the_devices_that_train_and_it_is_said(
+    process: DeviceProcess, settings: dict[str, Any], model_gpu: str, devices: list[str]
+) -> None:
+    settings = {**settings, "preprocessing_mode": "precompute"}
+    result = process.run(f"{PROGRAMS}:run_split", settings=settings, model_gpu=model_gpu, epochs=1)
+    assert result["mode"] == ("mirrored" if "," in model_gpu else "single-gpu")
+    assert result["devices"] == [devices]
+    assert result["stages"] == ["transfer"]
+    advice = next(line for line in result["said"] if "GPU 0 has nothing to compute" in line)
+    assert "Falling back" in advice
+    assert "preprocessing_mode to on_the_fly" in advice
 
 
 def test_mode_devices_warm_up_start_and_advice_are_said(process: DeviceProcess, settings: dict[str, Any]) -> None:

@@ -102,3 +102,108 @@ def test_closing_ends_waiting_stages_at_once() -> None:
     conveyor.close()
     assert time.monotonic() - started < 1.0
     assert threading.active_count() == before
+
+
+# Several threads in one stage.
+
+
+@pytest.mark.parametrize("num_threads", [2, 3])
+def test_several_threads_work_at_the_same_time_and_their_results_stay_in_order(num_threads: int) -> None:
+    # A thread that did not work beside the others would wait here until the barrier breaks.
+    together = threading.Barrier(num_threads, timeout=10)
+
+    def wait_for_the_others(value: int) -> int:
+        together.wait()
+        time.sleep(0.002 * (num_threads - value % num_threads))
+        return value
+
+    stages = (Stage("double", wait_for_the_others, 2, num_threads), Stage("add", lambda value: value + 1, 2))
+    passed = run(*stages, stop=6 * num_threads)
+    assert [item.content for item in passed] == list(range(1, 6 * num_threads + 1))
+
+
+def test_full_queue_holds_several_threads_back() -> None:
+    taken: list[int] = []
+    is_full = threading.Event()
+
+    def take() -> Passed:
+        taken.append(len(taken))
+        if len(taken) == 2 + 3:
+            is_full.set()
+        return Passed(None, taken[-1], {})
+
+    conveyor = StageChain(take, (Stage("a", lambda value: value, 2, num_threads=3),))
+    conveyor.start()
+    assert is_full.wait(10)
+    time.sleep(0.1)
+    assert len(taken) == 2 + 3
+    conveyor.close()
+
+
+@pytest.mark.parametrize("culprit", ["source", "stage"])
+def test_error_in_one_of_several_threads_comes_behind_what_came_before_and_nothing_comes_behind_it(
+    culprit: str,
+) -> None:
+    source = count_up(100)
+    is_failed = threading.Event()
+
+    def take() -> Passed | None:
+        passed = source()
+        if passed is not None and culprit == "source" and passed.content == 5:
+            raise ValueError("five")
+        return passed
+
+    def apply(value: int) -> int:
+        if value == 5:
+            is_failed.set()
+            raise ValueError("five")
+        if value == 4 and culprit == "stage":
+            # The one behind it fails first.
+            assert is_failed.wait(10)
+        return value
+
+    conveyor = StageChain(take, (Stage("a", apply, 1, num_threads=3), Stage("b", lambda value: value, 1, 2)))
+    conveyor.start()
+    seen = []
+    with pytest.raises(ValueError, match="five"):
+        while (passed := conveyor.take()) is not None:
+            seen.append(passed.content)
+    assert seen == [0, 1, 2, 3, 4]
+    assert conveyor.has_ended
+    with pytest.raises(ValueError, match="five"):
+        conveyor.take()
+    conveyor.close()
+
+
+def test_consumer_is_told_of_an_error_while_another_thread_waits_for_its_source() -> None:
+    go_on, is_waiting = threading.Event(), threading.Event()
+    source = count_up(2)
+
+    def take() -> Passed | None:
+        passed = source()
+        if passed is None:
+            is_waiting.set()
+            go_on.wait(10)
+        return passed
+
+    def fail_late(value: int) -> int:
+        assert is_waiting.wait(10)
+        raise ValueError(str(value))
+
+    conveyor = StageChain(take, (Stage("a", fail_late, 1, num_threads=3),))
+    conveyor.start()
+    with pytest.raises(ValueError, match="0"):
+        conveyor.take()
+    go_on.set()
+    conveyor.close()
+
+
+def test_closing_ends_all_threads_of_a_stage() -> None:
+    before = threading.active_count()
+    conveyor = StageChain(count_up(100), tuple(Stage(name, lambda value: value, 1, 3) for name in "ab"))
+    conveyor.start()
+    conveyor.take()
+    started = time.monotonic()
+    conveyor.close()
+    assert time.monotonic() - started < 1.0
+    assert threading.active_count() == before

@@ -66,6 +66,18 @@ def test_utilisation_is_the_share_of_time_without_waiting_and_leaves_the_first_s
     assert stats.step_variation == pytest.approx(statistics.pstdev([4, 3, 3]) / statistics.fmean([4, 3, 3]))
 
 
+def test_waiting_for_a_busy_device_is_no_copying(clock: Clock) -> None:
+    watched = Telemetry(is_copied=True)
+    for position, (seconds, num_padded_frames) in enumerate([(0.002, 100), (0.050, 100), (0.104, 200)]):
+        step = make_step(position, 0.0, stages={"transfer": seconds}, num_padded_frames=num_padded_frames)
+        watched.record(step, clock.now, clock.now)
+        clock.now += 1
+    watched.close()
+    stages = watched.summarize().mean_stage_s
+    # The first copy found an idle device; the others would have taken 2 and 4 ms.
+    assert stages == {"transfer": pytest.approx(0.003), "transfer_wait": pytest.approx((0.048 + 0.1) / 2)}
+
+
 def test_interval_runs_from_batch_to_batch(clock: Clock) -> None:
     watched = Telemetry()
     intervals = []

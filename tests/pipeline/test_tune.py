@@ -7,7 +7,7 @@ from collections.abc import Callable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from myxtts.pipeline.tune import FeedSettings, Tuner, fit_buffers, measure_ram_budget
+from myxtts.pipeline.tune import BufferSizes, FeedSettings, Tuner, fit_buffers, measure_ram_budget
 
 MB, GB = 2**20, 2**30
 
@@ -19,22 +19,37 @@ def test_what_fits_is_kept_without_a_word() -> None:
 
 def test_memory_budget_cuts_the_buffer_and_says_so() -> None:
     sizes = fit_buffers(50, 2, 100 * MB, measure_ram_budget(4 * GB, None), None)
-    assert sizes.in_memory == 10
+    # One more is being copied.
+    assert sizes.in_memory == 9
     (message,) = sizes.messages
     assert "buffer_size is 50" in message
-    assert "10 are held" in message
+    assert "9 are held" in message
     assert "ram_budget_gb" in message
 
 
 def test_budget_of_the_configuration_replaces_the_share_of_memory() -> None:
     assert fit_buffers(50, 0, 100 * MB, measure_ram_budget(4 * GB, 8.0), None).in_memory == 50
-    assert fit_buffers(50, 0, 100 * MB, measure_ram_budget(64 * GB, 0.5), None).in_memory == 5
+    assert fit_buffers(50, 0, 100 * MB, measure_ram_budget(64 * GB, 0.5), None).in_memory == 4
 
 
 def test_device_memory_cuts_the_prefetch() -> None:
     sizes = fit_buffers(4, 8, 100 * MB, measure_ram_budget(64 * GB, None), 4 * GB)
-    assert sizes.on_device == 4
+    assert (sizes.on_device, sizes.num_copies) == (3, 1)
     assert "prefetch_buffer_size is 8" in sizes.messages[0]
+    assert "holds 4, with those that are being copied: 3 wait" in sizes.messages[0]
+
+
+def test_batches_that_are_being_copied_count_in_both_memories() -> None:
+    roomy = measure_ram_budget(64 * GB, None)
+    assert fit_buffers(4, 2, 100 * MB, roomy, 8 * GB, 3) == BufferSizes(4, 2, 3, ())
+    # The device has room for four: copies are reduced before the batches that wait.
+    assert fit_buffers(4, 2, 100 * MB, roomy, 4 * GB, 3) == BufferSizes(4, 2, 2, ())
+    least = fit_buffers(4, 2, 100 * MB, roomy, 1 * GB, 3)
+    assert (least.on_device, least.num_copies) == (1, 1)
+    # Without prefetch the consumer copies one batch at a time.
+    assert fit_buffers(4, 0, 100 * MB, roomy, 8 * GB, 3) == BufferSizes(4, 0, 1, ())
+    # The host has room for ten.
+    assert fit_buffers(50, 2, 100 * MB, 1000 * MB, None, 3).in_memory == 7
 
 
 def test_something_is_always_held() -> None:

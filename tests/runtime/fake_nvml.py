@@ -47,6 +47,8 @@ class FakeGpu:
     lost: bool = False
     forbidden: bool = False
     reports_memory: bool = True
+    instances: tuple[FakeGpu, ...] | None = None
+    """MIG instances, each with a UUID and memory of its own; None where MIG is off."""
 
 
 class FakeNvml:
@@ -113,6 +115,23 @@ class FakeNvml:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
         free = gpu.memory_bytes - gpu.used_memory_bytes
         return SimpleNamespace(total=gpu.memory_bytes, used=gpu.used_memory_bytes, free=free)
+
+    def nvmlDeviceGetMigMode(self, handle: FakeGpu) -> tuple[int, int]:  # noqa: N802
+        gpu = self._use(handle)
+        if gpu.compute_capability not in ((8, 0), (9, 0)):
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        mode = pynvml.NVML_DEVICE_MIG_DISABLE if gpu.instances is None else pynvml.NVML_DEVICE_MIG_ENABLE
+        return mode, mode
+
+    def nvmlDeviceGetMaxMigDeviceCount(self, handle: FakeGpu) -> int:  # noqa: N802
+        self._use(handle)
+        return 7
+
+    def nvmlDeviceGetMigDeviceHandleByIndex(self, handle: FakeGpu, index: int) -> FakeGpu:  # noqa: N802
+        instances = self._use(handle).instances or ()
+        if index >= len(instances):
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
+        return instances[index]
 
     def nvmlDeviceGetUtilizationRates(self, handle: FakeGpu) -> SimpleNamespace:  # noqa: N802
         gpu = self._use(handle)

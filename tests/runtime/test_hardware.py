@@ -153,7 +153,7 @@ def test_named_gpus_are_shown_in_the_order_given(value: str | None, positions: t
         ("0,GPU-aaaa", (0,), "'GPU-aaaa' names no GPU"),  # two GPUs begin like that
         ("0,0", (), "names a GPU twice"),
         ("0,GPU-aaaa1111", (), "names a GPU twice"),
-        ("MIG-1234", (), "MIG slice"),
+        ("MIG-1234", (), "MIG instance"),
         ("0,", (0,), "'' names no GPU"),
         ("no", (), "'no' names no GPU"),
     ],
@@ -258,9 +258,42 @@ def test_a_wrong_entry_in_the_list_is_noted() -> None:
     assert "'9' names no GPU" in hardware.notes[0]
 
 
-@pytest.mark.parametrize(("order", "num_notes"), [(None, 1), ("FASTEST_FIRST", 1), ("PCI_BUS_ID", 0)])
-def test_unequal_gpus_whose_order_is_open_are_noted(order: str | None, num_notes: int) -> None:
+@pytest.mark.parametrize(("order", "num_notes"), [(None, 0), ("FASTEST_FIRST", 1), ("PCI_BUS_ID", 0)])
+def test_unequal_gpus_whose_order_is_another_are_noted(order: str | None, num_notes: int) -> None:
     assert len(detect(make_unequal_gpus(), order=order).notes) == num_notes
+
+
+def make_divided_a100() -> FakeGpu:
+    instances = [FakeGpu(uuid=f"MIG-{number}", memory_bytes=(10 + number) * GIB) for number in range(3)]
+    return FakeGpu("NVIDIA A100", 40 * GIB, compute_capability=(8, 0), instances=tuple(instances))
+
+
+@pytest.mark.parametrize(
+    ("visible", "gb", "said"),
+    [
+        (None, 10, "instance MIG-0, which has 10.0 GB"),
+        ("1", 10, "instance MIG-0"),
+        ("GPU-00000001", 10, "instance MIG-0"),
+        ("MIG-2", 12, "instance MIG-2, which has 12.0 GB"),
+    ],
+)
+def test_of_a_divided_gpu_one_instance_is_used_and_its_memory_counts(visible: str | None, gb: int, said: str) -> None:
+    hardware = detect([FakeGpu(), make_divided_a100()], visible=visible)
+    assert [(gpu.index, gpu.driver_index) for gpu in hardware.gpus] == [(0, 1)]
+    assert (hardware.gpus[0].memory_bytes, hardware.gpus[0].free_memory_bytes) == (gb * GIB, (gb - 1) * GIB)
+    assert said in hardware.notes[0]
+
+
+def test_a_whole_gpu_beside_a_divided_one_can_be_named() -> None:
+    hardware = detect([FakeGpu(), make_divided_a100()], visible="0")
+    assert [(gpu.driver_index, gpu.memory_bytes) for gpu in hardware.gpus] == [(0, 24 * GIB)]
+    assert hardware.notes == ()
+
+
+def test_a_gpu_that_is_to_be_divided_but_has_no_instance_is_left_out() -> None:
+    hardware = detect([FakeGpu("NVIDIA A100", compute_capability=(8, 0), instances=())])
+    assert hardware.gpus == ()
+    assert "no MIG instance" in hardware.no_gpu_reason
 
 
 def limit(roots: tuple[Path, Path], cpu: str, memory: str) -> None:

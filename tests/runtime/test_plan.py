@@ -85,6 +85,8 @@ def test_the_best_gpu_trains_unless_the_user_gives_an_order(
     assert any(f"GPU {expected[-1]} is the" in reason for reason in made.reasons)
 
 
+BOTH: dict[str, Any] = {"data_gpu": 0, "model_gpu": 1}
+STORED, ON_THE_FLY = {"train_data": "corpus"}, {"preprocessing_mode": "on_the_fly"}
 # machine, settings, mode, data device, model devices (CPU when empty), strategy, words of the warning
 TABLE: list[tuple[str, dict[str, Any], str, str, str, str, str]] = [
     # Both are named, exist and differ.
@@ -95,6 +97,11 @@ TABLE: list[tuple[str, dict[str, Any], str, str, str, str, str]] = [
     ("4", {"data_gpu": 3, "model_gpu": [2, 0]}, "multi-gpu", "GPU:3", "GPU:2 GPU:0", "mirrored", ""),
     ("4", {"data_gpu": 2, "model_gpu": 3, "visible_gpus": "2,3"}, "multi-gpu", "GPU:2", "GPU:3", "one_device", ""),
     ("2", {"data_gpu": 0, "model_gpu": 1, "multi_gpu": True}, "multi-gpu", "GPU:0", "GPU:1", "one_device", "multi_gpu"),
+    # The same, but features come from a store.
+    ("2", BOTH | {"train_data": "corpus"}, "single-gpu", "CPU:0", "GPU:1", "one_device", "nothing to compute"),
+    ("2", BOTH | {"cache_dir": "features"}, "single-gpu", "CPU:0", "GPU:1", "one_device", "multi_gpu to true"),
+    ("4", BOTH | {"model_gpu": "2,3", **STORED}, "mirrored", "CPU:0", "GPU:2 GPU:3", "mirrored", "Mirrored mode on"),
+    ("2", BOTH | STORED | ON_THE_FLY, "multi-gpu", "GPU:0", "GPU:1", "one_device", ""),
     # Both are named, but one is missing or they are equal.
     ("2", {"data_gpu": 0, "model_gpu": 5}, "single-gpu", "CPU:0", "GPU:0", "one_device", "GPU 5 is not there"),
     ("2", {"data_gpu": 5, "model_gpu": 1}, "single-gpu", "CPU:0", "GPU:1", "one_device", "GPU 5 is not there"),

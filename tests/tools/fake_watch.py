@@ -95,8 +95,12 @@ def play_watch(
     shape: Callable[[int], tuple[str, int]] = lambda _number: ("16x475x90", 7600),
     change: Callable[[int], None] = lambda _number: None,
     log: SampleLog | None = None,
+    **rates: float,
 ) -> Monitor:
-    """A whole watch of a run that makes twenty steps between two samples; `change` plays the scene."""
+    """A whole watch of a run that makes twenty steps between two samples; `change` plays the scene.
+
+    `rates` are further numbers in its lines of metrics.
+    """
     clock = FakeClock()
     take_run(run)
     add_lines(run / "telemetry.jsonl", make_steps(0, 1))
@@ -114,7 +118,8 @@ def play_watch(
                 )
             ]
             add_lines(run / "telemetry.jsonl", lines)
-            add_lines(run / "metrics.jsonl", [{"step": start + 19, "loss": 4.2 - number / 40, "epoch": number / 10}])
+            record = {"step": start + 19, "loss": 4.2 - number / 40, "epoch": number / 10, **rates}
+            add_lines(run / "metrics.jsonl", [record])
             clock.sleep(2.0)
             monitor.look()
     return monitor

@@ -8,8 +8,8 @@ from typing import Any
 
 from tests.training.programs import Run, cut, make_batch
 
-from myxtts.tools.profile.parts import measure_parts
-from myxtts.training.step import MicroBatch
+from myxtts.tools.profile.parts import count_kernels, measure_parts
+from myxtts.training.micro_batches import MicroBatch, StepInput
 
 
 class ToyLearner:
@@ -19,10 +19,10 @@ class ToyLearner:
 
     def __init__(self, strategy: str, accumulation_steps: int, jit_compile: bool) -> None:
         self._run = Run(strategy, "adam", accumulation_steps, jit_compile=jit_compile)
-        self.optimizer, self.train_step = self._run.optimizer, self._run.step
+        self.optimizer, self.train_step, self.strategy = self._run.optimizer, self._run.step, self._run.strategy
         self.micro_batches = SimpleNamespace(accumulation=accumulation_steps)
 
-    def cut(self, batches: Sequence[MicroBatch]) -> list[MicroBatch]:
+    def cut(self, batches: Sequence[MicroBatch]) -> list[StepInput]:
         return cut(self._run.strategy, batches[0], self.micro_batches.accumulation)
 
     def train(self, batches: Sequence[MicroBatch], step: int) -> None:
@@ -38,4 +38,5 @@ def take_apart(strategy: str, accumulation_steps: int, jit_compile: bool) -> dic
         "forward": times.forward_s,
         "optimizer": times.optimizer_s,
         "updates": float(learner.optimizer.iterations.numpy()),
+        "kernels": count_kernels(learner, [batch]) or 0.0,
     }

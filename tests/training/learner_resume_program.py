@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from tests.models.toys import make_config, make_part, make_spec
-from tests.training.programs import STRATEGIES
+from tests.training.programs import STRATEGIES, pack_on
 
 from myxtts.config.schema import XTTSConfig
+from myxtts.pipeline.packed import Packed, PackedBatch
 from myxtts.training.execution import LANES_ON_CPU, Execution, MicroBatches
+from myxtts.training.micro_batches import list_replica_devices, split_rows
 from myxtts.training.run.checkpoint import CheckpointFolder
 from myxtts.training.run.saver import BackgroundSaver
-from myxtts.training.step import split_rows
 from myxtts.training.voice.learner import Learner
 from myxtts.types import Batch
 
@@ -30,10 +32,11 @@ def _refuse(message: str) -> None:
     raise AssertionError(message)
 
 
-def _make_batch(step: int, num_replicas: int) -> Batch:
+def _make_batch(step: int, devices: Sequence[str]) -> Batch:
+    """A batch as the feed gives it: the rows of each device on it, in one piece."""
     part = make_part(make_spec(), [30, 38, 25, 40], [5, 8, 4, 7], seed=step)
-    shares = tuple(Batch(step, (), 4, **share) for share in split_rows(part, num_replicas))
-    return Batch(step, (), 4, **part, shares=shares)
+    pieces = [pack_on("/CPU:0", share) for share in split_rows(part, len(devices))]
+    return PackedBatch(step, ("a", "b", "c", "d"), 4, pieces).to_devices(devices)
 
 
 class Training:
@@ -42,14 +45,24 @@ class Training:
     def __init__(self, strategy: Any, execution: str) -> None:
         model = make_config(text_layers=1, decoder_layers=1).model_dump()
         config = XTTSConfig(model=model, training={"ema_decay": 0.9, "seed": 3})
-        self._num_replicas = strategy.num_replicas_in_sync
-        micro_batches = MicroBatches(4 // self._num_replicas, 1)
+        self._devices = list_replica_devices(strategy)
+        micro_batches = MicroBatches(4 // len(self._devices), 1)
         self.learner = Learner(config, make_spec(), strategy, EXECUTIONS[execution], NUM_STEPS, micro_batches)
 
     def train(self, first: int, last: int) -> None:
         for step in range(first, last):
-            result = self.learner.train([_make_batch(step, self._num_replicas)], step)
+            batch = _make_batch(step, self._devices)
+            self._check_devices(batch)
+            result = self.learner.train([batch], step)
             assert result.read().is_finite, f"step {step} was not finite"
+
+    def _check_devices(self, batch: Batch) -> None:
+        """What the step is given is one tensor for each device, and there."""
+        (micro_batch,) = self.learner.cut([batch])
+        assert isinstance(micro_batch, Packed)
+        vectors = self.learner.strategy.experimental_local_results(micro_batch.vector)
+        for vector, device in zip(vectors, self._devices, strict=True):
+            assert vector.backing_device.endswith(device.rpartition("/")[2].removeprefix("device:"))
 
     def list_bits(self) -> dict[str, bytes]:
         return {name: array.tobytes() for name, array in self.learner.state.collect().items()}

@@ -6,6 +6,7 @@ Shape legend: B utterances, N tokens, T frames, M mel bands.
 from __future__ import annotations
 
 import logging
+import math
 from contextlib import ExitStack
 from typing import Any
 from unittest import mock
@@ -15,19 +16,22 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python import pywrap_tfe
 
+from myxtts.pipeline.batch import allocate_aligned
+from myxtts.pipeline.packed import Packed, pack_copies, unpack
 from myxtts.runtime.strategy import setup_gpu_strategy
-from myxtts.training.learner import _pad_rows
-from myxtts.training.optimizer import AdamW, WeightEma
-from myxtts.training.step import (
+from myxtts.training.execution import Execution
+from myxtts.training.learner import MicroBatchCutter
+from myxtts.training.micro_batches import (
     MicroBatch,
-    StepNumbers,
-    TrainStep,
+    StepInput,
     count_real_utterances,
     distribute_parts,
-    is_out_of_memory,
+    list_replica_devices,
     select_tensors,
     split_rows,
 )
+from myxtts.training.optimizer import AdamW, WeightEma
+from myxtts.training.step import StepNumbers, TrainStep, is_out_of_memory
 from myxtts.types import Batch
 
 Tensor = Any
@@ -55,15 +59,17 @@ class Sgd:
     def __init__(self) -> None:
         self.iterations = tf.Variable(0, dtype=tf.int64, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA)
 
-    def find_slots(self, weights: Any) -> list[tuple[Any, ...]]:
-        return [() for _ in weights]
+    slots = ()
 
     def make_update(self, _weights: Any) -> Any:
         return self._update
 
-    def _update(self, iterations: Any, weights: Any, _slots: Any, gradients: Any, rate: Tensor) -> list[Tensor]:
-        iterations.assign_add(1)
-        return [weight.assign_sub(rate * gradient) for weight, gradient in zip(weights, gradients, strict=True)]
+    def _update(
+        self, iterations: Any, weights: Any, _slots: Any, gradient_P: Tensor, rate: Tensor, applied: Tensor
+    ) -> list[Tensor]:
+        iterations.assign_add(tf.cast(applied, tf.int64))
+        pairs = zip(weights, tf.split(gradient_P, [math.prod(weight.shape) for weight in weights]), strict=True)
+        return [weight.assign_sub(applied * rate * tf.reshape(part, weight.shape)) for weight, part in pairs]
 
 
 def make_optimizer(name: str, model: Any) -> Any:
@@ -143,12 +149,16 @@ def train_plainly(
     return {"weights": flatten_weights(model), "losses": losses, "norms": norms}
 
 
-def cut(strategy: Any, batch: MicroBatch, num_micro_batches: int) -> list[MicroBatch]:
-    """A whole batch as micro-batches for the replicas of a strategy."""
-    return [
-        distribute_parts(strategy, split_rows(micro_batch, strategy.num_replicas_in_sync))
-        for micro_batch in split_rows(batch, num_micro_batches)
-    ]
+def cut(strategy: Any, batch: MicroBatch, num_micro_batches: int, is_packed: bool = False) -> list[StepInput]:
+    """A whole batch as micro-batches for the replicas of a strategy, each in one piece or as separate tensors."""
+    micro_batches: list[StepInput] = []
+    for micro_batch in split_rows(batch, num_micro_batches):
+        shares = split_rows(micro_batch, strategy.num_replicas_in_sync)
+        parts: list[StepInput] = [*shares]
+        if is_packed:
+            parts = [pack_on(*pair) for pair in zip(list_replica_devices(strategy), shares, strict=True)]
+        micro_batches.append(distribute_parts(strategy, parts))
+    return micro_batches
 
 
 class Run:
@@ -164,8 +174,8 @@ class Run:
             self.model, self.optimizer, strategy=self.strategy, accumulation_steps=accumulation_steps, **options
         )
 
-    def train(self, step: int, batch: MicroBatch) -> StepNumbers:
-        return self.step(cut(self.strategy, batch, self.step.accumulation_steps), step).read()
+    def train(self, step: int, batch: MicroBatch, is_packed: bool = False) -> StepNumbers:
+        return self.step(cut(self.strategy, batch, self.step.accumulation_steps, is_packed), step).read()
 
     @property
     def num_updates(self) -> int:
@@ -382,6 +392,7 @@ def cut_batch() -> dict[str, Any]:
         reference_lengths=tf.constant(numbers),
     )
     part = select_tensors(batch)
+    assert isinstance(part, dict)
     parts = split_rows(part, 3)
     try:
         split_rows(part, 4)
@@ -396,16 +407,63 @@ def cut_batch() -> dict[str, Any]:
     }
 
 
-def cut_on_device(device: str, num_rows: int, num_cuts: int) -> dict[str, Any]:
-    """Where the micro-batches of a batch on `device` are, and how large they are."""
-    with tf.device(device):
-        part = {"mel": tf.ones([num_rows, NUM_FRAMES, NUM_BANDS]), "mel_lengths": tf.ones([num_rows], tf.int32)}
-    cut = split_rows(_pad_rows(part, num_cuts), num_cuts)
+def pack_on(device: str, arrays: dict[str, Any]) -> Packed:
+    """The arrays in one piece on a device."""
+    arrays = {name: np.asarray(values) for name, values in arrays.items()}
+    num_bytes = sum(values.nbytes + 64 for values in arrays.values())
+    return pack_copies(arrays, allocate_aligned(num_bytes)).to_device(device)
+
+
+AWKWARD = np.array([0, 1, 5, 2**31 - 1, -1, -(2**31), 0x7F800001, 0x7FC12345], np.int64).astype(np.int32)
+"""Integers that are denormal numbers or NaN of both kinds when their bits are read as floats."""
+
+
+def cut_packed(strategy: str, num_rows: int, num_cuts: int, jit_compile: bool) -> dict[str, Any]:
+    """Micro-batches of a batch in one piece: where they are, which bits they have, and what they cost the host."""
+    made = STRATEGIES[strategy]()
+    arrays, parts = [], []
+    for number, device in enumerate(list_replica_devices(made)):
+        labels_BN = np.resize(np.roll(AWKWARD, number), (num_rows, NUM_TOKENS))
+        arrays.append(
+            {"tokens": labels_BN, "mel": labels_BN[:, :3].copy().view(np.float32), "speaker": labels_BN[:, 0]}
+        )
+        parts.append(pack_on(device, arrays[-1]))
+    cutter = MicroBatchCutter(made, Execution(True, jit_compile, "float32", ()), num_cuts)
+    whole = distribute_parts(made, parts)
+    cutter(whole)
+    micro_batches: list[Any] = []
+    num_started = count_started(lambda: micro_batches.extend(cutter(whole)))
+    local = [made.experimental_local_results(one.vector) for one in micro_batches]
+    found = [
+        [unpack(Packed(vectors[number], one.layout)) for one, vectors in zip(micro_batches, local, strict=True)]
+        for number in range(len(parts))
+    ]
+    joined = [{name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]} for pieces in found]
+    num_padded = len(joined[0]["speaker"]) - num_rows
     return {
-        "devices": [tensor.device for piece in cut for tensor in piece.values()],
-        "sizes": [piece["mel"].shape[0] for piece in cut],
-        "is_same": cut[0]["mel"] is part["mel"],
+        "devices": [[vector.backing_device.rpartition("/device:")[2] for vector in vectors] for vectors in local],
+        "has_same_bits": all(
+            (after[name][:num_rows].tobytes(), before[name].dtype) == (before[name].tobytes(), after[name].dtype)
+            and not after[name][num_rows:].any()
+            for after, before in zip(joined, arrays, strict=True)
+            for name in before
+        ),
+        "num_padded": num_padded,
+        "num_started": num_started,
+        "is_same": micro_batches[0] is whole,
     }
+
+
+def compare_packed(strategy: str, accumulation_steps: int, **options: Any) -> list[dict[str, Any]]:
+    """The same training on batches in one piece and on separate tensors."""
+    results = []
+    for is_packed in (False, True):
+        run = Run(strategy, "adam", accumulation_steps, **options)
+        losses = [
+            run.train(step, make_batch(step, num_real), is_packed).loss for step, num_real in enumerate((8, 5, 3))
+        ]
+        results.append({"losses": losses, "weights": flatten_weights(run.model), "num_traces": run.step.num_traces})
+    return results
 
 
 def judge_errors(messages: list[str]) -> list[bool]:
@@ -440,12 +498,8 @@ def train_with_average(strategy: str, num_steps: int, spoiled: int, jit_compile:
     }
 
 
-def count_eager_operations(strategy: str) -> int:
-    """Operations that the host starts one by one for a step, behind the first ones."""
-    run = Run(strategy, "adam")
-    micro_batches = [cut(run.strategy, make_batch(step), 1) for step in range(4)]
-    for step in (0, 1):
-        run.step(micro_batches[step], step)
+def count_started(run: Any) -> int:
+    """Operations that the host starts one by one."""
     num_started = 0
 
     def count(plain: Any) -> Any:
@@ -460,8 +514,18 @@ def count_eager_operations(strategy: str) -> int:
     with ExitStack() as patched:
         for name in names:
             patched.enter_context(mock.patch.object(pywrap_tfe, name, count(getattr(pywrap_tfe, name))))
-        run.step(micro_batches[2], 2)
+        run()
     return num_started
+
+
+def count_eager_operations(strategy: str, num_cuts: int) -> int:
+    """Operations that the host starts for a step, behind the first ones, with the cutting of its batch."""
+    run = Run(strategy, "adam", num_cuts)
+    wholes = [cut(run.strategy, make_batch(step), 1, is_packed=True)[0] for step in range(3)]
+    cutter = MicroBatchCutter(run.strategy, Execution(True, False, "float32", ()), num_cuts)
+    for step in (0, 1):
+        run.step(cutter(wholes[step]), step)
+    return count_started(lambda: run.step(cutter(wholes[2]), 2))
 
 
 def see_numbers(numbers: list[int]) -> list[int]:

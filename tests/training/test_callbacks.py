@@ -18,7 +18,8 @@ from myxtts.training.callbacks import ProgressDisplay, format_duration
 
 
 def make_record(seconds: float) -> dict[str, Any]:
-    return {"loss": 1.5, "utterances_per_s": 8 / seconds, "au": 0.99, "data_wait_s": 0.002, "seconds": seconds}
+    rates = {"utterances_per_s": 8 / seconds, "au": 0.99, "data_wait_s": 0.002, "wall_share": 0.9}
+    return {"loss": 1.5, **rates, "seconds": seconds}
 
 
 def show(monkeypatch: pytest.MonkeyPatch, records: list[tuple[int, float]], total_steps: int | None) -> list[str]:
@@ -35,8 +36,18 @@ def show(monkeypatch: pytest.MonkeyPatch, records: list[tuple[int, float]], tota
 
 def test_slow_first_steps_promise_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = show(monkeypatch, [(10, 3.0), (20, 0.5)], 1220)
-    assert first == "Step 10 of 1,220: loss 1.500, 2.7 utterances/s, AU 99 %, data wait 2 ms"
-    assert second.endswith("data wait 2 ms, 10:00 min left")
+    detail = "AU 99 % (no data wait), data wait 2 ms, 90 % of the wall clock"
+    assert first == f"Step 10 of 1,220: loss 1.500, 2.7 utterances/s, {detail}"
+    assert second.endswith(f"{detail}, 10:00 min left")
+
+
+def test_busy_time_of_a_gpu_is_called_so() -> None:
+    stream = StringIO()
+    display = ProgressDisplay(stream)
+    display._last_line_s = -1e9
+    view: Any = SimpleNamespace(step=10, total_steps=100)
+    display.on_step(view, {**make_record(0.5), "au": 0.42, "device_busy": 0.42})
+    assert "AU 42 % (GPU busy)," in stream.getvalue()
 
 
 def test_a_run_without_an_end_says_how_long_a_step_takes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,7 +67,7 @@ from types import SimpleNamespace
 from rich.console import Console
 from myxtts.training.callbacks import ProgressDisplay
 notices = Console(stderr=True, highlight=False)
-record = {"loss": 1.5, "utterances_per_s": 8.0, "au": 0.99, "data_wait_s": 0.002, "seconds": 0.1}
+record = {"loss": 1.5, "utterances_per_s": 8.0, "au": 0.99, "data_wait_s": 0.002, "seconds": 0.1, "wall_share": 0.9}
 with ProgressDisplay(say=lambda line: notices.print(line, markup=False, soft_wrap=True)) as display:
     display.say("Message before the bar.")
     for step in range(1, 31):

@@ -71,6 +71,10 @@ def test_lanes_are_for_compiled_steps_on_a_cpu() -> None:
     assert choose(total_steps=10).num_lanes == 1
 
 
+def test_gpus_search_alignments_in_chunks_and_cpus_frame_by_frame() -> None:
+    assert [choose(device).is_search_chunked for device in (CPU, GPU)] == [False, True]
+
+
 ASKED = MicroBatches(32, 1)
 
 

@@ -249,15 +249,44 @@ def test_graphs_of_many_shapes_are_not_warned_of_as_retracing(
     assert outcome["num_more"] == 0
 
 
-def test_micro_batches_are_cut_where_their_tensors_are(run: Run) -> None:
+REPLICAS = {"default": ["CPU:0"], "one device": ["CPU:1"], "mirrored": ["CPU:1", "CPU:2"]}
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("strategy", ["default", "one device", "mirrored"])
+def test_micro_batches_are_cut_by_one_operation_where_the_model_is_and_keep_their_bits(
+    run: Run, strategy: str, jit_compile: bool
+) -> None:
     """Eager operations without a device would copy every batch to the first device and back."""
-    placed = run("cut_on_device", device="/CPU:2", num_rows=7, num_cuts=4)
-    assert placed["sizes"] == [2, 2, 2, 2]
-    assert {name.rpartition("/device:")[2] for name in placed["devices"]} == {"CPU:2"}
+    cut = run("cut_packed", strategy=strategy, num_rows=7, num_cuts=4, jit_compile=jit_compile)
+    assert cut["devices"] == [REPLICAS[strategy]] * 4
+    assert cut["has_same_bits"]
+    assert cut["num_padded"] == 1
+    assert cut["num_started"] == 1
 
 
-def test_a_batch_that_is_not_cut_is_not_copied(run: Run) -> None:
-    assert run("cut_on_device", device="/CPU:1", num_rows=4, num_cuts=1)["is_same"]
+def test_a_batch_that_is_not_cut_costs_nothing(run: Run) -> None:
+    cut = run("cut_packed", strategy="one device", num_rows=4, num_cuts=1, jit_compile=False)
+    assert cut["is_same"]
+    assert cut["num_started"] == 0
+    assert cut["has_same_bits"]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "accumulation_steps", "options"),
+    [
+        ("default", 1, {"graph": False}),
+        ("default", 1, {"jit_compile": True, "num_lanes": 2}),
+        ("one device", 1, {}),
+        ("one device", 2, {"jit_compile": True}),
+        ("mirrored", 2, {}),
+    ],
+)
+def test_batches_in_one_piece_train_to_the_same_bits_as_separate_tensors(
+    run: Run, strategy: str, accumulation_steps: int, options: dict[str, Any]
+) -> None:
+    plain, packed = run("compare_packed", strategy=strategy, accumulation_steps=accumulation_steps, **options)
+    assert packed == plain
 
 
 @pytest.mark.parametrize(("strategy", "jit_compile"), [("one device", True), ("mirrored", False), ("mirrored", True)])
@@ -268,9 +297,10 @@ def test_the_average_follows_the_weights_within_the_step(run: Run, strategy: str
 
 
 @pytest.mark.parametrize("strategy", ["one device", "mirrored"])
-def test_a_step_is_one_operation_for_the_host(run: Run, strategy: str) -> None:
-    """Every other one would leave a GPU waiting while the host starts it."""
-    assert run("count_eager_operations", strategy=strategy) == 1
+@pytest.mark.parametrize(("num_cuts", "num_started"), [(1, 1), (2, 1 + 2 + 1)])
+def test_a_step_is_few_operations_for_the_host(run: Run, strategy: str, num_cuts: int, num_started: int) -> None:
+    """Every other one would leave a GPU waiting while the host starts it: cutting, micro-batches, the update."""
+    assert run("count_eager_operations", strategy=strategy, num_cuts=num_cuts) == num_started
 
 
 def test_a_number_of_a_step_that_does_not_follow_the_last_one_counts(run: Run) -> None:

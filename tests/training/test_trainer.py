@@ -44,6 +44,13 @@ class Trainings:
             **options,
         )
 
+    def run_on_slow_device(self, name: str, settings: dict[str, Any], num_ahead: int) -> Outcome:
+        settings = {**EAGER, **settings, "run_dir": str(self.path(name))}
+        config_file = str(self._config_file)
+        return self._process.run(
+            "train_on_slow_device", config_file=config_file, settings=settings, num_ahead=num_ahead
+        )
+
     def run_as_documented(self, name: str, settings: dict[str, Any]) -> Outcome:
         settings = {**EAGER, **settings, "run_dir": str(self.path(name))}
         return self._process.run("train_as_documented", config_file=str(self._config_file), settings=settings)
@@ -381,3 +388,12 @@ def test_training_says_what_it_trains_on(trainings: Trainings) -> None:
     assert re.fullmatch(
         rf"Training on 21 utterances \(0\.\d minutes\) of 2 speakers in en, from the store {store}\.", line
     )
+
+
+def test_steps_are_started_before_the_results_of_the_two_before_them_are_there(trainings: Trainings) -> None:
+    settings = {"steps": 6, "log_steps": 100, "checkpoint_steps": 100}
+    outcome = trainings.run_on_slow_device("slow", settings, num_ahead=2)
+    assert outcome.status == 0, outcome.error
+    assert outcome.result["is_ahead"] == [True] * 6
+    # Two that wait, and the one that was just started.
+    assert outcome.result["most_unread"] == 3

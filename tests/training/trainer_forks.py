@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import threading
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -19,7 +20,7 @@ from myxtts.models import xtts
 from myxtts.store.reader import FeatureStore
 from myxtts.training import schedule as time_budget
 from myxtts.training.loop import TrainingLoop
-from myxtts.training.step import StepResult
+from myxtts.training.step import StepNumbers, StepResult
 from myxtts.training.trainer import Trainer
 from myxtts.training.voice import align as voice_align
 from myxtts.training.voice.align import StoreAligner, align_store, load_model, plan_alignment
@@ -27,7 +28,17 @@ from myxtts.training.voice.learner import Learner
 from myxtts.training.voice.metrics import Evaluator
 from myxtts.types import Batch
 
-__all__ = ["TrainingLoop", "align", "say", "search_durations", "train_as_documented", "train_watched"]
+__all__ = [
+    "TrainingLoop",
+    "align",
+    "say",
+    "search_durations",
+    "train_as_documented",
+    "train_on_slow_device",
+    "train_watched",
+]
+_PATIENCE_S = 60.0
+"""Waited for only by a test that fails."""
 
 
 def train_watched(
@@ -70,6 +81,32 @@ def train_watched(
     return train(config_file, settings, **options)
 
 
+def train_on_slow_device(config_file: str, settings: dict[str, Any], num_ahead: int) -> dict[str, Any]:
+    """Trains on a device that gives the result of a step only when the host has started `num_ahead` later ones.
+
+    Returns for each result whether it came, and the most steps that were started without a result.
+    """
+    plain, num_steps = Learner.train, settings["steps"]
+    started = [threading.Event() for _ in range(num_steps)]
+    is_ahead: list[bool] = []
+    num_unread: list[int] = []
+
+    def train_noted(learner: Learner, batches: Sequence[Batch], step: int) -> Any:
+        started[step].set()
+        num_unread.append(step + 1 - len(is_ahead))
+        result = plain(learner, batches, step)
+        return SimpleNamespace(read=lambda: read_late(step, result))
+
+    def read_late(step: int, result: StepResult) -> StepNumbers:
+        later = min(step + num_ahead, num_steps - 1)
+        is_ahead.append(started[later].wait(_PATIENCE_S))
+        return result.read()
+
+    Learner.train = train_noted  # type: ignore[method-assign, assignment]
+    train(config_file, settings)
+    return {"is_ahead": is_ahead, "most_unread": max(num_unread)}
+
+
 def train_as_documented(config_file: str, settings: dict[str, Any]) -> dict[str, Any]:
     """`Trainer(config).fit()` and nothing else, on a model that is never better than at its first validation."""
     evaluate = Evaluator.evaluate
@@ -81,7 +118,7 @@ def train_as_documented(config_file: str, settings: dict[str, Any]) -> dict[str,
     return {"step": result.step, "best_step": result.best_step, "reason": result.reason}
 
 
-def refuse_to_search(*_: Any) -> None:
+def refuse_to_search(*_: Any, **__: Any) -> None:
     raise AssertionError("an alignment was searched for")
 
 

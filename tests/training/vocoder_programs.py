@@ -18,9 +18,13 @@ from myxtts.features.mel import HostMel
 from myxtts.models.discriminators import DiscriminatorConfig, Discriminators
 from myxtts.models.layers import iterate_weights
 from myxtts.models.vocoder import Vocoder, VocoderConfig
+from myxtts.pipeline.batch import Loaded, make_device_transfer
+from myxtts.pipeline.order import NO_ROW, BatchPlan, Shape
+from myxtts.pipeline.packed import Packed, unpack
 from myxtts.training.learner import select_trained
+from myxtts.training.micro_batches import distribute_parts, select_tensors, split_rows
 from myxtts.training.optimizer import AdamW
-from myxtts.training.step import distribute_parts, split_rows
+from myxtts.training.vocoder.audio import make_segment_layout
 from myxtts.training.vocoder.learner import BETAS, VocoderStep
 
 DEFINITION = MelDefinition.from_config(DataConfig(n_fft=64, win_length=64, hop_length=16, n_mels=8))
@@ -39,7 +43,7 @@ def make_segments(step: int, num_segments: int = 4, num_real: int | None = None)
     mel_BTM = np.stack([extract(samples)[:NUM_FRAMES] for samples in samples_BS])
     is_real_B = np.arange(num_segments) < (num_segments if num_real is None else num_real)
     samples_BS[~is_real_B] = generator.normal(size=samples_BS.shape)[~is_real_B]
-    return {"mel": mel_BTM, "samples": samples_BS, "lengths": np.where(is_real_B, NUM_FRAMES, 0).astype(np.int32)}
+    return {"mel": mel_BTM, "samples": samples_BS, "mel_lengths": np.where(is_real_B, NUM_FRAMES, 0).astype(np.int32)}
 
 
 class Run:
@@ -93,4 +97,22 @@ def train(num_steps: int, num_real: int | None = None, num_segments: int = 4, **
         "vocoder": flatten(run.vocoder),
         "discriminators": flatten(run.discriminators),
         "scalars": {name: float(tf.cast(value, tf.float32)) for name, value in scalars.items()},
+    }
+
+
+def transfer(devices: list[str]) -> dict[str, Any]:
+    """Where the tensors of a batch of segments are when a feed hands it out, and whether they are its rows."""
+    source, shape = make_segments(0), Shape(4, NUM_FRAMES, 0)
+    layout = make_segment_layout([shape], DEFINITION.n_mels, DEFINITION.hop_length)
+    arrays = layout.view(shape)
+    for name, values in source.items():
+        arrays[name][:] = values
+    plan = BatchPlan(0, 0, np.arange(4), np.full(4, NO_ROW), shape)
+    batch = make_device_transfer(devices, layout.num_bytes)(Loaded(plan, tuple("abcd"), arrays, 0.0))
+    parts = [select_tensors(share) for share in batch.shares]
+    cut = [unpack(part) for part in parts]
+    joined = {name: np.concatenate([share[name] for share in cut]) for name in source}
+    return {
+        "devices": [part.vector.backing_device.rpartition("/device:")[2] for part in parts if isinstance(part, Packed)],
+        "are_equal": all(np.array_equal(joined[name], source[name]) for name in source),
     }

@@ -29,7 +29,7 @@ _ALL = "all"
 # AU: accelerator utilisation, the share of time in which the emulated device computes. Effective AU counts batches that
 # are padded or not full for less.
 _COLUMNS = {
-    "au": "AU",
+    "au": "emulated AU",
     "ceiling_au": "upper bound",
     "effective_au": "effective",
     "utterances_per_s": "utterances/s",
@@ -219,4 +219,6 @@ def _show(result: BenchResult, screen: Screen) -> None:
     for comparison in result.compare():
         limits = f"{comparison.lowest:.2f} to {comparison.highest:.2f} by round"
         line = f"{comparison.name}: {comparison.ratio:.2f} times the utterances/s of {comparison.other} ({limits}), "
-        screen.console.print(f"{line}{comparison.effective_au_ratio:.2f} times its effective AU", markup=False)
+        screen.console.print(
+            f"{line}{comparison.effective_au_ratio:.2f} times its effective AU (emulated)", markup=False
+        )

@@ -41,6 +41,10 @@ def run_diagnose(
         str | None,
         typer.Option(help="The step that takes a batch of --dataset, as module:function.", metavar="MODULE:FUNCTION"),
     ] = None,
+    run: Annotated[
+        Path | None,
+        typer.Option(help="Diagnose a run from its files, while it trains or afterwards.", metavar="RUN"),
+    ] = None,
     num_batches: Annotated[int, typer.Option(min=8, help="Batches to measure.")] = 50,
     step_ms: Annotated[
         float | None,
@@ -59,8 +63,8 @@ def run_diagnose(
     """Find out why the accelerator waits: the cause, the setting to change, the gain to expect.
 
     Measures every stage alone and all of them together, on your configuration and data with the real training step, or
-    on any tf.data pipeline of yours. Under 100 ms of data loading is good, over 500 ms slow; steps that vary by less
-    than 20 % are stable.
+    on any tf.data pipeline of yours, and looks at what the step itself does. Loading is good if the step never waits
+    for it; steps that vary by less than 20 % are stable.
 
     [bold]Examples[/bold]
 
@@ -71,6 +75,8 @@ def run_diagnose(
     myxtts diagnose --config config.yaml --apply better.yaml --verify
 
     myxtts diagnose --dataset my_pipeline:make_dataset --step-ms 50
+
+    myxtts diagnose --run runs/anna
     """
     from myxtts.tools.words import Translator
 
@@ -80,6 +86,12 @@ def run_diagnose(
             "A dataset has no configuration file to write.",
             next_step="Leave out --apply: what to change in its code is shown.",
         )
+    if run is not None:
+        _refuse_measuring(dataset=dataset, apply=apply, verify=verify)
+        from myxtts.tools.diagnose.examine import diagnose_run
+
+        _show(diagnose_run(run), screen, tr, report)
+        return
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     step_s = step_ms / 1e3 if step_ms is not None else None
     if dataset is not None:
@@ -89,6 +101,16 @@ def run_diagnose(
     _show(diagnosis, screen, tr, report)
     if verify and diagnosis.verified is None and diagnosis.first.advice:
         screen.warn("Only your own code can make this change, so it could not be tried from here.")
+
+
+def _refuse_measuring(**given: object) -> None:
+    """Raises UsageError for options that measure or write something, which a finished run cannot."""
+    unfit = [f"--{name}" for name, value in given.items() if value]
+    if unfit:
+        raise UsageError(
+            f"--run only reads the files of a run; {', '.join(unfit)} cannot be used with it.",
+            next_step="Leave out --run and give its configuration: --config RUN/config.yaml.",
+        )
 
 
 def _diagnose_config(

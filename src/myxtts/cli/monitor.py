@@ -19,6 +19,7 @@ def run_monitor(
     run: Annotated[
         Path | None, typer.Option(help="Folder of the run to follow; by default the newest in runs/.", metavar="RUN")
     ] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for a run that has not been started yet.")] = False,
     interval: Annotated[float, typer.Option(min=0.1, max=3600, help="Seconds between two samples.")] = 2.0,
     duration: Annotated[
         float | None,
@@ -42,6 +43,8 @@ def run_monitor(
 
     myxtts monitor --run runs/anna --log-file anna.csv --duration 3600
 
+    myxtts monitor --run runs/ben --wait
+
     myxtts monitor --once --json
     """
     from myxtts.tools.monitor.log import SampleLog
@@ -51,8 +54,8 @@ def run_monitor(
     from myxtts.tools.words import Translator
 
     screen, tr = Screen(as_json=as_json), Translator(lang)
-    if run is not None and run.exists() and not run.is_dir():
-        raise UsageError(f"{run} is a file, not the folder of a run.", next_step="Name a folder such as runs/NAME.")
+    if run is not None:
+        _require_run(run, wait)
     log = SampleLog(log_file) if log_file is not None else None
     with ExitStack() as held:
         if log is not None:
@@ -67,6 +70,19 @@ def run_monitor(
     screen.finish(monitor.summarize())
     if ended_by is not None:
         raise ended_by
+
+
+def _require_run(run: Path, may_start_later: bool) -> None:
+    """Raises UsageError where there is no run in the folder, and none is waited for."""
+    from myxtts.tools.monitor.run import is_run
+
+    if run.exists() and not run.is_dir():
+        raise UsageError(f"{run} is a file, not the folder of a run.", next_step="Name a folder such as runs/NAME.")
+    if not may_start_later and not is_run(run):
+        problem = f"There is no run in {run}." if run.is_dir() else f"The folder {run} does not exist."
+        raise UsageError(
+            problem, next_step="Name the folder of a run, such as runs/NAME, or add --wait for one that starts later."
+        )
 
 
 def _watch(monitor: Monitor, screen: Screen, *, is_once: bool) -> BaseException | None:

@@ -59,15 +59,17 @@ def run_profile(
 
 
 def _show(profile: TrainingProfile, screen: Screen) -> None:
-    """Prints the stages of an average step as a table, then the lines of `_describe`."""
+    """Prints the stages of an average step and what it starts as tables, then the lines of `_describe`."""
     from myxtts.tools.charts import make_terminal_table
-    from myxtts.tools.profile.page import STAGES
+    from myxtts.tools.profile.page import COUNTS, STAGES, list_counts
     from myxtts.tools.words import Translator
 
     tr, stages = Translator(), profile.list_stages()
     total = max(sum(seconds for _, seconds in stages), 1e-12)
     rows = [(tr(STAGES[name]), tr.number(1000 * seconds), tr.share(seconds / total)) for name, seconds in stages]
     screen.console.print(make_terminal_table("An average step", ("", "ms", "share"), rows, is_numeric=True))
+    counts = [(tr(COUNTS[name]), tr.number(value)) for name, value in list_counts(profile.counts).items()]
+    screen.console.print(make_terminal_table("What a step starts", ("", "per step"), counts, is_numeric=True))
     for line in _describe(profile):
         screen.console.print(line, markup=False, soft_wrap=True)
 
@@ -77,7 +79,9 @@ def _describe(profile: TrainingProfile) -> list[str]:
     parts, data, saving = profile.parts, profile.data, profile.saving
     stable = "stable" if data.is_stable else "not stable"
     whole_ms, sum_ms, held_ms = (1000 * value for value in (parts.whole_s, parts.sum_s, saving.checkpoint_held_s))
-    loading = f"{data.load.mean_ms:.1f} ms a batch, {data.verdict}, {stable}; AU {100 * data.au:.1f} %."
+    busy = profile.counts.device_busy
+    au = f"AU {100 * data.au:.1f} % (no data wait)" if busy is None else f"AU {100 * busy:.1f} % (GPU busy)"
+    loading = f"{data.load.mean_ms:.1f} ms a batch, {data.verdict}, {stable}; {au}."
     lines = [
         f"Whole step of shape {parts.shape}: {whole_ms:.1f} ms; its parts add up to {sum_ms:.1f} ms.",
         f"Data loading ({data.loader}): {loading}",

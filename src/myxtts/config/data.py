@@ -311,8 +311,8 @@ class DataConfig(Section):
     # Devices of the input pipeline: requests, from which `runtime.plan` chooses by what the machine has.
     data_gpu: Annotated[int, Field(ge=0, le=9999)] | None = setting(
         None,
-        "GPU that computes features; with model_gpu it turns on Multi-GPU mode.",
-        fa="کارت گرافیکی که ویژگی‌ها را می‌سازد؛ همراه با `model_gpu` حالت چند-GPU را روشن می‌کند.",
+        "GPU that computes features on the fly; with model_gpu it turns on Multi-GPU mode.",
+        fa="کارت گرافیکی که ویژگی‌ها را در لحظه می‌سازد؛ همراه با `model_gpu` حالت چند-GPU را روشن می‌کند.",
         resume=accept(ONLY_DEVICE),
     )
     model_gpu: int | str | None = setting(
@@ -391,6 +391,11 @@ class DataConfig(Section):
                 next_step="Raise data.frame_budget or lower data.max_mel_frames.",
             )
         return self
+
+    @property
+    def reads_store(self) -> bool:
+        """Whether training reads finished features: data are named, and they are not made anew in every epoch."""
+        return self.preprocessing_mode == "precompute" and (self.train_data or self.cache_dir) is not None
 
     def _contradict(self, lower: str, relation: str, upper: str, remark: str = "") -> Contradiction:
         """Returns the error of two settings in the wrong order."""

@@ -92,7 +92,7 @@ def read_preset(selector: str, name: str) -> Mapping[str, object]:
 def _read_presets(selector: str) -> Mapping[str, Mapping[str, object]]:
     """Reads all presets of a selector; each gets every key that any of them states, at its default if unstated.
 
-    So the card rtx4090 overrides the batch size of a model size although its own batch size is the default.
+    So a preset overrides a weaker selector also where its value is the default.
     """
     stated = {name: read_file_layer(path) for name, path in list_presets(selector).items()}
     keys = [key for key in FIELDS if any(key in layer for layer in stated.values())]

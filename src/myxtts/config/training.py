@@ -76,6 +76,12 @@ class TrainingConfig(Section):
         fa="هر چند گام یک سطر در `metrics.jsonl` نوشته شود.",
         resume=accept("it only says how often numbers are written down"),
     )
+    busy_minutes: Annotated[float, Field(ge=0, le=10_000)] = setting(
+        10.0,
+        "Minutes from one measurement of the GPU's busy time, over five steps, to the next; 0 means never.",
+        fa="هر چند دقیقه مشغول‌بودن GPU در پنج گام اندازه گرفته شود؛ ۰ یعنی هرگز.",
+        resume=accept("it only says how often the GPU is measured"),
+    )
     sample_steps: Annotated[int, Field(ge=0)] = setting(
         0,
         "Steps from one set of synthesised samples to the next; 0 makes them with each checkpoint.",

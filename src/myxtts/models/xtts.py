@@ -57,8 +57,11 @@ class XTTS(keras.Model):  # type: ignore[misc]
     """The acoustic model. All weights are created in the constructor.
 
     Make it in the scope of the strategy, under the dtype policy to compute in. `length_factor` and `modulation_taps`
-    are calibrated, not trained.
+    are calibrated, not trained. With `is_search_chunked` alignments are searched in chunks of frames: faster on GPUs,
+    with the same result.
     """
+
+    is_search_chunked: bool = False
 
     def __init__(self, config: ModelConfig, spec: ModelSpec) -> None:
         super().__init__()
@@ -133,6 +136,7 @@ class XTTS(keras.Model):  # type: ignore[misc]
         *,
         diagonal_weight: Tensor = None,
         durations_BN: Tensor = None,
+        is_search_compiled: bool = False,
     ) -> Alignment:
         """Aligns normalised frames to states; with `durations_BN` only the split of each token is searched."""
         scores_BTS = score_states(mel_BTM, states.means_BSM)
@@ -140,12 +144,19 @@ class XTTS(keras.Model):  # type: ignore[misc]
             return split_durations(durations_BN, scores_BTS, states.is_state_BS, mel_lengths_B)
         if diagonal_weight is not None:
             scores_BTS += diagonal_weight * score_diagonal(states.is_state_BS, mel_lengths_B, mel_BTM.shape[1])
-        return search_alignment(scores_BTS, states.is_state_BS, mel_lengths_B)
+        return search_alignment(
+            scores_BTS,
+            states.is_state_BS,
+            mel_lengths_B,
+            is_chunked=self.is_search_chunked,
+            is_compiled=is_search_compiled,
+        )
 
-    def align(self, part: Mapping[str, Tensor]) -> Alignment:
+    def align(self, part: Mapping[str, Tensor], *, is_search_compiled: bool = False) -> Alignment:
         """The best alignment of a micro-batch; its `token_durations_BN` are what a store keeps."""
         _, states = self.encode_part(part)
-        return self.align_states(states, self.normalize_mel(part["mel"]), part["mel_lengths"])
+        mel_BTM = self.normalize_mel(part["mel"])
+        return self.align_states(states, mel_BTM, part["mel_lengths"], is_search_compiled=is_search_compiled)
 
     def measure_pitch(self, mel_BTM: Tensor, mel_lengths_B: Tensor, alignment: Alignment) -> Pitch:
         """F0 and voicing of each state in the recording."""
@@ -209,9 +220,8 @@ class XTTS(keras.Model):  # type: ignore[misc]
             clean_BTM = self._predict_clean(x_BTM, inputs, time, voice, guidance)
             return step + 1, x_BTM + (clean_BTM - x_BTM) / (tf.cast(num_steps - step, tf.float32))
 
-        _, x_BTM = tf.while_loop(
-            lambda step, _: step < num_steps, advance, (tf.constant(0), x_BTM), maximum_iterations=num_steps
-        )
+        # Without `maximum_iterations`: a second condition would hide the number of iterations from XLA.
+        _, x_BTM = tf.while_loop(lambda step, _: step < num_steps, advance, (tf.constant(0), x_BTM))
         x_BTM = (x_BTM * inputs.is_real_BT1)[:, :num_frames]
         if is_filtered:
             lengths_B = tf.minimum(spoken.mel_lengths_B, num_frames)

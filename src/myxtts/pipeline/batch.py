@@ -2,8 +2,9 @@
 
     MemoryPool ─> BatchLayout.view ─> Loader.fill ─> hand_over_arrays or transfer to devices ─> Batch
 
-What arrays there are is declared in `myxtts.types.BATCH`. Nothing is copied within the host: arrays and host tensors
-are views of the memory that was filled, which is reused when the last of them is gone.
+What arrays there are is declared in `myxtts.types.BATCH`. Nothing is copied within the host, except the rows of each of
+several devices: arrays and host tensors are views of the memory that was filled, which is reused when the last of them
+is gone. A batch crosses to a device in one piece (`pipeline.packed`).
 Shape legend: B utterances, N tokens, T frames, M mel bands, R frames of the reference.
 """
 
@@ -15,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from math import prod
 from typing import Any
@@ -24,18 +25,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from myxtts.pipeline.order import BatchPlan, Shape, hash_numbers
+from myxtts.pipeline.packed import (
+    ALIGNMENT_BYTES,
+    Packed,
+    PackedBatch,
+    adopt,
+    align,
+    is_host,
+    pack_copies,
+    pack_views,
+    place_arrays,
+)
 from myxtts.pipeline.splits import Utterances
-from myxtts.types import BATCH, Array, Batch, Tensor
+from myxtts.types import BATCH, Array, Batch
 
 Arrays = dict[str, NDArray[Any]]
 """The arrays of a batch on the host, by name."""
 FEATURES = tuple(array for array in BATCH if array.name != "durations")
 """Every batch has these; durations only where they are taken from the store."""
 LABELS = tuple(array for array in FEATURES if array.name not in ("mel", "reference"))
-"""What a batch for a data device has as well, beside waveforms or unpadded frames."""
+"""What a batch for a data device has as well, beside waveforms."""
 
-_ALIGNMENT_BYTES = 64
-"""TensorFlow takes over host memory without a copy only if it is aligned to this."""
 _HUGE_PAGE_BYTES = 2 << 20
 _CROP_SALT = 4
 """Makes the hashes of reference crops independent of the order's own."""
@@ -88,7 +98,7 @@ class BatchLayout:
         self, arrays: Sequence[Array], shapes: Sequence[Shape], measure: Callable[[Shape], Mapping[str, int]]
     ) -> None:
         self._arrays, self._measure = tuple(arrays), measure
-        self.num_bytes = max(_align(stop) for shape in shapes for *_, stop in self._place(shape))
+        self.num_bytes = max(align(stop) for shape in shapes for *_, stop in self._place(shape))
 
     @classmethod
     def of_features(
@@ -109,16 +119,12 @@ class BatchLayout:
 
     def _place(self, shape: Shape) -> Iterator[tuple[Array, tuple[int, ...], int, int]]:
         """Each array with its dimensions and its first and last byte: one behind the other, on aligned boundaries."""
-        sizes, start = self._measure(shape), 0
-        for array in self._arrays:
-            dimensions = array.shape(sizes)
-            stop = start + prod(dimensions) * np.dtype(array.dtype).itemsize
-            yield array, dimensions, start, stop
-            start = _align(stop)
-
-
-def _align(num_bytes: int) -> int:
-    return -(-num_bytes // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
+        sizes = self._measure(shape)
+        dimensions = [array.shape(sizes) for array in self._arrays]
+        pairs = list(zip(self._arrays, dimensions, strict=True))
+        places = place_arrays(prod(of_array) * np.dtype(array.dtype).itemsize for array, of_array in pairs)
+        for (array, of_array), (start, stop) in zip(pairs, places, strict=True):
+            yield array, of_array, start, stop
 
 
 def measure_axes(shape: Shape, n_mels: int, num_reference_frames: int) -> dict[str, int]:
@@ -128,8 +134,8 @@ def measure_axes(shape: Shape, n_mels: int, num_reference_frames: int) -> dict[s
 
 
 def allocate_aligned(num_bytes: int) -> NDArray[np.uint8]:
-    memory = np.zeros(num_bytes + _ALIGNMENT_BYTES, np.uint8)
-    start = -memory.ctypes.data % _ALIGNMENT_BYTES
+    memory = np.zeros(num_bytes + ALIGNMENT_BYTES, np.uint8)
+    start = -memory.ctypes.data % ALIGNMENT_BYTES
     return memory[start : start + num_bytes]
 
 
@@ -252,58 +258,33 @@ def hand_over_arrays(loaded: Loaded) -> Batch:
     return loaded.to_batch(loaded.arrays)
 
 
-def make_device_transfer(devices: Sequence[str]) -> Callable[[Loaded], Batch]:
-    """A transfer to tensors on a device, such as "/GPU:0" or "/CPU:0"; several devices get equal shares of the rows."""
+def make_device_transfer(devices: Sequence[str], num_bytes: int) -> Callable[[Loaded], Batch]:
+    """A transfer to a device, such as "/GPU:0" or "/CPU:0"; several devices get equal shares of the rows.
+
+    Each device is reached by one copy of a batch. `num_bytes` is the size of the largest.
+    """
     # Here, and not in the thread of a stage: an interrupt must not find a half imported TensorFlow.
     import tensorflow  # noqa: F401
 
-    return lambda loaded: share_out(
-        loaded.to_batch({name: adopt(values) for name, values in loaded.arrays.items()}), devices
-    )
-
-
-def adopt(array: NDArray[Any]) -> Tensor:
-    """A tensor of the host that shares the array's memory."""
-    import tensorflow as tf
-
-    return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
-
-
-def share_out(batch: Batch, devices: Sequence[str]) -> Batch:
-    """Moves a batch of tensors to a device, or equal shares of its rows to several; the whole then stays as it is."""
     if len(devices) == 1:
-        return move_tensors(batch, devices[0])
-    return replace(batch, shares=tuple(map(move_tensors, split_batch(batch, len(devices)), devices)))
+        has_tensors = is_host(devices[0])
+        return lambda loaded: _pack(loaded, [pack_views(loaded.arrays)], has_tensors).to_devices(devices)
+    # Rows are a part of each array, so those of a device are copied into a piece of their own.
+    pool = MemoryPool(num_bytes // len(devices) + len(BATCH) * ALIGNMENT_BYTES, num_kept=2 * len(devices))
+    return lambda loaded: _pack(loaded, _copy_shares(loaded, len(devices), pool), has_tensors=True).to_devices(devices)
 
 
-def move_tensors(batch: Batch, device: str) -> Batch:
-    """The batch with its tensors on a device; the same object if they are there already."""
-    import tensorflow as tf
-
-    # A tensor's device ends with "/device:CPU:0" where plans say "/CPU:0".
-    if batch.mel.device.endswith(f"/device:{device.removeprefix('/')}"):
-        return batch
-    with tf.device(device):
-        return replace(batch, **{name: tf.identity(tensor) for name, tensor in batch.arrays().items()})
+def _pack(loaded: Loaded, pieces: Sequence[Packed], has_tensors: bool) -> PackedBatch:
+    """The batch in these pieces; its tensors share the memory of the host."""
+    tensors = {name: adopt(values) for name, values in loaded.arrays.items()} if has_tensors else None
+    return PackedBatch(loaded.plan.position, loaded.ids, loaded.plan.num_real, pieces, tensors)
 
 
-def split_batch(batch: Batch, num_shares: int) -> list[Batch]:
-    """The rows of a batch in equal shares, in order."""
-    import tensorflow as tf
-
-    size = len(batch.ids) // num_shares
-    assert size * num_shares == len(batch.ids), f"{len(batch.ids)} rows cannot be shared by {num_shares}"
-
-    def split(tensor: Tensor) -> list[Tensor]:
-        # Eager operations without a device run on the first GPU: the rows would be copied there and back.
-        with tf.device(tensor.device):
-            # Not by slices: TensorFlow has mixed up the bounds of slices that two threads took at the same time.
-            return list(tf.split(tensor, num_shares))
-
-    pieces = {name: split(tensor) for name, tensor in batch.arrays().items()}
-    shares = []
-    for number in range(num_shares):
-        ids = batch.ids[number * size : (number + 1) * size]
-        tensors = {name: pieces[name][number] for name in pieces}
-        shares.append(replace(batch, ids=ids, num_real=sum(map(bool, ids)), **tensors))
-    return shares
+def _copy_shares(loaded: Loaded, num_shares: int, pool: MemoryPool) -> list[Packed]:
+    """A piece for each of equal shares of the rows, in order."""
+    size, rest = divmod(len(loaded.ids), num_shares)
+    assert rest == 0, f"{len(loaded.ids)} rows cannot be shared by {num_shares}"
+    return [
+        pack_copies({name: values[first : first + size] for name, values in loaded.arrays.items()}, pool.lease())
+        for first in range(0, len(loaded.ids), size)
+    ]

@@ -1,6 +1,6 @@
 """Chooses the loader of a run and the layout of its host buffers, from configuration, plan and recordings.
 
-feature store         CachedLoader; with a data GPU FrameLoader, and the GPU pads and casts
+feature store         CachedLoader; a data GPU would have nothing to compute
 recordings            TFNativeDataLoader where TensorFlow decodes them, else PythonLoader; with a data GPU
                       WaveformLoader, and the GPU computes log-mels
 data.data_service     ServiceLoader
@@ -20,7 +20,7 @@ from myxtts.corpus.audio import AudioLimits
 from myxtts.errors import ConfigError
 from myxtts.pipeline.batch import BatchLayout, Loader
 from myxtts.pipeline.loaders.python import PythonLoader
-from myxtts.pipeline.loaders.store import CachedLoader, FrameLoader, make_frame_layout
+from myxtts.pipeline.loaders.store import CachedLoader
 from myxtts.pipeline.loaders.waveforms import WaveformLoader, WaveformReader, make_waveform_layout
 from myxtts.pipeline.order import Shape
 from myxtts.pipeline.recordings import RecordingSource, Survey, survey_recordings
@@ -35,11 +35,6 @@ _NUM_CLIPS = 16
 _NUM_ROUNDS = 3
 _NOTICEABLY_FASTER = 0.9
 """Python replaces TF-native loading only below this share of its time; measurements vary by less."""
-
-_LITTLE_TO_DO = (
-    "Features are stored, so the data GPU has little to do: without data_gpu and with multi_gpu: true it could train "
-    "as well."
-)
 
 ReadRows = Callable[[Sequence[int]], object]
 
@@ -77,14 +72,7 @@ def choose_loader(
                 next_step="Leave one of the two out.",
             )
         return choose_for_data_device(
-            utterances,
-            data,
-            shapes,
-            num_reference_frames,
-            seed,
-            plan.data_device,
-            ram_budget_bytes,
-            has_durations=has_durations,
+            utterances, data, shapes, num_reference_frames, seed, plan.data_device, ram_budget_bytes
         )
     loader: Loader
     messages: list[str] = []
@@ -111,19 +99,16 @@ def choose_for_data_device(
     seed: int,
     data_device: str,
     ram_budget_bytes: int = 0,
-    *,
-    has_durations: bool = False,
 ) -> LoaderSetup:
     """Chooses loader and host buffers when a GPU is set aside for data.
 
-    It pads and casts stored features. Recordings are decoded, resampled, trimmed and levelled on the host and turned
-    into log-mels on the GPU.
+    Recordings are decoded, resampled, trimmed and levelled on the host and turned into log-mels on the GPU. Raises
+    ConfigError for stored features, which leave nothing to compute: `choose_plan` falls back where it knows of them.
     """
     if isinstance(utterances, FeatureStore):
-        return LoaderSetup(
-            FrameLoader(utterances, num_reference_frames, seed, ram_budget_bytes),
-            make_frame_layout(shapes, utterances, num_reference_frames, has_durations=has_durations),
-            (f"{data_device} pads and casts stored spectrograms.", _LITTLE_TO_DO),
+        raise ConfigError(
+            f"The plan has {data_device} compute features, but they are stored in {utterances.folder}.",
+            next_step="Leave data.data_gpu out, or set data.preprocessing_mode to on_the_fly.",
         )
     survey, message = _find_native_recordings(utterances, data)
     reader = WaveformReader(utterances, AudioLimits.from_config(data), ram_budget_bytes, survey)

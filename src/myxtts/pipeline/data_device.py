@@ -2,15 +2,14 @@
 
 Numbers of samples and frames are handed to the graph in host memory: TensorFlow keeps 32-bit integers there for GPUs
 too, and would copy them back.
-Shape legend: B utterances, S samples, T frames, F frames of all utterances, R frames of the reference, V samples of the
-reference, M mel bands.
+Shape legend: B utterances, S samples, T frames, R frames of the reference, V samples of the reference, M mel bands, W
+numbers of the vector of a batch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -18,99 +17,108 @@ import tensorflow as tf
 from myxtts.errors import HardwareError
 from myxtts.features.definition import MelDefinition
 from myxtts.features.mel_graph import GraphMel
-from myxtts.pipeline.batch import LABELS, Arrays, BatchLayout, Loaded, adopt, allocate_aligned, share_out
+from myxtts.pipeline.batch import Arrays, BatchLayout, Loaded, allocate_aligned
 from myxtts.pipeline.order import Shape
-from myxtts.types import Batch, Tensor
+from myxtts.pipeline.packed import (
+    Packed,
+    PackedArray,
+    PackedBatch,
+    PackedLayout,
+    adopt,
+    cut_vector,
+    join_vector,
+    pack_views,
+)
+from myxtts.types import BATCH, Batch, Tensor
 
-_COPIED = (*(array.name for array in LABELS), "durations")
-"""Arrays that go to the device as they are."""
+_NUMBERS = ("num_samples", "num_reference_samples", "reference_starts", "reference_lengths")
+"""Arrays that the graph takes from host memory."""
+
+
+class _Graph(NamedTuple):
+    """Gives the vector of each share, and a number that is there when all of them are."""
+
+    run: Callable[..., tuple[list[Tensor], Tensor]]
+    layout: PackedLayout
 
 
 class DataDeviceFeatures:
-    """Turns host batches of waveforms or unpadded frames into batches on the data device. One thread calls it.
+    """Turns host batches of waveforms into batches of log-mels on the data device. One thread calls it.
 
-    There is one graph for each batch shape. A call returns when the features are there, so that what waits behind it
-    is ready, and the time it takes is the device's.
+    A batch comes to the device in one copy, and leaves the graph as one vector for each of `num_shares` equal shares of
+    its rows. There is one graph for each batch shape. A call returns when the features are there, so that what waits
+    behind it is ready, and the time it takes is the device's.
     """
 
-    def __init__(self, device: str, definition: MelDefinition, mel_dtype: str, num_reference_frames: int) -> None:
+    def __init__(
+        self, device: str, definition: MelDefinition, mel_dtype: str, num_reference_frames: int, num_shares: int = 1
+    ) -> None:
         _refuse_missing([device])
         self.device, self._definition, self._mel_dtype = device, definition, mel_dtype
-        self._num_reference_frames = num_reference_frames
+        self._num_reference_frames, self._num_shares = num_reference_frames, num_shares
         self._padding = float(np.log(definition.log_floor))
-        self._graphs: dict[tuple[Any, ...], Callable[..., tuple[Tensor, Tensor, Tensor]]] = {}
+        self._graphs: dict[PackedLayout, _Graph] = {}
         self.num_traces = 0
         with tf.device(device):
             self._mel = GraphMel(definition)
 
-    def __call__(self, loaded: Loaded) -> Batch:
-        """The batch with all its arrays as tensors on the data device."""
-        return loaded.to_batch(self._compute(loaded.arrays, loaded.plan.shape))
+    def __call__(self, loaded: Loaded) -> PackedBatch:
+        """The batch on the data device, with a piece for each share."""
+        return PackedBatch(loaded.plan.position, loaded.ids, loaded.plan.num_real, self._compute(loaded.arrays))
 
     def warm(self, shapes: Sequence[Shape], layout: BatchLayout) -> None:
         """Traces the graphs of all shapes and runs each once, on empty batches."""
         memory = allocate_aligned(layout.num_bytes)
         for shape in shapes:
             memory[:] = 0
-            self._compute(layout.view(shape, memory), shape)
+            self._compute(layout.view(shape, memory))
 
-    def _compute(self, arrays: Arrays, shape: Shape) -> dict[str, Tensor]:
+    def _compute(self, arrays: Arrays) -> list[Packed]:
+        packed = pack_views(arrays)
+        numbers = [adopt(arrays[name]) for name in _NUMBERS]
+        if packed.layout not in self._graphs:
+            signature = [tf.TensorSpec.from_tensor(tensor) for tensor in (packed.vector, *numbers)]
+            self._graphs[packed.layout] = self._trace(packed.layout, signature)
+        graph = self._graphs[packed.layout]
         with tf.device(self.device):
-            tensors = {name: tf.identity(adopt(arrays[name])) for name in _COPIED if name in arrays}
-            run = self._run_on_waveforms if "samples" in arrays else self._run_on_frames
-            tensors["mel"], tensors["reference"], last = run(arrays, shape)
-            # Reading a number that depends on both waits for them.
+            vectors, last = graph.run(tf.identity(packed.vector), *numbers)
+            # Reading a number that depends on the features waits for them.
             last.numpy()
-        return tensors
+        return [Packed(vector_W, graph.layout) for vector_W in vectors]
 
-    def _run_on_waveforms(self, arrays: Arrays, _shape: Shape) -> tuple[Tensor, Tensor, Tensor]:
-        waveforms = [adopt(arrays[name]) for name in ("samples", "reference_samples")]
-        names = ("num_samples", "num_reference_samples", "reference_starts", "reference_lengths")
-        numbers = [adopt(arrays[name]) for name in names]
-        key = tuple(waveform.shape for waveform in waveforms)
-        if key not in self._graphs:
-            signature = [tf.TensorSpec.from_tensor(tensor) for tensor in (*waveforms, *numbers)]
-            self._graphs[key] = self._trace(self._transform_waveforms, signature)
-        return self._graphs[key](*map(tf.identity, waveforms), *numbers)
+    def _trace(self, layout: PackedLayout, signature: Sequence[tf.TensorSpec]) -> _Graph:
+        layout_of_share: PackedLayout = ()
 
-    def _run_on_frames(self, arrays: Arrays, shape: Shape) -> tuple[Tensor, Tensor, Tensor]:
-        frames = [tf.identity(adopt(arrays[name])) for name in ("mel_frames", "reference_frames")]
-        lengths = [adopt(arrays[name]) for name in ("mel_lengths", "reference_lengths")]
-        key = (frames[0].dtype, shape.num_utterances, shape.num_frames)
-        if key not in self._graphs:
-            flat = tf.TensorSpec([None, self._definition.n_mels], frames[0].dtype)
-            numbers = tf.TensorSpec([shape.num_utterances], tf.int32)
-            pad = partial(self._pad_both, shape.num_frames)
-            self._graphs[key] = self._trace(pad, [flat, flat, numbers, numbers])
-        return self._graphs[key](*frames, *lengths)
-
-    def _trace(
-        self, compute: Callable[..., tuple[Tensor, Tensor]], signature: Sequence[tf.TensorSpec]
-    ) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
-        def compute_on_device(*inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        def compute_on_device(vector_W: Tensor, *numbers: Tensor) -> tuple[list[Tensor], Tensor]:
+            nonlocal layout_of_share
             self.num_traces += 1
             with tf.device(self.device):
-                mel_BTM, reference_BRM = compute(*inputs)
-                return mel_BTM, reference_BRM, mel_BTM[0, 0, 0] + reference_BRM[0, 0, 0]
+                carriers = cut_vector(Packed(vector_W, layout))
+                carriers["mel"], carriers["reference"] = self._transform_waveforms(carriers, *numbers)
+                present = [array for array in BATCH if array.name in carriers]
+                rows = {array.name: tf.split(carriers[array.name], self._num_shares) for array in present}
+                layout_of_share = tuple(
+                    PackedArray(array.name, array.dtype, tuple(rows[array.name][0].shape)) for array in present
+                )
+                shares = [{name: rows[name][number] for name in rows} for number in range(self._num_shares)]
+                vectors = [join_vector(share) for share in shares]
+                return vectors, vectors[-1][0]
 
-        graph: Callable[..., tuple[Tensor, Tensor, Tensor]] = tf.function(
-            compute_on_device, input_signature=signature, autograph=False
-        ).get_concrete_function()
-        return graph
+        run = tf.function(compute_on_device, input_signature=signature, autograph=False).get_concrete_function()
+        return _Graph(run, layout_of_share)
 
     # What follows is traced.
 
     def _transform_waveforms(
         self,
-        samples_BS: Tensor,
-        reference_BV: Tensor,
+        carriers: dict[str, Tensor],
         num_samples_B: Tensor,
         num_reference_samples_B: Tensor,
         starts_B: Tensor,
         lengths_B: Tensor,
     ) -> tuple[Tensor, Tensor]:
-        mel_BTM = self._transform(samples_BS, num_samples_B)
-        uncropped_BTM = self._transform(reference_BV, num_reference_samples_B)
+        mel_BTM = self._transform(carriers["samples"], num_samples_B)
+        uncropped_BTM = self._transform(carriers["reference_samples"], num_reference_samples_B)
         offsets = tf.range(self._num_reference_frames)[None]
         is_real = offsets < lengths_B[:, None]
         reference_BRM = tf.gather(uncropped_BTM, tf.where(is_real, starts_B[:, None] + offsets, 0), batch_dims=1)
@@ -124,24 +132,14 @@ class DataDeviceFeatures:
         rounded = tf.cast(tf.cast(mel_BTM, self._mel_dtype), tf.float32)
         return tf.ensure_shape(rounded, [samples_BS.shape[0], num_frames, self._definition.n_mels])
 
-    def _pad_both(
-        self, num_frames: int, mel_FM: Tensor, reference_FM: Tensor, lengths_B: Tensor, reference_lengths_B: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        mel_BTM = self._pad(mel_FM, lengths_B, num_frames)
-        return mel_BTM, self._pad(reference_FM, reference_lengths_B, self._num_reference_frames)
 
-    def _pad(self, flat_FM: Tensor, lengths_B: Tensor, num_frames: int) -> Tensor:
-        offsets = tf.range(num_frames)[None]
-        is_real = offsets < lengths_B[:, None]
-        starts_B = tf.cumsum(lengths_B, exclusive=True)
-        values = tf.cast(tf.gather(flat_FM, tf.where(is_real, starts_B[:, None] + offsets, 0)), tf.float32)
-        return tf.where(is_real[:, :, None], values, self._padding)
+def cross_to(devices: Sequence[str]) -> Callable[[PackedBatch], Batch]:
+    """Copies batches from the data device to the model's: whole to one device, a share of the rows to each of several.
 
-
-def cross_to(devices: Sequence[str]) -> Callable[[Batch], Batch]:
-    """Copies batches from the data device to the model's: whole to one device, in equal shares of rows to several."""
+    Each crosses in one copy.
+    """
     _refuse_missing(devices)
-    return partial(share_out, devices=devices)
+    return lambda batch: batch.to_devices(devices)
 
 
 def _refuse_missing(devices: Sequence[str]) -> None:

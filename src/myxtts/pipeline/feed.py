@@ -2,10 +2,10 @@
 
     positions ─> loader threads ─> batches in memory ─> stages: features, copies ─> batches on the device ─> consumer
 
-Each stage behind the loaders has a thread and a bounded queue. A full queue blocks its stage, and so all before it:
-the consumer's pace limits everything. A stage without a queue works in the thread of the consumer, when a batch is
-asked for. Threads start with the first batch. They end when the feed is closed, when nothing refers to it any more, or
-when the program ends: all are daemons, and none holds a reference to the `Feed`.
+Each stage behind the loaders has a thread or several, and a bounded queue. A full queue blocks its stage, and so all
+before it: the consumer's pace limits everything. A stage without a queue works in the thread of the consumer, when a
+batch is asked for. Threads start with the first batch. They end when the feed is closed, when nothing refers to it any
+more, or when the program ends: all are daemons, and none holds a reference to the `Feed`.
 """
 
 from __future__ import annotations
@@ -218,15 +218,16 @@ class _FeedThreads:
         self.steps, self._priority = steps, priority
         num_batches, num_queued = batches.stop - batches.start, sum(stage.num_ready for stage in stages)
         self.settings = FeedSettings(num_workers, max(1, min(buffer_size, num_batches)))
-        # Besides the batches in memory: those in queues, one in each stage, the consumer's and those being loaded.
-        num_beside = num_queued + len(stages) + 1 + _NUM_HELD + num_workers
+        # Besides the batches in memory: those in queues, one in each thread, the consumer's and those being loaded.
+        num_in_stages = sum(stage.num_threads for stage in stages)
+        num_beside = num_queued + num_in_stages + 1 + _NUM_HELD + num_workers
         self._pool = MemoryPool(layout.num_bytes, buffer_size + num_beside)
         num_at_start = min(self.settings.buffer_size, _NUM_BATCHES_AT_START)
         self._num_touched_at_start = min(num_batches, num_at_start + num_beside)
         max_workers = steps.tuner.most.num_workers if steps.tuner else num_workers
         self.ahead = LoadAhead(batches, loader, layout, self._pool, num_workers, max_workers, num_at_start, priority)
         # A batch inside a stage is not ready, and no more than the queues hold can be.
-        self.most_ready = max(1, min(num_batches - len(stages), num_queued))
+        self.most_ready = max(1, min(num_batches - num_in_stages, num_queued))
         self.chain = StageChain(self._load_next, stages)
         # Whether to end, or to look again for memory to add. Unlike locks it is safe inside a garbage collection.
         self._calls: queue.SimpleQueue[bool] = queue.SimpleQueue()

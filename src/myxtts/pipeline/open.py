@@ -24,7 +24,7 @@ from myxtts.pipeline.split_advice import TYPICAL_GRADIENT_BYTES, advise_on_split
 from myxtts.pipeline.splits import BatchRange, OpenSplit, choose_range, count_reference_frames, open_split
 from myxtts.pipeline.stages import Stage
 from myxtts.pipeline.telemetry import FeedStats, Telemetry
-from myxtts.pipeline.tune import FeedSettings, Tuner, fit_buffers, fit_on_device, measure_ram_budget
+from myxtts.pipeline.tune import BufferSizes, FeedSettings, Tuner, fit_buffers, fit_on_device, measure_ram_budget
 from myxtts.runtime.hardware import Hardware, detect_hardware
 from myxtts.runtime.plan import Mode, Plan, choose_plan, find_gpus
 from myxtts.store.provide import Report, ensure_features
@@ -34,6 +34,8 @@ _MEASURED_STEPS = 50
 """Steps after which the data GPU is compared with data-parallel training."""
 _NUM_READY_ON_HOST = 4
 """Handing over within the host costs next to nothing; several ahead, so that the consumer never waits for it."""
+_STEPS_PER_COPY = 2
+"""A copy to a GPU begins when the GPU has done all it was given before, and training gives it up to so many steps."""
 _SPLITS: dict[str, Split] = {"train": "train", "val": "val", "test": "test"}
 _OTHER_NAMES: dict[str, Split] = {"training": "train", "valid": "val", "validation": "val", "dev": "val"}
 """What other libraries call the splits."""
@@ -84,15 +86,46 @@ def open_batches(
     setup = choose_loader(
         opened.utterances, batches, config, plan, ram_bytes, loader_name, say, has_durations=has_durations
     )
+    return make_feed(
+        config,
+        plan,
+        machine,
+        batches,
+        setup,
+        framework=framework,
+        gradient_bytes=gradient_bytes,
+        telemetry_file=telemetry_file,
+        say=say,
+    )
+
+
+def make_feed(
+    config: XTTSConfig,
+    plan: Plan,
+    machine: Hardware,
+    batches: BatchRange,
+    setup: LoaderSetup,
+    *,
+    framework: str = "tensorflow",
+    gradient_bytes: int = TYPICAL_GRADIENT_BYTES,
+    telemetry_file: Path | None = None,
+    say: Say,
+) -> Feed:
+    """The feed of a loader: buffers that fit into memory, stages to the devices of the plan, tuning and telemetry."""
+    ram_bytes = measure_ram_budget(machine.available_ram_bytes, config.data.ram_budget_gb)
     free_vram_bytes = _find_free_vram(plan.model_devices, machine)
-    sizes = fit_buffers(plan.buffer_size, plan.prefetch_buffer_size, setup.layout.num_bytes, ram_bytes, free_vram_bytes)
+    # Meanwhile as many batches must be under way as those steps take, and one more.
+    num_copies = 1 if plan.mode is Mode.CPU else _STEPS_PER_COPY * config.training.gradient_accumulation_steps + 1
+    sizes = fit_buffers(
+        plan.buffer_size, plan.prefetch_buffer_size, setup.layout.num_bytes, ram_bytes, free_vram_bytes, num_copies
+    )
     for line in (*plan.describe(), *plan.warnings, *setup.messages, *sizes.messages):
         say(line)
     is_multi_gpu = plan.mode is Mode.MULTI_GPU
     if is_multi_gpu:
-        stages = _make_data_device_stages(config, plan, machine, sizes.in_memory, sizes.on_device, batches, setup)
+        stages = _make_data_device_stages(config, plan, machine, sizes, batches, setup)
     else:
-        stages = (_make_transfer_stage(plan, sizes.on_device, framework),)
+        stages = (_make_transfer_stage(plan, sizes, framework, setup.layout.num_bytes),)
     # With a data device finished batches wait behind it, and the host only has to keep it busy.
     buffer_size = min(sizes.in_memory, 2 * plan.num_workers + 2) if is_multi_gpu else sizes.in_memory
     return Feed(
@@ -123,27 +156,27 @@ def _check_split(name: str) -> Split:
     )
 
 
-def _make_transfer_stage(plan: Plan, num_on_device: int, framework: str) -> Stage:
-    """Hands loaded batches on as arrays, or copies them to the devices that train."""
+def _make_transfer_stage(plan: Plan, sizes: BufferSizes, framework: str, batch_bytes: int) -> Stage:
+    """Hands loaded batches on as arrays, or copies them to the devices that train, several at a time."""
     if framework == "numpy":
         return Stage("transfer", hand_over_arrays, _NUM_READY_ON_HOST)
     if plan.mode is Mode.CPU:
-        return Stage("transfer", make_device_transfer(plan.model_devices), _NUM_READY_ON_HOST)
+        return Stage("transfer", make_device_transfer(plan.model_devices, batch_bytes), _NUM_READY_ON_HOST)
     from myxtts.runtime.strategy import translate_plan
 
-    return Stage("transfer", make_device_transfer(translate_plan(plan).model_devices), num_on_device)
+    copy = make_device_transfer(translate_plan(plan).model_devices, batch_bytes)
+    return Stage("transfer", copy, sizes.on_device, sizes.num_copies)
 
 
 def _make_data_device_stages(
     config: XTTSConfig,
     plan: Plan,
     machine: Hardware,
-    num_in_memory: int,
-    num_on_device: int,
+    sizes: BufferSizes,
     batches: BatchRange,
     setup: LoaderSetup,
 ) -> tuple[Stage, ...]:
-    """Features on the data device in a thread of their own, then the copy to the model's devices in another."""
+    """Features on the data device in a thread of their own, then copies to the model's devices in others."""
     from myxtts.pipeline.data_device import DataDeviceFeatures, cross_to
     from myxtts.runtime.strategy import translate_plan
 
@@ -151,12 +184,13 @@ def _make_data_device_stages(
     free_bytes = _find_free_vram((plan.data_device,), machine)
     plan = translate_plan(plan)
     definition = MelDefinition.from_config(data)
-    features = DataDeviceFeatures(plan.data_device, definition, data.mel_dtype, num_reference_frames)
+    num_shares = len(plan.model_devices)
+    features = DataDeviceFeatures(plan.data_device, definition, data.mel_dtype, num_reference_frames, num_shares)
     features.warm(batches.shapes, setup.layout)
     batch_bytes = BatchLayout.of_features(batches.shapes, data.n_mels, num_reference_frames).num_bytes
     return (
-        Stage("features", features, fit_on_device(num_in_memory, batch_bytes, free_bytes)),
-        Stage("transfer", cross_to(plan.model_devices), num_on_device),
+        Stage("features", features, fit_on_device(sizes.in_memory, batch_bytes, free_bytes)),
+        Stage("transfer", cross_to(plan.model_devices), sizes.on_device, sizes.num_copies),
     )
 
 

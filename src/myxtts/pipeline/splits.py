@@ -46,6 +46,16 @@ class Utterances(Protocol):
     def read_tokens(self, rows: NDArray[np.integer[Any]]) -> list[NDArray[np.int32]]: ...
 
 
+class Order(Protocol):
+    """An endless order of batches: `BatchOrder`, or the segments of a vocoder."""
+
+    @property
+    def shapes(self) -> tuple[Shape, ...]: ...
+    @property
+    def num_batches_per_epoch(self) -> int: ...
+    def batch(self, position: int) -> BatchPlan: ...
+
+
 @dataclass(frozen=True, slots=True)
 class OpenSplit:
     """The utterances of a split and the order of their batches."""
@@ -58,7 +68,7 @@ class OpenSplit:
 class BatchRange:
     """Positions `start` to `stop` of the epoch order, and the rows of this process: shard `shard[0]` of `shard[1]`."""
 
-    order: BatchOrder
+    order: Order
     start: int
     stop: int
     shard: tuple[int, int]
@@ -101,7 +111,7 @@ def order_split(utterances: Utterances, split: Split, config: XTTSConfig, plan: 
 
 
 def choose_range(
-    order: BatchOrder, plan: Plan, *, start: int = 0, epochs: int | None = None, steps: int | None = None
+    order: Order, plan: Plan, *, start: int = 0, epochs: int | None = None, steps: int | None = None
 ) -> BatchRange:
     """It ends after `epochs` or `steps`, whichever comes first; without either it does not end."""
     ends = [_ENDLESS]

@@ -1,11 +1,14 @@
 """Stages of the feed behind the loaders, such as features on a data device and the copy to the model's devices.
 
-Each has a thread and a bounded queue of results; one without a queue works in the thread of the consumer.
+Each has a thread or several, and a bounded queue of results, which stay in order; one without a queue works in the
+thread of the consumer.
 """
 
 from __future__ import annotations
 
 import queue
+import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,11 +20,15 @@ from myxtts.pipeline.load_ahead import Worker, join_all
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """`apply` is called with the result of the stage before; up to `num_ready` results wait in the queue behind it."""
+    """`apply` is called with the result of the stage before, by as many threads as `num_threads`.
+
+    Up to `num_ready` results wait in the queue behind it.
+    """
 
     name: str
     apply: Callable[[Any], Any]
     num_ready: int
+    num_threads: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +48,16 @@ class StageChain:
         self._inline = tuple(stage for stage in stages if stage.num_ready == 0)
         assert stages == self._threaded + self._inline, "a stage behind the consumer cannot have a thread"
         self._queues = [_BoundedQueue(stage.num_ready) for stage in self._threaded]
+        self._turns = [_Turns() for _ in self._threaded]
         # What each stage takes from, and last the consumer.
         self._sources = [source, *(ready.get for ready in self._queues)]
         self._is_closed = False
         self._workers: list[Worker] = []
 
     def start(self) -> None:
-        for number in range(len(self._workers), len(self._threaded)):
-            self._workers.append(Worker(f"stage-{self._threaded[number].name}", partial(self._run, number)))
+        names = [(number, stage.name) for number, stage in enumerate(self._threaded) for _ in range(stage.num_threads)]
+        for number, name in names[len(self._workers) :]:
+            self._workers.append(Worker(f"stage-{name}", partial(self._run, number)))
 
     @property
     def num_ready(self) -> int:
@@ -58,7 +67,7 @@ class StageChain:
     @property
     def has_ended(self) -> bool:
         """Whether nothing more will come, because of the end or of an error."""
-        return any(worker.outcome.done() for worker in self._workers)
+        return any(turns.has_ended for turns in self._turns)
 
     def take(self) -> Passed | None:
         """The next result of the last stage; None after the last. Raises what a stage or the source raised."""
@@ -67,10 +76,8 @@ class StageChain:
             # Put back, so that a later call finds the end too.
             for ready in self._queues[-1:]:
                 ready.put(None)
-            # A thread ends when the one before it has ended, or with an error of its own.
-            for worker in reversed(self._workers):
-                if not self._is_closed:
-                    worker.outcome.result()
+            if not self._is_closed:
+                self._raise_error()
             return None
         for stage in self._inline:
             passed = _pass_through(stage, passed)
@@ -84,22 +91,70 @@ class StageChain:
         for ready in self._queues:
             ready.end()
 
+    def _raise_error(self) -> None:
+        """Raises what ended a stage; without an error, waits until all threads have ended."""
+        for turns in self._turns:
+            if turns.error is not None:
+                raise turns.error
+        for worker in self._workers:
+            worker.outcome.result()
+
     def _run(self, number: int) -> None:
-        """Body of the thread of a stage."""
-        try:
-            while self._move_one(number):
-                continue
-        finally:
-            self._queues[number].put(None)
+        """Body of a thread of a stage."""
+        while self._move_one(number):
+            continue
 
     def _move_one(self, number: int) -> bool:
-        """Passes one result through a stage: in a call of its own, so that no thread holds on to a batch it passed."""
-        passed = self._sources[number]()
-        if passed is None or self._is_closed:
-            return False
-        passed = _pass_through(self._threaded[number], passed)
-        self._queues[number].put(passed)
-        return True
+        """Passes one result through a stage: in a call of its own, so that no thread holds on to a batch it passed.
+
+        The end, or an error instead of a result, is handed on in its turn, and nothing behind it.
+        """
+        turns, result, turn = self._turns[number], None, 0
+        try:
+            with turns.taking:
+                turn = turns.begin()
+                passed = None
+                if not (turns.is_over or turns.has_ended):
+                    # Stays so if the source raises.
+                    turns.is_over = True
+                    passed = self._sources[number]()
+                    turns.is_over = passed is None
+            if passed is not None and not self._is_closed:
+                result = _pass_through(self._threaded[number], passed)
+            # Not held while the result waits for its turn.
+            passed = None
+            return result is not None and not turns.has_ended
+        finally:
+            turns.hand_on(turn, result, sys.exc_info()[1], self._queues[number])
+
+
+class _Turns:
+    """Keeps the results of a stage in order: its threads take one after the other, and hand on in the same order."""
+
+    def __init__(self) -> None:
+        self.taking = threading.Lock()
+        self.is_over, self.has_ended = False, False
+        """Whether nothing more is to be taken; whether nothing more is handed on."""
+        self.error: BaseException | None = None
+        self._moved = threading.Condition()
+        self._num_begun, self._num_handed_on = 0, 0
+
+    def begin(self) -> int:
+        """The turn of a thread that takes now; `taking` must be held."""
+        self._num_begun += 1
+        return self._num_begun - 1
+
+    def hand_on(self, turn: int, result: Passed | None, error: BaseException | None, ready: _BoundedQueue) -> None:
+        """Puts a result into the queue when all before it are there; None is the end, with the error that caused it."""
+        with self._moved:
+            self._moved.wait_for(lambda: self._num_handed_on == turn)
+        if not self.has_ended:
+            if result is None:
+                self.has_ended, self.error = True, error
+            ready.put(result)
+        with self._moved:
+            self._num_handed_on += 1
+            self._moved.notify_all()
 
 
 class _BoundedQueue:

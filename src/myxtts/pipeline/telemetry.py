@@ -1,7 +1,8 @@
 """Telemetry of the feed: waits, depth, padding and accelerator utilisation, step by step and as a summary.
 
-Accelerator utilisation (AU) is the share of wall time in which the consumer was not waiting for data; effective AU
-also counts padding as waste. The first step is left out of both: it compiles and warms up.
+Accelerator utilisation (AU) as the feed sees it is the share of wall time in which the consumer was not waiting for
+data; effective AU also counts padding as waste. Whether the device was busy meanwhile, the feed cannot know. The first
+step is left out of both: it compiles and warms up.
 """
 
 from __future__ import annotations
@@ -31,8 +32,9 @@ _SUMMED = ("wait_s", "step_s", "load_s", "depth", "num_frames", "num_padded_fram
 class StepRecord:
     """One batch handed to the consumer, and the step it was used in.
 
-    `stages` are the seconds of each stage behind the loader, such as the copy to the device; `step_s` is the time until
-    the next batch was asked for, `is_retraced` whether the consumer made a new graph in it.
+    `stages` are the seconds of each stage behind the loader: `transfer` is the copy to the device and `transfer_wait`
+    the time until the device began with it. `step_s` is the time until the next batch was asked for, `is_retraced`
+    whether the consumer made a new graph in it.
     """
 
     position: int
@@ -74,6 +76,26 @@ class FeedStats:
     step_variation: float
 
 
+class CopyClock:
+    """Splits the time of copies to a GPU into copying and waiting.
+
+    A copy begins when the GPU has done all it was given before, so its duration is mostly that of a training step. The
+    fastest copy by size shows the speed of the connection: those before the first step find an idle GPU.
+    """
+
+    def __init__(self) -> None:
+        self._fastest = float("inf")
+
+    def split(self, stages: dict[str, float], size: float) -> dict[str, float]:
+        """Returns the stages with `transfer` split; `size` is any measure that bytes are proportional to."""
+        seconds = stages.get("transfer")
+        if seconds is None or size <= 0:
+            return stages
+        self._fastest = min(self._fastest, seconds / size)
+        copy_s = min(seconds, self._fastest * size)
+        return {**stages, "transfer": copy_s, "transfer_wait": seconds - copy_s}
+
+
 def _open_lines(path: Path) -> IO[str]:
     """Opens the file for appending, buffered by line."""
     with explain_storage_errors(path, "write"):
@@ -85,10 +107,19 @@ class Telemetry:
     """Collects step records in constant memory and, where a file is given, appends each as a line of JSON.
 
     `start` is the position of the first batch: lines of it and of later ones, which are done again, leave the file.
+    `is_copied` tells whether batches are copied to another device, where a copy may have to wait.
     """
 
-    def __init__(self, path: Path | None = None, say: Say = lambda _sentence: None, start: int = 0) -> None:
+    def __init__(
+        self,
+        path: Path | None = None,
+        say: Say = lambda _sentence: None,
+        start: int = 0,
+        *,
+        is_copied: bool = False,
+    ) -> None:
         self._path, self._say = path, say
+        self._copies = CopyClock() if is_copied else None
         if path is not None:
             # First, because a file that cannot be appended to must not be replaced either.
             _open_lines(path).close()
@@ -114,6 +145,8 @@ class Telemetry:
         `is_retraced_before` tells whether the consumer made a new graph in the step before.
         """
         self._finish(asked_at, is_retraced_before)
+        if self._copies is not None:
+            step = replace(step, stages=self._copies.split(step.stages, step.num_padded_frames))
         interval_s = handed_at - self._handed_at if self._current is not None else 0.0
         self._current, self._handed_at = step, handed_at
         self._shapes.add(step.shape)

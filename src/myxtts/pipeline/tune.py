@@ -28,10 +28,11 @@ _KEPT_IF_BELOW = 0.9
 
 @dataclass(frozen=True, slots=True)
 class BufferSizes:
-    """Batches in memory and on the device; messages tell what was reduced and why."""
+    """Batches in memory, batches that wait on the device and copies to it at a time; messages tell what was reduced."""
 
     in_memory: int
     on_device: int
+    num_copies: int
     messages: tuple[str, ...]
 
 
@@ -41,21 +42,28 @@ def fit_buffers(
     batch_bytes: int,
     ram_bytes: int,
     free_vram_bytes: int | None,
+    asked_copies: int = 1,
 ) -> BufferSizes:
-    """The numbers asked for, or as many as the budgets hold; at least two in memory and one on a device."""
-    in_memory, messages = asked_in_memory, []
-    if in_memory * batch_bytes > ram_bytes:
-        in_memory = max(min(2, asked_in_memory), ram_bytes // batch_bytes)
+    """The numbers asked for, or as many as the budgets hold; at least two in memory, one on a device and one copy.
+
+    A batch that is being copied has its memory on both sides: so copies count in both budgets.
+    """
+    messages = []
+    held = fit_on_device(asked_on_device + asked_copies, batch_bytes, free_vram_bytes) if asked_on_device else 1
+    on_device = min(asked_on_device, max(1, held - 1))
+    num_copies = max(1, held - on_device)
+    in_memory = min(asked_in_memory, max(2, ram_bytes // batch_bytes - num_copies))
+    if in_memory < asked_in_memory:
         messages.append(
             f"buffer_size is {asked_in_memory}, but as many batches of {_show(batch_bytes)} exceed the memory budget "
             f"of {_show(ram_bytes)}: {in_memory} are held. Set data.ram_budget_gb to allow more."
         )
-    on_device = fit_on_device(asked_on_device, batch_bytes, free_vram_bytes)
     if on_device < asked_on_device:
         messages.append(
-            f"prefetch_buffer_size is {asked_on_device}, but a tenth of the GPU's free memory holds {on_device}."
+            f"prefetch_buffer_size is {asked_on_device}, but a tenth of the GPU's free memory holds {held}, with those "
+            f"that are being copied: {on_device} {'waits' if on_device == 1 else 'wait'} there."
         )
-    return BufferSizes(in_memory, on_device, tuple(messages))
+    return BufferSizes(in_memory, on_device, num_copies, tuple(messages))
 
 
 def fit_on_device(asked: int, batch_bytes: int, free_vram_bytes: int | None) -> int:

@@ -24,6 +24,7 @@ from myxtts.runtime.cluster import Cluster, read_cluster
 _CGROUP_ROOT = Path("/sys/fs/cgroup")
 _PROC_ROOT = Path("/proc")
 _VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
+_ORDER, _PCI_ORDER = "CUDA_DEVICE_ORDER", "PCI_BUS_ID"
 _START_PROBLEMS = {
     pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: "no NVIDIA driver is installed (its library libnvidia-ml was not found)",
     pynvml.NVML_ERROR_DRIVER_NOT_LOADED: "the NVIDIA driver is installed but not loaded",
@@ -40,8 +41,21 @@ LOST_GPU_ERRORS = (
 
 
 @dataclass(frozen=True, slots=True)
+class MigInstance:
+    """A part of a GPU that is divided by MIG (Multi-Instance GPU), with memory of its own."""
+
+    uuid: str
+    memory_bytes: int
+    free_memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Gpu:
-    """One GPU. `index` is its number in CUDA and TensorFlow, `driver_index` its number in nvidia-smi."""
+    """One GPU. `index` is its number in CUDA and TensorFlow, `driver_index` its number in nvidia-smi.
+
+    The memory of a GPU with MIG instances is that of the instance which CUDA uses: the first, unless
+    CUDA_VISIBLE_DEVICES names another.
+    """
 
     index: int
     name: str
@@ -50,6 +64,7 @@ class Gpu:
     uuid: str
     compute_capability: tuple[int, int]
     driver_index: int
+    instances: tuple[MigInstance, ...] = ()
 
 
 class GpuListing(NamedTuple):
@@ -231,6 +246,7 @@ def _list_started(nvml: Any) -> GpuListing:
 
 def _read_gpu(nvml: Any, driver_index: int, index: int, notes: list[str]) -> Gpu:
     handle = nvml.nvmlDeviceGetHandleByIndex(driver_index)
+    instances = _list_instances(nvml, handle)
     memory_bytes = free_memory_bytes = 0
     try:
         memory = nvml.nvmlDeviceGetMemoryInfo(handle)
@@ -239,7 +255,7 @@ def _read_gpu(nvml: Any, driver_index: int, index: int, notes: list[str]) -> Gpu
         # Integrated GPUs, which share the memory of the host, do not support this query.
         notes.append(f"GPU {driver_index} does not report its memory.")
     major, minor = nvml.nvmlDeviceGetCudaComputeCapability(handle)
-    return Gpu(
+    gpu = Gpu(
         index=index,
         name=nvml.nvmlDeviceGetName(handle),
         memory_bytes=memory_bytes,
@@ -248,6 +264,35 @@ def _read_gpu(nvml: Any, driver_index: int, index: int, notes: list[str]) -> Gpu
         compute_capability=(major, minor),
         driver_index=driver_index,
     )
+    return _use_instance(replace(gpu, instances=instances), instances[0]) if instances else gpu
+
+
+def _list_instances(nvml: Any, handle: Any) -> tuple[MigInstance, ...]:
+    """MIG instances of a GPU; none where it is not divided, or cannot be.
+
+    Raises NVMLError_NotFound where MIG is on without an instance: CUDA cannot use such a GPU.
+    """
+    try:
+        mode, _ = nvml.nvmlDeviceGetMigMode(handle)
+    except (pynvml.NVMLError_NotSupported, pynvml.NVMLError_FunctionNotFound):
+        return ()
+    if mode != pynvml.NVML_DEVICE_MIG_ENABLE:
+        return ()
+    instances = []
+    for number in range(nvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
+        try:
+            instance = nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, number)
+        except pynvml.NVMLError_NotFound:
+            continue
+        memory = nvml.nvmlDeviceGetMemoryInfo(instance)
+        instances.append(MigInstance(nvml.nvmlDeviceGetUUID(instance), int(memory.total), int(memory.free)))
+    if not instances:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
+    return tuple(instances)
+
+
+def _use_instance(gpu: Gpu, instance: MigInstance) -> Gpu:
+    return replace(gpu, memory_bytes=instance.memory_bytes, free_memory_bytes=instance.free_memory_bytes)
 
 
 def _explain_skip(driver_index: int, error: pynvml.NVMLError) -> str:
@@ -255,6 +300,8 @@ def _explain_skip(driver_index: int, error: pynvml.NVMLError) -> str:
         return f"GPU {driver_index} of the driver is left out: it has failed ({error}); restart the machine."
     if error.value == pynvml.NVML_ERROR_NO_PERMISSION:
         return f"GPU {driver_index} of the driver is left out: this user may not use it."
+    if error.value == pynvml.NVML_ERROR_NOT_FOUND:
+        return f"GPU {driver_index} of the driver is left out: MIG is on, but it has no MIG instance."
     return f"GPU {driver_index} of the driver is left out: {error}."
 
 
@@ -262,14 +309,38 @@ def _apply_visibility(listing: GpuListing, environment: Mapping[str, str]) -> Gp
     """Applies CUDA_VISIBLE_DEVICES: hides, reorders and renumbers the GPUs as CUDA will."""
     if not listing.gpus:
         return listing
-    visible = select_visible(environment.get(_VISIBLE_DEVICES), [gpu.uuid for gpu in listing.gpus])
-    gpus = tuple(replace(listing.gpus[position], index=index) for index, position in enumerate(visible.positions))
+    value = environment.get(_VISIBLE_DEVICES)
+    named = _find_instance(listing.gpus, (value or "").partition(",")[0].strip())
+    if named is not None:
+        gpu, instance = named
+        used = replace(_use_instance(gpu, instance), index=0)
+        return GpuListing((used,), "", (*listing.notes, _describe_instance(gpu, instance)))
+    visible = select_visible(value, [gpu.uuid for gpu in listing.gpus])
+    gpus = [listing.gpus[position] for position in visible.positions]
     notes = [*listing.notes, *([visible.note] if visible.note else [])]
-    if len({gpu.name for gpu in listing.gpus}) > 1 and environment.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
-        notes.append(
-            "The GPUs differ, and CUDA may number them by speed: set CUDA_DEVICE_ORDER=PCI_BUS_ID to keep this order."
-        )
-    return GpuListing(gpus, "" if gpus else visible.note.rstrip("."), tuple(notes))
+    divided = [gpu for gpu in gpus if gpu.instances]
+    if divided:
+        # CUDA shows a process one MIG instance, and no other GPU beside it.
+        gpus = divided[:1]
+        notes.append(_describe_instance(gpus[0], gpus[0].instances[0]))
+    # Without the variable, TensorFlow is started with PCI_BUS_ID (see `runtime.strategy`).
+    if len({gpu.name for gpu in listing.gpus}) > 1 and environment.get(_ORDER, _PCI_ORDER) != _PCI_ORDER:
+        notes.append(f"The GPUs differ, and {_ORDER} may number them by speed: set it to {_PCI_ORDER}, or unset it.")
+    numbered = tuple(replace(gpu, index=index) for index, gpu in enumerate(gpus))
+    return GpuListing(numbered, "" if gpus else visible.note.rstrip("."), tuple(notes))
+
+
+def _find_instance(gpus: Sequence[Gpu], entry: str) -> tuple[Gpu, MigInstance] | None:
+    """The MIG instance that is named by (the beginning of) its UUID, and its GPU."""
+    found = [(gpu, instance) for gpu in gpus for instance in gpu.instances if instance.uuid.startswith(entry)]
+    return found[0] if entry.startswith("MIG-") and len(found) == 1 else None
+
+
+def _describe_instance(gpu: Gpu, instance: MigInstance) -> str:
+    return (
+        f"GPU {gpu.driver_index} is divided by MIG into {len(gpu.instances)}: CUDA uses the instance {instance.uuid}, "
+        f"which has {instance.memory_bytes / 2**30:.1f} GB, and no other GPU. {_VISIBLE_DEVICES} can name another."
+    )
 
 
 class VisibleGpus(NamedTuple):
@@ -310,5 +381,5 @@ def _explain_stop(value: str, entry: str) -> str:
     if value.strip() in ("", "-1"):
         return f"{_VISIBLE_DEVICES}={value!r} hides all GPUs."
     if entry.startswith("MIG-"):
-        return f"{_VISIBLE_DEVICES} names the MIG slice {entry}; slices are not supported, name a whole GPU."
+        return f"{_VISIBLE_DEVICES} names the MIG instance {entry}, which no GPU here has, so CUDA shows none."
     return f"{_VISIBLE_DEVICES}={value!r}: {entry!r} names no GPU here, so CUDA ignores it and all that follows."

@@ -3,6 +3,7 @@
 | asked for              | there is                          | plan                                               |
 |------------------------|-----------------------------------|----------------------------------------------------|
 | data_gpu and model_gpu | both exist and differ             | Multi-GPU mode; several model GPUs are mirrored    |
+| data_gpu and model_gpu | the same, and a feature store     | Single-GPU buffered or Mirrored, with a warning    |
 | data_gpu and model_gpu | one is missing, or they are equal | Single-GPU buffered, with a warning                |
 | only one of the two    | it exists                         | Single-GPU buffered, on the named GPU              |
 | neither                | no GPU / one / several            | CPU / Single-GPU / on the best, or all (multi_gpu) |
@@ -200,6 +201,8 @@ def _place_both_named(
     asked = f"data_gpu {data_gpu} and model_gpu {format_gpu_numbers(model_gpus)} were asked for"
     missing = [number for number in dict.fromkeys((data_gpu, *model_gpus)) if number not in existing]
     if not missing and data_gpu not in model_gpus:
+        if config.data.reads_store:
+            return _place_beside_store(asked, data_gpu, model_gpus)
         placement = _Placement(Mode.MULTI_GPU, model_gpus, data_gpu)
         placement.reasons.append(f"{asked}; all exist and differ, so GPU {data_gpu} makes features for the model.")
         if len(model_gpus) > 1:
@@ -217,6 +220,19 @@ def _place_both_named(
     if not usable:
         placement.reasons.append(_say_no_gpu(hardware))
     return placement
+
+
+def _place_beside_store(asked: str, data_gpu: int, model_gpus: tuple[int, ...]) -> _Placement:
+    """Returns a plan without the data GPU: stored features only need padding, which the host does while it copies."""
+    mode = Mode.MIRRORED if len(model_gpus) > 1 else Mode.SINGLE_GPU
+    target = f"GPU{'s' if len(model_gpus) > 1 else ''} {format_gpu_numbers(model_gpus)}"
+    why = f"features come from a store (preprocessing_mode is precompute), so GPU {data_gpu} has nothing to compute"
+    warning = (
+        f"{asked}, but {why}. Falling back to {mode.label} on {target}. To train on all of them, leave out data_gpu "
+        f"and model_gpu and set training.multi_gpu to true; to compute features on GPU {data_gpu} in every epoch, set "
+        "data.preprocessing_mode to on_the_fly."
+    )
+    return _Placement(mode, model_gpus, reasons=[f"{target} trains and the CPU loads: {why}."], warnings=[warning])
 
 
 def _place_one_named(

@@ -7,17 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 Times = NDArray[np.float64]
+Rating = Literal["good", "moderate", "slow"]
 
 STABLE_VARIATION = 0.20
 """Standard deviation over mean below which step times count as stable."""
-GOOD_LOADING_S, SLOW_LOADING_S = 0.100, 0.500
-"""Bounds of `rate_loading`, for the time to load one batch."""
+_SPARE_LOADING = 0.8
+"""Loading time over step time up to which loading has something in reserve."""
 _FEWEST_RECENT_STEPS = 32
 """A live view shows no variation before it has this many steps."""
 _FEWEST_STEPS = 12
@@ -124,6 +125,11 @@ def _autocorrelate(values: Times, max_lag: int) -> Times:
     return correlation / (len(values) - np.arange(max_lag + 1)) / power
 
 
-def rate_loading(seconds: float) -> str:
-    """Rates the loading time of a batch: good below 100 ms, moderate up to 500 ms, slow above."""
-    return "good" if seconds < GOOD_LOADING_S else "moderate" if seconds <= SLOW_LOADING_S else "slow"
+def rate_loading(seconds: float, step_s: float) -> Rating:
+    """Rates the time between two loaded batches by the step that consumes them.
+
+    `good` with at least a fifth in reserve, `moderate` if it is just as fast, `slow` if the step has to wait.
+    """
+    if seconds <= _SPARE_LOADING * step_s:
+        return "good"
+    return "moderate" if seconds <= step_s else "slow"

@@ -102,18 +102,33 @@ class FeedTimes:
         """Returns a mask [steps] of those that only trained: no graph traced, no validation, samples or checkpoint."""
         return np.asarray(~self.is_retraced & ~np.isin(self.position, list(watched_positions)))
 
-    def measure_variation(self, watched_positions: set[int], batches_per_step: int) -> float:
-        """Returns standard deviation / mean of optimiser steps that only trained, between batches of equal shape."""
+    def group_steps(self, watched_positions: set[int], batches_per_step: int) -> StepTimes:
+        """Adds the batches of each optimizer step up; steps that did not only train, or are not whole, are left out."""
         step = self.position // batches_per_step
         is_usual = ~np.isin(step, step[~self.find_usual(watched_positions)])
-        _, numbers = np.unique(step[is_usual], return_inverse=True)
+        numbers, places = np.unique(step[is_usual], return_inverse=True)
         wait_s, step_s, num_frames = (
-            np.bincount(numbers, values[is_usual]).astype(np.float64)
+            np.bincount(places, values[is_usual]).astype(np.float64)
             for values in (self.wait_s, self.step_s, self.num_padded_frames)
         )
         # With gradient accumulation, the file may begin or end within a step.
-        is_whole = np.bincount(numbers) == batches_per_step
-        usual_s = (wait_s + even_out_shapes(step_s, num_frames))[is_whole]
+        is_whole = np.bincount(places) == batches_per_step
+        return StepTimes(numbers[is_whole] + 1, wait_s[is_whole], step_s[is_whole], num_frames[is_whole])
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """Times of optimizer steps that only trained: no graph traced, no validation, samples or checkpoint. [steps]"""
+
+    step: NDArray[np.float64]
+    wait_s: NDArray[np.float64]
+    step_s: NDArray[np.float64]
+    num_padded_frames: NDArray[np.float64]
+
+    @property
+    def variation(self) -> float:
+        """Standard deviation / mean, between batches of equal shape."""
+        usual_s = self.wait_s + even_out_shapes(self.step_s, self.num_padded_frames)
         return float(usual_s.std() / usual_s.mean()) if len(usual_s) > 1 else 0.0
 
 
@@ -154,10 +169,23 @@ class RunFiles:
     def batches_per_step(self) -> int:
         return self.find_setting(_ACCUMULATION_KEY) or 1
 
-    def measure_variation(self) -> float | None:
+    def group_steps(self) -> StepTimes | None:
         if self.feed is None:
             return None
-        return self.feed.measure_variation(self.find_watched_positions(), self.batches_per_step)
+        return self.feed.group_steps(self.find_watched_positions(), self.batches_per_step)
+
+    @property
+    def device_busy(self) -> float | None:
+        """Share of time in which the GPU ran kernels, a mean over the log entries; None for a run on a CPU."""
+        _, values = list_series(self.records, "device_busy")
+        return float(np.mean(values)) if values else None
+
+    @property
+    def wall_share(self) -> float | None:
+        """Share of the wall clock in steps; None for a run of a version that did not measure it."""
+        entries = [one for one in self.records if is_number(one.get("wall_share")) and is_number(one.get("seconds"))]
+        in_steps = sum(one["seconds"] for one in entries)
+        return in_steps / sum(one["seconds"] / max(one["wall_share"], 1e-9) for one in entries) if in_steps else None
 
 
 def read_run(path: Path) -> RunFiles:

@@ -32,7 +32,7 @@ from myxtts.tools.page import (
     make_stack,
     make_table,
 )
-from myxtts.tools.run_files import FeedTimes, RunFiles, list_series, read_run
+from myxtts.tools.run_files import FeedTimes, RunFiles, StepTimes, list_series, read_run
 from myxtts.tools.words import Translator, mark
 from myxtts.training.run.folder import REPORT_FILE_NAME, hide_private
 from myxtts.training.sample_files import REAL_FOLDER_NAME, SampleFiles, list_steps, name_step_folder, read_samples
@@ -45,7 +45,11 @@ _MAX_SESSIONS = 3
 """Newest sessions of a resumed run whose environment is shown."""
 # Labels of stages in the telemetry; other stages are shown by their names.
 _STAGES = mark(
-    {"transfer": "copy to the device (in parallel)", "features": "features on the data device (in parallel)"}
+    {
+        "transfer": "copy to the device (in parallel)",
+        "transfer_wait": "waiting for the device before the copy (in parallel)",
+        "features": "features on the data device (in parallel)",
+    }
 )
 _KINDS = mark({"skipped": "skipped", "spike": "spike", "rolled back": "rolled back"})
 _END_SHARE = 20
@@ -105,7 +109,7 @@ def _make_cards(run: RunFiles, tr: Translator) -> list[Card]:
         of_steps = tr("{epochs} epochs", epochs=tr.number(float(epoch))) if epoch is not None else ""
     scores = [(step, numbers["score"]) for step, numbers in run.validations if "score" in numbers]
     best_step, best = min(scores, key=lambda pair: pair[1]) if scores else (0, 0.0)
-    unknown, variation = tr("not known"), run.measure_variation()
+    unknown, steps_only = tr("not known"), run.group_steps()
     return [
         Card(tr("Steps"), tr.count(steps), of_steps),
         Card(
@@ -125,13 +129,26 @@ def _make_cards(run: RunFiles, tr: Translator) -> list[Card]:
             if scores
             else tr("no validation"),
         ),
-        Card(tr("AU"), tr.share(run.feed.au) if run.feed else unknown, tr("share of time not waiting for data")),
+        _make_au_card(run, tr),
+        Card(
+            tr("Wall clock in steps"),
+            tr.share(run.wall_share) if run.wall_share is not None else unknown,
+            tr("the rest: checkpoints, validation, samples"),
+        ),
         Card(
             tr("Step-time variation"),
-            tr.share(variation) if variation is not None else unknown,
+            tr.share(steps_only.variation) if steps_only is not None else unknown,
             tr("standard deviation / mean"),
         ),
     ]
+
+
+def _make_au_card(run: RunFiles, tr: Translator) -> Card:
+    """AU with what it is: the busy time of the GPU where the run measured it, else the time without data wait."""
+    if run.device_busy is not None:
+        return Card(tr("AU"), tr.share(run.device_busy), tr("time in which the GPU ran kernels"))
+    share = tr.share(run.feed.au) if run.feed else tr("not known")
+    return Card(tr("AU"), share, tr("share of time not waiting for data"))
 
 
 def _count_steps(run: RunFiles) -> int:
@@ -271,22 +288,22 @@ def _read_bytes(path: Path | None) -> bytes:
 
 
 def _show_time(run: RunFiles, tr: Translator) -> Html:
-    """Shares of computing, data wait and validation, and the times of steps that only trained."""
+    """Shares of steps, data wait and validation, and the times of steps that only trained."""
     feed = run.feed
     if feed is None:
         return NOTHING
     watching_s = sum(seconds for _, seconds in run.watched)
     waiting_s, stepping_s = float(feed.wait_s.sum()), float(feed.step_s.sum())
     shares = [
-        (tr("computing"), max(0.0, stepping_s - watching_s)),
+        (tr("training steps"), max(0.0, stepping_s - watching_s)),
         (tr("waiting for data"), waiting_s),
         (tr("validation and samples"), min(watching_s, stepping_s)),
     ]
-    is_usual = feed.find_usual(run.find_watched_positions())
-    steps = np.flatnonzero(is_usual).tolist()
+    times = run.group_steps()
+    assert times is not None
     curves = [
-        Curve(tr("step"), steps, (1000 * feed.interval_s[is_usual]).tolist()),
-        Curve(tr("wait for data"), steps, (1000 * feed.wait_s[is_usual]).tolist()),
+        Curve(tr("step"), times.step.tolist(), (1000 * (times.wait_s + times.step_s)).tolist()),
+        Curve(tr("wait for data"), times.step.tolist(), (1000 * times.wait_s).tolist()),
     ]
     return make_section(
         tr("Where the time went"),
@@ -297,40 +314,45 @@ def _show_time(run: RunFiles, tr: Translator) -> Html:
             ),
             make_panel(
                 tr("Milliseconds and percentages"),
-                make_table(tr.row("Metric", "Mean", "Median", "99 %"), _list_times(feed, tr)),
-                make_table([], _list_rates(feed, run.measure_variation() or 0.0, tr)),
+                make_table(tr.row("Metric", "Mean", "Median", "99 %"), _list_times(feed, times, tr)),
+                make_table([], _list_rates(run, feed, times, tr)),
             ),
         ),
         lead=tr(
-            "Without the first step of each session, which compiles. Step-time variation also leaves "
+            "Without the first step of each session, which compiles. Step times and their variation also leave "
             "out steps that traced a graph, validated, synthesised samples or saved."
         ),
     )
 
 
-def _list_rates(feed: FeedTimes, variation: float, tr: Translator) -> list[list[str]]:
+def _list_rates(run: RunFiles, feed: FeedTimes, times: StepTimes, tr: Translator) -> list[list[str]]:
     """Rows of AU, effective AU = AU x (1 - padding), variation, padding, throughput and retraced graphs."""
+    busy, wall_share = run.device_busy, run.wall_share
+    effective = (feed.au if busy is None else busy) * (1 - feed.padding)
     return [
-        [tr("AU"), tr.share(feed.au)],
-        [tr("effective AU (padding counts as waste)"), tr.share(feed.au * (1 - feed.padding))],
-        [tr("Step-time variation"), tr.share(variation)],
+        [tr("AU: time without data wait"), tr.share(feed.au)],
+        *([[tr("AU: time in which the GPU ran kernels"), tr.share(busy)]] if busy is not None else []),
+        *([[tr("share of the wall clock in steps"), tr.share(wall_share)]] if wall_share is not None else []),
+        [tr("effective AU (padding counts as waste)"), tr.share(effective)],
+        [tr("Step-time variation"), tr.share(times.variation)],
         [tr("padding"), tr.share(feed.padding)],
         [tr("utterances per second"), tr.number(feed.num_utterances / max(float(feed.interval_s.sum()), 1e-9))],
         [tr("graphs traced during training"), tr.count(int(feed.is_retraced.sum()))],
     ]
 
 
-def _list_times(feed: FeedTimes, tr: Translator) -> Iterator[Sequence[str]]:
+def _list_times(feed: FeedTimes, times: StepTimes, tr: Translator) -> Iterator[Sequence[str]]:
     """Rows of mean, median and 99 % quantile in milliseconds; stages marked as parallel do not add to the step."""
     rows = [
-        (tr("step"), feed.step_s),
-        (tr("wait for data"), feed.wait_s),
+        (tr("step"), times.step_s),
+        (tr("wait for data"), times.wait_s),
         (tr("loading a batch (in parallel)"), feed.load_s),
     ]
-    rows += [(tr(_STAGES.get(name, name)), seconds) for name, seconds in feed.stages.items() if len(seconds)]
+    rows += [(tr(_STAGES.get(name, name)), seconds) for name, seconds in feed.stages.items()]
     for label, seconds in rows:
-        numbers = (seconds.mean(), np.median(seconds), np.quantile(seconds, 0.99))
-        yield [label, *(tr.number(1000 * float(number)) for number in numbers)]
+        if len(seconds):
+            numbers = (seconds.mean(), np.median(seconds), np.quantile(seconds, 0.99))
+            yield [label, *(tr.number(1000 * float(number)) for number in numbers)]
 
 
 def _show_skipped(run: RunFiles, tr: Translator) -> Html:

@@ -137,9 +137,11 @@ class ProgressDisplay:
         if num_steps >= _FEWEST_STEPS:
             before_s = seconds if self._step_s is None else self._step_s
             self._step_s = _SMOOTHING * before_s + (1 - _SMOOTHING) * seconds
+        basis = "GPU busy" if "device_busy" in record else "no data wait"
         self._detail = (
             f"loss {record['loss']:.3f}, {record['utterances_per_s']:.1f} {self.unit}/s, "
-            f"AU {100 * record['au']:.0f} %, data wait {1000 * record['data_wait_s']:.0f} ms"
+            f"AU {100 * record['au']:.0f} % ({basis}), data wait {1000 * record['data_wait_s']:.0f} ms, "
+            f"{100 * record['wall_share']:.0f} % of the wall clock"
         )
 
     def _move_bar(self, bar: Progress, loop: TrainingLoop) -> None:

@@ -54,6 +54,8 @@ class Execution:
     reasons: tuple[str, ...]
     num_lanes: int = 1
     """Pieces that the rows of a batch are split into and that run concurrently; more than 1 only with XLA on CPUs."""
+    is_search_chunked: bool = False
+    """Alignments are searched in chunks of frames, which is faster on GPUs, or frame by frame; both find the same."""
 
 
 def choose_execution(
@@ -67,7 +69,7 @@ def choose_execution(
     is_compiled, why = _choose_compiling(training, device, total_steps, num_shapes, is_graph)
     policy, in_numbers = _choose_policy(training, device)
     num_lanes = LANES_ON_CPU if is_compiled and device.is_cpu else 1
-    return Execution(is_graph, is_compiled, policy, (why, in_numbers), num_lanes)
+    return Execution(is_graph, is_compiled, policy, (why, in_numbers), num_lanes, is_search_chunked=not device.is_cpu)
 
 
 def _choose_compiling(

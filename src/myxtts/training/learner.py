@@ -15,14 +15,25 @@ import keras
 import tensorflow as tf
 
 from myxtts.config.schema import XTTSConfig
+from myxtts.pipeline.packed import Packed, PackedLayout, cut_vector, join_vector, resize_rows
 from myxtts.runtime.plan import Plan, is_cpu
 from myxtts.storage.atomic import pass_fault_point
 from myxtts.training.execution import Device, Execution, MicroBatches
+from myxtts.training.micro_batches import (
+    MicroBatch,
+    StepInput,
+    count_rows,
+    distribute_parts,
+    enter_device,
+    list_replica_devices,
+    select_tensors,
+    split_rows,
+)
 from myxtts.training.optimizer import WeightEma
 from myxtts.training.run.state import AVERAGE, MODEL, OPTIMIZER, TrainingState
 from myxtts.training.schedule import LearningRate
-from myxtts.training.step import GRADIENTS_POINT, MicroBatch, StepResult, distribute_parts, split_rows
-from myxtts.types import Tensor
+from myxtts.training.step import GRADIENTS_POINT, StepResult, make_graph_first
+from myxtts.types import Batch
 
 
 class BaseLearner(ABC):
@@ -89,20 +100,21 @@ class BaseLearner(ABC):
         """Graphs made so far."""
         return int(self.train_step.num_traces)
 
-    def train(self, batches: Sequence[Any], step: int) -> StepResult:
+    def train(self, batches: Sequence[Batch], step: int) -> StepResult:
         """One optimizer step from `num_batches_per_step` batches; `step` counts from 0."""
         result: StepResult = self.train_step(self.cut(batches), step, is_spoiled=pass_fault_point(GRADIENTS_POINT))
         return result
 
-    def cut(self, batches: Sequence[Any]) -> list[MicroBatch]:
+    def cut(self, batches: Sequence[Batch]) -> list[StepInput]:
         """The micro-batches of one step, distributed over the replicas."""
-        return self._cut_parts([self._split_by_replica(batch) for batch in batches])
+        return self._cut_parts([[select_tensors(share) for share in batch.shares or (batch,)] for batch in batches])
 
     def set_micro_batches(self, micro_batches: MicroBatches) -> None:
         """Cuts every batch so that a step is `micro_batches.accumulation` of them from now on."""
         num_cuts, rest = divmod(micro_batches.accumulation, self.num_batches_per_step)
         assert rest == 0, f"{micro_batches.accumulation} micro-batches of {self.num_batches_per_step} batches"
-        self.micro_batches, self._num_cuts = micro_batches, num_cuts
+        self.micro_batches = micro_batches
+        self._cutter = MicroBatchCutter(self.strategy, self._execution, num_cuts)
         self._make_step(micro_batches.accumulation)
 
     def freeze(self, layers: Sequence[Any]) -> None:
@@ -142,11 +154,7 @@ class BaseLearner(ABC):
             "graph": self._execution.is_graph,
         }
 
-    @abstractmethod
-    def _split_by_replica(self, batch: Any) -> list[MicroBatch]:
-        """The rows of a batch for each replica of this process."""
-
-    def _trace(self, empty: Iterable[Sequence[MicroBatch]], step: int) -> None:
+    def _trace(self, empty: Iterable[Sequence[StepInput]], step: int) -> None:
         """Traces the graphs of a step by running it on batches of padding rows, which updates nothing.
 
         Without real rows the loss is not finite, and such a step is skipped.
@@ -156,16 +164,58 @@ class BaseLearner(ABC):
 
     @property
     def _num_local_replicas(self) -> int:
-        is_one = self.strategy.num_replicas_in_sync == 1
-        return 1 if is_one else len(self.strategy.extended.worker_devices)
+        return len(list_replica_devices(self.strategy))
 
-    def _cut_parts(self, batches: Sequence[Sequence[MicroBatch]]) -> list[MicroBatch]:
+    def _cut_parts(self, batches: Sequence[Sequence[StepInput]]) -> list[StepInput]:
         """Micro-batches of batches that are given as the rows of each replica of this process."""
-        micro_batches: list[MicroBatch] = []
-        for parts in batches:
-            cut = [split_rows(_pad_rows(part, self._num_cuts), self._num_cuts) for part in parts]
-            micro_batches += [distribute_parts(self.strategy, pieces) for pieces in zip(*cut, strict=True)]
-        return micro_batches
+        wholes = [distribute_parts(self.strategy, parts) for parts in batches]
+        return [micro_batch for whole in wholes for micro_batch in self._cutter(whole)]
+
+
+class MicroBatchCutter:
+    """Cuts the rows of every replica into `num_cuts` equal micro-batches, on its device.
+
+    It is one operation for the host, whatever is cut: others would each leave the device waiting.
+    """
+
+    def __init__(self, strategy: Any, execution: Execution, num_cuts: int) -> None:
+        self._strategy, self._num_cuts = strategy, num_cuts
+        self._traced: set[PackedLayout] = set()
+        self._cut: Any = self._cut_rows
+        if execution.is_compiled:
+            self._cut = tf.function(self._cut, jit_compile=True, autograph=False)
+        self._run: Any = self._cut_in_replicas
+        if execution.is_graph:
+            self._run = tf.function(self._run, autograph=False)
+
+    def __call__(self, whole: StepInput) -> list[StepInput]:
+        """The micro-batches in order; the last rows are padding if the rows cannot be divided."""
+        if self._num_cuts == 1:
+            return [whole]
+        with self._strategy.scope(), enter_device(self._strategy):
+            if isinstance(whole, Packed) and whole.layout not in self._traced:
+                make_graph_first(self._run, whole)
+                self._traced.add(whole.layout)
+            pieces: list[Any] = self._run(whole)
+        if not isinstance(whole, Packed):
+            return pieces
+        layout = resize_rows(whole.layout, -(-whole.num_rows // self._num_cuts))
+        return [Packed(vector_W, layout) for vector_W in pieces]
+
+    def _cut_in_replicas(self, whole: StepInput) -> list[Any]:
+        pieces: list[Any] = self._strategy.run(self._cut_in_replica, args=(whole,))
+        return pieces
+
+    def _cut_in_replica(self, part: StepInput) -> list[Any]:
+        make_graph_first(self._cut, part)
+        pieces: list[Any] = self._cut(part)
+        return pieces
+
+    def _cut_rows(self, part: StepInput) -> list[Any]:
+        """The tensors of each micro-batch, or its vector."""
+        if not isinstance(part, Packed):
+            return split_rows(_pad_rows(part, self._num_cuts), self._num_cuts)
+        return [join_vector(piece) for piece in split_rows(_pad_rows(cut_vector(part), self._num_cuts), self._num_cuts)]
 
 
 def select_trained(model: Any, weights: Mapping[str, Any]) -> dict[str, Any]:
@@ -176,16 +226,12 @@ def select_trained(model: Any, weights: Mapping[str, Any]) -> dict[str, Any]:
 
 def _pad_rows(part: MicroBatch, multiple_of: int) -> MicroBatch:
     """Appends padding rows up to the next multiple of `multiple_of`."""
-    num_rows = next(iter(part.values())).shape[0]
-    num_missing = -num_rows % multiple_of
+    num_missing = -count_rows(part) % multiple_of
     if num_missing == 0:
         return part
-
-    def pad(tensor: Tensor) -> Tensor:
-        with tf.device(tensor.device):
-            return tf.pad(tensor, [[0, num_missing], *([[0, 0]] * (len(tensor.shape) - 1))])
-
-    return {name: pad(tensor) for name, tensor in part.items()}
+    return {
+        name: tf.pad(tensor, [[0, num_missing], *([[0, 0]] * (len(tensor.shape) - 1))]) for name, tensor in part.items()
+    }
 
 
 @contextmanager

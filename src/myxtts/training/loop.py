@@ -21,14 +21,16 @@ import tensorflow as tf
 
 from myxtts.config.schema import XTTSConfig
 from myxtts.errors import HardwareError
+from myxtts.runtime.device_trace import BusySampler
 from myxtts.training.callbacks import Callback, TrainResult
+from myxtts.training.micro_batches import enter_device
 from myxtts.training.run.cluster_sync import ClusterSync
 from myxtts.training.run.folder import TEXT_FROZEN, RunFolder
 from myxtts.training.run.guard import Action, Guard
 from myxtts.training.run.signals import StopRequest
 from myxtts.training.run.state import RunState
 from myxtts.training.schedule import TimeBudget
-from myxtts.training.step import StepNumbers, enter_device, is_out_of_memory
+from myxtts.training.step import StepNumbers, is_out_of_memory
 from myxtts.training.task import PreparedTask
 from myxtts.types import Say
 
@@ -65,6 +67,7 @@ class TrainingLoop:
         """The step at which training will end, where that is known."""
         self._set_last_step()
         self._window, self._last_losses = StepWindow(), dict[str, float]()
+        self._busy = BusySampler(self.plan.model_devices, 60 * self.config.training.busy_minutes, say)
         self._unread: deque[tuple[int, Future[StepNumbers], tuple[str, ...]]] = deque()
         self._reason = ""
         self._is_save_due, self._is_freeze_due, self._is_well = False, False, True
@@ -91,6 +94,10 @@ class TrainingLoop:
     def note_score(self, score: float) -> None:
         """Notes the validation score of the present step; the checkpoint with the lowest score is kept as the best."""
         self._saver.note_score(score)
+
+    def measure_rates(self) -> dict[str, float]:
+        """Time, throughput and utilisation of the steps since the last record (see `StepWindow.measure_rates`)."""
+        return self._window.measure_rates(self._busy.share)
 
     def freeze_text(self, reason: str) -> None:
         """Freezes text encoder and prosody predictor from the next step on; `reason` is a sentence for the user."""
@@ -168,6 +175,7 @@ class TrainingLoop:
         self._request.next_stop = _NEXT_STOP
         learner, state = self._learner, self.state
         batches, num_traces = iter(feed), learner.num_traces
+        self._window = StepWindow()
         while not self._is_at_end():
             if self._is_freeze_due:
                 self._is_freeze_due = False
@@ -188,6 +196,7 @@ class TrainingLoop:
             self._unread.append((state.step, self._reader.submit(result.read), ids))
             self._judge(num_left=_STEPS_IN_FLIGHT)
             self._window.add_time(time.perf_counter() - started, wait_s)
+            self._busy.note_step()
             if learner.num_traces != num_traces:
                 num_traces = learner.num_traces
                 feed.note_retrace()
@@ -261,7 +270,7 @@ class TrainingLoop:
             "step": self.step,
             **self._window.average(),
             "learning_rate": self._learner.rate.at(max(0, self.step - 1)),
-            **self._window.measure_rates(),
+            **self.measure_rates(),
             "skipped": self.state.guard.num_skipped,
             "epoch": self.state.feed_position / self._task.num_batches_per_epoch,
             "elapsed_s": time.monotonic() - self._started,
@@ -274,6 +283,7 @@ class TrainingLoop:
     def _save(self) -> None:
         """A checkpoint and a bundle of the present step, written while training goes on."""
         self._is_save_due = False
+        self._busy.drop()
         if self.step == self._saver.saved_step or not self.run.is_chief:
             return
         # Calibration, validation and samples run where the weights are: without a device they would run on the first
@@ -316,7 +326,11 @@ class TrainingLoop:
 
 @dataclass
 class StepWindow:
-    """Sums over the steps since the last record; those that were skipped count for time only."""
+    """Sums over the steps since the last record; those that were skipped count for time only.
+
+    Steps are timed from the request for their batches to the next step. What lies between two steps, such as
+    validation, samples and checkpoints, is only in the wall-clock time since the window was made.
+    """
 
     seconds: float = 0.0
     wait_s: float = 0.0
@@ -324,6 +338,7 @@ class StepWindow:
     num_good: int = 0
     num_utterances: float = 0.0
     sums: dict[str, float] = field(default_factory=dict)
+    started_at: float = field(default_factory=time.perf_counter)
 
     def add_time(self, seconds: float, wait_s: float) -> None:
         """Adds the duration of a step, and how long it waited for its batches."""
@@ -345,14 +360,27 @@ class StepWindow:
         """Means over the steps that were not skipped; not finite where there was none."""
         return {name: total / self.num_good for name, total in self.sums.items()} or {"loss": math.nan}
 
-    def measure_rates(self) -> dict[str, float]:
-        """Time and throughput. Accelerator utilisation `au` is the share of time that was not waited for data."""
+    def measure_rates(self, device_busy: float | None = None) -> dict[str, float]:
+        """Time and throughput. Accelerator utilisation `au` is `device_busy`, measured on the GPU, where it is known.
+
+        Otherwise it is `not_waiting`, the share of step time without data wait. `wall_share` is the share of the wall
+        clock spent in steps, `wall_au` the same share of `au`: checkpoints, validation and samples count against both.
+        """
         seconds, num_steps = max(self.seconds, 1e-9), max(1, self.num_steps)
+        wall_s = max(time.perf_counter() - self.started_at, seconds)
+        not_waiting = 1 - min(1.0, self.wait_s / seconds)
+        au = not_waiting if device_busy is None else device_busy
         return {
             "seconds": self.seconds / num_steps,
             "utterances_per_s": self.num_utterances / seconds,
-            "au": 1 - min(1.0, self.wait_s / seconds),
+            "au": au,
+            **({} if device_busy is None else {"device_busy": device_busy}),
+            "not_waiting": not_waiting,
             "data_wait_s": self.wait_s / num_steps,
+            "wall_seconds": wall_s / num_steps,
+            "wall_utterances_per_s": self.num_utterances / wall_s,
+            "wall_share": seconds / wall_s,
+            "wall_au": au * seconds / wall_s,
         }
 
 

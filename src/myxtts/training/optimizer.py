@@ -7,9 +7,11 @@ out of a compiled function when there are several devices.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import groupby
 from typing import Any
 
 import tensorflow as tf
@@ -23,9 +25,10 @@ _EMA_WARM_UP = 10
 
 
 class AdamW:
-    """Moments of these weights by name, and the update. Make it in the scope of the strategy.
+    """Moments of these weights, and the update. Make it in the scope of the strategy.
 
-    Biases and norms are not decayed, nor weights whose name begins with one of `undecayed`.
+    Biases and norms are not decayed, nor weights whose name begins with one of `undecayed`. The moments of all weights
+    lie one behind the other in two variables [P], so that a few kernels update them.
     """
 
     def __init__(
@@ -36,15 +39,13 @@ class AdamW:
         betas: tuple[float, float],
         undecayed: tuple[str, ...] = (),
     ) -> None:
-        self._betas = betas
+        self._betas, self._weights = betas, dict(weights)
         self.iterations = tf.Variable(
             0, dtype=tf.int64, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA
         )
         """Updates so far; steps that were skipped do not count."""
-        self._moments = {
-            id(weight): tuple(tf.Variable(tf.zeros(weight.shape), trainable=False, name=name) for _ in range(2))
-            for name, weight in weights.items()
-        }
+        num_values = sum(math.prod(weight.shape) for weight in weights.values())
+        self._moments = tuple(tf.Variable(tf.zeros([num_values]), trainable=False, name="moments") for _ in range(2))
         self._decays = {
             id(weight): 0.0 if len(weight.shape) < 2 or name.startswith(undecayed) else weight_decay
             for name, weight in weights.items()
@@ -52,40 +53,96 @@ class AdamW:
 
     @property
     def named_variables(self) -> dict[str, Any]:
-        """All variables by stable names for checkpoints: 0 is `iterations`, the moments begin at 2."""
-        moments = [moment for both in self._moments.values() for moment in both]
-        return {"00000": self.iterations, **{f"{number:05}": moment for number, moment in enumerate(moments, 2)}}
+        """All variables by stable names for checkpoints: 0 is `iterations`, the moments of each weight begin at 2."""
+        named, start = {"00000": self.iterations}, 0
+        for name, weight in self._weights.items():
+            for moments in self._moments:
+                named[f"{len(named) + 1:05}"] = VariableSlice(moments, start, tuple(weight.shape), name)
+            start += math.prod(weight.shape)
+        return named
 
-    def find_slots(self, weights: Iterable[Any]) -> list[tuple[Any, ...]]:
-        """First and second moment of each of these weights."""
-        return [self._moments[id(weight)] for weight in weights]
+    @property
+    def slots(self) -> tuple[Any, ...]:
+        """First and second moments of all weights."""
+        return self._moments
 
     def make_update(self, weights: Iterable[Any]) -> Callable[..., list[Tensor]]:
         """Returns the update of these weights; it is called with the variables of one device (see `_update`)."""
-        return partial(self._update, [self._decays[id(weight)] for weight in weights])
+        trained = {id(weight) for weight in weights}
+        ranges = [
+            (is_trained, sum(math.prod(weight.shape) for weight in neighbours))
+            for is_trained, neighbours in groupby(self._weights.values(), lambda weight: id(weight) in trained)
+        ]
+        return partial(self._update, ranges, [self._decays[id(weight)] for weight in weights])
 
     def _update(
         self,
+        ranges: Sequence[tuple[bool, int]],
         decays: Sequence[float],
         iterations: Any,
         weights: Sequence[Any],
-        slots: Sequence[tuple[Any, ...]],
-        gradients: Sequence[Tensor],
+        slots: tuple[Any, Any],
+        gradient_P: Tensor,
         rate: Tensor,
+        applied: Tensor,
     ) -> list[Tensor]:
-        """Updates the variables of one device; returns the new weights."""
-        count = tf.cast(iterations.assign_add(1), tf.float32)
+        """Updates the variables of one device; returns the new weights.
+
+        `gradient_P` are the gradients of the weights one behind the other. `applied` is 1.0, or 0.0 for a step that
+        changes nothing, whose gradients must be finite nevertheless: a factor instead of a condition, which would make
+        a GPU wait for the host and copy every variable.
+        """
         first, second = self._betas
+        count = tf.cast(iterations + 1, tf.float32)
+        iterations.assign_add(tf.cast(applied, iterations.dtype))
+        rate *= applied
         alpha = rate * tf.sqrt(1 - tf.pow(second, count)) / (1 - tf.pow(first, count))
+        mean_P, square_P = (
+            _move_average(moments, ranges, values_P, (1 - beta) * applied)
+            for moments, values_P, beta in zip(slots, (gradient_P, tf.square(gradient_P)), self._betas, strict=True)
+        )
+        changes = tf.split(mean_P * alpha / (tf.sqrt(square_P) + _EPSILON), [math.prod(w.shape) for w in weights])
         updated = []
-        for weight, (mean, square), decay, gradient in zip(weights, slots, decays, gradients, strict=True):
-            new_mean = mean.assign_add((gradient - mean) * (1 - first))
-            new_square = square.assign_add((tf.square(gradient) - square) * (1 - second))
+        for weight, change, decay in zip(weights, changes, decays, strict=True):
             decayed = weight - weight * decay * rate if decay else weight.read_value()
-            new = decayed - new_mean * alpha / (tf.sqrt(new_square) + _EPSILON)
+            new = decayed - tf.reshape(change, weight.shape)
             weight.assign(new)
             updated.append(new)
         return updated
+
+
+def _move_average(moments: Any, ranges: Sequence[tuple[bool, int]], values_P: Tensor, share: Tensor) -> Tensor:
+    """Moves the moments of the trained weights towards these values; returns those that were moved."""
+    if len(ranges) == 1:
+        return moments.assign_add((values_P - moments) * share)
+    sizes = [size for _, size in ranges]
+    parts = tf.split(moments.read_value(), sizes)
+    values = iter(tf.split(values_P, [size for is_trained, size in ranges if is_trained]))
+    moved = [
+        part + (next(values) - part) * share if is_trained else part
+        for part, (is_trained, _) in zip(parts, ranges, strict=True)
+    ]
+    moments.assign(tf.concat(moved, axis=0))
+    return tf.concat([part for part, (is_trained, _) in zip(moved, ranges, strict=True) if is_trained], axis=0)
+
+
+class VariableSlice:
+    """A part of a packed variable [P], with what checkpoints need of a variable."""
+
+    dtype = tf.float32
+
+    def __init__(self, packed: Any, start: int, shape: tuple[int, ...], name: str) -> None:
+        self._packed, self.shape, self.name = packed, shape, name
+        self._start, self._stop = start, start + math.prod(shape)
+
+    def numpy(self) -> Any:
+        return tf.reshape(self._packed[self._start : self._stop], self.shape).numpy()
+
+    def assign(self, value: Any) -> None:
+        flat = tf.reshape(tf.convert_to_tensor(value, self.dtype), [-1])
+        # A mirrored variable has one on each device.
+        for variable in getattr(self._packed, "values", (self._packed,)):
+            variable[self._start : self._stop].assign(flat)
 
 
 class WeightEma:

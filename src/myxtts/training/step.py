@@ -12,73 +12,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from myxtts.pipeline.packed import unpack
 from myxtts.storage.atomic import is_fault_planned
-from myxtts.training.optimizer import WeightEma
-from myxtts.types import Batch, Tensor
-
-_PLACING_STRATEGIES = (
-    tf.distribute.OneDeviceStrategy,
-    tf.distribute.MirroredStrategy,
-    tf.distribute.MultiWorkerMirroredStrategy,
+from myxtts.training.micro_batches import (
+    MicroBatch,
+    StepInput,
+    count_real_utterances,
+    count_rows,
+    enter_device,
+    split_rows,
 )
-MicroBatch = dict[str, Tensor]
-"""Named tensors whose first axis is B, or values per replica of such tensors."""
-
-
-def select_tensors(batch: Batch) -> MicroBatch:
-    """The tensors of a batch; its names and numbers would make a new graph for every batch."""
-    return batch.arrays()
-
-
-def count_real_utterances(part: MicroBatch) -> Tensor:
-    """Rows that are utterances; padding rows have no frames."""
-    return tf.math.count_nonzero(part["mel_lengths"], dtype=tf.float32)
-
-
-def split_rows(part: MicroBatch, num_parts: int) -> list[MicroBatch]:
-    """The micro-batch cut by rows into so many of equal size, in order, on the devices where its tensors are."""
-    if num_parts == 1:
-        return [part]
-    sizes = {name: tensor.shape[0] for name, tensor in part.items()}
-    assert all(size % num_parts == 0 for size in sizes.values()), f"{sizes} rows cannot be cut into {num_parts} parts"
-
-    def cut(name: str, tensor: Tensor, number: int) -> Tensor:
-        # Eager operations without a device run on the first GPU, wherever their inputs are.
-        with tf.device(tensor.device):
-            return tensor[number * sizes[name] // num_parts :][: sizes[name] // num_parts]
-
-    return [{name: cut(name, tensor, number) for name, tensor in part.items()} for number in range(num_parts)]
-
-
-def enter_device(strategy: Any) -> AbstractContextManager[Any]:
-    """Context in which operations run where the model is: on its first device, if it has several.
-
-    Without it they run on the first GPU, which may be another one, and a compiled function runs where it is called.
-    """
-    # The default strategy, which trains on the CPU, has no devices of its own.
-    is_placed = isinstance(strategy, _PLACING_STRATEGIES)
-    return tf.device(strategy.extended.worker_devices[0]) if is_placed else nullcontext()
-
-
-def distribute_parts(strategy: Any, parts: Sequence[MicroBatch]) -> MicroBatch:
-    """One micro-batch from the rows of each replica of this process."""
-    if strategy.num_replicas_in_sync == 1:
-        (part,) = parts
-        return part
-    num_local = len(strategy.extended.worker_devices)
-    assert len(parts) == num_local, f"{len(parts)} parts for {num_local} replicas"
-    per_replica: MicroBatch = strategy.experimental_distribute_values_from_function(
-        # Replica ids count over all workers; `parts` are those of this worker.
-        lambda context: parts[context.replica_id_in_sync_group % num_local]
-    )
-    return per_replica
-
+from myxtts.training.optimizer import WeightEma
+from myxtts.types import Tensor
 
 LossFunction = Callable[[Any, MicroBatch, bool, Tensor], tuple[Tensor, dict[str, Tensor]]]
 """Called with (model, micro-batch, training, step): sums over its real utterances of the loss and of its terms.
@@ -183,7 +133,7 @@ class TrainStep:
         self._weights = [variable.value for variable in trained]
         self._sizes = [math.prod(weight.shape) for weight in self._weights]
         averages = [] if ema is None else ema.find(trained)
-        self._targets = (self._weights, optimizer.find_slots(trained), averages)
+        self._targets = (self._weights, optimizer.slots, averages)
         self._apply_gradients = optimizer.make_update(trained)
         self._metric_names: tuple[str, ...] = ()
         self._make_variables()
@@ -192,7 +142,7 @@ class TrainStep:
         self._num_lanes = num_lanes
         self._compile(graph, jit_compile)
 
-    def __call__(self, micro_batches: Sequence[MicroBatch], step: int, is_spoiled: bool = False) -> StepResult:
+    def __call__(self, micro_batches: Sequence[StepInput], step: int, is_spoiled: bool = False) -> StepResult:
         """One update from `accumulation_steps` micro-batches, which may differ in shape.
 
         `is_spoiled` makes its gradients NaN: the fault injection of MYXTTS_FAULT, with which the guard is tested.
@@ -209,7 +159,7 @@ class TrainStep:
             self._next_step = step + 1
         return StepResult(values, self._metric_names)
 
-    def _run(self, micro_batches: Sequence[MicroBatch]) -> Tensor:
+    def _run(self, micro_batches: Sequence[StepInput]) -> Tensor:
         if self.accumulation_steps == 1:
             return self._train(micro_batches[0])
         if self._has_leftovers:
@@ -219,12 +169,12 @@ class TrainStep:
         self._has_leftovers = False
         return values
 
-    def trace(self, micro_batches: Sequence[MicroBatch], step: int) -> None:
+    def trace(self, micro_batches: Sequence[StepInput], step: int) -> None:
         """Traces and compiles the graphs of micro-batches of these shapes by a step on them."""
         with self._strategy.scope(), enter_device(self._strategy):
             function = self._train if self.accumulation_steps == 1 else self._accumulate
             for micro_batch in micro_batches:
-                _make_graph_first(function, micro_batch)
+                make_graph_first(function, micro_batch)
         self(micro_batches, step)
 
     def take_apart(self) -> dict[str, Callable[..., Any]]:
@@ -236,7 +186,7 @@ class TrainStep:
         if self._is_compiled_by_part:
             compute_totals = tf.function(compute_totals, jit_compile=True, autograph=False)
 
-        def forward(part: MicroBatch) -> list[_Totals]:
+        def forward(part: StepInput) -> list[_Totals]:
             return [compute_totals(piece, self._step.read_value()) for piece in self._split_lanes(part)]
 
         def update(computed: tuple[Tensor, _Totals]) -> Tensor:
@@ -287,7 +237,7 @@ class TrainStep:
         is_one_device = self._strategy.num_replicas_in_sync == 1
         self._is_graph, self._is_compiled_whole = graph, jit_compile and is_one_device and self._num_lanes == 1
         self._is_compiled_by_part = jit_compile and not self._is_compiled_whole
-        self._compute_piece: Callable[[MicroBatch, Tensor], tuple[Tensor, _Totals]] = self._compute_gradients
+        self._compute_piece: Callable[[StepInput, Tensor], tuple[Tensor, _Totals]] = self._compute_gradients
         self._change: Callable[..., Tensor] = self._apply
         if self._is_compiled_by_part:
             self._compute_piece = tf.function(self._compute_gradients, jit_compile=True, autograph=False)
@@ -303,18 +253,18 @@ class TrainStep:
 
     # Methods below run once for all replicas or, where the docstring says so, in each replica.
 
-    def _train_on(self, micro_batch: MicroBatch) -> Tensor:
+    def _train_on(self, micro_batch: StepInput) -> Tensor:
         """Step without accumulation: one micro-batch per replica, in one graph."""
 
-        def compute(part: MicroBatch) -> tuple[Tensor, Tensor]:
+        def compute(part: StepInput) -> tuple[Tensor, Tensor]:
             return self._reduce(*self._compute(part))
 
         return self._update(*self._strategy.run(compute, args=(micro_batch,)))
 
-    def _accumulate_on(self, micro_batch: MicroBatch) -> _Totals:
+    def _accumulate_on(self, micro_batch: StepInput) -> _Totals:
         """Adds the gradients of one micro-batch to the accumulator of each replica; returns its totals."""
 
-        def accumulate(part: MicroBatch) -> _Totals:
+        def accumulate(part: StepInput) -> _Totals:
             gradient_P, totals = self._compute(part)
             self._accumulator.assign_add(gradient_P)
             return totals
@@ -332,22 +282,22 @@ class TrainStep:
 
         return self._update(*self._strategy.run(reduce, args=(totals,)))
 
-    def _compute(self, part: MicroBatch) -> tuple[Tensor, _Totals]:
+    def _compute(self, part: StepInput) -> tuple[Tensor, _Totals]:
         """In each replica: gradient and totals of its rows, from pieces that do not wait for each other."""
         pieces, step = self._split_lanes(part), self._step.read_value()
-        _make_graph_first(self._compute_piece, pieces[0], step)
+        make_graph_first(self._compute_piece, pieces[0], step)
         computed = [self._compute_piece(piece, step) for piece in pieces]
         if len(computed) == 1:
             return computed[0]
         gradients, totals = zip(*computed, strict=True)
         return tf.add_n(gradients), _add_up(totals)
 
-    def _split_lanes(self, part: MicroBatch) -> list[MicroBatch]:
+    def _split_lanes(self, part: StepInput) -> Sequence[StepInput]:
         """Splits rows into equal pieces: the greatest common divisor of the rows and `num_lanes`."""
-        num_rows = next(iter(part.values())).shape[0]
-        return split_rows(part, math.gcd(num_rows, self._num_lanes))
+        num_lanes = math.gcd(count_rows(part), self._num_lanes)
+        return [part] if num_lanes == 1 else split_rows(unpack(part), num_lanes)
 
-    def _compute_gradients(self, part: MicroBatch, step: Tensor) -> tuple[Tensor, _Totals]:
+    def _compute_gradients(self, part: StepInput, step: Tensor) -> tuple[Tensor, _Totals]:
         """In each replica: the gradients of all weights one behind the other [P], so that few kernels handle them."""
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(self._weights)
@@ -357,11 +307,12 @@ class TrainStep:
         gradient_P = tf.concat([tf.reshape(tf.convert_to_tensor(gradient), [-1]) for gradient in gradients], axis=0)
         return (gradient_P if self._spoiler is None else gradient_P * self._spoiler), totals
 
-    def _compute_totals(self, part: MicroBatch, step: Tensor) -> _Totals:
+    def _compute_totals(self, part: StepInput, step: Tensor) -> _Totals:
         """In each replica: the forward pass."""
-        loss, metrics = self._compute_loss(self._model, part, True, step)
+        tensors = unpack(part)
+        loss, metrics = self._compute_loss(self._model, tensors, True, step)
         totals: _Totals = tf.nest.map_structure(
-            lambda value: tf.cast(value, tf.float32), _Totals(loss, self._count_real(part), metrics)
+            lambda value: tf.cast(value, tf.float32), _Totals(loss, self._count_real(tensors), metrics)
         )
         return totals
 
@@ -388,26 +339,30 @@ class TrainStep:
         step = self._step.read_value()
         rate, decay = self._rate(step), tf.constant(0.0) if self._ema is None else self._ema.decay_at(step)
 
-        def apply() -> None:
-            # Each device updates its own copies with the same values: no communication.
-            arguments = (self._targets, gradient_P, rate, decay)
-            self._strategy.extended.update(self._optimizer.iterations, self._change, args=arguments, group=False)
-
-        # After the all-reduce all replicas hold the same values, and take the same branch.
-        tf.cond(values[_IS_FINITE] > 0, apply, lambda: None)
+        # Each device updates its own copies with the same values: no communication.
+        arguments = (self._targets, gradient_P, rate, decay, values[_IS_FINITE])
+        self._strategy.extended.update(self._optimizer.iterations, self._change, args=arguments, group=False)
         self._step.assign_add(1)
         return values
 
     def _apply(
-        self, iterations: Any, targets: tuple[Any, Any, Any], gradient_P: Tensor, rate: Tensor, decay: Tensor
+        self,
+        iterations: Any,
+        targets: tuple[Any, Any, Any],
+        gradient_P: Tensor,
+        rate: Tensor,
+        decay: Tensor,
+        applied: Tensor,
     ) -> Tensor:
-        """On each device, with its own copies of the variables: optimizer and EMA."""
+        """On each device, with its own copies of the variables: optimizer and EMA; `applied` is 0.0 for a step to skip.
+
+        A branch would make a GPU wait for the host, so a skipped step computes an update that changes nothing.
+        """
         weights, slots, averages = targets
-        split = tf.split(gradient_P, self._sizes)
-        gradients = [tf.reshape(part, weight.shape) for part, weight in zip(split, weights, strict=True)]
-        updated = self._apply_gradients(iterations, weights, slots, gradients, rate)
+        gradient_P = tf.where(applied > 0, gradient_P, 0.0)
+        updated = self._apply_gradients(iterations, weights, slots, gradient_P, rate, applied)
         for average, weight in zip(averages, updated if averages else (), strict=True):
-            average.assign(average + (1 - decay) * (weight - average))
+            average.assign(average + applied * (1 - decay) * (weight - average))
         return rate
 
     def _clear_accumulator(self) -> None:
@@ -415,7 +370,7 @@ class TrainStep:
         self._accumulator.assign(tf.zeros_like(self._accumulator))
 
 
-def _make_graph_first(function: Callable[..., Any], *arguments: Any) -> None:
+def make_graph_first(function: Callable[..., Any], *arguments: Any) -> None:
     """Traces a `tf.function` for these arguments without calling it.
 
     A step has one graph for each batch shape. TensorFlow takes calls that each make a graph for a mistake, and warns of

@@ -153,7 +153,7 @@ class Trainer:
             assert not isinstance(origin, VocoderBundle)
             return VoiceTask.open(config, plan, hardware, origin, self._say)
         assert not isinstance(origin, Bundle)
-        return VocoderTask.open(config, plan, hardware, origin, self._say, self._discriminators_from)
+        return VocoderTask.open(config, plan, hardware, origin, self._discriminators_from)
 
 
 def find_part(run_path: Path) -> PartName | None:

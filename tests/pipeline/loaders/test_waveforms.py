@@ -40,8 +40,6 @@ from myxtts.pipeline.choose_loader import LoaderSetup, choose_for_data_device
 from myxtts.pipeline.loaders.waveforms import WaveformReader, count_reference_samples, crop_samples
 from myxtts.pipeline.order import NO_ROW
 from myxtts.pipeline.recordings import RecordingSource
-from myxtts.store.precompute import precompute
-from myxtts.store.reader import FeatureStore
 
 PYTHON_DATA = DATA.model_copy(update={"use_tf_native_loading": False})
 DEFINITIONS = [
@@ -75,25 +73,16 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> RecordingSource:
 
 
 @pytest.fixture(scope="module")
-def sides(tmp_path_factory: pytest.TempPathFactory, source: RecordingSource) -> dict[str, LoaderSetup]:
-    """By name what the host does: for recordings and for stored features."""
-    folder, shapes = tmp_path_factory.mktemp("stores"), order_rows(source).shapes
-    corpus = make_corpus(folder, PLAIN_CLIPS)
-    sides = {"recordings": choose_for_data_device(source, PYTHON_DATA, shapes, NUM_REFERENCE_FRAMES, SEED, "/GPU:0")}
-    precompute(corpus, folder, DATA, num_threads=1)
-    sides["frames"] = choose_for_data_device(
-        FeatureStore.open(folder), DATA, shapes, NUM_REFERENCE_FRAMES, SEED, "/GPU:0"
-    )
-    return sides
+def side(source: RecordingSource) -> LoaderSetup:
+    shapes = order_rows(source).shapes
+    return choose_for_data_device(source, PYTHON_DATA, shapes, NUM_REFERENCE_FRAMES, SEED, "/GPU:0")
 
 
 def open_source(folder: Path, data: DataConfig = PYTHON_DATA, clips: tuple[Clip, ...] = PLAIN_CLIPS) -> RecordingSource:
     return RecordingSource.open(make_corpus(folder, clips, data), data)
 
 
-@pytest.mark.parametrize("name", ["recordings", "frames"])
-def test_nothing_is_left_of_the_batch_before(sides: dict[str, LoaderSetup], source: RecordingSource, name: str) -> None:
-    side = sides[name]
+def test_nothing_is_left_of_the_batch_before(side: LoaderSetup, source: RecordingSource) -> None:
     clean, soiled = (allocate_aligned(side.layout.num_bytes) for _ in range(2))
     for plan in list_plans(order_rows(source)):
         clean[:], soiled[:] = 0, 0x7F
@@ -104,11 +93,8 @@ def test_nothing_is_left_of_the_batch_before(sides: dict[str, LoaderSetup], sour
             np.testing.assert_array_equal(filled[name], wanted, err_msg=name)
 
 
-@pytest.mark.parametrize("name", ["recordings", "frames"])
-def test_buffer_weighs_what_the_largest_batch_needs(
-    sides: dict[str, LoaderSetup], source: RecordingSource, name: str
-) -> None:
-    side, shapes = sides[name], order_rows(source).shapes
+def test_buffer_weighs_what_the_largest_batch_needs(side: LoaderSetup, source: RecordingSource) -> None:
+    shapes = order_rows(source).shapes
     memory = allocate_aligned(side.layout.num_bytes)
     needed = [sum(array.nbytes for array in side.layout.view(shape, memory).values()) for shape in shapes]
     # Every array begins on a boundary of 64 bytes.

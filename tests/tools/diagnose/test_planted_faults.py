@@ -15,11 +15,13 @@ from tests.tools.planted_configs import (
     recordings_on_slow_disk,
     stored_and_quick,
 )
+from tests.tools.planted_loops import PLANTED_LOOPS
 from tests.tools.planted_steps import EVERYWHERE
+from tests.training.trainer_programs import make_data
 
 from myxtts.config.schema import XTTSConfig
-from myxtts.tools.diagnose.causes import Cause
-from myxtts.tools.diagnose.examine import Diagnosis
+from myxtts.tools.diagnose.causes import Cause, Finding
+from myxtts.tools.diagnose.examine import Diagnosis, diagnose_config
 
 NOTICEABLE = 0.07
 QUICK = ("no_prefetch", "epoch_end_rebuild", "eager_step", "slow_transfer")
@@ -126,3 +128,23 @@ def describe(diagnosis: Diagnosis) -> str:
     cores = evidence.machine
     used = f"{cores.num_used_cores:.2f}/{cores.num_wanted_cores:.2f}/{cores.num_free_cores:.2f}"
     return f"{causes} | ms {' '.join(f'{1e3 * one:.1f}' for one in times)} | {stages} | cores {used}"
+
+
+@pytest.mark.soak
+def test_ten_planted_faults_of_the_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = make_data(tmp_path, num_shapes=1, batch_size=8)
+    # Clips of nearly the same length: padding is no fault here.
+    assert not any(one.cause in {fault.cause for fault in PLANTED_LOOPS.values()} for one in find_faults(config))
+    assert len(PLANTED_LOOPS) == 10
+    num_right = 0
+    for name, fault in PLANTED_LOOPS.items():
+        diagnosis = fault.diagnose(config)
+        causes = [one.cause for one in diagnosis.findings if one.cause is not Cause.PADDING]
+        num_right += causes[:1] == [fault.cause]
+        with capsys.disabled():
+            print(f"{name:34} {fault.cause:30} found: {', '.join(causes)}", flush=True)
+    assert num_right >= 8
+
+
+def find_faults(config: XTTSConfig) -> tuple[Finding, ...]:
+    return diagnose_config(config, num_batches=8, time_limit_s=6.0).findings

@@ -35,6 +35,24 @@ def test_a_run_that_waits_for_data_is_starved(tmp_path: Path) -> None:
     assert (record.num_samples, record.first_s, record.last_s) == (5, 2.0, 10.0)
 
 
+def test_a_gpu_that_is_idle_between_kernels_is_not_blamed_on_the_data(tmp_path: Path) -> None:
+    monitor = play_watch(tmp_path, FakeNvml(), 5, device_busy=0.3, wall_share=0.95)
+    assert list_found(monitor) == {("gpu_gaps", None)}
+    assert "30 %" in describe_alert(monitor.book.records[0].alert, Translator())
+
+
+def test_checkpoints_that_take_most_of_the_time_are_warned_of(tmp_path: Path) -> None:
+    assert list_found(play_watch(tmp_path, FakeNvml(), 5, wall_share=0.4)) == {("run_pauses", None)}
+
+
+def test_full_utilisation_at_little_power_is_no_full_use(tmp_path: Path) -> None:
+    gpus = make_busy_gpus(2)
+    gpus[1].power_w = 0.25 * gpus[1].power_limit_w
+    monitor = play_watch(tmp_path, FakeNvml(gpus), 20)
+    assert list_found(monitor) == {("gpu_hollow", 1)}
+    assert monitor.book.records[0].alert.numbers["power_share"] == pytest.approx(0.25)
+
+
 def test_bursts_are_oscillation_with_their_period(tmp_path: Path) -> None:
     monitor = play_watch(tmp_path, FakeNvml(), 20, wait_s=lambda step: 0.15 if step % 16 == 0 else 0.0)
     assert ("run_swings", None) in list_found(monitor)

@@ -145,3 +145,14 @@ def test_memory_of_a_process_may_be_unknown() -> None:
         processes = reader.read()[0].processes
     assert processes is not None
     assert processes[0].used_bytes is None
+
+
+def test_pcie_throughput_which_blocks_is_measured_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml, now = FakeNvml(make_busy_gpus(1)), [100.0]
+    monkeypatch.setattr("myxtts.tools.monitor.gpus.time.monotonic", lambda: now[0])
+    seen = []
+    with GpuReader(nvml) as reader:
+        for seconds, kilobytes in ((0, 7), (5, 8), (10, 9)):
+            now[0], nvml.gpus[0].pcie_rx_kb_s = 100.0 + seconds, kilobytes
+            seen.append(reader.read()[0].pcie_rx_bytes_per_s)
+    assert seen == [7000, 7000, 9000]

@@ -46,7 +46,7 @@ def test_view_fits_its_terminal_and_shows_every_gpu(tmp_path: Path, num_gpus: in
     (run_line,) = [line for line in lines if line.startswith("Run ")]
     assert "/voice  running, step 800, epoch 3.90, loss 3.225" in run_line
     assert "…" not in text.replace("Run …", "")
-    for part in ("CPU", "AU       99.0 %", "wait      1.0 ms", "40.0 batches", "utt/s"):
+    for part in ("CPU", "AU       99.0 %", "AU: no data wait", "wait      1.0 ms", "40.0 batches", "utt/s"):
         assert part in text
     for number in range(num_gpus):
         assert f"{97 - number} %" in text
@@ -62,7 +62,7 @@ def test_a_gpu_with_room_shows_all_its_numbers(tmp_path: Path) -> None:
     for part in (
         "GPU 0 NVIDIA GeForce RTX 4090",
         "PCIe gen 4 x16",
-        "busy   97 %",
+        "util   97 %",
         "memory 20.1 of 24.0 GiB",
         "power 350 of 450 W",
         "heat 67 °C",
@@ -132,6 +132,16 @@ def test_live_view_draws_at_each_look_and_leaves_the_screen_as_it_was(tmp_path: 
     assert shown.rstrip().endswith(("\x1b[?1049l\x1b[?25h", "\x1b[?25h\x1b[?1049l"))
 
 
+def test_busy_time_of_the_gpu_is_its_utilisation(tmp_path: Path) -> None:
+    monitor = play_watch(tmp_path / "voice", FakeNvml(make_busy_gpus(1)), 12, device_busy=0.42, wall_share=0.93)
+    text = "\n".join(capture_lines(monitor, 120, 40))
+    assert "AU       42.0 %" in text
+    assert "AU: GPU busy, step 100.0 ms, 93 % of wall clock" in text
+    assert monitor.last_view is not None
+    assert "AU 42 % (GPU busy), wait" in describe_in_a_line(monitor.last_view)
+    assert monitor.summarize()["run"]["device_busy"]["mean"] == pytest.approx(0.42)
+
+
 def test_where_there_is_no_terminal_a_line_says_it(tmp_path: Path) -> None:
     gpus = make_busy_gpus(2)
     gpus[1].lost = True
@@ -139,7 +149,7 @@ def test_where_there_is_no_terminal_a_line_says_it(tmp_path: Path) -> None:
     assert monitor.last_view is not None
     line = describe_in_a_line(monitor.last_view)
     assert "GPU 0 97 %, 20.1 GiB; GPU 1 lost;" in line
-    assert "AU 50 %, wait 100.0 ms, buffer 40.0, 79.9 utterances/s" in line
+    assert "AU 50 % (no data wait), wait 100.0 ms, buffer 40.0, 79.9 utterances/s" in line
     assert line.endswith("warnings: lost GPU, starvation")
     file = io.StringIO()
     console = Console(file=file, width=80)

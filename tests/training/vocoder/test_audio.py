@@ -19,6 +19,9 @@ from tests.training.trainer_programs import make_data
 from myxtts.config.schema import XTTSConfig
 from myxtts.corpus.corpus_file import open_corpus
 from myxtts.errors import ConfigError, DataError
+from myxtts.pipeline.batch import Arrays
+from myxtts.pipeline.order import BatchPlan
+from myxtts.pipeline.splits import BatchRange
 from myxtts.runtime.hardware import detect_hardware
 from myxtts.runtime.plan import choose_plan
 from myxtts.store.index import Row
@@ -26,7 +29,7 @@ from myxtts.store.layout import Part
 from myxtts.store.precompute import precompute
 from myxtts.store.reader import FeatureStore
 from myxtts.training.vocoder.audio import RecordedSound, SegmentSource, StoredSound, open_sound_of
-from myxtts.training.vocoder.task import SegmentFeed, open_vocoder_data
+from myxtts.training.vocoder.task import open_vocoder_data
 
 HOP = SETTINGS.mel.hop_length
 LENGTHS = (900, 5000, 20_000, 60_000, 3 * HOP, 12 * HOP)
@@ -55,16 +58,31 @@ def store() -> Iterator[FeatureStore]:
         yield make_store(Path(folder) / "store")
 
 
+def read(source: SegmentSource, position: int) -> Arrays:
+    """The segments of a batch, read into memory that held something else."""
+    plan = source.batch(position)
+    arrays = source.make_layout(source.shapes).view(plan.shape)
+    for values in arrays.values():
+        values[:] = 77
+    return source.fill(plan, arrays)
+
+
+def list_places(plan: BatchPlan) -> list[tuple[int, int]]:
+    """Row and first frame of each segment."""
+    assert plan.keys is not None
+    return list(zip(plan.rows.tolist(), plan.keys.tolist(), strict=True))
+
+
 @settings(max_examples=60)
 @given(num_frames=st.integers(1, 40), step=st.integers(0, 10**9), seed=st.integers(0, 2**32 - 1))
 def test_samples_belong_to_their_frames(store: FeatureStore, num_frames: int, step: int, seed: int) -> None:
     source = SegmentSource(
         store, store.rows_of_split("train"), StoredSound(store), num_segments=6, num_frames=num_frames, seed=seed
     )
-    segments = source.read(source.choose(step))
-    assert segments.mel.shape == (6, num_frames, 2)
-    assert segments.samples.shape == (6, num_frames * HOP)
-    for mel_TM, samples, length in zip(segments.mel, segments.samples, segments.lengths, strict=True):
+    segments = read(source, step)
+    assert segments["mel"].shape == (6, num_frames, 2)
+    assert segments["samples"].shape == (6, num_frames * HOP)
+    for mel_TM, samples, length in zip(*(segments[name] for name in ("mel", "samples", "mel_lengths")), strict=True):
         clip, start = map(int, mel_TM[0])
         assert 1 <= length <= num_frames
         np.testing.assert_array_equal(mel_TM[:length, 0], clip)
@@ -80,28 +98,29 @@ def test_a_clip_with_sound_enough_fills_the_segment(store: FeatureStore) -> None
     rows = np.flatnonzero(store.columns["pcm_length"] == 12 * HOP)
     for step in range(20):
         source = SegmentSource(store, rows, StoredSound(store), num_segments=4, num_frames=12)
-        segments = source.read(source.choose(step))
-        assert segments.lengths.tolist() == [12] * 4
+        segments = read(source, step)
+        assert segments["mel_lengths"].tolist() == [12] * 4
         # All samples but the first of the clip are above zero.
-        assert (segments.samples[:, 1:] > 0).all()
+        assert (segments["samples"][:, 1:] > 0).all()
 
 
 def test_seed_and_step_alone_decide(store: FeatureStore) -> None:
     @cache
     def choose(seed: int, step: int) -> list[tuple[int, int]]:
         rows = store.rows_of_split("train")
-        return SegmentSource(store, rows, StoredSound(store), num_segments=8, num_frames=4, seed=seed).choose(step)
+        source = SegmentSource(store, rows, StoredSound(store), num_segments=8, num_frames=4, seed=seed)
+        return list_places(source.batch(step))
 
     source = SegmentSource(
         store, store.rows_of_split("train"), StoredSound(store), num_segments=8, num_frames=4, seed=3
     )
-    assert [source.choose(step) for step in (5, 2, 5)] == [choose(3, 5), choose(3, 2), choose(3, 5)]
+    assert [list_places(source.batch(step)) for step in (5, 2, 5)] == [choose(3, 5), choose(3, 2), choose(3, 5)]
     assert len({str(choose(seed, step)) for seed in range(5) for step in range(5)}) == 25
 
 
 def test_every_place_is_reached_and_long_clips_more_often(store: FeatureStore) -> None:
     source = SegmentSource(store, store.rows_of_split("train"), StoredSound(store), num_segments=100, num_frames=8)
-    seen = [place for step in range(100) for place in source.choose(step)]
+    seen = [place for step in range(100) for place in list_places(source.batch(step))]
     num_places = [max(0, length // HOP - 8) + 1 for length in LENGTHS]
     assert len(set(seen)) == sum(num_places)
     counts = np.bincount([row for row, _ in seen])
@@ -111,9 +130,9 @@ def test_every_place_is_reached_and_long_clips_more_often(store: FeatureStore) -
 def test_processes_share_a_batch_without_overlap(store: FeatureStore) -> None:
     source = SegmentSource(store, store.rows_of_split("train"), StoredSound(store), num_segments=6, num_frames=4)
     for position in range(5):
-        shares = [source.choose(position, (worker, 3)) for worker in range(3)]
-        assert [place for share in shares for place in share] == source.choose(position)
-        assert source.read(source.choose(position, (1, 3))).mel.shape[0] == 2
+        shares = [BatchRange(source, 0, 9, (worker, 3)).plan_of(position) for worker in range(3)]
+        assert [place for share in shares for place in list_places(share)] == list_places(source.batch(position))
+        assert {share.shape.num_utterances for share in shares} == {2}
 
 
 def test_no_utterances_are_refused(store: FeatureStore) -> None:
@@ -173,20 +192,6 @@ def test_a_recording_that_changed_is_refused_by_name(
     swapped = {first: paths[second], second: paths[first]}
     with pytest.raises(DataError, match=f"{first}.*has changed"):
         RecordedSound(store_vocoder_sound, rows, swapped, tmp_path, 0).read(int(rows[0]))
-
-
-def test_the_feed_goes_on_from_any_position(config: XTTSConfig) -> None:
-    hardware = detect_hardware()
-    plan = choose_plan(config, hardware)
-    data = open_vocoder_data(config, plan, hardware)
-    with SegmentFeed(data, plan, start=0, stop=9) as feed:
-        whole = list(feed)
-    assert [batch.position for batch in whole] == list(range(9))
-    with SegmentFeed(data, plan, start=5, stop=9) as feed:
-        for batch, expected in zip(feed, whole[5:], strict=True):
-            assert (batch.position, batch.ids) == (expected.position, expected.ids)
-            for name, array in batch.part.items():
-                np.testing.assert_array_equal(array, expected.part[name])
 
 
 def test_a_vocoder_asks_for_a_store(config: XTTSConfig) -> None:

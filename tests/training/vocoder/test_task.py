@@ -132,6 +132,15 @@ def test_it_is_validated_against_griffin_lim_and_heard(trainings: Trainings, tra
         assert (trained / "samples" / folder / samples[0]["mel"]).is_file()
 
 
+def test_segments_are_on_the_device_before_they_are_asked_for_and_it_is_measured(
+    trainings: Trainings, trained: Path
+) -> None:
+    steps = list(JsonLines(trained / "telemetry.jsonl").read())
+    assert [step["position"] for step in steps] == list(range(10))
+    assert {name for step in steps for name in step["stages"]} == {"transfer"}
+    assert {step["num_utterances"] for step in steps} == {SETTINGS["batch_size"]}
+
+
 def interrupt_and_compare(trainings: Trainings, name: str, settings: dict[str, Any]) -> None:
     """One run without an interruption, another killed after step 3 of 4 and taken up with other threads."""
     whole = trainings.run(name, settings, discriminators_from=3)

@@ -1,29 +1,22 @@
-"""Loaders of precomputed features: copy rows of the mapped feature store into a batch buffer.
+"""Loader of precomputed features: copies rows of the mapped feature store into a batch buffer, and pads them.
 
-`CachedLoader` pads log-mels to a whole batch. `FrameLoader` leaves padding and casting to a data device: frames of all
-utterances lie one behind the other in the number format of the store, so that nothing else crosses to the device.
-Shape legend: B utterances, N tokens, T frames, R frames of the reference, M mel bands.
+Shape legend: B utterances, T frames, M mel bands.
 """
 
 from __future__ import annotations
 
 import resource
 import threading
-from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
-from functools import partial
 from queue import SimpleQueue
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from myxtts.pipeline.batch import LABELS, Arrays, BatchAssembler, BatchLayout, Loader, fill_rows, measure_axes
-from myxtts.pipeline.order import NO_ROW, BatchPlan, Shape
+from myxtts.pipeline.batch import Arrays, BatchAssembler, Loader, fill_rows
+from myxtts.pipeline.order import NO_ROW, BatchPlan
 from myxtts.store.layout import Part
 from myxtts.store.reader import FeatureStore
-from myxtts.types import BATCH, Array
 
 _PARTS: tuple[Part, ...] = ("tokens", "mel")
 _CHUNK_BYTES = 1 << 20
@@ -34,11 +27,13 @@ _PROBE_EVERY = 16
 _CLOSE_LIMIT_S = 1.0
 
 
-class StoreLoader(Loader):
-    """Base of the loaders of a feature store, with read-ahead and labels. Any number of threads may call `fill`.
+class CachedLoader(Loader):
+    """Fills batches of padded log-mels from a store, with read-ahead. Any number of threads may call `fill`.
 
     A store that fits `ram_budget_bytes` is read into memory as a whole when the first batch is announced.
     """
+
+    name = "cached"
 
     def __init__(self, store: FeatureStore, num_reference_frames: int, seed: int, ram_budget_bytes: int = 0) -> None:
         self._store = store
@@ -51,9 +46,19 @@ class StoreLoader(Loader):
         with self._store.guard_reads(np.concatenate(rows).tolist(), parts):
             return self._fill(plan, arrays)
 
-    @abstractmethod
     def _fill(self, plan: BatchPlan, arrays: Arrays) -> Arrays:
         """Fills the arrays; records that are damaged meanwhile are found afterwards."""
+        num_real = plan.num_real
+        self._assembler.fill_labels(arrays, plan)
+        if "durations" in arrays:
+            # Utterances without any get zeros.
+            fill_rows(arrays["durations"], self._store.read_parts(plan.rows[:num_real], "durations"))
+        mel_BTM, padding = arrays["mel"][:num_real], self._assembler.padding
+        arrays["mel_lengths"][:num_real] = self._store.copy_mels(plan.rows[:num_real], mel_BTM, padding)
+        references = plan.references[:num_real]
+        mels = dict(zip(references.tolist(), self._store.read_mels(references), strict=True))
+        self._assembler.fill_references(arrays, plan, mels)
+        return arrays
 
     def name_utterances(self, plan: BatchPlan) -> tuple[str, ...]:
         return self._assembler.name_utterances(plan)
@@ -63,68 +68,6 @@ class StoreLoader(Loader):
 
     def close(self) -> None:
         self._read_ahead.close()
-
-    def _fill_labels(self, arrays: Arrays, plan: BatchPlan) -> None:
-        """Labels, and durations where the layout has them; utterances without any get zeros."""
-        self._assembler.fill_labels(arrays, plan)
-        if "durations" in arrays:
-            fill_rows(arrays["durations"], self._store.read_parts(plan.rows[: plan.num_real], "durations"))
-
-
-class CachedLoader(StoreLoader):
-    """Fills batches of padded log-mels."""
-
-    name = "cached"
-
-    def _fill(self, plan: BatchPlan, arrays: Arrays) -> Arrays:
-        num_real = plan.num_real
-        self._fill_labels(arrays, plan)
-        mel_BTM, padding = arrays["mel"][:num_real], self._assembler.padding
-        arrays["mel_lengths"][:num_real] = self._store.copy_mels(plan.rows[:num_real], mel_BTM, padding)
-        references = plan.references[:num_real]
-        mels = dict(zip(references.tolist(), self._store.read_mels(references), strict=True))
-        self._assembler.fill_references(arrays, plan, mels)
-        return arrays
-
-
-class FrameLoader(StoreLoader):
-    """Fills batches of unpadded frames, as `make_frame_layout` lays them out."""
-
-    name = "frames"
-
-    def _fill(self, plan: BatchPlan, arrays: Arrays) -> Arrays:
-        self._fill_labels(arrays, plan)
-        mels = self._store.read_mels(plan.rows[: plan.num_real])
-        references = []
-        for row, crop_hash in self._assembler.list_references(plan):
-            mel_TM = self._store.read_mel(row)
-            start, length = self._assembler.find_crop(len(mel_TM), crop_hash)
-            references.append(mel_TM[start : start + length])
-        return {
-            **arrays,
-            "mel_frames": _join_frames(arrays["mel_frames"], arrays["mel_lengths"], mels),
-            "reference_frames": _join_frames(arrays["reference_frames"], arrays["reference_lengths"], references),
-        }
-
-
-def make_frame_layout(
-    shapes: Sequence[Shape], store: FeatureStore, num_reference_frames: int, *, has_durations: bool = False
-) -> BatchLayout:
-    """Labels, and buffers for the frames of full-length utterances, which few batches fill."""
-    frames = tuple(
-        Array(f"{name}_frames", store.mel_dtype.str, axes) for name, axes in (("mel", "BT M"), ("reference", "BR M"))
-    )
-    durations = tuple(array for array in BATCH if array.name == "durations" and has_durations)
-    measure = partial(measure_axes, n_mels=store.n_mels, num_reference_frames=num_reference_frames)
-    return BatchLayout((*frames, *LABELS, *durations), shapes, measure)
-
-
-def _join_frames(frames_FM: NDArray[Any], lengths_B: NDArray[Any], mels: list[NDArray[Any]]) -> NDArray[Any]:
-    """Copies log-mels one behind the other and notes how long each is; gives the frames that are in use."""
-    lengths_B[: len(mels)] = [len(mel_TM) for mel_TM in mels]
-    used_FM = frames_FM[: int(lengths_B.sum())]
-    np.concatenate(mels, out=used_FM)
-    return used_FM
 
 
 class ReadAhead:

@@ -36,9 +36,9 @@ CANDIDATES = mark(
 )
 _FIGURES = mark(
     {
-        "au": "AU",
+        "au": "AU (emulated)",
         "ceiling_au": "Upper bound",
-        "effective_au": "Effective AU",
+        "effective_au": "Effective AU (emulated)",
         "utterances_per_s": "Utterances per second",
         "cpu_ms_per_utterance": "CPU ms each",
         "step_variation": "Step-time variation",
@@ -146,9 +146,9 @@ def _show_candidates(result: BenchResult, tr: Translator) -> Html:
         tr("Candidates"),
         make_grid(
             make_panel(tr("Utterances per second"), draw("utterances_per_s")),
-            make_panel(tr("AU and its upper bound"), draw("au", highest=1.0)),
+            make_panel(tr("AU and its upper bound (emulated)"), draw("au", highest=1.0)),
             make_panel(tr("CPU time of an utterance in milliseconds"), draw("cpu_ms_per_utterance")),
-            make_panel(tr("Effective AU"), draw("effective_au", highest=1.0)),
+            make_panel(tr("Effective AU (emulated)"), draw("effective_au", highest=1.0)),
         ),
         make_panel(
             tr("All figures"),
@@ -204,7 +204,7 @@ def _show_sweep(result: BenchResult, tr: Translator) -> Html:
             curves.append(Curve(", ".join(filter(None, (label, others))), places, values, is_noisy=False))
         return curves
 
-    busy = [*draw("au", tr("AU")), *draw("ceiling_au", tr("Upper bound"))]
+    busy = [*draw("au", tr("AU (emulated)")), *draw("ceiling_au", tr("Upper bound"))]
     return make_section(
         tr("Effect of a setting"),
         make_grid(
@@ -212,7 +212,7 @@ def _show_sweep(result: BenchResult, tr: Translator) -> Html:
                 tr("Utterances per second by {setting}", setting=short),
                 draw_curves(draw("utterances_per_s", tr("Utterances per second")), tr.tick),
             ),
-            make_panel(tr("AU and its upper bound by {setting}", setting=short), draw_curves(busy, tr.tick)),
+            make_panel(tr("AU and its upper bound by {setting} (emulated)", setting=short), draw_curves(busy, tr.tick)),
         ),
     )
 
@@ -238,7 +238,7 @@ def _show_comparisons(result: BenchResult, tr: Translator) -> Html:
         ]
         for one in result.compare()
     ]
-    heading = tr.row("Candidate", "Utterances per second", "Range", "Effective AU")
+    heading = tr.row("Candidate", "Utterances per second", "Range", "Effective AU (emulated)")
     name = name_candidate(result.standings[0].name, tr)
     return make_section(
         tr("Comparison"),
@@ -257,7 +257,9 @@ def _show_timeline(result: BenchResult, tr: Translator) -> Html:
     return make_section(
         tr("Step time in the last round"),
         make_panel(tr("Milliseconds"), draw_curves(curves, tr.tick)),
-        lead=tr("Milliseconds from the end of one step to the end of the next. A flat line is a busy accelerator."),
+        lead=tr(
+            "Milliseconds from the end of one emulated step to the end of the next. A flat line is a busy accelerator."
+        ),
     )
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -45,6 +45,7 @@ from myxtts.tools.diagnose.causes import (
     weigh_losses,
 )
 from myxtts.tools.diagnose.evidence import Evidence, StageTime, Times
+from myxtts.tools.diagnose.step_faults import CURES, FaultName
 from myxtts.training.voice.batch_size import (
     MAX_ON_GPU,
     SHARE_OF_VRAM,
@@ -55,6 +56,10 @@ from myxtts.training.voice.batch_size import (
 
 _SPREAD: dict[Basis, float] = {"tried": 0.15, "modelled": 0.25, "estimated": 0.4}
 """Half-width of the interval as a share of factor - 1: small where the change was tried, large where estimated."""
+_LEAST_GAIN = 1.01
+"""Predicted speed-up below which a change is not advised."""
+_FEWER_PAUSES = 10
+"""Factor by which checkpoints, or samples, are advised to be rarer."""
 _DEPTHS = (2, 4, 8, 16, 32, 50)
 """Buffer depths to choose from; the last one stands for an unlimited buffer."""
 _ENOUGH = 1.02
@@ -73,9 +78,33 @@ def advise(evidence: Evidence, finding: Finding) -> tuple[Advice, ...]:
     """Returns the recommendations for a finding, the largest gain first; none for a harmless finding."""
     if finding.cause.is_harmless:
         return ()
-    advice = _ADVISERS[finding.cause](evidence)
+    adviser = _ADVISERS.get(finding.cause)
+    advice = [_mend_step(evidence, finding)] if adviser is None else adviser(evidence)
+    advice = [one for one in advice if one.gain.factor >= _LEAST_GAIN]
     # The sort is stable: advice of similar gain keeps the order of the adviser, the smallest change first.
     return tuple(sorted(advice, key=lambda one: -round(math.log(one.gain.factor) / _ALIKE)))
+
+
+def _mend_step(evidence: Evidence, finding: Finding) -> Advice:
+    """Advises the cure of a fault of the step; the step gets faster by what the fault costs."""
+    cure, interval_s = CURES[cast("FaultName", finding.cause.value)], evidence.loop.interval_s
+    if finding.cause is Cause.PAUSES:
+        # Pauses lie between the steps of the loop, so the interval is what is left without them.
+        factor = 1 + (1 - 1 / _FEWER_PAUSES) * finding.loss_s / interval_s
+        return Advice(*_make_rarer(evidence), cure.reason, _spread_gain(factor, "estimated"), _is_own(evidence))
+    basis: Basis = "tried" if finding.cause is Cause.SMALL_BATCH else "estimated"
+    gain = _make_gain(evidence, interval_s - finding.loss_s, basis)
+    if _is_own(evidence) and cure.own_setting:
+        return Advice(cure.own_setting, cure.own_value, cure.reason, gain, True)
+    return Advice(cure.setting, cure.value, cure.reason, gain, False)
+
+
+def _make_rarer(evidence: Evidence) -> tuple[str, Any]:
+    """Returns the setting that causes the most frequent pauses, and a value that makes them rarer."""
+    keys = ("training.checkpoint_steps", "training.sample_steps")
+    steps = {key: evidence.settings.get(key) or math.inf for key in keys}
+    often = min(steps, key=lambda key: steps[key])
+    return often, _FEWER_PAUSES * int(steps[often]) if math.isfinite(steps[often]) else "less often"
 
 
 def _choose(
@@ -94,7 +123,10 @@ def _is_own(evidence: Evidence) -> bool:
 
 def _make_gain(evidence: Evidence, after_s: float, basis: Basis) -> Gain:
     """Returns old / new interval, at least 1; the bounds scale the gain beyond 1 by 1 ± `_SPREAD`."""
-    factor = max(1.0, evidence.loop.interval_s / max(after_s, 1e-9))
+    return _spread_gain(max(1.0, evidence.loop.interval_s / max(after_s, 1e-9)), basis)
+
+
+def _spread_gain(factor: float, basis: Basis) -> Gain:
     spread = _SPREAD[basis]
     return Gain(factor, 1 + (factor - 1) * (1 - spread), 1 + (factor - 1) * (1 + spread), basis)
 
@@ -182,7 +214,7 @@ def _find_speed_up(evidence: Evidence, most: float) -> float:
 
 
 def _raise_own_rate(evidence: Evidence) -> list[Advice]:
-    """Advises precomputed features, more workers, or, where neither is left, a batch of twice the size."""
+    """Advises precomputed features or more workers; nothing where all cores are busy with stored features."""
     settings, machine = evidence.settings, evidence.machine
     advice = []
     if settings.get("data.preprocessing_mode") == "on_the_fly":
@@ -192,10 +224,6 @@ def _raise_own_rate(evidence: Evidence) -> list[Advice]:
         change = Change(production_s=evidence.alone_s / _find_speed_up(evidence, most / evidence.num_threads))
         gain = _predict(evidence, change, "estimated")
         advice.append(Advice("data.num_workers", "auto", "more_threads", gain, True))
-    if not advice:
-        size = settings.get("data.batch_size")
-        gain = _make_gain(evidence, evidence.loop.interval_s, "estimated")
-        advice.append(Advice("data.batch_size", 2 * size if isinstance(size, int) else 32, "larger_step", gain, True))
     return advice
 
 
@@ -233,10 +261,13 @@ def _overlap_transfer(evidence: Evidence) -> list[Advice]:
 
 
 def _reduce_threads(evidence: Evidence) -> list[Advice]:
+    """Advises as many threads as there are cores; without a trial, half of the waiting is expected to go."""
+    losses, tried_s = weigh_losses(evidence), evidence.trials.fewer_threads_s
+    expected_s = evidence.loop.interval_s - (losses.rate_s + losses.rest_s) / 2
     return _choose(
         evidence,
         "fewer_threads",
-        _make_gain(evidence, evidence.trials.fewer_threads_s or evidence.loop.interval_s, "tried"),
+        _make_gain(evidence, tried_s or expected_s, "tried" if tried_s else "estimated"),
         own={"data.num_workers": "auto", "data.optimize_cpu_gpu_overlap": True},
         foreign={"options.threading.private_threadpool_size": evidence.machine.num_cores},
     )

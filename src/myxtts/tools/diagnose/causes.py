@@ -16,6 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from myxtts.tools.diagnose.evidence import Evidence, StageTime, Times
+from myxtts.tools.diagnose.step_faults import list_faults
 
 _SETTLED_BATCHES = 400
 """Least number of simulated batches. The first quarter fills the empty buffer and is not counted."""
@@ -188,6 +189,19 @@ class Cause(StrEnum):
     SLOW_READS = "small_files_or_slow_disk"
     PADDING = "padding_waste"
     EAGER = "eager_mode"
+    WRONG_DEVICE = "wrong_device"
+    COMPILE_STORM = "compile_storm"
+    HOST_SYNC = "host_synchronisation"
+    UNKNOWN_LOOP = "loop_without_trip_count"
+    OUTSIDE = "kernels_outside_compiled_step"
+    NO_XLA = "xla_off_on_gpu"
+    EAGER_OPS = "eager_operations_per_step"
+    MANY_COPIES = "many_copies_per_batch"
+    FLOAT32 = "float32_on_bfloat16_device"
+    SEARCH = "alignment_search_in_step"
+    SMALL_BATCH = "batch_too_small"
+    PAUSES = "pauses_between_steps"
+    IDLE = "device_idle_between_kernels"
     COMPUTE_BOUND = "compute_bound"
     HEALTHY = "healthy"
 
@@ -195,7 +209,21 @@ class Cause(StrEnum):
     def is_harmless(self) -> bool:
         return self in (Cause.COMPUTE_BOUND, Cause.HEALTHY)
 
+    @property
+    def is_of_data(self) -> bool:
+        """Whether the cause is that data comes too late."""
+        return self in _OF_DATA
 
+
+_OF_DATA = (
+    Cause.RATE_DEFICIT,
+    Cause.BURSTS,
+    Cause.NO_OVERLAP,
+    Cause.TOO_MANY_THREADS,
+    Cause.EPOCH_END,
+    Cause.PYTHON_FUNCTIONS,
+    Cause.SLOW_READS,
+)
 Basis = Literal["tried", "modelled", "estimated"]
 Facts = Mapping[str, float | str]
 """Numbers and names for the placeholders of a sentence."""
@@ -248,7 +276,8 @@ def find_causes(evidence: Evidence) -> tuple[Finding, ...]:
     losses = weigh_losses(evidence)
     least_s = NOTICEABLE_SHARE * evidence.loop.interval_s
     merged: dict[Cause, Finding] = {}
-    for finding in _weigh_all(evidence, losses):
+    of_step = (Finding(Cause(fault.name), fault.loss_s, fault.facts) for fault in list_faults(evidence, least_s))
+    for finding in (*_weigh_all(evidence, losses), *of_step):
         known = merged.get(finding.cause)
         loss_s = finding.loss_s + (known.loss_s if known else 0.0)
         merged[finding.cause] = Finding(finding.cause, loss_s, {**finding.facts, **(known.facts if known else {})})

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from myxtts.tools.rhythm import Oscillation, even_out_shapes, find_oscillation
+from myxtts.tools.watch_loop import LoopFacts
 
 Times = NDArray[np.float64]
 StageName = Literal["read", "decode", "features", "batch", "transfer", "step"]
@@ -94,7 +95,8 @@ class Trials:
     Seconds per batch: `graph_step_s` the step as a graph, `trimmed_step_s` the step with little padding,
     `fewer_threads_s` the whole loop with as many threads as there are cores, `ahead_s` with many batches read ahead,
     `repeated_s` with epochs that follow each other without a break, and `cached_s` making the same batch from features
-    that were computed before.
+    that were computed before. `double_ratio` is the time of a step on twice as many rows by
+    that of a step as configured.
     """
 
     graph_step_s: float | None = None
@@ -103,6 +105,24 @@ class Trials:
     ahead_s: float | None = None
     repeated_s: float | None = None
     cached_s: float | None = None
+    double_ratio: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepFacts:
+    """What the training step does beside computing, from a look at the real loop, and what its device could do.
+
+    `is_gpu` and `has_bfloat16` are of the device that trains; `device_busy` is the share of time in which it ran
+    kernels, None where that cannot be measured. `has_durations` tells whether the store holds durations that the step
+    searches for; `num_frames` are those of the longest batch, which bound the passes of a loop over frames.
+    """
+
+    loop: LoopFacts
+    is_gpu: bool = False
+    has_bfloat16: bool = False
+    device_busy: float | None = None
+    has_durations: bool = False
+    num_frames: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +147,8 @@ class Evidence:
     `alone_s` [batches] are loading times without a step, `step_s` is a traced step on a batch in memory, and `take_s`
     the cost of taking a batch that is ready. `buffer_depth` is the prefetch depth, None where it is not known.
     `epoch_stall_s` is the extra time of the first batch of an epoch, once in `epoch_length` batches. `padding_after` is
-    the share of padding that better shapes would leave. `settings` holds configuration values that advice may change,
-    and numbers by which it chooses new ones.
+    the share of padding that better shapes would leave. `step_facts` are None for an emulated step. `settings` holds
+    configuration values that advice may change, and numbers by which it chooses new ones.
     """
 
     subject: Literal["configuration", "dataset"]
@@ -147,6 +167,7 @@ class Evidence:
     padding: float | None = None
     padding_after: float = USUAL_PADDING
     num_eager_ops: int = 0
+    step_facts: StepFacts | None = None
     trials: Trials = field(default_factory=Trials)
     settings: Mapping[str, Any] = field(default_factory=dict)
 

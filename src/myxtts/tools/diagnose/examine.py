@@ -1,8 +1,8 @@
 """Entry points of the pipeline diagnosis: why the accelerator waits for data, what to change, and the expected gain.
 
-`diagnose_config` measures MyXTTS's own feed, `diagnose_dataset` any `tf.data.Dataset`. Both gather evidence, then
-`conclude` finds causes and recommendations. `verify_*` measures the first recommendation against the old way, in
-alternating blocks. TensorFlow is imported only when something is measured.
+`diagnose_config` measures MyXTTS's own feed and step, `diagnose_dataset` any `tf.data.Dataset`, `diagnose_run` reads
+the files of a run. All gather evidence, then `conclude` finds causes and recommendations. `verify_*` measures the first
+recommendation against the old way, in alternating blocks. TensorFlow is imported only when something is measured.
 
 from myxtts.tools.diagnose.examine import diagnose_dataset
 diagnosis = diagnose_dataset(my_dataset, step=train_step)
@@ -13,14 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 from myxtts.tools.diagnose.advice import MachineSetting, advise, advise_machine, compare_two_ways
 from myxtts.tools.diagnose.causes import Finding, find_causes
 from myxtts.tools.diagnose.evidence import Evidence
 from myxtts.tools.diagnose.timing import Comparison, Limits, compare_in_turn, run_together
 from myxtts.tools.emulate import StepTime
-from myxtts.tools.rhythm import Oscillation
+from myxtts.tools.rhythm import Oscillation, Rating, rate_loading
 from myxtts.types import Say
 
 if TYPE_CHECKING:
@@ -66,8 +67,27 @@ class Diagnosis:
 
     @property
     def au(self) -> float:
-        """Accelerator utilisation: step time alone / interval of the full loop."""
+        """Accelerator utilisation: busy time of the GPU, else step time alone / interval of the full loop."""
+        facts = self.evidence.step_facts
+        if facts is not None and facts.device_busy is not None:
+            return facts.device_busy
         return min(1.0, self.evidence.step_s / max(self.evidence.loop.interval_s, 1e-9))
+
+    @property
+    def au_basis(self) -> Literal["emulated", "device", "step"]:
+        """What `au` is: of an emulated step, the busy time of a GPU, or the share of the step in the interval."""
+        facts = self.evidence.step_facts
+        if self.evidence.is_step_emulated:
+            return "emulated"
+        return "device" if facts is not None and facts.device_busy is not None else "step"
+
+    @property
+    def loading(self) -> Rating:
+        """Rating of data loading, by whether the step waits for it; agrees with the findings."""
+        if any(one.cause.is_of_data for one in self.findings):
+            return "slow"
+        rating = rate_loading(self.evidence.data_s, self.evidence.step_s)
+        return "moderate" if rating == "slow" else rating
 
     def list_changes(self) -> dict[str, Any]:
         """Returns the configuration changes of the best recommendation, which may set several keys for one reason."""
@@ -76,8 +96,16 @@ class Diagnosis:
 
 
 def conclude(evidence: Evidence) -> Diagnosis:
-    """Derives findings and recommendations from evidence, without measuring anything."""
-    findings = (replace(finding, advice=advise(evidence, finding)) for finding in find_causes(evidence))
+    """Derives findings and recommendations from evidence, without measuring anything.
+
+    A setting is recommended once, by the most costly finding that calls for it.
+    """
+    findings: list[Finding] = []
+    taken: set[str] = set()
+    for finding in find_causes(evidence):
+        advice = tuple(one for one in advise(evidence, finding) if one.setting not in taken)
+        taken.update(one.setting for one in advice)
+        findings.append(replace(finding, advice=advice))
     return Diagnosis(evidence, tuple(findings))
 
 
@@ -145,7 +173,7 @@ def diagnose_config(
 ) -> Diagnosis:
     """Measures the feed of a configuration with its real training step, or with an emulated one of `step_s` seconds.
 
-    The data-GPU comparison assumes at least two GPUs, so that it also answers on a machine with fewer.
+    A data GPU is compared with data-parallel training only on a machine with several GPUs.
     """
     from myxtts.tools.diagnose.from_config import examine_config, prepare_subject
 
@@ -153,12 +181,22 @@ def diagnose_config(
     evidence, order = examine_config(subject, Limits(num_batches, time_limit_s))
     longest = max(order.shapes, key=lambda shape: shape.num_frames * max(1, shape.num_tokens))
     batch_bytes = 4 * longest.num_utterances * longest.num_frames * config.data.n_mels
-    num_gpus = max(2, len(subject.hardware.gpus))
+    diagnosis, num_gpus = conclude(evidence), len(subject.hardware.gpus)
+    advised = {advice.setting for finding in diagnosis.findings for advice in finding.advice}
+    settings = advise_machine(subject.config, subject.hardware, batch_bytes, longest)
     return replace(
-        conclude(evidence),
-        machine_settings=advise_machine(subject.config, subject.hardware, batch_bytes, longest),
-        split=compare_two_ways(evidence, num_gpus, subject.gradient_bytes),
+        diagnosis,
+        # A second value for a setting would contradict the first.
+        machine_settings=tuple(one for one in settings if one.setting not in advised),
+        split=compare_two_ways(evidence, num_gpus, subject.gradient_bytes) if num_gpus > 1 else None,
     )
+
+
+def diagnose_run(path: Path) -> Diagnosis:
+    """Explains the lost time of a run from its own files; nothing is measured anew. Raises DataError without a run."""
+    from myxtts.tools.diagnose.from_run import examine_run
+
+    return conclude(examine_run(path))
 
 
 def verify_config(

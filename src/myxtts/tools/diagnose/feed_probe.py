@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -47,11 +48,13 @@ _NUM_COUNTED = 200
 class FeedSource:
     """`BatchSource` over `open_batches`; every measurement opens a new feed.
 
-    After a measurement, `stats`, `loader_name` and `buffer_depth` are those of its feed.
+    With gradient accumulation an item is the list of all batches of a step, so that all times are of steps. After a
+    measurement, `stats` and `loader_name` are those of its feed, and `buffer_depth` is the steps that it holds.
     """
 
-    def __init__(self, config: XTTSConfig, hardware: Hardware, plan: Plan) -> None:
+    def __init__(self, config: XTTSConfig, hardware: Hardware, plan: Plan, batches_per_step: int = 1) -> None:
         self.config, self.hardware, self.plan = config, hardware, plan
+        self.batches_per_step = batches_per_step
         self.num_epochs = 1
         self.stats: FeedStats | None = None
         self.loader_name = ""
@@ -64,9 +67,13 @@ class FeedSource:
             self.config, split="train", hardware=self.hardware, plan=self.plan, loader_name=self.loader_name
         )
         with feed:
-            yield iter(feed)
+            yield iter(feed) if self.batches_per_step == 1 else self._group(iter(feed))
             self.stats, self.loader_name = feed.stats(), feed.loader_name
-            self.buffer_depth = feed.settings.buffer_size
+            self.buffer_depth = max(1, feed.settings.buffer_size // self.batches_per_step)
+
+    def _group(self, batches: Iterator[Any]) -> Iterator[list[Any]]:
+        while taken := list(islice(batches, self.batches_per_step)):
+            yield taken
 
     @property
     def is_transfer_inline(self) -> bool:

@@ -9,17 +9,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from myxtts.config.schema import XTTSConfig
-from myxtts.pipeline.order import BatchOrder
+from myxtts.pipeline.order import BatchOrder, Shape
+from myxtts.runtime.device_trace import BusySampler
 from myxtts.runtime.hardware import Hardware, detect_hardware
-from myxtts.runtime.plan import Plan, choose_plan
-from myxtts.runtime.strategy import make_strategy
+from myxtts.runtime.plan import Plan, choose_plan, find_gpus, is_cpu
+from myxtts.runtime.strategy import make_strategy, translate_plan
+from myxtts.runtime.timing import time_calls
+from myxtts.store.reader import FeatureStore
 from myxtts.tools.diagnose.causes import MUCH_PADDING
-from myxtts.tools.diagnose.evidence import USUAL_PADDING, Evidence, LoopTimes, StageTime, Trials
+from myxtts.tools.diagnose.evidence import USUAL_PADDING, Evidence, LoopTimes, StageTime, StepFacts, Trials
 from myxtts.tools.diagnose.feed_probe import FeedSource, LoaderProbe, choose_num_shapes, probe_loader
 from myxtts.tools.diagnose.from_dataset import (
     MANY_THREADS_PER_CORE,
@@ -37,17 +43,24 @@ from myxtts.tools.diagnose.timing import (
     time_step,
 )
 from myxtts.tools.emulate import StepTime
+from myxtts.tools.watch_loop import watch_training
 from myxtts.training.execution import choose_execution
 from myxtts.training.learner import detect_device
+from myxtts.training.run.folder import RunFolder
+from myxtts.training.task import plan_steps
 from myxtts.training.voice.batch_size import resolve_batch_size
 from myxtts.training.voice.data import measure_spec, open_training_data
 from myxtts.training.voice.learner import build_learner
+from myxtts.training.voice.setup import PreparedVoice
+from myxtts.training.voice.task import VoiceTask
 from myxtts.types import Batch, Say
 
 _NUM_SAMPLES = 3
 """Batches kept in memory to time the step alone."""
 _TRIAL_SHARE = 0.6
 """Batches of a trial of other settings, as a share of those of the diagnosis."""
+_HALF_FULL = 0.5
+"""Share of a GPU's memory in use from which a batch of twice the size is not tried."""
 _NUM_TAKEN_FREE = 0.1
 """Quantile of the waits that stands for taking a batch that is ready: the quickest waits are no waiting at all."""
 
@@ -76,7 +89,8 @@ class Subject:
         return _separate_transfer(source, run_together(source, self.step, None, limits))
 
     def make_source(self) -> FeedSource:
-        return FeedSource(self.config, self.hardware, self.plan)
+        batches_per_step = self.step.batches_per_step if isinstance(self.step, RealStep) else 1
+        return FeedSource(self.config, self.hardware, self.plan, batches_per_step)
 
 
 def prepare_subject(
@@ -88,7 +102,7 @@ def prepare_subject(
     config = resolve_batch_size(config, plan, hardware, say)
     if step_s is not None:
         return Subject(config, hardware, plan, EmulatedStep(StepTime.make(step_s)))
-    return Subject(config, hardware, plan, RealStep(config, plan, num_batches, say))
+    return Subject(config, hardware, plan, RealStep(config, hardware, plan, num_batches, say))
 
 
 def examine_config(subject: Subject, limits: Limits) -> tuple[Evidence, BatchOrder]:
@@ -102,7 +116,8 @@ def examine_config(subject: Subject, limits: Limits) -> tuple[Evidence, BatchOrd
     samples = take_samples(source, _NUM_SAMPLES)
     step_s = time_step(subject.step, samples, num_rounds=3)
     probe = probe_loader(config, plan, source.loader_name)
-    stages = _list_stages(probe, stats.mean_stage_s, stats.mean_load_s / max(1, plan.num_workers), step_s)
+    load_s = stats.mean_load_s / max(1, plan.num_workers)
+    stages = _list_stages(probe, stats.mean_stage_s, load_s, step_s, source.batches_per_step)
     better_shapes, padding_after = (
         choose_num_shapes(config, plan) if stats.padding >= MUCH_PADDING else (8, USUAL_PADDING)
     )
@@ -121,6 +136,7 @@ def examine_config(subject: Subject, limits: Limits) -> tuple[Evidence, BatchOrd
         padding=stats.padding,
         padding_after=padding_after,
         num_eager_ops=count_eager_ops(subject.step, samples[0]) if subject.is_eager else 0,
+        step_facts=subject.step.examine() if isinstance(subject.step, RealStep) else None,
         trials=trials,
         # What `advice` reads: keys with a dot are configuration keys, the others measurements.
         settings={
@@ -128,6 +144,8 @@ def examine_config(subject: Subject, limits: Limits) -> tuple[Evidence, BatchOrd
             "data.batch_size": config.data.batch_size,
             "store_gb": probe.store_bytes / 2**30,
             "better_num_shapes": better_shapes,
+            "training.checkpoint_steps": config.training.checkpoint_steps,
+            "training.sample_steps": config.training.sample_steps,
         },
     )
     return evidence, probe.order
@@ -137,18 +155,32 @@ def _separate_transfer(source: FeedSource, loop: LoopTimes) -> LoopTimes:
     """Counts the copy to the device as transfer, not as waiting, where the feed copies on demand."""
     if not source.is_transfer_inline or source.stats is None:
         return loop
-    transfers_s = np.minimum(loop.waits_s, source.stats.mean_stage_s.get("transfer", 0.0))
+    copy_s = source.batches_per_step * source.stats.mean_stage_s.get("transfer", 0.0)
+    transfers_s = np.minimum(loop.waits_s, copy_s)
     return replace(loop, waits_s=loop.waits_s - transfers_s, transfers_s=transfers_s)
 
 
 def _list_stages(
-    probe: LoaderProbe, mean_stage_s: dict[str, float], load_s: float, step_s: float
+    probe: LoaderProbe, mean_stage_s: dict[str, float], load_s: float, step_s: float, batches_per_step: int
 ) -> tuple[StageTime, ...]:
-    """Returns the loader's stages as probed; features on a data device and transfer come from the feed's telemetry."""
+    """Returns the loader's stages as probed; features on a data device and transfer come from the feed's telemetry.
+
+    All are times of a step, which may take several batches.
+    """
     stages = list(probe.stages) or [StageTime("batch", load_s)]
     if "features" in mean_stage_s:
         stages.append(StageTime("features", mean_stage_s["features"]))
-    return (*stages, StageTime("transfer", mean_stage_s.get("transfer", 0.0)), StageTime("step", step_s))
+    stages.append(StageTime("transfer", mean_stage_s.get("transfer", 0.0)))
+    of_step = [
+        replace(
+            stage,
+            seconds=batches_per_step * stage.seconds,
+            num_bytes=batches_per_step * stage.num_bytes,
+            num_reads=batches_per_step * stage.num_reads,
+        )
+        for stage in stages
+    ]
+    return (*of_step, StageTime("step", step_s))
 
 
 def _try_out(
@@ -169,41 +201,99 @@ def _try_out(
         fewer = replace(subject, config=calmer, plan=choose_plan(calmer, subject.hardware))
         shorter = Limits(max(8, int(_TRIAL_SHARE * limits.num_batches)), limits.time_limit_s)
         trials = replace(trials, fewer_threads_s=run_calmly(fewer.run, shorter).interval_s)
+    if isinstance(subject.step, RealStep):
+        trials = replace(trials, double_ratio=subject.step.try_double_batch())
     return trials
 
 
 class RealStep:
     """Training step of the configured model on its devices, without a run folder or checkpoints.
 
-    A call takes one batch; with gradient accumulation, batches are collected and the step runs at the last one. It
-    blocks until the loss is on the host, so that the measured time is complete.
+    A call takes a batch or, with gradient accumulation, the list of all batches of a step. It blocks until the loss is
+    on the host, so that the measured time is complete.
     """
 
-    def __init__(self, config: XTTSConfig, plan: Plan, num_batches: int, say: Say) -> None:
+    def __init__(self, config: XTTSConfig, hardware: Hardware, plan: Plan, num_batches: int, say: Say) -> None:
         # First, because the strategy must be created before TensorFlow initialises its devices.
         strategy = make_strategy(plan)
-        data = open_training_data(config, plan)
-        shapes = list(dict.fromkeys(data.shapes))
+        self._device, data = detect_device(plan), open_training_data(config, plan)
+        self._shapes = list(dict.fromkeys(data.shapes))
         # Decided for a run as short as this one: XLA compilation on a CPU may take minutes.
         execution = choose_execution(
-            config.training, detect_device(plan), total_steps=num_batches, num_shapes=len(shapes)
+            config.training, self._device, total_steps=num_batches, num_shapes=len(self._shapes)
         )
         say(execution.reasons[0])
         spec = measure_spec(config, plan, data)
         self._learner = build_learner(config, plan, spec, data, execution, strategy)
+        self._task = VoiceTask(config, plan, hardware, data, None)
         self.is_graph = execution.is_graph
         self.num_parameters = self._learner.num_parameters
         if execution.is_graph:
-            say(f"Tracing {len(shapes)} batch shapes …")
-            self._learner.trace(shapes, data.num_reference_frames)
-        self._waiting: list[Batch] = []
+            say(f"Tracing {len(self._shapes)} batch shapes …")
+            self._learner.trace(self._shapes, data.num_reference_frames)
+        self.batches_per_step = self._learner.num_batches_per_step
         self._num_steps = 0
 
-    def __call__(self, batch: Any) -> None:
-        self._waiting.append(batch)
-        if len(self._waiting) < self._learner.num_batches_per_step:
-            return
-        result = self._learner.train(self._waiting, self._num_steps)
-        self._waiting = []
+    def __call__(self, batches: Batch | list[Batch]) -> None:
+        taken = batches if isinstance(batches, list) else [batches]
+        result = self._learner.train(taken, self._num_steps)
         self._num_steps += 1
         result.read()
+
+    def examine(self) -> StepFacts:
+        """Runs the real training loop for a few steps in a temporary run folder, and returns what its step does."""
+        data = self._task.data
+        # Due at once, and again as soon as it is done.
+        busy = BusySampler(self._task.plan.model_devices, 1e-6, lambda _line: None)
+        with TemporaryDirectory(prefix="myxtts-diagnose-") as folder:
+            config = self._task.config.model_copy(update={"training.run_dir": str(Path(folder) / "run")})
+            task = replace(self._task, config=config)
+            with RunFolder.open(config, fingerprints=task.fingerprint()) as run:
+                steps = plan_steps(
+                    task, self._device, self._learner.micro_batches, "", len(self._shapes), run, lambda _line: None
+                )
+                prepared = PreparedVoice(config, task.plan, data, steps, self._learner)
+                loop = watch_training(prepared, run, task.make_callbacks(), on_step=busy.note_step)
+        return StepFacts(
+            loop=loop,
+            is_gpu=not self._device.is_cpu,
+            has_bfloat16=self._device.has_bfloat16,
+            device_busy=busy.share,
+            has_durations=self._has_durations(),
+            num_frames=max(shape.num_frames for shape in self._shapes),
+        )
+
+    def _has_durations(self) -> bool:
+        """Returns whether the store holds the durations of every utterance, although the step searches for them."""
+        data = self._task.data
+        if self._task.config.training.durations == "stored" or not isinstance(data.utterances, FeatureStore):
+            return False
+        columns = data.utterances.columns
+        return bool((columns["durations_length"] == columns["tokens_length"]).all())
+
+    def try_double_batch(self) -> float | None:
+        """Returns the time of a step on twice as many rows by that of a step as configured; None where it is of no use.
+
+        Only on GPUs whose memory is less than half used: a CPU has no idle units that a larger batch would fill.
+        """
+        if is_cpu(self._task.plan.model_devices[0]) or not self.is_graph:
+            return None
+        if _measure_memory_share(self._task) > _HALF_FULL:
+            return None
+        shape = max(self._shapes, key=lambda one: one.num_utterances * one.num_frames)
+        double = replace(shape, num_utterances=2 * shape.num_utterances)
+        num_frames = self._task.data.num_reference_frames
+        times = [time_calls(partial(self._run_empty, one, num_frames), 3) for one in (shape, double)]
+        return times[1] / times[0]
+
+    def _run_empty(self, shape: Shape, num_reference_frames: int) -> None:
+        """Runs a step on a batch of padding, which computes as long as any other of its shape."""
+        self._learner.trace([shape], num_reference_frames)
+        tf.test.experimental.sync_devices()
+
+
+def _measure_memory_share(task: VoiceTask) -> float:
+    """Returns the share of the first training GPU's memory that was in use at the peak."""
+    device, gpu = translate_plan(task.plan).model_devices[0], find_gpus(task.plan.model_devices, task.hardware)[0]
+    peak_bytes = tf.config.experimental.get_memory_info(device.strip("/"))["peak"]
+    return float(peak_bytes / gpu.memory_bytes)

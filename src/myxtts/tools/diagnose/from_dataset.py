@@ -27,7 +27,7 @@ from myxtts.tools.diagnose.dataset_probe import (
     list_chain,
     time_stages,
 )
-from myxtts.tools.diagnose.evidence import USUAL_PADDING, Evidence, LoopTimes, Machine, StageTime, Trials
+from myxtts.tools.diagnose.evidence import USUAL_PADDING, Evidence, LoopTimes, Machine, StageTime, StepFacts, Trials
 from myxtts.tools.diagnose.timing import (
     AloneTimes,
     Limits,
@@ -41,6 +41,7 @@ from myxtts.tools.diagnose.timing import (
     time_step,
 )
 from myxtts.tools.emulate import StepTime
+from myxtts.tools.watch_loop import LoopWatch
 
 MANY_EAGER_OPS = 25
 """Operations per step from which a step counts as eager; a `tf.function` counts as one operation."""
@@ -184,6 +185,8 @@ times the step: a buffer cannot make up for a lack of throughput."""
 _TAKING_SHARE = 0.2
 """Quantile of the waits for batches in memory that stands for the cost of taking one."""
 _MEMORY_LIMITS = Limits(12, 3.0)
+_NUM_WATCHED = 6
+"""Calls of a user's step that are observed."""
 
 
 def examine_dataset(
@@ -221,8 +224,24 @@ def examine_dataset(
         epoch_stall_s=alone.epoch_stall_s,
         padding=measure_padding(samples),
         num_eager_ops=num_eager_ops,
+        step_facts=None if is_emulated else watch_step(step, moved),
         trials=trials,
     )
+
+
+def watch_step(step: Work, batches: Sequence[Any]) -> StepFacts:
+    """Calls a user's step a few times and returns what it does; a foreign loop cannot be seen, only its step."""
+    import tensorflow as tf
+
+    gpus = [device.name for device in tf.config.list_logical_devices("GPU")]
+    names = gpus or [device.name for device in tf.config.list_logical_devices("CPU")]
+    with LoopWatch(names) as watch:
+        observed = watch.wrap(step)
+        for number in range(_NUM_WATCHED):
+            observed(batches[number % len(batches)])
+    main = find_main_array(batches[0])
+    num_frames = int(main.shape[1]) if main is not None else 0
+    return StepFacts(watch.summarize(), is_gpu=bool(gpus), num_frames=num_frames)
 
 
 def _try_from_outside(

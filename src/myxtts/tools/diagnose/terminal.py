@@ -16,16 +16,19 @@ from rich.text import Text
 from myxtts.tools.charts import draw_timeline, make_terminal_table
 from myxtts.tools.diagnose.advice import MachineSetting
 from myxtts.tools.diagnose.causes import Advice, Cause, Facts, Finding
+from myxtts.tools.diagnose.evidence import Evidence
 from myxtts.tools.page import Card
-from myxtts.tools.rhythm import rate_loading
 from myxtts.tools.words import Translator, mark
 
 if TYPE_CHECKING:
     from myxtts.tools.diagnose.examine import Diagnosis
 
-_WHOLE = ("threads", "cores", "shapes", "steps", "batches", "ops")
+_WHOLE = (
+    *("threads", "cores", "shapes", "steps", "batches", "ops"),
+    *("graphs", "copies", "loops", "reads", "products", "ahead"),
+)
 """Facts that are counts; they are shown as whole numbers."""
-_SHARES = ("padding", "overlap")
+_SHARES = ("padding", "overlap", "pauses", "busy")
 """Facts between 0 and 1 that are shown in per cent."""
 CAUSES = mark(
     {
@@ -40,6 +43,19 @@ CAUSES = mark(
         Cause.SLOW_READS: "Small files or a slow disk",
         Cause.PADDING: "Compute is spent on padding",
         Cause.EAGER: "The step runs eagerly",
+        Cause.WRONG_DEVICE: "The step takes tensors from another device",
+        Cause.COMPILE_STORM: "The step is traced or compiled again and again",
+        Cause.HOST_SYNC: "The host waits for the device in every step",
+        Cause.UNKNOWN_LOOP: "A loop of the step asks the host in every pass",
+        Cause.OUTSIDE: "Kernels outside the compiled step",
+        Cause.NO_XLA: "The step is not compiled, although it runs on a GPU",
+        Cause.EAGER_OPS: "Python starts operations beside the step",
+        Cause.MANY_COPIES: "A batch is copied to the device in many pieces",
+        Cause.FLOAT32: "The step computes in float32 on a device with bfloat16",
+        Cause.SEARCH: "The step searches alignments that are stored already",
+        Cause.SMALL_BATCH: "The batch is too small for the device",
+        Cause.PAUSES: "Checkpoints, validation or samples take much of the time",
+        Cause.IDLE: "The GPU is idle between its kernels",
         Cause.COMPUTE_BOUND: "Compute-bound: the model is the limit, not the pipeline",
         Cause.HEALTHY: "The pipeline is healthy",
     }
@@ -61,6 +77,26 @@ _EXPLANATIONS = mark(
         "slow_disk": "{read_ms} ms of a batch are spent waiting for the disk while the CPU is idle.",
         "padding_waste": "{padding} of all frames are padding; the device computes on them like on any other.",
         "eager_mode": "Python starts {ops} operations one by one in every step of {ms} ms.",
+        "wrong_device": "The step takes these from another device than the one that trains, and waits for the copies: "
+        "{tensors}.",
+        "compile_storm": "{graphs} new graphs were made in {steps} steps, although the batch shapes were known.",
+        "host_synchronisation": "The training thread reads {reads} results in every step, and begins a step with "
+        "{ahead} earlier ones unfinished: the device is idle until the host has begun the next.",
+        "loop_without_trip_count": "XLA does not know how often {loops} loops of the step run ({names}), so a GPU "
+        "asks the host before every pass.",
+        "kernels_outside_compiled_step": "{ops} operations of every step run one by one beside the compiled part, "
+        "mostly {kinds}.",
+        "xla_off_on_gpu": "{ops} operations of every step run one by one; XLA would fuse them into far fewer kernels.",
+        "eager_operations_per_step": "Python starts {ops} operations in every step, such as {kinds}; one call of a "
+        "graph would do.",
+        "many_copies_per_batch": "{copies} copies for every batch, and each waits until the device is free.",
+        "float32_on_bfloat16_device": "The {products} matrix products of the step are in float32, which this device "
+        "computes at half the speed of bfloat16 or less.",
+        "alignment_search_in_step": "Durations of all utterances are in the store, but {loops} loops over all frames "
+        "search for them in every step.",
+        "batch_too_small": "A step takes {step_ms} ms, and with twice as many rows only {double_ms} ms.",
+        "pauses_between_steps": "{pauses} of the time pass between steps, in checkpoints, validation and samples.",
+        "device_idle_between_kernels": "The GPU runs kernels {busy} of the time, although it has its data.",
         "compute_bound": "Data could be loaded {spare} times as fast as the step of {step_ms} ms needs it. "
         "Optimise the model instead.",
         "healthy": "The step of {step_ms} ms hardly ever waits; data could be loaded {spare} times as fast.",
@@ -85,7 +121,6 @@ REASONS = mark(
         "cores.",
         "more_threads": "The stage runs on one thread although cores are free.",
         "cache": "Results of the first epoch are kept in memory for the next one.",
-        "larger_step": "Loading is at its limit; a larger batch makes fewer, longer steps.",
         "store_in_memory": "A feature cache that fits into memory is read from the disk only once.",
         "parallel_reads": "Parallel reads wait no longer than a single one.",
         "few_large_files": "A few large files are read at the full speed of the disk, without a seek for each "
@@ -96,6 +131,17 @@ REASONS = mark(
         "repeat": "The next epoch is loaded while the last batches of this one are trained on.",
         "graph_mode": "In graph mode the step is dispatched once instead of operation by operation.",
         "buckets": "Batching utterances of similar length reduces padding.",
+        "same_device": "What is on the device of the model already needs no copy.",
+        "few_graphs": "Python numbers and new shapes of tensors make a new graph each; tensors of fixed shapes do not.",
+        "read_late": "Results that are read later, by another thread, let the host start the next step at once.",
+        "count_up": "A counter that goes up to a constant lets XLA run all passes without the host.",
+        "compile_whole": "Compiled as a whole, with optimizer and averages, the step has far fewer kernels.",
+        "one_copy": "One copy of a packed batch waits once instead of many times.",
+        "half_precision": "bfloat16 halves the memory traffic and doubles the speed of matrix products.",
+        "stored_durations": "With stored durations the step has no loop over frames.",
+        "larger_batch": "The device computes more rows in nearly the same time.",
+        "fewer_pauses": "Training stands still meanwhile.",
+        "look_at_trace": "A trace shows what the GPU waits for; a larger batch makes longer kernels.",
         "for_card": "preset for {card}",
         "for_cores": "{cores} cores; one is reserved for the training step",
         "for_memory": "{gb} GB of memory available",
@@ -111,7 +157,17 @@ _SPLIT_WINNERS = mark(
     }
 )
 """Keys are `SplitAdvice.winner`."""
-RATINGS = mark({"good": "good, under 100 ms", "moderate": "moderate, 100 to 500 ms", "slow": "slow, over 500 ms"})
+RATINGS = mark(
+    {"good": "good: the step never waits", "moderate": "just fast enough for the step", "slow": "the step waits for it"}
+)
+_AU_BASES = mark(
+    {
+        "emulated": "emulated: nominal step time / interval",
+        "device": "time in which the GPU ran kernels",
+        "step": "step time / interval (AU)",
+    }
+)
+"""Keys are `Diagnosis.au_basis`."""
 
 
 def explain_cause(finding: Finding, tr: Translator) -> str:
@@ -217,11 +273,13 @@ def to_json(diagnosis: Diagnosis, tr: Translator) -> dict[str, Any]:
         "data_ms": 1e3 * evidence.data_s,
         "step_ms": 1e3 * evidence.step_s,
         "is_step_emulated": evidence.is_step_emulated,
-        "loading": rate_loading(evidence.data_s),
+        "loading": diagnosis.loading,
         "au": diagnosis.au,
+        "au_basis": diagnosis.au_basis,
         "padding": evidence.padding,
         "oscillation": {**asdict(oscillation), "is_stable": oscillation.is_stable},
         "timeline": {"text": draw_timeline(loop.intervals_s), "intervals_ms": (1e3 * loop.intervals_s).tolist()},
+        "step_facts": _describe_step(evidence),
         "python_functions": [asdict(function) for function in evidence.python_functions],
         "machine": asdict(evidence.machine),
         "machine_settings": [asdict(setting) for setting in diagnosis.machine_settings],
@@ -229,6 +287,12 @@ def to_json(diagnosis: Diagnosis, tr: Translator) -> dict[str, Any]:
         "changes": diagnosis.list_changes(),
         "verified": {"factor": compared.factor, "low": compared.low, "high": compared.high} if compared else None,
     }
+
+
+def _describe_step(evidence: Evidence) -> dict[str, Any] | None:
+    """Returns what was seen of the step; its graph as numbers of operations by kind."""
+    facts = evidence.step_facts
+    return asdict(facts) if facts is not None else None
 
 
 def _describe_advice(advice: Advice, tr: Translator) -> dict[str, Any]:
@@ -247,13 +311,13 @@ _STYLES = {"good": "green", "moderate": "yellow", "slow": "red"}
 def list_key_figures(diagnosis: Diagnosis, tr: Translator) -> list[tuple[Card, str]]:
     """Returns loading time, AU, variation and interval, each with its style on a terminal."""
     evidence, oscillation = diagnosis.evidence, diagnosis.oscillation
-    rating = rate_loading(evidence.data_s)
+    rating = diagnosis.loading
     stability = tr("stable, under 20 %" if oscillation.is_stable else "uneven, over 20 %")
     rate = tr("{value} batches per second", value=tr.number(1 / evidence.loop.interval_s))
     return [
         (Card(tr("Data loading"), tr.milliseconds(1e3 * evidence.data_s), tr(RATINGS[rating])), _STYLES[rating]),
         (
-            Card(tr("Accelerator busy"), tr.share(diagnosis.au), tr("step time / interval (AU)")),
+            Card(tr("Accelerator busy"), tr.share(diagnosis.au), tr(_AU_BASES[diagnosis.au_basis])),
             "green" if diagnosis.is_healthy else "yellow",
         ),
         (

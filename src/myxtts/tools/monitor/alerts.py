@@ -18,7 +18,7 @@ from myxtts.tools.monitor.sample import History, Sample
 from myxtts.tools.rhythm import STABLE_VARIATION
 from myxtts.tools.words import Translator, mark
 
-AlertKind = Literal["lost", "memory", "stall", "starvation", "oscillation", "throttling"]
+AlertKind = Literal["lost", "memory", "stall", "starvation", "oscillation", "throttling", "step"]
 ALERT_KINDS = mark(
     {
         "lost": "lost GPU",
@@ -27,6 +27,7 @@ ALERT_KINDS = mark(
         "starvation": "starvation",
         "oscillation": "oscillation",
         "throttling": "throttling",
+        "step": "step",
     }
 )
 """Labels of the kinds, most severe first: the screen shows them in this order."""
@@ -42,10 +43,16 @@ _SENTENCES = mark(
         "run_steps_differ": "Steps of the same batch shape vary by {variation_share} although data is always ready: "
         "other work on this machine takes its cores or its GPU.",
         "run_stalled": "No step for {idle_time} although the training process is alive: it validates, saves or hangs.",
-        "gpu_idle": "GPU {gpu} is busy only {mean_percent} of the time although a process computes on it: "
+        "gpu_idle": "GPU {gpu} runs kernels only {mean_percent} of the time although a process computes on it: "
         "data comes too slowly.",
-        "gpu_underused": "GPU {gpu} is busy only {mean_percent} of the time although the run does not wait for "
+        "gpu_underused": "GPU {gpu} runs kernels only {mean_percent} of the time although the run does not wait for "
         "data: look into the step with myxtts profile, or raise data.batch_size.",
+        "gpu_hollow": "GPU {gpu} reports {mean_percent} utilisation but draws only {power_share} of its power limit: "
+        "some kernel always runs, but kernels are small or wait for the host. Look into the step with myxtts profile.",
+        "gpu_gaps": "The GPU runs kernels only {busy_share} of the time although the run does not wait for data: look "
+        "into the step with myxtts diagnose.",
+        "run_pauses": "Only {wall_share} of the wall clock is spent in steps; the rest goes to checkpoints, validation "
+        "and samples. Raise training.checkpoint_steps.",
         "gpu_swings": "The utilisation of GPU {gpu} swings between {low_percent} and {high_percent}: data comes "
         "in bursts.",
         "gpu_throttled": "GPU {gpu} is throttled: {reasons}.",
@@ -71,6 +78,11 @@ _NUM_RECENT = 30
 _MIN_RECENT = 10
 _IDLE_PERCENT = 50.0
 """Mean utilisation below which a GPU with a process on it counts as underused."""
+_FULL_PERCENT, _LOW_POWER = 80.0, 0.4
+"""A GPU counts as hollow above this mean utilisation and under this share of its power limit: a GPU that computes all
+the time draws at least half of it."""
+_LOW_BUSY, _LOW_WALL = 0.6, 0.7
+"""Shares of GPU busy time and of the wall clock in steps under which a run that has its data is warned of."""
 _SWING_PERCENT = 30.0
 """Least distance between the 10 % and 90 % quantiles of a swinging GPU's utilisation, in percentage points."""
 _SWING_SHARE = 0.5
@@ -146,6 +158,10 @@ def _judge_run(run: RunReading | None) -> Iterator[Alert]:
     if run.au is not None and run.au < STARVED_AU:
         numbers = {"wait_share": 1 - run.au, "wait_ms": 1000 * (run.wait_s or 0.0), "depth": run.depth or 0.0}
         yield Alert("starvation", "run_starved", numbers=numbers)
+    elif run.device_busy is not None and run.device_busy < _LOW_BUSY:
+        yield Alert("step", "gpu_gaps", numbers={"busy_share": run.device_busy})
+    if run.wall_share is not None and run.wall_share < _LOW_WALL:
+        yield Alert("step", "run_pauses", numbers={"wall_share": run.wall_share})
     if run.variation is not None and run.variation > STABLE_VARIATION:
         if run.au is not None and run.au > _FED_AU:
             yield Alert("oscillation", "run_steps_differ", numbers={"variation_share": run.variation})
@@ -182,6 +198,8 @@ def _find_throttling(gpu: GpuReading) -> tuple[str, ...]:
 def _judge_use(gpu: GpuReading, run: RunReading | None, history: History) -> Iterator[Alert]:
     """Judges oscillation and starvation by GPU utilisation, for a GPU with a compute process on it.
 
+    NVML's utilisation is the share of time in which any kernel ran, however small; the power tells how much it did.
+
     Low utilisation is put down to the data unless the followed run shows that it does not wait for any.
     """
     recent = np.array(history.get_recent(f"gpu{gpu.index}_utilization_percent", _NUM_RECENT))
@@ -196,6 +214,15 @@ def _judge_use(gpu: GpuReading, run: RunReading | None, history: History) -> Ite
     elif mean < _IDLE_PERCENT:
         is_fed = run is not None and run.state == "running" and run.au is not None and run.au >= STARVED_AU
         yield Alert("starvation", "gpu_underused" if is_fed else "gpu_idle", gpu.index, {"mean_percent": mean})
+    elif mean >= _FULL_PERCENT and (power := _measure_power(gpu, history)) is not None and power < _LOW_POWER:
+        yield Alert("step", "gpu_hollow", gpu.index, {"mean_percent": mean, "power_share": power})
+
+
+def _measure_power(gpu: GpuReading, history: History) -> float | None:
+    """Returns the mean power over the recent samples as a share of the limit; None where the GPU does not report it."""
+    recent = np.array(history.get_recent(f"gpu{gpu.index}_power_w", _NUM_RECENT))
+    recent = recent[~np.isnan(recent)]
+    return float(recent.mean()) / gpu.power_limit_w if len(recent) and gpu.power_limit_w else None
 
 
 def describe_alert(alert: Alert, tr: Translator) -> str:

@@ -53,7 +53,7 @@ def draw_gpu_table(gpus: Sequence[GpuReading], history: History, width: int, is_
     spark_width = max(0, min(30, spare - name_width - bool(name_width)))
     name_head = f"{'name':<{name_width}} " if name_width else ""
     columns = f"{'memory':>13} {'power':>6} {'heat':>6} {'clock':>8} {'PCIe in/out':>12} {'procs':>6}"
-    yield Text(f"GPU {name_head}{'busy':>6} {'':<{spark_width}} {columns}", "dim")
+    yield Text(f"GPU {name_head}{'util':>6} {'':<{spark_width}} {columns}", "dim")
     for gpu in gpus:
         start = Text(f"{gpu.index:>3} ", "bold")
         name = f"{_shorten(gpu.name)[:name_width]:<{name_width}} " if name_width else ""
@@ -106,7 +106,7 @@ def _write_pcie_pair(gpu: GpuReading) -> str:
 
 def _draw_use(gpu: GpuReading, history: History, width: int, is_ascii: bool) -> Text:
     busy = _write(gpu, "utilization", gpu.utilization_percent, " %")
-    line = Text.assemble(("busy ", "dim"), (f"{busy:>6} ", "bold"))
+    line = Text.assemble(("util ", "dim"), (f"{busy:>6} ", "bold"))
     return _add_sparkline(line, history, f"gpu{gpu.index}_utilization_percent", 100, width, is_ascii)
 
 

@@ -7,8 +7,11 @@ end a reading. NVML ignores CUDA_VISIBLE_DEVICES, so that all GPUs of the machin
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Self, TypeVar
 
 import psutil
@@ -22,6 +25,8 @@ DENIED, UNSUPPORTED, SILENT = "denied", "not reported", "no answer"
 LOST = "lost"
 """Problem of a GPU that no longer answers the driver (`LOST_GPU_ERRORS`)."""
 
+_PCIE_INTERVAL_S = 10.0
+"""Between two measurements of PCIe throughput: each of its two calls blocks for 20 ms, other calls for microseconds."""
 _THROTTLE_REASONS = {
     "power_cap": pynvml.nvmlClocksEventReasonSwPowerCap,
     "slowdown": pynvml.nvmlClocksEventReasonHwSlowdown,
@@ -104,6 +109,7 @@ class GpuReader:
         self._nvml: Any = nvml if nvml is not None else pynvml
         self._known: dict[int, tuple[str, str]] = {}
         self._process_names: dict[int, str] = {}
+        self._pcie: dict[int, tuple[float, tuple[int | None, int | None]]] = {}
         self.num_gpus, self.no_gpu_reason = 0, ""
         self._is_open = False
 
@@ -152,7 +158,7 @@ class GpuReader:
         name, uuid = self._read_identity(index, handle, asker)
         memory = asker.ask("memory", lambda: nvml.nvmlDeviceGetMemoryInfo(handle))
         rates = asker.ask("utilization", lambda: nvml.nvmlDeviceGetUtilizationRates(handle))
-        rx, tx = pynvml.NVML_PCIE_UTIL_RX_BYTES, pynvml.NVML_PCIE_UTIL_TX_BYTES
+        pcie_rx, pcie_tx = self._read_pcie(index, handle, asker)
         sm_clock, memory_clock = pynvml.NVML_CLOCK_SM, pynvml.NVML_CLOCK_MEM
         return GpuReading(
             index,
@@ -169,8 +175,8 @@ class GpuReader:
             sm_clock_mhz=asker.ask("clocks", lambda: nvml.nvmlDeviceGetClockInfo(handle, sm_clock)),
             max_sm_clock_mhz=asker.ask("max_clocks", lambda: nvml.nvmlDeviceGetMaxClockInfo(handle, sm_clock)),
             memory_clock_mhz=asker.ask("memory_clock", lambda: nvml.nvmlDeviceGetClockInfo(handle, memory_clock)),
-            pcie_rx_bytes_per_s=asker.ask("pcie", lambda: 1000 * nvml.nvmlDeviceGetPcieThroughput(handle, rx)),
-            pcie_tx_bytes_per_s=asker.ask("pcie", lambda: 1000 * nvml.nvmlDeviceGetPcieThroughput(handle, tx)),
+            pcie_rx_bytes_per_s=pcie_rx,
+            pcie_tx_bytes_per_s=pcie_tx,
             pcie_generation=asker.ask("pcie_link", lambda: nvml.nvmlDeviceGetCurrPcieLinkGeneration(handle)),
             pcie_width=asker.ask("pcie_link", lambda: nvml.nvmlDeviceGetCurrPcieLinkWidth(handle)),
             throttle_reasons=asker.ask("throttling", lambda: _read_throttling(nvml, handle)),
@@ -185,6 +191,19 @@ class GpuReader:
             uuid = asker.ask("uuid", lambda: self._nvml.nvmlDeviceGetUUID(handle))
             self._known[index] = (name or "GPU", uuid or "")
         return self._known[index]
+
+    def _read_pcie(self, index: int, handle: Any, asker: _Asker) -> tuple[int | None, int | None]:
+        """Returns bytes per second into and out of a GPU, measured anew every `_PCIE_INTERVAL_S`."""
+        measured_at, rates = self._pcie.get(index, (-math.inf, (None, None)))
+        if time.monotonic() - measured_at >= _PCIE_INTERVAL_S:
+            counters = (pynvml.NVML_PCIE_UTIL_RX_BYTES, pynvml.NVML_PCIE_UTIL_TX_BYTES)
+            measure = self._nvml.nvmlDeviceGetPcieThroughput
+            rx, tx = (asker.ask("pcie", partial(measure, handle, counter)) for counter in counters)
+            rates = (None if rx is None else 1000 * rx, None if tx is None else 1000 * tx)
+            if None in rates:
+                return rates
+            self._pcie[index] = (time.monotonic(), rates)
+        return rates
 
     def _read_processes(self, handle: Any) -> tuple[GpuProcess, ...]:
         """Lists the compute processes, largest memory first; graphics processes are not among them."""

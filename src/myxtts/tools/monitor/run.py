@@ -48,7 +48,9 @@ class RunReading:
 
     `position` is the last batch of the feed, `step` and `loss` are of the last line of metrics. `num_new_steps` counts
     since the last reading, `num_steps` is the size of the window. `depth` is the mean number of batches in the buffer,
-    `au` the share of time without data wait. `variation` and `period_steps` are those of `rhythm`. `idle_s` is the time
+    `au` the share of time without data wait. `device_busy` is the share of time in which the GPU ran kernels, as the
+    run measured it last, None on a CPU; `wall_share` is the share of the wall clock that it spent in steps, without
+    checkpoints, validation and samples. `variation` and `period_steps` are those of `rhythm`. `idle_s` is the time
     since the last step.
     """
 
@@ -60,6 +62,8 @@ class RunReading:
     epoch: float | None = None
     loss: float | None = None
     au: float | None = None
+    device_busy: float | None = None
+    wall_share: float | None = None
     wait_s: float | None = None
     step_s: float | None = None
     depth: float | None = None
@@ -110,6 +114,8 @@ class RunFollower:
             step=self._record.get("step"),
             epoch=_to_float(self._record.get("epoch")),
             loss=_to_float(self._record.get("loss")),
+            device_busy=_to_float(self._record.get("device_busy")),
+            wall_share=_to_float(self._record.get("wall_share")),
             idle_s=idle_s,
         )
         return self._add_means(reading) if self._window else reading
@@ -208,14 +214,16 @@ class RunFollower:
         """Adds the means over the window, and variation and period over the last 512 steps."""
         steps = self._window
         elapsed_s = max(sum(step.interval_s for step in steps), 1e-9)
+        # A line of telemetry is a batch; with gradient accumulation several make a step.
+        num_steps = len(steps) / (self._batches_per_step or 1)
         wait_s = sum(step.wait_s for step in steps)
         num_padded = sum(step.num_padded_frames for step in steps)
         rhythm = find_recent_oscillation(self._rhythm_steps)
         return replace(
             reading,
             au=1 - min(1.0, wait_s / elapsed_s),
-            wait_s=wait_s / len(steps),
-            step_s=(elapsed_s - wait_s) / len(steps),
+            wait_s=wait_s / num_steps,
+            step_s=(elapsed_s - wait_s) / num_steps,
             depth=sum(step.depth for step in steps) / len(steps),
             utterances_per_s=sum(step.num_utterances for step in steps) / elapsed_s,
             batches_per_s=len(steps) / elapsed_s,
@@ -234,6 +242,11 @@ def find_newest_run(folder: Path = RUNS_FOLDER) -> Path | None:
         return None
     dated = [(_find_last_change(path), path) for path in runs]
     return max(((when, path) for when, path in dated if when is not None), default=(0.0, None))[1]
+
+
+def is_run(path: Path) -> bool:
+    """Whether a folder holds a run, which may be starting or have ended."""
+    return _find_last_change(path) is not None
 
 
 def _find_last_change(run: Path) -> float | None:

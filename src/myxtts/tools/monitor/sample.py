@@ -39,7 +39,10 @@ _GPU_COLUMNS = (
     "pcie_generation",
     "pcie_width",
 )
-RUN_COLUMNS = ("au", "wait_s", "step_s", "depth", "utterances_per_s", "batches_per_s", "padding", "variation")
+RUN_COLUMNS = (
+    *("au", "device_busy", "wall_share", "wait_s", "step_s"),
+    *("depth", "utterances_per_s", "batches_per_s", "padding", "variation"),
+)
 """Means over the last seconds of a run, None while it is not running."""
 _LOOK_FOR_RUN_EVERY_S = 5.0
 """Time between two searches for a newer run, each of which lists the runs folder."""

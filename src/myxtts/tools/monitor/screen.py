@@ -94,7 +94,8 @@ def describe_in_a_line(view: View) -> str:
         parts.append(f"run {run.path} {_STATES[run.state][0]}")
         if run.au is not None and run.wait_s is not None and run.depth is not None and run.state == "running":
             rate = f"{run.utterances_per_s or 0:.1f} utterances/s"
-            parts.append(f"AU {100 * run.au:.0f} %, wait {1000 * run.wait_s:.1f} ms, buffer {run.depth:.1f}, {rate}")
+            au = f"AU {100 * _find_au(run):.0f} % ({_name_au_basis(run)})"
+            parts.append(f"{au}, wait {1000 * run.wait_s:.1f} ms, buffer {run.depth:.1f}, {rate}")
     kinds = sorted({alert.kind for alert in view.alerts})
     if kinds:
         parts.append("warnings: " + ", ".join(ALERT_KINDS[kind] for kind in kinds))
@@ -170,13 +171,24 @@ def _draw_run(run: RunReading | None, history: History, width: int, is_ascii: bo
     rate, depth = f"{run.utterances_per_s or 0:7.1f} utt/s", f"{run.depth:7.1f} batches"
     # The full scale of the wait is the whole step, so that a short wait looks short.
     wait = draw("wait", f"{1000 * run.wait_s:6.1f} ms", "wait_s", run.wait_s + run.step_s)
-    au = draw("AU", f"{100 * run.au:6.1f} % ", "au", 1.0, au_style)
+    column_of_au = "au" if run.device_busy is None else "device_busy"
+    au = draw("AU", f"{100 * _find_au(run):6.1f} % ", column_of_au, 1.0, au_style)
     yield Text.assemble("  ", au, "  ", draw("rate", rate, "utterances_per_s", None))
     yield Text.assemble("  ", wait, "  ", draw("buffer", depth, "depth", None))
-    rest = [f"step {1000 * run.step_s:.1f} ms"]
+    rest = [f"AU: {_name_au_basis(run)}", f"step {1000 * run.step_s:.1f} ms"]
+    rest += [f"{100 * run.wall_share:.0f} % of wall clock"] if run.wall_share is not None else []
     rest += [f"varies {100 * run.variation:.0f} %"] if run.variation is not None else []
     rest += [f"padding {100 * run.padding:.0f} %"] if run.padding is not None else []
     yield Text("  " + ", ".join(rest), "dim")
+
+
+def _find_au(run: RunReading) -> float:
+    """Accelerator utilisation: the busy time of the GPU where the run measured it, else the time without data wait."""
+    return run.device_busy if run.device_busy is not None else run.au or 0.0
+
+
+def _name_au_basis(run: RunReading) -> str:
+    return "GPU busy" if run.device_busy is not None else "no data wait"
 
 
 def _shorten_path(path: str, width: int) -> str:

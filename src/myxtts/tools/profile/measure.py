@@ -2,8 +2,9 @@
 
 Order: trace the graphs, train `num_steps` steps, time checkpoints and logging, read the `tf.data` model, then time
 forward, backward, optimizer and EMA separately; the last destroys the weights. Devices are synchronised after every
-step, so that each step's time is its own. Training itself reads the results of a step while the next one runs, so on a
-GPU it is a little faster than the sum shown here. Called by `myxtts profile`.
+step, so that each step's time is its own. The training loop does not wait for a step before it starts the next one, so
+on a GPU it is faster than the sum shown here; `watch_training` runs it too, to count what a step starts. Called by
+`myxtts profile`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from statistics import median
@@ -32,10 +34,12 @@ from myxtts.tools.profile.result import (
     OpTime,
     SavingTimes,
     Spread,
+    StepCounts,
     StepSample,
     TrainingProfile,
 )
 from myxtts.tools.run_files import FeedTimes, read_telemetry
+from myxtts.tools.watch_loop import watch_training
 from myxtts.training.run.folder import RunFolder
 from myxtts.training.run.state import RunState
 from myxtts.training.voice.task import VoiceTask
@@ -107,7 +111,9 @@ class _Profiler:
         self._say("Saving a checkpoint and writing records …")
         saving = self._measure_saving()
         ops, no_ops_reason = self._measure_ops(data.loader)
+        self._say("Counting what a step starts …")
         shape = Counter(one.shape for one in self._samples).most_common(1)[0][0]
+        counts = self._count(self._examples[shape])
         self._say(f"Taking the step of shape {shape} apart …")
         from myxtts.tools.profile.parts import measure_parts
 
@@ -118,6 +124,7 @@ class _Profiler:
             steps=tuple(self._samples),
             data=data,
             parts=measure_parts(self._learner, self._examples[shape], shape, min(_MAX_REPEATS, num_steps)),
+            counts=counts,
             saving=saving,
             ops=tuple(ops),
             no_ops_reason=no_ops_reason,
@@ -163,7 +170,9 @@ class _Profiler:
             loader = feed.loader_name
         times = read_telemetry(path)
         assert times is not None, "the feed has kept no record"
-        return _describe_loading(loader, self._samples, times, stats, num_steps * self._learner.num_batches_per_step)
+        loading = _describe_loading(loader, self._samples, times, stats, num_steps * self._learner.num_batches_per_step)
+        step_ms = 1000 * float(np.mean([one.step_s for one in self._samples])) / self._learner.num_batches_per_step
+        return replace(loading, num_threads=max(1, self._prepared.plan.num_workers), step_ms=step_ms)
 
     def _train_step(self, batches: Iterator[Batch], step: int) -> StepSample:
         """Times the wait for data and one synchronised step; a new trace in it counts as a compilation."""
@@ -213,6 +222,30 @@ class _Profiler:
             held_s = time.perf_counter() - started
         write_s = time.perf_counter() - started - held_s
         return SavingTimes(held_s, write_s, training.checkpoint_steps, self._measure_logging(), training.log_steps)
+
+    def _count(self, batches: Sequence[Batch]) -> StepCounts:
+        """Runs the real training loop for a few steps; kernels are counted on the GPU, else in the step's HLO."""
+        from myxtts.runtime.device_trace import BusySampler
+        from myxtts.tools.profile.parts import count_kernels
+
+        busy = BusySampler(self._prepared.plan.model_devices, 1e-6, self._say)
+        loop = watch_training(self._prepared, self._run, (), on_step=busy.note_step)
+        graph, num_kernels = loop.graph, busy.num_kernels
+        if num_kernels is None and graph.num_compiled:
+            num_kernels = count_kernels(self._learner, batches)
+        return StepCounts(
+            num_eager_ops=loop.num_eager_ops,
+            num_host_reads=loop.num_host_reads,
+            num_steps_ahead=loop.num_steps_ahead,
+            num_copies=loop.num_copies,
+            num_compiled_ops=graph.num_compiled,
+            num_outside_ops=graph.num_outside,
+            num_loops=graph.num_loops,
+            num_unknown_loops=len(graph.unknown_loops),
+            num_kernels=num_kernels,
+            device_busy=busy.share,
+            wall_share=loop.wall_share,
+        )
 
     def _wait_for_checkpoint(self, step: int) -> None:
         """Blocks until the checkpoint is on disk, at most `_PATIENCE_S` seconds."""

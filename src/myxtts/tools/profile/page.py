@@ -21,7 +21,7 @@ from myxtts.tools.page import (
     make_section,
     make_table,
 )
-from myxtts.tools.profile.result import OpTime, Spread, TrainingProfile
+from myxtts.tools.profile.result import OpTime, Spread, StepCounts, TrainingProfile
 from myxtts.tools.words import Translator, mark
 
 _MODES = mark({"xla": "compiled with XLA", "graph": "in graph mode", "eager": "eagerly, operation by operation"})
@@ -41,9 +41,24 @@ _LOADING = mark(
         "data_wait": "wait for data",
         "loading": "loading a batch",
         "transfer": "copy to the device",
+        "transfer_wait": "waiting for the device before the copy",
         "features": "features on the data device",
     }
 )
+COUNTS = mark(
+    {
+        "num_kernels": "kernels and library calls of the compiled step",
+        "num_compiled_ops": "graph operations inside the compiled part",
+        "num_outside_ops": "graph operations outside the compiled part",
+        "num_loops": "loops",
+        "num_unknown_loops": "loops without a known trip count",
+        "num_eager_ops": "operations that Python dispatches",
+        "num_host_reads": "results that the training thread waits for",
+        "num_steps_ahead": "earlier steps still unfinished when a step begins",
+        "num_copies": "copies to the device for each batch",
+    }
+)
+"""Fields of `StepCounts`."""
 _RATINGS = mark({"good": "good", "moderate": "moderate", "slow": "slow"})
 _NO_OPS = mark(
     {
@@ -69,6 +84,7 @@ def make_profile_page(profile: TrainingProfile, machine: Mapping[str, Any], tr: 
         cards=_make_cards(profile, tr),
         sections=[
             _show_stages(profile, tr),
+            _show_counts(profile, tr),
             _show_loading(profile, tr),
             _show_ops(profile, tr),
             _show_compiling(profile, tr),
@@ -91,7 +107,9 @@ def _make_cards(profile: TrainingProfile, tr: Translator) -> list[Card]:
         ),
         Card(tr("Wait for data"), tr.milliseconds(data.wait.mean_ms), tr("mean per step")),
         Card(tr("Loading a batch"), tr.milliseconds(data.load.mean_ms), verdict),
-        Card(tr("AU"), tr.share(data.au), tr("share of time not waiting for data")),
+        Card(tr("AU"), tr.share(data.au), tr("share of time not waiting for data"))
+        if (busy := profile.counts.device_busy) is None
+        else Card(tr("AU"), tr.share(busy), tr("time in which the GPU ran kernels")),
         Card(
             tr("Graphs traced"),
             tr.count(len(profile.compilations)),
@@ -134,6 +152,24 @@ def _show_stages(profile: TrainingProfile, tr: Translator) -> Html:
             whole=tr.number(1000 * parts.whole_s),
         ),
     )
+
+
+def _show_counts(profile: TrainingProfile, tr: Translator) -> Html:
+    """What the host and the device start in one step of the real training loop."""
+    rows = [[tr(COUNTS[name]), tr.number(value)] for name, value in list_counts(profile.counts).items()]
+    return make_section(
+        tr("What a step starts"),
+        make_panel(tr("Per step"), make_table(tr.row("Count", "Number"), rows)),
+        lead=tr(
+            "Counted in the real training loop. A graph is one operation for the host. Operations outside the compiled "
+            "part, loops without a trip count and reads of the host leave a GPU idle between its kernels."
+        ),
+    )
+
+
+def list_counts(counts: StepCounts) -> dict[str, float]:
+    """Returns the numbers that are known, by key of `COUNTS`."""
+    return {name: value for name in COUNTS if (value := getattr(counts, name)) is not None}
 
 
 def make_step_flame(profile: TrainingProfile, tr: Translator) -> Flame:
@@ -179,7 +215,7 @@ def _show_loading(profile: TrainingProfile, tr: Translator) -> Html:
             make_panel(tr("Step time in milliseconds"), draw_curves(curves, tr.tick)),
         ),
         lead=tr(
-            "Loader: {loader}. A batch under 100 ms is good, up to 500 ms moderate, above slow; a "
+            "Loader: {loader}. Loading is good if it is faster than the step, and slow if the step waits; a "
             "variation (standard deviation / mean) under 20 % is stable. Loading runs in parallel "
             "with the step: only waiting costs time.",
             loader=data.loader,

@@ -26,6 +26,8 @@ from myxtts.pipeline.splits import choose_range, count_reference_frames, order_s
 from myxtts.runtime.plan import Plan
 from myxtts.runtime.timing import time_in_turns
 from myxtts.tools.profile.result import OpTime, PartTimes
+from myxtts.tools.step_graph import count_hlo
+from myxtts.training.micro_batches import enter_device
 from myxtts.training.voice.learner import Learner
 from myxtts.types import Batch
 
@@ -53,6 +55,26 @@ def measure_parts(learner: Learner, batches: Sequence[Batch], shape: str, num_re
         backward_s=count * backward_s,
         optimizer_s=seconds["update"],
     )
+
+
+def count_kernels(learner: Learner, batches: Sequence[Batch]) -> float | None:
+    """Counts the kernels and library calls of a step in the HLO that XLA makes of it; compiles one shape once more.
+
+    Where rows are split into lanes, only their gradients are compiled and counted. None for a step without XLA, and on
+    several devices, where only a trace of the GPU can count.
+    """
+    step: Any = learner.train_step
+    if learner.strategy.num_replicas_in_sync > 1 or not (step._is_compiled_whole or step._is_compiled_by_part):
+        return None
+    part = learner.cut(batches)[0]
+    function, times = (step._train if step.accumulation_steps == 1 else step._accumulate), 1
+    arguments: tuple[Any, ...] = (part,)
+    with learner.strategy.scope(), enter_device(learner.strategy):
+        if step._is_compiled_by_part:
+            pieces = step._split_lanes(part)
+            function, arguments, times = step._compute_piece, (pieces[0], step._step.read_value()), len(pieces)
+        text = function.experimental_get_compiler_ir(*arguments)(stage="optimized_hlo")
+    return float(times * step.accumulation_steps * count_hlo(text).num_started)
 
 
 def _finish(action: Callable[[], object]) -> None:

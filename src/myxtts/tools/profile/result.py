@@ -12,7 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from myxtts.tools.rhythm import STABLE_VARIATION, rate_loading
+from myxtts.tools.rhythm import STABLE_VARIATION, Rating, rate_loading
+
+NOTICEABLE_WAIT = 0.08
+"""Share of time spent waiting for data from which loading is called slow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +62,8 @@ class DataLoading:
     """Data loading during the profiled steps.
 
     `wait` is the wait of the step, `load` a loader thread's time for a batch, and `stages` what follows in parallel
-    with the step, such as the copy to the device. `au` is the share of time not spent waiting for data.
+    with the step, such as the copy to the device. `num_threads` load at once. `au` is the share of time not spent
+    waiting for data, which says nothing about how busy a GPU is: see `StepCounts.device_busy`.
     """
 
     loader: str
@@ -69,15 +73,46 @@ class DataLoading:
     mean_depth: float
     au: float
     padding: float
+    num_threads: int = 1
+    step_ms: float = 0.0
+    """Mean time of a batch in the training step."""
 
     @property
-    def verdict(self) -> str:
-        """Rating by the mean loading time of a batch: `good`, `moderate` or `slow`."""
-        return rate_loading(self.load.mean_ms / 1000)
+    def verdict(self) -> Rating:
+        """Rating of loading by the step that consumes the batches: `good`, `moderate` or `slow`."""
+        if 1 - self.au >= NOTICEABLE_WAIT:
+            return "slow"
+        rating = rate_loading(self.load.mean_ms / max(1, self.num_threads), self.step_ms)
+        return "moderate" if rating == "slow" else rating
 
     @property
     def is_stable(self) -> bool:
         return self.load.variation < STABLE_VARIATION
+
+
+@dataclass(frozen=True, slots=True)
+class StepCounts:
+    """What one step starts, as the real training loop runs it.
+
+    Python dispatches `num_eager_ops` operations, of which one is the whole step where it is a graph, and waits for
+    `num_host_reads` tensors; a step begins with `num_steps_ahead` earlier ones unfinished. A batch crosses to the
+    device in `num_copies`. `num_compiled_ops` of the graph are inside what XLA compiles, `num_outside_ops` are not;
+    `num_unknown_loops` of its `num_loops` ask the host in every pass on a GPU. `num_kernels` were counted on a GPU, or
+    in the HLO that XLA made of the step; None where neither was possible. `device_busy` is the share of time in which
+    the GPU ran kernels, `wall_share` that of the wall clock spent in steps.
+    """
+
+    num_eager_ops: float
+    num_host_reads: float
+    num_steps_ahead: float | None
+    num_copies: float | None
+    num_compiled_ops: int
+    num_outside_ops: int
+    num_loops: int
+    num_unknown_loops: int
+    num_kernels: float | None = None
+    device_busy: float | None = None
+    wall_share: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +179,7 @@ class TrainingProfile:
     steps: tuple[StepSample, ...]
     data: DataLoading
     parts: PartTimes
+    counts: StepCounts
     saving: SavingTimes
     ops: tuple[OpTime, ...]
     no_ops_reason: str
@@ -186,6 +222,7 @@ class TrainingProfile:
             "num_parameters": self.num_parameters,
             "stages_ms": {name: 1000 * seconds for name, seconds in self.list_stages()},
             "parts": {**asdict(self.parts), "sum_s": self.parts.sum_s},
+            "counts": asdict(self.counts),
             "step": asdict(Spread.of([one.step_s for one in self.steps])),
             "data_loading": {**asdict(data), "verdict": data.verdict, "is_stable": data.is_stable},
             "saving": asdict(self.saving),

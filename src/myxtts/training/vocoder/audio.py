@@ -9,8 +9,9 @@ Shape legend: B segments, T frames, M mel bands, S = T * hop_length samples.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,11 +22,13 @@ from myxtts.corpus.rejections import AudioProblem, Reason
 from myxtts.errors import DataError
 from myxtts.features.audio import load_recording
 from myxtts.features.extract import quantize_samples
+from myxtts.pipeline.batch import Arrays, BatchLayout, Loader, measure_axes
 from myxtts.pipeline.loaders.python import MelMemory
+from myxtts.pipeline.order import NO_ROW, BatchPlan, Shape
 from myxtts.pipeline.splits import choose_corpus
 from myxtts.store.layout import Part
 from myxtts.store.reader import FeatureStore
-from myxtts.types import Split
+from myxtts.types import Array, Split
 
 _FULL_SCALE = 32767
 """16-bit sample value of 1.0 in a store."""
@@ -132,16 +135,27 @@ def _find_corpus(store: FeatureStore, config: XTTSConfig, split: Split) -> Path:
     )
 
 
-class Segments(NamedTuple):
-    """A batch of segments. `lengths` are their real frames; shorter clips are padded with silence."""
+SEGMENT_ARRAYS = (
+    Array("mel", "float32", "B T M", pad="log_floor"),
+    Array("samples", "float32", "B S"),
+    Array("mel_lengths", "int32", "B"),
+)
+"""The arrays of a batch of segments. `mel_lengths` are their real frames; shorter clips are padded with silence."""
 
-    mel: NDArray[np.float32]  # [B, T, M]
-    samples: NDArray[np.float32]  # [B, S]
-    lengths: NDArray[np.int32]  # [B]
+
+def make_segment_layout(shapes: Sequence[Shape], n_mels: int, hop_length: int) -> BatchLayout:
+    """The buffers of batches of segments of these shapes."""
+    measure = partial(measure_axes, n_mels=n_mels, num_reference_frames=0)
+    return BatchLayout(SEGMENT_ARRAYS, shapes, lambda shape: {**measure(shape), "S": shape.num_frames * hop_length})
 
 
-class SegmentSource:
-    """Chooses and reads the random segments of a batch; safe for several threads."""
+class SegmentSource(Loader):
+    """Chooses the random segments of every batch, and reads them: the order of a feed and its loader in one.
+
+    In a plan of it `rows` are the clips that segments are cut from, and `keys` the frames at which they begin.
+    """
+
+    name = "segments"
 
     def __init__(
         self,
@@ -163,41 +177,49 @@ class SegmentSource:
         self._rows = rows[np.argsort(store.columns["id_hash"][rows], kind="stable")]
         self._store, self._sound, self._seed = store, sound, seed
         self._parts: tuple[Part, ...] = ("mel", "pcm") if store.settings.has_pcm else ("mel",)
-        self._num_segments, self._num_frames = num_segments, num_frames
+        self.shapes = (Shape(num_segments, num_frames, 0),)
         self._hop_length = store.settings.mel.hop_length
         self._silence = np.float32(np.log(store.settings.mel.log_floor))
+        lengths = store.columns["mel_length"][self._rows].astype(np.int64)
+        self._num_frames_in_all = int(lengths.sum())
         # The last frame is centred near the end of the clip; only the others are followed by a whole hop of samples.
-        num_whole_frames = store.columns["mel_length"][self._rows].astype(np.int64) - 1
         # Running total of the frames at which a segment may begin, at least one in each clip.
-        self._num_starts = np.cumsum(np.maximum(num_whole_frames - num_frames, 0) + 1)
+        self._num_starts = np.cumsum(np.maximum(lengths - 1 - num_frames, 0) + 1)
 
-    def choose(self, position: int, shard: tuple[int, int] = (0, 1)) -> list[tuple[int, int]]:
-        """Row and first frame of each segment of a batch, or of its share `shard[0]` of `shard[1]`.
+    @property
+    def num_batches_per_epoch(self) -> int:
+        """Number of batches that hold as many frames as the clips."""
+        (shape,) = self.shapes
+        return max(1, -(-self._num_frames_in_all // (shape.num_utterances * shape.num_frames)))
+
+    def make_layout(self, shapes: Sequence[Shape]) -> BatchLayout:
+        """The buffers of batches of these shapes, which `fill` takes."""
+        return make_segment_layout(shapes, self._store.n_mels, self._hop_length)
+
+    def batch(self, position: int) -> BatchPlan:
+        """The segments of a batch.
 
         A start is drawn uniformly from all possible starts of all clips; the generator is seeded by (seed, position).
         """
+        (shape,) = self.shapes
         generator = np.random.default_rng([self._seed, position])
-        drawn = generator.integers(0, self._num_starts[-1], self._num_segments)
-        share = self._num_segments // shard[1]
-        drawn = drawn[shard[0] * share : (shard[0] + 1) * share]
+        drawn = generator.integers(0, self._num_starts[-1], shape.num_utterances)
         clips = np.searchsorted(self._num_starts, drawn, side="right")
         starts = drawn - np.where(clips > 0, self._num_starts[clips - 1], 0)
-        return [(int(self._rows[clip]), int(start)) for clip, start in zip(clips, starts, strict=True)]
+        epoch, no_references = position // self.num_batches_per_epoch, np.full(len(drawn), NO_ROW)
+        return BatchPlan(position, epoch, self._rows[clips], no_references, shape, starts.astype(np.uint64))
 
-    def read(self, chosen: Sequence[tuple[int, int]]) -> Segments:
-        """The segments at these rows and first frames."""
-        mel_BTM = np.empty((len(chosen), self._num_frames, self._store.n_mels), np.float32)
-        samples_BS = np.empty((len(chosen), self._num_frames * self._hop_length), np.float32)
-        lengths_B = np.empty(len(chosen), np.int32)
-        with self._store.guard_reads([row for row, _ in chosen], self._parts):
-            for number, (row, start) in enumerate(chosen):
-                lengths_B[number] = self._copy_mel(row, start, mel_BTM[number])
-                self._copy_samples(row, start, samples_BS[number])
-        return Segments(mel_BTM, samples_BS, lengths_B)
+    def fill(self, plan: BatchPlan, arrays: Arrays) -> Arrays:
+        assert plan.keys is not None
+        rows, starts = plan.rows.tolist(), plan.keys.tolist()
+        with self._store.guard_reads(rows, self._parts):
+            for number, (row, start) in enumerate(zip(rows, starts, strict=True)):
+                arrays["mel_lengths"][number] = self._copy_mel(row, start, arrays["mel"][number])
+                self._copy_samples(row, start, arrays["samples"][number])
+        return arrays
 
-    def name_utterances(self, chosen: Sequence[tuple[int, int]]) -> tuple[str, ...]:
-        """The ids of the utterances that segments are taken from."""
-        return tuple(self._store.id_of(row) for row, _ in chosen)
+    def name_utterances(self, plan: BatchPlan) -> tuple[str, ...]:
+        return tuple(map(self._store.id_of, plan.rows.tolist()))
 
     def _copy_mel(self, row: int, start: int, out_TM: NDArray[np.float32]) -> int:
         mel_TM = self._store.read_mel(row)[start : start + len(out_TM)]

@@ -20,19 +20,22 @@ from myxtts.features.definition import MelDefinition
 from myxtts.models.discriminators import DiscriminatorConfig, Discriminators
 from myxtts.models.layers import iterate_weights
 from myxtts.models.vocoder import Vocoder, VocoderConfig
+from myxtts.pipeline.order import Shape
+from myxtts.pipeline.packed import pack_views
 from myxtts.storage.json_file import FileModel
 from myxtts.training.execution import Execution, MicroBatches
 from myxtts.training.learner import BaseLearner, select_trained, use_dtype_policy
+from myxtts.training.micro_batches import MicroBatch, StepInput, list_replica_devices
 from myxtts.training.optimizer import AdamW, WeightEma
-from myxtts.training.step import MicroBatch, StepNumbers, StepResult, TrainStep, split_rows
+from myxtts.training.step import StepNumbers, StepResult, TrainStep
 from myxtts.training.terms import VOCODER, add_weighted
+from myxtts.training.vocoder.audio import make_segment_layout
 from myxtts.training.vocoder.losses import (
     ReconstructionLoss,
     adversarial_loss,
     discriminator_loss,
     feature_matching_loss,
 )
-from myxtts.training.vocoder.task import SegmentBatch
 from myxtts.types import Tensor
 
 BETAS = (0.8, 0.99)
@@ -92,18 +95,11 @@ class VocoderLearner(BaseLearner):
 
     def trace(self, num_segments: int, num_frames: int, steps: Iterable[int]) -> None:
         """Traces the graphs of these steps by training on empty segments, which updates nothing."""
-        shape = self.model.config
-        empty = {
-            "mel": tf.zeros([num_segments, num_frames, shape.n_mels]),
-            "samples": tf.zeros([num_segments, num_frames * shape.hop_length]),
-            "lengths": tf.zeros([num_segments], tf.int32),
-        }
+        devices, config = list_replica_devices(self.strategy), self.model.config
+        shape = Shape(num_segments, num_frames, 0).share(len(devices))
+        empty = pack_views(make_segment_layout([shape], config.n_mels, config.hop_length).view(shape))
         for step in steps:
-            self._trace([split_rows(empty, self._num_local_replicas)], step)
-
-    def _split_by_replica(self, batch: SegmentBatch) -> list[MicroBatch]:
-        tensors = {name: tf.convert_to_tensor(value) for name, value in batch.part.items()}
-        return split_rows(tensors, self._num_local_replicas)
+            self._trace([[empty.to_device(device) for device in devices]], step)
 
     def _make_step(self, accumulation: int) -> None:
         self.train_step = VocoderStep(
@@ -177,9 +173,9 @@ class VocoderStep:
         )
 
     def __call__(
-        self, micro_batches: Sequence[MicroBatch], step: int, is_spoiled: bool = False
+        self, micro_batches: Sequence[StepInput], step: int, is_spoiled: bool = False
     ) -> StepResult | VocoderResult:
-        """One update from micro-batches of `mel` [B, T, M], `samples` [B, S] and `lengths` [B].
+        """One update from micro-batches of `mel` [B, T, M], `samples` [B, S] and `mel_lengths` [B].
 
         With discriminators, loss and norm are the vocoder's; theirs are among the metrics.
         """
@@ -189,7 +185,7 @@ class VocoderStep:
         result = self._train_vocoder(micro_batches, step, is_spoiled)
         return VocoderResult(result, judged)
 
-    def trace(self, micro_batches: Sequence[MicroBatch], step: int) -> None:
+    def trace(self, micro_batches: Sequence[StepInput], step: int) -> None:
         """Traces the graphs of this step; segments have one shape."""
         self(micro_batches, step)
 
@@ -226,4 +222,4 @@ class VocoderStep:
 
 def _find_real(part: MicroBatch) -> Tensor:
     """1.0 for each segment with sound, 0.0 for padding rows [B]."""
-    return tf.cast(part["lengths"] > 0, tf.float32)
+    return tf.cast(part["mel_lengths"] > 0, tf.float32)

@@ -21,6 +21,11 @@ from myxtts.models.discriminators import DiscriminatorConfig
 from myxtts.models.layers import iterate_weights
 from myxtts.models.vocoder import VocoderConfig
 from myxtts.models.vocoder_bundle import VOCODER_DESCRIPTION_NAME, VocoderBundle, write_vocoder_bundle
+from myxtts.pipeline.choose_loader import LoaderSetup
+from myxtts.pipeline.feed import Feed
+from myxtts.pipeline.open import make_feed
+from myxtts.pipeline.splits import choose_range
+from myxtts.runtime.hardware import detect_hardware
 from myxtts.runtime.strategy import make_strategy
 from myxtts.storage.json_file import read_json, write_json
 from myxtts.storage.tensor_file import Array
@@ -31,7 +36,7 @@ from myxtts.training.run.saver import Saver
 from myxtts.training.run.state import RunState, select_synthesis_weights
 from myxtts.training.task import PreparedTask, plan_steps
 from myxtts.training.vocoder.learner import VocoderLearner, VocoderSpec
-from myxtts.training.vocoder.task import NUM_WARM_STEPS, VOCODER_SPEC_FILE_NAME, SegmentFeed, VocoderData, VocoderTask
+from myxtts.training.vocoder.task import NUM_WARM_STEPS, VOCODER_SPEC_FILE_NAME, VocoderData, VocoderTask
 from myxtts.types import Say
 
 
@@ -49,12 +54,20 @@ class PreparedVocoder(PreparedTask):
         """All segments have one shape."""
         return 1
 
-    def open_feed(self, start: int, loader_name: str, telemetry_file: Path, say: Say) -> SegmentFeed:
+    def open_feed(self, start: int, loader_name: str, telemetry_file: Path, say: Say) -> Feed:
         """Opens the feed of segments; they are always read by threads of this process."""
-        say(self.data.sound.origin)
-        epochs = self.config.training.epochs
-        stop = None if epochs is None else epochs * self.num_batches_per_epoch
-        return SegmentFeed(self.data, self.plan, start=start, stop=stop)
+        source = self.data.source
+        batches = choose_range(source, self.plan, start=start, epochs=self.config.training.epochs)
+        setup = LoaderSetup(source, source.make_layout(batches.shapes), (self.data.sound.origin,))
+        return make_feed(
+            self.config,
+            self.plan,
+            detect_hardware(),
+            batches,
+            setup,
+            telemetry_file=telemetry_file,
+            say=say,
+        )
 
     def trace(self, step: int, is_stopping: Callable[[], bool]) -> None:
         """Traces a step of the warm-up (if it is not over) and one with discriminators (if the run gets there)."""

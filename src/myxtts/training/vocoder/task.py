@@ -1,17 +1,12 @@
-"""Training task of the vocoder: settings, data and feed of audio segments, all without TensorFlow, then the learner.
+"""Training task of the vocoder: settings and data, without TensorFlow, then the learner.
 
-Opening it finds every fault of data and settings. Batches are short segments of stored mels with their waveforms, read
-ahead (prefetched) by a thread pool.
+Opening it finds every fault of data and settings. Batches are short segments of stored mels with their waveforms.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import count, islice
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +20,7 @@ from myxtts.models.vocoder_bundle import VocoderBundle
 from myxtts.pipeline.splits import open_store
 from myxtts.pipeline.tune import measure_ram_budget
 from myxtts.runtime.hardware import Hardware
-from myxtts.runtime.plan import Mode, Plan
+from myxtts.runtime.plan import Plan
 from myxtts.store.reader import FeatureStore
 from myxtts.training.callbacks import Callback
 from myxtts.training.run.folder import RunFolder
@@ -58,8 +53,6 @@ USUAL_FRAMES = 64
 """Frames of a segment: 16,384 samples with a hop of 256."""
 _LONGEST_TRANSFORM = 2048
 """Longest FFT of the discriminators; the losses use twice that of the mel spectrogram."""
-_MIN_AHEAD, _MAX_AHEAD_BYTES = 2, 256 * 2**20
-"""Fewest batches that are prefetched, and the memory that all of them may take."""
 
 
 @dataclass(frozen=True)
@@ -80,15 +73,12 @@ class VocoderTask:
         plan: Plan,
         hardware: Hardware,
         origin: VocoderBundle | None,
-        say: Say,
         num_warm_steps: int | None = None,
     ) -> VocoderTask:
         """Opens the data. Settings must have been resolved for a vocoder.
 
         Discriminators join after `num_warm_steps`; None is for the usual number, or that of the run.
         """
-        if plan.mode is Mode.MULTI_GPU:
-            say("Segments are read on the host: data_gpu has nothing to do for a vocoder.")
         data = open_vocoder_data(config, plan, hardware)
         if origin is not None:
             refuse_foreign_vocoder(dict(data.mel.to_json()), origin.describe())
@@ -150,9 +140,7 @@ class VocoderData:
 
     @property
     def num_batches_per_epoch(self) -> int:
-        """Number of batches that hold as many frames as the split."""
-        num_frames = int(self.store.columns["mel_length"][self.rows].sum())
-        return max(1, -(-num_frames // (self.num_segments * self.num_frames)))
+        return self.source.num_batches_per_epoch
 
     def describe(self) -> str:
         return describe_data(self.store, self.rows, f"the store {self.store.folder}")
@@ -202,47 +190,3 @@ def count_segment_frames(mel: MelDefinition) -> int:
     """Frames of a segment: at least 64, and at least twice the longest FFT of discriminators and losses."""
     least_samples = 2 * max(_LONGEST_TRANSFORM, 2 * mel.n_fft)
     return max(USUAL_FRAMES, -(-least_samples // mel.hop_length))
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentBatch:
-    """A batch of segments, or the share of this process, with the ids of the utterances they were cut from."""
-
-    position: int
-    ids: tuple[str, ...]
-    part: dict[str, NDArray[Any]]
-
-
-class SegmentFeed:
-    """Batches from `start` to `stop` (None: endless) in order, prefetched by a thread pool. Use it as a context."""
-
-    loader_name = "segments"
-
-    def __init__(self, data: VocoderData, plan: Plan, *, start: int, stop: int | None) -> None:
-        self._source, self._shard = data.source, plan.shard
-        self._positions = iter(count(start) if stop is None else range(start, stop))
-        batch_bytes = 4 * data.num_segments * data.num_frames * (data.store.n_mels + data.mel.hop_length)
-        self._num_ahead = max(_MIN_AHEAD, min(plan.buffer_size, _MAX_AHEAD_BYTES // batch_bytes))
-        self._executor = ThreadPoolExecutor(max(1, plan.num_workers), thread_name_prefix="segments")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._executor.shutdown(cancel_futures=True)
-
-    def __iter__(self) -> Iterator[SegmentBatch]:
-        waiting: deque[Future[SegmentBatch]] = deque()
-        while True:
-            for position in islice(self._positions, self._num_ahead - len(waiting)):
-                waiting.append(self._executor.submit(self._read, position))
-            if not waiting:
-                return
-            yield waiting.popleft().result()
-
-    def note_retrace(self) -> None:
-        """Part of the interface of feeds; nothing here depends on graphs."""
-
-    def _read(self, position: int) -> SegmentBatch:
-        positions = self._source.choose(position, self._shard)
-        return SegmentBatch(position, self._source.name_utterances(positions), self._source.read(positions)._asdict())

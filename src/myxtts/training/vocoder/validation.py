@@ -18,6 +18,7 @@ from myxtts.errors import DataError
 from myxtts.features.definition import MelDefinition
 from myxtts.features.mel import HostMel
 from myxtts.models.fourier import measure_magnitude
+from myxtts.pipeline.batch import Arrays
 from myxtts.runtime.hardware import detect_hardware
 from myxtts.store.reader import FeatureStore
 from myxtts.training.sample_files import (
@@ -29,7 +30,7 @@ from myxtts.training.sample_files import (
     write_samples,
 )
 from myxtts.training.terms import GRIFFIN_LIM_PREFIX, MEL_DISTANCE, SPECTRAL_DISTANCE
-from myxtts.training.vocoder.audio import Segments, SegmentSource
+from myxtts.training.vocoder.audio import SegmentSource
 from myxtts.training.vocoder.task import open_audio_split
 from myxtts.training.voice.metrics import SCORE
 from myxtts.training.voice.samples import SAMPLE_FAILURES, MakeSound
@@ -65,13 +66,13 @@ class VocoderValidation(ValidationCallback):
             store, rows, sound = open_audio_split(loop.config, split, hardware)
         mel = store.settings.mel
 
-        def take_segments(num_segments: int, seconds: float) -> tuple[Segments, tuple[int, ...]]:
+        def take_segments(num_segments: int, seconds: float) -> tuple[Arrays, list[int]]:
             num_frames = max(2 * _count_edge_frames(mel) + 1, round(seconds * mel.sample_rate / mel.hop_length))
             source = SegmentSource(
                 store, rows, sound, num_segments=num_segments, num_frames=num_frames, seed=_FIXED_SEED
             )
-            places = source.choose(0)
-            return source.read(places), tuple(row for row, _ in places)
+            plan = source.batch(0)
+            return source.fill(plan, source.make_layout(source.shapes).view(plan.shape)), plan.rows.tolist()
 
         if split == "val":
             segments, _ = take_segments(_NUM_SEGMENTS, _SEGMENT_S)
@@ -96,7 +97,7 @@ class VocoderEvaluator:
     what lies between and above them, which is why the distance of linear spectra is measured too.
     """
 
-    def __init__(self, model: Any, segments: Segments, definition: MelDefinition, griffin_lim: MakeSound) -> None:
+    def __init__(self, model: Any, segments: Arrays, definition: MelDefinition, griffin_lim: MakeSound) -> None:
         self._segments, self._griffin_lim = segments, griffin_lim
         self._host_mel, self._num_edge_frames = HostMel(definition), _count_edge_frames(definition)
         self._speak: Any = tf.function(model, autograph=False)
@@ -107,14 +108,14 @@ class VocoderEvaluator:
         if not self._of_griffin_lim:
             made = self._measure([self._griffin_lim(mel_TM) for mel_TM in self._list_mels()])
             self._of_griffin_lim = {f"{GRIFFIN_LIM_PREFIX}{name}": value for name, value in made.items()}
-        numbers = self._measure(self._speak(tf.constant(self._segments.mel)).numpy())
+        numbers = self._measure(self._speak(tf.constant(self._segments["mel"])).numpy())
         return {SCORE: numbers[MEL_DISTANCE], **numbers, **self._of_griffin_lim}
 
     def _measure(self, made: Sequence[Floats] | Floats) -> dict[str, float]:
         """Mean distances of the waveforms in `made`; infinite if one is not finite."""
         in_mel, in_spectrum = [], []
         hop, edge = self._host_mel.definition.hop_length, self._num_edge_frames
-        for mel_TM, real_S, padded_S in zip(self._list_mels(), self._segments.samples, made, strict=True):
+        for mel_TM, real_S, padded_S in zip(self._list_mels(), self._segments["samples"], made, strict=True):
             samples_S = np.ascontiguousarray(padded_S[: len(mel_TM) * hop], np.float32)
             if len(mel_TM) <= 2 * edge:
                 continue
@@ -136,7 +137,7 @@ class VocoderEvaluator:
 
     def _list_mels(self) -> list[Floats]:
         """Log-mels of the segments without padding."""
-        pairs = zip(self._segments.mel, self._segments.lengths.tolist(), strict=True)
+        pairs = zip(self._segments["mel"], self._segments["mel_lengths"].tolist(), strict=True)
         return [mel_TM[:length] for mel_TM, length in pairs]
 
 
@@ -146,7 +147,7 @@ class VocoderSamples:
     def __init__(
         self,
         model: Any,
-        segments: Segments,
+        segments: Arrays,
         about: Sequence[Mapping[str, str]],
         definition: MelDefinition,
         samples_path: Path,
@@ -163,11 +164,11 @@ class VocoderSamples:
         """Writes the samples of a step, and returns them; failures become warnings."""
         try:
             if not self._has_others:
-                self._write_folder(REAL_FOLDER_NAME, self._segments.samples)
-                griffin_lim = [self._griffin_lim(mel_TM) for mel_TM in self._segments.mel]
+                self._write_folder(REAL_FOLDER_NAME, self._segments["samples"])
+                griffin_lim = [self._griffin_lim(mel_TM) for mel_TM in self._segments["mel"]]
                 self._write_folder(GRIFFIN_LIM_FOLDER_NAME, griffin_lim)
                 self._has_others = True
-            made_BS = self._speak(tf.constant(self._segments.mel)).numpy()
+            made_BS = self._speak(tf.constant(self._segments["mel"])).numpy()
             if not np.isfinite(made_BS).all():
                 raise ValueError("the vocoder gave sound that is not finite")
             return self._write_folder(name_step_folder(step), made_BS)
@@ -178,7 +179,7 @@ class VocoderSamples:
     def _write_folder(self, name: str, sounds: Sequence[Floats] | Floats) -> list[Sample]:
         mel = self._definition
         samples = []
-        lengths = self._segments.lengths.tolist()
+        lengths = self._segments["mel_lengths"].tolist()
         for number, (padded_S, length, about) in enumerate(zip(sounds, lengths, self._about, strict=True), start=1):
             sound_S = np.ascontiguousarray(padded_S[: length * mel.hop_length])
             picture = draw_mel(self._host_mel(sound_S), mel.sample_rate / mel.hop_length)

@@ -15,7 +15,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from myxtts.models.layers import draw_uniform
-from myxtts.training.step import MicroBatch
+from myxtts.training.micro_batches import MicroBatch
 from myxtts.types import Tensor
 
 UNCHANGED_SHARE = 0.5

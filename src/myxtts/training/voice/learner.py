@@ -9,21 +9,21 @@ from collections.abc import Iterable
 from typing import Any
 
 import keras
-import tensorflow as tf
 
 from myxtts.config.schema import XTTSConfig
 from myxtts.models.spec import ModelSpec
 from myxtts.models.xtts import XTTS
 from myxtts.pipeline.batch import BatchLayout
 from myxtts.pipeline.order import Shape
+from myxtts.pipeline.packed import Packed, pack_views
 from myxtts.runtime.plan import Plan
 from myxtts.training.execution import Execution, MicroBatches
 from myxtts.training.learner import BaseLearner, select_trained, use_dtype_policy
+from myxtts.training.micro_batches import list_replica_devices
 from myxtts.training.optimizer import AdamW
-from myxtts.training.step import MicroBatch, TrainStep, select_tensors
+from myxtts.training.step import TrainStep
 from myxtts.training.voice.data import TrainingData
 from myxtts.training.voice.losses import VoiceLoss
-from myxtts.types import Batch
 
 BETAS = (0.9, 0.98)
 """AdamW betas: squared gradients are averaged over about 50 steps, as is usual for transformers (Vaswani et al.,
@@ -70,6 +70,7 @@ class Learner(BaseLearner):
         keras.utils.set_random_seed(training.seed)
         with strategy.scope(), use_dtype_policy(execution.policy):
             model = XTTS(config.model, spec)
+        model.is_search_chunked = execution.is_search_chunked
         weights = model.named_weights()
         with strategy.scope():
             optimizer = AdamW(select_trained(model, weights), training.weight_decay, betas=BETAS, undecayed=_TABLES)
@@ -84,23 +85,20 @@ class Learner(BaseLearner):
 
     def trace(self, shapes: Iterable[Shape], num_reference_frames: int) -> None:
         """Traces the graph of every batch shape by a step on empty batches, which updates nothing."""
-        num_local = self._num_local_replicas
-        empty = (self._make_empty(shape.share(num_local), num_reference_frames) for shape in shapes)
-        self._trace(([part] * num_local for part in empty), step=0)
+        devices = list_replica_devices(self.strategy)
+        empty = (self._make_empty(shape.share(len(devices)), num_reference_frames) for shape in shapes)
+        self._trace(([part.to_device(device) for device in devices] for part in empty), step=0)
 
     def _make_step(self, accumulation: int) -> None:
         options = self._choose_options(accumulation) | {"num_lanes": self._execution.num_lanes, "ema": self.ema}
         self.train_step = TrainStep(self.model, self.optimizer, self._loss, self.strategy, **options)
 
-    def _split_by_replica(self, batch: Batch) -> list[MicroBatch]:
-        return [select_tensors(share) for share in batch.shares or (batch,)]
-
-    def _make_empty(self, shape: Shape, num_reference_frames: int) -> MicroBatch:
-        """Batch of this shape without a real utterance."""
+    def _make_empty(self, shape: Shape, num_reference_frames: int) -> Packed:
+        """Batch of this shape without a real utterance, on the host."""
         layout = BatchLayout.of_features(
             [shape],
             self.model.spec.n_mels,
             num_reference_frames,
             has_durations=self._config.training.durations == "stored",
         )
-        return {name: tf.constant(zeros) for name, zeros in layout.view(shape).items()}
+        return pack_views(layout.view(shape))

@@ -19,7 +19,7 @@ from myxtts.models.prosody import Prosody, compute_frames
 from myxtts.models.reference_encoder import Voice, drop_voice
 from myxtts.models.text_encoder import TextStates
 from myxtts.models.xtts import XTTS
-from myxtts.training.step import MicroBatch
+from myxtts.training.micro_batches import MicroBatch
 from myxtts.training.terms import VOICE, add_weighted
 from myxtts.training.voice.augment import VocalTractPerturbation
 from myxtts.types import Tensor

@@ -22,7 +22,7 @@ from scipy.spatial.distance import cdist
 
 from myxtts.models.reference_encoder import Voice
 from myxtts.models.xtts import XTTS, SpokenText
-from myxtts.training.step import MicroBatch
+from myxtts.training.micro_batches import MicroBatch
 from myxtts.training.terms import VOICE
 from myxtts.training.voice.losses import VoiceLoss
 from myxtts.training.voice.validation_set import FixedUtterance, pack_part

@@ -21,6 +21,7 @@ from myxtts.errors import MyXTTSError, warn_user
 from myxtts.models.alignment import score_states
 from myxtts.models.text_encoder import STATES_PER_TOKEN
 from myxtts.models.xtts import XTTS
+from myxtts.training.micro_batches import MicroBatch
 from myxtts.training.sample_files import (
     REAL_FOLDER_NAME,
     Sample,
@@ -30,7 +31,6 @@ from myxtts.training.sample_files import (
     name_step_folder,
     write_samples,
 )
-from myxtts.training.step import MicroBatch
 from myxtts.training.voice.validation_set import FixedUtterance, pack_part
 from myxtts.types import DEFAULT_NUM_STEPS, Say, Tensor
 

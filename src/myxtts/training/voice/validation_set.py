@@ -20,7 +20,7 @@ from myxtts.corpus.corpus_file import is_prepared, open_corpus
 from myxtts.pipeline.open import open_batches
 from myxtts.pipeline.splits import choose_corpus
 from myxtts.runtime.hardware import detect_hardware
-from myxtts.training.step import MicroBatch
+from myxtts.training.micro_batches import MicroBatch
 from myxtts.types import Batch, Split
 
 NUM_UTTERANCES = 16
