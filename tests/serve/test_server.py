@@ -341,7 +341,7 @@ def test_the_page_speaks_and_offers_the_sound(url: str, tmp_path: Path, language
         page.run("document.querySelector('#say').click()")
         page.wait_for("!document.querySelector('#save').hidden")
         assert page.run("document.querySelector('#save').href").startswith("blob:")
-        assert float(page.run("document.querySelector('#status').textContent").split()[0]) > 1
+        assert page.run("document.querySelector('#status').textContent").strip("…")
         assert page.run("document.querySelector('#status').className") == ""
         assert page.run("document.documentElement.scrollWidth <= window.innerWidth")
         assert page.foreign_addresses(url) == []
