@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 
 from myxtts import Synthesizer
-from myxtts.features.wave_file import write_wav
+from myxtts.features.wave_file import write_sound
 
 
 def main(run: str, recording: str, out: str, text: str = "This is my voice, is it not?", language: str = "en") -> float:
@@ -16,7 +16,7 @@ def main(run: str, recording: str, out: str, text: str = "This is my voice, is i
 
     speaker = Synthesizer.load(run, warn=print)
     voice = speaker.encode_voice(recording)
-    write_wav(Path(out), speaker.say(text, voice=voice, language=language))
+    write_sound(Path(out), speaker.say(text, voice=voice, language=language))
     alike = voice.compare(speaker.encode_voice(out))
     print(f"{out}: {text!r} in the voice of {recording}, similarity {alike:.2f}")
     speaker.save_voice("guest", voice)

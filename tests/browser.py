@@ -1,10 +1,16 @@
-"""Screenshots of pages by a headless Chromium, where one is installed, as arrays of pixels."""
+"""Pages in a headless Chromium, where one is installed: screenshots as arrays of pixels, and pages that are used."""
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
 
 import numpy as np
 import pytest
@@ -24,3 +30,66 @@ def photograph(page: Path, folder: Path, width: int, height: int) -> NDArray[np.
     subprocess.run([str(_CHROMIUM), *flags, *places, page.as_uri()], timeout=120, capture_output=True, check=True)
     pixels: NDArray[np.float32] = tf.io.decode_png(picture.read_bytes(), channels=3).numpy() / np.float32(255)
     return pixels
+
+
+class Page:
+    """A page in a headless Chromium, driven by the DevTools protocol."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection, self._number = connection, 0
+        self._requested: list[str] = []
+        for domain in ("Page", "Runtime", "Network"):
+            self.call(f"{domain}.enable")
+
+    def call(self, method: str, **parameters: Any) -> dict[str, Any]:
+        """Sends a command and returns its result; addresses that the page asks for meanwhile are noted."""
+        self._number += 1
+        self._connection.send(json.dumps({"id": self._number, "method": method, "params": parameters}))
+        while True:
+            message = json.loads(self._connection.recv(timeout=60))
+            if message.get("method") == "Network.requestWillBeSent":
+                self._requested.append(message["params"]["request"]["url"])
+            if message.get("id") == self._number:
+                assert "error" not in message, message
+                result: dict[str, Any] = message["result"]
+                return result
+
+    def run(self, script: str) -> Any:
+        """The value of a script; a promise is waited for."""
+        options = {"awaitPromise": True, "returnByValue": True, "userGesture": True}
+        result = self.call("Runtime.evaluate", expression=script, **options)
+        assert "exceptionDetails" not in result, result
+        return result["result"].get("value")
+
+    def wait_for(self, condition: str, timeout_s: float = 60.0) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not self.run(condition):
+            assert time.monotonic() < deadline, f"{condition} did not become true"
+            time.sleep(0.05)
+
+    def foreign_addresses(self, own: str) -> list[str]:
+        """Addresses of other hosts that the page has asked for."""
+        return [address for address in self._requested if not address.startswith((own, "blob:", "data:"))]
+
+
+@contextmanager
+def open_page(address: str, folder: Path, language: str = "en") -> Iterator[Page]:
+    """Opens a page in a window of a phone's width."""
+    from websockets.sync.client import connect
+
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", f"--lang={language}", f"--accept-lang={language}"]
+    flags += ["--remote-debugging-port=0", f"--user-data-dir={folder / 'browser'}", "--window-size=390,800"]
+    flags += ["--autoplay-policy=no-user-gesture-required", "--mute-audio"]
+    with subprocess.Popen([str(_CHROMIUM), *flags, "about:blank"], stderr=subprocess.PIPE, text=True) as browser:
+        try:
+            assert browser.stderr is not None
+            socket = next(line.split()[-1] for line in browser.stderr if line.startswith("DevTools listening"))
+            port = socket.split("/")[2]
+            with urlopen(f"http://{port}/json/list", timeout=30) as answer:
+                target = next(item for item in json.load(answer) if item["type"] == "page")
+            with connect(target["webSocketDebuggerUrl"], max_size=None) as connection:
+                page = Page(connection)
+                page.call("Page.navigate", url=address)
+                yield page
+        finally:
+            browser.kill()

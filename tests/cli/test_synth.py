@@ -57,8 +57,17 @@ MISTAKES: list[tuple[tuple[str, ...], int, str]] = [
     (("Hello.", "--model", "bundle", "--vocoder", "neural", "--out", "x.wav"), 4, "no neural vocoder"),
     (("Hello.", "--model", "bundle", "--vocoder", "nowhere", "--out", "x.wav"), 4, "no vocoder 'nowhere'"),
     (("Hello.", "--model", "bundle", "--vocoder", "bundle", "--out", "x.wav"), 3, "There is no vocoder in"),
+    (("Well [laughs].", "--model", "bundle", *VOICE, "--out", "x.wav"), 3, "Line 1, character 6"),
+    (("Hi [[a]].", "--model", "bundle", *VOICE, "--out", "x.wav"), 4, "reads characters"),
+    (("سلام دوست من", "--model", "bundle", *VOICE, "--out", "x.wav"), 3, "--language fa"),
+    (("Hello.", "--model", "bundle", *VOICE, "--out", "x.wav", "--subtitles", "x.txt"), 2, ".srt, .vtt, .json"),
+    (("anna Hello.", "--model", "bundle", "--dialogue", "--out", "x.wav"), 3, "Line 1: 'anna Hello.'"),
+    (("zoe: Hello.", "--model", "bundle", "--dialogue", "--out", "x.wav"), 3, "Line 1: There is no recording"),
+    (("a: Hello.", "--model", "bundle", "--dialogue", *VOICE, "--out", "x.wav"), 2, "each line names its voice"),
+    (("Hello.", "--model", "bundle", "--voice", "a=1", "--voice", "b", "--out", "x.wav"), 2, "some have none"),
+    (("Hello.", "--model", "bundle", "--seconds", "2", "--speed", "2", "--out", "x.wav"), 4, "speed and seconds"),
     (("--file", "bad.csv", "--model", "bundle", "--out", "x"), 3, "bad.csv:2"),
-    (("--file", "empty-line.csv", "--model", "bundle", "--out", "x"), 3, "empty-line.csv:2"),
+    (("--file", "empty-line.csv", "--model", "bundle", *VOICE, "--out", "x"), 3, "empty-line.csv:2"),
     (("--file", "latin.txt", "--model", "bundle", "--out", "x"), 3, "not UTF-8"),
     (("--file", "missing.txt", "--model", "bundle", "--out", "x"), 2, "cannot be read"),
 ]
@@ -99,7 +108,9 @@ def test_a_text_becomes_a_file_and_a_voice_that_is_used_again(place: Path) -> No
     assert done.returncode == 0, done.stderr
     streamed, rate = soundfile.read(io.BytesIO(done.stdout))
     assert rate == DATA.sample_rate
-    assert done.stdout[40:44] == b"\xff\xff\xff\xff"
+    header, _, rest = done.stdout.partition(b"data")
+    assert b"Synthetic speech, made by MyXTTS" in header
+    assert rest[:4] == b"\xff\xff\xff\xff"
     np.testing.assert_array_equal(streamed, samples)
 
 
@@ -107,8 +118,28 @@ def test_the_ending_of_the_file_decides_its_format(place: Path) -> None:
     common = ("--model", place / "bundle", "--voice", place / "voice.wav", "--language", "en")
     done = run_synth("Hello there.", *common, "--out", place / "x.MP3")
     assert done.returncode == 0, done.stderr
-    info = soundfile.info(place / "x.MP3")
-    assert (info.format, info.samplerate) == ("MP3", DATA.sample_rate)
+    with soundfile.SoundFile(place / "x.MP3") as file:
+        assert (file.format, file.samplerate) == ("MP3", DATA.sample_rate)
+        assert "Synthetic speech, made by MyXTTS" in file.comment
+
+
+def test_a_dialogue_in_two_voices_with_subtitles_and_an_exact_length(place: Path) -> None:
+    script, out, subtitles = place / "script.txt", place / "talk.flac", place / "talk.json"
+    script.write_text(f"{place / 'voice.wav'}: Hello there.\nlena: [pause 0.5s] The fox! Again.\n", encoding="utf-8")
+    saved = ("--voice", place / "voice.wav", "--save-voice", "lena", "--consent", "own voice", "--language", "fa")
+    assert run_synth("--model", place / "bundle", *saved).returncode == 0
+    common = ("--file", script, "--model", place / "bundle", "--dialogue", "--out", out, "--subtitles", subtitles)
+    done = run_synth(*common)
+    assert done.returncode == 3
+    assert b"script.txt:2" in done.stderr, "the voice lena speaks Persian"
+    done = run_synth(*common, "--language", "en", "--seconds", "4", "--no-mark")
+    assert done.returncode == 0, done.stderr
+    assert b"not marked" in done.stderr
+    with soundfile.SoundFile(out) as file:
+        assert len(file) / file.samplerate == pytest.approx(4.0, abs=DATA.hop_length / DATA.sample_rate)
+        assert file.comment == ""
+    sentences = json.loads(subtitles.read_text(encoding="utf-8"))["sentences"]
+    assert [sentence["text"] for sentence in sentences] == ["Hello there.", "The fox!", "Again."]
 
 
 def test_a_listener_may_leave_before_the_end(place: Path) -> None:

@@ -15,7 +15,7 @@ from tests.conftest import synthesize_clip
 from myxtts.config.schema import XTTSConfig
 from myxtts.corpus.corpus_file import open_corpus
 from myxtts.corpus.prepare import Recordings, prepare_corpus
-from myxtts.features.wave_file import write_wav
+from myxtts.features.wave_file import write_sound
 from myxtts.store.precompute import precompute
 from myxtts.types import Waveform
 
@@ -319,7 +319,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "raw" / "wavs").mkdir(parents=True)
     lines = []
     for number in range(24):
-        write_wav(folder / "raw" / "wavs" / f"c{number}.wav", Waveform(synthesize_clip(1.0, number), 22050))
+        write_sound(folder / "raw" / "wavs" / f"c{number}.wav", Waveform(synthesize_clip(1.0, number), 22050))
         lines.append(f"c{number}|Sentence {number}.|This is sentence number {number}.\n")
     (folder / "raw" / "metadata.csv").write_text("".join(lines), encoding="utf-8")
     data = XTTSConfig(text_frontend="characters", val_share=0.2).data

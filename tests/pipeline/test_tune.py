@@ -7,7 +7,7 @@ from collections.abc import Callable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from myxtts.pipeline.tune import BufferSizes, FeedSettings, Tuner, fit_buffers, measure_ram_budget
+from myxtts.pipeline.tune import BufferSizes, FeedSettings, Tuner, fit_buffers, fit_on_device, measure_ram_budget
 
 MB, GB = 2**20, 2**30
 
@@ -56,6 +56,13 @@ def test_something_is_always_held() -> None:
     sizes = fit_buffers(50, 2, 10 * GB, measure_ram_budget(1 * GB, None), 1 * GB)
     assert (sizes.in_memory, sizes.on_device) == (2, 1)
     assert fit_buffers(1, 0, 10 * GB, measure_ram_budget(1 * GB, None), None).in_memory == 1
+
+
+def test_batches_on_their_way_from_a_data_device_count_there() -> None:
+    assert fit_on_device(50, 100 * MB, None, 5) == 50
+    assert fit_on_device(50, 100 * MB, 20 * GB, 5) == 15
+    assert fit_on_device(8, 100 * MB, 20 * GB, 5) == 8
+    assert fit_on_device(8, 100 * MB, 1 * GB, 5) == 1
 
 
 START = FeedSettings(num_workers=1, buffer_size=8)

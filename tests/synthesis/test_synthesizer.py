@@ -81,13 +81,13 @@ def test_a_sentence_is_out_before_the_next_is_computed(
     speaker: Synthesizer, voice: SpeakerEmbedding, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events: list[str] = []
-    make_mel = speaker.engine.make_mel
+    decode = speaker.engine.decode
 
-    def note_and_make(*arguments: Any) -> Any:
+    def note_and_decode(*arguments: Any) -> Any:
         events.append("computed")
-        return make_mel(*arguments)
+        return decode(*arguments)
 
-    monkeypatch.setattr(speaker.engine, "make_mel", note_and_make)
+    monkeypatch.setattr(speaker.engine, "decode", note_and_decode)
     for _ in speaker.stream(TEXT, voice):
         events.append("heard")
     assert events == ["computed", "heard"] * 3
@@ -101,7 +101,7 @@ def test_threads_that_share_a_synthesizer_take_turns_and_change_nothing(
 
     alone = [say(seed) for seed in range(3)]
     num_inside, most_inside = 0, 0
-    for name in ("make_mel", "encode_reference"):
+    for name in ("decode", "encode_reference"):
         original = getattr(speaker.engine, name)
 
         def enter(*arguments: Any, call: Callable[..., Any] = original) -> Any:

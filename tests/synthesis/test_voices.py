@@ -312,7 +312,11 @@ def test_voices_in_the_notes_are_read_strictly() -> None:
     good = {"vector": voice.vector.tolist(), "latents": voice.latents.tolist()}
     (name, found), *_ = read_noted_voices({"voices": {"anna": good}}, 2, 4).items()
     assert name == "anna"
-    np.testing.assert_array_equal(found.latents, voice.latents)
+    assert found.embedding is not None
+    np.testing.assert_array_equal(found.embedding.latents, voice.latents)
+    assert found.language == ""
+    (noted,) = read_noted_voices({"voices": {"anna": {**good, "language": "fa"}}}, 2, 4).values()
+    assert noted.language == "fa"
     assert read_noted_voices({}, 2, 4) == {}
     wrongs: list[object] = [
         [],

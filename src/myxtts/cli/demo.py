@@ -113,7 +113,7 @@ def _make_corpus(
 def _speak(config: XTTSConfig, out: Path, screen: Screen) -> dict[str, str]:
     """Synthesises a sentence in each language, with a recording of that language as reference, held-out if possible."""
     from myxtts.corpus.corpus_file import open_corpus
-    from myxtts.features.wave_file import write_wav
+    from myxtts.features.wave_file import write_sound
     from myxtts.synthesis.synthesizer import Synthesizer
 
     synthesizer = Synthesizer.load(config.training.run_path)
@@ -123,7 +123,7 @@ def _speak(config: XTTSConfig, out: Path, screen: Screen) -> dict[str, str]:
     files = {}
     for language, text in _SENTENCES.items():
         path = config.training.run_path / f"demo-{language}.wav"
-        write_wav(path, synthesizer.say(text, voice=voices[language], language=language))
+        write_sound(path, synthesizer.say(text, voice=voices[language], language=language))
         screen.console.print(f"   {language}: {path}", markup=False)
         files[language] = str(path)
     return files

@@ -17,13 +17,15 @@ from myxtts.cli.config import show_config
 from myxtts.cli.data_worker import run_data_worker
 from myxtts.cli.demo import make_demo
 from myxtts.cli.diagnose import run_diagnose
-from myxtts.cli.evaluate import run_evaluate
 from myxtts.cli.monitor import run_monitor
 from myxtts.cli.precompute import run_precompute
 from myxtts.cli.prepare import prepare
 from myxtts.cli.profile import run_profile
 from myxtts.cli.screen import print_error
-from myxtts.cli.synth import run_synth
+from myxtts.cli.speech.evaluate import run_evaluate
+from myxtts.cli.speech.explain import run_explain
+from myxtts.cli.speech.serve import run_serve
+from myxtts.cli.speech.synth import run_synth
 from myxtts.cli.train import run_train
 from myxtts.errors import INTERRUPTED_EXIT_CODE, MyXTTSError
 from myxtts.runtime.interrupt import raise_on_signals
@@ -41,6 +43,8 @@ app.command("demo")(make_demo)
 app.command("prepare")(prepare)
 app.command("precompute")(run_precompute)
 app.command("synth")(run_synth)
+app.command("explain")(run_explain)
+app.command("serve")(run_serve)
 app.command("evaluate")(run_evaluate)
 app.command("train")(run_train)
 app.command("diagnose")(run_diagnose)

@@ -68,7 +68,7 @@ def _show(profile: TrainingProfile, screen: Screen) -> None:
     total = max(sum(seconds for _, seconds in stages), 1e-12)
     rows = [(tr(STAGES[name]), tr.number(1000 * seconds), tr.share(seconds / total)) for name, seconds in stages]
     screen.console.print(make_terminal_table("An average step", ("", "ms", "share"), rows, is_numeric=True))
-    counts = [(tr(COUNTS[name]), tr.number(value)) for name, value in list_counts(profile.counts).items()]
+    counts = [(tr(COUNTS[name]), text) for name, text in list_counts(profile.counts, tr).items()]
     screen.console.print(make_terminal_table("What a step starts", ("", "per step"), counts, is_numeric=True))
     for line in _describe(profile):
         screen.console.print(line, markup=False, soft_wrap=True)

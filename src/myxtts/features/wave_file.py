@@ -6,6 +6,7 @@ import io
 import struct
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import soundfile
@@ -15,7 +16,7 @@ from myxtts.features.extract import quantize_samples
 from myxtts.storage.atomic import write_atomically
 from myxtts.types import Waveform
 
-_HEADER = struct.Struct("<4sI4s4sIHHIIHH4sI")
+_HEADER = struct.Struct("<4sI4s4sIHHIIHH")
 _UNKNOWN_SIZE = 0xFFFFFFFF
 """Read by players and decoders as "until the stream ends"."""
 _FORMATS: Mapping[str, tuple[str, str]] = {
@@ -38,38 +39,63 @@ def list_endings() -> list[str]:
     return [ending for ending, coding in _FORMATS.items() if soundfile.check_format(*coding)]
 
 
-def write_sound(path: Path, wave: Waveform) -> None:
-    """Writes a whole file, or none, in the format of its ending, which must be one of `list_endings`, or "" for WAV."""
-    if path.suffix.lower() in ("", ".wav"):
-        write_wav(path, wave)
-        return
-    container, coding = _FORMATS[path.suffix.lower()]
-    rates = _RATES_HZ.get(coding, (wave.rate,))
-    rate = next((rate for rate in rates if rate >= wave.rate), rates[-1])
+class Coding(NamedTuple):
+    """Container and coding as libsndfile names them, and the sample rate at which sound is written."""
+
+    container: str
+    name: str
+    rate: int
+
+
+def choose_coding(ending: str, rate: int) -> Coding:
+    """Returns how sound of this rate is written to a file of this ending: at its rate, or the next higher one."""
+    container, name = _FORMATS[ending]
+    rates = _RATES_HZ.get(name, (rate,))
+    return Coding(container, name, next((possible for possible in rates if possible >= rate), rates[-1]))
+
+
+def write_sound(path: Path, wave: Waveform, mark: str = "") -> None:
+    """Writes a whole file, or none, in the format of its ending, which must be one of `list_endings`, or "" for WAV.
+
+    `mark` is written as a comment into it, as its format has them: WAV INFO, ID3 or a Vorbis comment.
+    """
+    with write_atomically(path) as target:
+        target.write(encode_sound(wave, path.suffix.lower() or ".wav", mark))
+
+
+def encode_sound(wave: Waveform, ending: str, mark: str = "") -> bytes:
+    """Returns the content of a file of this ending."""
+    if ending == ".wav":
+        return make_wav_header(wave.rate, len(wave.samples), mark) + encode_samples(wave)
+    container, coding, rate = choose_coding(ending, wave.rate)
     samples = wave.samples if rate == wave.rate else soxr.resample(wave.samples, wave.rate, rate, quality="HQ")
     pcm = quantize_samples(samples)
     content = io.BytesIO()
     with soundfile.SoundFile(content, "w", rate, 1, coding, format=container) as file:
+        if mark:
+            file.comment = mark
         # The Vorbis encoder of libsndfile overflows its stack where it gets a minute at once.
         for start in range(0, len(pcm), rate):
             file.write(np.ascontiguousarray(pcm[start : start + rate]))
-    with write_atomically(path) as target:
-        target.write(content.getvalue())
+    return content.getvalue()
 
 
-def make_wav_header(rate: int, num_samples: int | None = None) -> bytes:
-    """The header of mono 16-bit sound; without a number of samples, that of a stream."""
+def make_wav_header(rate: int, num_samples: int | None = None, mark: str = "") -> bytes:
+    """The header of mono 16-bit sound with a comment; without a number of samples, that of a stream."""
     num_bytes = _UNKNOWN_SIZE if num_samples is None else 2 * num_samples
-    riff_bytes = _UNKNOWN_SIZE if num_samples is None else num_bytes + _HEADER.size - 8
-    sizes = (b"fmt ", 16, 1, 1, rate, 2 * rate, 2, 16)
-    return _HEADER.pack(b"RIFF", riff_bytes, b"WAVE", *sizes, b"data", num_bytes)
+    info = _make_info(mark) if mark else b""
+    data = b"data" + struct.pack("<I", num_bytes)
+    riff_bytes = _UNKNOWN_SIZE if num_samples is None else num_bytes + _HEADER.size - 8 + len(info) + len(data)
+    return _HEADER.pack(b"RIFF", riff_bytes, b"WAVE", b"fmt ", 16, 1, 1, rate, 2 * rate, 2, 16) + info + data
+
+
+def _make_info(comment: str) -> bytes:
+    """A LIST chunk of RIFF with a comment, whose length is even."""
+    text = comment.encode() + b"\0"
+    text += b"\0" * (len(text) % 2)
+    chunk = b"INFO" + b"ICMT" + struct.pack("<I", len(text)) + text
+    return b"LIST" + struct.pack("<I", len(chunk)) + chunk
 
 
 def encode_samples(wave: Waveform) -> bytes:
     return quantize_samples(wave.samples).astype("<i2").tobytes()
-
-
-def write_wav(path: Path, wave: Waveform) -> None:
-    """Writes a whole file, or none."""
-    with write_atomically(path) as file:
-        file.write(make_wav_header(wave.rate, len(wave.samples)) + encode_samples(wave))

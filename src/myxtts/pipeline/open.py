@@ -188,8 +188,10 @@ def _make_data_device_stages(
     features = DataDeviceFeatures(plan.data_device, definition, data.mel_dtype, num_reference_frames, num_shares)
     features.warm(batches.shapes, setup.layout)
     batch_bytes = BatchLayout.of_features(batches.shapes, data.n_mels, num_reference_frames).num_bytes
+    # Batches that are being copied have their memory here too, and where several devices share one, until all let go.
+    num_crossing = sizes.num_copies + (sizes.on_device if num_shares > 1 else 0)
     return (
-        Stage("features", features, fit_on_device(sizes.in_memory, batch_bytes, free_bytes)),
+        Stage("features", features, fit_on_device(sizes.in_memory, batch_bytes, free_bytes, num_crossing)),
         Stage("transfer", cross_to(plan.model_devices), sizes.on_device, sizes.num_copies),
     )
 

@@ -66,11 +66,14 @@ def fit_buffers(
     return BufferSizes(in_memory, on_device, num_copies, tuple(messages))
 
 
-def fit_on_device(asked: int, batch_bytes: int, free_vram_bytes: int | None) -> int:
-    """As many batches as asked for, or as a tenth of a GPU's free memory holds; at least one if any was asked for."""
+def fit_on_device(asked: int, batch_bytes: int, free_vram_bytes: int | None, num_beside: int = 0) -> int:
+    """As many batches as asked for, or as a tenth of a GPU's free memory holds; at least one if any was asked for.
+
+    `num_beside` other batches have their memory there too.
+    """
     if free_vram_bytes is None:
         return asked
-    return min(asked, max(1, int(free_vram_bytes * _SHARE_OF_VRAM) // batch_bytes))
+    return min(asked, max(1, int(free_vram_bytes * _SHARE_OF_VRAM) // batch_bytes - num_beside))
 
 
 def measure_ram_budget(available_ram_bytes: int, ram_budget_gb: float | None) -> int:

@@ -1,8 +1,9 @@
 """Inference: acoustic model and vocoder as traced graphs of a few fixed shapes.
 
 Token ids and spectrograms are padded up to the next shape; padding is masked, so it does not change the sound. Steps:
-`encode_reference` (recording to speaker embedding), `make_mel` (text encoder, durations and F0, flow-matching decoder),
-`make_sound` (neural vocoder or Griffin-Lim). Each is a `tf.function` per shape and setting, optionally with XLA.
+`encode_reference` (recording to speaker embedding), `time_text` (text encoder, durations and F0), `decode` (decoder by
+flow matching), `make_sound` (neural vocoder or Griffin-Lim). Each is a `tf.function` per shape and setting, optionally
+with XLA.
 Shape legend: B = 1 utterance, N tokens, S states, T frames, R frames of a reference, M mel bands, D width of a speaker
 embedding, K latents.
 """
@@ -31,6 +32,7 @@ from myxtts.models.xtts import DEFAULT_NOISE_SCALE, NO_GUIDANCE, XTTS, SpokenTex
 from myxtts.synthesis.loaded_bundle import LoadedBundle
 from myxtts.synthesis.options import SpeechOptions
 from myxtts.synthesis.sentences import MAX_PIECE_TOKENS
+from myxtts.synthesis.timing import TimedText
 from myxtts.synthesis.voices import SpeakerEmbedding, average_embeddings, count_crop_frames, cut_crops
 from myxtts.types import Floats, Tensor
 
@@ -82,28 +84,37 @@ class SpeechEngine:
         """Returns the speaker embedding of the first `MAX_CROP_S` seconds of a log-mel spectrogram."""
         return self.encode_reference(mel_TM[: count_crop_frames(self._loaded.mel)])
 
-    def make_mel(
-        self, ids: NDArray[np.int32], language: str, voice: SpeakerEmbedding, options: SpeechOptions
-    ) -> Floats:
-        """Synthesises the log-mel spectrogram [T, M] of token ids.
-
-        Two graphs: the first predicts states and durations, whose sum gives T on the host; the second decodes T frames,
-        padded to a shape. Raises DataError where T is too long or a value is not finite.
-        """
+    def time_text(
+        self, ids: NDArray[np.int32], language: str, voice: SpeakerEmbedding, speed: float = 1.0
+    ) -> TimedText:
+        """First phase: encodes token ids and predicts how many frames each of their states lasts."""
         ids_N = np.asarray(ids, np.int32)
         num_slots = choose_shape(len(ids_N), TOKEN_SHAPES)
-        tensors = tf.constant(voice.vector[None]), tf.constant(voice.latents[None])
-        means, hidden, pitch_BS2, durations_BS = self._run(
+        *states, durations_BS = self._run(
             ("predict", num_slots),
             self._predict_states,
             tf.constant(_pad_rows(ids_N, num_slots)[None]),
             tf.constant([len(ids_N)], tf.int32),
             tf.constant([self._loaded.spec.languages.index(language)], tf.int32),
-            *tensors,
-            tf.constant(options.speed, tf.float32),
+            tf.constant(voice.vector[None]),
+            tf.constant(voice.latents[None]),
+            tf.constant(speed, tf.float32),
         )
-        num_frames = int(tf.reduce_sum(durations_BS))
-        self._check_length(num_frames, len(ids_N))
+        return TimedText(tuple(states), durations_BS.numpy()[0], STATES_PER_TOKEN, len(ids_N))
+
+    def make_mel(
+        self, ids: NDArray[np.int32], language: str, voice: SpeakerEmbedding, options: SpeechOptions
+    ) -> Floats:
+        """Both phases: the log-mel spectrogram [T, M] of token ids."""
+        return self.decode(self.time_text(ids, language, voice, options.speed), voice, options)
+
+    def decode(self, timed: TimedText, voice: SpeakerEmbedding, options: SpeechOptions) -> Floats:
+        """Second phase: decodes the log-mel spectrogram [T, M] of a timed text, T padded to a shape.
+
+        Raises DataError where T is too long or a value is not finite.
+        """
+        num_frames = timed.num_frames
+        self._check_length(num_frames, timed.num_tokens)
         settings: dict[str, Any] = {
             "num_frames": choose_shape(num_frames, FRAME_SHAPES),
             "num_steps": options.num_steps,
@@ -112,11 +123,10 @@ class SpeechEngine:
         mel_BTM = self._run(
             ("decode", *settings.values()),
             partial(self._decode_states, **settings),
-            means,
-            hidden,
-            pitch_BS2,
-            durations_BS,
-            *tensors,
+            *timed.states,
+            tf.constant(timed.state_frames[None], tf.int32),
+            tf.constant(voice.vector[None]),
+            tf.constant(voice.latents[None]),
             tf.constant(DEFAULT_NOISE_SCALE if options.noise_scale is None else options.noise_scale, tf.float32),
             tf.constant(options.seed, tf.int32),
         )

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from myxtts import __version__
 from myxtts.config.load import RESOLVED_FILE_NAME
 from myxtts.config.schema import DataConfig
 from myxtts.errors import ConfigError, DataError, UsageError, name_place, refuse
@@ -39,14 +40,16 @@ from myxtts.synthesis.voices import (
     read_reference,
     refuse_unknown_voice,
 )
+from myxtts.text.directions import remove_directions
 from myxtts.text.frontend import FrontEnd
 from myxtts.text.languages import find_code
 from myxtts.text.script import wrong_script
 from myxtts.types import Say
 
 VoiceName = str | Path
-VoiceLike = VoiceName | SpeakerEmbedding | Sequence[VoiceName] | None
-"""A voice as callers give it: a name, one or several recordings, an embedding, or None for the only voice."""
+VoiceLike = VoiceName | SpeakerEmbedding | Sequence[VoiceName] | Mapping[VoiceName, float] | None
+"""A voice as callers give it: a name, one or several recordings, an embedding, voices with their weights in a mixture,
+or None for the only voice."""
 
 KnownVocoder = Literal["griffin_lim", "neural"]
 VocoderChoice = str | Path
@@ -69,11 +72,23 @@ class LoadedBundle:
     audio: AudioDefinition
     frontend: FrontEnd
     voices: VoiceFolder
-    noted_voices: Mapping[str, SpeakerEmbedding]
+    noted_voices: Mapping[str, VoiceSource]
 
     @property
     def has_neural_vocoder(self) -> bool:
         return bool(self.bundle.vocoder_weights)
+
+    @property
+    def name(self) -> str:
+        """That of the run, or of the folder of a bundle alone."""
+        folder = self.folder.absolute()
+        return folder.parent.name if folder.name == BUNDLE_FOLDER_NAME else folder.name
+
+    def describe_mark(self) -> str:
+        """Returns the sentence that files of synthetic speech carry."""
+        step = self.bundle.notes.get("step")
+        made_by = f"the model {self.name}{f', step {step}' if isinstance(step, int) else ''}"
+        return f"Synthetic speech, made by MyXTTS {__version__} with {made_by}."
 
     def require_neural_vocoder(self) -> None:
         if not self.has_neural_vocoder:
@@ -82,15 +97,17 @@ class LoadedBundle:
                 next_step="Use griffin_lim, or train one: myxtts train --part vocoder.",
             )
 
-    def find_language(self, asked: str | None) -> str:
+    def find_language(self, asked: str | None, voice: VoiceSource | None = None) -> str:
         """Returns the model's name of a language in any spelling, or of the same language in another region.
 
-        Without `asked` it is the model's only language, else English; raises UsageError where there is no match.
+        Without `asked` it is that of the voice, or the model's only language, else English; raises UsageError where
+        there is no match.
         """
         languages = self.spec.languages
         if asked is None:
-            if len(languages) == 1:
-                return languages[0]
+            own = languages[0] if len(languages) == 1 else voice.language if voice is not None else ""
+            if own in languages:
+                return own
             asked = _DEFAULT_LANGUAGE
         if asked in languages:
             return asked
@@ -106,17 +123,20 @@ class LoadedBundle:
             )
         return found[0]
 
-    def plan(self, text: str, language: str | None = None) -> Iterator[Piece]:
-        """Yields the pieces of a text. The text is checked in this call; pieces are encoded as they are consumed."""
-        text, language = check_text(text), self.find_language(language)
-        if problem := wrong_script(text, language):
-            others = [name for name in self.spec.languages if wrong_script(text, name) is None]
+    def plan(self, text: str, language: str, lexicon: Mapping[str, str] | None = None) -> Iterator[Piece]:
+        """Yields the pieces of a text. The text is checked in this call; pieces are encoded as they are consumed.
+
+        `lexicon` gives the IPA of words, before that of the model.
+        """
+        text = check_text(text)
+        if problem := wrong_script(remove_directions(text), language):
+            others = [name for name in self.spec.languages if wrong_script(remove_directions(text), name) is None]
             advice = f"Give --language {others[0]}" if others else "Give a text in a language that the model speaks"
             raise DataError(
                 f"The text {text.strip()[:40]!r} cannot be said in the language {language!r}: {problem.problem}.",
                 next_step=f"{advice}; it speaks {', '.join(self.spec.languages[:40])}.",
             )
-        return plan_pieces(text, language, self.frontend)
+        return plan_pieces(text, language, self.frontend.with_entries(lexicon or {}))
 
     def find_voice(self, voice: VoiceLike, warn: Say = lambda _: None) -> VoiceSource:
         """Resolves an embedding, a name, or one or several recordings, whose log-mels are computed here.
@@ -127,12 +147,24 @@ class LoadedBundle:
             return VoiceSource(voice)
         if voice is None:
             return self._find_only_voice(warn)
+        if isinstance(voice, Mapping):
+            return VoiceSource(None, mixed=self._find_mixed(voice, warn))
         names = [voice] if isinstance(voice, str | Path) else list(voice)
         if not names:
             raise UsageError("No voice is named.", next_step="Name a recording, or a saved voice.")
         if len(names) == 1 and not _is_file(names[0]):
             return self._find_named_voice(str(names[0]))
         return VoiceSource(None, tuple(read_reference(Path(name), self.audio, self.mel, warn) for name in names))
+
+    def _find_mixed(self, weights: Mapping[VoiceName, float], warn: Say) -> tuple[tuple[VoiceSource, float], ...]:
+        """Resolves the voices of a mixture; raises UsageError for weights that are none."""
+        wrong = [f"{name}={weight:g}" for name, weight in weights.items() if not 0 < weight < float("inf")]
+        if wrong or not weights:
+            raise UsageError(
+                f"The weights of mixed voices must be above 0: {', '.join(wrong) or 'there are none'}.",
+                next_step="Give each voice a share, such as --voice anna=0.7 --voice reza=0.3.",
+            )
+        return tuple((self.find_voice(name, warn), weight) for name, weight in weights.items())
 
     def list_voices(self) -> list[str]:
         return sorted({*self.voices.list_names(), *self.noted_voices})
@@ -152,7 +184,7 @@ class LoadedBundle:
         if self.voices.has(name):
             return self.voices.load(name)
         if name in self.noted_voices:
-            return VoiceSource(self.noted_voices[name])
+            return self.noted_voices[name]
         raise refuse_unknown_voice(name, self.list_voices())
 
     def _find_only_voice(self, warn: Say) -> VoiceSource:

@@ -7,11 +7,13 @@ bounded because the engine traces graphs of fixed shapes; they are also what a s
 from __future__ import annotations
 
 import re
+import sys
 import unicodedata
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +29,7 @@ from myxtts.corpus.formats.tables import (
 from myxtts.corpus.transcripts import BadLine, read_first_lines, read_records
 from myxtts.errors import DataError, UsageError, refuse
 from myxtts.storage.regular_file import FileRefusedError, read_regular
+from myxtts.text.directions import DirectedText, read_directions
 from myxtts.text.frontend import FrontEnd
 from myxtts.text.normalize import split_sentences
 from myxtts.text.tokenizer import Encoding
@@ -39,10 +42,13 @@ _MAX_PIECE_LENGTH = 240
 """Characters; more are cut before they are counted in tokens."""
 SENTENCE_PAUSE_S = 0.3
 CLAUSE_PAUSE_S = 0.12
+TURN_PAUSE_S = 0.5
 """Silence before a piece, at speed 1; the pauses inside a piece come from the model."""
 
 _MAX_FILE_BYTES = 10_000_000
 _MAX_LINES = 100_000
+_MAX_STDIN_CHARACTERS = 1_000_000
+"""Bounds what is read from a pipe that never ends; a character has at most 4 bytes in UTF-8."""
 _ID = re.compile(r"[^\W_][\w.-]{0,99}(?<!\.)")
 """Ids become file names: no separators, no leading dot or hyphen, no trailing dot."""
 _NEWLINES = "\n\t\r\v\f\x1c\x1d\x1e\x85"
@@ -50,15 +56,26 @@ _NEWLINES = "\n\t\r\v\f\x1c\x1d\x1e\x85"
 _CLAUSE_END = re.compile(r"[,;:،؛—–…](?=\s)|(?<=\s)-(?=\s)")
 _SPACE = re.compile(r"\s+")
 
+_Voice = TypeVar("_Voice")
+
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Input of one call of the model: ids [N], and the pause before it. `unknown` lists symbols that are left out."""
+    """Input of one call of the model: ids [N], and the silence before it; without ids it is only silence.
+
+    `pause_s` is divided by the speed, `silence_s`, which the text asks for, is not. `text` is normalised, `written` is
+    the sentence that it belongs to, number `sentence`, as it was given. `unknown` lists symbols that are left out.
+    """
 
     text: str
     ids: NDArray[np.int32]
     pause_s: float
     unknown: tuple[str, ...]
+    language: str
+    frontend: FrontEnd
+    sentence: int = 0
+    written: str = ""
+    silence_s: float = 0.0
 
 
 def check_text(text: str) -> str:
@@ -85,21 +102,44 @@ def check_text(text: str) -> str:
 def plan_pieces(text: str, language: str, frontend: FrontEnd) -> Iterator[Piece]:
     """Yields the pieces of a text that `check_text` returned, in order, each encoded when it is consumed.
 
-    Raises DataError at the end where no piece has any phoneme or letter.
+    Directions inside the text are checked in this call. Raises DataError at the end where nothing can be said.
     """
-    is_first = True
-    for sentence in split_sentences(text, language):
-        pause_s = 0.0 if is_first else SENTENCE_PAUSE_S
-        for part, encoding in _encode_parts(frontend.normalize(sentence, language), language, frontend):
-            if not _is_speakable(encoding, frontend):
-                continue
-            yield Piece(part, encoding.ids, pause_s, tuple(filter(_is_missed, encoding.unknown)))
-            is_first, pause_s = False, CLAUSE_PAUSE_S
+    directed = read_directions(text)
+    return _plan_passages(text, directed, language, frontend.with_entries(directed.written))
+
+
+def _plan_passages(text: str, directed: DirectedText, language: str, frontend: FrontEnd) -> Iterator[Piece]:
+    is_first, number = True, 0
+    for passage in directed.passages:
+        silence_s = passage.silence_s
+        for sentence in split_sentences(passage.text, language):
+            pause_s = 0.0 if is_first or silence_s else SENTENCE_PAUSE_S
+            for part, encoding in _encode_parts(frontend.normalize(sentence, language), language, frontend):
+                if not _is_speakable(encoding, frontend):
+                    continue
+                unknown, written = tuple(filter(_is_missed, encoding.unknown)), directed.restore(sentence)
+                yield Piece(part, encoding.ids, pause_s, unknown, language, frontend, number, written, silence_s)
+                is_first, pause_s, silence_s = False, CLAUSE_PAUSE_S, 0.0
+            number += 1
+        if silence_s:
+            nothing = np.zeros(0, np.int32)
+            yield Piece("", nothing, 0.0, (), language, frontend, number, silence_s=silence_s)
     if is_first:
         raise DataError(
             f"Nothing in the text {text.strip()[:40]!r} can be said in the language {language!r} by this model.",
             next_step="Check that text and language belong together.",
         )
+
+
+def join_turns(turns: Iterable[tuple[_Voice, Sequence[Piece]]]) -> Iterator[tuple[Piece, _Voice]]:
+    """Yields the pieces of a dialogue with their voices: a pause stands between turns, and sentences are counted on."""
+    num_sentences = 0
+    for voice, pieces in turns:
+        for place, piece in enumerate(pieces):
+            is_joint = place == 0 and num_sentences > 0 and not piece.silence_s
+            pause_s = TURN_PAUSE_S if is_joint else piece.pause_s
+            yield replace(piece, pause_s=pause_s, sentence=num_sentences + piece.sentence), voice
+        num_sentences += 1 + max(piece.sentence for piece in pieces)
 
 
 def cut_text(text: str, max_length: int) -> list[str]:
@@ -163,13 +203,14 @@ def _find_cut(text: str) -> int:
 class TextLine:
     """One text of a file: `id` is the name of the output file, `place` is path and line number for errors.
 
-    `language` is '' where the file names none.
+    `language` and `speaker` are '' where the file names none.
     """
 
     id: str
     text: str
     place: str
     language: str = ""
+    speaker: str = ""
 
 
 _Rows = list[tuple[int, dict[str, str]]]
@@ -200,6 +241,29 @@ def read_texts(path: Path) -> list[TextLine]:
             next_step="Write one text a line.",
         )
     return _name_texts(rows, path)
+
+
+def read_dialogue(source: Path | str) -> list[TextLine]:
+    """Reads a dialogue from a file or from a text: each line is the name of a voice, a colon and what it says."""
+    if isinstance(source, Path):
+        numbered = [(f"{source}:{number}", line) for number, line in _read_lines(source)]
+    else:
+        numbered = [(f"Line {number}", line) for number, line in enumerate(source.splitlines(), 1) if line.strip()]
+    lines = []
+    for place, line in numbered:
+        speaker, _, said = map(str.strip, line.partition(":"))
+        if not speaker or not said:
+            raise DataError(
+                f"{place}: {line[:40]!r} is not a voice, a colon and what it says.",
+                next_step="Write lines such as: anna: Good morning.",
+            )
+        lines.append(TextLine("", said, place, speaker=speaker))
+    return lines
+
+
+def read_stdin() -> str:
+    """Returns the text of standard input; `check_text` refuses one that is too long, or not UTF-8."""
+    return sys.stdin.buffer.read(4 * _MAX_STDIN_CHARACTERS).decode("utf-8-sig", "surrogateescape")
 
 
 def _read_lines(path: Path) -> list[tuple[int, str]]:

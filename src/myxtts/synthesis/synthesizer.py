@@ -7,14 +7,14 @@ A text is split into pieces (`sentences`), each is synthesised (`engine`), level
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Self
+from typing import Self, Unpack
 
 import numpy as np
 
-from myxtts.errors import StorageError, warn_user
+from myxtts.errors import DataError, StorageError, warn_user
 from myxtts.features.griffin_lim import fade_ends
 from myxtts.synthesis.loaded_bundle import (
     LoadedBundle,
@@ -23,10 +23,11 @@ from myxtts.synthesis.loaded_bundle import (
     choose_vocoder,
     load_bundle,
 )
-from myxtts.synthesis.options import SpeechOptions
-from myxtts.synthesis.sentences import Piece
+from myxtts.synthesis.options import SPEED_LIMITS, SpeechArguments, SpeechOptions
+from myxtts.synthesis.sentences import Piece, join_turns
+from myxtts.synthesis.timing import SpokenPiece, TimedSentence, time_sentences
 from myxtts.synthesis.voices import SpeakerEmbedding, VoiceSource, average_embeddings
-from myxtts.types import DEFAULT_NUM_STEPS, Floats, Say, Waveform
+from myxtts.types import Floats, Say, Waveform
 
 _FADE_S = 0.005
 """At both ends of a piece, so that joints do not click."""
@@ -116,73 +117,102 @@ class Synthesizer:
         return self.loaded.spec.languages
 
     def say(
-        self,
-        text: str,
-        voice: VoiceLike = None,
-        language: str | None = None,
-        *,
-        speed: float = 1.0,
-        seed: int = 0,
-        num_steps: int = DEFAULT_NUM_STEPS,
-        guidance: float | None = None,
-        noise_scale: float | None = None,
+        self, text: str, voice: VoiceLike = None, language: str | None = None, **options: Unpack[SpeechArguments]
     ) -> Waveform:
         """Synthesises the whole text; the same seed gives the same samples.
 
-        `voice` is a recording, several of them (averaged), the name of a saved voice, or an embedding of
-        `encode_voice`. The other settings are those of `SpeechOptions`.
+        `voice` is a recording, several of them (averaged), the name of a saved voice, an embedding of `encode_voice`,
+        or a mixture such as {"anna": 0.7, "reza": 0.3}. The options are those of `SpeechOptions`.
         """
-        parts = list(
-            self.stream(
-                text,
-                voice,
-                language,
-                speed=speed,
-                seed=seed,
-                num_steps=num_steps,
-                guidance=guidance,
-                noise_scale=noise_scale,
-            )
-        )
-        return Waveform(np.concatenate([part.samples for part in parts]), self.rate)
+        return self.say_timed(text, voice, language, **options)[0]
+
+    def say_timed(
+        self, text: str, voice: VoiceLike = None, language: str | None = None, **options: Unpack[SpeechArguments]
+    ) -> tuple[Waveform, list[TimedSentence]]:
+        """As `say`, with the times of its sentences and words."""
+        return self.say_dialogue([(voice, text)], language, **options)
 
     def stream(
-        self,
-        text: str,
-        voice: VoiceLike = None,
-        language: str | None = None,
-        *,
-        speed: float = 1.0,
-        seed: int = 0,
-        num_steps: int = DEFAULT_NUM_STEPS,
-        guidance: float | None = None,
-        noise_scale: float | None = None,
+        self, text: str, voice: VoiceLike = None, language: str | None = None, **options: Unpack[SpeechArguments]
     ) -> Iterator[Waveform]:
         """As `say`, but yields each sentence before the next is begun. Wrong arguments raise in this call."""
-        options = SpeechOptions(speed=speed, seed=seed, num_steps=num_steps, guidance=guidance, noise_scale=noise_scale)
-        language = self.loaded.find_language(language)
-        pieces = self.loaded.plan(text, language)
-        return self.speak(pieces, self.resolve(self.loaded.find_voice(voice, self._warn)), language, options)
+        checked, source = SpeechOptions(**options), self.loaded.find_voice(voice, self._warn)
+        pieces = self.loaded.plan(text, self.loaded.find_language(language, source))
+        embedding = self.resolve(source)
+        return (part.wave for part in self.speak(((piece, embedding) for piece in pieces), checked))
 
-    def speak(
-        self, pieces: Iterable[Piece], voice: SpeakerEmbedding, language: str, options: SpeechOptions
-    ) -> Iterator[Waveform]:
-        """Synthesises the pieces of a plan one after another; warns once of symbols that are left out.
+    def say_dialogue(
+        self,
+        turns: Iterable[tuple[VoiceLike, str]],
+        language: str | None = None,
+        **options: Unpack[SpeechArguments],
+    ) -> tuple[Waveform, list[TimedSentence]]:
+        """Says texts one after another, each in its own voice; returns one sound, and the times in it."""
+        checked, planned = SpeechOptions(**options), []
+        for voice, text in turns:
+            source = self.loaded.find_voice(voice, self._warn)
+            pieces = list(self.loaded.plan(text, self.loaded.find_language(language, source)))
+            planned.append((self.resolve(source), pieces))
+        return self.join(self.speak(join_turns(planned), checked))
 
-        Pauses before pieces are divided by the speed, as durations are.
+    def speak(self, pieces: Iterable[tuple[Piece, SpeakerEmbedding]], options: SpeechOptions) -> Iterator[SpokenPiece]:
+        """Synthesises pieces one after another, each in its voice; warns once of symbols that are left out.
+
+        Pauses before pieces are divided by the speed, as durations are; silence that the text asks for is not. Where
+        the options say how long all of it lasts, all pieces are timed before the first is decoded.
         """
         audio = self.loaded.audio
         joiner = PieceJoiner(self.rate, audio.loudness_target if audio.loudness == "rms" else None)
-        has_warned = False
-        for number, piece in enumerate(pieces):
+        has_warned, speed = False, options.speed
+        if options.seconds is not None:
+            pieces = list(pieces)
+            speed, frames = self._fit(pieces, options.seconds)
+        for number, (piece, voice) in enumerate(pieces):
             if piece.unknown and not has_warned:
                 has_warned = True
                 self._warn(_describe_unknown(piece))
+            silence_s = piece.silence_s + piece.pause_s / speed
+            if not len(piece.ids):
+                nothing = np.zeros(int(silence_s * self.rate), np.float32)
+                yield SpokenPiece(piece, Waveform(nothing, self.rate), silence_s, piece.ids)
+                continue
             seed = _derive_seed(options.seed, number)
             with self._lock:
-                mel_TM = self.engine.make_mel(piece.ids, language, voice, replace(options, seed=seed))
+                timed = self.engine.time_text(piece.ids, piece.language, voice, options.speed)
+                timed = timed if options.seconds is None else timed.stretch(frames[number])
+                mel_TM = self.engine.decode(timed, voice, replace(options, seed=seed))
                 samples = self.engine.make_sound(mel_TM, seed)
-            yield Waveform(joiner.join(samples, piece.pause_s / options.speed), self.rate)
+            wave = Waveform(joiner.join(samples, silence_s), self.rate)
+            yield SpokenPiece(piece, wave, silence_s, timed.token_frames)
+
+    def join(self, parts: Iterable[SpokenPiece]) -> tuple[Waveform, list[TimedSentence]]:
+        """Joins what `speak` yields to one sound; returns it with the times of its sentences."""
+        parts = list(parts)
+        samples = np.concatenate([part.wave.samples for part in parts])
+        return Waveform(samples, self.rate), time_sentences(parts, self.loaded.mel.hop_length / self.rate)
+
+    def _fit(self, pieces: Sequence[tuple[Piece, SpeakerEmbedding]], seconds: float) -> tuple[float, list[int]]:
+        """Returns the speed at which all pieces last `seconds`, and the frames of each.
+
+        Raises DataError where they would have to be said too fast or too slowly.
+        """
+        with self._lock:
+            natural = [
+                self.engine.time_text(piece.ids, piece.language, voice).num_frames if len(piece.ids) else 0
+                for piece, voice in pieces
+            ]
+        frame_s = self.loaded.mel.hop_length / self.rate
+        own_s = sum(natural) * frame_s + sum(piece.pause_s for piece, _ in pieces)
+        silence_s = sum(piece.silence_s for piece, _ in pieces)
+        speed = own_s / (seconds - silence_s) if seconds > silence_s else float("inf")
+        if not SPEED_LIMITS[0] <= speed <= SPEED_LIMITS[1]:
+            fastest, slowest = (own_s / limit + silence_s for limit in reversed(SPEED_LIMITS))
+            raise DataError(
+                f"The text cannot be said in {seconds:g} s; at its own speed it takes {own_s + silence_s:.1f} s.",
+                next_step=f"Give from {fastest:.1f} to {slowest:.1f} s.",
+            )
+        ends = np.floor(np.cumsum(natural) / speed + 0.5).astype(int)
+        return speed, np.diff(ends, prepend=0).tolist()
 
     def resolve(self, source: VoiceSource) -> SpeakerEmbedding:
         """Returns the embedding of a voice from `loaded.find_voice`; recordings are encoded by the model.
@@ -191,12 +221,16 @@ class Synthesizer:
         """
         if source.embedding is not None:
             return source.embedding
+        if source.mixed:
+            weights = [weight for _, weight in source.mixed]
+            return average_embeddings([self.resolve(part) for part, _ in source.mixed], weights)
         with self._lock:
             voice = average_embeddings([self.engine.encode_reference(mel_RM) for mel_RM in source.references])
         if source.name:
             self._warn(f"The voice {source.name!r} is of an earlier state of the model: it is made again.")
             try:
-                self.loaded.voices.save(source.name, voice, source.references)
+                notes = {"language": source.language, "consent": source.consent}
+                self.loaded.voices.save(source.name, voice, source.references, **notes)
             except StorageError as error:
                 self._warn(f"It could not be saved, so it will be made again the next time too. {error}")
         return voice
@@ -205,11 +239,18 @@ class Synthesizer:
         """Returns the speaker embedding of one recording, or the average of several, to be used again or saved."""
         return self.resolve(self.loaded.find_voice(voice, self._warn))
 
-    def save_voice(self, name: str, voice: VoiceLike) -> Path:
+    def save_voice(self, name: str, voice: VoiceLike, *, language: str = "", consent: str = "") -> Path:
         """Saves a voice beside the model, to be used by its name, with what is needed to make it again after more
-        training: the log-mels of its recordings."""
+        training: the log-mels of its recordings.
+
+        `language` becomes the one that the voice speaks unless asked otherwise; `consent` says who agreed to its use.
+        """
         name, source = self.loaded.check_new_name(name), self.loaded.find_voice(voice, self._warn)
-        return self.loaded.voices.save(name, self.resolve(source), source.references)
+        language = self.loaded.find_language(language) if language else source.language
+        consent = consent or source.consent
+        return self.loaded.voices.save(
+            name, self.resolve(source), source.references, language=language, consent=consent
+        )
 
     def voices(self) -> list[str]:
         """Lists the names that `voice` may be."""

@@ -42,8 +42,9 @@ from myxtts.types import Floats, Say
 
 _SUFFIX = ".safetensors"
 _FORMAT = "myxtts-voice"
-_VERSIONS = ("1", "2")
-"""The first version had no log-mels."""
+_KEYS = {"1": set[str](), "2": {"mel"}, "3": {"mel", "language", "consent"}}
+"""Fields that the metadata of each version has beside format, version and model."""
+_VERSION = "3"
 _TENSORS = ("latents", "vector")
 _REFERENCE_TENSOR = "reference."
 """Opening of the names of log-mels in a voice file; their number follows."""
@@ -69,7 +70,10 @@ _ADVICE = (
     f"Give {ADVISED_REFERENCE_S:g} to {MAX_CROP_S:g} s of clear speech by one person, as WAV, FLAC, OGG or MP3; "
     f"{MIN_REFERENCE_S:g} to {MAX_REFERENCE_S:g} s are accepted."
 )
+_MAX_NOTE_LENGTH = 500
+"""Characters of a language or a consent in a voice file."""
 _Number = Annotated[float, Field(gt=-1e6, lt=1e6)]
+_Note = Annotated[str, Field(max_length=_MAX_NOTE_LENGTH)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,12 +93,17 @@ class SpeakerEmbedding:
 class VoiceSource:
     """A voice to speak with: its embedding, or None, and the log-mels [R, M] of the recordings it is made from.
 
-    `name` is that of a saved voice whose embedding is out of date.
+    `name` is that of a saved voice whose embedding is out of date. `mixed` are the voices that this one is a mixture
+    of, with their weights. `language` is the speaker's own, `consent` says who agreed to the use of the voice; both are
+    '' where nobody has said it.
     """
 
     embedding: SpeakerEmbedding | None
     references: tuple[Floats, ...] = ()
     name: str = ""
+    mixed: tuple[tuple[VoiceSource, float], ...] = ()
+    language: str = ""
+    consent: str = ""
 
 
 class _NotedVoice(FileModel):
@@ -102,13 +111,17 @@ class _NotedVoice(FileModel):
 
     vector: list[_Number]
     latents: list[list[_Number]]
+    language: _Note = ""
 
 
-def average_embeddings(voices: Sequence[SpeakerEmbedding]) -> SpeakerEmbedding:
-    """Returns the mean of the embeddings of several recordings or crops of one speaker."""
+def average_embeddings(voices: Sequence[SpeakerEmbedding], weights: Sequence[float] | None = None) -> SpeakerEmbedding:
+    """Returns the mean of the embeddings of several recordings or crops of one speaker, or a mixture of several."""
     assert voices, "there is no voice to average"
     vectors, latents = [voice.vector for voice in voices], [voice.latents for voice in voices]
-    return SpeakerEmbedding(np.mean(vectors, axis=0, dtype=np.float32), np.mean(latents, axis=0, dtype=np.float32))
+    if weights is None:
+        return SpeakerEmbedding(np.mean(vectors, axis=0, dtype=np.float32), np.mean(latents, axis=0, dtype=np.float32))
+    mixed = (np.average(arrays, axis=0, weights=weights).astype(np.float32) for arrays in (vectors, latents))
+    return SpeakerEmbedding(*mixed)
 
 
 def fingerprint_encoder(weights: Mapping[str, Array]) -> str:
@@ -158,8 +171,19 @@ class VoiceFolder:
     def has(self, name: str) -> bool:
         return bool(_NAME.fullmatch(name)) and self._find(name).is_file()
 
-    def save(self, name: str, voice: SpeakerEmbedding, references: Sequence[Floats] = ()) -> Path:
-        """Saves a voice under a name and returns its file; an older one of that name is replaced."""
+    def save(
+        self,
+        name: str,
+        voice: SpeakerEmbedding,
+        references: Sequence[Floats] = (),
+        *,
+        language: str = "",
+        consent: str = "",
+    ) -> Path:
+        """Saves a voice under a name and returns its file; an older one of that name is replaced.
+
+        `language` and `consent` are kept with it, as in `VoiceSource`.
+        """
         path = self.path / f"{check_voice_name(name)}{_SUFFIX}"
         arrays: dict[str, Array] = {"latents": voice.latents, "vector": voice.vector}
         ends = np.cumsum([len(mel_RM) for mel_RM in references]) * self._mel.hop_length / self._mel.sample_rate
@@ -169,9 +193,11 @@ class VoiceFolder:
         self._check(path, arrays)
         metadata = {
             "format": _FORMAT,
-            "version": _VERSIONS[-1],
+            "version": _VERSION,
             "model": self._fingerprint,
             "mel": self._describe_mel(),
+            "language": language[:_MAX_NOTE_LENGTH],
+            "consent": consent[:_MAX_NOTE_LENGTH],
         }
         for folder in self._folders:
             # A bundle that is being replaced at this moment must not be made again by its voices.
@@ -195,21 +221,24 @@ class VoiceFolder:
         except FileRefusedError as error:
             raise _refuse(path, str(error)) from error
         version = metadata.get("version", "")
-        keys = {"format", "version", "model"} | ({"mel"} if version == _VERSIONS[-1] else set())
-        if set(metadata) != keys or metadata["format"] != _FORMAT or version not in _VERSIONS:
-            raise _refuse(path, f"it is not a file of the format {_FORMAT}, version {' or '.join(_VERSIONS)}")
+        keys = {"format", "version", "model"} | _KEYS.get(version, set())
+        if version not in _KEYS or set(metadata) != keys or metadata["format"] != _FORMAT:
+            raise _refuse(path, f"it is not a file of the format {_FORMAT}, version {' or '.join(_KEYS)}")
+        language, consent = (metadata.get(field, "")[:_MAX_NOTE_LENGTH] for field in ("language", "consent"))
         is_of_this_mel = metadata.get("mel") == self._describe_mel()
         references = tuple(array for tensor, array in arrays.items() if tensor not in _TENSORS and is_of_this_mel)
         if metadata["model"] == self._fingerprint:
             self._check(path, arrays)
-            return VoiceSource(SpeakerEmbedding(arrays["vector"], arrays["latents"]), references)
+            return VoiceSource(
+                SpeakerEmbedding(arrays["vector"], arrays["latents"]), references, language=language, consent=consent
+            )
         if not references:
             raise DataError(
                 f"The voice {name!r} was made by another state of the model, and its recording was not kept with it.",
                 next_step=f"Save it again from its recording: --voice RECORDING --save-voice {name!r}.",
             )
         self._check(path, {tensor: array for tensor, array in arrays.items() if tensor not in _TENSORS})
-        return VoiceSource(None, references, name)
+        return VoiceSource(None, references, name, language=language, consent=consent)
 
     def _find(self, name: str) -> Path:
         """Returns the file of a voice: the first that exists, or where it would be."""
@@ -230,18 +259,19 @@ class VoiceFolder:
             raise _refuse(path, f"its {find_non_finite(arrays)[0]} is not finite")
 
 
-def read_noted_voices(notes: Mapping[str, Any], num_latents: int, width: int) -> dict[str, SpeakerEmbedding]:
-    """Parses the embeddings of corpus speakers in a bundle's notes, by speaker: `voices: {name: {vector, latents}}`."""
+def read_noted_voices(notes: Mapping[str, Any], num_latents: int, width: int) -> dict[str, VoiceSource]:
+    """Parses the voices of corpus speakers in a bundle's notes: `voices: {name: {vector, latents, language}}`."""
     try:
         noted = check_fields(notes.get("voices", {}), dict[str, _NotedVoice])
     except JsonRefusedError as error:
         raise refuse("The voices in the bundle's notes", str(error)) from error
-    voices: dict[str, SpeakerEmbedding] = {}
+    voices: dict[str, VoiceSource] = {}
     for name, voice in noted.items():
         if len(voice.vector) != width or [len(row) for row in voice.latents] != [width] * num_latents:
             problem = f"{name[:80]!r} is not {1 + num_latents} times {width} numbers"
             raise refuse("The voices in the bundle's notes", problem)
-        voices[name] = SpeakerEmbedding(np.array(voice.vector, np.float32), np.array(voice.latents, np.float32))
+        embedding = SpeakerEmbedding(np.array(voice.vector, np.float32), np.array(voice.latents, np.float32))
+        voices[name] = VoiceSource(embedding, language=voice.language)
     return voices
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -19,7 +19,9 @@ from pydantic import Field
 from myxtts.config.languages import canonical_language
 from myxtts.errors import ConfigError, DataError, name_place
 from myxtts.storage.json_file import FileModel, VersionOne, read_json, write_json
+from myxtts.text.directions import read_directions
 from myxtts.text.espeak import is_espeak_available, read_espeak_version
+from myxtts.text.explain import ExplainedWord, Explanation, explain_words
 from myxtts.text.lexicon import Lexicon, check_entries, load_lexicon
 from myxtts.text.normalize import normalize_text
 from myxtts.text.phonemes import Phonemizer, find_voice
@@ -153,6 +155,49 @@ class FrontEnd:
                 encoding = self.tokenizer.encode(string.text)
                 encodings[place] = Encoding(encoding.ids, (*string.unknown, *encoding.unknown))
         return [encodings[index] for index in range(len(texts))]
+
+    def with_entries(self, entries: Mapping[str, str]) -> Self:
+        """Returns this front end with more words in its lexicon, which come before those that it has.
+
+        Raises ConfigError for a model of characters, which has no use for IPA.
+        """
+        if not entries:
+            return self
+        if self.kind == "characters":
+            raise ConfigError(
+                "The model reads characters, so it cannot be given pronunciations in IPA.",
+                next_step="Write the word as it sounds, or train with text_frontend: phonemes.",
+            )
+        lexicon = Lexicon({**(self.lexicon.entries if self.lexicon else {}), **entries})
+        return replace(self, lexicon=lexicon, _phonemizer=Phonemizer(lexicon))
+
+    def explain(self, text: str, language: str) -> Explanation:
+        """Returns what is made of a text in synthesis, word by word; pauses are left out."""
+        directed = read_directions(text)
+        frontend = self.with_entries(directed.written)
+        passages = [frontend.normalize(passage.text, language) for passage in directed.passages]
+        normalized = " ".join(passage for passage in passages if passage)
+        encoding = frontend.encode_normalized([normalized], [language])[0]
+        words = frontend.explain_normalized(normalized, language)
+        return Explanation(
+            text,
+            language,
+            directed.restore(normalized),
+            tuple(
+                replace(word, word=directed.restore(word.word), source="written")
+                if word.word in directed.written
+                else word
+                for word in words
+            ),
+            encoding.unknown,
+            len(encoding.ids),
+        )
+
+    def explain_normalized(self, normalized: str, language: str) -> tuple[ExplainedWord, ...]:
+        """Returns the words of a text that `normalize` returned, each with its IPA and where that comes from."""
+        if self.kind == "phonemes":
+            return explain_words(normalized, language, self._phonemizer, self.lexicon)
+        return tuple(ExplainedWord(word, "", "characters") for word in normalized.split())
 
     def fingerprint(self) -> str:
         """Returns the SHA-256 of everything that shapes the ids, to tell whether stored ids are still valid.

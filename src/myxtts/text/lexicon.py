@@ -123,16 +123,23 @@ def _read_line(line: str, place: str) -> tuple[str, str]:
     return fold_word(word), ipa
 
 
-def _check_ipa(word: str, ipa: str, place: str) -> None:
-    """Raises DataError for IPA that is too long, has punctuation, or has signs that the inventory does not know."""
-    if len(word) > _MAX_WORD_LENGTH or len(ipa) > _MAX_IPA_LENGTH:
-        raise _unusable(place, f"is too long at {word[:30]!r}…")
+def find_ipa_problem(ipa: str) -> str:
+    """Returns what is wrong with IPA, such as "has punctuation"; '' where it can be spoken."""
+    if not ipa or len(ipa) > _MAX_IPA_LENGTH:
+        return f"is longer than {_MAX_IPA_LENGTH:,} characters" if ipa else "is empty"
     pieces = split_ipa(ipa)
     if any(piece in PUNCTUATION for piece in pieces):
-        raise _unusable(place, f"has punctuation in the IPA of {word!r}, {ipa!r}; a long vowel is written ː, not :")
+        return "has punctuation; a long vowel is written ː, not :"
     unknown = [sign for piece in pieces for sign in parse_word(piece, STANDARD_INVENTORY)[1]]
-    if unknown:
-        raise _unusable(place, f"has signs that are not known IPA in {ipa!r} for {word!r}: {' '.join(unknown)}")
+    return f"has signs that are not known IPA: {' '.join(unknown)}" if unknown else ""
+
+
+def _check_ipa(word: str, ipa: str, place: str) -> None:
+    """Raises DataError where a word or its IPA cannot be used."""
+    if len(word) > _MAX_WORD_LENGTH:
+        raise _unusable(place, f"is too long at {word[:30]!r}…")
+    if problem := find_ipa_problem(ipa):
+        raise _unusable(place, f"gives {word!r} the IPA {ipa[:60]!r}, which {problem}")
 
 
 def _unusable(place: str, problem: str) -> DataError:

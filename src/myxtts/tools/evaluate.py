@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from myxtts.errors import ConfigError, DataError, UsageError
 from myxtts.features.mel import HostMel
-from myxtts.features.wave_file import write_wav
+from myxtts.features.wave_file import write_sound
 from myxtts.store.reader import FeatureStore, StoredUtterance
 from myxtts.synthesis.loaded_bundle import LoadedBundle
 from myxtts.synthesis.options import SpeechOptions
@@ -201,7 +201,7 @@ class Examiner:
             path = self._wav_folder / f"{safe[:100]}.wav"
         text = self._texts.get(utterance.id)
         if self._wav_folder is not None or (self._recogniser is not None and text):
-            write_wav(path, wave)
+            write_sound(path, wave)
         if self._recogniser is None or not text:
             return None
         heard = self._recogniser.transcribe(path, utterance.language)

@@ -229,7 +229,13 @@ class LoopWatch:
     def summarize(self, wall_share: float = 1.0) -> LoopFacts:
         """Returns the medians. The first step, which assigns what later ones count on, and the last are left out."""
         steps = [one for one in self._steps[1:-1] if not one.has_pause] or self._steps
-        aheads = [one.num_ahead for one in steps if one.num_ahead is not None]
+        # A pause waits for all results, so the steps behind it have none before them.
+        aheads = [
+            one.num_ahead
+            for number, one in enumerate(self._steps)
+            if one.num_ahead is not None
+            and not any(before.has_pause for before in self._steps[max(0, number - 2) : number])
+        ]
         kinds = Counter(name for one in steps for name in one.ops)
         functions = {name for one in steps for name in one.functions}
         newest = steps[-1].functions if steps else set()

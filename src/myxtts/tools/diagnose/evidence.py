@@ -114,7 +114,8 @@ class StepFacts:
 
     `is_gpu` and `has_bfloat16` are of the device that trains; `device_busy` is the share of time in which it ran
     kernels, None where that cannot be measured. `has_durations` tells whether the store holds durations that the step
-    searches for; `num_frames` are those of the longest batch, which bound the passes of a loop over frames.
+    searches for; `num_frames` are those of the longest batch, which bound the passes of a loop over frames. Each of
+    `num_shapes` batch shapes needs one graph.
     """
 
     loop: LoopFacts
@@ -123,6 +124,7 @@ class StepFacts:
     device_busy: float | None = None
     has_durations: bool = False
     num_frames: int = 0
+    num_shapes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

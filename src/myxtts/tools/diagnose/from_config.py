@@ -262,12 +262,13 @@ class RealStep:
             device_busy=busy.share,
             has_durations=self._has_durations(),
             num_frames=max(shape.num_frames for shape in self._shapes),
+            num_shapes=len(self._shapes),
         )
 
     def _has_durations(self) -> bool:
         """Returns whether the store holds the durations of every utterance, although the step searches for them."""
         data = self._task.data
-        if self._task.config.training.durations == "stored" or not isinstance(data.utterances, FeatureStore):
+        if self._learner.has_durations or not isinstance(data.utterances, FeatureStore):
             return False
         columns = data.utterances.columns
         return bool((columns["durations_length"] == columns["tokens_length"]).all())

@@ -36,6 +36,8 @@ Python dispatches, and a copy of a small tensor. Estimates, not measurements of 
 _MANY_OUTSIDE = 150
 """Operations outside the compiled part of a step from which they are reported: an optimizer or an average of weights
 has several for each weight."""
+_COMPILED_SHARE = 0.25
+"""Operations inside of what XLA compiles by those outside, from which the step counts as compiled."""
 _MANY_OPS = 10
 """Operations that Python dispatches in a step from which they are reported."""
 _MANY_COPIES = 4
@@ -91,7 +93,8 @@ def _find_misplaced(evidence: Evidence, facts: StepFacts) -> Iterator[Fault]:
         yield Fault("wrong_device", len(loop.elsewhere) * _COPY_S, {"tensors": names})
     # Where shapes change, retracing has a cause of its own.
     has_new_shapes = evidence.loop.is_new_shape.mean() >= _RETRACED_SHARE / 2
-    if loop.num_new_graphs >= max(2, _RETRACED_SHARE * loop.num_steps) and not has_new_shapes:
+    num_needless = loop.num_new_graphs - facts.num_shapes
+    if num_needless >= max(2, _RETRACED_SHARE * loop.num_steps) and not has_new_shapes:
         counts: dict[str, float | str] = {"graphs": float(loop.num_new_graphs), "steps": float(loop.num_steps)}
         yield Fault("compile_storm", _STORM_LOSS * interval_s, counts)
     ahead = loop.num_steps_ahead
@@ -116,11 +119,13 @@ def _find_in_graph(evidence: Evidence, facts: StepFacts) -> Iterator[Fault]:
         yield Fault("loop_without_trip_count", loss_s, {"loops": float(loops), "names": ", ".join(graph.unknown_loops)})
     # Beside those of graphs, operations that Python dispatches are not compiled either; the calls of graphs are few.
     num_outside = graph.num_outside + facts.loop.num_eager_ops
-    if graph.num_compiled and num_outside >= _MANY_OUTSIDE:
+    # Single functions may be compiled although the step is not.
+    is_compiled = graph.num_compiled >= _COMPILED_SHARE * graph.num_outside
+    if graph.num_compiled and is_compiled and num_outside >= _MANY_OUTSIDE:
         kinds = ", ".join([name for name, _ in graph.outside.most_common(4)] or facts.loop.eager_kinds)
         counts: dict[str, float | str] = {"ops": float(num_outside), "kinds": kinds}
         yield Fault("kernels_outside_compiled_step", num_outside * _KERNEL_S, counts)
-    if facts.is_gpu and graph.num_outside and not graph.num_compiled and not evidence.num_eager_ops:
+    if facts.is_gpu and not is_compiled and not evidence.num_eager_ops:
         yield Fault("xla_off_on_gpu", _NO_XLA_LOSS * step_s, {"ops": float(graph.num_outside)})
     num_products = graph.num_float32_products + graph.num_half_products
     is_full = num_products and graph.num_float32_products >= _FULL_PRECISION_SHARE * num_products

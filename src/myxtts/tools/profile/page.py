@@ -156,7 +156,7 @@ def _show_stages(profile: TrainingProfile, tr: Translator) -> Html:
 
 def _show_counts(profile: TrainingProfile, tr: Translator) -> Html:
     """What the host and the device start in one step of the real training loop."""
-    rows = [[tr(COUNTS[name]), tr.number(value)] for name, value in list_counts(profile.counts).items()]
+    rows = [[tr(COUNTS[name]), text] for name, text in list_counts(profile.counts, tr).items()]
     return make_section(
         tr("What a step starts"),
         make_panel(tr("Per step"), make_table(tr.row("Count", "Number"), rows)),
@@ -167,9 +167,10 @@ def _show_counts(profile: TrainingProfile, tr: Translator) -> Html:
     )
 
 
-def list_counts(counts: StepCounts) -> dict[str, float]:
-    """Returns the numbers that are known, by key of `COUNTS`."""
-    return {name: value for name in COUNTS if (value := getattr(counts, name)) is not None}
+def list_counts(counts: StepCounts, tr: Translator) -> dict[str, str]:
+    """Returns the numbers that are known, as text, by key of `COUNTS`."""
+    known = {name: value for name in COUNTS if (value := getattr(counts, name)) is not None}
+    return {name: tr.count(value) if value == round(value) else tr.number(value) for name, value in known.items()}
 
 
 def make_step_flame(profile: TrainingProfile, tr: Translator) -> Flame:

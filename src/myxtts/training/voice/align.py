@@ -357,9 +357,10 @@ class DurationsSwitch:
             self._numbers[CHANGED_DURATIONS] = share
             look.num_stable = last.num_stable + 1 if share <= MOST_CHANGED else 0
         if look.num_stable >= _NUM_STABLE_LOOKS:
+            num_looked_at = min(_NUM_LOOKED_AT, len(self._rows))
             self._say(
                 f"Alignments are stable at step {state.step:,}: {line[CHANGED_DURATIONS]:.1%} of the durations of "
-                f"{_NUM_LOOKED_AT} utterances changed by more than one frame in {LOOK_STEPS:,} steps. Aligning "
+                f"{num_looked_at} utterances changed by more than one frame in {LOOK_STEPS:,} steps. Aligning "
                 f"{len(self._rows):,} training utterances …"
             )
             durations = self._align_all(is_stopping)

@@ -7,6 +7,7 @@ Shape legend: B clips, R frames of a clip, M mel bands, D width of a speaker emb
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -41,7 +42,14 @@ _NUM_DECIMALS = 5
 class CorpusVoices:
     """Fixed clips of the speakers, and their embeddings by a model. One graph is traced, at the first call."""
 
-    def __init__(self, clips: Mapping[str, Sequence[NDArray[Any]]], num_frames: int, n_mels: int) -> None:
+    def __init__(
+        self,
+        clips: Mapping[str, Sequence[NDArray[Any]]],
+        num_frames: int,
+        n_mels: int,
+        languages: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        self._languages = languages
         self._speakers = [speaker for speaker, mels in clips.items() for _ in mels]
         mels = [mel_RM for mels in clips.values() for mel_RM in mels]
         self._batch_size = min(_BATCH_SIZE, len(mels))
@@ -57,7 +65,10 @@ class CorpusVoices:
         return int(self._encode.experimental_get_tracing_count())
 
     def describe(self, model: XTTS) -> dict[str, dict[str, Any]]:
-        """Mean embedding `vector` [D] and `latents` [K, D] of each speaker as plain lists, by the present weights."""
+        """Mean embedding `vector` [D] and `latents` [K, D] of each speaker as plain lists, by the present weights.
+
+        The `language` of a speaker is there where it is known.
+        """
         vectors, latents = [], []
         for start in range(0, len(self._lengths_B), self._batch_size):
             rows = slice(start, start + self._batch_size)
@@ -69,10 +80,12 @@ class CorpusVoices:
         rows_of: dict[str, list[int]] = {}
         for row, speaker in enumerate(self._speakers):
             rows_of.setdefault(speaker, []).append(row)
-        return {
-            speaker: {name: _average(values[rows]) for name, values in of_clips.items()}
-            for speaker, rows in rows_of.items()
-        }
+        voices: dict[str, dict[str, Any]] = {}
+        for speaker, clips in rows_of.items():
+            voices[speaker] = {name: _average(values[clips]) for name, values in of_clips.items()}
+            if speaker in self._languages:
+                voices[speaker]["language"] = self._languages[speaker]
+        return voices
 
 
 def load_corpus_voices(config: XTTSConfig, data: TrainingData) -> CorpusVoices:
@@ -83,7 +96,18 @@ def load_corpus_voices(config: XTTSConfig, data: TrainingData) -> CorpusVoices:
         speaker: [_cut_middle(read_mel(row), data.num_reference_frames) for row in chosen]
         for speaker, chosen in rows.items()
     }
-    return CorpusVoices(clips, data.num_reference_frames, data.utterances.n_mels)
+    languages = _find_languages(data.utterances, rows)
+    return CorpusVoices(clips, data.num_reference_frames, data.utterances.n_mels, languages)
+
+
+def _find_languages(utterances: FeatureStore | RecordingSource, rows: Mapping[str, Sequence[int]]) -> dict[str, str]:
+    """Returns the language that most of a speaker's clips are in."""
+    numbers = utterances.columns["language"]
+    return {
+        speaker: utterances.languages[int(np.bincount(numbers[list(chosen)]).argmax())]
+        for speaker, chosen in rows.items()
+        if chosen
+    }
 
 
 def count_voices(model: ModelConfig) -> int:

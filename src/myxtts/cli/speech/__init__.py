@@ -1,0 +1,1 @@
+"""Commands that use a trained model: they speak, explain and measure."""

@@ -1,0 +1,106 @@
+"""`myxtts serve`: speech for other programs, over HTTP as OpenAI's clients ask for it, WebSocket and Wyoming."""
+
+from __future__ import annotations
+
+import asyncio
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from myxtts.cli.screen import Screen
+from myxtts.errors import MissingExtraError, UsageError
+from myxtts.runtime.load_tensorflow import load_tensorflow
+
+_MODULES = ("starlette", "uvicorn", "websockets", "wyoming")
+
+
+def run_serve(
+    model: Annotated[Path, typer.Option(help="Folder of a run or bundle.", metavar="RUN_OR_BUNDLE")],
+    host: Annotated[str, typer.Option(help="Address; any but this machine's own needs --api-key-file.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port of HTTP and WebSocket.", min=0, max=65535)] = 8020,
+    api_key_file: Annotated[
+        Path | None, typer.Option(help="File with a key on each line; clients must send one of them.", metavar="FILE")
+    ] = None,
+    voice: Annotated[str | None, typer.Option(help="Name of the voice of requests that give none.")] = None,
+    max_requests: Annotated[int, typer.Option(help="Further requests get the answer 429.", min=1, max=1000)] = 32,
+    allow_uploads: Annotated[bool, typer.Option(help="Clients may send recordings as new voices.")] = False,
+    wyoming: Annotated[
+        str | None,
+        typer.Option(help="Speak the Wyoming protocol too, such as tcp://127.0.0.1:10200.", metavar="ADDRESS"),
+    ] = None,
+    wyoming_open: Annotated[bool, typer.Option(help="Let others reach the Wyoming port, which has no keys.")] = False,
+    vocoder: Annotated[
+        str, typer.Option(help="auto, griffin_lim, neural, or the run that trained one.", metavar="KIND_OR_RUN")
+    ] = "auto",
+) -> None:
+    """Serve speech to other programs, and a page to try it: POST /v1/audio/speech as OpenAI's clients send it.
+
+    [bold]Examples[/bold]
+
+    myxtts serve --model runs/anna
+
+    myxtts serve --model runs/anna --wyoming tcp://127.0.0.1:10200
+
+    myxtts serve --model runs/anna --host 0.0.0.0 --api-key-file keys.txt
+    """
+    missing = [name for name in _MODULES if find_spec(name) is None]
+    if missing:
+        raise MissingExtraError(
+            f"The server needs {', '.join(missing)}, which is not installed.",
+            next_step="Run: pip install 'myxtts[serve]'",
+        )
+    from myxtts.serve.http_server import read_api_keys
+    from myxtts.serve.wyoming_server import read_address
+    from myxtts.synthesis.loaded_bundle import choose_vocoder, load_bundle
+    from myxtts.synthesis.synthesizer import Synthesizer
+
+    screen = Screen()
+    keys = read_api_keys(api_key_file, host)
+    address = read_address(wyoming, allows_others=wyoming_open) if wyoming is not None else None
+    loaded, kind = choose_vocoder(load_bundle(model), vocoder)
+    loaded.find_voice(voice) if voice is not None else None
+    load_tensorflow()
+    synthesizer = Synthesizer(loaded, vocoder=kind, warn=screen.warn)
+    from myxtts.serve.app import ServerSettings
+
+    settings = ServerSettings(host, keys, voice, allow_uploads)
+    asyncio.run(_serve(synthesizer, settings, port, address, max_requests, screen))
+
+
+async def _serve(
+    synthesizer: Any, settings: Any, port: int, wyoming: tuple[str, int] | None, max_requests: int, screen: Screen
+) -> None:
+    """Serves until SIGINT or SIGTERM."""
+    from myxtts.serve.app import make_app
+    from myxtts.serve.http_server import make_server
+    from myxtts.serve.metrics import Metrics
+    from myxtts.serve.speech_queue import SpeechQueue
+    from myxtts.serve.wyoming_server import start_wyoming
+
+    metrics = Metrics()
+    queue = SpeechQueue(synthesizer, metrics, max_requests)
+    server = make_server(make_app(queue, metrics, settings), settings.host, port)
+    listening = server.config.bind_socket()
+    found = listening.getsockname()
+    try:
+        others = await start_wyoming(queue, settings.default_voice, *wyoming) if wyoming is not None else None
+    except OSError as error:
+        listening.close()
+        raise UsageError(f"Cannot listen on {wyoming}: {error.strerror}.", next_step="Choose another port.") from error
+    host = f"[{found[0]}]" if ":" in found[0] else found[0]
+    screen.console.print(f"Serving on http://{host}:{found[1]} (Ctrl-C stops).", markup=False)
+    if others is not None:
+        at, at_port, *_ = others.sockets[0].getsockname()
+        screen.console.print(f"Wyoming on tcp://{at}:{at_port}.", markup=False)
+    try:
+        await server.serve(sockets=[listening])
+    except (KeyboardInterrupt, SystemExit):
+        # uvicorn raises the signal again when it has stopped; ending by it is what a server is meant to do.
+        pass
+    finally:
+        if others is not None:
+            others.close()
+        queue.close()
+    screen.console.print("Stopped.", markup=False)
