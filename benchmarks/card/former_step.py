@@ -13,6 +13,8 @@ from itertools import cycle, islice
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from benchmarks.alone import QuietMoments
 from benchmarks.voice_data import make_config
 from myxtts.config.schema import XTTSConfig
@@ -33,9 +35,13 @@ _PATIENCE_S = 120.0
 
 def race_steps(folder: str) -> dict[str, float]:
     """Seconds of both steps, their ratio, and how far their losses are apart over the first steps."""
+    import tensorflow as tf
+
     config = make_config(folder)
     with open_batches(config, steps=_NUM_BATCHES) as feed:
-        parts = [dict(batch.arrays()) for batch in feed]
+        # Copies: the feed fills the memory of its batches again.
+        parts = [{name: np.array(tensor) for name, tensor in batch.arrays().items()} for batch in feed]
+    parts = [{name: tf.constant(array) for name, array in part.items()} for part in parts]
     ours = _OurStep(make_learner(config))
     usual = UsualStep(make_learner(config), config)
     batches = list(islice(cycle(parts), _NUM_COMPARED_STEPS))
