@@ -51,7 +51,10 @@ _DECISION: dict[Language, tuple[str, ...]] = {
 
 _PACKAGES: tuple[tuple[tuple[str, str, str], ...], ...] = (
     (("cli", "one module per command", "هر فرمان یک ماژول"),),
-    (("tools", "diagnose, profile, monitor, bench, reports", "عیب‌یابی، نمایه‌برداری، پایش، سنجش، گزارش"),),
+    (
+        ("tools", "diagnose, profile, monitor, bench, reports", "عیب‌یابی، نمایه‌برداری، پایش، سنجش، گزارش"),
+        ("serve", "speech over the network", "گفتار از راه شبکه"),
+    ),
     (
         ("training", "batches to weights: voice and vocoder", "از دسته‌ها تا وزن‌ها: صدا و صداساز"),
         ("synthesis", "text and a voice to a waveform", "از متن و صدا تا موج"),

@@ -47,7 +47,12 @@ LAUNCHERS = {
     "utilities/gpu_monitor.py": "monitor",
     "utilities/benchmark_gpu_utilization.py": "bench",
 }
-ALL_FLAGS = {flag for command in GROUP.commands.values() for param in command.params for flag in param.opts}
+ALL_FLAGS = {
+    flag
+    for command in GROUP.commands.values()
+    for param in command.params
+    for flag in (*param.opts, *param.secondary_opts)
+}
 
 
 def check_command(command: Command) -> None:

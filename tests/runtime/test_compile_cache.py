@@ -150,6 +150,7 @@ def test_without_a_place_to_write_there_is_a_warning_and_no_cache(
     hindrance: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines: list[str] = []
+    monkeypatch.setattr(compile_cache, "_present", CompileCache())
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("TF_XLA_FLAGS", "--tf_xla_clustering_debug")
     if hindrance == "file":

@@ -45,7 +45,7 @@ class Training:
     def measure_spread(self) -> float:
         """How far apart the replicas of a variable are."""
         values = [*(variable.value for variable in self.run.model.variables), *self.averages]
-        values += self.run.optimizer.named_variables.values()
+        values += [self.run.optimizer.iterations, *self.run.optimizer.slots]
         locals_ = [[np.asarray(part) for part in self.run.strategy.experimental_local_results(v)] for v in values]
         return max(float(np.abs(part - parts[0]).max()) for parts in locals_ for part in parts)
 

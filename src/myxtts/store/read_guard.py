@@ -24,7 +24,6 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -158,8 +157,11 @@ _handler: Any = _Handler(_handle)
 _previous = _Action()
 
 
-@cache
 def _install_handler() -> None:
-    if _IS_SUPPORTED:
-        action = _Action(handler=ctypes.cast(_handler, ctypes.c_void_p), flags=_SA_SIGINFO)
+    """Installs the handler unless it is installed; other libraries (Ray) replace it with their own."""
+    if not _IS_SUPPORTED:
+        return
+    action, present = _Action(handler=ctypes.cast(_handler, ctypes.c_void_p), flags=_SA_SIGINFO), _Action()
+    _library.sigaction(signal.SIGBUS, None, ctypes.byref(present))
+    if present.handler != action.handler:
         _library.sigaction(signal.SIGBUS, ctypes.byref(action), ctypes.byref(_previous))

@@ -12,6 +12,7 @@ import tensorflow as tf
 from tests.models.toys import make_config, make_part, make_spec, stir_weights
 
 from myxtts.models.xtts import XTTS
+from myxtts.training.learner import select_trained
 from myxtts.training.optimizer import AdamW
 from myxtts.training.step import TrainStep
 from myxtts.training.terms import VOICE
@@ -171,7 +172,7 @@ def test_a_few_steps_lower_the_loss(policy: str, is_compiled: bool) -> None:
         model = XTTS(make_config(text_layers=1, decoder_layers=1), make_spec())
     finally:
         keras.mixed_precision.set_global_policy("float32")
-    weights = {name: weight for name, weight in model.named_weights().items() if weight.trainable}
+    weights = select_trained(model, model.named_weights())
     step = TrainStep(
         model,
         AdamW(weights, 0.004, betas=(0.9, 0.999)),

@@ -11,6 +11,7 @@ from __future__ import annotations
 import resource
 import signal
 import sys
+from pathlib import Path
 
 import psutil
 import tensorflow as tf
@@ -64,8 +65,12 @@ def _limit_memory(budget_bytes: int) -> None:
 
 
 def _measure_ram_peak() -> int:
-    # Linux counts in KiB.
-    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    """The largest resident memory of this process so far.
+
+    Not that of `getrusage`, which begins with the memory of the program that has started this one.
+    """
+    lines = Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines()
+    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
 
 
 def _measure_gpu_peak(plan: Plan) -> int:
