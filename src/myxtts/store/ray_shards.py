@@ -15,6 +15,7 @@ addresses of a machine, so the cluster that `local` starts always has a token, w
 from __future__ import annotations
 
 import json
+import logging
 import os
 import secrets
 import shutil
@@ -83,7 +84,7 @@ class RayCluster:
         if not is_local:
             _probe(self._address)
         try:
-            ray.init(self._address, log_to_driver=False, logging_level="error", **options)
+            ray.init(self._address, log_to_driver=False, logging_level=logging.ERROR, **options)
         except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
             raise HardwareError(
                 f"There is no Ray cluster at {self._address} that this machine belongs to: {error}",
