@@ -63,7 +63,7 @@ def count_operations(folder: str) -> dict[str, float]:
 
 
 def count_copies(folder: str) -> dict[str, float]:
-    """Copies to the device for each batch, from the feed to the end of its step."""
+    """Copies to the device for each batch, from the feed to the input of its step."""
     import tensorflow as tf
 
     (cpu,) = tf.config.list_physical_devices("CPU")
@@ -73,11 +73,7 @@ def count_copies(folder: str) -> dict[str, float]:
     with open_batches(config, steps=_NUM_STEPS) as feed:
         batches = list(feed)
 
-    def train(batch: Any) -> None:
-        learner.train([batch.to_devices([_DEVICE])], batch.position).read()
-
-    train(batches[0])
-    per_batch = measure_copies_per_batch(batches[1:], train)
+    per_batch = measure_copies_per_batch(batches, lambda batch: learner.cut([batch.to_devices([_DEVICE])]))
     return {"per_batch": per_batch.get(_DEVICE.strip("/"), 0.0)}
 
 
@@ -146,7 +142,7 @@ def _describe_counts(figures: dict[str, float]) -> list[Measurement]:
 
 
 def _describe_copies(figures: dict[str, float]) -> Measurement:
-    note = "of all its tensors, to a logical device, counted by TensorFlow's profiler until the result of its step"
+    note = "of all its tensors, to a logical device, counted by TensorFlow's profiler up to the input of its step"
     return Measurement("copies per batch", figures["per_batch"], "", "at most", 1, note)
 
 
