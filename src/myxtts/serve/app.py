@@ -34,7 +34,7 @@ from myxtts.serve.protocol import (
     describe_error,
     format_delta,
     format_done,
-    read_body,
+    parse_json,
 )
 from myxtts.serve.sound_stream import CONTENT_TYPES, SoundStream
 from myxtts.serve.speech_queue import Speech, SpeechQueue
@@ -138,7 +138,7 @@ class SpeechApp:
     async def _speak(self, request: Request) -> Response:
         """Sends the sound as it is made: as the bytes of a file, or as events."""
         started = time.perf_counter()
-        body = read_body(await _read_limited(request, MAX_BODY_BYTES))
+        body = parse_json(await _read_limited(request, MAX_BODY_BYTES), SpeechBody, "The body")
         pieces = await self._queue.open(body.to_request(self._settings.default_voice))
         self._metrics.add_first_sound(time.perf_counter() - started)
         is_sse = body.stream_format == "sse"

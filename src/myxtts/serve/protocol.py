@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -16,6 +16,8 @@ from myxtts.synthesis.sentences import MAX_TEXT_LENGTH
 
 MAX_BODY_BYTES = 4 * MAX_TEXT_LENGTH + 20_000
 """Of a request for speech: the longest text in UTF-8, and its other fields."""
+
+_Model = TypeVar("_Model", bound=BaseModel)
 
 
 class RequestError(MyXTTSError):
@@ -60,14 +62,14 @@ class SpeechBody(BaseModel):
         return SpeechRequest(self.input, named or default_voice, self.language, options)
 
 
-def read_body(content: bytes) -> SpeechBody:
-    """Parses a body; raises RequestError that names the field."""
+def parse_json(content: bytes | str, model: type[_Model], what: str) -> _Model:
+    """Parses and checks JSON; raises RequestError that names the field, or `what` it is."""
     try:
-        return SpeechBody.model_validate_json(content)
+        return model.model_validate_json(content)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        field = ".".join(str(part) for part in first["loc"])
-        raise RequestError(f"{field or 'The body'}: {first['msg']}.", field=field or None) from error
+        field = ".".join(map(str, first["loc"]))
+        raise RequestError(f"{field or what}: {first['msg']}.", field=field or None) from error
 
 
 def describe_error(error: MyXTTSError) -> tuple[int, dict[str, Any], dict[str, str]]:

@@ -93,14 +93,14 @@ class _Tail(io.RawIOBase):
 
     def write(self, content: object) -> int:
         data = bytes(content)  # type: ignore[call-overload]
-        first = self._position - self._start
-        self._position += len(data)
+        first, num_written = self._position - self._start, len(data)
+        self._position += num_written
         if first < 0:
             data, first = data[-first:], 0
         if first > len(self._bytes):
             self._bytes += b"\0" * (first - len(self._bytes))
         self._bytes[first : first + len(data)] = data
-        return len(bytes(content))  # type: ignore[call-overload]
+        return num_written
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._start + len(self._bytes)}[whence]

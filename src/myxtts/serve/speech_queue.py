@@ -19,6 +19,7 @@ from myxtts.serve.metrics import Metrics
 from myxtts.synthesis.options import SpeechOptions
 from myxtts.synthesis.synthesizer import Synthesizer
 from myxtts.synthesis.timing import SpokenPiece
+from myxtts.text.normalize import split_sentences
 
 _Outcome = TypeVar("_Outcome")
 _USUAL_SENTENCE_S = 1.0
@@ -107,8 +108,6 @@ class SpeechQueue:
             raise DataError(f"There is no voice {voice[:80]!r}.", next_step=f"The voices are {known}.")
         source = loaded.find_voice(voice)
         pieces = list(loaded.plan(request.text, loaded.find_language(request.language, source)))
-        if not pieces:
-            raise DataError("There is nothing to say.", next_step="Give at least one word.")
         embedding = self.synthesizer.resolve(source)
         return self.synthesizer.speak([(piece, embedding) for piece in pieces], request.options)
 
@@ -125,3 +124,9 @@ class SpeechQueue:
             return outcome
 
         return await asyncio.get_running_loop().run_in_executor(self._thread, timed)
+
+
+def take_sentences(text: str, language: str) -> tuple[list[str], str]:
+    """Splits text that comes in pieces into the sentences that are complete, and the rest, which may still go on."""
+    *ready, rest = split_sentences(text, language) or [""]
+    return ready, rest + " " * text[-1:].isspace()

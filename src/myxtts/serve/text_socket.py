@@ -12,16 +12,15 @@ import asyncio
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from myxtts.errors import MyXTTSError
-from myxtts.serve.protocol import RequestError, describe_error
+from myxtts.serve.protocol import RequestError, describe_error, parse_json
 from myxtts.serve.sound_stream import SoundStream
-from myxtts.serve.speech_queue import SpeechQueue, SpeechRequest
+from myxtts.serve.speech_queue import SpeechQueue, SpeechRequest, take_sentences
 from myxtts.synthesis.options import SpeechOptions
 from myxtts.synthesis.sentences import MAX_TEXT_LENGTH
-from myxtts.text.normalize import split_sentences
 
 _IDLE_S = 60.0
 """A client that sends nothing for so long is left."""
@@ -77,11 +76,8 @@ class TextSocket:
             waiting, is_over = waiting + part.text, part.end
             if len(waiting) > MAX_TEXT_LENGTH:
                 raise RequestError(f"A sentence has more than {MAX_TEXT_LENGTH:,} characters.", field="text")
-            sentences = split_sentences(waiting, language)
-            # What stands last may go on in the next piece.
-            ready = sentences if is_over else sentences[:-1]
-            waiting = "" if is_over else "".join(sentences[-1:]) + " " * (waiting[-1:].isspace())
-            for sentence in ready:
+            ready, waiting = take_sentences(waiting, language)
+            for sentence in [*ready, waiting] if is_over and waiting.strip() else ready:
                 await self._say(socket, sentence, start, stream)
         await socket.send_bytes(stream.finish())
 
@@ -96,13 +92,8 @@ class TextSocket:
 async def _receive(socket: WebSocket, model: Any) -> Any:
     """Receives one message; raises RequestError for one that is no such object, or that does not come."""
     try:
-        content = await asyncio.wait_for(socket.receive_text(), _IDLE_S)
-        return model.model_validate_json(content)
+        return parse_json(await asyncio.wait_for(socket.receive_text(), _IDLE_S), model, "The message")
     except TimeoutError as error:
         raise RequestError(f"Nothing was sent for {_IDLE_S:g} s.", status=408) from error
     except KeyError as error:
         raise RequestError("A message holds bytes; send JSON as text.") from error
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        field = ".".join(map(str, first["loc"]))
-        raise RequestError(f"{field or 'The message'}: {first['msg']}.", field=field or None) from error

@@ -26,9 +26,8 @@ from myxtts import __version__
 from myxtts.errors import MyXTTSError, UsageError
 from myxtts.features.wave_file import encode_samples
 from myxtts.serve.http_server import LOOPBACK
-from myxtts.serve.speech_queue import SpeechQueue, SpeechRequest
+from myxtts.serve.speech_queue import SpeechQueue, SpeechRequest, take_sentences
 from myxtts.synthesis.sentences import MAX_TEXT_LENGTH
-from myxtts.text.normalize import split_sentences
 
 _SAMPLES_PER_CHUNK = 2048
 _MAX_LINE_BYTES = 4 * MAX_TEXT_LENGTH + 20_000
@@ -138,9 +137,7 @@ class _Handler(AsyncEventHandler):
 
     async def _say_complete_sentences(self) -> None:
         assert self._waiting is not None, "there is no text in pieces"
-        languages = self._queue.synthesizer.loaded.spec.languages
-        *ready, rest = split_sentences(self._waiting, languages[0]) or [""]
-        self._waiting = rest + " " * self._waiting[-1:].isspace()
+        ready, self._waiting = take_sentences(self._waiting, self._queue.synthesizer.loaded.spec.languages[0])
         for sentence in ready:
             await self._say(sentence)
 

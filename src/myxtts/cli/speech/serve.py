@@ -60,7 +60,9 @@ def run_serve(
     keys = read_api_keys(api_key_file, host)
     address = read_address(wyoming, allows_others=wyoming_open) if wyoming is not None else None
     loaded, kind = choose_vocoder(load_bundle(model), vocoder)
-    loaded.find_voice(voice) if voice is not None else None
+    if voice is not None:
+        # One that does not exist is reported now, not at the first request.
+        loaded.find_voice(voice)
     load_tensorflow()
     synthesizer = Synthesizer(loaded, vocoder=kind, warn=screen.warn)
     from myxtts.serve.app import ServerSettings
