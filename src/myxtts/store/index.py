@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from myxtts.errors import DataError
 from myxtts.storage.atomic import write_atomically
-from myxtts.storage.regular_file import FileRefusedError, read_regular
+from myxtts.storage.regular_file import explain_read_errors, read_regular
 from myxtts.store.layout import ALIGNMENT, PARTS, Part, align, damaged
 
 SPLITS = ("train", "val", "test")
@@ -175,12 +175,8 @@ def write_index(path: Path, rows: Sequence[Row]) -> None:
 
 def read_index(path: Path) -> Table:
     """Reads and verifies the index in `path`; raises DataError if it is missing, damaged or holds the impossible."""
-    try:
+    with explain_read_errors(lambda reason: damaged(path, reason)):
         raw = np.frombuffer(read_regular(path, MAX_INDEX_BYTES), np.uint8)
-    except OSError as error:
-        raise damaged(path, f"it cannot be read ({error.strerror})") from error
-    except FileRefusedError as error:
-        raise damaged(path, str(error)) from error
     problem = find_index_damage(raw, int(path.stem))
     if problem:
         raise damaged(path, problem)

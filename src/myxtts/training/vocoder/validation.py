@@ -31,7 +31,7 @@ from myxtts.training.sample_files import (
 )
 from myxtts.training.terms import GRIFFIN_LIM_PREFIX, MEL_DISTANCE, SPECTRAL_DISTANCE
 from myxtts.training.vocoder.audio import SegmentSource
-from myxtts.training.vocoder.task import open_audio_split
+from myxtts.training.vocoder.data import open_audio_split
 from myxtts.training.voice.metrics import SCORE
 from myxtts.training.voice.samples import SAMPLE_FAILURES, MakeSound
 from myxtts.training.voice.validation import ValidationCallback

@@ -39,7 +39,8 @@ from myxtts.store.durations import (
 from myxtts.store.layout import CHUNK_UTTERANCES
 from myxtts.store.precompute import choose_store_folder
 from myxtts.store.reader import FeatureStore
-from myxtts.training.run.folder import DURATIONS_FILE_NAME, DURATIONS_WRITTEN, RunFolder, load_run_settings
+from myxtts.training.run.folder import DURATIONS_FILE_NAME, DURATIONS_WRITTEN, RunFolder
+from myxtts.training.run.resume import load_run_settings
 from myxtts.training.run.state import DurationsLook, RunState, WrittenDurations
 from myxtts.types import Say
 
