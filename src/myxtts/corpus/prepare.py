@@ -23,7 +23,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from myxtts.config.schema import DataConfig
-from myxtts.corpus.check import Accepted, Checker, refuse_half_characters
+from myxtts.corpus.check import Accepted, Checker, SeenTable, refuse_half_characters
 from myxtts.corpus.corpus_file import (
     CORPUS_FILE_NAME,
     FRONTEND_FILE_NAME,
@@ -37,7 +37,6 @@ from myxtts.corpus.formats import find_format
 from myxtts.corpus.formats.base import CorpusFormat, Row, Source
 from myxtts.corpus.formats.folders import walk_files
 from myxtts.corpus.rejections import Reason, Rejection, RejectionReport, describe_reasons
-from myxtts.corpus.seen import SeenTable
 from myxtts.corpus.transcripts import AUDIO_SUFFIXES, CorpusRoot
 from myxtts.errors import DataError, UsageError
 from myxtts.storage.atomic import (
