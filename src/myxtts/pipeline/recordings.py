@@ -14,7 +14,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,7 @@ from myxtts.errors import DataError
 from myxtts.features.definition import AudioDefinition, MelDefinition, count_source_frames
 from myxtts.store.index import SPLITS, NameCodes, Utterances, hash_id
 from myxtts.text.frontend import FrontEnd
-from myxtts.types import Split, Utterance
+from myxtts.types import Utterance
 
 _CHUNK_UTTERANCES = 512
 _NUM_THREADS = 8
@@ -93,16 +93,16 @@ class RecordingSource(Utterances):
         return [self._tokens[ends[row - 1] if row else 0 : ends[row]] for row in rows.tolist()]
 
     def utterance(self, row: int) -> Utterance:
-        columns = self.columns
+        columns, (speaker, language, split) = self.columns, self.labels_of(row)
         return Utterance(
             id=self.id_of(row),
             audio=self.audio_path(row),
             text=self._rows.texts[row],
-            speaker=self.speakers[int(columns["speaker"][row])],
-            language=self.languages[int(columns["language"][row])],
+            speaker=speaker,
+            language=language,
             # The pool keeps '' where the corpus has no phonemes; its phonemes are never an empty string.
             phonemes=self._rows.phonemes[row] or None,
-            split=cast(Split, SPLITS[int(columns["split"][row])]),
+            split=split,
             num_samples=int(columns["num_samples"][row]),
             sample_rate_hz=int(columns["sample_rate_hz"][row]),
             num_channels=int(columns["num_channels"][row]),

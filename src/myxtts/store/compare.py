@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from myxtts.corpus.corpus_file import Corpus, checksum_corpus
 from myxtts.errors import DataError
 from myxtts.features.definition import count_source_frames
-from myxtts.store.index import SPLITS, PartEntry
+from myxtts.store.index import PartEntry
 from myxtts.store.layout import PARTS, Part, StoreState
 from myxtts.store.reader import FeatureStore
 from myxtts.types import Utterance
@@ -79,21 +79,13 @@ class Comparison:
             else:
                 num_wrong += 1
         has_same_length = int(columns["source_frames"][row]) == source_frames
-        if num_wrong == 0 and has_same_length and self._has_same_labels(row, utterance):
+        labels = (utterance.speaker, utterance.language, utterance.split)
+        if num_wrong == 0 and has_same_length and self._store.labels_of(row) == labels:
             return None
         return Task(utterance, line, text_crc, source_frames, kept, row, int(columns["source_crc"][row]))
 
     def is_distrusted(self, row: int, part: Part) -> bool:
         return (part, self._store.entry(row, part)) in self._distrusted
-
-    def _has_same_labels(self, row: int, utterance: Utterance) -> bool:
-        """Whether speaker, language and split of a row are those of the utterance."""
-        columns, store = self._store.columns, self._store
-        return (
-            store.speakers[int(columns["speaker"][row])] == utterance.speaker
-            and store.languages[int(columns["language"][row])] == utterance.language
-            and SPLITS[int(columns["split"][row])] == utterance.split
-        )
 
 
 def _checksum_text(utterance: Utterance) -> int:

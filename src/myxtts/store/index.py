@@ -35,7 +35,7 @@ from myxtts.storage.regular_file import explain_read_errors, read_regular
 from myxtts.store.layout import ALIGNMENT, PARTS, Part, align, damaged
 from myxtts.types import Split
 
-SPLITS = ("train", "val", "test")
+SPLITS: tuple[Split, ...] = ("train", "val", "test")
 _MAGIC = b"MYXIDX02"
 _SIZES = struct.Struct("<IQQQ")
 _HEADING = struct.Struct("<8sIQQQI")
@@ -329,6 +329,11 @@ class Utterances(ABC):
 
     def rows_of_split(self, split: str) -> NDArray[np.int64]:
         return np.flatnonzero(self.columns["split"] == SPLITS.index(split))
+
+    def labels_of(self, row: int) -> tuple[str, str, Split]:
+        """Speaker, language and split of an utterance."""
+        speaker, language, split = (int(self.columns[name][row]) for name in ("speaker", "language", "split"))
+        return self.speakers[speaker], self.languages[language], SPLITS[split]
 
     def join_as(self, split: Split, speakers: Sequence[str], languages: Sequence[str]) -> None:
         """Becomes a split of another corpus, whose names count; raises DataError where that lacks one of them."""

@@ -46,9 +46,9 @@ from myxtts.store.layout import (
 from myxtts.store.ray_shards import RayCluster
 from myxtts.store.reader import FeatureStore
 from myxtts.store.shard import LocalShards, ShardMaker, Shards
-from myxtts.store.update import Progress, StoreUpdater, UpdateCounts
+from myxtts.store.update import StoreUpdater, UpdateCounts
 from myxtts.text.frontend import FrontEnd
-from myxtts.types import Say
+from myxtts.types import Progress, Say
 
 STORE_FOLDER_NAME = "cached_features"
 """Default name of a store, beside its corpus."""

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from myxtts.errors import DataError
 from myxtts.storage.regular_file import FileRefusedError
-from myxtts.store.index import SPLITS, PartEntry, Utterances, hash_id, join_indexes
+from myxtts.store.index import PartEntry, Utterances, hash_id, join_indexes
 from myxtts.store.layout import (
     ALIGNMENT,
     PARTS,
@@ -123,15 +123,7 @@ class FeatureStore(Utterances):
         return np.dtype("<f2" if self.settings.mel_dtype == "float16" else "<f4")
 
     def __getitem__(self, row: int) -> StoredUtterance:
-        columns = self.columns
-        return StoredUtterance(
-            id=self.id_of(row),
-            mel=self.read_mel(row),
-            tokens=self.read_part(row, "tokens"),
-            speaker=self.speakers[int(columns["speaker"][row])],
-            language=self.languages[int(columns["language"][row])],
-            split=SPLITS[int(columns["split"][row])],
-        )
+        return StoredUtterance(self.id_of(row), self.read_mel(row), self.read_part(row, "tokens"), *self.labels_of(row))
 
     def read_mel(self, row: int) -> NDArray[Any]:
         """The spectrogram [T, M] as stored, not copied."""

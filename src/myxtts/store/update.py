@@ -6,7 +6,7 @@ writes the same files as an undisturbed one. Memory is bounded by a window of ut
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -37,12 +37,10 @@ from myxtts.store.layout import (
 from myxtts.store.reader import FeatureStore
 from myxtts.store.segment import SegmentWriter
 from myxtts.store.shard import Outcome, Shards
+from myxtts.types import Progress
 
 COMPACTED_UTTERANCES = 16_384
 """Utterances of a compacted segment: more than when they are made, because fewer files open faster."""
-
-Progress = Callable[[int, int], None]
-"""Called with the number of utterances seen and rejected so far."""
 
 
 @dataclass(slots=True)

@@ -192,8 +192,9 @@ class TrainingState:
 
 
 def select_synthesis_weights(arrays: Mapping[str, Array]) -> dict[str, Array]:
-    """Weights of a bundle: EMA values, and model variables without an EMA, such as calibration."""
-    return select_group(arrays, MODEL) | select_group(arrays, AVERAGE)
+    """Weights of a bundle, in float32: EMA values, and model variables without an EMA, such as calibration."""
+    selected = select_group(arrays, MODEL) | select_group(arrays, AVERAGE)
+    return {name: np.asarray(array, np.float32) for name, array in selected.items()}
 
 
 def select_group(arrays: Mapping[str, Array], group: str) -> dict[str, Array]:

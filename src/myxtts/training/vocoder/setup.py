@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-
 from myxtts.config.schema import XTTSConfig
 from myxtts.errors import ConfigError, DataError
 from myxtts.features.definition import MelDefinition
@@ -192,11 +190,10 @@ class VocoderSaver(Saver):
 
     def _start_bundle(self, step: int, arrays: Mapping[str, Array]) -> None:
         """Writes the vocoder bundle of a step in the background."""
-        weights = select_synthesis_weights(arrays)
         bundle = VocoderBundle(
             mel=dict(self._definition.to_json()),
             config=dict(self._learner.model.config.to_json()),
-            weights={name: np.asarray(array, np.float32) for name, array in weights.items()},
+            weights=select_synthesis_weights(arrays),
             notes=self._make_notes(step),
         )
         self._write_in_background(step, lambda: write_vocoder_bundle(self._folder, bundle))

@@ -177,5 +177,5 @@ def _count_edge_frames(definition: MelDefinition) -> int:
 
 
 def _describe_row(store: FeatureStore, row: int) -> dict[str, str]:
-    utterance = store[row]
-    return {"id": utterance.id, "text": "", "language": utterance.language, "speaker": utterance.speaker}
+    speaker, language, _ = store.labels_of(row)
+    return {"id": store.id_of(row), "text": "", "language": language, "speaker": speaker}

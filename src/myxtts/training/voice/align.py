@@ -42,7 +42,7 @@ from myxtts.store.reader import FeatureStore
 from myxtts.training.run.folder import DURATIONS_FILE_NAME, DURATIONS_WRITTEN, RunFolder
 from myxtts.training.run.resume import load_run_settings
 from myxtts.training.run.state import DurationsLook, RunState, WrittenDurations
-from myxtts.types import Say
+from myxtts.types import Progress, Say
 
 if TYPE_CHECKING:
     from myxtts.models.xtts import XTTS
@@ -57,8 +57,6 @@ _UTTERANCES_PER_COMPILED_SHAPE = 512
 of nine seconds: from so many utterances on it pays."""
 Durations = dict[str, NDArray[np.int32]]
 """Frames of each token [N], by the id of the utterance."""
-Progress = Callable[[int, int], None]
-"""Called with the number of utterances that are done, and of those among them that cannot be aligned."""
 LOOK_STEPS = 1000
 """Steps from one look at the alignments to the next. Also about as many as the EMA averages over: with fewer, two looks
 would be alike because the averages are."""

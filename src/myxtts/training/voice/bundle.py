@@ -78,7 +78,6 @@ class VoiceSaver(Saver):
         with self._learner.use_average() as model:
             voices = self._voices.describe(model)
         mel, audio = describe_sound(self._config)
-        weights = select_synthesis_weights(arrays)
         bundle = Bundle(
             model_config=self._config.model,
             model_spec=self._learner.model.spec.to_json(),
@@ -87,7 +86,7 @@ class VoiceSaver(Saver):
             frontend=self._frontend,
             frontend_fingerprint=self._data.frontend.fingerprint(),
             vocoder={"name": GRIFFIN_LIM, "mel": mel},
-            weights={name: np.asarray(array, np.float32) for name, array in weights.items()},
+            weights=select_synthesis_weights(arrays),
             notes={**self._make_notes(step), "voices": voices},
         )
         if self._vocoder is not None:
