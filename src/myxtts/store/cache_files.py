@@ -15,13 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from myxtts.config.load import RESOLVED_FILE_NAME
-from myxtts.corpus.corpus_file import (
-    CORPUS_FILE_NAME,
-    FRONTEND_FILE_NAME,
-    Corpus,
-    open_corpus,
-    read_corpus_heading,
-)
+from myxtts.corpus.corpus_file import CORPUS_FILE_NAME, FRONTEND_FILE_NAME, Corpus, open_corpus, read_corpus_heading
 from myxtts.corpus.transcripts import CorpusRoot, checksum_file
 from myxtts.errors import DataError
 from myxtts.storage.atomic import explain_storage_errors, write_atomically

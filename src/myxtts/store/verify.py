@@ -17,7 +17,6 @@ from myxtts.corpus.corpus_file import is_prepared
 from myxtts.errors import DataError
 from myxtts.storage.atomic import lock_directory, sweep_temporary_files
 from myxtts.store.cache_files import find_damaged_files
-from myxtts.store.compare import Distrust
 from myxtts.store.durations import ORIGIN_FILE_NAME, DurationsOrigin
 from myxtts.store.generation import describe_generation
 from myxtts.store.index import PartEntry, read_index
@@ -40,6 +39,7 @@ from myxtts.store.precompute import VAL_STORE_NAME, update_current
 from myxtts.store.provide import mend_files
 from myxtts.store.reader import FeatureStore
 from myxtts.store.segment import restore_heading
+from myxtts.store.update import Distrust
 from myxtts.types import Progress
 
 _NUM_SAMPLED = 200

@@ -29,13 +29,7 @@ from myxtts.pipeline.order import NO_ROW, BatchOrder
 from myxtts.pipeline.splits import count_reference_frames, make_order
 from myxtts.runtime.plan import Plan, is_cpu
 from myxtts.storage.tensor_file import fingerprint_arrays
-from myxtts.store.durations import (
-    DurationsOrigin,
-    begin_durations,
-    load_durations,
-    save_durations,
-    write_durations,
-)
+from myxtts.store.durations import DurationsOrigin, begin_durations, load_durations, save_durations, write_durations
 from myxtts.store.layout import CHUNK_UTTERANCES
 from myxtts.store.precompute import choose_store_folder
 from myxtts.store.reader import FeatureStore
