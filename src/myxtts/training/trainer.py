@@ -30,7 +30,7 @@ from myxtts.training.callbacks import Callback, ProgressDisplay, TrainResult
 from myxtts.training.run.folder import SPEC_FILE_NAME, RunFolder
 from myxtts.training.run.resume import refuse_impossible
 from myxtts.training.run.signals import StopRequest, watch_signals
-from myxtts.training.task import OpenTask
+from myxtts.training.task import OpenTask, PreparedTask
 from myxtts.training.vocoder.data import (
     USUAL_RUN_NAME,
     VOCODER_SPEC_FILE_NAME,
@@ -155,12 +155,9 @@ class Trainer:
         load_tensorflow()
         from myxtts.training.loop import TrainingLoop
         from myxtts.training.run.cluster_sync import explain_lost_worker
-        from myxtts.training.vocoder.setup import prepare_vocoder
-        from myxtts.training.voice.setup import prepare_voice
 
-        prepare = prepare_voice if self._part == "voice" else prepare_vocoder
         with explain_lost_worker(opened.plan.cluster, run):
-            prepared = prepare(opened, run, display.say)
+            prepared = self._prepare(opened, run, display.say)
             display.unit = prepared.unit
             request.reinstall()
             for message in run.messages:
@@ -170,6 +167,16 @@ class Trainer:
             # One process of a cluster is enough to validate, to write samples and to show the progress.
             callbacks = (display, *prepared.make_callbacks(), *self._make_observers()) if run.is_chief else ()
             return TrainingLoop(prepared, run, request, display.say, callbacks).train()
+
+    def _prepare(self, opened: OpenTask, run: RunFolder, say: Say) -> PreparedTask:
+        """Builds the learner on its devices, and reports how."""
+        if self._part == "voice":
+            from myxtts.training.voice.setup import prepare_voice
+
+            return prepare_voice(opened, run, say)
+        from myxtts.training.vocoder.setup import prepare_vocoder
+
+        return prepare_vocoder(opened, run, say)
 
     def _read_origin(self) -> Bundle | VocoderBundle | None:
         """The bundle of --init-from."""
