@@ -86,7 +86,6 @@ SHORT_ON_PURPOSE = {
     "synthesis/options.py",
     "training/optimizer.py",
     "training/voice/augment.py",
-    "training/voice/task.py",
     "training/vocoder/attach.py",
 }
 FORBIDDEN_MODULE_NAMES = {"utils", "util", "common", "helpers", "misc", "core"}

@@ -19,10 +19,10 @@ from unittest import mock
 from benchmarks.alone import NO_NOISE, run_alone
 from benchmarks.card.figures import read_kept
 from benchmarks.card.former_step import make_learner, race_steps
+from benchmarks.copies import measure_copies_per_batch
 from benchmarks.harness import Measurement
 from benchmarks.voice_data import make_config, make_data
 from myxtts.pipeline.open import open_batches
-from myxtts.runtime.copies import measure_copies_per_batch
 
 _NUM_STEPS = 6
 _DEVICE = "/CPU:1"

@@ -22,7 +22,7 @@ from myxtts.tools.page import Card, Page, make_panel, make_section, make_table
 from myxtts.tools.run_files import read_run, read_telemetry
 from myxtts.tools.run_report import make_run_page, write_run_report
 from myxtts.tools.words import Translator
-from myxtts.training.vocoder.task import VOCODER_SPEC_FILE_NAME
+from myxtts.training.vocoder.data import VOCODER_SPEC_FILE_NAME
 
 VOID = {"meta", "img", "link", "br", "hr", "input"}
 

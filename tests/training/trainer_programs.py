@@ -132,11 +132,11 @@ def train(
 
     Validation and samples take longer than such a training itself, so they are left out unless `is_validated`.
     """
+    from myxtts.training.task import PreparedTask
     from myxtts.training.trainer import Trainer
-    from myxtts.training.voice.task import VoiceTask
 
     if not is_validated:
-        VoiceTask.make_callbacks = lambda _task: []  # type: ignore[method-assign, assignment]
+        PreparedTask.make_callbacks = lambda _task: []  # type: ignore[method-assign, assignment]
 
     lines: list[str] = []
 

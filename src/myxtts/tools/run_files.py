@@ -26,7 +26,6 @@ from myxtts.storage.regular_file import FileRefusedError, read_regular
 from myxtts.tools.rhythm import even_out_shapes
 from myxtts.training.run.folder import (
     DURATIONS_WRITTEN,
-    ENVIRONMENT_FILE_NAME,
     FINGERPRINTS_FILE_NAME,
     METRICS_FILE_NAME,
     SAMPLES_FOLDER_NAME,
@@ -35,6 +34,7 @@ from myxtts.training.run.folder import (
     TEXT_FROZEN,
     hide_private,
 )
+from myxtts.training.run.resume import ENVIRONMENT_FILE_NAME
 
 _MAX_FILE_BYTES = 10_000_000
 """Of the configuration, in characters, so that a damaged file cannot make a huge page."""

@@ -38,7 +38,7 @@ from myxtts.tools.words import Translator, mark
 from myxtts.training.run.folder import REPORT_FILE_NAME, hide_private
 from myxtts.training.sample_files import REAL_FOLDER_NAME, SampleFiles, list_steps, name_step_folder, read_samples
 from myxtts.training.terms import VOCODER, VOICE, Measures
-from myxtts.training.vocoder.task import VOCODER_SPEC_FILE_NAME
+from myxtts.training.vocoder.data import VOCODER_SPEC_FILE_NAME
 
 _MAX_IDS = 4
 """Utterances that are named for each skipped step; the others are counted."""

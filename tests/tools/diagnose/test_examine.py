@@ -317,7 +317,7 @@ def make_hardware(*names: str) -> Hardware:
     gpus = tuple(
         Gpu(index, name, 24 << 30, 22 << 30, f"uuid{index}", (8, 9), index) for index, name in enumerate(names)
     )
-    return Hardware(16, 64 << 30, 32 << 30, 1 << 40, gpus)
+    return Hardware(16, 64 << 30, 32 << 30, gpus)
 
 
 def test_settings_for_the_machine_know_cards_and_memory() -> None:

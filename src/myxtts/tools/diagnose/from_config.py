@@ -47,12 +47,11 @@ from myxtts.tools.watch_loop import watch_training
 from myxtts.training.execution import choose_execution
 from myxtts.training.learner import detect_device
 from myxtts.training.run.folder import RunFolder
-from myxtts.training.task import plan_steps
+from myxtts.training.task import OpenTask, plan_steps
 from myxtts.training.voice.batch_size import resolve_batch_size
 from myxtts.training.voice.data import measure_spec, open_training_data
 from myxtts.training.voice.learner import build_learner
 from myxtts.training.voice.setup import PreparedVoice
-from myxtts.training.voice.task import VoiceTask
 from myxtts.types import Batch, Say
 
 _NUM_SAMPLES = 3
@@ -216,7 +215,7 @@ class RealStep:
         say(execution.reasons[0])
         spec = measure_spec(config, plan, data)
         self._learner = build_learner(config, plan, spec, data, execution, strategy)
-        self._task = VoiceTask(config, plan, hardware, data, None)
+        self._task = OpenTask(config, plan, hardware, data)
         self.is_graph = execution.is_graph
         self.num_parameters = self._learner.num_parameters
         if execution.is_graph:
@@ -239,12 +238,12 @@ class RealStep:
         with TemporaryDirectory(prefix="myxtts-diagnose-") as folder:
             config = self._task.config.model_copy(update={"training.run_dir": str(Path(folder) / "run")})
             task = replace(self._task, config=config)
-            with RunFolder.open(config, fingerprints=task.fingerprint()) as run:
+            with RunFolder.open(config, fingerprints=data.fingerprint()) as run:
                 steps = plan_steps(
                     task, self._device, self._learner.micro_batches, "", len(self._shapes), run, lambda _line: None
                 )
                 prepared = PreparedVoice(config, task.plan, data, steps, self._learner)
-                loop = watch_training(prepared, run, task.make_callbacks(), on_step=busy.note_step)
+                loop = watch_training(prepared, run, prepared.make_callbacks(), on_step=busy.note_step)
         return StepFacts(
             loop=loop,
             is_gpu=not self._device.is_cpu,
@@ -284,7 +283,7 @@ class RealStep:
         tf.test.experimental.sync_devices()
 
 
-def _measure_memory_share(task: VoiceTask) -> float:
+def _measure_memory_share(task: OpenTask) -> float:
     """Returns the share of the first training GPU's memory that was in use at the peak."""
     device, gpu = translate_plan(task.plan).model_devices[0], find_gpus(task.plan.model_devices, task.hardware)[0]
     peak_bytes = tf.config.experimental.get_memory_info(device.strip("/"))["peak"]
