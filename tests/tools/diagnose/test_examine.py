@@ -31,9 +31,10 @@ from myxtts.pipeline.order import Shape
 from myxtts.runtime.hardware import Gpu, Hardware, MigInstance
 from myxtts.tools.charts import draw_timeline
 from myxtts.tools.diagnose.advice import advise_machine, compare_two_ways, find_card
-from myxtts.tools.diagnose.causes import Cause, find_overlap, simulate_interval
+from myxtts.tools.diagnose.causes import find_overlap, simulate_interval
 from myxtts.tools.diagnose.evidence import Evidence, Machine, StageTime, StepFacts, Trials
 from myxtts.tools.diagnose.examine import conclude
+from myxtts.tools.diagnose.findings import Cause
 from myxtts.tools.diagnose.from_dataset import find_lengths, measure_padding, trim_batch
 from myxtts.tools.diagnose.page import make_diagnosis_page
 from myxtts.tools.diagnose.terminal import show_diagnosis, to_json
@@ -258,7 +259,8 @@ STEP_FAULTS: list[tuple[Evidence, Cause]] = [
 @pytest.mark.parametrize("is_gpu", [True, False])
 def test_faults_of_the_step_follow_from_what_it_does(evidence: Evidence, cause: Cause, is_gpu: bool) -> None:
     assert evidence.step_facts is not None
-    evidence = replace(evidence, step_facts=replace(evidence.step_facts, is_gpu=is_gpu))
+    facts = replace(evidence.step_facts, is_gpu=is_gpu)
+    evidence = replace(evidence, step_facts=facts)
     if cause is Cause.NO_XLA and not is_gpu:
         assert conclude(evidence).is_healthy
         return
@@ -267,7 +269,9 @@ def test_faults_of_the_step_follow_from_what_it_does(evidence: Evidence, cause: 
     assert diagnosis.first.gain > 1.05
     XTTSConfig().model_copy(update=diagnosis.list_changes())
     for lang in ("en", "fa"):
-        told = json.dumps(to_json(diagnosis, Translator(lang))["findings"], ensure_ascii=False)
+        result = json.loads(json.dumps(to_json(diagnosis, Translator(lang)), ensure_ascii=False))
+        assert result["step_facts"]["loop"]["graph"]["compiled"] == facts.loop.graph.compiled
+        told = json.dumps(result["findings"], ensure_ascii=False)
         assert "{" not in told.replace('{"', "").replace("[{", "").replace("{}", "")
 
 

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from myxtts.tools.diagnose.advice import MachineSetting, advise, advise_machine, compare_two_ways
-from myxtts.tools.diagnose.causes import Cause, Finding, find_causes
+from myxtts.tools.diagnose.causes import find_causes
 from myxtts.tools.diagnose.evidence import Evidence
+from myxtts.tools.diagnose.findings import Cause, Finding
 from myxtts.tools.diagnose.timing import Comparison, Limits, compare_in_turn, run_together
 from myxtts.tools.emulate import StepTime
 from myxtts.tools.rhythm import Oscillation, Rating, rate_loading
@@ -199,7 +200,7 @@ def diagnose_config(
         diagnosis,
         # A second value for a setting would contradict the first.
         machine_settings=tuple(one for one in settings if one.setting not in advised),
-        split=compare_two_ways(evidence, num_gpus, subject.gradient_bytes) if num_gpus > 1 else None,
+        split=compare_two_ways(evidence, num_gpus, 4 * subject.step.num_parameters) if num_gpus > 1 else None,
     )
 
 

@@ -66,21 +66,12 @@ _NUM_TAKEN_FREE = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A configuration with its plan and a callable step. `gradient_bytes` is 0 for an emulated step."""
+    """A configuration with its plan and a callable step."""
 
     config: XTTSConfig
     hardware: Hardware
     plan: Plan
     step: RealStep | EmulatedStep
-
-    @property
-    def gradient_bytes(self) -> int:
-        return 4 * self.step.num_parameters if isinstance(self.step, RealStep) else 0
-
-    @property
-    def is_eager(self) -> bool:
-        """Whether the step is real and runs without `tf.function`."""
-        return isinstance(self.step, RealStep) and not self.step.is_graph
 
     def run(self, limits: Limits) -> LoopTimes:
         """Times the full loop with a new feed."""
@@ -88,8 +79,7 @@ class Subject:
         return _separate_transfer(source, run_together(source, self.step, None, limits))
 
     def make_source(self) -> FeedSource:
-        batches_per_step = self.step.batches_per_step if isinstance(self.step, RealStep) else 1
-        return FeedSource(self.config, self.hardware, self.plan, batches_per_step)
+        return FeedSource(self.config, self.hardware, self.plan, self.step.batches_per_step)
 
 
 def prepare_subject(
@@ -129,13 +119,13 @@ def examine_config(subject: Subject, limits: Limits) -> tuple[Evidence, BatchOrd
         take_s=float(np.quantile(loop.waits_s, _NUM_TAKEN_FREE)) if float(np.mean(loop.waits_s)) < step_s else 0.0,
         stages=stages,
         machine=describe_machine(alone, tuple(gpu.name for gpu in subject.hardware.gpus)),
-        is_step_emulated=isinstance(subject.step, EmulatedStep),
+        is_step_emulated=subject.step.is_emulated,
         num_threads=plan.num_workers,
         buffer_depth=source.buffer_depth,
         padding=stats.padding,
         padding_after=padding_after,
-        num_eager_ops=count_eager_ops(subject.step, samples[0]) if subject.is_eager else 0,
-        step_facts=subject.step.examine() if isinstance(subject.step, RealStep) else None,
+        num_eager_ops=0 if subject.step.is_graph else count_eager_ops(subject.step, samples[0]),
+        step_facts=subject.step.examine(),
         trials=trials,
         # What `advice` reads: keys with a dot are configuration keys, the others measurements.
         settings={
@@ -188,10 +178,10 @@ def _try_out(
     """Measures the changes that may help: trimmed batches, graph mode for an eager step, fewer worker threads."""
     config = subject.config
     is_on_the_fly = config.data.preprocessing_mode == "on_the_fly"
-    trials = Trials(cached_s=probe.copy_s if is_on_the_fly else None)
+    trials = Trials(cached_s=probe.copy_s if is_on_the_fly else None, double_ratio=subject.step.try_double_batch())
     if padding >= MUCH_PADDING:
         trials = replace(trials, trimmed_step_s=try_trimmed(subject.step, samples, padding, padding_after))
-    if subject.is_eager:
+    if not subject.step.is_graph:
         graph = config.model_copy(update={"training.enable_graph_mode": True, "training.enable_eager_debug": False})
         changed = prepare_subject(graph, step_s=None, num_batches=limits.num_batches)
         trials = replace(trials, graph_step_s=time_step(changed.step, samples, num_rounds=3))
@@ -200,8 +190,6 @@ def _try_out(
         fewer = replace(subject, config=calmer, plan=choose_plan(calmer, subject.hardware))
         shorter = Limits(max(8, int(_TRIAL_SHARE * limits.num_batches)), limits.time_limit_s)
         trials = replace(trials, fewer_threads_s=run_calmly(fewer.run, shorter).interval_s)
-    if isinstance(subject.step, RealStep):
-        trials = replace(trials, double_ratio=subject.step.try_double_batch())
     return trials
 
 
@@ -211,6 +199,8 @@ class RealStep:
     A call takes a batch or, with gradient accumulation, the list of all batches of a step. It blocks until the loss is
     on the host, so that the measured time is complete.
     """
+
+    is_emulated = False
 
     def __init__(self, config: XTTSConfig, hardware: Hardware, plan: Plan, num_batches: int, say: Say) -> None:
         # First, because the strategy must be created before TensorFlow initialises its devices.

@@ -54,10 +54,21 @@ _LEAST_WIDTH = 8
 
 
 class EmulatedStep:
-    """Sleeps for the nominal step time: like an accelerator, it takes time but no core of the host."""
+    """Sleeps for the nominal step time: like an accelerator, it takes time but no core of the host.
+
+    It answers what `from_config` asks of a real step, too: it has no parameters and nothing to examine.
+    """
+
+    is_emulated, is_graph, num_parameters, batches_per_step = True, True, 0, 1
 
     def __init__(self, step_time: StepTime) -> None:
         self.step_time = step_time
+
+    def examine(self) -> None:
+        return None
+
+    def try_double_batch(self) -> None:
+        return None
 
     def __call__(self, batch: Any) -> None:
         num_frames = 0
