@@ -200,6 +200,9 @@ def test_training_from_python_validates_stops_and_writes_all_that_the_command_do
     assert [line["step"] for line in lines if "text_rests" in line] == [2]
     assert json.loads((run / "checkpoints" / "best.json").read_text(encoding="utf-8")) == {"step": 1, "score": 1.0}
     assert trainings.read_bundle("documented").notes["is_best"]
+    card = (run / "bundle" / "CARD.md").read_text(encoding="utf-8")
+    assert "2 speakers." in card
+    assert "- Mel distance: " in card
     assert {path.parent.name for path in (run / "samples").rglob("*.wav")} >= {"real", "step-000003"}
     assert list((run / "tensorboard").iterdir())
 

@@ -74,6 +74,7 @@ def run_evaluate(
     with show_progress("Evaluating", len(rows), "utterances") as view:
         evaluation, measured = examiner.examine(rows, view.update)
     _show(evaluation, screen)
+    loaded.keep_evaluation(split, evaluation.to_json())
     utterances = [asdict(row) for row in measured]
     screen.finish({"model": str(loaded.folder), "split": split, **evaluation.to_json(), "utterances": utterances})
 

@@ -7,6 +7,7 @@ Its format is in `models.bundle`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -14,12 +15,13 @@ from myxtts.config.schema import XTTSConfig
 from myxtts.errors import MyXTTSError
 from myxtts.models.bundle import BUNDLE_FILE_NAME, VOCODER_FILE_NAME, Bundle, refuse_foreign_vocoder, write_bundle
 from myxtts.models.vocoder_bundle import VocoderBundle, find_vocoder, put_into
+from myxtts.storage.json_file import is_number
 from myxtts.storage.tensor_file import Array
 from myxtts.training.run.folder import RunFolder
 from myxtts.training.run.saver import Saver
 from myxtts.training.run.state import RunState, select_synthesis_weights
 from myxtts.training.voice.calibration import Calibration
-from myxtts.training.voice.data import TrainingData, describe_sound
+from myxtts.training.voice.data import TrainingData, describe_sound, summarize_data
 from myxtts.training.voice.learner import Learner
 from myxtts.training.voice.speaker_voices import CorpusVoices, load_corpus_voices
 from myxtts.types import Say
@@ -35,7 +37,7 @@ class VoiceSaver(Saver):
         self, config: XTTSConfig, run: RunFolder, data: TrainingData, learner: Learner, state: RunState, say: Say
     ) -> None:
         super().__init__(config, run, learner, state, run.bundle_path / BUNDLE_FILE_NAME, say)
-        self._data, self._folder = data, run.bundle_path
+        self._data, self._folder, self._metrics = data, run.bundle_path, run.metrics
         self._frontend = data.frontend_file.read_bytes()
         self._vocoder = self._find_vocoder()
         self._calibration: Calibration | None = None
@@ -73,11 +75,18 @@ class VoiceSaver(Saver):
             frontend_fingerprint=self._data.frontend.fingerprint(),
             vocoder={"name": GRIFFIN_LIM, "mel": mel},
             weights={name: np.asarray(array, np.float32) for name, array in weights.items()},
-            notes={**self._make_notes(step), "voices": voices},
+            notes={**self._make_notes(step), **self._describe_training(step), "voices": voices},
         )
         if self._vocoder is not None:
             bundle = put_into(bundle, self._vocoder)
         self._write_in_background(step, lambda: write_bundle(self._folder, bundle))
+
+    def _describe_training(self, step: int) -> dict[str, Any]:
+        """What the card of the bundle says of its training: the data, and the scores of a validation at this step."""
+        lines = [line for line in self._metrics.read() if line.get("step") == step and "validation" in line]
+        numbers = lines[-1]["validation"] if lines else {}
+        scores = {"scores": {name: value for name, value in numbers.items() if is_number(value)}} if numbers else {}
+        return {"trained_on": summarize_data(self._data.utterances, self._data.order.rows), **scores}
 
     def _find_vocoder(self) -> VocoderBundle | None:
         """Neural vocoder in the bundle of this run; None, with a message, if it cannot be used any more."""

@@ -80,16 +80,30 @@ class TrainingData:
         return {**known, "durations": self.durations} if self.durations else known
 
 
+def summarize_data(utterances: FeatureStore | RecordingSource, rows: NDArray[np.int64]) -> dict[str, Any]:
+    """Utterances, hours, speakers and languages of some rows, as the notes of a bundle keep them (`models.card`)."""
+    columns, mel = utterances.columns, utterances.mel_definition
+    hours = columns["mel_length"][rows] * (mel.hop_length / mel.sample_rate / 3600)
+    languages = columns["language"][rows]
+    return {
+        "num_utterances": len(rows),
+        "hours": round(float(hours.sum()), 4),
+        "num_speakers": len(np.unique(columns["speaker"][rows])),
+        "hours_by_language": {
+            utterances.languages[number]: round(float(hours[languages == number].sum()), 4)
+            for number in np.unique(languages).tolist()
+        },
+    }
+
+
 def describe_data(utterances: FeatureStore | RecordingSource, rows: NDArray[np.int64], place: str) -> str:
     """One line on what is trained on: utterances, length, speakers, languages and their place."""
-    columns, mel = utterances.columns, utterances.mel_definition
-    minutes = int(columns["mel_length"][rows].sum()) * mel.hop_length / mel.sample_rate / 60
-    length = f"{minutes / 60:.1f} hours" if minutes >= 90 else f"{minutes:.1f} minutes"
-    num_speakers = len(np.unique(columns["speaker"][rows]))
-    languages = [utterances.languages[number] for number in np.unique(columns["language"][rows]).tolist()]
+    found = summarize_data(utterances, rows)
+    hours, num_speakers = found["hours"], found["num_speakers"]
+    length = f"{hours:.1f} hours" if hours >= 1.5 else f"{60 * hours:.1f} minutes"
     return (
         f"Training on {len(rows):,} utterances ({length}) of {num_speakers:,} "
-        f"{'speaker' if num_speakers == 1 else 'speakers'} in {', '.join(languages)}, from {place}."
+        f"{'speaker' if num_speakers == 1 else 'speakers'} in {', '.join(found['hours_by_language'])}, from {place}."
     )
 
 
