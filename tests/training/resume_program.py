@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tests.training.programs import Run, cut, make_batch
+from tests.training.toy_step import Run, cut, make_batch
 
 from myxtts.training.run.checkpoint import CheckpointFolder
 from myxtts.training.run.saver import BackgroundSaver

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from dataclasses import fields, replace
 from io import StringIO
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
-from tests.browser import needs_chromium, photograph
 from tests.tools.made_up_evidence import (
     DATA_S,
     STEP_S,
@@ -36,7 +33,6 @@ from myxtts.tools.diagnose.evidence import Evidence, Machine, StageTime, StepFac
 from myxtts.tools.diagnose.examine import conclude
 from myxtts.tools.diagnose.findings import Cause
 from myxtts.tools.diagnose.from_dataset import find_lengths, measure_padding, trim_batch
-from myxtts.tools.diagnose.page import make_diagnosis_page
 from myxtts.tools.diagnose.terminal import show_diagnosis, to_json
 from myxtts.tools.diagnose.timing import Comparison
 from myxtts.tools.rhythm import find_oscillation, rate_loading
@@ -405,21 +401,3 @@ def test_screen_names_cause_place_setting_and_gain() -> None:
         "capacity, batches/s",
     ):
         assert text in shown
-
-
-@pytest.mark.parametrize("lang", ["en", "fa"])
-def test_page_needs_nothing_outside(lang: str) -> None:
-    page = make_diagnosis_page(make_full_diagnosis(), Translator(lang)).render()
-    assert not re.search(r"https?://|@import|url\(|<script|<link", page)
-    assert f'lang="{lang}" dir="{"rtl" if lang == "fa" else "ltr"}"' in page
-    assert "old_pipeline.py:12" in page
-    assert page.count("<svg") == 1
-
-
-@needs_chromium
-@pytest.mark.parametrize("lang", ["en", "fa"])
-def test_page_is_not_blank_in_a_browser(tmp_path: Path, lang: str) -> None:
-    path = make_diagnosis_page(make_full_diagnosis(), Translator(lang)).write(tmp_path / "page.html")
-    pixels = photograph(path, tmp_path, 1100, 1900)
-    assert all(part.std() > 0.01 for part in np.array_split(pixels, 5))
-    assert (pixels[..., 2] - pixels[..., 0] > 0.3).mean() > 0.001

@@ -138,9 +138,8 @@ def diagnose_dataset(
     from myxtts.tools.diagnose.dataset_probe import DatasetSource
     from myxtts.tools.diagnose.from_dataset import examine_dataset, make_step
 
-    work, is_emulated = make_step(step_s, step)
     limits = Limits(num_batches, time_limit_s)
-    return conclude(examine_dataset(DatasetSource(dataset), work, is_emulated, transfer, limits))
+    return conclude(examine_dataset(DatasetSource(dataset), make_step(step_s, step), transfer, limits))
 
 
 def verify_dataset(
@@ -157,8 +156,7 @@ def verify_dataset(
     from myxtts.tools.diagnose.dataset_probe import DatasetSource
     from myxtts.tools.diagnose.from_dataset import make_step
 
-    work, _ = make_step(step_s, step)
-    source, advice = DatasetSource(dataset), diagnosis.first.advice
+    work, source, advice = make_step(step_s, step), DatasetSource(dataset), diagnosis.first.advice
     ways: Mapping[str, Callable[[Any], DatasetSource]] = {
         "deeper_buffer": source.read_ahead,
         "fewer_threads": source.limit_threads,

@@ -31,7 +31,6 @@ from myxtts.tools.diagnose.from_dataset import (
     MANY_THREADS_PER_CORE,
     EmulatedStep,
     count_eager_ops,
-    describe_machine,
     try_trimmed,
 )
 from myxtts.tools.diagnose.timing import (
@@ -118,7 +117,7 @@ def examine_config(subject: Subject, limits: Limits) -> tuple[Evidence, BatchOrd
         step_s=step_s,
         take_s=float(np.quantile(loop.waits_s, _NUM_TAKEN_FREE)) if float(np.mean(loop.waits_s)) < step_s else 0.0,
         stages=stages,
-        machine=describe_machine(alone, tuple(gpu.name for gpu in subject.hardware.gpus)),
+        machine=replace(alone.machine, gpu_names=tuple(gpu.name for gpu in subject.hardware.gpus)),
         is_step_emulated=subject.step.is_emulated,
         num_threads=plan.num_workers,
         buffer_depth=source.buffer_depth,
