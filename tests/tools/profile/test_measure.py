@@ -17,7 +17,7 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.device_process import DeviceProcess
-from tests.tools.outline import Outline
+from tests.outline import Outline
 
 from myxtts.errors import DataError
 from myxtts.tools.charts import Flame, draw_flame
