@@ -23,6 +23,12 @@ SHAPE = Shape(4, 16, 7)
 LAYOUT = BatchLayout.of_features([SHAPE], 5, 6)
 
 
+@pytest.fixture(scope="module")
+def process() -> Iterator[DeviceProcess]:
+    with DeviceProcess(3) as process:
+        yield process
+
+
 def load(pool: MemoryPool, number: int) -> Loaded:
     rows = np.array([0, 1, 2, NO_ROW])
     arrays = LAYOUT.view(SHAPE, pool.lease())
@@ -114,9 +120,9 @@ def move_to(devices: list[str]) -> dict[str, Any]:
     ],
 )
 def test_each_device_gets_its_rows_in_one_copy(
-    device_process: DeviceProcess, devices: list[str], ids: list[list[str]], values: list[list[int]]
+    process: DeviceProcess, devices: list[str], ids: list[list[str]], values: list[list[int]]
 ) -> None:
-    moved = device_process.run("tests.pipeline.test_device:move_to", devices=[f"/{device}" for device in devices])
+    moved = process.run("tests.pipeline.test_device:move_to", devices=[f"/{device}" for device in devices])
     # Two batches.
     assert moved["copies"] == [["CPU:0", device] for device in devices for _ in range(2)]
     assert moved["devices"] == [[device] for device in devices]
@@ -150,8 +156,8 @@ def feed_to(device: str, num_threads: int) -> dict[str, Any]:
     return {"positions": positions, "per_batch": per_batch}
 
 
-def test_several_copies_at_a_time_keep_the_order_and_are_one_per_batch(device_process: DeviceProcess) -> None:
-    fed = device_process.run("tests.pipeline.test_device:feed_to", device="/CPU:1", num_threads=3)
+def test_several_copies_at_a_time_keep_the_order_and_are_one_per_batch(process: DeviceProcess) -> None:
+    fed = process.run("tests.pipeline.test_device:feed_to", device="/CPU:1", num_threads=3)
     assert fed == {"positions": list(range(12)), "per_batch": {"CPU:1": 1.0}}
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.browser import needs_chromium, photograph
+from tests.outline import Outline
 from tests.tools.bench.test_measure import CORPUS, make_result
 from tests.tools.diagnose.test_examine import make_full_diagnosis
 from tests.tools.fake_run import write_fake_run
-from tests.tools.outline import Outline
 from tests.tools.profile.test_measure import make_profile
 
 from myxtts.tools.bench.page import make_bench_page

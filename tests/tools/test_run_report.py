@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.outline import Outline
 from tests.tools.fake_run import SENTENCES, write_fake_run, write_lines
-from tests.tools.outline import Outline
 
 from myxtts.errors import DataError, StorageError
 from myxtts.tools.charts import Curve, choose_ticks, draw_curves, draw_shares, smooth

@@ -49,6 +49,27 @@ from myxtts.types import Batch
 Tensor = Any
 
 
+def train_plainly(
+    num_reals: list[int], optimizer: str = "sgd", clip_norm: float | None = None, leave_out: int | None = None
+) -> dict[str, Any]:
+    """The same training without any of the code under test: one device, whole batches, a mean over real rows."""
+    model = make_model()
+    chosen = make_plain_optimizer(optimizer)
+    losses, norms = [], []
+    for step, num_real in enumerate(num_reals):
+        if step == leave_out:
+            continue
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(measure_rows(model, make_batch(step, num_real))[:num_real])
+        gradients = [tf.convert_to_tensor(g) for g in tape.gradient(loss, [v.value for v in model.trainable_variables])]
+        losses.append(float(loss))
+        norms.append(float(tf.linalg.global_norm(gradients)))
+        if clip_norm is not None:
+            gradients, _ = tf.clip_by_global_norm(gradients, clip_norm)
+        chosen.apply(gradients, model.trainable_variables)
+    return {"weights": flatten_weights(model), "losses": losses, "norms": norms}
+
+
 def train(
     strategy: str,
     num_reals: list[int],

@@ -7,7 +7,7 @@ it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
@@ -23,8 +23,9 @@ Run = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
-def run(device_process: DeviceProcess) -> Run:
-    return lambda name, **arguments: device_process.run(f"tests.training.programs:{name}", **arguments)
+def run() -> Iterator[Run]:
+    with DeviceProcess(4) as process:
+        yield lambda name, **arguments: process.run(f"tests.training.programs:{name}", **arguments)
 
 
 @pytest.fixture(scope="module")

@@ -129,27 +129,6 @@ def flatten_weights(model: Any) -> list[float]:
     return [float(value) for weight in model.get_weights() for value in weight.ravel()]
 
 
-def train_plainly(
-    num_reals: list[int], optimizer: str = "sgd", clip_norm: float | None = None, leave_out: int | None = None
-) -> dict[str, Any]:
-    """The same training without any of the code under test: one device, whole batches, a mean over real rows."""
-    model = make_model()
-    chosen = make_plain_optimizer(optimizer)
-    losses, norms = [], []
-    for step, num_real in enumerate(num_reals):
-        if step == leave_out:
-            continue
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_mean(measure_rows(model, make_batch(step, num_real))[:num_real])
-        gradients = [tf.convert_to_tensor(g) for g in tape.gradient(loss, [v.value for v in model.trainable_variables])]
-        losses.append(float(loss))
-        norms.append(float(tf.linalg.global_norm(gradients)))
-        if clip_norm is not None:
-            gradients, _ = tf.clip_by_global_norm(gradients, clip_norm)
-        chosen.apply(gradients, model.trainable_variables)
-    return {"weights": flatten_weights(model), "losses": losses, "norms": norms}
-
-
 def cut(strategy: Any, batch: MicroBatch, num_micro_batches: int, is_packed: bool = False) -> list[StepInput]:
     """A whole batch as micro-batches for the replicas of a strategy, each in one piece or as separate tensors."""
     micro_batches: list[StepInput] = []

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.outline import Outline
 from tests.store.corpora import DATA, make_small_corpus
-from tests.tools.outline import Outline
 
 from myxtts.config.schema import XTTSConfig
 from myxtts.errors import ConfigError, DataError, UsageError

@@ -17,7 +17,7 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.device_process import DeviceProcess
-from tests.tools.outline import Outline
+from tests.outline import Outline
 
 from myxtts.errors import DataError
 from myxtts.tools.charts import Flame, draw_flame
@@ -108,9 +108,9 @@ def test_the_parts_of_a_step_take_what_was_planted(num_micro_batches: int) -> No
     assert times.shape == "3x2"
 
 
-def test_a_step_is_taken_apart_on_several_devices_and_compiled(device_process: DeviceProcess) -> None:
+def test_a_step_is_taken_apart_on_several_devices_and_compiled(devices: DeviceProcess) -> None:
     for strategy in ("one device", "mirrored"):
-        times = device_process.run(
+        times = devices.run(
             "tests.tools.profile_programs:take_apart", strategy=strategy, accumulation_steps=2, jit_compile=True
         )
         assert min(times["whole"], times["forward"], times["optimizer"]) > 0

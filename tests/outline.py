@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from html.parser import HTMLParser
 
 VOID = {"meta", "img", "link", "br", "hr", "input"}
@@ -15,21 +16,23 @@ class Outline(HTMLParser):
         self.open: list[str] = []
         self.texts: list[str] = []
         self.addresses: list[str] = []
+        self.ids: list[str] = []
         self.attributes: dict[str, dict[str, str | None]] = {}
-        self.count: dict[str, int] = {}
+        self.count: Counter[str] = Counter()
         self.feed(page)
         self.close()
         assert self.open == []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.count[tag] = self.count.get(tag, 0) + 1
-        self.attributes.setdefault(tag, dict(attrs))
-        self.addresses += [value or "" for name, value in attrs if name in ("src", "href", "srcset", "data", "action")]
+        self.handle_startendtag(tag, attrs)
         if tag not in VOID:
             self.open.append(tag)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.count[tag] = self.count.get(tag, 0) + 1
+        self.count[tag] += 1
+        self.attributes.setdefault(tag, dict(attrs))
+        self.addresses += [value or "" for name, value in attrs if name in ("src", "href", "srcset", "data", "action")]
+        self.ids += [value or "" for name, value in attrs if name == "id"]
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open, f"</{tag}> closes nothing"
