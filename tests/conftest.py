@@ -6,7 +6,7 @@ import atexit
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +14,7 @@ import pytest
 import soundfile
 from hypothesis import settings
 from numpy.typing import NDArray
+from tests.device_process import DeviceProcess
 
 RATE_HZ = 22050
 
@@ -39,6 +40,13 @@ def synthesize_clip(seconds: float = 1.0, seed: int = 0, rate_hz: int = RATE_HZ)
     envelope = 0.2 + 0.1 * np.sin(2 * np.pi * 3 * time_s)
     noise = generator.normal(0, 0.002, len(time_s))
     return np.asarray(envelope * wave / 3 + noise, np.float32)
+
+
+@pytest.fixture(scope="session")
+def device_process() -> Iterator[DeviceProcess]:
+    """A process with four logical devices, for all tests that need several: starting one takes seconds."""
+    with DeviceProcess() as process:
+        yield process
 
 
 @pytest.fixture

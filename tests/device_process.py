@@ -28,6 +28,10 @@ class DeviceProcess:
         self._environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **(environment or {})}
 
     def __enter__(self) -> Self:
+        self._start()
+        return self
+
+    def _start(self) -> None:
         program = f"from tests.device_process import serve; serve({self._num_devices})"
         self._process = subprocess.Popen(
             [sys.executable, "-W", "error", "-c", program],
@@ -38,7 +42,6 @@ class DeviceProcess:
             stderr=subprocess.DEVNULL,
             text=True,
         )
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -48,6 +51,8 @@ class DeviceProcess:
 
     def run(self, function: str, **arguments: Any) -> Any:
         """What `function` ("package.module:name") returns there; AssertionError with the trace if it raises."""
+        if self._process.poll() is not None:
+            self._start()
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps([function, arguments]) + "\n")

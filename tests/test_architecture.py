@@ -32,7 +32,8 @@ ALLOWED_IMPORTS = {
     "synthesis": _STORE | {"store", "runtime", "models", ""},
     "tools": _STORE | {"store", "runtime", "pipeline", "models", "training", "synthesis"},
     "serve": _STORE | {"runtime", "models", "synthesis", ""},
-    "cli": _STORE | {"runtime", "store", "pipeline", "training", "synthesis", "tools", "serve", ""},
+    "export": _STORE | {"models", "synthesis", ""},
+    "cli": _STORE | {"runtime", "store", "pipeline", "training", "synthesis", "tools", "serve", "export", ""},
     "__main__": {"cli"},
 }
 
@@ -85,7 +86,6 @@ SHORT_ON_PURPOSE = {
     "synthesis/options.py",
     "training/optimizer.py",
     "training/voice/augment.py",
-    "training/voice/task.py",
     "training/vocoder/attach.py",
 }
 FORBIDDEN_MODULE_NAMES = {"utils", "util", "common", "helpers", "misc", "core"}

@@ -121,10 +121,11 @@ def test_sources_compile_without_a_warning_where_the_interpreter_exists(version:
 
 def test_the_package_declares_what_it_imports_and_nothing_else() -> None:
     imported = find_imported_packages(PACKAGE)
-    optional = {"espeakng-loader", "num2words", "ray", "starlette", "uvicorn", "wyoming"}
+    optional = {"espeakng-loader", "num2words", "onnx", "ray", "starlette", "tf2onnx", "uvicorn", "wyoming"}
     assert imported - list_names() == optional
     # uvicorn takes websockets where it is installed.
-    assert optional | {"websockets"} == list_names("espeak", "numbers", "ray", "serve") - list_names()
+    declared = list_names("espeak", "export", "numbers", "ray", "serve") - list_names()
+    assert optional | {"onnxruntime", "websockets"} == declared
     assert list_names() - imported == set()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -16,12 +16,6 @@ PROGRAMS = "tests.pipeline.data_device_programs"
 # What hands numbers to a function and from device to device, but computes nothing.
 PASSING_ON = {"_Arg", "_Send", "_Recv", "_HostSend", "_HostRecv", "_Retval", "NoOp"}
 WAYS = ["graph", "python"]
-
-
-@pytest.fixture(scope="module")
-def process() -> Iterator[DeviceProcess]:
-    with DeviceProcess(num_devices=4) as process:
-        yield process
 
 
 @pytest.fixture(scope="module")
@@ -43,20 +37,20 @@ Compare = Callable[[str], dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
-def compare(process: DeviceProcess, plain: str) -> Compare:
+def compare(device_process: DeviceProcess, plain: str) -> Compare:
     """How far the batches of the data device are from those of the host; each way is tried once."""
     results: dict[str, dict[str, Any]] = {}
 
     def compare(kind: str) -> dict[str, Any]:
         if kind not in results:
-            results[kind] = run_comparison(process, plain, kind)
+            results[kind] = run_comparison(device_process, plain, kind)
         return results[kind]
 
     return compare
 
 
-def run_comparison(process: DeviceProcess, folder: str, kind: str, **settings: Any) -> dict[str, Any]:
-    result: dict[str, Any] = process.run(f"{PROGRAMS}:compare_with_host", folder=folder, kind=kind, **settings)
+def run_comparison(device_process: DeviceProcess, folder: str, kind: str, **settings: Any) -> dict[str, Any]:
+    result: dict[str, Any] = device_process.run(f"{PROGRAMS}:compare_with_host", folder=folder, kind=kind, **settings)
     return result
 
 
@@ -75,15 +69,15 @@ def test_batches_are_those_of_the_host(compare: Compare, kind: str) -> None:
     assert result["devices"] == ["CPU:1"]
 
 
-def test_recordings_of_many_formats_give_the_batches_of_the_host(process: DeviceProcess, mixed: str) -> None:
-    result = run_comparison(process, mixed, "graph")
+def test_recordings_of_many_formats_give_the_batches_of_the_host(device_process: DeviceProcess, mixed: str) -> None:
+    result = run_comparison(device_process, mixed, "graph")
     check_lengths_and_labels(result)
     assert max(result["errors"].values()) < 1e-4
     assert "through Python" in result["messages"][0]
 
 
-def test_half_precision_is_that_of_other_loaders(process: DeviceProcess, mixed: str) -> None:
-    result = run_comparison(process, mixed, "python", mel_dtype="float16")
+def test_half_precision_is_that_of_other_loaders(device_process: DeviceProcess, mixed: str) -> None:
+    result = run_comparison(device_process, mixed, "python", mel_dtype="float16")
     assert result["are_halves"]
     assert result["errors"]["mel"] < 1e-2
 
@@ -108,14 +102,14 @@ Watch = Callable[[str, list[str]], dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
-def watch_stages(process: DeviceProcess, plain: str) -> Watch:
+def watch_stages(device_process: DeviceProcess, plain: str) -> Watch:
     """What each stage executes where, for a data device and model devices; each choice is watched once."""
     results: dict[str, dict[str, Any]] = {}
 
     def watch(data_device: str, model_devices: list[str]) -> dict[str, Any]:
         key = f"{data_device} {model_devices}"
         if key not in results:
-            results[key] = process.run(
+            results[key] = device_process.run(
                 f"{PROGRAMS}:watch_stages",
                 folder=plain,
                 kind="graph",
@@ -165,8 +159,8 @@ def test_each_of_several_devices_trains_on_its_share(watch_stages: Watch) -> Non
     assert len({len(rows) for rows in result["rows"]}) == 1
 
 
-def test_shares_are_the_rows_of_the_batch_in_order(process: DeviceProcess, plain: str) -> None:
-    result = process.run(f"{PROGRAMS}:cross_shares", folder=plain, devices=["/CPU:2", "/CPU:3"])
+def test_shares_are_the_rows_of_the_batch_in_order(device_process: DeviceProcess, plain: str) -> None:
+    result = device_process.run(f"{PROGRAMS}:cross_shares", folder=plain, devices=["/CPU:2", "/CPU:3"])
     assert result["are_equal"]
     assert result["devices"] == ["CPU:2", "CPU:3"]
     assert result["whole_device"] == "CPU:1"
@@ -175,9 +169,11 @@ def test_shares_are_the_rows_of_the_batch_in_order(process: DeviceProcess, plain
     assert sum(result["num_real"]) == result["whole_num_real"] < len(result["whole"])
 
 
-def test_device_that_does_not_exist_is_refused_and_those_that_do_are_listed(process: DeviceProcess, plain: str) -> None:
+def test_device_that_does_not_exist_is_refused_and_those_that_do_are_listed(
+    device_process: DeviceProcess, plain: str
+) -> None:
     for refused, missing in zip(
-        process.run(f"{PROGRAMS}:refuse_devices", folder=plain), ("/GPU:0", "/CPU:9"), strict=True
+        device_process.run(f"{PROGRAMS}:refuse_devices", folder=plain), ("/GPU:0", "/CPU:9"), strict=True
     ):
         assert refused["kind"] == "hardware"
         assert f"no {missing} among" in refused["problem"]
@@ -189,26 +185,28 @@ def test_device_that_does_not_exist_is_refused_and_those_that_do_are_listed(proc
 
 
 @pytest.fixture(scope="module")
-def trained_on_host(process: DeviceProcess, plain: str) -> dict[str, Any]:
-    result: dict[str, Any] = process.run(f"{PROGRAMS}:train_on_host", folder=plain)
+def trained_on_host(device_process: DeviceProcess, plain: str) -> dict[str, Any]:
+    result: dict[str, Any] = device_process.run(f"{PROGRAMS}:train_on_host", folder=plain)
     return result
 
 
 @pytest.mark.parametrize("model_devices", [["/CPU:2"], ["/CPU:2", "/CPU:3"]], ids=["one device", "mirrored"])
 def test_training_behind_a_data_device_gives_the_weights_of_the_host(
-    process: DeviceProcess, plain: str, trained_on_host: dict[str, Any], model_devices: list[str]
+    device_process: DeviceProcess, plain: str, trained_on_host: dict[str, Any], model_devices: list[str]
 ) -> None:
-    result = process.run(f"{PROGRAMS}:train_through_stages", folder=plain, kind="graph", model_devices=model_devices)
+    result = device_process.run(
+        f"{PROGRAMS}:train_through_stages", folder=plain, kind="graph", model_devices=model_devices
+    )
     assert result["ids"] == trained_on_host["ids"]
     assert len({tuple(ids) for ids in result["ids"]}) > 3
     np.testing.assert_allclose(result["weights"], trained_on_host["weights"], rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["graph", "python"])
-def test_recording_that_has_gone_is_named(process: DeviceProcess, tmp_path: Path, kind: str) -> None:
+def test_recording_that_has_gone_is_named(device_process: DeviceProcess, tmp_path: Path, kind: str) -> None:
     corpus = make_corpus(tmp_path, PLAIN_CLIPS[:3])
     victim = list(corpus.utterances())[1]
-    refused = process.run(f"{PROGRAMS}:explain_loss", folder=str(tmp_path), kind=kind, audio=victim.audio)
+    refused = device_process.run(f"{PROGRAMS}:explain_loss", folder=str(tmp_path), kind=kind, audio=victim.audio)
     for part in (victim.id, victim.audio, "missing-file"):
         assert part in refused["problem"]
     assert refused["next_step"]

@@ -12,21 +12,15 @@ import numpy as np
 import pytest
 from tests.device_process import DeviceProcess
 
+from benchmarks.copies import count_copies, measure_copies_per_batch
 from myxtts.pipeline.batch import BatchLayout, Loaded, MemoryPool, make_device_transfer
 from myxtts.pipeline.order import NO_ROW, BatchPlan, Shape
 from myxtts.pipeline.packed import PackedBatch, cut_vector
 from myxtts.pipeline.stages import Passed, Stage, StageChain
-from myxtts.runtime.copies import count_copies, measure_copies_per_batch
 from myxtts.types import Batch
 
 SHAPE = Shape(4, 16, 7)
 LAYOUT = BatchLayout.of_features([SHAPE], 5, 6)
-
-
-@pytest.fixture(scope="module")
-def process() -> Iterator[DeviceProcess]:
-    with DeviceProcess(3) as process:
-        yield process
 
 
 def load(pool: MemoryPool, number: int) -> Loaded:
@@ -120,9 +114,9 @@ def move_to(devices: list[str]) -> dict[str, Any]:
     ],
 )
 def test_each_device_gets_its_rows_in_one_copy(
-    process: DeviceProcess, devices: list[str], ids: list[list[str]], values: list[list[int]]
+    device_process: DeviceProcess, devices: list[str], ids: list[list[str]], values: list[list[int]]
 ) -> None:
-    moved = process.run("tests.pipeline.test_device:move_to", devices=[f"/{device}" for device in devices])
+    moved = device_process.run("tests.pipeline.test_device:move_to", devices=[f"/{device}" for device in devices])
     # Two batches.
     assert moved["copies"] == [["CPU:0", device] for device in devices for _ in range(2)]
     assert moved["devices"] == [[device] for device in devices]
@@ -156,8 +150,8 @@ def feed_to(device: str, num_threads: int) -> dict[str, Any]:
     return {"positions": positions, "per_batch": per_batch}
 
 
-def test_several_copies_at_a_time_keep_the_order_and_are_one_per_batch(process: DeviceProcess) -> None:
-    fed = process.run("tests.pipeline.test_device:feed_to", device="/CPU:1", num_threads=3)
+def test_several_copies_at_a_time_keep_the_order_and_are_one_per_batch(device_process: DeviceProcess) -> None:
+    fed = device_process.run("tests.pipeline.test_device:feed_to", device="/CPU:1", num_threads=3)
     assert fed == {"positions": list(range(12)), "per_batch": {"CPU:1": 1.0}}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +14,6 @@ from myxtts.corpus.prepare import Recordings, prepare_corpus
 from myxtts.store.precompute import precompute
 
 PROGRAMS = "tests.pipeline.multi_gpu_programs"
-
-
-@pytest.fixture(scope="module")
-def process() -> Iterator[DeviceProcess]:
-    with DeviceProcess(4) as process:
-        yield process
 
 
 @pytest.fixture
@@ -43,34 +36,36 @@ def settings(ljspeech: Path, tmp_path: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("model_gpu", "devices"), [("1", ["CPU:2"]), ("1,2", ["CPU:2", "CPU:3"])])
 def test_batches_are_those_of_the_host_on_the_devices_that_train(
-    process: DeviceProcess, settings: dict[str, Any], model_gpu: str, devices: list[str]
+    device_process: DeviceProcess, settings: dict[str, Any], model_gpu: str, devices: list[str]
 ) -> None:
-    result = process.run(f"{PROGRAMS}:run_split", settings=settings, model_gpu=model_gpu, epochs=2)
-    host = process.run(f"{PROGRAMS}:run_host", settings=settings, epochs=2)
+    result = device_process.run(f"{PROGRAMS}:run_split", settings=settings, model_gpu=model_gpu, epochs=2)
+    host = device_process.run(f"{PROGRAMS}:run_host", settings=settings, epochs=2)
     assert result["mode"] == "multi-gpu"
     assert result["devices"] == [devices]
     assert [[id for id in ids if id] for ids in result["ids"]] == [[id for id in ids if id] for ids in host["ids"]]
-    assert result["stages"] == ["features", "transfer"]
+    assert result["stages"] == ["features", "transfer", "transfer_wait"]
     if model_gpu == "1":
         assert result["sums"] == pytest.approx(host["sums"], rel=1e-4)
 
 
 @pytest.mark.parametrize(("model_gpu", "devices"), [("1", ["CPU:2"]), ("1,2", ["CPU:2", "CPU:3"])])
 def test_features_of_a_store_go_straight_to_the_devices_that_train_and_it_is_said(
-    process: DeviceProcess, settings: dict[str, Any], model_gpu: str, devices: list[str]
+    device_process: DeviceProcess, settings: dict[str, Any], model_gpu: str, devices: list[str]
 ) -> None:
     settings = {**settings, "preprocessing_mode": "precompute"}
-    result = process.run(f"{PROGRAMS}:run_split", settings=settings, model_gpu=model_gpu, epochs=1)
+    result = device_process.run(f"{PROGRAMS}:run_split", settings=settings, model_gpu=model_gpu, epochs=1)
     assert result["mode"] == ("mirrored" if "," in model_gpu else "single-gpu")
     assert result["devices"] == [devices]
-    assert result["stages"] == ["transfer"]
+    assert result["stages"] == ["transfer", "transfer_wait"]
     advice = next(line for line in result["said"] if "GPU 0 has nothing to compute" in line)
     assert "Falling back" in advice
     assert "preprocessing_mode to on_the_fly" in advice
 
 
-def test_mode_devices_warm_up_start_and_advice_are_said(process: DeviceProcess, settings: dict[str, Any]) -> None:
-    result = process.run(f"{PROGRAMS}:run_split", settings=settings, model_gpu="1", steps=60)
+def test_mode_devices_warm_up_start_and_advice_are_said(
+    device_process: DeviceProcess, settings: dict[str, Any]
+) -> None:
+    result = device_process.run(f"{PROGRAMS}:run_split", settings=settings, model_gpu="1", steps=60)
     said = result["said"]
     for beginning in (
         "Mode: Multi-GPU mode",
@@ -91,7 +86,7 @@ def test_mode_devices_warm_up_start_and_advice_are_said(process: DeviceProcess, 
 @pytest.mark.parametrize(("model_gpu", "devices"), [("1", ["CPU:2"]), ("1,2", ["CPU:2", "CPU:3"])])
 @pytest.mark.parametrize(("mode", "data_devices"), [("on_the_fly", ["CPU:1"]), ("precompute", [])])
 def test_a_batch_is_copied_once_to_each_device_on_its_way(
-    process: DeviceProcess,
+    device_process: DeviceProcess,
     settings: dict[str, Any],
     model_gpu: str,
     devices: list[str],
@@ -99,5 +94,5 @@ def test_a_batch_is_copied_once_to_each_device_on_its_way(
     data_devices: list[str],
 ) -> None:
     settings = {**settings, "preprocessing_mode": mode}
-    copies = process.run(f"{PROGRAMS}:count_copies", settings=settings, model_gpu=model_gpu)
+    copies = device_process.run(f"{PROGRAMS}:count_copies", settings=settings, model_gpu=model_gpu)
     assert copies == dict.fromkeys([*data_devices, *devices], 1.0)

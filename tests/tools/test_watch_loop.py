@@ -123,8 +123,8 @@ def test_copies_of_a_batch_are_counted_in_the_thread_that_makes_them() -> None:
     assert seen.summarize().num_eager_ops == 1
 
 
-def test_tensors_on_another_device_are_named(devices: DeviceProcess) -> None:
-    facts = devices.run("tests.tools.test_watch_loop:watch_misplaced")
+def test_tensors_on_another_device_are_named(device_process: DeviceProcess) -> None:
+    facts = device_process.run("tests.tools.test_watch_loop:watch_misplaced")
     assert facts["right"] == []
     assert facts["batch"] == ["float32[4, 3] on CPU:0"]
     assert facts["variable"] == ["a variable on CPU:0"]

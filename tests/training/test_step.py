@@ -7,7 +7,7 @@ it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -23,9 +23,8 @@ Run = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
-def run() -> Iterator[Run]:
-    with DeviceProcess(4) as process:
-        yield lambda name, **arguments: process.run(f"tests.training.programs:{name}", **arguments)
+def run(device_process: DeviceProcess) -> Run:
+    return lambda name, **arguments: device_process.run(f"tests.training.programs:{name}", **arguments)
 
 
 @pytest.fixture(scope="module")
@@ -300,7 +299,7 @@ def test_the_average_follows_the_weights_within_the_step(run: Run, strategy: str
 @pytest.mark.parametrize(("num_cuts", "num_started"), [(1, 1), (2, 1 + 2 + 1)])
 def test_a_step_is_few_operations_for_the_host(run: Run, strategy: str, num_cuts: int, num_started: int) -> None:
     """Every other one would leave a GPU waiting while the host starts it: cutting, micro-batches, the update."""
-    assert run("count_eager_operations", strategy=strategy, num_cuts=num_cuts) == num_started
+    assert run("count_operations", strategy=strategy, num_cuts=num_cuts) == num_started
 
 
 def test_a_number_of_a_step_that_does_not_follow_the_last_one_counts(run: Run) -> None:

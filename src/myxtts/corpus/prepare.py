@@ -15,7 +15,7 @@ import io
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import chain, islice, takewhile
@@ -23,7 +23,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from myxtts.config.schema import DataConfig
-from myxtts.corpus.check import Accepted, Checker, refuse_half_characters
+from myxtts.corpus.check import Accepted, Checker, SeenTable, refuse_half_characters
 from myxtts.corpus.corpus_file import (
     CORPUS_FILE_NAME,
     FRONTEND_FILE_NAME,
@@ -37,7 +37,6 @@ from myxtts.corpus.formats import find_format
 from myxtts.corpus.formats.base import CorpusFormat, Row, Source
 from myxtts.corpus.formats.folders import walk_files
 from myxtts.corpus.rejections import Reason, Rejection, RejectionReport, describe_reasons
-from myxtts.corpus.seen import SeenTable
 from myxtts.corpus.transcripts import AUDIO_SUFFIXES, CorpusRoot
 from myxtts.errors import DataError, UsageError
 from myxtts.storage.atomic import (
@@ -52,10 +51,7 @@ from myxtts.text.frontend import MAX_TEXT_LENGTH, FrontEnd
 from myxtts.text.languages.en_abbreviations import is_in_capitals
 from myxtts.text.persian.homographs import read_homographs
 from myxtts.text.persian.reading import PersianReading
-from myxtts.types import Split, Utterance
-
-Progress = Callable[[int, int], None]
-"""Called every few rows with the number of utterances accepted and rejected so far."""
+from myxtts.types import Progress, Split, Utterance
 
 _MAX_USELESS_ROWS = 5000
 """A corpus of which so many rows and no other were read is refused without reading on."""

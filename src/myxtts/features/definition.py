@@ -73,7 +73,12 @@ class MelDefinition:
 
     def bound(self, mel_TM: NDArray[np.floating]) -> NDArray[np.float32]:
         """Clips a spectrogram to possible values: a model may give others, whose exponential overflows."""
-        return np.asarray(np.clip(mel_TM, np.log(self.log_floor), _LOUDEST_LOG), np.float32)
+        return np.asarray(np.clip(mel_TM, *self.log_limits), np.float32)
+
+    @property
+    def log_limits(self) -> tuple[float, float]:
+        """Lowest and highest value of a spectrogram."""
+        return float(np.log(self.log_floor)), _LOUDEST_LOG
 
     def count_frames(self, num_samples: int) -> int:
         return 1 + num_samples // self.hop_length

@@ -20,16 +20,16 @@ Spectrum = NDArray[np.complex64]
 
 NUM_ITERATIONS = 48
 # Iterations with the smooth guess: fewer leave harmonics less clear, more leave less time to meet the bands.
-_NUM_FIXED_ITERATIONS = 8
-_MOMENTUM = 0.99
-_NUM_MAGNITUDE_UPDATES = 10
+NUM_FIXED_ITERATIONS = 8
+MOMENTUM = 0.99
+NUM_MAGNITUDE_UPDATES = 10
 _BLOCK_FRAMES = 64
 """A block and its spectrum stay in the processor's cache."""
 _MAX_PRODUCT = 200_000
 """Multiplications that BLAS does in one thread; more it spreads over several, which on a busy machine cost ten times
 what they save, waiting for each other."""
-_TINY = np.float32(1e-10)
-_MIN_WINDOW_SHARE = 1e-3
+TINY = np.float32(1e-10)
+MIN_WINDOW_SHARE = 1e-3
 
 
 class GriffinLim:
@@ -43,11 +43,11 @@ class GriffinLim:
         assert num_iterations > 0, num_iterations
         self.definition = definition
         self._num_iterations = num_iterations
-        self._bands_FM = definition.filterbank
-        self._band_areas_M = np.maximum(self._bands_FM.sum(axis=0), _TINY)
-        shares_FM = self._bands_FM / np.maximum(self._bands_FM.sum(axis=1, keepdims=True), _TINY)
-        self._spread_MF = np.ascontiguousarray(shares_FM.T)
-        self._bands_MF = np.ascontiguousarray(self._bands_FM.T)
+        self.bands_FM = definition.filterbank
+        self.band_areas_M = np.maximum(self.bands_FM.sum(axis=0), TINY)
+        shares_FM = self.bands_FM / np.maximum(self.bands_FM.sum(axis=1, keepdims=True), TINY)
+        self.spread_MF = np.ascontiguousarray(shares_FM.T)
+        self.bands_MF = np.ascontiguousarray(self.bands_FM.T)
 
     def __call__(self, mel_TM: NDArray[np.floating], seed: int = 0) -> Floats:
         assert mel_TM.ndim == 2, mel_TM.shape
@@ -63,11 +63,11 @@ class GriffinLim:
 
     def _fit_magnitude(self, target_TM: Floats) -> Floats:
         """Least squares by multiplicative updates from a smooth start: they cannot leave what is positive."""
-        magnitude_TF = _multiply(np.divide(target_TM, self._band_areas_M, dtype=np.float32), self._spread_MF)
-        wanted_TF = _multiply(target_TM, self._bands_MF)
-        for _ in range(_NUM_MAGNITUDE_UPDATES):
-            reached_TF = _multiply(_multiply(magnitude_TF, self._bands_FM), self._bands_MF)
-            magnitude_TF *= wanted_TF / np.maximum(reached_TF, _TINY)
+        magnitude_TF = _multiply(np.divide(target_TM, self.band_areas_M, dtype=np.float32), self.spread_MF)
+        wanted_TF = _multiply(target_TM, self.bands_MF)
+        for _ in range(NUM_MAGNITUDE_UPDATES):
+            reached_TF = _multiply(_multiply(magnitude_TF, self.bands_FM), self.bands_MF)
+            magnitude_TF *= wanted_TF / np.maximum(reached_TF, TINY)
         return magnitude_TF
 
     def _find_phases(self, sound: _Sound, spectrum_TF: Spectrum, magnitude_TF: Floats, target_TM: Floats) -> None:
@@ -78,21 +78,21 @@ class GriffinLim:
             sound.synthesize(spectrum_TF)
             for rows in sound.blocks:
                 found_KF = sound.analyze(rows)
-                if iteration >= _NUM_FIXED_ITERATIONS:
+                if iteration >= NUM_FIXED_ITERATIONS:
                     magnitude_TF[rows] = self._scale_to_bands(np.abs(found_KF), target_TM[rows])
                 moved_KF = found_KF - weight * last_TF[rows]
                 last_TF[rows] = found_KF
                 length_KF = np.abs(moved_KF)
-                np.divide(magnitude_TF[rows], np.maximum(length_KF, _TINY, out=length_KF), out=length_KF)
+                np.divide(magnitude_TF[rows], np.maximum(length_KF, TINY, out=length_KF), out=length_KF)
                 np.multiply(moved_KF, length_KF, out=spectrum_TF[rows])
             # Extrapolation c + a (c - last) divided by 1 + a, since a factor does not change phases.
-            weight = np.float32(_MOMENTUM / (1 + _MOMENTUM))
+            weight = np.float32(MOMENTUM / (1 + MOMENTUM))
         sound.synthesize(spectrum_TF)
 
     def _scale_to_bands(self, magnitude_KF: Floats, target_KM: Floats) -> Floats:
-        reached_KM = np.maximum(_multiply(magnitude_KF, self._bands_FM), _TINY)
+        reached_KM = np.maximum(_multiply(magnitude_KF, self.bands_FM), TINY)
         ratio_KM = np.divide(target_KM, reached_KM, dtype=np.float32)
-        magnitude_KF *= _multiply(ratio_KM, self._spread_MF)
+        magnitude_KF *= _multiply(ratio_KM, self.spread_MF)
         return magnitude_KF
 
 
@@ -146,7 +146,7 @@ class _Sound:
         squares = np.zeros_like(self._pieces)
         window_TN = np.broadcast_to(self._definition.window**2, self._frames_TN.shape)
         self._add_frames(squares, window_TN)
-        gain: Floats = 1 / np.maximum(squares, squares.max() * _MIN_WINDOW_SHARE)
+        gain: Floats = 1 / np.maximum(squares, squares.max() * MIN_WINDOW_SHARE)
         return gain
 
 

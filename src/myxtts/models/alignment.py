@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from myxtts.models.layers import count_steps
 from myxtts.models.text_encoder import STATES_PER_TOKEN
 from myxtts.types import Tensor
 
@@ -54,7 +55,7 @@ class Alignment(NamedTuple):
 
 def sum_by_token(durations_BS: Tensor) -> Tensor:
     """Frames per token [B, N]: the sum over its two states."""
-    return tf.reduce_sum(tf.reshape(durations_BS, [-1, durations_BS.shape[1] // STATES_PER_TOKEN, 2]), axis=-1)
+    return tf.reduce_sum(tf.reshape(durations_BS, [-1, count_steps(durations_BS) // STATES_PER_TOKEN, 2]), axis=-1)
 
 
 def score_states(mel_BTM: Tensor, means_BSM: Tensor) -> Tensor:
@@ -302,7 +303,7 @@ def expand_durations(durations_BS: Tensor, num_frames: int) -> Tensor:
     ends_BS = tf.cumsum(durations_BS, axis=1)
     is_over_BTS = ends_BS[:, None] <= tf.range(num_frames)[:, None]
     state_BT = tf.reduce_sum(tf.cast(is_over_BTS, tf.int32), axis=2)
-    return tf.minimum(state_BT, durations_BS.shape[1] - 1)
+    return tf.minimum(state_BT, count_steps(durations_BS) - 1)
 
 
 def split_durations(durations_BN: Tensor, scores_BTS: Tensor, is_state_BS: Tensor, mel_lengths_B: Tensor) -> Alignment:

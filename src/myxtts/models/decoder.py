@@ -15,7 +15,16 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from myxtts.config.model import ModelConfig
-from myxtts.models.layers import ConvolutionBlock, CrossAttention, Linear, ModelLayer, Norm, TransformerBlock
+from myxtts.models.layers import (
+    ConvolutionBlock,
+    CrossAttention,
+    Linear,
+    ModelLayer,
+    Norm,
+    TransformerBlock,
+    count_steps,
+    list_sizes,
+)
 from myxtts.models.pitch import Pitch
 from myxtts.models.reference_encoder import Voice
 from myxtts.models.text_encoder import LAYERS_PER_LOOK, TextStates, count_hidden_channels
@@ -107,7 +116,7 @@ class FlowDecoder(ModelLayer):
             if layer % LAYERS_PER_LOOK == LAYERS_PER_LOOK - 1:
                 x_BPW = self.looks[layer // LAYERS_PER_LOOK](x_BPW, voice.latents_BKD)
         correction = tf.cast(self.correction(self.norm(x_BPW)), tf.float32)
-        return inputs.means_BTM + tf.reshape(correction, [-1, noisy_BTM.shape[1], self._n_mels])
+        return inputs.means_BTM + tf.reshape(correction, list_sizes(noisy_BTM))
 
 
 def describe_time(time_B: Tensor) -> Tensor:
@@ -120,9 +129,9 @@ def describe_time(time_B: Tensor) -> Tensor:
 
 def _stack(x_BTW: Tensor) -> Tensor:
     """Joins the channels of each pair of frames: [B, T, W] to [B, P, 2 W]."""
-    _, num_frames, width = x_BTW.shape
-    assert num_frames % STACKED_FRAMES == 0, f"{num_frames} frames do not make pairs"
-    return tf.reshape(x_BTW, [-1, num_frames // STACKED_FRAMES, STACKED_FRAMES * width])
+    num_frames, width = count_steps(x_BTW), x_BTW.shape[2]
+    assert tf.is_tensor(num_frames) or num_frames % STACKED_FRAMES == 0, f"{num_frames} frames do not make pairs"
+    return tf.reshape(x_BTW, [x_BTW.shape[0], num_frames // STACKED_FRAMES, STACKED_FRAMES * width])
 
 
 def _make_block(config: ModelConfig, layer: int, condition_width: int) -> ConvolutionBlock | TransformerBlock:

@@ -89,6 +89,16 @@ def drop(x: Tensor, rate: float, seed_2: Tensor) -> Tensor:
     return x * kept * (256 / (256 - threshold))
 
 
+def count_steps(x: Tensor, axis: int = 1) -> Any:
+    """Size of an axis: a number where the shape is static, a tensor in exported graphs, which take any length."""
+    return tf.shape(x)[axis] if x.shape[axis] is None else x.shape[axis]
+
+
+def list_sizes(x: Tensor) -> list[Any]:
+    """The shape of a tensor, for a reshape that keeps what is static of it."""
+    return [count_steps(x, axis) for axis in range(len(x.shape))]
+
+
 def mask_steps(lengths_B: Tensor, num_steps: int) -> Tensor:
     """1.0 for steps inside the length, 0.0 for padding, as [B, T, 1]."""
     return tf.sequence_mask(lengths_B, num_steps, tf.float32)[..., None]
@@ -113,11 +123,13 @@ class Linear(ModelLayer):
         self.bias = self.make_weight((num_outputs,), "zeros", "bias") if use_bias else None
 
     def call(self, x: Tensor) -> Tensor:
+        kernel, x = self.to_compute_dtype(self.kernel), self.to_compute_dtype(x)
         # One flat product: the gradient of a batched one would hold the kernel once per utterance.
-        flat = tf.reshape(self.to_compute_dtype(x), [-1, self._num_inputs]) @ self.to_compute_dtype(self.kernel)
+        is_static = None not in x.shape
+        product = (tf.reshape(x, [-1, self._num_inputs]) if is_static else x) @ kernel
         if self.bias is not None:
-            flat += self.to_compute_dtype(self.bias)
-        return tf.reshape(flat, [*(-1 if size is None else size for size in x.shape[:-1]), self._num_outputs])
+            product += self.to_compute_dtype(self.bias)
+        return tf.reshape(product, [*x.shape[:-1], self._num_outputs]) if is_static else product
 
 
 class Norm(ModelLayer):
@@ -158,10 +170,16 @@ class ShiftedConvolution(ModelLayer):
         self.bias = self.make_weight((width,), "zeros", "bias")
 
     def call(self, x_BTW: Tensor) -> Tensor:
-        num_steps, margin = x_BTW.shape[1], self._dilation * (self._num_taps // 2)
+        num_steps, margin = count_steps(x_BTW), self._dilation * (self._num_taps // 2)
         padded = tf.pad(self.to_compute_dtype(x_BTW), [[0, 0], [margin, margin], [0, 0]])
-        kernel = self.to_compute_dtype(self.kernel)
-        total = self.to_compute_dtype(self.bias)
+        kernel, total = self.to_compute_dtype(self.kernel), self.to_compute_dtype(self.bias)
+        if x_BTW.shape[1] is None:
+            # Exported: one operator, where nothing would fuse the sum.
+            dilations = [self._dilation, 1]
+            convolved = tf.nn.depthwise_conv2d(
+                padded[:, :, None], kernel[:, None, :, None], [1] * 4, "VALID", dilations=dilations
+            )
+            return convolved[:, :, 0] + total
         for tap in range(self._num_taps):
             start = tap * self._dilation
             total += padded[:, start : start + num_steps] * kernel[tap]
@@ -239,13 +257,13 @@ class Attention(ModelLayer):
         if is_source_real_BS1 is not None:
             logits_BHTS += (1 - is_source_real_BS1[:, None, None, :, 0]) * _MASKED
         if self._window is not None:
-            logits_BHTS += _mask_far_steps(x_BTW.shape[1], self._window)
+            logits_BHTS += _mask_far_steps(count_steps(x_BTW), self._window)
         weights = self.to_compute_dtype(tf.nn.softmax(logits_BHTS))
         joined = tf.transpose(tf.matmul(weights, value), [0, 2, 1, 3])
-        return self.back(tf.reshape(joined, [-1, x_BTW.shape[1], self._num_heads * self._head_width]))
+        return self.back(tf.reshape(joined, [*list_sizes(x_BTW)[:2], self._num_heads * self._head_width]))
 
     def _split_heads(self, x_BTW: Tensor) -> Tensor:
-        split = tf.reshape(x_BTW, [-1, x_BTW.shape[1], self._num_heads, self._head_width])
+        split = tf.reshape(x_BTW, [*list_sizes(x_BTW)[:2], self._num_heads, self._head_width])
         return tf.transpose(split, [0, 2, 1, 3])
 
 
@@ -253,7 +271,7 @@ def _rotate(x_BHTE: Tensor) -> Tensor:
     """Rotates each pair of channels by an angle that grows with the position. An odd last channel stays."""
     num_pairs = x_BHTE.shape[-1] // 2
     frequencies = tf.pow(_ROTARY_BASE, -tf.range(num_pairs, dtype=tf.float32) / num_pairs)
-    angles = tf.range(x_BHTE.shape[2], dtype=tf.float32)[:, None] * frequencies
+    angles = tf.cast(tf.range(count_steps(x_BHTE, 2)), tf.float32)[:, None] * frequencies
     x = tf.cast(x_BHTE, tf.float32)
     first, second, rest = x[..., :num_pairs], x[..., num_pairs : 2 * num_pairs], x[..., 2 * num_pairs :]
     cosine, sine = tf.cos(angles), tf.sin(angles)

@@ -15,6 +15,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 from scipy.signal import firwin2, welch
 
+from myxtts.models.layers import count_steps
 from myxtts.types import Floats, Tensor
 
 NUM_TAPS = 15
@@ -38,7 +39,7 @@ def make_neutral_taps() -> Floats:
 
 def filter_frames(mel_BTM: Tensor, lengths_B: Tensor, taps_K: Tensor) -> Tensor:
     """Filters every band over time; first and last frame are repeated beyond the ends."""
-    num_frames, margin = mel_BTM.shape[1], NUM_TAPS // 2
+    num_frames, margin = count_steps(mel_BTM), NUM_TAPS // 2
     frames_BT = tf.minimum(tf.range(-margin, num_frames + margin)[None], lengths_B[:, None] - 1)
     padded_BTM = tf.gather(mel_BTM, tf.maximum(frames_BT, 0), batch_dims=1)
     return tf.add_n([padded_BTM[:, tap : tap + num_frames] * taps_K[tap] for tap in range(NUM_TAPS)])

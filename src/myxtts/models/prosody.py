@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from myxtts.config.model import ModelConfig
 from myxtts.errors import DataError
-from myxtts.models.layers import ConvolutionBlock, Linear, ModelLayer, Norm, fold_seed
+from myxtts.models.layers import ConvolutionBlock, Linear, ModelLayer, Norm, count_steps, fold_seed
 from myxtts.models.pitch import Pitch
 from myxtts.models.text_encoder import STATES_PER_TOKEN
 from myxtts.types import Tensor
@@ -63,9 +63,11 @@ class ProsodyPredictor(ModelLayer):
         for layer, block in enumerate(self.blocks):
             x_BNV = block(x_BNV, is_real_BN1, seed_2=fold_seed(seed_2, layer))
         x_BNV = self.norm(x_BNV)
-        num_states = STATES_PER_TOKEN * features_BNW.shape[1]
+        num_states = STATES_PER_TOKEN * count_steps(features_BNW)
         heads = (self.log_frames, self.height, self.voicing)
-        return Prosody(*(tf.reshape(tf.cast(head(x_BNV), tf.float32), [-1, num_states]) for head in heads))
+        return Prosody(
+            *(tf.reshape(tf.cast(head(x_BNV), tf.float32), [features_BNW.shape[0], num_states]) for head in heads)
+        )
 
 
 def compute_frames(log_frames_BS: Tensor, is_state_BS: Tensor, factor: Tensor) -> Tensor:

@@ -23,6 +23,7 @@ from myxtts.models.layers import (
     ModelLayer,
     Norm,
     TransformerBlock,
+    count_steps,
     fold_seed,
     mask_steps,
 )
@@ -92,11 +93,11 @@ class ReferenceEncoder(ModelLayer):
 
     def _stack_frames(self, mel_BRM: Tensor, lengths_B: Tensor) -> tuple[Tensor, Tensor]:
         """Projects stacks of 4 frames, padding masked; returns features [B, Q, D] and the mask [B, Q, 1]."""
-        num_frames, n_mels = mel_BRM.shape[1:]
-        num_stacks = -(-num_frames // STACKED_FRAMES)
+        num_frames, n_mels = count_steps(mel_BRM), mel_BRM.shape[2]
+        num_stacks = (num_frames + STACKED_FRAMES - 1) // STACKED_FRAMES
         masked = mel_BRM * mask_steps(lengths_B, num_frames)
         padded = tf.pad(masked, [[0, 0], [0, num_stacks * STACKED_FRAMES - num_frames], [0, 0]])
-        stacked = self.stem(tf.reshape(padded, [-1, num_stacks, STACKED_FRAMES * n_mels]))
+        stacked = self.stem(tf.reshape(padded, [mel_BRM.shape[0], num_stacks, STACKED_FRAMES * n_mels]))
         num_real_B = (lengths_B + STACKED_FRAMES - 1) // STACKED_FRAMES
         return tf.cast(stacked, tf.float32), mask_steps(num_real_B, num_stacks)
 

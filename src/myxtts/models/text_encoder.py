@@ -23,6 +23,7 @@ from myxtts.models.layers import (
     ModelLayer,
     Norm,
     TransformerBlock,
+    count_steps,
     drop,
     fold_seed,
     mask_steps,
@@ -60,9 +61,9 @@ def unpack_factors(ids_BN: Tensor, sizes: tuple[int, ...]) -> list[Tensor]:
 def find_states(tokens_BN: Tensor, lengths_B: Tensor, spec: ModelSpec) -> Tensor:
     """Mask [B, S] of the grid positions that are states."""
     symbols_BN = unpack_factors(tokens_BN, spec.factor_sizes)[0]
-    is_real_BN = tf.sequence_mask(lengths_B, tokens_BN.shape[1])
+    is_real_BN = tf.sequence_mask(lengths_B, count_steps(tokens_BN))
     pair = tf.stack([is_real_BN, is_real_BN & (symbols_BN >= spec.single_state_symbols)], axis=-1)
-    return tf.reshape(pair, [-1, STATES_PER_TOKEN * tokens_BN.shape[1]])
+    return tf.reshape(pair, [tokens_BN.shape[0], STATES_PER_TOKEN * count_steps(tokens_BN)])
 
 
 def count_hidden_channels(config: ModelConfig) -> int:
@@ -98,7 +99,7 @@ class TextEncoder(ModelLayer):
     def call(
         self, tokens_BN: Tensor, lengths_B: Tensor, language_B: Tensor, voice: Voice, seed_2: Tensor = None
     ) -> TextStates:
-        num_tokens = tokens_BN.shape[1]
+        num_tokens = count_steps(tokens_BN)
         is_real_BN1 = mask_steps(lengths_B, num_tokens)
         condition_BC = tf.nn.silu(self.condition(voice.vector_BD))
         x_BNW = drop(self._embed(tokens_BN, language_B), self._dropout, fold_seed(seed_2, len(self.blocks)))
@@ -108,8 +109,8 @@ class TextEncoder(ModelLayer):
                 x_BNW = self.looks[layer // LAYERS_PER_LOOK](x_BNW, voice.latents_BKD)
         features_BNW = self.norm(x_BNW) * is_real_BN1
         num_states = STATES_PER_TOKEN * num_tokens
-        means = tf.reshape(self.means(features_BNW), [-1, num_states, self._spec.n_mels])
-        hidden = tf.reshape(self.hidden(features_BNW), [-1, num_states, self._num_hidden])
+        means = tf.reshape(self.means(features_BNW), [tokens_BN.shape[0], num_states, self._spec.n_mels])
+        hidden = tf.reshape(self.hidden(features_BNW), [tokens_BN.shape[0], num_states, self._num_hidden])
         is_state_BS = find_states(tokens_BN, lengths_B, self._spec)
         return TextStates(features_BNW, tf.cast(means, tf.float32), tf.cast(hidden, tf.float32), is_state_BS)
 

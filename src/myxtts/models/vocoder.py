@@ -16,7 +16,7 @@ from pydantic.dataclasses import dataclass
 
 from myxtts.errors import DataError, refuse
 from myxtts.models.fourier import InverseTransform
-from myxtts.models.layers import ConvolutionBlock, Linear, ModelLayer, Norm
+from myxtts.models.layers import ConvolutionBlock, Linear, ModelLayer, Norm, count_steps
 from myxtts.storage.json_file import JsonRefusedError, check_fields
 from myxtts.types import Tensor
 
@@ -100,10 +100,14 @@ class Vocoder(ModelLayer):
         return self._config
 
     def call(self, mel_BTM: Tensor) -> Tensor:
+        magnitude_BTF, phase_BTF = self.predict_polar(mel_BTM)
+        return self._inverse(magnitude_BTF * tf.cos(phase_BTF), magnitude_BTF * tf.sin(phase_BTF))
+
+    def predict_polar(self, mel_BTM: Tensor) -> tuple[Tensor, Tensor]:
+        """Magnitude and phase, both float32 [B, T, F]."""
         log_magnitude_BTF, phase_BTF = self.predict_spectrum(mel_BTM)
         # A signal within -1..1 has magnitudes of at most the sum of the Hann window, win_length / 2.
-        magnitude_BTF = tf.exp(tf.minimum(log_magnitude_BTF, math.log(self._config.win_length / 2)))
-        return self._inverse(magnitude_BTF * tf.cos(phase_BTF), magnitude_BTF * tf.sin(phase_BTF))
+        return tf.exp(tf.minimum(log_magnitude_BTF, math.log(self._config.win_length / 2))), phase_BTF
 
     def predict_spectrum(self, mel_BTM: Tensor) -> tuple[Tensor, Tensor]:
         """Log magnitude and phase, both float32 [B, T, F]."""
@@ -118,6 +122,6 @@ class Vocoder(ModelLayer):
 
 def _join_neighbours(x_BTM: Tensor) -> Tensor:
     """Each frame with its neighbours side by side (im2col): a convolution becomes one matrix product."""
-    num_frames = x_BTM.shape[1]
+    num_frames = count_steps(x_BTM)
     padded = tf.pad(x_BTM, [[0, 0], [_CONTEXT_FRAMES, _CONTEXT_FRAMES], [0, 0]])
     return tf.concat([padded[:, start : start + num_frames] for start in range(2 * _CONTEXT_FRAMES + 1)], axis=-1)

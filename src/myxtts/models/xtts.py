@@ -28,7 +28,7 @@ from myxtts.models.alignment import (
     sum_by_token,
 )
 from myxtts.models.decoder import STACKED_FRAMES, FlowDecoder, FrameInputs, make_frame_inputs
-from myxtts.models.layers import draw_normal, iterate_weights, mask_steps
+from myxtts.models.layers import count_steps, draw_normal, iterate_weights, mask_steps
 from myxtts.models.modulation import NUM_TAPS, filter_frames, make_neutral_taps
 from myxtts.models.pitch import Pitch, PitchTracker, average_by_state
 from myxtts.models.prosody import Prosody, ProsodyPredictor, compute_frames, round_frames
@@ -165,7 +165,7 @@ class XTTS(keras.Model):  # type: ignore[misc]
 
     def predict_prosody(self, states: TextStates, token_lengths_B: Tensor, seed_2: Tensor = None) -> Prosody:
         """Log durations, F0 and voicing of each state."""
-        is_real_BN1 = mask_steps(token_lengths_B, states.features_BNW.shape[1])
+        is_real_BN1 = mask_steps(token_lengths_B, count_steps(states.features_BNW))
         prosody: Prosody = self.prosody_predictor(states.features_BNW, is_real_BN1, seed_2)
         return prosody
 
@@ -209,22 +209,37 @@ class XTTS(keras.Model):  # type: ignore[misc]
         classifier-free guidance, `is_filtered` the modulation filter.
         """
         padded_frames = -(-num_frames // STACKED_FRAMES) * STACKED_FRAMES
-        inputs = self._repeat_states(spoken, padded_frames)
+        inputs = self.repeat_states(spoken, padded_frames)
         # Drawn with time as the first axis, so that the noise of a frame does not depend on the padding of the batch.
         seed_2 = tf.stack([tf.cast(seed, tf.int32), 0])
         noise_TBM = draw_normal(seed_2, [padded_frames, *inputs.means_BTM.shape[::2]])
         x_BTM = tf.transpose(noise_TBM, [1, 0, 2]) * noise_scale
 
         def advance(step: Tensor, x_BTM: Tensor) -> tuple[Tensor, Tensor]:
-            time = tf.cast(step, tf.float32) / num_steps
-            clean_BTM = self._predict_clean(x_BTM, inputs, time, voice, guidance)
-            return step + 1, x_BTM + (clean_BTM - x_BTM) / (tf.cast(num_steps - step, tf.float32))
+            return step + 1, self.advance(x_BTM, inputs, voice, step, num_steps, guidance)
 
         # Without `maximum_iterations`: a second condition would hide the number of iterations from XLA.
         _, x_BTM = tf.while_loop(lambda step, _: step < num_steps, advance, (tf.constant(0), x_BTM))
-        x_BTM = (x_BTM * inputs.is_real_BT1)[:, :num_frames]
+        lengths_B = tf.minimum(spoken.mel_lengths_B, num_frames)
+        return self.finish_mel((x_BTM * inputs.is_real_BT1)[:, :num_frames], lengths_B, is_filtered=is_filtered)
+
+    def advance(
+        self,
+        x_BTM: Tensor,
+        inputs: FrameInputs,
+        voice: Voice,
+        step: Tensor,
+        num_steps: int | Tensor,
+        guidance: float | Tensor = NO_GUIDANCE,
+    ) -> Tensor:
+        """One Euler step of the flow, from time `step` / `num_steps`. A `guidance` of 1 must be a Python number."""
+        time = tf.cast(step, tf.float32) / tf.cast(num_steps, tf.float32)
+        clean_BTM = self._predict_clean(x_BTM, inputs, time, voice, guidance)
+        return x_BTM + (clean_BTM - x_BTM) / tf.cast(num_steps - step, tf.float32)
+
+    def finish_mel(self, x_BTM: Tensor, lengths_B: Tensor, *, is_filtered: bool = True) -> Tensor:
+        """The log-mel of the end of the flow, with the modulation filter."""
         if is_filtered:
-            lengths_B = tf.minimum(spoken.mel_lengths_B, num_frames)
             x_BTM = filter_frames(x_BTM, lengths_B, tf.convert_to_tensor(self.modulation_taps))
         return self.restore_mel(x_BTM)
 
@@ -247,7 +262,7 @@ class XTTS(keras.Model):  # type: ignore[misc]
         mel_BTM = self.decode(spoken, voice, num_frames=num_frames, **options)
         return mel_BTM, tf.minimum(spoken.mel_lengths_B, num_frames), spoken.durations_BN
 
-    def _repeat_states(self, spoken: SpokenText, num_frames: int) -> FrameInputs:
+    def repeat_states(self, spoken: SpokenText, num_frames: int | Tensor) -> FrameInputs:
         """Repeats the states over their frames, as input of the decoder (length regulator)."""
         num_rows = spoken.durations_BS.shape[0]
         return make_frame_inputs(
@@ -259,14 +274,17 @@ class XTTS(keras.Model):  # type: ignore[misc]
             mask_steps(spoken.mel_lengths_B, num_frames),
         )
 
-    def _predict_clean(self, x_BTM: Tensor, inputs: FrameInputs, time: Tensor, voice: Voice, guidance: float) -> Tensor:
+    def _predict_clean(
+        self, x_BTM: Tensor, inputs: FrameInputs, time: Tensor, voice: Voice, guidance: float | Tensor
+    ) -> Tensor:
         """Clean spectrogram predicted by the decoder, with classifier-free guidance where the scale is not 1.
 
         That is the unconditional prediction plus `guidance` times the difference to the conditional one.
         """
         time_B = tf.fill([x_BTM.shape[0]], time)
         clean_BTM = self.decoder(x_BTM, inputs, time_B, voice)
-        if guidance == NO_GUIDANCE or not self._spec.has_many_speakers:
+        is_unguided = not tf.is_tensor(guidance) and guidance == NO_GUIDANCE
+        if is_unguided or not self._spec.has_many_speakers:
             return clean_BTM
         nobody = drop_voice(voice, tf.zeros_like(time_B))
         without_BTM = self.decoder(x_BTM, inputs, time_B, nobody)

@@ -30,10 +30,10 @@ from myxtts.store.cache_files import (
     restore_config,
     write_checksums,
 )
-from myxtts.store.compare import find_changes
 from myxtts.store.layout import STORE_FILE_NAME, read_state
 from myxtts.store.precompute import VAL_STORE_NAME, PrecomputeSummary, choose_store_folder, find_val_corpus, precompute
 from myxtts.store.ray_shards import RayCluster
+from myxtts.store.update import find_changes
 from myxtts.text.script import check_scripts
 from myxtts.types import Say
 

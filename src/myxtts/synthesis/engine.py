@@ -55,12 +55,9 @@ class SpeechEngine:
         self, loaded: LoadedBundle, *, vocoder: Literal["griffin_lim", "neural"], use_xla: bool = False
     ) -> None:
         self._loaded = loaded
-        bundle = loaded.bundle
-        with _in_float32():
-            self._model = XTTS(bundle.model_config, loaded.spec)
-        _assign_weights(self._model.named_weights(), bundle.weights, str(loaded.folder))
+        self._model = build_model(loaded)
         self._griffin_lim = GriffinLim(loaded.mel)
-        self._vocoder = _load_vocoder(loaded) if vocoder == "neural" else None
+        self._vocoder = build_vocoder(loaded) if vocoder == "neural" else None
         self._use_xla = use_xla
         self._graphs: dict[tuple[object, ...], Any] = {}
 
@@ -224,7 +221,15 @@ def _assign_weights(variables: Mapping[str, Any], weights: Mapping[str, NDArray[
         variable.assign(weights[name])
 
 
-def _load_vocoder(loaded: LoadedBundle) -> Vocoder:
+def build_model(loaded: LoadedBundle) -> XTTS:
+    """Builds the acoustic model of a bundle in float32."""
+    with _in_float32():
+        model = XTTS(loaded.bundle.model_config, loaded.spec)
+    _assign_weights(model.named_weights(), loaded.bundle.weights, str(loaded.folder))
+    return model
+
+
+def build_vocoder(loaded: LoadedBundle) -> Vocoder:
     """Builds the neural vocoder of a bundle; raises ConfigError where it was made for other spectrograms."""
     bundle = loaded.bundle
     loaded.require_neural_vocoder()

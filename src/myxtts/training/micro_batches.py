@@ -56,6 +56,16 @@ def split_rows(part: MicroBatch, num_parts: int) -> list[MicroBatch]:
     return [{name: cut(name, tensor, number) for name, tensor in part.items()} for number in range(num_parts)]
 
 
+def take_rows(part: MicroBatch, number: Tensor, num_parts: int) -> MicroBatch:
+    """One of so many equal parts, by rows; its number is a tensor, so that one compiled graph serves all parts."""
+
+    def take(tensor: Tensor) -> Tensor:
+        num_rows = tensor.shape[0] // num_parts
+        return tf.slice(tensor, [number * num_rows, *[0] * (len(tensor.shape) - 1)], [num_rows, *tensor.shape[1:]])
+
+    return {name: take(tensor) for name, tensor in part.items()}
+
+
 def count_rows(part: StepInput) -> int:
     """Rows of a micro-batch, with those that only fill it."""
     return part.num_rows if isinstance(part, Packed) else int(next(iter(part.values())).shape[0])

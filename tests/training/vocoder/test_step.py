@@ -92,10 +92,11 @@ def test_half_precision_trains(plain: dict[str, Any]) -> None:
     assert half["scalars"]["mel"] == pytest.approx(plain["scalars"]["mel"], rel=0.05)
 
 
-def test_mirrored_devices_share_the_work(plain: dict[str, Any]) -> None:
-    with DeviceProcess(4) as process:
-        mirrored = process.run("tests.training.vocoder_programs:train", num_steps=3, strategy="mirrored", graph=False)
-        moved = process.run("tests.training.vocoder_programs:transfer", devices=["/CPU:2", "/CPU:3"])
+def test_mirrored_devices_share_the_work(plain: dict[str, Any], device_process: DeviceProcess) -> None:
+    mirrored = device_process.run(
+        "tests.training.vocoder_programs:train", num_steps=3, strategy="mirrored", graph=False
+    )
+    moved = device_process.run("tests.training.vocoder_programs:transfer", devices=["/CPU:2", "/CPU:3"])
     assert_same(mirrored, plain)
     # The feed brings each device its rows, so that the step finds them there.
     assert moved == {"devices": ["CPU:2", "CPU:3"], "are_equal": True}

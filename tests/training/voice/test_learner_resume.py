@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.device_process import DeviceProcess
-
-
-@pytest.fixture(scope="module")
-def process() -> Iterator[DeviceProcess]:
-    with DeviceProcess(num_devices=3) as process:
-        yield process
 
 
 @pytest.mark.parametrize(
@@ -27,11 +20,13 @@ def process() -> Iterator[DeviceProcess]:
     ],
 )
 def test_a_second_learner_ends_where_the_first_does(
-    process: DeviceProcess, strategy: str, execution: str, tmp_path: Path
+    device_process: DeviceProcess, strategy: str, execution: str, tmp_path: Path
 ) -> None:
     program = "tests.training.learner_resume_program:train_with_interruption"
     does_rest = strategy == "mirrored"
-    result = process.run(program, strategy=strategy, execution=execution, folder=str(tmp_path), does_rest=does_rest)
+    result = device_process.run(
+        program, strategy=strategy, execution=execution, folder=str(tmp_path), does_rest=does_rest
+    )
     assert result["is_bit_equal"]
     assert result["has_learned"]
     assert result["spread"] == 0

@@ -74,6 +74,7 @@ def run_evaluate(
     with show_progress("Evaluating", len(rows), "utterances") as view:
         evaluation, measured = examiner.examine(rows, view.update)
     _show(evaluation, screen)
+    loaded.keep_evaluation(split, evaluation.to_json())
     utterances = [asdict(row) for row in measured]
     screen.finish({"model": str(loaded.folder), "split": split, **evaluation.to_json(), "utterances": utterances})
 
@@ -83,7 +84,7 @@ def _open_store(bundle: Path, cache_dir: Path | None, split: Split) -> FeatureSt
     from myxtts.config.load import RESOLVED_FILE_NAME
     from myxtts.pipeline.splits import choose_store_folder_of_split, join_training_store
     from myxtts.store.reader import FeatureStore
-    from myxtts.training.run.folder import load_run_settings
+    from myxtts.training.run.resume import load_run_settings
 
     if cache_dir is not None:
         return FeatureStore.open(cache_dir)

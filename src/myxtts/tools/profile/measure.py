@@ -42,7 +42,9 @@ from myxtts.tools.run_files import FeedTimes, read_telemetry
 from myxtts.tools.watch_loop import watch_training
 from myxtts.training.run.folder import RunFolder
 from myxtts.training.run.state import RunState
-from myxtts.training.voice.task import VoiceTask
+from myxtts.training.task import OpenTask
+from myxtts.training.voice.batch_size import resolve_batch_size
+from myxtts.training.voice.data import open_training_data
 from myxtts.types import Batch, Say
 
 if TYPE_CHECKING:
@@ -73,21 +75,23 @@ def profile_training(
     with TemporaryDirectory(prefix="myxtts-profile-") as folder:
         config = config.model_copy(update={"training.run_dir": str(Path(folder) / "run")})
         hardware = detect_hardware()
-        opened = VoiceTask.open(config, choose_plan(config, hardware), hardware, None, say)
-        with RunFolder.open(opened.config, fingerprints=opened.fingerprint(), warn=say) as run:
+        plan = choose_plan(config, hardware)
+        config = resolve_batch_size(config, plan, hardware, say)
+        opened = OpenTask(config, plan, hardware, open_training_data(config, plan))
+        with RunFolder.open(config, fingerprints=opened.data.fingerprint(), warn=say) as run:
             load_tensorflow()
             import tensorflow as tf
 
             from myxtts.training.step import is_out_of_memory
+            from myxtts.training.voice.setup import prepare_voice
 
             try:
-                return _Profiler(opened.prepare(run, say), run, say).profile(num_steps, trace_dir)
+                return _Profiler(prepare_voice(opened, run, say), run, say).profile(num_steps, trace_dir)
             except tf.errors.OpError as error:
                 if not is_out_of_memory(error):
                     raise
                 raise HardwareError(
-                    f"The memory of {opened.plan.model_devices[0]} does not suffice for a batch of "
-                    f"{opened.config.data.batch_size}.",
+                    f"The memory of {plan.model_devices[0]} does not suffice for a batch of {config.data.batch_size}.",
                     next_step="Give a smaller --batch-size; myxtts train cuts batches by itself.",
                 ) from error
 

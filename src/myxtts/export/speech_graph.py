@@ -1,0 +1,112 @@
+"""One graph from token ids to a waveform, for programs that run a single ONNX file with a fixed voice or a few.
+
+Inputs are named as those of VITS exports (Piper): `input` [1, N] token ids, `input_lengths` [1], `scales` [3] (noise
+scale, length scale, a third number that is not used), and `sid` [1] if there are several speakers. The output is
+`output` [1, 1, W].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import tensorflow as tf
+
+from myxtts.export.conversion import Graph, Part
+from myxtts.export.graphs import SynthesisGraphs, describe
+from myxtts.models.decoder import STACKED_FRAMES
+from myxtts.models.xtts import NO_GUIDANCE
+from myxtts.synthesis.voices import SpeakerEmbedding
+from myxtts.types import DEFAULT_NUM_STEPS, Tensor
+
+
+@dataclass(frozen=True)
+class FixedSpeaker:
+    """A speaker of the graph: the embedding, and the language that is spoken."""
+
+    embedding: SpeakerEmbedding
+    language: str
+
+
+def make_speech_graph(
+    graphs: SynthesisGraphs,
+    speakers: Sequence[FixedSpeaker],
+    *,
+    num_steps: int = DEFAULT_NUM_STEPS,
+    guidance: float = NO_GUIDANCE,
+    map_ids: Callable[[Tensor], Tensor] = tf.identity,
+) -> Graph:
+    """Returns the whole synthesis as one graph: token ids to samples.
+
+    How to use it:
+
+        graphs = SynthesisGraphs(loaded, "griffin_lim")               # loaded: a LoadedBundle
+        voice = Synthesizer(loaded).encode_voice("anna")
+        model = convert(make_speech_graph(graphs, [FixedSpeaker(voice, "en")]))
+        onnx.save(model, "anna.onnx")
+
+    Token ids are those of `loaded.frontend` for one sentence (`Piece.ids`), specials at both ends included. Where a
+    program has another numbering, `map_ids` turns its ids [N] into ours [N'] inside the graph, in TensorFlow operations
+    (a `tf.gather` from a table, `tf.boolean_mask` for ids that are left out). Ids behind `input_lengths` are cut off
+    before. `scales[0]` is the standard deviation of the noise, `scales[1]` multiplies durations. The noise is drawn in
+    the graph, so two calls differ. With several speakers an input `sid` chooses one.
+    """
+    assert speakers, "a graph needs a speaker"
+    inputs = (
+        describe("input", [1, None], tf.int64),
+        describe("input_lengths", [1], tf.int64),
+        describe("scales", [3]),
+        *([describe("sid", [1], tf.int64)] if len(speakers) > 1 else []),
+    )
+    choose = _make_chooser(graphs, speakers, map_ids)
+    names = ("tokens", "language", "vector", "latents", "speed")
+    draw = _make_drawer(graphs, num_steps, guidance)
+    drawn = ("noise", "num_steps", "guidance", *(["turns"] if graphs.vocoder == "griffin_lim" else []))
+    stages = (
+        Part("choose", choose, inputs, names),
+        *graphs.predictor.stages,
+        Part("draw", draw, (describe("durations", [1, None], tf.int32), inputs[2]), drawn),
+        *graphs.decoder.stages,
+        *graphs.sound.stages,
+        Part("shape", lambda samples_W: (samples_W[None, None],), (describe("samples", [None]),), ("output",)),
+    )
+    return Graph("speech", stages, inputs, ("output",))
+
+
+def _make_chooser(
+    graphs: SynthesisGraphs, speakers: Sequence[FixedSpeaker], map_ids: Callable[[Tensor], Tensor]
+) -> Callable[..., tuple[Tensor, ...]]:
+    """The function that prepares the inputs of the text encoder."""
+    languages = [graphs.loaded.spec.languages.index(speaker.language) for speaker in speakers]
+    vectors_VD = np.stack([speaker.embedding.vector for speaker in speakers])
+    latents_VKD = np.stack([speaker.embedding.latents for speaker in speakers])
+
+    def choose(ids_BN: Tensor, lengths_B: Tensor, scales_3: Tensor, sid_B: Tensor | None = None) -> tuple[Tensor, ...]:
+        row_B = tf.constant([0], tf.int64) if sid_B is None else sid_B
+        tokens_N = map_ids(ids_BN[0, : lengths_B[0]])
+        return (
+            tf.cast(tokens_N, tf.int32)[None],
+            tf.gather(tf.constant(languages, tf.int32), row_B),
+            tf.gather(vectors_VD, row_B),
+            tf.gather(latents_VKD, row_B),
+            1.0 / scales_3[1],
+        )
+
+    return choose
+
+
+def _make_drawer(graphs: SynthesisGraphs, num_steps: int, guidance: float) -> Callable[..., tuple[Tensor, ...]]:
+    """The function that draws noise, and phases for Griffin-Lim."""
+    n_mels = graphs.loaded.spec.n_mels
+
+    def draw(durations_BS: Tensor, scales_3: Tensor) -> tuple[Tensor, ...]:
+        num_frames = tf.reduce_sum(durations_BS)
+        num_padded = (num_frames + STACKED_FRAMES - 1) // STACKED_FRAMES * STACKED_FRAMES
+        noise_BTM = tf.random.normal(tf.stack([1, num_padded, n_mels])) * scales_3[0]
+        settings = tf.constant(num_steps, tf.int64), tf.constant(float(guidance))
+        if graphs.vocoder == "neural":
+            return noise_BTM, *settings
+        return noise_BTM, *settings, tf.random.uniform(tf.stack([num_frames, graphs.griffin_lim.num_frequencies]))
+
+    return draw
