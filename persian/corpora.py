@@ -9,7 +9,7 @@ from pathlib import Path
 from myxtts.text.persian.words import fold_word
 from persian.farsdat import SpokenWord, read_farsdat
 from persian.sentences import MarkedWord, list_tagged, read_sentences
-from persian.treebank import TaggedWord, read_treebank
+from persian.treebank import TaggedWord, list_known_words, read_treebank
 
 Sentences = list[list[TaggedWord]]
 _OWN = Path(__file__).parent / "sentences"
@@ -22,9 +22,11 @@ class Corpora:
 
     training: dict[str, Sentences]
     tests: dict[str, Sentences]
-    homographs: list[list[MarkedWord]]
+    homographs: dict[str, list[list[MarkedWord]]]
     spoken: list[list[SpokenWord]]
     known_words: frozenset[str]
+    nominals: list[str]
+    verbs: list[str]
 
 
 def load_corpora(folder: Path) -> Corpora:
@@ -34,19 +36,28 @@ def load_corpora(folder: Path) -> Corpora:
         for name, code in (("PerDT", "perdt"), ("Seraji", "seraji"))
     }
     counts = Counter(fold_word(word.word) for sentences in treebanks.values() for words in sentences for word in words)
+    nominals, verbs = list_known_words(sorted(folder.glob("fa_*.conllu")))
     own = [words for path in sorted(_OWN.glob("train-*.txt")) for words in list_tagged(read_sentences(path))]
     training = {**treebanks, "FarsDat": [_tag_spoken(words) for words in spoken], "own sentences": own}
     tests = {
         f"own {kind} sentences": list_tagged(read_sentences(_OWN / f"test-{kind}.txt"))
-        for kind in ("everyday", "literary")
+        for kind in ("everyday", "literary", "mixed")
     }
     return Corpora(
         {name: _drop_quotes(sentences) for name, sentences in training.items()},
         {name: _drop_quotes(sentences) for name, sentences in tests.items()},
-        read_sentences(_OWN / "test-homographs.txt"),
+        {f"own {path.stem[5:]}": read_sentences(path) for path in sorted(_OWN.glob("test-homographs*.txt"))},
         spoken,
         frozenset(counts),
+        sorted({*nominals, *_list_linked(own)}),
+        verbs,
     )
+
+
+def _list_linked(sentences: Sentences) -> set[str]:
+    """The words with ezafe, which are nouns and adjectives; with a last ی they may be inflected."""
+    linked = {fold_word(word.word) for words in sentences for word in words if word.ezafe}
+    return {word for word in linked if not word.endswith("ی")}
 
 
 def _tag_spoken(words: list[SpokenWord]) -> list[TaggedWord]:

@@ -15,7 +15,7 @@ from myxtts.text.persian.homographs import load_homographs
 from myxtts.text.persian.words import fold_word, is_persian
 from persian.farsdat import SpokenWord, has_same_consonants, to_ipa
 
-_LATIN = {"A": "ɑ", "S": "ʃ", "C": "tʃ", "j": "dʒ", "Z": "ʒ", "y": "j", "g": "ɡ", "'": "ʔ", "u": "uː"}
+_LATIN = {"A": "ɑ", "S": "ʃ", "C": "tʃ", "j": "dʒ", "Z": "ʒ", "y": "j", "g": "ɡ", "'": "ʔ", "u": "uː", "O": "o"}
 _VOWEL_SIGNS = re.compile("[\u064b-\u0652\u0670]")
 _MIN_COUNT = 3
 _MAX_PARTS = 2
@@ -47,7 +47,7 @@ def collect_entries(sentences: list[list[SpokenWord]], known: frozenset[str], ow
             word, latin = line.split()
             entries[word] = latin_to_ipa(latin)
     homographs = load_homographs()
-    return {word: ipa for word, ipa in sorted(entries.items()) if fold_word(word) not in homographs}
+    return {word: ipa for word, ipa in sorted(entries.items()) if not homographs.always_decides(fold_word(word))}
 
 
 def _is_usable(word: SpokenWord) -> bool:

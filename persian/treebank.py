@@ -7,6 +7,8 @@ the relation does not decide it (names, appositions), the word is left open.
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,6 +67,23 @@ class _Token:
 
 def read_treebank(path: Path) -> list[list[TaggedWord]]:
     return [_tag(block) for block in path.read_text(encoding="utf-8").split("\n\n") if block.strip()]
+
+
+def list_known_words(paths: Iterable[Path]) -> tuple[list[str], list[str]]:
+    """Returns the base forms of nouns, names and adjectives, and the forms that occur as verbs only, both folded."""
+    nominals: set[str] = set()
+    kinds: dict[str, set[str]] = defaultdict(set)
+    for path in paths:
+        for line in path.read_text(encoding="utf-8").splitlines():
+            fields = line.split("\t")
+            if len(fields) != 10 or not fields[0].isdigit():
+                continue
+            form, lemma = (fold_word(normalize_text(text, "fa")) for text in fields[1:3])
+            kinds[form].add(TAG_BY_UPOS.get(fields[3], "X"))
+            if fields[3] in ("NOUN", "PROPN", "ADJ") and form == lemma and " " not in form and len(form) > 1:
+                nominals.add(form)
+    verbs = {form for form, tags in kinds.items() if tags == {"V"} and form not in nominals and " " not in form}
+    return sorted(nominals), sorted(verbs)
 
 
 def _tag(block: str) -> list[TaggedWord]:

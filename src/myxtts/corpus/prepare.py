@@ -49,6 +49,7 @@ from myxtts.storage.atomic import (
 from myxtts.storage.regular_file import open_output
 from myxtts.text.frontend import MAX_TEXT_LENGTH, FrontEnd
 from myxtts.text.languages.en_abbreviations import is_in_capitals
+from myxtts.text.persian.homographs import read_homographs
 from myxtts.text.persian.reading import PersianReading
 from myxtts.types import Progress, Split, Utterance
 
@@ -194,7 +195,8 @@ def _choose_frontend(inputs: list[_Input], data: DataConfig) -> FrontEnd:
     """Makes the front end of the settings; a character tokenizer is fitted on all texts before the checks."""
     rows = (row for item in inputs for row in item.rows() if isinstance(row, Row))
     texts = ((row.text, row.language) for row in rows if len(row.text) <= MAX_TEXT_LENGTH)
-    persian = PersianReading(data.persian_ezafe, data.persian_register)
+    homographs = read_homographs(Path(data.persian_homographs)) if data.persian_homographs else ""
+    persian = PersianReading(data.persian_ezafe, data.persian_register, homographs)
     return FrontEnd.create(data.text_frontend, data.lexicon, texts, persian)
 
 

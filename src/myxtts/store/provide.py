@@ -149,7 +149,8 @@ def make_features(
 
 def _write_config(config: XTTSConfig, folder: Path) -> None:
     """Writes config.yaml into a cache folder, with absolute paths, so that it holds wherever a command is called."""
-    paths = {f"data.{name}": getattr(config.data, name) for name in ("train_data", "val_data", "cache_dir", "lexicon")}
+    names = ("train_data", "val_data", "cache_dir", "lexicon", "persian_homographs")
+    paths = {f"data.{name}": getattr(config.data, name) for name in names}
     absolute = {key: str(Path(path).absolute()) for key, path in paths.items() if path is not None}
     write_resolved(config.model_copy(update=absolute), folder)
 

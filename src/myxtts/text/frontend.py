@@ -24,7 +24,7 @@ from myxtts.text.espeak import is_espeak_available, read_espeak_version
 from myxtts.text.explain import ExplainedWord, Explanation, explain_words
 from myxtts.text.lexicon import Lexicon, check_entries, load_lexicon
 from myxtts.text.normalize import normalize_text
-from myxtts.text.persian.homographs import Register
+from myxtts.text.persian.homographs import MAX_TABLE_BYTES, Register, parse_homographs
 from myxtts.text.persian.reading import PersianReading
 from myxtts.text.phonemes import Phonemizer, find_voice
 from myxtts.text.tokenizer import (
@@ -51,6 +51,7 @@ class _PersianFile(FileModel):
 
     ezafe: bool
     speech: Register
+    homographs: Annotated[str, Field(max_length=MAX_TABLE_BYTES)] = ""
 
 
 class _FrontEndFile(FileModel):
@@ -241,7 +242,7 @@ class FrontEnd:
         lexicon = None if found.lexicon is None else check_entries(found.lexicon, str(path))
         with name_place(Path(path)):
             tokenizer = load_tokenizer(found.tokenizer)
-        persian = None if found.persian is None else PersianReading(found.persian.ezafe, found.persian.speech)
+        persian = None if found.persian is None else _restore_persian(found.persian, str(path))
         phonemizer = Phonemizer(lexicon, persian)
         return cls(tokenizer, lexicon, found.reason, found.espeak_version, persian, phonemizer)
 
@@ -255,8 +256,18 @@ class FrontEnd:
             "espeak_version": self.espeak_version,
             "lexicon": None if self.lexicon is None else dict(self.lexicon.entries),
             "tokenizer": self.tokenizer.to_json(),
-            **({"persian": {"ezafe": persian.ezafe, "speech": persian.register}} if persian else {}),
+            **({} if persian is None else {"persian": _describe_persian(persian)}),
         }
+
+
+def _describe_persian(persian: PersianReading) -> dict[str, Any]:
+    settings = {"ezafe": persian.ezafe, "speech": persian.register}
+    return {**settings, "homographs": persian.homographs} if persian.homographs else settings
+
+
+def _restore_persian(found: _PersianFile, place: str) -> PersianReading:
+    parse_homographs(found.homographs, place)
+    return PersianReading(found.ezafe, found.speech, found.homographs)
 
 
 def _choose_kind(kind: str) -> tuple[TokenizerKind, str]:

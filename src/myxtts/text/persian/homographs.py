@@ -20,10 +20,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Literal
 
 from myxtts.errors import DataError
+from myxtts.storage.regular_file import FileRefusedError, read_regular
 from myxtts.text.lexicon import find_ipa_problem
 from myxtts.text.persian.tagger import find_stem
 from myxtts.text.persian.words import fold_word
@@ -31,6 +32,8 @@ from myxtts.text.persian.words import fold_word
 Register = Literal["formal", "colloquial"]
 TABLE_FILE = "homographs.tsv"
 _KEYS = frozenset({"tag", "next", "prev", "near", "register", "ezafe"})
+MAX_TABLE_BYTES = 1_000_000
+"""Of a table of the user, which becomes part of the front end."""
 _MAX_DISTANCE = 6
 """Words that `near` looks at on each side."""
 
@@ -101,13 +104,15 @@ class Homographs:
                 return reading.ipa
         return None
 
-    def __contains__(self, word: str) -> bool:
-        return word in self._readings
+    def always_decides(self, word: str) -> bool:
+        """Whether a word has a reading in every context: its last line has no condition."""
+        return word in self._readings and not self._readings[word][-1].terms
 
     def __len__(self) -> int:
         return len(self._readings)
 
 
+@lru_cache(maxsize=8)
 def parse_homographs(text: str, place: str) -> Homographs:
     """Reads a table; raises DataError with `place` and line for a line that cannot be used."""
     readings: dict[str, list[_Reading]] = {}
@@ -140,7 +145,18 @@ def _refuse(place: str, problem: str) -> DataError:
     )
 
 
+def read_homographs(path: Path) -> str:
+    """Returns the text of a table of the user, checked; raises DataError where it cannot be used."""
+    try:
+        text = read_regular(path, MAX_TABLE_BYTES).decode("utf-8-sig")
+    except (OSError, FileRefusedError, UnicodeDecodeError) as error:
+        next_step = "Check the path in data.persian_homographs; the table is text in UTF-8."
+        raise DataError(f"The table of readings {path} cannot be read: {error}.", next_step=next_step) from error
+    parse_homographs(text, str(path))
+    return text
+
+
 @lru_cache(maxsize=1)
 def load_homographs() -> Homographs:
     """Reads the shipped table when it is first needed."""
-    return parse_homographs((files(__package__) / TABLE_FILE).read_text(encoding="utf-8"), TABLE_FILE)
+    return parse_homographs(Path(__file__).with_name(TABLE_FILE).read_text(encoding="utf-8"), TABLE_FILE)

@@ -10,10 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import lru_cache
-from importlib.resources import files
+from pathlib import Path
 
-from myxtts.errors import DataError
-from myxtts.text.lexicon import find_ipa_problem
 from myxtts.text.persian.words import fold_word
 
 LEXICON_FILE = "lexicon.tsv"
@@ -59,6 +57,14 @@ _FIRST_SYLLABLE = frozenset(
 )
 
 
+def split_plural(word: str) -> tuple[str, str]:
+    """Returns a folded word without its plural ending, and the IPA of the ending; '' where it has none."""
+    for ending, sound in _NOUN_ENDINGS.items():
+        if ending.startswith("ها") and word.endswith(ending) and len(word) - len(ending) >= _MIN_BASE:
+            return word.removesuffix(ending), sound
+    return word, ""
+
+
 def clean_espeak(ipa: str) -> str:
     """Returns IPA of espeak-ng for one word without stress, with length on u only, and no two vowels side by side."""
     plain = _LENGTH.sub("", ipa.translate(_STRESS)).replace(" ", "")
@@ -67,16 +73,14 @@ def clean_espeak(ipa: str) -> str:
 
 def add_ezafe(ipa: str, word: str) -> str:
     """Adds the linking vowel: `e` behind a consonant, `je` behind a vowel. `word` is folded."""
-    if ipa.endswith("je") and word.endswith(("ای", "وی", "های")):
-        return ipa
     if word.endswith(("ای", "وی")) and ipa.endswith("j"):
         return f"{ipa}e"
     return f"{ipa}je" if ipa[-1:] in f"{VOWELS}ː" else f"{ipa}e"
 
 
 def drop_ezafe(ipa: str, word: str) -> str:
-    """Removes the ezafe that espeak-ng reads in every word in ای, as in چای; plurals in های keep it."""
-    return ipa[:-1] if ipa.endswith("ɑje") and word.endswith("ای") and not word.endswith("های") else ipa
+    """Removes the ezafe that espeak-ng reads in every word in ای and وی, as in چای."""
+    return ipa[:-1] if ipa.endswith(("ɑje", "uːje", "oje")) and word.endswith(("ای", "وی")) else ipa
 
 
 def place_stress(ipa: str, tag: str, word: str) -> str:
@@ -157,12 +161,8 @@ def shorten_last(ipa: str) -> str:
 def load_pronunciations() -> Pronunciations:
     """Reads the shipped lexicon when it is first needed."""
     entries: dict[str, str] = {}
-    text = (files(__package__) / LEXICON_FILE).read_text(encoding="utf-8")
-    for number, line in enumerate(text.splitlines(), start=1):
-        if line.startswith("#") or not line.strip():
-            continue
+    text = Path(__file__).with_name(LEXICON_FILE).read_text(encoding="utf-8")
+    for line in text.splitlines()[1:]:
         word, _, ipa = line.partition("\t")
-        if problem := find_ipa_problem(ipa):
-            raise DataError(f"{LEXICON_FILE}:{number} {problem}.", next_step="Install MyXTTS again.")
         entries[fold_word(word)] = ipa
     return Pronunciations(entries)

@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Literal
 
 from myxtts.text.inventory import PUNCTUATION
-from myxtts.text.persian.homographs import Context, Homographs, Register, load_homographs
+from myxtts.text.persian.homographs import Context, Homographs, Register, load_homographs, parse_homographs
 from myxtts.text.persian.pronounce import (
     Pronunciations,
     add_ezafe,
@@ -21,6 +22,7 @@ from myxtts.text.persian.pronounce import (
     load_pronunciations,
     place_stress,
     shorten_last,
+    split_plural,
 )
 from myxtts.text.persian.tagger import Tagger, load_tagger
 from myxtts.text.persian.words import fold_word, is_persian, split_written_ezafe
@@ -57,13 +59,19 @@ class ReadWord:
 
 @dataclass(frozen=True)
 class PersianReading:
-    """Settings that a front end keeps: whether ezafe is added where it is not written, and the register."""
+    """Settings that a front end keeps: whether ezafe is added where it is not written, the register, and the text of a
+    table of the user, whose readings come before those of the built-in table.
+    """
 
     ezafe: bool = True
     register: Register = "formal"
+    homographs: str = ""
 
     def read(self, parts: Sequence[str]) -> list[list[ReadWord]]:
         """Reads the clauses of one text; a mark of punctuation between them gives an empty list."""
+        return _read_cached(self, tuple(parts))
+
+    def _read(self, parts: Sequence[str]) -> list[list[ReadWord]]:
         rows: list[list[ReadWord]] = [[] for _ in parts]
         sentence: list[tuple[int, str]] = []
         for index, part in enumerate(parts):
@@ -92,11 +100,27 @@ class PersianReading:
             return ReadWord(word, word, "", "espeak", False, tag)
         if _VOWEL_SIGNS.search(base):
             return ReadWord(word, base, "", "written", has_ezafe, tag)
-        chosen = tables.homographs.choose(folded, context)
+        chosen = self._choose_reading(folded, context, tables.homographs)
         ipa = chosen or tables.pronunciations.find(base)
         source: Source = "written" if is_written else "rule" if chosen else "lexicon" if ipa else "espeak"
         spoken = _inflect(ipa, tag, folded, has_ezafe=has_ezafe) if ipa else ""
         return ReadWord(word, base, spoken, source, has_ezafe, tag)
+
+    def _choose_reading(self, folded: str, context: Context, built_in: Homographs) -> str | None:
+        """Returns the reading of a word, or of its singular with the plural ending; the user's table comes first."""
+        mine = parse_homographs(self.homographs, "data.persian_homographs") if self.homographs else None
+        singular, ending = split_plural(folded)
+        for word, sound in ((folded, ""), (singular, ending)) if ending else ((folded, ""),):
+            chosen = (mine and mine.choose(word, context)) or built_in.choose(word, context)
+            if chosen:
+                return chosen + sound
+        return None
+
+
+@lru_cache(maxsize=256)
+def _read_cached(reading: PersianReading, parts: tuple[str, ...]) -> list[list[ReadWord]]:
+    """Reads a text once where it is first encoded and then explained."""
+    return reading._read(parts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,12 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.resources import files
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from myxtts.storage.tensor_file import read_heading, read_tensors
 from myxtts.text.persian.words import ZWNJ, fold_word, judge_ezafe
 
 TAGS = ("N", "N+", "E", "E+", "A", "A+", "V", "P", "P+", "R", "R+", "D", "D+", "M", "M+", "B", "C", "I", "U", "X")
@@ -157,7 +158,6 @@ class Tagger:
 @lru_cache(maxsize=1)
 def load_tagger() -> Tagger:
     """Loads the shipped weights when they are first needed."""
-    from safetensors.numpy import load
-
-    arrays = load((files(__package__) / WEIGHTS_FILE).read_bytes())
+    with Path(__file__).with_name(WEIGHTS_FILE).open("rb") as file:
+        arrays, _ = read_tensors(file, read_heading(file), sealed=True)
     return Tagger(arrays["weights"], arrays["transitions"].astype(np.int64))
