@@ -65,6 +65,10 @@ def run_collect(
     from myxtts.tools.collect.judge import Limits
 
     screen = Screen(as_json=as_json)
+
+    def _say(message: str) -> None:
+        screen.notices.print(message, markup=False, soft_wrap=True)
+
     options = CollectOptions(
         canonical_language(language),
         speaker,
@@ -77,7 +81,7 @@ def run_collect(
         voice_model,
     )
     with mute_decoders():
-        summary = collect_corpus(recordings, out, options, show_progress, screen.notices.print)
+        summary = collect_corpus(recordings, out, options, show_progress, _say)
     _show(summary, out, screen)
     screen.finish(_to_json(summary, out))
 

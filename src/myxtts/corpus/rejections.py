@@ -47,7 +47,7 @@ class Reason(StrEnum):
     TOO_SHORT = "too-short", "Join it with its neighbour, or accept it with --set data.min_duration_s=SECONDS."
     TOO_LONG = (
         "too-long",
-        "Cut it in its pauses: myxtts collect RECORDINGS --out CORPUS; or accept it with --set data.max_duration_s=SECONDS.",
+        "Cut it in its pauses (myxtts collect RECORDINGS --out CORPUS), or accept it: --set data.max_duration_s=60.",
     )
     CLIPPED = "clipped", "Record with less gain, or accept it with --set data.max_clipped_share=SHARE."
     BAD_RATE = "bad-sample-rate", "Convert the recording to a rate between 8000 and 48000 Hz."

@@ -204,6 +204,7 @@ def test_without_texts_there_is_an_empty_manifest_that_is_not_overwritten(record
 def write_with_ffmpeg(path: Path, samples: np.ndarray[Any, np.dtype[np.float32]], codec: str) -> None:
     with av.open(path, "w") as container:
         stream = container.add_stream(codec, rate=48_000, layout="mono")
+        assert isinstance(stream, av.AudioStream)
         resampler = av.AudioResampler(format="fltp", layout="mono", rate=48_000, frame_size=960)
         frame = av.AudioFrame.from_ndarray(samples[None], format="fltp", layout="mono")
         frame.sample_rate = RATE_HZ
