@@ -32,10 +32,21 @@ class TimedText:
     is_alone: bool = False
 
 
-def snap_to_pauses(
-    texts: Sequence[TimedText], pauses: Sequence[Pause], max_distance_s: float
-) -> tuple[list[Phrase], list[TimedText]]:
-    """Returns phrases, in which texts without a pause between are joined, and the texts that have no sound at all."""
+@dataclass(frozen=True, slots=True)
+class Snapped:
+    """Phrases, in which texts without a pause between are joined; `silent` are texts that have no sound at all.
+
+    `befores` and `afters` are the pauses before and behind each text, None where none is near.
+    """
+
+    phrases: list[Phrase]
+    silent: list[TimedText]
+    befores: list[Pause | None]
+    afters: list[Pause | None]
+
+
+def snap_to_pauses(texts: Sequence[TimedText], pauses: Sequence[Pause], max_distance_s: float) -> Snapped:
+    """Moves the borders of texts to pauses, and makes phrases of them."""
     befores, afters = _find_borders(texts, _PauseFinder(pauses, max_distance_s))
     phrases: list[Phrase] = []
     silent: list[TimedText] = []
@@ -57,20 +68,31 @@ def snap_to_pauses(
         else:
             silent += group
         group = []
-    return phrases, silent
+    return Snapped(phrases, silent, befores, afters)
 
 
 def _find_borders(texts: Sequence[TimedText], finder: _PauseFinder) -> tuple[list[Pause | None], list[Pause | None]]:
     """Returns the pause before and the pause behind each text, None where none is near.
 
-    Neighbours share the pause between them, unless speech that belongs to neither lies there.
+    Neighbours share the pause between them, unless speech that belongs to neither lies there. Two borders cannot be the
+    same pause: the one that is farther from it has none, so that a short text goes to its neighbour and is not lost.
     """
-    befores, afters = [finder.find(None, texts[0].start_s)], []
-    for text, following in pairwise(texts):
-        shared = None if text.is_alone else finder.find(text.end_s, following.start_s)
-        afters.append(finder.find(text.end_s, None) if text.is_alone else shared)
-        befores.append(finder.find(None, following.start_s) if text.is_alone else shared)
-    return befores, [*afters, finder.find(texts[-1].end_s, None)]
+    shared: list[tuple[Pause, float] | None] = [
+        None if text.is_alone else finder.find(text.end_s, following.start_s) for text, following in pairwise(texts)
+    ]
+    for place in range(1, len(shared)):
+        last, own = shared[place - 1], shared[place]
+        if last is not None and own is not None and own[0].start_s <= last[0].start_s:
+            shared[place - 1 if own[1] < last[1] else place] = None
+    befores, afters = [_take(finder.find(None, texts[0].start_s))], []
+    for (text, following), pause in zip(pairwise(texts), shared, strict=True):
+        afters.append(_take(finder.find(text.end_s, None) if text.is_alone else pause))
+        befores.append(_take(finder.find(None, following.start_s) if text.is_alone else pause))
+    return befores, [*afters, _take(finder.find(texts[-1].end_s, None))]
+
+
+def _take(found: tuple[Pause, float] | None) -> Pause | None:
+    return found[0] if found else None
 
 
 def _find_last(pauses: Sequence[Pause], place_s: float) -> Pause:
@@ -91,12 +113,13 @@ class _PauseFinder:
         self._bonus = _PAUSE_BONUS_S * np.minimum(self._ends - self._starts, 1.0)
         self._max_distance_s = max_distance_s
 
-    def find(self, end_s: float | None, start_s: float | None) -> Pause | None:
-        """Returns None where no pause is near. Without one of the two only the other counts."""
+    def find(self, end_s: float | None, start_s: float | None) -> tuple[Pause, float] | None:
+        """Returns the pause and how far it is, None where no pause is near. Without one of the two the other counts."""
         distances = []
         if start_s is not None:
             distances.append(np.abs(self._ends - start_s))
         if end_s is not None:
             distances.append(np.abs(self._starts - end_s) * (_END_WEIGHT if distances else 1.0))
         chosen = int(np.argmin(sum(distances) - self._bonus))
-        return self._pauses[chosen] if min(float(part[chosen]) for part in distances) <= self._max_distance_s else None
+        distance_s = min(float(part[chosen]) for part in distances)
+        return (self._pauses[chosen], distance_s) if distance_s <= self._max_distance_s else None

@@ -268,7 +268,7 @@ class _Collector:
             Collected(clip, texts[clip.id], speakers[clip.id], self._options.language, self._measured[clip.id])
             for clip in self._clips
         ]
-        return judge_clips(rows, foreign, self._options.limits)
+        return judge_clips(rows, foreign, self._options.limits, is_aligned=bool(self._texts.books))
 
     def _recognise(self, recogniser: Recogniser) -> dict[str, str]:
         """Returns the texts of a recogniser; what it has said before of a clip is not asked again."""

@@ -53,11 +53,17 @@ class Collected:
         }
 
 
-def judge_clips(rows: Sequence[Collected], foreign: Mapping[str, float], limits: Limits) -> list[Collected]:
-    """Returns the clips with their problems. `foreign` are the clips of other voices with their similarities."""
+def judge_clips(
+    rows: Sequence[Collected], foreign: Mapping[str, float], limits: Limits, *, is_aligned: bool
+) -> list[Collected]:
+    """Returns the clips with their problems. `foreign` are the clips of other voices with their similarities.
+
+    `is_aligned` says that the texts were compared with the sound before; else the letters of a clip are counted.
+    """
     rates = np.array([_count_letters(row) for row in rows])
     spoken = rates[rates > 0]
-    usual = float(np.median(spoken)) if len(spoken) >= _MIN_CLIPS_TO_COMPARE else 0.0
+    is_compared = len(spoken) >= _MIN_CLIPS_TO_COMPARE and not is_aligned
+    usual = float(np.median(spoken)) if is_compared else 0.0
     return [
         replace(row, problem=_find_problem(row, foreign, limits, rate, usual))
         for row, rate in zip(rows, rates, strict=True)

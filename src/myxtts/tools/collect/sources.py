@@ -7,7 +7,7 @@ Subtitles and texts belong to a recording by their names: of several recordings,
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from myxtts.corpus.transcripts import BadLine, read_lines
@@ -16,7 +16,7 @@ from myxtts.synthesis.sentences import cut_text
 from myxtts.text.normalize import split_sentences
 from myxtts.tools.collect.activity import Activity
 from myxtts.tools.collect.align import align_sentences
-from myxtts.tools.collect.borders import TimedText, snap_to_pauses
+from myxtts.tools.collect.borders import Snapped, TimedText, snap_to_pauses
 from myxtts.tools.collect.cuts import Pause, Phrase, make_phrases
 from myxtts.tools.collect.recordings import Recording
 from myxtts.tools.collect.subtitles import SUBTITLE_SUFFIXES, read_subtitles
@@ -111,8 +111,8 @@ def find_phrases(
     if len(pauses) < 2:
         return Found([], [], [])
     if subtitles := texts.subtitles.get(recording.name):
-        phrases, silent = snap_to_pauses(read_subtitles(subtitles), pauses, _MAX_SUBTITLE_SHIFT_S)
-        return Found(phrases, [], silent)
+        snapped = snap_to_pauses(read_subtitles(subtitles), pauses, _MAX_SUBTITLE_SHIFT_S)
+        return Found(snapped.phrases, [], snapped.silent)
     book = texts.books.get(recording.name)
     if book is None:
         return Found(make_phrases(pauses), [], [])
@@ -168,26 +168,19 @@ def _align_book(
     for index, ((number, part), place) in enumerate(zip(parts, placed, strict=True)):
         is_last = index + 1 == len(parts) or parts[index + 1][0] != number
         timed.append(TimedText(part, place.start_s, place.end_s, place.doubt, is_last, place.is_alone))
-    phrases, silent = snap_to_pauses(timed, pauses, _MAX_ALIGNMENT_SHIFT_S)
-    return Found(phrases, _join_parts(sentences, parts, timed, phrases), silent)
+    snapped = snap_to_pauses(timed, pauses, _MAX_ALIGNMENT_SHIFT_S)
+    return Found(snapped.phrases, _join_parts(sentences, parts, timed, snapped), snapped.silent)
 
 
 def _join_parts(
-    sentences: list[str], parts: list[tuple[int, str]], timed: list[TimedText], phrases: list[Phrase]
+    sentences: list[str], parts: list[tuple[int, str]], timed: list[TimedText], snapped: Snapped
 ) -> list[TimedText]:
-    """Returns the place of each whole sentence, its borders moved to the pauses that were chosen for them."""
-    starts = sorted(phrase.start_s for phrase in phrases)
-    ends = sorted(phrase.end_s for phrase in phrases)
-    joined = []
-    for number, sentence in enumerate(sentences):
-        own = [part for (owner, _), part in zip(parts, timed, strict=True) if owner == number]
-        start_s, end_s = _nearest(starts, own[0].start_s), _nearest(ends, own[-1].end_s)
-        doubt = next((part.doubt for part in own if part.doubt), "")
-        joined.append(replace(own[0], text=sentence, start_s=start_s, end_s=max(start_s, end_s), doubt=doubt))
-    return joined
-
-
-def _nearest(places: list[float], place_s: float) -> float:
-    """Returns the place of the list that is near, or the place itself."""
-    near = min(places, key=lambda other: abs(other - place_s), default=place_s)
-    return near if abs(near - place_s) <= 2 * _MAX_ALIGNMENT_SHIFT_S else place_s
+    """Returns the place of each whole sentence, its borders at the pauses that were chosen for them."""
+    placed: dict[int, TimedText] = {}
+    for (number, _), part, before, after in zip(parts, timed, snapped.befores, snapped.afters, strict=True):
+        known = placed.get(number)
+        start_s = known.start_s if known else before.end_s if before else part.start_s
+        end_s = max(start_s, after.start_s if after else part.end_s)
+        doubt = (known.doubt if known else "") or part.doubt
+        placed[number] = TimedText(sentences[number], start_s, end_s, doubt)
+    return [placed[number] for number in sorted(placed)]
