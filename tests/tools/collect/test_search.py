@@ -65,7 +65,7 @@ def make_voices(num_own: int, num_other: int, spread: float) -> NDArray[np.float
     own, *others = draw.standard_normal((1 + num_other, 32))
     vectors = [own] * num_own + others
     noisy = np.array(vectors) + spread * draw.standard_normal((len(vectors), 32))
-    return (noisy / np.linalg.norm(noisy, axis=1, keepdims=True)).astype(np.float32)
+    return np.asarray(noisy / np.linalg.norm(noisy, axis=1, keepdims=True), np.float32)
 
 
 @pytest.mark.parametrize("num_other", [0, 1, 12])

@@ -52,6 +52,8 @@ own text cost about 0.79, speech and another text 0.85, and more where the text 
 _GAP_STATES = 3
 _MAX_DECOY_RATIO = 0.965
 """Of the costs of a text and its decoys: 0.85 to 0.96 for nearly all right texts, 0.96 to 1.03 for wrong ones."""
+_MAX_HALF_RATIO, _MIN_HALVED_FRAMES = 1.0, 60
+"""The same for each half of a sentence of two seconds or more."""
 _MIN_STRANGE_S = 0.5
 _MIN_TEMPO, _MAX_TEMPO = 0.55, 1.8
 """Of a sentence, as a share of the usual ratio between its length and the synthesised one."""
@@ -243,14 +245,21 @@ def _judge_tempo(tempo: float) -> str:
 def _judge_sound(frames_TQ: Floats, states_SQ: Floats) -> str:
     """Compares the costs of a sentence with those of its decoys: its halves swapped, reversed, and both."""
     swapped_SQ = np.roll(states_SQ, len(states_SQ) // 2, axis=0)
-    own = _align_alone(frames_TQ, states_SQ)
+    own_T = _align_alone(frames_TQ, states_SQ)
     decoys = [_align_alone(frames_TQ, decoy) for decoy in (swapped_SQ, states_SQ[::-1], swapped_SQ[::-1])]
-    ratio = own / max(float(np.mean(decoys)), 1e-3)
-    return f"its sound is hardly like the text ({ratio:.2f} of chance)" if ratio > _MAX_DECOY_RATIO else ""
+    decoy_T = np.mean(decoys, axis=0) + 1e-3
+    ratio = own_T.mean() / decoy_T.mean()
+    if ratio > _MAX_DECOY_RATIO:
+        return f"its sound is hardly like the text ({ratio:.2f} of chance)"
+    # The text may be right for one half, and the other half be speech that the text does not have.
+    for name, half in (("first", slice(0, len(own_T) // 2)), ("second", slice(len(own_T) // 2, None))):
+        if len(own_T) >= _MIN_HALVED_FRAMES and own_T[half].mean() > _MAX_HALF_RATIO * decoy_T[half].mean():
+            return f"the sound of its {name} half is not like the text"
+    return ""
 
 
-def _align_alone(frames_TQ: Floats, states_SQ: Floats) -> float:
-    """Returns the mean cost of a frame on the cheapest path through the states of one sentence."""
+def _align_alone(frames_TQ: Floats, states_SQ: Floats) -> Floats:
+    """Returns the cost of each frame on the cheapest path through the states of one sentence."""
     distances_TS = _measure_distances(frames_TQ, states_SQ)
     jump_costs = np.repeat(_JUMP_COSTS[:, None], len(states_SQ), axis=1)
     path_T = search_path(
@@ -260,5 +269,5 @@ def _align_alone(frames_TQ: Floats, states_SQ: Floats) -> float:
         jump_costs,
         window=_WINDOW_STATES,
     )
-    jumps = np.clip(np.diff(path_T), 0, len(_JUMP_COSTS) - 1)
-    return float(distances_TS[np.arange(len(path_T)), path_T].sum() + _JUMP_COSTS[jumps].sum()) / len(frames_TQ)
+    jumps = np.clip(np.diff(path_T, prepend=path_T[0] - 1), 0, len(_JUMP_COSTS) - 1)
+    return np.asarray(distances_TS[np.arange(len(path_T)), path_T] + _JUMP_COSTS[jumps], np.float32)
