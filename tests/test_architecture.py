@@ -70,6 +70,7 @@ MODULES_WITHOUT_TENSORFLOW = [
     "myxtts.tools.diagnose.examine",
     "myxtts.tools.monitor.watch",
     "myxtts.tools.run_report",
+    "myxtts.tools.collect.build",
     "myxtts.cli.main",
 ]
 

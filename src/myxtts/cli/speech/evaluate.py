@@ -63,7 +63,8 @@ def run_evaluate(
     loaded, kind = choose_vocoder(load_bundle(model), vocoder)
     store = _open_store(loaded.folder, cache_dir, chosen)
     load_tensorflow()
-    from myxtts.tools.evaluate import Examiner, Recogniser, choose_rows, refuse_foreign_store
+    from myxtts.tools.evaluate import Examiner, choose_rows, refuse_foreign_store
+    from myxtts.tools.recognition import Recogniser
 
     recogniser = Recogniser(asr_command) if asr_command is not None else None
     refuse_foreign_store(loaded, store)
