@@ -38,6 +38,7 @@ from myxtts.training.micro_batches import (
     MicroBatch,
     count_real_utterances,
     distribute_parts,
+    enter_device,
     list_replica_devices,
     select_tensors,
     split_rows,
@@ -162,6 +163,22 @@ def trace_shapes(strategy: str, num_shapes: int, accumulation_steps: int, **opti
         run.train(number, make_batch(number, num_frames=7 + number))
     tf.get_logger().removeHandler(handler)
     return {"warned": warned, "num_traces": num_traces, "num_more": run.step.num_traces - num_traces}
+
+
+def count_outside(num_lanes: int, accumulation_steps: int) -> dict[str, Any]:
+    """Operations of the step's graph that are not inside a compiled function, and graphs made for the lanes."""
+    run = Run("one device", accumulation_steps=accumulation_steps, jit_compile=True, num_lanes=num_lanes)
+    part, *_ = cut(run.strategy, make_batch(0), accumulation_steps)
+    with run.strategy.scope(), enter_device(run.strategy):
+        function = run.step._train if accumulation_steps == 1 else run.step._accumulate
+        graph = function.get_concrete_function(part).graph
+    without_work = ("Placeholder", "Const", "Identity", "NoOp", "PartitionedCall", "StatefulPartitionedCall")
+    types = [node.type for node in graph.get_operations()]
+    return {
+        "outside": [name for name in types if name not in without_work],
+        "num_calls": sum(name.endswith("PartitionedCall") for name in types),
+        "num_lane_graphs": run.step.compute_piece.experimental_get_tracing_count(),
+    }
 
 
 def train_unlike_micro_batches(strategy: str) -> dict[str, Any]:

@@ -249,6 +249,15 @@ def test_graphs_of_many_shapes_are_not_warned_of_as_retracing(
     assert outcome["num_more"] == 0
 
 
+@pytest.mark.parametrize("accumulation_steps", [1, 2])
+def test_nothing_but_calls_is_outside_the_compiled_functions_of_lanes(run: Run, accumulation_steps: int) -> None:
+    counted = run("count_outside", num_lanes=2, accumulation_steps=accumulation_steps)
+    # The number of the step, for both lanes.
+    assert counted["outside"] == ["ReadVariableOp"]
+    assert counted["num_calls"] == 3
+    assert counted["num_lane_graphs"] == 1
+
+
 REPLICAS = {"default": ["CPU:0"], "one device": ["CPU:1"], "mirrored": ["CPU:1", "CPU:2"]}
 
 

@@ -60,8 +60,8 @@ def take_rows(part: MicroBatch, number: Tensor, num_parts: int) -> MicroBatch:
     """One of so many equal parts, by rows; its number is a tensor, so that one compiled graph serves all parts."""
 
     def take(tensor: Tensor) -> Tensor:
-        num_rows = tensor.shape[0] // num_parts
-        return tf.slice(tensor, [number * num_rows, *[0] * (len(tensor.shape) - 1)], [num_rows, *tensor.shape[1:]])
+        # Not a slice: XLA takes its beginning for a constant, and compiles a graph for each.
+        return tf.gather(tf.reshape(tensor, [num_parts, -1, *tensor.shape[1:]]), number)
 
     return {name: take(tensor) for name, tensor in part.items()}
 

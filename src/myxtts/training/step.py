@@ -69,7 +69,7 @@ _IS_FINITE = 3
 
 
 class StepNumbers(NamedTuple):
-    """Means over utterances of loss and terms.
+    """Means over utterances: of the loss over all, of each term over those that have it.
 
     `gradient_norm` is taken before clipping. When it or the loss is not finite, nothing was updated.
     """
@@ -88,13 +88,15 @@ class StepResult(NamedTuple):
 
     values: Tensor
     metric_names: tuple[str, ...]
+    average: Callable[[dict[str, float]], dict[str, float]] = dict
+    """Turns means over all rows into means over the rows that have the term."""
 
     def read(self) -> StepNumbers:
         """Copies the numbers to the host, which blocks until the device has done the step."""
         loss, norm, num_real, is_finite, *others = self.values.numpy().tolist()
         metrics = dict(zip(self.metric_names, others, strict=False))
         flags = tuple(number > 0 for number in others[len(metrics) :])
-        return StepNumbers(loss, metrics, norm, num_real, bool(is_finite), flags)
+        return StepNumbers(loss, self.average(metrics), norm, num_real, bool(is_finite), flags)
 
 
 class _Totals(NamedTuple):
@@ -119,8 +121,8 @@ class TrainStep:
     runs every operation eagerly, for a debugger. `jit_compile` compiles the whole step for one device, and for several
     the gradients and the update of each: XLA cannot reach over devices. With `num_lanes` the rows of a device are split
     into equal pieces, as far as they divide evenly, which run concurrently. `freezing` can exclude weights later.
-    `flags` [F], above zero where this process has raised one, are added up over all processes by the all-reduce of the
-    gradients.
+    `average` is that of `StepResult`. `flags` [F], above zero where this process has raised one, are added up over all
+    processes by the all-reduce of the gradients.
     """
 
     def __init__(
@@ -140,10 +142,11 @@ class TrainStep:
         count_real: Callable[[MicroBatch], Tensor] = count_real_utterances,
         flags: Any = None,
         freezing: Freezing | None = None,
+        average: Callable[[dict[str, float]], dict[str, float]] = dict,
     ) -> None:
         assert graph or not jit_compile, "an eager step cannot be compiled"
         self._model, self._optimizer, self._strategy = model, optimizer, strategy
-        self._compute_loss, self._count_real = compute_loss, count_real
+        self._compute_loss, self._count_real, self._average = compute_loss, count_real, average
         self._rate, self._ema, self._clip_norm, self._flags = rate, ema, clip_norm, flags
         self.accumulation_steps = accumulation_steps
         trained = model.trainable_variables
@@ -178,7 +181,7 @@ class TrainStep:
             self._next_step = None
             values = self._run(micro_batches)
             self._next_step = step + 1
-        return StepResult(values, self._metric_names)
+        return StepResult(values, self._metric_names, self._average)
 
     def _run(self, micro_batches: Sequence[StepInput]) -> Tensor:
         if self.accumulation_steps == 1:
