@@ -70,7 +70,7 @@ def update_without_compiler() -> Iterator[None]:
 
     def compile_gradients(step: Any, graph: bool, jit_compile: bool) -> None:
         original(step, graph, jit_compile)
-        step._change = step._apply
+        step._conclude = step._conclude_with
 
     with patch.object(TrainStep, "_compile", compile_gradients):
         yield
