@@ -12,6 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from myxtts.config.schema import XTTSConfig
+from myxtts.corpus import prepare
 from myxtts.errors import DataError
 from myxtts.text.frontend import FrontEnd
 from myxtts.text.lexicon import find_ipa_problem
@@ -174,6 +176,16 @@ def test_the_settings_are_kept_with_the_front_end(tmp_path: Path) -> None:
     assert say(again, "حال شما چطور است؟ کتابِ من، کشورهای جهان") == "حال شما چطور است کتابِ+ من کشورهای+ جهان"
     assert pronounce(again, "اگر آن را می‌خواهد") == ["aɡe", "uːn", "ro", "mixɑd"]
     assert again.with_entries({"آن": "an"}).persian == plain.persian
+
+
+def test_a_corpus_is_prepared_with_the_settings(tmp_path: Path) -> None:
+    table = tmp_path / "readings.tsv"
+    table.write_text("کرم\tkorom\n", encoding="utf-8")
+    settings = {"persian_ezafe": False, "persian_register": "colloquial", "persian_homographs": str(table)}
+    data = XTTSConfig(text_frontend="phonemes", **settings).data
+    assert prepare._choose_frontend([], data).persian == PersianReading(
+        ezafe=False, register="colloquial", homographs="کرم\tkorom\n"
+    )
 
 
 WORDS = "کتاب خوب من از به را خانه مرد کرم شهر بزرگ می‌روم است و که بازی‌های ایران the iPhone ، . ؟ علی دیدم".split()
