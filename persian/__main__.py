@@ -12,8 +12,10 @@ import json
 import sys
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from myxtts.storage.tensor_file import write_tensors
 from myxtts.text.persian.pronounce import LEXICON_FILE
@@ -63,7 +65,11 @@ def _train(sources: dict[str, Sentences]) -> Tagger:
     for name, sentences in sources.items():
         times = _TIMES_OWN if name == "own sentences" else 1
         examples += [make_example(words) for words in sentences] * times
-    return train(examples, _NUM_EPOCHS, lambda line: sys.stderr.write(f"{line}\n"))
+    return train(examples, _NUM_EPOCHS, _report)
+
+
+def _report(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
 
 
 def _score_left_out(sources: dict[str, Sentences]) -> dict[str, Score]:
@@ -77,7 +83,7 @@ def _score_left_out(sources: dict[str, Sentences]) -> dict[str, Score]:
 
 def _pack(tagger: Tagger) -> bytes:
     file = BytesIO()
-    arrays = {"weights": tagger.weights, "transitions": tagger.transitions.astype(np.int32)}
+    arrays: dict[str, NDArray[Any]] = {"weights": tagger.weights, "transitions": tagger.transitions.astype(np.int32)}
     write_tensors(file, arrays, {"card": "card.json"}, seal=True)
     return file.getvalue()
 

@@ -33,10 +33,8 @@ def collect_entries(sentences: list[list[SpokenWord]], known: frozenset[str], ow
     many words that were written together by mistake.
     """
     counts: dict[str, Counter[str]] = defaultdict(Counter)
-    for words in sentences:
-        for word in words:
-            if _is_usable(word):
-                counts[word.word][_base_ipa(word)] += 1
+    for spoken in (spoken for words in sentences for spoken in words if _is_usable(spoken)):
+        counts[spoken.word][_base_ipa(spoken)] += 1
     entries = {}
     for word, readings in sorted(counts.items()):
         best, count = min(readings.items(), key=lambda item: (-item[1], item[0]))

@@ -46,8 +46,9 @@ def make_example(words: Sequence[TaggedWord]) -> Example:
     texts = [word.word for word in words]
     scores = np.where(right, 0, -1)
     restrict_scores(texts, scores)
-    has_allowed = (right & (scores >= -1)).any(axis=1)
-    right &= (scores >= -1) | ~has_allowed[:, None]
+    is_possible = scores >= -1
+    has_allowed = (right & is_possible).any(axis=1, keepdims=True)
+    right &= is_possible | ~has_allowed
     is_known = ~((right & HAS_EZAFE).any(axis=1) & (right & ~HAS_EZAFE).any(axis=1))
     return Example(list_features(texts), right, is_known)
 

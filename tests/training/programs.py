@@ -171,14 +171,14 @@ def count_outside(num_lanes: int, accumulation_steps: int) -> dict[str, Any]:
     part, *_ = cut(run.strategy, make_batch(0), accumulation_steps)
     with run.strategy.scope(), enter_device(run.strategy):
         function = run.step._train if accumulation_steps == 1 else run.step._accumulate
+        piece: Any = run.step.compute_piece
         graph = function.get_concrete_function(part).graph
     without_work = ("Placeholder", "Const", "Identity", "NoOp", "PartitionedCall", "StatefulPartitionedCall")
     types = [node.type for node in graph.get_operations()]
-    compute_piece: Any = run.step.compute_piece
     return {
         "outside": [name for name in types if name not in without_work],
         "num_calls": sum(name.endswith("PartitionedCall") for name in types),
-        "num_lane_graphs": compute_piece.experimental_get_tracing_count(),
+        "num_lane_graphs": piece.experimental_get_tracing_count(),
     }
 
 

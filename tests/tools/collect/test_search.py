@@ -1,4 +1,4 @@
-"""Monotonic alignment search against an exhaustive one, and the voices of clips."""
+"""Monotonic alignment search against an exhaustive one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 
 from myxtts.tools.collect import search
 from myxtts.tools.collect.search import search_path
-from myxtts.tools.collect.voices import find_foreign
 
 JUMPS = np.array([0.3, 0.0, 0.4, 1.0], np.float32)
 
@@ -58,23 +57,3 @@ def test_a_window_and_settling_follow_a_long_recording(monkeypatch: pytest.Monke
     costs = np.ones((len(truth), truth[-1] + 1), np.float32)
     costs[np.arange(len(truth)), truth] = 0.0
     assert np.abs(search_matrix(costs, window=150) - truth).max() <= 3
-
-
-def make_voices(num_own: int, num_other: int, spread: float) -> NDArray[np.float32]:
-    draw = np.random.default_rng(0)
-    own, *others = draw.standard_normal((1 + num_other, 32))
-    vectors = [own] * num_own + others
-    noisy = np.array(vectors) + spread * draw.standard_normal((len(vectors), 32))
-    return np.asarray(noisy / np.linalg.norm(noisy, axis=1, keepdims=True), np.float32)
-
-
-@pytest.mark.parametrize("num_other", [0, 1, 12])
-def test_other_voices_are_found_among_clips_of_one(num_other: int) -> None:
-    is_foreign, similarity = find_foreign(make_voices(60, num_other, 0.25))
-    assert is_foreign[60:].all()
-    assert np.count_nonzero(is_foreign[:60]) <= 2
-    assert similarity[:60].min() > similarity[60:].max(initial=-1)
-
-
-def test_three_clips_have_no_main_voice() -> None:
-    assert not find_foreign(make_voices(0, 3, 0.1))[0].any()

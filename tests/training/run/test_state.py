@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -246,14 +246,18 @@ def test_narrow_numbers_keep_their_type() -> None:
     state.restore(arrays)
 
 
+@pytest.fixture(scope="module")
+def process() -> Iterator[DeviceProcess]:
+    with DeviceProcess(num_devices=3) as process:
+        yield process
+
+
 @pytest.mark.parametrize("strategy", ["default", "one device", "mirrored"])
 def test_a_training_goes_on_bit_by_bit_from_its_checkpoint(
-    device_process: DeviceProcess, strategy: str, tmp_path_factory: pytest.TempPathFactory
+    process: DeviceProcess, strategy: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = str(tmp_path_factory.mktemp("checkpoints"))
-    result = device_process.run(
-        "tests.training.resume_program:train_with_interruption", strategy=strategy, folder=folder
-    )
+    result = process.run("tests.training.resume_program:train_with_interruption", strategy=strategy, folder=folder)
     assert result["names"] == result["names_again"]
     assert result["is_bit_equal"]
     assert result["differs_without_restoring"]

@@ -55,7 +55,7 @@ _MAX_DECOY_RATIO = 0.965
 _MAX_HALF_RATIO, _MIN_HALVED_FRAMES = 1.0, 60
 """The same for each half of a sentence of two seconds or more."""
 _MIN_STRANGE_S = 0.5
-_MIN_TEMPO, _MAX_TEMPO = 0.55, 1.8
+_MIN_TEMPO, _MAX_TEMPO = 0.6, 1.5
 """Of a sentence, as a share of the usual ratio between its length and the synthesised one."""
 
 
