@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from benchmarks.card.suite import measure_card
 from benchmarks.corpus import measure_corpus
+from benchmarks.doors import measure_doors
 from benchmarks.features import measure_features
 from benchmarks.feed import measure_feed
 from benchmarks.harness import Measurement, write_results
@@ -24,6 +25,7 @@ SUITES: dict[str, Callable[[], list[Measurement]]] = {
     "feed": measure_feed,
     "loading": measure_loading,
     "voice": measure_voice,
+    "doors": measure_doors,
     "monitor": measure_monitor,
     "card": measure_card,
 }
