@@ -25,9 +25,9 @@ SUITES: dict[str, Callable[[], list[Measurement]]] = {
     "feed": measure_feed,
     "loading": measure_loading,
     "voice": measure_voice,
-    "doors": measure_doors,
     "monitor": measure_monitor,
     "card": measure_card,
+    "doors": measure_doors,
 }
 
 

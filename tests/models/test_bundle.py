@@ -40,7 +40,7 @@ def test_a_bundle_without_vocoder_weights_has_no_file_for_them(tmp_path: Path) -
     bundle = make_bundle(vocoder={"kind": "griffin_lim", "mel": MEL}, vocoder_weights={})
     write_bundle(tmp_path / "bundle", bundle)
     names = {path.name for path in (tmp_path / "bundle").iterdir()}
-    assert names == {"bundle.json", "model.safetensors", "frontend.json"}
+    assert names == {"bundle.json", "model.safetensors", "frontend.json", "CARD.md"}
     assert read_bundle(tmp_path / "bundle").vocoder_weights == {}
 
 

@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
-import signal
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +19,7 @@ from openai import APIStatusError, OpenAI
 from tests.browser import needs_chromium, open_page
 from tests.conftest import synthesize_clip
 from tests.serve.served import serve
-from tests.synthesis.small_models import DATA, write_small_bundle
+from tests.synthesis.small_models import DATA
 from websockets.sync.client import connect
 from wyoming.client import AsyncClient
 from wyoming.event import Event
@@ -37,20 +34,6 @@ from myxtts.types import Waveform
 
 TEXT = "The quick fox. It jumps over the dog! And again."
 KEY = "a-key-of-more-than-sixteen-characters"
-
-
-@pytest.fixture(scope="module")
-def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    voices = {
-        name: {"vector": [level] * 8, "latents": [[level] * 8] * 2, "language": language}
-        for name, level, language in (("anna", 0.1, "en"), ("omid", 0.5, "fa"))
-    }
-    return write_small_bundle(tmp_path_factory.mktemp("serve") / "small", notes={"step": 5, "voices": voices})
-
-
-@pytest.fixture(scope="module")
-def synthesizer(bundle: Path) -> Synthesizer:
-    return Synthesizer.load(bundle, warn=lambda _: None)
 
 
 @pytest.fixture(scope="module")
@@ -345,23 +328,3 @@ def test_the_page_speaks_and_offers_the_sound(url: str, tmp_path: Path, language
         assert page.run("document.querySelector('#status').className") == ""
         assert page.run("document.documentElement.scrollWidth <= window.innerWidth")
         assert page.foreign_addresses(url) == []
-
-
-def test_the_command_serves_until_it_is_told_to_stop(bundle: Path, tmp_path: Path) -> None:
-    def start(*arguments: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "myxtts", "serve", "--model", str(bundle), *arguments]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-    open_to_all = start("--host", "192.0.2.1")
-    _, words = open_to_all.communicate(timeout=60)
-    assert (open_to_all.returncode, "--api-key-file" in words) == (2, True)
-    (tmp_path / "keys.txt").write_text("short\n", encoding="utf-8")
-    weak = start("--api-key-file", str(tmp_path / "keys.txt"))
-    assert "fewer than 16" in weak.communicate(timeout=60)[1]
-    server = start("--port", "0", "--voice", "anna")
-    assert server.stdout is not None
-    address = server.stdout.readline().split()[2]
-    assert httpx.post(f"{address}/v1/audio/speech", json={"input": "The fox."}, timeout=120).status_code == 200
-    server.send_signal(signal.SIGTERM)
-    rest, words = server.communicate(timeout=60)
-    assert (server.returncode, rest) == (0, "Stopped.\n"), words

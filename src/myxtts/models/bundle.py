@@ -4,6 +4,7 @@
     model.safetensors     the weights used for synthesis, float32
     frontend.json         the text front end: how text becomes token ids
     vocoder.safetensors   weights of a neural vocoder, if one is attached
+    CARD.md               what is known about the model, for people; nothing reads it
 
 Bundles may come from untrusted sources. Nothing in them is executed or unpacked, no other file is opened, sizes are
 checked before memory is allocated, and an error names what does not fit. A bundle is replaced as a whole.
@@ -27,6 +28,7 @@ from pydantic import Field
 
 from myxtts.config.schema import ModelConfig
 from myxtts.errors import ConfigError, DataError, refuse
+from myxtts.models.card import CARD_FILE_NAME, write_card, write_evaluation
 from myxtts.storage.atomic import (
     TEMPORARY_SUFFIX,
     explain_storage_errors,
@@ -41,6 +43,7 @@ from myxtts.storage.json_file import (
     VersionOne,
     is_whole_number,
     parse_json,
+    try_read_json,
     write_json,
 )
 from myxtts.storage.regular_file import FileRefusedError, open_regular
@@ -147,6 +150,20 @@ def _write_files(folder: Path, bundle: Bundle) -> None:
         "checksums": checksums,
     }
     write_json(folder / BUNDLE_FILE_NAME, description)
+    write_card(folder / CARD_FILE_NAME, description, folder, folder / VOICES_FOLDER_NAME)
+
+
+def refresh_card(folder: Path, *, out: Path | None = None) -> None:
+    """Writes the card of a bundle anew, after a voice was saved or the model evaluated, or for an export into `out`."""
+    description = try_read_json(folder / BUNDLE_FILE_NAME, dict[str, Any], _MAX_DESCRIPTION_BYTES) or {}
+    write_card((out or folder) / CARD_FILE_NAME, description, folder, folder / VOICES_FOLDER_NAME)
+
+
+def keep_evaluation(folder: Path, split: str, scores: Mapping[str, Any]) -> None:
+    """Keeps the scores of `myxtts evaluate` in a bundle and its card, until another step replaces them."""
+    description = try_read_json(folder / BUNDLE_FILE_NAME, dict[str, Any], _MAX_DESCRIPTION_BYTES) or {}
+    write_evaluation(folder, description, split, scores)
+    refresh_card(folder)
 
 
 def read_bundle(folder: Path) -> Bundle:
@@ -257,8 +274,8 @@ def replace_folder(folder: Path, write_files: Callable[[Path], None], *weights: 
         _put_back(old, folder)
         try:
             temporary.mkdir(parents=True)
-            write_files(temporary)
             _copy_voices(folder, temporary)
+            write_files(temporary)
             # A folder with files cannot be replaced by one rename; between the two renames both are whole.
             if folder.exists():
                 folder.rename(old)

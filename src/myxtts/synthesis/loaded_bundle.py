@@ -23,6 +23,7 @@ from myxtts.models.bundle import (
     VOICES_FOLDER_NAME,
     Bundle,
     find_bundle,
+    keep_evaluation,
     read_bundle,
 )
 from myxtts.models.spec import ModelSpec
@@ -94,6 +95,10 @@ class LoadedBundle:
         step = self.bundle.notes.get("step")
         made_by = f"the model {self.name}{f', step {step}' if isinstance(step, int) else ''}"
         return f"Synthetic speech, made by MyXTTS {__version__} with {made_by}."
+
+    def keep_evaluation(self, split: str, scores: Mapping[str, Any]) -> None:
+        """Keeps scores in the bundle and its card."""
+        keep_evaluation(self.folder, split, scores)
 
     def require_neural_vocoder(self) -> None:
         if not self.has_neural_vocoder:

@@ -21,7 +21,7 @@ from myxtts.storage.atomic import write_atomically
 from myxtts.synthesis.sentences import Piece
 from myxtts.text.explain import ExplainedWord
 from myxtts.text.frontend import FrontEnd
-from myxtts.text.inventory import SPECIALS
+from myxtts.text.inventory import SPACE, SPECIALS
 from myxtts.text.ipa import parse_word, split_ipa
 from myxtts.text.tokenizer import CharacterTokenizer, PhonemeTokenizer
 from myxtts.types import Waveform
@@ -121,7 +121,8 @@ def time_sentences(parts: Iterable[SpokenPiece], frame_s: float) -> list[TimedSe
 def time_words(piece: Piece, frames_N: NDArray[np.int32], frame_s: float, start_s: float) -> tuple[TimedWord, ...]:
     """Returns the words of a piece with their times; `frames_N` are those of its tokens.
 
-    A word without a sound, such as an emoji, lasts no time. Pauses and punctuation belong to no word.
+    A word without a sound, such as an emoji, lasts no time. Pauses and punctuation belong to no word; the space between
+    two words belongs to the second.
     """
     explained = piece.frontend.explain_normalized(piece.text, piece.language)
     ends_s = start_s + np.concatenate([[0], np.cumsum(frames_N)]) * frame_s
@@ -141,6 +142,7 @@ def _locate_words(
     if isinstance(tokenizer, PhonemeTokenizer):
         symbols = tokenizer.inventory.unpack(ids_N)[:, 0]
         is_sound = symbols >= len(SPECIALS)
+        is_space = symbols == SPECIALS.index(SPACE)
         lengths = [
             sum(len(parse_word(piece, tokenizer.inventory)[0]) for piece in split_ipa(word.ipa)) for word in words
         ]
@@ -149,16 +151,25 @@ def _locate_words(
         # Each character of a word is a token; spaces are none of its own.
         decoded = tokenizer.decode(ids_N)
         is_sound = np.array([False, *(not character.isspace() for character in decoded), False])
+        is_space = np.array([False, *map(_is_joint, " " + decoded, decoded), False])
         lengths = [len(tokenizer.canonicalize(word.word).replace(" ", "")) for word in words]
     places = np.flatnonzero(is_sound)
     cuts = np.concatenate([[0], np.cumsum(lengths)])
     # Letters that only a whole clause has, such as those of a liaison, are shared out.
     scale = len(places) / cuts[-1] if cuts[-1] else 0.0
     bounds = np.floor(cuts * scale + 0.5).astype(int)
+    # Between two words without a mark there is no pause: what the space lasts is the beginning of the next sound, as
+    # the times of espeak-ng show.
+    starts = places - is_space[np.maximum(places - 1, 0)]
     return [
-        (int(places[first]), int(places[last - 1]) + 1) if last > first else _stand_between(places, first)
+        (int(starts[first]), int(places[last - 1]) + 1) if last > first else _stand_between(places, first)
         for first, last in pairwise(bounds.tolist())
     ]
+
+
+def _is_joint(before: str, character: str) -> bool:
+    """Whether a character is a space behind a letter, not behind punctuation."""
+    return character.isspace() and before.isalnum()
 
 
 def _stand_between(places: NDArray[np.intp], index: int) -> tuple[int, int]:

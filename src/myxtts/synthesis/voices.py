@@ -27,6 +27,7 @@ from myxtts.errors import DataError, UsageError, refuse
 from myxtts.features.audio import load_recording
 from myxtts.features.definition import AudioDefinition, MelDefinition
 from myxtts.features.mel import HostMel
+from myxtts.models.bundle import BUNDLE_FILE_NAME, refresh_card
 from myxtts.storage.atomic import write_atomically
 from myxtts.storage.json_file import FileModel, JsonRefusedError, check_fields
 from myxtts.storage.regular_file import FileRefusedError, open_regular
@@ -204,6 +205,9 @@ class VoiceFolder:
             if folder.parent.is_dir() or folder == self.path:
                 with write_atomically(folder / path.name) as file:
                     write_tensors(file, arrays, metadata, seal=True)
+        bundle = self._folders[-1].parent
+        if (bundle / BUNDLE_FILE_NAME).is_file():
+            refresh_card(bundle)
         return path
 
     def load(self, name: str) -> VoiceSource:

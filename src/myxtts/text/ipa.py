@@ -32,7 +32,7 @@ Factors = tuple[int, int, int, int]
 """Numbers of a phone's symbol, modifier, stress and position, as `inventory` has them."""
 
 # Other spellings of the same sign: ASCII g, obsolete ligatures, diacritics above, tone letters.
-_LETTER_SPELLINGS = {
+LETTER_SPELLINGS = {
     **dict(zip("gεʦʣʧʤʨʥɩ", "ɡ ɛ ts dz tʃ dʒ tɕ dʑ ɪ".split(), strict=True)),
     "\u030a": "\u0325",  # the ring above letters with a tail
     "\u0311": "\u032f",
@@ -53,7 +53,7 @@ PUNCTUATION_SPELLINGS = {
     "⋯": "…",
     **dict.fromkeys("¿¡", ""),
 }
-_SPELLINGS = str.maketrans(_LETTER_SPELLINGS | PUNCTUATION_SPELLINGS)
+_SPELLINGS = str.maketrans(LETTER_SPELLINGS | PUNCTUATION_SPELLINGS)
 _MARKS = "".join(PUNCTUATION)
 _PIECES = re.compile(rf"[{_MARKS}]|[^\s{_MARKS}]+")
 _DOTS = re.compile(r"\.{2,}")
@@ -62,7 +62,7 @@ _MODIFIER_ORDER = {letter: place for place, letter in enumerate(MODIFIER_LETTERS
 
 
 def split_ipa(text: str) -> list[str]:
-    """Splits IPA text into words and marks of punctuation, with canonical letters (`_LETTER_SPELLINGS`)."""
+    """Splits IPA text into words and marks of punctuation, with canonical letters (`LETTER_SPELLINGS`)."""
     # NFD separates letters from combining marks; ç is put together again, since it is a consonant of its own.
     decomposed = unicodedata.normalize("NFD", limit_marks(text)).replace("c\u0327", "ç")
     return _PIECES.findall(_DOTS.sub("…", decomposed).translate(_SPELLINGS))
@@ -92,7 +92,7 @@ def parse_word(word: str, inventory: Inventory) -> tuple[list[Factors], list[str
             unknown.append(sign)
     kept = []
     for letter, modifier in zip(letters, modifiers, strict=True):
-        known, lost = _find_modifier(modifier, inventory)
+        known, lost = find_modifier(modifier, inventory)
         kept.append(known)
         unknown += [f"{letter}{sign}" for sign in lost]
     stresses, lost_marks = _place_stresses(letters, kept, marks)
@@ -121,7 +121,7 @@ def render_ipa(factors: Iterable[Factors], inventory: Inventory) -> str:
     return "".join(parts)
 
 
-def _find_modifier(written: str, inventory: Inventory) -> tuple[str, list[str]]:
+def find_modifier(written: str, inventory: Inventory) -> tuple[str, list[str]]:
     """Returns the modifier as the inventory has it, and the signs that were dropped.
 
     A combination that is not in the inventory is built up sign by sign in canonical order, as far as it is known.

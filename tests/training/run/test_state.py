@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,7 +27,6 @@ from myxtts.training.run.state import (
     RunState,
     TrainingState,
     WrittenDurations,
-    number_variables,
     select_group,
     select_synthesis_weights,
 )
@@ -54,6 +53,10 @@ class FakeVariable:
     def assign(self, value: Array) -> None:
         assert (value.shape, value.dtype) == (self.array.shape, self.array.dtype)
         self.array = value.copy()
+
+
+def number_variables(variables: Sequence[FakeVariable]) -> dict[str, FakeVariable]:
+    return {f"{number:05}": variable for number, variable in enumerate(variables)}
 
 
 NAMES = st.sampled_from(["dense.kernel", "dense.bias", "norm.scale", "block.0.kernel", "a_1"])
@@ -243,18 +246,14 @@ def test_narrow_numbers_keep_their_type() -> None:
     state.restore(arrays)
 
 
-@pytest.fixture(scope="module")
-def process() -> Iterator[DeviceProcess]:
-    with DeviceProcess(num_devices=3) as process:
-        yield process
-
-
 @pytest.mark.parametrize("strategy", ["default", "one device", "mirrored"])
 def test_a_training_goes_on_bit_by_bit_from_its_checkpoint(
-    process: DeviceProcess, strategy: str, tmp_path_factory: pytest.TempPathFactory
+    device_process: DeviceProcess, strategy: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = str(tmp_path_factory.mktemp("checkpoints"))
-    result = process.run("tests.training.resume_program:train_with_interruption", strategy=strategy, folder=folder)
+    result = device_process.run(
+        "tests.training.resume_program:train_with_interruption", strategy=strategy, folder=folder
+    )
     assert result["names"] == result["names_again"]
     assert result["is_bit_equal"]
     assert result["differs_without_restoring"]

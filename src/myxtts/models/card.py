@@ -1,0 +1,221 @@
+"""CARD.md of a bundle: what the model was trained on, what was measured, and what was not.
+
+The card is made from the files of the bundle alone (bundle.json, voices/, evaluation.json), so that it can be made
+again wherever the bundle is copied to. A number that nobody measured is not in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from myxtts.storage.atomic import write_atomically
+from myxtts.storage.json_file import is_number, try_read_json, write_json
+from myxtts.storage.regular_file import FileRefusedError, open_regular
+from myxtts.storage.tensor_file import read_heading
+
+CARD_FILE_NAME = "CARD.md"
+EVALUATION_FILE_NAME = "evaluation.json"
+_MAX_VOICE_BYTES = 40_000_000
+_MAX_NAMES = 50
+_SCORES = {
+    "mel_distance": ("Mel distance", "mean absolute difference of log-mels, with the durations of the recording"),
+    "free_mel_distance": ("Mel distance, own durations", "the same after time warping"),
+    "token_duration_error": ("Duration error", "of single sounds, as a share of their duration"),
+    "speaker_similarity": ("Speaker similarity", "cosine by the model's own encoder, 1 is the same voice"),
+}
+"""Numbers of a validation in metrics.jsonl, with their labels and what they mean."""
+_EVALUATED = {
+    "mel_distance": ("Mel distance", "of log-mels, time warped"),
+    "duration_error": ("Duration error", "of whole utterances"),
+    "speaker_similarity": ("Speaker similarity", "cosine by the model's own encoder"),
+    "real_similarity": ("Similarity of two real recordings", "of the same speaker, to compare with"),
+    "real_time_factor": ("Real-time factor", "computing time by duration, on the machine of the evaluation"),
+    "word_error": ("Word error", "of the recogniser that was given, 0.1 is one word in ten"),
+    "character_error": ("Character error", "of the same recogniser"),
+}
+"""Results of `myxtts evaluate`."""
+
+
+class TrainedOn(BaseModel):
+    """Facts on the training split, as the notes of a bundle hold them."""
+
+    model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
+
+    num_utterances: int
+    hours: float
+    num_speakers: int
+    hours_by_language: dict[str, float]
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """What the files of a bundle say; empty where a file is of an earlier version."""
+
+    description: Mapping[str, Any]
+    evaluation: Mapping[str, Any] = field(default_factory=dict)
+    consents: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def notes(self) -> Mapping[str, Any]:
+        notes = self.description.get("notes")
+        return notes if isinstance(notes, dict) else {}
+
+    @property
+    def trained_on(self) -> TrainedOn | None:
+        with suppress(ValueError):
+            return TrainedOn.model_validate(self.notes.get("trained_on"))
+        return None
+
+
+def write_card(path: Path, description: Mapping[str, Any], folder: Path, voices: Path) -> None:
+    """Writes the card of the bundle in `folder`; `description` is the content of its bundle.json."""
+    facts = _Facts(description, _read_evaluation(folder, description), _read_consents(voices))
+    with write_atomically(path) as file:
+        file.write("".join(f"{line}\n" for line in _list_lines(facts)).encode())
+
+
+def write_evaluation(folder: Path, description: Mapping[str, Any], split: str, scores: Mapping[str, Any]) -> None:
+    """Keeps the scores of an evaluation in a bundle, with the step that they are of."""
+    step = _read_step(description)
+    write_json(folder / EVALUATION_FILE_NAME, {"step": step, "split": split, **scores})
+
+
+def _list_lines(facts: _Facts) -> Iterator[str]:
+    notes = facts.notes
+    step = _read_step(facts.description)
+    yield f"# {_plain(notes.get('run')) or 'A voice model'}"
+    yield ""
+    yield (
+        "A text-to-speech model, trained with MyXTTS. The program wrote this card from the files of the model; "
+        "it is written anew with every bundle."
+    )
+    yield from ("", "## Training data", "", *_list_data(facts))
+    yield from ("", "## The model", "", *_list_model(facts, step))
+    yield from ("", "## Scores", "", *_list_scores(facts, step))
+    yield from ("", "## Voices and consent", "", *_list_voices(facts))
+    yield from ("", "## Limits", "", *_list_limits(facts))
+    yield from ("", "## Licence", "")
+    yield (
+        "No licence of this model is stated. It depends on the recordings that it was trained on: ask who trained it "
+        "before you pass it on. MyXTTS itself is under the Apache License 2.0; that says nothing about the model."
+    )
+
+
+def _list_data(facts: _Facts) -> Iterator[str]:
+    trained_on = facts.trained_on
+    if trained_on is None:
+        yield "- Amount: not noted in this bundle."
+    else:
+        hours, count = _describe_hours(trained_on.hours), trained_on.num_utterances
+        yield f"- {count:,} utterances, {hours}, {_count(trained_on.num_speakers, 'speaker')}."
+        by_language = trained_on.hours_by_language.items()
+        yield f"- Languages: {', '.join(f'{_plain(name)} ({_describe_hours(part)})' for name, part in by_language)}."
+    yield "- Where the recordings come from is not noted in the files of the model."
+
+
+def _list_model(facts: _Facts, step: int | None) -> Iterator[str]:
+    vocoder, mel = facts.description.get("vocoder"), facts.description.get("mel")
+    name = _plain(vocoder.get("name")) if isinstance(vocoder, dict) else ""
+    rate = mel.get("sample_rate") if isinstance(mel, dict) else None
+    best = " (the best by the validation score)" if facts.notes.get("is_best") is True else ""
+    yield f"- Step: {f'{step:,}{best}' if step is not None else 'not noted'}."
+    yield f"- Vocoder: {'Griffin-Lim, without training' if name == 'griffin_lim' else name or 'not noted'}."
+    yield f"- Sound: {f'{rate:,} Hz, mono' if is_number(rate) else 'not noted'}."
+    versions = facts.description.get("versions")
+    if isinstance(versions, dict):
+        yield f"- Made with {', '.join(f'{_plain(key)} {_plain(value)}' for key, value in versions.items())}."
+
+
+def _list_scores(facts: _Facts, step: int | None) -> Iterator[str]:
+    """Scores of the step of this bundle; those of another step are left out."""
+    scores = facts.notes.get("scores")
+    found = _select(scores if isinstance(scores, dict) else {}, _SCORES)
+    if found:
+        yield "On held-out utterances of the same corpus, during training:"
+        yield from ("", *found)
+    else:
+        yield "The model was not validated at this step."
+    evaluated = _select(facts.evaluation, _EVALUATED)
+    if evaluated:
+        count = facts.evaluation.get("num_utterances")
+        amount = f"{count:,} " if isinstance(count, int) else ""
+        split = _plain(facts.evaluation.get("split")) or "an unnamed split"
+        yield from ("", f"By `myxtts evaluate` on {amount}utterances of the split {split}:", "", *evaluated)
+    missing = (
+        [] if is_number(facts.evaluation.get("word_error")) else ["how many words a listener or recogniser gets wrong"]
+    )
+    missing.append("how natural listeners find it")
+    yield from ("", f"Not measured: {', '.join(missing)}.")
+
+
+def _select(scores: Mapping[str, Any], known: Mapping[str, tuple[str, str]]) -> list[str]:
+    return [
+        f"- {label}: {scores[name]:.3f} ({meaning})."
+        for name, (label, meaning) in known.items()
+        if is_number(scores.get(name))
+    ]
+
+
+def _list_voices(facts: _Facts) -> Iterator[str]:
+    spec = facts.description.get("model_spec")
+    speakers = spec.get("speakers") if isinstance(spec, dict) else None
+    names = [_plain(name) for name in speakers] if isinstance(speakers, list) else []
+    shown = ", ".join(names[:_MAX_NAMES]) + (
+        f", and {len(names) - _MAX_NAMES:,} more" if len(names) > _MAX_NAMES else ""
+    )
+    yield f"- Speakers of the corpus: {shown or 'not noted'}. Whether they consented is not noted."
+    for name, consent in facts.consents.items():
+        said = f"consent: {_plain(consent)}" if consent else "**no consent is noted**"
+        yield f"- Saved voice {_plain(name)}: {said}."
+
+
+def _list_limits(facts: _Facts) -> Iterator[str]:
+    spec = facts.description.get("model_spec")
+    languages = spec.get("languages") if isinstance(spec, dict) else None
+    known = ", ".join(map(_plain, languages)) if isinstance(languages, list) else "those of its corpus"
+    yield f"- It speaks {known}, and no other language."
+    if facts.trained_on is not None:
+        yield f"- It has heard {_describe_hours(facts.trained_on.hours)} of speech; what is unlike it may go wrong."
+    yield "- Voices of people who are not in the corpus are imitated; how well is known only as stated above."
+    yield "- Files that `myxtts synth` and `myxtts serve` write say that a machine made them, unless told not to."
+
+
+def _read_step(description: Mapping[str, Any]) -> int | None:
+    notes = description.get("notes")
+    step = notes.get("step") if isinstance(notes, dict) else None
+    return step if isinstance(step, int) else None
+
+
+def _read_evaluation(folder: Path, description: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Scores of `myxtts evaluate`, if they are of the same step as the bundle."""
+    found = try_read_json(folder / EVALUATION_FILE_NAME, dict[str, Any]) or {}
+    return found if found.get("step") == _read_step(description) else {}
+
+
+def _read_consents(folder: Path) -> dict[str, str]:
+    """Who agreed to the use of each saved voice; '' where the file does not say. Damaged files are left out."""
+    consents = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        with suppress(OSError, FileRefusedError), open_regular(path, _MAX_VOICE_BYTES) as file:
+            consents[path.stem] = read_heading(file).metadata.get("consent", "")
+    return consents
+
+
+def _describe_hours(hours: float) -> str:
+    return f"{hours:.1f} hours" if hours >= 1.5 else _count(round(hours * 60), "minute")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _plain(value: object) -> str:
+    """Text of a file as one short line without Markdown: names may come from anywhere."""
+    text = " ".join(value.split()) if isinstance(value, str) else ""
+    return "".join(f"\\{sign}" if sign in "\\`*_[]<>#|!" else sign for sign in text[:200])
