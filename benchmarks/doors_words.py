@@ -122,7 +122,9 @@ def _measure_sentence(synthesizer: Synthesizer, clock: EspeakClock, speaker: Spe
     frame_s = mel.hop_length / mel.sample_rate
     path_T = warp(host(original.samples), host(spoken.samples))
     frames = np.clip(np.round(np.array(espeak_s) / frame_s).astype(int), 0, len(path_T) - 1)
-    return [1000 * abs(float(place) * frame_s - start_s) for place, start_s in zip(path_T[frames], starts_s, strict=True)]
+    return [
+        1000 * abs(float(place) * frame_s - start_s) for place, start_s in zip(path_T[frames], starts_s, strict=True)
+    ]
 
 
 def warp(one_TM: NDArray[np.floating], other_UM: NDArray[np.floating]) -> NDArray[np.float64]:

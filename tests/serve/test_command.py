@@ -126,7 +126,7 @@ def test_nothing_of_the_disk_is_readable(server: tuple[str, subprocess.Popen[str
     with connect(f"{url.replace('http', 'ws')}/v1/audio/stream") as socket_:
         socket_.send(json.dumps({"api_key": KEY, "voice": name}))
         socket_.send('{"text": "The fox.", "end": true}')
-        messages = []
+        messages: list[str] = []
         while not messages or '"error"' not in messages[-1]:
             messages.append(str(socket_.recv(timeout=30)))
     assert not any(PRIVATE in message for message in messages)

@@ -24,6 +24,7 @@ from myxtts.cli.profile import run_profile
 from myxtts.cli.screen import print_error
 from myxtts.cli.speech.evaluate import run_evaluate
 from myxtts.cli.speech.explain import run_explain
+from myxtts.cli.speech.export_doors import run_export
 from myxtts.cli.speech.serve import run_serve
 from myxtts.cli.speech.synth import run_synth
 from myxtts.cli.train import run_train
@@ -45,6 +46,7 @@ app.command("precompute")(run_precompute)
 app.command("synth")(run_synth)
 app.command("explain")(run_explain)
 app.command("serve")(run_serve)
+app.command("export")(run_export)
 app.command("evaluate")(run_evaluate)
 app.command("train")(run_train)
 app.command("diagnose")(run_diagnose)
