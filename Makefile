@@ -25,7 +25,7 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	  $(PYTHON) -m pip install --quiet --target .venv-bootstrap virtualenv && \
 	  PYTHONPATH=.venv-bootstrap $(PYTHON) -m virtualenv --quiet $(VENV); }
 	@echo "Installing MyXTTS and its tools into $(VENV) (one to five minutes) ..."
-	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --editable '.[espeak,dev]'
+	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --editable '.[train,speak,espeak,dev]'
 	@touch $@
 
 demo: setup
@@ -75,7 +75,7 @@ soak: setup
 lock:
 	@rm -rf $(VENV)
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[espeak,dev]'
+	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[train,speak,espeak,dev]'
 	@$(BIN)/pip freeze --exclude-editable > constraints.txt
 
 clean:

@@ -1,4 +1,4 @@
-"""How other programs reach a voice: the server under load, and word times. All on the voice of `myxtts demo`."""
+"""How other programs reach a voice: word times, the server under load, ONNX graphs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from benchmarks.doors_onnx import measure_onnx
 from benchmarks.doors_server import measure_server
 from benchmarks.doors_words import measure_words
 from benchmarks.harness import Measurement
@@ -15,7 +16,7 @@ _DEMO = Path(__file__).parents[1] / "build" / "doors" / "demo"
 
 def measure_doors() -> list[Measurement]:
     run = make_demo_voice()
-    return [*measure_words(run), *measure_server(run, "en01")]
+    return [*measure_words(run), *measure_server(run, "en01"), *measure_onnx()]
 
 
 def make_demo_voice() -> Path:

@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks.voice_data import make_config
 
 _NUM_RUNS = 5
-_TEXT = " ".join(
+SPOKEN = " ".join(
     (
         "The path went on between the hills until the evening came.",
         "Nobody had walked there for many years.",
@@ -26,7 +26,7 @@ def measure_speech(folder: str) -> dict[str, float]:
     """Seconds of computing by seconds of speech; sentences begun, and the share of all time, when the first is out."""
     from myxtts.synthesis.synthesizer import Synthesizer
 
-    synthesizer = Synthesizer.load(_train_briefly(folder))
+    synthesizer = Synthesizer.load(train_briefly(folder))
     voice = synthesizer.encode_voice(next(iter(sorted((Path(folder) / "recordings" / "wavs").glob("*.wav")))))
     num_begun = _count_sentences(synthesizer)
     factors, shares, begun = [], [], []
@@ -35,7 +35,7 @@ def measure_speech(folder: str) -> dict[str, float]:
         num_begun[0] = 0
         started = time.perf_counter()
         parts, arrivals_s = [], []
-        for part in synthesizer.stream(_TEXT, voice=voice, language="en", seed=1, num_steps=8):
+        for part in synthesizer.stream(SPOKEN, voice=voice, language="en", seed=1, num_steps=8):
             arrivals_s.append(time.perf_counter() - started)
             parts.append(len(part.samples))
             if len(parts) == 1:
@@ -53,7 +53,7 @@ def measure_speech(folder: str) -> dict[str, float]:
     }
 
 
-def _train_briefly(folder: str) -> Path:
+def train_briefly(folder: str) -> Path:
     """A run whose model says nothing yet, but takes as long for it: lengths are calibrated with every bundle."""
     from myxtts.training.trainer import Trainer
 

@@ -52,8 +52,9 @@ _DECISION: dict[Language, tuple[str, ...]] = {
 _PACKAGES: tuple[tuple[tuple[str, str, str], ...], ...] = (
     (("cli", "one module per command", "هر فرمان یک ماژول"),),
     (
-        ("tools", "diagnose, profile, monitor, bench, reports", "عیب‌یابی، نمایه‌برداری، پایش، سنجش، گزارش"),
+        ("tools", "diagnose, profile, monitor, bench", "عیب‌یابی، نمایه‌برداری، پایش، سنجش"),
         ("serve", "speech over the network", "گفتار از راه شبکه"),
+        ("export", "a model to ONNX graphs", "از مدل تا گراف‌های ONNX"),
     ),
     (
         ("training", "batches to weights: voice and vocoder", "از دسته‌ها تا وزن‌ها: صدا و صداساز"),

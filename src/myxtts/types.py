@@ -21,6 +21,10 @@ PAGE_LANGUAGES: tuple[PageLanguage, ...] = ("en", "fa")
 """Languages of the pages and reports that the tools write; those of speech are in `text.languages`."""
 DEFAULT_NUM_STEPS = 16
 """Euler steps of the decoder: eight are intelligible, sixteen sound cleaner, more are hardly audible."""
+DEFAULT_NOISE_SCALE = 0.2
+"""Standard deviation of the initial noise in synthesis (temperature); training uses 1."""
+NO_GUIDANCE = 1.0
+"""Guidance scale at which the unconditional prediction cancels out and is not computed."""
 Tensor = Any
 """A TensorFlow tensor; `Any`, because TensorFlow ships no types and must not be imported here."""
 Floats = NDArray[np.float32]

@@ -6,13 +6,14 @@ Shape legend: T frames, M mel bands.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnxruntime
 import pytest
 import tensorflow as tf
-from tests.synthesis.small_models import DATA, write_small_bundle
+from tests.synthesis.small_models import DATA
 
 from myxtts.export.conversion import Graph, Part, convert
 from myxtts.export.graphs import SynthesisGraphs, describe
@@ -22,12 +23,12 @@ from myxtts.features.definition import MelDefinition
 from myxtts.features.griffin_lim import GriffinLim
 from myxtts.models.layers import draw_normal
 from myxtts.models.vocoder import Vocoder, VocoderConfig
-from myxtts.models.xtts import DEFAULT_NOISE_SCALE
 from myxtts.synthesis.engine import SpeechEngine
-from myxtts.synthesis.loaded_bundle import LoadedBundle, load_bundle
+from myxtts.synthesis.loaded_bundle import LoadedBundle
 from myxtts.synthesis.options import SpeechOptions
+from myxtts.synthesis.synthesizer import Synthesizer
 from myxtts.synthesis.voices import SpeakerEmbedding
-from myxtts.types import Floats
+from myxtts.types import DEFAULT_NOISE_SCALE, Floats
 
 MEL = MelDefinition.from_config(DATA)
 TOLERANCE = 1e-3
@@ -45,23 +46,20 @@ def run(session: Any, **inputs: Any) -> list[Any]:
 
 
 @pytest.fixture(scope="module")
-def loaded(tmp_path_factory: pytest.TempPathFactory) -> LoadedBundle:
-    return load_bundle(write_small_bundle(tmp_path_factory.mktemp("bundle")))
-
-
-@pytest.fixture(scope="module")
 def graphs(loaded: LoadedBundle) -> SynthesisGraphs:
     return SynthesisGraphs(loaded, "griffin_lim")
 
 
 @pytest.fixture(scope="module")
-def sessions(graphs: SynthesisGraphs) -> dict[str, Any]:
-    return {graph.name: open_session(graph) for graph in graphs.list_graphs()}
+def sessions(exported: Path) -> dict[str, Any]:
+    files = exported.glob("*.onnx")
+    return {file.stem: onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"]) for file in files}
 
 
 @pytest.fixture(scope="module")
-def engine(loaded: LoadedBundle) -> SpeechEngine:
-    return SpeechEngine(loaded, vocoder="griffin_lim")
+def engine(original: Synthesizer) -> SpeechEngine:
+    assert isinstance(original.engine, SpeechEngine)
+    return original.engine
 
 
 def make_reference(num_frames: int, seed: int = 0) -> Floats:

@@ -24,12 +24,13 @@ from myxtts.cli.profile import run_profile
 from myxtts.cli.screen import print_error
 from myxtts.cli.speech.evaluate import run_evaluate
 from myxtts.cli.speech.explain import run_explain
-from myxtts.cli.speech.export_doors import run_export
+from myxtts.cli.speech.export import run_export
 from myxtts.cli.speech.serve import run_serve
 from myxtts.cli.speech.synth import run_synth
 from myxtts.cli.train import run_train
 from myxtts.errors import INTERRUPTED_EXIT_CODE, MyXTTSError
 from myxtts.runtime.interrupt import raise_on_signals
+from myxtts.runtime.load_tensorflow import explain_missing_tensorflow
 
 app = typer.Typer(
     name="myxtts",
@@ -40,13 +41,16 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+_OF_TRAINING = ("tensorflow", "keras", "scipy", "ml_dtypes")
+"""Modules that the extra `train` installs."""
+
 app.command("demo")(make_demo)
 app.command("prepare")(prepare)
 app.command("precompute")(run_precompute)
 app.command("synth")(run_synth)
 app.command("explain")(run_explain)
-app.command("serve")(run_serve)
 app.command("export")(run_export)
+app.command("serve")(run_serve)
 app.command("evaluate")(run_evaluate)
 app.command("train")(run_train)
 app.command("diagnose")(run_diagnose)
@@ -93,6 +97,13 @@ def run(arguments: list[str] | None = None) -> None:
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED_EXIT_CODE)
+    except ModuleNotFoundError as error:
+        # A command that needs TensorFlow, or what is installed with it, imports it when it runs.
+        if is_debugging or (error.name or "").partition(".")[0] not in _OF_TRAINING:
+            raise
+        missing = explain_missing_tensorflow()
+        print_error(missing, as_json="--json" in arguments)
+        sys.exit(missing.exit_code)
     except Exception as error:  # An error of ours: asks the user to report it instead of printing a traceback.
         if is_debugging:
             raise

@@ -31,10 +31,10 @@ from myxtts.models.decoder import FrameInputs
 from myxtts.models.pitch import Pitch
 from myxtts.models.reference_encoder import Voice
 from myxtts.models.text_encoder import TextStates, count_hidden_channels
-from myxtts.models.xtts import NO_GUIDANCE, SpokenText
+from myxtts.models.xtts import SpokenText
 from myxtts.synthesis.engine import build_model, build_vocoder
 from myxtts.synthesis.loaded_bundle import KnownVocoder, LoadedBundle
-from myxtts.types import Tensor
+from myxtts.types import NO_GUIDANCE, Tensor
 
 ENCODE, PREDICT, DECODE, GRIFFIN_LIM, VOCODER = "encode_reference", "predict", "decode", "griffin_lim", "vocoder"
 _FRAME_INPUTS = ("frame_means", "frame_hidden", "frame_position", "frame_pitch", "is_real")

@@ -18,12 +18,12 @@ from myxtts.errors import ConfigError, UsageError
 from myxtts.export.single_file import SingleFileProof, list_ids, make_single_file
 from myxtts.export.speech_graph import FixedSpeaker
 from myxtts.models.bundle import refresh_card
-from myxtts.models.xtts import DEFAULT_NOISE_SCALE
 from myxtts.storage.atomic import write_atomically
 from myxtts.synthesis.loaded_bundle import KnownVocoder, LoadedBundle
 from myxtts.synthesis.voices import SpeakerEmbedding, check_voice_name
 from myxtts.text.phonemes import find_voice
 from myxtts.text.tokenizer import PhonemeTokenizer
+from myxtts.types import DEFAULT_NOISE_SCALE
 
 _PIPER_VERSION = "1.8.0"
 """The version of piper-tts whose format this is."""

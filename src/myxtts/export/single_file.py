@@ -21,11 +21,11 @@ from myxtts.export.conversion import convert
 from myxtts.export.graphs import SynthesisGraphs
 from myxtts.export.piper_tokens import PIPER_END, PIPER_PAD, PIPER_START, PhonemeReader, make_id_map
 from myxtts.export.speech_graph import FixedSpeaker, make_speech_graph
-from myxtts.models.xtts import DEFAULT_NOISE_SCALE
 from myxtts.synthesis.loaded_bundle import KnownVocoder, LoadedBundle
 from myxtts.synthesis.options import SpeechOptions
 from myxtts.synthesis.synthesizer import Synthesizer
 from myxtts.text.tokenizer import CharacterTokenizer, PhonemeTokenizer, Tokenizer
+from myxtts.types import DEFAULT_NOISE_SCALE
 
 MAX_MEL_ERROR = 1e-3
 """Largest difference of any value of a log-mel from TensorFlow's."""

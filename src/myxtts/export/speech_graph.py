@@ -16,9 +16,8 @@ import tensorflow as tf
 from myxtts.export.conversion import Graph, Part
 from myxtts.export.graphs import SynthesisGraphs, describe
 from myxtts.models.decoder import STACKED_FRAMES
-from myxtts.models.xtts import NO_GUIDANCE
 from myxtts.synthesis.voices import SpeakerEmbedding
-from myxtts.types import DEFAULT_NUM_STEPS, Tensor
+from myxtts.types import DEFAULT_NUM_STEPS, NO_GUIDANCE, Tensor
 
 
 @dataclass(frozen=True)

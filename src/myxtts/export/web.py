@@ -24,10 +24,10 @@ from myxtts.errors import DataError, UsageError
 from myxtts.export.single_file import SingleFileProof, list_ids, make_single_file
 from myxtts.export.speech_graph import FixedSpeaker
 from myxtts.models.bundle import refresh_card
-from myxtts.models.xtts import DEFAULT_NOISE_SCALE
 from myxtts.storage.atomic import write_atomically
 from myxtts.storage.regular_file import FileRefusedError, read_regular
 from myxtts.synthesis.loaded_bundle import KnownVocoder, LoadedBundle
+from myxtts.types import DEFAULT_NOISE_SCALE
 
 RUNTIME_PACKAGE = "onnxruntime-web@1.30.0"
 _RUNTIME_FILES = {"source": "dist/ort.wasm.bundle.min.mjs", "wasm": "dist/ort-wasm-simd-threaded.wasm"}

@@ -11,9 +11,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
-from scipy.fft import irfft, rfft
 
 from myxtts.features.definition import MelDefinition
+from myxtts.features.mel import irfft, rfft
 from myxtts.types import Floats
 
 Spectrum = NDArray[np.complex64]

@@ -35,12 +35,7 @@ from myxtts.models.prosody import Prosody, ProsodyPredictor, compute_frames, rou
 from myxtts.models.reference_encoder import ReferenceEncoder, SpeakerClassifier, Voice, drop_voice
 from myxtts.models.spec import ModelSpec
 from myxtts.models.text_encoder import TextEncoder, TextStates
-from myxtts.types import DEFAULT_NUM_STEPS, Tensor
-
-DEFAULT_NOISE_SCALE = 0.2
-"""Standard deviation of the initial noise in synthesis (temperature); training uses 1."""
-NO_GUIDANCE = 1.0
-"""Guidance scale at which the unconditional prediction cancels out and is not computed."""
+from myxtts.types import DEFAULT_NOISE_SCALE, DEFAULT_NUM_STEPS, NO_GUIDANCE, Tensor
 
 
 class SpokenText(NamedTuple):

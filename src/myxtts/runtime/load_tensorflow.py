@@ -11,8 +11,9 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 
-from myxtts.runtime.hardware import detect_hardware
+from myxtts.errors import MissingExtraError
 
 LEVEL_VARIABLE = "TF_CPP_MIN_LOG_LEVEL"
 _EVERYTHING, _ALL_BUT_INFORMATION, _NOTHING = "0", "1", "3"
@@ -25,10 +26,33 @@ _ABOUT_THE_BUILD = (
 )
 
 
+def has_tensorflow() -> bool:
+    """Whether TensorFlow is installed; it is not loaded for that."""
+    try:
+        return find_spec("tensorflow") is not None
+    except (ModuleNotFoundError, ValueError):
+        # What blocks or replaces modules may raise here.
+        return False
+
+
+def explain_missing_tensorflow(advice: str = "") -> MissingExtraError:
+    """The error of a command that needs TensorFlow, where it is not installed."""
+    return MissingExtraError(
+        "This needs TensorFlow, which is not installed.", next_step=f"Run: pip install 'myxtts[train]'{advice}"
+    )
+
+
 def load_tensorflow() -> None:
-    """Imports TensorFlow. Call it where it would be imported next; later calls do nothing."""
+    """Imports TensorFlow. Call it where it would be imported next; later calls do nothing.
+
+    Raises MissingExtraError where it is not installed.
+    """
     if "tensorflow" in sys.modules:
         return
+    if not has_tensorflow():
+        raise explain_missing_tensorflow()
+    from myxtts.runtime.hardware import detect_hardware
+
     if os.environ.get(LEVEL_VARIABLE) == _EVERYTHING:
         _import()
         return

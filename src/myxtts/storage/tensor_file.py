@@ -22,7 +22,6 @@ from io import BufferedReader
 from typing import IO, Annotated, Any
 
 import google_crc32c
-import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
@@ -33,7 +32,7 @@ from myxtts.storage.regular_file import FileRefusedError
 
 Array = NDArray[Any]
 
-DTYPES: Mapping[str, np.dtype[Any]] = {
+DTYPES: dict[str, np.dtype[Any]] = {
     "BOOL": np.dtype(np.bool_),
     "I8": np.dtype(np.int8),
     "U8": np.dtype(np.uint8),
@@ -44,10 +43,16 @@ DTYPES: Mapping[str, np.dtype[Any]] = {
     "I64": np.dtype(np.int64),
     "U64": np.dtype(np.uint64),
     "F16": np.dtype(np.float16),
-    "BF16": np.dtype(ml_dtypes.bfloat16),
     "F32": np.dtype(np.float32),
     "F64": np.dtype(np.float64),
 }
+try:
+    import ml_dtypes
+except ImportError:
+    # Only checkpoints hold bfloat16, and what reads them installs it.
+    pass
+else:
+    DTYPES["BF16"] = np.dtype(ml_dtypes.bfloat16)
 _CODES = {dtype: code for code, dtype in DTYPES.items()}
 
 MAX_HEADING_BYTES = 4_000_000

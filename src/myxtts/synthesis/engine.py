@@ -28,16 +28,16 @@ from myxtts.models.pitch import Pitch
 from myxtts.models.reference_encoder import Voice
 from myxtts.models.text_encoder import STATES_PER_TOKEN, TextStates
 from myxtts.models.vocoder import Vocoder, VocoderConfig
-from myxtts.models.xtts import DEFAULT_NOISE_SCALE, NO_GUIDANCE, XTTS, SpokenText
+from myxtts.models.xtts import XTTS, SpokenText
 from myxtts.synthesis.loaded_bundle import LoadedBundle
 from myxtts.synthesis.options import SpeechOptions
 from myxtts.synthesis.sentences import MAX_PIECE_TOKENS
-from myxtts.synthesis.timing import TimedText
+from myxtts.synthesis.timing import MAX_FRAMES, TimedText, check_length
 from myxtts.synthesis.voices import SpeakerEmbedding, average_embeddings, count_crop_frames, cut_crops
-from myxtts.types import Floats, Tensor
+from myxtts.types import DEFAULT_NOISE_SCALE, NO_GUIDANCE, Floats, Tensor
 
 TOKEN_SHAPES = (64, MAX_PIECE_TOKENS)
-FRAME_SHAPES = (256, 512, 1024, 2048, 4096, 6144)
+FRAME_SHAPES = (256, 512, 1024, 2048, 4096, MAX_FRAMES)
 """Padded sizes. Tracing takes about 1 s; a shape twice as long as needed costs a twentieth of the duration of the
 speech. The largest is also the longest piece that can be synthesised."""
 _VOCODER_MARGIN_FRAMES = 64
@@ -111,7 +111,7 @@ class SpeechEngine:
         Raises DataError where T is too long or a value is not finite.
         """
         num_frames = timed.num_frames
-        self._check_length(num_frames, timed.num_tokens)
+        check_length(timed, self._loaded.mel)
         settings: dict[str, Any] = {
             "num_frames": choose_shape(num_frames, FRAME_SHAPES),
             "num_steps": options.num_steps,
@@ -192,15 +192,6 @@ class SpeechEngine:
             guidance=guidance,
             seed=seed,
         )
-
-    def _check_length(self, num_frames: int, num_tokens: int) -> None:
-        """Raises DataError for a prediction longer than the largest shape."""
-        if num_frames > FRAME_SHAPES[-1]:
-            seconds = num_frames * self._loaded.mel.hop_length / self._loaded.mel.sample_rate
-            raise DataError(
-                f"The model would take {seconds:.0f} s to say {num_tokens} tokens.",
-                next_step="Raise the speed, or train the model longer: it does not know yet how long sounds last.",
-            )
 
 
 def choose_shape(size: int, shapes: tuple[int, ...]) -> int:

@@ -14,7 +14,6 @@ from typing import Any, Literal
 import numpy as np
 
 from myxtts import __version__
-from myxtts.config.load import RESOLVED_FILE_NAME
 from myxtts.config.schema import DataConfig
 from myxtts.errors import ConfigError, DataError, UsageError, name_place, refuse
 from myxtts.features.definition import AudioDefinition, MelDefinition
@@ -29,7 +28,9 @@ from myxtts.models.bundle import (
 )
 from myxtts.models.spec import ModelSpec
 from myxtts.models.vocoder_bundle import find_vocoder, put_into
+from myxtts.runtime.load_tensorflow import has_tensorflow
 from myxtts.storage.json_file import JsonRefusedError, check_fields
+from myxtts.synthesis.exported import EXPORT_FOLDER_NAME, Manifest, find_export, read_export
 from myxtts.synthesis.sentences import Piece, check_text, plan_pieces
 from myxtts.synthesis.voices import (
     SpeakerEmbedding,
@@ -63,7 +64,8 @@ _DEFAULT_LANGUAGE = "en"
 class LoadedBundle:
     """A bundle with its files parsed and checked against each other.
 
-    `voices` are embeddings that the user saved, `noted_voices` those of corpus speakers in the bundle's notes.
+    `voices` are embeddings that the user saved, `noted_voices` those of corpus speakers in the bundle's notes. An
+    exported model has its manifest, and no weights.
     """
 
     folder: Path
@@ -74,14 +76,17 @@ class LoadedBundle:
     frontend: FrontEnd
     voices: VoiceFolder
     noted_voices: Mapping[str, VoiceSource]
+    exported: Manifest | None = None
 
     @property
     def has_neural_vocoder(self) -> bool:
-        return bool(self.bundle.vocoder_weights)
+        return bool(self.bundle.vocoder_weights) if self.exported is None else self.exported.vocoder == "neural"
 
     @property
     def name(self) -> str:
         """That of the run, or of the folder of a bundle alone."""
+        if self.exported is not None:
+            return self.exported.name
         folder = self.folder.absolute()
         return folder.parent.name if folder.name == BUNDLE_FOLDER_NAME else folder.name
 
@@ -92,8 +97,9 @@ class LoadedBundle:
         return f"Synthetic speech, made by MyXTTS {__version__} with {made_by}."
 
     def keep_evaluation(self, split: str, scores: Mapping[str, Any]) -> None:
-        """Keeps scores in the bundle and its card."""
-        keep_evaluation(self.folder, split, scores)
+        """Keeps scores in the bundle and its card; an exported model has no place for them."""
+        if self.exported is None:
+            keep_evaluation(self.folder, split, scores)
 
     def require_neural_vocoder(self) -> None:
         if not self.has_neural_vocoder:
@@ -211,17 +217,27 @@ class LoadedBundle:
 
 
 def load_bundle(path: Path | str) -> LoadedBundle:
-    """Reads and checks the bundle in `path`, or that of the run in `path`.
+    """Reads and checks the bundle or export in `path`, or those of the run in `path`.
 
-    Raises DataError where front end, spectrogram and model do not fit together.
+    Without TensorFlow the export inside a run is taken, `RUN/export`. Raises DataError where front end, spectrogram and
+    model do not fit together.
     """
-    folder = find_bundle(Path(path))
+    path = Path(path)
+    folder = find_export(path)
+    if folder is None and not has_tensorflow():
+        folder = find_export(path / EXPORT_FOLDER_NAME)
+    if folder is not None:
+        with name_place(folder):
+            manifest, bundle = read_export(folder)
+            return replace(_check_parts(folder, bundle, manifest.encoder_fingerprint), exported=manifest)
+    folder = find_bundle(path)
     with name_place(folder):
-        return _load_folder(folder)
+        bundle = read_bundle(folder)
+        return _check_parts(folder, bundle, fingerprint_encoder(bundle.weights))
 
 
-def _load_folder(folder: Path) -> LoadedBundle:
-    bundle = read_bundle(folder)
+def _check_parts(folder: Path, bundle: Bundle, fingerprint: str) -> LoadedBundle:
+    """Parses the parts of a bundle; `fingerprint` is that of its reference encoder."""
     spec = ModelSpec.from_json(bundle.model_spec)
     mel, audio = _read_definitions(bundle, folder)
     frontend = FrontEnd.load(folder / FRONTEND_FILE_NAME)
@@ -233,7 +249,6 @@ def _load_folder(folder: Path) -> LoadedBundle:
         )
     config = bundle.model_config
     path, copy = _choose_voices_folders(folder)
-    fingerprint = fingerprint_encoder(bundle.weights)
     voices = VoiceFolder(path, fingerprint, config.num_latents, config.reference_width, mel, copy=copy)
     noted = read_noted_voices(bundle.notes, config.num_latents, config.reference_width)
     return LoadedBundle(folder, bundle, spec, mel, audio, frontend, voices, noted)
@@ -250,6 +265,11 @@ def choose_vocoder(loaded: LoadedBundle, asked: VocoderChoice) -> tuple[LoadedBu
         loaded.require_neural_vocoder()
         return loaded, "neural"
     folder = Path(asked)
+    if loaded.exported is not None:
+        raise ConfigError(
+            "An exported model cannot take another vocoder.",
+            next_step="Export the model with it: myxtts export --vocoder.",
+        )
     if not folder.is_dir():
         raise ConfigError(
             f"There is no vocoder {str(asked)[:200]!r}.",
@@ -265,7 +285,12 @@ def _choose_voices_folders(folder: Path) -> tuple[Path, Path | None]:
     inside for those who copy the bundle. In any other bundle they are inside.
     """
     parent, inside = folder.absolute().parent, folder / VOICES_FOLDER_NAME
-    is_of_run = folder.absolute().name == BUNDLE_FOLDER_NAME and (parent / RESOLVED_FILE_NAME).is_file()
+    if folder.absolute().name != BUNDLE_FOLDER_NAME:
+        return inside, None
+    # Here, because it brings a parser of YAML, which an exported model does not need.
+    from myxtts.config.load import RESOLVED_FILE_NAME
+
+    is_of_run = (parent / RESOLVED_FILE_NAME).is_file()
     return (parent / VOICES_FOLDER_NAME, inside) if is_of_run else (inside, None)
 
 

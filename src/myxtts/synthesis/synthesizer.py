@@ -1,6 +1,7 @@
 """`Synthesizer`: text and a reference voice to a waveform, whole or streamed sentence by sentence.
 
-Importing this module does not import TensorFlow; making a `Synthesizer` does, after everything else has been checked.
+Importing this module does not import TensorFlow; making a `Synthesizer` does, after everything else has been checked,
+unless its model is an exported one.
 A text is split into pieces (`sentences`), each is synthesised (`engine`), levelled and joined (`PieceJoiner`).
 """
 
@@ -10,13 +11,15 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Self, Unpack
+from typing import TYPE_CHECKING, Self, Unpack
 
 import numpy as np
 
 from myxtts.errors import DataError, StorageError, warn_user
 from myxtts.features.griffin_lim import fade_ends
+from myxtts.runtime.load_tensorflow import explain_missing_tensorflow, has_tensorflow
 from myxtts.synthesis.loaded_bundle import (
+    KnownVocoder,
     LoadedBundle,
     VocoderChoice,
     VoiceLike,
@@ -28,6 +31,10 @@ from myxtts.synthesis.sentences import Piece, join_turns
 from myxtts.synthesis.timing import SpokenPiece, TimedSentence, time_sentences
 from myxtts.synthesis.voices import SpeakerEmbedding, VoiceSource, average_embeddings
 from myxtts.types import Floats, Say, Waveform
+
+if TYPE_CHECKING:
+    from myxtts.synthesis.engine import SpeechEngine
+    from myxtts.synthesis.onnx_engine import OnnxEngine
 
 _FADE_S = 0.005
 """At both ends of a piece, so that joints do not click."""
@@ -82,6 +89,19 @@ class PieceJoiner:
 _NUM_UNKNOWN_SHOWN = 10
 
 
+def _open_engine(loaded: LoadedBundle, vocoder: KnownVocoder, *, use_xla: bool) -> SpeechEngine | OnnxEngine:
+    """The engine of a model: onnxruntime for an exported one, else TensorFlow."""
+    if loaded.exported is not None:
+        from myxtts.synthesis.onnx_engine import OnnxEngine
+
+        return OnnxEngine(loaded, vocoder=vocoder)
+    if not has_tensorflow():
+        raise explain_missing_tensorflow(", or give the folder of an exported model.")
+    from myxtts.synthesis.engine import SpeechEngine
+
+    return SpeechEngine(loaded, vocoder=vocoder, use_xla=use_xla)
+
+
 class Synthesizer:
     """A bundle with its model in memory. Thread-safe: a lock is held for one sentence at a time.
 
@@ -92,10 +112,8 @@ class Synthesizer:
     def __init__(
         self, loaded: LoadedBundle, *, vocoder: VocoderChoice = "auto", use_xla: bool = False, warn: Say = warn_user
     ) -> None:
-        from myxtts.synthesis.engine import SpeechEngine
-
         self.loaded, kind = choose_vocoder(loaded, vocoder)
-        self.engine = SpeechEngine(self.loaded, vocoder=kind, use_xla=use_xla)
+        self.engine = _open_engine(self.loaded, kind, use_xla=use_xla)
         self._warn = warn
         # The engine is not thread-safe. Held for one sentence, never while a caller consumes the stream.
         self._lock = threading.Lock()

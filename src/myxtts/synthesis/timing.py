@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from myxtts.errors import UsageError
+from myxtts.errors import DataError, UsageError
+from myxtts.features.definition import MelDefinition
 from myxtts.storage.atomic import write_atomically
 from myxtts.synthesis.sentences import Piece
 from myxtts.text.explain import ExplainedWord
@@ -25,6 +26,8 @@ from myxtts.text.ipa import parse_word, split_ipa
 from myxtts.text.tokenizer import CharacterTokenizer, PhonemeTokenizer
 from myxtts.types import Waveform
 
+MAX_FRAMES = 6144
+"""The longest piece that can be synthesised."""
 SUBTITLE_ENDINGS = (".srt", ".vtt", ".json")
 
 
@@ -56,6 +59,16 @@ class TimedText:
         """Returns the text with all durations scaled so that it lasts exactly `num_frames`."""
         ends_S = np.floor(np.cumsum(self.state_frames, dtype=np.float64) * (num_frames / self.num_frames) + 0.5)
         return replace(self, state_frames=np.diff(ends_S, prepend=0).astype(np.int32))
+
+
+def check_length(timed: TimedText, mel: MelDefinition) -> None:
+    """Raises DataError for a prediction of more than `MAX_FRAMES`."""
+    if timed.num_frames > MAX_FRAMES:
+        seconds = timed.num_frames * mel.hop_length / mel.sample_rate
+        raise DataError(
+            f"The model would take {seconds:.0f} s to say {timed.num_tokens} tokens.",
+            next_step="Raise the speed, or train the model longer: it does not know yet how long sounds last.",
+        )
 
 
 @dataclass(frozen=True, slots=True)

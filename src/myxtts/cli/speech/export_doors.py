@@ -3,75 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from myxtts.cli.screen import Screen
 from myxtts.errors import UsageError
-from myxtts.runtime.load_tensorflow import load_tensorflow
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from myxtts.cli.screen import Screen
     from myxtts.synthesis.loaded_bundle import KnownVocoder, LoadedBundle
 
 _RUNTIME = Path("node_modules") / "onnxruntime-web"
 """Where npm install puts it."""
-
-
-def run_export(
-    model: Annotated[Path, typer.Option(help="Folder of a run or bundle.", metavar="RUN_OR_BUNDLE")],
-    out: Annotated[Path, typer.Option(help="Folder to write; it must not exist.", metavar="FOLDER")],
-    format: Annotated[
-        Literal["piper", "web"],
-        typer.Option(help="piper: for piper-tts, wyoming-piper and sherpa-onnx. web: a page that speaks in a browser."),
-    ],
-    voice: Annotated[
-        list[str] | None, typer.Option(help="Voices to export; repeat it for several. All by default.")
-    ] = None,
-    language: Annotated[str | None, typer.Option(help="Language that is spoken, such as en or fa.")] = None,
-    name: Annotated[str | None, typer.Option(help="Name of a Piper voice, else that of the run.")] = None,
-    words: Annotated[
-        Path | None, typer.Option(help="Text whose words a page knows, else the corpus of the run.", metavar="FILE")
-    ] = None,
-    runtime: Annotated[
-        Path | None,
-        typer.Option(
-            help="Folder of the npm package onnxruntime-web, else node_modules/onnxruntime-web.", metavar="FOLDER"
-        ),
-    ] = None,
-    vocoder: Annotated[
-        str,
-        typer.Option(
-            help="griffin_lim, neural, auto: neural where the bundle has it, or the run that trained one.",
-            metavar="KIND_OR_RUN",
-        ),
-    ] = "auto",
-    as_json: Annotated[bool, typer.Option("--json", help="Print what was measured as one JSON object.")] = False,
-) -> None:
-    """Export a voice for other programs.
-
-    Before anything is written, the exported graph says sentences beside TensorFlow: durations must be equal, and
-    spectrograms within 0.001.
-
-    [bold]Examples[/bold]
-
-    myxtts export --model runs/anna --format piper --language en --out anna-piper
-
-    myxtts export --model runs/anna --format web --out anna-page
-    """
-    from myxtts.synthesis.loaded_bundle import choose_vocoder, load_bundle
-
-    screen = Screen(as_json=as_json)
-    refuse_filled(out)
-    loaded, kind = choose_vocoder(load_bundle(model), vocoder)
-    load_tensorflow()
-    if format == "piper":
-        result = export_for_piper(loaded, kind, out, voice or (), language, name, screen)
-    else:
-        result = export_for_web(loaded, kind, out, voice or (), language, runtime, words, screen)
-    screen.finish({"format": format, "out": str(out), **result})
 
 
 def export_for_piper(

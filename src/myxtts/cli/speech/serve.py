@@ -63,7 +63,8 @@ def run_serve(
     if voice is not None:
         # One that does not exist is reported now, not at the first request.
         loaded.find_voice(voice)
-    load_tensorflow()
+    if loaded.exported is None:
+        load_tensorflow()
     synthesizer = Synthesizer(loaded, vocoder=kind, warn=screen.warn)
     from myxtts.serve.app import ServerSettings
 

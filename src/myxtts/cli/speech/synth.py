@@ -128,7 +128,8 @@ def run_synth(
     with mute_decoders():
         sources = _find_voices(loaded, lines, _read_weights(voice), screen.warn)
     turns = _plan_turns(loaded, lines, sources, language, load_lexicon(lexicon).entries if lexicon else None)
-    load_tensorflow()
+    if loaded.exported is None:
+        load_tensorflow()
     synthesizer = Synthesizer(loaded, vocoder=kind, warn=screen.warn)
     embeddings = {speaker: synthesizer.resolve(source) for speaker, source in sources.items()}
     result: dict[str, Any] = {"model": str(loaded.folder), "sample_rate_hz": synthesizer.rate}

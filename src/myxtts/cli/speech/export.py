@@ -1,0 +1,91 @@
+"""`myxtts export`: writes a model in a form that other programs load, and proves that it speaks as the original."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from myxtts.cli.screen import Screen
+from myxtts.cli.speech.export_doors import export_for_piper, export_for_web
+from myxtts.errors import UsageError
+from myxtts.runtime.load_tensorflow import load_tensorflow
+
+
+def run_export(
+    model: Annotated[Path, typer.Option(help="Folder of a run or bundle.", metavar="RUN_OR_BUNDLE")],
+    out: Annotated[Path, typer.Option(help="Folder to write; it must not exist.", metavar="FOLDER")],
+    format: Annotated[
+        Literal["onnx", "piper", "web"],
+        typer.Option(
+            help="onnx: graphs for myxtts synth and serve. piper: for piper-tts, wyoming-piper and sherpa-onnx. "
+            "web: a page that speaks in a browser."
+        ),
+    ] = "onnx",
+    dtype: Annotated[
+        Literal["float32", "float16", "int8"],
+        typer.Option(help="Of the stored weights; smaller ones are refused where they change the speech."),
+    ] = "float32",
+    vocoder: Annotated[
+        str,
+        typer.Option(
+            help="griffin_lim, neural, auto: neural where the bundle has it, or the run that trained one.",
+            metavar="KIND_OR_RUN",
+        ),
+    ] = "auto",
+    voice: Annotated[
+        list[str] | None, typer.Option(help="Voices for piper and web; repeat it for several. All by default.")
+    ] = None,
+    language: Annotated[str | None, typer.Option(help="Language that piper and web speak, such as en or fa.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the Piper voice, else that of the run.")] = None,
+    words: Annotated[
+        Path | None, typer.Option(help="Text whose words the page knows, else the corpus of the run.", metavar="FILE")
+    ] = None,
+    runtime: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of the npm package onnxruntime-web, else node_modules/onnxruntime-web.", metavar="FOLDER"
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what was measured as one JSON object.")] = False,
+) -> None:
+    """Export a model, to speak without TensorFlow.
+
+    Before it is done, every voice says sentences in every language with both: durations must be equal, and spectrograms
+    within 0.001. Otherwise nothing is written.
+
+    [bold]Examples[/bold]
+
+    myxtts export --model runs/anna --out anna-onnx
+
+    myxtts export --model runs/anna --format piper --language en --out anna-piper
+
+    myxtts synth "Good morning." --model anna-onnx --voice anna --out good-morning.wav
+    """
+    from myxtts.synthesis.loaded_bundle import choose_vocoder, load_bundle
+
+    screen = Screen(as_json=as_json)
+    loaded, kind = choose_vocoder(load_bundle(model), vocoder)
+    if loaded.exported is not None:
+        raise UsageError(f"{model} is an exported model.", next_step="Name the run that it was exported from.")
+    load_tensorflow()
+    if format != "onnx":
+        result = (
+            export_for_piper(loaded, kind, out, voice or (), language, name, screen)
+            if format == "piper"
+            else export_for_web(loaded, kind, out, voice or (), language, runtime, words, screen)
+        )
+        screen.finish({"out": str(out), "format": format, **result})
+        return
+    from myxtts.export.folder import export_onnx
+
+    proof = export_onnx(loaded, kind, out, dtype, lambda line: screen.notices.print(line, markup=False))
+    num_bytes = sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
+    screen.console.print(
+        f"{out}: {num_bytes / 1e6:.1f} MB. {proof.num_sentences} sentences have equal durations; spectrograms differ "
+        f"by at most {proof.largest_difference:.2g} (mean {proof.mean_difference:.2g}). Real-time factor "
+        f"{proof.real_time_factor:.3f}, with TensorFlow {proof.tensorflow_real_time_factor:.3f}.",
+        markup=False,
+    )
+    screen.finish({"out": str(out), "format": format, "dtype": dtype, "num_bytes": num_bytes, **proof.model_dump()})
