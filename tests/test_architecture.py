@@ -70,6 +70,7 @@ MODULES_WITHOUT_TENSORFLOW = [
     "myxtts.tools.diagnose.examine",
     "myxtts.tools.monitor.watch",
     "myxtts.tools.run_report",
+    "myxtts.tools.collect.build",
     "myxtts.cli.main",
 ]
 
@@ -87,7 +88,6 @@ SHORT_ON_PURPOSE = {
     "synthesis/options.py",
     "training/optimizer.py",
     "training/voice/augment.py",
-    "training/voice/task.py",
     "training/vocoder/attach.py",
 }
 FORBIDDEN_MODULE_NAMES = {"utils", "util", "common", "helpers", "misc", "core"}

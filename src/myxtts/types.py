@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 Split = Literal["train", "val", "test"]
 Say = Callable[[str], None]
 """Takes one message for the user: a line of progress, or a warning."""
+Progress = Callable[[int, int], None]
+"""Takes the number of utterances that are done, and of those among them that were rejected or are broken."""
 PageLanguage = Literal["en", "fa"]
 PAGE_LANGUAGES: tuple[PageLanguage, ...] = ("en", "fa")
 """Languages of the pages and reports that the tools write; those of speech are in `text.languages`."""

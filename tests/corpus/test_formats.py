@@ -297,8 +297,9 @@ def test_unknown_layout_lists_the_known_ones(tmp_path: Path) -> None:
 def test_recordings_without_a_transcript_are_counted(tmp_path: Path) -> None:
     for number in range(3):
         touch(tmp_path / f"{number}.m4a")
-    with pytest.raises(DataError, match=r"3 recordings, but no transcript[\s\S]*ID.txt beside ID.wav"):
+    with pytest.raises(DataError, match=r"3 recordings, but no transcript[\s\S]*ID.txt beside ID.wav") as error:
         find_format(tmp_path)
+    assert f"myxtts collect {tmp_path} --out CORPUS" in error.value.next_step
 
 
 def test_empty_folder_is_called_empty(tmp_path: Path) -> None:

@@ -2,47 +2,15 @@
 
 from __future__ import annotations
 
-from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
 from tests.browser import needs_chromium, photograph
 from tests.docs.commands import ROOT
+from tests.outline import Outline
 
 from documentation.site import BrokenLinkError, Site
-
-VOID = {"meta", "link", "img", "br", "hr"}
-
-
-class Outline(HTMLParser):
-    """Complains about tags that do not pair up, and collects addresses and ids."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.addresses: list[str] = []
-        self.ids: list[str] = []
-        self.tags: set[str] = set()
-        self.html: dict[str, str | None] = {}
-        self.feed(page)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.add(tag)
-        self.addresses += [value or "" for name, value in attrs if name in ("src", "href")]
-        self.ids += [value or "" for name, value in attrs if name == "id"]
-        if tag == "html":
-            self.html = dict(attrs)
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.addresses += [value or "" for name, value in attrs if name in ("src", "href")]
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
 
 
 def write_tree(root: Path) -> Path:
@@ -71,7 +39,7 @@ def test_every_page_is_whole_and_every_address_leads_somewhere(site: Path) -> No
     assert len(pages) >= 13
     for page in pages:
         outline = Outline(page.read_text(encoding="utf-8"))
-        assert "script" not in outline.tags
+        assert "script" not in outline.count
         assert len(set(outline.ids)) == len(outline.ids)
         for address in outline.addresses:
             assert not address.startswith(("http:", "https:", "//")), f"{page} needs {address}"
@@ -86,8 +54,8 @@ def test_languages_lead_to_each_other_and_have_their_direction(tmp_path: Path) -
     out = tmp_path / "site"
     Site.find(write_tree(tmp_path / "tree")).write(out)
     english, persian = (Outline((out / language / "faq.html").read_text("utf-8")) for language in ("en", "fa"))
-    assert (english.html["dir"], english.html["lang"]) == ("ltr", "en")
-    assert (persian.html["dir"], persian.html["lang"]) == ("rtl", "fa")
+    assert (english.attributes["html"]["dir"], english.attributes["html"]["lang"]) == ("ltr", "en")
+    assert (persian.attributes["html"]["dir"], persian.attributes["html"]["lang"]) == ("rtl", "fa")
     assert "../fa/faq.html" in english.addresses
     assert "../en/faq.html" in persian.addresses
     first = (out / "index.html").read_text(encoding="utf-8")

@@ -32,9 +32,9 @@ def make_order() -> BatchOrder:
 def load_part(plan: BatchPlan) -> dict[str, Any]:
     """Rows that depend on nothing but the utterance."""
     import tensorflow as tf
-    from tests.training import programs
+    from tests.training import toy_step
 
-    sources = [programs.make_batch(1000 + int(row), num_rows=1) for row in plan.rows]
+    sources = [toy_step.make_batch(1000 + int(row), num_rows=1) for row in plan.rows]
     part = {name: np.concatenate([source[name] for source in sources]) for name in sources[0]}
     part["mel_lengths"] = np.where(plan.rows == NO_ROW, 0, part["mel_lengths"])
     return {name: tf.constant(value) for name, value in part.items()}
@@ -42,18 +42,18 @@ def load_part(plan: BatchPlan) -> dict[str, Any]:
 
 def train(strategy: Any, cluster: Cluster, accumulation_steps: int = 1, **options: Any) -> dict[str, Any]:
     import tensorflow as tf
-    from tests.training import programs
+    from tests.training import toy_step
 
     from myxtts.training.micro_batches import distribute_parts
     from myxtts.training.step import TrainStep
 
     with strategy.scope():
-        model = programs.make_model()
-        optimizer = programs.make_optimizer("sgd", model)
+        model = toy_step.make_model()
+        optimizer = toy_step.make_optimizer("sgd", model)
     step = TrainStep(
         model,
         optimizer,
-        programs.compute_loss,
+        toy_step.compute_loss,
         strategy,
         rate=lambda _step: tf.constant(0.1),
         accumulation_steps=accumulation_steps,
@@ -70,7 +70,7 @@ def train(strategy: Any, cluster: Cluster, accumulation_steps: int = 1, **option
         losses.append(step(micro_batches, number).read().loss)
     num_updates = int(optimizer.iterations.numpy())
     return {
-        "weights": programs.flatten_weights(model),
+        "weights": toy_step.flatten_weights(model),
         "losses": losses,
         "rows": np.stack(rows),
         "num_updates": num_updates,

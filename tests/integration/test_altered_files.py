@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.device_process import ROOT
 from tests.integration import altered_files
 
 MAX_SECONDS = 20.0
@@ -24,12 +25,17 @@ class Worker:
     """A process that runs cases one after the other, and is started again after one that hangs or kills it."""
 
     def __init__(self, templates: Path, scratch: Path) -> None:
-        self._command = [sys.executable, altered_files.__file__, str(templates), str(scratch)]
+        self._command = [sys.executable, "-m", altered_files.__name__, str(templates), str(scratch)]
         self._process = self._start()
 
     def _start(self) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            self._command,
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
         )
 
     def run(self, seed: int) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from tests.integration.test_multi_worker import ROOT, describe_by_tf_config
-from tests.training.trainer_programs import make_data
+from tests.training.trainer_programs import COARSE, make_data
 
 from myxtts.models.bundle import read_bundle
 from myxtts.storage.json_file import JsonLines
@@ -34,7 +34,7 @@ class Pair:
     def __init__(self, folder: Path) -> None:
         self.folder, self.run_path = folder, folder / "run"
         self._config_file = folder / "config.yaml"
-        self._config_file.write_text(make_data(folder / "data").to_yaml(), encoding="utf-8")
+        self._config_file.write_text(make_data(folder / "data", **COARSE).to_yaml(), encoding="utf-8")
         self.processes: list[subprocess.Popen[str]] = []
 
     def start(self, freeze_at: int | None = None, **settings: Any) -> None:

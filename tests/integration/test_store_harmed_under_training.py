@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.fork_process import ForkProcess
-from tests.training.trainer_programs import make_data
+from tests.training.trainer_programs import COARSE, make_data
 
 from myxtts.config.schema import XTTSConfig
 from myxtts.errors import DataError
@@ -22,6 +22,7 @@ SETTINGS: dict[str, Any] = {
     "enable_graph_mode": False,
     "sample_steps": 0,
     "text_patience_steps": 0,
+    **COARSE,
 }
 MANY_STEPS = 100_000
 

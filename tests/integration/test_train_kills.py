@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.fork_process import KILLED, ForkProcess, Outcome
-from tests.training.trainer_programs import make_data
+from tests.training.trainer_programs import COARSE, make_data
 
 from myxtts.models.bundle import read_bundle
 from myxtts.training.run.checkpoint import CheckpointFolder
@@ -27,7 +27,7 @@ class KilledTraining:
     def __init__(self, folder: Path, process: ForkProcess, seed: int) -> None:
         self._process, self._folder, self._generator = process, folder, random.Random(seed)
         self._config_file = folder / "config.yaml"
-        self._config_file.write_text(make_data(folder / "data").to_yaml(), encoding="utf-8")
+        self._config_file.write_text(make_data(folder / "data", **COARSE).to_yaml(), encoding="utf-8")
         self._said_file = folder / "said.txt"
         self.newest = 0
         self.num_kills, self.num_inside_writes, self.num_resumed = 0, 0, 0

@@ -15,7 +15,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 from tests.pipeline.executed import watch
 from tests.pipeline.recordings import DATA, NUM_REFERENCE_FRAMES, SEED, list_plans, make_arrays, order_rows
-from tests.training.programs import Sgd
+from tests.training.toy_step import Sgd
 
 from myxtts.corpus.audio import AudioLimits
 from myxtts.corpus.corpus_file import open_corpus

@@ -16,7 +16,7 @@ from typing import Any
 
 from tensorflow.python.eager import context
 
-from myxtts.runtime.copies import iterate_events, record_profile, select_copies
+from benchmarks.copies import iterate_events, record_profile, select_copies
 
 _KERNEL = re.compile(r"(\S+):(\w+)$")
 

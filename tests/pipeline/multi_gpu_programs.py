@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.copies import measure_copies_per_batch
 from myxtts.config.schema import XTTSConfig
 from myxtts.pipeline.open import open_batches
-from myxtts.runtime.copies import measure_copies_per_batch
 from myxtts.runtime.hardware import Gpu, detect_hardware
 from myxtts.runtime.plan import CPU_DEVICE, Mode, Plan, choose_plan
 

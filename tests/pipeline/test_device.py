@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from tests.device_process import DeviceProcess
 
+from benchmarks.copies import count_copies, measure_copies_per_batch
 from myxtts.pipeline.batch import BatchLayout, Loaded, MemoryPool, make_device_transfer
 from myxtts.pipeline.order import NO_ROW, BatchPlan, Shape
 from myxtts.pipeline.packed import PackedBatch, cut_vector
 from myxtts.pipeline.stages import Passed, Stage, StageChain
-from myxtts.runtime.copies import count_copies, measure_copies_per_batch
 from myxtts.types import Batch
 
 SHAPE = Shape(4, 16, 7)

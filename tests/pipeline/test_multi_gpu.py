@@ -50,7 +50,7 @@ def test_batches_are_those_of_the_host_on_the_devices_that_train(
     assert result["mode"] == "multi-gpu"
     assert result["devices"] == [devices]
     assert [[id for id in ids if id] for ids in result["ids"]] == [[id for id in ids if id] for ids in host["ids"]]
-    assert result["stages"] == ["features", "transfer"]
+    assert result["stages"] == ["features", "transfer", "transfer_wait"]
     if model_gpu == "1":
         assert result["sums"] == pytest.approx(host["sums"], rel=1e-4)
 
@@ -63,7 +63,7 @@ def test_features_of_a_store_go_straight_to_the_devices_that_train_and_it_is_sai
     result = process.run(f"{PROGRAMS}:run_split", settings=settings, model_gpu=model_gpu, epochs=1)
     assert result["mode"] == ("mirrored" if "," in model_gpu else "single-gpu")
     assert result["devices"] == [devices]
-    assert result["stages"] == ["transfer"]
+    assert result["stages"] == ["transfer", "transfer_wait"]
     advice = next(line for line in result["said"] if "GPU 0 has nothing to compute" in line)
     assert "Falling back" in advice
     assert "preprocessing_mode to on_the_fly" in advice

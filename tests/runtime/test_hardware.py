@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -325,22 +324,6 @@ def test_without_a_limit_memory_is_what_the_machine_has(roots: tuple[Path, Path]
         hardware = detect_hardware(nvml=FakeNvml())
         assert hardware.ram_bytes == total
         assert 0 < hardware.available_ram_bytes <= total
-
-
-def test_free_disk_is_that_of_the_nearest_folder_that_exists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Path] = []
-    real = shutil.disk_usage
-
-    def record(path: Path) -> object:
-        usage = real(path)
-        asked.append(path)
-        return usage
-
-    monkeypatch.setattr(shutil, "disk_usage", record)
-    (tmp_path / "file").write_text("x")
-    for path in (tmp_path / "not" / "yet", tmp_path / "file" / "below"):
-        assert detect_hardware(path, nvml=FakeNvml()).disk_free_bytes > 0
-    assert asked == [tmp_path, tmp_path / "file"]
 
 
 def test_the_real_machine_can_be_looked_at_without_tensorflow() -> None:

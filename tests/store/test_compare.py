@@ -11,9 +11,9 @@ from tests.store.corpora import DATA, SmallCorpus
 
 from myxtts.corpus.corpus_file import Corpus, open_corpus
 from myxtts.errors import DataError
-from myxtts.store.compare import CorpusChanges, compare_corpus, find_changes
 from myxtts.store.layout import read_state
 from myxtts.store.precompute import precompute
+from myxtts.store.update import CorpusChanges, compare_corpus, find_changes
 
 
 def changes_of(stored: SmallCorpus, corpus: Corpus) -> CorpusChanges:

@@ -30,10 +30,10 @@ from myxtts.config.schema import XTTSConfig
 from myxtts.corpus.audio import AudioLimits
 from myxtts.corpus.corpus_file import open_corpus
 from myxtts.errors import HardwareError, StorageError, UsageError
-from myxtts.store.compare import Task
 from myxtts.store.layout import StoreSettings, read_state
 from myxtts.store.provide import Report, make_features
 from myxtts.store.ray_shards import RayShards, make_shard
+from myxtts.store.shard import Task
 
 ROOT = Path(__file__).parents[2]
 NUM_UTTERANCES = 26

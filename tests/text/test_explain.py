@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from myxtts.errors import ConfigError
-from myxtts.text.explain import cut_at_words
 from myxtts.text.frontend import FrontEnd
 from myxtts.text.tokenizer import PhonemeTokenizer
+from myxtts.text.word_cuts import cut_at_words
 
 pytest.importorskip("espeakng_loader")
 WORDS = ["some", "of", "the", "people", "it", "is", "a", "going", "to", "book", "one", "that", "was", "in"]

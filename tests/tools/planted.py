@@ -16,9 +16,9 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.data.experimental.ops import testing
 
-from myxtts.tools.diagnose.causes import Cause
 from myxtts.tools.diagnose.dataset_probe import DatasetSource
 from myxtts.tools.diagnose.examine import Diagnosis, diagnose_dataset
+from myxtts.tools.diagnose.findings import Cause
 from myxtts.tools.diagnose.from_dataset import EmulatedStep
 from myxtts.tools.diagnose.timing import Comparison, Limits, Work, compare_in_turn, run_together
 from myxtts.tools.emulate import StepTime

@@ -18,8 +18,8 @@ from myxtts.corpus import audio as listen
 from myxtts.corpus.corpus_file import open_corpus
 from myxtts.corpus.prepare import Recordings, prepare_corpus
 from myxtts.store.precompute import precompute
-from myxtts.tools.diagnose.causes import Cause
 from myxtts.tools.diagnose.examine import Diagnosis, diagnose_config, verify_config
+from myxtts.tools.diagnose.findings import Cause
 from myxtts.tools.diagnose.timing import Comparison
 from myxtts.tools.emulate import StepTime
 

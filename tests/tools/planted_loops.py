@@ -13,8 +13,8 @@ import tensorflow as tf
 from myxtts.config.schema import XTTSConfig
 from myxtts.pipeline import batch as batches
 from myxtts.pipeline.packed import adopt
-from myxtts.tools.diagnose.causes import Cause
 from myxtts.tools.diagnose.examine import Diagnosis, diagnose_config
+from myxtts.tools.diagnose.findings import Cause
 from myxtts.training import loop
 from myxtts.training.execution import Device
 from myxtts.training.learner import BaseLearner

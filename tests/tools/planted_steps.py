@@ -12,7 +12,7 @@ import tensorflow as tf
 from tests.tools import planted
 from tests.tools.planted import STEP_S, B, M, Plant, make_batches, plant, rest, sort_much
 
-from myxtts.tools.diagnose.causes import Cause
+from myxtts.tools.diagnose.findings import Cause
 from myxtts.tools.diagnose.from_dataset import EmulatedStep
 from myxtts.tools.diagnose.timing import Work
 from myxtts.tools.emulate import StepTime

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from tests.training.programs import Run, cut, make_batch
+from tests.training.toy_step import Run, cut, make_batch
 
 from myxtts.tools.profile.parts import count_kernels, measure_parts
 from myxtts.training.micro_batches import MicroBatch, StepInput

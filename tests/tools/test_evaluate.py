@@ -20,16 +20,8 @@ from myxtts.store.precompute import precompute
 from myxtts.store.reader import FeatureStore
 from myxtts.synthesis.loaded_bundle import load_bundle
 from myxtts.synthesis.synthesizer import Synthesizer
-from myxtts.tools.evaluate import (
-    Examiner,
-    Mistakes,
-    Recogniser,
-    choose_rows,
-    count_edits,
-    count_mistakes,
-    refuse_foreign_store,
-    summarize,
-)
+from myxtts.tools.evaluate import Examiner, choose_rows, refuse_foreign_store, summarize
+from myxtts.tools.recognition import Mistakes, Recogniser, count_edits, count_mistakes
 
 
 @pytest.fixture(scope="module")

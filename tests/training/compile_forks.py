@@ -10,7 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from tests.training.programs import Run, cut, flatten_weights, make_batch
+from tests.training.toy_step import Run, cut, flatten_weights, make_batch
 
 from myxtts.runtime.compile_cache import get_compile_cache, start_compile_cache
 from myxtts.training.compiling import StepCompiler, StepGraph

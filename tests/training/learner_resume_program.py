@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from tests.models.toys import make_config, make_part, make_spec
-from tests.training.programs import STRATEGIES, pack_on
+from tests.training.toy_step import STRATEGIES, pack_on
 
 from myxtts.config.schema import XTTSConfig
 from myxtts.pipeline.packed import Packed, PackedBatch

@@ -6,136 +6,48 @@ Shape legend: B utterances, N tokens, T frames, M mel bands.
 from __future__ import annotations
 
 import logging
-import math
-from contextlib import ExitStack
 from typing import Any
-from unittest import mock
 
 import keras
 import numpy as np
 import tensorflow as tf
-from tensorflow.python import pywrap_tfe
+from tests.training.toy_step import (
+    NUM_BANDS,
+    NUM_FRAMES,
+    NUM_ROWS,
+    NUM_TOKENS,
+    STRATEGIES,
+    Run,
+    Sgd,
+    compute_loss,
+    cut,
+    flatten_weights,
+    make_batch,
+    make_model,
+    make_optimizer,
+    make_plain_optimizer,
+    measure_rows,
+    pack_on,
+)
 
-from myxtts.pipeline.batch import allocate_aligned
-from myxtts.pipeline.packed import Packed, pack_copies, unpack
-from myxtts.runtime.strategy import setup_gpu_strategy
+from benchmarks.eager_operations import count_eager_operations
+from myxtts.pipeline.packed import Packed, unpack
 from myxtts.training.execution import Execution
 from myxtts.training.learner import MicroBatchCutter
 from myxtts.training.micro_batches import (
     MicroBatch,
-    StepInput,
     count_real_utterances,
     distribute_parts,
+    enter_device,
     list_replica_devices,
     select_tensors,
     split_rows,
 )
-from myxtts.training.optimizer import AdamW, Freezing, WeightEma, assign_unless
-from myxtts.training.step import StepNumbers, TrainStep, is_out_of_memory
+from myxtts.training.optimizer import Freezing, WeightEma
+from myxtts.training.step import TrainStep, is_out_of_memory
 from myxtts.types import Batch
 
 Tensor = Any
-
-NUM_SYMBOLS, WIDTH, NUM_TOKENS, NUM_FRAMES, NUM_BANDS = 11, 6, 5, 7, 4
-NUM_ROWS = 8
-RATES = {"sgd": 0.3, "adam": 0.02, "adamw": 0.02}
-BETAS, DECAY = (0.9, 0.98), 0.1
-
-
-def make_plain_optimizer(name: str) -> Any:
-    """What the optimizers under test are measured by."""
-    if name == "sgd":
-        return keras.optimizers.SGD(RATES[name])
-    decay = DECAY if name == "adamw" else 0.0
-    optimizer = keras.optimizers.AdamW(RATES[name], weight_decay=decay, beta_1=BETAS[0], beta_2=BETAS[1])
-    if decay:
-        optimizer.exclude_from_weight_decay(var_names=["bias"])
-    return optimizer
-
-
-class Sgd:
-    """Gradient descent with the methods that a step needs: it shows a wrong gradient at once."""
-
-    def __init__(self) -> None:
-        self.iterations = tf.Variable(0, dtype=tf.int64, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA)
-
-    slots = ()
-
-    def make_update(self, _weights: Any) -> Any:
-        return self._update
-
-    def _update(
-        self,
-        iterations: Any,
-        weights: Any,
-        _slots: Any,
-        gradient_P: Tensor,
-        rate: Tensor,
-        is_skipped: Tensor,
-        kept: Any,
-    ) -> list[Tensor]:
-        iterations.assign_add(tf.cast(~is_skipped, tf.int64))
-        parts = tf.split(gradient_P, [math.prod(weight.shape) for weight in weights])
-        return [
-            assign_unless(is_same, weight, weight - rate * tf.reshape(part, weight.shape), weight.read_value())
-            for weight, part, is_same in zip(weights, parts, kept, strict=True)
-        ]
-
-
-def make_optimizer(name: str, model: Any) -> Any:
-    if name == "sgd":
-        return Sgd()
-    weights = {f"{number}.{v.name}": v for number, v in enumerate(model.trainable_variables)}
-    return AdamW(weights, DECAY if name == "adamw" else 0.0, betas=BETAS)
-
-
-STRATEGIES: dict[str, Any] = {
-    "default": tf.distribute.get_strategy,
-    "one device": lambda: setup_gpu_strategy(visible_gpus="1", device_type="CPU"),
-    "mirrored": lambda: setup_gpu_strategy(True, "1,2", device_type="CPU"),
-}
-
-
-def make_model() -> Any:
-    """Tokens in, one mean spectrum out; always with the same weights."""
-    tokens_BN = keras.Input((NUM_TOKENS,), dtype="int32")
-    embedded = keras.layers.Embedding(NUM_SYMBOLS, WIDTH)(tokens_BN)
-    hidden = keras.layers.Dense(WIDTH, activation="tanh")(keras.layers.Flatten()(embedded))
-    model = keras.Model(tokens_BN, keras.layers.Dense(NUM_BANDS, dtype="float32")(hidden))
-    generator = np.random.default_rng(7)
-    model.set_weights([generator.normal(0, 0.5, weight.shape) for weight in model.get_weights()])
-    return model
-
-
-def make_batch(
-    step: int, num_real: int = NUM_ROWS, num_frames: int = NUM_FRAMES, num_rows: int = NUM_ROWS
-) -> MicroBatch:
-    """A batch of utterances of many lengths; rows behind `num_real` only fill it."""
-    generator = np.random.default_rng(100 + step)
-    lengths_B = np.where(np.arange(num_rows) < num_real, generator.integers(1, num_frames + 1, num_rows), 0)
-    return {
-        "tokens": tf.constant(generator.integers(0, NUM_SYMBOLS, (num_rows, NUM_TOKENS)), tf.int32),
-        "mel": tf.constant(generator.normal(0, 1, (num_rows, num_frames, NUM_BANDS)), tf.float32),
-        "mel_lengths": tf.constant(lengths_B, tf.int32),
-    }
-
-
-def measure_rows(model: Any, part: MicroBatch) -> Tensor:
-    """The loss of each row [B]: the mean over its frames, 0 for a row without any."""
-    lengths_B = part["mel_lengths"]
-    error_BT = tf.reduce_mean((model(part["tokens"])[:, None] - part["mel"]) ** 2, axis=-1)
-    is_real_BT = tf.sequence_mask(lengths_B, tf.shape(error_BT)[1], tf.float32)
-    return tf.reduce_sum(error_BT * is_real_BT, axis=1) / tf.cast(tf.maximum(lengths_B, 1), tf.float32)
-
-
-def compute_loss(model: Any, part: MicroBatch, training: bool, step: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-    assert training
-    loss = tf.reduce_sum(measure_rows(model, part))
-    return loss, {"frames": tf.reduce_sum(part["mel_lengths"]), "step": tf.cast(step, tf.float32) * 0 + loss}
-
-
-def flatten_weights(model: Any) -> list[float]:
-    return [float(value) for weight in model.get_weights() for value in weight.ravel()]
 
 
 def train_plainly(
@@ -157,40 +69,6 @@ def train_plainly(
             gradients, _ = tf.clip_by_global_norm(gradients, clip_norm)
         chosen.apply(gradients, model.trainable_variables)
     return {"weights": flatten_weights(model), "losses": losses, "norms": norms}
-
-
-def cut(strategy: Any, batch: MicroBatch, num_micro_batches: int, is_packed: bool = False) -> list[StepInput]:
-    """A whole batch as micro-batches for the replicas of a strategy, each in one piece or as separate tensors."""
-    micro_batches: list[StepInput] = []
-    for micro_batch in split_rows(batch, num_micro_batches):
-        shares = split_rows(micro_batch, strategy.num_replicas_in_sync)
-        parts: list[StepInput] = [*shares]
-        if is_packed:
-            parts = [pack_on(*pair) for pair in zip(list_replica_devices(strategy), shares, strict=True)]
-        micro_batches.append(distribute_parts(strategy, parts))
-    return micro_batches
-
-
-class Run:
-    """A model, its optimizer and the step under test."""
-
-    def __init__(self, strategy: str, optimizer: str = "sgd", accumulation_steps: int = 1, **options: Any) -> None:
-        self.strategy = STRATEGIES[strategy]()
-        with self.strategy.scope():
-            self.model = make_model()
-            self.optimizer = make_optimizer(optimizer, self.model)
-        self._options = {"compute_loss": compute_loss, "rate": lambda _step: tf.constant(RATES[optimizer])}
-        self.make_step(accumulation_steps=accumulation_steps, **options)
-
-    def make_step(self, **options: Any) -> None:
-        self.step = TrainStep(self.model, self.optimizer, strategy=self.strategy, **{**self._options, **options})
-
-    def train(self, step: int, batch: MicroBatch, is_packed: bool = False) -> StepNumbers:
-        return self.step(cut(self.strategy, batch, self.step.accumulation_steps, is_packed), step).read()
-
-    @property
-    def num_updates(self) -> int:
-        return int(self.optimizer.iterations.numpy())
 
 
 def train(
@@ -285,6 +163,23 @@ def trace_shapes(strategy: str, num_shapes: int, accumulation_steps: int, **opti
         run.train(number, make_batch(number, num_frames=7 + number))
     tf.get_logger().removeHandler(handler)
     return {"warned": warned, "num_traces": num_traces, "num_more": run.step.num_traces - num_traces}
+
+
+def count_outside(num_lanes: int, accumulation_steps: int) -> dict[str, Any]:
+    """Operations of the step's graph that are not inside a compiled function, and graphs made for the lanes."""
+    run = Run("one device", accumulation_steps=accumulation_steps, jit_compile=True, num_lanes=num_lanes)
+    part, *_ = cut(run.strategy, make_batch(0), accumulation_steps)
+    with run.strategy.scope(), enter_device(run.strategy):
+        function = run.step._train if accumulation_steps == 1 else run.step._accumulate
+        piece: Any = run.step.compute_piece
+        graph = function.get_concrete_function(part).graph
+    without_work = ("Placeholder", "Const", "Identity", "NoOp", "PartitionedCall", "StatefulPartitionedCall")
+    types = [node.type for node in graph.get_operations()]
+    return {
+        "outside": [name for name in types if name not in without_work],
+        "num_calls": sum(name.endswith("PartitionedCall") for name in types),
+        "num_lane_graphs": piece.experimental_get_tracing_count(),
+    }
 
 
 def train_unlike_micro_batches(strategy: str) -> dict[str, Any]:
@@ -418,13 +313,6 @@ def cut_batch() -> dict[str, Any]:
     }
 
 
-def pack_on(device: str, arrays: dict[str, Any]) -> Packed:
-    """The arrays in one piece on a device."""
-    arrays = {name: np.asarray(values) for name, values in arrays.items()}
-    num_bytes = sum(values.nbytes + 64 for values in arrays.values())
-    return pack_copies(arrays, allocate_aligned(num_bytes)).to_device(device)
-
-
 AWKWARD = np.array([0, 1, 5, 2**31 - 1, -1, -(2**31), 0x7F800001, 0x7FC12345], np.int64).astype(np.int32)
 """Integers that are denormal numbers or NaN of both kinds when their bits are read as floats."""
 
@@ -443,7 +331,9 @@ def cut_packed(strategy: str, num_rows: int, num_cuts: int, jit_compile: bool) -
     whole = distribute_parts(made, parts)
     cutter(whole)
     micro_batches: list[Any] = []
-    num_started = count_started(lambda: micro_batches.extend(cutter(whole)))
+    with count_eager_operations() as count:
+        micro_batches.extend(cutter(whole))
+    num_started = count()
     local = [made.experimental_local_results(one.vector) for one in micro_batches]
     found = [
         [unpack(Packed(vectors[number], one.layout)) for one, vectors in zip(micro_batches, local, strict=True)]
@@ -509,34 +399,16 @@ def train_with_average(strategy: str, num_steps: int, spoiled: int, jit_compile:
     }
 
 
-def count_started(run: Any) -> int:
-    """Operations that the host starts one by one."""
-    num_started = 0
-
-    def count(plain: Any) -> Any:
-        def start(*arguments: Any) -> Any:
-            nonlocal num_started
-            num_started += 1
-            return plain(*arguments)
-
-        return start
-
-    names = ("TFE_Py_Execute", "TFE_Py_FastPathExecute")
-    with ExitStack() as patched:
-        for name in names:
-            patched.enter_context(mock.patch.object(pywrap_tfe, name, count(getattr(pywrap_tfe, name))))
-        run()
-    return num_started
-
-
-def count_eager_operations(strategy: str, num_cuts: int) -> int:
+def count_operations(strategy: str, num_cuts: int) -> int:
     """Operations that the host starts for a step, behind the first ones, with the cutting of its batch."""
     run = Run(strategy, "adam", num_cuts)
     wholes = [cut(run.strategy, make_batch(step), 1, is_packed=True)[0] for step in range(3)]
     cutter = MicroBatchCutter(run.strategy, Execution(True, False, "float32", ()), num_cuts)
     for step in (0, 1):
         run.step(cutter(wholes[step]), step)
-    return count_started(lambda: run.step(cutter(wholes[2]), 2))
+    with count_eager_operations() as count:
+        run.step(cutter(wholes[2]), 2)
+    return count()
 
 
 def see_numbers(numbers: list[int]) -> list[int]:

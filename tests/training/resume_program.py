@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tests.training.programs import Run, cut, make_batch
+from tests.training.toy_step import Run, cut, make_batch
 
 from myxtts.training.run.checkpoint import CheckpointFolder
 from myxtts.training.run.saver import BackgroundSaver
-from myxtts.training.run.state import AVERAGE, MODEL, OPTIMIZER, TrainingState, number_variables
+from myxtts.training.run.state import AVERAGE, MODEL, OPTIMIZER, TrainingState
 
 
 def _refuse(message: str) -> None:
@@ -25,7 +25,7 @@ class Training:
         self.run = Run(strategy, "adamw")
         with self.run.strategy.scope():
             self.averages = [tf.Variable(variable.value) for variable in self.run.model.trainable_variables]
-        named = number_variables(self.run.model.trainable_variables)
+        named = {str(number): variable for number, variable in enumerate(self.run.model.trainable_variables)}
         groups = {
             MODEL: named,
             AVERAGE: dict(zip(named, self.averages, strict=True)),

@@ -249,6 +249,15 @@ def test_graphs_of_many_shapes_are_not_warned_of_as_retracing(
     assert outcome["num_more"] == 0
 
 
+@pytest.mark.parametrize("accumulation_steps", [1, 2])
+def test_nothing_but_calls_is_outside_the_compiled_functions_of_lanes(run: Run, accumulation_steps: int) -> None:
+    counted = run("count_outside", num_lanes=2, accumulation_steps=accumulation_steps)
+    # The number of the step, for both lanes.
+    assert counted["outside"] == ["ReadVariableOp"]
+    assert counted["num_calls"] == 3
+    assert counted["num_lane_graphs"] == 1
+
+
 REPLICAS = {"default": ["CPU:0"], "one device": ["CPU:1"], "mirrored": ["CPU:1", "CPU:2"]}
 
 
@@ -300,7 +309,7 @@ def test_the_average_follows_the_weights_within_the_step(run: Run, strategy: str
 @pytest.mark.parametrize(("num_cuts", "num_started"), [(1, 1), (2, 1 + 2 + 1)])
 def test_a_step_is_few_operations_for_the_host(run: Run, strategy: str, num_cuts: int, num_started: int) -> None:
     """Every other one would leave a GPU waiting while the host starts it: cutting, micro-batches, the update."""
-    assert run("count_eager_operations", strategy=strategy, num_cuts=num_cuts) == num_started
+    assert run("count_operations", strategy=strategy, num_cuts=num_cuts) == num_started
 
 
 def test_a_number_of_a_step_that_does_not_follow_the_last_one_counts(run: Run) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.fork_process import KILLED, ForkProcess, Outcome
-from tests.training.trainer_programs import make_data
+from tests.training.trainer_programs import COARSE, make_data
 
 from myxtts.config.schema import XTTSConfig
 from myxtts.errors import BusyError, DataError
@@ -31,31 +31,20 @@ class Trainings:
 
     def __init__(self, folder: Path, process: ForkProcess) -> None:
         self.folder, self._process = folder, process
-        self.config: XTTSConfig = make_data(folder / "data")
+        self.config: XTTSConfig = make_data(folder / "data", **COARSE)
         self._config_file = folder / "config.yaml"
         self._config_file.write_text(self.config.to_yaml(), encoding="utf-8")
 
-    def run(self, name: str, settings: dict[str, Any], fault: str = "", **options: Any) -> Outcome:
-        max_file_bytes = options.pop("max_file_bytes", None)
+    def run(
+        self, name: str, settings: dict[str, Any], fault: str = "", program: str = "train_watched", **options: Any
+    ) -> Outcome:
         return self._process.run(
-            "train_watched",
+            program,
             fault=fault,
-            max_file_bytes=max_file_bytes,
             config_file=str(self._config_file),
             settings={**EAGER, **settings, "run_dir": str(self.path(name))},
             **options,
         )
-
-    def run_on_slow_device(self, name: str, settings: dict[str, Any], num_ahead: int) -> Outcome:
-        settings = {**EAGER, **settings, "run_dir": str(self.path(name))}
-        config_file = str(self._config_file)
-        return self._process.run(
-            "train_on_slow_device", config_file=config_file, settings=settings, num_ahead=num_ahead
-        )
-
-    def run_as_documented(self, name: str, settings: dict[str, Any]) -> Outcome:
-        settings = {**EAGER, **settings, "run_dir": str(self.path(name))}
-        return self._process.run("train_as_documented", config_file=str(self._config_file), settings=settings)
 
     def say(self, name: str, *voices: str | None) -> Outcome:
         return self._process.run("say", model=str(self.path(name)), voices=voices)
@@ -88,6 +77,22 @@ class Trainings:
 def trainings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trainings]:
     with ForkProcess("tests.training.trainer_forks") as process:
         yield Trainings(tmp_path_factory.mktemp("trainings"), process)
+
+
+@pytest.fixture(scope="module")
+def short(trainings: Trainings) -> Outcome:
+    """The run "short" of one step, which several tests look at and none changes."""
+    outcome = trainings.run("short", {"steps": 1})
+    assert outcome.status == 0, outcome.error
+    return outcome
+
+
+@pytest.fixture(scope="module")
+def frozen(trainings: Trainings) -> Outcome:
+    """The run "frozen" of six steps, whose text side is frozen behind the second."""
+    outcome = trainings.run("frozen", {"steps": 6}, freeze_at=2)
+    assert outcome.status == 0, outcome.error
+    return outcome
 
 
 def spoil_gradients(*calls: int) -> str:
@@ -142,13 +147,13 @@ def rewrite_as_before(folder: Path, step: int) -> None:
     checkpoints.save(step, {**checkpoint.arrays, "optimizer/00001": np.array(1e-4, np.float32)}, old)
 
 
+@pytest.mark.usefixtures("frozen")
 def test_a_checkpoint_of_an_older_version_is_gone_on_from_bit_by_bit(trainings: Trainings) -> None:
-    assert trainings.run("new", {"steps": 6}, freeze_at=2).status == 0
     assert trainings.run("old", {"steps": 6}, freeze_at=2, kill_after=5).status == KILLED
     rewrite_as_before(trainings.path("old") / "checkpoints", 4)
     outcome = trainings.run("old", {"steps": 6}, resume=True)
     assert outcome.status == 0, outcome.error
-    assert trainings.read_checkpoint("old", 6) == trainings.read_checkpoint("new", 6)
+    assert trainings.read_checkpoint("old", 6) == trainings.read_checkpoint("frozen", 6)
 
 
 @pytest.mark.soak
@@ -184,7 +189,7 @@ def test_a_run_leaves_a_bundle_and_what_happened(trainings: Trainings) -> None:
 
 def test_training_from_python_validates_stops_and_writes_all_that_the_command_does(trainings: Trainings) -> None:
     settings = {"steps": 10, "checkpoint_steps": 1, "early_stopping": 2, "text_patience_steps": 1}
-    outcome = trainings.run_as_documented("documented", settings)
+    outcome = trainings.run("documented", settings, program="train_as_documented")
     assert outcome.status == 0, outcome.error
     assert (outcome.result["step"], outcome.result["best_step"]) == (3, 1)
     assert "has not improved since step 1" in outcome.result["reason"]
@@ -204,28 +209,27 @@ def test_training_from_python_validates_stops_and_writes_all_that_the_command_do
 
 def test_minutes_end_a_run_and_let_the_learning_rate_fall_towards_it(trainings: Trainings) -> None:
     settings = {"steps": None, "minutes": 0.25, "checkpoint_steps": 100_000}
-    outcome = trainings.run("timed", settings, clock_step_s=0.5)
+    outcome = trainings.run("timed", settings, clock_step_s=1.0)
     assert outcome.status == 0, outcome.error
     assert any(line.startswith("The 0.25 minutes are over.") for line in outcome.result["lines"])
     rates = [record["learning_rate"] for record in trainings.read_lines("timed", "metrics.jsonl")]
-    assert len(rates) == 30
+    assert len(rates) == 15
     assert rates[-1] < 0.05 * max(rates)
 
 
+@pytest.mark.usefixtures("short")
 def test_the_speakers_of_the_corpus_can_be_called_by_name(trainings: Trainings) -> None:
-    assert trainings.run("named", {"steps": 1}).status == 0
-    voices = trainings.read_bundle("named").notes["voices"]
+    voices = trainings.read_bundle("short").notes["voices"]
     assert set(voices) == {"anna", "ben"}
     assert voices["anna"] != voices["ben"]
-    spoken = trainings.say("named", "anna", "ben")
+    spoken = trainings.say("short", "anna", "ben")
     assert spoken.status == 0, spoken.error
     assert min(spoken.result) > 0
-    assert "whose voice" in trainings.say("named", None).error
+    assert "whose voice" in trainings.say("short", None).error
 
 
 def test_the_bundle_holds_the_best_weights_where_they_are_asked_for(trainings: Trainings) -> None:
-    scores = {"2": 1.0, "4": 2.0}
-    settings = {"bundle_weights": "best"}
+    scores, settings = {"2": 1.0, "4": 2.0}, {"bundle_weights": "best"}
     outcome = trainings.run("best", settings, scores=scores)
     assert outcome.status == 0, outcome.error
     bundle = trainings.read_bundle("best")
@@ -252,10 +256,10 @@ def test_a_bundle_that_a_kill_kept_from_being_written_is_there_after_a_resume(tr
     assert trainings.read_bundle("late").notes["step"] == 2
 
 
-def test_a_frozen_text_side_stays_at_its_average_and_the_decoder_learns_on(trainings: Trainings) -> None:
-    outcome = trainings.run("frozen", {"steps": 6}, freeze_at=2)
-    assert outcome.status == 0, outcome.error
-    assert len([line for line in outcome.result["lines"] if "The test says so. It is frozen" in line]) == 1
+def test_a_frozen_text_side_stays_at_its_average_and_the_decoder_learns_on(
+    trainings: Trainings, frozen: Outcome
+) -> None:
+    assert len([line for line in frozen.result["lines"] if "The test says so. It is frozen" in line]) == 1
     before, after = (trainings.load_checkpoint("frozen", step).arrays for step in (2, 6))
     trained = [name.partition("/")[2] for name in before if name.startswith("average/")]
     changed = {name for name in trained if after[f"model/{name}"].tobytes() != before[f"average/{name}"].tobytes()}
@@ -272,15 +276,15 @@ def test_nothing_is_frozen_at_the_end_but_is_when_there_is_more_to_come(training
     assert [any("It is frozen" in line for line in run.result["lines"]) for run in (first, second)] == [False, True]
 
 
+@pytest.mark.usefixtures("frozen")
 def test_a_killed_training_freezes_again(trainings: Trainings) -> None:
-    assert trainings.run("frozen-whole", {"steps": 6}, freeze_at=2).status == 0
     # At the step at which it was frozen, and behind it.
     for kill_after in (3, 5):
         name = f"frozen-{kill_after}"
         assert trainings.run(name, {"steps": 6}, freeze_at=2, kill_after=kill_after).status == KILLED
         outcome = trainings.run(name, {"steps": 6}, resume=True)
         assert outcome.status == 0, outcome.error
-        assert trainings.read_checkpoint(name, 6) == trainings.read_checkpoint("frozen-whole", 6)
+        assert trainings.read_checkpoint(name, 6) == trainings.read_checkpoint("frozen", 6)
 
 
 def test_a_step_that_is_not_finite_is_skipped_and_its_ids_are_kept(trainings: Trainings) -> None:
@@ -338,9 +342,9 @@ def test_a_full_disk_does_not_stop_training(trainings: Trainings) -> None:
     assert any("Training goes on" in line for line in outcome.result["lines"])
 
 
+@pytest.mark.usefixtures("short")
 def test_fine_tuning_takes_what_fits_and_says_so(trainings: Trainings) -> None:
-    assert trainings.run("origin", {"steps": 1}).status == 0
-    origin = str(trainings.path("origin"))
+    origin = str(trainings.path("short"))
     outcome = trainings.run("tuned", {"steps": 1, "decoder_width": 24}, init_from=origin)
     assert outcome.status == 0, outcome.error
     said = " ".join(outcome.result["lines"])
@@ -356,9 +360,9 @@ def test_fine_tuning_takes_what_fits_and_says_so(trainings: Trainings) -> None:
     assert "Leave out --model-size" in outcome.error
 
 
+@pytest.mark.usefixtures("short")
 def test_fine_tuning_has_the_shape_of_the_bundle_unless_another_is_asked_for(trainings: Trainings) -> None:
-    assert trainings.run("shape", {"steps": 1}).status == 0
-    bundle = trainings.read_bundle("shape")
+    bundle = trainings.read_bundle("short")
     config, lines = follow_bundle(XTTSConfig(train_data="more"), bundle)
     assert config.model == bundle.model_config == trainings.config.model
     assert (config.data.n_mels, config.data.text_frontend) == (8, "characters")
@@ -386,9 +390,8 @@ def test_settings_that_do_not_fit_leave_the_run_as_it_was(trainings: Trainings) 
     assert trainings.list_steps("unfit") == [2, 3]
 
 
-def test_training_says_what_it_trains_on(trainings: Trainings) -> None:
-    outcome = trainings.run("said", {"steps": 1})
-    (line,) = [line for line in outcome.result["lines"] if line.startswith("Training on")]
+def test_training_says_what_it_trains_on(trainings: Trainings, short: Outcome) -> None:
+    (line,) = [line for line in short.result["lines"] if line.startswith("Training on")]
     store = trainings.folder / "data" / "store"
     assert re.fullmatch(
         rf"Training on 21 utterances \(0\.\d minutes\) of 2 speakers in en, from the store {store}\.", line
@@ -397,7 +400,7 @@ def test_training_says_what_it_trains_on(trainings: Trainings) -> None:
 
 def test_steps_are_started_before_the_results_of_the_two_before_them_are_there(trainings: Trainings) -> None:
     settings = {"steps": 6, "log_steps": 100, "checkpoint_steps": 100}
-    outcome = trainings.run_on_slow_device("slow", settings, num_ahead=2)
+    outcome = trainings.run("slow", settings, program="train_on_slow_device", num_ahead=2)
     assert outcome.status == 0, outcome.error
     assert outcome.result["is_ahead"] == [True] * 6
     # Two that wait, and the one that was just started.

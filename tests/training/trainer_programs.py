@@ -43,6 +43,8 @@ TINY: dict[str, Any] = {
     "log_steps": 1,
     "enable_xla_compilation": False,
 }
+COARSE = {"n_fft": 512, "win_length": 512, "hop_length": 512}
+"""Half as many frames as usual, for eager steps, which search an alignment frame by frame."""
 
 
 def write_recordings(folder: Path, speakers: tuple[str, ...] = ("anna", "ben")) -> Path:
@@ -128,16 +130,12 @@ def train(
     heard_file: str = "",
     **options: Any,
 ) -> dict[str, Any]:
-    """Trains in this process; gives the result, and what the user was told.
-
-    Validation and samples take longer than such a training itself, so they are left out unless `is_validated`.
-    """
+    """Trains in this process; gives the result, and what the user was told."""
     from myxtts.training.trainer import Trainer
-    from myxtts.training.voice.task import VoiceTask
 
+    config = XTTSConfig.load(config_file, **settings)
     if not is_validated:
-        VoiceTask.make_callbacks = lambda _task: []  # type: ignore[method-assign, assignment]
-
+        leave_out_costly_parts(is_graph=config.training.enable_graph_mode)
     lines: list[str] = []
 
     def say(line: str) -> None:
@@ -151,8 +149,22 @@ def train(
     observers += [] if kill_after is None else [KillAfter(kill_after)]
     if observers:
         options["make_observers"] = lambda: observers
-    result = Trainer(XTTSConfig.load(config_file, **settings), say=say, **options).fit()
+    result = Trainer(config, say=say, **options).fit()
     return {"step": result.step, "losses": result.losses, "lines": lines, "reason": result.reason}
+
+
+def leave_out_costly_parts(is_graph: bool = False) -> None:
+    """Validation, samples and the calibration of a bundle take longer than such a training itself."""
+    import tensorflow as tf
+
+    from myxtts.models.xtts import XTTS
+    from myxtts.training.task import PreparedTask
+
+    PreparedTask.make_callbacks = lambda _task: []  # type: ignore[method-assign, assignment]
+    # A bundle is calibrated by speech of one Euler step, and without a graph that would be traced for two calls.
+    XTTS.decode.__kwdefaults__ = {**(XTTS.decode.__kwdefaults__ or {}), "num_steps": 1}
+    if not is_graph:
+        tf.config.run_functions_eagerly(True)
 
 
 def main() -> None:

@@ -12,10 +12,9 @@ from myxtts.config.schema import XTTSConfig
 from myxtts.models.vocoder_bundle import find_vocoder
 from myxtts.synthesis.synthesizer import Synthesizer
 from myxtts.training.loop import TrainingLoop
+from myxtts.training.task import PreparedTask
 from myxtts.training.trainer import Trainer
-from myxtts.training.vocoder.task import VocoderTask
 from myxtts.training.vocoder.validation import VocoderValidation
-from myxtts.training.voice.task import VoiceTask
 
 __all__ = ["TrainingLoop", "VocoderValidation", "say", "train"]
 
@@ -31,9 +30,8 @@ def train(
     lines: list[str] = []
     config = XTTSConfig(**settings)
     observers: list[Any] = [KillAfter(kill_after)] if kill_after is not None else []
-    for task in (VocoderTask, VoiceTask):
-        if not is_watched:
-            task.make_callbacks = lambda _task: []  # type: ignore[method-assign]
+    if not is_watched:
+        PreparedTask.make_callbacks = lambda _task: []  # type: ignore[method-assign, assignment]
     trainer = Trainer(config, part=part, say=lines.append, make_observers=lambda: observers, **options)
     result = asdict(trainer.fit())
     return {"lines": lines, **{name: str(v) if isinstance(v, Path) else v for name, v in result.items()}}

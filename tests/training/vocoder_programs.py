@@ -10,7 +10,7 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from tests.training.programs import STRATEGIES, Sgd
+from tests.training.toy_step import STRATEGIES, Sgd
 
 from myxtts.config.schema import DataConfig
 from myxtts.features.definition import MelDefinition

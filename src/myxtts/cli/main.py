@@ -13,6 +13,7 @@ import typer
 
 from myxtts import __version__
 from myxtts.cli.bench import run_bench_command
+from myxtts.cli.collect import run_collect
 from myxtts.cli.config import show_config
 from myxtts.cli.data_worker import run_data_worker
 from myxtts.cli.demo import make_demo
@@ -45,6 +46,7 @@ _OF_TRAINING = ("tensorflow", "keras", "scipy", "ml_dtypes")
 """Modules that the extra `train` installs."""
 
 app.command("demo")(make_demo)
+app.command("collect")(run_collect)
 app.command("prepare")(prepare)
 app.command("precompute")(run_precompute)
 app.command("synth")(run_synth)

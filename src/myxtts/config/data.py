@@ -114,6 +114,24 @@ class DataConfig(Section):
         fa="پروندهٔ تلفظ‌هایی که بر پیش‌پردازش متن مقدم‌اند.",
         resume=refuse(NEW_TOKENS),
     )
+    persian_ezafe: bool = setting(
+        True,
+        "Whether the linking vowel of Persian (ezafe) is found and spoken where it is not written.",
+        fa="آیا کسرهٔ اضافه، جایی که نوشته نشده، پیدا و خوانده شود.",
+        resume=refuse(NEW_TOKENS),
+    )
+    persian_homographs: str | None = setting(
+        None,
+        "File of readings of Persian words by context (word, IPA, condition), which come before the built-in ones.",
+        fa="پروندهٔ خوانش واژه‌های فارسی بر پایهٔ بافت (واژه، IPA، شرط) که بر خوانش‌های آماده مقدم‌اند.",
+        resume=refuse(NEW_TOKENS),
+    )
+    persian_register: Literal["formal", "colloquial"] = setting(
+        "formal",
+        "How Persian words are read whose formal and colloquial sound differ.",
+        fa="واژه‌هایی که تلفظ رسمی و گفتاری‌شان فرق دارد چگونه خوانده شوند.",
+        resume=refuse(NEW_TOKENS),
+    )
 
     # Recordings that are accepted, and what is done to them before features are made. An RMS of 0.06 is -24 dBFS,
     # which leaves speech the headroom of its peaks.
@@ -328,7 +346,7 @@ class DataConfig(Section):
         fa="در حالت چند-GPU، چند ثانیه کارت داده باید جلوتر کار کند تا مدل اجازهٔ آغاز بیابد.",
     )
 
-    @field_validator("train_data", "val_data", "cache_dir", "lexicon", mode="before")
+    @field_validator("train_data", "val_data", "cache_dir", "lexicon", "persian_homographs", mode="before")
     @classmethod
     def _accept_path(cls, value: object) -> object:
         return accept_path(value)

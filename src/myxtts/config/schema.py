@@ -27,7 +27,10 @@ from myxtts.config.training import TrainingConfig
 
 __all__ = ["PATH_KEYS", "DataConfig", "ModelConfig", "TrainingConfig", "XTTSConfig"]
 
-PATH_KEYS = ("data.train_data", "data.val_data", "data.cache_dir", "data.lexicon", "training.run_dir")
+PATH_KEYS = (
+    *("data.train_data", "data.val_data", "data.cache_dir", "data.lexicon", "data.persian_homographs"),
+    "training.run_dir",
+)
 """Settings that are paths; relative ones are seen from the working folder."""
 
 

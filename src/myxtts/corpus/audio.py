@@ -17,14 +17,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 
-import google_crc32c
 import numpy as np
 import soundfile
 from numpy.typing import NDArray
 
 from myxtts.config.schema import DataConfig
 from myxtts.corpus.rejections import AudioProblem, Reason
-from myxtts.corpus.transcripts import open_plain_file
+from myxtts.corpus.transcripts import checksum_file, open_plain_file
 
 _CONTAINERS = {"WAV", "WAVEX", "RF64", "W64", "AIFF", "FLAC", "OGG", "MP3", "MPEG"}
 """Accepted formats, as libsndfile names them."""
@@ -47,7 +46,6 @@ _MAX_CHUNKS = 10_000
 _MIN_SOURCE_RATE_HZ = 4000
 _BLOCK_SAMPLES = 1 << 16
 """Samples per channel decoded at once, which bounds the memory."""
-_CHECKSUM_BLOCK_BYTES = 1 << 20
 # Page header of Ogg (RFC 3533): fixed part, field of the checksum, flag of a stream's last page.
 _OGG_HEADER_BYTES = 27
 _OGG_CHECKSUM = slice(22, 26)
@@ -216,15 +214,6 @@ def _check_level(peak: float, clipped_share: float, limits: AudioLimits) -> None
     if clipped_share > limits.max_clipped_share:
         found, allowed = 100 * clipped_share, 100 * limits.max_clipped_share
         raise AudioProblem(Reason.CLIPPED, f"{found:.1f} % of the samples are at full scale, allowed are {allowed:g} %")
-
-
-def checksum_file(descriptor: int) -> int:
-    """crc32c of a file's bytes."""
-    checksum, position = 0, 0
-    while block := os.pread(descriptor, _CHECKSUM_BLOCK_BYTES, position):
-        checksum = google_crc32c.extend(checksum, block)
-        position += len(block)
-    return checksum
 
 
 def describe(error: Exception) -> str:

@@ -17,13 +17,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Annotated
 
-import google_crc32c
 from pydantic import Field
 
-from myxtts.corpus.transcripts import CorpusRoot
+from myxtts.corpus.transcripts import CorpusRoot, checksum_file
 from myxtts.errors import DataError, refuse
 from myxtts.storage.json_file import FileModel, JsonRefusedError, Listed, parse_json, parse_json_line, parse_json_object
-from myxtts.storage.regular_file import FileRefusedError, open_regular
+from myxtts.storage.regular_file import explain_read_errors, open_regular
 from myxtts.text.frontend import FrontEnd
 from myxtts.types import Split, Utterance
 
@@ -33,7 +32,6 @@ CORPUS_VERSION = 1
 TRAIN_OPENING = '{"split": "train", '
 VAL_OPENING = '{"split": "val", '
 """Openings of lines: `prepare` changes the split of a line by replacing its opening."""
-_CHECKSUM_BLOCK_BYTES = 1 << 20
 _MAX_HEADING_BYTES = 1_000_000
 """Bounds the first read of a file that may be anything."""
 _MAX_LINE_BYTES = 4_000_000
@@ -146,13 +144,8 @@ def _count_error(path: Path, heading: Heading, found: str) -> DataError:
 @contextmanager
 def _open_corpus_file(path: Path) -> Iterator[IO[bytes]]:
     """Opens a corpus file; raises DataError for what is no file, or cannot be read."""
-    try:
-        with open_regular(path) as file:
-            yield file
-    except FileRefusedError as error:
-        raise refuse(path, str(error), _DAMAGED) from error
-    except OSError as error:
-        raise refuse(path, f"it cannot be read ({error.strerror})", _DAMAGED) from error
+    with explain_read_errors(lambda reason: refuse(path, reason, _DAMAGED)), open_regular(path) as file:
+        yield file
 
 
 def _parse_utterance(path: Path, number: int, line: bytes, roots: list[CorpusRoot]) -> Utterance:
@@ -197,15 +190,11 @@ class Corpus:
 
 def checksum_corpus(path: Path) -> int:
     """Returns the crc32c of a corpus file; raises DataError where it is longer than its utterances can be."""
-    crc = 0
     with _open_corpus_file(path) as file:
         heading = read_heading(path, file)
         if os.fstat(file.fileno()).st_size > (heading.num_utterances + 1) * _MAX_LINE_BYTES:
             raise _count_error(path, heading, "more")
-        file.seek(0)
-        while block := file.read(_CHECKSUM_BLOCK_BYTES):
-            crc = google_crc32c.extend(crc, block)
-    return crc
+        return checksum_file(file.fileno())
 
 
 def is_prepared(path: Path) -> bool:

@@ -15,7 +15,7 @@ import io
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import chain, islice, takewhile
@@ -23,7 +23,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from myxtts.config.schema import DataConfig
-from myxtts.corpus.check import Accepted, Checker, refuse_half_characters
+from myxtts.corpus.check import Accepted, Checker, SeenTable, refuse_half_characters
 from myxtts.corpus.corpus_file import (
     CORPUS_FILE_NAME,
     FRONTEND_FILE_NAME,
@@ -37,7 +37,6 @@ from myxtts.corpus.formats import find_format
 from myxtts.corpus.formats.base import CorpusFormat, Row, Source
 from myxtts.corpus.formats.folders import walk_files
 from myxtts.corpus.rejections import Reason, Rejection, RejectionReport, describe_reasons
-from myxtts.corpus.seen import SeenTable
 from myxtts.corpus.transcripts import AUDIO_SUFFIXES, CorpusRoot
 from myxtts.errors import DataError, UsageError
 from myxtts.storage.atomic import (
@@ -50,10 +49,9 @@ from myxtts.storage.atomic import (
 from myxtts.storage.regular_file import open_output
 from myxtts.text.frontend import MAX_TEXT_LENGTH, FrontEnd
 from myxtts.text.languages.en_abbreviations import is_in_capitals
-from myxtts.types import Split, Utterance
-
-Progress = Callable[[int, int], None]
-"""Called every few rows with the number of utterances accepted and rejected so far."""
+from myxtts.text.persian.homographs import read_homographs
+from myxtts.text.persian.reading import PersianReading
+from myxtts.types import Progress, Split, Utterance
 
 _MAX_USELESS_ROWS = 5000
 """A corpus of which so many rows and no other were read is refused without reading on."""
@@ -197,7 +195,9 @@ def _choose_frontend(inputs: list[_Input], data: DataConfig) -> FrontEnd:
     """Makes the front end of the settings; a character tokenizer is fitted on all texts before the checks."""
     rows = (row for item in inputs for row in item.rows() if isinstance(row, Row))
     texts = ((row.text, row.language) for row in rows if len(row.text) <= MAX_TEXT_LENGTH)
-    return FrontEnd.create(data.text_frontend, data.lexicon, texts)
+    homographs = read_homographs(Path(data.persian_homographs)) if data.persian_homographs else ""
+    persian = PersianReading(data.persian_ezafe, data.persian_register, homographs)
+    return FrontEnd.create(data.text_frontend, data.lexicon, texts, persian)
 
 
 def _make_draft_line(accepted: Accepted, root_number: int, seen: SeenTable, split_by: str, seed: int) -> str:

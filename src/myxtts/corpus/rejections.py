@@ -45,7 +45,10 @@ class Reason(StrEnum):
     EMPTY = "empty", "Record the clip again, or remove the line."
     SILENT = "silent", "Record the clip again, or remove the line; --set data.silence_db=-90 accepts very quiet clips."
     TOO_SHORT = "too-short", "Join it with its neighbour, or accept it with --set data.min_duration_s=SECONDS."
-    TOO_LONG = "too-long", "Cut it at a pause, or accept it with --set data.max_duration_s=SECONDS."
+    TOO_LONG = (
+        "too-long",
+        "Cut it in its pauses (myxtts collect RECORDINGS --out CORPUS), or accept it: --set data.max_duration_s=60.",
+    )
     CLIPPED = "clipped", "Record with less gain, or accept it with --set data.max_clipped_share=SHARE."
     BAD_RATE = "bad-sample-rate", "Convert the recording to a rate between 8000 and 48000 Hz."
     BAD_CHANNELS = "too-many-channels", "Mix the recording to mono or stereo, or raise data.max_channels."
@@ -65,6 +68,12 @@ class Reason(StrEnum):
         "more-tokens-than-frames",
         "Check that the text belongs to this recording: it is too long for its sound.",
     )
+    DOUBTFUL_TEXT = (
+        "doubtful-text",
+        "Hear the clip; if its text in doubtful.jsonl is right, move the line to manifest.jsonl.",
+    )
+    OTHER_VOICE = "other-voice", "Hear the clip; if it is the right speaker, move its line to manifest.jsonl."
+    NOISY = "noisy", "Record in a quieter place, or accept it with --min-snr DECIBELS."
     WRONG_SCRIPT = "wrong-script", "Give --language with the language that the text is in."
     OUTSIDE_ROOT = "outside-corpus", "Copy the recording into the corpus folder, or name its folder with --audio-root."
     LEAK = "train-validation-leak", "Remove one of the two: a validation clip must not be trained on."

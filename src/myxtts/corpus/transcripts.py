@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
+import google_crc32c
+
 from myxtts.corpus.rejections import Reason
 from myxtts.errors import refuse
 from myxtts.storage.regular_file import FileRefusedError, open_descriptor, open_regular
@@ -38,6 +40,7 @@ _MAX_TRANSCRIPT_BYTES = 4_000_000_000
 """Far above the transcript of any corpus; a sparse file of this size is read in seconds."""
 _MAX_RECORDING_BYTES = 1 << 32
 """As many as a WAV file can have. All of a recording is read for its checksum."""
+_CHECKSUM_BLOCK_BYTES = 1 << 20
 _MAX_PATH_LENGTH = 4000
 """Characters, somewhat below PATH_MAX of Linux (4096 bytes)."""
 _SUFFIX_SPELLINGS = tuple(spelling for suffix in AUDIO_SUFFIXES for spelling in (suffix, suffix.upper()))
@@ -301,3 +304,12 @@ def open_plain_file(real_path: str) -> int:
         os.close(descriptor)
         raise OSError(errno.EFBIG, f"the file has {num_bytes:,} bytes, more than {_MAX_RECORDING_BYTES:,}")
     return descriptor
+
+
+def checksum_file(descriptor: int) -> int:
+    """The crc32c of all bytes of a file."""
+    checksum, position = 0, 0
+    while block := os.pread(descriptor, _CHECKSUM_BLOCK_BYTES, position):
+        checksum = google_crc32c.extend(checksum, block)
+        position += len(block)
+    return checksum

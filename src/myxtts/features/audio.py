@@ -22,11 +22,11 @@ from myxtts.corpus.audio import (
     check_completeness,
     check_duration,
     check_header,
-    checksum_file,
     open_recording,
     open_sound,
 )
 from myxtts.corpus.rejections import AudioProblem, Reason
+from myxtts.corpus.transcripts import checksum_file
 from myxtts.features.definition import AudioDefinition
 from myxtts.types import Waveform
 

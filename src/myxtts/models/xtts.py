@@ -178,14 +178,6 @@ class XTTS(keras.Model):  # type: ignore[misc]
         num_frames_B = tf.reduce_sum(durations_BS, axis=1)
         return SpokenText(states, durations_BS, sum_by_token(durations_BS), num_frames_B, prosody.pitch)
 
-    def time_as_recorded(
-        self, states: TextStates, mel_BTM: Tensor, mel_lengths_B: Tensor
-    ) -> tuple[SpokenText, Alignment]:
-        """An encoded text with the durations and F0 of its recording, and the alignment they come from."""
-        alignment = self.align_states(states, self.normalize_mel(mel_BTM), mel_lengths_B)
-        durations_BS, pitch_BS = alignment.durations_BS, self.measure_pitch(mel_BTM, mel_lengths_B, alignment)
-        return SpokenText(states, durations_BS, sum_by_token(durations_BS), mel_lengths_B, pitch_BS), alignment
-
     def decode(
         self,
         spoken: SpokenText,

@@ -36,7 +36,7 @@ from myxtts.pipeline.packed import (
     pack_views,
     place_arrays,
 )
-from myxtts.pipeline.splits import Utterances
+from myxtts.store.index import Utterances
 from myxtts.types import BATCH, Array, Batch
 
 Arrays = dict[str, NDArray[Any]]
@@ -177,26 +177,22 @@ class MemoryPool:
         return memory, -np.frombuffer(memory, np.uint8).ctypes.data % _HUGE_PAGE_BYTES
 
 
-class BatchAssembler:
-    """Copies features and labels of utterances into the arrays of a batch, and pads them."""
+class AssemblingLoader(Loader):
+    """Loader that copies features and labels of utterances into the arrays of a batch, and pads them."""
 
     def __init__(
-        self,
-        utterances: Utterances,
-        num_reference_frames: int,
-        seed: int,
-        arrays: Sequence[Array] = BATCH,
+        self, utterances: Utterances, num_reference_frames: int, seed: int, arrays: Sequence[Array] = BATCH
     ) -> None:
         self._utterances, self._num_reference_frames, self._seed = utterances, num_reference_frames, seed
-        self.padding = float(np.log(utterances.mel_definition.log_floor))
-        pads = {"zero": 0.0, "log_floor": self.padding}
+        self._padding = float(np.log(utterances.mel_definition.log_floor))
+        pads = {"zero": 0.0, "log_floor": self._padding}
         self._pads = [(array.name, pads[array.pad]) for array in arrays if array.axes.split()[0] == "B"]
 
     def name_utterances(self, plan: BatchPlan) -> tuple[str, ...]:
         names = [self._utterances.id_of(row) for row in plan.rows[: plan.num_real].tolist()]
         return (*names, *[""] * (len(plan.rows) - len(names)))
 
-    def fill_labels(self, arrays: Arrays, plan: BatchPlan) -> None:
+    def _fill_labels(self, arrays: Arrays, plan: BatchPlan) -> None:
         """Tokens, speakers and languages; pads all arrays of the rows that only fill the shape."""
         num_real = plan.num_real
         rows = plan.rows[:num_real]
@@ -209,33 +205,33 @@ class BatchAssembler:
         for name in ("speaker", "language"):
             arrays[name][:num_real] = self._utterances.columns[name][rows]
 
-    def fill_mels(self, arrays: Arrays, plan: BatchPlan, mels: Mapping[int, NDArray[Any]]) -> None:
+    def _fill_mels(self, arrays: Arrays, plan: BatchPlan, mels: Mapping[int, NDArray[Any]]) -> None:
         """The log-mels [T, M] of the plan's rows, given by row as float16 or float32."""
         mel_BTM, lengths_B = arrays["mel"], arrays["mel_lengths"]
         for index, row in enumerate(plan.rows[: plan.num_real].tolist()):
             mel_TM = mels[row]
             length = len(mel_TM)
             mel_BTM[index, :length] = mel_TM
-            mel_BTM[index, length:] = self.padding
+            mel_BTM[index, length:] = self._padding
             lengths_B[index] = length
 
-    def fill_references(self, arrays: Arrays, plan: BatchPlan, mels: Mapping[int, NDArray[Any]]) -> None:
+    def _fill_references(self, arrays: Arrays, plan: BatchPlan, mels: Mapping[int, NDArray[Any]]) -> None:
         """A random crop of each reference clip."""
         reference_BRM, lengths_B = arrays["reference"], arrays["reference_lengths"]
-        for index, (row, crop_hash) in enumerate(self.list_references(plan)):
+        for index, (row, crop_hash) in enumerate(self._list_references(plan)):
             mel_TM = mels[row]
-            start, length = self.find_crop(len(mel_TM), crop_hash)
+            start, length = self._find_crop(len(mel_TM), crop_hash)
             reference_BRM[index, :length] = mel_TM[start : start + length]
-            reference_BRM[index, length:] = self.padding
+            reference_BRM[index, length:] = self._padding
             lengths_B[index] = length
 
-    def list_references(self, plan: BatchPlan) -> list[tuple[int, int]]:
+    def _list_references(self, plan: BatchPlan) -> list[tuple[int, int]]:
         """The row of each utterance's reference clip, and the hash that decides where its crop starts."""
         num_real = plan.num_real
         hashes = hash_crops(plan, self._seed)[:num_real]
         return list(zip(plan.references[:num_real].tolist(), hashes.tolist(), strict=True))
 
-    def find_crop(self, num_frames: int, crop_hash: int) -> tuple[int, int]:
+    def _find_crop(self, num_frames: int, crop_hash: int) -> tuple[int, int]:
         """First frame and number of frames of a reference: the whole clip if it is shorter than a reference."""
         num_spare = max(0, num_frames - self._num_reference_frames)
         return crop_hash % (num_spare + 1), min(num_frames, self._num_reference_frames)

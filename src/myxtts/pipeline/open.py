@@ -135,7 +135,7 @@ def make_feed(
         stages,
         num_workers=plan.num_workers,
         buffer_size=buffer_size,
-        telemetry=Telemetry(telemetry_file, say=say, start=batches.start),
+        telemetry=Telemetry(telemetry_file, say=say, start=batches.start, is_copied=plan.mode is not Mode.CPU),
         warm_up=WarmUp(max(1, stages[0].num_ready // 2), plan.model_start_delay_s) if is_multi_gpu else None,
         tuner=_make_tuner(config, plan, buffer_size, machine),
         priority=ThreadPriority(plan.loader_niceness, plan.num_reserved_cpus),

@@ -11,11 +11,10 @@ import os
 import struct
 from array import array
 from collections import Counter
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,9 +25,9 @@ from myxtts.corpus.corpus_file import Corpus
 from myxtts.corpus.rejections import AudioProblem
 from myxtts.errors import DataError
 from myxtts.features.definition import AudioDefinition, MelDefinition, count_source_frames
-from myxtts.store.index import SPLITS, hash_id, renumber_names
+from myxtts.store.index import SPLITS, NameCodes, Utterances, hash_id
 from myxtts.text.frontend import FrontEnd
-from myxtts.types import Split, Utterance
+from myxtts.types import Utterance
 
 _CHUNK_UTTERANCES = 512
 _NUM_THREADS = 8
@@ -39,10 +38,23 @@ _MAX_CHUNKS = 100
 _PCM, _FLOAT, _EXTENSIBLE = 1, 3, 0xFFFE
 """Encodings of the WAV format chunk."""
 _FORMAT = struct.Struct("<HHIIHH")
+_COLUMNS = {
+    "id_hash": "Q",
+    "source_frames": "I",
+    "tokens_length": "I",
+    "speaker": "I",
+    "language": "I",
+    "split": "B",
+    "num_samples": "q",
+    "sample_rate_hz": "i",
+    "num_channels": "i",
+    "source_crc": "I",
+}
+"""Columns that the corpus gives, and their types as codes of `array`."""
 _SIGNATURES = {b"fLaC": "FLAC", b"OggS": "OGG", b"RF64": "RF64", b"ID3\3": "MP3", b"ID3\4": "MP3"}
 
 
-class RecordingSource:
+class RecordingSource(Utterances):
     """Utterances in the order of the corpus, speakers and languages in alphabetical order: as a new store numbers them.
 
     `columns` are arrays [U] named as in a store. `mel_length` is the most that an utterance can have: what it has
@@ -54,24 +66,14 @@ class RecordingSource:
         self.audio_definition = AudioDefinition.from_config(data)
         self.mel_dtype = data.mel_dtype
         self._rows = rows
-        speaker, self.speakers = _number_names(rows.speakers)
-        language, self.languages = _number_names(rows.languages)
-        self._token_ends = np.asarray(rows.token_ends, np.int64)
+        self.columns = columns = {name: np.asarray(values) for name, values in rows.columns.items()}
+        columns["speaker"], self.speakers = rows.speakers.sort(columns["speaker"])
+        columns["language"], self.languages = rows.languages.sort(columns["language"])
+        columns["mel_length"] = _bound_lengths(
+            columns["source_frames"], columns["sample_rate_hz"], self.mel_definition, data.max_duration_s
+        )
+        self._token_ends = np.cumsum(columns["tokens_length"], dtype=np.int64)
         self._tokens = np.asarray(rows.tokens, np.int32)
-        source_frames = np.asarray(rows.source_frames, np.uint32)
-        self.columns: dict[str, NDArray[Any]] = {
-            "id_hash": np.asarray(rows.id_hashes, np.uint64),
-            "source_frames": source_frames,
-            "mel_length": _bound_lengths(source_frames, rows.rates, self.mel_definition, data.max_duration_s),
-            "tokens_length": np.diff(self._token_ends, prepend=0).astype(np.uint32),
-            "speaker": speaker,
-            "language": language,
-            "split": np.asarray(rows.splits, np.uint8),
-            "num_samples": np.asarray(rows.num_samples, np.int64),
-            "sample_rate_hz": np.asarray(rows.rates, np.int32),
-            "num_channels": np.asarray(rows.num_channels, np.int32),
-            "source_crc": np.asarray(rows.checksums, np.uint32),
-        }
 
     @classmethod
     def open(cls, corpus: Corpus, data: DataConfig) -> RecordingSource:
@@ -80,24 +82,6 @@ class RecordingSource:
         _read_rows(rows, corpus, corpus.load_frontend(), AudioLimits.from_config(data))
         return cls(data, rows)
 
-    def __len__(self) -> int:
-        return len(self._token_ends)
-
-    @property
-    def n_mels(self) -> int:
-        return self.mel_definition.n_mels
-
-    def join_as(self, split: Split, speakers: Sequence[str], languages: Sequence[str]) -> None:
-        """Becomes a split of another corpus, whose names count; raises DataError where that lacks one of them."""
-        columns = self.columns
-        columns["speaker"] = renumber_names(columns["speaker"], self.speakers, speakers, "speakers")
-        columns["language"] = renumber_names(columns["language"], self.languages, languages, "languages")
-        columns["split"] = np.full(len(self), SPLITS.index(split), np.uint8)
-        self.speakers, self.languages = tuple(speakers), tuple(languages)
-
-    def rows_of_split(self, split: str) -> NDArray[np.int64]:
-        return np.flatnonzero(self.columns["split"] == SPLITS.index(split))
-
     def id_of(self, row: int) -> str:
         return self._rows.ids[row]
 
@@ -105,21 +89,20 @@ class RecordingSource:
         return self._rows.paths[row]
 
     def read_tokens(self, rows: NDArray[np.integer[Any]]) -> list[NDArray[np.int32]]:
-        """The tokens [N] of many rows, not copied."""
         ends = self._token_ends
         return [self._tokens[ends[row - 1] if row else 0 : ends[row]] for row in rows.tolist()]
 
     def utterance(self, row: int) -> Utterance:
-        columns = self.columns
+        columns, (speaker, language, split) = self.columns, self.labels_of(row)
         return Utterance(
             id=self.id_of(row),
             audio=self.audio_path(row),
             text=self._rows.texts[row],
-            speaker=self.speakers[int(columns["speaker"][row])],
-            language=self.languages[int(columns["language"][row])],
+            speaker=speaker,
+            language=language,
             # The pool keeps '' where the corpus has no phonemes; its phonemes are never an empty string.
             phonemes=self._rows.phonemes[row] or None,
-            split=cast(Split, SPLITS[int(columns["split"][row])]),
+            split=split,
             num_samples=int(columns["num_samples"][row]),
             sample_rate_hz=int(columns["sample_rate_hz"][row]),
             num_channels=int(columns["num_channels"][row]),
@@ -128,12 +111,13 @@ class RecordingSource:
 
 
 def _bound_lengths(
-    source_frames: NDArray[np.uint32], rates: Sequence[int], mel: MelDefinition, max_duration_s: float
+    source_frames: NDArray[np.uint32], rates: NDArray[np.int32], mel: MelDefinition, max_duration_s: float
 ) -> NDArray[np.uint32]:
     """The most frames that each utterance can have; a stream of unknown length is as long as recordings may be."""
     bounds = source_frames.copy()
     for row in np.flatnonzero(source_frames == 0).tolist():
-        bounds[row] = count_source_frames(int(max_duration_s * rates[row]) + 1, rates[row], mel)
+        rate = int(rates[row])
+        bounds[row] = count_source_frames(int(max_duration_s * rate) + 1, rate, mel)
     return bounds
 
 
@@ -159,47 +143,30 @@ class _Rows:
     def __init__(self, mel: MelDefinition) -> None:
         self._mel = mel
         self.ids, self.paths, self.texts, self.phonemes = (_StringPool() for _ in range(4))
-        self.speakers, self.languages = _Names(), _Names()
-        self.tokens, self.token_ends = array("i"), array("q")
-        self.splits, self.checksums = array("B"), array("I")
-        self.num_samples, self.rates, self.num_channels = array("q"), array("i"), array("i")
-        self.id_hashes, self.source_frames = array("Q"), array("I")
+        self.speakers, self.languages = NameCodes(), NameCodes()
+        self.tokens = array("i")
+        self.columns = {name: array(kind) for name, kind in _COLUMNS.items()}
 
     def append(self, utterance: Utterance, tokens: NDArray[np.int32]) -> None:
         self.ids.append(utterance.id)
         self.paths.append(utterance.audio)
         self.texts.append(utterance.text)
         self.phonemes.append(utterance.phonemes or "")
-        self.speakers.append(utterance.speaker)
-        self.languages.append(utterance.language)
         self.tokens.frombytes(np.ascontiguousarray(tokens, np.int32).tobytes())
-        self.token_ends.append(len(self.tokens))
-        self.splits.append(SPLITS.index(utterance.split))
-        self.checksums.append(utterance.checksum)
-        self.num_samples.append(utterance.num_samples)
-        self.rates.append(utterance.sample_rate_hz)
-        self.num_channels.append(utterance.num_channels)
-        self.id_hashes.append(hash_id(utterance.id))
-        self.source_frames.append(count_source_frames(utterance.num_samples, utterance.sample_rate_hz, self._mel))
-
-
-class _Names:
-    """Names of speakers or languages, numbered as they appear."""
-
-    def __init__(self) -> None:
-        self.numbers: dict[str, int] = {}
-        self.column = array("i")
-
-    def append(self, name: str) -> None:
-        self.column.append(self.numbers.setdefault(name, len(self.numbers)))
-
-
-def _number_names(names: _Names) -> tuple[NDArray[np.uint32], tuple[str, ...]]:
-    """The column [U] and the names it refers to, numbered in alphabetical order."""
-    ordered = sorted(names.numbers)
-    indices = np.zeros(len(ordered), np.uint32)
-    indices[[names.numbers[name] for name in ordered]] = np.arange(len(ordered))
-    return indices[np.asarray(names.column, np.int32)], tuple(ordered)
+        row = {
+            "id_hash": hash_id(utterance.id),
+            "source_frames": count_source_frames(utterance.num_samples, utterance.sample_rate_hz, self._mel),
+            "tokens_length": len(tokens),
+            "speaker": self.speakers.add(utterance.speaker),
+            "language": self.languages.add(utterance.language),
+            "split": SPLITS.index(utterance.split),
+            "num_samples": utterance.num_samples,
+            "sample_rate_hz": utterance.sample_rate_hz,
+            "num_channels": utterance.num_channels,
+            "source_crc": utterance.checksum,
+        }
+        for name, value in row.items():
+            self.columns[name].append(value)
 
 
 def _read_rows(rows: _Rows, corpus: Corpus, frontend: FrontEnd, limits: AudioLimits) -> None:

@@ -18,10 +18,11 @@ from numpy.typing import NDArray
 from myxtts.config.schema import DataConfig, XTTSConfig
 from myxtts.corpus.corpus_file import Corpus, is_prepared, open_corpus, read_corpus_heading
 from myxtts.errors import ConfigError, DataError
-from myxtts.features.definition import MelDefinition, count_longest_frames
+from myxtts.features.definition import count_longest_frames
 from myxtts.pipeline.order import BatchOrder, BatchPlan, Shape
 from myxtts.pipeline.recordings import RecordingSource
 from myxtts.runtime.plan import Plan
+from myxtts.store.index import Utterances
 from myxtts.store.layout import STORE_FILE_NAME, StoreSettings, describe_differences, list_differences, read_state
 from myxtts.store.precompute import VAL_STORE_NAME, find_val_corpus
 from myxtts.store.provide import find_store_folder
@@ -30,20 +31,6 @@ from myxtts.store.verify import check_before_training
 from myxtts.types import Split
 
 _ENDLESS = 1 << 60
-
-
-class Utterances(Protocol):
-    """Utterances by row, with all that is known of them before features are loaded: a store or recordings."""
-
-    @property
-    def columns(self) -> dict[str, NDArray[Any]]: ...
-    @property
-    def n_mels(self) -> int: ...
-    @property
-    def mel_definition(self) -> MelDefinition: ...
-    def rows_of_split(self, split: str) -> NDArray[np.int64]: ...
-    def id_of(self, row: int) -> str: ...
-    def read_tokens(self, rows: NDArray[np.integer[Any]]) -> list[NDArray[np.int32]]: ...
 
 
 class Order(Protocol):

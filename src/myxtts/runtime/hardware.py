@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import os
 import re
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -82,7 +81,6 @@ class Hardware:
     num_cpus: int
     ram_bytes: int
     available_ram_bytes: int
-    disk_free_bytes: int
     gpus: tuple[Gpu, ...] = ()
     no_gpu_reason: str = ""
     notes: tuple[str, ...] = ()
@@ -90,10 +88,8 @@ class Hardware:
     """The multi-worker run that this process is part of, if any."""
 
 
-def detect_hardware(
-    path: Path | None = None, *, nvml: Any = None, environment: Mapping[str, str] | None = None
-) -> Hardware:
-    """Looks at the machine; `path` is where data will be written (by default the working folder).
+def detect_hardware(*, nvml: Any = None, environment: Mapping[str, str] | None = None) -> Hardware:
+    """Looks at the machine.
 
     `nvml` and `environment` stand for the driver and the environment of this process, which are used by default.
     """
@@ -105,7 +101,6 @@ def detect_hardware(
         num_cpus=count_cpus(),
         ram_bytes=min(memory.total, limit_bytes or memory.total),
         available_ram_bytes=memory.available if free_bytes is None else min(memory.available, free_bytes),
-        disk_free_bytes=_measure_free_disk(path or Path.cwd()),
         gpus=listing.gpus,
         no_gpu_reason=listing.no_gpu_reason,
         notes=listing.notes,
@@ -200,17 +195,6 @@ def _read_text(path: Path) -> str:
     except (OSError, UnicodeDecodeError):
         # Which files exist depends on kernel and container; one that cannot be read sets no limit we could know of.
         return ""
-
-
-def _measure_free_disk(path: Path) -> int:
-    """Free bytes on the disk that `path` is or will be on."""
-    absolute = path.absolute()
-    for folder in (absolute, *absolute.parents):
-        try:
-            return shutil.disk_usage(folder).free
-        except (FileNotFoundError, NotADirectoryError, PermissionError):
-            continue
-    return 0
 
 
 def list_gpus(nvml: Any) -> GpuListing:

@@ -22,6 +22,7 @@ from myxtts.errors import DAMAGED_FILE, DataError, StorageError, refuse, warn_us
 from myxtts.storage.atomic import pass_fault_point, write_atomically
 from myxtts.storage.regular_file import (
     FileRefusedError,
+    explain_read_errors,
     open_descriptor,
     open_output,
     open_regular,
@@ -91,14 +92,8 @@ def read_json(
     A file that is not there raises FileNotFoundError, since for many callers that is no error.
     """
     place = f"{what} {path}".lstrip()
-    try:
+    with explain_read_errors(lambda reason: refuse(place, reason, next_step), is_optional=True):
         return parse_json(read_regular(path, max_bytes), model)
-    except FileRefusedError as error:
-        raise refuse(place, str(error), next_step) from error
-    except (FileNotFoundError, NotADirectoryError):
-        raise
-    except OSError as error:
-        raise refuse(place, f"it cannot be read ({error.strerror})", next_step) from error
 
 
 def try_read_json(path: Path, model: type[Model], max_bytes: int = _DEFAULT_MAX_BYTES) -> Model | None:

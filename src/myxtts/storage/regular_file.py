@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import BufferedReader, FileIO
 from pathlib import Path
@@ -20,6 +20,22 @@ _MAX_LINE_BYTES = 1 << 20
 
 class FileRefusedError(ValueError):
     """Why a file cannot be used, in words that complete "it cannot be used: ..."."""
+
+
+@contextmanager
+def explain_read_errors(explain: Callable[[str], Exception], *, is_optional: bool = False) -> Iterator[None]:
+    """Turns what opening and reading a file in the block raises into the error that `explain` makes of the reason.
+
+    With `is_optional` a file that is not there raises FileNotFoundError or NotADirectoryError all the same.
+    """
+    try:
+        yield
+    except FileRefusedError as error:
+        raise explain(str(error)) from error
+    except OSError as error:
+        if is_optional and isinstance(error, FileNotFoundError | NotADirectoryError):
+            raise
+        raise explain(f"it cannot be read ({error.strerror})") from error
 
 
 class _Waitless(FileIO):

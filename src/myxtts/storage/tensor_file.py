@@ -19,6 +19,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from io import BufferedReader
+from pathlib import Path
 from typing import IO, Annotated, Any
 
 import google_crc32c
@@ -28,7 +29,7 @@ from pydantic import Field
 
 from myxtts.storage.atomic import pass_fault_point
 from myxtts.storage.json_file import FileModel, JsonRefusedError, check_fields, parse_json_object
-from myxtts.storage.regular_file import FileRefusedError
+from myxtts.storage.regular_file import FileRefusedError, open_regular
 
 Array = NDArray[Any]
 
@@ -66,6 +67,8 @@ _METADATA_NAME = "__metadata__"
 _LENGTH = struct.Struct("<Q")
 _SEAL = struct.Struct("<I")
 _BLOCK_BYTES = 1 << 22
+_MAX_FILE_BYTES = 1 << 40
+"""Larger than any file of ours: only its heading and the tensors that it lists are read."""
 
 
 class TensorFileError(FileRefusedError):
@@ -184,6 +187,14 @@ def read_tensors(file: BufferedReader, heading: Heading, *, sealed: bool) -> tup
     if sealed:
         del arrays[SEAL_NAME]
     return arrays, crc
+
+
+def load_tensors(path: Path) -> tuple[dict[str, Array], dict[str, str]]:
+    """Reads a sealed file; returns its arrays and its metadata. Raises FileRefusedError and OSError."""
+    with open_regular(path, _MAX_FILE_BYTES) as file:
+        heading = read_heading(file)
+        arrays, _ = read_tensors(file, heading, sealed=True)
+        return arrays, heading.metadata
 
 
 def _check_seal(file: BufferedReader, heading: Heading) -> None:

@@ -14,11 +14,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-import google_crc32c
-
 from myxtts.config.load import RESOLVED_FILE_NAME
 from myxtts.corpus.corpus_file import CORPUS_FILE_NAME, FRONTEND_FILE_NAME, Corpus, open_corpus, read_corpus_heading
-from myxtts.corpus.transcripts import CorpusRoot
+from myxtts.corpus.transcripts import CorpusRoot, checksum_file
 from myxtts.errors import DataError
 from myxtts.storage.atomic import explain_storage_errors, write_atomically
 from myxtts.storage.json_file import NO_OTHER_FIELDS
@@ -31,7 +29,6 @@ CHECKSUMS_FILE_NAME = "checksums.json"
 _REPORTS = ("rejections.csv", "rejections.json")
 _CORPUS_FILES = tuple(f"{CORPUS_FOLDER_NAME}/{name}" for name in (CORPUS_FILE_NAME, FRONTEND_FILE_NAME, *_REPORTS))
 _FILES = (*_CORPUS_FILES, *_REPORTS, RESOLVED_FILE_NAME)
-_BLOCK_BYTES = 1 << 20
 _MAX_RECORDING_BYTES = 1 << 32
 _NUM_COMPARED = 16
 """Recordings whose content is compared where the folder of recordings has another path than before."""
@@ -115,12 +112,9 @@ def is_list_damaged(damaged_files: Sequence[str]) -> bool:
 
 def _checksum_file(path: Path, max_bytes: int | None = None) -> tuple[int, int] | None:
     """Returns size and crc32c of a file; None where there is none that can be read, and for a larger one."""
-    crc = 0
     try:
         with open_regular(path, max_bytes) as file:
-            while block := file.read(_BLOCK_BYTES):
-                crc = google_crc32c.extend(crc, block)
-            return file.tell(), crc
+            return os.fstat(file.fileno()).st_size, checksum_file(file.fileno())
     except (OSError, FileRefusedError):
         return None
 

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from myxtts.errors import DataError, refuse
 from myxtts.storage.atomic import lock_directory, sweep_temporary_files, write_atomically
-from myxtts.storage.regular_file import FileRefusedError, open_regular
-from myxtts.storage.tensor_file import fingerprint_arrays, read_heading, read_tensors, write_tensors
+from myxtts.storage.regular_file import explain_read_errors
+from myxtts.storage.tensor_file import fingerprint_arrays, load_tensors, write_tensors
 from myxtts.store.generation import commit_state, describe_row, find_next_segment
 from myxtts.store.layout import CHUNK_UTTERANCES, PARTS, Part, read_checked_json, require_store, write_checked_json
 from myxtts.store.reader import FeatureStore
@@ -31,7 +31,6 @@ _FORMAT = "myxtts-durations-1"
 """Written into the heading of a file of durations; another value is refused."""
 _DTYPES = {"id_hash": np.dtype(np.uint64), "lengths": np.dtype(np.int32), "frames": np.dtype(np.int32)}
 """Arrays of such a file: the hash of each id, in order, its number of tokens, and the frames of all tokens joined."""
-_MAX_FILE_BYTES = 1 << 40
 _SEARCH = "--set training.durations=search"
 _OTHER_PARTS: tuple[Part, ...] = tuple(part for part in PARTS if part != "durations")
 
@@ -163,17 +162,15 @@ def load_durations(path: Path, store: FeatureStore, fingerprint: str) -> None:
 
 def _read_file(path: Path, fingerprint: str) -> dict[str, NDArray[Any]]:
     """The arrays of a file of durations; raises DataError unless they are whole and have this fingerprint."""
-    advice = f"Restore it from a backup, or go on without it: {_SEARCH}"
-    try:
-        with open_regular(path, _MAX_FILE_BYTES) as file:
-            heading = read_heading(file)
-            arrays, _ = read_tensors(file, heading, sealed=True)
-    except OSError as error:
-        raise refuse(f"The file of durations {path}", f"it cannot be read ({error.strerror})", advice) from error
-    except FileRefusedError as error:
-        raise refuse(f"The file of durations {path}", str(error), advice) from error
-    is_same = heading.metadata.get("format") == _FORMAT and fingerprint_arrays(arrays) == fingerprint
+
+    def explain(reason: str) -> DataError:
+        advice = f"Restore it from a backup, or go on without it: {_SEARCH}"
+        return refuse(f"The file of durations {path}", reason, advice)
+
+    with explain_read_errors(explain):
+        arrays, metadata = load_tensors(path)
+    is_same = metadata.get("format") == _FORMAT and fingerprint_arrays(arrays) == fingerprint
     # The fingerprint is of the bytes alone, whatever type they are given.
     if not is_same or any(arrays[name].dtype != dtype or arrays[name].ndim != 1 for name, dtype in _DTYPES.items()):
-        raise refuse(f"The file of durations {path}", "it is not the one that the run was trained with", advice)
+        raise explain("it is not the one that the run was trained with")
     return arrays

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from myxtts.errors import DataError
 from myxtts.storage.atomic import explain_storage_errors, sweep_temporary_files, sync_directory
-from myxtts.store.index import SPLITS, PartEntry, Row, read_index, write_index
+from myxtts.store.index import Row, read_index, write_index
 from myxtts.store.layout import (
     CHUNK_UTTERANCES,
     GENERATION_FILE_NAME,
@@ -104,20 +104,13 @@ def _share_file(path: Path, target: Path) -> None:
 def describe_row(store: FeatureStore, row: int, kept: tuple[Part, ...]) -> Row:
     """Returns the index row of an utterance with the `kept` parts; without tokens text_crc is 0, so they are remade."""
     columns = store.columns
-    entries: dict[Part, PartEntry] = {}
-    for part in kept:
-        entry = store.entry(row, part)
-        if entry.length:
-            entries[part] = entry
     return Row(
-        id=store.id_of(row),
-        speaker=store.speakers[int(columns["speaker"][row])],
-        language=store.languages[int(columns["language"][row])],
-        split=SPLITS[int(columns["split"][row])],
+        store.id_of(row),
+        *store.labels_of(row),
         source_crc=int(columns["source_crc"][row]),
         text_crc=int(columns["text_crc"][row]) if "tokens" in kept else 0,
         source_frames=int(columns["source_frames"][row]),
-        parts=entries,
+        parts={part: entry for part in kept if (entry := store.entry(row, part)).length},
     )
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -28,11 +29,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from myxtts.errors import DataError
+from myxtts.features.definition import MelDefinition
 from myxtts.storage.atomic import write_atomically
-from myxtts.storage.regular_file import FileRefusedError, read_regular
+from myxtts.storage.regular_file import explain_read_errors, read_regular
 from myxtts.store.layout import ALIGNMENT, PARTS, Part, align, damaged
+from myxtts.types import Split
 
-SPLITS = ("train", "val", "test")
+SPLITS: tuple[Split, ...] = ("train", "val", "test")
 _MAGIC = b"MYXIDX02"
 _SIZES = struct.Struct("<IQQQ")
 _HEADING = struct.Struct("<8sIQQQI")
@@ -175,12 +178,8 @@ def write_index(path: Path, rows: Sequence[Row]) -> None:
 
 def read_index(path: Path) -> Table:
     """Reads and verifies the index in `path`; raises DataError if it is missing, damaged or holds the impossible."""
-    try:
+    with explain_read_errors(lambda reason: damaged(path, reason)):
         raw = np.frombuffer(read_regular(path, MAX_INDEX_BYTES), np.uint8)
-    except OSError as error:
-        raise damaged(path, f"it cannot be read ({error.strerror})") from error
-    except FileRefusedError as error:
-        raise damaged(path, str(error)) from error
     problem = find_index_damage(raw, int(path.stem))
     if problem:
         raise damaged(path, problem)
@@ -283,7 +282,7 @@ def join_indexes(paths: Sequence[Path]) -> tuple[Table, NDArray[np.int64]]:
     capacity = sum(min(_measure_file(path), MAX_INDEX_BYTES) // ROW_BYTES for path in paths)
     columns: dict[str, NDArray[Any]] = {name: np.empty(capacity, kind) for name, kind in COLUMNS.items()}
     columns["id_start"] = np.empty(capacity, np.uint64)
-    speakers, languages = _Names(), _Names()
+    speakers, languages = NameCodes(), NameCodes()
     ids: list[bytes] = []
     num_rows, num_id_bytes = 0, 0
     for path in paths:
@@ -303,7 +302,50 @@ def join_indexes(paths: Sequence[Path]) -> tuple[Table, NDArray[np.int64]]:
     return Table(columns, b"".join(ids), all_speakers, all_languages), by_hash
 
 
-def renumber_names(column: NDArray[Any], names: Sequence[str], wanted: Sequence[str], what: str) -> NDArray[Any]:
+class Utterances(ABC):
+    """Utterances by row, with all that is known of them before features are loaded: a store, or recordings.
+
+    `columns` are arrays [N], of which those of speaker and language refer to `speakers` and `languages`.
+    """
+
+    columns: dict[str, NDArray[Any]]
+    speakers: tuple[str, ...]
+    languages: tuple[str, ...]
+    mel_definition: MelDefinition
+
+    def __len__(self) -> int:
+        return len(self.columns["id_hash"])
+
+    @property
+    def n_mels(self) -> int:
+        return self.mel_definition.n_mels
+
+    @abstractmethod
+    def id_of(self, row: int) -> str: ...
+
+    @abstractmethod
+    def read_tokens(self, rows: NDArray[np.integer[Any]]) -> list[NDArray[np.int32]]:
+        """The tokens of many rows, not copied."""
+
+    def rows_of_split(self, split: str) -> NDArray[np.int64]:
+        return np.flatnonzero(self.columns["split"] == SPLITS.index(split))
+
+    def labels_of(self, row: int) -> tuple[str, str, Split]:
+        """Speaker, language and split of an utterance."""
+        speaker, language, split = (int(self.columns[name][row]) for name in ("speaker", "language", "split"))
+        return self.speakers[speaker], self.languages[language], SPLITS[split]
+
+    def join_as(self, split: Split, speakers: Sequence[str], languages: Sequence[str]) -> None:
+        """Becomes a split of another corpus, whose names count; raises DataError where that lacks one of them."""
+        self.columns |= {
+            "speaker": _renumber_names(self.columns["speaker"], self.speakers, speakers, "speakers"),
+            "language": _renumber_names(self.columns["language"], self.languages, languages, "languages"),
+            "split": np.full(len(self), SPLITS.index(split), np.uint8),
+        }
+        self.speakers, self.languages = tuple(speakers), tuple(languages)
+
+
+def _renumber_names(column: NDArray[Any], names: Sequence[str], wanted: Sequence[str], what: str) -> NDArray[Any]:
     """Recodes a column from positions in `names` to positions in `wanted`; raises DataError for a name not in it."""
     numbers = {name: number for number, name in enumerate(wanted)}
     missing = sorted(set(names) - set(numbers))
@@ -364,22 +406,22 @@ def _has_twins(ordered: NDArray[np.uint64]) -> bool:
     return bool((ordered[1:] == ordered[:-1]).any())
 
 
-class _Names:
-    """Merges the dictionary codes of speakers or languages of many segments into common ones."""
+class NameCodes:
+    """Codes of the speakers or languages of many segments or utterances, in the order in which they come up."""
 
     def __init__(self) -> None:
         self._codes: dict[str, int] = {}
         self._last: tuple[tuple[str, ...], NDArray[np.uint32]] = (), np.zeros(0, np.uint32)
 
+    def add(self, name: str) -> int:
+        """Returns the code of a name, which may be new."""
+        return self._codes.setdefault(name, len(self._codes))
+
     def translate(self, names: tuple[str, ...]) -> NDArray[np.uint32]:
         """Returns the common code of each name of a segment; the last result is reused while names stay the same."""
         if names == self._last[0]:
             return self._last[1]
-        codes = self._codes
-        for name in names:
-            if name not in codes:
-                codes[name] = len(codes)
-        self._last = names, np.fromiter(map(codes.__getitem__, names), np.uint32, len(names))
+        self._last = names, np.fromiter(map(self.add, names), np.uint32, len(names))
         return self._last[1]
 
     def sort(self, column: NDArray[Any]) -> tuple[NDArray[Any], tuple[str, ...]]:

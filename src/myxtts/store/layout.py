@@ -33,15 +33,8 @@ from myxtts.config.schema import DataConfig
 from myxtts.corpus.audio import AudioLimits
 from myxtts.errors import ConfigError, DataError, refuse
 from myxtts.features.definition import DEFINITION_VERSION, AudioDefinition, MelDefinition
-from myxtts.storage.json_file import (
-    NO_OTHER_FIELDS,
-    FileModel,
-    JsonRefusedError,
-    Model,
-    parse_json,
-    write_json,
-)
-from myxtts.storage.regular_file import FileRefusedError, read_regular
+from myxtts.storage.json_file import NO_OTHER_FIELDS, FileModel, Model, parse_json, write_json
+from myxtts.storage.regular_file import explain_read_errors, read_regular
 
 Part = Literal["mel", "tokens", "pcm", "durations"]
 """Kind of record. Each has a data file of its own in a segment, named by this suffix."""
@@ -204,23 +197,15 @@ def write_checked_json(path: Path, fields: Mapping[str, Any]) -> None:
 
 def read_checked_json(path: Path, model: type[Model]) -> Model:
     """Reads what `write_checked_json` wrote; raises DataError if a single bit of it has changed."""
-    try:
+    with explain_read_errors(lambda reason: damaged(path, reason), is_optional=True):
         raw = read_regular(path, _MAX_JSON_BYTES)
         outer = parse_json(raw, _Checked)
-    except (FileNotFoundError, NotADirectoryError):
-        raise
-    except OSError as error:
-        raise damaged(path, f"it cannot be read ({error.strerror})") from error
-    except FileRefusedError as error:
-        raise damaged(path, str(error)) from error
     content = outer.content.encode()
     # The checksum covers the content, not the JSON around it: compare the whole file with its canonical form.
     if google_crc32c.value(content) != outer.crc32c or raw != json.dumps(outer.model_dump(), indent=1).encode():
         raise damaged(path, "its checksum does not match")
-    try:
+    with explain_read_errors(lambda reason: refuse(path, reason, _REBUILD)):
         return parse_json(content, model)
-    except JsonRefusedError as error:
-        raise refuse(path, str(error), _REBUILD) from error
 
 
 def write_state(folder: Path, state: StoreState) -> None:

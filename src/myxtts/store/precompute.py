@@ -23,7 +23,6 @@ from myxtts.errors import DataError
 from myxtts.features.definition import DEFINITION_VERSION
 from myxtts.storage.atomic import lock_directory, sweep_temporary_files
 from myxtts.store.cache_files import forget_files, write_checksums
-from myxtts.store.compare import Distrust, find_changes
 from myxtts.store.generation import (
     begin_generation,
     commit_state,
@@ -46,9 +45,9 @@ from myxtts.store.layout import (
 from myxtts.store.ray_shards import RayCluster
 from myxtts.store.reader import FeatureStore
 from myxtts.store.shard import LocalShards, ShardMaker, Shards
-from myxtts.store.update import Progress, StoreUpdater, UpdateCounts
+from myxtts.store.update import Distrust, StoreUpdater, UpdateCounts, find_changes
 from myxtts.text.frontend import FrontEnd
-from myxtts.types import Say
+from myxtts.types import Progress, Say
 
 STORE_FOLDER_NAME = "cached_features"
 """Default name of a store, beside its corpus."""

@@ -30,10 +30,10 @@ from myxtts.store.cache_files import (
     restore_config,
     write_checksums,
 )
-from myxtts.store.compare import find_changes
 from myxtts.store.layout import STORE_FILE_NAME, read_state
 from myxtts.store.precompute import VAL_STORE_NAME, PrecomputeSummary, choose_store_folder, find_val_corpus, precompute
 from myxtts.store.ray_shards import RayCluster
+from myxtts.store.update import find_changes
 from myxtts.text.script import check_scripts
 from myxtts.types import Say
 
@@ -149,7 +149,8 @@ def make_features(
 
 def _write_config(config: XTTSConfig, folder: Path) -> None:
     """Writes config.yaml into a cache folder, with absolute paths, so that it holds wherever a command is called."""
-    paths = {f"data.{name}": getattr(config.data, name) for name in ("train_data", "val_data", "cache_dir", "lexicon")}
+    names = ("train_data", "val_data", "cache_dir", "lexicon", "persian_homographs")
+    paths = {f"data.{name}": getattr(config.data, name) for name in names}
     absolute = {key: str(Path(path).absolute()) for key, path in paths.items() if path is not None}
     write_resolved(config.model_copy(update=absolute), folder)
 

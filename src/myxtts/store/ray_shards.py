@@ -38,11 +38,10 @@ from myxtts.corpus.rejections import AudioProblem, Reason
 from myxtts.errors import HardwareError, MissingExtraError, MyXTTSError, UsageError
 from myxtts.features.definition import AudioDefinition, MelDefinition
 from myxtts.storage.atomic import TEMPORARY_SUFFIX, explain_storage_errors
-from myxtts.store.compare import Task
 from myxtts.store.index import PartEntry
 from myxtts.store.layout import StoreSettings
 from myxtts.store.segment import SegmentWriter, adopt_segment
-from myxtts.store.shard import Made, Outcome, ShardMaker
+from myxtts.store.shard import Made, Outcome, ShardMaker, Task
 from myxtts.types import Say, Utterance
 
 LOCAL = "local"

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from myxtts.errors import DataError
 from myxtts.storage.regular_file import FileRefusedError
-from myxtts.store.index import SPLITS, PartEntry, hash_id, join_indexes, renumber_names
+from myxtts.store.index import PartEntry, Utterances, hash_id, join_indexes
 from myxtts.store.layout import (
     ALIGNMENT,
     PARTS,
@@ -37,7 +37,6 @@ from myxtts.store.layout import (
     require_store,
 )
 from myxtts.store.mapping import MappedFiles
-from myxtts.types import Split
 
 if TYPE_CHECKING:
     from myxtts.store.verify import VerifyReport
@@ -62,7 +61,7 @@ class StoredUtterance:
     split: str
 
 
-class FeatureStore:
+class FeatureStore(Utterances):
     """Random access to the utterances of one generation.
 
     The constructor maps files lazily, which writers use on incomplete generations; training uses `open`, which maps
@@ -74,7 +73,6 @@ class FeatureStore:
         self.generation_folder = folder / name_generation(state.generation)
         self.settings = state.settings
         self.mel_definition = self.settings.mel
-        self.n_mels = self.mel_definition.n_mels
         paths = [index_path(self.generation_folder, number) for number in state.segments]
         table, self._rows_by_hash = join_indexes(paths)
         self.columns, self._ids = table.columns, table.ids
@@ -109,9 +107,6 @@ class FeatureStore:
             problem = f"it names {self.state.num_utterances:,} utterances, its segments hold {len(self):,}"
             raise damaged(self.folder / STORE_FILE_NAME, problem)
 
-    def __len__(self) -> int:
-        return len(self.columns["id_hash"])
-
     def id_of(self, row: int) -> str:
         start, stop = int(self.columns["id_start"][row]), int(self.columns["id_end"][row])
         return self._ids[start:stop].decode("utf-8", "surrogatepass")
@@ -123,32 +118,12 @@ class FeatureStore:
         stop = int(np.searchsorted(hashes, wanted, "right", sorter=self._rows_by_hash))
         return next((int(row) for row in self._rows_by_hash[start:stop] if self.id_of(row) == id), None)
 
-    def join_as(self, split: Split, speakers: Sequence[str], languages: Sequence[str]) -> None:
-        """Recodes this store as a split of another one, in place; raises DataError for names that one lacks."""
-        self.columns |= {
-            "speaker": renumber_names(self.columns["speaker"], self.speakers, speakers, "speakers"),
-            "language": renumber_names(self.columns["language"], self.languages, languages, "languages"),
-            "split": np.full(len(self), SPLITS.index(split), np.uint8),
-        }
-        self.speakers, self.languages = tuple(speakers), tuple(languages)
-
-    def rows_of_split(self, split: str) -> NDArray[np.int64]:
-        return np.flatnonzero(self.columns["split"] == SPLITS.index(split))
-
     @property
     def mel_dtype(self) -> np.dtype[Any]:
         return np.dtype("<f2" if self.settings.mel_dtype == "float16" else "<f4")
 
     def __getitem__(self, row: int) -> StoredUtterance:
-        columns = self.columns
-        return StoredUtterance(
-            id=self.id_of(row),
-            mel=self.read_mel(row),
-            tokens=self.read_part(row, "tokens"),
-            speaker=self.speakers[int(columns["speaker"][row])],
-            language=self.languages[int(columns["language"][row])],
-            split=SPLITS[int(columns["split"][row])],
-        )
+        return StoredUtterance(self.id_of(row), self.read_mel(row), self.read_part(row, "tokens"), *self.labels_of(row))
 
     def read_mel(self, row: int) -> NDArray[Any]:
         """The spectrogram [T, M] as stored, not copied."""
@@ -175,10 +150,10 @@ class FeatureStore:
 
     def read_mels(self, rows: NDArray[np.integer[Any]]) -> list[NDArray[Any]]:
         """The spectrograms [T, M] of many rows as stored, not copied."""
-        return [values.reshape(-1, self.n_mels) for values in self.read_parts(rows, "mel")]
+        n_mels = self.n_mels
+        return [values.reshape(-1, n_mels) for values in self.read_parts(rows, "mel")]
 
     def read_tokens(self, rows: NDArray[np.integer[Any]]) -> list[NDArray[np.int32]]:
-        """The tokens of many rows as stored, not copied."""
         return self.read_parts(rows, "tokens")
 
     def use_durations(self, lengths_N: NDArray[np.integer[Any]], frames: NDArray[np.int32]) -> None:

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from myxtts.corpus.audio import AudioLimits
 from myxtts.corpus.rejections import AudioProblem, Reason
 from myxtts.features.extract import AudioFeatures, FeatureExtractor
-from myxtts.store.compare import Task
 from myxtts.store.index import PartEntry, Row
 from myxtts.store.layout import Part, StoreSettings
 from myxtts.store.segment import SegmentWriter
@@ -29,6 +28,22 @@ from myxtts.types import Utterance
 
 _WINDOW_UTTERANCES = 64
 """Recordings in flight: enough for any number of threads, and bounded in memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One utterance to write: `kept` parts are referred to, the others computed.
+
+    `row` is None for a new one, else its row; `source_crc` is then the checksum of its recording as it was stored.
+    """
+
+    utterance: Utterance
+    line: int
+    text_crc: int
+    source_frames: int
+    kept: dict[Part, PartEntry]
+    row: int | None
+    source_crc: int = 0
 
 
 @dataclass(frozen=True, slots=True)

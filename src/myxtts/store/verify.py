@@ -7,7 +7,6 @@ they come from a trained model.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -18,7 +17,6 @@ from myxtts.corpus.corpus_file import is_prepared
 from myxtts.errors import DataError
 from myxtts.storage.atomic import lock_directory, sweep_temporary_files
 from myxtts.store.cache_files import find_damaged_files
-from myxtts.store.compare import Distrust
 from myxtts.store.durations import ORIGIN_FILE_NAME, DurationsOrigin
 from myxtts.store.generation import describe_generation
 from myxtts.store.index import PartEntry, read_index
@@ -41,6 +39,8 @@ from myxtts.store.precompute import VAL_STORE_NAME, update_current
 from myxtts.store.provide import mend_files
 from myxtts.store.reader import FeatureStore
 from myxtts.store.segment import restore_heading
+from myxtts.store.update import Distrust
+from myxtts.types import Progress
 
 _NUM_SAMPLED = 200
 """Utterances checked before a training: damage of 2 % of a store is missed with a probability of 0.98 ** 200 < 2 %."""
@@ -88,10 +88,6 @@ class _Findings:
     bad_headings: list[tuple[int, Part]] = field(default_factory=list)
     damaged_files: list[str] = field(default_factory=list)
     distrusted: Distrust = frozenset()
-
-
-Progress = Callable[[int, int], None]
-"""Called with the number of utterances checked and problems found so far."""
 
 
 def verify_store(

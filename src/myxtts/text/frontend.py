@@ -24,6 +24,8 @@ from myxtts.text.espeak import is_espeak_available, read_espeak_version
 from myxtts.text.explain import ExplainedWord, Explanation, explain_words
 from myxtts.text.lexicon import Lexicon, check_entries, load_lexicon
 from myxtts.text.normalize import normalize_text
+from myxtts.text.persian.homographs import MAX_TABLE_BYTES, Register, parse_homographs
+from myxtts.text.persian.reading import PersianReading
 from myxtts.text.phonemes import Phonemizer, find_voice
 from myxtts.text.tokenizer import (
     CharacterTokenizer,
@@ -40,11 +42,20 @@ DEFINITION_VERSION = 2
 """Raised whenever the same text may give other ids than before: normaliser, clauses, IPA or packing."""
 _MAX_FILE_BYTES = 200_000_000
 """Of frontend.json, which holds a lexicon of up to `lexicon.MAX_ENTRIES` words."""
+DEFAULT_PERSIAN = PersianReading()
 _ShortText = Annotated[str, Field(max_length=1000)]
 
 
+class _PersianFile(FileModel):
+    """How Persian is read, as frontend.json has it."""
+
+    ezafe: bool
+    speech: Register
+    homographs: Annotated[str, Field(max_length=MAX_TABLE_BYTES)] = ""
+
+
 class _FrontEndFile(FileModel):
-    """The content of frontend.json."""
+    """The content of frontend.json; without `persian` espeak-ng alone reads Persian."""
 
     format: Literal["myxtts-frontend"]
     version: VersionOne
@@ -52,19 +63,22 @@ class _FrontEndFile(FileModel):
     espeak_version: _ShortText | None = None
     lexicon: dict[str, str] | None = None
     tokenizer: dict[str, Any]
+    persian: _PersianFile | None = None
 
 
 @dataclass(frozen=True)
 class FrontEnd:
     """Converts texts to token ids. Made by `create` (for a new corpus) or `load` (from frontend.json).
 
-    `reason` says in words why this kind was chosen; `espeak_version` is the one at creation.
+    `reason` says in words why this kind was chosen; `espeak_version` is the one at creation; `persian` is None in front
+    ends that were made before Persian had rules of its own: they read as they did.
     """
 
     tokenizer: Tokenizer
     lexicon: Lexicon | None
     reason: str
     espeak_version: str | None
+    persian: PersianReading | None
     _phonemizer: Phonemizer
 
     @classmethod
@@ -73,6 +87,7 @@ class FrontEnd:
         kind: Literal["auto", "phonemes", "characters"] = "auto",
         lexicon_path: str | None = None,
         texts: Iterable[tuple[str, str]] | None = None,
+        persian: PersianReading = DEFAULT_PERSIAN,
     ) -> Self:
         """Makes a front end of a kind; `auto` takes phonemes where espeak-ng is installed, else characters.
 
@@ -81,7 +96,8 @@ class FrontEnd:
         chosen, reason = _choose_kind(kind)
         lexicon = load_lexicon(Path(lexicon_path)) if lexicon_path else None
         if chosen == "phonemes":
-            return cls(PhonemeTokenizer(), lexicon, reason, read_espeak_version(), Phonemizer(lexicon))
+            phonemizer = Phonemizer(lexicon, persian)
+            return cls(PhonemeTokenizer(), lexicon, reason, read_espeak_version(), persian, phonemizer)
         if lexicon is not None:
             raise ConfigError(
                 f"A lexicon gives pronunciations, which characters have no use for ({reason}).",
@@ -93,7 +109,7 @@ class FrontEnd:
                 next_step="Give the texts, or set text_frontend: phonemes.",
             )
         tokenizer = CharacterTokenizer.fit(normalize_text(_check_length(text), language) for text, language in texts)
-        return cls(tokenizer, None, reason, None, Phonemizer())
+        return cls(tokenizer, None, reason, None, None, Phonemizer())
 
     @property
     def kind(self) -> TokenizerKind:
@@ -169,7 +185,7 @@ class FrontEnd:
                 next_step="Write the word as it sounds, or train with text_frontend: phonemes.",
             )
         lexicon = Lexicon({**(self.lexicon.entries if self.lexicon else {}), **entries})
-        return replace(self, lexicon=lexicon, _phonemizer=Phonemizer(lexicon))
+        return replace(self, lexicon=lexicon, _phonemizer=Phonemizer(lexicon, self.persian))
 
     def explain(self, text: str, language: str) -> Explanation:
         """Returns what is made of a text in synthesis, word by word; pauses are left out."""
@@ -226,10 +242,13 @@ class FrontEnd:
         lexicon = None if found.lexicon is None else check_entries(found.lexicon, str(path))
         with name_place(Path(path)):
             tokenizer = load_tokenizer(found.tokenizer)
-        return cls(tokenizer, lexicon, found.reason, found.espeak_version, Phonemizer(lexicon))
+        persian = None if found.persian is None else _restore_persian(found.persian, str(path))
+        phonemizer = Phonemizer(lexicon, persian)
+        return cls(tokenizer, lexicon, found.reason, found.espeak_version, persian, phonemizer)
 
     def _to_json(self) -> dict[str, Any]:
         """Returns the content of frontend.json."""
+        persian = self.persian
         return {
             "format": "myxtts-frontend",
             "version": 1,
@@ -237,7 +256,18 @@ class FrontEnd:
             "espeak_version": self.espeak_version,
             "lexicon": None if self.lexicon is None else dict(self.lexicon.entries),
             "tokenizer": self.tokenizer.to_json(),
+            **({} if persian is None else {"persian": _describe_persian(persian)}),
         }
+
+
+def _describe_persian(persian: PersianReading) -> dict[str, Any]:
+    settings = {"ezafe": persian.ezafe, "speech": persian.register}
+    return {**settings, "homographs": persian.homographs} if persian.homographs else settings
+
+
+def _restore_persian(found: _PersianFile, place: str) -> PersianReading:
+    parse_homographs(found.homographs, place)
+    return PersianReading(found.ezafe, found.speech, found.homographs)
 
 
 def _choose_kind(kind: str) -> tuple[TokenizerKind, str]:

@@ -6,7 +6,8 @@ length. Quotation marks, brackets and invisible signs have no sound and are left
 reported as unknown.
 
 Steps for a batch in one voice: split into clauses, look up lexicon words, find characters that the voice cannot read,
-phonemise the clauses that are not cached, and join the IPA of each text with its punctuation.
+phonemise the clauses that are not cached, and join the IPA of each text with its punctuation. Persian is read word by
+word, because ezafe and homographs are decided for each word (`persian.reading`).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import groupby
 
 from myxtts.config.languages import canonical_language, suggest_language
 from myxtts.errors import DataError
@@ -26,6 +28,9 @@ from myxtts.text.inventory import PUNCTUATION, VOWELS
 from myxtts.text.ipa import PUNCTUATION_SPELLINGS
 from myxtts.text.languages import LANGUAGES
 from myxtts.text.lexicon import Lexicon
+from myxtts.text.persian.reading import PersianReading, ReadWord
+from myxtts.text.persian.words import is_persian
+from myxtts.text.word_cuts import cut_at_words
 
 MAX_CLAUSE_LENGTH = 400
 """Characters given to espeak-ng at once; longer clauses are cut between words."""
@@ -68,6 +73,7 @@ depend on them: "a" and "the" sound different alone and before a vowel."""
 _WITHOUT_STRESS = str.maketrans("", "", "ˈˌ")
 # Canonical codes whose voice has another name in espeak-ng, or that the voice of a near language reads.
 _VOICES = {"zh": "cmn", "nn": "nb", "ckb": "ku"}
+_PERSIAN_VOICE = "fa"
 _UNUSABLE = frozenset({"xex", "fo", "kaa"})
 """Voices that espeak-ng 1.52 lists without the dictionary that they need."""
 
@@ -162,12 +168,13 @@ class _Run:
     """One clause or mark of a text: either known `ipa`, or words for espeak-ng.
 
     `stretches` are the word sequences between the words of the lexicon, whose IPA is in `substitutes`; there is one
-    more of them, and any may be empty.
+    more of them, and any may be empty. A run of Persian has its words in `read`, with their readings.
     """
 
     ipa: str = ""
     stretches: tuple[str, ...] = ()
     substitutes: tuple[str, ...] = ()
+    read: tuple[ReadWord, ...] = ()
 
     @property
     def words(self) -> str:
@@ -179,10 +186,14 @@ class _Run:
 
 
 class Phonemizer:
-    """Converts texts to IPA with the lexicon and espeak-ng. Caches the IPA of clauses; safe for threads."""
+    """Converts texts to IPA with the lexicon and espeak-ng. Caches the IPA of clauses; safe for threads.
 
-    def __init__(self, lexicon: Lexicon | None = None) -> None:
+    `persian` is how Persian is read; None leaves it to espeak-ng, clause by clause, as older models do.
+    """
+
+    def __init__(self, lexicon: Lexicon | None = None, persian: PersianReading | None = None) -> None:
         self._lexicon = lexicon
+        self._persian = persian
         self._lock = threading.Lock()
         self._ipa_by_clause: dict[tuple[str, str], str | None] = {}
         self._is_said: dict[tuple[str, str], bool] = {}
@@ -198,7 +209,7 @@ class Phonemizer:
         if len(self._ipa_by_clause) > _MAX_CACHED_CLAUSES:
             self._ipa_by_clause.clear()
         clauses = [split_clauses(text, _CLAUSE_LENGTHS.get(voice, MAX_CLAUSE_LENGTH)) for text in texts]
-        rows = [[self._look_up(part) for part in item.parts] for item in clauses]
+        rows = [self._look_up_all(voice, item.parts) for item in clauses]
         self._learn_characters(
             voice, {character for row in rows for run in row for character in "".join(run.stretches)}
         )
@@ -211,6 +222,51 @@ class Phonemizer:
             ipa, crashed = self._assemble(voice, row)
             strings.append(PhonemeString(ipa, (*item.unknown, *signs, *crashed)))
         return strings
+
+    def read_words(self, text: str, language: str) -> list[ReadWord] | None:
+        """Returns the words of a text with their IPA, in order, where the text is read word by word, else None."""
+        voice = find_voice(language)
+        if self._persian is None or voice != _PERSIAN_VOICE:
+            return None
+        with self._lock:
+            self._phonemize([text], voice)
+            row = self._look_up_all(voice, split_clauses(text).parts)
+            unsaid = set(self._find_unsaid(voice, row))
+            runs = [_leave_out(run, unsaid) for run in row]
+            return [replace(word, ipa=ipa) for run in runs for word, ipa in self._list_said(voice, run)]
+
+    def _look_up_all(self, voice: str, parts: Sequence[str]) -> list[_Run]:
+        """Makes the runs of one text: one for each clause and mark, in Persian one for each word or foreign stretch."""
+        if self._persian is None or voice != _PERSIAN_VOICE:
+            return [self._look_up(part) for part in parts]
+        runs: list[_Run] = []
+        for part, words in zip(parts, self._persian.read(parts), strict=True):
+            if part in PUNCTUATION:
+                runs.append(_Run(ipa=part))
+            # Neighbouring words of other scripts stay one stretch: espeak-ng reads them together.
+            for is_native, group in groupby(map(self._apply_lexicon, words), key=_is_native):
+                together = tuple(group)
+                spans = [(word,) for word in together] if is_native else [together]
+                runs += [_make_persian_run(span) for span in spans]
+        return runs
+
+    def _apply_lexicon(self, word: ReadWord) -> ReadWord:
+        """Gives a word the IPA of the user's lexicon, which wins over every other source."""
+        found = (self._lexicon.find(word.word) or self._lexicon.find(word.spelling)) if self._lexicon else None
+        return word.replace_ipa(found) if found else word
+
+    def _list_said(self, voice: str, run: _Run) -> list[tuple[ReadWord, str]]:
+        """Pairs the words of a run of Persian with their IPA."""
+        if not run.read:
+            return []
+        if run.ipa:
+            return [(run.read[0], run.ipa)]
+        ipa = self._say(voice, run.words, []) if run.words else ""
+        if len(run.read) == 1:
+            return [(run.read[0], run.read[0].finish(ipa))]
+        self._learn_clauses(voice, (word.word for word in run.read))
+        alone = [self._say(voice, word.word, []) for word in run.read]
+        return list(zip(run.read, cut_at_words(ipa, alone), strict=True))
 
     def _look_up(self, part: str) -> _Run:
         """Makes the run of a clause or mark, with the words of the lexicon separated from the others."""
@@ -270,7 +326,8 @@ class Phonemizer:
             elif run.substitutes:
                 parts.append(self._substitute(voice, run, crashed))
             elif run.words:
-                parts.append(self._say(voice, run.words, crashed))
+                ipa = self._say(voice, run.words, crashed)
+                parts.append(run.read[0].finish(ipa) if len(run.read) == 1 else ipa)
         return " ".join(part for part in parts if part), crashed
 
     def _say(self, voice: str, words: str, crashed: list[str]) -> str:
@@ -305,6 +362,17 @@ class Phonemizer:
         said = [self._say(voice, stretch, crashed) if stretch else "" for stretch in run.stretches]
         pairs = zip(said, (*run.substitutes, ""), strict=True)
         return " ".join(part for pair in pairs for part in pair if part)
+
+
+def _is_native(word: ReadWord) -> bool:
+    return bool(word.ipa) or is_persian(word.word)
+
+
+def _make_persian_run(words: tuple[ReadWord, ...]) -> _Run:
+    """Makes the run of one word with known IPA, of one Persian word, or of a stretch of foreign words."""
+    if words[0].ipa:
+        return _Run(ipa=words[0].ipa, read=words)
+    return _Run(stretches=(" ".join(word.spelling for word in words),), read=words)
 
 
 def _can_stand_alone(character: str) -> bool:

@@ -7,12 +7,9 @@ Shape legend: T frames, M mel bands.
 
 from __future__ import annotations
 
-import shlex
-import subprocess
 import tempfile
 import time
-import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from myxtts.errors import ConfigError, DataError, UsageError
+from myxtts.errors import ConfigError, DataError
 from myxtts.features.mel import HostMel
 from myxtts.features.wave_file import write_sound
 from myxtts.store.reader import FeatureStore, StoredUtterance
@@ -29,23 +26,9 @@ from myxtts.synthesis.options import SpeechOptions
 from myxtts.synthesis.sentences import MAX_PIECE_TOKENS
 from myxtts.synthesis.synthesizer import Synthesizer
 from myxtts.synthesis.voices import ADVISED_REFERENCE_S
+from myxtts.tools.recognition import Mistakes, Recogniser, count_mistakes
 from myxtts.training.voice.metrics import measure_warped_distance
 from myxtts.types import Waveform
-
-_TIMEOUT_S = 300.0
-"""For one recording: the recogniser is a new process each time and may have to load its model."""
-_WAV, _LANGUAGE = "{wav}", "{language}"
-"""Placeholders in the command of the recogniser."""
-
-
-@dataclass(frozen=True, slots=True)
-class Mistakes:
-    """Edit distance between recognised and reference text in words and characters, and the length of the reference."""
-
-    num_word_edits: int
-    num_words: int
-    num_character_edits: int
-    num_characters: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,70 +210,3 @@ def summarize(measured: list[Measured], num_skipped: int) -> Evaluation:
         sum(row.num_word_edits for row in heard) / num_words if num_words else None,
         sum(row.num_character_edits for row in heard) / num_characters if num_characters else None,
     )
-
-
-class Recogniser:
-    """External speech recogniser (ASR): a command such as `my-asr --language {language} {wav}` that prints the text.
-
-    Runs once per recording and without a shell, so that paths need no quoting.
-    """
-
-    def __init__(self, command: str) -> None:
-        try:
-            self._parts = shlex.split(command)
-        except ValueError as error:
-            raise UsageError(
-                f"The command {command!r} cannot be read: {error}.", next_step="Close its quotation marks."
-            ) from error
-        if not any(_WAV in part for part in self._parts):
-            raise UsageError(
-                f"The command {command!r} does not say where the recording goes.",
-                next_step=f"Put {_WAV} where the path belongs: --asr-command 'my-asr {_WAV}'.",
-            )
-
-    def transcribe(self, path: Path, language: str) -> str:
-        """Returns what the command prints. Raises ConfigError where it fails or takes longer than five minutes."""
-        command = [part.replace(_WAV, str(path)).replace(_LANGUAGE, language) for part in self._parts]
-        try:
-            done = subprocess.run(command, capture_output=True, timeout=_TIMEOUT_S, stdin=subprocess.DEVNULL)
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise _recogniser_failed(command, str(error)) from error
-        if done.returncode != 0:
-            words = done.stderr.decode("utf-8", "replace").strip().splitlines()
-            raise _recogniser_failed(command, words[-1][:200] if words else f"it ended with {done.returncode}")
-        return done.stdout.decode("utf-8", "replace")
-
-
-def _recogniser_failed(command: Sequence[str], problem: str) -> ConfigError:
-    return ConfigError(
-        f"The recogniser {shlex.join(command)[:200]} failed: {problem}.",
-        next_step="Run it by hand on a WAV file; it must print the recognised text and exit with 0.",
-    )
-
-
-def count_mistakes(said: str, heard: str) -> Mistakes:
-    """Counts word and character edits between `said` (reference) and `heard` (ASR), without case and punctuation."""
-    right, wrong = _list_words(said), _list_words(heard)
-    characters = " ".join(right)
-    return Mistakes(count_edits(right, wrong), len(right), count_edits(characters, " ".join(wrong)), len(characters))
-
-
-def count_edits(one: Sequence[object], other: Sequence[object]) -> int:
-    """Levenshtein distance between two sequences, in memory of one row."""
-    before = list(range(len(other) + 1))
-    for place, item in enumerate(one, 1):
-        row = [place]
-        for column, candidate in enumerate(other, 1):
-            row.append(min(before[column] + 1, row[-1] + 1, before[column - 1] + (item != candidate)))
-        before = row
-    return before[-1]
-
-
-def _list_words(text: str) -> list[str]:
-    """Splits into case-folded words; apostrophes and zero-width joiners are removed, other signs separate words."""
-    folded = unicodedata.normalize("NFKC", text).casefold()
-    kept = "".join(
-        character if unicodedata.category(character)[0] in "LMN" else "" if character in "'’\u200c\u200d" else " "
-        for character in folded
-    )
-    return kept.split()

@@ -148,6 +148,17 @@ def make_machine_table(machine: Mapping[str, Any], tr: Translator, corpus: str =
     return make_table([], [[tr("Corpus"), corpus], *rows] if corpus else rows, code_columns=(1,))
 
 
+def make_machine_section(machine: Mapping[str, Any], tr: Translator, corpus: str = "") -> Html:
+    return make_section(tr("Environment"), make_panel(tr("machine"), make_machine_table(machine, tr, corpus)))
+
+
+def make_au_card(device_busy: float | None, au: float | None, tr: Translator) -> Card:
+    """AU with what it is: the busy time of the GPU where that was measured, else the time without data wait."""
+    if device_busy is not None:
+        return Card(tr("AU"), tr.share(device_busy), tr("time in which the GPU ran kernels"))
+    return Card(tr("AU"), tr.share(au) if au is not None else tr("not known"), tr("share of time not waiting for data"))
+
+
 def make_details(summary: str, *blocks: Html) -> Html:
     """Makes a block that is closed until the reader opens it (the HTML element `details`)."""
     content = join(blocks)

@@ -26,7 +26,6 @@ from myxtts.storage.regular_file import FileRefusedError, read_regular
 from myxtts.tools.rhythm import even_out_shapes
 from myxtts.training.run.folder import (
     DURATIONS_WRITTEN,
-    ENVIRONMENT_FILE_NAME,
     FINGERPRINTS_FILE_NAME,
     METRICS_FILE_NAME,
     SAMPLES_FOLDER_NAME,
@@ -35,6 +34,7 @@ from myxtts.training.run.folder import (
     TEXT_FROZEN,
     hide_private,
 )
+from myxtts.training.run.resume import ENVIRONMENT_FILE_NAME
 
 _MAX_FILE_BYTES = 10_000_000
 """Of the configuration, in characters, so that a damaged file cannot make a huge page."""
@@ -99,32 +99,29 @@ class FeedTimes:
         """Accelerator utilisation: the share of time that was not spent waiting for data."""
         return 1 - float(self.wait_s.sum()) / max(float(self.interval_s.sum()), 1e-12)
 
-    def find_usual(self, watched_positions: set[int]) -> NDArray[np.bool_]:
-        """Returns a mask [steps] of those that only trained: no graph traced, no validation, samples or checkpoint."""
-        return np.asarray(~self.is_retraced & ~np.isin(self.position, list(watched_positions)))
-
-    def group_steps(self, watched_positions: set[int], batches_per_step: int) -> StepTimes:
-        """Adds the batches of each optimizer step up; steps that did not only train, or are not whole, are left out."""
+    def group_steps(self, is_left_out: NDArray[np.bool_], batches_per_step: int) -> StepTimes:
+        """Adds the batches of each optimizer step up, without steps that have a batch in the mask `is_left_out`."""
         step = self.position // batches_per_step
-        is_usual = ~np.isin(step, step[~self.find_usual(watched_positions)])
-        numbers, places = np.unique(step[is_usual], return_inverse=True)
-        wait_s, step_s, num_frames = (
-            np.bincount(places, values[is_usual]).astype(np.float64)
-            for values in (self.wait_s, self.step_s, self.num_padded_frames)
-        )
+        is_kept = ~np.isin(step, step[is_left_out])
+        numbers, places = np.unique(step[is_kept], return_inverse=True)
         # With gradient accumulation, the file may begin or end within a step.
         is_whole = np.bincount(places) == batches_per_step
-        return StepTimes(numbers[is_whole] + 1, wait_s[is_whole], step_s[is_whole], num_frames[is_whole])
+        sums = (
+            np.bincount(places, values[is_kept]).astype(np.float64)[is_whole]
+            for values in (self.wait_s, self.step_s, self.num_padded_frames, self.is_retraced)
+        )
+        return StepTimes(numbers[is_whole] + 1, *sums)
 
 
 @dataclass(frozen=True)
 class StepTimes:
-    """Times of optimizer steps that only trained: no graph traced, no validation, samples or checkpoint. [steps]"""
+    """Times, padded frames and traced graphs of whole optimizer steps. [steps]"""
 
     step: NDArray[np.float64]
     wait_s: NDArray[np.float64]
     step_s: NDArray[np.float64]
     num_padded_frames: NDArray[np.float64]
+    num_retraced: NDArray[np.float64]
 
     @property
     def variation(self) -> float:
@@ -172,10 +169,16 @@ class RunFiles:
     def batches_per_step(self) -> int:
         return self.find_setting(_ACCUMULATION_KEY) or 1
 
-    def group_steps(self) -> StepTimes | None:
+    def group_steps(self, *, is_retraced_included: bool = False) -> StepTimes | None:
+        """Returns the steps without validation, samples or checkpoint, and usually without those that traced a graph.
+
+        None where nothing was measured.
+        """
         if self.feed is None:
             return None
-        return self.feed.group_steps(self.find_watched_positions(), self.batches_per_step)
+        is_watched = np.isin(self.feed.position, list(self.find_watched_positions()))
+        is_left_out = is_watched if is_retraced_included else is_watched | self.feed.is_retraced
+        return self.feed.group_steps(is_left_out, self.batches_per_step)
 
     @property
     def device_busy(self) -> float | None:

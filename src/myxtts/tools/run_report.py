@@ -22,6 +22,7 @@ from myxtts.tools.page import (
     Page,
     embed_picture,
     embed_sound,
+    make_au_card,
     make_code,
     make_details,
     make_grid,
@@ -37,7 +38,7 @@ from myxtts.tools.words import Translator, mark
 from myxtts.training.run.folder import REPORT_FILE_NAME, hide_private
 from myxtts.training.sample_files import REAL_FOLDER_NAME, SampleFiles, list_steps, name_step_folder, read_samples
 from myxtts.training.terms import VOCODER, VOICE, Measures
-from myxtts.training.vocoder.task import VOCODER_SPEC_FILE_NAME
+from myxtts.training.vocoder.data import VOCODER_SPEC_FILE_NAME
 
 _MAX_IDS = 4
 """Utterances that are named for each skipped step; the others are counted."""
@@ -129,7 +130,7 @@ def _make_cards(run: RunFiles, tr: Translator) -> list[Card]:
             if scores
             else tr("no validation"),
         ),
-        _make_au_card(run, tr),
+        make_au_card(run.device_busy, run.feed.au if run.feed else None, tr),
         Card(
             tr("Wall clock in steps"),
             tr.share(run.wall_share) if run.wall_share is not None else unknown,
@@ -141,14 +142,6 @@ def _make_cards(run: RunFiles, tr: Translator) -> list[Card]:
             tr("standard deviation / mean"),
         ),
     ]
-
-
-def _make_au_card(run: RunFiles, tr: Translator) -> Card:
-    """AU with what it is: the busy time of the GPU where the run measured it, else the time without data wait."""
-    if run.device_busy is not None:
-        return Card(tr("AU"), tr.share(run.device_busy), tr("time in which the GPU ran kernels"))
-    share = tr.share(run.feed.au) if run.feed else tr("not known")
-    return Card(tr("AU"), share, tr("share of time not waiting for data"))
 
 
 def _count_steps(run: RunFiles) -> int:

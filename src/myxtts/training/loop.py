@@ -334,7 +334,9 @@ class TrainingLoop:
             record = self._record()
         for callback in self._callbacks:
             callback.on_step(self, record)
-        self._is_save_due |= self.step % training.checkpoint_steps == 0 or self._saver.is_new_best
+        # Only the chief of a cluster knows the score: judging earlier than the others, it could roll back alone.
+        is_best = self._sync.is_alone and self._saver.is_new_best
+        self._is_save_due |= self.step % training.checkpoint_steps == 0 or is_best
         if self._is_save_due:
             self._judge()
             # Not while steps are not finite: a rollback must not restore the weights that caused it.

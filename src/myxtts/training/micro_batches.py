@@ -56,6 +56,16 @@ def split_rows(part: MicroBatch, num_parts: int) -> list[MicroBatch]:
     return [{name: cut(name, tensor, number) for name, tensor in part.items()} for number in range(num_parts)]
 
 
+def take_rows(part: MicroBatch, number: Tensor, num_parts: int) -> MicroBatch:
+    """One of so many equal parts, by rows; its number is a tensor, so that one compiled graph serves all parts."""
+
+    def take(tensor: Tensor) -> Tensor:
+        # Not a slice: XLA takes its beginning for a constant, and compiles a graph for each.
+        return tf.gather(tf.reshape(tensor, [num_parts, -1, *tensor.shape[1:]]), number)
+
+    return {name: take(tensor) for name, tensor in part.items()}
+
+
 def count_rows(part: StepInput) -> int:
     """Rows of a micro-batch, with those that only fill it."""
     return part.num_rows if isinstance(part, Packed) else int(next(iter(part.values())).shape[0])

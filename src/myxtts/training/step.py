@@ -26,7 +26,7 @@ from myxtts.training.micro_batches import (
     count_real_utterances,
     count_rows,
     enter_device,
-    split_rows,
+    take_rows,
 )
 from myxtts.training.optimizer import Freezing, WeightEma, clear_frozen, find_frozen, move_averages
 from myxtts.types import Tensor
@@ -69,7 +69,7 @@ _IS_FINITE = 3
 
 
 class StepNumbers(NamedTuple):
-    """Means over utterances of loss and terms.
+    """Means over utterances: of the loss over all, of each term over those that have it.
 
     `gradient_norm` is taken before clipping. When it or the loss is not finite, nothing was updated.
     """
@@ -88,13 +88,15 @@ class StepResult(NamedTuple):
 
     values: Tensor
     metric_names: tuple[str, ...]
+    average: Callable[[dict[str, float]], dict[str, float]] = dict
+    """Turns means over all rows into means over the rows that have the term."""
 
     def read(self) -> StepNumbers:
         """Copies the numbers to the host, which blocks until the device has done the step."""
         loss, norm, num_real, is_finite, *others = self.values.numpy().tolist()
         metrics = dict(zip(self.metric_names, others, strict=False))
         flags = tuple(number > 0 for number in others[len(metrics) :])
-        return StepNumbers(loss, metrics, norm, num_real, bool(is_finite), flags)
+        return StepNumbers(loss, self.average(metrics), norm, num_real, bool(is_finite), flags)
 
 
 class _Totals(NamedTuple):
@@ -105,6 +107,13 @@ class _Totals(NamedTuple):
     metrics: dict[str, Tensor]
 
 
+class _Piece(NamedTuple):
+    """What one lane has computed: the sum of the gradients of all weights [P], and of the losses."""
+
+    gradient_P: Tensor  # noqa: N815 - carries its shape
+    totals: _Totals
+
+
 class TrainStep:
     """Trains `model` by one step per call. Model and optimizer must have been made in the scope of `strategy`.
 
@@ -112,8 +121,8 @@ class TrainStep:
     runs every operation eagerly, for a debugger. `jit_compile` compiles the whole step for one device, and for several
     the gradients and the update of each: XLA cannot reach over devices. With `num_lanes` the rows of a device are split
     into equal pieces, as far as they divide evenly, which run concurrently. `freezing` can exclude weights later.
-    `flags` [F], above zero where this process has raised one, are added up over all processes by the all-reduce of the
-    gradients.
+    `average` is that of `StepResult`. `flags` [F], above zero where this process has raised one, are added up over all
+    processes by the all-reduce of the gradients.
     """
 
     def __init__(
@@ -133,10 +142,11 @@ class TrainStep:
         count_real: Callable[[MicroBatch], Tensor] = count_real_utterances,
         flags: Any = None,
         freezing: Freezing | None = None,
+        average: Callable[[dict[str, float]], dict[str, float]] = dict,
     ) -> None:
         assert graph or not jit_compile, "an eager step cannot be compiled"
         self._model, self._optimizer, self._strategy = model, optimizer, strategy
-        self._compute_loss, self._count_real = compute_loss, count_real
+        self._compute_loss, self._count_real, self._average = compute_loss, count_real, average
         self._rate, self._ema, self._clip_norm, self._flags = rate, ema, clip_norm, flags
         self.accumulation_steps = accumulation_steps
         trained = model.trainable_variables
@@ -171,7 +181,7 @@ class TrainStep:
             self._next_step = None
             values = self._run(micro_batches)
             self._next_step = step + 1
-        return StepResult(values, self._metric_names)
+        return StepResult(values, self._metric_names, self._average)
 
     def _run(self, micro_batches: Sequence[StepInput]) -> Tensor:
         if self.accumulation_steps == 1:
@@ -210,15 +220,12 @@ class TrainStep:
             compute_totals = tf.function(compute_totals, jit_compile=True, autograph=False)
 
         def forward(part: StepInput) -> list[_Totals]:
-            return [compute_totals(piece, self._step.read_value()) for piece in self._split_lanes(part)]
-
-        def update(computed: tuple[Tensor, _Totals]) -> Tensor:
-            return self._update(*self._strategy.run(self._reduce, args=computed))
+            return [compute_totals(part, lane, self._step.read_value()) for lane in self.list_lanes(part)]
 
         parts: dict[str, Callable[..., Any]] = {
             "forward": lambda part: self._strategy.run(forward, args=(part,)),
             "gradients": lambda part: self._strategy.run(self._compute, args=(part,)),
-            "update": update,
+            "update": self._conclude,
         }
 
         def run(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -256,41 +263,53 @@ class TrainStep:
         is_one_device = self._strategy.num_replicas_in_sync == 1
         self._is_graph, self._is_compiled_whole = graph, jit_compile and is_one_device and self._num_lanes == 1
         self._is_compiled_by_part = jit_compile and not self._is_compiled_whole
-        self._compute_piece: Callable[[StepInput, Tensor], tuple[Tensor, _Totals]] = self._compute_gradients
+        self.compute_piece: Callable[[StepInput, Tensor, Tensor], _Piece] = self._compute_gradients
+        self._conclude: Callable[[Sequence[_Piece]], Tensor] = self._conclude_with
+        self._add_piece: Callable[[Sequence[_Piece]], _Totals] = self._add_to_accumulator
         self._change: Callable[..., Tensor] = self._apply
         if self._is_compiled_by_part:
-            self._compute_piece = tf.function(self._compute_gradients, jit_compile=True, autograph=False)
-        if self._is_compiled_by_part or (graph and is_one_device):
-            # A function of its own is traced once for all batch shapes; it has a third of all operations.
+            self.compute_piece = tf.function(self._compute_gradients, jit_compile=True, autograph=False)
+        # A function of its own is traced once for all batch shapes; the update has a third of all operations.
+        if self._is_compiled_by_part and is_one_device:
+            self._conclude = tf.function(self._conclude_with, jit_compile=True, autograph=False)
+            self._add_piece = tf.function(self._add_to_accumulator, jit_compile=True, autograph=False)
+        elif graph and (is_one_device or jit_compile):
             self._change = tf.function(self._apply, jit_compile=self._is_compiled_by_part or None, autograph=False)
         self._train = self._make_graph(self._train_on)
         self._accumulate = self._make_graph(self._accumulate_on)
-        self._finish = self._make_graph(self._finish_with)
+        self._finish = self._make_graph(self._finish_with, is_compiled=jit_compile and is_one_device)
 
-    def _make_graph(self, function: Callable[..., Any]) -> Any:
+    def _make_graph(self, function: Callable[..., Any], *, is_compiled: bool | None = None) -> Any:
         if not self._is_graph:
             return function
-        return GraphPerShape(function, jit_compile=self._is_compiled_whole)
+        return GraphPerShape(function, jit_compile=self._is_compiled_whole if is_compiled is None else is_compiled)
 
     # Methods below run once for all replicas or, where the docstring says so, in each replica.
 
     def _train_on(self, micro_batch: StepInput) -> Tensor:
         """Step without accumulation: one micro-batch per replica, in one graph."""
+        pieces = self._strategy.run(self._compute, args=(micro_batch,))
+        # All batch shapes share the graph of the rest, so its name does not depend on the one that comes first.
+        with name_functions_alike(f"{self._name} from {len(pieces)} pieces"):
+            return self._conclude(pieces)
 
-        def compute(part: StepInput) -> tuple[Tensor, Tensor]:
-            return self._reduce(*self._compute(part))
+    def _conclude_with(self, pieces: Sequence[_Piece]) -> Tensor:
+        """Last part of a step without accumulation: adds up the pieces of each replica, reduces and updates."""
 
-        return self._update(*self._strategy.run(compute, args=(micro_batch,)))
+        def reduce(pieces: Sequence[_Piece]) -> tuple[Tensor, Tensor]:
+            return self._reduce(*_join(pieces))
+
+        return self._update(*self._strategy.run(reduce, args=(pieces,)))
 
     def _accumulate_on(self, micro_batch: StepInput) -> _Totals:
         """Adds the gradients of one micro-batch to the accumulator of each replica; returns its totals."""
+        totals: _Totals = self._strategy.run(lambda part: self._add_piece(self._compute(part)), args=(micro_batch,))
+        return totals
 
-        def accumulate(part: StepInput) -> _Totals:
-            gradient_P, totals = self._compute(part)
-            self._accumulator.assign_add(gradient_P)
-            return totals
-
-        totals: _Totals = self._strategy.run(accumulate, args=(micro_batch,))
+    def _add_to_accumulator(self, pieces: Sequence[_Piece]) -> _Totals:
+        """In each replica."""
+        gradient_P, totals = _join(pieces)
+        self._accumulator.assign_add(gradient_P)
         return totals
 
     def _finish_with(self, totals: list[_Totals]) -> Tensor:
@@ -303,35 +322,35 @@ class TrainStep:
 
         return self._update(*self._strategy.run(reduce, args=(totals,)))
 
-    def _compute(self, part: StepInput) -> tuple[Tensor, _Totals]:
-        """In each replica: gradient and totals of its rows, from pieces that do not wait for each other."""
-        pieces, step = self._split_lanes(part), self._step.read_value()
-        make_graph_first(self._compute_piece, pieces[0], step)
-        computed = [self._compute_piece(piece, step) for piece in pieces]
-        if len(computed) == 1:
-            return computed[0]
-        gradients, totals = zip(*computed, strict=True)
-        return tf.add_n(gradients), _add_up(totals)
+    def _compute(self, part: StepInput) -> list[_Piece]:
+        """In each replica: gradients and totals of its rows, from pieces that do not wait for each other."""
+        lanes, step = self.list_lanes(part), self._step.read_value()
+        make_graph_first(self.compute_piece, part, lanes[0], step)
+        return [self.compute_piece(part, lane, step) for lane in lanes]
 
-    def _split_lanes(self, part: StepInput) -> Sequence[StepInput]:
-        """Splits rows into equal pieces: the greatest common divisor of the rows and `num_lanes`."""
-        num_lanes = math.gcd(count_rows(part), self._num_lanes)
-        return [part] if num_lanes == 1 else split_rows(unpack(part), num_lanes)
+    def list_lanes(self, part: StepInput) -> list[Tensor]:
+        """Numbers of the equal pieces that the rows are split into; None for one piece of all rows."""
+        num_lanes = self._count_lanes(part)
+        return [None] if num_lanes == 1 else [tf.constant(lane) for lane in range(num_lanes)]
 
-    def _compute_gradients(self, part: StepInput, step: Tensor) -> tuple[Tensor, _Totals]:
+    def _count_lanes(self, part: StepInput) -> int:
+        """The greatest common divisor of the rows and `num_lanes`."""
+        return math.gcd(count_rows(part), self._num_lanes)
+
+    def _compute_gradients(self, part: StepInput, lane: Tensor, step: Tensor) -> _Piece:
         """In each replica: the gradients of all weights one behind the other [P], so that few kernels handle them."""
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(self._weights)
-            totals = self._compute_totals(part, step)
+            totals = self._compute_totals(part, lane, step)
         gradients = tape.gradient(totals.loss, self._weights, unconnected_gradients=tf.UnconnectedGradients.ZERO)
         # Embedding gradients are IndexedSlices, which cannot be joined.
         flat = [tf.reshape(tf.convert_to_tensor(gradient), [-1]) for gradient in gradients]
         gradient_P = tf.concat(clear_frozen(flat, self._find_frozen()), axis=0)
-        return (gradient_P if self._spoiler is None else gradient_P * self._spoiler), totals
+        return _Piece(gradient_P if self._spoiler is None else gradient_P * self._spoiler, totals)
 
-    def _compute_totals(self, part: StepInput, step: Tensor) -> _Totals:
-        """In each replica: the forward pass."""
-        tensors = unpack(part)
+    def _compute_totals(self, part: StepInput, lane: Tensor, step: Tensor) -> _Totals:
+        """In each replica: the forward pass of the rows of a lane."""
+        tensors = unpack(part) if lane is None else take_rows(unpack(part), lane, self._count_lanes(part))
         loss, metrics = self._compute_loss(self._model, tensors, True, step)
         totals: _Totals = tf.nest.map_structure(
             lambda value: tf.cast(value, tf.float32), _Totals(loss, self._count_real(tensors), metrics)
@@ -395,6 +414,14 @@ class TrainStep:
     def _clear_accumulator(self) -> None:
         """In each replica. Assigning, unlike multiplying, also clears what is not finite."""
         self._accumulator.assign(tf.zeros_like(self._accumulator))
+
+
+def _join(pieces: Sequence[_Piece]) -> _Piece:
+    """The sum of all pieces."""
+    if len(pieces) == 1:
+        return pieces[0]
+    gradients, totals = zip(*pieces, strict=True)
+    return _Piece(tf.add_n(gradients), _add_up(totals))
 
 
 def _add_up(totals: Sequence[_Totals]) -> _Totals:

@@ -1,7 +1,7 @@
 """Interface between the training loop and what it trains: a learner, its feed of batches, its saver.
 
-Implemented by `voice.setup` and `vocoder.setup`, which both call `plan_steps`. Opening the data and checking the
-settings comes before, without TensorFlow, in `voice.task` and `vocoder.task`.
+`Trainer` makes an `OpenTask` without TensorFlow: errors of the user are reported before the seconds that loading it
+takes. `voice.setup` or `vocoder.setup` then makes a `PreparedTask` of it; both call `plan_steps`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from myxtts.config.schema import XTTSConfig
 from myxtts.errors import HardwareError
+from myxtts.runtime.hardware import Hardware
 from myxtts.runtime.plan import Plan
+from myxtts.training.callbacks import Callback
 from myxtts.training.execution import (
     Device,
     Execution,
@@ -32,8 +34,25 @@ if TYPE_CHECKING:
     from myxtts.training.compiling import StepGraph
     from myxtts.training.learner import BaseLearner
     from myxtts.training.run.saver import Saver
+    from myxtts.training.voice.validation import ValidationCallback
 
 _Outcome = TypeVar("_Outcome")
+
+
+@dataclass(frozen=True)
+class OpenTask:
+    """Settings, plan and opened data (`TrainingData` or `VocoderData`) of a training.
+
+    `origin` is the bundle whose weights it begins with (--init-from). The discriminators of a vocoder join after
+    `num_warm_steps`; None is for the usual number, or that of the run.
+    """
+
+    config: XTTSConfig
+    plan: Plan
+    hardware: Hardware
+    data: Any
+    origin: Any = None
+    num_warm_steps: int | None = None
 
 
 @dataclass(frozen=True)
@@ -52,9 +71,9 @@ class StepPlan:
 
 
 def plan_steps(
-    task: Any, device: Device, asked: MicroBatches, model_name: str, num_shapes: int, run: RunFolder, say: Say
+    task: OpenTask, device: Device, asked: MicroBatches, model_name: str, num_shapes: int, run: RunFolder, say: Say
 ) -> StepPlan:
-    """Plans the steps of a task (`VoiceTask` or `VocoderTask`), and reports why.
+    """Plans the steps of a task, and reports why.
 
     Where the micro-batches `asked` for did not fit in an earlier session, smaller ones are chosen; not in a cluster,
     whose processes must choose alike.
@@ -82,6 +101,7 @@ class PreparedTask(ABC):
     learner: BaseLearner
     unit: ClassVar[str]
     """Name of the rows of a batch in messages and progress, plural: utterances or segments."""
+    validation: ClassVar[type[ValidationCallback]]
 
     @property
     def execution(self) -> Execution:
@@ -113,6 +133,10 @@ class PreparedTask(ABC):
     @abstractmethod
     def make_saver(self, run: RunFolder, state: RunState, say: Say) -> Saver:
         """Makes the saver that writes checkpoints and bundles of this task."""
+
+    def make_callbacks(self) -> list[Callback]:
+        """Makes the callbacks that validate, stop early, freeze the text side, write samples and TensorBoard."""
+        return [self.validation.from_config(self.config)]
 
 
 def retry_out_of_memory(task: PreparedTask, say: Say, work: Callable[..., _Outcome], *arguments: object) -> _Outcome:

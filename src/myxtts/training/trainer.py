@@ -18,7 +18,7 @@ from typing import Literal, get_args
 
 from myxtts.config.schema import XTTSConfig
 from myxtts.errors import BusyError, UsageError
-from myxtts.models.bundle import Bundle, find_bundle, read_bundle
+from myxtts.models.bundle import Bundle, find_bundle, read_bundle, refuse_foreign_vocoder
 from myxtts.models.vocoder_bundle import VocoderBundle, find_vocoder
 from myxtts.runtime.cluster import read_cluster
 from myxtts.runtime.compile_cache import start_compile_cache
@@ -30,9 +30,17 @@ from myxtts.training.callbacks import Callback, ProgressDisplay, TrainResult
 from myxtts.training.run.folder import SPEC_FILE_NAME, RunFolder
 from myxtts.training.run.resume import refuse_impossible
 from myxtts.training.run.signals import StopRequest, watch_signals
-from myxtts.training.vocoder.task import USUAL_RUN_NAME, VOCODER_SPEC_FILE_NAME, VocoderTask, resolve_vocoder_settings
+from myxtts.training.task import OpenTask, PreparedTask
+from myxtts.training.vocoder.data import (
+    USUAL_RUN_NAME,
+    VOCODER_SPEC_FILE_NAME,
+    VocoderData,
+    open_vocoder_data,
+    resolve_vocoder_settings,
+)
+from myxtts.training.voice.batch_size import resolve_batch_size
+from myxtts.training.voice.data import TrainingData, open_training_data
 from myxtts.training.voice.fine_tuning import follow_bundle
-from myxtts.training.voice.task import VoiceTask
 from myxtts.types import Say
 
 __all__ = ["PartName", "TrainResult", "Trainer"]
@@ -132,7 +140,7 @@ class Trainer:
                 is_told = True
                 time.sleep(_WAIT_S)
 
-    def _open_run(self, opened: VoiceTask | VocoderTask, display: ProgressDisplay) -> RunFolder:
+    def _open_run(self, opened: OpenTask, display: ProgressDisplay) -> RunFolder:
         return RunFolder.open(
             opened.config,
             resume=self._resume,
@@ -143,30 +151,32 @@ class Trainer:
             is_chief=opened.plan.cluster is None or opened.plan.cluster.is_chief,
         )
 
-    def _train(
-        self, opened: VoiceTask | VocoderTask, run: RunFolder, request: StopRequest, display: ProgressDisplay
-    ) -> TrainResult:
+    def _train(self, opened: OpenTask, run: RunFolder, request: StopRequest, display: ProgressDisplay) -> TrainResult:
         load_tensorflow()
+        from myxtts.training.loop import TrainingLoop
         from myxtts.training.run.cluster_sync import explain_lost_worker
 
         with explain_lost_worker(opened.plan.cluster, run):
-            return self._run_loop(opened, run, request, display)
+            prepared = self._prepare(opened, run, display.say)
+            display.unit = prepared.unit
+            request.reinstall()
+            for message in run.messages:
+                display.say(message)
+            if opened.origin is not None and run.checkpoint is not None:
+                display.say("--init-from is for the beginning of a run: this one goes on from its checkpoint.")
+            # One process of a cluster is enough to validate, to write samples and to show the progress.
+            callbacks = (display, *prepared.make_callbacks(), *self._make_observers()) if run.is_chief else ()
+            return TrainingLoop(prepared, run, request, display.say, callbacks).train()
 
-    def _run_loop(
-        self, opened: VoiceTask | VocoderTask, run: RunFolder, request: StopRequest, display: ProgressDisplay
-    ) -> TrainResult:
-        from myxtts.training.loop import TrainingLoop
+    def _prepare(self, opened: OpenTask, run: RunFolder, say: Say) -> PreparedTask:
+        """Builds the learner on its devices, and reports how."""
+        if self._part == "voice":
+            from myxtts.training.voice.setup import prepare_voice
 
-        prepared = opened.prepare(run, display.say)
-        display.unit = prepared.unit
-        request.reinstall()
-        for message in run.messages:
-            display.say(message)
-        if opened.origin is not None and run.checkpoint is not None:
-            display.say("--init-from is for the beginning of a run: this one goes on from its checkpoint.")
-        # One process of a cluster is enough to validate, to write samples and to show the progress.
-        callbacks = (display, *opened.make_callbacks(), *self._make_observers()) if run.is_chief else ()
-        return TrainingLoop(prepared, run, request, display.say, callbacks).train()
+            return prepare_voice(opened, run, say)
+        from myxtts.training.vocoder.setup import prepare_vocoder
+
+        return prepare_vocoder(opened, run, say)
 
     def _read_origin(self) -> Bundle | VocoderBundle | None:
         """The bundle of --init-from."""
@@ -183,14 +193,18 @@ class Trainer:
             self._say(line)
         return config
 
-    def _open_task(self, config: XTTSConfig, origin: Bundle | VocoderBundle | None) -> VoiceTask | VocoderTask:
+    def _open_task(self, config: XTTSConfig, origin: Bundle | VocoderBundle | None) -> OpenTask:
         hardware = detect_hardware()
         plan = choose_plan(config, hardware)
+        data: TrainingData | VocoderData
         if self._part == "voice":
-            assert not isinstance(origin, VocoderBundle)
-            return VoiceTask.open(config, plan, hardware, origin, self._say)
-        assert not isinstance(origin, Bundle)
-        return VocoderTask.open(config, plan, hardware, origin, self._discriminators_from)
+            config = resolve_batch_size(config, plan, hardware, self._say)
+            data = open_training_data(config, plan)
+        else:
+            data = open_vocoder_data(config, plan, hardware)
+            if isinstance(origin, VocoderBundle):
+                refuse_foreign_vocoder(dict(data.mel.to_json()), origin.describe())
+        return OpenTask(config, plan, hardware, data, origin, self._discriminators_from)
 
 
 def find_part(run_path: Path) -> PartName | None:

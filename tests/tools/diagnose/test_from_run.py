@@ -14,8 +14,8 @@ from myxtts.cli.main import app
 from myxtts.config.load import write_resolved
 from myxtts.config.schema import XTTSConfig
 from myxtts.errors import DataError, UsageError
-from myxtts.tools.diagnose.causes import Cause
 from myxtts.tools.diagnose.examine import Diagnosis, diagnose_run
+from myxtts.tools.diagnose.findings import Cause
 
 NUM_BATCHES = 48
 

@@ -20,8 +20,8 @@ from tests.tools.planted_steps import EVERYWHERE
 from tests.training.trainer_programs import make_data
 
 from myxtts.config.schema import XTTSConfig
-from myxtts.tools.diagnose.causes import Cause, Finding
 from myxtts.tools.diagnose.examine import Diagnosis, diagnose_config
+from myxtts.tools.diagnose.findings import Cause, Finding
 
 NOTICEABLE = 0.07
 QUICK = ("no_prefetch", "epoch_end_rebuild", "eager_step", "slow_transfer")

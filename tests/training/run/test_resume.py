@@ -12,8 +12,8 @@ from tests.training.savers import make_arrays, make_state
 from myxtts.config.load import write_resolved
 from myxtts.config.schema import XTTSConfig
 from myxtts.errors import UsageError
-from myxtts.training.run.folder import RunFolder, load_run_settings
-from myxtts.training.run.resume import find_run, find_usual_run, follow_run, list_chosen
+from myxtts.training.run.folder import RunFolder
+from myxtts.training.run.resume import find_run, find_usual_run, follow_run, list_chosen, load_run_settings
 
 
 @pytest.fixture(autouse=True)

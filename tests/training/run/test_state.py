@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,7 +27,6 @@ from myxtts.training.run.state import (
     RunState,
     TrainingState,
     WrittenDurations,
-    number_variables,
     select_group,
     select_synthesis_weights,
 )
@@ -54,6 +53,10 @@ class FakeVariable:
     def assign(self, value: Array) -> None:
         assert (value.shape, value.dtype) == (self.array.shape, self.array.dtype)
         self.array = value.copy()
+
+
+def number_variables(variables: Sequence[FakeVariable]) -> dict[str, FakeVariable]:
+    return {f"{number:05}": variable for number, variable in enumerate(variables)}
 
 
 NAMES = st.sampled_from(["dense.kernel", "dense.bias", "norm.scale", "block.0.kernel", "a_1"])

@@ -29,7 +29,7 @@ from myxtts.store.layout import Part
 from myxtts.store.precompute import precompute
 from myxtts.store.reader import FeatureStore
 from myxtts.training.vocoder.audio import RecordedSound, SegmentSource, StoredSound, open_sound_of
-from myxtts.training.vocoder.task import open_vocoder_data
+from myxtts.training.vocoder.data import open_vocoder_data
 
 HOP = SETTINGS.mel.hop_length
 LENGTHS = (900, 5000, 20_000, 60_000, 3 * HOP, 12 * HOP)

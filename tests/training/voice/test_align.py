@@ -25,7 +25,7 @@ from myxtts.training.voice import align
 from myxtts.training.voice.align import LOOK_STEPS, DurationsSwitch, StoreAligner, make_switch
 from myxtts.training.voice.data import TrainingData, open_training_data
 
-MACHINE = Hardware(num_cpus=2, ram_bytes=8 << 30, available_ram_bytes=8 << 30, disk_free_bytes=1 << 30)
+MACHINE = Hardware(num_cpus=2, ram_bytes=8 << 30, available_ram_bytes=8 << 30)
 FRAMES = [5] * 1000
 
 

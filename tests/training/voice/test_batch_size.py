@@ -26,7 +26,7 @@ from myxtts.training.voice.batch_size import (
     resolve_batch_size,
 )
 
-MACHINE = Hardware(num_cpus=2, ram_bytes=8 << 30, available_ram_bytes=8 << 30, disk_free_bytes=1 << 30)
+MACHINE = Hardware(num_cpus=2, ram_bytes=8 << 30, available_ram_bytes=8 << 30)
 RTX_3060 = Gpu(0, "NVIDIA GeForce RTX 3060", 12 << 30, 11 << 30, "GPU-1", (8, 6), 0)
 
 

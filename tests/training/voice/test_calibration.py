@@ -14,8 +14,8 @@ from myxtts.config.schema import XTTSConfig
 from myxtts.errors import DataError
 from myxtts.models.modulation import make_neutral_taps
 from myxtts.models.xtts import XTTS
-from myxtts.training.voice import calibration
-from myxtts.training.voice.calibration import Calibration
+from myxtts.training.voice import bundle
+from myxtts.training.voice.bundle import Calibration
 from myxtts.training.voice.validation_set import FixedUtterance, pack_part
 
 
@@ -32,7 +32,7 @@ def plant_utterances(monkeypatch: pytest.MonkeyPatch, **splits: list[FixedUttera
             raise DataError("Nothing is held out.", next_step="Hold something out.")
         return splits[split][:num_utterances]
 
-    monkeypatch.setattr(calibration, "load_fixed_utterances", load)
+    monkeypatch.setattr(bundle, "load_fixed_utterances", load)
 
 
 @pytest.mark.parametrize("num_held_out", [0, 7, 9])

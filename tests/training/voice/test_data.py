@@ -23,7 +23,7 @@ from myxtts.store.reader import FeatureStore
 from myxtts.training.run.checkpoint import CheckpointFolder
 from myxtts.training.voice.data import TrainingData, is_alignable, open_training_data
 
-MACHINE = Hardware(num_cpus=2, ram_bytes=8 << 30, available_ram_bytes=8 << 30, disk_free_bytes=1 << 30)
+MACHINE = Hardware(num_cpus=2, ram_bytes=8 << 30, available_ram_bytes=8 << 30)
 
 
 class Workshop:

@@ -19,7 +19,7 @@ from myxtts.corpus.prepare import Recordings, prepare_corpus
 from myxtts.models.xtts import XTTS
 from myxtts.store.precompute import precompute
 from myxtts.training.optimizer import WeightEma
-from myxtts.training.voice.losses import VoiceLoss
+from myxtts.training.voice.losses import VoiceLoss, average_terms
 from myxtts.training.voice.metrics import SCORE, Evaluator, measure_warped_distance
 from myxtts.training.voice.validation_set import (
     FixedUtterance,
@@ -91,6 +91,25 @@ def test_losses_are_those_of_the_utterances_by_themselves(
     assert metrics["prior"] == pytest.approx(float(sums["prior"]) / 9, rel=1e-4)
     assert metrics["duration"] == pytest.approx(float(sums["duration"]) / 9, rel=1e-4)
     assert metrics["pitch"] == pytest.approx(float(sums["pitch"]) / 9, rel=1e-4)
+
+
+def test_training_shows_the_same_means_of_aligned_utterances(
+    model: XTTS, utterances: list[FixedUtterance], metrics: dict[str, float]
+) -> None:
+    _, sums = VoiceLoss(0, diagonal_steps=1)(model, pack_part(utterances), False, tf.constant(1, tf.int64))
+    # A step divides by all rows, and one of these ten cannot be aligned.
+    shown = average_terms({name: float(total) / len(utterances) for name, total in sums.items()})
+    assert shown["unaligned"] == metrics["unaligned"]
+    for name in ("prior", "duration", "pitch"):
+        assert shown[name] == pytest.approx(metrics[name], rel=1e-4)
+    assert average_terms({"unaligned": 1.0, "prior": 0.0}) == {"unaligned": 1.0, "prior": 0.0}
+
+
+def test_a_batch_is_aligned_once(evaluator: Evaluator, metrics: dict[str, float]) -> None:
+    part, _ = evaluator._groups[0]
+    graph = evaluator._measure.get_concrete_function(part).graph
+    # The search forward, the search back, and the Euler steps of the decoder.
+    assert sum(node.type in ("While", "StatelessWhile") for node in graph.get_operations()) == 3
 
 
 def test_the_speaker_loss_is_of_utterances_with_a_reference(model: XTTS, utterances: list[FixedUtterance]) -> None:

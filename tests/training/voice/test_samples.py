@@ -22,7 +22,7 @@ from tests.models.toys import make_config, make_spec, stir_weights
 from myxtts.models.xtts import XTTS
 from myxtts.training.sample_files import INDEX_FILE_NAME, encode_wav, list_steps, read_samples
 from myxtts.training.tensorboard import TensorBoardWriter
-from myxtts.training.voice.samples import SampleWriter
+from myxtts.training.voice.samples import VoiceSamples
 from myxtts.training.voice.validation_set import FixedUtterance
 
 RATE_HZ = 8000
@@ -52,10 +52,10 @@ def model() -> XTTS:
     return made
 
 
-def make_writer(model: XTTS, path: Path, said: list[str], make_sound: Any = hum) -> SampleWriter:
+def make_writer(model: XTTS, path: Path, said: list[str], make_sound: Any = hum) -> VoiceSamples:
     utterances = [make_utterance(0), make_utterance(1, language=1)]
     texts = {"clip/0": "Hello there.", "clip/1": "سلام."}
-    return SampleWriter(model, utterances, path, make_sound, RATE_HZ, texts=texts, warn=said.append)
+    return VoiceSamples(model, utterances, path, make_sound, RATE_HZ, texts=texts, warn=said.append)
 
 
 def read_index(folder: Path) -> dict[str, Any]:

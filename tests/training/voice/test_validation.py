@@ -103,7 +103,7 @@ class Stage:
 def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
     played = Stage()
     monkeypatch.setattr(module, "Evaluator", played.make)
-    monkeypatch.setattr(module, "SampleWriter", played.make)
+    monkeypatch.setattr(module, "VoiceSamples", played.make)
     monkeypatch.setattr(module, "load_fixed_utterances", lambda *_: [UTTERANCE])
     return played
 

@@ -63,7 +63,8 @@ def run_evaluate(
     loaded, kind = choose_vocoder(load_bundle(model), vocoder)
     store = _open_store(loaded.folder, cache_dir, chosen)
     load_tensorflow()
-    from myxtts.tools.evaluate import Examiner, Recogniser, choose_rows, refuse_foreign_store
+    from myxtts.tools.evaluate import Examiner, choose_rows, refuse_foreign_store
+    from myxtts.tools.recognition import Recogniser
 
     recogniser = Recogniser(asr_command) if asr_command is not None else None
     refuse_foreign_store(loaded, store)
@@ -84,7 +85,7 @@ def _open_store(bundle: Path, cache_dir: Path | None, split: Split) -> FeatureSt
     from myxtts.config.load import RESOLVED_FILE_NAME
     from myxtts.pipeline.splits import choose_store_folder_of_split, join_training_store
     from myxtts.store.reader import FeatureStore
-    from myxtts.training.run.folder import load_run_settings
+    from myxtts.training.run.resume import load_run_settings
 
     if cache_dir is not None:
         return FeatureStore.open(cache_dir)

@@ -109,7 +109,7 @@ def _show(explained: Explanation, screen: Screen) -> None:
     for heading in ("word", "IPA", "from"):
         table.add_column(heading)
     for word in explained.words:
-        source = f"{word.source}, ezafe added" if word.ezafe else word.source
+        source = f"{word.source}, with ezafe" if word.ezafe else word.source
         table.add_row(Text(word.word), Text(word.ipa), source)
     console.print(table)
     for line in _describe(explained):

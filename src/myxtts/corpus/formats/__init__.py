@@ -83,7 +83,8 @@ def _explain(path: Path) -> DataError:
         more = "or more " if num_recordings == _NUM_RECORDINGS_COUNTED else ""
         return DataError(
             f"{path} has {num_recordings:,} {more}recordings, but no transcript. {known}",
-            next_step="Write what is said in each one, in metadata.csv as id|text or in ID.txt beside ID.wav.",
+            next_step=f"Cut and transcribe them: myxtts collect {path} --out CORPUS, with --asr-command, --subtitles "
+            "or --text; or write what is said in each one, in metadata.csv as id|text or in ID.txt beside ID.wav.",
         )
     next_step = "Name the folder of your recordings, or its transcript."
     if not any(path.iterdir()):

@@ -51,8 +51,8 @@ def find_recordings(folder: Path) -> Iterator[Path]:
     return (file for file in walk_files(folder) if file.suffix.lower() in suffixes)
 
 
-def _read_text_file(source: Source, path: Path, id: str) -> str | Rejection:
-    """Returns the text of a file, its lines joined, or the rejection of an empty, undecodable or foreign file."""
+def _read_row(source: Source, path: Path, id: str, audio: str, speaker: str, split: Split | None) -> Row | Rejection:
+    """Returns the row of a text file, its lines joined, or the rejection of an empty, undecodable or foreign file."""
     if path.is_symlink() and CorpusRoot(source.folder).resolve(str(path.absolute())) is None:
         return Rejection(id, source.name_of(path), 1, Reason.OUTSIDE_ROOT, "the text file is a link out of the corpus")
     texts = []
@@ -62,7 +62,7 @@ def _read_text_file(source: Source, path: Path, id: str) -> str | Rejection:
         texts.append(line.text.strip())
     if not texts:
         return Rejection(id, source.name_of(path), 1, Reason.EMPTY_TEXT, "the text file is empty")
-    return " ".join(texts)
+    return Row(id, audio, " ".join(texts), speaker, source.language, source.name_of(path), 1, split=split)
 
 
 def _find_vctk_audio(source: Source, audio_folder: str, speaker: str, stem: str) -> str:
@@ -85,12 +85,7 @@ def _read_vctk(source: Source) -> Iterator[Row | Rejection]:
         if path.suffix.lower() != ".txt":
             continue
         speaker, stem = path.parent.name, path.stem
-        text = _read_text_file(source, path, stem)
-        if isinstance(text, Rejection):
-            yield text
-            continue
-        audio = _find_vctk_audio(source, audio_folder, speaker, stem)
-        yield Row(stem, audio, text, speaker, source.language, source.name_of(path), 1)
+        yield _read_row(source, path, stem, _find_vctk_audio(source, audio_folder, speaker, stem), speaker, None)
 
 
 def _strip_libritts_ending(name: str) -> str:
@@ -125,14 +120,8 @@ def _read_libritts(source: Source) -> Iterator[Row | Rejection]:
         )
         if not stem or is_superseded:
             continue
-        text = _read_text_file(source, path, stem)
-        if isinstance(text, Rejection):
-            yield text
-            continue
         audio = source.root.find_audio(str(path.parent.relative_to(source.path)), stem)
-        speaker = stem.split("_")[0]
-        split = _find_libritts_split(path)
-        yield Row(stem, audio, text, speaker, source.language, source.name_of(path), 1, split=split)
+        yield _read_row(source, path, stem, audio, stem.split("_")[0], _find_libritts_split(path))
 
 
 def _find_paired_audio(root: CorpusRoot, text: PurePosixPath) -> str:
@@ -175,13 +164,8 @@ def _read_pairs(source: Source) -> Iterator[Row | Rejection]:
         folders = [folder for folder in text_path.parts[:-1] if folder.lower() not in shared]
         split = SPLIT_WORDS.get(folders[0].lower()) if folders else None
         id = "/".join([*folders, text_path.stem])
-        text = _read_text_file(source, path, id)
-        if isinstance(text, Rejection):
-            yield text
-            continue
-        audio = _find_paired_audio(source.root, text_path)
         speaker = next(iter(folders[1:] if split else folders), DEFAULT_SPEAKER)
-        yield Row(id, audio, text, speaker, source.language, source.name_of(path), 1, split=split)
+        yield _read_row(source, path, id, _find_paired_audio(source.root, text_path), speaker, split)
 
 
 VCTK = CorpusFormat(

@@ -51,7 +51,6 @@ class TFNativeDataLoader(PythonLoader):
         survey: Survey | None = None,
     ) -> None:
         super().__init__(source, limits, num_reference_frames, seed, ram_budget_bytes)
-        self._num_reference_frames, self._seed = num_reference_frames, seed
         self.survey = survey or survey_recordings(source)
         self._reader = GraphReader(source, self.survey, super().load_rows)
 
@@ -129,7 +128,7 @@ def _find_common_sizes(plans: Sequence[BatchPlan]) -> dict[str, int | None]:
 
 
 class _GraphAssembler:
-    """`BatchAssembler` as graph operations: tables of the utterances in use are constants of the graph."""
+    """`AssemblingLoader` as graph operations: tables of the utterances in use are constants of the graph."""
 
     def __init__(
         self, source: RecordingSource, reader: GraphReader, used_U: NDArray[np.int64], num_reference_frames: int
@@ -195,7 +194,7 @@ class _GraphAssembler:
         tf.debugging.Assert(tf.reduce_all(fits), ["More frames of sound than the batch has:", ids[~fits]])
 
     def _find_crops(self, num_frames: Tensor, crop_hashes: Tensor) -> tuple[Tensor, Tensor]:
-        """First frame and number of frames of each reference, as `find_crop` says."""
+        """First frame and number of frames of each reference, as `AssemblingLoader` does."""
         num_spare = tf.maximum(0, num_frames - self._num_reference_frames)
         starts = crop_hashes % tf.cast(num_spare + 1, tf.uint64)
         return tf.cast(starts, tf.int32), tf.minimum(num_frames, self._num_reference_frames)

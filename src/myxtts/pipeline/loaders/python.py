@@ -16,12 +16,12 @@ from myxtts.corpus.audio import AudioLimits
 from myxtts.corpus.rejections import AudioProblem, Reason
 from myxtts.errors import DataError
 from myxtts.features.extract import FeatureExtractor
-from myxtts.pipeline.batch import Arrays, BatchAssembler, Loader
+from myxtts.pipeline.batch import Arrays, AssemblingLoader
 from myxtts.pipeline.order import BatchPlan
 from myxtts.pipeline.recordings import RecordingSource
 
 
-class PythonLoader(Loader):
+class PythonLoader(AssemblingLoader):
     """Fills batches from recordings. Any number of threads may call it.
 
     Log-mels stay in memory as far as `ram_budget_bytes` goes, in the number format of stored ones.
@@ -37,21 +37,18 @@ class PythonLoader(Loader):
         seed: int,
         ram_budget_bytes: int = 0,
     ) -> None:
+        super().__init__(source, num_reference_frames, seed)
         self._source = source
         self._extractor = FeatureExtractor(source.mel_definition, source.audio_definition, limits)
-        self._assembler = BatchAssembler(source, num_reference_frames, seed)
         self.memory = MelMemory(ram_budget_bytes, source.mel_dtype)
 
     def fill(self, plan: BatchPlan, arrays: Arrays) -> Arrays:
-        self._assembler.fill_labels(arrays, plan)
+        self._fill_labels(arrays, plan)
         mels = self.memory.read(plan.list_distinct_rows(), self.load_rows)
-        self._assembler.fill_mels(arrays, plan, mels)
+        self._fill_mels(arrays, plan, mels)
         check_lengths(arrays, plan, self._source)
-        self._assembler.fill_references(arrays, plan, mels)
+        self._fill_references(arrays, plan, mels)
         return arrays
-
-    def name_utterances(self, plan: BatchPlan) -> tuple[str, ...]:
-        return self._assembler.name_utterances(plan)
 
     def read_mel(self, row: int) -> NDArray[Any]:
         """The log-mel [T, M] of a row, from memory or from its recording."""

@@ -13,7 +13,7 @@ from queue import SimpleQueue
 
 import numpy as np
 
-from myxtts.pipeline.batch import Arrays, BatchAssembler, Loader, fill_rows
+from myxtts.pipeline.batch import Arrays, AssemblingLoader, fill_rows
 from myxtts.pipeline.order import NO_ROW, BatchPlan
 from myxtts.store.layout import Part
 from myxtts.store.reader import FeatureStore
@@ -27,7 +27,7 @@ _PROBE_EVERY = 16
 _CLOSE_LIMIT_S = 1.0
 
 
-class CachedLoader(Loader):
+class CachedLoader(AssemblingLoader):
     """Fills batches of padded log-mels from a store, with read-ahead. Any number of threads may call `fill`.
 
     A store that fits `ram_budget_bytes` is read into memory as a whole when the first batch is announced.
@@ -36,9 +36,8 @@ class CachedLoader(Loader):
     name = "cached"
 
     def __init__(self, store: FeatureStore, num_reference_frames: int, seed: int, ram_budget_bytes: int = 0) -> None:
-        self._store = store
-        self._read_ahead = ReadAhead(store, ram_budget_bytes)
-        self._assembler = BatchAssembler(store, num_reference_frames, seed)
+        super().__init__(store, num_reference_frames, seed)
+        self._store, self._read_ahead = store, ReadAhead(store, ram_budget_bytes)
 
     def fill(self, plan: BatchPlan, arrays: Arrays) -> Arrays:
         parts = (*_PARTS, "durations") if "durations" in arrays else _PARTS
@@ -49,19 +48,16 @@ class CachedLoader(Loader):
     def _fill(self, plan: BatchPlan, arrays: Arrays) -> Arrays:
         """Fills the arrays; records that are damaged meanwhile are found afterwards."""
         num_real = plan.num_real
-        self._assembler.fill_labels(arrays, plan)
+        self._fill_labels(arrays, plan)
         if "durations" in arrays:
             # Utterances without any get zeros.
             fill_rows(arrays["durations"], self._store.read_durations(plan.rows[:num_real]))
-        mel_BTM, padding = arrays["mel"][:num_real], self._assembler.padding
-        arrays["mel_lengths"][:num_real] = self._store.copy_mels(plan.rows[:num_real], mel_BTM, padding)
+        mel_BTM = arrays["mel"][:num_real]
+        arrays["mel_lengths"][:num_real] = self._store.copy_mels(plan.rows[:num_real], mel_BTM, self._padding)
         references = plan.references[:num_real]
         mels = dict(zip(references.tolist(), self._store.read_mels(references), strict=True))
-        self._assembler.fill_references(arrays, plan, mels)
+        self._fill_references(arrays, plan, mels)
         return arrays
-
-    def name_utterances(self, plan: BatchPlan) -> tuple[str, ...]:
-        return self._assembler.name_utterances(plan)
 
     def announce(self, plan: BatchPlan) -> None:
         self._read_ahead.announce(plan)

@@ -16,7 +16,7 @@ from myxtts.corpus.audio import AudioLimits
 from myxtts.corpus.rejections import AudioProblem, Reason
 from myxtts.features.audio import load_recording
 from myxtts.features.definition import MelDefinition
-from myxtts.pipeline.batch import LABELS, Arrays, BatchAssembler, BatchLayout, Loader, measure_axes
+from myxtts.pipeline.batch import LABELS, Arrays, AssemblingLoader, BatchLayout, measure_axes
 from myxtts.pipeline.loaders.python import MelMemory, check_lengths, check_num_frames, explain_problem
 from myxtts.pipeline.order import BatchPlan, Shape
 from myxtts.pipeline.recordings import RecordingSource, Survey
@@ -43,33 +43,29 @@ def make_waveform_layout(shapes: Sequence[Shape], definition: MelDefinition, num
     return BatchLayout(WAVEFORMS, shapes, measure)
 
 
-class WaveformLoader(Loader):
+class WaveformLoader(AssemblingLoader):
     """Fills batches with samples. Any number of threads may call it."""
 
     name = "samples"
 
     def __init__(self, source: RecordingSource, reader: WaveformReader, num_reference_frames: int, seed: int) -> None:
-        self._source, self._reader, self._num_reference_frames = source, reader, num_reference_frames
-        self._definition = source.mel_definition
-        self._assembler = BatchAssembler(source, num_reference_frames, seed, WAVEFORMS)
+        super().__init__(source, num_reference_frames, seed, WAVEFORMS)
+        self._source, self._reader, self._definition = source, reader, source.mel_definition
 
     def fill(self, plan: BatchPlan, arrays: Arrays) -> Arrays:
-        self._assembler.fill_labels(arrays, plan)
+        self._fill_labels(arrays, plan)
         clips = self._reader.read(plan.list_distinct_rows())
         for index, row in enumerate(plan.rows[: plan.num_real].tolist()):
             arrays["num_samples"][index] = _fill_row(arrays["samples"][index], clips[row])
             arrays["mel_lengths"][index] = self._definition.count_frames(len(clips[row]))
         check_lengths(arrays, plan, self._source)
-        for index, (row, crop_hash) in enumerate(self._assembler.list_references(plan)):
+        for index, (row, crop_hash) in enumerate(self._list_references(plan)):
             num_frames = self._definition.count_frames(len(clips[row]))
-            start, arrays["reference_lengths"][index] = self._assembler.find_crop(num_frames, crop_hash)
+            start, arrays["reference_lengths"][index] = self._find_crop(num_frames, crop_hash)
             samples_V, first = crop_samples(clips[row], start, self._num_reference_frames, self._definition)
             arrays["num_reference_samples"][index] = _fill_row(arrays["reference_samples"][index], samples_V)
             arrays["reference_starts"][index] = first
         return arrays
-
-    def name_utterances(self, plan: BatchPlan) -> tuple[str, ...]:
-        return self._assembler.name_utterances(plan)
 
 
 def _fill_row(row_S: NDArray[Any], samples: NDArray[Any]) -> int:

@@ -15,7 +15,7 @@ from myxtts.tools.page import (
     Html,
     Page,
     make_grid,
-    make_machine_table,
+    make_machine_section,
     make_panel,
     make_paragraph,
     make_section,
@@ -82,7 +82,9 @@ def make_bench_page(result: BenchResult, about: Mapping[str, Any], tr: Translato
             _show_comparisons(result, tr),
             _show_timeline(result, tr),
             _show_left_out(result, tr),
-            _show_machine(about, tr),
+            make_machine_section(
+                about["machine"], tr, ", ".join(f"{key}: {value}" for key, value in about["corpus"].items())
+            ),
         ],
         footer=tr("Made by MyXTTS. All figures of the accelerator are emulated."),
         lang=tr.lang,
@@ -268,9 +270,3 @@ def _show_left_out(result: BenchResult, tr: Translator) -> Html:
     rows = [[name_candidate(one.name, tr), tr(REASONS[one.reason], detail=one.detail)] for one in result.left_out]
     heading = tr.row("Candidate", "Reason")
     return make_section(tr("Left out"), make_panel(tr("Left out"), make_table(heading, rows)))
-
-
-def _show_machine(about: Mapping[str, Any], tr: Translator) -> Html:
-    corpus = ", ".join(f"{key}: {value}" for key, value in about["corpus"].items())
-    table = make_machine_table(about["machine"], tr, corpus)
-    return make_section(tr("Environment"), make_panel(tr("machine"), table))

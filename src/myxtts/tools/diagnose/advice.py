@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -31,13 +31,7 @@ from myxtts.pipeline.tune import measure_ram_budget
 from myxtts.runtime.hardware import Gpu, Hardware
 from myxtts.runtime.plan import choose_plan
 from myxtts.tools.diagnose.causes import (
-    Advice,
-    Basis,
-    Cause,
     Change,
-    Facts,
-    Finding,
-    Gain,
     find_depth,
     find_main_stage,
     is_waiting,
@@ -46,7 +40,8 @@ from myxtts.tools.diagnose.causes import (
     weigh_losses,
 )
 from myxtts.tools.diagnose.evidence import Evidence, StageTime, Times
-from myxtts.tools.diagnose.step_faults import CURES, FaultName
+from myxtts.tools.diagnose.findings import Advice, Basis, Cause, Facts, Finding, Gain
+from myxtts.tools.diagnose.step_faults import CURES
 from myxtts.training.step_memory import estimate_memory
 from myxtts.training.voice.batch_size import MAX_ON_GPU, choose_budget, choose_compute_bytes, list_candidates
 
@@ -83,7 +78,7 @@ def advise(evidence: Evidence, finding: Finding) -> tuple[Advice, ...]:
 
 def _mend_step(evidence: Evidence, finding: Finding) -> Advice:
     """Advises the cure of a fault of the step; the step gets faster by what the fault costs."""
-    cure, interval_s = CURES[cast("FaultName", finding.cause.value)], evidence.loop.interval_s
+    cure, interval_s = CURES[finding.cause], evidence.loop.interval_s
     if finding.cause is Cause.PAUSES:
         # Pauses lie between the steps of the loop, so the interval is what is left without them.
         factor = 1 + (1 - 1 / _FEWER_PAUSES) * finding.loss_s / interval_s

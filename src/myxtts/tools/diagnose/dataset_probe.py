@@ -277,16 +277,6 @@ class DatasetSource:
         return DatasetSource(self.dataset.repeat().prefetch(num_batches))
 
 
-@dataclass(frozen=True, slots=True)
-class _Segment:
-    """Consecutive transformations of the same stage; `last` is the end of the prefix to time."""
-
-    stage: StageName
-    last: Link
-    num_threads: int
-    is_python: bool
-
-
 class _Cost(NamedTuple):
     """Seconds per batch: wall time, time in which threads ran or were queued for a core, and CPU time."""
 
@@ -309,27 +299,28 @@ def time_stages(links: Sequence[Link], data_s: float, sample: Any) -> tuple[Stag
     stages: dict[StageName, StageTime] = {}
     before = _Cost(0.0, 0.0, 0.0)
     for segment in _list_segments(links):
-        count = counts[id(segment.last)]
-        whole = _time_prefix(segment.last.dataset, count, num_batches)
+        last = segment[-1]
+        count = counts[id(last)]
+        whole = _time_prefix(last.dataset, count, num_batches)
         stage = _describe_segment(segment, whole.minus(before), count, _LEAST_SHARE * data_s)
-        known = stages.get(segment.stage)
-        stages[segment.stage] = stage if known is None else _join_stages(known, stage)
+        known = stages.get(last.stage)
+        stages[last.stage] = stage if known is None else _join_stages(known, stage)
         before = _Cost(*map(max, whole, before))
     return tuple(stages.values())
 
 
-def _describe_segment(segment: _Segment, cost: _Cost, elements_per_batch: float, least_s: float) -> StageTime:
-    seconds = cost.wall_s
-    if segment.stage == "batch":
+def _describe_segment(segment: Sequence[Link], cost: _Cost, elements_per_batch: float, least_s: float) -> StageTime:
+    seconds, last = cost.wall_s, segment[-1]
+    if last.stage == "batch":
         # Batching never waits for I/O: wall time beyond its CPU time was taken by other load.
         seconds = min(seconds, cost.cpu_s)
-    num_bytes, num_reads = _measure_read(segment, elements_per_batch) if segment.stage == "read" else (0.0, 0.0)
+    num_bytes, num_reads = _measure_read(last.dataset, elements_per_batch) if last.stage == "read" else (0.0, 0.0)
     return StageTime(
-        segment.stage,
+        last.stage,
         seconds,
         min(cost.runnable_s / seconds, _MOST_CORES) if seconds > least_s else 1.0,
-        segment.num_threads,
-        segment.is_python,
+        max(link.num_threads for link in segment),
+        any(link.is_python for link in segment),
         num_bytes,
         num_reads,
     )
@@ -346,16 +337,13 @@ def _join_stages(first: StageTime, second: StageTime) -> StageTime:
     )
 
 
-def _list_segments(links: Sequence[Link]) -> Iterator[_Segment]:
-    """Groups the chain from its last root on into segments of equal stage."""
+def _list_segments(links: Sequence[Link]) -> list[list[Link]]:
+    """Groups the chain from its last root on into segments of equal stage; each is timed up to its last link."""
     roots = [place for place, link in enumerate(links) if link.is_root]
     first, *others = links[roots[-1] :] if roots else links
     # A prefetch produces more elements than are taken, which would be counted.
     counted = [first, *(link for link in others if "Prefetch" not in link.kind)]
-    for stage, group in groupby(counted, lambda link: link.stage):
-        members = list(group)
-        num_threads = max(link.num_threads for link in members)
-        yield _Segment(stage, members[-1], num_threads, any(link.is_python for link in members))
+    return [list(group) for _, group in groupby(counted, lambda link: link.stage)]
 
 
 def _count_elements(links: Sequence[Link], sample: Any) -> dict[int, float]:
@@ -390,13 +378,13 @@ def _time_run(dataset: Any) -> _Cost:
     return _Cost(time.perf_counter() - started, read_runnable_s() - runnable_s, time.process_time() - cpu_s)
 
 
-def _measure_read(segment: _Segment, elements_per_batch: float) -> tuple[float, float]:
+def _measure_read(dataset: Any, elements_per_batch: float) -> tuple[float, float]:
     """Returns bytes and reads per batch if the stage yields file contents (scalar strings), else zeros.
 
     The size is the mean of the first four files.
     """
-    spec = segment.last.dataset.element_spec
+    spec = dataset.element_spec
     if not (isinstance(spec, tf.TensorSpec) and spec.dtype == tf.string and spec.shape.rank == 0):
         return 0.0, 0.0
-    sizes = [len(content.numpy()) for content in segment.last.dataset.take(4)]
+    sizes = [len(content.numpy()) for content in dataset.take(4)]
     return (float(np.mean(sizes)) * elements_per_batch if sizes else 0.0), elements_per_batch

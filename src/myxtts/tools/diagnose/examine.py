@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from myxtts.tools.diagnose.advice import MachineSetting, advise, advise_machine, compare_two_ways
-from myxtts.tools.diagnose.causes import Cause, Finding, find_causes
+from myxtts.tools.diagnose.causes import find_causes
 from myxtts.tools.diagnose.evidence import Evidence
+from myxtts.tools.diagnose.findings import Cause, Finding
 from myxtts.tools.diagnose.timing import Comparison, Limits, compare_in_turn, run_together
 from myxtts.tools.emulate import StepTime
 from myxtts.tools.rhythm import Oscillation, Rating, rate_loading
@@ -137,9 +138,8 @@ def diagnose_dataset(
     from myxtts.tools.diagnose.dataset_probe import DatasetSource
     from myxtts.tools.diagnose.from_dataset import examine_dataset, make_step
 
-    work, is_emulated = make_step(step_s, step)
     limits = Limits(num_batches, time_limit_s)
-    return conclude(examine_dataset(DatasetSource(dataset), work, is_emulated, transfer, limits))
+    return conclude(examine_dataset(DatasetSource(dataset), make_step(step_s, step), transfer, limits))
 
 
 def verify_dataset(
@@ -156,8 +156,7 @@ def verify_dataset(
     from myxtts.tools.diagnose.dataset_probe import DatasetSource
     from myxtts.tools.diagnose.from_dataset import make_step
 
-    work, _ = make_step(step_s, step)
-    source, advice = DatasetSource(dataset), diagnosis.first.advice
+    work, source, advice = make_step(step_s, step), DatasetSource(dataset), diagnosis.first.advice
     ways: Mapping[str, Callable[[Any], DatasetSource]] = {
         "deeper_buffer": source.read_ahead,
         "fewer_threads": source.limit_threads,
@@ -199,7 +198,7 @@ def diagnose_config(
         diagnosis,
         # A second value for a setting would contradict the first.
         machine_settings=tuple(one for one in settings if one.setting not in advised),
-        split=compare_two_ways(evidence, num_gpus, subject.gradient_bytes) if num_gpus > 1 else None,
+        split=compare_two_ways(evidence, num_gpus, 4 * subject.step.num_parameters) if num_gpus > 1 else None,
     )
 
 

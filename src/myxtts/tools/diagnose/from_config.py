@@ -31,7 +31,6 @@ from myxtts.tools.diagnose.from_dataset import (
     MANY_THREADS_PER_CORE,
     EmulatedStep,
     count_eager_ops,
-    describe_machine,
     try_trimmed,
 )
 from myxtts.tools.diagnose.timing import (
@@ -47,12 +46,11 @@ from myxtts.tools.watch_loop import watch_training
 from myxtts.training.execution import choose_execution
 from myxtts.training.learner import detect_device
 from myxtts.training.run.folder import RunFolder
-from myxtts.training.task import plan_steps
+from myxtts.training.task import OpenTask, plan_steps
 from myxtts.training.voice.batch_size import resolve_batch_size
 from myxtts.training.voice.data import measure_spec, open_training_data
 from myxtts.training.voice.learner import build_learner
 from myxtts.training.voice.setup import PreparedVoice
-from myxtts.training.voice.task import VoiceTask
 from myxtts.types import Batch, Say
 
 _NUM_SAMPLES = 3
@@ -67,21 +65,12 @@ _NUM_TAKEN_FREE = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A configuration with its plan and a callable step. `gradient_bytes` is 0 for an emulated step."""
+    """A configuration with its plan and a callable step."""
 
     config: XTTSConfig
     hardware: Hardware
     plan: Plan
     step: RealStep | EmulatedStep
-
-    @property
-    def gradient_bytes(self) -> int:
-        return 4 * self.step.num_parameters if isinstance(self.step, RealStep) else 0
-
-    @property
-    def is_eager(self) -> bool:
-        """Whether the step is real and runs without `tf.function`."""
-        return isinstance(self.step, RealStep) and not self.step.is_graph
 
     def run(self, limits: Limits) -> LoopTimes:
         """Times the full loop with a new feed."""
@@ -89,8 +78,7 @@ class Subject:
         return _separate_transfer(source, run_together(source, self.step, None, limits))
 
     def make_source(self) -> FeedSource:
-        batches_per_step = self.step.batches_per_step if isinstance(self.step, RealStep) else 1
-        return FeedSource(self.config, self.hardware, self.plan, batches_per_step)
+        return FeedSource(self.config, self.hardware, self.plan, self.step.batches_per_step)
 
 
 def prepare_subject(
@@ -129,14 +117,14 @@ def examine_config(subject: Subject, limits: Limits) -> tuple[Evidence, BatchOrd
         step_s=step_s,
         take_s=float(np.quantile(loop.waits_s, _NUM_TAKEN_FREE)) if float(np.mean(loop.waits_s)) < step_s else 0.0,
         stages=stages,
-        machine=describe_machine(alone, tuple(gpu.name for gpu in subject.hardware.gpus)),
-        is_step_emulated=isinstance(subject.step, EmulatedStep),
+        machine=replace(alone.machine, gpu_names=tuple(gpu.name for gpu in subject.hardware.gpus)),
+        is_step_emulated=subject.step.is_emulated,
         num_threads=plan.num_workers,
         buffer_depth=source.buffer_depth,
         padding=stats.padding,
         padding_after=padding_after,
-        num_eager_ops=count_eager_ops(subject.step, samples[0]) if subject.is_eager else 0,
-        step_facts=subject.step.examine() if isinstance(subject.step, RealStep) else None,
+        num_eager_ops=0 if subject.step.is_graph else count_eager_ops(subject.step, samples[0]),
+        step_facts=subject.step.examine(),
         trials=trials,
         # What `advice` reads: keys with a dot are configuration keys, the others measurements.
         settings={
@@ -189,10 +177,10 @@ def _try_out(
     """Measures the changes that may help: trimmed batches, graph mode for an eager step, fewer worker threads."""
     config = subject.config
     is_on_the_fly = config.data.preprocessing_mode == "on_the_fly"
-    trials = Trials(cached_s=probe.copy_s if is_on_the_fly else None)
+    trials = Trials(cached_s=probe.copy_s if is_on_the_fly else None, double_ratio=subject.step.try_double_batch())
     if padding >= MUCH_PADDING:
         trials = replace(trials, trimmed_step_s=try_trimmed(subject.step, samples, padding, padding_after))
-    if subject.is_eager:
+    if not subject.step.is_graph:
         graph = config.model_copy(update={"training.enable_graph_mode": True, "training.enable_eager_debug": False})
         changed = prepare_subject(graph, step_s=None, num_batches=limits.num_batches)
         trials = replace(trials, graph_step_s=time_step(changed.step, samples, num_rounds=3))
@@ -201,8 +189,6 @@ def _try_out(
         fewer = replace(subject, config=calmer, plan=choose_plan(calmer, subject.hardware))
         shorter = Limits(max(8, int(_TRIAL_SHARE * limits.num_batches)), limits.time_limit_s)
         trials = replace(trials, fewer_threads_s=run_calmly(fewer.run, shorter).interval_s)
-    if isinstance(subject.step, RealStep):
-        trials = replace(trials, double_ratio=subject.step.try_double_batch())
     return trials
 
 
@@ -212,6 +198,8 @@ class RealStep:
     A call takes a batch or, with gradient accumulation, the list of all batches of a step. It blocks until the loss is
     on the host, so that the measured time is complete.
     """
+
+    is_emulated = False
 
     def __init__(self, config: XTTSConfig, hardware: Hardware, plan: Plan, num_batches: int, say: Say) -> None:
         # First, because the strategy must be created before TensorFlow initialises its devices.
@@ -226,7 +214,7 @@ class RealStep:
         say(execution.reasons[0])
         spec = measure_spec(config, plan, data)
         self._learner = build_learner(config, plan, spec, data, execution, strategy)
-        self._task = VoiceTask(config, plan, hardware, data, None)
+        self._task = OpenTask(config, plan, hardware, data)
         self.is_graph = execution.is_graph
         self.num_parameters = self._learner.num_parameters
         if execution.is_graph:
@@ -249,12 +237,12 @@ class RealStep:
         with TemporaryDirectory(prefix="myxtts-diagnose-") as folder:
             config = self._task.config.model_copy(update={"training.run_dir": str(Path(folder) / "run")})
             task = replace(self._task, config=config)
-            with RunFolder.open(config, fingerprints=task.fingerprint()) as run:
+            with RunFolder.open(config, fingerprints=data.fingerprint()) as run:
                 steps = plan_steps(
                     task, self._device, self._learner.micro_batches, "", len(self._shapes), run, lambda _line: None
                 )
                 prepared = PreparedVoice(config, task.plan, data, steps, self._learner)
-                loop = watch_training(prepared, run, task.make_callbacks(), on_step=busy.note_step)
+                loop = watch_training(prepared, run, prepared.make_callbacks(), on_step=busy.note_step)
         return StepFacts(
             loop=loop,
             is_gpu=not self._device.is_cpu,
@@ -294,7 +282,7 @@ class RealStep:
         tf.test.experimental.sync_devices()
 
 
-def _measure_memory_share(task: VoiceTask) -> float:
+def _measure_memory_share(task: OpenTask) -> float:
     """Returns the share of the first training GPU's memory that was in use at the peak."""
     device, gpu = translate_plan(task.plan).model_devices[0], find_gpus(task.plan.model_devices, task.hardware)[0]
     peak_bytes = tf.config.experimental.get_memory_info(device.strip("/"))["peak"]

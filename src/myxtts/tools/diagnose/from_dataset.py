@@ -27,7 +27,7 @@ from myxtts.tools.diagnose.dataset_probe import (
     list_chain,
     time_stages,
 )
-from myxtts.tools.diagnose.evidence import USUAL_PADDING, Evidence, LoopTimes, Machine, StageTime, StepFacts, Trials
+from myxtts.tools.diagnose.evidence import USUAL_PADDING, Evidence, LoopTimes, StageTime, StepFacts, Trials
 from myxtts.tools.diagnose.timing import (
     AloneTimes,
     Limits,
@@ -54,10 +54,21 @@ _LEAST_WIDTH = 8
 
 
 class EmulatedStep:
-    """Sleeps for the nominal step time: like an accelerator, it takes time but no core of the host."""
+    """Sleeps for the nominal step time: like an accelerator, it takes time but no core of the host.
+
+    It answers what `from_config` asks of a real step, too: it has no parameters and nothing to examine.
+    """
+
+    is_emulated, is_graph, num_parameters, batches_per_step = True, True, 0, 1
 
     def __init__(self, step_time: StepTime) -> None:
         self.step_time = step_time
+
+    def examine(self) -> None:
+        return None
+
+    def try_double_batch(self) -> None:
+        return None
 
     def __call__(self, batch: Any) -> None:
         num_frames = 0
@@ -168,11 +179,9 @@ def try_trimmed(step: Work, batches: Sequence[Any], padding: float, padding_afte
     return time_step(step, trimmed, num_rounds=3)
 
 
-def make_step(step_s: float | StepTime | None, step: Callable[[Any], Any] | None) -> tuple[Work, bool]:
-    """Returns the step to measure, and whether it is emulated; without any argument it takes no time."""
-    if step is not None:
-        return step, False
-    return EmulatedStep(StepTime.make(step_s or 0.0)), True
+def make_step(step_s: float | StepTime | None, step: Callable[[Any], Any] | None) -> Work:
+    """Returns the step to measure, an emulated one of `step_s` where none is given."""
+    return step if step is not None else EmulatedStep(StepTime.make(step_s or 0.0))
 
 
 MANY_THREADS_PER_CORE = 2
@@ -189,10 +198,9 @@ _NUM_WATCHED = 6
 """Calls of a user's step that are observed."""
 
 
-def examine_dataset(
-    source: DatasetSource, step: Work, is_emulated: bool, transfer: Work | None, limits: Limits
-) -> Evidence:
+def examine_dataset(source: DatasetSource, step: Work, transfer: Work | None, limits: Limits) -> Evidence:
     """Measures the full loop first, while shapes are still new to the step, then each stage alone."""
+    is_emulated = isinstance(step, EmulatedStep)
     links = list_chain(source.dataset)
     loop = run_calmly(partial(run_together, source, step, transfer), limits)
     alone = run_calmly(partial(run_alone, source), limits)
@@ -215,7 +223,7 @@ def examine_dataset(
         step_s=step_s,
         take_s=float(np.quantile(in_memory.waits_s, _TAKING_SHARE)),
         stages=(*stages, *_time_last_stages(samples, transfer, step_s)),
-        machine=describe_machine(alone),
+        machine=alone.machine,
         is_step_emulated=is_emulated,
         python_functions=find_python_functions(source.dataset),
         num_threads=num_threads,
@@ -284,16 +292,3 @@ def _time_last_stages(samples: list[Any], transfer: Work | None, step_s: float) 
     arrays = [array for array in list_arrays(samples[0]) if getattr(array.dtype, "name", "") != "string"]
     move = (lambda: transfer(samples[0])) if transfer else (lambda: [np.array(array) for array in arrays])
     return StageTime("transfer", time_calls(move, 5)), StageTime("step", step_s)
-
-
-def describe_machine(alone: AloneTimes, gpu_names: tuple[str, ...] = ()) -> Machine:
-    """Converts CPU, run-queue and idle seconds into numbers of cores."""
-    elapsed_s = max(float(alone.alone_s.sum() + alone.epoch_starts_s.sum()), 1e-9)
-    num_cores = count_cpus()
-    return Machine(
-        num_cores,
-        alone.cpu_s / elapsed_s,
-        alone.runnable_s / elapsed_s,
-        min(alone.num_free_cores, float(num_cores)),
-        gpu_names,
-    )

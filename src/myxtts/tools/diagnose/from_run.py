@@ -7,15 +7,13 @@ wall clock from metrics.jsonl. What only a look at the code or at the stages can
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from myxtts.errors import DataError
 from myxtts.runtime.hardware import count_cpus
-from myxtts.tools.diagnose.evidence import Evidence, LoopTimes, Machine, StageTime, StepFacts, Times
-from myxtts.tools.run_files import FeedTimes, RunFiles, read_run
+from myxtts.tools.diagnose.evidence import Evidence, LoopTimes, Machine, StageTime, StepFacts
+from myxtts.tools.run_files import RunFiles, StepTimes, read_run
 from myxtts.tools.watch_loop import LoopFacts
 
 _SETTINGS = (
@@ -35,13 +33,15 @@ def examine_run(path: Path) -> Evidence:
     """Reads the files of a run as evidence. Raises DataError where there is no run, or too few steps of it."""
     run = read_run(path)
     feed, num_batches = run.feed, run.batches_per_step
+    # Steps at whose end training validated or saved are left out: their pause is part of `step_s`.
+    steps = run.group_steps(is_retraced_included=True)
     num_steps = 0 if feed is None else len(feed.position) // num_batches
-    if feed is None or num_steps < _FEWEST_STEPS:
+    if feed is None or steps is None or num_steps < _FEWEST_STEPS:
         raise DataError(
             f"The run {path} has {num_steps} measured steps; a diagnosis needs {_FEWEST_STEPS}.",
             next_step="Let it train on, or diagnose its configuration: myxtts diagnose --config FILE.",
         )
-    loop, num_storms = _group_loop(feed, run)
+    loop, num_storms = _group_loop(steps)
     num_threads = run.find_setting("data.num_workers")
     num_threads = num_threads if isinstance(num_threads, int) and num_threads > 0 else 1
     usual = ~loop.is_new_shape
@@ -69,24 +69,14 @@ def examine_run(path: Path) -> Evidence:
     )
 
 
-def _group_loop(feed: FeedTimes, run: RunFiles) -> tuple[LoopTimes, int]:
-    """Returns the times of whole steps, without pauses, and the number of those that traced a known shape again."""
-    number = feed.position // run.batches_per_step
-    # Steps at whose end training validated or saved are left out: their pause is part of `step_s`.
-    is_watched = np.isin(feed.position, list(run.find_watched_positions()))
-    kept = ~np.isin(number, number[is_watched])
-    _, places = np.unique(number[kept], return_inverse=True)
-    is_whole = np.bincount(places) == run.batches_per_step
-
-    def add_up(values: NDArray[Any]) -> Times:
-        return np.asarray(np.bincount(places, values[kept])[is_whole], np.float64)
-
-    is_retraced = add_up(feed.is_retraced) > 0
-    _, firsts, shape = np.unique(add_up(feed.num_padded_frames), return_index=True, return_inverse=True)
+def _group_loop(steps: StepTimes) -> tuple[LoopTimes, int]:
+    """Returns the times of steps as those of a loop, and the number of steps that traced a known shape again."""
+    is_retraced = steps.num_retraced > 0
+    _, firsts, shape = np.unique(steps.num_padded_frames, return_index=True, return_inverse=True)
     is_new = np.zeros(len(shape), bool)
     is_new[firsts] = is_retraced[firsts]
     zeros = np.zeros(len(shape))
-    loop = LoopTimes(add_up(feed.wait_s), zeros, add_up(feed.step_s), zeros > 0, is_new, shape)
+    loop = LoopTimes(steps.wait_s, zeros, steps.step_s, zeros > 0, is_new, shape)
     return loop, int((is_retraced & ~is_new).sum())
 
 

@@ -6,7 +6,7 @@ placeholders are filled from `Finding.facts` and `MachineSetting.facts`.
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -15,9 +15,10 @@ from rich.text import Text
 
 from myxtts.tools.charts import draw_timeline, make_terminal_table
 from myxtts.tools.diagnose.advice import MachineSetting
-from myxtts.tools.diagnose.causes import Advice, Cause, Facts, Finding
-from myxtts.tools.diagnose.evidence import Evidence
+from myxtts.tools.diagnose.evidence import StepFacts
+from myxtts.tools.diagnose.findings import Advice, Cause, Facts, Finding
 from myxtts.tools.page import Card
+from myxtts.tools.step_graph import StepGraph
 from myxtts.tools.words import Translator, mark
 
 if TYPE_CHECKING:
@@ -280,7 +281,7 @@ def to_json(diagnosis: Diagnosis, tr: Translator) -> dict[str, Any]:
         "padding": evidence.padding,
         "oscillation": {**asdict(oscillation), "is_stable": oscillation.is_stable},
         "timeline": {"text": draw_timeline(loop.intervals_s), "intervals_ms": (1e3 * loop.intervals_s).tolist()},
-        "step_facts": _describe_step(evidence),
+        "step_facts": _describe_step(evidence.step_facts),
         "python_functions": [asdict(function) for function in evidence.python_functions],
         "machine": asdict(evidence.machine),
         "machine_settings": [asdict(setting) for setting in diagnosis.machine_settings],
@@ -290,10 +291,13 @@ def to_json(diagnosis: Diagnosis, tr: Translator) -> dict[str, Any]:
     }
 
 
-def _describe_step(evidence: Evidence) -> dict[str, Any] | None:
+def _describe_step(facts: StepFacts | None) -> dict[str, Any] | None:
     """Returns what was seen of the step; its graph as numbers of operations by kind."""
-    facts = evidence.step_facts
-    return asdict(facts) if facts is not None else None
+    if facts is None:
+        return None
+    # `asdict` would count the items of a Counter instead of copying them.
+    graph = {one.name: getattr(facts.loop.graph, one.name) for one in fields(StepGraph)}
+    return {**asdict(facts), "loop": {**asdict(facts.loop), "graph": graph}}
 
 
 def _describe_advice(advice: Advice, tr: Translator) -> dict[str, Any]:

@@ -17,8 +17,9 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 import psutil
 
+from myxtts.runtime.hardware import count_cpus
 from myxtts.runtime.timing import read_runnable_s, run_in_turns, time_calls
-from myxtts.tools.diagnose.evidence import LoopTimes, Times
+from myxtts.tools.diagnose.evidence import LoopTimes, Machine, Times
 
 Work = Callable[[Any], Any]
 """A training step or a transfer, called with a batch."""
@@ -50,15 +51,12 @@ class Limits:
 class AloneTimes:
     """Loading times without a step, and the CPU load meanwhile.
 
-    `alone_s` leaves out the first batch of each epoch, which is in `epoch_starts_s`. `runnable_s` is CPU time plus time
-    queued for a core, `num_free_cores` the mean number of idle cores.
+    `alone_s` leaves out the first batch of each epoch, which is in `epoch_starts_s`.
     """
 
     alone_s: Times
     epoch_starts_s: Times
-    cpu_s: float
-    runnable_s: float
-    num_free_cores: float
+    machine: Machine
 
     @property
     def interval_s(self) -> float:
@@ -164,10 +162,11 @@ def run_alone(source: BatchSource, limits: Limits) -> AloneTimes:
             asked = arrived
             if arrived - began > limits.time_limit_s and number >= _FEWEST_BATCHES:
                 break
-        elapsed_s = max(asked - began, 1e-9)
-        free = (_read_idle_s() - idle_s) / elapsed_s
-        cpu_s, runnable_s = time.process_time() - cpu_s, read_runnable_s() - runnable_s
-    return AloneTimes(np.array(usual or starts), np.array(starts), cpu_s, runnable_s, max(0.0, free))
+        ends_s = time.process_time() - cpu_s, read_runnable_s() - runnable_s, _read_idle_s() - idle_s
+        num_used, num_wanted, num_free = (seconds / max(asked - began, 1e-9) for seconds in ends_s)
+    num_cores = count_cpus()
+    machine = Machine(num_cores, num_used, num_wanted, float(np.clip(num_free, 0.0, num_cores)))
+    return AloneTimes(np.array(usual or starts), np.array(starts), machine)
 
 
 def run_calmly(run: Callable[[Limits], _Times], limits: Limits) -> _Times:

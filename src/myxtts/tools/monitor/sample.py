@@ -23,21 +23,11 @@ from myxtts.tools.monitor.run import RUNS_FOLDER, RunFollower, RunReading, find_
 Row = dict[str, float | int | str | None]
 """One sample as a flat row: the same columns every time, None where there is no number."""
 
-_GPU_COLUMNS = (
-    "name",
-    "problem",
-    "utilization_percent",
-    "memory_used_bytes",
-    "memory_bytes",
-    "power_w",
-    "power_limit_w",
-    "temperature_c",
-    "sm_clock_mhz",
-    "memory_clock_mhz",
-    "pcie_rx_bytes_per_s",
-    "pcie_tx_bytes_per_s",
-    "pcie_generation",
-    "pcie_width",
+_GPU_COLUMNS = tuple(
+    (
+        "name problem utilization_percent memory_used_bytes memory_bytes power_w power_limit_w temperature_c "
+        "sm_clock_mhz memory_clock_mhz pcie_rx_bytes_per_s pcie_tx_bytes_per_s pcie_generation pcie_width"
+    ).split()
 )
 RUN_COLUMNS = (
     *("au", "device_busy", "wall_share", "wait_s", "step_s"),

@@ -22,28 +22,15 @@ DEFAULT_INTERVAL_S = 2.0
 _FIRST_LOOK_S = 0.2
 """Time before the first sample, over which its CPU load is measured."""
 # Columns of `Sample.to_row` whose statistics are in the summary.
-_GPU_SUMMARY = (
-    "utilization_percent",
-    "memory_used_bytes",
-    "power_w",
-    "temperature_c",
-    "sm_clock_mhz",
-    "memory_clock_mhz",
-    "pcie_rx_bytes_per_s",
-    "pcie_tx_bytes_per_s",
+_GPU_SUMMARY = tuple(
+    (
+        "utilization_percent memory_used_bytes power_w temperature_c sm_clock_mhz memory_clock_mhz "
+        "pcie_rx_bytes_per_s pcie_tx_bytes_per_s"
+    ).split()
 )
 # Fields of the last reading of a GPU that are in the summary as they are.
-_GPU_FACTS = (
-    "index",
-    "name",
-    "uuid",
-    "problem",
-    "memory_bytes",
-    "pcie_generation",
-    "pcie_width",
-    "throttle_reasons",
-    "processes",
-    "unavailable",
+_GPU_FACTS = tuple(
+    ("index name uuid problem memory_bytes pcie_generation pcie_width throttle_reasons processes unavailable").split()
 )
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from statistics import median
@@ -42,7 +41,9 @@ from myxtts.tools.run_files import FeedTimes, read_telemetry
 from myxtts.tools.watch_loop import watch_training
 from myxtts.training.run.folder import RunFolder
 from myxtts.training.run.state import RunState
-from myxtts.training.voice.task import VoiceTask
+from myxtts.training.task import OpenTask
+from myxtts.training.voice.batch_size import resolve_batch_size
+from myxtts.training.voice.data import open_training_data
 from myxtts.types import Batch, Say
 
 if TYPE_CHECKING:
@@ -73,21 +74,23 @@ def profile_training(
     with TemporaryDirectory(prefix="myxtts-profile-") as folder:
         config = config.model_copy(update={"training.run_dir": str(Path(folder) / "run")})
         hardware = detect_hardware()
-        opened = VoiceTask.open(config, choose_plan(config, hardware), hardware, None, say)
-        with RunFolder.open(opened.config, fingerprints=opened.fingerprint(), warn=say) as run:
+        plan = choose_plan(config, hardware)
+        config = resolve_batch_size(config, plan, hardware, say)
+        opened = OpenTask(config, plan, hardware, open_training_data(config, plan))
+        with RunFolder.open(config, fingerprints=opened.data.fingerprint(), warn=say) as run:
             load_tensorflow()
             import tensorflow as tf
 
             from myxtts.training.step import is_out_of_memory
+            from myxtts.training.voice.setup import prepare_voice
 
             try:
-                return _Profiler(opened.prepare(run, say), run, say).profile(num_steps, trace_dir)
+                return _Profiler(prepare_voice(opened, run, say), run, say).profile(num_steps, trace_dir)
             except tf.errors.OpError as error:
                 if not is_out_of_memory(error):
                     raise
                 raise HardwareError(
-                    f"The memory of {opened.plan.model_devices[0]} does not suffice for a batch of "
-                    f"{opened.config.data.batch_size}.",
+                    f"The memory of {plan.model_devices[0]} does not suffice for a batch of {config.data.batch_size}.",
                     next_step="Give a smaller --batch-size; myxtts train cuts batches by itself.",
                 ) from error
 
@@ -170,9 +173,24 @@ class _Profiler:
             loader = feed.loader_name
         times = read_telemetry(path)
         assert times is not None, "the feed has kept no record"
-        loading = _describe_loading(loader, self._samples, times, stats, num_steps * self._learner.num_batches_per_step)
-        step_ms = 1000 * float(np.mean([one.step_s for one in self._samples])) / self._learner.num_batches_per_step
-        return replace(loading, num_threads=max(1, self._prepared.plan.num_workers), step_ms=step_ms)
+        return self._describe_loading(loader, times, stats)
+
+    def _describe_loading(self, loader: str, times: FeedTimes, stats: FeedStats) -> DataLoading:
+        """Summarises the feed's telemetry for the batches of the samples; later ones belong to the xprof trace."""
+        waits_s, steps_s = (np.array([getattr(one, name) for one in self._samples]) for name in ("wait_s", "step_s"))
+        per_step = self._learner.num_batches_per_step
+        num_batches = per_step * len(self._samples)
+        return DataLoading(
+            loader=loader,
+            wait=Spread.of(waits_s),
+            load=Spread.of(times.load_s[:num_batches]),
+            stages={name: Spread.of(seconds[:num_batches]) for name, seconds in times.stages.items()},
+            mean_depth=stats.mean_depth,
+            au=1 - float(waits_s.sum() / max(1e-12, (waits_s + steps_s).sum())),
+            padding=stats.padding,
+            num_threads=max(1, self._prepared.plan.num_workers),
+            step_ms=1000 * float(steps_s.mean()) / per_step,
+        )
 
     def _train_step(self, batches: Iterator[Batch], step: int) -> StepSample:
         """Times the wait for data and one synchronised step; a new trace in it counts as a compilation."""
@@ -286,19 +304,3 @@ class _Profiler:
 
 def _name_shape(batch: Batch) -> str:
     return f"{batch.mel.shape[0]}x{batch.mel.shape[1]}x{batch.tokens.shape[1]}"
-
-
-def _describe_loading(
-    loader: str, samples: Sequence[StepSample], times: FeedTimes, stats: FeedStats, num_batches: int
-) -> DataLoading:
-    """Summarises the feed's telemetry for the first `num_batches`; later batches belong to the xprof trace."""
-    waits_s, steps_s = (np.array([getattr(one, name) for one in samples]) for name in ("wait_s", "step_s"))
-    return DataLoading(
-        loader=loader,
-        wait=Spread.of(waits_s),
-        load=Spread.of(times.load_s[:num_batches]),
-        stages={name: Spread.of(seconds[:num_batches]) for name, seconds in times.stages.items()},
-        mean_depth=stats.mean_depth,
-        au=1 - float(waits_s.sum() / max(1e-12, (waits_s + steps_s).sum())),
-        padding=stats.padding,
-    )

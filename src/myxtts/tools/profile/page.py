@@ -14,8 +14,9 @@ from myxtts.tools.page import (
     Card,
     Html,
     Page,
+    make_au_card,
     make_grid,
-    make_machine_table,
+    make_machine_section,
     make_panel,
     make_paragraph,
     make_section,
@@ -88,7 +89,7 @@ def make_profile_page(profile: TrainingProfile, machine: Mapping[str, Any], tr: 
             _show_loading(profile, tr),
             _show_ops(profile, tr),
             _show_compiling(profile, tr),
-            make_section(tr("Environment"), make_panel(tr("machine"), make_machine_table(machine, tr))),
+            make_machine_section(machine, tr),
         ],
         footer=tr("Made by MyXTTS."),
         lang=tr.lang,
@@ -107,9 +108,7 @@ def _make_cards(profile: TrainingProfile, tr: Translator) -> list[Card]:
         ),
         Card(tr("Wait for data"), tr.milliseconds(data.wait.mean_ms), tr("mean per step")),
         Card(tr("Loading a batch"), tr.milliseconds(data.load.mean_ms), verdict),
-        Card(tr("AU"), tr.share(data.au), tr("share of time not waiting for data"))
-        if (busy := profile.counts.device_busy) is None
-        else Card(tr("AU"), tr.share(busy), tr("time in which the GPU ran kernels")),
+        make_au_card(profile.counts.device_busy, data.au, tr),
         Card(
             tr("Graphs traced"),
             tr.count(len(profile.compilations)),

@@ -71,8 +71,8 @@ def count_kernels(learner: Learner, batches: Sequence[Batch]) -> float | None:
     arguments: tuple[Any, ...] = (part,)
     with learner.strategy.scope(), enter_device(learner.strategy):
         if step._is_compiled_by_part:
-            pieces = step._split_lanes(part)
-            function, arguments, times = step._compute_piece, (pieces[0], step._step.read_value()), len(pieces)
+            lanes = step.list_lanes(part)
+            function, arguments, times = step.compute_piece, (part, lanes[0], step._step.read_value()), len(lanes)
         text = function.experimental_get_compiler_ir(*arguments)(stage="optimized_hlo")
     return float(times * step.accumulation_steps * count_hlo(text).num_started)
 

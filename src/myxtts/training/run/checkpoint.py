@@ -19,18 +19,12 @@ from typing import Any
 from myxtts.errors import DataError, refuse, warn_user
 from myxtts.storage.atomic import explain_storage_errors, sweep_temporary_files, sync_directory, write_atomically
 from myxtts.storage.json_file import parse_json_object, read_json, write_json
-from myxtts.storage.regular_file import FileRefusedError, open_regular
-from myxtts.storage.tensor_file import (
-    Array,
-    TensorFileError,
-    find_non_finite,
-    read_heading,
-    read_tensors,
-    write_tensors,
-)
+from myxtts.storage.regular_file import explain_read_errors
+from myxtts.storage.tensor_file import Array, TensorFileError, find_non_finite, load_tensors, write_tensors
 from myxtts.training.run.state import Best
 from myxtts.types import Say
 
+CHECKPOINTS_FOLDER_NAME = "checkpoints"
 BEST_FILE_NAME = "best.json"
 _FILE_NAME = re.compile(r"step-(\d{9,18})\.safetensors")
 """At least nine digits, so that names sort like steps."""
@@ -38,8 +32,6 @@ _FORMAT = "myxtts-checkpoint-1"
 """Written into the heading; another value is refused."""
 _MAX_STATE_BYTES = 1_000_000
 """Limit of the JSON in the heading, which is read before anything is known about the file."""
-_MAX_FILE_BYTES = 1 << 40
-"""Larger than any checkpoint: only its heading and the tensors that it lists are read."""
 _OLDER = "Use an older one, or restore it from a backup."
 
 
@@ -94,15 +86,9 @@ class CheckpointFolder:
     def load(self, step: int) -> Checkpoint:
         """Reads the checkpoint of a step; raises DataError if it is damaged."""
         path = self.name_file(step)
-        try:
-            with open_regular(path, _MAX_FILE_BYTES) as file:
-                heading = read_heading(file)
-                arrays, _ = read_tensors(file, heading, sealed=True)
-            return Checkpoint(step, arrays, _parse_state(heading.metadata, step))
-        except (TensorFileError, FileRefusedError) as error:
-            raise refuse(f"The checkpoint {path}", str(error), _OLDER) from error
-        except OSError as error:
-            raise refuse(f"The checkpoint {path}", f"it cannot be read ({error.strerror})", _OLDER) from error
+        with explain_read_errors(lambda reason: refuse(f"The checkpoint {path}", reason, _OLDER)):
+            arrays, metadata = load_tensors(path)
+            return Checkpoint(step, arrays, _parse_state(metadata, step))
 
     def load_newest(self) -> Checkpoint | None:
         """The newest checkpoint that is whole; None where there never was one. Raises DataError if all are damaged."""

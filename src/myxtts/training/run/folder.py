@@ -28,15 +28,22 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Self
 
-from myxtts.config.load import RESOLVED_FILE_NAME, write_resolved
+from myxtts.config.load import write_resolved
 from myxtts.config.schema import XTTSConfig
 from myxtts.errors import BusyError, ConfigError, UsageError, warn_user
 from myxtts.models.bundle import BUNDLE_FILE_NAME, BUNDLE_FOLDER_NAME
 from myxtts.runtime.hardware import detect_hardware
 from myxtts.storage.atomic import TEMPORARY_SUFFIX, explain_storage_errors, lock_directory, sweep_temporary_files
 from myxtts.storage.json_file import JsonLines, try_read_json, write_json
-from myxtts.training.run.checkpoint import Checkpoint, CheckpointFolder
-from myxtts.training.run.resume_check import Difference, accept_or_refuse, compare, compare_fingerprints
+from myxtts.training.run.checkpoint import CHECKPOINTS_FOLDER_NAME, Checkpoint, CheckpointFolder
+from myxtts.training.run.resume import (
+    ENVIRONMENT_FILE_NAME,
+    Difference,
+    accept_or_refuse,
+    compare,
+    compare_fingerprints,
+    load_run_settings,
+)
 from myxtts.types import Say
 
 _PACKAGES = ("myxtts", "tensorflow", "keras", "numpy", "scipy", "soundfile", "soxr", "ml_dtypes", "google-crc32c")
@@ -84,7 +91,6 @@ def _find_version(package: str) -> str:
         return ""
 
 
-ENVIRONMENT_FILE_NAME = "environment.json"
 FINGERPRINTS_FILE_NAME = "fingerprints.json"
 METRICS_FILE_NAME = "metrics.jsonl"
 TEXT_FROZEN = "text_rests"
@@ -97,7 +103,6 @@ MICRO_BATCHES_FILE_NAME = "micro_batches.json"
 REPORT_FILE_NAME = "report.html"
 SPEC_FILE_NAME = "model_spec.json"
 DURATIONS_FILE_NAME = "durations.safetensors"
-CHECKPOINTS_FOLDER_NAME = "checkpoints"
 SAMPLES_FOLDER_NAME = "samples"
 _MAX_SESSIONS = 100
 """Sessions kept in environment.json: a run that is killed every hour must not grow it without end."""
@@ -254,19 +259,6 @@ class RunFolder:
         sessions = [*sessions, {"from_step": self.step, **describe_environment(arguments)}][-_MAX_SESSIONS:]
         write_json(self.path / ENVIRONMENT_FILE_NAME, {"sessions": sessions}, ensure_ascii=False)
         self.samples_path.mkdir(exist_ok=True)
-
-
-def load_run_settings(run_path: Path) -> XTTSConfig:
-    """Settings that a run was begun or last resumed with, with absolute paths. Raises ConfigError.
-
-    Runs of earlier versions hold relative paths: they are seen from the folder that runs/ is in, where they are found
-    there, and else from the working folder.
-    """
-    config = XTTSConfig.load(run_path / RESOLVED_FILE_NAME)
-    home = run_path.absolute().parent.parent
-    from_home, data = config.anchor_paths(home), config.data
-    is_home = any((home / path).exists() for path in (data.train_data, data.cache_dir) if path is not None)
-    return from_home if is_home else config.anchor_paths(Path.cwd())
 
 
 def _read_json(path: Path) -> dict[str, Any]:

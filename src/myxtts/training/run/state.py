@@ -7,7 +7,7 @@ A checkpoint keeps both, and they are restored bit by bit. Variables are those o
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -142,8 +142,8 @@ def _upgrade(old: Mapping[str, Any]) -> dict[str, Any]:
 class TrainingState:
     """The variables of a training in groups: those of the model, their averages, those of the optimizer.
 
-    Names within a group must not change from one process to the next: models of this package name their weights, and
-    `number_variables` names others. An optimizer must be built, so that it has all its variables.
+    Names within a group must not change from one process to the next. An optimizer must be built, so that it has all
+    its variables.
     """
 
     def __init__(self, groups: Mapping[str, Mapping[str, Variable]]) -> None:
@@ -191,14 +191,10 @@ class TrainingState:
         return f"{name} ({path})" if name.rpartition("/")[2].isdecimal() and path else name
 
 
-def number_variables(variables: Sequence[Variable]) -> dict[str, Variable]:
-    """Names the variables of an optimizer by order; the names of Keras change between processes."""
-    return {f"{number:05}": variable for number, variable in enumerate(variables)}
-
-
 def select_synthesis_weights(arrays: Mapping[str, Array]) -> dict[str, Array]:
-    """Weights of a bundle: EMA values, and model variables without an EMA, such as calibration."""
-    return select_group(arrays, MODEL) | select_group(arrays, AVERAGE)
+    """Weights of a bundle, in float32: EMA values, and model variables without an EMA, such as calibration."""
+    selected = select_group(arrays, MODEL) | select_group(arrays, AVERAGE)
+    return {name: np.asarray(array, np.float32) for name, array in selected.items()}
 
 
 def select_group(arrays: Mapping[str, Array], group: str) -> dict[str, Array]:

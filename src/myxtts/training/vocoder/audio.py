@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,17 +34,11 @@ _FULL_SCALE = 32767
 _AGAIN = "Run myxtts precompute, which makes features of the recordings as they are now."
 
 
-class SoundReader(Protocol):
-    """Reads the waveforms of rows; safe for several threads. `origin` is a sentence on where they come from."""
-
-    origin: str
-
-    def read(self, row: int) -> NDArray[np.int16]:
-        """Samples [S] of a row; full scale is 32767."""
-
-
 class StoredSound:
-    """Waveforms that a store keeps beside its spectrograms (`data.store_pcm`)."""
+    """Waveforms that a store keeps beside its spectrograms (`data.store_pcm`).
+
+    `origin` is a sentence on where they come from.
+    """
 
     def __init__(self, store: FeatureStore) -> None:
         assert store.settings.has_pcm, f"{store.folder} has no sound"
@@ -53,6 +46,7 @@ class StoredSound:
         self.origin = f"Sound: kept in the store {store.folder}."
 
     def read(self, row: int) -> NDArray[np.int16]:
+        """Samples [S] of a row; full scale is 32767. Any number of threads may call it."""
         samples: NDArray[np.int16] = self._store.read_part(row, "pcm")
         return samples
 
@@ -98,6 +92,9 @@ class RecordedSound:
         if settings.mel.count_frames(len(samples)) != int(columns["mel_length"][row]):
             raise AudioProblem(Reason.CHANGED, "it gives another number of frames than were stored")
         return samples
+
+
+SoundReader = StoredSound | RecordedSound
 
 
 def open_sound_of(

@@ -1,6 +1,6 @@
 """Builds the vocoder for training, with its discriminators: strategy, spec, execution, micro-batches, learner, saver.
 
-Called by `VocoderTask.prepare` once TensorFlow is loaded. The spec (architecture, warm-up) is written into the run
+Called by `Trainer` once TensorFlow is loaded. The spec (architecture, warm-up) is written into the run
 directory at the first start and read from there afterwards, so that later settings cannot change it.
 """
 
@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-
-import numpy as np
 
 from myxtts.config.schema import XTTSConfig
 from myxtts.errors import ConfigError, DataError
@@ -35,9 +33,10 @@ from myxtts.training.learner import detect_device
 from myxtts.training.run.folder import RunFolder
 from myxtts.training.run.saver import Saver
 from myxtts.training.run.state import RunState, select_synthesis_weights
-from myxtts.training.task import PreparedTask, plan_steps
+from myxtts.training.task import OpenTask, PreparedTask, plan_steps
+from myxtts.training.vocoder.data import NUM_WARM_STEPS, VOCODER_SPEC_FILE_NAME, VocoderData
 from myxtts.training.vocoder.learner import VocoderLearner, VocoderSpec
-from myxtts.training.vocoder.task import NUM_WARM_STEPS, VOCODER_SPEC_FILE_NAME, VocoderData, VocoderTask
+from myxtts.training.vocoder.validation import VocoderValidation
 from myxtts.types import Say
 
 
@@ -49,6 +48,7 @@ class PreparedVocoder(PreparedTask):
     learner: VocoderLearner
     num_warm_steps: int
     unit = "segments"
+    validation = VocoderValidation
 
     def open_feed(self, start: int, loader_name: str, telemetry_file: Path, say: Say) -> Feed:
         """Opens the feed of segments; they are always read by threads of this process."""
@@ -89,7 +89,7 @@ class PreparedVocoder(PreparedTask):
         return VocoderSaver(self.config, run, self.learner, state, self.data.mel, say)
 
 
-def prepare_vocoder(task: VocoderTask, run: RunFolder, say: Say) -> PreparedVocoder:
+def prepare_vocoder(task: OpenTask, run: RunFolder, say: Say) -> PreparedVocoder:
     """Builds the vocoder on its devices, with the weights of `task.origin` where training begins from a bundle."""
     config, plan, data, origin = task.config, task.plan, task.data, task.origin
     # First: a strategy must be made before TensorFlow initialises its devices.
@@ -118,7 +118,7 @@ def prepare_vocoder(task: VocoderTask, run: RunFolder, say: Say) -> PreparedVoco
     return PreparedVocoder(config, plan, data, steps, learner, spec.num_warm_steps)
 
 
-def _find_spec(task: VocoderTask, run: RunFolder) -> VocoderSpec:
+def _find_spec(task: OpenTask, run: RunFolder) -> VocoderSpec:
     """Spec that the run was begun with, else a new one: of --init-from, or by the size of the model.
 
     Raises ConfigError if a resumed run has none that can be read: its weights would not fit.
@@ -190,11 +190,10 @@ class VocoderSaver(Saver):
 
     def _start_bundle(self, step: int, arrays: Mapping[str, Array]) -> None:
         """Writes the vocoder bundle of a step in the background."""
-        weights = select_synthesis_weights(arrays)
         bundle = VocoderBundle(
             mel=dict(self._definition.to_json()),
             config=dict(self._learner.model.config.to_json()),
-            weights={name: np.asarray(array, np.float32) for name, array in weights.items()},
+            weights=select_synthesis_weights(arrays),
             notes=self._make_notes(step),
         )
         self._write_in_background(step, lambda: write_vocoder_bundle(self._folder, bundle))

@@ -21,26 +21,18 @@ from myxtts.models.fourier import measure_magnitude
 from myxtts.pipeline.batch import Arrays
 from myxtts.runtime.hardware import detect_hardware
 from myxtts.store.reader import FeatureStore
-from myxtts.training.sample_files import (
-    REAL_FOLDER_NAME,
-    Sample,
-    describe_failure,
-    draw_mel,
-    name_step_folder,
-    write_samples,
-)
+from myxtts.training.sample_files import REAL_FOLDER_NAME, Sample, draw_mel
 from myxtts.training.terms import GRIFFIN_LIM_PREFIX, MEL_DISTANCE, SPECTRAL_DISTANCE
 from myxtts.training.vocoder.audio import SegmentSource
-from myxtts.training.vocoder.task import open_audio_split
+from myxtts.training.vocoder.data import open_audio_split
 from myxtts.training.voice.metrics import SCORE
-from myxtts.training.voice.samples import SAMPLE_FAILURES, MakeSound
+from myxtts.training.voice.samples import MakeSound, SampleWriter
 from myxtts.training.voice.validation import ValidationCallback
 from myxtts.types import Floats, Say, Split
 
 if TYPE_CHECKING:
     from myxtts.training.loop import TrainingLoop
 
-GRIFFIN_LIM_FOLDER_NAME = "griffin_lim"
 _SILENCE = 1e-3
 """Added to magnitudes before the logarithm, so that differences far below audible levels do not count."""
 _NUM_SEGMENTS, _SEGMENT_S = 16, 2.0
@@ -141,8 +133,8 @@ class VocoderEvaluator:
         return [mel_TM[:length] for mel_TM, length in pairs]
 
 
-class VocoderSamples:
-    """Writes segments resynthesised by the vocoder; once also the recordings, and the version of Griffin-Lim."""
+class VocoderSamples(SampleWriter):
+    """Segments resynthesised by the vocoder; to compare with, the recordings and the version of Griffin-Lim."""
 
     def __init__(
         self,
@@ -154,37 +146,28 @@ class VocoderSamples:
         griffin_lim: MakeSound,
         warn: Say,
     ) -> None:
-        self._segments, self._about, self._definition = segments, about, definition
-        self._samples_path, self._griffin_lim, self._warn = samples_path, griffin_lim, warn
+        super().__init__(samples_path, definition.sample_rate, warn)
+        self._segments, self._about, self._griffin_lim = segments, about, griffin_lim
         self._host_mel = HostMel(definition)
         self._speak: Any = tf.function(model, autograph=False)
-        self._has_others = False
 
-    def write(self, step: int) -> list[Sample]:
-        """Writes the samples of a step, and returns them; failures become warnings."""
-        try:
-            if not self._has_others:
-                self._write_folder(REAL_FOLDER_NAME, self._segments["samples"])
-                griffin_lim = [self._griffin_lim(mel_TM) for mel_TM in self._segments["mel"]]
-                self._write_folder(GRIFFIN_LIM_FOLDER_NAME, griffin_lim)
-                self._has_others = True
-            made_BS = self._speak(tf.constant(self._segments["mel"])).numpy()
-            if not np.isfinite(made_BS).all():
-                raise ValueError("the vocoder gave sound that is not finite")
-            return self._write_folder(name_step_folder(step), made_BS)
-        except SAMPLE_FAILURES as error:
-            self._warn(f"The samples of step {step} could not be made: {describe_failure(error)}. Training goes on.")
-            return []
+    def _render(self, step: int) -> list[Sample]:
+        made_BS = self._speak(tf.constant(self._segments["mel"])).numpy()
+        if not np.isfinite(made_BS).all():
+            raise ValueError("the vocoder gave sound that is not finite")
+        return self._draw(made_BS)
 
-    def _write_folder(self, name: str, sounds: Sequence[Floats] | Floats) -> list[Sample]:
-        mel = self._definition
-        samples = []
+    def _render_others(self) -> dict[str, list[Sample]]:
+        griffin_lim = [self._griffin_lim(mel_TM) for mel_TM in self._segments["mel"]]
+        return {REAL_FOLDER_NAME: self._draw(self._segments["samples"]), "griffin_lim": self._draw(griffin_lim)}
+
+    def _draw(self, sounds: Sequence[Floats] | Floats) -> list[Sample]:
+        mel, samples = self._host_mel.definition, []
         lengths = self._segments["mel_lengths"].tolist()
         for number, (padded_S, length, about) in enumerate(zip(sounds, lengths, self._about, strict=True), start=1):
             sound_S = np.ascontiguousarray(padded_S[: length * mel.hop_length])
             picture = draw_mel(self._host_mel(sound_S), mel.sample_rate / mel.hop_length)
             samples.append(Sample(f"{number:02}", sound_S, picture, b"", about))
-        write_samples(self._samples_path / name, samples, mel.sample_rate)
         return samples
 
 
@@ -194,5 +177,5 @@ def _count_edge_frames(definition: MelDefinition) -> int:
 
 
 def _describe_row(store: FeatureStore, row: int) -> dict[str, str]:
-    utterance = store[row]
-    return {"id": utterance.id, "text": "", "language": utterance.language, "speaker": utterance.speaker}
+    speaker, language, _ = store.labels_of(row)
+    return {"id": store.id_of(row), "text": "", "language": language, "speaker": speaker}

@@ -29,19 +29,14 @@ from myxtts.pipeline.order import NO_ROW, BatchOrder
 from myxtts.pipeline.splits import count_reference_frames, make_order
 from myxtts.runtime.plan import Plan, is_cpu
 from myxtts.storage.tensor_file import fingerprint_arrays
-from myxtts.store.durations import (
-    DurationsOrigin,
-    begin_durations,
-    load_durations,
-    save_durations,
-    write_durations,
-)
+from myxtts.store.durations import DurationsOrigin, begin_durations, load_durations, save_durations, write_durations
 from myxtts.store.layout import CHUNK_UTTERANCES
 from myxtts.store.precompute import choose_store_folder
 from myxtts.store.reader import FeatureStore
-from myxtts.training.run.folder import DURATIONS_FILE_NAME, DURATIONS_WRITTEN, RunFolder, load_run_settings
+from myxtts.training.run.folder import DURATIONS_FILE_NAME, DURATIONS_WRITTEN, RunFolder
+from myxtts.training.run.resume import load_run_settings
 from myxtts.training.run.state import DurationsLook, RunState, WrittenDurations
-from myxtts.types import Say
+from myxtts.types import Progress, Say
 
 if TYPE_CHECKING:
     from myxtts.models.xtts import XTTS
@@ -56,8 +51,6 @@ _UTTERANCES_PER_COMPILED_SHAPE = 512
 of nine seconds: from so many utterances on it pays."""
 Durations = dict[str, NDArray[np.int32]]
 """Frames of each token [N], by the id of the utterance."""
-Progress = Callable[[int, int], None]
-"""Called with the number of utterances that are done, and of those among them that cannot be aligned."""
 LOOK_STEPS = 1000
 """Steps from one look at the alignments to the next. Also about as many as the EMA averages over: with fewer, two looks
 would be alike because the averages are."""

@@ -35,6 +35,7 @@ from myxtts.pipeline.splits import (
 )
 from myxtts.runtime.plan import Plan
 from myxtts.store.durations import read_durations_origin
+from myxtts.store.index import Utterances
 from myxtts.store.reader import FeatureStore
 from myxtts.text.frontend import FrontEnd
 from myxtts.text.inventory import SPECIALS
@@ -57,11 +58,14 @@ class TrainingData:
     frontend: FrontEnd
     frontend_file: Path
     shapes: tuple[Shape, ...]
-    num_batches_per_epoch: int
     num_reference_frames: int
     order: BatchOrder
     durations: str = ""
     """Fingerprint of the durations in the store, where training uses them."""
+
+    @property
+    def num_batches_per_epoch(self) -> int:
+        return self.order.num_batches_per_epoch
 
     @property
     def opened(self) -> OpenSplit:
@@ -80,7 +84,7 @@ class TrainingData:
         return {**known, "durations": self.durations} if self.durations else known
 
 
-def summarize_data(utterances: FeatureStore | RecordingSource, rows: NDArray[np.int64]) -> dict[str, Any]:
+def summarize_data(utterances: Utterances, rows: NDArray[np.int64]) -> dict[str, Any]:
     """Utterances, hours, speakers and languages of some rows, as the notes of a bundle keep them (`models.card`)."""
     columns, mel = utterances.columns, utterances.mel_definition
     hours = columns["mel_length"][rows] * (mel.hop_length / mel.sample_rate / 3600)
@@ -96,7 +100,7 @@ def summarize_data(utterances: FeatureStore | RecordingSource, rows: NDArray[np.
     }
 
 
-def describe_data(utterances: FeatureStore | RecordingSource, rows: NDArray[np.int64], place: str) -> str:
+def describe_data(utterances: Utterances, rows: NDArray[np.int64], place: str) -> str:
     """One line on what is trained on: utterances, length, speakers, languages and their place."""
     found = summarize_data(utterances, rows)
     hours, num_speakers = found["hours"], found["num_speakers"]
@@ -129,7 +133,6 @@ def open_training_data(config: XTTSConfig, plan: Plan) -> TrainingData:
         frontend,
         frontend_file,
         choose_range(opened.order, plan).shapes,
-        opened.order.num_batches_per_epoch,
         count_reference_frames(config.data),
         opened.order,
         durations,
@@ -225,7 +228,7 @@ def describe_sound(config: XTTSConfig) -> tuple[dict[str, object], dict[str, obj
     )
 
 
-def fingerprint_utterances(utterances: FeatureStore | RecordingSource) -> str:
+def fingerprint_utterances(utterances: Utterances) -> str:
     """SHA-256 of content, splits, and names of speakers and languages."""
     columns = utterances.columns
     content = _hash_columns(columns, _CONTENT_COLUMNS, np.arange(len(columns["id_hash"])))

@@ -23,7 +23,7 @@ from myxtts.training.micro_batches import list_replica_devices
 from myxtts.training.optimizer import AdamW
 from myxtts.training.step import TrainStep
 from myxtts.training.voice.data import TrainingData
-from myxtts.training.voice.losses import VoiceLoss
+from myxtts.training.voice.losses import VoiceLoss, average_terms
 
 BETAS = (0.9, 0.98)
 """AdamW betas: squared gradients are averaged over about 50 steps, as is usual for transformers (Vaswani et al.,
@@ -108,7 +108,8 @@ class Learner(BaseLearner):
         self._make_graphs([empty.to_device(device) for device in devices])
 
     def _make_step(self, accumulation: int) -> None:
-        options = self._choose_options(accumulation) | {"num_lanes": self._execution.num_lanes, "ema": self.ema}
+        options = self._choose_options(accumulation)
+        options |= {"num_lanes": self._execution.num_lanes, "ema": self.ema, "average": average_terms}
         self.train_step = TrainStep(self.model, self.optimizer, self._loss, self.strategy, **options)
 
     def _make_empty(self, shape: Shape, num_reference_frames: int) -> Packed:

@@ -47,6 +47,15 @@ class _Seeds(NamedTuple):
     warp: Tensor
 
 
+class MeasuredPart(NamedTuple):
+    """Voice, encoded text, alignment and F0 of a micro-batch, as its loss was computed from them."""
+
+    voice: Voice
+    states: TextStates
+    alignment: Alignment
+    pitch_BS: Pitch  # noqa: N815 - carries its shape
+
+
 class VoiceLoss:
     """The loss of XTTS for a train step.
 
@@ -68,14 +77,25 @@ class VoiceLoss:
         self._use_stored_durations, self._voice_stretch = use_stored_durations, voice_stretch
 
     def __call__(self, model: XTTS, part: MicroBatch, training: bool, step: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Returns the weighted loss and its terms, each as a sum over the rows that have it."""
+        """Returns the weighted loss and its terms, each as a sum over the rows that have it.
+
+        A step divides all sums by the number of all real rows, so that an utterance weighs the same whatever is in the
+        batch beside it; `average_terms` makes the figures that are shown comparable with those of validation.
+        """
+        loss, sums, _ = self.measure(model, part, training, step)
+        return loss, sums
+
+    def measure(
+        self, model: XTTS, part: MicroBatch, training: bool, step: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor], MeasuredPart]:
+        """The loss and its terms, and what they were computed from."""
         seeds = _derive_seeds(self._seed, step, part, training)
         has_speaker_B, is_warped = part["reference_lengths"] > 0, training and self._voice_stretch > 0
         if is_warped:
             part, is_warped_B = VocalTractPerturbation(model.spec.band_hz, self._voice_stretch).warp(part, seeds.warp)
             has_speaker_B &= ~is_warped_B
         voice = model.encode_voice(part["reference"], part["reference_lengths"], seeds.reference)
-        sums = self._sum_aligned(model, part, voice, step, seeds)
+        sums, measured = self._sum_aligned(model, part, voice, step, seeds)
         if model.speaker_classifier is not None:
             is_counted_B = tf.cast((part["mel_lengths"] > 0) & has_speaker_B, tf.float32)
             loss_B, is_right_B = model.speaker_classifier(voice.vector_BD, part["speaker"])
@@ -84,11 +104,11 @@ class VoiceLoss:
             if not is_warped:
                 sums["speaker_accuracy"] = tf.reduce_sum(is_counted_B * is_right_B)
         assert sums.keys() <= {term.name for term in VOICE.terms}, f"{list(sums)} must be declared as terms"
-        return add_weighted(VOICE.terms, sums), sums
+        return add_weighted(VOICE.terms, sums), sums, measured
 
     def _sum_aligned(
         self, model: XTTS, part: MicroBatch, voice: Voice, step: Tensor, seeds: _Seeds
-    ) -> dict[str, Tensor]:
+    ) -> tuple[dict[str, Tensor], MeasuredPart]:
         """Sums over the utterances that can be aligned, and the number of those that cannot."""
         states = model.encode_text(part["tokens"], part["token_lengths"], part["language"], voice, seeds.text)
         mel_BTM, mel_lengths_B = model.normalize_mel(part["mel"]), part["mel_lengths"]
@@ -114,7 +134,17 @@ class VoiceLoss:
         # tf.where, not a product: unused rows may hold NaN, and zero times NaN is NaN.
         sums = {name: tf.reduce_sum(tf.where(is_aligned_B, term_B, 0.0)) for name, term_B in by_row.items()}
         sums["unaligned"] = tf.math.count_nonzero(is_real_B & ~is_aligned_B, dtype=tf.float32)
-        return sums
+        return sums, MeasuredPart(voice, states, alignment, pitch_BS)
+
+
+def average_terms(means: dict[str, float]) -> dict[str, float]:
+    """Means over all rows of a step as means over the rows that could be aligned, for the terms that only those have.
+
+    Validation shows the same means; otherwise these terms would sink while more rows cannot be aligned.
+    """
+    share = 1 - means["unaligned"]
+    of_aligned = {term.name for term in VOICE.terms if term.over == "aligned"}
+    return {name: mean / share if share > 0 and name in of_aligned else mean for name, mean in means.items()}
 
 
 def _derive_seeds(seed: int, step: Tensor, part: MicroBatch, training: bool) -> _Seeds:

@@ -95,10 +95,10 @@ class Evaluator:
     def _measure_part(self, part: MicroBatch) -> _Measured:
         """Measures one micro-batch in one graph: loss terms, decoding with real and with predicted durations."""
         model = self._model
-        _, sums = self._compute_loss(model, part, False, tf.constant(_PAST_THE_DIAGONAL, tf.int64))
-        voice, states = model.encode_part(part)
-        lengths_B = part["mel_lengths"]
-        forced, alignment = model.time_as_recorded(states, part["mel"], lengths_B)
+        past = tf.constant(_PAST_THE_DIAGONAL, tf.int64)
+        _, sums, (voice, states, alignment, pitch_BS) = self._compute_loss.measure(model, part, False, past)
+        lengths_B, durations_BN = part["mel_lengths"], alignment.token_durations_BN
+        forced = SpokenText(states, alignment.durations_BS, durations_BN, lengths_B, pitch_BS)
         free = model.time_text(states, part["token_lengths"])
         forced_BTM, free_BTM, free_lengths_B = self._decode(forced, free, voice, part["mel"].shape[1])
         synthesised = model.encode_voice(free_BTM, free_lengths_B)

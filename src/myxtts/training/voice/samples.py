@@ -9,6 +9,7 @@ Shape legend: B utterances, N tokens, S states, T frames, M mel bands.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -53,11 +54,38 @@ class _Synthesized(NamedTuple):
     token_BT: Tensor
 
 
-class SampleWriter:
-    """Synthesises the texts of the utterances in the voices of their references, with the present weights.
+class SampleWriter(ABC):
+    """Writes the samples of a step, and with the first ones those to compare with. A failure becomes a warning."""
 
-    `texts` are the transcripts by id.
-    """
+    def __init__(self, samples_path: Path, sample_rate_hz: int, warn: Say) -> None:
+        self._samples_path, self._rate_hz, self._warn = samples_path, sample_rate_hz, warn
+        self._has_others = False
+
+    @abstractmethod
+    def _render(self, step: int) -> list[Sample]:
+        """Synthesises the samples with the present weights."""
+
+    @abstractmethod
+    def _render_others(self) -> dict[str, list[Sample]]:
+        """The samples to compare with, by folder: the same for all steps."""
+
+    def write(self, step: int) -> list[Sample]:
+        """Synthesises and writes the samples of a step, and returns them."""
+        try:
+            if not self._has_others:
+                for folder_name, others in self._render_others().items():
+                    write_samples(self._samples_path / folder_name, others, self._rate_hz)
+                self._has_others = True
+            samples = self._render(step)
+            write_samples(self._samples_path / name_step_folder(step), samples, self._rate_hz)
+        except SAMPLE_FAILURES as error:
+            self._warn(f"The samples of step {step} could not be made: {describe_failure(error)}. Training goes on.")
+            return []
+        return samples
+
+
+class VoiceSamples(SampleWriter):
+    """Synthesises the texts of the utterances in the voices of their references. `texts` are transcripts by id."""
 
     def __init__(
         self,
@@ -71,31 +99,16 @@ class SampleWriter:
         warn: Say = warn_user,
     ) -> None:
         assert utterances, "there is nothing to synthesise"
+        super().__init__(samples_path, sample_rate_hz, warn)
         self._model, self._utterances = model, list(utterances)
-        self._samples_path, self._make_sound, self._rate_hz = samples_path, make_sound, sample_rate_hz
-        self._texts, self._warn = texts or {}, warn
+        self._make_sound, self._texts = make_sound, texts or {}
         self._names = [self._name_sample(number, one) for number, one in enumerate(self._utterances, start=1)]
         self._part = pack_part(self._utterances)
         self._run_graph: Any = tf.function(self._synthesize, autograph=False)
-        self._has_real = False
 
     @property
     def num_traces(self) -> int:
         return int(self._run_graph.experimental_get_tracing_count())
-
-    def write(self, step: int) -> list[Sample]:
-        """Synthesises and writes the samples of a step, and returns them; failures become warnings."""
-        try:
-            if not self._has_real:
-                write_samples(self._samples_path / REAL_FOLDER_NAME, self._render_real(), self._rate_hz)
-                self._has_real = True
-            made = _Synthesized(*(tensor.numpy() for tensor in self._run_graph(self._part)))
-            samples = self._render(step, made)
-            write_samples(self._samples_path / name_step_folder(step), samples, self._rate_hz)
-        except SAMPLE_FAILURES as error:
-            self._warn(f"The samples of step {step} could not be made: {describe_failure(error)}. Training goes on.")
-            return []
-        return samples
 
     def _synthesize(self, part: MicroBatch) -> _Synthesized:
         """Log-mels with predicted durations, and the alignment of the recordings for the plots.
@@ -123,8 +136,9 @@ class SampleWriter:
         weights_BTN = weights_BTS[..., 0::STATES_PER_TOKEN] + weights_BTS[..., 1::STATES_PER_TOKEN]
         return _Synthesized(mel_BTM, lengths_B, weights_BTN, alignment.state_BT // STATES_PER_TOKEN)
 
-    def _render(self, step: int, made: _Synthesized) -> list[Sample]:
+    def _render(self, step: int) -> list[Sample]:
         """Vocodes and draws each sentence; one that fails is left out with a warning."""
+        made = _Synthesized(*(tensor.numpy() for tensor in self._run_graph(self._part)))
         samples = []
         frame_rate_hz = self._model.spec.frame_rate_hz
         for row, (name, utterance) in enumerate(zip(self._names, self._utterances, strict=True)):
@@ -147,13 +161,14 @@ class SampleWriter:
                 self._warn(f"Sample {name} of step {step} could not be made: {reason}. Training goes on.")
         return samples
 
-    def _render_real(self) -> list[Sample]:
+    def _render_others(self) -> dict[str, list[Sample]]:
         """Copy synthesis: the recorded log-mels through the same vocoder."""
         frame_rate_hz = self._model.spec.frame_rate_hz
-        return [
+        real = [
             Sample(name, self._make_sound(one.mel_TM), draw_mel(one.mel_TM, frame_rate_hz), b"", self._describe(one))
             for name, one in zip(self._names, self._utterances, strict=True)
         ]
+        return {REAL_FOLDER_NAME: real}
 
     def _describe(self, utterance: FixedUtterance) -> dict[str, str]:
         spec = self._model.spec

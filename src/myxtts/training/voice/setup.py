@@ -2,7 +2,7 @@
 
 Order of steps in `prepare_voice`: strategy first (TensorFlow must not have initialised its devices), spec from the run
 directory or measured, XLA and dtype policy, micro-batches, learner, then weights of --init-from. Called by
-`VoiceTask.prepare` once TensorFlow is loaded.
+`Trainer` once TensorFlow is loaded.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from myxtts.training.learner import detect_device
 from myxtts.training.run.cluster_sync import ClusterSync
 from myxtts.training.run.folder import SPEC_FILE_NAME, RunFolder
 from myxtts.training.run.state import RunState
-from myxtts.training.task import PreparedTask, plan_steps
+from myxtts.training.task import OpenTask, PreparedTask, plan_steps
 from myxtts.training.voice.align import DurationsSwitch, make_switch
 from myxtts.training.voice.bundle import VoiceSaver
 from myxtts.training.voice.data import TrainingData, describe_durations, measure_spec
 from myxtts.training.voice.fine_tuning import choose_scale, take_weights
 from myxtts.training.voice.learner import Learner, ask_micro_batches
-from myxtts.training.voice.task import VoiceTask
+from myxtts.training.voice.validation import ValidationCallback
 from myxtts.types import Say
 
 _MAX_SPEC_BYTES = 100_000_000
@@ -50,6 +50,7 @@ class PreparedVoice(PreparedTask):
     data: TrainingData
     learner: Learner
     unit = "utterances"
+    validation = ValidationCallback
 
     def open_feed(self, start: int, loader_name: str, telemetry_file: Path, say: Say) -> Feed:
         """Opens the training batches. The size of the gradients decides whether a data GPU pays."""
@@ -97,7 +98,7 @@ class PreparedVoice(PreparedTask):
         return VoiceSaver(self.config, run, self.data, self.learner, state, say)
 
 
-def prepare_voice(task: VoiceTask, run: RunFolder, say: Say) -> PreparedVoice:
+def prepare_voice(task: OpenTask, run: RunFolder, say: Say) -> PreparedVoice:
     """Builds the model on its devices, with the weights of `task.origin` where training begins from a bundle."""
     config, plan, data, origin = task.config, task.plan, task.data, task.origin
     # First: a strategy must be made before TensorFlow initialises its devices.

@@ -20,6 +20,7 @@ from myxtts.corpus.audio import AudioLimits
 from myxtts.models.xtts import XTTS
 from myxtts.pipeline.loaders.python import PythonLoader
 from myxtts.pipeline.recordings import RecordingSource
+from myxtts.store.index import Utterances
 from myxtts.store.reader import FeatureStore
 from myxtts.training.voice.data import TrainingData
 
@@ -100,7 +101,7 @@ def load_corpus_voices(config: XTTSConfig, data: TrainingData) -> CorpusVoices:
     return CorpusVoices(clips, data.num_reference_frames, data.utterances.n_mels, languages)
 
 
-def _find_languages(utterances: FeatureStore | RecordingSource, rows: Mapping[str, Sequence[int]]) -> dict[str, str]:
+def _find_languages(utterances: Utterances, rows: Mapping[str, Sequence[int]]) -> dict[str, str]:
     """Returns the language that most of a speaker's clips are in."""
     numbers = utterances.columns["language"]
     return {
@@ -116,9 +117,7 @@ def count_voices(model: ModelConfig) -> int:
     return max(1, min(MAX_SPEAKERS, _MAX_NOTE_BYTES // num_bytes))
 
 
-def choose_voice_rows(
-    utterances: FeatureStore | RecordingSource, num_reference_frames: int, max_speakers: int
-) -> dict[str, list[int]]:
+def choose_voice_rows(utterances: Utterances, num_reference_frames: int, max_speakers: int) -> dict[str, list[int]]:
     """Chooses clips by speaker, speakers with most frames first; independent of the numbering of the rows."""
     columns = utterances.columns
     rows = utterances.rows_of_split("train")

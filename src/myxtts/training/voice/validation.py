@@ -25,7 +25,7 @@ from myxtts.training.step import is_out_of_memory
 from myxtts.training.tensorboard import TensorBoardWriter
 from myxtts.training.terms import VOICE, add_weighted
 from myxtts.training.voice.metrics import SCORE, Evaluator
-from myxtts.training.voice.samples import MakeSound, SampleWriter
+from myxtts.training.voice.samples import MakeSound, VoiceSamples
 from myxtts.training.voice.validation_set import (
     NUM_UTTERANCES,
     FixedUtterance,
@@ -133,7 +133,7 @@ class ValidationCallback:
             loop.state.text_patience = loop.state.text_patience or Patience()
             self._text_freeze = TextFreeze(config.training.text_patience_steps, loop.state.text_patience)
         sentences = choose_sentences(utterances, NUM_SENTENCES)
-        self._write_samples = SampleWriter(
+        self._write_samples = VoiceSamples(
             loop.model,
             sentences,
             loop.run.samples_path,

@@ -10,7 +10,7 @@ import pytest
 from myxtts.config.catalogue import FIELDS, META
 from myxtts.config.schema import XTTSConfig
 from myxtts.errors import ConfigError
-from myxtts.training.run.resume_check import accept_or_refuse, compare, compare_fingerprints
+from myxtts.training.run.resume import accept_or_refuse, compare, compare_fingerprints
 
 DEFAULT = XTTSConfig()
 

@@ -19,10 +19,10 @@ from myxtts.models.vocoder_bundle import find_vocoder
 from myxtts.storage.atomic import lock_directory
 from myxtts.storage.json_file import JsonLines
 from myxtts.training.run.checkpoint import CheckpointFolder
-from myxtts.training.run.resume_check import compare
+from myxtts.training.run.resume import compare
 from myxtts.training.trainer import find_part
 from myxtts.training.vocoder.attach import attach_vocoder, check_receiver
-from myxtts.training.vocoder.task import resolve_vocoder_settings
+from myxtts.training.vocoder.data import resolve_vocoder_settings
 
 
 def test_what_only_the_voice_knows_does_not_keep_a_vocoder_from_going_on() -> None:

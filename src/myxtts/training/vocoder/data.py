@@ -1,12 +1,12 @@
-"""Training task of the vocoder: settings and data, without TensorFlow, then the learner.
+"""Training data and settings of the vocoder. Batches are short segments of stored mels with their waveforms.
 
-Opening it finds every fault of data and settings. Batches are short segments of stored mels with their waveforms.
+Opening it finds every fault of data and settings without loading TensorFlow.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,21 +15,14 @@ from myxtts.config.catalogue import FIELDS, META, list_settings
 from myxtts.config.schema import XTTSConfig
 from myxtts.errors import ConfigError, DataError
 from myxtts.features.definition import MelDefinition
-from myxtts.models.bundle import refuse_foreign_vocoder
-from myxtts.models.vocoder_bundle import VocoderBundle
 from myxtts.pipeline.splits import open_store
 from myxtts.pipeline.tune import measure_ram_budget
 from myxtts.runtime.hardware import Hardware
 from myxtts.runtime.plan import Plan
 from myxtts.store.reader import FeatureStore
-from myxtts.training.callbacks import Callback
-from myxtts.training.run.folder import RunFolder
 from myxtts.training.vocoder.audio import SegmentSource, SoundReader, open_sound_of
 from myxtts.training.voice.data import describe_data, fingerprint_utterances, require_val_data
 from myxtts.types import Say, Split
-
-if TYPE_CHECKING:
-    from myxtts.training.vocoder.setup import PreparedVocoder
 
 VOCODER_SPEC_FILE_NAME = "vocoder_spec.json"
 NUM_WARM_STEPS = 10_000
@@ -53,48 +46,6 @@ USUAL_FRAMES = 64
 """Frames of a segment: 16,384 samples with a hop of 256."""
 _LONGEST_TRANSFORM = 2048
 """Longest FFT of the discriminators; the losses use twice that of the mel spectrogram."""
-
-
-@dataclass(frozen=True)
-class VocoderTask:
-    """Opened data and plan of a vocoder training. `origin` is the vocoder of --init-from."""
-
-    config: XTTSConfig
-    plan: Plan
-    hardware: Hardware
-    data: VocoderData
-    origin: VocoderBundle | None
-    num_warm_steps: int | None
-
-    @classmethod
-    def open(
-        cls,
-        config: XTTSConfig,
-        plan: Plan,
-        hardware: Hardware,
-        origin: VocoderBundle | None,
-        num_warm_steps: int | None = None,
-    ) -> VocoderTask:
-        """Opens the data. Settings must have been resolved for a vocoder.
-
-        Discriminators join after `num_warm_steps`; None is for the usual number, or that of the run.
-        """
-        data = open_vocoder_data(config, plan, hardware)
-        if origin is not None:
-            refuse_foreign_vocoder(dict(data.mel.to_json()), origin.describe())
-        return cls(config, plan, hardware, data, origin, num_warm_steps)
-
-    def make_callbacks(self) -> list[Callback]:
-        """Validation, early stopping, samples and TensorBoard. Needs TensorFlow."""
-        from myxtts.training.vocoder.validation import VocoderValidation
-
-        return [VocoderValidation.from_config(self.config)]
-
-    def prepare(self, run: RunFolder, say: Say) -> PreparedVocoder:
-        """Builds the learner, and reports how. Needs TensorFlow."""
-        from myxtts.training.vocoder.setup import prepare_vocoder
-
-        return prepare_vocoder(self, run, say)
 
 
 def resolve_vocoder_settings(config: XTTSConfig, say: Say) -> XTTSConfig:

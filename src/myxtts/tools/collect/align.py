@@ -1,0 +1,273 @@
+"""Aligns a text with a recording of it, without a trained model: finds where each sentence begins and ends.
+
+Each sentence is synthesised by espeak-ng, and the recording is aligned with the synthesised cepstra by monotonic
+alignment search, as dynamic time warping does. The cepstra of both are normalised, and the synthesised ones get the
+level and the noise of the recording. Long pauses are shortened before, since espeak-ng does not make them.
+
+Between sentences the path may stay in a *gap*, at a price, for speech that the text does not have. Whether a sentence
+is what is spoken at its place is tested with decoys: if the same synthesised sounds in another order fit nearly as
+well, the text is in doubt.
+
+Shape legend: T frames of 32 ms, Q coefficients, M mel bands, S states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import soxr
+from numpy.typing import NDArray
+from scipy.fft import dct, idct
+
+from myxtts.text.espeak import synthesize
+from myxtts.text.normalize import normalize_text
+from myxtts.text.phonemes import find_voice, split_clauses
+from myxtts.tools.collect.activity import (
+    CEPSTRA_PER_RECORD,
+    NUM_COEFFICIENTS,
+    NUM_MELS,
+    RATE_HZ,
+    RECORD_S,
+    RECORD_SAMPLES,
+    Activity,
+    compute_mel,
+)
+from myxtts.tools.collect.cuts import Pause
+from myxtts.tools.collect.search import search_path
+from myxtts.types import Floats
+
+_WINDOW_STATES = 1000
+"""32 s of synthesised speech, in which the place of the recording is looked for."""
+_KEPT_PAUSE_RECORDS = 6
+"""Of a longer pause, in the alignment: 0.2 s."""
+_JUMP_COSTS = np.array([0.6, 0.0, 0.3, 1.5], np.float32)
+"""Of staying in a state, and of moving on by one, two or three: slower or faster than espeak-ng speaks."""
+_SPEECH_RANGE_DB = 35.0
+"""Below the loudest frame; synthesised silence at both ends of a sentence is left out."""
+_SPEECH_GAP_COST, _PAUSE_GAP_COST = 0.9, 0.6
+"""Of a frame of speech and of a pause in a gap, as shares of the mean distance between any two frames. Speech and its
+own text cost about 0.79, speech and another text 0.85, and more where the text is too short for it."""
+_GAP_STATES = 3
+_MAX_DECOY_RATIO = 0.965
+"""Of the costs of a text and its decoys: 0.85 to 0.96 for nearly all right texts, 0.96 to 1.03 for wrong ones."""
+_MAX_HALF_RATIO, _MIN_HALVED_FRAMES = 1.0, 60
+"""The same for each half of a sentence of two seconds or more."""
+_MIN_STRANGE_S = 0.5
+_MIN_TEMPO, _MAX_TEMPO = 0.6, 1.5
+"""Of a sentence, as a share of the usual ratio between its length and the synthesised one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Where a sentence is spoken, to 32 ms and without regard to pauses. `doubt` is '' where nothing speaks against it.
+
+    `is_alone` says that speech follows which belongs to no sentence.
+    """
+
+    start_s: float
+    end_s: float
+    doubt: str = ""
+    is_alone: bool = False
+
+
+def align_sentences(
+    activity: Activity,
+    pauses: Sequence[Pause],
+    sentences: Sequence[str],
+    language: str,
+    progress: Callable[[float], None] = lambda _: None,
+) -> list[Placed]:
+    """Returns the place of each sentence, in order. `progress` gets the share that is done.
+
+    Raises MissingExtraError without espeak-ng, DataError where it has no voice for the language.
+    """
+    voice = find_voice(language)
+    spoken = [_synthesize_mel(sentence, language, voice) for sentence in sentences]
+    recorded = _condense(activity, pauses)
+    states = _make_states(spoken, recorded)
+    path_T = _search(recorded, states, progress)
+    sentence_T = states.owners[path_T]
+    is_strange_T = (sentence_T < 0) & ~recorded.is_pause
+    placed: list[Placed] = []
+    tempos = [np.count_nonzero(sentence_T == number) for number in range(len(sentences))] / states.count_frames()
+    usual = float(np.median(tempos)) or 1.0
+    borders = np.searchsorted(np.maximum.accumulate(sentence_T), np.arange(len(sentences) + 1))
+    for number, tempo in enumerate(tempos / usual):
+        frames = borders[number] + np.flatnonzero(sentence_T[borders[number] : borders[number + 1]] == number)
+        if len(frames) == 0:
+            behind_s = placed[-1].end_s if placed else 0.0
+            placed.append(Placed(behind_s, behind_s, "it is not in the recording"))
+            continue
+        doubt = _judge_tempo(tempo) or _judge_sound(recorded.frames[frames], states.of_sentence(number))
+        num_strange = np.count_nonzero(is_strange_T[frames[-1] : borders[number + 1]])
+        start_s, end_s = recorded.records[frames[0]] * RECORD_S, (recorded.records[frames[-1]] + 1) * RECORD_S
+        placed.append(Placed(start_s, end_s, doubt, bool(num_strange * RECORD_S > _MIN_STRANGE_S)))
+    return placed
+
+
+@dataclass(frozen=True, slots=True)
+class _Recorded:
+    """Cepstra [T, Q] of the recording without the middles of long pauses, and the records [T] that they come from.
+
+    `noise` [M] is the log-mel of its pauses, `level` the mean log-mel of its speech.
+    """
+
+    frames: Floats
+    records: NDArray[np.int64]
+    is_pause: NDArray[np.bool_]
+    noise: Floats
+    level: float
+
+
+@dataclass(frozen=True, slots=True)
+class _States:
+    """Frames [S, Q] of the synthesised text; `owners` [S] are the numbers of their sentences, -1 in a gap."""
+
+    frames: Floats
+    owners: NDArray[np.int64]
+
+    def count_frames(self) -> NDArray[np.int64]:
+        """Returns the number of frames of each sentence."""
+        return np.bincount(self.owners[self.owners >= 0])
+
+    def of_sentence(self, number: int) -> Floats:
+        first, last = np.searchsorted(np.maximum.accumulate(self.owners), [number, number + 1])
+        own: Floats = self.frames[first:last][self.owners[first:last] == number]
+        return own
+
+
+def _search(recorded: _Recorded, states: _States, progress: Callable[[float], None]) -> NDArray[np.int64]:
+    """Returns the state of each frame."""
+    chance = _measure_chance(recorded.frames, states.frames)
+    gap_cost_T = chance * np.where(recorded.is_pause, _PAUSE_GAP_COST, _SPEECH_GAP_COST).astype(np.float32)
+    num_frames, num_states = len(recorded.frames), len(states.frames)
+
+    def cost_of_block(start: int, stop: int, first: int, last: int) -> Floats:
+        costs = _measure_distances(recorded.frames[start:stop], states.frames[first:last])
+        costs[:, states.owners[first:last] < 0] = gap_cost_T[start:stop, None]
+        return costs
+
+    jump_costs = np.repeat(_JUMP_COSTS[:, None], num_states, axis=1)
+    jump_costs[0, states.owners < 0] = 0.0
+    return search_path(
+        num_frames,
+        num_states,
+        cost_of_block,
+        jump_costs,
+        window=_WINDOW_STATES,
+        progress=lambda done: progress(done / num_frames),
+    )
+
+
+def _synthesize_mel(sentence: str, language: str, voice: str) -> Floats:
+    """Returns the log-mel of a sentence in espeak's voice, without silence at its ends; at least one frame."""
+    words = " ".join(split_clauses(normalize_text(sentence, language)).parts)
+    speech = synthesize(words, voice)
+    samples = soxr.resample(speech.samples, speech.rate, RATE_HZ, quality="HQ")
+    samples = np.pad(samples, (0, max(RECORD_SAMPLES - len(samples), -len(samples) % RECORD_SAMPLES)))
+    level_db = 10 * np.log10(np.square(samples).reshape(-1, RECORD_SAMPLES).mean(axis=1) + 1e-10)
+    loud = np.flatnonzero(level_db >= level_db.max() - _SPEECH_RANGE_DB)
+    return compute_mel(samples)[CEPSTRA_PER_RECORD * loud[0] : CEPSTRA_PER_RECORD * (loud[-1] + 1)]
+
+
+def _halve(cepstra: Floats) -> Floats:
+    """Averages the cepstra of each record."""
+    pairs = cepstra.reshape(-1, CEPSTRA_PER_RECORD, cepstra.shape[1])
+    return np.asarray(pairs.mean(axis=1), np.float32)
+
+
+def _condense(activity: Activity, pauses: Sequence[Pause]) -> _Recorded:
+    """Normalises the cepstra of a recording and shortens its pauses."""
+    is_kept = np.ones(len(activity.speech), bool)
+    is_pause = np.zeros(len(activity.speech), bool)
+    for pause in pauses:
+        start, stop = round(pause.start_s / RECORD_S), round(pause.end_s / RECORD_S)
+        is_pause[start:stop] = True
+        if stop - start > _KEPT_PAUSE_RECORDS:
+            is_kept[start + _KEPT_PAUSE_RECORDS // 2 : stop - _KEPT_PAUSE_RECORDS // 2] = False
+    cepstra = _halve(activity.read_cepstra(0, len(activity.speech)))
+    speech = cepstra[~is_pause]
+    silence_Q = cepstra[is_pause].mean(axis=0) if is_pause.any() else speech.min(axis=0)
+    mean_Q, deviation_Q = speech.mean(axis=0), speech.std(axis=0) + 1e-3
+    return _Recorded(
+        np.asarray((cepstra[is_kept] - mean_Q) / deviation_Q, np.float32),
+        np.flatnonzero(is_kept),
+        is_pause[is_kept],
+        _to_mel(silence_Q),
+        float(_to_mel(mean_Q).mean()),
+    )
+
+
+def _to_mel(cepstrum_Q: Floats) -> Floats:
+    """Inverts the cosine transform: a smooth log-mel spectrum."""
+    return np.asarray(idct(np.pad(cepstrum_Q, (0, NUM_MELS - NUM_COEFFICIENTS)), norm="ortho"), np.float32)
+
+
+def _make_states(spoken: Sequence[Floats], recorded: _Recorded) -> _States:
+    """Puts the synthesised sentences behind each other, with gaps between, before and behind them.
+
+    They are shifted to the level of the recording and get its noise, which covers quiet sounds in both then.
+    """
+    level = np.concatenate(spoken).mean()
+    noisy = [np.logaddexp(mel_TM - level + recorded.level, recorded.noise) for mel_TM in spoken]
+    frames = [_halve(dct(mel_TM, axis=1, norm="ortho")[:, :NUM_COEFFICIENTS]) for mel_TM in noisy]
+    everything = np.concatenate(frames)
+    mean_Q, deviation_Q = everything.mean(axis=0), everything.std(axis=0) + 1e-3
+    gap_frames, gap_numbers = np.zeros((_GAP_STATES, NUM_COEFFICIENTS)), np.full(_GAP_STATES, -1)
+    parts, numbers = [gap_frames], [gap_numbers]
+    for number, frames_TQ in enumerate(frames):
+        parts += [(frames_TQ - mean_Q) / deviation_Q, gap_frames]
+        numbers += [np.full(len(frames_TQ), number), gap_numbers]
+    return _States(np.concatenate(parts).astype(np.float32), np.concatenate(numbers))
+
+
+def _measure_distances(one_TQ: Floats, other_SQ: Floats) -> Floats:
+    """Euclidean distances [T, S]."""
+    squares = np.square(one_TQ).sum(axis=1)[:, None] + np.square(other_SQ).sum(axis=1)[None]
+    return np.asarray(np.sqrt(np.maximum(squares - 2 * one_TQ @ other_SQ.T, 0)), np.float32)
+
+
+def _measure_chance(recorded_TQ: Floats, synthesised_SQ: Floats) -> float:
+    """Mean distance between frames that are drawn at random."""
+    draw = np.random.default_rng(0)
+    return float(_measure_distances(draw.choice(recorded_TQ, 500), draw.choice(synthesised_SQ, 500)).mean())
+
+
+def _judge_tempo(tempo: float) -> str:
+    """Says whether a sentence would be spoken far faster or slower than the others."""
+    if tempo < _MIN_TEMPO:
+        return f"it would be spoken {1 / max(tempo, 0.01):.1f} times as fast as the rest"
+    return f"it would be spoken {tempo:.1f} times as slowly as the rest" if tempo > _MAX_TEMPO else ""
+
+
+def _judge_sound(frames_TQ: Floats, states_SQ: Floats) -> str:
+    """Compares the costs of a sentence with those of its decoys: its halves swapped, reversed, and both."""
+    swapped_SQ = np.roll(states_SQ, len(states_SQ) // 2, axis=0)
+    own_T = _align_alone(frames_TQ, states_SQ)
+    decoys = [_align_alone(frames_TQ, decoy) for decoy in (swapped_SQ, states_SQ[::-1], swapped_SQ[::-1])]
+    decoy_T = np.mean(decoys, axis=0) + 1e-3
+    ratio = own_T.mean() / decoy_T.mean()
+    if ratio > _MAX_DECOY_RATIO:
+        return f"its sound is hardly like the text ({ratio:.2f} of chance)"
+    # The text may be right for one half, and the other half be speech that the text does not have.
+    for name, half in (("first", slice(0, len(own_T) // 2)), ("second", slice(len(own_T) // 2, None))):
+        if len(own_T) >= _MIN_HALVED_FRAMES and own_T[half].mean() > _MAX_HALF_RATIO * decoy_T[half].mean():
+            return f"the sound of its {name} half is not like the text"
+    return ""
+
+
+def _align_alone(frames_TQ: Floats, states_SQ: Floats) -> Floats:
+    """Returns the cost of each frame on the cheapest path through the states of one sentence."""
+    distances_TS = _measure_distances(frames_TQ, states_SQ)
+    jump_costs = np.repeat(_JUMP_COSTS[:, None], len(states_SQ), axis=1)
+    path_T = search_path(
+        len(frames_TQ),
+        len(states_SQ),
+        lambda start, stop, first, last: distances_TS[start:stop, first:last],
+        jump_costs,
+        window=_WINDOW_STATES,
+    )
+    jumps = np.clip(np.diff(path_T, prepend=path_T[0] - 1), 0, len(_JUMP_COSTS) - 1)
+    return np.asarray(distances_TS[np.arange(len(path_T)), path_T] + _JUMP_COSTS[jumps], np.float32)
