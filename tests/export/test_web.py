@@ -21,9 +21,6 @@ from myxtts.text.espeak import is_espeak_available
 from myxtts.text.frontend import FrontEnd
 
 RUNTIME = Path(__file__).parents[2] / "build" / "node" / "node_modules" / "onnxruntime-web"
-needs_runtime = pytest.mark.skipif(
-    not RUNTIME.is_dir(), reason="onnxruntime-web is not in build/node: npm install --prefix build/node onnxruntime-web"
-)
 needs_espeak = pytest.mark.skipif(not is_espeak_available(), reason="phonemes need espeak-ng")
 VOICES = {
     name: {"vector": [level] * 8, "latents": [[level] * 8] * 2, "language": language}
@@ -100,4 +97,4 @@ def test_the_lexicon_has_the_words_of_the_texts(tmp_path: Path) -> None:
     loaded = load_bundle(write_small_bundle(tmp_path / "b", frontend=FrontEnd.create("phonemes"), notes=NOTES))
     lexicon = make_lexicon(loaded, "en", ["The fox's 2 dogs.", "the FOX"])
     assert list(lexicon) == ["the", "fox's", "two", "dogs", "fox"]
-    assert lexicon["dogs"] == "dˈɔɡz" or lexicon["dogs"].startswith("d")
+    assert lexicon["dogs"].startswith("d")

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.synthesis.small_models import write_small_bundle
+from tests.synthesis.small_models import DATA, write_small_bundle
 
+from myxtts.features.definition import MelDefinition
 from myxtts.models.bundle import keep_evaluation, read_bundle, refresh_card, write_bundle
 from myxtts.synthesis.loaded_bundle import load_bundle
 from myxtts.synthesis.voices import SpeakerEmbedding
@@ -19,7 +20,8 @@ NOTES = {"step": 1500, "run": "anna", "is_best": True, "trained_on": TRAINED_ON,
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_small_bundle(tmp_path_factory.mktemp("card") / "bundle", notes=NOTES)
+    vocoder = {"name": "griffin_lim", "mel": MelDefinition.from_config(DATA).to_json()}
+    return write_small_bundle(tmp_path_factory.mktemp("card") / "bundle", notes=NOTES, vocoder=vocoder)
 
 
 def read_card(folder: Path) -> str:
@@ -33,6 +35,7 @@ def test_every_bundle_has_a_card_of_data_scores_and_limits(written: Path) -> Non
     assert "en (24 minutes), fa (18 minutes)" in card
     assert "- Step: 1,500 (the best by the validation score)." in card
     assert "- Mel distance: 0.578 (" in card
+    assert "- Vocoder: Griffin-Lim, without training." in card
     assert "Not measured: how many words a listener or recogniser gets wrong, how natural listeners find it." in card
     assert "It speaks en, fa, and no other language." in card
     assert "No licence of this model is stated." in card
@@ -41,7 +44,7 @@ def test_every_bundle_has_a_card_of_data_scores_and_limits(written: Path) -> Non
 def test_what_was_not_measured_is_not_claimed(tmp_path: Path) -> None:
     card = read_card(write_small_bundle(tmp_path / "bundle", notes={"step": 0, "trained_on": {"hours": "many"}}))
     assert "- Amount: not noted in this bundle." in card
-    assert "The model was not validated at this step." in card
+    assert "No scores of this step are noted." in card
     assert "Mel distance" not in card
     assert "It has heard" not in card
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -54,6 +55,15 @@ def test_words_follow_each_other_inside_their_sentences(speaker: Synthesizer) ->
             assert word.end_s <= sentence.end_s + 1e-6
             last_s = word.end_s
     assert sentences[1].start_s - sentences[0].end_s == pytest.approx(0.8, abs=1e-3)
+
+
+def test_words_without_a_mark_between_them_leave_no_gap(speaker: Synthesizer) -> None:
+    _, (sentence,) = speaker.say_timed("Some of the people, most of them.", NOBODY, "en", num_steps=1)
+    words = sentence.words
+    gaps_s = [after.start_s - before.end_s for before, after in pairwise(words)]
+    comma = next(place for place, word in enumerate(words) if word.word.startswith("people"))
+    assert gaps_s.pop(comma) > 0
+    assert gaps_s == pytest.approx([0.0] * len(gaps_s), abs=1e-6)
 
 
 def test_pauses_that_are_asked_for_are_silent_and_as_long_at_any_speed(speaker: Synthesizer) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from myxtts.errors import UsageError
 from myxtts.export.conversion import convert, explain_missing_extra
 from myxtts.export.graphs import SynthesisGraphs
-from myxtts.models.bundle import FRONTEND_FILE_NAME, VOICES_FOLDER_NAME, list_versions
+from myxtts.models.bundle import FRONTEND_FILE_NAME, VOICES_FOLDER_NAME, list_versions, refresh_card
 from myxtts.storage.atomic import TEMPORARY_SUFFIX, explain_storage_errors, sync_directory, write_atomically
 from myxtts.storage.json_file import write_json
 from myxtts.synthesis.exported import EXPORT_FILE_NAME, Proof
@@ -76,6 +76,7 @@ def export_onnx(loaded: LoadedBundle, vocoder: KnownVocoder, out: Path, dtype: A
         exported = Synthesizer(load_bundle(folder), vocoder=vocoder)
         proof = prove(synthesizer.engine, exported.engine, loaded, voices, dtype)  # type: ignore[arg-type]
         write_json(folder / EXPORT_FILE_NAME, manifest | {"proof": proof.model_dump()})
+        refresh_card(loaded.folder, out=folder)
     return proof
 
 

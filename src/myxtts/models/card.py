@@ -121,11 +121,11 @@ def _list_data(facts: _Facts) -> Iterator[str]:
 
 def _list_model(facts: _Facts, step: int | None) -> Iterator[str]:
     vocoder, mel = facts.description.get("vocoder"), facts.description.get("mel")
-    name = _plain(vocoder.get("name")) if isinstance(vocoder, dict) else ""
+    name = vocoder.get("name") if isinstance(vocoder, dict) else None
     rate = mel.get("sample_rate") if isinstance(mel, dict) else None
     best = " (the best by the validation score)" if facts.notes.get("is_best") is True else ""
     yield f"- Step: {f'{step:,}{best}' if step is not None else 'not noted'}."
-    yield f"- Vocoder: {'Griffin-Lim, without training' if name == 'griffin_lim' else name or 'not noted'}."
+    yield f"- Vocoder: {'Griffin-Lim, without training' if name == 'griffin_lim' else _plain(name) or 'not noted'}."
     yield f"- Sound: {f'{rate:,} Hz, mono' if is_number(rate) else 'not noted'}."
     versions = facts.description.get("versions")
     if isinstance(versions, dict):
@@ -140,7 +140,7 @@ def _list_scores(facts: _Facts, step: int | None) -> Iterator[str]:
         yield "On held-out utterances of the same corpus, during training:"
         yield from ("", *found)
     else:
-        yield "The model was not validated at this step."
+        yield "No scores of this step are noted."
     evaluated = _select(facts.evaluation, _EVALUATED)
     if evaluated:
         count = facts.evaluation.get("num_utterances")

@@ -97,8 +97,9 @@ class LoadedBundle:
         return f"Synthetic speech, made by MyXTTS {__version__} with {made_by}."
 
     def keep_evaluation(self, split: str, scores: Mapping[str, Any]) -> None:
-        """Keeps scores in the bundle and its card."""
-        keep_evaluation(self.folder, split, scores)
+        """Keeps scores in the bundle and its card; an exported model has no place for them."""
+        if self.exported is None:
+            keep_evaluation(self.folder, split, scores)
 
     def require_neural_vocoder(self) -> None:
         if not self.has_neural_vocoder:

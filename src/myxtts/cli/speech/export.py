@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from myxtts.cli.screen import Screen
+from myxtts.cli.speech.export_doors import export_for_piper, export_for_web
 from myxtts.errors import UsageError
 from myxtts.runtime.load_tensorflow import load_tensorflow
 
@@ -15,7 +16,13 @@ from myxtts.runtime.load_tensorflow import load_tensorflow
 def run_export(
     model: Annotated[Path, typer.Option(help="Folder of a run or bundle.", metavar="RUN_OR_BUNDLE")],
     out: Annotated[Path, typer.Option(help="Folder to write; it must not exist.", metavar="FOLDER")],
-    format: Annotated[Literal["onnx"], typer.Option(help="onnx: graphs for myxtts synth and serve.")] = "onnx",
+    format: Annotated[
+        Literal["onnx", "piper", "web"],
+        typer.Option(
+            help="onnx: graphs for myxtts synth and serve. piper: for piper-tts, wyoming-piper and sherpa-onnx. "
+            "web: a page that speaks in a browser."
+        ),
+    ] = "onnx",
     dtype: Annotated[
         Literal["float32", "float16", "int8"],
         typer.Option(help="Of the stored weights; smaller ones are refused where they change the speech."),
@@ -27,6 +34,20 @@ def run_export(
             metavar="KIND_OR_RUN",
         ),
     ] = "auto",
+    voice: Annotated[
+        list[str] | None, typer.Option(help="Voices for piper and web; repeat it for several. All by default.")
+    ] = None,
+    language: Annotated[str | None, typer.Option(help="Language that piper and web speak, such as en or fa.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the Piper voice, else that of the run.")] = None,
+    words: Annotated[
+        Path | None, typer.Option(help="Text whose words the page knows, else the corpus of the run.", metavar="FILE")
+    ] = None,
+    runtime: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of the npm package onnxruntime-web, else node_modules/onnxruntime-web.", metavar="FOLDER"
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was measured as one JSON object.")] = False,
 ) -> None:
     """Export a model, to speak without TensorFlow.
@@ -38,6 +59,8 @@ def run_export(
 
     myxtts export --model runs/anna --out anna-onnx
 
+    myxtts export --model runs/anna --format piper --language en --out anna-piper
+
     myxtts synth "Good morning." --model anna-onnx --voice anna --out good-morning.wav
     """
     from myxtts.synthesis.loaded_bundle import choose_vocoder, load_bundle
@@ -47,6 +70,14 @@ def run_export(
     if loaded.exported is not None:
         raise UsageError(f"{model} is an exported model.", next_step="Name the run that it was exported from.")
     load_tensorflow()
+    if format != "onnx":
+        result = (
+            export_for_piper(loaded, kind, out, voice or (), language, name, screen)
+            if format == "piper"
+            else export_for_web(loaded, kind, out, voice or (), language, runtime, words, screen)
+        )
+        screen.finish({"out": str(out), "format": format, **result})
+        return
     from myxtts.export.folder import export_onnx
 
     proof = export_onnx(loaded, kind, out, dtype, lambda line: screen.notices.print(line, markup=False))
