@@ -26,8 +26,9 @@ from tests.serve.served import serve
 
 from myxtts.errors import ConfigError, DataError, MissingExtraError, UsageError
 from myxtts.export.dtypes import store_weights
-from myxtts.export.folder import export_onnx, write_new_folder
+from myxtts.export.folder import export_onnx
 from myxtts.export.proof import LARGEST_DIFFERENCE, list_sentences
+from myxtts.storage.atomic import write_new_folder
 from myxtts.storage.regular_file import FileRefusedError
 from myxtts.synthesis import onnx_engine
 from myxtts.synthesis.exported import Proof, read_export, refuse_external_data

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,11 +9,10 @@ from typing import Any
 import google_crc32c
 import numpy as np
 
-from myxtts.errors import UsageError
 from myxtts.export.conversion import convert, explain_missing_extra
 from myxtts.export.graphs import SynthesisGraphs
 from myxtts.models.bundle import FRONTEND_FILE_NAME, VOICES_FOLDER_NAME, list_versions, refresh_card
-from myxtts.storage.atomic import TEMPORARY_SUFFIX, explain_storage_errors, sync_directory, write_atomically
+from myxtts.storage.atomic import write_atomically, write_new_folder
 from myxtts.storage.json_file import write_json
 from myxtts.synthesis.exported import EXPORT_FILE_NAME, Proof
 from myxtts.synthesis.loaded_bundle import KnownVocoder, LoadedBundle, load_bundle
@@ -27,28 +22,6 @@ from myxtts.types import Say
 
 _REDUCED = ("decode", "vocoder")
 """Graphs whose weights `--dtype` makes smaller: durations and embeddings stay as they were."""
-
-
-@contextmanager
-def write_new_folder(folder: Path) -> Iterator[Path]:
-    """Yields a temporary folder that is renamed to `folder` when the block succeeds, and removed when it raises.
-
-    Raises UsageError where `folder` exists, unless it is empty.
-    """
-    folder = folder.absolute()
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UsageError(f"{folder} exists already.", next_step="Give another --out, or remove it first.")
-    with explain_storage_errors(folder, "write"):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(TEMPORARY_SUFFIX, f".{folder.name}.", folder.parent))
-        try:
-            temporary.chmod(0o755)
-            yield temporary
-            sync_directory(temporary)
-            temporary.rename(folder)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
-        sync_directory(folder.parent)
 
 
 def export_onnx(loaded: LoadedBundle, vocoder: KnownVocoder, out: Path, dtype: Any, say: Say) -> Proof:

@@ -15,13 +15,14 @@ import fcntl
 import os
 import shutil
 import signal
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from myxtts.errors import BusyError, ConfigError, StorageError
+from myxtts.errors import BusyError, ConfigError, StorageError, UsageError
 from myxtts.storage.regular_file import open_output, open_unfollowed
 
 TEMPORARY_SUFFIX = ".myxtts-tmp"
@@ -160,6 +161,33 @@ def write_atomically(path: Path) -> Iterator[IO[bytes]]:
         finally:
             temporary.unlink(missing_ok=True)
         sync_directory(path.parent)
+
+
+def refuse_filled_folder(folder: Path) -> None:
+    """Raises UsageError where the folder for an output exists and is not empty."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UsageError(f"{folder} exists already.", next_step="Give another --out, or remove it first.")
+
+
+@contextmanager
+def write_new_folder(folder: Path) -> Iterator[Path]:
+    """Yields a temporary folder that is renamed to `folder` when the block succeeds, and removed when it raises.
+
+    Raises UsageError where `folder` exists, unless it is empty.
+    """
+    folder = folder.absolute()
+    refuse_filled_folder(folder)
+    with explain_storage_errors(folder, "write"):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(TEMPORARY_SUFFIX, f".{folder.name}.", folder.parent))
+        try:
+            temporary.chmod(0o755)
+            yield temporary
+            sync_directory(temporary)
+            temporary.rename(folder)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+        sync_directory(folder.parent)
 
 
 def sweep_temporary_files(directory: Path) -> int:

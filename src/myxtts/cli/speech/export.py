@@ -11,6 +11,14 @@ from myxtts.cli.screen import Screen
 from myxtts.cli.speech.export_doors import export_for_piper, export_for_web
 from myxtts.errors import UsageError
 from myxtts.runtime.load_tensorflow import load_tensorflow
+from myxtts.storage.atomic import refuse_filled_folder
+
+_FLAGS = {
+    "onnx": {"--dtype"},
+    "piper": {"--voice", "--language", "--name"},
+    "web": {"--voice", "--language", "--words", "--runtime"},
+}
+"""Flags that act in each format, besides those that act in all."""
 
 
 def run_export(
@@ -66,9 +74,19 @@ def run_export(
     from myxtts.synthesis.loaded_bundle import choose_vocoder, load_bundle
 
     screen = Screen(as_json=as_json)
+    given = {
+        "--dtype": dtype != "float32",
+        "--voice": bool(voice),
+        "--language": language is not None,
+        "--name": name is not None,
+        "--words": words is not None,
+        "--runtime": runtime is not None,
+    }
+    _refuse_useless(format, [flag for flag, is_given in given.items() if is_given])
     loaded, kind = choose_vocoder(load_bundle(model), vocoder)
     if loaded.exported is not None:
         raise UsageError(f"{model} is an exported model.", next_step="Name the run that it was exported from.")
+    refuse_filled_folder(out)
     load_tensorflow()
     if format != "onnx":
         result = (
@@ -89,3 +107,13 @@ def run_export(
         markup=False,
     )
     screen.finish({"out": str(out), "format": format, "dtype": dtype, "num_bytes": num_bytes, **proof.model_dump()})
+
+
+def _refuse_useless(format: str, given: list[str]) -> None:
+    """Raises UsageError for flags that the format has no use for."""
+    useless = [flag for flag in given if flag not in _FLAGS[format]]
+    if useless:
+        raise UsageError(
+            f"{', '.join(useless)} {'does' if len(useless) == 1 else 'do'} nothing with --format {format}.",
+            next_step=f"Leave {'it' if len(useless) == 1 else 'them'} out, or choose another --format.",
+        )

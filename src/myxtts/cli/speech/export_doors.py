@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from myxtts.errors import UsageError
+from myxtts.storage.atomic import write_new_folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,9 +29,9 @@ def export_for_piper(
     """Writes NAME.onnx and NAME.onnx.json; returns what was measured."""
     from myxtts.export.piper import choose_piper_voice, export_piper
 
-    refuse_filled(out)
     voice = choose_piper_voice(loaded, voices, language, name)
-    proof = export_piper(loaded, voice, vocoder, out)
+    with write_new_folder(out) as folder:
+        proof = export_piper(loaded, voice, vocoder, folder)
     model = out / f"{voice.name}.onnx"
     speakers = ", ".join(voice.speakers)
     screen.console.print(f"{model}: {speakers}, language {voice.language}. {proof.describe()}", markup=False)
@@ -51,19 +51,13 @@ def export_for_web(
     """Writes the page with its scripts; returns what was measured."""
     from myxtts.export.web import choose_speakers, export_web
 
-    refuse_filled(out)
     speakers = choose_speakers(loaded, voices, language)
     texts = _collect_texts(loaded, {speaker.language for speaker in speakers.values()}, words, screen)
-    proof = export_web(loaded, speakers, vocoder, out, runtime=runtime or _RUNTIME, texts=texts)
+    with write_new_folder(out) as folder:
+        proof = export_web(loaded, speakers, vocoder, folder, runtime=runtime or _RUNTIME, texts=texts)
     num_bytes = sum(file.stat().st_size for file in out.iterdir())
     screen.console.print(f"{out / 'index.html'}: {num_bytes / 1e6:.0f} MB. {proof.describe()}", markup=False)
     return {"page": str(out / "index.html"), "num_bytes": num_bytes, "speakers": list(speakers), **proof.to_json()}
-
-
-def refuse_filled(out: Path) -> None:
-    """Raises UsageError where the folder exists and has files."""
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UsageError(f"{out} exists already.", next_step="Give another --out, or remove it first.")
 
 
 def _collect_texts(
