@@ -46,7 +46,7 @@ def test_what_was_not_measured_is_not_claimed(tmp_path: Path) -> None:
     assert "- Amount: not noted in this bundle." in card
     assert "No scores of this step are noted." in card
     assert "Mel distance" not in card
-    assert "It has heard" not in card
+    assert "It was trained on" not in card
 
 
 def test_consent_of_saved_voices_is_named_as_soon_as_they_are_saved(tmp_path: Path) -> None:

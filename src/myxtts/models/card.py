@@ -181,7 +181,8 @@ def _list_limits(facts: _Facts) -> Iterator[str]:
     known = ", ".join(map(_plain, languages)) if isinstance(languages, list) else "those of its corpus"
     yield f"- It speaks {known}, and no other language."
     if facts.trained_on is not None:
-        yield f"- It has heard {_describe_hours(facts.trained_on.hours)} of speech; what is unlike it may go wrong."
+        hours = _describe_hours(facts.trained_on.hours)
+        yield f"- It was trained on {hours} of speech; what is unlike it may go wrong."
     yield "- Voices of people who are not in the corpus are imitated; how well is known only as stated above."
     yield "- Files that `myxtts synth` and `myxtts serve` write say that a machine made them, unless told not to."
 
