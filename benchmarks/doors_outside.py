@@ -24,7 +24,7 @@ from myxtts.corpus.demo.sentences import compose_sentence, load_grammar
 from myxtts.features.wave_file import write_sound
 from myxtts.synthesis.loaded_bundle import LoadedBundle, load_bundle
 from myxtts.synthesis.synthesizer import Synthesizer
-from myxtts.tools.evaluate import count_mistakes
+from myxtts.tools.recognition import count_mistakes
 
 _PLACE = Path(__file__).parents[1] / "build" / "doors"
 _PYTHON = _PLACE / "venv" / "bin" / "python"

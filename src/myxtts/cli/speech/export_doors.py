@@ -81,7 +81,7 @@ def _read_corpus(loaded: LoadedBundle) -> dict[str, list[str]]:
     """The texts of the run's prepared corpus by language; none where it is gone."""
     from myxtts.config.load import RESOLVED_FILE_NAME
     from myxtts.corpus.corpus_file import is_prepared, open_corpus
-    from myxtts.training.run.folder import load_run_settings
+    from myxtts.training.run.resume import load_run_settings
 
     run = loaded.folder.absolute().parent
     if not (run / RESOLVED_FILE_NAME).is_file():
