@@ -40,8 +40,9 @@ def load_corpora(folder: Path) -> Corpora:
     own = [words for path in sorted(_OWN.glob("train-*.txt")) for words in list_tagged(read_sentences(path))]
     training = {**treebanks, "FarsDat": [_tag_spoken(words) for words in spoken], "own sentences": own}
     tests = {
-        f"own {kind} sentences": list_tagged(read_sentences(_OWN / f"test-{kind}.txt"))
-        for kind in ("everyday", "literary", "mixed")
+        f"own {path.stem[5:]} sentences": list_tagged(read_sentences(path))
+        for path in sorted(_OWN.glob("test-*.txt"))
+        if "homographs" not in path.stem
     }
     return Corpora(
         {name: _drop_quotes(sentences) for name, sentences in training.items()},

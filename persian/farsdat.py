@@ -60,7 +60,7 @@ def read_farsdat(path: Path) -> list[list[SpokenWord]]:
     """Returns the sentences with the words as the front end splits them; marks of punctuation have no phonemes."""
     with path.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
-    return [_align(split_words(normalize_text(row["Grapheme"], "fa")), row["Phoneme"].split()) for row in rows]
+    return [_align(split_words(normalize_text(row["Grapheme"], "fa", 1)), row["Phoneme"].split()) for row in rows]
 
 
 def to_ipa(phonemes: str) -> str:

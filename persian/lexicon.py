@@ -16,6 +16,7 @@ from myxtts.text.persian.words import fold_word, is_persian
 from persian.farsdat import SpokenWord, has_same_consonants, to_ipa
 
 _LATIN = {"A": "ɑ", "S": "ʃ", "C": "tʃ", "j": "dʒ", "Z": "ʒ", "y": "j", "g": "ɡ", "'": "ʔ", "u": "uː", "O": "o"}
+_SAME = "abdefhiklmnopqrstvxz"
 _VOWEL_SIGNS = re.compile("[\u064b-\u0652\u0670]")
 _MIN_COUNT = 3
 _MAX_PARTS = 2
@@ -23,6 +24,9 @@ _MAX_PARTS = 2
 
 
 def latin_to_ipa(latin: str) -> str:
+    """Raises ValueError for a letter that the list does not use."""
+    if unknown := set(latin) - set(_LATIN) - set(_SAME):
+        raise ValueError(f"{latin}: there is no letter {', '.join(sorted(unknown))} (see the top of this module)")
     return "".join(_LATIN.get(letter, letter) for letter in latin)
 
 

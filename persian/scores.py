@@ -71,13 +71,13 @@ def score_homographs(sentences: Iterable[list[MarkedWord]]) -> Accuracy:
         for word, found in zip((word for word in words if word.word[0].isalnum()), spoken, strict=True):
             if word.reading:
                 num_words += 1
-                wanted = _simplify(latin_to_ipa(word.reading))
-                is_right = _simplify(found.ipa) in (wanted, f"{wanted}e", f"{wanted}je")
+                wanted = simplify(latin_to_ipa(word.reading))
+                is_right = simplify(found.ipa) in (wanted, f"{wanted}e", f"{wanted}je")
                 num_right += is_right
     return Accuracy(num_right, num_words)
 
 
-def _simplify(ipa: str) -> str:
+def simplify(ipa: str) -> str:
     """IPA without stress, length and doubling, which do not tell readings apart."""
     plain = ipa.replace("ˈ", "").replace("ː", "").replace("O", "o")
     return "".join(sign for index, sign in enumerate(plain) if index == 0 or plain[index - 1] != sign)

@@ -78,7 +78,7 @@ def list_known_words(paths: Iterable[Path]) -> tuple[list[str], list[str]]:
             fields = line.split("\t")
             if len(fields) != 10 or not fields[0].isdigit():
                 continue
-            form, lemma = (fold_word(normalize_text(text, "fa")) for text in fields[1:3])
+            form, lemma = (fold_word(normalize_text(text, "fa", 1)) for text in fields[1:3])
             kinds[form].add(TAG_BY_UPOS.get(fields[3], "X"))
             if fields[3] in ("NOUN", "PROPN", "ADJ") and form == lemma and " " not in form and len(form) > 1:
                 nominals.add(form)
@@ -103,7 +103,7 @@ def _tag(block: str) -> list[TaggedWord]:
     index = 1
     while index < len(tokens):
         span = next((span for span in spans if span[0] == index), (index, index, tokens[index].form))
-        form = normalize_text(span[2], "fa")
+        form = normalize_text(span[2], "fa", 1)
         upos = tokens[index].upos
         if upos == "ADP" and span[1] > index:
             upos = tokens[span[1]].upos

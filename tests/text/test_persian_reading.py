@@ -286,3 +286,20 @@ def test_english_needs_no_tagger() -> None:
 def test_folded_words_have_no_half_spaces_and_signs() -> None:
     assert fold_word("می‌روَم") == "میروم"
     assert fold_word("كتابي") == "کتابی"
+
+
+@pytest.mark.parametrize(
+    ("written", "ipa"),
+    [
+        ("قیمت", "qejmˈat"),
+        ("گوشت", "ɡˈuːʃt"),
+        ("راست", "rˈɑst"),
+        ("آرایش", "ɑrɑjˈeʃ"),
+        ("نوزدهم", "nuːzdahˈom"),
+        ("داده‌ایم", "dɑdˈeʔim"),
+        ("دقیقه‌ای", "daqiqˈeʔi"),
+        ("کتاب‌هایم", "ketɑbhˈɑjam"),
+    ],
+)
+def test_a_word_of_its_own_is_not_read_as_another_with_an_ending(frontend: FrontEnd, written: str, ipa: str) -> None:
+    assert [word.ipa for word in frontend.explain(written, "fa").words] == [ipa]

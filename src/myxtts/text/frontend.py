@@ -22,10 +22,11 @@ from myxtts.storage.json_file import FileModel, VersionOne, read_json, write_jso
 from myxtts.text.directions import read_directions
 from myxtts.text.espeak import is_espeak_available, read_espeak_version
 from myxtts.text.explain import ExplainedWord, Explanation, explain_words
+from myxtts.text.languages.fa import LATEST_RULES
 from myxtts.text.lexicon import Lexicon, check_entries, load_lexicon
 from myxtts.text.normalize import normalize_text
 from myxtts.text.persian.homographs import MAX_TABLE_BYTES, Register, parse_homographs
-from myxtts.text.persian.reading import PersianReading
+from myxtts.text.persian.reading import Choice, PersianReading
 from myxtts.text.phonemes import Phonemizer, find_voice
 from myxtts.text.tokenizer import (
     CharacterTokenizer,
@@ -52,6 +53,7 @@ class _PersianFile(FileModel):
     ezafe: bool
     speech: Register
     homographs: Annotated[str, Field(max_length=MAX_TABLE_BYTES)] = ""
+    rules: Annotated[int, Field(ge=1, le=LATEST_RULES)] = 1
 
 
 class _FrontEndFile(FileModel):
@@ -108,7 +110,9 @@ class FrontEnd:
                 "Characters are learnt from the texts of a corpus, and none were given.",
                 next_step="Give the texts, or set text_frontend: phonemes.",
             )
-        tokenizer = CharacterTokenizer.fit(normalize_text(_check_length(text), language) for text, language in texts)
+        # `normalize` reads with the first rules where there are no settings for Persian.
+        normalized = (normalize_text(_check_length(text), language, 1) for text, language in texts)
+        tokenizer = CharacterTokenizer.fit(normalized)
         return cls(tokenizer, None, reason, None, None, Phonemizer())
 
     @property
@@ -140,7 +144,8 @@ class FrontEnd:
     def normalize(self, text: str, language: str) -> str:
         """Returns the text as it is spoken; words of the lexicon that have full stops are kept for the phonemiser."""
         _check_length(text)
-        return normalize_text(self.lexicon.protect_dots(text) if self.lexicon else text, language)
+        rules = self.persian.rules if self.persian else 1
+        return normalize_text(self.lexicon.protect_dots(text) if self.lexicon else text, language, rules)
 
     def encode(self, text: str, language: str, phonemes: str | None = None) -> Encoding:
         return self.encode_batch([text], [language], [phonemes])[0]
@@ -171,6 +176,10 @@ class FrontEnd:
                 encoding = self.tokenizer.encode(string.text)
                 encodings[place] = Encoding(encoding.ids, (*string.unknown, *encoding.unknown))
         return [encodings[index] for index in range(len(texts))]
+
+    def phonemize_chosen(self, texts: Sequence[str], language: str, choices: Sequence[Sequence[Choice]]) -> list[str]:
+        """Returns the IPA of normalised Persian texts, each with words whose reading is known."""
+        return [string.text for string in self._phonemizer.phonemize(texts, language, choices)]
 
     def with_entries(self, entries: Mapping[str, str]) -> Self:
         """Returns this front end with more words in its lexicon, which come before those that it has.
@@ -261,13 +270,16 @@ class FrontEnd:
 
 
 def _describe_persian(persian: PersianReading) -> dict[str, Any]:
-    settings = {"ezafe": persian.ezafe, "speech": persian.register}
-    return {**settings, "homographs": persian.homographs} if persian.homographs else settings
+    settings: dict[str, Any] = {"ezafe": persian.ezafe, "speech": persian.register}
+    if persian.homographs:
+        settings["homographs"] = persian.homographs
+    # Left out where it is 1, so that the fingerprint of older models stays what it was.
+    return {**settings, "rules": persian.rules} if persian.rules > 1 else settings
 
 
 def _restore_persian(found: _PersianFile, place: str) -> PersianReading:
     parse_homographs(found.homographs, place)
-    return PersianReading(found.ezafe, found.speech, found.homographs)
+    return PersianReading(found.ezafe, found.speech, found.homographs, 2 if found.rules == LATEST_RULES else 1)
 
 
 def _choose_kind(kind: str) -> tuple[TokenizerKind, str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 
 from myxtts.text.languages import Language, find_language, find_primary_code
+from myxtts.text.languages.fa import LATEST_RULES, PersianRules, normalize_persian
 from myxtts.text.languages.generic import normalize_generic
 
 _SENTENCE_END = re.compile(
@@ -24,11 +25,13 @@ _LONGEST_ABBREVIATION = 16
 """Characters searched before a full stop: longer than any known abbreviation, and keeps the search linear."""
 
 
-def normalize_text(text: str, language: str) -> str:
+def normalize_text(text: str, language: str, persian_rules: PersianRules = LATEST_RULES) -> str:
     """Returns NFC text with single spaces, ready for the phonemiser or the character tokenizer; case is kept.
 
     `language` is any spelling of a language such as "en", "en-GB" or "German"; its region does not count.
     """
+    if find_primary_code(language) == "fa":
+        return normalize_persian(text, persian_rules)
     normalize = find_language(language).normalize
     return normalize(text) if normalize else normalize_generic(text, find_primary_code(language))
 

@@ -28,7 +28,7 @@ from myxtts.text.inventory import PUNCTUATION, VOWELS
 from myxtts.text.ipa import PUNCTUATION_SPELLINGS
 from myxtts.text.languages import LANGUAGES
 from myxtts.text.lexicon import Lexicon
-from myxtts.text.persian.reading import PersianReading, ReadWord
+from myxtts.text.persian.reading import Choice, PersianReading, ReadWord
 from myxtts.text.persian.words import is_persian
 from myxtts.text.word_cuts import cut_at_words
 
@@ -198,18 +198,23 @@ class Phonemizer:
         self._ipa_by_clause: dict[tuple[str, str], str | None] = {}
         self._is_said: dict[tuple[str, str], bool] = {}
 
-    def phonemize(self, texts: Sequence[str], language: str) -> list[PhonemeString]:
-        """Returns the IPA of each text, clause by clause with the marks between them: . , ! ? ; : — …"""
+    def phonemize(
+        self, texts: Sequence[str], language: str, choices: Sequence[Sequence[Choice]] | None = None
+    ) -> list[PhonemeString]:
+        """Returns the IPA of each text, clause by clause with the marks between them: . , ! ? ; : — …
+
+        `choices` are, for each Persian text, words whose reading is known.
+        """
         voice = find_voice(language)
         with self._lock:
-            return self._phonemize(texts, voice)
+            return self._phonemize(texts, voice, choices or [()] * len(texts))
 
-    def _phonemize(self, texts: Sequence[str], voice: str) -> list[PhonemeString]:
+    def _phonemize(self, texts: Sequence[str], voice: str, choices: Sequence[Sequence[Choice]]) -> list[PhonemeString]:
         """Phonemises texts in one voice, with one request for new characters and one for new clauses."""
         if len(self._ipa_by_clause) > _MAX_CACHED_CLAUSES:
             self._ipa_by_clause.clear()
         clauses = [split_clauses(text, _CLAUSE_LENGTHS.get(voice, MAX_CLAUSE_LENGTH)) for text in texts]
-        rows = [self._look_up_all(voice, item.parts) for item in clauses]
+        rows = [self._look_up_all(voice, item.parts, known) for item, known in zip(clauses, choices, strict=True)]
         self._learn_characters(
             voice, {character for row in rows for run in row for character in "".join(run.stretches)}
         )
@@ -229,18 +234,18 @@ class Phonemizer:
         if self._persian is None or voice != _PERSIAN_VOICE:
             return None
         with self._lock:
-            self._phonemize([text], voice)
+            self._phonemize([text], voice, [()])
             row = self._look_up_all(voice, split_clauses(text).parts)
             unsaid = set(self._find_unsaid(voice, row))
             runs = [_leave_out(run, unsaid) for run in row]
             return [replace(word, ipa=ipa) for run in runs for word, ipa in self._list_said(voice, run)]
 
-    def _look_up_all(self, voice: str, parts: Sequence[str]) -> list[_Run]:
+    def _look_up_all(self, voice: str, parts: Sequence[str], choices: Sequence[Choice] = ()) -> list[_Run]:
         """Makes the runs of one text: one for each clause and mark, in Persian one for each word or foreign stretch."""
         if self._persian is None or voice != _PERSIAN_VOICE:
             return [self._look_up(part) for part in parts]
         runs: list[_Run] = []
-        for part, words in zip(parts, self._persian.read(parts), strict=True):
+        for part, words in zip(parts, self._persian.read(parts, choices), strict=True):
             if part in PUNCTUATION:
                 runs.append(_Run(ipa=part))
             # Neighbouring words of other scripts stay one stretch: espeak-ng reads them together.

@@ -11,8 +11,10 @@ followed by its whole ending, so text that has been joined once is left as it is
 from __future__ import annotations
 
 import re
+from typing import Literal
 
 from myxtts.text.languages import fa_quantities
+from myxtts.text.languages.fa_codes import read_codes
 from myxtts.text.languages.fa_letters import (
     LETTERS,
     WORD_CHAR,
@@ -23,6 +25,10 @@ from myxtts.text.languages.fa_letters import (
 from myxtts.text.languages.fa_numbers import CURRENCIES, NUMBER_WORDS, spell_integer
 from myxtts.text.languages.generic import SCORE, VERSION, Rule, apply_rules, join_numbers, say, settle_edges
 from myxtts.text.languages.unicode_cleanup import ZWNJ, tidy
+
+PersianRules = Literal[1, 2]
+"""Version of the readings of numbers and signs that a front end was made with."""
+LATEST_RULES: PersianRules = 2
 
 # Endings that are joined to the word before: plurals, comparatives, and endings after a silent he.
 _PLURALS = frozenset("ها های هایی هایم هایت هایش هایمان هایتان هایشان هاست".split())
@@ -198,12 +204,15 @@ _SIGN = re.compile("[" + re.escape("".join(_SIGNS)) + "]")
 _AND_SIGN = re.compile(r"(?<![A-Za-z])&|&(?![A-Za-z])")
 
 
-def normalize_persian(text: str) -> str:
+def normalize_persian(text: str, rules: PersianRules = LATEST_RULES) -> str:
     """Returns Persian text as it is spoken.
 
-    Order: letters, abbreviations, numbers, signs; half-spaces and punctuation last, because number words need them too.
+    Order: letters, codes, abbreviations, numbers, signs; half-spaces and punctuation last, because number words need
+    them too. `rules` 1 are those of models that were made before `fa_codes`.
     """
     text = remove_stray_spaces(clean_persian_letters(text))
+    if rules > 1:
+        text = settle_edges(read_codes(text))
     text = settle_edges(_expand_abbreviations(text))
     text = settle_edges(_read_signs(_read_numbers(text)))
     return tidy(repair_punctuation(repair_half_spaces(text)))

@@ -90,6 +90,9 @@ class _Reading:
     ipa: str
     terms: tuple[_Term, ...]
 
+    def is_of(self, register: Register) -> bool:
+        return all((register in term.words) != term.is_opposite for term in self.terms if term.key == "register")
+
 
 class Homographs:
     """Readings by folded word, in the order of the table."""
@@ -103,6 +106,11 @@ class Homographs:
             if all(term.holds(context) for term in reading.terms):
                 return reading.ipa
         return None
+
+    def list_readings(self, word: str, register: Register) -> tuple[str, ...]:
+        """Returns the different IPA of a folded word, in any context of a register."""
+        lines = self._readings.get(word, ())
+        return tuple(dict.fromkeys(reading.ipa for reading in lines if reading.is_of(register)))
 
     def always_decides(self, word: str) -> bool:
         """Whether a word has a reading in every context: its last line has no condition."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 
-from myxtts.text.persian.words import fold_word
+from myxtts.text.persian.words import fold_word, load_words
 
 LEXICON_FILE = "lexicon.tsv"
 VOWELS = "aeiouɑ"
@@ -45,6 +45,7 @@ _NOUN_ENDINGS = {
     "ش": "aʃ",
 }
 _ENDINGS_BEHIND_HE = {"ام": "ʔam", "ات": "ʔat", "اش": "ʔaʃ", "ای": "ʔi", "اند": "ʔand", "ایم": "ʔim", "اید": "ʔid"}
+_HALF_SPACE_BEHIND_HE = "ه\u200cا"
 _PRONOUN_ENDINGS = re.compile(r"(?:[ae](?:m|t|ʃ|mɑn|tɑn|ʃɑn)|i)\Z")
 _MIN_BASE = 2
 
@@ -88,7 +89,8 @@ def place_stress(ipa: str, tag: str, word: str) -> str:
     if "ˈ" in ipa:
         return ipa
     vowels = [match.start() for match in _VOWEL.finditer(ipa)]
-    if not vowels or (tag[0] in _UNSTRESSED_TAGS and len(vowels) == 1):
+    # `e` alone is است of the colloquial register, which leans on the word before.
+    if not vowels or ipa == "e" or (tag[0] in _UNSTRESSED_TAGS and len(vowels) == 1):
         return ipa
     place = vowels[-1]
     if word in _FIRST_SYLLABLE:
@@ -122,7 +124,14 @@ class Pronunciations:
         known = self._entries.get(word)
         if known is not None:
             return known
+        if _HALF_SPACE_BEHIND_HE in written:
+            # داده‌ای is داده with an ending, not داد in the plural.
+            return self._find_behind_he(word)
+        is_base_form = word in load_words().nominals
         for ending, sound in _NOUN_ENDINGS.items():
+            if is_base_form and ending[-1] in "متش":
+                # قیمت is a word, not قیم with a pronoun.
+                continue
             base = self._entries.get(word.removesuffix(ending)) if word.endswith(ending) else None
             if base and len(word) - len(ending) >= _MIN_BASE:
                 joined = _join(base, sound)

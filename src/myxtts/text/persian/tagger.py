@@ -150,9 +150,30 @@ class Tagger:
         """Returns the tag of each word of one sentence, marks of punctuation included."""
         if not words:
             return []
-        scores = self.weights[list_features(words)].sum(axis=1, dtype=np.int64)
+        return [TAGS[number] for number in search_path(self._score(words), self.transitions)]
+
+    def measure_margins(self, words: Sequence[str]) -> list[int]:
+        """Returns for each word the score of the best path on which it has ezafe, less that of the best without.
+
+        Far from zero for words that spelling decides.
+        """
+        if not words:
+            return []
+        scores = self._score(words)
+        forward, backward = np.empty_like(scores), np.zeros_like(scores)
+        forward[0] = scores[0] + self.transitions[-1]
+        for index in range(1, len(words)):
+            forward[index] = (forward[index - 1] + self.transitions[:-1].T).max(axis=1) + scores[index]
+            behind = len(words) - 1 - index
+            backward[behind] = (self.transitions[:-1] + scores[behind + 1] + backward[behind + 1]).max(axis=1)
+        best = forward + backward
+        margins = best[:, HAS_EZAFE].max(axis=1) - best[:, ~HAS_EZAFE].max(axis=1)
+        return [int(margin) for margin in margins]
+
+    def _score(self, words: Sequence[str]) -> NDArray[np.int64]:
+        scores: NDArray[np.int64] = self.weights[list_features(words)].sum(axis=1, dtype=np.int64)
         restrict_scores(words, scores)
-        return [TAGS[number] for number in search_path(scores, self.transitions)]
+        return scores
 
 
 @lru_cache(maxsize=1)

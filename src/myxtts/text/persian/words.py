@@ -28,7 +28,11 @@ _NEVER_LINKED = frozenset(
     "دیشب البته تقریبا واقعا کاملا معمولا".split()
 )
 """Words that have no ezafe in any context, or one that is part of their sound, as in برای."""
-_NEVER_FOLLOW = frozenset("و یا که را از به با تا است هست نیست بود نبود شد هم نیز ولی اما زیرا اگر".split())
+_BLESSINGS = frozenset(
+    "صلیاللهعلیهوآله صلیاللهعلیه علیهالسلام علیهمالسلام سلاماللهعلیها رحمتاللهعلیه رضیاللهعنه عجلاللهفرجه".split()
+)
+"""Phrases behind a name, in one folded word."""
+_NEVER_FOLLOW = _BLESSINGS.union("و یا که را از به با تا است هست نیست بود نبود شد هم نیز ولی اما زیرا اگر".split())
 """Words that never stand behind an ezafe."""
 _ENDINGS_WITHOUT = ("هایی", "ترین", "هایم", "هایت", "هایش", "هایمان", "هایتان", "هایشان")
 """Indefinite plurals, superlatives and plurals with a pronoun."""
@@ -113,7 +117,7 @@ def judge_ezafe(word: str, following: str) -> bool | None:
 @lru_cache(maxsize=50_000)
 def _judge_folded(word: str, stands_before_function_word: bool) -> bool | None:
     folded, known = fold_word(word), load_words()
-    if stands_before_function_word or folded in _NEVER_LINKED or folded.endswith(_ENDINGS_WITHOUT):
+    if stands_before_function_word or folded in _NEVER_LINKED | _BLESSINGS or folded.endswith(_ENDINGS_WITHOUT):
         return False
     if word.endswith(f"ه{ZWNJ}ای") or folded in known.verbs or known.has_pronoun(folded):
         return False
