@@ -26,7 +26,7 @@ from wyoming.event import Event
 from wyoming.info import Describe, Info
 from wyoming.tts import Synthesize, SynthesizeChunk, SynthesizeStart, SynthesizeStop, SynthesizeVoice
 
-from myxtts.serve import app, http_server
+from myxtts.serve import guard, http_server
 from myxtts.serve.sound_stream import CONTENT_TYPES, SoundStream
 from myxtts.serve.speech_queue import SpeechRequest
 from myxtts.synthesis.synthesizer import Synthesizer
@@ -125,7 +125,7 @@ def test_bodies_that_are_no_request_are_refused(url: str, content: bytes) -> Non
 
 def test_a_large_body_is_refused_and_a_slow_one_is_given_up(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert httpx.post(f"{url}/v1/audio/speech", content=b" " * 10_000_000).status_code == 413
-    monkeypatch.setattr(app, "BODY_DEADLINE_S", 0.3)
+    monkeypatch.setattr(guard, "BODY_DEADLINE_S", 0.3)
 
     def trickle() -> Iterator[bytes]:
         yield b'{"input":'

@@ -46,6 +46,12 @@ _MAX_CHUNKS = 10_000
 _MIN_SOURCE_RATE_HZ = 4000
 _BLOCK_SAMPLES = 1 << 16
 """Samples per channel decoded at once, which bounds the memory."""
+FRAME_S = 0.02
+"""Frames of the measurement of levels."""
+_LOUD_PERCENTILE, _NOISE_PERCENTILE = 98, 10
+_SPEECH_BELOW_PEAK_DB = 25.0
+_FLOOR_DB = -96.0
+"""Digital silence counts as this level, the smallest step of 16 bits."""
 # Page header of Ogg (RFC 3533): fixed part, field of the checksum, flag of a stream's last page.
 _OGG_HEADER_BYTES = 27
 _OGG_CHECKSUM = slice(22, 26)
@@ -72,14 +78,27 @@ class AudioLimits:
 
 
 @dataclass(frozen=True, slots=True)
+class Levels:
+    """Level of the speech and of the noise of a recording, in dB relative to full scale."""
+
+    level_db: float
+    noise_db: float
+
+    @property
+    def snr_db(self) -> float:
+        return self.level_db - self.noise_db
+
+
+@dataclass(frozen=True, slots=True)
 class AudioFacts:
-    """Length, format and crc32c of a usable recording. `checksum` is 0 where only the header was read."""
+    """Length, format, crc32c and levels of a usable recording; without decoding, `checksum` is 0 and `levels` None."""
 
     num_samples: int
     sample_rate_hz: int
     num_channels: int
     checksum: int
     num_bytes: int
+    levels: Levels | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +117,9 @@ def inspect_audio(real_path: str, limits: AudioLimits, *, headers_only: bool = F
         num_bytes = os.fstat(descriptor).st_size
         if headers_only:
             return AudioFacts(header.num_samples or 0, header.sample_rate_hz, header.num_channels, 0, num_bytes)
-        num_samples = _decode_and_measure(sound, header, limits)
+        num_samples, levels = _decode_and_measure(sound, header, limits)
         checksum = checksum_file(descriptor)
-        return AudioFacts(num_samples, header.sample_rate_hz, header.num_channels, checksum, num_bytes)
+        return AudioFacts(num_samples, header.sample_rate_hz, header.num_channels, checksum, num_bytes, levels)
 
 
 @contextmanager
@@ -170,13 +189,16 @@ def check_completeness(num_samples: int, header: AudioHeader) -> None:
         raise AudioProblem(Reason.TRUNCATED, detail)
 
 
-def _decode_and_measure(sound: soundfile.SoundFile, header: AudioHeader, limits: AudioLimits) -> int:
-    """Decodes block by block and checks length and level; returns the decoded samples per channel.
+def _decode_and_measure(
+    sound: soundfile.SoundFile, header: AudioHeader, limits: AudioLimits
+) -> tuple[int, Levels | None]:
+    """Decodes block by block and checks length and level; returns the decoded samples per channel, and levels.
 
     PCM of 8 and 16 bits is read as int16, other formats as float32. Decoding stops behind the longest allowed
     duration, since the header may not state the length.
     """
     num_samples, num_values, num_clipped, peak = 0, 0, 0, 0.0
+    frame_size, energies = max(1, round(FRAME_S * header.sample_rate_hz)), list[NDArray[np.float32]]()
     max_samples = int(limits.max_duration_s * header.sample_rate_hz) + 1
     kind = "int16" if sound.subtype in ("PCM_16", "PCM_S8", "PCM_U8") else "float32"
     while num_samples <= max_samples:
@@ -187,10 +209,29 @@ def _decode_and_measure(sound: soundfile.SoundFile, header: AudioHeader, limits:
         num_values += block.size
         block_peak, block_clipped = _measure(block)
         peak, num_clipped = max(peak, block_peak), num_clipped + block_clipped
+        energies.append(_measure_energy(block, frame_size))
     check_completeness(num_samples, header)
     check_duration(num_samples, header.sample_rate_hz, limits)
     _check_level(peak, num_clipped / num_values, limits)
-    return num_samples
+    measured = np.concatenate(energies)
+    return num_samples, measure_levels(measured) if len(measured) else None
+
+
+def _measure_energy(block: NDArray[np.int16] | NDArray[np.float32], frame_size: int) -> NDArray[np.float32]:
+    """Mean square of each whole frame of the first channel, 1 at full scale."""
+    channel = block[:, 0] if block.ndim == 2 else block
+    whole = channel[: len(channel) // frame_size * frame_size].reshape(-1, frame_size)
+    scaled = whole.astype(np.float32) / 32767 if block.dtype == np.int16 else whole
+    energy: NDArray[np.float32] = np.einsum("kn,kn->k", scaled, scaled) / frame_size
+    return energy
+
+
+def measure_levels(energies: NDArray[np.floating]) -> Levels:
+    """Levels by the energies of frames of 20 ms: speech is what is near the loudest ones, noise the quietest tenth."""
+    levels_db = np.maximum(10 * np.log10(energies + 1e-12), _FLOOR_DB)
+    loudest_db, noise_db = np.percentile(levels_db, (_LOUD_PERCENTILE, _NOISE_PERCENTILE))
+    speech = levels_db[levels_db >= loudest_db - _SPEECH_BELOW_PEAK_DB]
+    return Levels(float(10 * np.log10(np.mean(10 ** (speech / 10)))), float(noise_db))
 
 
 def _measure(block: NDArray[np.int16] | NDArray[np.float32]) -> tuple[float, int]:

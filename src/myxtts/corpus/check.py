@@ -20,9 +20,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Self
 
+import numpy as np
+from numpy.typing import NDArray
+
 from myxtts.config.languages import canonical_language
 from myxtts.config.schema import DataConfig
-from myxtts.corpus.audio import AudioFacts, AudioLimits, inspect_audio
+from myxtts.corpus.audio import AudioFacts, AudioLimits, Levels, inspect_audio
 from myxtts.corpus.formats.base import Row
 from myxtts.corpus.rejections import AudioProblem, Reason, Rejection
 from myxtts.corpus.transcripts import CorpusRoot
@@ -54,11 +57,16 @@ _Checked = tuple[Candidate | Rejection, str]
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """An utterance that passed every check; the split groups utterances by `normalized_text`."""
+    """An utterance that passed every check; the split groups utterances by `normalized_text`.
+
+    `tokens` are the ids of the front end; `levels` is None where only the header was read.
+    """
 
     utterance: Utterance
     relative_audio: str
     normalized_text: str
+    tokens: NDArray[np.int32]
+    levels: Levels | None
 
 
 def reject(row: Row, reason: Reason, detail: str, what_to_do: str = "") -> Rejection:
@@ -223,21 +231,23 @@ class Checker:
                 yield result
                 continue
             text = next(texts)
-            yield text if isinstance(text, Rejection) else self._check_unseen(result, text)
+            yield text if isinstance(text, Rejection) else self._check_unseen(result, *text)
 
-    def _check_texts(self, candidates: list[Candidate]) -> list[str | Rejection]:
-        """Returns the normalised text of each candidate, or the rejection of its text."""
+    def _check_texts(self, candidates: list[Candidate]) -> list[tuple[str, NDArray[np.int32]] | Rejection]:
+        """Returns the normalised text and the tokens of each candidate, or the rejection of its text."""
         texts: list[str | Rejection] = [self._check_words(candidate.row) for candidate in candidates]
         speakable = [(index, text) for index, text in enumerate(texts) if isinstance(text, str)]
         rows = [candidates[index].row for index, _ in speakable]
         encodings = self._frontend.encode_normalized(
             [text for _, text in speakable], [row.language for row in rows], [row.phonemes for row in rows]
         )
-        for (index, _), encoding in zip(speakable, encodings, strict=True):
+        checked: dict[int, tuple[str, NDArray[np.int32]] | Rejection] = {
+            index: text for index, text in enumerate(texts) if isinstance(text, Rejection)
+        }
+        for (index, text), encoding in zip(speakable, encodings, strict=True):
             problem = self._check_tokens(candidates[index], len(encoding.ids), encoding.unknown)
-            if problem is not None:
-                texts[index] = problem
-        return texts
+            checked[index] = problem or (text, encoding.ids)
+        return [checked[index] for index in range(len(texts))]
 
     def _check_words(self, row: Row) -> str | Rejection:
         """Returns the normalised text of a row, or its rejection: too long, unknown language, no letter or figure."""
@@ -272,7 +282,7 @@ class Checker:
             return reject(candidate.row, Reason.TOO_MANY_TOKENS, detail)
         return None
 
-    def _check_unseen(self, candidate: Candidate, text: str) -> Accepted | Rejection:
+    def _check_unseen(self, candidate: Candidate, text: str, tokens: NDArray[np.int32]) -> Accepted | Rejection:
         """Rejects duplicates and leaks between splits; records the keys of an utterance that passes.
 
         The same sentence by the same speaker may occur twice within a split, but not in two.
@@ -294,7 +304,7 @@ class Checker:
         written = (row.text, row.speaker, row.language, row.phonemes, split)
         measured = (facts.num_samples, facts.sample_rate_hz, facts.num_channels, facts.checksum)
         utterance = Utterance(row.id, candidate.real_path, *written, *measured)
-        return Accepted(utterance, self._root.relative(candidate.real_path), text)
+        return Accepted(utterance, self._root.relative(candidate.real_path), text, tokens, facts.levels)
 
 
 def _name_language(row: Row | Rejection) -> Row | Rejection:

@@ -19,6 +19,7 @@ from typing import IO, Annotated
 
 from pydantic import Field
 
+from myxtts.corpus.readings import apply_readings, checksum_readings, load_readings
 from myxtts.corpus.transcripts import CorpusRoot, checksum_file
 from myxtts.errors import DataError, refuse
 from myxtts.storage.json_file import FileModel, JsonRefusedError, Listed, parse_json, parse_json_line, parse_json_object
@@ -38,7 +39,7 @@ _MAX_LINE_BYTES = 4_000_000
 """Longer lines than `prepare` writes are damage; a file without line ends must not be read as a whole."""
 _MAX_DURATION_S = 86_400
 """A day, far above any accepted recording: with it, frames fit the 32 bits that a store has for them."""
-_DAMAGED = "The file is damaged: run myxtts prepare again, or myxtts precompute --fix if precompute made it."
+_DAMAGED = "The file is damaged: run myxtts prepare again, or myxtts cache repair if precompute made it."
 
 
 _Count = Annotated[int, Field(ge=0, lt=1 << 48)]
@@ -184,17 +185,26 @@ class Corpus:
     def utterances(self, split: Split | None = None) -> Iterator[Utterance]:
         return read_utterances(self.file, split)
 
+    def utterances_as_read(self, frontend: FrontEnd) -> Iterator[Utterance]:
+        """Yields all utterances; those with readings of their own (readings.jsonl) have the IPA of their text."""
+        readings = load_readings(self.file.parent)
+        return apply_readings(self.utterances(), readings, frontend) if readings else self.utterances()
+
     def load_frontend(self) -> FrontEnd:
         return FrontEnd.load(self.file.with_name(FRONTEND_FILE_NAME))
 
 
 def checksum_corpus(path: Path) -> int:
-    """Returns the crc32c of a corpus file; raises DataError where it is longer than its utterances can be."""
+    """Returns the crc32c of a corpus file and the readings beside it.
+
+    Raises DataError where the corpus file is longer than its utterances can be.
+    """
     with _open_corpus_file(path) as file:
         heading = read_heading(path, file)
         if os.fstat(file.fileno()).st_size > (heading.num_utterances + 1) * _MAX_LINE_BYTES:
             raise _count_error(path, heading, "more")
-        return checksum_file(file.fileno())
+        checksum = checksum_file(file.fileno())
+    return checksum_readings(path.parent, checksum)
 
 
 def is_prepared(path: Path) -> bool:

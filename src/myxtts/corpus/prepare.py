@@ -33,6 +33,7 @@ from myxtts.corpus.corpus_file import (
     format_utterance,
     write_root,
 )
+from myxtts.corpus.enough import CorpusTally, Needs
 from myxtts.corpus.formats import find_format
 from myxtts.corpus.formats.base import CorpusFormat, Row, Source
 from myxtts.corpus.formats.folders import walk_files
@@ -91,6 +92,7 @@ class Summary:
     reasons: dict[str, int] = field(default_factory=dict)
     examples: list[Rejection] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    needs: Needs | None = None
 
     def count(self, utterance: Utterance) -> None:
         self.num_utterances += 1
@@ -103,6 +105,7 @@ class Summary:
     def to_json(self) -> dict[str, Any]:
         """Returns the summary for programs, with the paths of the files that were written."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
+        values["needs"] = self.needs.to_json() if self.needs is not None else None
         values["rejections"] = [asdict(rejection) for rejection in values.pop("examples")]
         names = {"corpus": CORPUS_FILE_NAME, "frontend": FRONTEND_FILE_NAME}
         names |= {"rejections_json": "rejections.json", "rejections_csv": "rejections.csv"}
@@ -118,12 +121,14 @@ def prepare_corpus(
     strict: bool = False,
     headers_only: bool = False,
     num_threads: int = 2,
+    num_suggested: int = 0,
     progress: Progress = lambda _accepted, _rejected: None,
 ) -> Summary:
     """Checks every utterance and writes corpus.jsonl, frontend.json, rejections.json and rejections.csv into `out`.
 
-    `strict` raises DataError where anything was rejected; `headers_only` decodes no recording. `out` is locked while
-    this runs. The reports are written even where the corpus is refused, so that the user can read why.
+    `strict` raises DataError where anything was rejected; `headers_only` decodes no recording. `num_suggested`
+    sentences to record next are written per language, as prompts-LANGUAGE.txt. `out` is locked while this runs.
+    The reports are written even where the corpus is refused, so that the user can read why.
     """
     started = time.monotonic()
     if out.exists() and not out.is_dir():
@@ -131,6 +136,7 @@ def prepare_corpus(
     inputs = [_open_input(item, data) for item in recordings]
     frontend = _choose_frontend(inputs, data)
     summary = Summary(str(out), [f"{item.format.name} ({item.reason})" for item in inputs], frontend.describe())
+    tally = CorpusTally(frontend)
     with lock_directory(out, "myxtts prepare"), ExitStack() as cleanup:
         sweep_temporary_files(out)
         draft = out / f".draft{TEMPORARY_SUFFIX}"
@@ -145,6 +151,7 @@ def prepare_corpus(
                             report.add(result)
                         else:
                             summary.count(result.utterance)
+                            tally.add(result)
                             file.write(_make_draft_line(result, number, seen, data.split_by, seed))
                         if (summary.num_utterances + report.total) % _PROGRESS_EVERY_ROWS == 0:
                             progress(summary.num_utterances, report.total)
@@ -157,6 +164,7 @@ def prepare_corpus(
         _refuse_useless(summary, inputs, data, strict=strict)
         limit = _find_validation_limit(seen, summary, data)
         _note_capitals(summary)
+        summary.needs = tally.assess(out, num_suggested)
         frontend.save(out / FRONTEND_FILE_NAME)
         _write_corpus(draft, out, [item.source.root for item in inputs], limit, summary)
     summary.elapsed_s = time.monotonic() - started
@@ -173,7 +181,7 @@ class _Input:
     split: Split | None
 
     def rows(self) -> Iterator[Row | Rejection]:
-        """Reads the transcript anew at each call: once to fit characters, once to check."""
+        """Reads the transcript again at each call: once to fit characters, once to check."""
         for row in self.format.read(self.source):
             checked = refuse_half_characters(row) if isinstance(row, Row) else row
             yield replace(checked, split=self.split) if self.split and isinstance(checked, Row) else checked

@@ -70,9 +70,9 @@ class Reason(StrEnum):
     )
     DOUBTFUL_TEXT = (
         "doubtful-text",
-        "Hear the clip; if its text in doubtful.jsonl is right, move the line to manifest.jsonl.",
+        "Hear the clip, and accept or correct its text: myxtts studio CORPUS.",
     )
-    OTHER_VOICE = "other-voice", "Hear the clip; if it is the right speaker, move its line to manifest.jsonl."
+    OTHER_VOICE = "other-voice", "Hear the clip, and accept it if it is the right speaker: myxtts studio CORPUS."
     NOISY = "noisy", "Record in a quieter place, or accept it with --min-snr DECIBELS."
     WRONG_SCRIPT = "wrong-script", "Give --language with the language that the text is in."
     OUTSIDE_ROOT = "outside-corpus", "Copy the recording into the corpus folder, or name its folder with --audio-root."

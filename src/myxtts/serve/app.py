@@ -7,10 +7,9 @@ can be uploaded as a new voice only where that is switched on.
 from __future__ import annotations
 
 import asyncio
-import hmac
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from importlib.resources import files
@@ -18,20 +17,16 @@ from pathlib import Path
 from typing import Any
 
 from starlette.applications import Starlette
-from starlette.middleware import Middleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route, WebSocketRoute
 
-from myxtts.errors import MyXTTSError
-from myxtts.serve.http_server import LOOPBACK
+from myxtts.serve.guard import Guard, Handler, read_limited
 from myxtts.serve.metrics import Metrics
 from myxtts.serve.protocol import (
     MAX_BODY_BYTES,
     RequestError,
     SpeechBody,
-    describe_error,
     format_delta,
     format_done,
     parse_json,
@@ -40,11 +35,8 @@ from myxtts.serve.sound_stream import CONTENT_TYPES, SoundStream
 from myxtts.serve.speech_queue import Speech, SpeechQueue
 from myxtts.serve.text_socket import TextSocket
 
-BODY_DEADLINE_S = 20.0
 MAX_UPLOAD_BYTES = 10_000_000
 _OWNER = "myxtts"
-_OPEN_PATHS = ("/", "/health")
-"""Answered without a key: the page asks for it."""
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
     "connect-src 'self'; media-src blob:; img-src data:",
@@ -68,52 +60,40 @@ class SpeechApp:
 
     def __init__(self, queue: SpeechQueue, metrics: Metrics, settings: ServerSettings) -> None:
         self._queue, self._metrics, self._settings = queue, metrics, settings
+        self._guard = Guard(settings.host, settings.api_keys, _HEADERS)
         self._loaded = queue.synthesizer.loaded
-        self._page = files("myxtts.serve").joinpath("page.html").read_text(encoding="utf-8")
+        head, body = files("myxtts.synthesis") / "page_head.html", files("myxtts.serve") / "page.html"
+        self._page = head.read_text(encoding="utf-8") + body.read_text(encoding="utf-8")
 
     def build(self) -> Starlette:
         """Returns the ASGI application."""
         routes = [
-            Route("/", self._guarded(self._show_page)),
-            Route("/health", self._guarded(self._tell_health)),
-            Route("/metrics", self._guarded(self._tell_metrics)),
-            Route("/v1/models", self._guarded(self._list_models)),
-            Route("/v1/audio/voices", self._guarded(self._list_voices)),
-            Route("/v1/audio/voices", self._guarded(self._add_voice), methods=["POST"]),
-            Route("/v1/audio/speech", self._guarded(self._speak), methods=["POST"]),
-            WebSocketRoute("/v1/audio/stream", TextSocket(self._queue, self._settings.default_voice, self.knows).serve),
+            # The page asks for the key.
+            Route("/", self._counted(self._show_page, is_open=True)),
+            Route("/health", self._counted(self._tell_health, is_open=True)),
+            Route("/metrics", self._counted(self._tell_metrics)),
+            Route("/v1/models", self._counted(self._list_models)),
+            Route("/v1/audio/voices", self._counted(self._list_voices)),
+            Route("/v1/audio/voices", self._counted(self._add_voice), methods=["POST"]),
+            Route("/v1/audio/speech", self._counted(self._speak), methods=["POST"]),
+            WebSocketRoute(
+                "/v1/audio/stream", TextSocket(self._queue, self._settings.default_voice, self._guard.knows).serve
+            ),
         ]
-        middleware = []
-        if self._settings.host in LOOPBACK:
-            # A page of another site could otherwise reach this server under a name of its own (DNS rebinding).
-            middleware = [Middleware(TrustedHostMiddleware, allowed_hosts=["localhost", "127.0.0.1", "[::1]"])]
-        return Starlette(routes=routes, middleware=middleware, lifespan=self._live)
-
-    def knows(self, key: str) -> bool:
-        """Whether a client may use the server; all keys are compared, so that time tells nothing."""
-        keys = self._settings.api_keys
-        return not keys or sum(hmac.compare_digest(key.encode(), known.encode()) for known in keys) > 0
+        return Starlette(routes=routes, middleware=self._guard.list_middleware(), lifespan=self._live)
 
     @asynccontextmanager
     async def _live(self, _app: Starlette) -> AsyncIterator[None]:
         yield
         self._queue.close()
 
-    def _guarded(self, handle: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
-        """Adds the check of the key, error answers and counting to a handler."""
+    def _counted(self, handle: Handler, *, is_open: bool = False) -> Handler:
+        """Adds the checks of every request and counting to a handler; `is_open` needs no key."""
+        guarded = self._guard.wrap(handle, is_open=is_open)
 
         async def answer(request: Request) -> Response:
-            path = request.url.path
-            try:
-                key = request.headers.get("authorization", "").removeprefix("Bearer ")
-                if path not in _OPEN_PATHS and not self.knows(key):
-                    raise RequestError("The key is missing or wrong.", status=401, next_step="Send a Bearer token.")
-                response = await handle(request)
-            except MyXTTSError as error:
-                status, body, headers = describe_error(error)
-                response = JSONResponse(body, status, headers)
-            response.headers.update(_HEADERS)
-            self._metrics.add_request(path, response.status_code)
+            response = await guarded(request)
+            self._metrics.add_request(request.url.path, response.status_code)
             return response
 
         return answer
@@ -138,7 +118,7 @@ class SpeechApp:
     async def _speak(self, request: Request) -> Response:
         """Sends the sound as it is made: as the bytes of a file, or as events."""
         started = time.perf_counter()
-        body = parse_json(await _read_limited(request, MAX_BODY_BYTES), SpeechBody, "The body")
+        body = parse_json(await read_limited(request, MAX_BODY_BYTES), SpeechBody, "The body")
         pieces = await self._queue.open(body.to_request(self._settings.default_voice))
         self._metrics.add_first_sound(time.perf_counter() - started)
         is_sse = body.stream_format == "sse"
@@ -162,7 +142,7 @@ class SpeechApp:
                 field="name" if not name else "consent",
                 next_step="Send ?name=NAME&consent=WORDS in the address and the recording as the body.",
             )
-        content = await _read_limited(request, MAX_UPLOAD_BYTES)
+        content = await read_limited(request, MAX_UPLOAD_BYTES)
         language = request.query_params.get("language", "")
         await asyncio.to_thread(self._save_voice, name, content, language, consent)
         return JSONResponse({"id": name, "name": name}, status_code=201)
@@ -172,20 +152,6 @@ class SpeechApp:
             recording = Path(folder) / "recording"
             recording.write_bytes(content)
             self._queue.synthesizer.save_voice(name, recording, language=language, consent=consent)
-
-
-async def _read_limited(request: Request, max_bytes: int) -> bytes:
-    """Reads the body; raises RequestError where it is too large or too slow."""
-    content = bytearray()
-    try:
-        async with asyncio.timeout(BODY_DEADLINE_S):
-            async for chunk in request.stream():
-                content += chunk
-                if len(content) > max_bytes:
-                    raise RequestError(f"The body has more than {max_bytes:,} bytes.", status=413)
-    except TimeoutError as error:
-        raise RequestError(f"The body did not arrive within {BODY_DEADLINE_S:g} s.", status=408) from error
-    return bytes(content)
 
 
 async def _send(pieces: Speech, stream: SoundStream) -> AsyncIterator[bytes]:

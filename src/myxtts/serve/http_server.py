@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ _MAX_CONNECTIONS = 1000
 _MAX_HEADER_BYTES = 32_768
 _SHUTDOWN_S = 30
 """For answers that are being given when the server is told to stop."""
+_BACKLOG = 128
 _MAX_KEY_BYTES = 10_000
 _MIN_KEY_LENGTH = 16
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -72,6 +74,25 @@ def read_api_keys(path: Path | None, host: str) -> frozenset[str]:
             next_step="Make one: python3 -c 'import secrets; print(secrets.token_urlsafe(24))'",
         )
     return frozenset(lines)
+
+
+def open_socket(host: str, port: int) -> socket.socket:
+    """Opens the port of a server; raises UsageError where it is taken, or the address is not of this machine."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        # It listens already: clients that read the printed address wait until the server answers.
+        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    except OSError as error:
+        raise UsageError(
+            f"Cannot listen on {host}, port {port}: {error.strerror or error}.",
+            next_step="Choose another port (0 finds a free one).",
+        ) from error
+
+
+def name_address(listening: socket.socket) -> str:
+    """Returns the address of a server as a browser takes it."""
+    host, port, *_ = listening.getsockname()
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def make_server(app: Any, host: str, port: int) -> uvicorn.Server:

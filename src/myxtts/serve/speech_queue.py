@@ -77,7 +77,7 @@ class SpeechQueue:
     def __init__(self, synthesizer: Synthesizer, metrics: Metrics, max_requests: int) -> None:
         self.synthesizer, self._metrics, self._max_requests = synthesizer, metrics, max_requests
         self._thread = ThreadPoolExecutor(1, "speech")
-        # A request whose answer nobody holds any more leaves by itself.
+        # A request whose answer is not referenced any more removes itself.
         self._open: WeakSet[Speech] = WeakSet()
         self._sentence_s = _USUAL_SENTENCE_S
 

@@ -1,5 +1,7 @@
 """Registry of corpus formats, most specific first: the first that recognises a path reads it.
 
+Where `myxtts studio` has edited a corpus, its edits are applied to the rows, whatever the format is.
+
 Only the names of files and the first lines of transcripts are looked at, so that detection is fast on large corpora.
 """
 
@@ -9,7 +11,9 @@ from itertools import islice
 from pathlib import Path
 
 from myxtts.corpus.corpus_file import is_prepared
+from myxtts.corpus.edits import read_journal
 from myxtts.corpus.formats.base import CorpusFormat
+from myxtts.corpus.formats.edited import NO_TRANSCRIPT, apply_edits, find_journal, has_journal
 from myxtts.corpus.formats.folders import LIBRITTS, PAIRS, VCTK, find_recordings
 from myxtts.corpus.formats.tables import (
     COMMON_VOICE,
@@ -39,6 +43,18 @@ def find_format(path: Path, name: str = "auto") -> tuple[CorpusFormat, str]:
     """
     if not path.exists():
         raise DataError(f"There is nothing at {path}.", next_step="Give the folder or transcript of your recordings.")
+    if not has_journal(path):
+        return find_base_format(path, name)
+    edits = read_journal(find_journal(path)).edits
+    base, reason = find_base_format(path, name, is_optional=not edits.has_base)
+    if edits.number <= 1:
+        # The studio was only looked at.
+        return base, reason
+    return apply_edits(base), f"{reason}; with the {edits.number - 1:,} edits of {find_journal(path)}"
+
+
+def find_base_format(path: Path, name: str = "auto", *, is_optional: bool = False) -> tuple[CorpusFormat, str]:
+    """As `find_format`, without the edits of the studio. `is_optional` allows a folder without a transcript."""
     if name != "auto":
         return _find_named(name), "asked for"
     for candidate in FORMATS:
@@ -46,6 +62,8 @@ def find_format(path: Path, name: str = "auto") -> tuple[CorpusFormat, str]:
             return candidate, reason
     if undecodable := _find_undecodable(path):
         return undecodable
+    if is_optional:
+        return NO_TRANSCRIPT, "recordings of the studio"
     raise _explain(path)
 
 

@@ -284,7 +284,7 @@ def _read_headless_tables(source: Source, wide_names: Sequence[str]) -> Iterator
         yield from read_table(source, path, split, wide_names if is_wide else ("id", "text"))
 
 
-def _read_jsonl(source: Source, path: Path, split: Split | None) -> Iterator[Row | Rejection]:
+def read_jsonl(source: Source, path: Path, split: Split | None) -> Iterator[Row | Rejection]:
     """Yields the rows of one manifest; a line that is no JSON object or has no text becomes a rejection."""
     folder = find_audio_folder(source)
     file = source.name_of(path)
@@ -348,7 +348,7 @@ def _read_manifest(source: Source) -> Iterator[Row | Rejection]:
     if not transcripts:
         yield from _read_headed_tables(source)
     for path, split in transcripts:
-        yield from _read_jsonl(source, path, split)
+        yield from read_jsonl(source, path, split)
 
 
 def _recognize_coqui(path: Path) -> str:

@@ -1,0 +1,146 @@
+"""Texts of the page in both languages, by the keys that its HTML and scripts use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from myxtts.tools.words import Translator, mark, read_catalogue
+from myxtts.types import PAGE_LANGUAGES
+
+TEXTS = mark(
+    {
+        # Head of the page
+        "title": "Studio",
+        "clips": "Clips",
+        "record": "Record",
+        "undo": "Undo",
+        "redo": "Redo",
+        "help": "Help",
+        "switch": "فارسی",
+        "used": "{count} clips, {minutes} min used",
+        "close": "Close",
+        # List
+        "all": "All",
+        "doubtful": "Doubtful",
+        "changed": "Changed",
+        "dropped": "Dropped",
+        "search": "Search in texts and names",
+        "byDoubt": "Most doubtful first",
+        "byOrder": "Order of the transcript",
+        "none": "No clip matches.",
+        "empty": "There are no clips yet. Record some.",
+        "place": "{place} of {total}",
+        # One clip
+        "play": "Play",
+        "stop": "Stop",
+        "split": "Split",
+        "mergeNext": "Merge with next",
+        "mergePrevious": "Merge with previous",
+        "drop": "Drop",
+        "restore": "Restore",
+        "accept": "Accept",
+        "saveNext": "Save and next",
+        "previous": "Previous",
+        "next": "Next",
+        "text": "What is said",
+        "speaker": "Speaker",
+        "language": "Language",
+        "textBefore": "Text in the transcript",
+        "autoplay": "Play each clip when it is shown",
+        "length": "Length",
+        "level": "Level of speech",
+        "noise": "Noise",
+        "distance": "Speech above noise",
+        "clipping": "Clipped samples",
+        "seconds": "{value} s",
+        "decibels": "{value} dB",
+        "reasons": "Reasons to doubt",
+        "stateOpen": "in doubt, not used yet",
+        "stateDropped": "dropped",
+        "stateNew": "made here",
+        "waveHelp": "Click to set the cursor, drag to select.",
+        # Split
+        "splitAt": "Split at {seconds} s",
+        "firstPart": "Text of the first part",
+        "secondPart": "Text of the second part",
+        "splitHelp": "The cut is in the nearest pause. Empty the text of a part to throw that part away.",
+        "cutHere": "Cut here",
+        "cancel": "Cancel",
+        # Messages
+        "saved": "Saved.",
+        "droppedSaid": "Dropped. U brings it back.",
+        "mergedSaid": "Merged. U undoes it.",
+        "splitSaid": "Split. U undoes it.",
+        "undoneSaid": "Undone.",
+        "redoneSaid": "Done again.",
+        "nothingToUndo": "There is nothing to undo.",
+        "noNeighbour": "There is no neighbour of the same speaker to merge with.",
+        "otherTab": "The corpus was changed in another tab. The list is loaded again; your text is still here.",
+        "offline": "The studio does not answer. Is it still running? Nothing that was saved is lost.",
+        "enterKey": "Key of the studio",
+        "open": "Open",
+        # Recording
+        "whoSpeaks": "Who speaks?",
+        "whoHelp": "Asked once. The name and the note are kept in the corpus.",
+        "speakerName": "Name of the speaker",
+        "consentNote": "Consent",
+        "consentDefault": "It is my own voice, and it may be used to train a voice model.",
+        "begin": "Begin",
+        "noPrompts": "There is no list of sentences. Start the studio with --prompts FILE.",
+        "sentence": "Sentence {place} of {total}, {recorded} recorded",
+        "startTake": "Record",
+        "stopTake": "Stop",
+        "again": "Record again",
+        "skip": "Skip",
+        "playTake": "Play the take",
+        "beSilent": "Be silent for a second: the noise of the room is measured.",
+        "ready": "Ready. Space starts and stops.",
+        "recording": "Recording: {seconds} s",
+        "storing": "Storing the take.",
+        "stored": "Stored, {seconds} s. Enter goes on, R records again.",
+        "notStored": "Not stored: {reason} Press Enter to send it again.",
+        "isRecorded": "This sentence is recorded.",
+        "isSkipped": "This sentence is skipped.",
+        "allRecorded": "All sentences are recorded or skipped.",
+        "noMicrophone": "The microphone cannot be used: {reason}",
+        "notSecure": "Browsers allow the microphone only on this machine (127.0.0.1) or over HTTPS.",
+        "roomNoisy": "The room is noisy ({level} dB). Switch off fans, close the window, go nearer to the microphone.",
+        "roomQuiet": "Noise of the room: {level} dB.",
+        "takeClipped": "Clipped: speak more softly, or go away from the microphone, and record again.",
+        "takeQuiet": "Too quiet: speak louder, or go nearer to the microphone, and record again.",
+        "takeNoisy": "The background is too loud for a clean voice.",
+        "meter": "Level",
+        "measureAgain": "Measure the noise again",
+        "changeSpeaker": "Another speaker",
+        # Help
+        "keys": "Keys",
+        "keyPlay": "play or stop",
+        "keyMove": "next, previous clip",
+        "keyEdit": "correct the text",
+        "keySave": "in a text: save and go to the next clip",
+        "keyLeave": "leave a text or the split",
+        "keyPlayText": "in a text: play",
+        "keyAccept": "accept the clip as it is",
+        "keyDrop": "drop or restore the clip",
+        "keySplit": "split the clip",
+        "keySplitMove": "in a split: to the pause before or after; with Shift 20 ms",
+        "keyMerge": "merge with the next clip, with Shift the previous one",
+        "keyUndo": "undo; with Shift do again",
+        "keySearch": "search",
+        "keyFilter": "all, doubtful, changed, dropped",
+        "keyView": "clips, record",
+        "keyTake": "in Record: start or stop a take",
+        "keyAgain": "in Record: record again",
+        "keySkip": "in Record: skip the sentence",
+        "keyPlayTake": "in Record: play the take",
+        "keyHelp": "this help",
+    }
+)
+
+
+def make_texts(reasons: Iterable[str]) -> dict[str, Any]:
+    """Returns the texts by language and key, and the Persian of those reasons to doubt that have one."""
+    texts = {lang: {key: Translator(lang)(text) for key, text in TEXTS.items()} for lang in PAGE_LANGUAGES}
+    catalogue = read_catalogue()
+    return {"texts": texts, "reasons": {reason: catalogue[reason] for reason in reasons if reason in catalogue}}
