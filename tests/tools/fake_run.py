@@ -14,6 +14,7 @@ from myxtts.config.load import write_resolved
 from myxtts.config.schema import XTTSConfig
 from myxtts.training.sample_files import (
     REAL_FOLDER_NAME,
+    RECORDED_FOLDER_NAME,
     Sample,
     draw_alignment,
     draw_mel,
@@ -53,7 +54,8 @@ def write_fake_run(path: Path, num_steps: int = 400) -> Path:
     (path / "fingerprints.json").write_text(json.dumps({"corpus": "4f" * 32, "front end": "9a" * 32}))
     for step in (100, 200, 300, 400):
         write_samples(path / "samples" / name_step_folder(step), list(make_samples(step)), RATE_HZ)
-    write_samples(path / "samples" / REAL_FOLDER_NAME, list(make_samples(0)), RATE_HZ)
+    for name in (REAL_FOLDER_NAME, RECORDED_FOLDER_NAME):
+        write_samples(path / "samples" / name, list(make_samples(0)), RATE_HZ)
     return path
 
 
@@ -73,7 +75,12 @@ def make_metrics(num_steps: int, generator: np.random.Generator) -> Iterable[dic
             "gradient_norm": float(1.2 + generator.gamma(2, 0.3)),
             "learning_rate": 1.2e-3 * min(1, step / 50) * (0.5 + 0.5 * math.cos(math.pi * step / num_steps)),
             "seconds": 0.36,
+            "wall_seconds": 0.42,
             "au": 0.992,
+            "data_wait_s": 0.001,
+            "utterances_per_s": 44.0,
+            "wall_utterances_per_s": 38.0,
+            "wall_share": 0.86,
             "epoch": step / 94,
             "elapsed_s": step * 0.37,
         }

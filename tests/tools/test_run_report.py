@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import subprocess
 import sys
@@ -16,7 +17,8 @@ from tests.outline import Outline
 from tests.tools.fake_run import SENTENCES, write_fake_run, write_lines
 
 from myxtts.errors import DataError, StorageError
-from myxtts.tools.charts import Curve, choose_ticks, draw_curves, draw_shares, smooth
+from myxtts.tools.charts import draw_shares
+from myxtts.tools.line_charts import Curve, draw_curves, thin
 from myxtts.tools.page import Card, Page, make_panel, make_section, make_table
 from myxtts.tools.run_files import read_run, read_telemetry
 from myxtts.tools.run_report import make_run_page, write_run_report
@@ -67,12 +69,15 @@ def page(run_path: Path) -> str:
     return path.read_text(encoding="utf-8")
 
 
-def test_page_shows_curves_sound_time_and_configuration(page: str) -> None:
+def test_page_shows_curves_sound_time_and_configuration(page: str, run_path: Path) -> None:
     outline = Outline(page)
-    assert outline.count["svg"] == 10
-    # Recorded and three steps of two sentences; their spectrograms, and the alignment of the last step.
-    assert outline.count["audio"] == 2 * 4
+    assert page.count('<div class="chart">') == 13
+    # Recorded, the same through Griffin-Lim, and three steps of two sentences; spectrograms, and the last alignment.
+    assert outline.count["audio"] == 2 * 5
     assert outline.count["img"] == 2 * 3
+    assert page.count("data:audio/flac") == 2 * 5
+    sounds = (run_path / "samples").rglob("*.wav")
+    assert len(page) < 0.6 * sum(4 / 3 * sound.stat().st_size for sound in sounds), "smaller than its sounds as WAV"
     for text in (
         "400",
         "of 400",
@@ -106,6 +111,7 @@ def test_cards_say_what_the_files_say(run_path: Path) -> None:
     cards = {card.label: card for card in make_run_page(run, Translator()).cards}
     assert cards["Steps"].value == "400"
     assert cards["Training time"].value == "2.5 min"
+    assert cards["Training time"].remark == "0.360 s per step, training only"
     assert cards["Validation score"].remark == "best: 0.816 at step 400"
     assert run.feed is not None
     waited, stepped = run.feed.wait_s.sum(), run.feed.step_s.sum()
@@ -119,11 +125,13 @@ def test_the_page_of_a_vocoder_shows_its_own_terms_and_validation(tmp_path: Path
     (path / VOCODER_SPEC_FILE_NAME).write_text("{}")
     numbers = {"score": 0.4, "mel_distance": 0.4, "griffin_lim_mel_distance": 0.3, "spectral_distance": 0.7}
     lines: list[dict[str, object]] = [
-        {"step": step, "loss": 9.0, "mel": 0.5, "stft": 0.9, "adversarial": 1.1, "features": 0.1, "critic_loss": 1.9}
-        for step in range(1, 9)
+        {"step": step, "loss": 9.0, "mel": 0.5, "stft": 0.9, "adversarial": 1.1, "features": 0.1, name: 1.9}
+        for step, name in enumerate([*["critic_loss"] * 4, *["discriminator_loss"] * 4], start=1)
     ]
     write_lines(path / "metrics.jsonl", [*lines, *({"step": step, "validation": numbers} for step in (4, 8))])
-    text = Outline(make_run_page(read_run(path), Translator()).render()).text
+    run = read_run(path)
+    assert [record["discriminator_loss"] for record in run.records] == [1.9] * 8, "older runs called it critic_loss"
+    text = Outline(make_run_page(run, Translator()).render()).text
     for own in ("feature matching", "loss of the discriminators", "mel distance of Griffin-Lim", "held-out recordings"):
         assert own in text
     for foreign in ("prior", "durations", "flow", "similarity"):
@@ -194,31 +202,31 @@ def test_a_report_is_made_without_tensorflow(run_path: Path) -> None:
 
 
 def test_curves_without_values_are_no_chart() -> None:
-    assert draw_curves([Curve("a", [], []), Curve("b", [1.0], [float("nan")])], str) == ""
-    assert "<circle" in draw_curves([Curve("a", [5.0], [2.0])], str)
+    tr = Translator()
+    assert draw_curves([Curve("a", [], []), Curve("b", [1.0], [float("nan")])], tr) == ""
+    assert "a: 2.00 (step 5)" in draw_curves([Curve("a", [5.0], [2.0])], tr), "for readers without JavaScript"
     assert draw_shares([("a", 0.0)], str) == ""
     assert make_section("heading", make_panel("empty", make_table(["a"], []))) == ""
 
 
-@given(st.lists(st.floats(-1e12, 1e12), min_size=1, max_size=200))
-def test_any_values_make_a_chart_inside_its_frame(values: list[float]) -> None:
-    chart = draw_curves([Curve("a", list(range(len(values))), values)], Translator().tick)
-    for place in re.findall(r"[ML](-?[\d.]+),(-?[\d.]+)", chart):
-        assert -1 <= float(place[0]) <= 521
-        assert -1 <= float(place[1]) <= 231
-    Outline(chart)
+@given(st.lists(st.floats(), min_size=1, max_size=200), st.text())
+def test_any_values_and_labels_become_data_that_a_browser_reads(values: list[float], label: str) -> None:
+    chart = draw_curves([Curve(label, list(range(len(values))), values)], Translator(), unit=label)
+    data = re.findall(r"<script[^>]*>(.*?)</script>", chart, re.DOTALL)
+    for spec in map(json.loads, data):
+        (curve,) = spec["curves"]
+        assert curve["label"] == spec["unit"] == label
+        assert len(curve["x"]) == len(curve["y"]) == sum(map(math.isfinite, values))
+    assert bool(data) == any(map(math.isfinite, values))
 
 
-@given(st.floats(-1e9, 1e9), st.floats(1e-6, 1e9))
-def test_ticks_are_few_and_inside(lowest: float, span: float) -> None:
-    ticks = choose_ticks(lowest, lowest + span)
-    assert len(ticks) <= 8
-    assert all(lowest - span * 1e-6 - 1e-6 <= tick <= lowest + span * (1 + 1e-6) + 1e-6 for tick in ticks)
-
-
-def test_smoothing_keeps_what_is_straight() -> None:
-    np.testing.assert_allclose(smooth(np.full(50, 3.0), 7), 3.0)
-    np.testing.assert_allclose(smooth(np.arange(50.0), 5)[5:45], np.arange(50.0)[5:45])
+def test_a_long_curve_keeps_its_ends_and_its_spikes() -> None:
+    values = np.zeros(50_000)
+    values[31_417] = 9.0
+    steps, kept = thin(np.arange(50_000.0), values)
+    assert len(steps) <= 1500
+    assert kept.max() == 9.0
+    assert (steps[0], steps[-1]) == (0, 49_999)
 
 
 def test_a_page_without_cards_or_sections_is_a_page() -> None:

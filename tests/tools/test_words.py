@@ -41,7 +41,12 @@ def list_literals(node: ast.AST) -> Iterator[str]:
 
 
 def collect_texts() -> set[str]:
-    files = [*SOURCE.glob("tools/**/*.py"), *SOURCE.glob("cli/*.py")]
+    files = [
+        *SOURCE.glob("tools/**/*.py"),
+        *SOURCE.glob("live/*.py"),
+        *SOURCE.glob("studio/*.py"),
+        *SOURCE.glob("cli/*.py"),
+    ]
     texts = {text for file in files for text in list_texts(ast.parse(file.read_text(encoding="utf-8")))}
     for model in (VOICE, VOCODER):
         texts |= {*model.labels.values(), *model.charts, model.about_validation, model.about_samples}

@@ -1,8 +1,7 @@
-"""Charts: line charts, bars and flame charts as inline SVG or HTML, and sparklines and tables for terminals.
+"""Charts: bars and flame charts as HTML or inline SVG, and sparklines and tables for terminals.
 
-Charts of a page take their colours from the style sheet of `tools.page` (classes c0 to c5), so that they follow light
-and dark mode. All labels are escaped here. Nothing is drawn with a plotting library: pages stay small and need no
-JavaScript.
+Charts of a page take their colours from the style sheet of `tools.page` (classes c0 to c11), so that they follow light
+and dark mode. All labels are escaped here. Line charts are in `tools.line_charts`.
 """
 
 from __future__ import annotations
@@ -16,24 +15,14 @@ from numpy.typing import NDArray
 from rich.table import Table
 from rich.text import Text
 
-from myxtts.tools.page import NOTHING, Html, escape, join
+from myxtts.tools.page import NOTHING, Html, escape
 
 Format = Callable[[float], str]
 """Writes a number of an axis or legend, usually `Translator.tick` or `Translator.share`."""
 Values = NDArray[np.float64]
 
-_NUM_COLOURS = 6
-"""Classes c0 to c5 of the style sheet; further curves start again at c0."""
-_WIDTH, _HEIGHT = 520, 230
-_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 10, 8, 24
-"""Size of a line chart and its margins, in units of the SVG."""
-_MAX_POINTS = 300
-"""Points of one path: a chart is 520 units wide, so more of them would only make the page larger."""
-_SMOOTHED_FROM = 60
-"""Curves of fewer values are drawn as they are."""
-_SMOOTHED_SHARE = 0.03
-"""Window of the moving average, as a share of the values."""
-_NUM_TICKS = 5
+_NUM_COLOURS = 12
+"""Classes c0 to c11 of the style sheet; further bars start again at c0."""
 _FLAME_WIDTH, _ROW, _GAP = 1000, 30, 2
 """Width of a flame chart, height of its bars and distance between them, in units of the SVG."""
 _LETTER_WIDTH = 7.0
@@ -42,43 +31,6 @@ _LEAST_WIDTH = 1.5
 """Narrower bars of a flame chart are left out, with all bars inside them."""
 _BLOCKS, _ASCII_BLOCKS = "▁▂▃▄▅▆▇█", "_.:-=+*#"
 """Levels of a sparkline, lowest first; the second set is for terminals without Unicode."""
-
-
-@dataclass(frozen=True, slots=True)
-class Curve:
-    """Values over ascending steps, without those that are not finite. A long noisy curve gets a moving average."""
-
-    label: str
-    steps: Sequence[float]
-    values: Sequence[float]
-    is_noisy: bool = True
-
-
-def draw_curves(curves: Sequence[Curve], format_number: Format) -> Html:
-    """Draws a line chart: all curves share both axes, the legend names the last value of each. Empty without points.
-
-    Colours follow the order of the curves that have points, in the chart as in the legend.
-    """
-    clean = [(curve, *_clean(curve)) for curve in curves]
-    clean = [(curve, steps, values) for curve, steps, values in clean if len(steps)]
-    if not clean:
-        return NOTHING
-    frame = _Frame(
-        min(float(steps[0]) for _, steps, _ in clean),
-        max(float(steps[-1]) for _, steps, _ in clean),
-        *_choose_range(np.concatenate([values for _, _, values in clean])),
-    )
-    lines = join(
-        _draw_line(frame, steps, values, number % _NUM_COLOURS, curve.is_noisy)
-        for number, (curve, steps, values) in enumerate(clean)
-    )
-    names = ", ".join(curve.label for curve, _, _ in clean)
-    picture = Html(
-        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(names)}">'
-        f"{frame.draw_axes(format_number)}{lines}</svg>"
-    )
-    last = [f"{curve.label}: {format_number(float(values[-1]))}" for curve, _, values in clean]
-    return Html(picture + _make_legend(last))
 
 
 def draw_shares(shares: Sequence[tuple[str, float]], format_share: Format) -> Html:
@@ -119,99 +71,6 @@ def _make_legend(labels: Sequence[str]) -> Html:
         f'<li><i class="c{number % _NUM_COLOURS}"></i>{escape(label)}</li>' for number, label in enumerate(labels)
     )
     return Html(f'<ul class="legend">{items}</ul>')
-
-
-@dataclass(frozen=True, slots=True)
-class _Frame:
-    """Ranges of both axes, and the mapping from steps and values to SVG coordinates (y points downwards)."""
-
-    first: float
-    last: float
-    lowest: float
-    highest: float
-
-    def place_step(self, step: float) -> float:
-        share = (step - self.first) / max(self.last - self.first, 1e-12)
-        return _LEFT + share * (_WIDTH - _LEFT - _RIGHT)
-
-    def place_value(self, value: float) -> float:
-        share = (value - self.lowest) / max(self.highest - self.lowest, 1e-300)
-        return _HEIGHT - _BOTTOM - share * (_HEIGHT - _TOP - _BOTTOM)
-
-    def draw_axes(self, format_number: Format) -> Html:
-        parts = []
-        for value in choose_ticks(self.lowest, self.highest):
-            y = self.place_value(value)
-            parts.append(f'<line class="rule" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
-            label = escape(format_number(value))
-            parts.append(f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{label}</text>')
-        for step in choose_ticks(self.first, self.last):
-            x = self.place_step(step)
-            anchor = "end" if x > _WIDTH - 30 else "middle"
-            parts.append(
-                f'<text x="{x:.1f}" y="{_HEIGHT - 6}" text-anchor="{anchor}">{escape(format_number(step))}</text>'
-            )
-        return Html("".join(parts))
-
-
-def choose_ticks(lowest: float, highest: float) -> list[float]:
-    """Chooses about five ticks within a range: multiples of 1, 2, 2.5 or 5 times a power of ten."""
-    span = highest - lowest
-    if not (span > 0 and math.isfinite(span)):
-        return [lowest]
-    rough = span / _NUM_TICKS
-    unit = 10.0 ** math.floor(math.log10(rough))
-    step = next(unit * factor for factor in (1, 2, 2.5, 5, 10) if unit * factor >= rough * 0.999)
-    first = math.ceil(lowest / step - 1e-9)
-    return [number * step for number in range(first, math.floor(highest / step + 1e-9) + 1)]
-
-
-def smooth(values: Values, num_values: int) -> Values:
-    """Returns the centred moving average over `num_values`, over fewer at both ends."""
-    sums = np.concatenate([[0.0], np.cumsum(values)])
-    places = np.arange(len(values))
-    first, stop = np.maximum(0, places - num_values // 2), np.minimum(len(values), places + num_values // 2 + 1)
-    return np.asarray((sums[stop] - sums[first]) / (stop - first))
-
-
-def _clean(curve: Curve) -> tuple[Values, Values]:
-    steps, values = np.asarray(curve.steps, np.float64), np.asarray(curve.values, np.float64)
-    is_finite = np.isfinite(steps) & np.isfinite(values)
-    return steps[is_finite], values[is_finite]
-
-
-def _choose_range(values: Values) -> tuple[float, float]:
-    """Chooses the range of the value axis.
-
-    The 98 % quantile replaces the maximum of a long curve where outliers would take more than two thirds of the axis.
-    The axis starts at 0 where no value is negative and the smallest is near 0.
-    """
-    lowest, highest = float(values.min()), float(values.max())
-    usual = float(np.quantile(values, 0.98))
-    if len(values) > _SMOOTHED_FROM and highest - lowest > 3 * (usual - lowest):
-        highest = usual
-    margin = (highest - lowest) * 0.06 or abs(highest) * 0.1 or 1.0
-    bottom = lowest - margin
-    return (0.0 if lowest >= 0 and bottom < (highest - lowest) * 0.25 else bottom), highest + margin
-
-
-def _draw_line(frame: _Frame, steps: Values, values: Values, colour: int, is_noisy: bool) -> Html:
-    if len(steps) == 1:
-        x, y = frame.place_step(steps[0]), frame.place_value(values[0])
-        return Html(f'<circle class="c{colour}" cx="{x:.1f}" cy="{y:.1f}" r="3"/>')
-    if len(steps) < _SMOOTHED_FROM or not is_noisy:
-        return _draw_path(frame, steps, values, f"c{colour}")
-    even = smooth(values, max(5, int(len(values) * _SMOOTHED_SHARE)))
-    return Html(_draw_path(frame, steps, values, f"c{colour} faint") + _draw_path(frame, steps, even, f"c{colour}"))
-
-
-def _draw_path(frame: _Frame, steps: Values, values: Values, kind: str) -> Html:
-    chosen = np.unique(np.linspace(0, len(steps) - 1, min(len(steps), _MAX_POINTS)).round().astype(int))
-    points = [
-        f"{frame.place_step(steps[place]):.1f},{min(max(frame.place_value(values[place]), 0), _HEIGHT):.1f}"
-        for place in chosen
-    ]
-    return Html(f'<path class="{kind}" style="fill:none" d="M{" L".join(points)}"/>')
 
 
 @dataclass(frozen=True, slots=True)

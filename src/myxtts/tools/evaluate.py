@@ -1,4 +1,4 @@
-"""Objective evaluation on held-out utterances: DTW mel distance, duration error, speaker similarity, RTF, WER and CER.
+"""Objective evaluation on held-out utterances: mel distance, length error, speaker similarity, RTF, WER and CER.
 
 Every utterance is synthesised from its stored tokens, with another recording of its speaker as reference. WER and CER
 need a command of an external speech recogniser (ASR) and the texts of the corpus. Called by `myxtts evaluate`.
@@ -35,8 +35,9 @@ from myxtts.types import Waveform
 class Measured:
     """Scores of one utterance.
 
-    `mel_distance` is the mean absolute log-mel difference after dynamic time warping; `duration_error` is relative to
-    the recording. `similarity` is the cosine between speaker embeddings of synthesised and recorded audio;
+    `mel_distance` is the mean absolute log-mel difference after dynamic time warping; `length_error` is the error of
+    the utterance's length, relative to the recording. `similarity` is the cosine between embeddings of synthesised and
+    recorded audio, by the model's own speaker encoder, which was trained on the same voices and so flatters;
     `real_similarity` is that of the recording and the reference, the value to compare it with. `took_s` is
     the time of synthesis, None where a graph had to be traced first.
     """
@@ -44,7 +45,7 @@ class Measured:
     id: str
     duration_s: float
     mel_distance: float
-    duration_error: float
+    length_error: float
     similarity: float
     real_similarity: float
     took_s: float | None
@@ -61,7 +62,7 @@ class Evaluation:
     num_utterances: int
     num_skipped: int
     mel_distance: float
-    duration_error: float
+    length_error: float
     speaker_similarity: float
     real_similarity: float
     real_time_factor: float | None
@@ -76,13 +77,13 @@ def refuse_foreign_store(loaded: LoadedBundle, store: FeatureStore) -> None:
     """Raises ConfigError where a store's features are not those the model was trained on."""
     if store.settings.mel != loaded.mel:
         raise ConfigError(
-            f"The store {store.folder} holds other spectrograms than the model was trained on.",
-            next_step="Name the store that the model was trained on, or make one with its settings.",
+            f"The feature cache {store.folder} has other mel features than the model was trained on.",
+            next_step="Use the feature cache that the model was trained on, or make one with its settings.",
         )
     if store.settings.frontend != loaded.bundle.frontend_fingerprint:
         raise ConfigError(
-            f"The texts in the store {store.folder} were read by another front end than the model's.",
-            next_step="Name the store that the model was trained on.",
+            f"The texts in the feature cache {store.folder} were tokenized by another text front end.",
+            next_step="Use the feature cache that the model was trained on.",
         )
 
 
@@ -91,7 +92,8 @@ def choose_rows(store: FeatureStore, split: str, max_utterances: int) -> NDArray
     rows = store.rows_of_split(split)
     if len(rows) == 0:
         raise DataError(
-            f"The store {store.folder} has no utterances in the split {split}.", next_step="Choose another --split."
+            f"The feature cache {store.folder} has no utterances in the split {split}.",
+            next_step="Choose another --split.",
         )
     places = np.linspace(0, len(rows) - 1, min(max_utterances, len(rows))).round().astype(np.int64)
     return rows[np.unique(places)]
@@ -137,7 +139,8 @@ class Examiner:
                 progress(number)
         if not measured:
             raise DataError(
-                "None of the utterances can be said by this model.", next_step="Check that store and model fit."
+                "None of the utterances can be said by this model.",
+                next_step="Check that feature cache and model belong together.",
             )
         return summarize(measured, len(rows) - len(measured)), measured
 
@@ -187,26 +190,26 @@ class Examiner:
             write_sound(path, wave)
         if self._recogniser is None or not text:
             return None
-        heard = self._recogniser.transcribe(path, utterance.language)
+        recognised = self._recogniser.transcribe(path, utterance.language)
         normalize = self._synthesizer.loaded.frontend.normalize
-        return count_mistakes(normalize(text, utterance.language), normalize(heard, utterance.language))
+        return count_mistakes(normalize(text, utterance.language), normalize(recognised, utterance.language))
 
 
 def summarize(measured: list[Measured], num_skipped: int) -> Evaluation:
     """Averages the scores by utterance; the real-time factor leaves out utterances that traced a graph."""
     timed = [(row.took_s, row.duration_s) for row in measured if row.took_s is not None]
-    heard = [row.mistakes for row in measured if row.mistakes is not None]
-    num_words, num_characters = sum(row.num_words for row in heard), sum(row.num_characters for row in heard)
-    scores = [(row.mel_distance, row.duration_error, row.similarity, row.real_similarity) for row in measured]
-    mel_distance, duration_error, similarity, real_similarity = np.mean(scores, axis=0).tolist()
+    mistakes = [row.mistakes for row in measured if row.mistakes is not None]
+    num_words, num_characters = sum(row.num_words for row in mistakes), sum(row.num_characters for row in mistakes)
+    scores = [(row.mel_distance, row.length_error, row.similarity, row.real_similarity) for row in measured]
+    mel_distance, length_error, similarity, real_similarity = np.mean(scores, axis=0).tolist()
     return Evaluation(
         len(measured),
         num_skipped,
         mel_distance,
-        duration_error,
+        length_error,
         similarity,
         real_similarity,
         sum(took_s for took_s, _ in timed) / sum(length for _, length in timed) if timed else None,
-        sum(row.num_word_edits for row in heard) / num_words if num_words else None,
-        sum(row.num_character_edits for row in heard) / num_characters if num_characters else None,
+        sum(row.num_word_edits for row in mistakes) / num_words if num_words else None,
+        sum(row.num_character_edits for row in mistakes) / num_characters if num_characters else None,
     )

@@ -1,6 +1,7 @@
-"""Self-contained HTML reports: style sheet, charts, pictures and audio are embedded, without JavaScript or network.
+"""Self-contained HTML pages: style sheet, charts, pictures and sound are embedded, and nothing comes from a network.
 
-All tools write their reports with it. Text is escaped here; `Html` is markup that functions of this package made. A
+A page with line charts (`line_charts`) holds the scripts that draw them; its content security policy allows these
+scripts by their hashes, and no others. Text is escaped here; `Html` is markup that functions of this package made. A
 block with nothing to show is `NOTHING`, and a section, grid or panel of empty blocks is `NOTHING` too, so that callers
 need not ask whether there is data.
 """
@@ -8,7 +9,9 @@ need not ask whether there is data.
 from __future__ import annotations
 
 import base64
+import hashlib
 import html
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -22,6 +25,12 @@ from myxtts.tools.words import Translator
 Html = NewType("Html", str)
 """Markup that is safe to insert as it is. A plain `str` must pass through `escape` first."""
 NOTHING = Html("")
+_CHART_SCRIPTS = ("uplot/uPlot.iife.min.js", "charts.js")
+_CHART_MARK = 'class="chart"'
+_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; img-src 'self' data:; media-src 'self' data: blob:; "
+    "connect-src 'self'"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +40,13 @@ class Card:
     label: str
     value: str
     remark: str = ""
+    name: str = ""
+    """Id of its element, for a page that changes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page with a heading, a lead, cards and sections, in this order."""
+    """A page with a heading, a lead, a verdict, cards and sections, in this order; `scripts` are added as they are."""
 
     title: str
     lead: str
@@ -43,25 +54,28 @@ class Page:
     sections: Sequence[Html]
     footer: str = ""
     lang: str = "en"
+    verdict: str = ""
+    scripts: Sequence[str] = ()
 
     def render(self) -> str:
         """Returns the whole document; Persian pages are set from right to left."""
         direction = "rtl" if self.lang == "fa" else "ltr"
-        cards = join(
-            Html(
-                f'<div class="card"><span class="label">{escape(card.label)}</span>'
-                f'<strong>{escape(card.value)}</strong><span class="remark">{escape(card.remark)}</span></div>'
-            )
-            for card in self.cards
-        )
+        content = join(self.sections)
+        scripts, words, style = list(self.scripts), NOTHING, read_asset("page.css")
+        if _CHART_MARK in content:
+            scripts = [*map(read_asset, _CHART_SCRIPTS), *scripts]
+            words, style = _embed_words(Translator(self.lang)), read_asset("uplot/uPlot.min.css") + style
+        verdict = f'<p class="verdict">{escape(self.verdict)}</p>' if self.verdict else ""
         return (
             f'<!DOCTYPE html>\n<html lang="{escape(self.lang)}" dir="{direction}">\n<head>\n<meta charset="utf-8">\n'
+            f'<meta http-equiv="Content-Security-Policy" content="{_allow(scripts)}">\n'
             '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-            '<meta name="color-scheme" content="light dark">\n'
-            f"<title>{escape(self.title)}</title>\n<style>{_read_style()}</style>\n</head>\n<body>\n<main>\n"
-            f"<header><h1>{escape(self.title)}</h1><p>{escape(self.lead)}</p></header>\n"
-            f'<div class="cards">{cards}</div>\n{join(self.sections)}\n'
-            f"<footer>{escape(self.footer)}</footer>\n</main>\n</body>\n</html>\n"
+            '<meta name="color-scheme" content="light dark">\n<link rel="icon" href="data:,">\n'
+            f"<title>{escape(self.title)}</title>\n<style>{style}</style>\n</head>\n<body>\n<main>\n"
+            f"<header><h1>{escape(self.title)}</h1><p>{escape(self.lead)}</p></header>\n{verdict}\n"
+            f'<div class="cards">{join(_make_card(card) for card in self.cards)}</div>\n{content}\n'
+            f"<footer>{escape(self.footer)}</footer>\n</main>\n{words}"
+            f"{''.join(f'<script>{script}</script>' for script in scripts)}\n</body>\n</html>\n"
         )
 
     def write(self, path: Path) -> Path:
@@ -72,8 +86,42 @@ class Page:
 
 
 @cache
-def _read_style() -> str:
-    return (files("myxtts.tools") / "page.css").read_text(encoding="utf-8")
+def read_asset(name: str) -> str:
+    """Reads a script or style sheet of this package."""
+    return (files("myxtts.tools") / name).read_text(encoding="utf-8")
+
+
+def _allow(scripts: Iterable[str]) -> str:
+    """Returns the policy of a page: its own scripts, by their hashes, and nothing from other places."""
+    digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
+    allowed = " ".join(f"'sha256-{digest}'" for digest in digests) or "'none'"
+    return f"{_POLICY}; script-src {allowed}"
+
+
+def _make_card(card: Card) -> Html:
+    name = f' id="{escape(card.name)}"' if card.name else ""
+    return Html(
+        f'<div class="card"{name}><span class="label">{escape(card.label)}</span>'
+        f'<strong>{escape(card.value)}</strong><span class="remark">{escape(card.remark)}</span></div>'
+    )
+
+
+def embed_json(content: object, element_id: str = "") -> Html:
+    """Returns data for the scripts of a page, as an element that a browser does not run."""
+    text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+    name = f' id="{escape(element_id)}"' if element_id else ""
+    return Html(f'<script type="application/json"{name}>{text}</script>')
+
+
+def _embed_words(tr: Translator) -> Html:
+    """The words of the charts in the language of the page."""
+    words = {
+        "linear": tr("linear"),
+        "logarithmic": tr("logarithmic"),
+        "scale": tr("Change the scale of the values"),
+        "hint": tr("Drag to zoom in, double-click to see everything again."),
+    }
+    return embed_json(words, "chart-words")
 
 
 def escape(text: str) -> Html:
@@ -176,10 +224,10 @@ def embed_picture(png: bytes, caption: str) -> Html:
     )
 
 
-def embed_sound(wav: bytes, caption: str) -> Html:
+def embed_sound(flac: bytes, caption: str) -> Html:
     return Html(
         f'<div class="player"><span>{escape(caption)}</span>'
-        f'<audio controls preload="none" src="{_embed("audio/wav", wav)}"></audio></div>'
+        f'<audio controls preload="none" src="{_embed("audio/flac", flac)}"></audio></div>'
     )
 
 

@@ -1,4 +1,4 @@
-"""Runs the user's speech recogniser (ASR) on recordings, and counts how far what it hears is from a text (WER, CER)."""
+"""Runs the user's speech recogniser (ASR) on recordings, and compares its transcript with a text (WER, CER)."""
 
 from __future__ import annotations
 
@@ -66,9 +66,9 @@ def _recogniser_failed(command: Sequence[str], problem: str) -> ConfigError:
     )
 
 
-def count_mistakes(said: str, heard: str) -> Mistakes:
-    """Counts word and character edits between `said` (reference) and `heard` (ASR), without case and punctuation."""
-    right, wrong = _list_words(said), _list_words(heard)
+def count_mistakes(said: str, recognised: str) -> Mistakes:
+    """Counts word and character edits between `said` (reference) and `recognised` (ASR), ignoring case and marks."""
+    right, wrong = _list_words(said), _list_words(recognised)
     characters = " ".join(right)
     return Mistakes(count_edits(right, wrong), len(right), count_edits(characters, " ".join(wrong)), len(characters))
 

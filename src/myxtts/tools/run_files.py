@@ -6,6 +6,7 @@ A resumed run has several sessions; the first step of each compiles and is left 
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -23,6 +24,7 @@ from myxtts.config.schema import XTTSConfig
 from myxtts.errors import ConfigError, DataError
 from myxtts.storage.json_file import JsonLines, is_number, try_read_json
 from myxtts.storage.regular_file import FileRefusedError, read_regular
+from myxtts.tools.monitor.system_log import RunClock, flatten
 from myxtts.tools.rhythm import even_out_shapes
 from myxtts.training.run.folder import (
     DURATIONS_WRITTEN,
@@ -30,6 +32,7 @@ from myxtts.training.run.folder import (
     METRICS_FILE_NAME,
     SAMPLES_FOLDER_NAME,
     SKIPPED_FILE_NAME,
+    SYSTEM_FILE_NAME,
     TELEMETRY_FILE_NAME,
     TEXT_FROZEN,
     hide_private,
@@ -40,6 +43,9 @@ _MAX_FILE_BYTES = 10_000_000
 """Of the configuration, in characters, so that a damaged file cannot make a huge page."""
 _MAX_SKIPPED = 50
 """Newest events that a report lists; all are counted by kind."""
+_GPU_KEY = re.compile(r"gpu(\d+)_")
+_FORMER_NAMES = {"critic_loss": "discriminator_loss", "critic_gradient_norm": "discriminator_gradient_norm"}
+"""Names of numbers in metrics.jsonl of older runs, and what they are called now."""
 _ACCUMULATION_KEY = "training.gradient_accumulation_steps"
 
 
@@ -146,12 +152,24 @@ class RunFiles:
     watched: list[tuple[int, float]]
     """Steps at which training waited for callbacks such as validation or samples, and for how many seconds."""
     feed: FeedTimes | None
+    system: list[dict[str, float]]
+    """Samples of GPUs and process over minutes of training, in the units of the charts."""
     skipped: list[dict[str, Any]]
     num_of_kind: Counter[str]
     settings: list[Setting]
     config_text: str
     sessions: list[dict[str, Any]]
     fingerprints: dict[str, str]
+
+    @property
+    def name(self) -> str:
+        return str(self.find_setting("training.run_name") or self.path.name)
+
+    @property
+    def num_gpus(self) -> int:
+        """GPUs that were sampled."""
+        indices = [int(match[1]) for row in self.system for key in row if (match := _GPU_KEY.match(key))]
+        return max(indices, default=-1) + 1
 
     @property
     def samples_path(self) -> Path:
@@ -206,7 +224,7 @@ def read_run(path: Path) -> RunFiles:
     first_positions = {session.get("from_step", 0) * batches_per_step for session in sessions}
     return RunFiles(
         path=path,
-        records=[line for line in lines if is_number(line.get("step")) and "loss" in line],
+        records=[_rename(line) for line in lines if is_number(line.get("step")) and "loss" in line],
         validations=[
             (line["step"], {name: value for name, value in line["validation"].items() if is_number(value)})
             for line in lines
@@ -216,6 +234,7 @@ def read_run(path: Path) -> RunFiles:
         durations_step=_find_mark(lines, DURATIONS_WRITTEN),
         watched=[(line["step"], line["watch_seconds"]) for line in lines if is_number(line.get("watch_seconds"))],
         feed=read_telemetry(path / TELEMETRY_FILE_NAME, first_positions),
+        system=flatten(JsonLines(path / SYSTEM_FILE_NAME).read(), RunClock()),
         skipped=skipped[-_MAX_SKIPPED:],
         num_of_kind=Counter(str(line.get("kind")) for line in skipped),
         settings=settings,
@@ -226,6 +245,27 @@ def read_run(path: Path) -> RunFiles:
             for name, text in (try_read_json(path / FINGERPRINTS_FILE_NAME, dict[str, Any]) or {}).items()
         },
     )
+
+
+def count_steps(run: RunFiles) -> int:
+    return max([record["step"] for record in run.records] + [step for step, _ in run.validations], default=0)
+
+
+def measure_time(run: RunFiles) -> float:
+    """Returns the training time in seconds, summed over the sessions of a resumed run.
+
+    `elapsed_s` starts again at 0 with each session, so that a session ends where the next value is smaller. Without
+    metrics the telemetry is summed.
+    """
+    elapsed = [record["elapsed_s"] for record in run.records if isinstance(record.get("elapsed_s"), int | float)]
+    if elapsed:
+        ends = [last for last, following in zip(elapsed, [*elapsed[1:], 0.0], strict=True) if following < last]
+        return float(sum(ends))
+    return float(run.feed.interval_s.sum()) if run.feed else 0.0
+
+
+def _rename(record: Mapping[str, Any]) -> dict[str, Any]:
+    return {_FORMER_NAMES.get(name, name): value for name, value in record.items()}
 
 
 def _find_mark(lines: Sequence[Mapping[str, Any]], key: str) -> int | None:

@@ -1,27 +1,26 @@
-"""HTML report of a training run: loss curves, validation, audio samples, step times, configuration and environment.
+"""HTML report of a training run: verdict, curves, samples, step times, GPU and memory, configuration, environment.
 
-Made from the files of the run alone (`tools.run_files`), at the end of `myxtts train` or from Python. Sections without
-data are left out. Voice and vocoder runs share the page; `Measures` says which curves they have.
+Made from the files of the run alone (`tools.run_files`), at the end of `myxtts train` and by `myxtts report`. Sections
+without data are left out. Voice and vocoder runs share the page; `Measures` says which curves they have. Several runs
+in one picture are in `tools.report.side_by_side`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from myxtts.config.values import format_scalar
-from myxtts.storage.regular_file import FileRefusedError, read_regular
-from myxtts.tools.charts import Curve, draw_curves, draw_shares
+from myxtts.tools.charts import draw_shares
+from myxtts.tools.line_charts import Curve, draw_curves
 from myxtts.tools.page import (
     NOTHING,
     Card,
     Html,
     Page,
-    embed_picture,
-    embed_sound,
     make_au_card,
     make_code,
     make_details,
@@ -33,12 +32,20 @@ from myxtts.tools.page import (
     make_stack,
     make_table,
 )
-from myxtts.tools.run_files import FeedTimes, RunFiles, StepTimes, list_series, read_run
+from myxtts.tools.report.curves import (
+    draw_chart,
+    find_measures,
+    list_learning_charts,
+    list_speed_charts,
+    list_system_charts,
+    list_validation_charts,
+)
+from myxtts.tools.report.sounds import show_sounds
+from myxtts.tools.report.verdict import Progress, judge
+from myxtts.tools.run_files import FeedTimes, RunFiles, StepTimes, count_steps, list_series, measure_time, read_run
 from myxtts.tools.words import Translator, mark
 from myxtts.training.run.folder import REPORT_FILE_NAME, hide_private
-from myxtts.training.sample_files import REAL_FOLDER_NAME, SampleFiles, list_steps, name_step_folder, read_samples
-from myxtts.training.terms import VOCODER, VOICE, Measures
-from myxtts.training.vocoder.data import VOCODER_SPEC_FILE_NAME
+from myxtts.training.terms import Measures
 
 _MAX_IDS = 4
 """Utterances that are named for each skipped step; the others are counted."""
@@ -55,10 +62,6 @@ _STAGES = mark(
 _KINDS = mark({"skipped": "skipped", "spike": "spike", "rolled back": "rolled back"})
 _END_SHARE = 20
 """The last twentieth of the records stands for the end of a run."""
-_NUM_SAMPLE_STEPS = 3
-"""Steps whose samples are embedded: the first, the middle and the last."""
-_MAX_SOUND_BYTES = 3_000_000
-"""Larger files are not embedded: base64 makes them 4 MB of the page each."""
 
 
 def write_run_report(run_path: str | Path, *, lang: str = "en") -> Path:
@@ -67,27 +70,33 @@ def write_run_report(run_path: str | Path, *, lang: str = "en") -> Path:
     Raises DataError where there is no run, and StorageError where the page cannot be written.
     """
     path = Path(run_path)
-    name = REPORT_FILE_NAME if lang == "en" else f"report.{lang}.html"
-    return make_run_page(read_run(path), Translator(lang)).write(path / name)
+    return make_run_page(read_run(path), Translator(lang)).write(path / name_report(lang))
+
+
+def name_report(lang: str, *, is_comparison: bool = False) -> str:
+    """Name of the file of a report, or of a page of several runs: report.html, comparison.fa.html."""
+    stem, suffix = ("comparison" if is_comparison else Path(REPORT_FILE_NAME).stem), Path(REPORT_FILE_NAME).suffix
+    return f"{stem}{suffix}" if lang == "en" else f"{stem}.{lang}{suffix}"
 
 
 def make_run_page(run: RunFiles, tr: Translator) -> Page:
     """Builds the page of a run; a run with a vocoder specification shows the measures of the vocoder."""
-    steps, seconds = _count_steps(run), _measure_time(run)
-    measures = VOCODER if (run.path / VOCODER_SPEC_FILE_NAME).is_file() else VOICE
+    steps, seconds, measures = count_steps(run), measure_time(run), find_measures(run)
     return Page(
-        title=tr("Training report: {name}", name=str(run.find_setting("training.run_name") or run.path.name)),
+        title=tr("Training report: {name}", name=run.name),
         lead=tr(
             "{steps} steps in {time}. A self-contained page, made from the files of the run.",
             steps=tr.count(steps),
             time=tr.time(seconds),
         ),
+        verdict=judge(Progress.of_run(run), tr),
         cards=_make_cards(run, tr),
         sections=[
             _show_learning(run, measures, tr),
             _show_validation(run, measures, tr),
-            _show_sound(run, measures, tr),
+            show_sounds(run, measures, tr),
             _show_time(run, tr),
+            _show_system(run, tr),
             _show_skipped(run, tr),
             _show_configuration(run, tr),
             _show_environment(run, tr),
@@ -99,7 +108,7 @@ def make_run_page(run: RunFiles, tr: Translator) -> Page:
 
 def _make_cards(run: RunFiles, tr: Translator) -> list[Card]:
     """Steps, time, loss, best validation score (the lowest), AU and step-time variation."""
-    steps, seconds = _count_steps(run), _measure_time(run)
+    steps, seconds = count_steps(run), measure_time(run)
     total = run.find_setting("training.steps")
     _, losses = list_series(run.records, "loss")
     _, step_s = list_series(run.records, "seconds")
@@ -116,7 +125,7 @@ def _make_cards(run: RunFiles, tr: Translator) -> list[Card]:
         Card(
             tr("Training time"),
             tr.time(seconds),
-            tr("{seconds} s per step", seconds=tr.number(float(np.median(step_s)))) if step_s else "",
+            tr("{seconds} s per step, training only", seconds=tr.number(float(np.median(step_s)))) if step_s else "",
         ),
         Card(
             tr("Loss"),
@@ -144,61 +153,22 @@ def _make_cards(run: RunFiles, tr: Translator) -> list[Card]:
     ]
 
 
-def _count_steps(run: RunFiles) -> int:
-    return max([record["step"] for record in run.records] + [step for step, _ in run.validations], default=0)
-
-
-def _measure_time(run: RunFiles) -> float:
-    """Returns the training time in seconds, summed over the sessions of a resumed run.
-
-    `elapsed_s` starts again at 0 with each session, so that a session ends where the next value is smaller. Without
-    metrics the telemetry is summed.
-    """
-    elapsed = [record["elapsed_s"] for record in run.records if isinstance(record.get("elapsed_s"), int | float)]
-    if elapsed:
-        ends = [last for last, following in zip(elapsed, [*elapsed[1:], 0.0], strict=True) if following < last]
-        return float(sum(ends))
-    return float(run.feed.interval_s.sum()) if run.feed else 0.0
-
-
 def _show_learning(run: RunFiles, measures: Measures, tr: Translator) -> Html:
     """Training curves: total loss, its terms, terms that are only measured (weight 0), learning rate, gradient norm."""
-    measured = {term.name: term.label for term in measures.terms if not term.weight}
-    panels = [
-        make_panel(tr("Loss"), _draw(run.records, {"loss": "Loss"}, tr)),
-        make_panel(tr("Loss terms"), _draw(run.records, measures.term_labels, tr)),
-        make_panel(tr("Other measures"), _draw(run.records, measured, tr)),
-        make_panel(tr("Learning rate"), _draw(run.records, {"learning_rate": "Learning rate"}, tr, is_noisy=False)),
-        make_panel(tr("Gradient norm"), _draw(run.records, {"gradient_norm": "Gradient norm"}, tr)),
-    ]
     return make_section(
         tr("Learning curves"),
-        make_grid(*panels),
+        make_grid(*(draw_chart(run, chart, tr) for chart in list_learning_charts(measures))),
         lead=tr(
-            "Means over the steps between two log entries; faint lines are the entries, strong lines "
-            "their moving average."
+            "Means over the steps between two log entries. Curves with many entries have a moving average; the entries "
+            "themselves are the faint line behind it."
         ),
     )
-
-
-def _draw(
-    records: Sequence[Mapping[str, Any]], labels: Mapping[str, str], tr: Translator, is_noisy: bool = True
-) -> Html:
-    """Draws a curve for each name in `labels` that the records have."""
-    curves = [Curve(tr(label), *list_series(records, name), is_noisy) for name, label in labels.items()]
-    return draw_curves(curves, tr.tick)
 
 
 def _show_validation(run: RunFiles, measures: Measures, tr: Translator) -> Html:
     """Validation curves by chart, the step at which the text encoder was frozen, and a table of best and last."""
     if not run.validations:
         return NOTHING
-    records = [{"step": step, **numbers} for step, numbers in run.validations]
-
-    panels = [make_panel(tr(heading), _draw(records, labels, tr)) for heading, labels in measures.charts.items()]
-    of_terms = {name: label for name, label in measures.term_labels.items() if name in records[-1]}
-    if of_terms:
-        panels.append(make_panel(tr("Loss terms"), _draw(records, of_terms, tr)))
     lead = tr(measures.about_validation)
     if run.text_rest_step is not None:
         lead += " " + tr(
@@ -214,7 +184,7 @@ def _show_validation(run: RunFiles, measures: Measures, tr: Translator) -> Html:
         )
     return make_section(
         tr("Validation"),
-        make_grid(*panels),
+        make_grid(*(draw_chart(run, chart, tr) for chart in list_validation_charts(measures))),
         make_panel(tr("Best and last"), _compare_best_and_last(run, measures, tr)),
         lead=lead,
     )
@@ -234,56 +204,6 @@ def _compare_best_and_last(run: RunFiles, measures: Measures, tr: Translator) ->
         for name, value in sorted(last.items(), key=lambda item: item[0] != "score")
     ]
     return make_table(heading, rows)
-
-
-def _show_sound(run: RunFiles, measures: Measures, tr: Translator) -> Html:
-    """Samples of three steps beside the recording: audio players, mel spectrograms and the last alignment."""
-    steps = list_steps(run.samples_path)
-    if not steps:
-        return NOTHING
-    chosen = sorted({steps[round(place)] for place in np.linspace(0, len(steps) - 1, _NUM_SAMPLE_STEPS)})
-    samples = {step: _by_name(read_samples(run.samples_path / name_step_folder(step))) for step in chosen}
-    real = _by_name(read_samples(run.samples_path / REAL_FOLDER_NAME))
-    last = samples[chosen[-1]]
-    panels = []
-    for name, sample in last.items():
-        heading = " · ".join(text for text in (sample.about["language"], sample.about["speaker"]) if text)
-        others = [(tr("Step {step}", step=tr.count(step)), samples[step].get(name)) for step in chosen]
-        players = [_embed_sound(one, label) for label, one in [(tr("Recorded"), real.get(name)), *others]]
-        pictures = [
-            _embed_picture(real[name].mel if name in real else None, tr("Recorded: mel spectrogram over seconds")),
-            _embed_picture(sample.mel, tr("Step {step}: mel spectrogram over seconds", step=tr.count(chosen[-1]))),
-            _embed_picture(sample.alignment, tr("Alignment: tokens over seconds")),
-        ]
-        text = make_paragraph(sample.about["text"] or sample.about["id"], "quote")
-        panels.append(make_panel(heading or name, text, *players, *pictures))
-    return make_section(
-        tr("Samples"),
-        make_grid(*panels),
-        lead=tr(measures.about_samples),
-    )
-
-
-def _by_name(samples: Sequence[SampleFiles]) -> dict[str, SampleFiles]:
-    return {sample.name: sample for sample in samples}
-
-
-def _embed_sound(sample: SampleFiles | None, label: str) -> Html:
-    content = _read_bytes(sample.sound if sample is not None else None)
-    return embed_sound(content, label) if content else NOTHING
-
-
-def _embed_picture(path: Path | None, caption: str) -> Html:
-    content = _read_bytes(path)
-    return embed_picture(content, caption) if content else NOTHING
-
-
-def _read_bytes(path: Path | None) -> bytes:
-    """The content of a file of the run; nothing where it cannot be shown."""
-    try:
-        return read_regular(path, _MAX_SOUND_BYTES) if path is not None else b""
-    except (OSError, FileRefusedError):
-        return b""
 
 
 def _show_time(run: RunFiles, tr: Translator) -> Html:
@@ -309,13 +229,14 @@ def _show_time(run: RunFiles, tr: Translator) -> Html:
         make_grid(
             make_stack(
                 make_panel(tr("Total time"), draw_shares(shares, tr.share)),
-                make_panel(tr("Step time in milliseconds"), draw_curves(curves, tr.tick)),
+                make_panel(tr("Step time, training only"), draw_curves(curves, tr, unit=tr("milliseconds"))),
             ),
             make_panel(
                 tr("Milliseconds and percentages"),
                 make_table(tr.row("Metric", "Mean", "Median", "99 %"), _list_times(feed, times, tr)),
-                make_table([], _list_rates(run, feed, times, tr)),
+                make_table([], _list_rates(run, feed, times, watching_s, tr)),
             ),
+            *(draw_chart(run, chart, tr) for chart in list_speed_charts()),
         ),
         lead=tr(
             "Without the first step of each session, which compiles. Step times and their variation also leave "
@@ -324,8 +245,10 @@ def _show_time(run: RunFiles, tr: Translator) -> Html:
     )
 
 
-def _list_rates(run: RunFiles, feed: FeedTimes, times: StepTimes, tr: Translator) -> list[list[str]]:
+def _list_rates(run: RunFiles, feed: FeedTimes, times: StepTimes, watching_s: float, tr: Translator) -> list[list[str]]:
     """Rows of AU, effective AU = AU x (1 - padding), variation, padding, throughput and retraced graphs."""
+    total_s = max(float(feed.interval_s.sum()), 1e-9)
+    training_s = max(total_s - watching_s, 1e-9)
     busy, wall_share = run.device_busy, run.wall_share
     effective = (feed.au if busy is None else busy) * (1 - feed.padding)
     return [
@@ -335,7 +258,8 @@ def _list_rates(run: RunFiles, feed: FeedTimes, times: StepTimes, tr: Translator
         [tr("effective AU (padding counts as waste)"), tr.share(effective)],
         [tr("Step-time variation"), tr.share(times.variation)],
         [tr("padding"), tr.share(feed.padding)],
-        [tr("utterances per second"), tr.number(feed.num_utterances / max(float(feed.interval_s.sum()), 1e-9))],
+        [tr("utterances per second, training only"), tr.number(feed.num_utterances / training_s)],
+        [tr("utterances per second, including validation"), tr.number(feed.num_utterances / total_s)],
         [tr("graphs traced during training"), tr.count(int(feed.is_retraced.sum()))],
     ]
 
@@ -343,7 +267,7 @@ def _list_rates(run: RunFiles, feed: FeedTimes, times: StepTimes, tr: Translator
 def _list_times(feed: FeedTimes, times: StepTimes, tr: Translator) -> Iterator[Sequence[str]]:
     """Rows of mean, median and 99 % quantile in milliseconds; stages marked as parallel do not add to the step."""
     rows = [
-        (tr("step"), times.step_s),
+        (tr("step, training only"), times.step_s),
         (tr("wait for data"), times.wait_s),
         (tr("loading a batch (in parallel)"), feed.load_s),
     ]
@@ -352,6 +276,15 @@ def _list_times(feed: FeedTimes, times: StepTimes, tr: Translator) -> Iterator[S
         if len(seconds):
             numbers = (seconds.mean(), np.median(seconds), np.quantile(seconds, 0.99))
             yield [label, *(tr.number(1000 * float(number)) for number in numbers)]
+
+
+def _show_system(run: RunFiles, tr: Translator) -> Html:
+    """GPU utilisation, memory, power and temperature, and memory and cores of the process, over minutes of training."""
+    charts = list_system_charts(run.num_gpus)
+    lead = tr("Sampled during training, over minutes of training; pauses between sessions are left out.")
+    if run.system and not run.num_gpus:
+        lead += " " + tr("There was no NVIDIA GPU.")
+    return make_section(tr("GPU and memory"), make_grid(*(draw_chart(run, chart, tr) for chart in charts)), lead=lead)
 
 
 def _show_skipped(run: RunFiles, tr: Translator) -> Html:

@@ -218,7 +218,7 @@ def test_a_candidate_that_cannot_take_part_is_named_with_the_reason(folder: Path
     assert reasons == {"cached": "no_store"}
     with pytest.raises(DataError, match="myxtts precompute"):
         data.configure({})
-    with pytest.raises(DataError, match="neither a prepared corpus"):
+    with pytest.raises(DataError, match="no prepared corpus"):
         Data.find(XTTSConfig(train_data=tmp_path, cache_dir=tmp_path / "none"))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -15,6 +14,7 @@ import av
 import numpy as np
 import pytest
 import soundfile
+from tests.myxtts_process import run_myxtts
 from tests.tools.collect.spoken import ENGLISH, PERSIAN, RATE_HZ, SpokenBook, speak
 
 from myxtts.config.schema import DataConfig
@@ -25,9 +25,7 @@ pytestmark = pytest.mark.skipif(not is_espeak_available(), reason="the speech is
 
 
 def run_collect(*arguments: str | Path, fault: str = "") -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "myxtts", "collect", *map(str, arguments)]
-    environment = {**os.environ, "COLUMNS": "300", "MYXTTS_FAULT": fault}
-    return subprocess.run(command, capture_output=True, text=True, timeout=200, env=environment, check=False)
+    return run_myxtts("collect", *arguments, env={"COLUMNS": "300", "MYXTTS_FAULT": fault})
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:

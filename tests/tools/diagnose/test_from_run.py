@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.myxtts_process import run_myxtts
 from tests.tools.fake_watch import add_lines, make_steps
 
 from myxtts.cli.main import app
@@ -90,12 +89,7 @@ def test_micro_batches_are_added_up_to_steps(tmp_path: Path) -> None:
 
 def test_the_command_reads_a_run_without_tensorflow(tmp_path: Path) -> None:
     path = write_run(tmp_path / "run", make_steps(0, NUM_BATCHES), {"wall_share": 0.5})
-    program = (
-        "import sys\nfrom myxtts.cli.main import run\ntry:\n    run(sys.argv[1:])\n"
-        "finally:\n    assert 'tensorflow' not in sys.modules"
-    )
-    command = [sys.executable, "-c", program, "diagnose", "--run", str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    done = run_myxtts("diagnose", "--run", path)
     assert done.returncode == 0, done.stderr
     assert "47 steps of the run, from its own files" in done.stdout
     assert "50.0 % of the time is spent between steps" in done.stdout

@@ -48,7 +48,7 @@ def test_numbers_come_in_plain_units() -> None:
     [
         (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, "no NVIDIA driver is installed"),
         (pynvml.NVML_ERROR_DRIVER_NOT_LOADED, "not loaded"),
-        (pynvml.NVML_ERROR_NO_PERMISSION, "may not talk"),
+        (pynvml.NVML_ERROR_NO_PERMISSION, "has no permission"),
     ],
 )
 def test_without_a_driver_there_is_a_reason_and_no_reading(problem: int, words: str) -> None:

@@ -281,3 +281,17 @@ def test_with_gradient_accumulation_times_are_of_steps(tmp_path: Path) -> None:
     assert reading.step_s == pytest.approx(0.4)
     assert reading.wait_s == pytest.approx(0.04)
     assert reading.utterances_per_s == pytest.approx(4 * 16 / 0.44)
+
+
+def test_the_speed_of_an_ended_run_is_that_of_its_steps_and_not_of_its_last_validation(
+    tmp_path: Path, follow: Follow
+) -> None:
+    steps = [{"position": place, "wait_s": 0.0, "step_s": 0.2, "num_utterances": 8} for place in range(41)]
+    steps[-1]["step_s"] = 9.0
+    add_lines(tmp_path / "telemetry.jsonl", steps)
+    add_lines(tmp_path / "metrics.jsonl", [{"step": 41, "loss": 1.0}, {"step": 41, "watch_seconds": 8.8}])
+    (tmp_path / ".lock").write_text(f"process {find_dead_pid()} (training)")
+    reading = follow(tmp_path).read()
+    assert reading.state == "ended"
+    assert reading.step_s == pytest.approx(0.2)
+    assert reading.utterances_per_s == pytest.approx(40.0)

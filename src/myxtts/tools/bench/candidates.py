@@ -87,7 +87,7 @@ class Data:
         origin = Path(store.state.origin.corpus) if store is not None else None
         if origin is None:
             raise DataError(
-                f"There is neither a prepared corpus in {named} nor a store in {folder}.",
+                f"There is no prepared corpus in {named} and no feature cache in {folder}.",
                 next_step=f"Run: myxtts precompute --train-data {named}",
             )
         return cls(config, folder, store, open_corpus(origin) if origin.is_file() else None)
@@ -106,8 +106,9 @@ class Data:
             )
         if config.data.preprocessing_mode == "on_the_fly" and self.corpus is None:
             raise DataError(
-                f"The corpus that {self.store_folder} was made of is not there, so nothing can be made on the fly.",
-                next_step="Name the prepared corpus with --train-data.",
+                f"The corpus of the feature cache {self.store_folder} does not exist, so features cannot be "
+                "computed on the fly.",
+                next_step="Give the prepared corpus with --train-data.",
             )
         return config
 

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from myxtts.tools.bench.measure import BenchResult, Figures, Standing
-from myxtts.tools.charts import Curve, draw_bars, draw_curves
+from myxtts.tools.charts import draw_bars
+from myxtts.tools.line_charts import Curve, draw_curves
 from myxtts.tools.page import (
     Card,
     Html,
@@ -212,9 +213,11 @@ def _show_sweep(result: BenchResult, tr: Translator) -> Html:
         make_grid(
             make_panel(
                 tr("Utterances per second by {setting}", setting=short),
-                draw_curves(draw("utterances_per_s", tr("Utterances per second")), tr.tick),
+                draw_curves(draw("utterances_per_s", tr("Utterances per second")), tr, x=short),
             ),
-            make_panel(tr("AU and its upper bound by {setting} (emulated)", setting=short), draw_curves(busy, tr.tick)),
+            make_panel(
+                tr("AU and its upper bound by {setting} (emulated)", setting=short), draw_curves(busy, tr, x=short)
+            ),
         ),
     )
 
@@ -258,7 +261,7 @@ def _show_timeline(result: BenchResult, tr: Translator) -> Html:
     # All in one chart: on an axis of its own, a steady candidate would show magnified noise.
     return make_section(
         tr("Step time in the last round"),
-        make_panel(tr("Milliseconds"), draw_curves(curves, tr.tick)),
+        make_panel(tr("Milliseconds"), draw_curves(curves, tr, unit=tr("milliseconds"))),
         lead=tr(
             "Milliseconds from the end of one emulated step to the end of the next. A flat line is a busy accelerator."
         ),

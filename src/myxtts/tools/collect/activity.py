@@ -1,6 +1,6 @@
 """Scans a recording: probability of speech, level and cepstra of every 32 ms, in constant memory and resumable.
 
-The voice activity detector is Silero VAD (extra `collect`). It has a state, which cannot be saved: it starts anew in
+The voice activity detector is Silero VAD (extra `collect`). It has a state, which cannot be saved: it starts over in
 each section of a minute, after listening to the two seconds before, so that a scan that was killed goes on at its last
 whole section and gives the same values. Sections are appended to one file of fixed records, which is mapped into memory
 afterwards: an hour takes 6 MB.
@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.fft import dct
 
 from myxtts.corpus.rejections import AudioProblem, Reason
 from myxtts.errors import MissingExtraError
@@ -197,5 +196,8 @@ def compute_mel(samples: Floats) -> Floats:
 
 def _compute_cepstra(samples: Floats) -> Floats:
     """Returns mel-frequency cepstra [T, Q]."""
+    # The studio measures clips with this package, and does not need scipy.
+    from scipy.fft import dct
+
     cepstra: Floats = dct(compute_mel(samples), axis=1, norm="ortho")[:, :NUM_COEFFICIENTS]
     return cepstra

@@ -69,7 +69,7 @@ class CollectOptions:
 
 @dataclass(slots=True)
 class CollectSummary:
-    """Result of `collect_corpus`, for the screen and for JSON output. `has_texts` is false where nobody said any."""
+    """Result of `collect_corpus`, for the screen and for JSON output. `has_texts` is false where none were given."""
 
     out: str
     num_recordings: int
@@ -278,8 +278,10 @@ class _Collector:
         with self._show("Recognising", len(self._clips), "clips") as view:
             for number, clip in enumerate(self._clips, 1):
                 if clip.id not in known:
-                    heard = recogniser.transcribe(self._out / CLIP_FOLDER / f"{clip.id}.wav", self._options.language)
-                    known[clip.id] = " ".join(heard.split())
+                    recognised = recogniser.transcribe(
+                        self._out / CLIP_FOLDER / f"{clip.id}.wav", self._options.language
+                    )
+                    known[clip.id] = " ".join(recognised.split())
                     journal.append({"id": clip.id, "command": command, "text": known[clip.id]})
                 view.update(number)
         return known
@@ -336,7 +338,7 @@ def _to_line(row: Mapping[str, Any]) -> bytes:
 
 
 def _refuse_changed_manifest(out: Path) -> None:
-    """Raises UsageError where the manifest is not the one that was written here: somebody has worked on it."""
+    """Raises UsageError where the manifest is not the one that was written here: the user has changed it."""
     file = out / MANIFEST_FILE
     if not file.exists():
         return

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from myxtts.corpus.audio import FRAME_S, measure_levels
 from myxtts.features.extract import quantize_samples
 from myxtts.features.wave_file import write_sound
 from myxtts.storage.atomic import explain_storage_errors
@@ -25,11 +26,7 @@ from myxtts.tools.collect.recordings import Recording, open_blocks
 from myxtts.types import Floats, Waveform
 
 CLIP_FOLDER = "clips"
-_FRAME_S = 0.02
 _FULL_SCALE = 32767
-_SPEECH_BELOW_PEAK_DB = 25.0
-"""Frames within this range of the loudest ones count as speech."""
-_FLOOR_DB = -96.0
 
 
 class Measured(FileModel):
@@ -135,15 +132,15 @@ def _cut(span: Span, held: Floats, held_start: int, rate: int) -> Waveform:
 
 def measure_clip(id: str, pcm: NDArray[np.int16], rate: int) -> Measured:
     """Measures a clip by frames of 20 ms: speech is what is near the loudest ones, noise the quietest tenth."""
-    size = max(1, round(_FRAME_S * rate))
+    size = max(1, round(FRAME_S * rate))
     num_frames = max(1, len(pcm) // size)
     frames = np.resize(pcm.astype(np.float64) / _FULL_SCALE, num_frames * size).reshape(num_frames, size)
-    levels_db = np.maximum(10 * np.log10(np.square(frames).mean(axis=1) + 1e-12), _FLOOR_DB)
-    loudest_db = float(np.percentile(levels_db, 98))
-    speech = levels_db[levels_db >= loudest_db - _SPEECH_BELOW_PEAK_DB]
-    level_db = 10 * np.log10(np.mean(10 ** (speech / 10)))
-    clipped = np.count_nonzero(np.abs(pcm.astype(np.int32)) >= _FULL_SCALE) / max(1, len(pcm))
-    noise_db = float(np.percentile(levels_db, 10))
+    levels = measure_levels(np.square(frames).mean(axis=1))
+    # One step below: 16-bit samples that were decoded to float and quantised again come out as 32,766.
+    clipped = np.count_nonzero(np.abs(pcm.astype(np.int32)) >= _FULL_SCALE - 1) / max(1, len(pcm))
     return Measured(
-        id=id, level_db=round(float(level_db), 1), noise_db=round(noise_db, 1), clipped_share=round(clipped, 5)
+        id=id,
+        level_db=round(levels.level_db, 1),
+        noise_db=round(levels.noise_db, 1),
+        clipped_share=round(clipped, 5),
     )

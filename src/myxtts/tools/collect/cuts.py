@@ -110,7 +110,7 @@ def find_pauses(activity: Activity) -> list[Pause]:
         is_outer = index == 0 or index == len(edges) - 2
         if not is_outer and (end_s - start_s < _MIN_PAUSE_S or not _is_quiet(activity.level_db, start_s, end_s)):
             continue
-        pauses.append(Pause(start_s, end_s, _find_quietest(activity.level_db, start_s, end_s)))
+        pauses.append(Pause(start_s, end_s, find_quietest(activity.level_db, start_s, end_s)))
     return pauses
 
 
@@ -137,7 +137,7 @@ def _is_quiet(level_db: Floats, start_s: float, end_s: float) -> bool:
     return bool(np.percentile(inside, 25) < np.percentile(around, 75) - _MIN_DROP_DB)
 
 
-def _find_quietest(level_db: Floats, start_s: float, end_s: float) -> float:
+def find_quietest(level_db: Floats, start_s: float, end_s: float) -> float:
     """Returns the quietest place of a pause, away from its edges; of equally quiet ones the middle."""
     middle_s = (start_s + end_s) / 2
     edge_s = min(_EDGE_S, (end_s - start_s) / 4)

@@ -12,7 +12,7 @@ from myxtts.corpus.rejections import Reason
 from myxtts.tools.collect.clips import CLIP_FOLDER, Clip, Measured
 
 _MIN_CLIPS_TO_COMPARE = 10
-"""With fewer nobody knows how fast a speaker usually speaks."""
+"""With fewer the usual tempo of a speaker cannot be estimated."""
 _MIN_RATE, _MAX_RATE = 0.45, 2.2
 """Letters a second, as a share of the usual."""
 

@@ -29,7 +29,7 @@ _MAX_SUBTITLE_SHIFT_S, _MAX_ALIGNMENT_SHIFT_S = 0.6, 0.8
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """Subtitles and texts by recording name; both empty where a recogniser or nobody says what is spoken."""
+    """Subtitles and texts by recording name; both empty where a recogniser is asked, or no text is given."""
 
     subtitles: dict[str, Path]
     books: dict[str, Path]

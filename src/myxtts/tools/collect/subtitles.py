@@ -19,7 +19,7 @@ _TIMES = re.compile(
 _TAG = re.compile(r"<[^<>\n]{0,200}>|\{\\[^{}\n]{0,200}\}")
 """<i>, <v Anna>, <00:00:01.000> and the {\\an8} of SubStation."""
 _SOUND = re.compile(r"\[[^\[\]\n]{0,200}\]|♪[^♪\n]{0,500}♪?|♫[^♫\n]{0,500}♫?")
-"""What is heard and not said: [music], ♪ la la ♪."""
+"""Sounds that are not speech: [music], ♪ la la ♪."""
 _DASH = re.compile(r"^\s*[-–—]\s+", re.MULTILINE)
 _SENTENCE_END = re.compile(r"[.!?…؟。！？][\"'”’»)\]]*$")
 _FULL_STOP_SHARE = 0.2

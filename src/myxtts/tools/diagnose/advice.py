@@ -61,6 +61,8 @@ _NUM_WAITING_THREADS = 16
 """Parallel reads for a stage that waits for I/O. They need no cores, so the number does not depend on the machine."""
 TRIED_DEPTH = 16
 """Prefetch depth of the trials on a foreign dataset, and therefore of the advice that they support."""
+_LEAST_BUFFER = 8
+"""Smallest `data.buffer_size` that is advised, in batches."""
 _FREE_CORES = 0.5
 """More worker threads are advised only if at least this many cores were idle while data was loaded alone."""
 
@@ -143,13 +145,19 @@ def _choose_depth(evidence: Evidence) -> int:
 
 
 def _deepen_buffer(evidence: Evidence) -> list[Advice]:
-    """Advises prefetching: the tried depth where there was a trial, else the smallest that suffices."""
+    """Advises prefetching: the tried depth where there was a trial, else the smallest that suffices.
+
+    A buffer that is as deep already runs empty because features are computed too slowly at times: they are advised to
+    be computed once, where they are computed on the fly.
+    """
     depth, tried_s = _choose_depth(evidence), evidence.trials.ahead_s
+    if _is_own(evidence) and (evidence.buffer_depth or 0) >= max(depth, _LEAST_BUFFER):
+        return [_precompute(evidence)] if evidence.trials.cached_s is not None else []
     return _choose(
         evidence,
         "deeper_buffer",
         _predict(evidence, Change(depth=depth), tried_s=tried_s),
-        own={"data.buffer_size": max(depth, 8)},
+        own={"data.buffer_size": max(depth, _LEAST_BUFFER)},
         foreign={"dataset.prefetch": depth if tried_s is None else TRIED_DEPTH},
     )
 

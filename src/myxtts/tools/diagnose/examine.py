@@ -203,7 +203,7 @@ def diagnose_config(
 
 
 def diagnose_run(path: Path) -> Diagnosis:
-    """Explains the lost time of a run from its own files; nothing is measured anew. Raises DataError without a run."""
+    """Explains the lost time of a run from its own files; nothing is measured again. Raises DataError without a run."""
     from myxtts.tools.diagnose.from_run import examine_run
 
     return conclude(examine_run(path))

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from myxtts.tools.charts import Curve, draw_bars, draw_curves, draw_shares, draw_timeline
+from myxtts.tools.charts import draw_bars, draw_shares, draw_timeline
 from myxtts.tools.diagnose.terminal import (
     CAUSES,
     REASONS,
     explain_cause,
     explain_setting,
+    explain_stage_times,
     list_key_figures,
     list_stage_times,
     tell_gain,
@@ -23,6 +24,7 @@ from myxtts.tools.diagnose.terminal import (
     tell_times,
     tell_verified,
 )
+from myxtts.tools.line_charts import Curve, draw_curves
 from myxtts.tools.page import (
     NOTHING,
     Card,
@@ -106,13 +108,14 @@ def _show_stages(diagnosis: Diagnosis, tr: Translator) -> Html:
     rows = [(label, *tell_times(seconds, tr)) for label, seconds in times]
     bars = [(label, 1e3 * seconds, tr.number(1e3 * seconds)) for label, seconds in times]
     table = make_table(tr.row("Stage", "alone, ms", "capacity, batches/s"), rows)
+    lead = tr("Time that each stage adds to a batch when measured alone, and the batches per second that it allows.")
     return make_section(
         tr("Stages"),
         make_grid(
             make_panel(tr("alone, ms"), draw_bars(bars)),
             make_panel(tr("Milliseconds and percentages"), table),
         ),
-        lead=tr("Time that each stage adds to a batch when measured alone, and the batches per second that it allows."),
+        lead=f"{lead} {explain_stage_times(diagnosis, tr)}".strip(),
     )
 
 
@@ -132,7 +135,7 @@ def _show_timeline(diagnosis: Diagnosis, tr: Translator) -> Html:
     return make_section(
         tr("Timeline"),
         make_grid(
-            make_panel(tr("Milliseconds per step"), draw_curves(curves, tr.tick)),
+            make_panel(tr("Milliseconds per step"), draw_curves(curves, tr, unit=tr("milliseconds"))),
             make_stack(
                 make_panel(
                     tr("Step times"),

@@ -82,7 +82,7 @@ _EXPLANATIONS = mark(
         "{tensors}.",
         "compile_storm": "{graphs} new graphs were made in {steps} steps, although the batch shapes were known.",
         "host_synchronisation": "The training thread reads {reads} results in every step, and begins a step with "
-        "{ahead} earlier ones unfinished: the device is idle until the host has begun the next.",
+        "{ahead} earlier ones unfinished: the device is idle until the host has started the next.",
         "loop_without_trip_count": "XLA does not know how often {loops} loops of the step run ({names}), so a GPU "
         "asks the host before every pass.",
         "kernels_outside_compiled_step": "{ops} operations of every step run one by one beside the compiled part, "
@@ -93,8 +93,8 @@ _EXPLANATIONS = mark(
         "many_copies_per_batch": "{copies} copies for every batch, and each waits until the device is free.",
         "float32_on_bfloat16_device": "The {products} matrix products of the step are in float32, which this device "
         "computes at half the speed of bfloat16 or less.",
-        "alignment_search_in_step": "Durations of all utterances are in the store, but {loops} loops over all frames "
-        "search for them in every step.",
+        "alignment_search_in_step": "Durations of all utterances are in the feature cache, but {loops} loops over all "
+        "frames search for them in every step.",
         "batch_too_small": "A step takes {step_ms} ms, and with twice as many rows only {double_ms} ms.",
         "pauses_between_steps": "{pauses} of the time is spent between steps, in checkpoints, validation and samples.",
         "device_idle_between_kernels": "The GPU runs kernels {busy} of the time, although it has its data.",
@@ -338,7 +338,7 @@ def tell_subject(diagnosis: Diagnosis, tr: Translator) -> str:
     evidence = diagnosis.evidence
     if evidence.is_from_files:
         steps = tr.count(evidence.loop.num_steps)
-        return tr("{steps} steps of the run, from its own files; nothing was measured anew.", steps=steps)
+        return tr("{steps} steps of the run, from its own files; nothing was measured again.", steps=steps)
     return tr(
         "{steps} steps were measured with all stages running, then each stage alone. {kind}",
         steps=tr.count(evidence.loop.num_steps),
@@ -354,6 +354,18 @@ def list_stage_times(diagnosis: Diagnosis, tr: Translator) -> list[tuple[str, fl
         (tr("data loading in total"), evidence.data_s),
         (tr("all stages together"), evidence.loop.interval_s),
     ]
+
+
+def explain_stage_times(diagnosis: Diagnosis, tr: Translator) -> str:
+    """Returns why loading in total is faster than a stage alone; empty where it is not."""
+    evidence = diagnosis.evidence
+    slowest_s = max((stage.seconds for stage in evidence.stages if stage.name != "step"), default=0.0)
+    if slowest_s <= evidence.data_s:
+        return ""
+    return tr(
+        "Stages are measured one by one, from scratch. Loading in total is faster, because threads work in parallel "
+        "and recordings that were loaded before are kept in memory."
+    )
 
 
 def tell_times(seconds: float, tr: Translator) -> tuple[str, str]:
@@ -422,6 +434,8 @@ def _show_stages(diagnosis: Diagnosis, console: Console, tr: Translator) -> None
     heading = tr.row("Stage", "alone, ms", "capacity, batches/s")
     console.print()
     console.print(make_terminal_table(tr("Stages"), heading, rows, is_numeric=True))
+    if note := explain_stage_times(diagnosis, tr):
+        _print_sentence(console, Text(note))
     for function in diagnosis.evidence.python_functions:
         console.print(Text.assemble(f"{tr('Python in the graph')}: ", (str(function), "cyan")))
 

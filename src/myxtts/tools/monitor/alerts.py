@@ -1,6 +1,6 @@
 """Warnings of the monitor: data starvation, oscillation, throttling, memory nearly full, stalled runs, lost GPUs.
 
-`find_alerts` judges every sample anew and keeps nothing; `AlertBook` collects the alerts of a watch for its summary.
+`find_alerts` judges every sample again and keeps nothing; `AlertBook` collects the alerts of a watch for its summary.
 GPU alerts are judged over the last samples, those of a run over its last steps, so that one slow step raises none.
 """
 

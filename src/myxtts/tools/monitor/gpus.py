@@ -193,7 +193,7 @@ class GpuReader:
         return self._known[index]
 
     def _read_pcie(self, index: int, handle: Any, asker: _Asker) -> tuple[int | None, int | None]:
-        """Returns bytes per second into and out of a GPU, measured anew every `_PCIE_INTERVAL_S`."""
+        """Returns bytes per second into and out of a GPU, measured again every `_PCIE_INTERVAL_S`."""
         measured_at, rates = self._pcie.get(index, (-math.inf, (None, None)))
         if time.monotonic() - measured_at >= _PCIE_INTERVAL_S:
             counters = (pynvml.NVML_PCIE_UTIL_RX_BYTES, pynvml.NVML_PCIE_UTIL_TX_BYTES)

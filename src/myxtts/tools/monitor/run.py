@@ -88,7 +88,8 @@ class RunFollower:
         self._clock = clock
         self._telemetry, self._metrics = JsonTail(path / TELEMETRY_FILE_NAME), JsonTail(path / METRICS_FILE_NAME)
         self._window: deque[StepLine] = deque()
-        self._rhythm_steps: deque[tuple[float, float, int]] = deque(maxlen=_NUM_RHYTHM_STEPS)
+        self._rhythm_steps: deque[tuple[int, tuple[float, float, int]]] = deque(maxlen=_NUM_RHYTHM_STEPS)
+        self._watched_steps: deque[int] = deque(maxlen=_NUM_RHYTHM_STEPS)
         self._step_batches: list[StepLine] = []
         self._batches_per_step: int | None = None
         self._position: int | None = None
@@ -106,6 +107,8 @@ class RunFollower:
         for record in self._metrics.read():
             if isinstance(record.get("step"), int) and "loss" in record:
                 self._record = record
+            elif isinstance(record.get("step"), int) and "watch_seconds" in record:
+                self._watched_steps.append(record["step"])
         idle_s = self._measure_idle(num_new)
         reading = RunReading(
             path=str(self.path),
@@ -162,7 +165,8 @@ class RunFollower:
             batches, self._step_batches = self._step_batches, []
             if len(batches) == self._batches_per_step:
                 wait_s, step_s = sum(one.wait_s for one in batches), sum(one.step_s for one in batches)
-                self._rhythm_steps.append((wait_s, step_s, sum(one.num_padded_frames for one in batches)))
+                num_frames = sum(one.num_padded_frames for one in batches)
+                self._rhythm_steps.append((step.position, (wait_s, step_s, num_frames)))
 
     def _drop_old_steps(self) -> None:
         """Shortens the window to the last ten seconds of step time, or to eight steps if those took longer."""
@@ -212,14 +216,21 @@ class RunFollower:
         return "running" if is_fresh and may_be_elsewhere else "ended"
 
     def _add_means(self, reading: RunReading) -> RunReading:
-        """Adds the means over the window, and variation and period over the last 512 steps."""
-        steps = self._window
+        """Adds the means over the window, and variation and period over the last 512 steps.
+
+        A run that has ended stays as it is shown, so the validation after its last steps must not be taken for them.
+        """
+        per_step = self._batches_per_step or 1
+        watched = {step * per_step - 1 for step in self._watched_steps} if reading.state == "ended" else set()
+        steps = [step for step in self._window if step.position not in watched]
+        if not steps:
+            return reading
         elapsed_s = max(sum(step.interval_s for step in steps), 1e-9)
         # A line of telemetry is a batch; with gradient accumulation several make a step.
-        num_steps = len(steps) / (self._batches_per_step or 1)
+        num_steps = len(steps) / per_step
         wait_s = sum(step.wait_s for step in steps)
         num_padded = sum(step.num_padded_frames for step in steps)
-        rhythm = find_recent_oscillation(self._rhythm_steps)
+        rhythm = find_recent_oscillation([times for position, times in self._rhythm_steps if position not in watched])
         return replace(
             reading,
             au=1 - min(1.0, wait_s / elapsed_s),
@@ -234,6 +245,12 @@ class RunFollower:
             variation=rhythm.variation if rhythm is not None else None,
             period_steps=rhythm.period_steps if rhythm is not None and not rhythm.is_stable else None,
         )
+
+
+def find_trainer(run: Path) -> int | None:
+    """Returns the process that trains a run on this machine; None where there is none."""
+    holder = _read_holder(run / _LOCK_FILE_NAME)
+    return holder[0] if holder is not None and _is_alive(*holder) else None
 
 
 def find_newest_run(folder: Path = RUNS_FOLDER) -> Path | None:

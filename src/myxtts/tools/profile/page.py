@@ -9,7 +9,8 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from myxtts.tools.charts import Curve, Flame, draw_curves, draw_flame
+from myxtts.tools.charts import Flame, draw_flame
+from myxtts.tools.line_charts import Curve, draw_curves
 from myxtts.tools.page import (
     Card,
     Html,
@@ -99,7 +100,7 @@ def make_profile_page(profile: TrainingProfile, machine: Mapping[str, Any], tr: 
 def _make_cards(profile: TrainingProfile, tr: Translator) -> list[Card]:
     step = Spread.of([one.step_s for one in profile.steps])
     data = profile.data
-    verdict = tr.join([tr(_RATINGS[data.verdict]), tr("stable" if data.is_stable else "not stable")])
+    rating = tr.join([tr(_RATINGS[data.rating]), tr("stable" if data.is_stable else "not stable")])
     return [
         Card(
             tr("Step"),
@@ -107,7 +108,7 @@ def _make_cards(profile: TrainingProfile, tr: Translator) -> list[Card]:
             tr("median; {variation} variation", variation=tr.share(step.variation)),
         ),
         Card(tr("Wait for data"), tr.milliseconds(data.wait.mean_ms), tr("mean per step")),
-        Card(tr("Loading a batch"), tr.milliseconds(data.load.mean_ms), verdict),
+        Card(tr("Loading a batch"), tr.milliseconds(data.load.mean_ms), rating),
         make_au_card(profile.counts.device_busy, data.au, tr),
         Card(
             tr("Graphs traced"),
@@ -195,7 +196,7 @@ def _show_loading(profile: TrainingProfile, tr: Translator) -> Html:
     heading = tr.row("Stage", "Mean", "Median", "Maximum", "Variation")
     times = [_list_spread(tr(_LOADING.get(name, name)), spread, tr) for name, spread in spreads.items()]
     facts = [
-        [tr("rating"), tr(_RATINGS[data.verdict])],
+        [tr("rating"), tr(_RATINGS[data.rating])],
         [tr("batches in the buffer (mean)"), tr.number(data.mean_depth)],
         [tr("padding"), tr.share(data.padding)],
     ]
@@ -212,7 +213,7 @@ def _show_loading(profile: TrainingProfile, tr: Translator) -> Html:
                 make_table(heading, times),
                 make_table([], facts),
             ),
-            make_panel(tr("Step time in milliseconds"), draw_curves(curves, tr.tick)),
+            make_panel(tr("Step time in milliseconds"), draw_curves(curves, tr, unit=tr("milliseconds"))),
         ),
         lead=tr(
             "Loader: {loader}. Loading is good if it is faster than the step, and slow if the step waits; a "

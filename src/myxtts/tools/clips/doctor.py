@@ -1,0 +1,159 @@
+"""The clip doctor: scores every clip of a run's corpus, and writes the doubts, the page, and the corpus without them.
+
+`examine_clips` is the whole examination. Its result is `clips.jsonl` in the run, one JSON object a clip, the most
+doubtful first: {"id", "doubt", "reasons", "z" of each reason, "scores", "speaker", "text", "audio", "seconds"}.
+`write_manifest` writes the corpus without the worst, for `prepare`; `write_corpus` writes it as a prepared one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from myxtts.config.schema import XTTSConfig
+from myxtts.corpus.corpus_file import (
+    CORPUS_FILE_NAME,
+    FRONTEND_FILE_NAME,
+    Corpus,
+    Heading,
+    format_utterance,
+    open_corpus,
+    write_root,
+)
+from myxtts.errors import DataError
+from myxtts.storage.atomic import write_atomically
+from myxtts.store.reader import FeatureStore
+from myxtts.tools.clips.doubt import Reason, Verdict, judge_clips
+from myxtts.training.voice.align import load_model, plan_alignment
+from myxtts.types import Utterance
+
+CLIPS_FILE_NAME = "clips.jsonl"
+CLIPS_PAGE_NAME = "clips.html"
+
+
+@dataclass(frozen=True, slots=True)
+class Clip:
+    """A verdict with the utterance it is about."""
+
+    verdict: Verdict
+    utterance: Utterance
+
+    def to_json(self) -> dict[str, Any]:
+        about = self.utterance
+        fields = {"speaker": about.speaker, "text": about.text, "audio": about.audio}
+        return {**self.verdict.to_json(), **fields, "seconds": round(about.duration_s, 3), "split": about.split}
+
+
+@dataclass(frozen=True, slots=True)
+class ClipReport:
+    """All clips of a corpus, the most doubtful first, and how many of them count as the worst."""
+
+    run: Path
+    step: int
+    corpus: Corpus
+    clips: list[Clip]
+    num_worst: int
+
+    @property
+    def worst(self) -> list[Clip]:
+        return self.clips[: self.num_worst]
+
+    @property
+    def worst_ids(self) -> set[str]:
+        return {clip.verdict.id for clip in self.worst}
+
+
+def examine_clips(
+    config: XTTSConfig, run: Path, worst_share: float, *, progress: Callable[[int, int], None] = lambda _d, _t: None
+) -> ClipReport:
+    """Scores all clips of the store that a run was trained on; `worst_share` of them count as the worst."""
+    plan = plan_alignment(config, run)
+    store = FeatureStore.open(plan.folder)
+    corpus = _open_corpus(store)
+    utterances = {row.id: row for row in corpus.utterances()}
+    model = load_model(plan)
+    # Imports TensorFlow, after everything that can be refused without it.
+    from myxtts.tools.clips.scores import ClipScorer
+
+    scorer = ClipScorer(store, model, plan.config)
+    scores = scorer.add_goodness(list(scorer.score(lambda done: progress(done, len(store)))))
+    verdicts = judge_clips(scores, [utterances[clip.id].speaker for clip in scores])
+    verdicts += [Verdict(id, 1.0, (Reason.UNALIGNED,), {}, {}) for id in scorer.unaligned]
+    clips = [Clip(verdict, utterances[verdict.id]) for verdict in verdicts]
+    clips.sort(key=lambda clip: (-clip.verdict.doubt, clip.verdict.id))
+    return ClipReport(run, plan.origin.step, corpus, clips, round(worst_share * len(clips)))
+
+
+def _open_corpus(store: FeatureStore) -> Corpus:
+    """The corpus that a store was made of: texts and recordings are there only."""
+    path = Path(store.state.origin.corpus)
+    if not path.is_file():
+        raise DataError(
+            f"The corpus {path}, which the features of the run were made of, was not found.",
+            next_step="Restore it, or prepare the recordings again in the same place.",
+        )
+    return open_corpus(path)
+
+
+def write_doubts(path: Path, clips: Iterable[Clip]) -> Path:
+    """Writes one JSON object a clip; `myxtts studio --doubts` reads it."""
+    with write_atomically(path) as file:
+        for clip in clips:
+            file.write(f"{json.dumps(clip.to_json(), ensure_ascii=False)}\n".encode())
+    return path
+
+
+def apply_report(path: Path, report: ClipReport) -> tuple[int, str]:
+    """Writes the corpus without the worst clips; returns the number of those that stay, and the command to go on with.
+
+    A path that ends with .jsonl becomes a manifest for `prepare`, any other a folder with a prepared corpus.
+    """
+    if path.suffix != ".jsonl":
+        return write_corpus(path, report.corpus, report.worst_ids), f"myxtts train --train-data {path}"
+    number, root = write_manifest(path, report.corpus, report.worst_ids)
+    where = "" if root == path.absolute().parent else f" --audio-root {root}"
+    return number, f"myxtts prepare {path}{where} --out NEW_CORPUS"
+
+
+def write_manifest(path: Path, corpus: Corpus, left_out: Collection[str]) -> tuple[int, Path]:
+    """Writes the utterances that stay, with their splits, as a manifest for `prepare`.
+
+    Returns their number and the folder that holds all recordings, which `prepare` needs as --audio-root where the
+    manifest is not in it.
+    """
+    kept = [row for row in corpus.utterances() if row.id not in left_out]
+    root = _find_root(kept)
+    with write_atomically(path) as file:
+        for row in kept:
+            fields = {"id": row.id, "audio": os.path.relpath(row.audio, root), "text": row.text}
+            fields |= {"speaker": row.speaker, "language": row.language, "split": row.split}
+            fields |= {"phonemes": row.phonemes} if row.phonemes else {}
+            file.write(f"{json.dumps(fields, ensure_ascii=False)}\n".encode())
+    return len(kept), root
+
+
+def write_corpus(folder: Path, corpus: Corpus, left_out: Collection[str]) -> int:
+    """Writes the utterances that stay as a prepared corpus, with their splits; returns their number."""
+    kept = [row for row in corpus.utterances() if row.id not in left_out]
+    root = _find_root(kept)
+    heading = Heading(
+        roots=(write_root(root, folder),), num_utterances=len(kept), seconds=sum(row.duration_s for row in kept)
+    )
+    with write_atomically(folder / FRONTEND_FILE_NAME) as file:
+        file.write(corpus.file.with_name(FRONTEND_FILE_NAME).read_bytes())
+    with write_atomically(folder / CORPUS_FILE_NAME) as file:
+        file.write(f"{heading.to_json()}\n".encode())
+        for row in kept:
+            file.write(f"{format_utterance(row, 0, os.path.relpath(row.audio, root))}\n".encode())
+    return len(kept)
+
+
+def _find_root(rows: Sequence[Utterance]) -> Path:
+    """The folder that holds all recordings."""
+    if not rows:
+        raise DataError("No clip would be left.", next_step="Leave out fewer: --worst 6%.")
+    return Path(os.path.commonpath([str(Path(row.audio).parent) for row in rows]))

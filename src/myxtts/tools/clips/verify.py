@@ -1,0 +1,106 @@
+"""Trains with all clips and without the worst, for the same minutes and with the same seed, and compares both.
+
+Both trainings are held out against the same utterances: those of the validation split that are not in doubt. Each runs
+in a process of its own, `myxtts train`, with the settings of the run; results are in RUN/verify-clips.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from myxtts.config.load import RESOLVED_FILE_NAME
+from myxtts.errors import MyXTTSError, UsageError
+from myxtts.storage.json_file import JsonLines, is_number
+from myxtts.tools.clips.doctor import ClipReport, write_corpus
+from myxtts.types import Say
+
+VERIFY_FOLDER_NAME = "verify-clips"
+_ALL, _KEPT = "all", "kept"
+_SHOWN = ("score", "mel_distance", "flow", "prior", "duration", "token_duration_error", "speaker_similarity")
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """Held-out figures of both trainings after the same time, their steps, and the command of each."""
+
+    minutes: float
+    everything: dict[str, float]
+    kept: dict[str, float]
+    steps: tuple[int, int]
+    commands: tuple[str, str]
+
+    @property
+    def shared_names(self) -> list[str]:
+        return [name for name in _SHOWN if name in self.everything and name in self.kept]
+
+    def describe_command(self) -> str:
+        return "\n".join(self.commands)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def check_minutes(minutes: float | None) -> None:
+    """Raises UsageError where no training time is given; called before clips are scored."""
+    if minutes is None:
+        raise UsageError(
+            "How long each of the two trainings lasts is not given.", next_step="Give it: --verify --minutes 10"
+        )
+
+
+def verify_clips(report: ClipReport, minutes: float, say: Say) -> Verified:
+    """Trains both ways; the second begins when the first has ended, so that neither disturbs the other."""
+    folder = report.run.absolute() / VERIFY_FOLDER_NAME
+    shutil.rmtree(folder, ignore_errors=True)
+    doubtful = {clip.verdict.id for clip in report.worst if clip.utterance.split != "train"}
+    results: dict[str, tuple[int, dict[str, float]]] = {}
+    commands: dict[str, list[str]] = {}
+    for name, left_out in ((_ALL, doubtful), (_KEPT, report.worst_ids)):
+        corpus = folder / f"corpus-{name}"
+        corpus.mkdir(parents=True)
+        number = write_corpus(corpus, report.corpus, left_out)
+        commands[name] = _make_command(report.run, folder, name, minutes)
+        say(f"Training with {number:,} clips ({name}) for {minutes:g} minutes …")
+        _train(commands[name])
+        results[name] = _read_last_validation(folder / name / "metrics.jsonl")
+    (first_step, everything), (second_step, kept) = results[_ALL], results[_KEPT]
+    steps, lines = (first_step, second_step), (" ".join(commands[_ALL]), " ".join(commands[_KEPT]))
+    return Verified(minutes, everything, kept, steps, lines)
+
+
+def _make_command(run: Path, folder: Path, name: str, minutes: float) -> list[str]:
+    """The command that trains on one of the two corpora with the settings of the run."""
+    corpus, cache = folder / f"corpus-{name}", folder / f"features-{name}"
+    command = [sys.executable, "-m", "myxtts", "train", "--config", str(run / RESOLVED_FILE_NAME), "--json"]
+    command += ["--train-data", str(corpus), "--cache-dir", str(cache), "--minutes", f"{minutes:g}"]
+    for setting in (f"run_dir={folder / name}", "steps=null", "epochs=null"):
+        command += ["--set", f"training.{setting}"]
+    return command
+
+
+def _train(command: Sequence[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise MyXTTSError(
+            f"A training of --verify ended with {done.returncode}: {(done.stderr or done.stdout)[-2000:].strip()}",
+            next_step=f"Try it alone: {' '.join(command)}",
+        )
+
+
+def _read_last_validation(path: Path) -> tuple[int, dict[str, float]]:
+    """Step and figures of the last validation of a training."""
+    found: tuple[int, Mapping[str, Any]] | None = None
+    for line in JsonLines(path).read():
+        if isinstance(line.get("validation"), dict):
+            found = int(line["step"]), line["validation"]
+    if found is None:
+        raise UsageError(
+            f"The training in {path.parent} was too short for a validation.", next_step="Give more --minutes."
+        )
+    return found[0], {name: float(value) for name, value in found[1].items() if is_number(value)}

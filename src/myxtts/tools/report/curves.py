@@ -1,0 +1,190 @@
+"""The charts of a run, declared once: which numbers stand in which chart, with units, for the report and the live page.
+
+A chart takes its numbers from the lines of metrics.jsonl (training or validation) or of system.jsonl. Several runs in
+one picture get a chart for each number, with a curve for each run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from myxtts.storage.json_file import is_number
+from myxtts.tools.line_charts import Curve, draw_curves
+from myxtts.tools.page import Html, make_panel
+from myxtts.tools.run_files import RunFiles
+from myxtts.tools.words import Translator, mark
+from myxtts.training.terms import VOCODER, VOICE, Measures
+from myxtts.training.vocoder.data import VOCODER_SPEC_FILE_NAME
+
+Source = Literal["training", "validation", "system"]
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class RunChart:
+    """One chart: its numbers by name, with their labels. `heading`, `unit` and labels are English, translated later.
+
+    `scale` turns what is recorded into the unit of the chart, such as seconds into milliseconds.
+    """
+
+    name: str
+    heading: str
+    source: Source
+    curves: Mapping[str, str]
+    unit: str = ""
+    scale: float = 1.0
+    is_noisy: bool = True
+
+    @property
+    def x(self) -> str:
+        return mark("minutes") if self.source == "system" else mark("step")
+
+    def name_curve(self, key: str) -> str:
+        """Name of a curve among all charts of a page."""
+        return f"{self.name}/{key}"
+
+
+_HEADINGS = mark(
+    {
+        "loss": "Loss",
+        "terms": "Loss terms",
+        "measured": "Other measures",
+        "rate": "Learning rate",
+        "norm": "Gradient norm",
+        "au": "AU and share of the wall clock",
+        "time": "Time per step",
+        "throughput": "Throughput",
+        "gpu_use": "GPU utilisation",
+        "gpu_memory": "GPU memory",
+        "gpu_power": "GPU power",
+        "gpu_heat": "GPU temperature",
+        "memory": "Memory of the training process",
+        "cores": "Processor of the training process",
+    }
+)
+_UNITS = mark(
+    {
+        "percent": "%",
+        "milliseconds": "milliseconds",
+        "utterances": "utterances per second",
+        "gigabytes": "GB",
+        "watts": "W",
+        "celsius": "°C",
+        "cores": "cores in use",
+    }
+)
+_LABELS = mark(
+    {
+        "loss": "Loss",
+        "learning_rate": "Learning rate",
+        "gradient_norm": "Gradient norm",
+        "au": "AU",
+        "wall_share": "share of the wall clock in steps",
+        "seconds": "step, training only",
+        "wall_seconds": "step, including validation",
+        "data_wait_s": "wait for data",
+        "utterances_per_s": "training only",
+        "wall_utterances_per_s": "including validation",
+        "memory_bytes": "memory",
+        "cores": "cores in use",
+    }
+)
+_GPU_CHARTS: Mapping[str, tuple[str, str]] = {
+    "gpu_use": ("utilization_percent", "percent"),
+    "gpu_memory": ("memory_used_bytes", "gigabytes"),
+    "gpu_power": ("power_w", "watts"),
+    "gpu_heat": ("temperature_c", "celsius"),
+}
+
+
+def find_measures(run: RunFiles) -> Measures:
+    """The measures of what the run trains: a run with a vocoder specification trains a vocoder."""
+    return VOCODER if (run.path / VOCODER_SPEC_FILE_NAME).is_file() else VOICE
+
+
+def list_learning_charts(measures: Measures) -> list[RunChart]:
+    measured = {term.name: term.label for term in measures.terms if not term.weight}
+    return [
+        RunChart("loss", _HEADINGS["loss"], "training", {"loss": _LABELS["loss"]}),
+        RunChart("terms", _HEADINGS["terms"], "training", measures.term_labels),
+        RunChart("measured", _HEADINGS["measured"], "training", measured),
+        RunChart("rate", _HEADINGS["rate"], "training", _pick("learning_rate"), is_noisy=False),
+        RunChart("norm", _HEADINGS["norm"], "training", _pick("gradient_norm")),
+    ]
+
+
+def list_validation_charts(measures: Measures) -> list[RunChart]:
+    of_charts = [
+        RunChart(f"validation-{number}", heading, "validation", labels, is_noisy=False)
+        for number, (heading, labels) in enumerate(measures.charts.items())
+    ]
+    terms = RunChart("validation-terms", _HEADINGS["terms"], "validation", measures.term_labels, is_noisy=False)
+    return [*of_charts, terms]
+
+
+def list_speed_charts() -> list[RunChart]:
+    times = _pick("seconds", "wall_seconds", "data_wait_s")
+    throughput = _pick("utterances_per_s", "wall_utterances_per_s")
+    return [
+        RunChart("au", _HEADINGS["au"], "training", _pick("au", "wall_share"), _UNITS["percent"], 100.0),
+        RunChart("time", _HEADINGS["time"], "training", times, _UNITS["milliseconds"], 1000.0),
+        RunChart("throughput", _HEADINGS["throughput"], "training", throughput, _UNITS["utterances"]),
+    ]
+
+
+def list_system_charts(num_gpus: int) -> list[RunChart]:
+    """Charts of all GPUs, which share each picture, and of the process."""
+    of_gpus = [
+        RunChart(
+            name,
+            _HEADINGS[name],
+            "system",
+            {f"gpu{gpu}_{column}": f"GPU {gpu}" for gpu in range(num_gpus)},
+            _UNITS[unit],
+        )
+        for name, (column, unit) in _GPU_CHARTS.items()
+        if num_gpus
+    ]
+    return [
+        *of_gpus,
+        RunChart("memory", _HEADINGS["memory"], "system", _pick("memory_bytes"), _UNITS["gigabytes"], is_noisy=False),
+        RunChart("cores", _HEADINGS["cores"], "system", _pick("cores"), _UNITS["cores"]),
+    ]
+
+
+def _pick(*names: str) -> dict[str, str]:
+    return {name: _LABELS[name] for name in names}
+
+
+def select_points(chart: RunChart, rows: Sequence[Row], key: str) -> tuple[list[float], list[float]]:
+    """Returns places and values of one number, in the unit of the chart, without rows that lack it."""
+    place = "minutes" if chart.source == "system" else "step"
+    found = [
+        (row[place], chart.scale * row[key]) for row in rows if is_number(row.get(key)) and is_number(row.get(place))
+    ]
+    return [x for x, _ in found], [y for _, y in found]
+
+
+def list_rows(run: RunFiles, source: Source) -> Sequence[Row]:
+    if source == "validation":
+        return [{"step": step, **numbers} for step, numbers in run.validations]
+    return run.records if source == "training" else run.system
+
+
+def draw_chart(run: RunFiles, chart: RunChart, tr: Translator) -> Html:
+    """Draws a chart of one run in its panel; empty where the run has none of the numbers."""
+    rows = list_rows(run, chart.source)
+    curves = [Curve(tr(label), *select_points(chart, rows, key), chart.is_noisy) for key, label in chart.curves.items()]
+    return make_panel(tr(chart.heading), draw_curves(curves, tr, x=tr(chart.x), unit=tr(chart.unit)))
+
+
+def draw_side_by_side(runs: Mapping[str, RunFiles], charts: Sequence[RunChart], tr: Translator) -> Iterator[Html]:
+    """Draws a chart for each number, with a curve for each run, by its name."""
+    for chart in charts:
+        rows = {name: list_rows(run, chart.source) for name, run in runs.items()}
+        for key, label in chart.curves.items():
+            curves = [Curve(name, *select_points(chart, rows[name], key), chart.is_noisy) for name in runs]
+            heading = tr(chart.heading) if len(chart.curves) == 1 else f"{tr(chart.heading)}: {tr(label)}"
+            yield make_panel(heading, draw_curves(curves, tr, x=tr(chart.x), unit=tr(chart.unit)))
