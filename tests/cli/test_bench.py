@@ -73,7 +73,7 @@ def test_a_candidate_that_is_left_out_is_named(
     arguments = ["--config", str(config_file), "--steps", "2", "--rounds", "1", "--contenders", "cached,python"]
     app(["bench", *arguments, "--set", f"data.cache_dir={tmp_path / 'none'}"], standalone_mode=False)
     shown = capsys.readouterr()
-    assert "There are no features in" in shown.err
+    assert "No feature cache in" in shown.err
     assert "python" in shown.out
     assert "upper bound" in shown.out
 
@@ -86,7 +86,7 @@ def test_what_cannot_be_measured_is_explained(config_file: Path, tmp_path: Path)
         run("--lang", "de")
     with pytest.raises(UsageError, match="no loader 'fast'"):
         run("--contenders", "fast")
-    with pytest.raises(UsageError, match="No corpus is named"):
+    with pytest.raises(UsageError, match="No corpus is given"):
         run("--set", "data.train_data=null", "--set", f"data.cache_dir={tmp_path / 'none'}")
 
 

@@ -38,7 +38,7 @@ def test_help_says_what_it_is_for_and_what_to_take_care_of() -> None:
     words = " ".join(done.stdout.replace("│", " ").split())
     for part in ("Example", "--join", "--host", "--port", "--json", "data.data_service", "5050"):
         assert part in words
-    for part in ("--allow-remote-code-execution", "run code as your user", "asks for no password", "SSH tunnel"):
+    for part in ("--allow-remote-code-execution", "run code as your user", "has no authentication", "SSH tunnel"):
         assert part in words
 
 

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.cli.without_tensorflow import run_without_tensorflow
+from tests.myxtts_process import run_myxtts
 from tests.training.trainer_programs import make_data
 
 from myxtts.config.schema import XTTSConfig
@@ -35,9 +35,9 @@ def make_nothing():
 
 
 def run_diagnose(*arguments: str | Path, cwd: Path, launcher: bool = False) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "COLUMNS": "140"}
-    start = [str(LAUNCHER)] if launcher else ["-m", "myxtts", "diagnose"]
-    command = [sys.executable, *start, *map(str, arguments)]
+    if not launcher:
+        return run_myxtts("diagnose", *arguments, cwd=cwd, env={"COLUMNS": "140"}, tensorflow=True)
+    command, environment = [sys.executable, str(LAUNCHER), *map(str, arguments)], {**os.environ, "COLUMNS": "140"}
     return subprocess.run(command, capture_output=True, text=True, timeout=200, env=environment, cwd=cwd)
 
 
@@ -92,7 +92,7 @@ def test_a_configuration_is_diagnosed_applied_and_verified(tmp_path: Path) -> No
 def test_what_is_wrong_is_said_without_loading_tensorflow(
     tmp_path: Path, arguments: tuple[str, ...], exit_code: int, words: str
 ) -> None:
-    done = run_without_tensorflow(tmp_path, "diagnose", *arguments)
+    done = run_myxtts("diagnose", *arguments, cwd=tmp_path)
     assert done.returncode == exit_code, done.stderr
     assert words in done.stdout + done.stderr
 

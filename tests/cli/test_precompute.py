@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.myxtts_process import run_myxtts
 from tests.store.corpora import DATA, take_snapshot
 from tests.store.flips import flip_bit
 
@@ -24,9 +25,7 @@ CHARACTERS = ("--set", "data.text_frontend=characters")
 
 
 def run_precompute(*arguments: str | Path, fault: str = "") -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "COLUMNS": "160", "MYXTTS_FAULT": fault}
-    command = [sys.executable, "-m", "myxtts", "precompute", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
+    return run_myxtts("precompute", *arguments, env={"MYXTTS_FAULT": fault})
 
 
 def test_recordings_become_a_store_that_is_checked_broken_and_repaired(ljspeech: Path, tmp_path: Path) -> None:
@@ -39,9 +38,9 @@ def test_recordings_become_a_store_that_is_checked_broken_and_repaired(ljspeech:
     assert "20 utterances" in done.stderr
     expected = take_snapshot(store)
 
-    done = run_precompute("--cache-dir", store, "--check")
+    done = run_myxtts("cache", "check", store)
     assert done.returncode == 0, done.stderr
-    assert "0 broken" in done.stdout
+    assert "0 damaged" in done.stdout
 
     flip_bit(store / "generation-0001" / "000000.mel", 8 * 1000)
     done = run_precompute("--cache-dir", store, "--check", "--json")
@@ -49,14 +48,15 @@ def test_recordings_become_a_store_that_is_checked_broken_and_repaired(ljspeech:
     error = json.loads(done.stdout)["error"]
     assert (error["kind"], error["num_broken"], error["is_whole"]) == ("data", 1, False)
     assert "mel of LJ000: its checksum does not match" in error["problems"]
-    assert "--fix" in done.stderr
+    assert f"myxtts cache repair {store}" in done.stderr
+    assert "Note: --check is an old name: use myxtts cache check." in done.stderr
 
-    done = run_precompute("--cache-dir", store, "--fix", "--json")
+    done = run_myxtts("cache", "repair", store, "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["num_repaired"] == 1
     assert take_snapshot(store) == expected
 
-    done = run_precompute("--cache-dir", store, "--compact")
+    done = run_myxtts("cache", "compact", "--cache-dir", store)
     assert done.returncode == 0, done.stderr
     assert "20 utterances" in done.stdout
     assert take_snapshot(store) == expected
@@ -73,7 +73,7 @@ def test_repair_of_what_is_gone_ends_with_the_data_exit_code(ljspeech: Path, tmp
     flip_bit(store / "generation-0001" / "000000.mel", 8 * 1000)
     done = run_precompute("--cache-dir", store, "--fix")
     assert done.returncode == 3
-    assert "1 could not be made anew" in done.stderr
+    assert "1 of which could not be computed again" in done.stderr
     assert "LJ000: there is no such file" in done.stdout
     assert run_precompute("--cache-dir", store, "--check").returncode == 0
     assert len(FeatureStore.open(store)) == 19
@@ -98,7 +98,7 @@ def test_bad_recordings_are_shown_and_too_many_end_the_work(ljspeech: Path, tmp_
     assert "unreadable" in done.stdout
     assert "LJ003" in (store / "rejections.csv").read_text(encoding="utf-8")
     (ljspeech / "wavs" / "LJ004.wav").unlink()
-    done = run_precompute("--train-data", corpus, "--cache-dir", store, "--rebuild")
+    done = run_myxtts("cache", "rebuild", store, "--train-data", corpus)
     assert done.returncode == 3
     assert "2 of 20 utterances" in done.stderr
     assert len(FeatureStore.open(store)) == 19
@@ -109,8 +109,8 @@ def test_bad_recordings_are_shown_and_too_many_end_the_work(ljspeech: Path, tmp_
     [
         ((), 2, "--train-data"),
         (("--cache-dir", "store"), 2, "No corpus"),
-        (("--cache-dir", "store", "--check", "--fix"), 2, "exclude each other"),
-        (("--cache-dir", "nowhere", "--check"), 3, "no finished feature store"),
+        (("--cache-dir", "store", "--check", "--fix"), 2, "--check and --fix cannot be used together"),
+        (("--cache-dir", "nowhere", "--check"), 3, "no complete feature cache"),
         (("--train-data", "nowhere"), 3, "nowhere"),
     ],
 )

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import soundfile
 from tests.conftest import synthesize_clip
+from tests.myxtts_process import run_myxtts
 
 NUM_CLIPS = 8
 
 
 def run_prepare(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "myxtts", "prepare", *map(str, arguments)]
-    command += ["--set", "data.text_frontend=characters"]
-    environment = {**os.environ, "COLUMNS": "300"}
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment, check=False)
+    return run_myxtts("prepare", *arguments, "--set", "data.text_frontend=characters", env={"COLUMNS": "300"})
 
 
 @pytest.fixture

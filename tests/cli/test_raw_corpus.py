@@ -42,7 +42,7 @@ def test_features_of_raw_recordings_are_made_first(
 
 @pytest.mark.parametrize("command", ["train", "profile", "bench", "diagnose"])
 def test_a_missing_store_without_a_corpus_is_a_usage_error(command: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="No corpus is named"):
+    with pytest.raises(UsageError, match="No corpus is given"):
         app((command, "--cache-dir", str(tmp_path / "nowhere")), standalone_mode=False)
 
 

@@ -8,12 +8,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import soundfile
 from tests.conftest import synthesize_clip
+from tests.myxtts_process import run_myxtts_bytes
 from tests.synthesis.small_models import DATA, write_small_bundle
 
 # Runs one command after another, because every process costs seconds; prints what became of each.
@@ -33,24 +33,23 @@ print(json.dumps(answers))
 """
 VOICE = ("--voice", "voice.wav")
 MISTAKES: list[tuple[tuple[str, ...], int, str]] = [
-    (("Hello.", "--out", "x.wav"), 2, "Not given: --model RUN_OR_BUNDLE."),
-    (("Hello.",), 2, "Not given: --model RUN_OR_BUNDLE, --out FILE.wav (or - for a stream)."),
-    (("Hello.", "--model", "nowhere", "--out", "x.wav"), 3, "no model bundle"),
-    (("Hello.", "--model", "bundle"), 2, "Not given: --out FILE.wav"),
-    (("--model", "bundle", "--out", "x.wav"), 2, "Not given: a text to say (or --file)."),
+    (("Hello.",), 2, "Missing: --model MODEL (a run or exported model), --voice VOICE"),
+    ((), 2, "Missing: a text to say (or --file FILE), --model MODEL (a run or exported model), --voice VOICE"),
+    (("Hello.", "--model", "nowhere", "--out", "x.wav"), 3, "no trained model"),
+    (("--model", "bundle", "--out", "x.wav"), 2, "Missing: a text to say (or --file FILE)."),
     (("Hello.", "--model", "bundle", *VOICE, "--language", "de", "--out", "x.wav"), 2, "en, fa"),
-    (("Hello.", "--model", "bundle", "--voice", "nobody.wav", "--out", "x.wav"), 3, "no saved voice"),
+    (("Hello.", "--model", "bundle", "--voice", "nobody.wav", "--out", "x.wav"), 3, "no voice named"),
     (("Hello.", "--model", "bundle", "--voice", "bomb.wav", "--out", "x.wav"), 3, "bomb.wav cannot be used"),
-    (("Hello.", "--model", "bundle", "--out", "x.wav"), 2, "whose voice"),
+    (("Hello.", "--model", "bundle", "--out", "x.wav"), 2, "Add --voice: "),
     (("?!", "--model", "bundle", *VOICE, "--out", "x.wav"), 3, "nothing to say"),
     (("a" * 20_001, "--model", "bundle", *VOICE, "--out", "x.wav"), 3, "20,001 characters"),
-    (("Hello.", "--model", "bundle", *VOICE, "--out", "-", "--json"), 2, "JSON"),
+    (("Hello.", "--model", "bundle", *VOICE, "--out", "-", "--json"), 2, "--json both use standard output"),
     (("Hello.", "--model", "bundle", *VOICE, "--out", "bundle"), 2, "is a folder"),
     (("Hello.", "--model", "bundle", *VOICE, "--out", "x.m4a"), 2, ".wav, .flac, .ogg, .opus, .mp3"),
     (
         ("Hello.", "--model", "bundle", *VOICE, "--save-voice", "anna", "--out", "x.wav"),
         2,
-        "a speaker 'anna' of its own",
+        "a speaker named 'anna'",
     ),
     (("Hello.", "--model", "bundle", "--speed", "0", "--out", "x.wav"), 4, "speed is 0"),
     (("Hello.", "--model", "bundle", "--save-voice", "../x", "--out", "x.wav"), 2, "cannot be called"),
@@ -62,7 +61,7 @@ MISTAKES: list[tuple[tuple[str, ...], int, str]] = [
     (("سلام دوست من", "--model", "bundle", *VOICE, "--out", "x.wav"), 3, "--language fa"),
     (("Hello.", "--model", "bundle", *VOICE, "--out", "x.wav", "--subtitles", "x.txt"), 2, ".srt, .vtt, .json"),
     (("anna Hello.", "--model", "bundle", "--dialogue", "--out", "x.wav"), 3, "Line 1: 'anna Hello.'"),
-    (("zoe: Hello.", "--model", "bundle", "--dialogue", "--out", "x.wav"), 3, "Line 1: There is no recording"),
+    (("zoe: Hello.", "--model", "bundle", "--dialogue", "--out", "x.wav"), 3, "Line 1: There is no file"),
     (("a: Hello.", "--model", "bundle", "--dialogue", *VOICE, "--out", "x.wav"), 2, "each line names its voice"),
     (("Hello.", "--model", "bundle", "--voice", "a=1", "--voice", "b", "--out", "x.wav"), 2, "some have none"),
     (("Hello.", "--model", "bundle", "--seconds", "2", "--speed", "2", "--out", "x.wav"), 4, "speed and seconds"),
@@ -73,10 +72,8 @@ MISTAKES: list[tuple[tuple[str, ...], int, str]] = [
 ]
 
 
-def run_synth(*arguments: str | Path, **options: Any) -> subprocess.CompletedProcess[bytes]:
-    command = [sys.executable, "-m", "myxtts", "synth", *map(str, arguments)]
-    environment = {**os.environ, "COLUMNS": "300"}
-    return subprocess.run(command, capture_output=True, timeout=120, env=environment, **options)
+def run_synth(*arguments: str | Path, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    return run_myxtts_bytes("synth", *arguments, env={"COLUMNS": "300"}, stdin=stdin, tensorflow=True)
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +101,7 @@ def test_a_text_becomes_a_file_and_a_voice_that_is_used_again(place: Path) -> No
     assert rate == DATA.sample_rate
     assert len(samples) > rate
 
-    done = run_synth("-", *common, "--voice", "lena", "--out", "-", input=b"Hello there.\nThe fox!\n")
+    done = run_synth("-", *common, "--voice", "lena", "--out", "-", stdin=b"Hello there.\nThe fox!\n")
     assert done.returncode == 0, done.stderr
     streamed, rate = soundfile.read(io.BytesIO(done.stdout))
     assert rate == DATA.sample_rate
@@ -165,7 +162,7 @@ def test_a_file_of_texts_becomes_a_folder(place: Path) -> None:
     arguments = ("--model", place / "bundle", "--voice", place / "voice.wav", "--out", folder)
     done = run_synth("--file", place / "named.csv", *arguments, "--json")
     assert done.returncode == 0, done.stderr
-    assert b"Replacing" in done.stderr
+    assert b"is overwritten" in done.stderr
     made = {Path(row["path"]).name: row["duration_s"] for row in json.loads(done.stdout)["files"]}
     assert set(made) == {path.name for path in folder.iterdir()} == {"animal.wav", "greeting.wav"}
     assert all(abs(soundfile.info(folder / name).duration - length) < 0.001 for name, length in made.items())

@@ -57,6 +57,7 @@ class FakeNvml:
     def __init__(self, gpus: Sequence[FakeGpu] = (), *, problem: int | None = None) -> None:
         self.gpus = list(gpus)
         self.problem = problem
+        self.cuda_version = 13000
         self.num_users = 0
         for index, gpu in enumerate(self.gpus):
             gpu.uuid = gpu.uuid or f"GPU-{index:08x}-0000-0000-0000-000000000000"
@@ -79,6 +80,10 @@ class FakeNvml:
     def nvmlSystemGetDriverVersion(self) -> str:  # noqa: N802
         self._check_started()
         return "580.65.06"
+
+    def nvmlSystemGetCudaDriverVersion(self) -> int:  # noqa: N802
+        self._check_started()
+        return self.cuda_version
 
     def nvmlDeviceGetCount(self) -> int:  # noqa: N802
         self._check_started()

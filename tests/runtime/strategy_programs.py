@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import tensorflow as tf
@@ -55,10 +54,6 @@ def carry_out(kind: Any, model_devices: list[str]) -> dict[str, Any]:
 
 def list_all(device_type: str) -> list[str]:
     return list(list_devices(device_type))
-
-
-def read_variable(name: str) -> str | None:
-    return os.environ.get(name)
 
 
 def start_devices_by_listing() -> bool:

@@ -200,7 +200,7 @@ def test_a_gpu_is_described() -> None:
     [
         (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, "no NVIDIA driver is installed"),
         (pynvml.NVML_ERROR_DRIVER_NOT_LOADED, "not loaded"),
-        (pynvml.NVML_ERROR_NO_PERMISSION, "may not talk"),
+        (pynvml.NVML_ERROR_NO_PERMISSION, "has no permission"),
         (pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH, "restart the machine"),
         (pynvml.NVML_ERROR_UNKNOWN, "does not answer"),
     ],

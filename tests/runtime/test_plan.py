@@ -98,16 +98,16 @@ TABLE: list[tuple[str, dict[str, Any], str, str, str, str, str]] = [
     ("4", {"data_gpu": 2, "model_gpu": 3, "visible_gpus": "2,3"}, "multi-gpu", "GPU:2", "GPU:3", "one_device", ""),
     ("2", {"data_gpu": 0, "model_gpu": 1, "multi_gpu": True}, "multi-gpu", "GPU:0", "GPU:1", "one_device", "multi_gpu"),
     # The same, but features come from a store.
-    ("2", BOTH | {"train_data": "corpus"}, "single-gpu", "CPU:0", "GPU:1", "one_device", "nothing to compute"),
-    ("2", BOTH | {"cache_dir": "features"}, "single-gpu", "CPU:0", "GPU:1", "one_device", "multi_gpu to true"),
+    ("2", BOTH | {"train_data": "corpus"}, "single-gpu", "CPU:0", "GPU:1", "one_device", "GPU 0 has no work"),
+    ("2", BOTH | {"cache_dir": "features"}, "single-gpu", "CPU:0", "GPU:1", "one_device", "use --multi-gpu"),
     ("4", BOTH | {"model_gpu": "2,3", **STORED}, "mirrored", "CPU:0", "GPU:2 GPU:3", "mirrored", "Mirrored mode on"),
     ("2", BOTH | STORED | ON_THE_FLY, "multi-gpu", "GPU:0", "GPU:1", "one_device", ""),
     # Both are named, but one is missing or they are equal.
-    ("2", {"data_gpu": 0, "model_gpu": 5}, "single-gpu", "CPU:0", "GPU:0", "one_device", "GPU 5 is not there"),
-    ("2", {"data_gpu": 5, "model_gpu": 1}, "single-gpu", "CPU:0", "GPU:1", "one_device", "GPU 5 is not there"),
-    ("2", {"data_gpu": 5, "model_gpu": 6}, "single-gpu", "CPU:0", "GPU:0", "one_device", "GPUs 5, 6 are not there"),
-    ("2", {"data_gpu": 1, "model_gpu": 1}, "single-gpu", "CPU:0", "GPU:1", "one_device", "GPU 1 cannot be both"),
-    ("1", {"data_gpu": 0, "model_gpu": 1}, "single-gpu", "CPU:0", "GPU:0", "one_device", "GPU 1 is not there"),
+    ("2", {"data_gpu": 0, "model_gpu": 5}, "single-gpu", "CPU:0", "GPU:0", "one_device", "GPU 5 does not exist"),
+    ("2", {"data_gpu": 5, "model_gpu": 1}, "single-gpu", "CPU:0", "GPU:1", "one_device", "GPU 5 does not exist"),
+    ("2", {"data_gpu": 5, "model_gpu": 6}, "single-gpu", "CPU:0", "GPU:0", "one_device", "GPUs 5, 6 do not exist"),
+    ("2", {"data_gpu": 1, "model_gpu": 1}, "single-gpu", "CPU:0", "GPU:1", "one_device", "GPU 1 is named twice"),
+    ("1", {"data_gpu": 0, "model_gpu": 1}, "single-gpu", "CPU:0", "GPU:0", "one_device", "GPU 1 does not exist"),
     (
         "2",
         {"data_gpu": 0, "model_gpu": "1,2,3"},
@@ -115,9 +115,9 @@ TABLE: list[tuple[str, dict[str, Any], str, str, str, str, str]] = [
         "CPU:0",
         "GPU:1",
         "one_device",
-        "GPUs 2, 3 are not there",
+        "GPUs 2, 3 do not exist",
     ),
-    ("4", {"data_gpu": 1, "model_gpu": "1,2"}, "single-gpu", "CPU:0", "GPU:1", "one_device", "GPU 1 cannot be both"),
+    ("4", {"data_gpu": 1, "model_gpu": "1,2"}, "single-gpu", "CPU:0", "GPU:1", "one_device", "GPU 1 is named twice"),
     (
         "2",
         {"data_gpu": 0, "model_gpu": 1, "visible_gpus": "1"},
@@ -125,9 +125,17 @@ TABLE: list[tuple[str, dict[str, Any], str, str, str, str, str]] = [
         "CPU:0",
         "GPU:1",
         "one_device",
-        "leaves out 1",
+        "hides 1 more",
     ),
-    ("0", {"data_gpu": 0, "model_gpu": 1}, "cpu", "CPU:0", "", "default", "there is no GPU"),
+    # GPUs are named on a machine without any.
+    ("0", {"data_gpu": 0, "model_gpu": 1, "allow_cpu": True}, "cpu", "CPU:0", "", "default", "there is no GPU"),
+    ("0", {"model_gpu": 0, "allow_cpu": True}, "cpu", "CPU:0", "", "default", "You asked for model_gpu 0"),
+    ("0", {"visible_gpus": "0,1", "allow_cpu": True}, "cpu", "CPU:0", "", "default", "there is no GPU"),
+    ("1", {"data_gpu": 0, "model_gpu": 1, "allow_cpu": True}, "single-gpu", "CPU:0", "GPU:0", "one_device", "GPU 1"),
+    # A preset for a card that the machine does not have.
+    ("0", {"gpu_card": "a100"}, "cpu", "CPU:0", "", "default", "gpu_card is a100"),
+    ("1", {"gpu_card": "a100"}, "single-gpu", "CPU:0", "GPU:0", "one_device", "gpu_card is a100"),
+    ("1", {"gpu_card": "rtx4090", "num_workers": 2}, "single-gpu", "CPU:0", "GPU:0", "one_device", ""),
     # Only one is named.
     ("2", {"data_gpu": 1}, "single-gpu", "CPU:0", "GPU:1", "one_device", ""),
     ("2", {"data_gpu": 0}, "single-gpu", "CPU:0", "GPU:0", "one_device", ""),
@@ -140,7 +148,7 @@ TABLE: list[tuple[str, dict[str, Any], str, str, str, str, str]] = [
     ("0", {}, "cpu", "CPU:0", "", "default", ""),
     ("0", {"multi_gpu": True}, "cpu", "CPU:0", "", "default", "there is no GPU"),
     ("1", {}, "single-gpu", "CPU:0", "GPU:0", "one_device", ""),
-    ("1", {"multi_gpu": True}, "single-gpu", "CPU:0", "GPU:0", "one_device", "nothing to mirror"),
+    ("1", {"multi_gpu": True}, "single-gpu", "CPU:0", "GPU:0", "one_device", "trains alone"),
     ("2", {}, "single-gpu", "CPU:0", "GPU:0", "one_device", ""),
     ("4", {}, "single-gpu", "CPU:0", "GPU:0", "one_device", ""),
     ("2 unequal", {}, "single-gpu", "CPU:0", "GPU:0", "one_device", ""),
@@ -148,8 +156,8 @@ TABLE: list[tuple[str, dict[str, Any], str, str, str, str, str]] = [
     ("2", {"multi_gpu": True}, "mirrored", "CPU:0", "GPU:0 GPU:1", "mirrored", ""),
     ("4", {"multi_gpu": True}, "mirrored", "CPU:0", "GPU:0 GPU:1 GPU:2 GPU:3", "mirrored", ""),
     ("4", {"multi_gpu": True, "visible_gpus": "1,3"}, "mirrored", "CPU:0", "GPU:1 GPU:3", "mirrored", ""),
-    ("4", {"multi_gpu": True, "visible_gpus": "3"}, "single-gpu", "CPU:0", "GPU:3", "one_device", "nothing to mirror"),
-    ("2 unequal", {"multi_gpu": True}, "mirrored", "CPU:0", "GPU:0 GPU:1", "mirrored", "the slower one sets the pace"),
+    ("4", {"multi_gpu": True, "visible_gpus": "3"}, "single-gpu", "CPU:0", "GPU:3", "one_device", "trains alone"),
+    ("2 unequal", {"multi_gpu": True}, "mirrored", "CPU:0", "GPU:0 GPU:1", "mirrored", "as long as the slowest"),
 ]
 
 
@@ -170,14 +178,16 @@ def test_the_plan_follows_the_table(
 @pytest.mark.parametrize(
     ("machine", "values", "words"),
     [
-        ("2", {"visible_gpus": "0,7"}, ["visible_gpus", "GPU 7 is not there", "GPU 0", "GPU 1", "RTX 4090"]),
-        ("2", {"visible_gpus": "5,6"}, ["GPUs 5, 6 are not there"]),
-        ("0", {"visible_gpus": "0"}, ["there is no GPU", "finds no GPU"]),
-        ("2", {"data_gpu": 4}, ["data_gpu is 4", "GPU 4 is not there", "GPU 0", "GPU 1"]),
+        ("2", {"visible_gpus": "0,7"}, ["visible_gpus", "GPU 7 does not exist", "GPU 0", "GPU 1", "RTX 4090"]),
+        ("2", {"visible_gpus": "5,6"}, ["GPUs 5, 6 do not exist"]),
+        ("0", {"visible_gpus": "0"}, ["visible_gpus 0", "this machine has no GPU", "finds no GPU"]),
+        ("2", {"data_gpu": 4}, ["data_gpu is 4", "GPU 4 does not exist", "GPU 0", "GPU 1"]),
         ("1", {"model_gpu": 1}, ["model_gpu is 1", "GPU 0 NVIDIA GeForce RTX 4090 24 GiB"]),
-        ("2", {"model_gpu": "0,3"}, ["model_gpu is 0,3", "GPU 3 is not there"]),
-        ("0", {"model_gpu": 0}, ["there is no GPU"]),
-        ("2", {"model_gpu": 0, "visible_gpus": "1"}, ["GPU 0 is not there", "leaves out 1 more"]),
+        ("2", {"model_gpu": "0,3"}, ["model_gpu is 0,3", "GPU 3 does not exist"]),
+        ("0", {"model_gpu": 0}, ["this machine has no GPU"]),
+        ("0", BOTH, ["data_gpu 0 and model_gpu 1", "this machine has no GPU"]),
+        ("1", {"model_gpu": 1, "allow_cpu": True}, ["GPU 1 does not exist"]),
+        ("2", {"model_gpu": 0, "visible_gpus": "1"}, ["GPU 0 does not exist", "hides 1 more"]),
     ],
 )
 def test_a_gpu_that_cannot_be_had_is_an_error_listing_those_that_exist(
@@ -193,10 +203,10 @@ def test_a_gpu_that_cannot_be_had_is_an_error_listing_those_that_exist(
 def test_a_fallback_lists_the_gpus_that_exist_and_where_it_goes() -> None:
     warning = plan("2 unequal", data_gpu=0, model_gpu=3).warnings[0]
     assert "GPU 0 NVIDIA GeForce RTX 4090 24 GiB, GPU 1 NVIDIA GeForce RTX 3060 12 GiB" in warning
-    assert "Falling back to Single-GPU buffered mode on GPU 0" in warning
+    assert "Using Single-GPU buffered mode on GPU 0" in warning
 
 
-@pytest.mark.parametrize("values", [{}, {"data_gpu": 0, "model_gpu": 1}])
+@pytest.mark.parametrize("values", [{}, {"data_gpu": 0, "model_gpu": 1, "allow_cpu": True}])
 def test_training_on_the_cpu_gives_the_reason_for_having_no_gpu(values: dict[str, Any]) -> None:
     hardware = replace(MACHINES["0"], no_gpu_reason="the driver is on holiday")
     assert "the driver is on holiday" in " ".join(choose_plan(XTTSConfig(**values), hardware).reasons)
@@ -300,10 +310,10 @@ def test_a_plan_names_only_devices_that_exist(machine: str, num_cpus: int, **val
     try:
         chosen = choose_plan(config, hardware)
     except HardwareError:
-        # Only naming GPUs can fail, and naming both falls back instead.
+        # Only naming GPUs can fail, and naming both falls back where there is any GPU.
         both_named = config.data.data_gpu is not None and config.data.model_gpu is not None
         assert config.training.visible_gpus is not None or (
-            not both_named and (config.data.data_gpu, config.data.model_gpu) != (None, None)
+            not (both_named and hardware.gpus) and (config.data.data_gpu, config.data.model_gpu) != (None, None)
         )
         return
     existing = {f"/GPU:{gpu.index}" for gpu in hardware.gpus}

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from myxtts.cli.screen import Screen, mute_decoders, show_progress
-from myxtts.cli.settings import require_data, takes_settings
+from myxtts.cli.settings import CORPUS_FLAGS, DEVICE_FLAGS, LOADING_FLAGS, require_data, takes_settings
 from myxtts.errors import UsageError
 
 if TYPE_CHECKING:
@@ -40,13 +40,17 @@ _COLUMNS = {
 }
 
 
-@takes_settings
+@takes_settings(
+    *CORPUS_FLAGS, *DEVICE_FLAGS, *LOADING_FLAGS, "gpu_card", hidden=("val_data", "model_size", "optimization_level")
+)
 def run_bench_command(
     config: XTTSConfig,
-    step_ms: Annotated[float, typer.Option(min=0.0, help="Time of an emulated step.", metavar="MS")] = 20.0,
-    frame_us: Annotated[float, typer.Option(min=0.0, help="More for each frame of the batch.", metavar="US")] = 0.0,
+    step_ms: Annotated[float, typer.Option(min=0.0, help="Time of a simulated step.", metavar="MS")] = 20.0,
+    frame_us: Annotated[
+        float, typer.Option(min=0.0, help="Additional time for each frame of the batch.", metavar="US")
+    ] = 0.0,
     host_load_ms: Annotated[
-        float, typer.Option(min=0.0, help="Time of a step in which the host computes too.", metavar="MS")
+        float, typer.Option(min=0.0, help="Part of a step in which the CPU is busy, too.", metavar="MS")
     ] = 0.0,
     steps: Annotated[int, typer.Option(min=2, help="Steps of each candidate in a round.")] = 60,
     rounds: Annotated[int, typer.Option(min=1, max=100, help="Rounds, in alternating order.")] = 3,
@@ -55,24 +59,25 @@ def run_bench_command(
     ] = None,
     sweep: Annotated[
         list[str] | None,
-        typer.Option(help="Values to try, with loader=cached,native,python too; repeatable.", metavar="KEY=A,B"),
+        typer.Option(
+            help="Values to try, such as batch_size=16,32 or loader=cached,native. Can be repeated.", metavar="KEY=A,B"
+        ),
     ] = None,
     against: Annotated[
         Path | None, typer.Option(help="Compare your settings with those of another file.", metavar="CONFIG")
     ] = None,
     demo_minutes: Annotated[
-        float, typer.Option(min=0.2, max=600, help="Speech to make where no corpus is named.")
+        float, typer.Option(min=0.2, max=600, help="Minutes of demo speech, if no corpus is given.")
     ] = 10.0,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder for the results with the machine's description.", metavar="DIR")
-    ] = None,
-    report: Annotated[Path | None, typer.Option(help="Write a page with pictures.", metavar="FILE.html")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the results.", metavar="DIR")] = None,
+    report: Annotated[Path | None, typer.Option(help="Write an HTML report.", metavar="FILE.html")] = None,
     lang: Annotated[str, typer.Option(help="Language of the page: en or fa.")] = "en",
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
 ) -> None:
-    """Measure how busy the feed keeps an emulated accelerator, with each loader or other settings.
+    """Benchmark the data pipeline: how busy it keeps a simulated GPU, by loader or by setting.
 
-    Works without a GPU: a step is a nominal time. Candidates take turns in one run; AU is shown with its upper bound.
+    Works without a GPU: a training step is simulated by a fixed time. Loaders run alternately. Accelerator
+    utilisation (AU) is shown with its upper bound, the same loop over batches in memory.
 
     [bold]Examples[/bold]
 
@@ -80,7 +85,7 @@ def run_bench_command(
 
     myxtts bench --train-data corpus --step-ms 20 --report bench.html
 
-    myxtts bench --train-data corpus --sweep batch_size=16,32 --sweep num_workers=1,2
+    myxtts bench --train-data corpus --sweep batch_size=16,32
 
     myxtts bench --config mine.yaml --against old.yaml --json
     """
@@ -127,7 +132,7 @@ def _make_demo(config: XTTSConfig, folder: Path, minutes: float, screen: Screen)
     from myxtts.corpus.prepare import Recordings, prepare_corpus
     from myxtts.store.provide import Report, make_features
 
-    screen.notices.print(f"No corpus is named: {minutes:g} minutes of demo speech are made in a temporary folder.")
+    screen.notices.print(f"No corpus is given: making {minutes:g} minutes of demo speech in a temporary folder.")
     make_demo_corpus(folder / "recordings", minutes=minutes)
     paths = {"data.train_data": str(folder / "corpus"), "data.cache_dir": str(folder / "features")}
     config = config.model_copy(update=paths)
@@ -153,7 +158,7 @@ def _choose(
     others, left_out = choose_candidates(data, list(LOADERS) if wanted == [_ALL] else wanted)
     if not chosen + others:
         absent = ", ".join(one.name for one in left_out)
-        raise UsageError(f"None of {absent} can take part.", next_step="Make features first: myxtts precompute.")
+        raise UsageError(f"{absent} cannot be benchmarked.", next_step="Compute features first: myxtts precompute.")
     return chosen + others, left_out
 
 

@@ -25,43 +25,39 @@ _LOOK_EVERY_S = 1.0
 def run_data_worker(
     host: Annotated[
         str | None,
-        typer.Option(help="Address of this machine for others to connect to; without it only this machine may."),
+        typer.Option(help="Address that other machines connect to. \\[default: this machine only]"),
     ] = None,
     port: Annotated[
         int | None,
-        typer.Option(
-            min=0, max=65535, help="Port to listen at, and the next one; 0 for any free ones; 5050, with --join any."
-        ),
+        typer.Option(min=0, max=65535, help="Port; the next one is used, too. 0 takes free ones. \\[default: 5050]"),
     ] = None,
-    join: Annotated[
-        str | None, typer.Option(help="Work for the data worker at this address, as one more.", metavar="HOST:PORT")
-    ] = None,
+    join: Annotated[str | None, typer.Option(help="Join the data worker at this address.", metavar="HOST:PORT")] = None,
     recordings: Annotated[
         list[Path] | None,
         typer.Option(
-            help="Folder of recordings; give it for each. The worker may then read nothing else of yours, where the "
-            "system can enforce it.",
+            help="Folder of recordings; can be repeated. The worker can then read nothing else, if the system can "
+            "enforce it.",
         ),
     ] = None,
     is_open_allowed: Annotated[
         bool,
         typer.Option(
             "--allow-remote-code-execution",
-            help="Needed with --host: whoever reaches the port can run code as this user. Only in a private network "
-            "behind a firewall.",
+            help="Needed with --host: anyone who reaches the port can run code as this user. Use it only in a private "
+            "network behind a firewall.",
         ),
     ] = False,
     is_root_allowed: Annotated[
-        bool, typer.Option("--allow-root", help="Run as root all the same, e.g. in a container of its own.")
+        bool, typer.Option("--allow-root", help="Allow to run as root, for example in a container.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the addresses as one JSON object.")] = False,
 ) -> None:
-    """Make features on the fly for trainings that name this data worker in data.data_service.
+    """Compute features on the fly on another machine, for training with data.data_service.
 
-    Recordings must lie under the same paths wherever training and workers run. Runs until Ctrl-C.
+    The recordings must have the same paths on all machines. Runs until Ctrl-C.
 
-    It executes whatever a client sends and asks for no password: whoever can connect can run code as your user. So only
-    this machine can connect, unless you say otherwise; other machines are best served through an SSH tunnel.
+    Warning: the service has no authentication. Anyone who can connect can run code as your user. By default only
+    this machine can connect; for other machines use an SSH tunnel.
 
     [bold]Examples[/bold]
 
@@ -69,14 +65,14 @@ def run_data_worker(
 
     myxtts data-worker --host 10.0.0.5 --allow-remote-code-execution
 
-    myxtts data-worker --host 10.0.0.6 --allow-remote-code-execution --join 10.0.0.5:5050
+    myxtts data-worker --join 127.0.0.1:5050
     """
     from myxtts.pipeline.service.address import check_listen_address
 
     if os.geteuid() == 0 and not is_root_allowed:
         raise UsageError(
             "A data worker executes what clients send, and must not do that as root.",
-            next_step="Run it as an ordinary user; or add --allow-root in a container of its own.",
+            next_step="Run it as an ordinary user; or add --allow-root in a container.",
         )
     for folder in recordings or []:
         if not folder.is_dir():

@@ -29,16 +29,19 @@ def make_demo(
     out: Annotated[Path, typer.Option("--out", help="Folder for everything the demo makes.", metavar="DIR")] = Path(
         "demo"
     ),
-    minutes: Annotated[float, typer.Option(min=0.2, max=600, help="Minutes of speech to synthesise.")] = 20.0,
+    minutes: Annotated[float, typer.Option(min=0.2, max=600, help="Minutes of speech to make.")] = 20.0,
     num_speakers: Annotated[int, typer.Option(min=2, max=64, help="Voices in the corpus.")] = 8,
     steps: Annotated[
-        int, typer.Option(min=0, help="Steps to train; a larger number goes on from there, 0 does not train.")
+        int, typer.Option(min=0, help="Steps to train; more steps resume the same run, 0 trains nothing.")
     ] = DEMO_STEPS,
     seed: Annotated[int, typer.Option(help="The same seed gives the same corpus, byte for byte.")] = 0,
     lang: Annotated[str, typer.Option(help="Language of the report: en or fa.")] = "en",
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as one JSON object.")] = False,
 ) -> None:
-    """Make a small English and Persian corpus, train a tiny model on it, and let it speak.
+    """Try everything: make a small corpus, train a tiny model on it, and let it speak.
+
+    The corpus is English and Persian, made with espeak-ng. After 300 steps the speech is not intelligible yet: the
+    demo shows that everything runs.
 
     [bold]Examples[/bold]
 
@@ -57,10 +60,10 @@ def make_demo(
     report = ScreenReport(screen)
     config = _configure(out, steps, seed)
     summary = _make_corpus(config, out, minutes, num_speakers, screen, report)
-    screen.notices.print("3. Computing features once, for every epoch to come …")
+    screen.notices.print("3. Computing features …")
     summary["precompute"] = make_features(config, report)
     if steps:
-        screen.notices.print(f"4. Training a tiny model up to step {steps:,} (it resumes if you ask for more) …")
+        screen.notices.print(f"4. Training a tiny model up to step {steps:,} …")
         result = Trainer(config, say=report.say, resume=True).fit()
         summary["train"] = {"part": "voice", **show_training(result, screen, tr)}
         screen.notices.print("5. Speaking …")
@@ -102,7 +105,7 @@ def _make_corpus(
             num_speakers=num_speakers,
             progress=lambda done, _total: view.update(done),
         )
-    kept = " (they were there already)" if made.was_kept else ""
+    kept = " (kept from before)" if made.was_kept else ""
     screen.notices.print(f"   {made.num_clips:,} clips in {recordings}{kept}", markup=False)
     screen.notices.print("2. Checking every clip and its text …")
     prepared = check_recordings([Recordings(recordings)], corpus, config.data, report, seed=seed, strict=True)

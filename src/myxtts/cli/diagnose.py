@@ -13,9 +13,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from myxtts.cli.screen import Screen, mute_decoders
-from myxtts.cli.settings import require_data, takes_settings
+from myxtts.cli.screen import Screen, mute_decoders, show_progress
+from myxtts.cli.settings import (
+    CORPUS_FLAGS,
+    DEVICE_FLAGS,
+    LOADING_FLAGS,
+    MODEL_FLAGS,
+    require_data,
+    takes_settings,
+)
 from myxtts.errors import UsageError
+from myxtts.runtime.load_tensorflow import load_tensorflow
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,55 +36,79 @@ _DEFAULT_STEP_MS = 20.0
 """Emulated step where --dataset comes without a step function; the default of `myxtts bench` too."""
 
 
-@takes_settings
+@takes_settings(
+    *CORPUS_FLAGS, *MODEL_FLAGS, *DEVICE_FLAGS, *LOADING_FLAGS, "minutes", hidden=("val_data", "steps", "epochs")
+)
 def run_diagnose(
     config: XTTSConfig,
     dataset: Annotated[
         str | None,
         typer.Option(
-            help="A function that returns any tf.data.Dataset, as module:function.", metavar="MODULE:FUNCTION"
+            help="Diagnose your own tf.data.Dataset: module:function that returns it.", metavar="MODULE:FUNCTION"
         ),
     ] = None,
     step_function: Annotated[
         str | None,
-        typer.Option(help="The step that takes a batch of --dataset, as module:function.", metavar="MODULE:FUNCTION"),
+        typer.Option(
+            help="Training step for --dataset: module:function that takes a batch.", metavar="MODULE:FUNCTION"
+        ),
     ] = None,
     run: Annotated[
         Path | None,
-        typer.Option(help="Diagnose a run from its files, while it trains or afterwards.", metavar="RUN"),
+        typer.Option(help="Diagnose a run from its files, during or after training.", metavar="RUN"),
     ] = None,
+    clips: Annotated[
+        Path | None,
+        typer.Option(
+            help="Score every clip of this run's corpus, and name the most doubtful ones with the reasons.",
+            metavar="RUN",
+        ),
+    ] = None,
+    worst: Annotated[
+        str, typer.Option(help="With --clips: share of the clips that counts as most doubtful.", metavar="SHARE")
+    ] = "6%",
     num_batches: Annotated[int, typer.Option(min=8, help="Batches to measure.")] = 50,
     step_ms: Annotated[
         float | None,
-        typer.Option(min=0.0, help="Emulate a step of so many milliseconds instead of training.", metavar="MS"),
+        typer.Option(min=0.0, help="Simulate a step of this many milliseconds instead of training.", metavar="MS"),
     ] = None,
-    report: Annotated[Path | None, typer.Option(help="Write a page with plots here.", metavar="FILE.html")] = None,
+    report: Annotated[Path | None, typer.Option(help="Write an HTML report.", metavar="FILE.html")] = None,
     lang: Annotated[str, typer.Option(help="Language of screen and page: en or fa.")] = "en",
     apply: Annotated[
-        Path | None, typer.Option(help="Write the configuration with the advice followed.", metavar="FILE.yaml")
+        Path | None,
+        typer.Option(
+            help="Write the configuration with the advice followed; with --clips the corpus without the most doubtful "
+            "clips, as a manifest (.jsonl) or a prepared corpus (a folder).",
+            metavar="FILE",
+        ),
     ] = None,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Run old and new in turn and show the measured gain beside the predicted.")
+        bool,
+        typer.Option(
+            "--verify",
+            help="Run old and new in turn and show the measured gain beside the predicted; with --clips train both "
+            "ways for --minutes each.",
+        ),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as one JSON object.")] = False,
 ) -> None:
-    """Find out why the accelerator waits: the cause, the setting to change, the gain to expect.
+    """Find out why the GPU waits for data: the cause, the setting to change, the expected gain.
 
-    Measures every stage alone and all of them together, on your configuration and data with the real training step, or
-    on any tf.data pipeline of yours, and looks at what the step itself does. Loading is good if the step never waits
-    for it; steps that vary by less than 20 % are stable.
+    Measures every stage of loading and the real training step on your data, or any tf.data pipeline of yours.
 
     [bold]Examples[/bold]
 
     myxtts diagnose --config config.yaml --num-batches 50
 
-    myxtts diagnose --train-data corpus --batch-size 16 --step-ms 40 --report diagnosis.html
+    myxtts diagnose --train-data corpus --step-ms 40 --report diagnosis.html
 
     myxtts diagnose --config config.yaml --apply better.yaml --verify
 
     myxtts diagnose --dataset my_pipeline:make_dataset --step-ms 50
 
     myxtts diagnose --run runs/anna
+
+    myxtts diagnose --clips runs/anna --worst 6% --apply better.jsonl
     """
     from myxtts.tools.words import Translator
 
@@ -86,6 +118,9 @@ def run_diagnose(
             "A dataset has no configuration file to write.",
             next_step="Leave out --apply: what to change in its code is shown.",
         )
+    if clips is not None:
+        _examine_clips(config, clips, worst, report, apply, verify, screen, tr)
+        return
     if run is not None:
         _refuse_measuring(dataset=dataset, apply=apply, verify=verify)
         from myxtts.tools.diagnose.examine import diagnose_run
@@ -100,7 +135,64 @@ def run_diagnose(
         diagnosis = _diagnose_config(config, step_s, num_batches, apply, verify, screen)
     _show(diagnosis, screen, tr, report)
     if verify and diagnosis.verified is None and diagnosis.first.advice:
-        screen.warn("Only your own code can make this change, so it could not be tried from here.")
+        screen.warn("This change is in your own code, so its gain could not be measured.")
+
+
+def _examine_clips(
+    config: XTTSConfig,
+    run: Path,
+    worst: str,
+    report: Path | None,
+    apply: Path | None,
+    verify: bool,
+    screen: Screen,
+    tr: Translator,
+) -> None:
+    """Scores the clips of a run's corpus, writes clips.jsonl, the page and the corpus without the worst."""
+    from myxtts.cli.reports import ScreenReport, show_clips
+
+    share, minutes = _read_share(worst), config.training.minutes
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    with mute_decoders():
+        importlib.import_module("tensorflow")
+        from myxtts.tools.clips.doctor import (
+            CLIPS_FILE_NAME,
+            CLIPS_PAGE_NAME,
+            apply_report,
+            examine_clips,
+            write_doubts,
+        )
+        from myxtts.tools.clips.page import make_page_of_run
+        from myxtts.tools.clips.verify import check_minutes, verify_clips
+    if verify:
+        check_minutes(minutes)
+    with show_progress("Clips", None, "clips", screen.notices) as view:
+        found = examine_clips(config, run, share, progress=lambda done, _total: view.update(done))
+    result: dict[str, Any] = {"clips": str(write_doubts(run / CLIPS_FILE_NAME, found.clips))}
+    if apply is not None:
+        number, command = apply_report(apply, found)
+        screen.notices.print(f"Wrote {apply} with {number:,} clips. Next: {command}", markup=False, soft_wrap=True)
+        result |= {"applied": str(apply), "num_kept": number, "next": command}
+    say = ScreenReport(screen).say
+    verified = verify_clips(found, minutes, say) if verify and minutes is not None else None
+    page = make_page_of_run(found, tr, verified).write(report or run / CLIPS_PAGE_NAME)
+    show_clips(found, verified, screen, tr)
+    screen.notices.print(f"Hear them in {page}; all scores are in {result['clips']}", markup=False)
+    worst_rows = [clip.to_json() for clip in found.worst]
+    result |= {"page": str(page), "num_clips": len(found.clips), "num_worst": found.num_worst, "worst": worst_rows}
+    screen.finish(result | {"verified": verified.to_json() if verified is not None else None})
+
+
+def _read_share(written: str) -> float:
+    """A share such as 6% or 0.06."""
+    is_percent = written.strip().endswith("%")
+    try:
+        share = float(written.strip().rstrip("%")) / (100 if is_percent else 1)
+    except ValueError:
+        share = -1.0
+    if not 0 < share < 1:
+        raise UsageError(f"--worst is {written[:20]!r}, and a share is needed.", next_step="For example: --worst 6%")
+    return share
 
 
 def _refuse_measuring(**given: object) -> None:
@@ -123,8 +215,9 @@ def _diagnose_config(
     require_data(config)
     report = ScreenReport(screen)
     config = ensure_features(config, report)
+    # Loaded before any stream is replaced: TensorFlow's logger keeps the standard error that it finds.
+    load_tensorflow()
     with mute_decoders():
-        importlib.import_module("tensorflow")
         from myxtts.tools.diagnose.examine import diagnose_config, verify_config
     diagnosis = diagnose_config(config, step_s=step_s, num_batches=num_batches, say=report.say)
     changes = diagnosis.list_changes()
@@ -134,7 +227,7 @@ def _diagnose_config(
         changed = config.model_copy(update=changes)
         if changes.get("data.preprocessing_mode") == "precompute":
             changed = ensure_features(changed, report)
-        screen.notices.print("Old and new take turns …", markup=False)
+        screen.notices.print("Measuring old and new settings alternately …", markup=False)
         diagnosis = verify_config(diagnosis, config, changed, step_s=step_s, num_batches=num_batches)
     return diagnosis
 
@@ -154,12 +247,15 @@ def _diagnose_dataset(
     name: str, step_function: str | None, step_s: float | None, num_batches: int, verify: bool, screen: Screen
 ) -> Diagnosis:
     """Measures a foreign dataset with its own step function or an emulated one."""
-    # The user's modules import TensorFlow, whose start-up lines cannot be turned off afterwards.
-    with mute_decoders():
-        make, step = _find_function(name), _find_function(step_function) if step_function else None
+    # A module of the user's that imports TensorFlow does so before the streams are swapped for decoders.
+    make, step = _find_function(name), _find_function(step_function) if step_function else None
+    load_tensorflow()
     if step is None and step_s is None:
         step_s = _DEFAULT_STEP_MS / 1e3
-        screen.notices.print(f"No step is given: one of {_DEFAULT_STEP_MS:g} ms is emulated (--step-ms).", markup=False)
+        screen.notices.print(
+            f"No training step is given: simulating one of {_DEFAULT_STEP_MS:g} ms (change it with --step-ms).",
+            markup=False,
+        )
     with mute_decoders():
         from myxtts.tools.diagnose.examine import diagnose_dataset, verify_dataset
     made = make()

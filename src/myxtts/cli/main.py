@@ -6,26 +6,36 @@ they run.
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
 from myxtts import __version__
 from myxtts.cli.bench import run_bench_command
-from myxtts.cli.collect import run_collect
-from myxtts.cli.config import show_config
+from myxtts.cli.corpus.cache import cache_app
+from myxtts.cli.corpus.collect import run_collect
+from myxtts.cli.corpus.precompute import run_precompute
+from myxtts.cli.corpus.prepare import prepare
+from myxtts.cli.corpus.studio import run_studio
 from myxtts.cli.data_worker import run_data_worker
 from myxtts.cli.demo import make_demo
 from myxtts.cli.diagnose import run_diagnose
+from myxtts.cli.help import PlainCommand, PlainGroup, unwrap_help
+from myxtts.cli.machine.config import show_config
+from myxtts.cli.machine.doctor import run_doctor
+from myxtts.cli.machine.plan import run_plan
 from myxtts.cli.monitor import run_monitor
-from myxtts.cli.precompute import run_precompute
-from myxtts.cli.prepare import prepare
 from myxtts.cli.profile import run_profile
+from myxtts.cli.report import run_report
 from myxtts.cli.screen import print_error
+from myxtts.cli.speech.compare import run_compare
 from myxtts.cli.speech.evaluate import run_evaluate
 from myxtts.cli.speech.explain import run_explain
 from myxtts.cli.speech.export import run_export
+from myxtts.cli.speech.info import run_info, run_voices
 from myxtts.cli.speech.serve import run_serve
 from myxtts.cli.speech.synth import run_synth
 from myxtts.cli.train import run_train
@@ -35,8 +45,9 @@ from myxtts.runtime.load_tensorflow import explain_missing_tensorflow
 
 app = typer.Typer(
     name="myxtts",
-    help="Train voice-cloning text-to-speech models on your own recordings, with a busy accelerator.",
-    epilog="Start with:  myxtts demo   then   myxtts prepare RECORDINGS --out corpus",
+    help="Train voice-cloning text-to-speech models on your own recordings.",
+    epilog="New here? Run: myxtts demo",
+    cls=PlainGroup,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -45,22 +56,49 @@ app = typer.Typer(
 _OF_TRAINING = ("tensorflow", "keras", "scipy", "ml_dtypes")
 """Modules that the extra `train` installs."""
 
-app.command("demo")(make_demo)
-app.command("collect")(run_collect)
-app.command("prepare")(prepare)
-app.command("precompute")(run_precompute)
-app.command("synth")(run_synth)
-app.command("explain")(run_explain)
-app.command("export")(run_export)
-app.command("serve")(run_serve)
-app.command("evaluate")(run_evaluate)
-app.command("train")(run_train)
-app.command("diagnose")(run_diagnose)
-app.command("monitor")(run_monitor)
-app.command("config")(show_config)
-app.command("profile")(run_profile)
-app.command("bench")(run_bench_command)
-app.command("data-worker")(run_data_worker)
+# Commands in the order of use, by the panel of `myxtts --help` that shows them.
+_COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
+    "Start": {
+        "demo": make_demo,
+        "doctor": run_doctor,
+        "plan": run_plan,
+    },
+    "Corpus": {
+        "collect": run_collect,
+        "studio": run_studio,
+        "prepare": prepare,
+        "precompute": run_precompute,
+    },
+    "Train": {
+        "train": run_train,
+        "monitor": run_monitor,
+        "report": run_report,
+        "evaluate": run_evaluate,
+        "compare": run_compare,
+    },
+    "Voice": {
+        "synth": run_synth,
+        "explain": run_explain,
+        "voices": run_voices,
+        "info": run_info,
+        "export": run_export,
+        "serve": run_serve,
+    },
+    "Performance": {
+        "diagnose": run_diagnose,
+        "profile": run_profile,
+        "bench": run_bench_command,
+    },
+    "Advanced": {
+        "config": show_config,
+        "data-worker": run_data_worker,
+    },
+}
+for _panel, _commands in _COMMANDS.items():
+    for _name, _function in _commands.items():
+        app.command(_name, cls=PlainCommand, help=unwrap_help(_function), rich_help_panel=_panel)(_function)
+    if _panel == "Corpus":
+        app.add_typer(cache_app, rich_help_panel=_panel)
 
 
 def _print_version(wanted: bool) -> None:
@@ -75,7 +113,7 @@ def _describe_common_options(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
     ] = False,
     _debug: Annotated[
-        bool, typer.Option("--debug", help="Show the traceback of an error; works behind any command.")
+        bool, typer.Option("--debug", help="Show the traceback of an error. Works with any command.")
     ] = False,
 ) -> None:
     pass
@@ -99,6 +137,11 @@ def run(arguments: list[str] | None = None) -> None:
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED_EXIT_CODE)
+    except BrokenPipeError:
+        # The reader of the output has seen enough, as with `| head`. Python flushes stdout at exit, which would raise
+        # again, so the rest of it goes to /dev/null.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
     except ModuleNotFoundError as error:
         # A command that needs TensorFlow, or what is installed with it, imports it when it runs.
         if is_debugging or (error.name or "").partition(".")[0] not in _OF_TRAINING:
@@ -109,8 +152,8 @@ def run(arguments: list[str] | None = None) -> None:
     except Exception as error:  # An error of ours: asks the user to report it instead of printing a traceback.
         if is_debugging:
             raise
-        problem = f"Something went wrong inside myxtts: {type(error).__name__}: {error}"
-        advice = "Please report it with the output of the same command and --debug."
+        problem = f"This is a bug in myxtts: {type(error).__name__}: {error}"
+        advice = "Please report it with the output of the same command with --debug added."
         print_error(MyXTTSError(problem, next_step=advice), as_json="--json" in arguments)
         sys.exit(MyXTTSError.exit_code)
 

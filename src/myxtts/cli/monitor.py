@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from myxtts.cli.screen import Screen
+from myxtts.cli.settings import PageAddress, PageKeyFile
 from myxtts.errors import UsageError
 
 if TYPE_CHECKING:
@@ -16,26 +17,34 @@ if TYPE_CHECKING:
 
 
 def run_monitor(
-    run: Annotated[
-        Path | None, typer.Option(help="Folder of the run to follow; by default the newest in runs/.", metavar="RUN")
+    run_folder: Annotated[
+        Path | None, typer.Argument(help="Folder of the run, as --run.", metavar="RUN", show_default=False)
     ] = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait for a run that has not been started yet.")] = False,
+    run: Annotated[
+        Path | None, typer.Option(help="Folder of the run. \\[default: newest in runs/]", metavar="RUN")
+    ] = None,
+    page: Annotated[
+        bool, typer.Option("--page", help="Serve a live page of the run instead; of an ended run its report.")
+    ] = False,
+    page_at: PageAddress = None,
+    api_key_file: PageKeyFile = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until the run is started.")] = False,
     interval: Annotated[float, typer.Option(min=0.1, max=3600, help="Seconds between two samples.")] = 2.0,
     duration: Annotated[
         float | None,
-        typer.Option(min=0.1, help="End after this time; without it Ctrl-C ends.", metavar="SECONDS"),
+        typer.Option(min=0.1, help="Stop after this time. \\[default: until Ctrl-C]", metavar="SECONDS"),
     ] = None,
-    once: Annotated[bool, typer.Option("--once", help="Take one sample and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Take one sample and exit.")] = False,
     log_file: Annotated[
         Path | None, typer.Option(help="Append every sample to this file, .csv or .jsonl.", metavar="FILE")
     ] = None,
-    lang: Annotated[str, typer.Option(help="Language of the warnings: en or fa.")] = "en",
+    lang: Annotated[str, typer.Option(help="Language of the warnings and the page: en or fa.")] = "en",
     as_json: Annotated[bool, typer.Option("--json", help="At the end print a summary as one JSON object.")] = False,
 ) -> None:
-    """Watch GPUs, processor and a training, from another terminal than the one that trains.
+    """Watch a training run and the GPUs live, from another terminal.
 
-    Warns of starvation, oscillation, throttling and memory that is nearly full. Without an NVIDIA GPU it shows the
-    rest. It only reads: no run is slowed down or locked by it.
+    Warns when the GPU waits for data, throttles or is nearly out of memory. It only reads files and the driver, so
+    it does not slow the run down.
 
     [bold]Examples[/bold]
 
@@ -46,6 +55,8 @@ def run_monitor(
     myxtts monitor --run runs/ben --wait
 
     myxtts monitor --once --json
+
+    myxtts monitor --page runs/anna
     """
     from myxtts.tools.monitor.log import SampleLog
     from myxtts.tools.monitor.sample import Sampler
@@ -54,8 +65,14 @@ def run_monitor(
     from myxtts.tools.words import Translator
 
     screen, tr = Screen(as_json=as_json), Translator(lang)
+    if run is not None and run_folder is not None:
+        raise UsageError(f"Two runs are named: {run_folder} and {run}.", next_step="Name one of them.")
+    run = run if run is not None else run_folder
     if run is not None:
         _require_run(run, wait)
+    if page or page_at is not None:
+        _serve_page(run, page_at, api_key_file, lang, screen)
+        return
     log = SampleLog(log_file) if log_file is not None else None
     with ExitStack() as held:
         if log is not None:
@@ -70,6 +87,22 @@ def run_monitor(
     screen.finish(monitor.summarize())
     if ended_by is not None:
         raise ended_by
+
+
+def _serve_page(run: Path | None, address: str | None, key_file: Path | None, lang: str, screen: Screen) -> None:
+    """Serves the page of a run until Ctrl-C."""
+    from myxtts.live.server import require_server, serve_page
+    from myxtts.tools.monitor.run import find_newest_run
+
+    require_server()
+    run = run if run is not None else find_newest_run()
+    if run is None:
+        raise UsageError("There is no run in runs/.", next_step="Name the folder of a run: myxtts monitor --page RUN")
+
+    def say(url: str) -> None:
+        screen.console.print(f"The page of {run} is {url} (Ctrl-C stops).", markup=False, soft_wrap=True)
+
+    serve_page(run, address, key_file, lang, say)
 
 
 def _require_run(run: Path, may_start_later: bool) -> None:

@@ -8,28 +8,33 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from myxtts.cli.screen import Screen
-from myxtts.cli.settings import require_data, takes_settings
+from myxtts.cli.settings import (
+    CORPUS_FLAGS,
+    DEVICE_FLAGS,
+    LENGTH_FLAGS,
+    LOADING_FLAGS,
+    MODEL_FLAGS,
+    require_data,
+    takes_settings,
+)
 
 if TYPE_CHECKING:
     from myxtts.config.schema import XTTSConfig
     from myxtts.tools.profile.result import TrainingProfile
 
 
-@takes_settings
+@takes_settings(*CORPUS_FLAGS, *MODEL_FLAGS, *DEVICE_FLAGS, *LOADING_FLAGS, hidden=("val_data", *LENGTH_FLAGS))
 def run_profile(
     config: XTTSConfig,
-    steps: Annotated[int, typer.Option(min=2, max=100_000, help="Steps to profile, besides the first.")] = 20,
-    trace: Annotated[
-        Path | None, typer.Option(help="Leave TensorFlow's own trace here, for xprof.", metavar="DIR")
-    ] = None,
-    report: Annotated[Path | None, typer.Option(help="Write a page with pictures.", metavar="FILE.html")] = None,
+    steps: Annotated[int, typer.Option(min=2, max=100_000, help="Steps to profile.")] = 20,
+    trace: Annotated[Path | None, typer.Option(help="Write a TensorFlow trace here, for xprof.", metavar="DIR")] = None,
+    report: Annotated[Path | None, typer.Option(help="Write an HTML report.", metavar="FILE.html")] = None,
     lang: Annotated[str, typer.Option(help="Language of the page: en or fa.")] = "en",
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
 ) -> None:
-    """Profile real training steps stage by stage: data, forward, backward, optimiser, checkpoint, logging.
+    """Measure where the time of a training step goes: data, forward, backward, optimiser, checkpoint.
 
-    Nothing is kept of the training itself. To change its length, which decides about compiling, use
-    --set training.steps=N.
+    Trains a few real steps in a temporary folder. XLA is used as in a long run; --set training.steps=N changes that.
 
     [bold]Examples[/bold]
 
@@ -81,7 +86,7 @@ def _describe(profile: TrainingProfile) -> list[str]:
     whole_ms, sum_ms, held_ms = (1000 * value for value in (parts.whole_s, parts.sum_s, saving.checkpoint_held_s))
     busy = profile.counts.device_busy
     au = f"AU {100 * data.au:.1f} % (no data wait)" if busy is None else f"AU {100 * busy:.1f} % (GPU busy)"
-    loading = f"{data.load.mean_ms:.1f} ms a batch, {data.verdict}, {stable}; {au}."
+    loading = f"{data.load.mean_ms:.1f} ms a batch, {data.rating}, {stable}; {au}."
     lines = [
         f"Whole step of shape {parts.shape}: {whole_ms:.1f} ms; its parts add up to {sum_ms:.1f} ms.",
         f"Data loading ({data.loader}): {loading}",

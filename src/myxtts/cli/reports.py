@@ -15,15 +15,29 @@ from rich.table import Table
 from rich.text import Text
 
 from myxtts.cli.screen import Screen, format_length, mute_decoders, print_paragraph, show_progress
+from myxtts.corpus.enough import Needs
 from myxtts.corpus.prepare import Summary
 from myxtts.corpus.rejections import NUM_EXAMPLES, Rejection, describe_reasons
 from myxtts.errors import StorageError
 from myxtts.store.precompute import PrecomputeSummary
 from myxtts.store.provide import Report
+from myxtts.tools.words import Translator, mark
 
 if TYPE_CHECKING:
-    from myxtts.tools.words import Translator
+    from myxtts.tools.clips.doctor import ClipReport
+    from myxtts.tools.clips.verify import Verified
     from myxtts.training.callbacks import TrainResult
+
+_NUM_SENTENCES_SHOWN = 10
+_MAX_TEXT_SHOWN = 80
+_EXPECTED = mark(
+    "What leaving them out will gain is not known before it is tried: --verify with --minutes trains both ways. "
+    "Hear some of them first."
+)
+
+
+_MANY_REJECTED = 0.5
+"""Share of rejected recordings above which a corpus is doubtful as a whole."""
 
 
 class ScreenReport(Report):
@@ -56,7 +70,20 @@ class ScreenReport(Report):
             self._screen.warn(note)
         if summary.num_rejected:
             show_rejections(summary.examples, summary.num_rejected, summary.reasons, console)
+            self._warn_of_many(summary)
+        if summary.needs is not None:
+            show_needs(summary.needs, console)
         console.print(f"Corpus and report are in {summary.out}", markup=False)
+
+    def _warn_of_many(self, summary: Summary) -> None:
+        """Warns where most recordings cannot be used, which `--max-rejected-share 1` accepts."""
+        share = summary.num_rejected / (summary.num_rejected + summary.num_utterances)
+        if share > _MANY_REJECTED:
+            first = next(iter(summary.reasons), "")
+            self._screen.warn(
+                f"{100 * share:.0f} % of the recordings were rejected, most of them as {first}. "
+                "Fix that first: the rest is hardly enough to train on."
+            )
 
     def show_store(self, summary: PrecomputeSummary) -> None:
         """Prints size, counts and speed of a precompute run, then its rejections."""
@@ -71,6 +98,40 @@ class ScreenReport(Report):
         console.print(f"Features are in {summary.folder}", markup=False)
 
 
+def show_needs(needs: Needs, console: Console) -> None:
+    """Prints whether the corpus is enough: what it has, what it lacks, and the sentences to record."""
+    console.print("[bold]Enough?[/bold]")
+    for line in needs.lines:
+        print_paragraph(console, Text(f"  {printable(line)}"))
+    for line in needs.lacking:
+        print_paragraph(console, Text(f"  Lacking: {printable(line)}", style="yellow"))
+    for language, sentences in needs.suggested.items():
+        console.print(f"  To record next ({language}), the best first; all in {needs.files[language]}:", markup=False)
+        for sentence in sentences[:_NUM_SENTENCES_SHOWN]:
+            print_paragraph(console, Text(f"    {sentence}"))
+
+
+def show_clips(report: ClipReport, verified: Verified | None, screen: Screen, tr: Translator) -> None:
+    """Prints the most doubtful clips with their reasons, and both ways of training where they were tried."""
+    table = Table(title=tr("Most doubtful clips"), title_justify="left", title_style="bold")
+    for column in tr.row("doubt", "clip", "text", "reasons"):
+        table.add_column(column, overflow="fold")
+    for clip in report.worst[:NUM_EXAMPLES]:
+        reasons = tr.join(tr(str(reason)) for reason in clip.verdict.reasons)
+        cells = (f"{clip.verdict.doubt:.2f}", clip.verdict.id, clip.utterance.text[:_MAX_TEXT_SHOWN], reasons)
+        table.add_row(*(Text(printable(cell)) for cell in cells))
+    screen.console.print(table)
+    if report.num_worst > NUM_EXAMPLES:
+        more = tr.count(report.num_worst - NUM_EXAMPLES)
+        screen.console.print(tr("… and {count} more on the page.", count=more), markup=False)
+    if verified is None:
+        screen.console.print(tr(_EXPECTED), markup=False)
+        return
+    for name in verified.shared_names:
+        before, after = tr.number(verified.everything[name]), tr.number(verified.kept[name])
+        screen.console.print(f"  {name}: {before} → {after}", markup=False)
+
+
 def show_rejections(examples: list[Rejection], num_rejected: int, reasons: dict[str, int], console: Console) -> None:
     """Prints the first rejections as a table, then each reason with its number, an example and what to do."""
     table = Table(title=f"{num_rejected:,} rejected", title_justify="left", title_style="bold yellow")
@@ -82,10 +143,10 @@ def show_rejections(examples: list[Rejection], num_rejected: int, reasons: dict[
     console.print(table)
     if num_rejected > NUM_EXAMPLES:
         console.print(f"… and {num_rejected - NUM_EXAMPLES:,} more.")
-    console.print("In all, with the first of each reason:")
+    console.print("By reason, with an example and what to do:")
     for line in describe_reasons(reasons, examples):
         print_paragraph(console, Text(f"  {printable(line)}"))
-    console.print("Every line is in rejections.csv.")
+    console.print("All of them are in rejections.csv.")
 
 
 def show_training(result: TrainResult, screen: Screen, tr: Translator) -> dict[str, Any]:

@@ -52,12 +52,26 @@ def make_console(*, stderr: bool) -> Console:
     """Makes a rich console that follows the terminal, NO_COLOR and COLUMNS."""
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() or "COLUMNS" in os.environ else _PLAIN_WIDTH
-    return Console(stderr=stderr, highlight=False, width=width)
+    return _PipeConsole(stderr=stderr, highlight=False, width=width)
+
+
+class _PipeConsole(Console):
+    """A console whose reader may stop reading, as with `| head`: that is no error."""
+
+    def on_broken_pipe(self) -> None:
+        # Python flushes stdout at exit, which would raise again, so the rest goes to /dev/null.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
+        raise SystemExit(0)
 
 
 def print_paragraph(console: Console, text: Text) -> None:
     """Wraps between words on a terminal; one line in a file or pipe, so that it can be searched."""
     console.print(text, soft_wrap=not console.is_terminal)
+
+
+def print_note(text: str) -> None:
+    """Prints one line about how the command was called on stderr, such as an old name of a flag."""
+    print_paragraph(make_console(stderr=True), Text.assemble(("Note: ", "bold"), text))
 
 
 def print_json(result: dict[str, Any]) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import shlex
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from myxtts.cli.help import ADVANCED, WHAT, WHERE
 from myxtts.cli.screen import Screen
-from myxtts.cli.settings import require_data, takes_settings
+from myxtts.cli.settings import ALL_FLAGS, PageAddress, PageKeyFile, choose_new, require_data, takes_settings
 from myxtts.errors import UsageError
 
 if TYPE_CHECKING:
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from myxtts.types import Say
 
 
-@takes_settings
+@takes_settings(*ALL_FLAGS)
 def run_train(
     config: XTTSConfig,
     run: Annotated[
@@ -29,104 +31,151 @@ def run_train(
     ] = None,
     part: Annotated[
         str | None,
-        typer.Option(
-            help="What to train: voice (the default), or vocoder, which makes sound of spectrograms.", metavar="PART"
-        ),
+        typer.Option(help="voice, or vocoder. \\[default: voice]", metavar="PART", rich_help_panel=WHAT),
     ] = None,
     resume: Annotated[
         bool,
-        typer.Option("--resume", help="Go on from the newest checkpoint of a run, with the run's own settings."),
-    ] = False,
-    override: Annotated[
-        bool, typer.Option("--override", help="Resume although settings changed that would spoil the run.")
+        typer.Option(
+            "--resume",
+            help="Continue a run from its newest checkpoint, with its own settings.",
+            rich_help_panel=WHAT,
+        ),
     ] = False,
     init_from: Annotated[
         str | None,
         typer.Option(
-            "--init-from", help="Run or bundle whose weights and model shape to begin with.", metavar="BUNDLE"
+            "--init-from",
+            help="Fine-tune: start with the weights of this run or exported model.",
+            metavar="RUN",
+            rich_help_panel=WHAT,
         ),
     ] = None,
-    run_name: Annotated[
-        str | None, typer.Option("--run-name", help="Name of the run, a folder in runs/.", metavar="NAME")
-    ] = None,
-    for_run: Annotated[
+    install_into: Annotated[
         Path | None,
         typer.Option(
-            "--for",
-            help="With --part vocoder: run or bundle of a voice that the vocoder is put into at the end, unless "
-            "Griffin-Lim is better.",
+            "--install-into",
+            help="With --part vocoder: run of the voice that gets the trained vocoder, if it beats Griffin-Lim.",
             metavar="RUN",
+            rich_help_panel=WHERE,
         ),
     ] = None,
     even_if_worse: Annotated[
-        bool, typer.Option("--even-if-worse", help="With --for: put the vocoder in although Griffin-Lim is better.")
+        bool,
+        typer.Option(
+            "--even-if-worse",
+            help="Install the vocoder also if Griffin-Lim is better.",
+            rich_help_panel=ADVANCED,
+        ),
     ] = False,
     discriminators_from: Annotated[
         int | None,
         typer.Option(
-            min=1, help="With --part vocoder: step at which its discriminators join, usually 10,000.", metavar="STEP"
+            min=1,
+            help="With --part vocoder: step at which GAN training starts. \\[default: 10000]",
+            metavar="STEP",
+            rich_help_panel=ADVANCED,
         ),
     ] = None,
-    critics_from: Annotated[int | None, typer.Option(min=1, hidden=True, help="Older name of the flag above.")] = None,
-    lang: Annotated[str, typer.Option(help="Language of the report: en or fa.")] = "en",
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force",
+            help="With --resume: accept changed settings that --resume refuses.",
+            rich_help_panel=ADVANCED,
+        ),
+    ] = False,
+    override: Annotated[bool, typer.Option("--override", hidden=True, help="Old name of --force.")] = False,
+    for_run: Annotated[Path | None, typer.Option("--for", hidden=True, help="Old name of --install-into.")] = None,
+    critics_from: Annotated[
+        int | None, typer.Option(min=1, hidden=True, help="Old name of --discriminators-from.")
+    ] = None,
+    page: Annotated[
+        bool, typer.Option("--page", help="Serve a live page of the run on this machine while it trains.")
+    ] = False,
+    page_at: PageAddress = None,
+    api_key_file: PageKeyFile = None,
+    lang: Annotated[str, typer.Option(help="Language of the report and the page: en or fa.")] = "en",
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
 ) -> None:
-    """Train a model on a corpus, with checkpoints that a run can be resumed from exactly.
+    """Train a voice model on your recordings, or resume a run.
 
-    Features that were not made yet are made first. Ctrl-C saves and ends; --resume goes on from there: with the run
-    that is named, else with runs/run (runs/vocoder for a vocoder), else with the run in runs/ that was changed last.
+    Missing features are computed first. Give a length: --steps, --epochs or --minutes. Ctrl-C saves a checkpoint and
+    stops; --resume continues the named run, or else runs/run, or else the newest run in runs/.
 
-    The part vocoder learns from the same features and the sound beside them. Use it with
-    myxtts synth --model RUN --vocoder runs/vocoder, or put it into the bundle of a voice with --for.
+    With --part vocoder, a neural vocoder is trained on the same features. Use it with myxtts synth --vocoder
+    runs/vocoder, or put it into a voice model with --install-into.
 
     [bold]Examples[/bold]
 
-    myxtts train --train-data corpus --model-size tiny --steps 2000
+    myxtts train --train-data corpus --steps 20000
 
     myxtts train --resume
 
-    myxtts train --resume runs/run --steps 4000
+    myxtts train --resume runs/run --steps 40000
 
-    myxtts train --train-data more --init-from runs/run --run-name more --steps 500
+    myxtts train --train-data more --init-from runs/run --run-name b --steps 500
 
-    myxtts train --part vocoder --train-data corpus --model-size tiny --steps 5000 --for runs/run
+    myxtts train --train-data corpus --page
+
+    myxtts train --part vocoder --train-data corpus --install-into runs/run
     """
     from myxtts.cli.reports import ScreenReport, show_training
+    from myxtts.tools.monitor.system_log import SystemLog
     from myxtts.tools.words import Translator
     from myxtts.training.trainer import Trainer
     from myxtts.training.vocoder.attach import check_receiver
+    from myxtts.training.vocoder.data import resolve_vocoder_settings
 
     screen, tr = Screen(as_json=as_json), Translator(lang)
     report = ScreenReport(screen)
-    if run_name is not None:
-        config = config.model_copy(update={"training.run_name": run_name})
+    force = choose_new("--override", override or None, "--force", force or None) is True
+    install_into = choose_new("--for", for_run, "--install-into", install_into)
+    discriminators_from = choose_new("--critics-from", critics_from, "--discriminators-from", discriminators_from)
     if run is not None and not resume:
         raise UsageError(
-            f"{run} is named, but not what it is.",
-            next_step=f"A run to go on with is named by --resume {run}, a corpus by --train-data {run}.",
+            f"The argument {run} is only used with --resume.",
+            next_step=f"To continue a run: --resume {run}. To train on a corpus: --train-data {run}.",
         )
     if resume:
         config, part = _follow_run(config, run, part, report.say)
-    discriminators_from = critics_from if discriminators_from is None else discriminators_from
-    chosen = _check_part(part, for_run, discriminators_from)
-    if for_run is not None:
-        check_receiver(for_run, config)
+    chosen = _check_part(part, install_into, discriminators_from)
+    if install_into is not None:
+        check_receiver(install_into, config)
     require_data(config)
+    system_log = SystemLog()
     trainer = Trainer(
         config,
         part=chosen,
         say=report.say,
         report=report,
         resume=resume,
-        override=override,
+        override=force,
         init_from=init_from,
         discriminators_from=discriminators_from,
-        resume_flags=() if for_run is None else ("--for", str(for_run)),
+        resume_flags=() if install_into is None else ("--install-into", str(install_into)),
+        make_observers=lambda: [system_log],
     )
-    result = {"part": chosen, **show_training(trainer.fit(), screen, tr)}
-    if for_run is not None:
-        result["given_to"] = _attach(Path(result["run_dir"]), for_run, screen, even_if_worse)
+    with ExitStack() as pages:
+        if page or page_at is not None:
+            own = config if chosen == "voice" else resolve_vocoder_settings(config, lambda _line: None)
+            _open_page(pages, own.training.run_path, page_at, api_key_file, lang, report.say)
+        with system_log:
+            trained = trainer.fit()
+        result = {"part": chosen, **show_training(trained, screen, tr)}
+    if install_into is not None:
+        result["given_to"] = _attach(Path(result["run_dir"]), install_into, screen, even_if_worse)
     screen.finish(result)
+
+
+def _open_page(
+    pages: ExitStack, run_path: Path, address: str | None, key_file: Path | None, lang: str, say: Say
+) -> None:
+    """Serves the live page of the run in a process of its own until `pages` is closed."""
+    from myxtts.live.server import PageProcess, require_server
+
+    require_server()
+    process = pages.enter_context(PageProcess(run_path.absolute(), address, key_file, lang))
+    say(f"The live page of the run is {process.url}")
 
 
 def _follow_run(config: XTTSConfig, name: str | None, part: str | None, say: Say) -> tuple[XTTSConfig, str | None]:
@@ -141,22 +190,23 @@ def _follow_run(config: XTTSConfig, name: str | None, part: str | None, say: Say
     if run_path is None:
         if config.data.train_data is None and config.data.cache_dir is None:
             raise UsageError(
-                f"There is no run to go on with in {RUNS_FOLDER.absolute()}.",
-                next_step="Name its folder: --resume RUN, or begin one: --train-data DIR.",
+                f"There is no run to resume in {RUNS_FOLDER.absolute()}.",
+                next_step="Name its folder: --resume RUN. To start a new run: --train-data DIR.",
             )
         return config, part
-    say(f"Going on with the run {run_path} and its settings.")
+    say(f"Resuming the run {run_path} with its settings.")
     return follow_run(config, run_path), part or find_part(run_path)
 
 
-def _check_part(part: str | None, for_run: Path | None, discriminators_from: int | None) -> PartName:
+def _check_part(part: str | None, install_into: Path | None, discriminators_from: int | None) -> PartName:
     """Narrows --part to its two values; raises UsageError for vocoder flags with a voice."""
     if part == "vocoder":
         return "vocoder"
     if part not in (None, "voice"):
-        raise UsageError(f"There is no part {part!r} to train.", next_step="Choose voice or vocoder.")
-    if for_run is not None or discriminators_from is not None:
-        raise UsageError("--for and --discriminators-from are for a vocoder.", next_step="Add --part vocoder.")
+        raise UsageError(f"--part {part} does not exist.", next_step="Use --part voice or --part vocoder.")
+    if install_into is not None or discriminators_from is not None:
+        given = "--install-into" if install_into is not None else "--discriminators-from"
+        raise UsageError(f"{given} is for vocoders only.", next_step="Add --part vocoder, or leave it out.")
     return "voice"
 
 
@@ -166,16 +216,18 @@ def _attach(run_path: Path, receiver: Path, screen: Screen, even_if_worse: bool)
 
     comparison = compare_with_griffin_lim(run_path)
     if comparison.is_worse:
-        command = shlex.join(["myxtts", "train", "--resume", str(run_path), "--for", str(receiver), "--even-if-worse"])
+        command = shlex.join(
+            ["myxtts", "train", "--resume", str(run_path), "--install-into", str(receiver), "--even-if-worse"]
+        )
         if not even_if_worse:
             screen.warn(
-                f"The vocoder was not put into {receiver}, which goes on speaking with Griffin-Lim: "
-                f"{comparison.describe()} Train it longer, or put it in all the same: {command}"
+                f"The vocoder was not installed into {receiver}, which keeps using Griffin-Lim: "
+                f"{comparison.describe()} Train it longer, or install it nevertheless: {command}"
             )
             return None
         screen.warn(comparison.describe())
     elif not comparison.is_known:
         screen.warn(comparison.describe())
     folder = attach_vocoder(run_path, receiver)
-    screen.console.print(f"The vocoder is now in {folder}, and speaks for it.", markup=False)
+    screen.console.print(f"The vocoder is installed in {folder} and will be used for synthesis.", markup=False)
     return str(folder)

@@ -35,7 +35,7 @@ def _find_slow_loading(data: DataConfig) -> Iterator[_Finding]:
             'Set it to true, or data.preprocessing_mode to "precompute".',
         )
     if data.preprocessing_mode == "precompute" and data.cache_verification == "full":
-        yield "data.cache_verification", "the whole store is read before the first step", 'Set it to "sampled".'
+        yield "data.cache_verification", "the whole feature cache is read before the first step", 'Set it to "sampled".'
     if data.num_workers == 0:
         yield "data.num_workers", "loading then waits for the step and the step for loading", 'Set it to "auto".'
     if data.batch_size == 1 and data.frame_budget is None:

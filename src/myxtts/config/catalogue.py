@@ -36,18 +36,18 @@ class Selectors(Section):
     """Top-level settings, each of which selects a preset; the allowed values are the files in `config/presets`."""
 
     model_size: ModelSize = setting(
-        "small", "Preset of the model's shape.", fa="پیش‌تنظیم اندازه و شکل مدل.", resume=accept(ONLY_PRESET)
+        "small", "Preset of the model's shape.", fa="preset اندازه و شکل مدل.", resume=accept(ONLY_PRESET)
     )
     optimization_level: OptimizationLevel = setting(
         "enhanced",
         "Preset of compilation, precision and tuning: plain, usual, or the fastest that may fail.",
-        fa="پیش‌تنظیم کامپایل، دقت اعداد و تنظیم خودکار: ساده، معمول، یا سریع‌ترین که شاید شکست بخورد.",
+        fa="preset کامپایل، دقت عددی و تنظیم خودکار: ساده، معمول، یا سریع‌ترین که ممکن است fail شود.",
         resume=accept(ONLY_PRESET),
     )
     gpu_card: GpuCard | None = setting(
         None,
         "Preset of batch size, threads and buffer for a graphics card.",
-        fa="پیش‌تنظیم اندازهٔ دسته، شمار رشته‌های پردازشی و اندازهٔ میان‌گیر برای یک کارت گرافیک.",
+        fa="preset اندازهٔ batch، تعداد تردها و اندازهٔ بافر برای یک کارت گرافیک.",
         resume=accept(ONLY_PRESET),
     )
 
@@ -65,17 +65,27 @@ META: Mapping[str, Meta] = {key: read_meta(field) for key, field in FIELDS.items
 
 _FULL_NAMES = {key.rpartition(".")[2]: key for key in FIELDS}
 assert len(_FULL_NAMES) == len(FIELDS), "a name in two sections would make the flat form ambiguous"
+_OLD_NAMES = {
+    written: dotted_key(section, name)
+    for section in _ALL_SECTIONS
+    for old, name in section.list_old_names().items()
+    for written in (old, dotted_key(section, old))
+}
+assert not _OLD_NAMES.keys() & {*FIELDS, *_FULL_NAMES}, "an old name is that of another setting"
 
 
 def find_key(name: str, origin: str) -> str:
     """Returns the full key of `name`, given with or without its section: `batch_size` -> `data.batch_size`.
 
-    Raises ConfigError, with the nearest known key, where there is none. `origin` says in the message who asked.
+    `name` may be an old one. Raises ConfigError, with the nearest known key, where there is none. `origin` says in
+    the message who asked.
     """
     if name in FIELDS:
         return name
     if name in _FULL_NAMES:
         return _FULL_NAMES[name]
+    if name in _OLD_NAMES:
+        return _OLD_NAMES[name]
     problem, next_step = describe_unknown_key(name, origin, _find_nearest_key(name))
     raise ConfigError(problem, next_step=next_step)
 

@@ -1,4 +1,4 @@
-"""Choices for enumerated settings: preset names, listed from their YAML files, and corpus formats.
+"""Choices for enumerated settings: preset names, listed from their YAML files, corpus formats, decoder steps.
 
 Standard library only: the command line needs these names for `--help`, before it loads the schema.
 """
@@ -15,6 +15,9 @@ SELECTORS = ("model_size", "optimization_level", "gpu_card")
 
 CorpusFormat = Literal["auto", "ljspeech", "vctk", "libritts", "commonvoice", "piper", "coqui", "manifest", "pairs"]
 """`auto` and the names of `myxtts.corpus.formats.FORMATS`, which this package may not import."""
+
+DEFAULT_NUM_STEPS = 16
+"""Euler steps of the decoder: eight are intelligible, sixteen sound cleaner, more are hardly audible."""
 
 _FOLDER = Path(__file__).with_name("presets")
 

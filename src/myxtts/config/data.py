@@ -50,28 +50,28 @@ class DataConfig(Section):
     train_data: str | None = setting(
         None,
         "Corpus folder or file to train on.",
-        fa="پوشه یا پروندهٔ پیکره‌ای که آموزش روی آن انجام می‌شود.",
+        fa="پوشه یا فایل دیتاست آموزش.",
         resume=accept(ONLY_PLACE),
     )
     val_data: str | None = setting(
         None,
         "Corpus folder or file to validate on; null takes val_share of the training corpus.",
-        fa="پوشه یا پروندهٔ پیکرهٔ اعتبارسنجی؛ با `null` به اندازهٔ `val_share` از پیکرهٔ آموزش برداشته می‌شود.",
+        fa="پوشه یا فایل دیتاست اعتبارسنجی؛ با `null` سهم `val_share` از دیتاست آموزش برداشته می‌شود.",
         resume=refuse(NEW_SCORES),
     )
     cache_dir: str | None = setting(
         None,
-        "Folder of the feature store; null means cached_features/ beside the corpus.",
-        fa="پوشهٔ انبارهٔ ویژگی‌ها؛ `null` یعنی پوشهٔ `cached_features/` کنار پیکره.",
+        "Folder of the feature cache; null means cached_features/ beside the corpus.",
+        fa="پوشهٔ کش ویژگی‌ها؛ `null` یعنی پوشهٔ `cached_features/` کنار دیتاست.",
         resume=accept(ONLY_PLACE),
     )
     corpus_format: CorpusFormat = _selection(
-        "auto", "Layout of the corpus; auto recognises it.", fa="چیدمان پیکره؛ با `auto` خود برنامه آن را بازمی‌شناسد."
+        "auto", "Layout of the corpus; auto recognises it.", fa="ساختار دیتاست؛ با `auto` خود برنامه آن را تشخیص می‌دهد."
     )
     language: str = setting(
         "en",
         "Language of the rows that name none.",
-        fa="زبان سطرهایی که زبانشان نوشته نشده است.",
+        fa="زبان خط‌هایی که زبانشان نوشته نشده است.",
         resume=refuse(NEW_TOKENS),
         allowed=Words(
             "a language code or name such as en, fa, pt-br or german",
@@ -81,23 +81,23 @@ class DataConfig(Section):
     val_share: Annotated[float, Field(ge=0.0, le=0.5)] = _selection(
         0.05,
         "Share of the utterances kept for validation when the corpus has no split.",
-        fa="سهمی از جمله‌ها که اگر پیکره تقسیم‌بندی ندارد برای اعتبارسنجی کنار گذاشته می‌شود.",
+        fa="سهمی از کلیپ‌ها که اگر دیتاست تقسیم‌بندی ندارد برای اعتبارسنجی کنار گذاشته می‌شود.",
     )
     split_by: Literal["utterance", "speaker", "text"] = _selection(
         "utterance",
         "What stays together on one side of the validation split.",
-        fa="چه چیزی هنگام جداکردن بخش اعتبارسنجی باید یک‌جا در یک سو بماند.",
+        fa="چه چیزی هنگام جدا کردن بخش اعتبارسنجی باید یک طرف بماند.",
     )
     max_rejected_share: Annotated[float, Field(ge=0.0, le=1.0)] = setting(
         0.25,
         "Share of rejected utterances above which a corpus is not prepared; 1 accepts any.",
-        fa="اگر سهم جمله‌های ردشده از این بیشتر شود، پیکره ساخته نمی‌شود؛ با ۱ هر سهمی پذیرفته است.",
+        fa="اگر سهم کلیپ‌های ردشده از این بیشتر شود، دیتاست ساخته نمی‌شود؛ با ۱ هر سهمی پذیرفته است.",
         resume=accept(ONLY_STOP),
     )
     max_bad_share: Annotated[float, Field(ge=0.0, le=1.0)] = setting(
         0.01,
         "Share of unusable utterances above which the work stops.",
-        fa="اگر سهم جمله‌های به‌دردنخور از این بیشتر شود، کار متوقف می‌شود.",
+        fa="اگر سهم کلیپ‌های غیرقابل استفاده از این بیشتر شود، کار متوقف می‌شود.",
         resume=accept(ONLY_STOP),
     )
 
@@ -105,13 +105,13 @@ class DataConfig(Section):
     text_frontend: Literal["auto", "phonemes", "characters"] = setting(
         "auto",
         "Phonemes by espeak-ng or plain characters; auto takes phonemes where espeak-ng is installed.",
-        fa="واج با espeak-ng یا نویسه‌های ساده؛ با `auto` اگر espeak-ng نصب باشد واج به کار می‌رود.",
+        fa="فونم با espeak-ng یا کاراکتر ساده؛ با `auto` اگر espeak-ng نصب باشد فونم استفاده می‌شود.",
         resume=refuse(NEW_TOKENS),
     )
     lexicon: str | None = setting(
         None,
         "File of pronunciations that take precedence over the front end.",
-        fa="پروندهٔ تلفظ‌هایی که بر پیش‌پردازش متن مقدم‌اند.",
+        fa="فایل تلفظ‌هایی که بر front end متن مقدم‌اند.",
         resume=refuse(NEW_TOKENS),
     )
     persian_ezafe: bool = setting(
@@ -123,57 +123,59 @@ class DataConfig(Section):
     persian_homographs: str | None = setting(
         None,
         "File of readings of Persian words by context (word, IPA, condition), which come before the built-in ones.",
-        fa="پروندهٔ خوانش واژه‌های فارسی بر پایهٔ بافت (واژه، IPA، شرط) که بر خوانش‌های آماده مقدم‌اند.",
+        fa="فایل تلفظ کلمه‌های فارسی بر اساس متن اطراف (کلمه، IPA، شرط) که بر تلفظ‌های آماده مقدم است.",
         resume=refuse(NEW_TOKENS),
     )
     persian_register: Literal["formal", "colloquial"] = setting(
         "formal",
         "How Persian words are read whose formal and colloquial sound differ.",
-        fa="واژه‌هایی که تلفظ رسمی و گفتاری‌شان فرق دارد چگونه خوانده شوند.",
+        fa="کلمه‌هایی که تلفظ رسمی و گفتاری‌شان فرق دارد چگونه خوانده شوند.",
         resume=refuse(NEW_TOKENS),
     )
 
     # Recordings that are accepted, and what is done to them before features are made. An RMS of 0.06 is -24 dBFS,
     # which leaves speech the headroom of its peaks.
     min_duration_s: Annotated[float, Field(ge=0.0, le=3600.0)] = _selection(
-        0.3, "Shorter recordings are rejected.", fa="ضبط‌های کوتاه‌تر از این، به ثانیه، رد می‌شوند."
+        0.3, "Shorter recordings are rejected.", fa="فایل‌های کوتاه‌تر از این، به ثانیه، رد می‌شوند."
     )
     max_duration_s: Annotated[float, Field(gt=0.0, le=3600.0)] = _selection(
-        30.0, "Longer recordings are rejected.", fa="ضبط‌های بلندتر از این، به ثانیه، رد می‌شوند."
+        30.0, "Longer recordings are rejected.", fa="فایل‌های بلندتر از این، به ثانیه، رد می‌شوند."
     )
     max_source_rate_hz: Annotated[int, Field(ge=8000, le=768_000)] = _selection(
         192_000,
         "Recordings with a higher sample rate are rejected.",
-        fa="ضبط‌هایی با نرخ نمونه‌برداری بالاتر از این رد می‌شوند.",
+        fa="فایل‌هایی با نرخ نمونه‌برداری بالاتر از این رد می‌شوند.",
     )
     max_channels: Annotated[int, Field(ge=1, le=64)] = _selection(
-        8, "Recordings with more channels are rejected.", fa="ضبط‌هایی که بیش از این تعداد کانال دارند رد می‌شوند."
+        8, "Recordings with more channels are rejected.", fa="فایل‌هایی که بیش از این تعداد کانال دارند رد می‌شوند."
     )
     silence_db: Annotated[float, Field(ge=-200.0, le=0.0)] = _selection(
         -60.0,
         "A recording whose peak stays below this level is rejected as silent.",
-        fa="ضبطی که اوج صدایش به این سطح نرسد بی‌صدا شمرده و رد می‌شود.",
+        fa="فایلی که اوج صدایش به این سطح نرسد ساکت حساب و رد می‌شود.",
     )
     max_clipped_share: Annotated[float, Field(ge=0.0, le=1.0)] = _selection(
         0.005,
         "Share of samples at full scale above which a recording is rejected.",
-        fa="اگر سهم نمونه‌هایی که به بیشینهٔ دامنه رسیده‌اند از این بیشتر باشد، ضبط رد می‌شود.",
+        fa="اگر سهم نمونه‌هایی که به حداکثر دامنه رسیده‌اند از این بیشتر باشد، فایل رد می‌شود.",
     )
-    trim_silence: bool = _feature(True, "Cut silence from both ends of a recording.", fa="سکوت دو سر هر ضبط بریده شود.")
+    trim_silence: bool = _feature(
+        True, "Cut silence from both ends of a recording.", fa="سکوت دو سر هر فایل بریده شود."
+    )
     trim_db: Annotated[float, Field(gt=0.0, le=120.0)] = _feature(
         38.0,
         "How far below the loudest part counts as silence when trimming.",
-        fa="هنگام برش، هر چه این‌قدر دسی‌بل پایین‌تر از بلندترین بخش باشد سکوت به شمار می‌آید.",
+        fa="هنگام برش، هر چه این‌قدر دسی‌بل پایین‌تر از بلندترین بخش باشد سکوت حساب می‌شود.",
     )
     loudness: Literal["rms", "peak", "none"] = _feature(
         "rms",
         "What is brought to loudness_target; none leaves recordings as they are.",
-        fa="چه چیزی به `loudness_target` رسانده شود؛ `none` ضبط‌ها را همان‌طور که هستند نگه می‌دارد.",
+        fa="چه چیزی به `loudness_target` رسانده شود؛ `none` فایل‌ها را همان‌طور که هستند نگه می‌دارد.",
     )
     loudness_target: Annotated[float, Field(gt=0.0, le=1.0)] = _feature(
         0.06,
         "Level that loudness is brought to, full scale being 1.",
-        fa="سطحی که بلندی صدا به آن رسانده می‌شود؛ بیشینهٔ دامنه ۱ است.",
+        fa="سطحی که بلندی صدا به آن رسانده می‌شود؛ حداکثر دامنه ۱ است.",
     )
 
     # Features: log-mel spectrograms. At 22,050 Hz a hop of 256 samples is 11.6 ms (86 frames per second) and a window
@@ -181,75 +183,76 @@ class DataConfig(Section):
     sample_rate: Annotated[int, Field(ge=8000, le=48_000)] = _feature(
         22_050,
         "Sample rate in Hz that recordings are resampled to.",
-        fa="نرخ نمونه‌برداری، به هرتز، که ضبط‌ها به آن تبدیل می‌شوند.",
+        fa="نرخ نمونه‌برداری، به هرتز، که فایل‌ها به آن تبدیل می‌شوند.",
     )
     n_fft: Annotated[int, Field(ge=16, le=16_384)] = _feature(
         1024, "Length of the Fourier transform in samples.", fa="طول تبدیل فوریه، به نمونه."
     )
     hop_length: Annotated[int, Field(ge=1, le=16_384)] = _feature(
-        256, "Samples from one mel frame to the next.", fa="فاصلهٔ یک فریم مِل تا فریم بعدی، به نمونه."
+        256, "Samples from one mel frame to the next.", fa="فاصلهٔ یک فریم mel تا فریم بعدی، به نمونه."
     )
     win_length: Annotated[int, Field(ge=2, le=16_384)] = _feature(
         1024, "Length of the analysis window in samples.", fa="طول پنجرهٔ تحلیل، به نمونه."
     )
     n_mels: Annotated[int, Field(ge=1, le=1024)] = setting(
-        80, "Number of mel bands.", fa="تعداد باندهای مِل.", resume=refuse(NEW_SHAPES)
+        80, "Number of mel bands.", fa="تعداد باندهای mel.", resume=refuse(NEW_SHAPES)
     )
     fmin: Annotated[float, Field(ge=0.0, le=24_000.0)] = _feature(
-        0.0, "Lowest frequency of the mel bands in Hz.", fa="پایین‌ترین بسامد باندهای مِل، به هرتز."
+        0.0, "Lowest frequency of the mel bands in Hz.", fa="پایین‌ترین فرکانس باندهای mel، به هرتز."
     )
     fmax: Annotated[float, Field(gt=0.0, le=24_000.0)] = _feature(
-        8000.0, "Highest frequency of the mel bands in Hz.", fa="بالاترین بسامد باندهای مِل، به هرتز."
+        8000.0, "Highest frequency of the mel bands in Hz.", fa="بالاترین فرکانس باندهای mel، به هرتز."
     )
     # ln 1e-5 = -11.5 is the value of digital silence, and of padding in batches.
     log_floor: Annotated[float, Field(gt=0.0, le=1.0)] = _feature(
-        1e-5, "Smallest mel value before the logarithm.", fa="کمترین مقدار مِل پیش از لگاریتم."
+        1e-5, "Smallest mel value before the logarithm.", fa="کمترین مقدار mel پیش از لگاریتم."
     )
     max_mel_frames: Annotated[int, Field(ge=1)] | None = _selection(
         None,
         "Longest utterance in mel frames before trimming; longer ones are left out. null means no limit.",
-        fa="بلندترین جمله به فریم مِل، پیش از برش سکوت؛ بلندترها کنار گذاشته می‌شوند. `null` یعنی بی‌حد.",
+        fa="بلندترین کلیپ به فریم mel، پیش از برش سکوت؛ بلندترها کنار گذاشته می‌شوند. `null` یعنی بدون محدودیت.",
     )
 
     # Input of the speaker encoder.
     reference_s: Annotated[float, Field(gt=0.0, le=30.0)] = _feature(
         5.0,
         "Seconds of reference audio that a batch carries: another clip of the same speaker.",
-        fa="چند ثانیه از قطعهٔ دیگری از همان گوینده که هر دسته به‌عنوان صدای مرجع همراه دارد.",
+        fa="چند ثانیه از کلیپ دیگری از همان گوینده که هر batch به‌عنوان نمونهٔ صدا همراه دارد.",
     )
 
     # The feature store. An utterance of 5 s with 80 bands takes 138 kB in float32, half of it in float16.
     preprocessing_mode: Literal["precompute", "on_the_fly"] = setting(
         "precompute",
-        "Make features once into the store, or anew in every epoch.",
-        fa="ویژگی‌ها یک بار ساخته و در انباره نگه داشته شوند، یا در هر دور از نو ساخته شوند.",
+        "precompute: features are computed once into the feature cache; on_the_fly: in every epoch.",
+        fa="ویژگی‌ها یک بار ساخته و در کش نگه داشته شوند، یا در هر epoch دوباره محاسبه شوند.",
         resume=refuse(NEW_BATCHES),
     )
     mel_dtype: Literal["float16", "float32"] = _feature(
-        "float32", "Number format of stored mel features.", fa="قالب عددی ویژگی‌های مِل در انباره."
+        "float32", "Number format of stored mel features.", fa="فرمت عددی ویژگی‌های mel در کش."
     )
-    store_pcm: bool = setting(
+    cache_waveforms: bool = setting(
         False,
-        "Keep the processed audio beside the features in the store.",
-        fa="صدای پردازش‌شده هم کنار ویژگی‌ها در انباره بماند.",
+        "Keep the processed audio beside the features in the feature cache.",
+        fa="صدای پردازش‌شده هم کنار ویژگی‌ها در کش بماند.",
         resume=accept("stored audio is not trained on"),
+        old_name="store_pcm",
     )
     cache_verification: Literal["off", "sampled", "full"] = setting(
         "sampled",
-        "How much of the store is checked against its checksums before training.",
-        fa="پیش از آموزش، چه مقدار از انباره با جمع‌آزماهایش سنجیده شود.",
+        "How much of the feature cache is checked against its checksums before training.",
+        fa="پیش از آموزش چه مقدار از کش با چک‌سام بررسی شود.",
         resume=accept("it says how much is checked, not what is read"),
     )
     auto_rebuild_token_cache: bool = setting(
         True,
         "Update stored features automatically when text settings, texts or recordings have changed.",
-        fa="اگر تنظیم‌های متن، متن‌ها یا ضبط‌ها عوض شده باشند، ویژگی‌های ذخیره‌شده خودکار به‌روز شوند.",
+        fa="اگر تنظیم‌های متن، متن‌ها یا فایل‌ها عوض شده باشند، ویژگی‌های ذخیره‌شده خودکار به‌روز شوند.",
         resume=accept(ONLY_REBUILD),
     )
     auto_rebuild_mel_cache: bool = setting(
         False,
         "Rebuild stored mel features automatically when audio settings have changed.",
-        fa="اگر تنظیم‌های صدا عوض شده باشد، ویژگی‌های مِلِ انباره خودبه‌خود از نو ساخته شوند.",
+        fa="اگر تنظیم‌های صدا عوض شده باشد، ویژگی‌های mel کش خودبه‌خود دوباره محاسبه شوند.",
         resume=accept(ONLY_REBUILD),
     )
 
@@ -258,19 +261,19 @@ class DataConfig(Section):
     batch_size: Annotated[int, Field(ge=1, le=65_536)] | Literal["auto"] = setting(
         32,
         "Utterances in a batch; auto finds what fits.",
-        fa="تعداد جمله‌ها در هر دسته؛ با `auto` بزرگ‌ترین اندازه‌ای که جا شود پیدا می‌شود.",
+        fa="تعداد کلیپ‌ها در هر batch؛ با `auto` بزرگ‌ترین اندازه‌ای که جا شود پیدا می‌شود.",
         resume=refuse(NEW_BATCHES),
     )
     frame_budget: Annotated[int, Field(ge=1)] | None = setting(
         None,
         "Padded mel frames in a batch, instead of a fixed number of utterances.",
-        fa="تعداد فریم‌های مِل هر دسته، با پُرکننده‌ها، به‌جای تعداد ثابت جمله‌ها.",
+        fa="تعداد فریم‌های mel هر batch، با padding، به‌جای تعداد ثابت کلیپ‌ها.",
         resume=refuse(NEW_BATCHES),
     )
     num_shapes: Annotated[int, Field(ge=1, le=64)] = setting(
         8,
         "Number of static batch shapes that utterances are sorted into by length.",
-        fa="تعداد شکل‌های ثابت دسته که جمله‌ها بر پایهٔ طول در آن‌ها چیده می‌شوند.",
+        fa="تعداد شکل‌های ثابت batch که کلیپ‌ها بر اساس طول در آن‌ها چیده می‌شوند.",
         resume=refuse(NEW_BATCHES),
     )
 
@@ -279,49 +282,49 @@ class DataConfig(Section):
     num_workers: Annotated[int, Field(ge=0, le=1024)] | Literal["auto"] = _speed(
         "auto",
         "Loader threads; auto takes what the cores allow.",
-        fa="تعداد رشته‌های بارگذار؛ با `auto` هر چه هسته‌ها اجازه دهند.",
+        fa="تعداد تردهای loader؛ با `auto` هر چه هسته‌ها اجازه دهند.",
     )
     buffer_size: Annotated[int, Field(ge=1, le=10_000)] = _speed(
-        50, "Batches held ready in memory.", fa="تعداد دسته‌هایی که در حافظه آماده نگه داشته می‌شوند."
+        50, "Batches held ready in memory.", fa="تعداد batchهایی که در حافظه آماده نگه داشته می‌شوند."
     )
     prefetch_buffer_size: Annotated[int, Field(ge=1, le=64)] = _speed(
-        2, "Batches held ready on the device.", fa="تعداد دسته‌هایی که روی دستگاه آماده نگه داشته می‌شوند."
+        2, "Batches held ready on the device.", fa="تعداد batchهایی که روی GPU آماده نگه داشته می‌شوند."
     )
     ram_budget_gb: Annotated[float, Field(gt=0.0)] | None = _speed(
         None,
         "Memory in GB that the feed may take; null derives it from the machine.",
-        fa="حافظه‌ای، به گیگابایت، که خوراک‌رسانی می‌تواند بگیرد؛ با `null` از روی ماشین حساب می‌شود.",
+        fa="مقدار RAM، به گیگابایت، که پایپلاین داده می‌تواند بگیرد؛ با `null` از روی سیستم حساب می‌شود.",
     )
     use_tf_native_loading: bool = setting(
         True,
         "Read and decode inside the TensorFlow graph; off uses the Python loader.",
-        fa="خواندن و رمزگشایی درون گراف TensorFlow؛ خاموش یعنی بارگذار پایتون.",
+        fa="خواندن و decode داخل گراف TensorFlow؛ خاموش یعنی loader پایتون.",
         resume=accept("both loaders give the same features, up to rounding"),
     )
     prefetch_to_gpu: bool = _speed(
         True,
         "Copy batches to the device before they are asked for.",
-        fa="دسته‌ها پیش از آنکه خواسته شوند به دستگاه رونوشت شوند.",
+        fa="batchها از قبل روی GPU کپی شوند.",
     )
     enhanced_gpu_prefetch: bool = _speed(
         True,
         "Hold prefetch_buffer_size batches on the device; off holds one.",
-        fa="به تعداد `prefetch_buffer_size` دسته روی دستگاه نگه داشته شود؛ خاموش یعنی فقط یکی.",
+        fa="به تعداد `prefetch_buffer_size` batch روی GPU نگه داشته شود؛ خاموش یعنی فقط یکی.",
     )
     optimize_cpu_gpu_overlap: bool = _speed(
         True,
         "Keep loader threads off the cores that drive the devices.",
-        fa="رشته‌های بارگذار از هسته‌هایی که دستگاه‌ها را می‌رانند دور بمانند.",
+        fa="تردهای loader از هسته‌هایی که برای GPU کار می‌کنند استفاده نکنند.",
     )
     auto_tune_performance: bool = _speed(
         True,
         "Adjust buffer and threads from waits measured in the first steps.",
-        fa="میان‌گیر و رشته‌ها از روی انتظارهای سنجیده در گام‌های نخست تنظیم شوند.",
+        fa="بافر و تردها از روی انتظارهای گام‌های اول تنظیم شوند.",
     )
     data_service: Annotated[str, Field(pattern=r"^(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}$")] | None = setting(
         None,
         "Address of a tf.data service that does on-the-fly feature work.",
-        fa="نشانی یک tf.data service که ویژگی‌ها را در لحظه می‌سازد.",
+        fa="آدرس یک tf.data service که ویژگی‌ها را on-the-fly محاسبه می‌کند.",
         resume=accept(ONLY_SPEED),
         allowed=Words("an address such as 10.0.0.5:5050 or null", "نشانی، مانند `10.0.0.5:5050`، یا null"),
     )
@@ -330,20 +333,20 @@ class DataConfig(Section):
     data_gpu: Annotated[int, Field(ge=0, le=9999)] | None = setting(
         None,
         "GPU that computes features on the fly; with model_gpu it turns on Multi-GPU mode.",
-        fa="کارت گرافیکی که ویژگی‌ها را در لحظه می‌سازد؛ همراه با `model_gpu` حالت چند-GPU را روشن می‌کند.",
+        fa="GPUای که ویژگی‌ها را on-the-fly محاسبه می‌کند؛ همراه با `model_gpu` حالت Multi-GPU را روشن می‌کند.",
         resume=accept(ONLY_DEVICE),
     )
     model_gpu: int | str | None = setting(
         None,
         "GPU that trains the model; several are mirrored and fed by data_gpu.",
-        fa="کارت گرافیک آموزش مدل؛ اگر چند تا باشد مدل روی همه آینه می‌شود و `data_gpu` خوراکشان می‌دهد.",
+        fa="GPU آموزش مدل؛ اگر چند تا باشد آموزش data-parallel است و `data_gpu` به آن‌ها داده می‌رساند.",
         resume=accept(ONLY_DEVICE),
         allowed=Words('a GPU number, several as "1,2,3" or null', 'شمارهٔ کارت، یا چند تا مانند "1,2,3"، یا null'),
     )
     model_start_delay: Annotated[float, Field(ge=0.0, le=600.0)] = _speed(
         2.0,
         "Seconds the data GPU works before the model may start, in Multi-GPU mode.",
-        fa="در حالت چند-GPU، چند ثانیه کارت داده باید جلوتر کار کند تا مدل اجازهٔ آغاز بیابد.",
+        fa="در حالت Multi-GPU، چند ثانیه GPU داده جلوتر شروع کند.",
     )
 
     @field_validator("train_data", "val_data", "cache_dir", "lexicon", "persian_homographs", mode="before")
@@ -412,7 +415,7 @@ class DataConfig(Section):
 
     @property
     def reads_store(self) -> bool:
-        """Whether training reads finished features: data are named, and they are not made anew in every epoch."""
+        """Whether training reads finished features: data are named, and they are not computed again in every epoch."""
         return self.preprocessing_mode == "precompute" and (self.train_data or self.cache_dir) is not None
 
     def _contradict(self, lower: str, relation: str, upper: str, remark: str = "") -> Contradiction:

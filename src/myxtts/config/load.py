@@ -30,10 +30,11 @@ RESOLVED_FILE_NAME = "config.yaml"
 
 
 class Entry(NamedTuple):
-    """A value of one layer and its origin, such as `config.yaml:12`."""
+    """A value of one layer and its origin, such as `config.yaml:12`; `old_name` if it was given under one."""
 
     value: object
     origin: str
+    old_name: str = ""
 
 
 class FlagValue(NamedTuple):
@@ -134,7 +135,7 @@ def collect_flag_layer(flags: Mapping[str, object] | Iterable[FlagValue]) -> Lay
     for name, value, flag in flags:
         if value is not None:
             key = find_key(name, flag)
-            _add_entry(layer, key, Entry(_parse_flag_text(key, value) if isinstance(value, str) else value, flag))
+            _add_entry(layer, name, Entry(_parse_flag_text(key, value) if isinstance(value, str) else value, flag))
     return layer
 
 
@@ -147,7 +148,8 @@ def _add_entry(layer: Layer, name: str, entry: Entry) -> None:
             f"and {show_value(entry.value)} ({entry.origin}).",
             next_step="Keep one of the two.",
         )
-    layer[key] = entry
+    is_old = name.rpartition(".")[2] != key.rpartition(".")[2]
+    layer[key] = entry._replace(old_name=name) if is_old else entry
 
 
 def _open_section(name: str, value: object, origin: str) -> Mapping[str, object]:

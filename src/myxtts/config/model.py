@@ -23,51 +23,49 @@ class ModelConfig(Section):
     section_name: ClassVar[str] = "model"
 
     block: Literal["convolution", "transformer"] = _shape(
-        "convolution", "Kind of layer in text encoder and decoder.", fa="نوع لایه در رمزگذار متن و رمزگشا."
+        "convolution", "Kind of layer in text encoder and decoder.", fa="نوع لایه در text encoder و decoder."
     )
-    text_width: Annotated[int, Field(ge=8, le=8192)] = _shape(
-        320, "Width of the text encoder.", fa="پهنای رمزگذار متن."
-    )
+    text_width: Annotated[int, Field(ge=8, le=8192)] = _shape(320, "Width of the text encoder.", fa="عرض text encoder.")
     text_layers: Annotated[int, Field(ge=1, le=128)] = _shape(
-        6, "Layers of the text encoder.", fa="تعداد لایه‌های رمزگذار متن."
+        6, "Layers of the text encoder.", fa="تعداد لایه‌های text encoder."
     )
     # A wider context lets the model memorise the texts of small corpora.
     text_context: Annotated[int, Field(ge=0, le=256)] | None = _shape(
         3,
         "Context of the text encoder, in tokens to either side; null means as far as its layers reach.",
-        fa="گسترهٔ دید رمزگذار متن، به نشانه از هر سو؛ `null` یعنی تا هر جا که لایه‌ها ببینند.",
+        fa="میدان دید text encoder، به توکن از هر طرف؛ `null` یعنی تا هر جا که لایه‌ها ببینند.",
     )
     decoder_width: Annotated[int, Field(ge=8, le=8192)] = _shape(
-        512, "Width of the flow-matching decoder.", fa="پهنای رمزگشای flow-matching."
+        512, "Width of the flow-matching decoder.", fa="عرض decoder."
     )
     decoder_layers: Annotated[int, Field(ge=1, le=128)] = _shape(
-        6, "Layers of the flow-matching decoder.", fa="تعداد لایه‌های رمزگشای flow-matching."
+        6, "Layers of the flow-matching decoder.", fa="تعداد لایه‌های decoder."
     )
     attention_heads: Annotated[int, Field(ge=1, le=128)] = setting(
         4,
         "Attention heads in every layer that attends.",
-        fa="تعداد سرهای توجه در هر لایه‌ای که توجه دارد.",
+        fa="تعداد attention head در هر لایهٔ attention.",
         resume=refuse("attention would be cut into other heads"),
         scope="voice",
     )
     reference_width: Annotated[int, Field(ge=8, le=8192)] = _shape(
         192,
         "Width of the speaker encoder, which reads the reference.",
-        fa="پهنای رمزگذار گوینده که صدای مرجع را می‌خواند.",
+        fa="عرض reference encoder که نمونهٔ صدا را می‌خواند.",
     )
     reference_layers: Annotated[int, Field(ge=1, le=128)] = _shape(
-        3, "Layers of the speaker encoder.", fa="تعداد لایه‌های رمزگذار گوینده."
+        3, "Layers of the speaker encoder.", fa="تعداد لایه‌های reference encoder."
     )
     # Perceiver resampler: the decoder attends to these instead of all frames of the reference.
     num_latents: Annotated[int, Field(ge=1, le=1024)] = _shape(
         16,
         "Latent vectors that the speaker encoder makes of a reference.",
-        fa="تعداد بردارهای نهانی که رمزگذار گوینده از صدای مرجع می‌سازد.",
+        fa="تعداد latentهایی که reference encoder از نمونهٔ صدا می‌سازد.",
     )
     dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = setting(
         0.1,
         "Share of activations dropped while training.",
-        fa="سهم فعال‌سازی‌هایی که هنگام آموزش کنار گذاشته می‌شوند.",
+        fa="نرخ dropout هنگام آموزش.",
         resume=refuse(NEW_LOSS),
         scope="voice",
     )
@@ -75,7 +73,7 @@ class ModelConfig(Section):
     guidance_dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = setting(
         0.1,
         "Share of utterances trained without a reference, for classifier-free guidance in synthesis.",
-        fa="سهم جمله‌هایی که بدون صدای مرجع آموزش می‌بینند، برای classifier-free guidance هنگام ساخت گفتار.",
+        fa="سهم کلیپ‌هایی که بدون نمونهٔ صدا آموزش می‌بینند، برای classifier-free guidance هنگام ساخت گفتار.",
         resume=refuse(NEW_LOSS),
         scope="voice",
     )

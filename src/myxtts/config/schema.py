@@ -83,6 +83,10 @@ class XTTSConfig(Selectors):
         """Origin of each value by full key: "default", "preset small", "config.yaml:12", "--batch-size"."""
         return MappingProxyType(self._origins)
 
+    def list_old_settings(self) -> list[tuple[str, str, str]]:
+        """Settings that were given under an old name: that name, the present key, and where it was given."""
+        return [(entry.old_name, key, entry.origin) for key, entry in self._given.items() if entry.old_name]
+
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """Returns a copy with the settings of `update` (flat, dotted or by section), resolved and validated again.
 

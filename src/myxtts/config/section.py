@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
-from myxtts.config.setting import describe_allowed
+from myxtts.config.setting import describe_allowed, read_meta
 from myxtts.config.values import show_value
 from myxtts.errors import ConfigError
 
@@ -39,6 +39,31 @@ class Section(BaseModel):
 
     def __init__(self, **values: Any) -> None:
         self._fill_fields(values, {})
+
+    @classmethod
+    def list_old_names(cls) -> dict[str, str]:
+        """Earlier names of settings, with the present ones."""
+        declared = {name: field for name, field in cls.model_fields.items() if field.json_schema_extra}
+        return {old: name for name, field in declared.items() if (old := read_meta(field).old_name)}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _rename(cls, values: Any) -> Any:
+        """Gives values under an old name to the present one."""
+        old_names = cls.list_old_names()
+        if not isinstance(values, Mapping) or not old_names.keys() & values.keys():
+            return values
+        for old, name in old_names.items():
+            if old in values and name in values:
+                advice = f"Keep {name}: {old} is its old name."
+                raise Contradiction(f"{name} and {old} are the same setting", keys=(name,), next_step=advice)
+        return {old_names.get(name, name): value for name, value in values.items()}
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            present = type(self).list_old_names().get(name)
+            return super().__getattr__(name) if present is None else getattr(self, present)
 
     @classmethod
     def build(cls, values: Mapping[str, object], origins: Mapping[str, str]) -> Self:

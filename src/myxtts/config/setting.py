@@ -34,7 +34,7 @@ ONLY_PRESET = "it only chooses presets, and what they set is compared by itself"
 ONLY_PLACE = "the content found there is compared, not the place"
 ONLY_SPEED = "it changes how fast batches come, not what is in them"
 ONLY_DEVICE = "a step gives the same weights wherever it is computed, up to rounding"
-ONLY_REBUILD = "a store that was rebuilt differently is noticed by its fingerprint"
+ONLY_REBUILD = "a feature cache that was rebuilt differently is noticed by its fingerprint"
 ONLY_STOP = "it only says when to stop or when to give up"
 FROM_NOW_ON = "it takes effect from this step on"
 NEW_END = "training ends at another step, and the learning rate falls towards that step"
@@ -83,16 +83,25 @@ class Meta:
     resume: Resume
     scope: Scope
     allowed: Words | None
+    old_name: str
 
 
 def setting(
-    default: Scalar, en: str, *, fa: str, resume: Resume, scope: Scope = "both", allowed: Words | None = None
+    default: Scalar,
+    en: str,
+    *,
+    fa: str,
+    resume: Resume,
+    scope: Scope = "both",
+    allowed: Words | None = None,
+    old_name: str = "",
 ) -> Any:
     """Declares a setting: `en` and `fa` describe it in a sentence, `resume` says whether a run may change it.
 
     `allowed` describes the accepted values where annotation and limits do not say it all, such as for a pattern.
+    `old_name` is an earlier name, still accepted in files (those of runs too), on the command line and in Python.
     """
-    meta = Meta(fa, resume, scope, allowed)
+    meta = Meta(fa, resume, scope, allowed, old_name)
     # Any, because a field is declared with the type of its value and pydantic replaces this object by it.
     return Field(default=default, description=en, json_schema_extra=asdict(meta))
 
@@ -102,7 +111,7 @@ def read_meta(field: FieldInfo) -> Meta:
     assert isinstance(field.json_schema_extra, dict), "the field was not declared by `setting`"
     extra: dict[str, Any] = dict(field.json_schema_extra)
     allowed = extra["allowed"] and Words(*extra["allowed"])
-    return Meta(extra["fa"], Resume(*extra["resume"]), extra["scope"], allowed)
+    return Meta(extra["fa"], Resume(*extra["resume"]), extra["scope"], allowed, extra["old_name"])
 
 
 _KINDS: dict[object, str] = {int: "a whole number", float: "a number", str: "text", NoneType: "null"}

@@ -39,109 +39,116 @@ class TrainingConfig(Section):
     run_name: Annotated[str, Field(pattern=r"^\w[\w.-]{0,99}$")] = setting(
         "run",
         "Name of the run.",
-        fa="نام اجرا.",
+        fa="نام run.",
         resume=accept(ONLY_PLACE),
         allowed=Words(
             "a name of letters, digits, dots, dashes and underscores, up to 100 long",
-            "نامی از حرف، رقم، نقطه، خط تیره و زیرخط، حداکثر ۱۰۰ نویسه",
+            "نامی از حرف، رقم، نقطه، خط تیره و زیرخط، حداکثر ۱۰۰ کاراکتر",
         ),
     )
     run_dir: str | None = setting(
         None,
         "Folder of the run; null means runs/ followed by run_name.",
-        fa="پوشهٔ اجرا؛ `null` یعنی `runs/` و سپس `run_name`.",
+        fa="پوشهٔ run؛ `null` یعنی `runs/` و سپس `run_name`.",
         resume=accept(ONLY_PLACE),
     )
     checkpoint_steps: Annotated[int, Field(ge=1)] = setting(
         1000,
         "Steps from one checkpoint to the next.",
-        fa="هر چند گام یک نقطهٔ بازیابی ذخیره شود.",
+        fa="هر چند گام یک چک‌پوینت ذخیره شود.",
         resume=accept("it only says when to save"),
     )
     keep_checkpoints: Annotated[int, Field(ge=1, le=1000)] = setting(
         3,
         "Newest checkpoints that are kept, besides the best one.",
-        fa="چند نقطهٔ بازیابی آخر، افزون بر بهترین، نگه داشته شود.",
+        fa="چند چک‌پوینت آخر، علاوه بر بهترین، نگه داشته شود.",
         resume=accept("it only says how much is kept"),
     )
     bundle_weights: Literal["latest", "best"] = setting(
         "best",
         "Weights that the bundle holds: the latest, or those with the best score.",
-        fa="بستهٔ مدل کدام وزن‌ها را داشته باشد: آخرین‌ها، یا آن‌ها که بهترین نمره را گرفتند.",
+        fa="وزن‌های داخل bundle: آخرین وزن‌ها، یا وزن‌های بهترین score.",
         resume=accept("it only chooses which of the saved weights the bundle gets"),
     )
     log_steps: Annotated[int, Field(ge=1)] = setting(
         10,
         "Steps from one line of metrics.jsonl to the next.",
-        fa="هر چند گام یک سطر در `metrics.jsonl` نوشته شود.",
+        fa="هر چند گام یک خط در `metrics.jsonl` نوشته شود.",
         resume=accept("it only says how often numbers are written down"),
     )
     busy_minutes: Annotated[float, Field(ge=0, le=10_000)] = setting(
         10.0,
         "Minutes from one measurement of the GPU's busy time, over five steps, to the next; 0 means never.",
-        fa="هر چند دقیقه مشغول‌بودن GPU در پنج گام اندازه گرفته شود؛ ۰ یعنی هرگز.",
+        fa="هر چند دقیقه مشغول‌بودن GPU در پنج گام اندازه گرفته شود؛ ۰ یعنی هیچ‌وقت.",
         resume=accept("it only says how often the GPU is measured"),
     )
     sample_steps: Annotated[int, Field(ge=0)] = setting(
         0,
         "Steps from one set of synthesised samples to the next; 0 makes them with each checkpoint.",
-        fa="هر چند گام نمونه‌های گفتار ساخته شود؛ ۰ یعنی همراه هر نقطهٔ بازیابی.",
+        fa="هر چند گام نمونه‌های گفتار ساخته شود؛ ۰ یعنی همراه هر چک‌پوینت.",
         resume=accept("samples are not trained on"),
     )
     early_stopping: Annotated[int, Field(ge=0)] = setting(
         0,
         "Validations in a row without improvement that end training; 0 means never.",
-        fa="پس از چند اعتبارسنجی پیاپی بی‌بهبود آموزش تمام شود؛ ۰ یعنی هرگز.",
+        fa="پس از چند اعتبارسنجی پشت سر هم بدون بهبود، آموزش تمام شود؛ ۰ یعنی هیچ‌وقت.",
         resume=accept(ONLY_STOP),
     )
     # Freezes the text encoder and the prosody predictor, which overfit small corpora long before the decoder.
-    text_patience_steps: Annotated[int, Field(ge=0)] = setting(
+    text_freeze_patience_steps: Annotated[int, Field(ge=0)] = setting(
         2000,
         "Steps without a better held-out loss after which text encoder and prosody are frozen; 0 means never.",
-        fa="پس از چند گام بی‌بهبود در خطای اعتبارسنجی، رمزگذار متن و پیش‌بین نوای گفتار منجمد شوند؛ ۰ یعنی هرگز.",
+        fa="پس از چند گام بدون بهبود در loss اعتبارسنجی، text encoder و پیش‌بینی‌کنندهٔ duration و pitch "
+        "فریز (freeze) شوند؛ ۰ یعنی هیچ‌وقت.",
         resume=accept("frozen weights stay frozen, and otherwise it takes effect from this step on"),
         scope="voice",
+        old_name="text_patience_steps",
     )
     seed: Annotated[int, Field(ge=0, le=2**32 - 1)] = setting(
         0,
         "Start of all randomness; the same seed gives the same run.",
-        fa="سرآغاز همهٔ تصادف‌ها؛ بذر یکسان اجرای یکسان می‌دهد.",
+        fa="seed همهٔ اعداد تصادفی؛ seed یکسان run یکسان می‌دهد.",
         resume=refuse("all randomness, the order of the utterances among it, would be another"),
     )
     steps: Annotated[int, Field(ge=1)] | None = _end(
         None,
         "Optimiser steps after which training ends; null means no limit.",
-        fa="گام‌های بهینه‌ساز تا پایان آموزش؛ `null` یعنی بی‌حد.",
+        fa="گام‌های optimizer تا پایان آموزش؛ `null` یعنی بدون محدودیت.",
     )
     epochs: Annotated[int, Field(ge=1)] | None = _end(
         None,
         "Passes over the corpus after which training ends; null means no limit.",
-        fa="تعداد دورها روی پیکره تا پایان آموزش؛ `null` یعنی بی‌حد.",
+        fa="تعداد epoch روی دیتاست تا پایان آموزش؛ `null` یعنی بدون محدودیت.",
     )
     minutes: Annotated[float, Field(gt=0.0)] | None = _end(
         None,
         "Minutes after which training ends, the learning rate falling towards it; null means no limit.",
-        fa="دقیقه‌ها تا پایان آموزش، که نرخ یادگیری رو به آن کم می‌شود؛ `null` یعنی بی‌حد.",
+        fa="چند دقیقه تا پایان آموزش؛ learning rate تا آن موقع کم می‌شود؛ `null` یعنی بدون محدودیت.",
     )
 
     # Devices of the model; those of the input pipeline are in the data section.
     multi_gpu: bool = _device(
-        False, "Mirror the model over all visible GPUs.", fa="مدل روی همهٔ کارت‌های گرافیک دیدنی آینه شود."
+        False, "Mirror the model over all visible GPUs.", fa="مدل روی همهٔ GPUهای در دسترس (visible) کپی شود."
     )
     visible_gpus: str | None = _device(
         None,
         "GPUs that may be used; null means all.",
-        fa="کارت‌های گرافیکی که می‌توان به کار برد؛ `null` یعنی همه.",
+        fa="GPUهایی که می‌شود استفاده کرد؛ `null` یعنی همه.",
         allowed=Words('GPU numbers such as "0" or "0,1" or null', 'شمارهٔ کارت‌ها مانند "0" یا "0,1"، یا null'),
+    )
+    allow_cpu: bool = _device(
+        False,
+        "Train on the CPU if GPUs are named that do not exist, instead of ending with an error.",
+        fa="اگر GPUهایی که نام برده شده‌اند وجود نداشته باشند، به‌جای خطا، آموزش روی CPU انجام شود.",
     )
 
     # Monotonic alignment search in every step, or its result in the store (`precompute --durations-from`).
     durations: Literal["auto", "search", "stored"] = _from_now_on(
         "auto",
-        "Where durations of tokens come from: searched in every step, or written to the store before; auto searches, "
-        "and on GPUs writes them to the run once they are stable and goes on from them.",
-        fa="دیرش نشانه‌ها از کجا بیاید: در هر گام جست‌وجو شود، یا از پیش در انباره نوشته شده باشد؛ با `auto` "
-        "جست‌وجو می‌شود و روی کارت گرافیک، همین که پایدار شد، در پوشهٔ اجرا نوشته می‌شود و آموزش از آن ادامه می‌یابد.",
+        "Where durations of tokens come from: searched in every step, or stored in the feature cache; auto searches, "
+        "and on GPUs writes them to the run once they are stable and then uses them.",
+        fa="duration توکن‌ها از کجا بیاید: در هر گام جست‌وجو شود، یا از پیش در کش نوشته شده باشد؛ با `auto` "
+        "جست‌وجو می‌شود و روی GPU، همین که پایدار شد، در پوشهٔ run نوشته می‌شود و آموزش از آن ادامه می‌یابد.",
         scope="voice",
     )
 
@@ -149,7 +156,7 @@ class TrainingConfig(Section):
     enable_graph_mode: bool = _device(
         True,
         "Compile the training step into a graph; off runs it eagerly.",
-        fa="گام آموزش به گراف تبدیل شود؛ خاموش یعنی اجرای بی‌درنگ، عمل به عمل.",
+        fa="گام آموزش به گراف کامپایل شود؛ خاموش یعنی اجرای eager.",
     )
     enable_xla_compilation: bool | Literal["auto"] = _device(
         "auto",
@@ -164,12 +171,12 @@ class TrainingConfig(Section):
     enable_eager_debug: bool = _device(
         False,
         "Run every operation eagerly, for stepping through with a debugger.",
-        fa="هر عمل جداگانه و بی‌درنگ اجرا شود، برای پیش‌رفتن گام‌به‌گام با اشکال‌یاب.",
+        fa="هر عملیات به شکل eager اجرا شود، برای دیباگ گام‌به‌گام.",
     )
     mixed_precision: bool | Literal["auto"] = setting(
         "auto",
         "Compute in 16 bits; auto does so in bfloat16 where the device has it.",
-        fa="محاسبه با ۱۶ بیت؛ با `auto` هر جا دستگاه bfloat16 داشته باشد.",
+        fa="محاسبه با ۱۶ بیت؛ با `auto` هر جا GPU از bfloat16 پشتیبانی کند.",
         resume=accept("weights stay in 32 bits, whatever the step is computed in"),
     )
 
@@ -178,45 +185,46 @@ class TrainingConfig(Section):
     crop_frames: Annotated[int, Field(ge=32, le=8192, multiple_of=2)] = _from_now_on(
         128,
         "Frames of each utterance that the decoder learns from at a step, chosen at random.",
-        fa="شمار فریم‌هایی از هر گفته که رمزگشا در یک گام از آن‌ها می‌آموزد؛ جایشان تصادفی است.",
+        fa="تعداد فریم‌هایی از هر کلیپ که decoder در یک گام از آن‌ها یاد می‌گیرد؛ جایشان تصادفی است.",
         scope="voice",
         allowed=Words("an even number from 32 to 8192", "عدد زوج از `32` تا `8192`"),
     )
-    voice_stretch: Annotated[float, Field(ge=0.0, le=0.5)] = _from_now_on(
+    voice_augmentation: Annotated[float, Field(ge=0.0, le=0.5)] = _from_now_on(
         0.1,
-        "Vocal tract length perturbation: share by which mel frequencies are warped at random; 0 turns it off.",
-        fa="تغییر تصادفی طول مجرای گفتار (VTLP): بسامدهای مِل تا چه نسبتی کشیده شوند؛ ۰ یعنی خاموش.",
+        "Voice augmentation (VTLP): share by which mel frequencies are warped at random; 0 turns it off.",
+        fa="تغییر تصادفی طول مجرای گفتار (VTLP): فرکانس‌های mel تا چه نسبتی کشیده شوند؛ ۰ یعنی خاموش.",
         scope="voice",
+        old_name="voice_stretch",
     )
     gradient_accumulation_steps: Annotated[int, Field(ge=1, le=1024)] = setting(
         1,
         "Batches whose gradients are summed into one optimiser step.",
-        fa="گرادیان چند دسته در یک گام بهینه‌ساز جمع شود.",
+        fa="گرادیان چند batch در یک گام optimizer جمع شود.",
         resume=refuse(NEW_BATCHES),
     )
     learning_rate: Annotated[float, Field(gt=0.0, le=1.0)] = _from_now_on(
         1.2e-3,
         "Highest learning rate, reached after the warm-up.",
-        fa="بالاترین نرخ یادگیری، که پس از گرم‌شدن به دست می‌آید.",
+        fa="بالاترین learning rate، پس از warm-up.",
     )
     warmup_steps: Annotated[int, Field(ge=0)] = _from_now_on(
         250,
         "Steps over which the learning rate rises from zero.",
-        fa="گام‌هایی که نرخ یادگیری در آن‌ها از صفر بالا می‌رود.",
+        fa="گام‌های warm-up که learning rate در آن‌ها از صفر بالا می‌رود.",
     )
     weight_decay: Annotated[float, Field(ge=0.0, le=1.0)] = _from_now_on(
-        0.01, "Weight decay of AdamW.", fa="کاهش وزن در AdamW."
+        0.01, "Weight decay of AdamW.", fa="مقدار weight decay در AdamW."
     )
     clip_norm: Annotated[float, Field(gt=0.0)] = _from_now_on(
         2.0,
         "Largest gradient norm; larger gradients are scaled down to it.",
-        fa="بیشترین نُرم گرادیان؛ گرادیان‌های بزرگ‌تر تا این اندازه کوچک می‌شوند.",
+        fa="حداکثر norm گرادیان؛ گرادیان بزرگ‌تر تا این حد کوچک می‌شود (clip).",
     )
     # 0.999 averages over about 1 / (1 - 0.999) = 1000 steps.
     ema_decay: Annotated[float, Field(ge=0.0, lt=1.0)] = setting(
         0.999,
         "Decay of the exponential moving average (EMA) of the weights, which synthesis uses; 0 turns it off.",
-        fa="نرخ میراییِ میانگین متحرک نمایی وزن‌ها (EMA) که در ساخت گفتار به کار می‌رود؛ ۰ آن را خاموش می‌کند.",
+        fa="ضریب decay در EMA وزن‌ها که در ساخت گفتار استفاده می‌شود؛ ۰ آن را خاموش می‌کند.",
         resume=refuse_switch("turning the average of the weights on or off leaves it without its past"),
     )
 

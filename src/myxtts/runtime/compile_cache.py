@@ -108,7 +108,7 @@ class CompileCache:
         """Goes on without the cache, after TensorFlow could not read or write a file of it; its group is removed.
 
         TensorFlow cannot be told another folder any more, so the private folder is moved to the folder for temporary
-        files. A function whose file failed must be traced anew: TensorFlow remembers the error under its name.
+        files. A function whose file failed must be traced again: TensorFlow remembers the error under its name.
         """
         if self.session is None:
             return
@@ -169,7 +169,7 @@ def open_compile_cache(folder: Path, gpus: tuple[Gpu, ...], warn: Say) -> Compil
     _sweep_sessions(place)
     session = Path(tempfile.mkdtemp(prefix=_SESSION_PREFIX, dir=place))
     lock = _lock_session(session)
-    assert lock is not None, f"{session} is new, and nobody else can have locked it"
+    assert lock is not None, f"{session} is new, and no other process can have locked it"
     return CompileCache(place, session, _warn=warn, _lock=lock)
 
 
@@ -208,7 +208,7 @@ def _refuse_unsafe(place: Path) -> None:
         if found.st_uid not in mine or (is_shared and (is_ours or not found.st_mode & stat.S_ISVTX)):
             raise OSError(
                 f"another user may write in {path}, and code from there would be run. Make it your own (chmod go-w), "
-                "or set XDG_CACHE_HOME to a folder of yours."
+                "or set XDG_CACHE_HOME to another folder."
             )
 
 

@@ -25,10 +25,10 @@ _PROC_ROOT = Path("/proc")
 _VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 _ORDER, _PCI_ORDER = "CUDA_DEVICE_ORDER", "PCI_BUS_ID"
 _START_PROBLEMS = {
-    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: "no NVIDIA driver is installed (its library libnvidia-ml was not found)",
+    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: "no NVIDIA driver is installed",
     pynvml.NVML_ERROR_DRIVER_NOT_LOADED: "the NVIDIA driver is installed but not loaded",
-    pynvml.NVML_ERROR_NO_PERMISSION: "this user may not talk to the NVIDIA driver",
-    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "the NVIDIA driver was updated while loaded; restart the machine",
+    pynvml.NVML_ERROR_NO_PERMISSION: "this user has no permission to use the NVIDIA driver",
+    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "the NVIDIA driver was updated: restart the machine",
 }
 LOST_GPU_ERRORS = (
     pynvml.NVML_ERROR_GPU_IS_LOST,

@@ -6,6 +6,7 @@
 | data_gpu and model_gpu | the same, and a feature store     | Single-GPU buffered or Mirrored, with a warning    |
 | data_gpu and model_gpu | one is missing, or they are equal | Single-GPU buffered, with a warning                |
 | only one of the two    | it exists                         | Single-GPU buffered, on the named GPU              |
+| any GPU                | no GPU                            | an error; CPU, with a warning, where allow_cpu     |
 | neither                | no GPU / one / several            | CPU / Single-GPU / on the best, or all (multi_gpu) |
 
 `choose_plan` depends on its arguments only, so every row can be tested without a GPU. Devices are numbered as CUDA does
@@ -135,8 +136,12 @@ class _Placement:
 
 def choose_plan(config: XTTSConfig, hardware: Hardware) -> Plan:
     """Returns the plan of a run; raises HardwareError where a named GPU is missing and the table has no fallback."""
-    visible = _select_visible_gpus(config, hardware)
-    placement = _place(config, visible, hardware)
+    placement = _place_without_gpus(config, hardware)
+    visible: tuple[Gpu, ...] = ()
+    if placement is None:
+        visible = _select_visible_gpus(config, hardware)
+        placement = _place(config, visible, hardware)
+    _warn_of_missing_card(config, placement, visible, hardware)
     _warn_of_unequal_gpus(placement, visible)
     prefetch_buffer_size = _choose_prefetch(config, placement)
     num_workers = _choose_num_workers(config, hardware, placement)
@@ -161,6 +166,38 @@ def choose_plan(config: XTTSConfig, hardware: Hardware) -> Plan:
     )
 
 
+def _place_without_gpus(config: XTTSConfig, hardware: Hardware) -> _Placement | None:
+    """Refuses named GPUs on a machine that has none, or falls back to the CPU if that is allowed; else None."""
+    data, visible_gpus = config.data, config.training.visible_gpus
+    named = {"data_gpu": data.data_gpu, "model_gpu": data.model_gpu, "visible_gpus": visible_gpus}
+    asked = " and ".join(f"{key} {value}" for key, value in named.items() if value is not None)
+    if hardware.gpus or not asked:
+        return None
+    if not config.training.allow_cpu:
+        raise HardwareError(
+            f"You asked for {asked}, but this machine has no GPU: {_say_reason(hardware)}.",
+            next_step="Run myxtts doctor to find out why, or train on the CPU with --allow-cpu.",
+        )
+    return _Placement(
+        Mode.CPU,
+        (),
+        reasons=[_say_no_gpu(hardware)],
+        warnings=[f"You asked for {asked}, but there is no GPU. Training on the CPU, because allow_cpu is true."],
+    )
+
+
+def _warn_of_missing_card(
+    config: XTTSConfig, placement: _Placement, visible: tuple[Gpu, ...], hardware: Hardware
+) -> None:
+    """Batch, threads and buffer of `gpu_card` are those of that card, whatever the machine has."""
+    card = config.gpu_card
+    if card is not None and not any(card in gpu.name.lower().replace(" ", "") for gpu in visible):
+        placement.warnings.append(
+            f"gpu_card is {card}, but there is no such GPU: {_say_existing(visible, hardware)}. "
+            "Its batch size, threads and buffer are used nevertheless; leave out --gpu-card for the usual ones."
+        )
+
+
 def _select_visible_gpus(config: XTTSConfig, hardware: Hardware) -> tuple[Gpu, ...]:
     """Returns the GPUs that `visible_gpus` names, in its order; all if it is not set."""
     if config.training.visible_gpus is None:
@@ -170,9 +207,9 @@ def _select_visible_gpus(config: XTTSConfig, hardware: Hardware) -> tuple[Gpu, .
     missing = [number for number in numbers if number not in by_index]
     if missing:
         raise HardwareError(
-            f"visible_gpus is {config.training.visible_gpus!r}, but {_say_missing(missing)}: "
+            f"visible_gpus is {config.training.visible_gpus!r}, but {_say_missing(missing)}; "
             f"{_say_existing(hardware.gpus, hardware)}.",
-            next_step="Name GPUs that exist, or leave training.visible_gpus out.",
+            next_step="Name GPUs that exist, or leave out --visible-gpus.",
         )
     return tuple(by_index[number] for number in numbers)
 
@@ -195,30 +232,29 @@ def _place_both_named(
 ) -> _Placement:
     """Returns Multi-GPU mode if all named GPUs exist and differ, else falls back to one of them with a warning.
 
-    The fallback prefers a model GPU, then the data GPU, then any visible GPU, then the CPU.
+    The fallback prefers a model GPU, then the data GPU, then any visible GPU.
     """
     existing = [gpu.index for gpu in visible]
-    asked = f"data_gpu {data_gpu} and model_gpu {format_gpu_numbers(model_gpus)} were asked for"
+    asked = f"You asked for data_gpu {data_gpu} and model_gpu {format_gpu_numbers(model_gpus)}"
     missing = [number for number in dict.fromkeys((data_gpu, *model_gpus)) if number not in existing]
     if not missing and data_gpu not in model_gpus:
         if config.data.reads_store:
             return _place_beside_store(asked, data_gpu, model_gpus)
         placement = _Placement(Mode.MULTI_GPU, model_gpus, data_gpu)
-        placement.reasons.append(f"{asked}; all exist and differ, so GPU {data_gpu} makes features for the model.")
+        placement.reasons.append(f"{asked}. Both exist, so GPU {data_gpu} computes features for the model.")
         if len(model_gpus) > 1:
-            placement.reasons.append(f"The model is mirrored over GPUs {format_gpu_numbers(model_gpus)}.")
+            placement.reasons.append(f"GPUs {format_gpu_numbers(model_gpus)} train together (data-parallel).")
         if config.training.multi_gpu:
-            placement.warnings.append("multi_gpu changes nothing here: model_gpu says where the model goes.")
+            placement.warnings.append("multi_gpu has no effect here: model_gpu already names the GPUs that train.")
         return placement
-    why = _say_missing(missing) if missing else f"GPU {data_gpu} cannot be both"
+    why = _say_missing(missing) if missing else f"GPU {data_gpu} is named twice"
     listing = _say_existing(visible, hardware)
     usable = [number for number in (*model_gpus, data_gpu) if number in existing] or existing
-    placement = _Placement(Mode.SINGLE_GPU, tuple(usable[:1])) if usable else _Placement(Mode.CPU, ())
-    target = f"GPU {usable[0]}" if usable else "the CPU"
-    placement.warnings.append(f"{asked}, but {why}: {listing}. Falling back to {placement.mode.label} on {target}.")
-    placement.reasons.append(f"Multi-GPU mode needs two different GPUs that exist, and {why}.")
-    if not usable:
-        placement.reasons.append(_say_no_gpu(hardware))
+    placement = _Placement(Mode.SINGLE_GPU, tuple(usable[:1]))
+    placement.warnings.append(
+        f"{asked}, but {why}; {listing}. Using {placement.mode.label} on GPU {usable[0]} instead."
+    )
+    placement.reasons.append(f"Multi-GPU mode needs two different GPUs, and {why}.")
     return placement
 
 
@@ -226,11 +262,11 @@ def _place_beside_store(asked: str, data_gpu: int, model_gpus: tuple[int, ...]) 
     """Returns a plan without the data GPU: stored features only need padding, which the host does while it copies."""
     mode = Mode.MIRRORED if len(model_gpus) > 1 else Mode.SINGLE_GPU
     target = f"GPU{'s' if len(model_gpus) > 1 else ''} {format_gpu_numbers(model_gpus)}"
-    why = f"features come from a store (preprocessing_mode is precompute), so GPU {data_gpu} has nothing to compute"
+    why = f"features are read from the feature cache (preprocessing_mode is precompute), so GPU {data_gpu} has no work"
     warning = (
-        f"{asked}, but {why}. Falling back to {mode.label} on {target}. To train on all of them, leave out data_gpu "
-        f"and model_gpu and set training.multi_gpu to true; to compute features on GPU {data_gpu} in every epoch, set "
-        "data.preprocessing_mode to on_the_fly."
+        f"{asked}, but {why}. Using {mode.label} on {target}. To train on all GPUs, use --multi-gpu instead of "
+        f"--data-gpu and --model-gpu. To compute features on GPU {data_gpu} in every epoch, add "
+        "--preprocessing-mode on_the_fly."
     )
     return _Placement(mode, model_gpus, reasons=[f"{target} trains and the CPU loads: {why}."], warnings=[warning])
 
@@ -242,18 +278,18 @@ def _place_one_named(
     missing = [number for number in named if number not in [gpu.index for gpu in visible]]
     if missing:
         raise HardwareError(
-            f"{key} is {format_gpu_numbers(named)}, but {_say_missing(missing)}: {_say_existing(visible, hardware)}.",
-            next_step=f"Set data.{key} to a GPU that exists, or leave it out.",
+            f"{key} is {format_gpu_numbers(named)}, but {_say_missing(missing)}; {_say_existing(visible, hardware)}.",
+            next_step=f"Name a GPU that exists, or leave out --{key.replace('_', '-')}.",
         )
     if len(named) > 1 and config.training.multi_gpu:
-        why = f"model_gpu names GPUs {format_gpu_numbers(named)} and multi_gpu mirrors the model over them."
+        why = f"model_gpu names GPUs {format_gpu_numbers(named)}, and multi_gpu trains on all of them together."
         return _Placement(Mode.MIRRORED, named, reasons=[why])
     why = f"Only {key} was given, so GPU {named[0]} trains and the CPU loads."
     placement = _Placement(Mode.SINGLE_GPU, named[:1], reasons=[why])
     if len(named) > 1:
         placement.warnings.append(
-            f"model_gpu names {len(named)} GPUs, but only GPU {named[0]} is used: "
-            "set data.data_gpu to feed them, or training.multi_gpu to true to mirror over them."
+            f"model_gpu names {len(named)} GPUs, but only GPU {named[0]} is used. "
+            "Add --multi-gpu to train on all of them."
         )
     elif config.training.multi_gpu:
         placement.warnings.append(f"multi_gpu is true, but {key} names one GPU, so only that one is used.")
@@ -269,11 +305,11 @@ def _place_unnamed(config: XTTSConfig, visible: tuple[Gpu, ...], hardware: Hardw
     indices = tuple(gpu.index for gpu in visible)
     first = indices[0]
     if len(indices) == 1:
-        warnings = [f"multi_gpu is true, but GPU {first} is the only one: nothing to mirror over."] if is_multi else []
+        warnings = ["multi_gpu is true, but only one GPU can be used, so it trains alone."] if is_multi else []
         why = f"GPU {first} is the only one, so it trains and the CPU loads."
         return _Placement(Mode.SINGLE_GPU, indices, reasons=[why], warnings=warnings)
     if is_multi:
-        why = f"multi_gpu is true, so the model is mirrored over GPUs {format_gpu_numbers(indices)}."
+        why = f"multi_gpu is true, so GPUs {format_gpu_numbers(indices)} train together (data-parallel)."
         return _Placement(Mode.MIRRORED, indices, reasons=[why])
     chosen = visible[0] if config.training.visible_gpus else max(visible, key=_rate_gpu)
     rank = "first of visible_gpus" if config.training.visible_gpus else f"best of {len(indices)} ({chosen.name})"
@@ -292,22 +328,24 @@ def _warn_of_unequal_gpus(placement: _Placement, visible: tuple[Gpu, ...]) -> No
     mirrored = [gpu for gpu in visible if gpu.index in placement.model_gpus]
     if len({(gpu.name, _round_gib(gpu.memory_bytes)) for gpu in mirrored}) > 1:
         listing = ", ".join(_say_gpu(gpu) for gpu in mirrored)
-        placement.warnings.append(f"The mirrored GPUs differ ({listing}): the slower one sets the pace of all.")
+        placement.warnings.append(
+            f"The GPUs that train together differ ({listing}): every step takes as long as the slowest."
+        )
 
 
 def _choose_prefetch(config: XTTSConfig, placement: _Placement) -> int:
     """Returns how many batches wait on each device that trains."""
     if not placement.model_gpus:
-        placement.reasons.append("Nothing is prefetched to a device: the model runs where the data is.")
+        placement.reasons.append("No prefetch to a device: the model runs on the CPU, where the batches are.")
         return 0
     if not config.data.prefetch_to_gpu:
-        placement.reasons.append("Nothing is prefetched to a device: prefetch_to_gpu is off.")
+        placement.reasons.append("No prefetch to a device: prefetch_to_gpu is off.")
         return 0
     if not config.data.enhanced_gpu_prefetch:
         placement.reasons.append("One batch is prefetched to the device: enhanced_gpu_prefetch is off.")
         return 1
     num_batches = config.data.prefetch_buffer_size
-    placement.reasons.append(f"prefetch_buffer_size is {num_batches}, so as many batches wait on the device.")
+    placement.reasons.append(f"prefetch_buffer_size is {num_batches}: so many batches wait on the GPU.")
     return num_batches
 
 
@@ -317,13 +355,14 @@ def _choose_num_workers(config: XTTSConfig, hardware: Hardware, placement: _Plac
     most = max(1, hardware.num_cpus - _count_drivers(placement)) if keeps_apart else hardware.num_cpus
     if asked == "auto":
         placement.reasons.append(
-            f"{_count(hardware.num_cpus, 'CPU')} may be used, which makes {_count(most, 'loader thread')}."
+            f"num_workers is auto: {_count(most, 'loader thread')} for {_count(hardware.num_cpus, 'CPU')}."
         )
         return most
     if keeps_apart and asked > most:
         placement.warnings.append(
-            f"num_workers is {asked}, but {_count(hardware.num_cpus, 'CPU')} may be used: {most} will load. "
-            "Set data.optimize_cpu_gpu_overlap to false to keep your number."
+            f"num_workers is {asked}, but this machine has {_count(hardware.num_cpus, 'CPU')}: "
+            f"{_count(most, 'loader thread')} will be used. "
+            "To use your number, add --set data.optimize_cpu_gpu_overlap=false."
         )
         return most
     placement.reasons.append(f"num_workers is {asked}.")
@@ -338,30 +377,34 @@ def _count_drivers(placement: _Placement) -> int:
 def _choose_start_delay(config: XTTSConfig, placement: _Placement) -> float:
     """Returns the head start of the data GPU in seconds; only Multi-GPU mode has one."""
     if placement.mode is not Mode.MULTI_GPU:
-        placement.reasons.append("The model does not wait for model_start_delay: no data GPU has to get ahead of it.")
+        placement.reasons.append("model_start_delay is not used: there is no data GPU.")
         return 0.0
     delay_s = config.data.model_start_delay
-    placement.reasons.append(f"model_start_delay is {delay_s:g} s, so that the data GPU gets ahead of the model.")
+    placement.reasons.append(f"model_start_delay is {delay_s:g} s: the data GPU starts first.")
     return delay_s
 
 
 def _say_missing(numbers: list[int]) -> str:
     if len(numbers) == 1:
-        return f"GPU {numbers[0]} is not there"
-    return f"GPUs {', '.join(str(number) for number in numbers)} are not there"
+        return f"GPU {numbers[0]} does not exist"
+    return f"GPUs {', '.join(str(number) for number in numbers)} do not exist"
 
 
 def _say_no_gpu(hardware: Hardware) -> str:
-    return f"There is no GPU: {hardware.no_gpu_reason or 'none was found'}."
+    return f"There is no GPU: {_say_reason(hardware)}."
+
+
+def _say_reason(hardware: Hardware) -> str:
+    return hardware.no_gpu_reason or "none was found"
 
 
 def _say_existing(gpus: tuple[Gpu, ...], hardware: Hardware) -> str:
     """Lists the GPUs that could have been named instead, for messages about missing ones."""
     if not hardware.gpus:
-        return f"there is no GPU ({hardware.no_gpu_reason or 'none was found'})"
+        return "this machine has no GPU"
     listing = ", ".join(_say_gpu(gpu) for gpu in gpus)
     hidden = len(hardware.gpus) - len(gpus)
-    return f"there is {listing}" + (f" (visible_gpus leaves out {hidden} more)" if hidden else "")
+    return f"this machine has {listing}" + (f" (visible_gpus hides {hidden} more)" if hidden else "")
 
 
 def _say_gpu(gpu: Gpu) -> str:

@@ -131,7 +131,7 @@ def _make_once(over: tuple[str, ...], make: Callable[[], tf.distribute.Strategy]
     if over not in _exchanging and _exchanging:
         raise HardwareError(
             f"This process trains over {', '.join(*_exchanging)} already and cannot train over {', '.join(over)} too.",
-            next_step="Use a process of its own for each set of devices.",
+            next_step="Use one process for each set of devices.",
         )
     if not _exchanging:
         _exchanging[over] = make()

@@ -12,26 +12,26 @@ from myxtts.cli.screen import Screen, show_progress
 from myxtts.errors import DataError, UsageError
 from myxtts.runtime.load_tensorflow import load_tensorflow
 from myxtts.synthesis.options import SpeechOptions
-from myxtts.types import Split
 
 if TYPE_CHECKING:
     from myxtts.store.reader import FeatureStore
     from myxtts.tools.evaluate import Evaluation
+    from myxtts.types import Split
 
 _SPLITS: tuple[Split, ...] = ("val", "test", "train")
 
 
 def run_evaluate(
-    model: Annotated[Path, typer.Option(help="Folder of a run or bundle.", metavar="RUN_OR_BUNDLE")],
+    model: Annotated[Path, typer.Option(help="Folder of a run or exported model.", metavar="RUN_OR_BUNDLE")],
     cache_dir: Annotated[
-        Path | None, typer.Option(help="Store with the utterances; by default that of the run.", metavar="DIR")
+        Path | None, typer.Option(help="Feature cache with the utterances. \\[default: that of the run]", metavar="DIR")
     ] = None,
     split: Annotated[str, typer.Option(help="val, test or train.")] = "val",
     max_utterances: Annotated[int, typer.Option(min=1, help="Measure at most this many, evenly spread.")] = 50,
     asr_command: Annotated[
         str | None,
         typer.Option(
-            help="Speech recogniser that prints the text of {wav}; {language} may be used too.", metavar="COMMAND"
+            help="Speech recogniser that prints the text of {wav}. {language} is replaced, too.", metavar="COMMAND"
         ),
     ] = None,
     out: Annotated[
@@ -40,17 +40,20 @@ def run_evaluate(
     seed: Annotated[int, typer.Option(help="Another number gives another rendering.")] = 0,
     ode_steps: Annotated[int, typer.Option(help="Steps of the decoder.")] = SpeechOptions().num_steps,
     vocoder: Annotated[
-        str, typer.Option(help="auto, griffin_lim, neural, or the run that trained one.", metavar="KIND_OR_RUN")
+        str, typer.Option(help="auto, griffin_lim, neural, or a run that trained a vocoder.", metavar="KIND_OR_RUN")
     ] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as one JSON object.")] = False,
 ) -> None:
-    """Measure a model on held-out utterances: mel distance, duration, speaker similarity, speed and recognition errors.
+    """Measure a model on held-out utterances: mel distance, durations, speaker similarity, speed.
+
+    With --asr-command also word and character error rate. Speaker similarity is judged by the model's own reference
+    encoder, so compare it only between runs on the same corpus.
 
     [bold]Examples[/bold]
 
     myxtts evaluate --model runs/anna
 
-    myxtts evaluate --model runs/anna --asr-command "my-asr --language {language} {wav}" --json
+    myxtts evaluate --model runs/anna --asr-command "my-asr {wav}" --json
     """
     from myxtts.synthesis.loaded_bundle import choose_vocoder, load_bundle
     from myxtts.synthesis.synthesizer import Synthesizer
@@ -58,7 +61,7 @@ def run_evaluate(
     screen = Screen(as_json=as_json)
     chosen = next((name for name in _SPLITS if name == split), None)
     if chosen is None:
-        raise UsageError(f"There is no split {split!r}.", next_step=f"Choose one of {', '.join(_SPLITS)}.")
+        raise UsageError(f"--split {split} does not exist.", next_step=f"Use one of {', '.join(_SPLITS)}.")
     options = SpeechOptions(seed=seed, num_steps=ode_steps)
     loaded, kind = choose_vocoder(load_bundle(model), vocoder)
     store = _open_store(loaded.folder, cache_dir, chosen)
@@ -91,7 +94,7 @@ def _open_store(bundle: Path, cache_dir: Path | None, split: Split) -> FeatureSt
         return FeatureStore.open(cache_dir)
     file = bundle.absolute().parent / RESOLVED_FILE_NAME
     if not file.is_file():
-        raise UsageError("The bundle does not say where its utterances are.", next_step="Give --cache-dir STORE.")
+        raise UsageError("The model does not say where its feature cache is.", next_step="Add --cache-dir DIR.")
     data = load_run_settings(file.parent).data
     store = FeatureStore.open(choose_store_folder_of_split(data, split))
     join_training_store(store, data, split)
@@ -105,7 +108,7 @@ def _read_texts(store: FeatureStore) -> dict[str, str]:
     path = Path(store.state.origin.corpus)
     if not path.is_file():
         raise DataError(
-            f"The corpus {path}, which the store was made of, was not found: there is no text to compare with.",
+            f"The corpus {path} of the feature cache does not exist: there is no text to compare with.",
             next_step="Restore it, or leave out --asr-command.",
         )
     return {utterance.id: utterance.text for utterance in open_corpus(path).utterances()}
@@ -114,16 +117,17 @@ def _read_texts(store: FeatureStore) -> dict[str, str]:
 def _show(evaluation: Evaluation, screen: Screen) -> None:
     """Prints the means over all utterances; the similarity of two real clips is the reference for that of a voice."""
     skipped = f", {evaluation.num_skipped:,} skipped" if evaluation.num_skipped else ""
+    of_real = f"two real clips {evaluation.real_similarity:.3f}"
     lines = [
         f"{evaluation.num_utterances:,} utterances{skipped}",
-        f"mel distance        {evaluation.mel_distance:.3f}  (log-mel, time warped)",
-        f"duration error      {100 * evaluation.duration_error:.1f} %",
-        f"speaker similarity  {evaluation.speaker_similarity:.3f}  (two real clips {evaluation.real_similarity:.3f})",
+        f"mel distance            {evaluation.mel_distance:.3f}  (log-mel, time warped)",
+        f"utterance length error  {100 * evaluation.length_error:.1f} %",
+        f"speaker similarity      {evaluation.speaker_similarity:.3f}  ({of_real}; the model's encoder flatters)",
     ]
     if evaluation.real_time_factor is not None:
-        lines.append(f"real-time factor    {evaluation.real_time_factor:.3f}")
+        lines.append(f"real-time factor        {evaluation.real_time_factor:.3f}")
     if evaluation.word_error is not None and evaluation.character_error is not None:
         words, characters = 100 * evaluation.word_error, 100 * evaluation.character_error
-        lines.append(f"errors              {words:.1f} % of words, {characters:.1f} % of characters")
+        lines.append(f"errors                  {words:.1f} % of words, {characters:.1f} % of characters")
     for line in lines:
         screen.console.print(line, markup=False)

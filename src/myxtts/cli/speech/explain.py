@@ -28,17 +28,15 @@ def run_explain(
     language: Annotated[str | None, typer.Option(help="Language of the text, such as en or fa.")] = None,
     file: Annotated[
         Path | None,
-        typer.Option(help="Explain every line of this file, or of a table (.csv, .tsv, .jsonl) with a column text."),
+        typer.Option(help="Explain every line of this file, or of a table (.csv, .tsv, .jsonl) with a text column."),
     ] = None,
     model: Annotated[
-        Path | None, typer.Option(help="Read as this model does; otherwise as a new corpus.", metavar="RUN_OR_BUNDLE")
+        Path | None, typer.Option(help="Read the text as this model does.", metavar="RUN_OR_BUNDLE")
     ] = None,
-    lexicon: Annotated[
-        Path | None, typer.Option(help="Pronunciations of your own: a word, a tab and its IPA on each line.")
-    ] = None,
+    lexicon: Annotated[Path | None, typer.Option(help="Your own pronunciations: one word, tab, IPA per line.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for each text, one a line.")] = False,
 ) -> None:
-    """Show how a text is read: its words as they are spoken, their phonemes, and where these come from.
+    """Show how a text is read: its words, their phonemes, and where these come from.
 
     [bold]Examples[/bold]
 

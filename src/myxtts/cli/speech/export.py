@@ -22,8 +22,8 @@ _FLAGS = {
 
 
 def run_export(
-    model: Annotated[Path, typer.Option(help="Folder of a run or bundle.", metavar="RUN_OR_BUNDLE")],
-    out: Annotated[Path, typer.Option(help="Folder to write; it must not exist.", metavar="FOLDER")],
+    model: Annotated[Path, typer.Option(help="Folder of the run.", metavar="RUN_OR_BUNDLE")],
+    out: Annotated[Path, typer.Option(help="New folder to write.", metavar="FOLDER")],
     format: Annotated[
         Literal["onnx", "piper", "web"],
         typer.Option(
@@ -33,35 +33,37 @@ def run_export(
     ] = "onnx",
     dtype: Annotated[
         Literal["float32", "float16", "int8"],
-        typer.Option(help="Of the stored weights; smaller ones are refused where they change the speech."),
+        typer.Option(help="Type of the stored weights. Smaller types are refused if they change the speech."),
     ] = "float32",
     vocoder: Annotated[
         str,
         typer.Option(
-            help="griffin_lim, neural, auto: neural where the bundle has it, or the run that trained one.",
+            help="auto (neural if there is one), griffin_lim, neural, or a run that trained a vocoder.",
             metavar="KIND_OR_RUN",
         ),
     ] = "auto",
     voice: Annotated[
-        list[str] | None, typer.Option(help="Voices for piper and web; repeat it for several. All by default.")
+        list[str] | None, typer.Option(help="Voice for piper and web; can be repeated. \\[default: all]")
     ] = None,
     language: Annotated[str | None, typer.Option(help="Language that piper and web speak, such as en or fa.")] = None,
-    name: Annotated[str | None, typer.Option(help="Name of the Piper voice, else that of the run.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the Piper voice. \\[default: name of the run]")] = None,
     words: Annotated[
-        Path | None, typer.Option(help="Text whose words the page knows, else the corpus of the run.", metavar="FILE")
+        Path | None,
+        typer.Option(help="Text with the words that the page can say. \\[default: corpus of the run]", metavar="FILE"),
     ] = None,
     runtime: Annotated[
         Path | None,
         typer.Option(
-            help="Folder of the npm package onnxruntime-web, else node_modules/onnxruntime-web.", metavar="FOLDER"
+            help="Folder of the npm package onnxruntime-web. \\[default: node_modules/onnxruntime-web]",
+            metavar="FOLDER",
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was measured as one JSON object.")] = False,
 ) -> None:
-    """Export a model, to speak without TensorFlow.
+    """Export a model to ONNX, Piper or a web page, to use it without TensorFlow.
 
-    Before it is done, every voice says sentences in every language with both: durations must be equal, and spectrograms
-    within 0.001. Otherwise nothing is written.
+    The export is compared with the original first: durations must be equal, and spectrograms within 0.001. Otherwise
+    nothing is written.
 
     [bold]Examples[/bold]
 
@@ -69,7 +71,7 @@ def run_export(
 
     myxtts export --model runs/anna --format piper --language en --out anna-piper
 
-    myxtts synth "Good morning." --model anna-onnx --voice anna --out good-morning.wav
+    myxtts synth "Good morning." --model anna-onnx --voice anna
     """
     from myxtts.synthesis.loaded_bundle import choose_vocoder, load_bundle
 

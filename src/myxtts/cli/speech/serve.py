@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,25 +16,35 @@ _MODULES = ("starlette", "uvicorn", "websockets", "wyoming")
 
 
 def run_serve(
-    model: Annotated[Path, typer.Option(help="Folder of a run or bundle.", metavar="RUN_OR_BUNDLE")],
-    host: Annotated[str, typer.Option(help="Address; any but this machine's own needs --api-key-file.")] = "127.0.0.1",
+    model: Annotated[Path, typer.Option(help="Folder of a run or exported model.", metavar="RUN_OR_BUNDLE")],
+    host: Annotated[
+        str, typer.Option(help="Address to listen on. Other machines can connect only with --api-key-file.")
+    ] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port of HTTP and WebSocket.", min=0, max=65535)] = 8020,
     api_key_file: Annotated[
-        Path | None, typer.Option(help="File with a key on each line; clients must send one of them.", metavar="FILE")
+        Path | None, typer.Option(help="File with one key per line; clients must send one of them.", metavar="FILE")
     ] = None,
-    voice: Annotated[str | None, typer.Option(help="Name of the voice of requests that give none.")] = None,
-    max_requests: Annotated[int, typer.Option(help="Further requests get the answer 429.", min=1, max=1000)] = 32,
-    allow_uploads: Annotated[bool, typer.Option(help="Clients may send recordings as new voices.")] = False,
+    voice: Annotated[str | None, typer.Option(help="Default voice of requests.")] = None,
+    max_requests: Annotated[
+        int, typer.Option(help="Requests at a time; more get the answer 429.", min=1, max=1000)
+    ] = 32,
+    allow_uploads: Annotated[
+        bool, typer.Option("--allow-uploads", help="Clients may send recordings as new voices.")
+    ] = False,
     wyoming: Annotated[
         str | None,
-        typer.Option(help="Speak the Wyoming protocol too, such as tcp://127.0.0.1:10200.", metavar="ADDRESS"),
+        typer.Option(help="Serve the Wyoming protocol at tcp://HOST:PORT.", metavar="ADDRESS"),
     ] = None,
-    wyoming_open: Annotated[bool, typer.Option(help="Let others reach the Wyoming port, which has no keys.")] = False,
+    wyoming_open: Annotated[
+        bool, typer.Option("--wyoming-open", help="Let other machines use the Wyoming port, which has no keys.")
+    ] = False,
     vocoder: Annotated[
-        str, typer.Option(help="auto, griffin_lim, neural, or the run that trained one.", metavar="KIND_OR_RUN")
+        str, typer.Option(help="auto, griffin_lim, neural, or a run that trained a vocoder.", metavar="KIND_OR_RUN")
     ] = "auto",
 ) -> None:
-    """Serve speech to other programs, and a page to try it: POST /v1/audio/speech as OpenAI's clients send it.
+    """Start a speech server with an OpenAI-compatible API and a web page to try it.
+
+    The API is POST /v1/audio/speech; WebSocket and the Wyoming protocol are supported, too.
 
     [bold]Examples[/bold]
 
@@ -69,6 +78,8 @@ def run_serve(
     from myxtts.serve.app import ServerSettings
 
     settings = ServerSettings(host, keys, voice, allow_uploads)
+    import asyncio  # Here, because it takes a tenth of the time of --help.
+
     asyncio.run(_serve(synthesizer, settings, port, address, max_requests, screen))
 
 
@@ -77,7 +88,7 @@ async def _serve(
 ) -> None:
     """Serves until SIGINT or SIGTERM."""
     from myxtts.serve.app import make_app
-    from myxtts.serve.http_server import make_server
+    from myxtts.serve.http_server import make_server, name_address, open_socket
     from myxtts.serve.metrics import Metrics
     from myxtts.serve.speech_queue import SpeechQueue
     from myxtts.serve.wyoming_server import start_wyoming
@@ -85,15 +96,13 @@ async def _serve(
     metrics = Metrics()
     queue = SpeechQueue(synthesizer, metrics, max_requests)
     server = make_server(make_app(queue, metrics, settings), settings.host, port)
-    listening = server.config.bind_socket()
-    found = listening.getsockname()
+    listening = open_socket(settings.host, port)
     try:
         others = await start_wyoming(queue, settings.default_voice, *wyoming) if wyoming is not None else None
     except OSError as error:
         listening.close()
         raise UsageError(f"Cannot listen on {wyoming}: {error.strerror}.", next_step="Choose another port.") from error
-    host = f"[{found[0]}]" if ":" in found[0] else found[0]
-    screen.console.print(f"Serving on http://{host}:{found[1]} (Ctrl-C stops).", markup=False)
+    screen.console.print(f"Serving on {name_address(listening)} (Ctrl-C stops).", markup=False)
     if others is not None:
         at, at_port, *_ = others.sockets[0].getsockname()
         screen.console.print(f"Wyoming on tcp://{at}:{at_port}.", markup=False)

@@ -10,14 +10,16 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from myxtts.cli.help import ADVANCED, SPEED, WHAT, WHERE
 from myxtts.cli.screen import Screen, mute_decoders, show_progress
+from myxtts.cli.speech.synth_arguments import STREAM, check_additions, check_request, find_free_path, read_lines
 from myxtts.errors import MyXTTSError, UsageError
 from myxtts.runtime.load_tensorflow import load_tensorflow
 from myxtts.synthesis.options import SpeechOptions
@@ -30,84 +32,137 @@ if TYPE_CHECKING:
     from myxtts.synthesis.voices import SpeakerEmbedding, VoiceSource
     from myxtts.types import Say
 
-_STREAM = "-"
 _USUAL = SpeechOptions()
 _WEIGHTED = re.compile(r"(?P<name>.+)=(?P<weight>\d+(?:\.\d+)?|\.\d+)")
 
 
 def run_synth(
-    text: Annotated[str | None, typer.Argument(help="What to say; - reads it from standard input.")] = None,
-    model: Annotated[Path | None, typer.Option(help="Folder of a run or bundle.", metavar="RUN_OR_BUNDLE")] = None,
+    text: Annotated[str | None, typer.Argument(help="Text to say; - reads standard input.", metavar="TEXT")] = None,
+    model: Annotated[
+        Path | None,
+        typer.Option(help="Folder of a run or exported model.", metavar="MODEL", rich_help_panel=WHAT),
+    ] = None,
     voice: Annotated[
         list[str] | None,
         typer.Option(
-            help="Recording of the voice, 3 to 8 s, or the name of a saved one. Repeat it for the average of several "
-            "recordings, or as NAME=WEIGHT for a mixture."
+            help="Recording of 3 to 8 s, or a name of myxtts voices. Repeat it to average recordings, or as "
+            "NAME=WEIGHT to mix voices.",
+            metavar="VOICE",
+            rich_help_panel=WHAT,
         ),
     ] = None,
-    language: Annotated[str | None, typer.Option(help="Language of the text, such as en or fa.")] = None,
-    out: Annotated[
+    language: Annotated[
         str | None,
-        typer.Option(
-            help="File to write (.wav, .flac, .ogg, .opus, .mp3), a folder with --file, or - for a stream.",
-            metavar="PATH",
-        ),
+        typer.Option(help="Language of the text. \\[default: that of the voice]", metavar="CODE", rich_help_panel=WHAT),
     ] = None,
     file: Annotated[
         Path | None,
-        typer.Option(help="Say every line of this file, or of a table (.csv, .tsv, .jsonl) with id and text."),
+        typer.Option(
+            help="Say every line of this file, or of a table (.csv, .tsv, .jsonl) with id and text.",
+            metavar="FILE",
+            rich_help_panel=WHAT,
+        ),
     ] = None,
     dialogue: Annotated[
-        bool, typer.Option(help="Every line of the text begins with a voice and a colon, as in 'anna: Hello.'")
+        bool,
+        typer.Option(
+            "--dialogue/--no-dialogue",
+            help="Each line starts with a voice and a colon: 'anna: Hello.'",
+            rich_help_panel=WHAT,
+            show_default=False,
+        ),
     ] = False,
+    lexicon: Annotated[
+        Path | None,
+        typer.Option(
+            help="Your own pronunciations: one word, tab, IPA per line.", metavar="FILE", rich_help_panel=WHAT
+        ),
+    ] = None,
+    out: Annotated[
+        str | None,
+        typer.Option(
+            help="Output file (.wav, .flac, .ogg, .opus, .mp3), folder with --file, or - to stream. "
+            "\\[default: out.wav]",
+            metavar="PATH",
+            rich_help_panel=WHERE,
+        ),
+    ] = None,
     subtitles: Annotated[
         Path | None,
-        typer.Option(help="Write when each sentence and word is spoken: .srt, .vtt or .json.", metavar="FILE"),
-    ] = None,
-    lexicon: Annotated[
-        Path | None, typer.Option(help="Pronunciations of your own: a word, a tab and its IPA on each line.")
-    ] = None,
-    speed: Annotated[float, typer.Option(help="2 is twice as fast.")] = _USUAL.speed,
-    seconds: Annotated[
-        float | None, typer.Option(help="Say it in exactly this time, instead of --speed.", show_default=False)
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Another number gives another rendering.")] = _USUAL.seed,
-    ode_steps: Annotated[int, typer.Option(help="Steps of the decoder: more are finer, slower.")] = _USUAL.num_steps,
-    guidance: Annotated[
-        float | None, typer.Option(help="Above 1 leans on the voice; for models of several speakers.")
-    ] = None,
-    vocoder: Annotated[
-        str,
         typer.Option(
-            help="griffin_lim, neural, auto: neural where the bundle has it, or the run that trained one.",
-            metavar="KIND_OR_RUN",
+            help="Write the times of sentences and words: .srt, .vtt or .json.", metavar="FILE", rich_help_panel=WHERE
         ),
-    ] = "auto",
+    ] = None,
     save_voice: Annotated[
-        str | None, typer.Option(help="Keep the voice beside the model under this name.", metavar="NAME")
+        str | None,
+        typer.Option(help="Save the voice under this name, for --voice NAME.", metavar="NAME", rich_help_panel=WHERE),
     ] = None,
     consent: Annotated[
         str | None,
         typer.Option(
-            help='Who agreed to the use of the voice, kept with --save-voice: "own voice", or the name of a file.',
-            metavar="WORDS",
+            help='With --save-voice: who agreed to the use of the voice, such as "own voice".',
+            metavar="TEXT",
+            rich_help_panel=WHERE,
         ),
     ] = None,
+    speed: Annotated[
+        float, typer.Option(help="2 is twice as fast.", metavar="N", rich_help_panel=SPEED)
+    ] = _USUAL.speed,
+    seconds: Annotated[
+        float | None,
+        typer.Option(help="Length of the speech, instead of --speed.", metavar="N", rich_help_panel=SPEED),
+    ] = None,
+    ode_steps: Annotated[
+        int, typer.Option(help="Decoder steps: more is better and slower.", metavar="N", rich_help_panel=SPEED)
+    ] = _USUAL.num_steps,
+    guidance: Annotated[
+        float | None,
+        typer.Option(
+            help="Classifier-free guidance: above 1 follows the voice more closely.",
+            metavar="N",
+            rich_help_panel=ADVANCED,
+        ),
+    ] = None,
+    seed: Annotated[
+        int, typer.Option(help="Another seed gives another rendering.", metavar="N", rich_help_panel=ADVANCED)
+    ] = _USUAL.seed,
+    vocoder: Annotated[
+        str,
+        typer.Option(
+            help="auto (neural if there is one), griffin_lim, neural, or a run that trained a vocoder.",
+            metavar="VOCODER",
+            rich_help_panel=ADVANCED,
+        ),
+    ] = "auto",
     mark: Annotated[
-        bool, typer.Option("--mark/--no-mark", help="Write into the file that it is synthetic, and by which model.")
+        bool,
+        typer.Option(
+            "--mark/--no-mark",
+            help="Note in the file that the speech is synthetic.",
+            rich_help_panel=ADVANCED,
+        ),
     ] = True,
-    as_json: Annotated[bool, typer.Option("--json", help="Print what was made as one JSON object.")] = False,
+    checkpoint: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="Use the checkpoint of this step, if the run kept it. \\[default: the run's exported weights]",
+            metavar="STEP",
+            rich_help_panel=ADVANCED,
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
 ) -> None:
-    """Say a text in someone's voice.
+    """Say a text in a voice of the model, or in the voice of a recording.
 
-    Long texts are said sentence by sentence; with --out - each sentence is in the pipe before the next is begun.
-    In a text, \\[pause 0.8s] is silence, and \\[\\[ɹˈeɪzə]] is said as its IPA.
+    With --out - speech is streamed sentence by sentence. In the text, \\[pause 0.8s] is silence and
+    \\[\\[ɹˈeɪzə]] is said as IPA. Clone only voices of people who agreed to it.
 
     [bold]Examples[/bold]
 
-    myxtts synth "Good morning." --model runs/anna --voice reference.wav --out good-morning.wav
+    myxtts synth "Good morning." --model runs/anna --voice anna.wav --out a.wav
 
-    myxtts synth "صبح بخیر" --model runs/anna --voice reference.wav --language fa --out sobh.wav --save-voice anna
+    myxtts synth "صبح بخیر" --model runs/anna --voice reference.wav --language fa
 
     myxtts synth --file lines.txt --model runs/anna --voice anna --out spoken
 
@@ -118,15 +173,21 @@ def run_synth(
     from myxtts.text.lexicon import load_lexicon
 
     screen = Screen(as_json=as_json)
-    model = _check_request(text, model, out, file, save_voice, is_dialogue=dialogue, as_json=as_json)
-    _check_additions(out, file, voice, save_voice, subtitles, is_dialogue=dialogue)
+    model = check_request(text, model, out, file, save_voice, is_dialogue=dialogue, as_json=as_json)
+    if out is None and (text is not None or file is not None):
+        out = find_free_path("out" if file is not None and not dialogue else "out.wav")
+    check_additions(out, file, voice, save_voice, subtitles, is_dialogue=dialogue)
     options = SpeechOptions(speed=speed, seconds=seconds, seed=seed, num_steps=ode_steps, guidance=guidance)
-    lines = _read_lines(text, file, is_dialogue=dialogue)
-    loaded, kind = choose_vocoder(load_bundle(model), vocoder)
+    lines = read_lines(text, file, is_dialogue=dialogue)
+    chosen = load_bundle(model) if checkpoint is None else _load_checkpoint(model, checkpoint, save_voice, screen.warn)
+    loaded, kind = choose_vocoder(chosen, vocoder)
     name = loaded.check_new_name(save_voice) if save_voice is not None else None
     # Voices and texts that cannot be used are reported before TensorFlow is loaded.
     with mute_decoders():
         sources = _find_voices(loaded, lines, _read_weights(voice), screen.warn)
+    if checkpoint is not None:
+        # Without its name a saved voice is encoded for this call only, and stays saved as the bundle's encoder has it.
+        sources = {speaker: replace(source, name="") for speaker, source in sources.items()}
     turns = _plan_turns(loaded, lines, sources, language, load_lexicon(lexicon).entries if lexicon else None)
     if loaded.exported is None:
         load_tensorflow()
@@ -140,12 +201,25 @@ def run_synth(
     speak = partial(synthesizer.speak, options=options)
     label = loaded.describe_mark() if mark else ""
     if jobs and not mark:
-        screen.warn("The sound is not marked as synthetic (--no-mark).")
-    if out == _STREAM:
+        screen.warn("The file is not marked as synthetic speech (--no-mark).")
+    if out == STREAM:
         _stream(jobs[0], speak, synthesizer.rate, label)
     elif jobs:
         result["files"] = _write_files(jobs, speak, synthesizer, subtitles, label, screen)
     screen.finish(result)
+
+
+def _load_checkpoint(run: Path, step: int, save_voice: str | None, warn: Say) -> LoadedBundle:
+    """Loads the model of a run as it was at a step; voices cannot be saved for it."""
+    if save_voice is not None:
+        raise UsageError(
+            "A voice is saved for the model of a run, not for one of its checkpoints.",
+            next_step="Leave out --checkpoint or --save-voice.",
+        )
+    load_tensorflow()
+    from myxtts.tools.compare.checkpoints import load_checkpoint
+
+    return load_checkpoint(run, step, warn)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,88 +238,6 @@ class _Job:
     path: Path
 
 
-def _check_additions(
-    out: str | None,
-    file: Path | None,
-    voice: list[str] | None,
-    save_voice: str | None,
-    subtitles: Path | None,
-    *,
-    is_dialogue: bool,
-) -> None:
-    """Raises UsageError where --dialogue or --subtitles contradict other arguments."""
-    if is_dialogue and (voice or save_voice is not None):
-        given = "--voice" if voice else "--save-voice"
-        raise UsageError(
-            f"With --dialogue each line names its voice, and {given} is given.", next_step=f"Leave out {given}."
-        )
-    if subtitles is not None:
-        from myxtts.synthesis.timing import check_subtitle_path
-
-        check_subtitle_path(subtitles)
-        if file is not None and not is_dialogue:
-            raise UsageError("Subtitles belong to one sound in a file.", next_step="Say one text, with --out FILE.")
-
-
-def _check_request(
-    text: str | None,
-    model: Path | None,
-    out: str | None,
-    file: Path | None,
-    save_voice: str | None,
-    *,
-    is_dialogue: bool,
-    as_json: bool,
-) -> Path:
-    """Returns the model folder; raises UsageError for missing or contradictory arguments."""
-    if text is not None and file is not None:
-        raise UsageError("Both a text and --file are given.", next_step="Give one of them.")
-    is_silent = text is None and file is None
-    missing = ["--model RUN_OR_BUNDLE"] if model is None else []
-    if is_silent and (save_voice is None or out is not None):
-        missing.append("a text to say (or --file)")
-    if out is None and not (is_silent and save_voice is not None):
-        missing.append("--out FILE.wav (or - for a stream)")
-    if missing or model is None:
-        example = 'myxtts synth "Good morning." --model runs/run --voice reference.wav --out hello.wav'
-        raise UsageError(f"Not given: {', '.join(missing)}.", next_step=f"For example: {example}")
-    if out == _STREAM:
-        if file is not None and not is_dialogue:
-            raise UsageError("A file of texts becomes a folder of WAV files.", next_step="Give --out FOLDER.")
-        if as_json:
-            raise UsageError("Sound and JSON cannot both go to standard output.", next_step="Leave out --json.")
-        if sys.stdout.isatty():
-            raise UsageError("A terminal cannot play sound.", next_step="Send it to a player: … --out - | aplay")
-    elif out is not None and (file is None or is_dialogue):
-        _check_ending(Path(out))
-    return model
-
-
-def _check_ending(path: Path) -> None:
-    """Raises UsageError for the ending of a format that cannot be written; a name without one becomes a WAV file."""
-    from myxtts.features.wave_file import list_endings
-
-    if path.is_dir():
-        raise UsageError(f"{path} is a folder.", next_step="Give --out FILE.wav.")
-    if path.suffix and path.suffix.lower() not in list_endings():
-        raise UsageError(
-            f"Sound cannot be written as {path.suffix} ({path}).",
-            next_step=f"Choose one of the endings {', '.join(list_endings())}.",
-        )
-
-
-def _read_lines(text: str | None, file: Path | None, *, is_dialogue: bool) -> list[TextLine]:
-    """Returns the texts: the lines of --file or of a dialogue, or a single one from the argument or stdin."""
-    from myxtts.synthesis.sentences import TextLine, read_dialogue, read_stdin, read_texts
-
-    if file is not None:
-        return read_dialogue(file) if is_dialogue else read_texts(file)
-    if text is None:
-        return []
-    text = read_stdin() if text == _STREAM else text
-    return read_dialogue(text) if is_dialogue else [TextLine("", text, "")]
-
-
 def _save_voice(
     loaded: LoadedBundle,
     name: str,
@@ -261,7 +253,7 @@ def _save_voice(
     path = loaded.voices.save(name, embedding, source.references, language=own, consent=agreed)
     screen.notices.print(f"Voice {name!r} saved in {path}.", markup=False)
     if not agreed:
-        screen.warn('It does not say who agreed to its use: add --consent, such as --consent "own voice".')
+        screen.warn('No consent is noted with this voice. Add who agreed: --consent "own voice".')
     return path
 
 
@@ -338,7 +330,7 @@ def _write_files(
     with show_progress("Speaking", len(jobs), "texts") as view:
         for number, job in enumerate(jobs, 1):
             if job.path.exists():
-                screen.notices.print(f"Replacing {job.path}.", markup=False)
+                screen.notices.print(f"{job.path} exists and is overwritten.", markup=False)
             started = time.perf_counter()
             wave, sentences = synthesizer.join(speak(job.pieces))
             took_s = time.perf_counter() - started

@@ -1,4 +1,4 @@
-"""`myxtts config`: prints the resolved settings with their origins, and with --plan the device placement."""
+"""`myxtts config`: prints all settings with their values and origins, explains some, or writes them to a file."""
 
 from __future__ import annotations
 
@@ -7,32 +7,29 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from myxtts.cli.machine.plan import show_plan
 from myxtts.cli.screen import Screen
-from myxtts.cli.settings import takes_settings
+from myxtts.cli.settings import ALL_FLAGS, takes_settings
 
 if TYPE_CHECKING:
     from myxtts.config.catalogue import Setting
     from myxtts.config.schema import XTTSConfig
 
 
-@takes_settings
+@takes_settings(*ALL_FLAGS)
 def show_config(
     config: XTTSConfig,
-    keys: Annotated[
-        list[str] | None, typer.Argument(help="Only these settings, explained.", metavar="[KEY]...")
-    ] = None,
-    changed: Annotated[bool, typer.Option("--changed", help="Only what differs from the defaults.")] = False,
-    plan: Annotated[
-        bool, typer.Option("--plan", help="Also show the devices and buffers this machine leads to.")
-    ] = False,
+    keys: Annotated[list[str] | None, typer.Argument(help="Explain these settings only.", metavar="[KEY]...")] = None,
+    changed: Annotated[bool, typer.Option("--changed", help="Show only what differs from the defaults.")] = False,
+    plan: Annotated[bool, typer.Option("--plan", help="Also show what myxtts plan shows.")] = False,
     write: Annotated[
         Path | None, typer.Option("--write", help="Write config.yaml into this folder.", metavar="DIR")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print settings as one JSON object.")] = False,
 ) -> None:
-    """Show the resolved configuration and where each value came from.
+    """Show all settings with their values and where each value comes from.
 
-    Defaults come first, then presets, then the YAML file, then flags: the later wins.
+    Flags override the YAML file, which overrides presets, which override defaults.
 
     [bold]Examples[/bold]
 
@@ -40,7 +37,7 @@ def show_config(
 
     myxtts config batch_size buffer_size
 
-    myxtts config --data-gpu 0 --model-gpu 1 --plan
+    myxtts config --batch-size 16 --write .
     """
     from myxtts.config.advice import find_slow_settings
     from myxtts.config.catalogue import list_settings
@@ -60,7 +57,9 @@ def show_config(
         "warnings": advice,
     }
     if plan:
-        result["plan"] = _show_plan(config, screen)
+        screen.console.print()
+        result["plan"] = show_plan(config, screen)
+        screen.notices.print("Shorter: myxtts plan shows this part alone.")
     if write:
         result["written"] = str(write_resolved(config, write))
         screen.notices.print(f"Written to {result['written']}", markup=False)
@@ -104,19 +103,3 @@ def _explain_settings(settings: list[Setting], screen: Screen) -> None:
         screen.console.print(f"  {setting.description}", markup=False)
         screen.console.print(f"  allowed: {setting.allowed}", markup=False)
         screen.console.print(f"  default: {default}; now from: {setting.origin}", markup=False)
-
-
-def _show_plan(config: XTTSConfig, screen: Screen) -> dict[str, Any]:
-    """Prints the device placement with its reasons; returns it for JSON."""
-    from dataclasses import asdict
-
-    from myxtts.runtime.hardware import detect_hardware
-    from myxtts.runtime.plan import choose_plan
-
-    chosen = choose_plan(config, detect_hardware())
-    screen.console.print("\n".join(chosen.describe()), markup=False)
-    for reason in chosen.reasons:
-        screen.console.print(f"  - {reason}", markup=False)
-    for warning in chosen.warnings:
-        screen.warn(warning)
-    return asdict(chosen)

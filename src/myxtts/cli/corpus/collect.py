@@ -20,13 +20,14 @@ def run_collect(
     asr_command: Annotated[
         str | None,
         typer.Option(
-            help="Speech recogniser that prints the text of {wav}; {language} may be used too.", metavar="COMMAND"
+            help="Speech recogniser that prints the text of {wav}. {language} is replaced, too.", metavar="COMMAND"
         ),
     ] = None,
     subtitles: Annotated[
         Path | None,
         typer.Option(
-            help="SRT or WebVTT file, or their folder; those beside the recordings are found.", metavar="PATH"
+            help="SRT or WebVTT file, or a folder of them. Files beside the recordings are found automatically.",
+            metavar="PATH",
         ),
     ] = None,
     text: Annotated[
@@ -35,30 +36,31 @@ def run_collect(
     ] = None,
     voice_model: Annotated[
         Path | None,
-        typer.Option(help="Run or bundle whose reference encoder finds clips of other voices.", metavar="RUN"),
+        typer.Option(help="Model whose reference encoder finds clips of other voices.", metavar="RUN"),
     ] = None,
     speaker: Annotated[
-        str, typer.Option(help="Name of the speaker; else the folder of each recording.", metavar="NAME")
+        str, typer.Option(help="Name of the speaker. \\[default: folder of each recording]", metavar="NAME")
     ] = "",
     min_seconds: Annotated[float, typer.Option(help="Shortest clip.", metavar="SECONDS")] = 2.0,
     max_seconds: Annotated[float, typer.Option(help="Longest clip.", metavar="SECONDS")] = 12.0,
     min_snr: Annotated[
-        float, typer.Option(help="Least distance of speech from noise; less is rejected.", metavar="DECIBELS")
+        float, typer.Option(help="Least signal-to-noise ratio; noisier clips are rejected.", metavar="DECIBELS")
     ] = 12.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as one JSON object.")] = False,
 ) -> None:
-    """Cut long recordings into clips, in pauses only, and find what is said in each.
+    """Cut long recordings into clips with transcripts, for myxtts prepare.
 
-    Texts come from your recogniser, from subtitles, or from a text of the whole recording. Whatever is in doubt is
-    listed in rejections.csv and doubtful.jsonl, and not used. Run it again to go on after an interruption.
+    Recordings are cut in pauses only. The transcripts come from a speech recogniser, from subtitles, or from a text
+    of the whole recording. Doubtful clips are not used; they are listed in rejections.csv and doubtful.jsonl. Run the
+    same command again to continue after an interruption.
 
     [bold]Examples[/bold]
 
     myxtts collect audiobook.mp3 --out corpus --text book.txt
 
-    myxtts collect podcast/ --out corpus --language fa --asr-command "my-asr --language {language} {wav}"
+    myxtts collect podcast/ --out corpus --asr-command "my-asr {wav}"
 
-    myxtts collect talk.flac --out corpus --subtitles talk.srt --voice-model runs/anna
+    myxtts collect talk.flac --out corpus --subtitles talk.srt
     """
     from myxtts.config.languages import canonical_language
     from myxtts.tools.collect.build import CollectOptions, collect_corpus
@@ -106,7 +108,7 @@ def name_next_step(summary: CollectSummary, out: Path) -> str:
     if summary.has_texts:
         return f"myxtts prepare {out} --out {out}/prepared"
     return (
-        f'write what is said into {out / "manifest.jsonl"} (the fields "text" are empty), or run this again with '
+        f"write what is said (myxtts studio {out}), or run this again with "
         f"--asr-command, --subtitles or --text; then myxtts prepare {out} --out {out}/prepared"
     )
 

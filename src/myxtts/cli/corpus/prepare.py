@@ -17,44 +17,62 @@ def prepare(
     out: Annotated[Path, typer.Option("--out", help="Folder to write the corpus and the report into.", metavar="DIR")],
     corpus_format: Annotated[
         str | None,
-        typer.Option("--format", help=f"{', '.join(get_args(CorpusFormat)[1:])}; found by itself."),
+        typer.Option("--format", help=f"Layout: {', '.join(get_args(CorpusFormat)[1:])}. \\[default: detected]"),
     ] = None,
     language: Annotated[
-        str | None, typer.Option(help="Language of utterances that name none, such as en or fa.")
+        str | None,
+        typer.Option(help="Language of utterances that name none, such as fa. \\[default: en]", metavar="CODE"),
     ] = None,
     audio_root: Annotated[
         Path | None,
-        typer.Option(help="Folder of the recordings where they are not beside the transcript.", metavar="DIR"),
+        typer.Option(help="Folder of the recordings, if they are not beside the transcript.", metavar="DIR"),
     ] = None,
-    val_data: Annotated[Path | None, typer.Option(help="Recordings to validate on.", metavar="DIR")] = None,
+    val_data: Annotated[Path | None, typer.Option(help="Recordings for validation.", metavar="DIR")] = None,
     val_share: Annotated[
-        str | None, typer.Option(help="Share of utterances kept for validation.", metavar="SHARE")
+        str | None, typer.Option(help="Share of utterances kept for validation. \\[default: 0.05]", metavar="SHARE")
     ] = None,
     split_by: Annotated[
-        str | None, typer.Option(help="What may not be torn apart: utterance, speaker or text.")
+        str | None,
+        typer.Option(
+            help="speaker or text: keep all clips of a speaker (or text) in one split. \\[default: utterance]"
+        ),
     ] = None,
-    seed: Annotated[str | None, typer.Option(help="Another seed gives another split.", metavar="N")] = None,
+    seed: Annotated[
+        str | None, typer.Option(help="Another seed gives another split. \\[default: 0]", metavar="N")
+    ] = None,
     num_workers: Annotated[
-        str | None, typer.Option(help="Threads that check recordings, or auto.", metavar="N")
+        str | None, typer.Option(help="Threads that check recordings. \\[default: auto]", metavar="N")
     ] = None,
     max_rejected_share: Annotated[
         str | None,
-        typer.Option(help="Largest share of rejected utterances, usually 0.25; 1 accepts any.", metavar="SHARE"),
+        typer.Option(help="Stop if a larger share is rejected; 1 accepts any. \\[default: 0.25]", metavar="SHARE"),
     ] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="End with an error if anything was rejected.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with an error if anything was rejected.")] = False,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Read headers only: silence, clipping and damage go unseen.")
+        bool,
+        typer.Option(
+            "--quick", help="Check file headers only: faster, but silence, clipping and damage are not found."
+        ),
     ] = False,
+    suggest: Annotated[
+        int,
+        typer.Option(
+            min=0, help="Name so many sentences whose recording would help most, in prompts-LANGUAGE.txt.", metavar="N"
+        ),
+    ] = 0,
     config: Annotated[str | None, typer.Option("--config", help="Configuration file (YAML).", metavar="FILE")] = None,
     assignments: Annotated[
-        list[str] | None, typer.Option("--set", help="Any other setting; repeatable.", metavar="KEY=VALUE")
+        list[str] | None, typer.Option("--set", help="Any other setting; can be repeated.", metavar="KEY=VALUE")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as one JSON object.")] = False,
 ) -> None:
-    """Check every recording and transcript, and write a corpus and a rejection report.
+    """Check recordings and transcripts, and write a corpus for training.
 
-    Finds the format by itself. Nothing is skipped silently: what cannot be used is listed with file, line, reason and
-    what to do, on the screen and in rejections.csv and rejections.json.
+    The layout is detected (LJSpeech, VCTK, LibriTTS, Common Voice, CSV, JSONL). Every clip is decoded and checked.
+    Rejected clips are listed with file, line, reason and what to do, on the screen and in rejections.csv.
+    The end of the output says what the corpus lacks: sounds, minutes per speaker, level and noise.
+
+    Recordings without transcripts: myxtts collect --help
 
     [bold]Examples[/bold]
 
@@ -62,7 +80,9 @@ def prepare(
 
     myxtts prepare recordings/ --out corpus --language fa --split-by speaker
 
-    myxtts prepare train.jsonl --val-data dev.jsonl --out corpus --strict --json
+    myxtts prepare recordings/ --out corpus --suggest 50
+
+    myxtts prepare train.jsonl --val-data dev.jsonl --out corpus --strict
     """
     from myxtts.cli.reports import ScreenReport
     from myxtts.config.load import write_resolved
@@ -92,6 +112,7 @@ def prepare(
         seed=settings.training.seed,
         strict=strict,
         headers_only=quick,
+        num_suggested=suggest,
     )
     write_resolved(settings, out)
     screen.finish(summary.to_json())

@@ -1,0 +1,1 @@
+"""Commands that make a corpus and its features."""
