@@ -21,8 +21,6 @@ Progress = Callable[[int, int], None]
 PageLanguage = Literal["en", "fa"]
 PAGE_LANGUAGES: tuple[PageLanguage, ...] = ("en", "fa")
 """Languages of the pages and reports that the tools write; those of speech are in `text.languages`."""
-DEFAULT_NUM_STEPS = 16
-"""Euler steps of the decoder: eight are intelligible, sixteen sound cleaner, more are hardly audible."""
 DEFAULT_NOISE_SCALE = 0.2
 """Standard deviation of the initial noise in synthesis (temperature); training uses 1."""
 NO_GUIDANCE = 1.0

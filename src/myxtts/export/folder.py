@@ -11,10 +11,10 @@ import numpy as np
 
 from myxtts.export.conversion import convert, explain_missing_extra
 from myxtts.export.graphs import SynthesisGraphs
-from myxtts.models.bundle import FRONTEND_FILE_NAME, VOICES_FOLDER_NAME, list_versions, refresh_card
+from myxtts.models.bundle import FRONTEND_FILE_NAME, VOICES_FOLDER_NAME, refresh_card
 from myxtts.storage.atomic import write_atomically, write_new_folder
 from myxtts.storage.json_file import write_json
-from myxtts.synthesis.exported import EXPORT_FILE_NAME, Proof
+from myxtts.synthesis.exported import EXPORT_FILE_NAME, Dtype, Proof
 from myxtts.synthesis.loaded_bundle import KnownVocoder, LoadedBundle, load_bundle
 from myxtts.synthesis.synthesizer import Synthesizer
 from myxtts.synthesis.voices import SpeakerEmbedding, VoiceFolder, fingerprint_encoder
@@ -24,13 +24,13 @@ _REDUCED = ("decode", "vocoder")
 """Graphs whose weights `--dtype` makes smaller: durations and embeddings stay as they were."""
 
 
-def export_onnx(loaded: LoadedBundle, vocoder: KnownVocoder, out: Path, dtype: Any, say: Say) -> Proof:
+def export_onnx(loaded: LoadedBundle, vocoder: KnownVocoder, out: Path, dtype: Dtype, say: Say) -> Proof:
     """Exports a model into the new folder `out` and returns what the proof measured.
 
     Raises ConfigError where the export does not speak as the original; then nothing is left behind.
     """
     with explain_missing_extra():
-        from myxtts.export.dtypes import store_weights
+        from myxtts.export.joining import store_weights
         from myxtts.export.proof import prove
     with write_new_folder(out) as folder:
         synthesizer = Synthesizer(loaded, vocoder=vocoder)
@@ -47,7 +47,7 @@ def export_onnx(loaded: LoadedBundle, vocoder: KnownVocoder, out: Path, dtype: A
         write_json(folder / EXPORT_FILE_NAME, manifest)
         say(f"Comparing it with TensorFlow: {len(voices)} voices, {len(loaded.spec.languages)} languages.")
         exported = Synthesizer(load_bundle(folder), vocoder=vocoder)
-        proof = prove(synthesizer.engine, exported.engine, loaded, voices, dtype)  # type: ignore[arg-type]
+        proof = prove(synthesizer.engine, exported.engine, loaded, voices, dtype)
         write_json(folder / EXPORT_FILE_NAME, manifest | {"proof": proof.model_dump()})
         refresh_card(loaded.folder, out=folder)
     return proof
@@ -60,23 +60,15 @@ def _write(path: Path, content: bytes) -> int:
     return int(google_crc32c.value(content))
 
 
-def _describe(loaded: LoadedBundle, vocoder: KnownVocoder, dtype: str, checksums: dict[str, int]) -> dict[str, Any]:
+def _describe(loaded: LoadedBundle, vocoder: KnownVocoder, dtype: Dtype, checksums: dict[str, int]) -> dict[str, Any]:
     """The manifest, before the proof."""
-    bundle = loaded.bundle
     return {
         "format": "myxtts-export",
-        "version": 1,
-        "model_config": bundle.model_config.model_dump(),
-        "model_spec": bundle.model_spec,
-        "mel": bundle.mel,
-        "audio": bundle.audio,
-        "frontend_fingerprint": bundle.frontend_fingerprint,
-        "encoder_fingerprint": fingerprint_encoder(bundle.weights),
+        **loaded.bundle.describe(),
+        "encoder_fingerprint": fingerprint_encoder(loaded.bundle.weights),
         "vocoder": vocoder,
         "dtype": dtype,
         "name": loaded.name,
-        "notes": bundle.notes,
-        "versions": list_versions(),
         "proof": None,
         "checksums": checksums,
     }

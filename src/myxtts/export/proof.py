@@ -17,11 +17,9 @@ from numpy.typing import NDArray
 
 from myxtts.corpus.demo.sentences import DEMO_LANGUAGES, compose_sentence, load_grammar
 from myxtts.errors import ConfigError, MyXTTSError
-from myxtts.export.dtypes import Dtype
-from myxtts.synthesis.engine import SpeechEngine
-from myxtts.synthesis.exported import Proof
+from myxtts.synthesis.base_engine import Engine
+from myxtts.synthesis.exported import Dtype, Proof
 from myxtts.synthesis.loaded_bundle import LoadedBundle
-from myxtts.synthesis.onnx_engine import OnnxEngine
 from myxtts.synthesis.options import SpeechOptions
 from myxtts.synthesis.voices import SpeakerEmbedding
 from myxtts.text.languages import find_code
@@ -61,8 +59,8 @@ class _Measures:
 
 
 def prove(
-    original: SpeechEngine,
-    exported: OnnxEngine,
+    original: Engine,
+    exported: Engine,
     loaded: LoadedBundle,
     voices: dict[str, SpeakerEmbedding],
     dtype: Dtype,
@@ -101,7 +99,7 @@ def list_sentences(loaded: LoadedBundle, language: str) -> list[NDArray[np.int32
     return [generator.integers(1, size, length).astype(np.int32) for length in _RANDOM_LENGTHS]
 
 
-def _compare_encoders(original: SpeechEngine, exported: OnnxEngine, loaded: LoadedBundle) -> None:
+def _compare_encoders(original: Engine, exported: Engine, loaded: LoadedBundle) -> None:
     generator = np.random.default_rng(_SEED)
     spread = loaded.spec.mel_deviation
     mel_RM = generator.normal(loaded.spec.mel_mean, spread, (_NUM_REFERENCE_FRAMES, loaded.spec.n_mels))
@@ -112,8 +110,8 @@ def _compare_encoders(original: SpeechEngine, exported: OnnxEngine, loaded: Load
 
 
 def _compare_speech(
-    original: SpeechEngine,
-    exported: OnnxEngine,
+    original: Engine,
+    exported: Engine,
     loaded: LoadedBundle,
     named: tuple[str, SpeakerEmbedding],
     language: str,
@@ -142,14 +140,14 @@ def _compare_speech(
     measures.speech_s += len(mel_TM) * loaded.mel.hop_length / loaded.mel.sample_rate
 
 
-def _alternate(original: SpeechEngine, exported: OnnxEngine, number: int) -> Iterator[tuple[str, Any]]:
+def _alternate(original: Engine, exported: Engine, number: int) -> Iterator[tuple[str, Any]]:
     """Both engines, the other one first every time."""
     engines = [("tensorflow", original), ("onnx", exported)]
     return iter(engines if number % 2 == 0 else engines[::-1])
 
 
 def _speak(
-    engine: SpeechEngine | OnnxEngine, ids: NDArray[np.int32], language: str, voice: SpeakerEmbedding
+    engine: Engine, ids: NDArray[np.int32], language: str, voice: SpeakerEmbedding
 ) -> tuple[NDArray[np.int32], Floats]:
     """Frames of each token, and the log-mel; the sound is made for the sake of its time."""
     timed = engine.time_text(ids, language, voice)

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 import tensorflow as tf
 
+from myxtts.config.choices import DEFAULT_NUM_STEPS
 from myxtts.export.conversion import Graph, Part
 from myxtts.export.graphs import SynthesisGraphs, describe
 from myxtts.models.decoder import STACKED_FRAMES
 from myxtts.synthesis.voices import SpeakerEmbedding
-from myxtts.types import DEFAULT_NUM_STEPS, NO_GUIDANCE, Tensor
+from myxtts.types import NO_GUIDANCE, Tensor
 
 
 @dataclass(frozen=True)

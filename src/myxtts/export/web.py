@@ -108,9 +108,9 @@ def export_web(
         "lexicon": lexicon,
     }
     out.mkdir(parents=True, exist_ok=True)
-    page = files("myxtts.export").joinpath("web_page.html").read_bytes()
+    head, body = files("myxtts.synthesis") / "page_head.html", files("myxtts.export") / "web_page.html"
     contents = {
-        "index.html": page,
+        "index.html": head.read_bytes() + body.read_bytes(),
         "voice.js": _assign("MYXTTS_VOICE", voice),
         "model.js": _assign("MYXTTS_MODEL", _encode(model.SerializeToString())),
         "runtime.js": _assign("MYXTTS_RUNTIME", scripts),

@@ -59,7 +59,7 @@ FRONTEND_FILE_NAME = "frontend.json"
 VOCODER_FILE_NAME = "vocoder.safetensors"
 _LIBRARIES = ("myxtts", "tensorflow", "keras", "numpy")
 _MAX_DESCRIPTION_BYTES = 4_000_000
-_MAX_FRONTEND_BYTES = 200_000_000
+MAX_FRONTEND_BYTES = 200_000_000
 _MAX_WEIGHTS_BYTES = 40_000_000_000
 """Limits of the files, checked before anything is read: a damaged or hostile one must not exhaust the memory."""
 _MAX_PROBLEMS_SHOWN = 5
@@ -86,23 +86,63 @@ class Bundle:
     notes: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
 
+    def describe(self) -> dict[str, Any]:
+        """The fields of a `ModelDescription` of this bundle, with the versions of what is installed now."""
+        return {
+            "version": 1,
+            "model_config": self.model_config.model_dump(),
+            "model_spec": self.model_spec,
+            "mel": self.mel,
+            "audio": self.audio,
+            "frontend_fingerprint": self.frontend_fingerprint,
+            "notes": self.notes,
+            "versions": list_versions(),
+        }
+
 
 _FileName = Literal["model.safetensors", "frontend.json", "vocoder.safetensors"]
 
 
-class _Description(FileModel):
-    """The content of bundle.json."""
+class ModelDescription(FileModel):
+    """The common content of bundle.json and of the export.json of an exported model."""
 
-    format: Literal["myxtts-bundle"]
     version: VersionOne
     config: dict[str, Any] = Field(alias="model_config")
     model_spec: dict[str, Any]
     mel: dict[str, Any]
     audio: dict[str, Any]
     frontend_fingerprint: str
-    vocoder: dict[str, Any]
     notes: dict[str, Any]
     versions: dict[str, str]
+
+    def make_bundle(
+        self,
+        frontend: bytes,
+        vocoder: dict[str, Any],
+        weights: dict[str, Array],
+        vocoder_weights: dict[str, Array],
+    ) -> Bundle:
+        """The bundle that the files beside the description complete."""
+        return Bundle(
+            ModelConfig.model_validate(self.config),
+            self.model_spec,
+            self.mel,
+            self.audio,
+            frontend,
+            self.frontend_fingerprint,
+            vocoder,
+            weights,
+            vocoder_weights,
+            self.notes,
+            self.versions,
+        )
+
+
+class _Description(ModelDescription):
+    """The content of bundle.json."""
+
+    format: Literal["myxtts-bundle"]
+    vocoder: dict[str, Any]
     checksums: dict[_FileName, int]
 
 
@@ -113,12 +153,12 @@ def find_bundle(path: Path) -> Path:
             return folder
         if (folder / VOCODER_FILE_NAME).is_file():
             raise DataError(
-                f"{path} holds a vocoder, and no model that speaks.",
-                next_step="Name the run of a voice as the model, and this one as its vocoder: --vocoder.",
+                f"{path} contains a vocoder, not a voice model.",
+                next_step="Give the run of a voice with --model, and this one with --vocoder.",
             )
     raise DataError(
-        f"There is no model bundle in {path}.",
-        next_step="Name the folder of a run or of a bundle; a run makes its bundle with its first checkpoint.",
+        f"There is no trained model in {path}.",
+        next_step="Give the folder of a run or exported model. A run has a model from its first checkpoint on.",
     )
 
 
@@ -138,15 +178,8 @@ def _write_files(folder: Path, bundle: Bundle) -> None:
             checksums[name] = write_weights(folder / name, arrays)
     description = {
         "format": "myxtts-bundle",
-        "version": 1,
-        "model_config": bundle.model_config.model_dump(),
-        "model_spec": bundle.model_spec,
-        "mel": bundle.mel,
-        "audio": bundle.audio,
-        "frontend_fingerprint": bundle.frontend_fingerprint,
+        **bundle.describe(),
         "vocoder": bundle.vocoder,
-        "notes": bundle.notes,
-        "versions": list_versions(),
         "checksums": checksums,
     }
     write_json(folder / BUNDLE_FILE_NAME, description)
@@ -154,7 +187,7 @@ def _write_files(folder: Path, bundle: Bundle) -> None:
 
 
 def refresh_card(folder: Path, *, out: Path | None = None) -> None:
-    """Writes the card of a bundle anew, after a voice was saved or the model evaluated, or for an export into `out`."""
+    """Rewrites the card of a bundle, after a voice was saved or the model evaluated, or for an export into `out`."""
     description = try_read_json(folder / BUNDLE_FILE_NAME, dict[str, Any], _MAX_DESCRIPTION_BYTES) or {}
     write_card((out or folder) / CARD_FILE_NAME, description, folder, folder / VOICES_FOLDER_NAME)
 
@@ -177,29 +210,12 @@ def _read_files(folder: int) -> Bundle:
     """Reads a bundle through the descriptor of its folder, so that the folder cannot be replaced meanwhile."""
     found = read_description(folder, BUNDLE_FILE_NAME, _Description)
     checksums: Mapping[Any, int] = found.checksums
-    with _open_inside(folder, FRONTEND_FILE_NAME, _MAX_FRONTEND_BYTES) as file:
-        frontend = file.read(_MAX_FRONTEND_BYTES)
-    if google_crc32c.value(frontend) != checksums.get(FRONTEND_FILE_NAME):
-        raise FileRefusedError(f"the checksum of {FRONTEND_FILE_NAME} does not match")
-    config = ModelConfig.model_validate(found.config)
-    check_size = partial(_refuse_larger_model, config, found.model_spec)
+    frontend = read_checked(folder, FRONTEND_FILE_NAME, MAX_FRONTEND_BYTES, checksums)
+    check_size = partial(_refuse_larger_model, ModelConfig.model_validate(found.config), found.model_spec)
     weights = read_weights(folder, WEIGHTS_FILE_NAME, checksums, check_size)
-    vocoder_weights = {}
-    if VOCODER_FILE_NAME in checksums:
-        vocoder_weights = read_weights(folder, VOCODER_FILE_NAME, checksums)
-    return Bundle(
-        config,
-        found.model_spec,
-        found.mel,
-        found.audio,
-        frontend,
-        found.frontend_fingerprint,
-        found.vocoder,
-        weights,
-        vocoder_weights,
-        found.notes,
-        found.versions,
-    )
+    has_vocoder = VOCODER_FILE_NAME in checksums
+    vocoder_weights = read_weights(folder, VOCODER_FILE_NAME, checksums) if has_vocoder else {}
+    return found.make_bundle(frontend, found.vocoder, weights, vocoder_weights)
 
 
 def _refuse_larger_model(config: ModelConfig, spec: dict[str, Any], num_values: int) -> None:
@@ -225,7 +241,7 @@ def refuse_foreign_vocoder(mel: Mapping[str, Any], vocoder: Mapping[str, Any]) -
     """Raises ConfigError where a vocoder was trained for other spectrograms than the model produces."""
     expected = vocoder.get("mel")
     if not isinstance(expected, dict):
-        raise ConfigError("The vocoder does not say for which spectrograms it was made.", next_step="Train it anew.")
+        raise ConfigError("The vocoder does not say for which spectrograms it was made.", next_step="Train it again.")
     names = sorted(set(mel) | set(expected))
     different = [
         f"{name} {mel.get(name)} against {expected.get(name)}" for name in names if mel.get(name) != expected.get(name)
@@ -233,7 +249,7 @@ def refuse_foreign_vocoder(mel: Mapping[str, Any], vocoder: Mapping[str, Any]) -
     if different:
         raise ConfigError(
             f"Model and vocoder were made for different spectrograms: {', '.join(different)}.",
-            next_step="Train the vocoder on the store of this model (myxtts train --part vocoder), or use griffin_lim.",
+            next_step="Train it on the same features (myxtts train --part vocoder), or use griffin_lim.",
         )
 
 
@@ -267,7 +283,9 @@ def replace_folder(folder: Path, write_files: Callable[[Path], None], *weights: 
     """
     damaged = [name for arrays in weights for name in find_non_finite(arrays)]
     if damaged:
-        raise DataError(f"These weights are not finite: {', '.join(damaged[:5])}.", next_step="Train with --resume.")
+        raise DataError(
+            f"These weights are NaN or infinite: {', '.join(damaged[:5])}.", next_step="Train with --resume."
+        )
     temporary, old = _name_beside(folder, "new"), _name_beside(folder, "old")
     with explain_storage_errors(folder, "write"):
         shutil.rmtree(temporary, ignore_errors=True)
@@ -332,6 +350,15 @@ def _open_inside(folder: int, name: str, max_bytes: int) -> AbstractContextManag
     return open_regular(name, max_bytes, folder=folder, follow_links=False)
 
 
+def read_checked(folder: int, name: str, max_bytes: int, checksums: Mapping[Any, int]) -> bytes:
+    """Reads a file of the folder; raises FileRefusedError where it does not have its checksum."""
+    with _open_inside(folder, name, max_bytes) as file:
+        content = file.read(max_bytes)
+    if google_crc32c.value(content) != checksums.get(name):
+        raise FileRefusedError(f"the checksum of {name} does not match")
+    return content
+
+
 def read_description(folder: int, name: str, model: type[Model]) -> Model:
     """Parses the JSON file that describes a bundle."""
     with _open_inside(folder, name, _MAX_DESCRIPTION_BYTES) as file:
@@ -359,5 +386,5 @@ def read_weights(
         raise FileRefusedError(f"the checksum of {name} does not match")
     damaged = find_non_finite(weights)
     if damaged:
-        raise FileRefusedError(f"{name} holds {damaged[0]}, which is not finite")
+        raise FileRefusedError(f"{name} holds {damaged[0]}, which is NaN or infinite")
     return weights

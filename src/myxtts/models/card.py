@@ -1,7 +1,7 @@
 """CARD.md of a bundle: what the model was trained on, what was measured, and what was not.
 
 The card is made from the files of the bundle alone (bundle.json, voices/, evaluation.json), so that it can be made
-again wherever the bundle is copied to. A number that nobody measured is not in it.
+again wherever the bundle is copied to. A number that was not measured is not in it.
 """
 
 from __future__ import annotations
@@ -26,20 +26,21 @@ _MAX_NAMES = 50
 _SCORES = {
     "mel_distance": ("Mel distance", "mean absolute difference of log-mels, with the durations of the recording"),
     "free_mel_distance": ("Mel distance, own durations", "the same after time warping"),
-    "token_duration_error": ("Duration error", "of single sounds, as a share of their duration"),
+    "token_duration_error": ("Token duration error", "of single sounds, as a share of their duration"),
     "speaker_similarity": ("Speaker similarity", "cosine by the model's own encoder, 1 is the same voice"),
 }
 """Numbers of a validation in metrics.jsonl, with their labels and what they mean."""
 _EVALUATED = {
     "mel_distance": ("Mel distance", "of log-mels, time warped"),
-    "duration_error": ("Duration error", "of whole utterances"),
+    "length_error": ("Utterance length error", "as a share of the length of the recording"),
+    "duration_error": ("Utterance length error", "as a share of the length of the recording"),
     "speaker_similarity": ("Speaker similarity", "cosine by the model's own encoder"),
     "real_similarity": ("Similarity of two real recordings", "of the same speaker, to compare with"),
     "real_time_factor": ("Real-time factor", "computing time by duration, on the machine of the evaluation"),
     "word_error": ("Word error", "of the recogniser that was given, 0.1 is one word in ten"),
     "character_error": ("Character error", "of the same recogniser"),
 }
-"""Results of `myxtts evaluate`."""
+"""Results of `myxtts evaluate`; `duration_error` is the older name of `length_error`."""
 
 
 class TrainedOn(BaseModel):
@@ -93,7 +94,7 @@ def _list_lines(facts: _Facts) -> Iterator[str]:
     yield ""
     yield (
         "A text-to-speech model, trained with MyXTTS. The program wrote this card from the files of the model; "
-        "it is written anew with every bundle."
+        "it is written again with every checkpoint."
     )
     yield from ("", "## Training data", "", *_list_data(facts))
     yield from ("", "## The model", "", *_list_model(facts, step))

@@ -11,7 +11,9 @@ condition, H heads, E width of a head, K latents, D width of a latent.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import keras
@@ -30,6 +32,17 @@ _MASKED = -1e9
 """Added to attention logits of masked steps; finite, so that a row without any real step gives no NaN."""
 _ROTARY_BASE = 10_000.0
 """Base of the rotary frequencies, as in RoFormer."""
+
+
+@contextmanager
+def use_dtype_policy(policy: str) -> Iterator[None]:
+    """Layers made within the block follow this dtype policy of Keras."""
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(policy)
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(before)
 
 
 class ModelLayer(keras.layers.Layer):  # type: ignore[misc]
@@ -159,11 +172,27 @@ class Film(ModelLayer):
         return x_BTW * (1 + tf.cast(scale_BW, x_BTW.dtype)[:, None]) + tf.cast(shift_BW, x_BTW.dtype)[:, None]
 
 
+_NUM_ROW_GROUPS = 4
+"""Groups of rows whose products are added up first; with more of them, tracing takes longer."""
+_sums_by_row = ContextVar("_sums_by_row", default=False)
+
+
+@contextmanager
+def sum_kernel_gradients_by_row(is_on: bool) -> Iterator[None]:
+    """Convolutions made within the block have the gradient of `_convolve_for_cpu`, which is for XLA on CPUs."""
+    before = _sums_by_row.set(is_on)
+    try:
+        yield
+    finally:
+        _sums_by_row.reset(before)
+
+
 class ShiftedConvolution(ModelLayer):
     """Depthwise convolution over time, written as a sum of shifted products, which XLA fuses into one pass."""
 
     def __init__(self, width: int, dilation: int = 1, reach: int = REACH) -> None:
         super().__init__()
+        self._sums_by_row = _sums_by_row.get()
         self._dilation, self._num_taps = dilation, 2 * reach + 1
         initializer = keras.initializers.RandomNormal(stddev=self._num_taps**-0.5)
         self.kernel = self.make_weight((self._num_taps, width), initializer, "kernel")
@@ -171,8 +200,10 @@ class ShiftedConvolution(ModelLayer):
 
     def call(self, x_BTW: Tensor) -> Tensor:
         num_steps, margin = count_steps(x_BTW), self._dilation * (self._num_taps // 2)
-        padded = tf.pad(self.to_compute_dtype(x_BTW), [[0, 0], [margin, margin], [0, 0]])
         kernel, total = self.to_compute_dtype(self.kernel), self.to_compute_dtype(self.bias)
+        if self._sums_by_row and x_BTW.shape[1] is not None:
+            return _convolve_for_cpu(self.to_compute_dtype(x_BTW), kernel, total, self._dilation)
+        padded = tf.pad(self.to_compute_dtype(x_BTW), [[0, 0], [margin, margin], [0, 0]])
         if x_BTW.shape[1] is None:
             # Exported: one operator, where nothing would fuse the sum.
             dilations = [self._dilation, 1]
@@ -184,6 +215,39 @@ class ShiftedConvolution(ModelLayer):
             start = tap * self._dilation
             total += padded[:, start : start + num_steps] * kernel[tap]
         return total
+
+
+def _convolve_for_cpu(x_BTW: Tensor, kernel_KW: Tensor, bias_W: Tensor, dilation: int) -> Tensor:
+    """The sum of shifted products, with a gradient that XLA turns into vector instructions of a CPU.
+
+    The gradient of a tap is a sum of products over rows and steps. XLA writes the products of each tap to memory and
+    adds them up number by number. Here those of several rows are first added up, in one loop over all channels.
+    """
+    num_taps, (num_rows, num_steps, _) = kernel_KW.shape[0], x_BTW.shape
+    margin, num_groups = dilation * (num_taps // 2), math.gcd(num_rows, _NUM_ROW_GROUPS)
+
+    def shift(x_BTW: Tensor) -> list[Tensor]:
+        """The input of each tap."""
+        padded = tf.pad(x_BTW, [[0, 0], [margin, margin], [0, 0]])
+        return [padded[:, tap * dilation : tap * dilation + num_steps] for tap in range(num_taps)]
+
+    def convolve(x_BTW: Tensor, kernel_KW: Tensor, bias_W: Tensor) -> tuple[Tensor, Callable[..., Any]]:
+        inputs, taps, total_BTW = shift(x_BTW), tf.unstack(kernel_KW), bias_W
+        for input_BTW, tap_W in zip(inputs, taps, strict=True):
+            total_BTW += input_BTW * tap_W
+
+        def gradient(upstream_BTW: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            shifted = zip(reversed(shift(upstream_BTW)), taps, strict=True)
+            in_x_BTW = tf.add_n([one_BTW * tap_W for one_BTW, tap_W in shifted])
+            groups, in_taps = tf.split(upstream_BTW, num_groups), []
+            for input_BTW in inputs:
+                pairs = zip(tf.split(input_BTW, num_groups), groups, strict=True)
+                in_taps.append(tf.reduce_sum(tf.add_n([one * group for one, group in pairs]), axis=[0, 1]))
+            return in_x_BTW, tf.stack(in_taps), tf.reduce_sum(upstream_BTW, axis=[0, 1])
+
+        return total_BTW, gradient
+
+    return tf.custom_gradient(convolve)(x_BTW, kernel_KW, bias_W)
 
 
 class FeedForward(ModelLayer):

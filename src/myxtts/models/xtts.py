@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
+from myxtts.config.choices import DEFAULT_NUM_STEPS
 from myxtts.config.model import ModelConfig
 from myxtts.models.alignment import (
     Alignment,
@@ -35,7 +36,7 @@ from myxtts.models.prosody import Prosody, ProsodyPredictor, compute_frames, rou
 from myxtts.models.reference_encoder import ReferenceEncoder, SpeakerClassifier, Voice, drop_voice
 from myxtts.models.spec import ModelSpec
 from myxtts.models.text_encoder import TextEncoder, TextStates
-from myxtts.types import DEFAULT_NOISE_SCALE, DEFAULT_NUM_STEPS, NO_GUIDANCE, Tensor
+from myxtts.types import DEFAULT_NOISE_SCALE, NO_GUIDANCE, Tensor
 
 
 class SpokenText(NamedTuple):
@@ -153,9 +154,13 @@ class XTTS(keras.Model):  # type: ignore[misc]
         mel_BTM = self.normalize_mel(part["mel"])
         return self.align_states(states, mel_BTM, part["mel_lengths"], is_search_compiled=is_search_compiled)
 
+    def track_pitch(self, mel_BTM: Tensor, mel_lengths_B: Tensor) -> Pitch:
+        """F0 and voicing of each frame of the recording."""
+        return self._pitch_tracker.measure(mel_BTM, mel_lengths_B)
+
     def measure_pitch(self, mel_BTM: Tensor, mel_lengths_B: Tensor, alignment: Alignment) -> Pitch:
         """F0 and voicing of each state in the recording."""
-        frames = self._pitch_tracker.measure(mel_BTM, mel_lengths_B)
+        frames = self.track_pitch(mel_BTM, mel_lengths_B)
         return average_by_state(frames, alignment.state_BT, alignment.durations_BS.shape[1], mel_lengths_B)
 
     def predict_prosody(self, states: TextStates, token_lengths_B: Tensor, seed_2: Tensor = None) -> Prosody:

@@ -68,8 +68,8 @@ def choose_loader(
     if plan.mode is Mode.MULTI_GPU:
         if data.data_service is not None:
             raise ConfigError(
-                f"data.data_service, {data.data_service}, and data.data_gpu both make features.",
-                next_step="Leave one of the two out.",
+                f"data.data_service, {data.data_service}, and data.data_gpu both compute features.",
+                next_step="Leave out one of the two.",
             )
         return choose_for_data_device(
             utterances, data, shapes, num_reference_frames, seed, plan.data_device, ram_budget_bytes
@@ -115,7 +115,7 @@ def choose_for_data_device(
     return LoaderSetup(
         WaveformLoader(utterances, reader, num_reference_frames, seed),
         make_waveform_layout(shapes, utterances.mel_definition, num_reference_frames),
-        (message, f"{data_device} makes the spectrograms; the host reads and decodes recordings for it."),
+        (message, f"{data_device} computes the mel features; the CPU reads and decodes the recordings."),
     )
 
 
@@ -139,7 +139,7 @@ def choose_on_the_fly_loader(
     if survey is None:
         return python, [message]
     if known_loader == PythonLoader.name:
-        return python, ["Recordings are loaded through Python, as in the part of the run before this."]
+        return python, ["Loader: Python, as before in this run."]
     from myxtts.pipeline.loaders.native import TFNativeDataLoader
 
     native = TFNativeDataLoader(source, limits, num_reference_frames, seed, ram_budget_bytes, survey)
@@ -152,16 +152,16 @@ def choose_on_the_fly_loader(
 def _find_native_recordings(source: RecordingSource, data: DataConfig) -> tuple[Survey | None, str]:
     """Which recordings TensorFlow decodes, None if it decodes none of them; and the same in words."""
     if not data.use_tf_native_loading:
-        return None, "Recordings are loaded through Python: data.use_tf_native_loading is false."
+        return None, "Loader: Python, because data.use_tf_native_loading is false."
     survey = survey_recordings(source)
     if survey.num_native == 0:
-        return None, f"Recordings are loaded through Python: none is a 16-bit WAV file ({survey.describe_obstacles()})."
+        return None, f"Loader: Python, because no recording is a 16-bit WAV file ({survey.describe_obstacles()})."
     num_python = len(source) - survey.num_native
     if num_python == 0:
-        return survey, f"TF-native loading serves all {len(source):,} recordings."
+        return survey, f"Loader: TensorFlow-native for all {len(source):,} recordings."
     return survey, (
-        f"TF-native loading serves {survey.num_native:,} of {len(source):,} recordings; {num_python:,} "
-        f"{'go' if num_python > 1 else 'goes'} through Python: {survey.describe_obstacles()}."
+        f"Loader: TensorFlow-native for {survey.num_native:,} of {len(source):,} recordings, Python for "
+        f"{num_python:,}: {survey.describe_obstacles()}."
     )
 
 
@@ -178,12 +178,12 @@ class SpeedComparison:
         return "python" if self.python_s < self.native_s * _NOTICEABLY_FASTER else "native"
 
     def describe(self) -> str:
-        times = f"{self.python_s * 1e3:.2g} ms per clip through Python, {self.native_s * 1e3:.2g} ms TF-native"
+        times = f"{self.python_s * 1e3:,.1f} ms per clip through Python, {self.native_s * 1e3:,.1f} ms TF-native"
         if self.faster == "native":
-            return f"Measured {times}: TF-native loading is kept."
+            return f"Measured {times}: TensorFlow-native loading is used."
         return (
-            f"Measured {times}: Python loads. Set data.auto_tune_performance to false to keep TF-native loading, and "
-            "compute features once with myxtts precompute to be far faster than both."
+            f"Measured {times}: Python is used. To keep TensorFlow-native loading: --set "
+            "data.auto_tune_performance=false. Much faster than both: compute features once with myxtts precompute."
         )
 
 

@@ -139,14 +139,14 @@ class Feed:
         """Waits until enough batches are ready and the delay has passed."""
         started, chain = time.monotonic(), self._threads.chain
         mark = min(warm_up.num_ready, self._threads.most_ready)
-        self._say(f"Warm-up: waiting for {mark} batches and at least {warm_up.delay_s:g} s.")
+        self._say(f"Filling the buffer: waiting for {mark} batches and at least {warm_up.delay_s:g} s.")
         while True:
             elapsed_s, num_ready = time.monotonic() - started, chain.num_ready
             if chain.has_ended or (num_ready >= mark and elapsed_s >= warm_up.delay_s):
                 break
             if elapsed_s > max(_WARM_UP_LIMIT_S, warm_up.delay_s):
                 if num_ready > 0:
-                    self._say(f"Loading is slow: the model starts with {num_ready} of {mark} batches, and will wait.")
+                    self._say(f"Loading is slow: training starts with {num_ready} of {mark} batches, and will wait.")
                     break
                 loading = self._threads.ahead.describe_next()
                 raise DataError(
@@ -155,7 +155,7 @@ class Feed:
                     next_step="Compute features once with myxtts precompute, or raise data.num_workers.",
                 )
             time.sleep(_WARM_UP_POLL_S)
-        self._say(f"Start: {num_ready} batches were ready after {elapsed_s:.1f} s; the model starts.")
+        self._say(f"Start: {num_ready} batches were ready after {elapsed_s:.1f} s; training starts.")
 
 
 class _StepLog:

@@ -245,7 +245,7 @@ class LoadAhead:
         raise DataError(
             f"Loading batch {pending.plan.position} hangs: twice {_STALL_LIMIT_S:g} s without a result "
             f"({self._describe(pending.plan)}).",
-            next_step="Check the disk of the recordings or features, e.g. with myxtts precompute --check.",
+            next_step="Check the disk of the recordings or features, e.g. with myxtts cache check.",
         )
 
     def _load_again(self, pending: _Pending) -> None:
@@ -271,7 +271,7 @@ class LoadAhead:
             raise error
         raise DataError(
             f"Loading batch {plan.position} failed with {type(error).__name__}: {error} ({self._describe(plan)}).",
-            next_step="Check these utterances, e.g. with myxtts precompute --check.",
+            next_step="Check these utterances, e.g. with myxtts cache check.",
         ) from error
 
     def _describe(self, plan: BatchPlan) -> str:

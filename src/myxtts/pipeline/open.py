@@ -119,7 +119,8 @@ def make_feed(
     sizes = fit_buffers(
         plan.buffer_size, plan.prefetch_buffer_size, setup.layout.num_bytes, ram_bytes, free_vram_bytes, num_copies
     )
-    for line in (*plan.describe(), *plan.warnings, *setup.messages, *sizes.messages):
+    warnings = (f"Warning: {warning}" for warning in plan.warnings)
+    for line in (*plan.describe(), *warnings, *setup.messages, *sizes.messages):
         say(line)
     is_multi_gpu = plan.mode is Mode.MULTI_GPU
     if is_multi_gpu:

@@ -172,7 +172,7 @@ class _Rows:
 def _read_rows(rows: _Rows, corpus: Corpus, frontend: FrontEnd, limits: AudioLimits) -> None:
     """Checks what the corpus says of each recording: better here than in the middle of an epoch."""
     num_refused, example = 0, ""
-    utterances = corpus.utterances()
+    utterances = corpus.utterances_as_read(frontend)
     while chunk := list(islice(utterances, _CHUNK_UTTERANCES)):
         encodings = frontend.encode_batch(
             [utterance.text for utterance in chunk],

@@ -53,9 +53,9 @@ class SplitAdvice:
     sentences: tuple[str, ...]
 
 
-def estimate_exchange_s(gradient_bytes: int, num_gpus: int, bytes_per_s: float = PCIE_BYTES_PER_S) -> float:
+def estimate_exchange_s(gradient_bytes: int, num_gpus: int) -> float:
     """How long `num_gpus` need to add up their gradients: in a ring each sends 2 (n - 1) / n of them."""
-    return 2 * (num_gpus - 1) / num_gpus * gradient_bytes / bytes_per_s
+    return 2 * (num_gpus - 1) / num_gpus * gradient_bytes / PCIE_BYTES_PER_S
 
 
 def compare_split(

@@ -80,13 +80,13 @@ def open_utterances(config: XTTSConfig, split: Split) -> FeatureStore | Recordin
     if config.data.preprocessing_mode == "on_the_fly":
         if split == "train" and config.training.durations == "stored":
             raise ConfigError(
-                "training.durations is stored, but preprocessing_mode is on_the_fly, which has no store.",
+                "training.durations is stored, but preprocessing_mode is on_the_fly, which uses no feature cache.",
                 next_step="Set training.durations to search, or data.preprocessing_mode to precompute.",
             )
         return open_source(config.data, split)
     if config.data.data_service is not None:
         raise ConfigError(
-            "data.data_service makes features on the fly, but preprocessing_mode is precompute.",
+            "data.data_service computes features on the fly, but preprocessing_mode is precompute.",
             next_step="Set data.preprocessing_mode to on_the_fly, or leave data.data_service out.",
         )
     return open_store(config, split)
@@ -127,7 +127,7 @@ def make_order(
         raise DataError("The split has no utterances.", next_step="Check the corpus with myxtts prepare.")
     if data.batch_size == "auto":
         raise ConfigError(
-            "batch_size is auto, which only training can resolve.", next_step="Give data.batch_size a number."
+            "batch_size is auto, which works in training only.", next_step="Set data.batch_size to a number."
         )
     source_frames = columns["source_frames"][rows]
     source_frames = np.where(source_frames == 0, count_longest_frames(data), source_frames)
@@ -181,7 +181,7 @@ def open_source(data: DataConfig, split: Split) -> RecordingSource:
 def choose_corpus(data: DataConfig, split: Split) -> Path:
     """The prepared corpus that holds a split; raises DataError where `val_data` was not prepared."""
     if data.train_data is None:
-        raise ConfigError("No corpus is named.", next_step="Set data.train_data.")
+        raise ConfigError("No corpus is given.", next_step="Set data.train_data.")
     training = Path(data.train_data)
     if split != "val" or data.val_data is None:
         return training
@@ -239,11 +239,11 @@ def _refuse_stale_store(store: FeatureStore, data: DataConfig) -> None:
     if data.train_data is not None and is_prepared(Path(data.train_data)):
         frontend = open_corpus(data.train_data).load_frontend().fingerprint()
     # Sounds that are kept beside the features do no harm.
-    wanted = replace(StoreSettings.of(data, frontend), has_pcm=data.store_pcm or store.settings.has_pcm)
+    wanted = replace(StoreSettings.of(data, frontend), has_pcm=data.cache_waveforms or store.settings.has_pcm)
     differences = list_differences(store.settings, wanted)
     if differences:
         raise DataError(
-            f"The features in {store.folder} were made with other settings: {describe_differences(differences)}.",
+            f"The features in {store.folder} were computed with other settings: {describe_differences(differences)}.",
             next_step="Run myxtts precompute with these settings, or change them back.",
         )
 

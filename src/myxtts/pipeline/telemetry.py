@@ -173,7 +173,7 @@ class Telemetry:
         try:
             file.write(json.dumps(asdict(step)) + "\n")
         except OSError as error:
-            self._say(f"Could not write to {self._path}: {error.strerror}. The run goes on without these lines.")
+            self._say(f"Could not write to {self._path}: {error.strerror}. The run continues without these lines.")
             self._close_file()
 
     def _drop_from(self, path: Path, start: int) -> None:

@@ -250,7 +250,7 @@ class JsonLines:
             self.num_lost += 1
             if self.num_lost == 1:
                 reason = error.strerror or str(error)
-                self._warn(f"Could not write to {self.path}: {reason}. Training goes on without these lines.")
+                self._warn(f"Could not write to {self.path}: {reason}. Training continues without these lines.")
             return False
         return True
 
@@ -315,8 +315,9 @@ class JsonTail:
     was truncated or replaced. What is no JSON object is left out.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, backlog_bytes: int = _BACKLOG_BYTES) -> None:
+        """`backlog_bytes` is how much of the end of a long file the first call reads."""
+        self._path, self._backlog_bytes = path, backlog_bytes
         self._file: IO[bytes] | None = None
         self._rest = b""
         self._is_skipping = False
@@ -349,11 +350,11 @@ class JsonTail:
             self.was_replaced = True
         if self._file is None:
             self._file = os.fdopen(open_descriptor(self._path), "rb", buffering=0)
-        if status.st_size - self._file.tell() > _BACKLOG_BYTES:
+        if status.st_size - self._file.tell() > self._backlog_bytes:
             # Only recent lines matter, and reading all of a long run would take seconds.
-            self._file.seek(status.st_size - _BACKLOG_BYTES)
+            self._file.seek(status.st_size - self._backlog_bytes)
             self._rest, self._is_skipping = b"", True
-        return self._file.read(_BACKLOG_BYTES)
+        return self._file.read(self._backlog_bytes)
 
     @staticmethod
     def _is_same(file: IO[bytes], status: os.stat_result) -> bool:

@@ -168,8 +168,9 @@ def is_list_of(corpus: Corpus, path: Path, folder: Path) -> bool:
         num_same += found is not None and found[1] == checksum
     if num_same * 2 < len(listed) or not listed:
         raise DataError(
-            f"The features in {folder} belong to another corpus: they were made from the recordings in {roots[0]}, of "
+            f"The features in {folder} belong to another corpus: they were computed from the recordings in "
+            f"{roots[0]}, of "
             f"which {num_same} of {len(listed)} that were compared are in {path}.",
-            next_step="Give these recordings a store of their own with --cache-dir.",
+            next_step="Use another feature cache for these recordings: --cache-dir DIR.",
         )
     return False

@@ -110,7 +110,8 @@ def _find_row(store: FeatureStore, id: str, values: NDArray[np.integer[Any]]) ->
     row = store.find(id)
     if row is None:
         raise DataError(
-            f"The store in {store.folder} has no utterance {id!r}.", next_step="Align the utterances of this store."
+            f"The feature cache in {store.folder} has no utterance {id!r}.",
+            next_step="Align the utterances of this feature cache.",
         )
     num_tokens, num_frames = store.entry(row, "tokens").length, store.entry(row, "mel").length
     total = int(values.sum())
@@ -156,7 +157,7 @@ def load_durations(path: Path, store: FeatureStore, fingerprint: str) -> None:
             len(values) != store.columns["tokens_length"][row] or values.sum() != store.columns["mel_length"][row]
         ):
             problem = f"the features of {store.id_of(row)} have changed since it was written"
-            raise refuse(f"The file of durations {path}", problem, f"Go on without it: {_SEARCH}")
+            raise refuse(f"The file of durations {path}", problem, f"Continue without it: {_SEARCH}")
     store.use_durations(np.array([len(values) for values in durations], np.int64), np.concatenate(durations))
 
 
@@ -164,7 +165,7 @@ def _read_file(path: Path, fingerprint: str) -> dict[str, NDArray[Any]]:
     """The arrays of a file of durations; raises DataError unless they are whole and have this fingerprint."""
 
     def explain(reason: str) -> DataError:
-        advice = f"Restore it from a backup, or go on without it: {_SEARCH}"
+        advice = f"Restore it from a backup, or continue without it: {_SEARCH}"
         return refuse(f"The file of durations {path}", reason, advice)
 
     with explain_read_errors(explain):

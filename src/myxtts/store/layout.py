@@ -7,7 +7,7 @@
         000000.index         columns, one row an utterance: where its parts are, how long, their checksums
         000000.mel           the parts: flat records, aligned, behind a heading of one alignment
         000000.tokens
-        000000.pcm           only with store_pcm
+        000000.pcm           only with cache_waveforms
         000000.durations     only once alignments were written
 
 A segment's index is renamed into place after its data has reached the disk; a store.json that names the segment makes
@@ -50,7 +50,7 @@ STORE_VERSION = 2
 """Version of store.json; a store of another version must be rebuilt."""
 _MAGIC = b"MYXTTS01"
 _MAX_JSON_BYTES = 10_000_000
-_REBUILD = "It was altered or made by another version: run myxtts precompute --rebuild to make the store anew."
+_REBUILD = "It was altered, or written by another version of myxtts: run myxtts cache rebuild."
 
 
 def align(num_bytes: int) -> int:
@@ -108,7 +108,7 @@ class StoreSettings:
     def of(cls, data: DataConfig, frontend: str) -> StoreSettings:
         """Collects the settings that a configuration and the fingerprint of a front end ask for."""
         mel, audio = MelDefinition.from_config(data), AudioDefinition.from_config(data)
-        return cls(mel, audio, mel_dtype=data.mel_dtype, has_pcm=data.store_pcm, frontend=frontend)
+        return cls(mel, audio, mel_dtype=data.mel_dtype, has_pcm=data.cache_waveforms, frontend=frontend)
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -130,7 +130,7 @@ class StoreOrigin:
 
 
 Purpose = Literal["features", "tokens", "compaction"]
-"""Why a generation was begun: all features anew, new tokens for shared spectrograms, or a copy without garbage."""
+"""Why a generation was begun: all features again, new tokens for shared spectrograms, or a copy without garbage."""
 
 
 def _refuse_impossible(settings: StoreSettings, origin: StoreOrigin) -> None:
@@ -229,14 +229,12 @@ def require_store(folder: Path) -> None:
     """Raises DataError where no store was ever finished."""
     if not (folder / STORE_FILE_NAME).exists():
         raise DataError(
-            f"There is no finished feature store in {folder}.",
+            f"There is no complete feature cache in {folder}.",
             next_step=f"Run: myxtts precompute --train-data CORPUS --cache-dir {folder}",
         )
 
 
-def damaged(
-    what: object, problem: str, next_step: str = "Run myxtts precompute --fix to repair the store."
-) -> DataError:
+def damaged(what: object, problem: str, next_step: str = "Run myxtts cache repair.") -> DataError:
     """Makes the DataError for a file or record of the store with a wrong checksum or structure."""
     return DataError(f"{what} is damaged: {problem}.", next_step=next_step)
 

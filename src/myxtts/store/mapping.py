@@ -159,7 +159,7 @@ def _handle(_signal: int, info: int, _context: int) -> None:
     if not getattr(_section, "is_guarded", False):
         message = (
             f"myxtts: {mapped.path} was cut short, or could not be read, while this program was reading it (at byte "
-            f"{address - mapped.start:,}). Run myxtts precompute --fix to repair the store.\n"
+            f"{address - mapped.start:,}). Run myxtts cache repair.\n"
         )
         os.write(2, message.encode("utf-8", "surrogateescape"))
         os._exit(DataError.exit_code)
@@ -223,8 +223,8 @@ class MappedFiles:
             except OSError as error:
                 if error.errno == errno.EMFILE:
                     raise DataError(
-                        f"The store has {len(num_needed_bytes):,} data files, more than this process may open.",
-                        next_step="Run myxtts precompute --compact, or raise the limit with ulimit -n.",
+                        f"The feature cache has {len(num_needed_bytes):,} data files, more than this process may open.",
+                        next_step="Run myxtts cache compact, or raise the limit with ulimit -n.",
                     ) from error
                 raise damaged(path, f"it cannot be read ({error.strerror})") from error
             if found < needed:

@@ -150,7 +150,8 @@ def update_current(
     differences = list_differences(state.settings, present)
     if differences:
         raise DataError(
-            f"The store was made in another way than its parts would be made now: {describe_differences(differences)}.",
+            "The feature cache was computed with other settings than new parts would be: "
+            f"{describe_differences(differences)}.",
             next_step=f"Run myxtts precompute --train-data {corpus.file.parent} --cache-dir {folder} first.",
         )
     place, checksum = str(corpus.file.absolute()), checksum_corpus(corpus.file)
@@ -167,23 +168,23 @@ def _choose_purpose(
     Raises DataError where settings differ and a rebuild is not allowed.
     """
     if rebuild:
-        return "features", "Making all features anew, as asked."
+        return "features", "Computing all features again, as asked."
     if state is None:
-        return "features", "Making a new feature store."
+        return "features", "Creating a new feature cache."
     differences = list_differences(state.settings, wanted)
     if not differences:
-        return None, "The store has these settings: only what the corpus changed is made."
+        return None, "The settings have not changed: only new or changed utterances are computed."
     listing = describe_differences(differences)
     if set(differences) == {"frontend"}:
         if data.auto_rebuild_token_cache:
-            return "tokens", f"The text settings changed ({listing}): tokens are made anew, spectrograms kept."
-        remedy = "Set data.auto_rebuild_token_cache to true, use --rebuild, or change the settings back."
-        raise DataError(f"The stored tokens were made with other text settings: {listing}.", next_step=remedy)
+            return "tokens", f"The text settings changed ({listing}): tokens are computed again, mel features are kept."
+        remedy = "Set data.auto_rebuild_token_cache to true, run myxtts cache rebuild, or change the settings back."
+        raise DataError(f"The cached tokens were computed with other text settings: {listing}.", next_step=remedy)
     if data.auto_rebuild_mel_cache:
-        return "features", f"The audio settings changed ({listing}): all features are made anew."
+        return "features", f"The audio settings changed ({listing}): all features are computed again."
     raise DataError(
-        f"The stored features were made with other settings: {listing}.",
-        next_step="Change the settings back, use --rebuild, or set data.auto_rebuild_mel_cache to true.",
+        f"The cached features were computed with other settings: {listing}.",
+        next_step="Change the settings back, run myxtts cache rebuild, or set data.auto_rebuild_mel_cache to true.",
     )
 
 
@@ -246,8 +247,8 @@ def _open_corpus_of(state: StoreState, moved_to: Path | None, folder: Path) -> C
     path = known if known.exists() or moved_to is None else moved_to
     if not path.exists():
         raise DataError(
-            f"The corpus {path}, which the store in {folder} was made from, is not there.",
-            next_step="Put it back, or name the place it has moved to with --train-data.",
+            f"The corpus {path}, from which the feature cache in {folder} was computed, does not exist.",
+            next_step="Restore it, or give its new place with --train-data.",
         )
     return open_corpus(path)
 
@@ -259,7 +260,7 @@ def _refuse_foreign_store(state: StoreState, corpus: Corpus, folder: Path, *, re
     try:
         find_changes(folder, state, corpus)
     except DataError:
-        # A damaged store can be compared with nothing, but made anew.
+        # A damaged store can be compared with nothing, but made again.
         if not (rebuild and _is_damaged(folder, state)):
             raise
 
@@ -286,6 +287,6 @@ def _refuse_bad_share(
             advice = "If the recordings were moved, run myxtts prepare again, with --audio-root FOLDER where they are."
         raise DataError(
             f"{counts.num_rejected:,} of {corpus.num_utterances:,} utterances ({share:.1f} %) could not be used, "
-            f"more than the {100 * max_bad_share:g} % that are accepted:\n{listed}\n",
+            f"more than the accepted {100 * max_bad_share:g} %:\n{listed}\n",
             next_step=f"{advice} All are listed in {folder / 'rejections.csv'}. Nothing is lost.",
         )

@@ -39,7 +39,7 @@ from myxtts.types import Say
 
 _NUM_TEXTS_CHECKED = 500
 """Texts of a prepared corpus whose script is compared with their language: takes a few milliseconds."""
-_PREPARE = "Run myxtts precompute --rebuild with --train-data and the same --cache-dir."
+_PREPARE = "Run myxtts cache rebuild with --train-data and the same --cache-dir."
 
 
 class Report:
@@ -64,8 +64,8 @@ def find_store_folder(data: DataConfig, refusal: type[MyXTTSError] = ConfigError
     """Returns the folder of the training store, which need not exist; raises `refusal` where no data are named."""
     if data.train_data is None and data.cache_dir is None:
         raise refusal(
-            "Neither a corpus nor a store is named.",
-            next_step="Set data.train_data (--train-data DIR) or data.cache_dir (--cache-dir DIR).",
+            "No corpus and no feature cache is given.",
+            next_step="Add --train-data DIR or --cache-dir DIR.",
         )
     return choose_store_folder(data, Path(data.train_data or ""))
 
@@ -92,10 +92,10 @@ def ensure_features(
     is_precomputed = data.preprocessing_mode == "precompute"
     is_new = is_precomputed and not has_features(data)
     if is_new:
-        report.say(f"There are no features in {folder} yet: they are made first.")
+        report.say(f"No feature cache in {folder} yet: computing features first.")
     corpus = _provide_corpus(config, folder, report)
     if is_new:
-        with_sound = config.model_copy(update={"data.store_pcm": True}) if keep_sound else config
+        with_sound = config.model_copy(update={"data.cache_waveforms": True}) if keep_sound else config
         make_features(with_sound, report, corpus=corpus)
     elif is_precomputed:
         _update_store(corpus, folder, config, report, may_update=may_update)
@@ -113,7 +113,8 @@ def refuse_missing_data(data: DataConfig) -> None:
         if not Path(path).exists():
             raise DataError(
                 f"There is nothing at {path}.",
-                next_step="Name a corpus or a folder of recordings. Features alone are used with --cache-dir and "
+                next_step="Check the path: it must be a corpus or a folder of recordings. For a feature cache "
+                "alone, use --cache-dir "
                 "without --train-data.",
             )
 
@@ -184,6 +185,7 @@ def check_recordings(
     seed: int,
     strict: bool = False,
     headers_only: bool = False,
+    num_suggested: int = 0,
 ) -> Summary:
     """Prepares a corpus in `out` from raw recordings, and reports accepted and rejected ones."""
     for path in (item.path for item in inputs):
@@ -198,6 +200,7 @@ def check_recordings(
             strict=strict,
             headers_only=headers_only,
             num_threads=count_threads(data),
+            num_suggested=num_suggested,
             progress=lambda accepted, rejected: show(accepted + rejected, rejected),
         )
     report.show_corpus(summary)
@@ -216,7 +219,7 @@ def _provide_corpus(config: XTTSConfig, folder: Path, report: Report, *, is_fres
     """
     data = config.data
     if data.train_data is None:
-        raise UsageError("No corpus is named.", next_step="Give --train-data DIR.")
+        raise UsageError("No corpus is given.", next_step="Give --train-data DIR.")
     refuse_missing_data(data)
     path, out = Path(data.train_data), folder / CORPUS_FOLDER_NAME
     if is_prepared(path):
@@ -228,7 +231,7 @@ def _provide_corpus(config: XTTSConfig, folder: Path, report: Report, *, is_fres
     known = read_checksums(folder)
     is_same = known is not None and known.recordings == recordings
     if is_same and is_list_damaged(find_damaged_files(folder)):
-        report.say(f"The list of recordings in {out} is damaged: it is made again.")
+        report.say(f"The list of recordings in {out} is damaged: making it again.")
         config = _restore_settings(config, folder)
     elif is_fresh or not is_prepared(out):
         if is_prepared(out):
@@ -237,7 +240,7 @@ def _provide_corpus(config: XTTSConfig, folder: Path, report: Report, *, is_fres
     elif is_list_of(open_corpus(out), path, folder) and is_same:
         return open_corpus(out)
     else:
-        report.say(f"The recordings in {path} have changed since they were listed: they are checked again.")
+        report.say(f"The recordings in {path} have changed since they were listed: checking them again.")
         config = _restore_settings(config, folder)
     prepare_list(config, folder, report)
     write_checksums(folder, recordings)
@@ -274,11 +277,11 @@ def _update_store(corpus: Corpus, folder: Path, config: XTTSConfig, report: Repo
     changes = find_changes(folder, state, corpus) if state is not None else None
     if state is None or not changes:
         return
-    problem = f"The corpus {corpus.file} has changed since the features in {folder} were made ({changes})"
+    problem = f"The corpus {corpus.file} has changed since the features in {folder} were computed ({changes})"
     if not may_update:
         raise ConfigError(
-            f"{problem}, and a run goes on with the corpus that it was begun with.",
-            next_step="Put it back as it was, begin another run (--run-name NAME), or add --override to go on with the "
+            f"{problem}, but a run must be resumed with the corpus that it was started with.",
+            next_step="Restore it, start another run (--run-name NAME), or add --force to continue with the "
             "changed corpus.",
         )
     if not config.data.auto_rebuild_token_cache:
@@ -286,9 +289,9 @@ def _update_store(corpus: Corpus, folder: Path, config: XTTSConfig, report: Repo
             f"{problem}, and data.auto_rebuild_token_cache is off.",
             next_step=f"Run: myxtts precompute --train-data {config.data.train_data} --cache-dir {folder}",
         )
-    report.say(f"{problem}: they are brought up to date.")
+    report.say(f"{problem}: updating them.")
     # A store may keep sound that this command does not need.
-    config = config.model_copy(update={"data.store_pcm": state.settings.has_pcm})
+    config = config.model_copy(update={"data.cache_waveforms": state.settings.has_pcm})
     _fill_store(corpus, folder, config.data, report, rebuild=False)
 
 

@@ -250,7 +250,8 @@ def _check_host(job: dict[str, Any], host: str) -> None:
     for folder, is_there in ((staging.parent, seen == job["token"]), (corpus.parent, is_prepared(corpus))):
         if not is_there:
             raise HardwareError(
-                f"the folder {folder} is not there, or not the one of the machine where precompute was started.",
+                f"the folder {folder} does not exist, or is another one than on the machine where precompute was "
+                "started.",
                 next_step=f"Mount it on {host} under the same path, from a file system that all hosts share.",
             )
 

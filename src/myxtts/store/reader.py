@@ -174,7 +174,7 @@ class FeatureStore(Utterances):
         return self.read_mel(row) if part == "mel" else self.read_part(row, part)
 
     def verify_and_fix_cache(self, fix: bool = False) -> VerifyReport:
-        """Checks every byte of the store; with `fix`, makes what is broken anew from its recordings.
+        """Checks every byte of the store; with `fix`, makes what is broken again from its recordings.
 
         After a repair open the store again: this object still sees the files as they were.
         """

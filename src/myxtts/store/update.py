@@ -131,9 +131,10 @@ def find_changes(folder: Path, state: StoreState, corpus: Corpus) -> CorpusChang
     if changes.num_same == 0 or not (is_copy or is_moved):
         num_stored = changes.num_same + changes.num_changed + changes.num_removed
         raise DataError(
-            f"The features in {folder} belong to another corpus: they were made from {known}, and {changes.num_same:,} "
+            f"The features in {folder} belong to another corpus: they were computed from {known}, and "
+            f"{changes.num_same:,} "
             f"of their {num_stored:,} utterances are in {corpus.file}.",
-            next_step="Give this corpus a store of its own with --cache-dir, or name the corpus of these features.",
+            next_step="Use another --cache-dir for this corpus, or give the corpus of these features.",
         )
     return changes
 
@@ -142,7 +143,7 @@ def compare_corpus(store: FeatureStore, corpus: Corpus) -> CorpusChanges:
     """Compares all utterances with the rows of a store."""
     comparison = Comparison(store)
     num_same = num_added = num_changed = 0
-    for number, utterance in enumerate(corpus.utterances()):
+    for number, utterance in enumerate(corpus.utterances_as_read(corpus.load_frontend())):
         task = comparison.plan(number, utterance)
         num_same += task is None
         num_added += task is not None and task.row is None
@@ -199,7 +200,7 @@ class StoreUpdater:
 
     def _plan(self, corpus: Corpus, progress: Progress) -> Iterator[list[Task]]:
         """Yields the tasks of each chunk of the corpus that has any."""
-        numbered = enumerate(corpus.utterances())
+        numbered = enumerate(corpus.utterances_as_read(corpus.load_frontend()))
         while chunk := list(islice(numbered, CHUNK_UTTERANCES)):
             tasks = [task for item in chunk if (task := self._comparison.plan(*item)) is not None]
             self._counts.num_kept += len(chunk) - len(tasks)
@@ -261,7 +262,7 @@ def compact_store(folder: Path) -> CompactSummary:
     What replacements and removals left behind is dropped. A kill leaves the store as it was.
     """
     require_store(folder)
-    with lock_directory(folder, "myxtts precompute --compact"):
+    with lock_directory(folder, "myxtts cache compact"):
         sweep_temporary_files(folder)
         store = FeatureStore.open(folder)
         before = _measure(store.generation_folder)
@@ -285,7 +286,7 @@ def _copy_rows(store: FeatureStore, rows: range, target: Path, number: int) -> N
     with SegmentWriter(target, number) as segment:
         for row in rows:
             # The copy of a damaged record would get a valid checksum.
-            store.refuse_damage(row, "Run myxtts precompute --fix first; nothing has been changed.")
+            store.refuse_damage(row, "Run myxtts cache repair first; nothing has been changed.")
             parts: list[Part] = [part for part in PARTS if store.entry(row, part).length]
             segment.add(describe_row(store, row, ("tokens",)), {part: store.read_record(row, part) for part in parts})
         segment.commit()

@@ -114,7 +114,7 @@ def _verify_one(folder: Path, fix: bool, corpus: Path | None, num_threads: int, 
     if not fix:
         # Reading needs no lock: committed files never change, and a store on a read-only disk can be checked too.
         return _check(folder, progress).report
-    with lock_directory(folder, "myxtts precompute --fix"):
+    with lock_directory(folder, "myxtts cache repair"):
         findings = _check(folder, progress)
         if findings.store is not None and findings.report.num_broken:
             sweep_temporary_files(folder)
@@ -130,7 +130,7 @@ def check_before_training(store: FeatureStore, how: Literal["off", "sampled", "f
     if how == "sampled" and len(rows) > _NUM_SAMPLED:
         rows = np.sort(np.random.default_rng(seed).choice(rows, _NUM_SAMPLED, replace=False))
     for row in rows:
-        store.refuse_damage(int(row), "Run myxtts precompute --fix with the same --train-data and --cache-dir.")
+        store.refuse_damage(int(row), "Run myxtts cache repair with the same --train-data and --cache-dir.")
 
 
 def _check(folder: Path, progress: Progress) -> _Findings:
@@ -171,7 +171,7 @@ def _check_files(folder: Path, report: VerifyReport) -> list[str]:
     except DataError:
         bad.append(ORIGIN_FILE_NAME)
     for name in bad:
-        report.note(f"{folder / name} is not as it was written.")
+        report.note(f"{folder / name} was changed after it was written.")
     return bad
 
 
@@ -187,7 +187,7 @@ def _check_state(folder: Path, report: VerifyReport) -> StoreState | None:
     path = folder / name_generation(state.generation) / GENERATION_FILE_NAME
     try:
         if read_checked_json(path, Generation).settings != state.settings:
-            report.note(f"{path} does not describe this store.")
+            report.note(f"{path} does not describe this feature cache.")
     except (OSError, DataError) as error:
         report.note(str(error))
     return state
@@ -203,7 +203,7 @@ def _guess_state(folder: Path, report: VerifyReport) -> StoreState | None:
             continue
         return StoreState(number, tuple(find_segments(path)), found.settings, found.origin)
     report.num_unrecoverable += 1
-    report.problems.append("No generation says how it was made: make the store anew with --rebuild.")
+    report.problems.append("Nothing says how the features were computed: run myxtts cache rebuild.")
     return None
 
 
@@ -283,4 +283,4 @@ def _repair(
     report.num_repaired = max(0, report.num_broken - summary.num_lost_parts)
     report.problems += [f"{item.id}: {item.detail}; {item.what_to_do}" for item in summary.examples]
     if num_durations:
-        report.problems.append(f"{num_durations:,} durations are gone: align these utterances again.")
+        report.problems.append(f"{num_durations:,} durations are lost: align these utterances again.")

@@ -1,40 +1,36 @@
 """Inference: acoustic model and vocoder as traced graphs of a few fixed shapes.
 
-Token ids and spectrograms are padded up to the next shape; padding is masked, so it does not change the sound. Steps:
-`encode_reference` (recording to speaker embedding), `time_text` (text encoder, durations and F0), `decode` (decoder by
-flow matching), `make_sound` (neural vocoder or Griffin-Lim). Each is a `tf.function` per shape and setting, optionally
-with XLA.
+Token ids and spectrograms are padded up to the next shape; padding is masked, so it does not change the sound. Each
+step of `base_engine` is a `tf.function` per shape and setting, optionally with XLA.
 Shape legend: B = 1 utterance, N tokens, S states, T frames, R frames of a reference, M mel bands, D width of a speaker
 embedding, K latents.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from myxtts.errors import ConfigError, DataError
-from myxtts.features.griffin_lim import GriffinLim
+from myxtts.errors import ConfigError
 from myxtts.models.bundle import check_weights
-from myxtts.models.layers import iterate_weights
+from myxtts.models.layers import iterate_weights, use_dtype_policy
 from myxtts.models.pitch import Pitch
 from myxtts.models.reference_encoder import Voice
 from myxtts.models.text_encoder import STATES_PER_TOKEN, TextStates
 from myxtts.models.vocoder import Vocoder, VocoderConfig
 from myxtts.models.xtts import XTTS, SpokenText
-from myxtts.synthesis.loaded_bundle import LoadedBundle
+from myxtts.synthesis.base_engine import Engine
+from myxtts.synthesis.loaded_bundle import KnownVocoder, LoadedBundle
 from myxtts.synthesis.options import SpeechOptions
 from myxtts.synthesis.sentences import MAX_PIECE_TOKENS
-from myxtts.synthesis.timing import MAX_FRAMES, TimedText, check_length
-from myxtts.synthesis.voices import SpeakerEmbedding, average_embeddings, count_crop_frames, cut_crops
-from myxtts.types import DEFAULT_NOISE_SCALE, NO_GUIDANCE, Floats, Tensor
+from myxtts.synthesis.timing import MAX_FRAMES, TimedText
+from myxtts.synthesis.voices import SpeakerEmbedding, count_crop_frames
+from myxtts.types import Floats, Tensor
 
 TOKEN_SHAPES = (64, MAX_PIECE_TOKENS)
 FRAME_SHAPES = (256, 512, 1024, 2048, 4096, MAX_FRAMES)
@@ -45,77 +41,47 @@ _VOCODER_MARGIN_FRAMES = 64
 samples."""
 
 
-class SpeechEngine:
-    """Acoustic model and vocoder of a bundle, traced once per padded input shape.
+class SpeechEngine(Engine):
+    """The model of a bundle in TensorFlow, traced once per padded input shape. Weights and computation are float32."""
 
-    Not thread-safe: hold a lock around calls, as `Synthesizer` does. Weights and computation are float32.
-    """
-
-    def __init__(
-        self, loaded: LoadedBundle, *, vocoder: Literal["griffin_lim", "neural"], use_xla: bool = False
-    ) -> None:
-        self._loaded = loaded
+    def __init__(self, loaded: LoadedBundle, *, vocoder: KnownVocoder, use_xla: bool = False) -> None:
+        super().__init__(loaded, vocoder)
         self._model = build_model(loaded)
-        self._griffin_lim = GriffinLim(loaded.mel)
         self._vocoder = build_vocoder(loaded) if vocoder == "neural" else None
         self._use_xla = use_xla
         self._graphs: dict[tuple[object, ...], Any] = {}
 
     @property
     def num_graphs(self) -> int:
-        """Graphs traced so far."""
         return len(self._graphs)
 
-    def encode_reference(self, mel_RM: Floats) -> SpeakerEmbedding:
-        """Returns the speaker embedding of a recording, averaged over its crops, each padded to the longest crop."""
-        num_frames = count_crop_frames(self._loaded.mel)
-        embeddings = []
-        for crop_RM in cut_crops(mel_RM, num_frames):
-            padded_RM = _pad_rows(crop_RM, num_frames)
-            inputs = tf.constant(padded_RM[None]), tf.constant([len(crop_RM)], tf.int32)
-            voice = self._run(("encode",), self._model.encode_voice, *inputs)
-            embeddings.append(SpeakerEmbedding(voice.vector_BD.numpy()[0], voice.latents_BKD.numpy()[0]))
-        return average_embeddings(embeddings)
+    def _encode_crop(self, crop_RM: Floats) -> SpeakerEmbedding:
+        padded_RM = _pad_rows(crop_RM, count_crop_frames(self._loaded.mel))
+        inputs = tf.constant(padded_RM[None]), tf.constant([len(crop_RM)], tf.int32)
+        voice = self._run(("encode",), self._model.encode_voice, *inputs)
+        return SpeakerEmbedding(voice.vector_BD.numpy()[0], voice.latents_BKD.numpy()[0])
 
-    def encode_mel(self, mel_TM: Floats) -> SpeakerEmbedding:
-        """Returns the speaker embedding of the first `MAX_CROP_S` seconds of a log-mel spectrogram."""
-        return self.encode_reference(mel_TM[: count_crop_frames(self._loaded.mel)])
-
-    def time_text(
-        self, ids: NDArray[np.int32], language: str, voice: SpeakerEmbedding, speed: float = 1.0
-    ) -> TimedText:
-        """First phase: encodes token ids and predicts how many frames each of their states lasts."""
-        ids_N = np.asarray(ids, np.int32)
+    def _time_ids(self, ids_N: NDArray[np.int32], language: int, voice: SpeakerEmbedding, speed: float) -> TimedText:
         num_slots = choose_shape(len(ids_N), TOKEN_SHAPES)
         *states, durations_BS = self._run(
             ("predict", num_slots),
             self._predict_states,
             tf.constant(_pad_rows(ids_N, num_slots)[None]),
             tf.constant([len(ids_N)], tf.int32),
-            tf.constant([self._loaded.spec.languages.index(language)], tf.int32),
+            tf.constant([language], tf.int32),
             tf.constant(voice.vector[None]),
             tf.constant(voice.latents[None]),
             tf.constant(speed, tf.float32),
         )
         return TimedText(tuple(states), durations_BS.numpy()[0], STATES_PER_TOKEN, len(ids_N))
 
-    def make_mel(
-        self, ids: NDArray[np.int32], language: str, voice: SpeakerEmbedding, options: SpeechOptions
+    def _decode_timed(
+        self, timed: TimedText, voice: SpeakerEmbedding, options: SpeechOptions, guidance: float, noise_scale: float
     ) -> Floats:
-        """Both phases: the log-mel spectrogram [T, M] of token ids."""
-        return self.decode(self.time_text(ids, language, voice, options.speed), voice, options)
-
-    def decode(self, timed: TimedText, voice: SpeakerEmbedding, options: SpeechOptions) -> Floats:
-        """Second phase: decodes the log-mel spectrogram [T, M] of a timed text, T padded to a shape.
-
-        Raises DataError where T is too long or a value is not finite.
-        """
-        num_frames = timed.num_frames
-        check_length(timed, self._loaded.mel)
         settings: dict[str, Any] = {
-            "num_frames": choose_shape(num_frames, FRAME_SHAPES),
+            "num_frames": choose_shape(timed.num_frames, FRAME_SHAPES),
             "num_steps": options.num_steps,
-            "guidance": NO_GUIDANCE if options.guidance is None else float(options.guidance),
+            "guidance": guidance,
         }
         mel_BTM = self._run(
             ("decode", *settings.values()),
@@ -124,20 +90,14 @@ class SpeechEngine:
             tf.constant(timed.state_frames[None], tf.int32),
             tf.constant(voice.vector[None]),
             tf.constant(voice.latents[None]),
-            tf.constant(DEFAULT_NOISE_SCALE if options.noise_scale is None else options.noise_scale, tf.float32),
+            tf.constant(noise_scale, tf.float32),
             tf.constant(options.seed, tf.int32),
         )
-        mel_TM: Floats = mel_BTM[0, :num_frames].numpy()
-        if not np.isfinite(mel_TM).all():
-            raise DataError(
-                "The model gives values that are not finite.", next_step="Use a checkpoint from before it went wrong."
-            )
+        mel_TM: Floats = mel_BTM[0, : timed.num_frames].numpy()
         return mel_TM
 
-    def make_sound(self, mel_TM: Floats, seed: int) -> Floats:
-        """Vocodes a log-mel spectrogram; returns samples [T * hop_length]. `seed` is for Griffin-Lim only."""
-        if self._vocoder is None:
-            return self._griffin_lim(mel_TM, seed=seed)
+    def _vocode(self, mel_TM: Floats) -> Floats:
+        assert self._vocoder is not None
         num_frames = choose_shape(len(mel_TM) + _VOCODER_MARGIN_FRAMES, FRAME_SHAPES)
         silence = float(np.log(self._loaded.mel.log_floor))
         padded_TM = _pad_rows(self._loaded.mel.bound(mel_TM), num_frames, silence)
@@ -214,7 +174,8 @@ def _assign_weights(variables: Mapping[str, Any], weights: Mapping[str, NDArray[
 
 def build_model(loaded: LoadedBundle) -> XTTS:
     """Builds the acoustic model of a bundle in float32."""
-    with _in_float32():
+    # A training in the same process may have set another policy.
+    with use_dtype_policy("float32"):
         model = XTTS(loaded.bundle.model_config, loaded.spec)
     _assign_weights(model.named_weights(), loaded.bundle.weights, str(loaded.folder))
     return model
@@ -232,20 +193,9 @@ def build_vocoder(loaded: LoadedBundle) -> Vocoder:
     if different:
         raise ConfigError(
             f"The vocoder was made for spectrograms with another {', '.join(different)} than the model's.",
-            next_step="Train it on the store of this model, or use griffin_lim.",
+            next_step="Train it on the feature cache of this model, or use griffin_lim.",
         )
-    with _in_float32():
+    with use_dtype_policy("float32"):
         vocoder = Vocoder(config)
     _assign_weights(dict(iterate_weights(vocoder)), bundle.vocoder_weights, f"{loaded.folder} (vocoder)")
     return vocoder
-
-
-@contextmanager
-def _in_float32() -> Iterator[None]:
-    """Builds layers in float32: a training in the same process may have set another Keras policy."""
-    policy = keras.config.dtype_policy()
-    keras.config.set_dtype_policy("float32")
-    try:
-        yield
-    finally:
-        keras.config.set_dtype_policy(policy)

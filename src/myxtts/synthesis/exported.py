@@ -19,13 +19,19 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import google_crc32c
 from pydantic import Field
 
-from myxtts.config.schema import ModelConfig
-from myxtts.models.bundle import FRONTEND_FILE_NAME, Bundle, read_description, read_folder
-from myxtts.storage.json_file import FileModel, VersionOne
-from myxtts.storage.regular_file import FileRefusedError, open_regular
+from myxtts.models.bundle import (
+    FRONTEND_FILE_NAME,
+    MAX_FRONTEND_BYTES,
+    Bundle,
+    ModelDescription,
+    read_checked,
+    read_description,
+    read_folder,
+)
+from myxtts.storage.json_file import FileModel
+from myxtts.storage.regular_file import FileRefusedError
 
 EXPORT_FILE_NAME = "export.json"
 EXPORT_FOLDER_NAME = "export"
@@ -33,13 +39,14 @@ EXPORT_FOLDER_NAME = "export"
 GraphName = Literal["encode_reference", "predict", "decode", "griffin_lim", "vocoder"]
 _GRAPHS_WITHOUT_VOCODER: tuple[GraphName, ...] = ("encode_reference", "predict", "decode")
 VOCODER_GRAPHS: Mapping[str, GraphName] = {"griffin_lim": "griffin_lim", "neural": "vocoder"}
+Dtype = Literal["float32", "float16", "int8"]
+"""Of the large weights in the graphs."""
 _FileName = Literal[
     "encode_reference.onnx", "predict.onnx", "decode.onnx", "griffin_lim.onnx", "vocoder.onnx", "frontend.json"
 ]
 _Checksum = Annotated[int, Field(ge=0, lt=2**32)]
 _MAX_GRAPH_BYTES = 2_000_000_000
 """Of a serialised ONNX model; protobuf allows no more."""
-_MAX_FRONTEND_BYTES = 200_000_000
 _MAX_DEPTH = 12
 """Graphs inside graphs that are looked into; ours have three."""
 
@@ -54,22 +61,14 @@ class Proof(FileModel):
     tensorflow_real_time_factor: Annotated[float, Field(ge=0)]
 
 
-class Manifest(FileModel):
+class Manifest(ModelDescription):
     """The content of export.json."""
 
     format: Literal["myxtts-export"]
-    version: VersionOne
-    config: dict[str, Any] = Field(alias="model_config")
-    model_spec: dict[str, Any]
-    mel: dict[str, Any]
-    audio: dict[str, Any]
-    frontend_fingerprint: str
     encoder_fingerprint: Annotated[str, Field(max_length=200)]
     vocoder: Literal["griffin_lim", "neural"]
-    dtype: Literal["float32", "float16", "int8"]
+    dtype: Dtype
     name: Annotated[str, Field(max_length=300)]
-    notes: dict[str, Any]
-    versions: dict[str, str]
     proof: Proof | None
     checksums: dict[_FileName, _Checksum]
 
@@ -88,23 +87,12 @@ def read_export(folder: Path) -> tuple[Manifest, Bundle]:
 
     def read(descriptor: int) -> tuple[Manifest, Bundle]:
         manifest = read_description(descriptor, EXPORT_FILE_NAME, Manifest)
-        frontend = _read_checked(descriptor, FRONTEND_FILE_NAME, _MAX_FRONTEND_BYTES, manifest.checksums)
+        frontend = read_checked(descriptor, FRONTEND_FILE_NAME, MAX_FRONTEND_BYTES, manifest.checksums)
         missing = [name for name in manifest.graph_names if f"{name}.onnx" not in manifest.checksums]
         if missing:
             raise FileRefusedError(f"there is no checksum of {missing[0]}.onnx")
-        bundle = Bundle(
-            ModelConfig.model_validate(manifest.config),
-            manifest.model_spec,
-            manifest.mel,
-            manifest.audio,
-            frontend,
-            manifest.frontend_fingerprint,
-            {"kind": manifest.vocoder, "mel": manifest.mel},
-            {},
-            notes=manifest.notes,
-            versions=manifest.versions,
-        )
-        return manifest, bundle
+        vocoder = {"kind": manifest.vocoder, "mel": manifest.mel}
+        return manifest, manifest.make_bundle(frontend, vocoder, {}, {})
 
     return read_folder(folder, read, f"The exported model {folder}")
 
@@ -113,19 +101,11 @@ def read_graph(folder: Path, manifest: Manifest, name: GraphName) -> bytes:
     """Reads an ONNX graph; raises DataError where it is damaged, or names files outside."""
 
     def read(descriptor: int) -> bytes:
-        content = _read_checked(descriptor, f"{name}.onnx", _MAX_GRAPH_BYTES, manifest.checksums)
+        content = read_checked(descriptor, f"{name}.onnx", _MAX_GRAPH_BYTES, manifest.checksums)
         refuse_external_data(content, f"{name}.onnx")
         return content
 
     return read_folder(folder, read, f"The exported model {folder}")
-
-
-def _read_checked(folder: int, name: str, max_bytes: int, checksums: Mapping[Any, int]) -> bytes:
-    with open_regular(name, max_bytes, folder=folder, follow_links=False) as file:
-        content = file.read(max_bytes)
-    if google_crc32c.value(content) != checksums.get(name):
-        raise FileRefusedError(f"the checksum of {name} does not match")
-    return content
 
 
 # Numbers of protobuf fields in ONNX messages. Each message is described by the fields that hold further messages.

@@ -104,7 +104,7 @@ class LoadedBundle:
     def require_neural_vocoder(self) -> None:
         if not self.has_neural_vocoder:
             raise ConfigError(
-                f"The bundle {self.folder} has no neural vocoder.",
+                f"The model {self.folder} has no neural vocoder.",
                 next_step="Use griffin_lim, or train one: myxtts train --part vocoder.",
             )
 
@@ -130,7 +130,7 @@ class LoadedBundle:
         if not found:
             raise UsageError(
                 f"The model does not speak the language {asked[:40]!r}.",
-                next_step=f"Choose one of its own: {', '.join(languages[:40])}.",
+                next_step=f"It speaks: {', '.join(languages[:40])}.",
             )
         return found[0]
 
@@ -162,7 +162,7 @@ class LoadedBundle:
             return VoiceSource(None, mixed=self._find_mixed(voice, warn))
         names = [voice] if isinstance(voice, str | Path) else list(voice)
         if not names:
-            raise UsageError("No voice is named.", next_step="Name a recording, or a saved voice.")
+            raise UsageError("The list of voices is empty.", next_step="Name a recording, or a saved voice.")
         if len(names) == 1 and not _is_file(names[0]):
             return self._find_named_voice(str(names[0]))
         return VoiceSource(None, tuple(read_reference(Path(name), self.audio, self.mel, warn) for name in names))
@@ -185,7 +185,7 @@ class LoadedBundle:
         name = check_voice_name(name)
         if name in self.noted_voices or name in self.spec.speakers:
             raise UsageError(
-                f"The model has a speaker {name!r} of its own, which a saved voice of that name would hide.",
+                f"The model already has a speaker named {name!r}.",
                 next_step=f"Choose another name, such as --save-voice {name}-2.",
             )
         return name
@@ -208,9 +208,11 @@ class LoadedBundle:
             return self._find_named_voice(known[0])
         if known or self.spec.has_many_speakers:
             names = self.list_voices()
-            advice = f"There are {', '.join(names[:20])}." if names else "Give 3 to 8 s of someone speaking."
-            raise UsageError("The model needs to know in whose voice to speak.", next_step=f"Name a voice. {advice}")
-        warn("The bundle does not hold its speaker's voice; a recording of it as the voice may sound better.")
+            advice = f"one of {', '.join(names[:20])}, or a recording" if names else "a recording of 3 to 8 s"
+            raise UsageError(
+                "No voice is given, and the model was trained on several speakers.", next_step=f"Add --voice: {advice}."
+            )
+        warn("The model does not contain its speaker's voice. Give a recording of it with --voice for a better sound.")
         config = self.bundle.model_config
         zeros = np.zeros((config.num_latents + 1, config.reference_width), np.float32)
         return VoiceSource(SpeakerEmbedding(zeros[0], zeros[1:]))

@@ -1,4 +1,4 @@
-"""Inference with an exported model: the interface of `SpeechEngine` on onnxruntime, without TensorFlow.
+"""Inference with an exported model on onnxruntime, without TensorFlow.
 
 The same seed gives the same noise as with TensorFlow, so both engines speak alike. Griffin-Lim runs on the host, where
 it is faster than as a graph.
@@ -9,32 +9,32 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from myxtts.errors import DataError, MissingExtraError, refuse
-from myxtts.features.griffin_lim import GriffinLim
+from myxtts.synthesis.base_engine import Engine
 from myxtts.synthesis.exported import VOCODER_GRAPHS, GraphName, read_graph
-from myxtts.synthesis.loaded_bundle import LoadedBundle
+from myxtts.synthesis.loaded_bundle import KnownVocoder, LoadedBundle
 from myxtts.synthesis.noise import draw_normal
 from myxtts.synthesis.options import SpeechOptions
-from myxtts.synthesis.timing import TimedText, check_length
-from myxtts.synthesis.voices import SpeakerEmbedding, average_embeddings, count_crop_frames, cut_crops
-from myxtts.types import DEFAULT_NOISE_SCALE, NO_GUIDANCE, Floats
+from myxtts.synthesis.timing import TimedText
+from myxtts.synthesis.voices import SpeakerEmbedding
+from myxtts.types import Floats
 
 _STACKED_FRAMES = 2
 """The decoder takes pairs of frames."""
 _STATES = ("means", "hidden", "pitch")
 
 
-class OnnxEngine:
-    """Graphs of an exported model; each is loaded when it is needed first. Not thread-safe, as `SpeechEngine`."""
+class OnnxEngine(Engine):
+    """Graphs of an exported model; each is loaded when it is needed first."""
 
-    def __init__(self, loaded: LoadedBundle, *, vocoder: Literal["griffin_lim", "neural"]) -> None:
+    def __init__(self, loaded: LoadedBundle, *, vocoder: KnownVocoder) -> None:
+        super().__init__(loaded, vocoder)
         assert loaded.exported is not None, f"{loaded.folder} is not an export"
-        self._loaded, self._vocoder = loaded, vocoder
         self._runtime = _import_runtime()
         self._sessions: dict[GraphName, Any] = {}
         # Loaded now, so that a damaged graph is reported before anything is said.
@@ -43,77 +43,41 @@ class OnnxEngine:
 
     @property
     def num_graphs(self) -> int:
-        """Graphs loaded so far."""
         return len(self._sessions)
 
-    def encode_reference(self, mel_RM: Floats) -> SpeakerEmbedding:
-        """Returns the speaker embedding of a recording, averaged over its crops."""
-        embeddings = []
-        for crop_RM in cut_crops(mel_RM, count_crop_frames(self._loaded.mel)):
-            vector_BD, latents_BKD = self._run("encode_reference", {"mel": crop_RM[None]})
-            embeddings.append(SpeakerEmbedding(vector_BD[0], latents_BKD[0]))
-        return average_embeddings(embeddings)
+    def _encode_crop(self, crop_RM: Floats) -> SpeakerEmbedding:
+        vector_BD, latents_BKD = self._run("encode_reference", {"mel": crop_RM[None]})
+        return SpeakerEmbedding(vector_BD[0], latents_BKD[0])
 
-    def encode_mel(self, mel_TM: Floats) -> SpeakerEmbedding:
-        """Returns the speaker embedding of the beginning of a log-mel spectrogram."""
-        return self.encode_reference(mel_TM[: count_crop_frames(self._loaded.mel)])
-
-    def time_text(
-        self, ids: NDArray[np.int32], language: str, voice: SpeakerEmbedding, speed: float = 1.0
-    ) -> TimedText:
-        """First phase: encodes token ids and predicts how many frames each of their states lasts."""
-        ids_N = np.asarray(ids, np.int32)
-        number = self._loaded.spec.languages.index(language)
+    def _time_ids(self, ids_N: NDArray[np.int32], language: int, voice: SpeakerEmbedding, speed: float) -> TimedText:
         inputs = {
             "tokens": ids_N[None],
-            "language": np.array([number], np.int32),
+            "language": np.array([language], np.int32),
             **_name_voice(voice),
             "speed": np.array(speed, np.float32),
         }
         *states, durations_BS = self._run("predict", inputs)
         return TimedText(tuple(states), durations_BS[0], durations_BS.shape[1] // len(ids_N), len(ids_N))
 
-    def make_mel(
-        self, ids: NDArray[np.int32], language: str, voice: SpeakerEmbedding, options: SpeechOptions
+    def _decode_timed(
+        self, timed: TimedText, voice: SpeakerEmbedding, options: SpeechOptions, guidance: float, noise_scale: float
     ) -> Floats:
-        """Both phases: the log-mel spectrogram [T, M] of token ids."""
-        return self.decode(self.time_text(ids, language, voice, options.speed), voice, options)
-
-    def decode(self, timed: TimedText, voice: SpeakerEmbedding, options: SpeechOptions) -> Floats:
-        """Second phase: decodes the log-mel spectrogram [T, M] of a timed text.
-
-        Raises DataError where T is too long or a value is not finite.
-        """
-        check_length(timed, self._loaded.mel)
         num_padded = -(-timed.num_frames // _STACKED_FRAMES) * _STACKED_FRAMES
         noise_TBM = draw_normal((options.seed, 0), (num_padded, 1, self._loaded.mel.n_mels))
-        scale = DEFAULT_NOISE_SCALE if options.noise_scale is None else options.noise_scale
         inputs = {
             **dict(zip(_STATES, timed.states, strict=True)),
             "durations": timed.state_frames[None],
             **_name_voice(voice),
-            "noise": noise_TBM.transpose(1, 0, 2) * np.float32(scale),
+            "noise": noise_TBM.transpose(1, 0, 2) * np.float32(noise_scale),
             "num_steps": np.array(options.num_steps, np.int64),
-            "guidance": np.array(NO_GUIDANCE if options.guidance is None else options.guidance, np.float32),
+            "guidance": np.array(guidance, np.float32),
         }
         mel_TM: Floats = self._run("decode", inputs)[0][0]
-        if not np.isfinite(mel_TM).all():
-            raise DataError(
-                "The model gives values that are not finite.",
-                next_step="Export a checkpoint from before it went wrong.",
-            )
         return mel_TM
 
-    def make_sound(self, mel_TM: Floats, seed: int) -> Floats:
-        """Vocodes a log-mel spectrogram; returns samples [T * hop_length]. `seed` is for Griffin-Lim only."""
-        if self._vocoder == "griffin_lim":
-            return self._griffin_lim(mel_TM, seed=seed)
+    def _vocode(self, mel_TM: Floats) -> Floats:
         samples: Floats = self._run(VOCODER_GRAPHS["neural"], {"mel": mel_TM[None]})[0]
         return samples
-
-    @cached_property
-    def _griffin_lim(self) -> GriffinLim:
-        return GriffinLim(self._loaded.mel)
 
     def _run(self, name: GraphName, inputs: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]]:
         try:
@@ -162,7 +126,7 @@ def _import_runtime() -> Any:
         import onnxruntime
     except ImportError as error:
         raise MissingExtraError(
-            "Exported models are spoken with onnxruntime, which is not installed.",
+            "Exported models need onnxruntime, which is not installed.",
             next_step="Run: pip install 'myxtts[speak]'",
         ) from error
     return onnxruntime

@@ -1,6 +1,6 @@
 """Options of synthesis, checked when they are made.
 
-Apart from the synthesiser, because the command line shows the defaults in --help and must not load scipy for it.
+Apart from the synthesiser, because the command line shows the defaults in --help and must not load numpy for it.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import math
 from dataclasses import dataclass
 from typing import TypedDict
 
+from myxtts.config.choices import DEFAULT_NUM_STEPS
 from myxtts.errors import ConfigError
-from myxtts.types import DEFAULT_NUM_STEPS
 
 SPEED_LIMITS = (0.25, 4.0)
 _LIMITS = {

@@ -33,8 +33,7 @@ from myxtts.synthesis.voices import SpeakerEmbedding, VoiceSource, average_embed
 from myxtts.types import Floats, Say, Waveform
 
 if TYPE_CHECKING:
-    from myxtts.synthesis.engine import SpeechEngine
-    from myxtts.synthesis.onnx_engine import OnnxEngine
+    from myxtts.synthesis.base_engine import Engine
 
 _FADE_S = 0.005
 """At both ends of a piece, so that joints do not click."""
@@ -89,7 +88,7 @@ class PieceJoiner:
 _NUM_UNKNOWN_SHOWN = 10
 
 
-def _open_engine(loaded: LoadedBundle, vocoder: KnownVocoder, *, use_xla: bool) -> SpeechEngine | OnnxEngine:
+def _open_engine(loaded: LoadedBundle, vocoder: KnownVocoder, *, use_xla: bool) -> Engine:
     """The engine of a model: onnxruntime for an exported one, else TensorFlow."""
     if loaded.exported is not None:
         from myxtts.synthesis.onnx_engine import OnnxEngine
@@ -245,7 +244,7 @@ class Synthesizer:
         with self._lock:
             voice = average_embeddings([self.engine.encode_reference(mel_RM) for mel_RM in source.references])
         if source.name:
-            self._warn(f"The voice {source.name!r} is of an earlier state of the model: it is made again.")
+            self._warn(f"The voice {source.name!r} was saved with an earlier checkpoint: it is computed again.")
             try:
                 notes = {"language": source.language, "consent": source.consent}
                 self.loaded.voices.save(source.name, voice, source.references, **notes)
@@ -283,4 +282,4 @@ def _derive_seed(seed: int, number: int) -> int:
 def _describe_unknown(piece: Piece) -> str:
     symbols = " ".join(dict.fromkeys(piece.unknown[:1000]))
     shown = symbols if len(symbols) <= _NUM_UNKNOWN_SHOWN * 4 else f"{symbols[: _NUM_UNKNOWN_SHOWN * 4]}…"
-    return f"In {piece.text[:40]!r} the model cannot say {shown}; it is left out, as it will be further on."
+    return f"In {piece.text[:40]!r} the model cannot say {shown}; it is left out here and later."

@@ -67,7 +67,7 @@ def check_length(timed: TimedText, mel: MelDefinition) -> None:
         seconds = timed.num_frames * mel.hop_length / mel.sample_rate
         raise DataError(
             f"The model would take {seconds:.0f} s to say {timed.num_tokens} tokens.",
-            next_step="Raise the speed, or train the model longer: it does not know yet how long sounds last.",
+            next_step="Raise the speed, or train the model longer: its durations are not good yet.",
         )
 
 
@@ -183,7 +183,7 @@ def check_subtitle_path(path: Path) -> Path:
     if path.suffix.lower() not in SUBTITLE_ENDINGS:
         raise UsageError(
             f"Subtitles cannot be written as {path.suffix or 'a file without an ending'} ({path}).",
-            next_step=f"Choose one of the endings {', '.join(SUBTITLE_ENDINGS)}.",
+            next_step=f"Use one of {', '.join(SUBTITLE_ENDINGS)}.",
         )
     return path
 

@@ -96,7 +96,7 @@ class VoiceSource:
 
     `name` is that of a saved voice whose embedding is out of date. `mixed` are the voices that this one is a mixture
     of, with their weights. `language` is the speaker's own, `consent` says who agreed to the use of the voice; both are
-    '' where nobody has said it.
+    '' where it is not known.
     """
 
     embedding: SpeakerEmbedding | None
@@ -238,7 +238,7 @@ class VoiceFolder:
             )
         if not references:
             raise DataError(
-                f"The voice {name!r} was made by another state of the model, and its recording was not kept with it.",
+                f"The voice {name!r} was saved with another checkpoint, and its recording was not kept.",
                 next_step=f"Save it again from its recording: --voice RECORDING --save-voice {name!r}.",
             )
         self._check(path, {tensor: array for tensor, array in arrays.items() if tensor not in _TENSORS})
@@ -260,7 +260,7 @@ class VoiceFolder:
                 found = f"{array.dtype} {list(array.shape)}"
                 raise _refuse(path, f"its {name} is {found}, the model needs float32 {list(shape)}")
         if find_non_finite(arrays):
-            raise _refuse(path, f"its {find_non_finite(arrays)[0]} is not finite")
+            raise _refuse(path, f"its {find_non_finite(arrays)[0]} is NaN or infinite")
 
 
 def read_noted_voices(notes: Mapping[str, Any], num_latents: int, width: int) -> dict[str, VoiceSource]:
@@ -283,7 +283,7 @@ def refuse_unknown_voice(name: str, known: Iterable[str]) -> DataError:
     """Makes the error for a voice that is neither a file nor a known name."""
     listed = ", ".join(list(known)[:20])
     return DataError(
-        f"There is no recording and no saved voice {name[:200]!r}.",
+        f"There is no file and no voice named {name[:200]!r}.",
         next_step=f"Name a recording, or one of: {listed}." if listed else "Name a recording of 3 to 8 s of speech.",
     )
 

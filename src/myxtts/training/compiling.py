@@ -8,6 +8,7 @@ devices or processes must make them together.
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import threading
 import time
@@ -65,7 +66,7 @@ class StepCompiler:
         for number, graph in enumerate(self._graphs.values()):
             if is_stopping() or (number and not self._is_ahead):
                 break
-            with self._use(graph.name), name_functions_alike(f"{graph.name} {self._key}"):
+            with self._use(graph.name), name_functions_alike(f"{graph.name} {self._key}"), _pause_garbage_collector():
                 graph.run()
         is_more = not self._is_ahead and len(self._graphs) > 1
         rest = " for the first; the others follow when they are needed" if is_more else ""
@@ -142,6 +143,18 @@ class StepCompiler:
         finally:
             for event in self._is_traced.values():
                 event.set()
+
+
+@contextmanager
+def _pause_garbage_collector() -> Iterator[None]:
+    """A graph is made of so many objects that Python looks for garbage among all of them hundreds of times."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def plan_graphs(task: PreparedTask, step: int, position: int, say: Say) -> StepCompiler:

@@ -59,6 +59,8 @@ class Execution:
     """Pieces that the rows of a batch are split into and that run concurrently; more than 1 only with XLA on CPUs."""
     is_search_chunked: bool = False
     """Alignments are searched in chunks of frames, which is faster on GPUs, or frame by frame; both find the same."""
+    sums_by_row: bool = False
+    """Gradients of convolution kernels are added up over the rows first: faster with XLA on CPUs, slower without it."""
 
 
 def choose_execution(
@@ -71,8 +73,16 @@ def choose_execution(
     is_graph = training.enable_graph_mode and not training.enable_eager_debug
     is_compiled, why = _choose_compiling(training, device, total_steps, num_shapes, is_graph)
     policy, in_numbers = _choose_policy(training, device)
-    num_lanes = LANES_ON_CPU if is_compiled and device.is_cpu else 1
-    return Execution(is_graph, is_compiled, policy, (why, in_numbers), num_lanes, is_search_chunked=not device.is_cpu)
+    is_cpu_compiled = is_compiled and device.is_cpu
+    return Execution(
+        is_graph,
+        is_compiled,
+        policy,
+        (why, in_numbers),
+        num_lanes=LANES_ON_CPU if is_cpu_compiled else 1,
+        is_search_chunked=not device.is_cpu,
+        sums_by_row=is_cpu_compiled,
+    )
 
 
 def _choose_compiling(
@@ -81,24 +91,26 @@ def _choose_compiling(
     """Whether to compile with XLA, and why. `auto` compiles only runs that are long enough to pay for it."""
     if not is_graph:
         key = "enable_eager_debug is true" if training.enable_eager_debug else "enable_graph_mode is false"
-        return False, f"Step: eager, operation by operation, because {key}. This is slow."
+        return False, f"Step: eager mode, because {key}. This is slow."
     asked = training.enable_xla_compilation
     if asked != "auto":
         return asked, f"Step: {'compiled with XLA' if asked else 'graph mode without XLA'}, as asked."
     least = STEPS_PER_COMPILED_SHAPE["CPU" if device.is_cpu else "GPU"] * num_shapes
     pays = total_steps is None or total_steps >= least
-    outcome = "pays for compiling" if pays else f"does not pay for compiling, one of {least:,} steps would"
     length = _describe_length(training, total_steps)
-    return pays, (
-        f"Step: {'compiled with XLA' if pays else 'graph mode without XLA'}. {length} on a {device.kind} with "
-        f"{num_shapes} batch {'shape' if num_shapes == 1 else 'shapes'} {outcome} (enable_xla_compilation is auto)."
+    shapes = f"{num_shapes} batch {'shape' if num_shapes == 1 else 'shapes'}"
+    if pays:
+        return True, f"Step: compiled with XLA. {length} is long enough for {shapes} (enable_xla_compilation is auto)."
+    return False, (
+        f"Step: graph mode without XLA. {length} is too short to compile {shapes}: XLA pays from {least:,} steps "
+        f"(enable_xla_compilation is auto)."
     )
 
 
 def _describe_length(training: TrainingConfig, total_steps: int | None) -> str:
     if training.minutes is not None and training.steps is None and training.epochs is None:
         return f"A run of {training.minutes:g} minutes"
-    return "A run without an end" if total_steps is None else f"A run of {total_steps:,} steps"
+    return "A run of unknown length" if total_steps is None else f"A run of {total_steps:,} steps"
 
 
 def _choose_policy(training: TrainingConfig, device: Device) -> tuple[str, str]:
@@ -107,14 +119,14 @@ def _choose_policy(training: TrainingConfig, device: Device) -> tuple[str, str]:
         if device.has_bfloat16:
             return (
                 _MIXED_BFLOAT16,
-                "Numbers: bfloat16 where precision allows, which this device has (mixed_precision is auto).",
+                "Precision: bfloat16 mixed precision, which this GPU supports (mixed_precision is auto).",
             )
-        reason = "a CPU gains nothing from 16 bits" if device.is_cpu else "this GPU has no bfloat16"
-        return _FLOAT32, f"Numbers: float32, because {reason} (mixed_precision is auto)."
+        reason = "16-bit brings nothing on a CPU" if device.is_cpu else "this GPU does not support bfloat16"
+        return _FLOAT32, f"Precision: float32, because {reason} (mixed_precision is auto)."
     if training.mixed_precision:
-        slow = "" if device.has_bfloat16 else " This device has no bfloat16, so it will be slow."
-        return _MIXED_BFLOAT16, f"Numbers: bfloat16 where precision allows, as asked.{slow}"
-    return _FLOAT32, "Numbers: float32, as asked."
+        slow = "" if device.has_bfloat16 else " This device does not support bfloat16, so it will be slow."
+        return _MIXED_BFLOAT16, f"Precision: bfloat16 mixed precision, as asked.{slow}"
+    return _FLOAT32, "Precision: float32, as asked."
 
 
 @dataclass(frozen=True)
@@ -142,14 +154,15 @@ class MicroBatches:
         """
         if self.batch_size == 1:
             raise HardwareError(
-                f"The memory of {device} does not suffice for a micro-batch of a single utterance.",
-                next_step="Choose a smaller model (--model-size), set data.max_mel_frames lower, or free the device.",
+                f"Out of memory on {device}, even with a micro-batch of one utterance.",
+                next_step="Choose a smaller model (--model-size), set data.max_mel_frames lower, or end other "
+                "programs on the device.",
             )
         return MicroBatches(-(-self.batch_size // 2), self.accumulation * 2)
 
 
 def name_situation(device: str, model: str, asked: MicroBatches) -> str:
-    """The key of what fits: another device, model or batch must be tried anew."""
+    """The key of what fits: another device, model or batch must be tried again."""
     return f"{device} | {model} | {asked.batch_size} x {asked.accumulation}"
 
 
@@ -172,7 +185,7 @@ class MicroBatchMemory:
         found = self.recall(situation)
         if found is None or found == asked or found.accumulation % asked.accumulation:
             return asked
-        self._say(f"Each step is made of {found.accumulation} micro-batches, as was found to fit before.")
+        self._say(f"Each step uses {found.accumulation} micro-batches, which fitted into memory before.")
         return found
 
     def remember(self, situation: str, found: MicroBatches) -> None:
@@ -181,7 +194,7 @@ class MicroBatchMemory:
         try:
             write_json(self._path, {key: asdict(value) for key, value in content.items()})
         except StorageError as error:
-            self._say(f"{error} The micro-batch of {found.batch_size} will have to be found again next time.")
+            self._say(f"{error} The micro-batch of {found.batch_size} will be searched for again next time.")
 
     def _read(self) -> dict[str, MicroBatches]:
         return try_read_json(self._path, dict[str, MicroBatches]) or {}

@@ -1,7 +1,7 @@
 """Base of the voice and vocoder learners: model, optimizer, EMA and train step under one `tf.distribute` strategy.
 
 A batch that does not fit into the memory of the device is cut into smaller micro-batches, whose gradients are
-accumulated to the same step: `set_micro_batches` makes the step anew, and with it its graphs.
+accumulated to the same step: `set_micro_batches` makes the step again, and with it its graphs.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import keras
 import tensorflow as tf
 
 from myxtts.config.schema import XTTSConfig
@@ -26,7 +25,6 @@ from myxtts.training.micro_batches import (
     count_rows,
     distribute_parts,
     enter_device,
-    list_replica_devices,
     select_tensors,
     split_rows,
 )
@@ -87,7 +85,7 @@ class BaseLearner(ABC):
 
     @property
     def rate(self) -> LearningRate:
-        """May be set anew between two steps, when the number of steps of the run changes."""
+        """May be set again between two steps, when the number of steps of the run changes."""
         return self._rate
 
     @rate.setter
@@ -144,7 +142,7 @@ class BaseLearner(ABC):
             self._freezing.turn_on()
 
     def reset_average(self) -> None:
-        """Begins the EMA anew at the present weights, after they were loaded from a bundle."""
+        """Restarts the EMA at the present weights, after they were loaded from a bundle."""
         if self.ema is not None:
             self.ema.reset()
 
@@ -184,10 +182,6 @@ class BaseLearner(ABC):
     def _make_graphs(self, parts: Sequence[StepInput]) -> None:
         """Traces the graphs of batches of this shape, given as the rows of each replica, without a step."""
         self.train_step.make_graphs(self._cut_parts([parts] * self.num_batches_per_step))
-
-    @property
-    def _num_local_replicas(self) -> int:
-        return len(list_replica_devices(self.strategy))
 
     def _cut_parts(self, batches: Sequence[Sequence[StepInput]]) -> list[StepInput]:
         """Micro-batches of batches that are given as the rows of each replica of this process."""
@@ -264,17 +258,6 @@ def _pad_rows(part: MicroBatch, multiple_of: int) -> MicroBatch:
     return {
         name: tf.pad(tensor, [[0, num_missing], *([[0, 0]] * (len(tensor.shape) - 1))]) for name, tensor in part.items()
     }
-
-
-@contextmanager
-def use_dtype_policy(policy: str) -> Iterator[None]:
-    """Layers made within the block follow this dtype policy of Keras."""
-    before = keras.config.dtype_policy()
-    keras.config.set_dtype_policy(policy)
-    try:
-        yield
-    finally:
-        keras.config.set_dtype_policy(before)
 
 
 def detect_device(plan: Plan) -> Device:

@@ -2,7 +2,7 @@
 
 Order after each step: judge the result of the third newest step, callbacks, checkpoint. Every number that decides
 what happens next is in `RunState`, so that a training that was killed is repeated exactly. Out of memory is recovered
-from: `retry_out_of_memory` cuts the same step into smaller micro-batches.
+from: `_attempt` makes the same step of smaller micro-batches.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from myxtts.training.run.state import RunState
 from myxtts.training.schedule import TimeBudget
 from myxtts.training.step import StepNumbers, StepResult, is_out_of_memory
 from myxtts.training.step_window import StepWindow
-from myxtts.training.task import PreparedTask, retry_out_of_memory
+from myxtts.training.task import PreparedTask
 from myxtts.types import Say
 
 _Outcome = TypeVar("_Outcome")
@@ -73,7 +73,7 @@ class TrainingLoop:
         self._is_save_due, self._is_freeze_due, self._is_well = False, False, True
         self._is_another_stopping, self._is_freeze_wanted = False, False
         self._is_text_frozen = self.state.text_frozen_step is not None
-        self._heard: list[tuple[int, tuple[bool, ...]]] = []
+        self._raised_flags: list[tuple[int, tuple[bool, ...]]] = []
         """Steps with flags that a process of the cluster had raised: to stop, because of a signal, to freeze."""
         self._next_stop = _NEXT_STOP if self._sync.is_alone else _NEXT_STOP_OF_ALL
         self._compiler = StepCompiler((), "", say)
@@ -108,10 +108,10 @@ class TrainingLoop:
         """Freezes text encoder and prosody predictor from the next step on; `reason` is a sentence for the user."""
         is_over = self.total_steps is not None and self.step >= self.total_steps
         if self.state.text_frozen_step is None and not is_over:
-            self.say(f"{reason} It is frozen from now on; the decoder goes on learning.")
+            self.say(f"{reason} It is frozen from now on; the decoder continues to train.")
             self.run.metrics.append({"step": self.step, TEXT_FROZEN: True})
             self.state.text_frozen_step = self.step
-            # The other processes of a cluster hear of it by a flag, and all freeze at the same step.
+            # The other processes of a cluster learn of it by a flag, and all freeze at the same step.
             self._is_freeze_due, self._is_freeze_wanted = self._sync.is_alone, True
 
     def request_stop(self, reason: str) -> None:
@@ -175,7 +175,7 @@ class TrainingLoop:
         if not self._task.execution.is_graph or self._is_at_end():
             return
         self._request.next_stop = "as soon as the batch shape is compiled that it is working on"
-        self._try_with_cache(self._make_first_graphs)
+        self._attempt(self._make_first_graphs)
         self._request.next_stop = self._next_stop
 
     def _stop_compiling(self) -> None:
@@ -187,20 +187,24 @@ class TrainingLoop:
         self._compiler = plan_graphs(self._task, self.step, self.state.feed_position, self.say)
         self._compiler.make_first(is_stopping)
 
-    def _try_with_cache(self, work: Callable[..., _Outcome], *arguments: object) -> _Outcome:
-        """Calls `work`, without the cache if a file of it fails, and with less memory if there is too little."""
-
-        def attempt() -> _Outcome:
+    def _attempt(self, work: Callable[..., _Outcome], *arguments: object) -> _Outcome:
+        """Calls `work`, again without the cache if a file of it fails, and with smaller micro-batches out of memory."""
+        while True:
             try:
                 return work(*arguments)
             except tf.errors.OpError as error:
                 # A disk that is full or cannot be written is reported by the same errors as exhausted memory.
-                if not self._compiler.give_up_cache(error, is_sure=not is_out_of_memory(error)):
+                is_full = is_out_of_memory(error)
+                is_cache_given_up = self._compiler.give_up_cache(error, is_sure=not is_full)
+                if not is_cache_given_up and not is_full:
                     raise
-            self._learner.set_micro_batches(self._learner.micro_batches)
-            return work(*arguments)
-
-        return retry_out_of_memory(self._task, self.say, attempt)
+                if not is_cache_given_up:
+                    self._task.refuse_smaller_in_cluster(error)
+            # Outside the handler: the exception keeps the memory of the failed step alive.
+            if is_cache_given_up:
+                self._learner.set_micro_batches(self._learner.micro_batches)
+            else:
+                self._task.halve_micro_batches(self.say)
 
     def _run_steps(self, feed: Any) -> bool:
         """Runs steps until the end; returns whether to go on with another feed, whose batches bring durations.
@@ -230,7 +234,7 @@ class TrainingLoop:
             wait_s = time.perf_counter() - started
             learner.raise_flags((bool(self._reason), self._request.is_requested, self._is_freeze_wanted))
             is_new = self._compiler.is_busy
-            result = self._try_with_cache(self._train_step, taken)
+            result = self._attempt(self._train_step, taken)
             state.step, state.feed_position = state.step + 1, taken[-1].position + 1
             ids = tuple(id for batch in taken for id in batch.ids if id)
             # Releases the buffers of the batches, which the feed fills again.
@@ -279,14 +283,14 @@ class TrainingLoop:
             return True
         if self._request.is_requested:
             self._reason = self._reason or f"Stopped by {self._request.name}."
-        return bool(self._reason) if self._sync.is_alone else self._listen()
+        return bool(self._reason) if self._sync.is_alone else self._follow_flags()
 
-    def _listen(self) -> bool:
-        """Follows the flags that came with the results of steps; returns whether all processes stop here.
+    def _follow_flags(self) -> bool:
+        """Obeys the flags that came with the results of steps; returns whether all processes stop here.
 
         Results may be known here and not yet in another process. All of them know those of steps so far back.
         """
-        flags = [flags for step, flags in self._heard if step <= self.step - _STEPS_IN_FLIGHT]
+        flags = [flags for step, flags in self._raised_flags if step <= self.step - _STEPS_IN_FLIGHT]
         is_stopping, self._is_another_stopping, is_freezing = map(any, zip(*flags, (False,) * NUM_FLAGS, strict=True))
         self._is_freeze_due = is_freezing and not self._is_text_frozen
         if is_stopping:
@@ -303,7 +307,7 @@ class TrainingLoop:
             numbers = result.result()
             self._is_well = numbers.is_finite
             if any(numbers.flags):
-                self._heard.append((step, numbers.flags))
+                self._raised_flags.append((step, numbers.flags))
             self._window.add_numbers(numbers)
             finding = self._guard.judge(step, numbers.loss, numbers.gradient_norm, self._is_well, ids)
             if finding.message:
@@ -314,14 +318,14 @@ class TrainingLoop:
     def _roll_back(self) -> None:
         """Restores the weights of the newest checkpoint; the feed goes on with the next batch."""
         self._unread.clear()
-        self._heard.clear()
+        self._raised_flags.clear()
         step = self._sync.take_turns(self._saver.roll_back)
         if step is None:
-            self.say("There is no checkpoint yet: training goes on with the present weights.")
+            self.say("There is no checkpoint yet: training continues with the present weights.")
         else:
             self.state.step = step
             self.run.metrics.drop_after(step)
-            self.say(f"Went back to the weights of step {step}; the next batch is another.")
+            self.say(f"Restored the weights of step {step}; training continues with the next batch.")
         self._guard.note_rollback(self.step)
         self._window = StepWindow()
 

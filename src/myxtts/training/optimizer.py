@@ -156,7 +156,7 @@ class VariableSlice:
 
 
 class Freezing:
-    """A switch on the device that excludes some weights from training, so that no graph has to be made anew.
+    """A switch on the device that excludes some weights from training, so that no graph has to be made again.
 
     Weights, moments and averages keep their bits from then on, and the gradient norm does not contain them. Their
     gradients are still computed. Make it in the scope of the strategy.

@@ -1,7 +1,8 @@
 """Sample files of a run: WAV, PNG plots and an index, in one folder per step; with a small PNG writer.
 
     samples/step-000100/   01-en.wav   01-en.png (mel)   01-en.alignment.png   samples.json (index, written last)
-    samples/real/          the same sentences as recorded, to compare with
+    samples/recorded/      the recordings of the same sentences
+    samples/real/          the recordings, converted to a spectrogram and back (the recordings themselves: vocoder)
 
 Spectrograms and alignments are drawn with numpy and zlib alone. A picture is an array of palette indices [H, W], which
 is also what an indexed PNG stores. The background is transparent and the axes (seconds, and bands or tokens) are
@@ -29,6 +30,8 @@ from myxtts.storage.json_file import try_read_json, write_json
 
 INDEX_FILE_NAME = "samples.json"
 REAL_FOLDER_NAME = "real"
+RECORDED_FOLDER_NAME = "recorded"
+GRIFFIN_LIM_FOLDER_NAME = "griffin_lim"
 _STEP_PREFIX = "step-"
 
 
@@ -89,17 +92,24 @@ def list_steps(samples_path: Path) -> list[int]:
     return sorted(int(name) for name in names if name.isascii() and name.isdecimal())
 
 
+def read_references(samples_path: Path, *, is_vocoder: bool) -> tuple[list[SampleFiles], list[SampleFiles]]:
+    """The recordings, and the same through Griffin-Lim, for comparison; either may be missing."""
+    names = (REAL_FOLDER_NAME, GRIFFIN_LIM_FOLDER_NAME) if is_vocoder else (RECORDED_FOLDER_NAME, REAL_FOLDER_NAME)
+    recorded, copies = (read_samples(samples_path / name) for name in names)
+    return recorded, copies
+
+
 def read_samples(folder: Path) -> list[SampleFiles]:
     """The samples of a folder; none where its index is missing or is not one."""
     entries = (try_read_json(folder / INDEX_FILE_NAME, dict[str, Any]) or {}).get("samples")
     return [_locate(folder, entry) for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
 
 
-def encode_wav(samples: NDArray[np.floating], rate_hz: int) -> bytes:
-    """Encodes a 16-bit WAV file; samples beyond full scale are scaled down as a whole, not clipped."""
+def encode_wav(samples: NDArray[np.floating], rate_hz: int, kind: str = "WAV") -> bytes:
+    """Encodes a file of 16 bits, WAV or FLAC; samples beyond full scale are scaled down as a whole, not clipped."""
     peak = max(1.0, float(np.max(np.abs(samples), initial=0.0)))
     file = io.BytesIO()
-    soundfile.write(file, np.asarray(samples, np.float32) / peak, rate_hz, format="WAV", subtype="PCM_16")
+    soundfile.write(file, np.asarray(samples, np.float32) / peak, rate_hz, format=kind, subtype="PCM_16")
     return file.getvalue()
 
 

@@ -72,11 +72,10 @@ class LearningRate:
     def describe(self, minutes: float | None) -> list[str]:
         """Sentences for the user; `minutes` is the time limit of the run, where it has one."""
         is_endless = self.num_steps is None and minutes is None
-        end = "without an end: give training.steps or minutes to let it fall" if is_endless else "then falls to the end"
-        lines = [f"Learning rate: rises to {self.highest:g} over {self.num_rising:,} steps, {end}."]
-        if self.num_rising < self.num_rising_steps:
-            lines.append(f"warmup_steps is {self.num_rising_steps:,}, too many for a run of {self.num_steps:,} steps.")
-        return lines
+        end = "then stays there: give --steps or --minutes to let it decay" if is_endless else "then decays to the end"
+        is_shortened = self.num_rising < self.num_rising_steps
+        why = f" (warm-up shortened from {self.num_rising_steps:,} to {self.num_rising:,})" if is_shortened else ""
+        return [f"Learning rate: rises to {self.highest:g} over {self.num_rising:,} steps{why}, {end}."]
 
 
 def count_total_steps(training: TrainingConfig, num_batches_per_epoch: int) -> int | None:

@@ -7,10 +7,9 @@ takes. `voice.setup` or `vocoder.setup` then makes a `PreparedTask` of it; both 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from myxtts.config.schema import XTTSConfig
 from myxtts.errors import HardwareError
@@ -35,8 +34,6 @@ if TYPE_CHECKING:
     from myxtts.training.learner import BaseLearner
     from myxtts.training.run.saver import Saver
     from myxtts.training.voice.validation import ValidationCallback
-
-_Outcome = TypeVar("_Outcome")
 
 
 @dataclass(frozen=True)
@@ -138,34 +135,22 @@ class PreparedTask(ABC):
         """Makes the callbacks that validate, stop early, freeze the text side, write samples and TensorBoard."""
         return [self.validation.from_config(self.config)]
 
+    def refuse_smaller_in_cluster(self, error: Exception) -> None:
+        """Raises HardwareError in a cluster, where each process would choose another size of micro-batches."""
+        if self.plan.cluster is not None:
+            raise HardwareError(
+                f"The memory of {self.plan.model_devices[0]} is exhausted, and processes that train together cannot "
+                "cut batches each by itself.",
+                next_step="Give a smaller data.batch_size or data.frame_budget to all of them.",
+            ) from error
 
-def retry_out_of_memory(task: PreparedTask, say: Say, work: Callable[..., _Outcome], *arguments: object) -> _Outcome:
-    """Calls `work`; while the device is out of memory, halves the micro-batch, doubles accumulation and calls it again.
-
-    The size is stored for the next start. Not in clusters, where each process would choose another size.
-    """
-    import tensorflow as tf
-
-    from myxtts.training.step import is_out_of_memory
-
-    while True:
-        try:
-            return work(*arguments)
-        except tf.errors.OpError as error:
-            if not is_out_of_memory(error):
-                raise
-            if task.plan.cluster is not None:
-                raise HardwareError(
-                    f"The memory of {task.plan.model_devices[0]} is exhausted, and processes that train together "
-                    "cannot cut batches each by itself.",
-                    next_step="Give a smaller data.batch_size or data.frame_budget to all of them.",
-                ) from error
-        # Outside the handler: the exception keeps the memory of the failed step alive.
-        device = task.plan.model_devices[0]
-        smaller = task.learner.micro_batches.halve(device)
+    def halve_micro_batches(self, say: Say) -> None:
+        """Halves the micro-batch and doubles accumulation; the size is stored for the next start."""
+        device = self.plan.model_devices[0]
+        smaller = self.learner.micro_batches.halve(device)
         say(
-            f"The memory of {device} is exhausted: each step is made of {smaller.accumulation} micro-batches of "
-            f"{smaller.batch_size} {task.unit} from now on."
+            f"Out of memory on {device}: each step uses {smaller.accumulation} micro-batches of "
+            f"{smaller.batch_size} {self.unit} from now on."
         )
-        task.learner.set_micro_batches(smaller)
-        task.steps.memory.remember(task.steps.situation, smaller)
+        self.learner.set_micro_batches(smaller)
+        self.steps.memory.remember(self.steps.situation, smaller)

@@ -92,7 +92,7 @@ class TensorBoardWriter:
         except _FAILURES as error:
             self.has_failed = True
             reason = describe_failure(error)
-            self._warn(f"TensorBoard cannot be written to {self._folder}: {reason}. Training goes on without it.")
+            self._warn(f"TensorBoard cannot be written to {self._folder}: {reason}. Training continues without it.")
 
 
 def _describe_png(picture: bytes) -> dict[str, Any]:

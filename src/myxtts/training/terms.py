@@ -88,8 +88,9 @@ VOICE = Measures(
     about_validation="The same utterances with the same noise every time. The score is the mel distance with real "
     "durations plus a quarter of the token duration error; the best checkpoint is chosen by it. Lower is better, "
     "except for similarity.",
-    about_samples="Held-out sentences in the voice of another clip of the same speaker. “Recorded” is the "
-    "recording converted to a spectrogram and back in the same way, so that only the model makes the difference.",
+    about_samples="Held-out sentences in the voice of another clip of the same speaker. “Recorded” is the recording. "
+    "“Recorded, through Griffin-Lim” is the recording converted to a spectrogram and back as the samples are: no model "
+    "can sound better than that with this vocoder.",
 )
 """Metrics of the voice model; `voice.losses` computes the terms, `voice.metrics` the charts."""
 
@@ -99,7 +100,7 @@ VOCODER = Measures(
         Term("stft", 5.0, "real", "vocoder", "STFT magnitude"),
         Term("adversarial", 1.0, "real", "vocoder", "adversarial"),
         Term("features", 2.0, "real", "vocoder", "feature matching"),
-        Term("critic_loss", 0.0, "real", "discriminators", "loss of the discriminators"),
+        Term("discriminator_loss", 0.0, "real", "discriminators", "loss of the discriminators"),
     ),
     charts={
         "Distance from real speech": {

@@ -86,7 +86,7 @@ class Trainer:
         resume_flags: Sequence[str] = (),
     ) -> None:
         if part not in get_args(PartName):
-            raise UsageError(f"There is no part {part!r} to train.", next_step="Choose voice or vocoder.")
+            raise UsageError(f"There is no part {part!r}.", next_step="Choose voice or vocoder.")
         self._part, self._discriminators_from, self._report = part, discriminators_from, report or Report(say)
         self._config, self._say, self._make_observers = config, say, make_observers
         self._resume, self._override, self._arguments = resume, override, arguments
@@ -102,6 +102,8 @@ class Trainer:
         refuse_other_part(config.training.run_path, self._part)
         if self._resume:
             refuse_impossible(config)
+        # GPUs that do not exist are refused here, before features are computed for minutes.
+        choose_plan(config, detect_hardware())
         if config.training.compile_cache:
             # TensorFlow reads its flags when it is loaded, and making features may load it.
             start_compile_cache(detect_hardware().gpus, self._say)
@@ -116,7 +118,7 @@ class Trainer:
             result = self._train(opened, run, request, display)
         if request.is_requested and result.is_chief:
             command = ["myxtts", "train", "--resume", str(result.run_path), *self._resume_flags]
-            self._say(f"Step {result.step:,} is saved. Go on with: {shlex.join(command)}")
+            self._say(f"Step {result.step:,} is saved. Continue with: {shlex.join(command)}")
         request.raise_if_requested()
         return result
 
@@ -163,7 +165,7 @@ class Trainer:
             for message in run.messages:
                 display.say(message)
             if opened.origin is not None and run.checkpoint is not None:
-                display.say("--init-from is for the beginning of a run: this one goes on from its checkpoint.")
+                display.say("--init-from is ignored: this run continues from its own checkpoint.")
             # One process of a cluster is enough to validate, to write samples and to show the progress.
             callbacks = (display, *prepared.make_callbacks(), *self._make_observers()) if run.is_chief else ()
             return TrainingLoop(prepared, run, request, display.say, callbacks).train()
@@ -220,6 +222,6 @@ def refuse_other_part(run_path: Path, part: PartName) -> None:
     found = find_part(run_path)
     if found is not None and found != part:
         raise UsageError(
-            f"{run_path} holds a run of the part {found}, and the part {part} is to be trained.",
-            next_step=f"Choose another name (--run-name NAME), or train the part {found} there: --part {found}.",
+            f"{run_path} contains a {found} run, but you want to train a {part}.",
+            next_step=f"Use another name (--run-name NAME), or continue it with --part {found}.",
         )

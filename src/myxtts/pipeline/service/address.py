@@ -108,7 +108,7 @@ def check_listen_address(
     is_private = host is None or _is_loopback(_check_host(host))
     if not is_private and not is_open_allowed:
         raise UsageError(
-            f"--host {host} opens the data worker to the network, and whoever reaches its port can run code as this "
+            f"--host {host} opens the data worker to the network, and anyone who reaches its port can run code as this "
             "user: it executes what clients send, and asks for no password.",
             next_step=f"Connect by an SSH tunnel instead, without --host; or add {OPEN_FLAG} in a private network "
             "behind a firewall.",

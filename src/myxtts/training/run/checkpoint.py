@@ -72,8 +72,8 @@ class CheckpointFolder:
         if damaged:
             raise DataError(
                 f"The checkpoint of step {step} was not written: {', '.join(damaged[:5])} "
-                f"{'is' if len(damaged) == 1 else 'are'} not finite.",
-                next_step="The last checkpoint is untouched: go back to it, and lower the learning rate if need be.",
+                f"{'is' if len(damaged) == 1 else 'are'} NaN or infinite.",
+                next_step="The last checkpoint is intact: resume from it, if necessary with a lower learning rate.",
             )
         text = json.dumps(dict(state), allow_nan=False, separators=(",", ":"))
         assert len(text) <= _MAX_STATE_BYTES, f"a state of {len(text):,} bytes could not be read again"
@@ -102,7 +102,7 @@ class CheckpointFolder:
         if steps:
             raise DataError(
                 f"None of the {len(steps)} checkpoints in {self.folder} can be used: {last_error.problem}",
-                next_step="Choose another training.run_name to begin anew, or restore the folder from a backup.",
+                next_step="Start a new run with --run-name NAME, or restore the folder from a backup.",
             )
         return None
 

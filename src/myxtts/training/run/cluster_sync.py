@@ -74,7 +74,7 @@ class ClusterSync:
         if len(set(steps)) > 1:
             found = ", ".join(f"worker {worker} step {step}" for worker, step in enumerate(steps))
             raise DataError(
-                f"The processes that train together would go on from different steps of {run_path}: {found}.",
+                f"The processes of this cluster would resume from different steps of {run_path}: {found}.",
                 next_step="Set training.run_dir to a folder that all hosts share.",
             )
 

@@ -4,6 +4,7 @@ runs/NAME/
   config.yaml          the resolved configuration
   environment.json     versions, machine and command of each session, without names of people or hosts
   fingerprints.json    fingerprints of corpus, front end and durations, compared when the run is resumed
+  system.jsonl         GPU, processor and memory over time, sampled by `myxtts train`
   metrics.jsonl        losses, rates and validation metrics by step
   skipped.jsonl        steps that were not finite, loss spikes, rollbacks, with the ids of their batches
   micro_batches.json   micro-batch sizes that fitted into memory
@@ -99,6 +100,7 @@ DURATIONS_WRITTEN = "durations_written"
 """Key of the line in metrics.jsonl that marks the step from which training goes on with written durations."""
 SKIPPED_FILE_NAME = "skipped.jsonl"
 TELEMETRY_FILE_NAME = "telemetry.jsonl"
+SYSTEM_FILE_NAME = "system.jsonl"
 MICRO_BATCHES_FILE_NAME = "micro_batches.json"
 REPORT_FILE_NAME = "report.html"
 SPEC_FILE_NAME = "model_spec.json"
@@ -180,8 +182,8 @@ class RunFolder:
             self._held.enter_context(lock_directory(self.path, "training"))
         except BusyError as error:
             raise BusyError(
-                f"{error.problem} Two trainings cannot share a run.",
-                next_step="Wait until it ends, or choose another training.run_name.",
+                f"{error.problem} Two trainings cannot use the same run.",
+                next_step="Wait until it ends, or use another --run-name.",
             ) from error
         self._recover_bundle()
         sweep_temporary_files(self.path)
@@ -200,16 +202,16 @@ class RunFolder:
         steps = self.checkpoints.list_steps()
         if steps and not resume:
             raise UsageError(
-                f"{self.path} already holds a run, with a checkpoint of step {steps[-1]}.",
-                next_step="Add --resume to go on from there, or choose another name: --set training.run_name=NAME.",
+                f"{self.path} already contains a run, with a checkpoint at step {steps[-1]}.",
+                next_step="Add --resume to continue it, or use another name: --run-name NAME.",
             )
         if steps:
             self.messages += accept_or_refuse(self._compare(config, fingerprints, override), override=override)
             self.checkpoint = self.checkpoints.load_newest()
             assert self.checkpoint is not None
-            self.messages.append(f"Going on from step {self.step} of {self.path}.")
+            self.messages.append(f"Resuming from step {self.step} of {self.path}.")
         elif resume:
-            self.messages.append(f"There is no checkpoint in {self.path} yet: training begins at step 0.")
+            self.messages.append(f"There is no checkpoint in {self.path} yet: training starts at step 0.")
 
     def _compare(self, config: XTTSConfig, fingerprints: Mapping[str, str], override: bool) -> list[Difference]:
         """Differences between the stored and the present configuration and fingerprints."""
@@ -217,17 +219,17 @@ class RunFolder:
             old = load_run_settings(self.path)
         except ConfigError as error:
             if override:
-                self.messages.append(f"Overridden: the configuration of the run cannot be read ({error.problem}).")
+                self.messages.append(
+                    f"Ignored because of --force: the configuration of the run cannot be read ({error.problem})."
+                )
                 return []
             raise ConfigError(
-                f"The configuration that the run was begun with cannot be read: {error.problem}",
-                next_step="Restore it from a backup, or add --override to go on with the present one.",
+                f"The configuration of the run cannot be read: {error.problem}",
+                next_step="Restore it from a backup, or add --force to continue with the present settings.",
             ) from error
         before = _read_json(self.path / FINGERPRINTS_FILE_NAME)
         if fingerprints and not before:
-            self.messages.append(
-                "It is not known which corpus and store the run was begun with: they are not compared."
-            )
+            self.messages.append("The run does not say which corpus it was started with: the data are not compared.")
         known = {name: str(text) for name, text in before.items()}
         changed = compare(old, config.anchor_paths(Path.cwd()))
         # The folder of the run is where it is found now.

@@ -64,7 +64,7 @@ class Guard:
 
     def __init__(self, state: GuardState, record: Record) -> None:
         self.state, self._record = state, record
-        # Not in the state: a resumed training counts anew.
+        # Not in the state: a resumed training starts counting at zero.
         self._num_bad_in_row = 0
 
     def judge(self, step: int, loss: float, gradient_norm: float, is_finite: bool, ids: Sequence[str]) -> Finding:
@@ -99,13 +99,14 @@ class Guard:
             return Finding(Action.SKIPPED, message)
         if self.state.num_recent_rollbacks >= MAX_ROLLBACKS:
             raise MyXTTSError(
-                f"Training does not recover: at step {step} loss or gradient were not finite {self._num_bad_in_row} "
+                f"Training does not recover: at step {step} loss or gradient were NaN or infinite "
+                f"{self._num_bad_in_row} "
                 f"times in a row, after going back to a checkpoint {self.state.num_recent_rollbacks} times "
                 f"(last batch of {_name_ids(ids)}).",
                 next_step="Lower training.learning_rate or training.clip_norm, turn off training.mixed_precision, and "
-                "look at the utterances in skipped.jsonl; then go on with --resume.",
+                "look at the utterances in skipped.jsonl; then continue with --resume.",
             )
-        message = f"{self._num_bad_in_row} steps in a row were not finite, the last of them {step}: going back."
+        message = f"{self._num_bad_in_row} steps in a row were NaN or infinite, the last was {step}: going back."
         return Finding(Action.ROLL_BACK, message)
 
     def _judge_loss(self, step: int, loss: float, gradient_norm: float, ids: Sequence[str]) -> Finding:

@@ -27,9 +27,10 @@ ENVIRONMENT_FILE_NAME = "environment.json"
 RUNS_FOLDER = Path("runs")
 """Folder of all runs without a `training.run_dir`, seen from the working folder."""
 _MAX_NAMED = 8
-_OTHER_CONTENT = f"its content has changed: {NEW_SELECTION}"
+_OTHER_CONTENT = f"the corpus has changed: {NEW_SELECTION}"
 _CHANGED = {
     "durations": "utterances would be aligned in another way",
+    "tokens": "its texts are read in another way, see readings.jsonl beside the corpus",
     "front end": "its texts or the text rules of this version of myxtts have changed: tokens would differ",
 }
 """Reasons by the name of a fingerprint, where it is not `_OTHER_CONTENT`."""
@@ -196,19 +197,20 @@ def accept_or_refuse(differences: Sequence[Difference], *, override: bool) -> li
     impossible = [difference for difference in harmful if difference.is_impossible]
     if harmful and (impossible or not override):
         listing = "".join(f"\n  {difference.describe()}" for difference in (impossible if override else harmful))
-        next_step = "Set them back, choose another training.run_name, or add --override to go on all the same."
+        next_step = "Set them back, start a new run with --run-name NAME, or add --force to continue nevertheless."
         if impossible:
             next_step = (
-                "Set them back. --override cannot help: the weights of the run do not fit. To begin a new run with as "
+                "Set them back. --force cannot help: the weights of the run do not fit. To start a new run with as "
                 "many of them as fit, use --run-name NAME --init-from RUN instead of --resume."
             )
         raise ConfigError(
-            f"The run was begun with other settings, and cannot go on with these:{listing}\n",
+            f"The run was started with other settings and cannot be resumed with these:{listing}\n",
             next_step=next_step,
             details={"differences": [[d.key, d.old, d.new, d.reason] for d in harmful]},
         )
     return [
-        f"{'Overridden' if difference.is_harmful else 'Changed since the run was begun'}: {difference.describe()}."
+        f"{'Accepted because of --force' if difference.is_harmful else 'Changed since the run was started'}: "
+        f"{difference.describe()}."
         for difference in differences
     ]
 

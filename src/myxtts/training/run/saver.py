@@ -91,7 +91,7 @@ class BackgroundSaver(BackgroundThread):
         except MyXTTSError as error:
             steps = self._checkpoints.list_steps()
             newest = str(steps[-1]) if steps else "none yet"
-            self._warn(f"{error} Training goes on; the last checkpoint is that of step {newest}.")
+            self._warn(f"{error} Training continues; the last checkpoint is that of step {newest}.")
 
 
 class Saver(ABC):
@@ -205,7 +205,7 @@ class Saver(ABC):
             try:
                 write()
             except MyXTTSError as error:
-                self._say(f"{error} Training goes on; the bundle stays as it was.")
+                self._say(f"{error} Training continues; the exported model is unchanged.")
             else:
                 self._bundle_step = step
 

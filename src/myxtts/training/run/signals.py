@@ -73,7 +73,7 @@ class StopRequest:
         if self._number is None:
             self._number, self._asked_at_s = number, now_s
             self._event.set()
-            line = f"{self.name}: training stops {self.next_stop}. A second signal ends it at once, without saving."
+            line = f"{self.name}: training stops {self.next_stop}. A second signal ends it immediately, without saving."
             # Not in this thread: it must hear the second signal even where the terminal takes no more output.
             threading.Thread(target=self._announce, args=(line,), name="announce", daemon=True).start()
         elif number != self._number or now_s - self._asked_at_s > _SAME_REQUEST_S:

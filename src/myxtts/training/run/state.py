@@ -163,7 +163,7 @@ class TrainingState:
             raise refuse(
                 _CHECKPOINT,
                 f"it does not fit this model and optimizer: {', '.join(problems[:5])}{more}",
-                "Use the configuration that the run was begun with, or choose another training.run_name.",
+                "Use the configuration that the run was started with, or another --run-name.",
             )
         for name, variable in self._variables.items():
             variable.assign(arrays[name])

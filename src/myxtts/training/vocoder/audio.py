@@ -1,6 +1,6 @@
 """Training segments of the vocoder: log-mel frames with the samples they were computed from.
 
-The samples are kept in the store (`data.store_pcm`) or decoded from the recordings; both give the same 16-bit values.
+The samples are kept in the store (`data.cache_waveforms`) or decoded from the recordings; both give the same values.
 Which segments a batch holds follows from the store, the seed and the number of the batch alone, so that a run resumes
 exactly. Every position of the corpus is equally likely.
 Shape legend: B segments, T frames, M mel bands, S = T * hop_length samples.
@@ -31,11 +31,11 @@ from myxtts.types import Array, Split
 
 _FULL_SCALE = 32767
 """16-bit sample value of 1.0 in a store."""
-_AGAIN = "Run myxtts precompute, which makes features of the recordings as they are now."
+_AGAIN = "Run myxtts precompute to update the features."
 
 
 class StoredSound:
-    """Waveforms that a store keeps beside its spectrograms (`data.store_pcm`).
+    """Waveforms that a store keeps beside its spectrograms (`data.cache_waveforms`).
 
     `origin` is a sentence on where they come from.
     """
@@ -43,7 +43,7 @@ class StoredSound:
     def __init__(self, store: FeatureStore) -> None:
         assert store.settings.has_pcm, f"{store.folder} has no sound"
         self._store = store
-        self.origin = f"Sound: kept in the store {store.folder}."
+        self.origin = f"Audio: from the feature cache {store.folder}."
 
     def read(self, row: int) -> NDArray[np.int16]:
         """Samples [S] of a row; full scale is 32767. Any number of threads may call it."""
@@ -63,8 +63,9 @@ class RecordedSound:
         self._limits = store.state.origin.limits
         self._memory = MelMemory(budget_bytes, "int16")
         self.origin = (
-            f"Sound: read from the recordings of {place}, because the store keeps none. What memory does not hold is "
-            "decoded again for every segment; myxtts precompute --set data.store_pcm=true would keep it."
+            f"Audio: from the recordings of {place}, because the feature cache has none. What does not fit into "
+            "memory is "
+            "decoded again for every segment; myxtts precompute --set data.cache_waveforms=true avoids that."
         )
 
     def read(self, row: int) -> NDArray[np.int16]:
@@ -75,7 +76,7 @@ class RecordedSound:
             samples = self._load(row)
         except AudioProblem as problem:
             raise DataError(
-                f"The sound of {self._store.id_of(row)} cannot be taken from {self._paths[row]}: {problem.detail} "
+                f"The audio of {self._store.id_of(row)} cannot be read from {self._paths[row]}: {problem.detail} "
                 f"({problem.reason}).",
                 next_step=_AGAIN,
             ) from problem
@@ -109,8 +110,8 @@ def open_sound_of(
     missing = sorted(wanted - set(paths))
     if missing:
         raise DataError(
-            f"The store {store.folder} has no sound, and {len(missing):,} of its utterances are not in the corpus "
-            f"{place}, such as {missing[0]}.",
+            f"The feature cache {store.folder} has no audio, and {len(missing):,} of its utterances are not in the "
+            f"corpus {place}, such as {missing[0]}.",
             next_step=_AGAIN,
         )
     return RecordedSound(store, rows, paths, place, budget_bytes)
@@ -125,10 +126,10 @@ def _find_corpus(store: FeatureStore, config: XTTSConfig, split: Split) -> Path:
         if is_prepared(place):
             return place
     raise DataError(
-        f"The store {store.folder} holds spectrograms without their sound, a vocoder needs both, and the corpus "
-        f"{places[-1]} is not there.",
+        f"The feature cache {store.folder} has no audio, which a vocoder needs, and the corpus "
+        f"{places[-1]} does not exist.",
         next_step="Name the prepared corpus with --train-data, or run myxtts precompute with "
-        "--set data.store_pcm=true.",
+        "--set data.cache_waveforms=true.",
     )
 
 
@@ -167,7 +168,7 @@ class SegmentSource(Loader):
         """`rows` are the rows of the store to take segments from, usually those of a split."""
         if len(rows) == 0:
             raise DataError(
-                f"The store in {store.folder} has no utterances to train a vocoder on.",
+                f"The feature cache in {store.folder} has no utterances to train a vocoder on.",
                 next_step="Run myxtts prepare and myxtts precompute on recordings.",
             )
         # Sorted by the hash of the id, because a repair of the store may number rows differently.

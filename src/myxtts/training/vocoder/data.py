@@ -65,7 +65,7 @@ def resolve_vocoder_settings(config: XTTSConfig, say: Say) -> XTTSConfig:
     defaults = {key: FIELDS[key].get_default() for key in _OF_THE_VOICE}
     chosen = [key for key, value in defaults.items() if not _is_preset(config, key) and present[key] != value]
     if chosen:
-        say(f"A vocoder has no use for {', '.join(chosen)}: they shape the voice model.")
+        say(f"No effect on a vocoder: {', '.join(chosen)} (settings of the voice model).")
     return config.model_copy(update=update | defaults)
 
 
@@ -105,8 +105,8 @@ def open_vocoder_data(config: XTTSConfig, plan: Plan, hardware: Hardware) -> Voc
     """Opens the training split. Raises DataError or ConfigError for anything that prevents a training."""
     if config.data.preprocessing_mode != "precompute":
         raise ConfigError(
-            "A vocoder is trained from a feature store, but preprocessing_mode is on_the_fly.",
-            next_step="Leave out --preprocessing-mode: features that are missing are made first.",
+            "A vocoder is trained from a feature cache, but preprocessing_mode is on_the_fly.",
+            next_step="Leave out --preprocessing-mode: missing features are computed first.",
         )
     num_segments = config.data.batch_size
     assert isinstance(num_segments, int), "batch_size was not resolved"
@@ -130,7 +130,7 @@ def open_audio_split(
         rows = rows[store.columns["source_frames"][rows] <= config.data.max_mel_frames]
     if len(rows) == 0:
         raise DataError(
-            f"The split {split} of the store {store.folder} has no utterances.",
+            f"The split {split} of the feature cache {store.folder} has no utterances.",
             next_step="Check the corpus with myxtts prepare, or raise data.max_mel_frames.",
         )
     budget_bytes = measure_ram_budget(hardware.available_ram_bytes, config.data.ram_budget_gb)

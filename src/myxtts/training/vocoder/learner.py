@@ -18,13 +18,13 @@ from pydantic import AliasChoices, ConfigDict, Field, NonNegativeInt
 from myxtts.config.schema import XTTSConfig
 from myxtts.features.definition import MelDefinition
 from myxtts.models.discriminators import DiscriminatorConfig, Discriminators
-from myxtts.models.layers import iterate_weights
+from myxtts.models.layers import iterate_weights, use_dtype_policy
 from myxtts.models.vocoder import Vocoder, VocoderConfig
 from myxtts.pipeline.order import Shape
 from myxtts.pipeline.packed import pack_views
 from myxtts.storage.json_file import FileModel
 from myxtts.training.execution import Execution, MicroBatches
-from myxtts.training.learner import BaseLearner, select_trained, use_dtype_policy
+from myxtts.training.learner import BaseLearner, select_trained
 from myxtts.training.micro_batches import MicroBatch, StepInput, list_replica_devices
 from myxtts.training.optimizer import AdamW, WeightEma
 from myxtts.training.step import StepNumbers, StepResult, TrainStep
@@ -133,7 +133,7 @@ class VocoderResult(NamedTuple):
     def read(self) -> StepNumbers:
         """Copies the numbers to the host, which blocks until the device has done the step."""
         ours, theirs = self.vocoder.read(), self.discriminators.read()
-        metrics = {"critic_loss": theirs.loss, "critic_gradient_norm": theirs.gradient_norm}
+        metrics = {"discriminator_loss": theirs.loss, "discriminator_gradient_norm": theirs.gradient_norm}
         return ours._replace(metrics=ours.metrics | metrics, is_finite=ours.is_finite and theirs.is_finite)
 
 

@@ -114,7 +114,7 @@ def prepare_vocoder(task: OpenTask, run: RunFolder, say: Say) -> PreparedVocoder
         say(line)
     if origin is not None and run.checkpoint is None:
         _take_weights(learner, origin)
-        say("The vocoder begins with the weights of --init-from; its discriminators begin from scratch.")
+        say("The vocoder starts with the weights of --init-from, its discriminators from scratch.")
     return PreparedVocoder(config, plan, data, steps, learner, spec.num_warm_steps)
 
 
@@ -130,11 +130,14 @@ def _find_spec(task: OpenTask, run: RunFolder) -> VocoderSpec:
             known = read_json(path, VocoderSpec)
         except (DataError, OSError) as error:
             raise ConfigError(
-                f"What vocoder the run has cannot be read from {path}: {error}",
-                next_step="Restore the file from a backup, or begin under another training.run_name.",
+                f"The vocoder of the run cannot be read from {path}: {error}",
+                next_step="Restore the file from a backup, or start a new run with --run-name NAME.",
             ) from error
         if num_warm_steps is not None and num_warm_steps != known.num_warm_steps:
-            run.messages.append(f"Discriminators join at step {known.num_warm_steps:,}, as when the run was begun.")
+            run.messages.append(
+                f"GAN training (discriminators) starts at step {known.num_warm_steps:,}, as set when the run was "
+                "started."
+            )
         return known
     is_tiny = task.config.model_size == "tiny"
     if origin is not None:
@@ -167,9 +170,9 @@ def _describe(learner: VocoderLearner, data: VocoderData, spec: VocoderSpec, tot
     seconds = data.num_frames * data.mel.hop_length / data.mel.sample_rate
     size = f"Vocoder: {learner.num_parameters / 1e6:.1f} million parameters"
     if total_steps is not None and total_steps <= spec.num_warm_steps:
-        joining = f"Discriminators would join at step {spec.num_warm_steps:,}: this run ends before, without them."
+        joining = f"GAN training (discriminators) would start at step {spec.num_warm_steps:,}: this run ends before."
     else:
-        joining = f"Discriminators join at step {spec.num_warm_steps:,}."
+        joining = f"GAN training (discriminators) starts at step {spec.num_warm_steps:,}."
     return [f"{size}; each step takes {data.num_segments} segments of {seconds:.2f} s.", joining]
 
 

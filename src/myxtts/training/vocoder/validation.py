@@ -21,7 +21,7 @@ from myxtts.models.fourier import measure_magnitude
 from myxtts.pipeline.batch import Arrays
 from myxtts.runtime.hardware import detect_hardware
 from myxtts.store.reader import FeatureStore
-from myxtts.training.sample_files import REAL_FOLDER_NAME, Sample, draw_mel
+from myxtts.training.sample_files import GRIFFIN_LIM_FOLDER_NAME, REAL_FOLDER_NAME, Sample, draw_mel
 from myxtts.training.terms import GRIFFIN_LIM_PREFIX, MEL_DISTANCE, SPECTRAL_DISTANCE
 from myxtts.training.vocoder.audio import SegmentSource
 from myxtts.training.vocoder.data import open_audio_split
@@ -159,7 +159,8 @@ class VocoderSamples(SampleWriter):
 
     def _render_others(self) -> dict[str, list[Sample]]:
         griffin_lim = [self._griffin_lim(mel_TM) for mel_TM in self._segments["mel"]]
-        return {REAL_FOLDER_NAME: self._draw(self._segments["samples"]), "griffin_lim": self._draw(griffin_lim)}
+        recorded = self._draw(self._segments["samples"])
+        return {REAL_FOLDER_NAME: recorded, GRIFFIN_LIM_FOLDER_NAME: self._draw(griffin_lim)}
 
     def _draw(self, sounds: Sequence[Floats] | Floats) -> list[Sample]:
         mel, samples = self._host_mel.definition, []

@@ -23,7 +23,7 @@ from myxtts.config.schema import XTTSConfig
 from myxtts.errors import DataError, StorageError, UsageError
 from myxtts.models.bundle import Bundle, check_weights, find_bundle, read_bundle
 from myxtts.models.spec import ModelSpec
-from myxtts.pipeline.batch import BatchLayout, allocate_aligned
+from myxtts.pipeline.batch import Arrays, BatchLayout, allocate_aligned
 from myxtts.pipeline.loaders.store import CachedLoader
 from myxtts.pipeline.order import NO_ROW, BatchOrder
 from myxtts.pipeline.splits import count_reference_frames, make_order
@@ -89,7 +89,7 @@ def plan_alignment(config: XTTSConfig, run: Path) -> AlignmentPlan:
     data = config.data
     if data.train_data is None and data.cache_dir is None:
         raise UsageError(
-            f"{run} does not say which store it was trained on.", next_step="Name the store with --cache-dir DIR."
+            f"{run} does not say which feature cache it was trained on.", next_step="Give it with --cache-dir DIR."
         )
     folder = choose_store_folder(data, Path(data.train_data or ""))
     store = FeatureStore.open(folder)
@@ -124,8 +124,9 @@ def _refuse_foreign_model(store: FeatureStore, bundle: Bundle, spec: ModelSpec, 
         differences.append(f"other languages ({', '.join(spec.languages)}, not {', '.join(unknown)})")
     if differences:
         raise DataError(
-            f"The model in {run} cannot align the store in {store.folder}: it was trained on {', '.join(differences)}.",
-            next_step="Name a run that was trained on this store.",
+            f"The model in {run} cannot align the feature cache in {store.folder}: it was trained on "
+            f"{', '.join(differences)}.",
+            next_step="Give a run that was trained on this feature cache.",
         )
 
 
@@ -184,7 +185,7 @@ class StoreAligner:
         self._store, self._model = store, model
         rows = np.arange(len(store)) if rows is None else rows
         num_shapes = max(1, min(_MAX_SHAPES, len(rows) // _UTTERANCES_PER_SHAPE))
-        self._is_search_compiled = len(rows) >= num_shapes * _UTTERANCES_PER_COMPILED_SHAPE
+        self.is_search_compiled = len(rows) >= num_shapes * _UTTERANCES_PER_COMPILED_SHAPE
         settings = {"data.batch_size": BATCH_SIZE, "data.num_shapes": num_shapes, "data.frame_budget": None}
         num_reference_frames = count_reference_frames(config.data)
         self.order: BatchOrder = make_order(store.columns, rows, config.model_copy(update=settings), shuffle=False)
@@ -205,26 +206,33 @@ class StoreAligner:
         rows = rows[rows != NO_ROW]
         return [self._store.id_of(row) for row in rows[self._store.columns["durations_length"][rows] == 0].tolist()]
 
-    def align(self, position: int) -> Durations:
-        """Durations [N] of the utterances of a batch, by id, without those that cannot be aligned."""
+    def load(self, position: int) -> Arrays:
+        """The arrays of a batch, with the model's numbers of languages; they are overwritten by the next call."""
+        plan = self.order.batch(position)
+        arrays = self._loader.fill(plan, self._layout.view(plan.shape, self._memory))
+        return {**arrays, "language": self._languages[arrays["language"]]}
+
+    def load_tensors(self, position: int) -> tuple[list[str], dict[str, Any]]:
+        """Ids of the utterances of a batch, and its tensors; rows behind the last id are padding."""
         import tensorflow as tf
 
         plan = self.order.batch(position)
-        arrays = self._loader.fill(plan, self._layout.view(plan.shape, self._memory))
-        part = {name: tf.constant(values) for name, values in arrays.items()}
-        part["language"] = tf.constant(self._languages[arrays["language"]])
+        part = {name: tf.constant(values) for name, values in self.load(position).items()}
+        return list(self._loader.name_utterances(plan))[: plan.num_real], part
+
+    def align(self, position: int) -> Durations:
+        """Durations [N] of the utterances of a batch, by id, without those that cannot be aligned."""
+        ids, part = self.load_tensors(position)
         # Made before it is called: TensorFlow would warn of many calls that each make a graph.
         self._align.get_concrete_function(part)
         durations_BN, is_aligned_B = (tensor.numpy() for tensor in self._align(part))
-        ids = self._loader.name_utterances(plan)
+        lengths_B = part["token_lengths"].numpy()
         return {
-            ids[row]: durations_BN[row, : arrays["token_lengths"][row]].astype(np.int32)
-            for row in range(plan.num_real)
-            if is_aligned_B[row]
+            id: durations_BN[row, : lengths_B[row]].astype(np.int32) for row, id in enumerate(ids) if is_aligned_B[row]
         }
 
     def _align_part(self, part: Mapping[str, Any]) -> tuple[Any, Any]:
-        alignment = self._model.align(part, is_search_compiled=self._is_search_compiled)
+        alignment = self._model.align(part, is_search_compiled=self.is_search_compiled)
         return alignment.token_durations_BN, alignment.is_aligned_B
 
 
@@ -232,9 +240,9 @@ def load_model(plan: AlignmentPlan) -> XTTS:
     """Builds the model of the plan in float32 on the first visible device, and loads its weights."""
     import tensorflow as tf
 
+    from myxtts.models.layers import use_dtype_policy
     from myxtts.models.xtts import XTTS
     from myxtts.runtime.strategy import setup_gpu_strategy
-    from myxtts.training.learner import use_dtype_policy
 
     strategy = setup_gpu_strategy(visible_gpus=plan.config.training.visible_gpus)
     with strategy.scope(), use_dtype_policy("float32"):
@@ -260,7 +268,7 @@ def make_switch(
         return None
     if not isinstance(data.utterances, FeatureStore) or plan.cluster is not None:
         is_cluster = plan.cluster is not None
-        reason = "several processes train together" if is_cluster else "features are made on the fly"
+        reason = "several processes train together" if is_cluster else "features are computed on the fly"
         say(f"Durations: searched in every step, because {reason} (training.durations is auto).")
         return None
     return DurationsSwitch(config, data.utterances, data.order.rows, learner, run, state, say)
@@ -302,7 +310,7 @@ class DurationsSwitch:
             )
 
     def begin(self) -> None:
-        """Goes on from the written durations; the feed must be opened, and the step traced, anew."""
+        """Goes on from the written durations; the feed must be opened, and the step traced, again."""
         assert self._state.durations is not None, "no durations have been written"
         load_durations(self._path, self._store, self._state.durations.fingerprint)
         self._learner.use_durations()
@@ -379,7 +387,7 @@ class DurationsSwitch:
         rest = f"; {num_unaligned:,} have more states than frames and cannot be aligned" if num_unaligned else ""
         self._say(
             f"The durations of {num_aligned:,} utterances were found in {seconds:.0f} s and are in {self._path}{rest}. "
-            "Training goes on from them, without a search. To search again: --set training.durations=search"
+            "Training continues with them, without a search. To search again: --set training.durations=search"
         )
 
     def _load_sample(self) -> Callable[[], list[int]]:
@@ -410,7 +418,7 @@ class DurationsSwitch:
         num_done, said = 0, time.monotonic()
         for position in range(aligner.order.num_batches_per_epoch):
             if is_stopping():
-                self._say("The alignment is stopped. It begins again when the run goes on.")
+                self._say("The alignment was stopped. It starts again when the run is resumed.")
                 return None
             durations |= aligner.align(position)
             num_done += aligner.count(position)

@@ -88,8 +88,8 @@ def _find_batch_size(config: XTTSConfig, plan: Plan, hardware: Hardware, say: Sa
     """Looks up the batch size, or calculates it, tries it and stores what fitted."""
     if plan.cluster is not None:
         raise ConfigError(
-            "batch_size is auto, but several processes train together, and each would find a size of its own.",
-            next_step="Give data.batch_size a number.",
+            "batch_size is auto, but in a cluster each process would find another size.",
+            next_step="Set data.batch_size to a number.",
         )
     data = open_training_data(config.model_copy(update={"data.batch_size": plan.num_replicas}), plan)
     longest = max(data.shapes, key=lambda shape: shape.num_frames * max(1, shape.num_tokens))
@@ -209,18 +209,19 @@ class SizeSearch:
                 return self._fitting or size
             if trial.fits:
                 self._fitting, self._peak_bytes = size, trial.peak_bytes
-                say(f"A step of {size} utterances was tried, and fits: it takes {_show(trial.peak_bytes)}.")
+                say(f"A step of {size} utterances fits into memory: it takes {_show(trial.peak_bytes)}.")
             else:
                 self._too_large = size
-                say(f"A step of {size} utterances was tried, and does not fit.")
+                say(f"A step of {size} utterances does not fit into memory.")
             size = self._choose_next()
             if size is None:
                 break
         if self._fitting or size is not None:
             return self._fitting or size or first
         raise HardwareError(
-            f"The memory does not suffice for a batch of {self._too_large}.",
-            next_step="Choose a smaller model (--model-size), set data.max_mel_frames lower, or free the device.",
+            f"Out of memory with a batch of {self._too_large}.",
+            next_step="Choose a smaller model (--model-size), set data.max_mel_frames lower, or end other programs "
+            "on the device.",
         )
 
     def _choose_next(self) -> int | None:

@@ -109,7 +109,7 @@ class VoiceSaver(Saver):
             vocoder = find_vocoder(self._folder)
             refuse_foreign_vocoder(describe_sound(self._config)[0], vocoder.describe())
         except MyXTTSError as error:
-            self._say(f"{error.problem} The bundle goes on without its neural vocoder.")
+            self._say(f"{error.problem} The model is saved without its neural vocoder.")
             return None
         return vocoder
 

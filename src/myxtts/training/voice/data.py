@@ -81,6 +81,11 @@ class TrainingData:
     def fingerprint(self) -> dict[str, str]:
         """Fingerprints of the inputs of a run, compared by --resume."""
         known = {"corpus": fingerprint_utterances(self.utterances), "front end": self.frontend.fingerprint()}
+        if isinstance(self.utterances, FeatureStore):
+            # The corpus has their number only; a homograph that is read otherwise may have as many.
+            columns = self.utterances.columns
+            rows = np.arange(len(columns["id_hash"]))
+            known["tokens"] = _hash_columns(columns, ("id_hash", "tokens_crc"), rows).hexdigest()
         return {**known, "durations": self.durations} if self.durations else known
 
 
@@ -120,8 +125,8 @@ def open_training_data(config: XTTSConfig, plan: Plan) -> TrainingData:
     frontend = FrontEnd.load(frontend_file)
     if isinstance(utterances, FeatureStore) and utterances.settings.frontend != frontend.fingerprint():
         raise DataError(
-            f"The tokens in {utterances.folder} were made by another front end than {frontend_file}.",
-            next_step="Run myxtts precompute again, which makes the tokens anew.",
+            f"The tokens in {utterances.folder} were computed by another text front end than {frontend_file}.",
+            next_step="Run myxtts precompute again to compute the tokens.",
         )
     durations = ""
     if isinstance(utterances, FeatureStore) and config.training.durations == "stored":
@@ -281,4 +286,4 @@ def describe_durations(folder: Path) -> str:
     """Sentence for the log on where the durations come from."""
     origin = read_durations_origin(folder)
     by = f", aligned by {origin.place} at step {origin.step:,}" if origin is not None else ""
-    return f"Durations: from the store{by}. Alignments are not searched."
+    return f"Durations: from the feature cache{by}. Alignments are not searched."

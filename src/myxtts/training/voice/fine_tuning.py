@@ -35,7 +35,7 @@ _SPEAKERS = "speaker_classifier.centres"
 _ROWS = {_SYMBOLS: "Symbols", _LANGUAGES: "Languages", _SPEAKERS: "Speakers"}
 """Weights whose rows are matched by name, and what their rows stand for; modifiers are parts of symbols."""
 LEAST_SHARE = 0.2
-"""Share of the parameters that must come from the bundle: with less, training begins anew in all but name."""
+"""Share of the parameters that must come from the bundle: with less, training starts over in all but name."""
 _MAX_NAMES = 8
 
 
@@ -47,8 +47,8 @@ def choose_scale(config: XTTSConfig, origin: Bundle) -> dict[str, Any]:
     ]
     if different:
         raise ConfigError(
-            f"The bundle was trained on other spectrograms than these: {', '.join(different)}.",
-            next_step="Give these settings the values of the bundle, or train without --init-from.",
+            f"The model of --init-from was trained with other audio settings: {', '.join(different)}.",
+            next_step="Use the values of that model, or train without --init-from.",
         )
     spec = ModelSpec.from_json(origin.model_spec)
     return {"mel_mean": spec.mel_mean, "mel_deviation": spec.mel_deviation}
@@ -74,10 +74,10 @@ def follow_bundle(config: XTTSConfig, origin: Bundle | VocoderBundle) -> tuple[X
     kept = [key for key in sorted(wanted.keys() & chosen.keys()) if chosen[key] != wanted[key]]
     lines = []
     if isinstance(origin, Bundle):
-        lines.append(f"Shape of the model: that of the bundle{f' (model size {size})' if size else ''}.")
+        lines.append(f"Model size: as in --init-from{f' (model size {size})' if size else ''}.")
     if kept:
         differences = ", ".join(f"{key} {show_value(chosen[key])} instead of {show_value(wanted[key])}" for key in kept)
-        lines = [f"Not as in the bundle, because it was asked for: {differences}."]
+        lines = [f"Different from --init-from, as asked: {differences}."]
     return config.model_copy(update=update), lines
 
 
@@ -109,21 +109,19 @@ def take_weights(model: Any, shape: ModelConfig, origin: Bundle, frontend: Front
     share = num_taken / sum(math.prod(weight.shape) for weight in named.values())
     if share < LEAST_SHARE:
         raise ConfigError(
-            f"Only {share:.1%} of the parameters of this model can be taken over from the bundle, less than "
+            f"Only {share:.1%} of the parameters can be initialised from --init-from, less than "
             f"{LEAST_SHARE:.0%}: {_describe_shapes(shape, origin.model_config) or 'it has other weights'}.",
-            next_step="Leave out --model-size and the settings of the model, so that those of the bundle are used, or "
-            "train without --init-from.",
+            next_step="Leave out --model-size and the model settings to use those of --init-from, or train without it.",
         )
-    lines = [
-        f"Taken over from the bundle: {share:.1%} of the parameters, {len(named) - len(fresh)} of {len(named)} weights."
-    ]
+    counts = f"{share:.1%} of the parameters, {len(named) - len(fresh)} of {len(named)} weights"
+    lines = [f"Initialised from --init-from: {counts}."]
     lines += [_describe_rows(_ROWS[name], *tables[name]) for name in _ROWS if name in tables]
     if fresh:
         more = f" and {len(fresh) - 5} more" if len(fresh) > 5 else ""
-        lines.append(f"Not in the bundle or of another shape, so trained from scratch: {', '.join(fresh[:5])}{more}.")
+        lines.append(f"Trained from scratch, because they are new or have another shape: {', '.join(fresh[:5])}{more}.")
     dropped = [name for name in origin.weights if name not in named]
     if dropped:
-        lines.append(f"Only in the bundle, so dropped: {_list_names(dropped)}.")
+        lines.append(f"Not used in this model: {_list_names(dropped)}.")
     return lines
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import keras
 
 from myxtts.config.schema import XTTSConfig
+from myxtts.models.layers import sum_kernel_gradients_by_row, use_dtype_policy
 from myxtts.models.spec import ModelSpec
 from myxtts.models.xtts import XTTS
 from myxtts.pipeline.batch import BatchLayout
@@ -18,7 +19,7 @@ from myxtts.pipeline.order import Shape
 from myxtts.pipeline.packed import Packed, pack_views
 from myxtts.runtime.plan import Plan
 from myxtts.training.execution import Execution, MicroBatches
-from myxtts.training.learner import BaseLearner, select_trained, use_dtype_policy
+from myxtts.training.learner import BaseLearner, select_trained
 from myxtts.training.micro_batches import list_replica_devices
 from myxtts.training.optimizer import AdamW
 from myxtts.training.step import TrainStep
@@ -68,7 +69,8 @@ class Learner(BaseLearner):
         training = config.training
         # Initial weights are drawn from Keras' generators, whose seeds come from Python's.
         keras.utils.set_random_seed(training.seed)
-        with strategy.scope(), use_dtype_policy(execution.policy):
+        by_row = sum_kernel_gradients_by_row(execution.sums_by_row)
+        with strategy.scope(), use_dtype_policy(execution.policy), by_row:
             model = XTTS(config.model, spec)
         model.is_search_chunked = execution.is_search_chunked
         weights = model.named_weights()
@@ -81,7 +83,7 @@ class Learner(BaseLearner):
         self.set_micro_batches(micro_batches)
 
     def use_durations(self) -> None:
-        """From the next step on batches bring durations; the graphs of the step are made anew."""
+        """From the next step on batches bring durations; the graphs of the step are made again."""
         self.has_durations = True
         self._loss = self._make_loss()
         self.set_micro_batches(self.micro_batches)
@@ -92,7 +94,7 @@ class Learner(BaseLearner):
             training.seed,
             crop_frames=training.crop_frames,
             use_stored_durations=self.has_durations,
-            voice_stretch=training.voice_stretch,
+            voice_augmentation=training.voice_augmentation,
         )
 
     def trace(self, shapes: Iterable[Shape], num_reference_frames: int) -> None:

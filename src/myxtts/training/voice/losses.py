@@ -60,7 +60,7 @@ class VoiceLoss:
     """The loss of XTTS for a train step.
 
     With `use_stored_durations` a micro-batch brings `durations`, frames by token [B, N], and alignments are not
-    searched. While training, mel frequencies are warped by up to `voice_stretch`.
+    searched. While training, mel frequencies are warped by up to `voice_augmentation`.
     """
 
     def __init__(
@@ -70,11 +70,11 @@ class VoiceLoss:
         crop_frames: int = CROP_FRAMES,
         diagonal_steps: int = DIAGONAL_STEPS,
         use_stored_durations: bool = False,
-        voice_stretch: float = 0.0,
+        voice_augmentation: float = 0.0,
     ) -> None:
         assert crop_frames % 2 == 0, f"a crop of {crop_frames} frames does not make pairs"
         self._seed, self._crop_frames, self._diagonal_steps = seed, crop_frames, max(1, diagonal_steps)
-        self._use_stored_durations, self._voice_stretch = use_stored_durations, voice_stretch
+        self._use_stored_durations, self._voice_augmentation = use_stored_durations, voice_augmentation
 
     def __call__(self, model: XTTS, part: MicroBatch, training: bool, step: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """Returns the weighted loss and its terms, each as a sum over the rows that have it.
@@ -90,9 +90,11 @@ class VoiceLoss:
     ) -> tuple[Tensor, dict[str, Tensor], MeasuredPart]:
         """The loss and its terms, and what they were computed from."""
         seeds = _derive_seeds(self._seed, step, part, training)
-        has_speaker_B, is_warped = part["reference_lengths"] > 0, training and self._voice_stretch > 0
+        has_speaker_B, is_warped = part["reference_lengths"] > 0, training and self._voice_augmentation > 0
         if is_warped:
-            part, is_warped_B = VocalTractPerturbation(model.spec.band_hz, self._voice_stretch).warp(part, seeds.warp)
+            part, is_warped_B = VocalTractPerturbation(model.spec.band_hz, self._voice_augmentation).warp(
+                part, seeds.warp
+            )
             has_speaker_B &= ~is_warped_B
         voice = model.encode_voice(part["reference"], part["reference_lengths"], seeds.reference)
         sums, measured = self._sum_aligned(model, part, voice, step, seeds)

@@ -1,7 +1,7 @@
 """Synthesises fixed validation sentences during training: samples/step-000100/01-en.wav with mel and alignment plots.
 
-The folder `real` holds copy synthesis of the recordings (same vocoder) to compare with. A failure here never stops a
-training. Memory use is constant: one graph of one shape, and no plot is kept.
+To compare with, the folder `recorded` holds the recordings, and `real` their copy synthesis (same vocoder). A failure
+here never stops a training. Memory use is constant: one graph of one shape, and no plot is kept.
 Shape legend: B utterances, N tokens, S states, T frames, M mel bands.
 """
 
@@ -18,6 +18,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
+from myxtts.config.choices import DEFAULT_NUM_STEPS
 from myxtts.errors import MyXTTSError, warn_user
 from myxtts.models.alignment import score_states
 from myxtts.models.text_encoder import STATES_PER_TOKEN
@@ -25,6 +26,7 @@ from myxtts.models.xtts import XTTS
 from myxtts.training.micro_batches import MicroBatch
 from myxtts.training.sample_files import (
     REAL_FOLDER_NAME,
+    RECORDED_FOLDER_NAME,
     Sample,
     describe_failure,
     draw_alignment,
@@ -33,7 +35,7 @@ from myxtts.training.sample_files import (
     write_samples,
 )
 from myxtts.training.voice.validation_set import FixedUtterance, pack_part
-from myxtts.types import DEFAULT_NUM_STEPS, Say, Tensor
+from myxtts.types import Say, Tensor
 
 MakeSound = Callable[[NDArray[np.floating]], NDArray[np.float32]]
 """Vocoder: turns a log-mel spectrogram [T, M] into samples; Griffin-Lim or a neural one."""
@@ -79,13 +81,16 @@ class SampleWriter(ABC):
             samples = self._render(step)
             write_samples(self._samples_path / name_step_folder(step), samples, self._rate_hz)
         except SAMPLE_FAILURES as error:
-            self._warn(f"The samples of step {step} could not be made: {describe_failure(error)}. Training goes on.")
+            self._warn(f"The samples of step {step} could not be made: {describe_failure(error)}. Training continues.")
             return []
         return samples
 
 
 class VoiceSamples(SampleWriter):
-    """Synthesises the texts of the utterances in the voices of their references. `texts` are transcripts by id."""
+    """Synthesises the texts of the utterances in the voices of their references.
+
+    `texts` are transcripts by id, `recorded` the samples of the recordings by id, which may be missing.
+    """
 
     def __init__(
         self,
@@ -96,12 +101,13 @@ class VoiceSamples(SampleWriter):
         sample_rate_hz: int,
         *,
         texts: Mapping[str, str] | None = None,
+        recorded: Mapping[str, NDArray[np.float32]] | None = None,
         warn: Say = warn_user,
     ) -> None:
         assert utterances, "there is nothing to synthesise"
         super().__init__(samples_path, sample_rate_hz, warn)
         self._model, self._utterances = model, list(utterances)
-        self._make_sound, self._texts = make_sound, texts or {}
+        self._make_sound, self._texts, self._recorded = make_sound, texts or {}, recorded or {}
         self._names = [self._name_sample(number, one) for number, one in enumerate(self._utterances, start=1)]
         self._part = pack_part(self._utterances)
         self._run_graph: Any = tf.function(self._synthesize, autograph=False)
@@ -158,17 +164,18 @@ class VoiceSamples(SampleWriter):
                 )
             except SAMPLE_FAILURES as error:
                 reason = describe_failure(error)
-                self._warn(f"Sample {name} of step {step} could not be made: {reason}. Training goes on.")
+                self._warn(f"Sample {name} of step {step} could not be made: {reason}. Training continues.")
         return samples
 
     def _render_others(self) -> dict[str, list[Sample]]:
-        """Copy synthesis: the recorded log-mels through the same vocoder."""
-        frame_rate_hz = self._model.spec.frame_rate_hz
-        real = [
-            Sample(name, self._make_sound(one.mel_TM), draw_mel(one.mel_TM, frame_rate_hz), b"", self._describe(one))
-            for name, one in zip(self._names, self._utterances, strict=True)
-        ]
-        return {REAL_FOLDER_NAME: real}
+        """The recordings, and their copy synthesis: the recorded log-mels through the same vocoder."""
+        copies, recorded = [], []
+        for name, one in zip(self._names, self._utterances, strict=True):
+            picture, about = draw_mel(one.mel_TM, self._model.spec.frame_rate_hz), self._describe(one)
+            copies.append(Sample(name, self._make_sound(one.mel_TM), picture, b"", about))
+            if one.id in self._recorded:
+                recorded.append(Sample(name, self._recorded[one.id], picture, b"", about))
+        return {REAL_FOLDER_NAME: copies, RECORDED_FOLDER_NAME: recorded}
 
     def _describe(self, utterance: FixedUtterance) -> dict[str, str]:
         spec = self._model.spec

@@ -132,9 +132,9 @@ def _refuse_other_names(spec: ModelSpec, data: TrainingData, run_path: Path) -> 
     changed = [name for name, (old, new) in found.items() if tuple(old) != tuple(new)]
     if changed:
         raise ConfigError(
-            f"The {' and '.join(changed)} of the data are not those that the run {run_path} was begun with, so that "
+            f"The {' and '.join(changed)} of the data are not those that the run {run_path} was started with, so that "
             "its weights do not fit.",
-            next_step=f"Name the data it was begun with, or begin a new run from its weights: --run-name NAME "
+            next_step=f"Use the data that it was started with, or start a new run from its weights: --run-name NAME "
             f"--init-from {run_path}.",
         )
 
@@ -163,5 +163,5 @@ def _find_spec(config: XTTSConfig, plan: Plan, data: TrainingData, run: RunFolde
     try:
         write_json(path, spec.to_json())
     except StorageError as error:
-        run.messages.append(f"{error} The data will be measured again when the run goes on.")
+        run.messages.append(f"{error} The data will be measured again when the run is resumed.")
     return spec

@@ -94,7 +94,7 @@ def load_corpus_voices(config: XTTSConfig, data: TrainingData) -> CorpusVoices:
     rows = choose_voice_rows(data.utterances, data.num_reference_frames, count_voices(config.model))
     read_mel = _choose_reader(config, data.utterances)
     clips = {
-        speaker: [_cut_middle(read_mel(row), data.num_reference_frames) for row in chosen]
+        speaker: [cut_middle(read_mel(row), data.num_reference_frames) for row in chosen]
         for speaker, chosen in rows.items()
     }
     languages = _find_languages(data.utterances, rows)
@@ -141,7 +141,7 @@ def _choose_reader(config: XTTSConfig, utterances: FeatureStore | RecordingSourc
     return PythonLoader(utterances, AudioLimits.from_config(config.data), 1, config.training.seed).read_mel
 
 
-def _cut_middle(mel_TM: NDArray[Any], num_frames: int) -> NDArray[Any]:
+def cut_middle(mel_TM: NDArray[Any], num_frames: int) -> NDArray[Any]:
     start = max(0, len(mel_TM) - num_frames) // 2
     return mel_TM[start : start + num_frames]
 

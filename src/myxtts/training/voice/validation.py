@@ -30,8 +30,9 @@ from myxtts.training.voice.validation_set import (
     NUM_UTTERANCES,
     FixedUtterance,
     choose_sentences,
-    find_texts,
+    find_in_corpus,
     load_fixed_utterances,
+    load_recorded,
 )
 from myxtts.types import Split
 
@@ -131,15 +132,17 @@ class ValidationCallback:
         if split == "val":
             self._evaluate = Evaluator(loop.model, utterances, seed=config.training.seed).evaluate
             loop.state.text_patience = loop.state.text_patience or Patience()
-            self._text_freeze = TextFreeze(config.training.text_patience_steps, loop.state.text_patience)
+            self._text_freeze = TextFreeze(config.training.text_freeze_patience_steps, loop.state.text_patience)
         sentences = choose_sentences(utterances, NUM_SENTENCES)
+        in_corpus = find_in_corpus(config, sentences, split)
         self._write_samples = VoiceSamples(
             loop.model,
             sentences,
             loop.run.samples_path,
             self._make_sound,
             config.data.sample_rate,
-            texts=find_texts(config, sentences, split),
+            texts={id: one.text for id, one in in_corpus.items()},
+            recorded=load_recorded(config, in_corpus.values()),
             warn=loop.say,
         ).write
 
@@ -148,7 +151,7 @@ class ValidationCallback:
         try:
             return load_fixed_utterances(loop.config, NUM_UTTERANCES), "val"
         except DataError as error:
-            loop.say(f"There is no validation, and samples speak sentences of the training split: {error.problem}")
+            loop.say(f"There is no validation, and samples are sentences of the training split: {error.problem}")
         return load_fixed_utterances(loop.config, NUM_SENTENCES, "train"), "train"
 
     def _restore_patience(self, loop: TrainingLoop) -> None:
@@ -174,7 +177,10 @@ class ValidationCallback:
             if not is_out_of_memory(error):
                 raise
             self._evaluate = None
-            loop.say("Validation does not fit into the device's memory beside the training, which goes on without it.")
+            loop.say(
+                "Validation does not fit into the device's memory beside the training. Training continues without "
+                "validation."
+            )
             return
         seconds = time.perf_counter() - started
         loop.run.metrics.append({"step": loop.step, "validation": numbers, "watch_seconds": round(seconds, 3)})
@@ -190,7 +196,7 @@ class ValidationCallback:
         )
         if self._text_freeze is not None and self._text_freeze.note(loop.step, numbers):
             loop.freeze_text(
-                f"On held-out utterances the text side has not improved since step {self._text_freeze.best_step}."
+                f"The text encoder has not improved on held-out utterances since step {self._text_freeze.best_step}."
             )
         if self._patience is not None and stopping.num_without_improvement >= self._patience:
             loop.request_stop(
@@ -200,7 +206,8 @@ class ValidationCallback:
 
     def _describe(self, numbers: Mapping[str, float]) -> str:
         return (
-            f"mel distance {numbers['mel_distance']:.4f}, duration error {numbers['token_duration_error']:.1%}, "
+            f"mel distance {numbers['mel_distance']:.4f}, token duration error "
+            f"{numbers['token_duration_error']:.1%}, "
             f"prior {numbers['prior']:.4f}"
         )
 

@@ -7,7 +7,8 @@ Shape legend: B utterances, N tokens, T frames, M mel bands, R frames of the ref
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,12 +17,16 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from myxtts.config.schema import XTTSConfig
+from myxtts.corpus.audio import AudioLimits
 from myxtts.corpus.corpus_file import is_prepared, open_corpus
+from myxtts.corpus.rejections import AudioProblem
+from myxtts.features.audio import load_recording
+from myxtts.features.definition import AudioDefinition
 from myxtts.pipeline.open import open_batches
 from myxtts.pipeline.splits import choose_corpus
 from myxtts.runtime.hardware import detect_hardware
 from myxtts.training.micro_batches import MicroBatch
-from myxtts.types import Batch, Split
+from myxtts.types import Batch, Split, Utterance
 
 NUM_UTTERANCES = 16
 """Utterances of a validation."""
@@ -125,15 +130,27 @@ def pack_part(
         return {name: tf.constant(array) for name, array in arrays.items()}
 
 
-def find_texts(config: XTTSConfig, utterances: Sequence[FixedUtterance], split: Split = "val") -> dict[str, str]:
-    """Texts of the utterances by id; none where the corpus is missing, because a store can be used without it."""
+def find_in_corpus(
+    config: XTTSConfig, utterances: Sequence[FixedUtterance], split: Split = "val"
+) -> dict[str, Utterance]:
+    """The utterances in the corpus, by id; none where it is missing, because a store can be used without it."""
     if config.data.train_data is None:
         return {}
     path = choose_corpus(config.data, split)
     if not is_prepared(path):
         return {}
     wanted = {utterance.id for utterance in utterances}
-    return {one.id: one.text for one in open_corpus(path).utterances() if one.id in wanted}
+    return {one.id: one for one in open_corpus(path).utterances() if one.id in wanted}
+
+
+def load_recorded(config: XTTSConfig, utterances: Iterable[Utterance]) -> dict[str, NDArray[np.float32]]:
+    """Samples of the recordings by id, at the sample rate of the model; files that cannot be read are left out."""
+    definition, limits = AudioDefinition.from_config(config.data), AudioLimits.from_config(config.data)
+    recorded = {}
+    for one in utterances:
+        with suppress(AudioProblem):
+            recorded[one.id] = load_recording(one.audio, definition, limits).wave.samples
+    return recorded
 
 
 def _copy_utterances(batch: Batch) -> list[FixedUtterance]:

@@ -1,0 +1,93 @@
+"""Interface and common part of the two inference engines: `engine` (TensorFlow) and `onnx_engine` (onnxruntime).
+
+Steps: `encode_reference` (recording to speaker embedding), `time_text` (text encoder, durations and F0), `decode`
+(decoder by flow matching), `make_sound` (neural vocoder or Griffin-Lim).
+Shape legend: N tokens, T frames, R frames of a reference, M mel bands.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from myxtts.errors import DataError
+from myxtts.features.griffin_lim import GriffinLim
+from myxtts.synthesis.loaded_bundle import KnownVocoder, LoadedBundle
+from myxtts.synthesis.options import SpeechOptions
+from myxtts.synthesis.timing import TimedText, check_length
+from myxtts.synthesis.voices import SpeakerEmbedding, average_embeddings, count_crop_frames, cut_crops
+from myxtts.types import DEFAULT_NOISE_SCALE, NO_GUIDANCE, Floats
+
+
+class Engine(ABC):
+    """Acoustic model and vocoder of a bundle. Not thread-safe: hold a lock around calls, as `Synthesizer` does."""
+
+    def __init__(self, loaded: LoadedBundle, vocoder: KnownVocoder) -> None:
+        self._loaded, self._vocoder_name = loaded, vocoder
+
+    @property
+    @abstractmethod
+    def num_graphs(self) -> int:
+        """Graphs traced or loaded so far."""
+
+    def encode_reference(self, mel_RM: Floats) -> SpeakerEmbedding:
+        """Returns the speaker embedding of a recording, averaged over its crops."""
+        crops = cut_crops(mel_RM, count_crop_frames(self._loaded.mel))
+        return average_embeddings([self._encode_crop(crop_RM) for crop_RM in crops])
+
+    def encode_mel(self, mel_TM: Floats) -> SpeakerEmbedding:
+        """Returns the speaker embedding of the first `MAX_CROP_S` seconds of a log-mel spectrogram."""
+        return self.encode_reference(mel_TM[: count_crop_frames(self._loaded.mel)])
+
+    def time_text(
+        self, ids: NDArray[np.int32], language: str, voice: SpeakerEmbedding, speed: float = 1.0
+    ) -> TimedText:
+        """First phase: encodes token ids and predicts how many frames each of their states lasts."""
+        return self._time_ids(np.asarray(ids, np.int32), self._loaded.spec.languages.index(language), voice, speed)
+
+    def decode(self, timed: TimedText, voice: SpeakerEmbedding, options: SpeechOptions) -> Floats:
+        """Second phase: decodes the log-mel spectrogram [T, M] of a timed text.
+
+        Raises DataError where T is too long or a value is not finite.
+        """
+        check_length(timed, self._loaded.mel)
+        guidance = NO_GUIDANCE if options.guidance is None else float(options.guidance)
+        noise_scale = DEFAULT_NOISE_SCALE if options.noise_scale is None else options.noise_scale
+        mel_TM = self._decode_timed(timed, voice, options, guidance, noise_scale)
+        if not np.isfinite(mel_TM).all():
+            raise DataError("The model computes NaN or infinite values.", next_step="Use an earlier checkpoint.")
+        return mel_TM
+
+    def make_mel(
+        self, ids: NDArray[np.int32], language: str, voice: SpeakerEmbedding, options: SpeechOptions
+    ) -> Floats:
+        """Both phases: the log-mel spectrogram [T, M] of token ids."""
+        return self.decode(self.time_text(ids, language, voice, options.speed), voice, options)
+
+    def make_sound(self, mel_TM: Floats, seed: int) -> Floats:
+        """Vocodes a log-mel spectrogram; returns samples [T * hop_length]. `seed` is for Griffin-Lim only."""
+        return self._griffin_lim(mel_TM, seed=seed) if self._vocoder_name == "griffin_lim" else self._vocode(mel_TM)
+
+    @cached_property
+    def _griffin_lim(self) -> GriffinLim:
+        return GriffinLim(self._loaded.mel)
+
+    @abstractmethod
+    def _encode_crop(self, crop_RM: Floats) -> SpeakerEmbedding: ...
+
+    @abstractmethod
+    def _time_ids(
+        self, ids_N: NDArray[np.int32], language: int, voice: SpeakerEmbedding, speed: float
+    ) -> TimedText: ...
+
+    @abstractmethod
+    def _decode_timed(
+        self, timed: TimedText, voice: SpeakerEmbedding, options: SpeechOptions, guidance: float, noise_scale: float
+    ) -> Floats: ...
+
+    @abstractmethod
+    def _vocode(self, mel_TM: Floats) -> Floats:
+        """Samples from the neural vocoder."""
