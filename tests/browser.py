@@ -6,7 +6,7 @@ import json
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -61,6 +61,21 @@ class Page:
         assert "exceptionDetails" not in result, result
         return result["result"].get("value")
 
+    def press(self, key: str, *, text: bool = True, shift: bool = False, ctrl: bool = False) -> None:
+        """Presses a key, such as "s", "Enter" or "ArrowLeft"; a letter is typed where `text` says so."""
+        code = {" ": "Space"}.get(key, f"Key{key.upper()}" if len(key) == 1 and key.isalpha() else key)
+        number = {"Enter": 13, "Escape": 27, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}.get(key)
+        typed = {"text": "\r" if key == "Enter" else key} if text and (len(key) == 1 or key == "Enter") else {}
+        fields = {"key": key.upper() if shift else key, "code": code, "modifiers": 8 * shift + 2 * ctrl}
+        fields["windowsVirtualKeyCode"] = number if number is not None else ord(key[0].upper())
+        self.call("Input.dispatchKeyEvent", type="keyDown", **fields, **typed)
+        self.call("Input.dispatchKeyEvent", type="keyUp", **fields)
+
+    def write(self, text: str) -> None:
+        """Replaces the content of the field that has the focus, as if it was typed."""
+        self.run("document.activeElement.select()")
+        self.call("Input.insertText", text=text)
+
     def wait_for(self, condition: str, timeout_s: float = 60.0) -> None:
         deadline = time.monotonic() + timeout_s
         while not self.run(condition):
@@ -73,13 +88,15 @@ class Page:
 
 
 @contextmanager
-def open_page(address: str, folder: Path, language: str = "en") -> Iterator[Page]:
-    """Opens a page in a window of a phone's width."""
+def open_page(
+    address: str, folder: Path, language: str = "en", *, size: str = "390,800", more_flags: Sequence[str] = ()
+) -> Iterator[Page]:
+    """Opens a page in a window, by default of a phone's width."""
     from websockets.sync.client import connect
 
     flags = ["--headless", "--no-sandbox", "--disable-gpu", f"--lang={language}", f"--accept-lang={language}"]
-    flags += ["--remote-debugging-port=0", f"--user-data-dir={folder / 'browser'}", "--window-size=390,800"]
-    flags += ["--autoplay-policy=no-user-gesture-required", "--mute-audio"]
+    flags += ["--remote-debugging-port=0", f"--user-data-dir={folder / 'browser'}", f"--window-size={size}"]
+    flags += [*more_flags, "--autoplay-policy=no-user-gesture-required", "--mute-audio"]
     with subprocess.Popen([str(_CHROMIUM), *flags, "about:blank"], stderr=subprocess.PIPE, text=True) as browser:
         try:
             assert browser.stderr is not None

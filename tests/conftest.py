@@ -14,6 +14,7 @@ import pytest
 import soundfile
 from hypothesis import settings
 from numpy.typing import NDArray
+from tests.template_process import end_templates
 
 RATE_HZ = 22050
 
@@ -25,6 +26,11 @@ settings.load_profile("gate" if os.environ.get("CI") else "desk")
 # Tests find no compiled steps of earlier runs, and leave none in the user's own cache.
 os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="myxtts-tests-")
 atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
+
+
+def pytest_sessionfinish() -> None:
+    end_templates()
+
 
 ClipWriter = Callable[..., Path]
 ClipMaker = Callable[..., NDArray[np.float32]]

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import traceback
 from collections.abc import Mapping
 from importlib import import_module
-from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
-ROOT = Path(__file__).parents[1]
+from tests.template_process import start_forked
 
 
 class DeviceProcess:
@@ -28,32 +25,20 @@ class DeviceProcess:
         self._environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **(environment or {})}
 
     def __enter__(self) -> Self:
-        program = f"from tests.device_process import serve; serve({self._num_devices})"
-        self._process = subprocess.Popen(
-            [sys.executable, "-W", "error", "-c", program],
-            cwd=ROOT,
-            env=self._environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
+        self._process = start_forked(
+            "tests.device_process:serve", {"num_devices": self._num_devices}, self._environment
         )
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._process.kill()
-        self._process.communicate()
 
     def run(self, function: str, **arguments: Any) -> Any:
         """What `function` ("package.module:name") returns there; AssertionError with the trace if it raises."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
         self._process.stdin.write(json.dumps([function, arguments]) + "\n")
         self._process.stdin.flush()
         line = self._process.stdout.readline()
-        assert line, f"the process ended with {self._process.wait()}"
+        assert line, "the process ended"
         answer = json.loads(line)
         assert "error" not in answer, answer["error"]
         return answer["result"]

@@ -10,20 +10,18 @@ import json
 import os
 import resource
 import signal
-import subprocess
 import sys
 import time
 import traceback
 from dataclasses import asdict, dataclass
 from importlib import import_module
-from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
+
+from tests.template_process import start_forked
 
 import myxtts.storage.atomic
 from myxtts.errors import MyXTTSError
 
-ROOT = Path(__file__).parents[1]
 KILLED = -signal.SIGKILL
 
 
@@ -44,20 +42,11 @@ class ForkProcess:
         self._module = module
 
     def __enter__(self) -> Self:
-        program = f"from tests.fork_process import serve; serve({self._module!r})"
-        self._process = subprocess.Popen(
-            [sys.executable, "-W", "error", "-c", program],
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        self._process = start_forked("tests.fork_process:serve", {"module": self._module}, os.environ)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._process.communicate()
+    def __exit__(self, *_: object) -> None:
+        self._process.end()
 
     def run(
         self,
@@ -69,8 +58,6 @@ class ForkProcess:
         **arguments: Any,
     ) -> Outcome:
         """What became of `function` in a child of its own."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
         order = [function, arguments, fault, kill_after_s, max_file_bytes]
         self._process.stdin.write(json.dumps(order) + "\n")
         self._process.stdin.flush()

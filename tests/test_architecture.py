@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 SOURCE = Path(__file__).parents[1] / "src" / "myxtts"
@@ -33,7 +33,10 @@ ALLOWED_IMPORTS = {
     "tools": _STORE | {"store", "runtime", "pipeline", "models", "training", "synthesis"},
     "serve": _STORE | {"runtime", "models", "synthesis", ""},
     "export": _STORE | {"models", "synthesis", ""},
-    "cli": _STORE | {"runtime", "store", "pipeline", "training", "synthesis", "tools", "serve", "export", ""},
+    "live": _STORE | {"store", "runtime", "pipeline", "models", "training", "synthesis", "tools", "serve", ""},
+    "studio": _STORE | {"synthesis", "tools", "serve"},
+    "cli": _STORE
+    | {"runtime", "store", "pipeline", "training", "synthesis", "tools", "serve", "live", "studio", "export", ""},
     "__main__": {"cli"},
 }
 
@@ -71,6 +74,9 @@ MODULES_WITHOUT_TENSORFLOW = [
     "myxtts.tools.monitor.watch",
     "myxtts.tools.run_report",
     "myxtts.tools.collect.build",
+    "myxtts.live.app",
+    "myxtts.live.server",
+    "myxtts.studio.app",
     "myxtts.cli.main",
 ]
 
@@ -96,9 +102,9 @@ FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__"}
 FORBIDDEN_MODULES = {"pickle", "dill", "shelve", "librosa", "torch", "phonemizer", "requests", "urllib.request"}
 
 
-def iterate_sources() -> Iterator[tuple[Path, ast.Module]]:
-    for path in sorted(SOURCE.rglob("*.py")):
-        yield path, ast.parse(path.read_text(encoding="utf-8"))
+@cache
+def list_sources() -> list[tuple[Path, ast.Module]]:
+    return [(path, ast.parse(path.read_text(encoding="utf-8"))) for path in sorted(SOURCE.rglob("*.py"))]
 
 
 def find_imports(tree: ast.Module) -> set[str]:
@@ -118,7 +124,7 @@ def folder_of(path: Path) -> str:
 
 def test_imports_point_one_way() -> None:
     wrong = []
-    for path, tree in iterate_sources():
+    for path, tree in list_sources():
         folder = folder_of(path)
         if folder == "__init__":
             continue
@@ -132,13 +138,13 @@ def test_imports_point_one_way() -> None:
 
 
 def test_every_folder_has_its_place_in_the_order() -> None:
-    assert {folder_of(path) for path, _ in iterate_sources()} - {"__init__"} == set(ALLOWED_IMPORTS)
+    assert {folder_of(path) for path, _ in list_sources()} - {"__init__"} == set(ALLOWED_IMPORTS)
 
 
 def list_modules_by_folder() -> dict[Path, list[str]]:
     """The modules of each folder below the package, without `__init__`."""
     folders: dict[Path, list[str]] = {}
-    for path, _ in iterate_sources():
+    for path, _ in list_sources():
         if path.parent != SOURCE and path.name != "__init__.py":
             folders.setdefault(path.parent.relative_to(SOURCE), []).append(path.stem)
     return folders
@@ -163,7 +169,7 @@ def test_names_say_what_is_inside() -> None:
 def test_a_file_is_one_story() -> None:
     lengths = {
         path.relative_to(SOURCE).as_posix(): len(path.read_text(encoding="utf-8").splitlines())
-        for path, _ in iterate_sources()
+        for path, _ in list_sources()
         if path.name != "__init__.py"
     }
     assert {name: length for name, length in lengths.items() if length > MAX_LINES} == {}
@@ -172,7 +178,7 @@ def test_a_file_is_one_story() -> None:
 
 def test_nothing_dangerous_is_used() -> None:
     found = []
-    for path, tree in iterate_sources():
+    for path, tree in list_sources():
         found += [f"{path.name} imports {name}" for name in find_imports(tree) & FORBIDDEN_MODULES]
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in FORBIDDEN_CALLS:
@@ -188,7 +194,7 @@ def _is_broad(handler: ast.ExceptHandler) -> bool:
 
 def test_broad_except_only_in_the_main_command() -> None:
     found = []
-    for path, tree in iterate_sources():
+    for path, tree in list_sources():
         for node in ast.walk(tree):
             if isinstance(node, ast.ExceptHandler) and _is_broad(node):
                 found.append(str(path.relative_to(SOURCE)))

@@ -93,7 +93,7 @@ def test_the_declared_python_versions_agree() -> None:
     assert VERSIONS[0] == ".".join(map(str, OLDEST))
     for name in ("README.md", "README.fa.md", "docs/en/quickstart.md", "docs/fa/quickstart.md"):
         page = (ROOT / name).read_text(encoding="utf-8")
-        assert re.search(rf"`python3` \([^)]*{VERSIONS[0]}[^)]*{VERSIONS[-1]}\)", page), name
+        assert re.search(rf"`python3`\u200f? \([^)]*{VERSIONS[0]}[^)]*{VERSIONS[-1]}\)", page), name
 
 
 def test_sources_keep_to_the_grammar_of_the_oldest_version() -> None:
@@ -166,7 +166,7 @@ def find_family(text: str) -> str:
     return next((family for family in FAMILIES if family in text), "")
 
 
-@pytest.mark.parametrize(("name", "heading"), [("README.md", "## Licence"), ("README.fa.md", "## پروانه")])
+@pytest.mark.parametrize(("name", "heading"), [("README.md", "## Licence"), ("README.fa.md", "## مجوز")])
 def test_the_readme_names_the_licence_of_everything_installed(name: str, heading: str) -> None:
     licences = read_licences((ROOT / name).read_text(encoding="utf-8").partition(heading)[2])
     extras = [extra for extra in PROJECT["optional-dependencies"] if extra != "dev"]
@@ -181,3 +181,12 @@ def test_the_readme_names_the_licence_of_everything_installed(name: str, heading
         assert find_family(own) == find_family(" ".join(stated)) != "", requirement
     # Its metadata are silent: the library inside is espeak-ng.
     assert "GPL-3.0" in licences["espeakng-loader"]
+
+
+def test_the_chart_library_inside_the_package_comes_with_its_licence() -> None:
+    folder = ROOT / "src" / "myxtts" / "tools" / "uplot"
+    assert {path.name for path in folder.iterdir()} == {"uPlot.iife.min.js", "uPlot.min.css", "LICENSE"}
+    assert "MIT License" in (folder / "LICENSE").read_text(encoding="utf-8")
+    assert (folder / "LICENSE").relative_to(ROOT).as_posix() in PROJECT["license-files"]
+    for name in ("README.md", "README.fa.md"):
+        assert "\n| uPlot | MIT |" in (ROOT / name).read_text(encoding="utf-8"), name

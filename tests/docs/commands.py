@@ -104,7 +104,10 @@ def parse_myxtts(words: tuple[str, ...]) -> XTTSConfig | None:
         assert set(words) <= GROUP_FLAGS, words
         return None
     assert words[0] in GROUP.commands, f"there is no command {words[0]}"
-    values = GROUP.commands[words[0]].make_context(words[0], list(words[1:])).params
+    command = GROUP.commands[words[0]]
+    if words[1:2] and words[1] in getattr(command, "commands", ()):
+        command, words = command.commands[words[1]], words[1:]
+    values = command.make_context(words[0], list(words[1:])).params
     if "assignments" not in values:
         return None
     given = [(key, values.get(flag.parameter), flag) for flag in SETTING_FLAGS for key in flag.keys]

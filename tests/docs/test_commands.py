@@ -28,8 +28,11 @@ from documentation.words import LANGUAGES, PAGE_NAMES
 OTHER_PROGRAMS = {
     ".",
     "aplay",
+    "cd",
+    "curl",
     "export",
     "ffmpeg",
+    "git",
     "nvidia-smi",
     "pip",
     "ray",
@@ -39,7 +42,7 @@ OTHER_PROGRAMS = {
     "tensorboard",
     "xprof",
 }
-OTHER_FLAGS = {"--gpus-per-task", "--ntasks", *GROUP_FLAGS}
+OTHER_FLAGS = {"--gpus", "--gpus-per-task", "--ntasks", *GROUP_FLAGS}
 LAUNCHERS = {
     "train_main.py": "train",
     "utilities/diagnose_gpu_bottleneck.py": "diagnose",
@@ -49,7 +52,8 @@ LAUNCHERS = {
 }
 ALL_FLAGS = {
     flag
-    for command in GROUP.commands.values()
+    for group in GROUP.commands.values()
+    for command in (group, *getattr(group, "commands", {}).values())
     for param in command.params
     for flag in (*param.opts, *param.secondary_opts)
 }
@@ -70,7 +74,8 @@ def check_command(command: Command) -> None:
 
 def check_python(words: tuple[str, ...]) -> None:
     if words[0] == "-m":
-        assert (ROOT / words[1] / "__main__.py").is_file(), words
+        module = ROOT.joinpath(*words[1].split("."))
+        assert (module / "__main__.py").is_file() or module.with_suffix(".py").is_file(), words
         return
     assert (ROOT / words[0]).is_file(), f"there is no {words[0]}"
     if words[0] in LAUNCHERS:

@@ -125,7 +125,7 @@ def test_a_data_gpu_and_a_model_gpu_train(folder: Path, process: DeviceProcess) 
     words = read_scenario("multi-gpu", "--steps", "1", "--cache-dir", "store")
     code, said = process.run("tests.docs.guide_programs:train_on_devices", folder=str(folder), words=words)
     assert code == 0, said
-    assert "/CPU:1 makes the spectrograms" in said
+    assert "/CPU:1 computes the mel features" in said
     assert (folder / "runs" / "multi-gpu" / "bundle" / "model.safetensors").is_file()
 
 

@@ -12,11 +12,12 @@ import pytest
 from tests.docs.commands import ROOT, list_pages
 
 from documentation.configuration_page import GROUPS, group_keys, make_configuration_page, say_allowed
+from documentation.directions import set_directions
 from documentation.figures import FIGURES, fill_figures
 from documentation.generated import find_stale
 from documentation.markdown import MarkdownPage, make_anchor
 from documentation.pictures import draw_packages
-from documentation.words import LANGUAGES, PAGE_NAMES, READMES, Language
+from documentation.words import LANGUAGES, PAGE_GROUPS, PAGE_NAMES, READMES, Language
 from myxtts.config.catalogue import FIELDS
 
 ENGLISH, PERSIAN = ROOT / "docs" / "en", ROOT / "docs" / "fa"
@@ -29,8 +30,10 @@ def list_levels(path: Path) -> list[int]:
     return [heading.level for heading in MarkdownPage.read(path).headings]
 
 
-def test_english_has_all_pages_and_no_other() -> None:
-    assert {path.stem for path in ENGLISH.glob("*.md")} == set(PAGE_NAMES)
+def test_every_page_has_its_place_in_the_menu() -> None:
+    listed = {name for names in PAGE_GROUPS.values() for name in names}
+    assert {path.stem for path in ENGLISH.glob("*.md")} <= listed, "a page has no place in the menu"
+    assert len(PAGE_NAMES) >= 16
 
 
 def test_both_languages_have_the_same_pages() -> None:
@@ -139,14 +142,45 @@ def test_what_a_setting_accepts_is_said_in_persian(key: str) -> None:
 def test_figures_are_those_of_the_files(tmp_path: Path) -> None:
     results = tmp_path / "benchmarks" / "results"
     results.mkdir(parents=True)
-    figure = FIGURES[0]
-    content = {"measurements": [{"name": one.name, "value": 0.5} for one in FIGURES if one.suite == figure.suite]}
-    (results / f"{figure.suite}.json").write_text(json.dumps(content), encoding="utf-8")
+    note = "emulated: AU 0.5, ceiling 0.75"
+    rows = [{"name": one.name, "value": 0.25, "note": note} for one in FIGURES if one.suite == "feed"]
+    (results / "feed.json").write_text(json.dumps({"measurements": rows}), encoding="utf-8")
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     english = fill_figures(tmp_path / "README.md", text, "en", tmp_path)
-    assert f"| 50.0 % | {figure.words['en']} | [feed.json](benchmarks/results/feed.json) |" in english
+    assert "| 50.0% | 75.0% with all batches already in RAM | [feed.json](benchmarks/results/feed.json) |" in english
     assert "loading.json" not in english, "what was not measured is left out"
-    assert "۵۰٫۰ ٪" in fill_figures(tmp_path / "README.md", text, "fa", tmp_path)
+    assert "| ۵۰٫۰٪ |" in fill_figures(tmp_path / "README.md", text, "fa", tmp_path)
+
+
+def test_memory_of_the_sizes_is_that_of_the_compiler() -> None:
+    measured = json.loads((ROOT / "benchmarks" / "results" / "card.json").read_text(encoding="utf-8"))["measurements"]
+    name = "memory of a step: small, step, stored durations, batch 64, RTX 3060"
+    value = next(one["value"] for one in measured if one["name"] == name)
+    row = next(line for line in (ROOT / "README.md").read_text(encoding="utf-8").splitlines() if "| `small` |" in line)
+    assert f"| {value:.1f} GiB |" in row
+
+
+FALSE_FRIENDS = re.compile(
+    "پرونده|پروانه|دیدنی|بی‌درنگ|خط داده|خط‌داده|صداساز|نقطهٔ بازیابی|نقطه‌های بازیابی|میان‌گیر|انباره|جمع‌آزما|بذر|نویسه"
+    "|پایانه|درگاه|راه‌انداز|پیچشی|ترابرد|همانندساز|ریزتنظیم|نیم‌رخ|گرسنگی|کارخواه|دیوار آتش|فوج|رونوشت"
+    "|به میدان|خوراک‌رسان|برون‌بر"
+)
+"""Words that an Iranian engineer reads as something else, or must translate back to English."""
+
+
+@pytest.mark.parametrize("path", [ROOT / READMES["fa"], *sorted(PERSIAN.glob("*.md"))], ids=lambda path: path.stem)
+def test_persian_has_none_of_the_false_friends(path: Path) -> None:
+    assert FALSE_FRIENDS.findall(path.read_text(encoding="utf-8")) == []
+
+
+def test_persian_pages_read_from_right_to_left_on_github_too() -> None:
+    page = set_directions("# عنوان\n\nگزینهٔ `--help` و پوشهٔ `clips/` و `train`.\n\n```bash\nmake demo  # `x`\n```\n")
+    assert page.startswith('<div dir="rtl">\n\n# ')
+    assert page.endswith("</div>\n")
+    assert "\u200e`--help`\u200f و" in page
+    assert " `clips/`\u200e\u200f و `train`\u200f." in page
+    assert '<div dir="ltr">\n\n```bash\nmake demo  # `x`\n```\n\n</div>' in page
+    assert set_directions(page) == page
 
 
 def test_every_page_that_claims_speed_shows_where_from() -> None:

@@ -1,12 +1,13 @@
-"""The site: whole pages in both directions that need nothing outside of them, looked at in a real browser."""
+"""The site: whole pages in both directions that need nothing outside of them, looked at and used in a real browser."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
-from tests.browser import needs_chromium, photograph
+from tests.browser import Page, needs_chromium, open_page, photograph
 from tests.docs.commands import ROOT
 from tests.outline import Outline
 
@@ -23,6 +24,7 @@ def write_tree(root: Path) -> Path:
         folder.mkdir(parents=True)
         (folder / "faq.md").write_text(f"# {title}\n\n{text}\n\n```bash\nmake demo  # go\n```\n", encoding="utf-8")
     (root / "README.md").write_text("# Home\n\n[Q](docs/en/faq.md#questions) [L](LICENSE)\n", encoding="utf-8")
+    (root / "README.fa.md").write_text("# خانه\n", encoding="utf-8")
     (root / "LICENSE").write_text("free", encoding="utf-8")
     return root
 
@@ -38,11 +40,15 @@ def test_every_page_is_whole_and_every_address_leads_somewhere(site: Path) -> No
     pages = sorted(site.rglob("*.html"))
     assert len(pages) >= 13
     for page in pages:
-        outline = Outline(page.read_text(encoding="utf-8"))
-        assert "script" not in outline.count
+        text = page.read_text(encoding="utf-8")
+        outline = Outline(text)
         assert len(set(outline.ids)) == len(outline.ids)
+        assert not re.findall(r'<(?!a )[^>]*(?:src|href)="(?:https?:)?//[^"]*"', text), (
+            f"{page} needs a foreign address"
+        )
         for address in outline.addresses:
-            assert not address.startswith(("http:", "https:", "//")), f"{page} needs {address}"
+            if address.startswith("https://"):
+                continue
             path, _, anchor = address.partition("#")
             target = (page.parent / path).resolve() if path else page
             assert target.is_file(), f"{page.name}: {address}"
@@ -62,8 +68,8 @@ def test_languages_lead_to_each_other_and_have_their_direction(tmp_path: Path) -
     assert 'href="en/index.html"' in first
     assert (out / "files" / "LICENSE").read_text(encoding="utf-8") == "free"
     text = (out / "fa" / "faq.html").read_text(encoding="utf-8")
-    assert '<code dir="ltr">--set</code>' in text
-    assert '<pre dir="ltr">' in text
+    assert '<code dir="ltr" class="short">--set</code>' in text, "a flag is not torn at its dashes"
+    assert '<pre dir="ltr"' in text
 
 
 def test_a_broken_link_stops_the_site(tmp_path: Path) -> None:
@@ -82,3 +88,53 @@ def test_a_browser_shows_the_pages_without_anything_running_over(site: Path, tmp
         dark = shown.mean(axis=-1) < 0.5
         assert dark.any(axis=1).sum() > 300, "there is text"
         assert not dark[:, -4:].any(), "nothing is cut off at the edge"
+
+
+def search(page: Page, word: str) -> list[str]:
+    """Types a word into the search box and returns the addresses that are offered."""
+    page.run(f"document.querySelector('#find').value = {word!r}")
+    page.run("document.querySelector('#find').dispatchEvent(new Event('input'))")
+    page.wait_for("!document.querySelector('#found').hidden")
+    found: list[str] = page.run("[...document.querySelectorAll('#found a')].map(link => link.getAttribute('href'))")
+    return found
+
+
+@needs_chromium
+def test_a_phone_has_menu_search_copy_and_theme_in_both_languages(site: Path, tmp_path: Path) -> None:
+    for language, word, near in (("en", "rejected", "your-data"), ("fa", "رد می‌شوند", "your-data")):
+        address = (site / language / "quickstart.html").as_uri()
+        with open_page(address, tmp_path / language, language) as page:
+            page.wait_for("document.readyState === 'complete' && !!document.querySelector('.copy')")
+            assert page.run("getComputedStyle(document.body).direction") == ("rtl" if language == "fa" else "ltr")
+            assert page.run("getComputedStyle(document.querySelector('pre')).direction") == "ltr"
+            assert page.run("document.documentElement.scrollWidth <= innerWidth"), "nothing is wider than the phone"
+
+            assert page.run("document.querySelector('.pages').offsetHeight") == 0
+            page.run("document.querySelector('#menu').click()")
+            assert page.run("document.querySelector('.pages').offsetHeight") > 200
+
+            assert any(near in one for one in search(page, word))
+            assert page.run("document.querySelectorAll('#found mark').length") > 0
+            assert search(page, "qqqqzz") == []
+
+            page.call("Browser.grantPermissions", permissions=["clipboardReadWrite", "clipboardSanitizedWrite"])
+            page.call("Page.bringToFront")
+            page.run("document.querySelector('.copy').click()")
+            page.wait_for("document.querySelector('.copy').textContent === document.documentElement.dataset.copied")
+            assert page.run("navigator.clipboard.readText()") == "make demo"
+
+            theme = page.run("document.documentElement.dataset.theme")
+            page.run("document.querySelector('#theme').click()")
+            assert page.run("document.documentElement.dataset.theme") != theme
+            assert page.foreign_addresses(site.as_uri()) == []
+
+
+@needs_chromium
+def test_persian_is_found_however_it_is_spelt(site: Path, tmp_path: Path) -> None:
+    with open_page((site / "fa" / "faq.html").as_uri(), tmp_path, "fa") as page:
+        page.wait_for("document.readyState === 'complete' && !!document.querySelector('#find')")
+        half_space, joined, arabic = (search(page, word) for word in ("گوینده‌ها", "گویندهها", "گوينده‌ها"))
+        assert half_space
+        assert half_space == joined == arabic
+        page.wait_for("document.fonts.check('16px Vazirmatn')")
+        assert "Vazirmatn" in page.run("getComputedStyle(document.body).fontFamily")

@@ -25,8 +25,8 @@ from tests.conftest import ClipWriter
 from tests.serve.served import serve
 
 from myxtts.errors import ConfigError, DataError, MissingExtraError, UsageError
-from myxtts.export.dtypes import store_weights
 from myxtts.export.folder import export_onnx
+from myxtts.export.joining import store_weights
 from myxtts.export.proof import LARGEST_DIFFERENCE, list_sentences
 from myxtts.storage.atomic import write_new_folder
 from myxtts.storage.regular_file import FileRefusedError
@@ -100,7 +100,7 @@ def test_an_export_that_speaks_otherwise_is_refused_and_leaves_nothing(
     loaded: LoadedBundle, exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("myxtts.export.folder.convert", lambda graph: onnx.load(exported / f"{graph.name}.onnx"))
-    monkeypatch.setattr(onnx_engine, "DEFAULT_NOISE_SCALE", 0.25)
+    monkeypatch.setattr(onnx_engine, "draw_normal", lambda seed, shape: draw_normal(seed, shape) / 2)
     with pytest.raises(ConfigError, match=r"does not speak as the original: the mean difference .* above 0\.001"):
         export_onnx(loaded, "griffin_lim", tmp_path / "out" / "model", "float32", lambda _line: None)
     assert list((tmp_path / "out").iterdir()) == []

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.device_process import ROOT
 from tests.integration import altered_files
+from tests.template_process import ROOT
 
 MAX_SECONDS = 20.0
 MAX_GROWN_MB = 400

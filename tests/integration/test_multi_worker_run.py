@@ -119,7 +119,7 @@ def test_two_workers_leave_one_run_notice_a_killed_one_go_on_and_stop_together(p
     (chief_code, chief), (other_code, _) = pair.await_end()
     assert (chief_code, other_code) == (0, 143), pair.read_logs()
     assert "Another process of the cluster has stopped" in chief["reason"]
-    assert any(f"Going on from step {step}" in line for line in chief["lines"])
+    assert any(f"Resuming from step {step}" in line for line in chief["lines"])
     assert any("It is frozen from now on" in line for line in chief["lines"])
     assert pair.list_steps()[-1] == chief["step"] >= int(step) + 6
     assert [record["step"] for record in pair.read_records()] == list(range(1, chief["step"] + 1))

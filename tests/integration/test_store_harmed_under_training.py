@@ -21,7 +21,7 @@ SETTINGS: dict[str, Any] = {
     "buffer_size": 2,
     "enable_graph_mode": False,
     "sample_steps": 0,
-    "text_patience_steps": 0,
+    "text_freeze_patience_steps": 0,
     **COARSE,
 }
 MANY_STEPS = 100_000
@@ -74,7 +74,7 @@ class Scene:
         return newest.step
 
     def repair(self) -> int:
-        return self.run("precompute", "--config", str(self._config_file), "--fix")
+        return self.run("cache", "repair", "--config", str(self._config_file))
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def test_shard_that_is_cut_ends_the_training_by_name_and_the_run_goes_on_after_a
     assert scene.train(MANY_STEPS, harm="cut") == DataError.exit_code, scene.shown
     assert "000000.mel is damaged: its data file was cut short" in scene.shown
     assert "utterance clip" in scene.shown
-    assert "precompute --fix" in scene.shown
+    assert "cache repair" in scene.shown
     assert scene.train(MANY_STEPS, "--resume") == DataError.exit_code, "a damaged store must not be trained on"
     assert scene.repair() == 0, scene.shown
     assert scene.train(scene.read_step() + 2, "--resume") == 0, scene.shown

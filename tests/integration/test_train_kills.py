@@ -18,7 +18,7 @@ SETTINGS: dict[str, Any] = {"steps": 100_000, "checkpoint_steps": 1, "num_shapes
 POINTS = {"write": 9, "tensor_write": 1, "fsync": 9, "replace": 9, "sync_directory": 9, "bundle_rename": 1}
 """Where a kill falls, and how often the place is passed before the first checkpoint is written."""
 INSIDE_SHARE = 0.6
-GOING_ON, NO_CHECKPOINT = "Going on from step", "There is no checkpoint"
+GOING_ON, NO_CHECKPOINT = "Resuming from step", "There is no checkpoint"
 
 
 class KilledTraining:

@@ -124,7 +124,7 @@ def test_weights_that_do_not_fit_are_named() -> None:
 def test_a_bundle_is_found_in_its_run(tmp_path: Path) -> None:
     write_bundle(tmp_path / "run" / "bundle", make_bundle())
     assert find_bundle(tmp_path / "run") == find_bundle(tmp_path / "run" / "bundle") == tmp_path / "run" / "bundle"
-    with pytest.raises(DataError, match="no model bundle"):
+    with pytest.raises(DataError, match="no trained model"):
         find_bundle(tmp_path)
 
 

@@ -30,6 +30,7 @@ from myxtts.models.layers import (
     drop,
     iterate_weights,
     mask_steps,
+    sum_kernel_gradients_by_row,
 )
 from myxtts.models.prosody import ProsodyPredictor
 from myxtts.models.reference_encoder import ReferenceEncoder, SpeakerClassifier, Voice
@@ -216,13 +217,27 @@ def test_a_step_of_learning_helps(name: str) -> None:
     assert measure() < before
 
 
-def test_a_convolution_is_what_keras_makes_of_it() -> None:
-    layer = ShiftedConvolution(WIDTH, dilation=2)
+@pytest.mark.parametrize("by_row", [False, True])
+@pytest.mark.parametrize("num_rows", [1, 3, 8])
+def test_a_convolution_and_its_gradients_are_what_keras_makes_of_it(by_row: bool, num_rows: int) -> None:
+    with sum_kernel_gradients_by_row(by_row):
+        layer = ShiftedConvolution(WIDTH, dilation=2)
     oracle = keras.layers.DepthwiseConv1D(7, padding="same", dilation_rate=2)
-    x = make_sequence(WIDTH)
+    x = tf.random.stateless_normal([num_rows, 20, WIDTH], [1, 2])
     oracle(x)
     oracle.set_weights([layer.kernel.numpy()[..., None], layer.bias.numpy()])
-    np.testing.assert_allclose(layer(x), oracle(x), atol=1e-5)
+    found, wanted = (_differentiate(convolution, x) for convolution in (layer, oracle))
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(tf.squeeze(one), tf.squeeze(other), atol=1e-4)
+
+
+def _differentiate(convolution: Any, x: Any) -> list[Any]:
+    """Output, and gradients of its sum of squares: of the input, of the kernel and of the bias."""
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        output = convolution(x)
+        loss = tf.reduce_sum(tf.square(output))
+    return [output, *tape.gradient(loss, [x, *(variable.value for variable in convolution.trainable_variables)])]
 
 
 def test_a_window_hides_what_is_far() -> None:

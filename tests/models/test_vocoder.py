@@ -1,4 +1,4 @@
-"""The vocoder and its critics: exact transforms, shapes, precision, names of weights, and that they learn.
+"""The vocoder and its discriminators: exact transforms, shapes, precision, names of weights, and that they learn.
 
 Shape legend: B batch, S samples, T frames, M mel bands, F frequencies.
 """
@@ -204,7 +204,7 @@ def test_what_is_no_description_is_refused(data: object) -> None:
 
 
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
-def test_each_critic_gives_scores_and_features_in_float32(policy: str) -> None:
+def test_each_discriminator_gives_scores_and_features_in_float32(policy: str) -> None:
     keras.config.set_dtype_policy(policy)
     judgements = Discriminators(CRITICS)(make_noise(640, num_items=3))
     assert len(judgements) == 4
@@ -216,21 +216,21 @@ def test_each_critic_gives_scores_and_features_in_float32(policy: str) -> None:
 
 
 @pytest.mark.parametrize("config", [replace(CRITICS, periods=()), replace(CRITICS, resolutions=())])
-def test_critics_of_either_kind_learn_to_tell_two_sounds_apart(config: DiscriminatorConfig) -> None:
+def test_discriminators_of_either_kind_learn_to_tell_two_sounds_apart(config: DiscriminatorConfig) -> None:
     noise = make_noise(640, num_items=4)
     tone = np.tile(np.sin(np.arange(640) * 0.3), (4, 1)).astype(np.float32) * 0.1
-    critics, optimizer = Discriminators(config), keras.optimizers.Adam(3e-3)
+    discriminators, optimizer = Discriminators(config), keras.optimizers.Adam(3e-3)
 
     @tf.function(autograph=False)
     def train() -> Any:
         with tf.GradientTape() as tape:
-            pairs = zip(critics(tone), critics(noise), strict=True)
+            pairs = zip(discriminators(tone), discriminators(noise), strict=True)
             loss = tf.add_n([tf.reduce_mean(tf.nn.relu(1 - a.scores) + tf.nn.relu(1 + b.scores)) for a, b in pairs])
-        gradients = tape.gradient(loss, [variable.value for variable in critics.trainable_variables])
-        optimizer.apply(gradients, critics.trainable_variables)
+        gradients = tape.gradient(loss, [variable.value for variable in discriminators.trainable_variables])
+        optimizer.apply(gradients, discriminators.trainable_variables)
         return loss
 
-    optimizer.build(critics.trainable_variables)
+    optimizer.build(discriminators.trainable_variables)
     losses = [float(train()) for _ in range(30)]
     assert losses[-1] < 0.7 * losses[0]
 

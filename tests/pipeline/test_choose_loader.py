@@ -68,14 +68,14 @@ def choose(folder: Path, clips: Sequence[Clip], data: DataConfig = DATA) -> tupl
 @pytest.mark.parametrize(
     ("clips", "name", "message"),
     [
-        ([WAV] * 3, "native", "TF-native loading serves all 3 recordings."),
-        ([WAV, FLAC, WAV], "native", "TF-native loading serves 2 of 3 recordings; 1 goes through Python: FLAC."),
+        ([WAV] * 3, "native", "Loader: TensorFlow-native for all 3 recordings."),
+        ([WAV, FLAC, WAV], "native", "Loader: TensorFlow-native for 2 of 3 recordings, Python for 1: FLAC."),
         (
             [FLAC, WAV, FLAC, DEEP],
             "native",
-            "TF-native loading serves 1 of 4 recordings; 3 go through Python: 2 FLAC, 1 24-bit WAV.",
+            "Loader: TensorFlow-native for 1 of 4 recordings, Python for 3: 2 FLAC, 1 24-bit WAV.",
         ),
-        ([FLAC] * 2, "python", "Recordings are loaded through Python: none is a 16-bit WAV file (FLAC)."),
+        ([FLAC] * 2, "python", "Loader: Python, because no recording is a 16-bit WAV file (FLAC)."),
     ],
 )
 def test_choice_is_said_with_its_reason(tmp_path: Path, clips: list[Clip], name: str, message: str) -> None:
@@ -112,7 +112,7 @@ def test_data_device_needs_no_graph_of_the_native_loader(tmp_path: Path, monkeyp
     monkeypatch.setattr("myxtts.pipeline.loaders.native.TFNativeDataLoader", None)
     setup = choose_for_data_device(source, DATA, order_rows(source).shapes, 40, 1, "/GPU:0")
     assert setup.loader.name == "samples"
-    assert setup.messages[0] == "TF-native loading serves 2 of 3 recordings; 1 goes through Python: FLAC."
+    assert setup.messages[0] == "Loader: TensorFlow-native for 2 of 3 recordings, Python for 1: FLAC."
 
 
 def make_reader(seconds: float, seen: list[int]) -> Callable[[Sequence[int]], object]:
@@ -141,5 +141,5 @@ def test_both_load_the_same_clips_spread_over_the_corpus(num_threads: int) -> No
 
 def test_small_difference_keeps_native_loading() -> None:
     assert SpeedComparison(native_s=1.0, python_s=0.95).faster == "native"
-    assert "is kept" in SpeedComparison(native_s=1.0, python_s=0.95).describe()
+    assert "TensorFlow-native loading is used" in SpeedComparison(native_s=1.0, python_s=0.95).describe()
     assert "auto_tune_performance" in SpeedComparison(native_s=1.0, python_s=0.5).describe()

@@ -79,7 +79,7 @@ def test_recordings_of_many_formats_give_the_batches_of_the_host(process: Device
     result = run_comparison(process, mixed, "graph")
     check_lengths_and_labels(result)
     assert max(result["errors"].values()) < 1e-4
-    assert "through Python" in result["messages"][0]
+    assert "Python for 5" in result["messages"][0]
 
 
 def test_half_precision_is_that_of_other_loaders(process: DeviceProcess, mixed: str) -> None:
@@ -96,8 +96,8 @@ def test_all_graphs_are_made_ahead(compare: Compare, kind: str) -> None:
 
 def test_messages_say_what_the_data_device_does(compare: Compare) -> None:
     messages = {kind: " ".join(compare(kind)["messages"]) for kind in WAYS}
-    assert "/CPU:1 makes the spectrograms" in messages["graph"]
-    assert "TF-native loading serves all 11" in messages["graph"]
+    assert "/CPU:1 computes the mel features" in messages["graph"]
+    assert "Loader: TensorFlow-native for all 11" in messages["graph"]
     assert "use_tf_native_loading is false" in messages["python"]
 
 

@@ -178,7 +178,7 @@ def test_consumer_starts_when_enough_is_ready_and_the_delay_has_passed() -> None
         waited_s = time.monotonic() - started
     assert waited_s >= 0.5
     assert loader.num_loaded >= 4
-    assert [line.split(":")[0] for line in said] == ["Warm-up", "Start"]
+    assert [line.split(":")[0] for line in said] == ["Filling the buffer", "Start"]
 
 
 def test_no_data_by_the_time_limit_ends_with_a_diagnosis(monkeypatch: pytest.MonkeyPatch) -> None:

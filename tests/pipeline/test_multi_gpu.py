@@ -64,9 +64,9 @@ def test_features_of_a_store_go_straight_to_the_devices_that_train_and_it_is_sai
     assert result["mode"] == ("mirrored" if "," in model_gpu else "single-gpu")
     assert result["devices"] == [devices]
     assert result["stages"] == ["transfer", "transfer_wait"]
-    advice = next(line for line in result["said"] if "GPU 0 has nothing to compute" in line)
-    assert "Falling back" in advice
-    assert "preprocessing_mode to on_the_fly" in advice
+    advice = next(line for line in result["said"] if "GPU 0 has no work" in line)
+    assert advice.startswith("Warning: ")
+    assert "--preprocessing-mode on_the_fly" in advice
 
 
 def test_mode_devices_warm_up_start_and_advice_are_said(process: DeviceProcess, settings: dict[str, Any]) -> None:
@@ -79,7 +79,7 @@ def test_mode_devices_warm_up_start_and_advice_are_said(process: DeviceProcess, 
         "Buffer: 50 batches",
         "Prefetch: 2 batches to /CPU:2",
         "Model start: when the buffer is ready, at the earliest after 0.5 s",
-        "Warm-up: waiting for",
+        "Filling the buffer: waiting for",
         "Start: ",
         "A batch takes",
     ):

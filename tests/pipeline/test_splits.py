@@ -190,7 +190,7 @@ def test_recordings_that_were_prepared_together_are_one_corpus(folder: Path, tmp
 def test_nothing_named_is_a_configuration_error() -> None:
     with pytest.raises(ConfigError, match="No corpus"):
         choose_corpus(XTTSConfig().data, "train")
-    with pytest.raises(ConfigError, match="Neither a corpus nor a store"):
+    with pytest.raises(ConfigError, match="No corpus and no feature cache"):
         choose_store_folder_of_split(XTTSConfig().data, "val")
 
 

@@ -53,7 +53,7 @@ def test_damage_is_an_error_with_shard_and_utterance(config: XTTSConfig, harm: s
         ) as error:
             for number, _batch in enumerate(batches):
                 assert number < 10_000
-    assert "precompute --fix" in error.value.next_step
+    assert "cache repair" in error.value.next_step
     if "cut" in harm:
         assert "was cut short" in error.value.problem
 
@@ -99,7 +99,7 @@ print(store.read_mel(3).sum())
     )
     assert done.returncode == DataError.exit_code
     assert f"{shard} was cut short" in done.stderr
-    assert "precompute --fix" in done.stderr
+    assert "cache repair" in done.stderr
 
 
 def test_other_bus_errors_end_the_process_as_before(config: XTTSConfig, tmp_path: Path) -> None:

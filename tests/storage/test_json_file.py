@@ -69,7 +69,7 @@ def test_a_full_or_read_only_disk_is_said_once_and_stops_nothing(tmp_path: Path,
     assert not results[-1]
     assert lines.num_lost == results.count(False)
     assert len(warnings) == 1
-    assert "Training goes on" in warnings[0]
+    assert "Training continues" in warnings[0]
 
 
 class Note(FileModel):

@@ -46,7 +46,7 @@ def test_impossible_values_are_damage(tmp_path: Path, part: Part, values: Any, w
     store = make_store(tmp_path / "store", part, values)
     with pytest.raises(DataError, match=f"The stored {part} of clip1 is damaged: .*{words}") as caught:
         check_before_training(store, "sampled")
-    assert "--fix" in caught.value.next_step
+    assert "cache repair" in caught.value.next_step
     assert [problem for problem in verify_store(tmp_path / "store").problems if words in problem]
 
 
@@ -90,7 +90,7 @@ def test_a_state_that_cannot_be_is_refused_by_its_field(tmp_path: Path, place: s
     write_checked_json(tmp_path / "store.json", alter(asdict(state), place, value))
     with pytest.raises(DataError, match=r"store\.json cannot be used: ") as caught:
         FeatureStore.open(tmp_path)
-    assert "precompute" in caught.value.next_step
+    assert "cache rebuild" in caught.value.next_step
     assert verify_store(tmp_path).num_broken == 1
 
 

@@ -71,5 +71,5 @@ def test_a_damaged_list_is_made_again_before_features_are_loaded(corpus: SmallCo
     before, content = take_snapshot(store), (store / "corpus" / name).read_bytes()
     flip_bit(store / "corpus" / name, 99)
     ensure_features(config, Report(said.append))
-    assert "is damaged: it is made again" in said[0]
+    assert "is damaged: making it again" in said[0]
     assert ((store / "corpus" / name).read_bytes(), take_snapshot(store)) == (content, before)

@@ -146,7 +146,7 @@ def test_durations_wait_for_no_other_writer(stored: SmallCorpus) -> None:
 
 
 def test_durations_need_a_store(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no finished feature store"):
+    with pytest.raises(DataError, match="no complete feature cache"):
         write_durations(tmp_path, {"a": np.ones(1, np.int32)})
 
 

@@ -30,7 +30,7 @@ def leave_unfinished(corpus: SmallCorpus, data: DataConfig, **options: Any) -> N
 
 def test_an_unfinished_run_is_taken_up(corpus: SmallCorpus) -> None:
     leave_unfinished(corpus, DATA)
-    with pytest.raises(DataError, match="no finished feature store"):
+    with pytest.raises(DataError, match="no complete feature cache"):
         corpus.open_store()
     summary = corpus.precompute()
     assert (summary.num_kept, summary.num_made) == (CHUNK, 10 - CHUNK)

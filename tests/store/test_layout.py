@@ -135,26 +135,26 @@ OTHER_VALUES: dict[str, Any] = {
     "loudness": "peak",
     "loudness_target": 0.1,
     "mel_dtype": "float16",
-    "store_pcm": True,
+    "cache_waveforms": True,
 }
 
 
 @pytest.mark.parametrize("name", OTHER_VALUES)
 def test_every_changed_audio_setting_is_refused_by_name(stored: SmallCorpus, name: str) -> None:
     before = stored.take_snapshot()
-    shown = "has_pcm" if name == "store_pcm" else name
+    shown = "has_pcm" if name == "cache_waveforms" else name
     with pytest.raises(DataError, match=rf"other settings: {shown} .* → ") as caught:
         stored.precompute(with_changes(**{name: OTHER_VALUES[name]}))
-    assert "--rebuild" in caught.value.next_step
+    assert "cache rebuild" in caught.value.next_step
     assert stored.take_snapshot() == before
 
 
 def test_no_setting_that_shapes_features_is_forgotten() -> None:
     shaping = {field.name for definition in (MelDefinition, AudioDefinition) for field in fields(definition)}
-    assert shaping | {"mel_dtype", "store_pcm"} == set(OTHER_VALUES)
+    assert shaping | {"mel_dtype", "cache_waveforms"} == set(OTHER_VALUES)
 
 
-@pytest.mark.parametrize("name", ["n_mels", "trim_db", "mel_dtype", "store_pcm"])
+@pytest.mark.parametrize("name", ["n_mels", "trim_db", "mel_dtype", "cache_waveforms"])
 def test_auto_rebuild_makes_features_anew(stored: SmallCorpus, tmp_path: Path, name: str) -> None:
     data = with_changes(**{name: OTHER_VALUES[name]}, auto_rebuild_mel_cache=True)
     assert stored.precompute(data).num_made == 10

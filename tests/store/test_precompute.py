@@ -21,9 +21,9 @@ from myxtts.store.precompute import choose_store_folder, precompute
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-@pytest.mark.parametrize("store_pcm", [False, True])
-def test_store_holds_the_features_of_every_utterance(corpus: SmallCorpus, dtype: str, store_pcm: bool) -> None:
-    data = with_changes(mel_dtype=dtype, store_pcm=store_pcm)
+@pytest.mark.parametrize("cache_waveforms", [False, True])
+def test_store_holds_the_features_of_every_utterance(corpus: SmallCorpus, dtype: str, cache_waveforms: bool) -> None:
+    data = with_changes(mel_dtype=dtype, cache_waveforms=cache_waveforms)
     corpus.precompute(data)
     prepared = corpus.prepare()
     extractor = FeatureExtractor(
@@ -41,7 +41,7 @@ def test_store_holds_the_features_of_every_utterance(corpus: SmallCorpus, dtype:
         assert (stored.speaker, stored.language, stored.split) == (utterance.speaker, "en", utterance.split)
         assert expected.pcm is not None
         pcm = store.read_part(row, "pcm")
-        np.testing.assert_array_equal(pcm, expected.pcm if store_pcm else expected.pcm[:0])
+        np.testing.assert_array_equal(pcm, expected.pcm if cache_waveforms else expected.pcm[:0])
 
 
 def test_result_does_not_depend_on_threads_or_on_earlier_runs(corpus: SmallCorpus, tmp_path: Path) -> None:

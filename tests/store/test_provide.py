@@ -28,7 +28,7 @@ def test_raw_recordings_become_features_once(ljspeech: Path, tmp_path: Path) -> 
     config, said = make_config(ljspeech, tmp_path / "store"), list[str]()
     assert ensure_features(config, Report(said.append)) == config
     assert len(FeatureStore.open(tmp_path / "store")) == 20
-    assert any("they are made first" in line for line in said)
+    assert any("computing features first" in line for line in said)
     before = take_snapshot(tmp_path / "store")
     said.clear()
     assert ensure_features(config, Report(said.append)) == config
@@ -38,7 +38,7 @@ def test_raw_recordings_become_features_once(ljspeech: Path, tmp_path: Path) -> 
 @pytest.mark.parametrize("keep_sound", [False, True])
 def test_a_vocoder_gets_the_waveforms_too(ljspeech: Path, tmp_path: Path, keep_sound: bool) -> None:
     config = make_config(ljspeech, tmp_path / "store")
-    assert ensure_features(config, Report(), keep_sound=keep_sound).data.store_pcm is False
+    assert ensure_features(config, Report(), keep_sound=keep_sound).data.cache_waveforms is False
     assert FeatureStore.open(tmp_path / "store").settings.has_pcm is keep_sound
 
 
@@ -60,7 +60,7 @@ def test_batches_can_be_opened_on_raw_recordings(ljspeech: Path, tmp_path: Path,
 
 
 def test_what_is_not_named_is_said(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="Neither a corpus nor a store"):
+    with pytest.raises(ConfigError, match="No corpus and no feature cache"):
         ensure_features(XTTSConfig(), Report())
     with pytest.raises(UsageError, match="--train-data"):
         find_store_folder(XTTSConfig().data, UsageError)
@@ -123,9 +123,9 @@ def test_a_prepared_corpus_that_has_grown_updates_its_store(corpus: SmallCorpus)
         ensure_features(off, Report(said.append))
     assert caught.value.next_step.startswith("Run: myxtts precompute --train-data")
     before = list_files(corpus.store_folder)
-    with pytest.raises(ConfigError, match=r"has changed .*1 added, 1 removed.*begun with") as refused:
+    with pytest.raises(ConfigError, match=r"has changed .*1 added, 1 removed.*started with") as refused:
         ensure_features(config, Report(said.append), may_update=False)
-    assert "--override" in refused.value.next_step
+    assert "--force" in refused.value.next_step
     assert list_files(corpus.store_folder) == before
     ensure_features(config, Report(said.append))
     assert "1 added, 1 removed" in said[0]

@@ -197,9 +197,9 @@ def ask_worker(job: dict[str, Any]) -> list[str]:
     ("changes", "kind", "words"),
     [
         ({"version": "0.0.1"}, "hardware", f"version {__version__} there, and of version 0.0.1"),
-        ({"token": "of another folder"}, "hardware", "the folder {parent} is not there, or not the one"),
-        ({"staging": "/gone/generation-0001/staging"}, "hardware", "the folder /gone/generation-0001 is not there"),
-        ({"corpus": "/gone/corpus/corpus.jsonl"}, "hardware", "the folder /gone/corpus is not there"),
+        ({"token": "of another folder"}, "hardware", "the folder {parent} does not exist, or is another one"),
+        ({"staging": "/gone/generation-0001/staging"}, "hardware", "the folder /gone/generation-0001 does not exist"),
+        ({"corpus": "/gone/corpus/corpus.jsonl"}, "hardware", "the folder /gone/corpus does not exist"),
     ],
 )
 def test_a_host_that_cannot_make_the_same_store_is_named(

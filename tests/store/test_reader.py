@@ -68,7 +68,7 @@ def test_a_store_without_utterances_opens(tmp_path: Path) -> None:
 
 
 def test_there_is_a_clear_error_where_there_is_no_store(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"no finished feature store .* myxtts precompute"):
+    with pytest.raises(DataError, match=r"no complete feature cache .* myxtts precompute"):
         FeatureStore.open(tmp_path)
 
 
@@ -82,13 +82,13 @@ def test_a_file_that_is_missing_or_short_is_noticed_when_opening(stored: SmallCo
         path.mkdir()
     elif damage != "missing":
         path.write_bytes(raw[:-ALIGNMENT] if damage == "cut" else b"")
-    with pytest.raises(DataError, match=rf"{name} is damaged.*--fix"):
+    with pytest.raises(DataError, match=rf"{name} is damaged.*cache repair"):
         stored.open_store()
 
 
 def test_a_missing_generation_is_noticed_when_opening(stored: SmallCorpus) -> None:
     shutil.rmtree(stored.store_folder / "generation-0001")
-    with pytest.raises(DataError, match="--fix"):
+    with pytest.raises(DataError, match="cache repair"):
         stored.open_store()
 
 
@@ -136,7 +136,7 @@ def test_a_store_of_more_files_than_the_limit_allows(tmp_path: Path) -> None:
     assert done.stdout.strip() == str(expected), done.stderr
     done = subprocess.run([*command, "64"], capture_output=True, text=True, timeout=60)
     assert "120 data files" in done.stderr
-    assert "--compact" in done.stderr
+    assert "cache compact" in done.stderr
 
 
 def test_no_file_stays_open_when_a_store_is_let_go(stored: SmallCorpus) -> None:

@@ -41,7 +41,7 @@ def test_a_damaged_record_is_not_given_a_checksum_that_fits(stored: SmallCorpus)
     raw = bytearray(path.read_bytes())
     raw[1000] ^= 4
     path.write_bytes(raw)
-    with pytest.raises(DataError, match=r"mel of clip04 is damaged.*--fix"):
+    with pytest.raises(DataError, match=r"mel of clip04 is damaged.*cache repair"):
         compact_store(stored.store_folder)
     assert [path.name for path in stored.store_folder.glob("generation-*")] == ["generation-0001"]
     assert verify_store(stored.store_folder).num_broken == 1

@@ -42,7 +42,7 @@ def assert_every_flip_is_found(corpus: SmallCorpus, num_flips: int, seed: int) -
 
 def make_varied_store(corpus: SmallCorpus) -> None:
     """A store with every kind of part, and with records that later segments replaced."""
-    data = with_changes(store_pcm=True)
+    data = with_changes(cache_waveforms=True)
     corpus.precompute(data)
     store = corpus.open_store()
     durations = {}
@@ -99,7 +99,7 @@ def test_a_store_that_says_nothing_of_itself_is_reported(stored: SmallCorpus) ->
         report = verify_store(stored.store_folder, fix=fix)
         assert not report.is_whole
         assert report.num_unrecoverable == 1
-        assert "--rebuild" in report.problems[-1]
+        assert "cache rebuild" in report.problems[-1]
 
 
 def test_repair_waits_for_no_other_writer_and_checking_does_not_care(stored: SmallCorpus) -> None:
@@ -111,7 +111,7 @@ def test_repair_waits_for_no_other_writer_and_checking_does_not_care(stored: Sma
 
 @pytest.mark.parametrize("fix", [False, True])
 def test_there_is_nothing_to_check_without_a_store(tmp_path: Path, fix: bool) -> None:
-    with pytest.raises(DataError, match="no finished feature store"):
+    with pytest.raises(DataError, match="no complete feature cache"):
         verify_store(tmp_path / "nowhere", fix=fix)
     assert not (tmp_path / "nowhere").exists()
 
@@ -131,7 +131,7 @@ def test_damage_is_found_before_training(stored: SmallCorpus, name: str, how: st
     flip_bit(stored.store_folder / "generation-0001" / name, 8 * 70)
     store = stored.open_store()
     if is_found:
-        with pytest.raises(DataError, match=f"{name[7:]} of clip04 is damaged.*--fix"):
+        with pytest.raises(DataError, match=f"{name[7:]} of clip04 is damaged.*cache repair"):
             check_before_training(store, how)  # type: ignore[arg-type]
     else:
         check_before_training(store, how)  # type: ignore[arg-type]

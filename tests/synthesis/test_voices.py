@@ -159,7 +159,7 @@ def test_a_voice_of_the_first_version_is_read(tmp_path: Path) -> None:
 
 def test_a_voice_without_its_recording_is_refused_by_another_model(tmp_path: Path) -> None:
     open_folder(tmp_path).save("anna", make_voice())
-    with pytest.raises(DataError, match=r"another state of the model.*--voice RECORDING --save-voice 'anna'"):
+    with pytest.raises(DataError, match=r"another checkpoint.*--voice RECORDING --save-voice 'anna'"):
         open_folder(tmp_path, "def").load("anna")
 
 

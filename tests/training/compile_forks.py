@@ -63,7 +63,7 @@ def train_despite_cache(home: str, shapes: list[int], is_blocked: bool) -> dict[
     learner = SimpleNamespace(set_micro_batches=make_anew, micro_batches=None)
     loop = SimpleNamespace(_task=None, say=lines.append, _learner=learner)
     loop._compiler = StepCompiler((), "", lines.append)
-    TrainingLoop._try_with_cache(loop, make_first)  # type: ignore[arg-type]
+    TrainingLoop._attempt(loop, make_first)  # type: ignore[arg-type]
     _train(run, loop._compiler, shapes)
     return _describe(run, loop._compiler, lines)
 

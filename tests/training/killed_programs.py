@@ -16,7 +16,7 @@ from myxtts.training.trainer import Trainer
 
 __all__ = ["Trainer", "TrainingLoop", "train_until_killed"]
 
-GOING_ON, NO_CHECKPOINT = "Going on from step", "There is no checkpoint"
+GOING_ON, NO_CHECKPOINT = "Resuming from step", "There is no checkpoint"
 """How a training with --resume says that it has opened its run."""
 
 

@@ -24,7 +24,7 @@ EXECUTIONS = {
     "eager": Execution(False, False, "float32", ()),
     "bfloat16": Execution(False, False, "mixed_bfloat16", ()),
     "graph": Execution(True, False, "float32", ()),
-    "compiled": Execution(True, True, "float32", (), LANES_ON_CPU),
+    "compiled": Execution(True, True, "float32", (), LANES_ON_CPU, sums_by_row=True),
 }
 
 

@@ -30,15 +30,15 @@ def choose(device: Device = CPU, total_steps: int | None = 8000, **settings: Any
 @pytest.mark.parametrize(
     ("settings", "total_steps", "is_compiled", "words"),
     [
-        ({}, 8000, True, "A run of 8,000 steps on a CPU with 2 batch shapes pays for compiling"),
+        ({}, 8000, True, "A run of 8,000 steps is long enough for 2 batch shapes"),
         (
             {},
             100,
             False,
-            "A run of 100 steps on a CPU with 2 batch shapes does not pay for compiling, one of 150",
+            "A run of 100 steps is too short to compile 2 batch shapes: XLA pays from 150",
         ),
-        ({}, None, True, "A run without an end"),
-        ({"minutes": 57.0}, 3420, True, "A run of 57 minutes on a CPU"),
+        ({}, None, True, "A run of unknown length"),
+        ({"minutes": 57.0}, 3420, True, "A run of 57 minutes is long enough"),
         ({"enable_xla_compilation": False}, 8000, False, "graph mode without XLA, as asked"),
         ({"enable_xla_compilation": True}, 1, True, "compiled with XLA, as asked"),
     ],
@@ -55,7 +55,7 @@ def test_a_cpu_compiles_where_it_pays(
 def test_a_short_run_on_a_gpu_does_not_wait_for_the_compiler() -> None:
     short, long = (choose(GPU, total_steps=total_steps) for total_steps in (299, 300))
     assert (short.is_graph, short.is_compiled, long.is_compiled) == (True, False, True)
-    assert "A run of 299 steps on a GPU with 2 batch shapes does not pay for compiling, one of 300" in short.reasons[0]
+    assert "A run of 299 steps is too short to compile 2 batch shapes: XLA pays from 300" in short.reasons[0]
     assert choose(GPU, total_steps=None).is_compiled
 
 
@@ -75,7 +75,9 @@ def test_sixteen_bits_only_where_the_device_has_them_or_they_are_asked_for() -> 
 
 def test_lanes_are_for_compiled_steps_on_a_cpu() -> None:
     assert [choose(device).num_lanes for device in (CPU, GPU)] == [2, 1]
+    assert [choose(device).sums_by_row for device in (CPU, GPU)] == [True, False]
     assert choose(total_steps=10).num_lanes == 1
+    assert not choose(total_steps=10).sums_by_row
 
 
 def test_gpus_search_alignments_in_chunks_and_cpus_frame_by_frame() -> None:
@@ -101,7 +103,7 @@ def test_halving_keeps_the_rows_of_a_step() -> None:
 
 
 def test_a_single_row_that_does_not_fit_is_a_clear_error() -> None:
-    with pytest.raises(HardwareError, match=r"GPU 0 .* single utterance") as caught:
+    with pytest.raises(HardwareError, match=r"GPU 0, .* one utterance") as caught:
         MicroBatches(1, 8).halve("GPU 0")
     assert "--model-size" in caught.value.next_step
 
@@ -146,7 +148,7 @@ def test_what_fitted_before_is_chosen_and_said(tmp_path: Path) -> None:
     assert lines == []
     memory.remember("here", ASKED.halve())
     assert memory.choose("here", ASKED) == ASKED.halve()
-    assert lines == ["Each step is made of 2 micro-batches, as was found to fit before."]
+    assert lines == ["Each step uses 2 micro-batches, which fitted into memory before."]
     # What was found with another number of batches per step cannot be cut evenly.
     assert memory.choose("here", MicroBatches(32, 3)) == MicroBatches(32, 3)
 
@@ -168,4 +170,4 @@ def test_a_disk_that_refuses_is_a_warning(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     warnings: list[str] = []
     MicroBatchMemory(tmp_path / "file" / "memory.json", warnings.append).remember("here", ASKED)
-    assert "found again" in warnings[0]
+    assert "searched for again" in warnings[0]

@@ -25,7 +25,9 @@ Run = Callable[..., Any]
 @pytest.fixture(scope="module")
 def run() -> Iterator[Run]:
     with DeviceProcess(4) as process:
-        yield lambda name, **arguments: process.run(f"tests.training.programs:{name}", **arguments)
+        yield lambda name, **arguments: process.run(
+            f"tests.training.{name if ':' in name else f'programs:{name}'}", **arguments
+        )
 
 
 @pytest.fixture(scope="module")
@@ -48,14 +50,11 @@ CASES: list[tuple[str, int, str, str, float | None, str]] = [
     ("default", 4, "uneven", "sgd", 0.2, "graph"),
     ("one device", 1, "uneven", "sgd", 0.2, "graph"),
     ("one device", 2, "full", "sgd", None, "graph"),
-    ("one device", 4, "full", "sgd", None, "graph"),
     ("one device", 2, "uneven", "adam", 0.2, "graph"),
     ("one device", 4, "uneven", "adamw", None, "graph"),
     ("mirrored", 1, "full", "sgd", None, "graph"),
-    ("mirrored", 1, "uneven", "sgd", None, "graph"),
     ("mirrored", 1, "uneven", "sgd", 0.2, "graph"),
     ("mirrored", 2, "full", "sgd", None, "graph"),
-    ("mirrored", 2, "uneven", "sgd", 0.2, "graph"),
     ("mirrored", 4, "uneven", "sgd", 0.2, "graph"),
     ("mirrored", 1, "uneven", "adam", 0.2, "graph"),
     ("mirrored", 2, "uneven", "adamw", 0.2, "graph"),
@@ -66,7 +65,6 @@ CASES: list[tuple[str, int, str, str, float | None, str]] = [
     ("one device", 1, "uneven", "sgd", 0.2, "compiled"),
     ("one device", 2, "uneven", "adam", 0.2, "compiled"),
     ("one device", 1, "uneven", "adamw", 0.2, "lanes"),
-    ("one device", 2, "full", "sgd", None, "lanes"),
     ("default", 1, "uneven", "sgd", 0.2, "lanes"),
     ("mirrored", 1, "uneven", "sgd", 0.2, "compiled"),
     ("mirrored", 2, "uneven", "adamw", 0.2, "compiled"),
@@ -164,15 +162,15 @@ def test_a_batch_without_any_utterance_is_skipped(run: Run) -> None:
     ("strategy", "options"), [("one device", {}), ("mirrored", {}), ("one device", {"jit_compile": True})]
 )
 def test_a_shape_is_traced_once(run: Run, strategy: str, options: dict[str, Any]) -> None:
-    shapes = [5, 7, 5, 9, 7, 9, 5]
+    shapes = [5, 7, 5, 7]
     traces = run("train_on_shapes", strategy=strategy, shapes=shapes, accumulation_steps=1, **options)
-    assert traces == [1, 2, 2, 3, 3, 3, 3]
+    assert traces == [1, 2, 2, 2]
 
 
 @pytest.mark.parametrize("strategy", ["one device", "mirrored"])
 def test_accumulation_adds_one_trace_for_all_shapes(run: Run, strategy: str) -> None:
-    traces = run("train_on_shapes", strategy=strategy, shapes=[5, 7, 5, 9], accumulation_steps=2)
-    assert traces == [2, 3, 3, 4]
+    traces = run("train_on_shapes", strategy=strategy, shapes=[5, 7, 5], accumulation_steps=2)
+    assert traces == [2, 3, 3]
 
 
 def test_an_eager_step_has_no_graph(run: Run) -> None:
@@ -215,7 +213,7 @@ def test_what_would_train_wrongly_is_refused(run: Run, kind: str, words: str) ->
 
 
 def test_a_batch_is_cut_without_losing_a_row(run: Run) -> None:
-    cut = run("cut_batch")
+    cut = run("cut_programs:cut_batch")
     assert cut["names"] == [
         "language",
         "mel",
@@ -267,7 +265,7 @@ def test_micro_batches_are_cut_by_one_operation_where_the_model_is_and_keep_thei
     run: Run, strategy: str, jit_compile: bool
 ) -> None:
     """Eager operations without a device would copy every batch to the first device and back."""
-    cut = run("cut_packed", strategy=strategy, num_rows=7, num_cuts=4, jit_compile=jit_compile)
+    cut = run("cut_programs:cut_packed", strategy=strategy, num_rows=7, num_cuts=4, jit_compile=jit_compile)
     assert cut["devices"] == [REPLICAS[strategy]] * 4
     assert cut["has_same_bits"]
     assert cut["num_padded"] == 1
@@ -275,7 +273,7 @@ def test_micro_batches_are_cut_by_one_operation_where_the_model_is_and_keep_thei
 
 
 def test_a_batch_that_is_not_cut_costs_nothing(run: Run) -> None:
-    cut = run("cut_packed", strategy="one device", num_rows=4, num_cuts=1, jit_compile=False)
+    cut = run("cut_programs:cut_packed", strategy="one device", num_rows=4, num_cuts=1, jit_compile=False)
     assert cut["is_same"]
     assert cut["num_started"] == 0
     assert cut["has_same_bits"]
@@ -294,7 +292,8 @@ def test_a_batch_that_is_not_cut_costs_nothing(run: Run) -> None:
 def test_batches_in_one_piece_train_to_the_same_bits_as_separate_tensors(
     run: Run, strategy: str, accumulation_steps: int, options: dict[str, Any]
 ) -> None:
-    plain, packed = run("compare_packed", strategy=strategy, accumulation_steps=accumulation_steps, **options)
+    arguments = {"strategy": strategy, "accumulation_steps": accumulation_steps, **options}
+    plain, packed = run("cut_programs:compare_packed", **arguments)
     assert packed == plain
 
 
@@ -309,7 +308,7 @@ def test_the_average_follows_the_weights_within_the_step(run: Run, strategy: str
 @pytest.mark.parametrize(("num_cuts", "num_started"), [(1, 1), (2, 1 + 2 + 1)])
 def test_a_step_is_few_operations_for_the_host(run: Run, strategy: str, num_cuts: int, num_started: int) -> None:
     """Every other one would leave a GPU waiting while the host starts it: cutting, micro-batches, the update."""
-    assert run("count_operations", strategy=strategy, num_cuts=num_cuts) == num_started
+    assert run("cut_programs:count_operations", strategy=strategy, num_cuts=num_cuts) == num_started
 
 
 def test_a_number_of_a_step_that_does_not_follow_the_last_one_counts(run: Run) -> None:

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.device_process import ROOT
+from tests.template_process import ROOT
 
 from myxtts.config.choices import list_presets
 from myxtts.config.schema import XTTSConfig

@@ -76,7 +76,7 @@ def test_a_run_goes_on_from_its_newest_checkpoint(tmp_path: Path) -> None:
         assert run.step == 3
         assert run.checkpoint is not None
         assert is_of_one_step(run.checkpoint)
-        assert run.messages == [f"Going on from step 3 of {run.path}."]
+        assert run.messages == [f"Resuming from step 3 of {run.path}."]
     sessions = json.loads((run.path / "environment.json").read_bytes())["sessions"]
     assert [session["from_step"] for session in sessions] == [0, 3]
 
@@ -101,10 +101,10 @@ def test_one_process_of_several_writes_and_the_others_only_read(tmp_path: Path) 
 def test_an_existing_run_is_not_overwritten(tmp_path: Path) -> None:
     config = make_config(tmp_path)
     train(config, 1, 2)
-    with pytest.raises(UsageError, match="checkpoint of step 2") as caught:
+    with pytest.raises(UsageError, match="checkpoint at step 2") as caught:
         open_run(make_config(tmp_path, seed=9))
     assert "--resume" in caught.value.next_step
-    assert "training.run_name" in caught.value.next_step
+    assert "--run-name" in caught.value.next_step
     assert XTTSConfig.load(tmp_path / "run" / "config.yaml") == config
     # The refusal has let go of the folder.
     open_run(config, resume=True).close()
@@ -117,7 +117,7 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_begins_again(tmp_path
         assert run.step == 0
         assert list(run.metrics.read()) == []
     with open_run(make_config(tmp_path), resume=True) as run:
-        assert "begins at step 0" in run.messages[0]
+        assert "starts at step 0" in run.messages[0]
 
 
 def test_numbers_of_steps_that_are_done_again_are_dropped(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_harmless_changes_go_on_and_are_said(tmp_path: Path) -> None:
     train(make_config(tmp_path, steps=10), 1)
     changed = make_config(tmp_path, steps=20)
     with resume_run(changed) as run:
-        assert run.messages[0].startswith("Changed since the run was begun: training.steps: 10 → 20")
+        assert run.messages[0].startswith("Changed since the run was started: training.steps: 10 → 20")
     assert XTTSConfig.load(tmp_path / "run" / "config.yaml") == changed
 
 
@@ -159,7 +159,7 @@ def test_harmful_changes_are_refused_unless_overridden(tmp_path: Path) -> None:
     assert XTTSConfig.load(tmp_path / "run" / "config.yaml") == config
     with resume_run(changed, override=True) as run:
         assert run.step == 1
-        assert run.messages[0].startswith("Overridden: training.seed")
+        assert run.messages[0].startswith("Accepted because of --force: training.seed")
     assert XTTSConfig.load(tmp_path / "run" / "config.yaml") == changed
 
 
@@ -192,7 +192,7 @@ def test_settings_that_the_weights_cannot_fit_are_refused_even_when_overridden(
     with pytest.raises(ConfigError, match=next(iter(change))) as caught:
         open_run(make_config(tmp_path, seed=8, **change), resume=True, override=True)
     assert "seed" not in caught.value.problem
-    assert "--override cannot help" in caught.value.next_step
+    assert "--force cannot help" in caught.value.next_step
     assert "--init-from" in caught.value.next_step
     assert read_files(tmp_path) == before
     with resume_run(config) as run:
@@ -217,7 +217,7 @@ def test_unknown_origins_are_said(tmp_path: Path) -> None:
     train(config, 1)
     (tmp_path / "run" / "fingerprints.json").write_text("{", encoding="utf-8")
     with open_run(config, resume=True) as run:
-        assert "not known which corpus" in run.messages[0]
+        assert "does not say which corpus" in run.messages[0]
 
 
 @pytest.mark.parametrize("damage", ["missing", "half"])
@@ -231,7 +231,7 @@ def test_a_lost_configuration_is_not_guessed(tmp_path: Path, damage: str) -> Non
         path.write_text("data: {", encoding="utf-8")
     with pytest.raises(ConfigError, match="cannot be read") as caught:
         open_run(config, resume=True)
-    assert "--override" in caught.value.next_step
+    assert "--force" in caught.value.next_step
     with open_run(config, resume=True, override=True) as run:
         assert run.step == 1
 
@@ -264,7 +264,7 @@ def test_a_second_trainer_is_refused_and_a_killed_one_is_succeeded(tmp_path: Pat
     with other_trainer(tmp_path / "run") as trainer:
         with pytest.raises(BusyError, match=rf"process {trainer.pid} \(training\)") as caught:
             open_run(config)
-        assert "training.run_name" in caught.value.next_step
+        assert "--run-name" in caught.value.next_step
         os.kill(trainer.pid, signal.SIGKILL)
     assert (tmp_path / "run" / ".lock").exists()
     with open_run(config) as run:

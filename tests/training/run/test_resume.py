@@ -44,7 +44,7 @@ def test_another_spelling_of_the_same_path_is_no_change(working_folder: Path, sp
         (working_folder / "link").symlink_to("corpus")
     named = str(working_folder / "corpus") if spelling == "absolute" else spelling
     with RunFolder.open(XTTSConfig(train_data=named, val_data=named), resume=True) as run:
-        assert run.messages == ["Going on from step 1 of runs/run."]
+        assert run.messages == ["Resuming from step 1 of runs/run."]
 
 
 def test_a_run_is_named_by_folder_bundle_or_name(working_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,7 +105,7 @@ def test_a_run_that_was_moved_goes_on_from_another_folder(
     config = follow_run(XTTSConfig(), moved)
     assert config.training.run_path == moved
     with RunFolder.open(config, resume=True, arguments=["myxtts"]) as run:
-        assert run.messages == [f"Going on from step 1 of {moved}."]
+        assert run.messages == [f"Resuming from step 1 of {moved}."]
         run.begin_session()
     assert load_run_settings(moved).training.run_path == moved
 

@@ -50,12 +50,12 @@ def test_a_changed_setting_is_found_and_judged(key: str) -> None:
             accept_or_refuse([difference], override=False)
         assert key in caught.value.problem
         assert difference.reason in caught.value.problem
-        assert "--override" in caught.value.next_step
+        assert "--force" in caught.value.next_step
         if difference.is_impossible:
             with pytest.raises(ConfigError, match=key):
                 accept_or_refuse([difference], override=True)
         else:
-            assert accept_or_refuse([difference], override=True)[0].startswith(f"Overridden: {key}")
+            assert accept_or_refuse([difference], override=True)[0].startswith(f"Accepted because of --force: {key}")
     else:
         assert key in accept_or_refuse([difference], override=False)[0]
 

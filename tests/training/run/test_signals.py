@@ -200,5 +200,5 @@ print("done", flush=True)
     done = subprocess.run([sys.executable, "-c", program], timeout=30, capture_output=True, text=True)
     answer, last = done.stdout.splitlines()
     assert 0.5 <= float(answer.split()[0]) < 2.5
-    assert "SIGINT: training stops when this is done. A second signal ends it at once, without saving." in answer
+    assert "SIGINT: training stops when this is done. A second signal ends it immediately, without saving." in answer
     assert last == "done"

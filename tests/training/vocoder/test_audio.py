@@ -154,7 +154,7 @@ def store_vocoder_sound(config: XTTSConfig) -> FeatureStore:
 def test_recordings_sound_like_the_store(
     config: XTTSConfig, store_vocoder_sound: FeatureStore, tmp_path: Path, budget_bytes: int
 ) -> None:
-    sounding = config.model_copy(update={"data.store_pcm": True, "data.cache_dir": tmp_path / "store"})
+    sounding = config.model_copy(update={"data.cache_waveforms": True, "data.cache_dir": tmp_path / "store"})
     precompute(open_corpus(str(config.data.train_data)), tmp_path / "store", sounding.data, num_threads=1)
     kept = FeatureStore.open(tmp_path / "store")
     rows = store_vocoder_sound.rows_of_split("train")
@@ -180,7 +180,7 @@ def test_a_corpus_that_is_not_there_is_named_with_the_way_out(
     alone = XTTSConfig(cache_dir=store_vocoder_sound.folder)
     with pytest.raises(DataError, match=r"/gone/c\.jsonl") as caught:
         open_sound_of(moved, store_vocoder_sound.rows_of_split("train"), alone, "train", 0)
-    assert "data.store_pcm=true" in caught.value.next_step
+    assert "data.cache_waveforms=true" in caught.value.next_step
 
 
 def test_a_recording_that_changed_is_refused_by_name(

@@ -30,11 +30,11 @@ def test_discriminators_wait_until_the_vocoder_is_warm() -> None:
     run = Run(graph=False)
     discriminators = flatten(run.discriminators)
     for step in range(NUM_WARM_STEPS):
-        assert "critic_loss" not in run.train(make_segments(step), step)
+        assert "discriminator_loss" not in run.train(make_segments(step), step)
     assert flatten(run.discriminators) == discriminators
     vocoder = flatten(run.vocoder)
     scalars = run.train(make_segments(9), NUM_WARM_STEPS)
-    assert {"loss", "mel", "stft", "adversarial", "features", "critic_loss", "is_finite"} <= set(scalars)
+    assert {"loss", "mel", "stft", "adversarial", "features", "discriminator_loss", "is_finite"} <= set(scalars)
     assert flatten(run.discriminators) != discriminators
     assert flatten(run.vocoder) != vocoder
 

@@ -163,6 +163,6 @@ def test_only_gpus_of_one_process_with_a_store_switch(scene: Scene) -> None:
     assert "because several processes train together" in scene.lines[-1]
     scene.data = replace(scene.data, utterances=SimpleNamespace())  # type: ignore[arg-type]
     assert scene.make() is None
-    assert "because features are made on the fly" in scene.lines[-1]
+    assert "because features are computed on the fly" in scene.lines[-1]
     scene.config = scene.config.model_copy(update={"training.durations": "search"})
     assert scene.make() is None

@@ -76,15 +76,15 @@ def test_what_is_alike_in_all_bands_stays_as_it_is() -> None:
 
 def test_a_loss_is_measured_on_changed_voices_only_while_training() -> None:
     part = make_part(make_spec(), *LENGTHS)
-    assert measure(part, voice_stretch=0.3)[1]["prior"] != measure(part)[1]["prior"]
-    assert measure(part, training=False, voice_stretch=0.3) == measure(part, training=False)
+    assert measure(part, voice_augmentation=0.3)[1]["prior"] != measure(part)[1]["prior"]
+    assert measure(part, training=False, voice_augmentation=0.3) == measure(part, training=False)
 
 
 def test_a_changed_voice_is_not_taken_for_its_speaker() -> None:
     part = make_part(make_spec(), *LENGTHS)
     found = set()
     for step in range(6):
-        sums = measure(part, step=step, voice_stretch=0.3)[1]
+        sums = measure(part, step=step, voice_augmentation=0.3)[1]
         by_row = [measure(part | hide_references_but(row, part), step=step)[1]["speaker"] for row in range(3)]
         choices = list(product((0, 1), repeat=3))
         distances = [abs(sums["speaker"] - np.dot(choice, by_row)) for choice in choices]

@@ -145,7 +145,7 @@ def test_shares_of_several_devices_stay_equal() -> None:
 
 def test_processes_that_train_together_must_be_told_a_number(config: XTTSConfig) -> None:
     machine = replace(MACHINE, cluster=Cluster("TF_CONFIG", 2, 1))
-    with pytest.raises(ConfigError, match="several processes"):
+    with pytest.raises(ConfigError, match="in a cluster"):
         resolve(config, machine)
 
 

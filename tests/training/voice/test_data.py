@@ -165,7 +165,7 @@ def test_other_durations_are_noticed_when_a_run_goes_on(config: XTTSConfig) -> N
     folder = Path(str(config.data.cache_dir))
     align_evenly(folder)
     before = open_data(config).fingerprint()
-    assert set(before) == {"corpus", "front end", "durations"}
+    assert set(before) == {"corpus", "front end", "tokens", "durations"}
     assert open_data(config).fingerprint() == before
     begin_durations(folder, DurationsOrigin("another", "runs/other", 7))
     assert read_durations_origin(folder) == DurationsOrigin("another", "runs/other", 7)

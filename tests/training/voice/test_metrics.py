@@ -24,8 +24,9 @@ from myxtts.training.voice.metrics import SCORE, Evaluator, measure_warped_dista
 from myxtts.training.voice.validation_set import (
     FixedUtterance,
     choose_sentences,
-    find_texts,
+    find_in_corpus,
     load_fixed_utterances,
+    load_recorded,
     pack_part,
 )
 
@@ -212,6 +213,11 @@ def test_the_fixed_set_is_the_same_every_time_and_has_texts(ljspeech: Path, tmp_
         assert one.id == other.id
         np.testing.assert_array_equal(one.mel_TM, other.mel_TM)
         np.testing.assert_array_equal(one.reference_RM, other.reference_RM)
-    texts = find_texts(config, first)
-    assert set(texts) == {one.id for one in first}
-    assert all("sentence" in text.lower() for text in texts.values())
+    in_corpus = find_in_corpus(config, first)
+    assert set(in_corpus) == {one.id for one in first}
+    assert all("sentence" in one.text.lower() for one in in_corpus.values())
+    recorded = load_recorded(config, in_corpus.values())
+    for one in first:
+        assert len(recorded[one.id]) == pytest.approx(one.num_frames * config.data.hop_length, abs=config.data.n_fft)
+    Path(in_corpus[first[0].id].audio).unlink()
+    assert set(load_recorded(config, in_corpus.values())) == {one.id for one in first[1:]}, "a lost file is left out"

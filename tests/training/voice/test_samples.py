@@ -117,7 +117,7 @@ def test_a_sample_that_fails_is_a_warning_and_the_others_are_written(model: XTTS
         return hum(mel_TM)
 
     assert [sample.name for sample in make_writer(model, tmp_path, said, fail_third).write(5)] == ["02-fa"]
-    assert said == ["Sample 01-en of step 5 could not be made: no sound. Training goes on."]
+    assert said == ["Sample 01-en of step 5 could not be made: no sound. Training continues."]
     assert [entry["name"] for entry in read_index(tmp_path / "step-000005")["samples"]] == ["02-fa"]
 
 
@@ -215,7 +215,7 @@ def test_a_board_that_cannot_be_opened_warns_once(tmp_path: Path) -> None:
     board.flush()
     board.close()
     assert len(said) == 1
-    assert "Training goes on without it" in said[0]
+    assert "Training continues without it" in said[0]
 
 
 _FULL_DISK = """

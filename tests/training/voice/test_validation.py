@@ -177,7 +177,7 @@ def test_the_text_side_is_frozen_when_it_does_not_improve_also_after_a_resume(
     stage: Stage, tmp_path: Path, is_old: bool
 ) -> None:
     view, stage.scores, stage.priors = PlayedTraining(tmp_path), [3.0, 2.0], [0.2, 0.1]
-    view.config = XTTSConfig(text_patience_steps=4)
+    view.config = XTTSConfig(text_freeze_patience_steps=4)
     play(ValidationCallback(hum), view, stage, 2)
     resumed, stage.scores, stage.priors = resume(view, is_old=is_old), [1.0, 0.5], [0.11, 0.12]
     play(ValidationCallback(hum), resumed, stage, 2)
