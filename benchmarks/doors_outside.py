@@ -1,18 +1,25 @@
-"""`make doors`: other people's programs speak an exported voice, and a recogniser counts their words.
+"""`make doors`: other programs speak an exported voice, and a recogniser counts the word errors of each.
 
-piper-tts, wyoming-piper and sherpa-onnx say sentences with the exported demo voice, `myxtts serve` says them over HTTP,
-`myxtts synth` as it always does. pocketsphinx, whose package brings its model, hears all of them: each door may have at
-most one point more word errors than `synth`, and must have about as much sound.
+`myxtts synth` says sentences with TensorFlow; `myxtts serve` says them over HTTP; `synth` says them again from ONNX
+exports in float32, float16 and int8; piper-tts, wyoming-piper and sherpa-onnx say them from the piper export.
+pocketsphinx, whose package brings an English model, transcribes all of them. Each may have at most one point more word
+errors than `synth`, and must have about as much sound.
+
+    python -m benchmarks.doors_outside [--model RUN] [--speaker NAME] [--sentences 150]
+
+Without --model it is the demo voice, whose words nobody understands after 300 steps: give a trained English voice.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import shutil
 import subprocess
 import sys
 import wave
 from pathlib import Path
+from typing import Literal
 
 import httpx
 import numpy as np
@@ -21,36 +28,46 @@ from benchmarks.doors import make_demo_voice
 from benchmarks.doors_server import start_server
 from benchmarks.harness import Measurement, write_results
 from myxtts.corpus.demo.sentences import compose_sentence, load_grammar
+from myxtts.errors import ConfigError
 from myxtts.features.wave_file import write_sound
-from myxtts.synthesis.loaded_bundle import LoadedBundle, load_bundle
+from myxtts.synthesis.loaded_bundle import KnownVocoder, LoadedBundle, choose_vocoder, load_bundle
 from myxtts.synthesis.synthesizer import Synthesizer
 from myxtts.tools.recognition import count_mistakes
 
 _PLACE = Path(__file__).parents[1] / "build" / "doors"
 _PYTHON = _PLACE / "venv" / "bin" / "python"
 _PROGRAM = Path(__file__).with_name("outside_programs.py")
-_DOORS = ("serve", "piper", "wyoming", "sherpa")
-_SPEAKER, _LANGUAGE = "en01", "en"
-_NUM_SENTENCES = 100
-"""Fewer can be given as an argument, for a look."""
+_DTYPES: tuple[Literal["float32", "float16", "int8"], ...] = ("float32", "float16", "int8")
+_PROGRAMS = ("piper", "wyoming", "sherpa")
+_LANGUAGE = "en"
+_NUM_SENTENCES = 150
 _MAX_POINTS = 1.0
 _MAX_LENGTH_SHARE = 0.25
 """Other programs pause differently between sentences, and leave out the silence of its ends or not."""
 
 
-def main(num_sentences: int) -> int:
-    run, spoken = make_demo_voice(), _PLACE / "spoken"
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Word errors of a voice through every door.")
+    parser.add_argument("--model", type=Path, help="run or model folder; by default the demo voice")
+    parser.add_argument("--speaker", help="by default the first voice of the model")
+    parser.add_argument("--sentences", type=int, default=_NUM_SENTENCES)
+    asked = parser.parse_args()
+    run, spoken = asked.model or make_demo_voice(), _PLACE / "spoken"
     shutil.rmtree(spoken, ignore_errors=True)
-    texts = _list_texts(load_bundle(run), num_sentences)
-    say_here(run, texts, spoken)
-    voice = _export(run)
+    loaded, vocoder = choose_vocoder(load_bundle(run), "auto")
+    speaker = asked.speaker or loaded.list_voices()[0]
+    texts = _list_texts(loaded, asked.sentences)
+    _say(Synthesizer(loaded, vocoder=vocoder), speaker, texts, spoken / "synth")
+    _say_over_http(run, speaker, texts, spoken / "serve")
+    doors = ["serve", *_say_exported(loaded, vocoder, speaker, texts, spoken), *_PROGRAMS]
+    voice = _export_piper(loaded, vocoder)
     (spoken / "texts.json").write_text(json.dumps(texts), encoding="utf-8")
-    command = [str(_PYTHON), str(_PROGRAM), "speak", str(voice), _SPEAKER, str(spoken / "texts.json"), str(spoken)]
+    command = [str(_PYTHON), str(_PROGRAM), "speak", str(voice), speaker, str(spoken / "texts.json"), str(spoken)]
     subprocess.run(command, check=True)
-    measurements = compare(spoken, texts)
+    measurements = compare(spoken, texts, doors)
     for measurement in measurements:
         sys.stdout.write(f"{measurement.describe()}\n")
-    sys.stdout.write(f"       written to {write_results('doors-outside', measurements)}\n")
+    sys.stdout.write(f"       written to {write_results('doors-outside', measurements, 'make doors MODEL=RUN')}\n")
     return 0 if all(measurement.holds for measurement in measurements) else 1
 
 
@@ -61,37 +78,59 @@ def _list_texts(loaded: LoadedBundle, num_sentences: int) -> list[str]:
     return [loaded.frontend.normalize(sentence, _LANGUAGE) for sentence in sentences]
 
 
-def say_here(run: Path, texts: list[str], spoken: Path) -> None:
-    """Says the texts by `synth` and over HTTP."""
-    for name in ("synth", "serve"):
-        (spoken / name).mkdir(parents=True)
-    synthesizer = Synthesizer.load(run)
+def _say(synthesizer: Synthesizer, speaker: str, texts: list[str], folder: Path) -> None:
+    folder.mkdir(parents=True)
     for number, text in enumerate(texts):
-        write_sound(spoken / "synth" / f"{number}.wav", synthesizer.say(text, _SPEAKER, _LANGUAGE), "")
-    with start_server(run, _SPEAKER) as (url, _):
+        write_sound(folder / f"{number}.wav", synthesizer.say(text, speaker, _LANGUAGE), "")
+
+
+def _say_over_http(run: Path, speaker: str, texts: list[str], folder: Path) -> None:
+    folder.mkdir(parents=True)
+    with start_server(run, speaker) as (url, _):
         for number, text in enumerate(texts):
             body = {"input": text, "response_format": "pcm"}
             answer = httpx.post(f"{url}/v1/audio/speech", json=body, timeout=120).raise_for_status()
-            with wave.open(str(spoken / "serve" / f"{number}.wav"), "wb") as file:
+            with wave.open(str(folder / f"{number}.wav"), "wb") as file:
                 file.setparams((1, 2, 24_000, 0, "NONE", ""))
                 file.writeframes(answer.content)
 
 
-def _export(run: Path) -> Path:
+def _say_exported(
+    loaded: LoadedBundle, vocoder: KnownVocoder, speaker: str, texts: list[str], spoken: Path
+) -> list[str]:
+    """Exports the model in every dtype and says the texts on onnxruntime; returns the names of the exports."""
+    from myxtts.export.folder import export_onnx
+
+    names = []
+    for dtype in _DTYPES:
+        out = _PLACE / f"onnx-{dtype}"
+        shutil.rmtree(out, ignore_errors=True)
+        try:
+            proof = export_onnx(loaded, vocoder, out, dtype, lambda _line: None)
+        except ConfigError as error:
+            sys.stdout.write(f"       {dtype} is refused: {error}\n")
+            continue
+        sys.stdout.write(f"       {dtype}: mean difference of spectrograms {proof.mean_difference:.2g}\n")
+        names.append(f"onnx {dtype}")
+        _say(Synthesizer.load(out), speaker, texts, spoken / names[-1])
+    return names
+
+
+def _export_piper(loaded: LoadedBundle, vocoder: KnownVocoder) -> Path:
     from myxtts.export.piper import choose_piper_voice, export_piper
 
-    loaded = load_bundle(run)
-    voice = choose_piper_voice(loaded, (), _LANGUAGE, "demo")
-    sys.stdout.write(f"{export_piper(loaded, voice, 'griffin_lim', _PLACE / 'piper').describe()}\n")
-    return _PLACE / "piper" / "demo.onnx"
+    voice = choose_piper_voice(loaded, (), _LANGUAGE, "doors")
+    shutil.rmtree(_PLACE / "piper", ignore_errors=True)
+    sys.stdout.write(f"{export_piper(loaded, voice, vocoder, _PLACE / 'piper').describe()}\n")
+    return _PLACE / "piper" / "doors.onnx"
 
 
-def compare(spoken: Path, texts: list[str]) -> list[Measurement]:
+def compare(spoken: Path, texts: list[str], doors: list[str]) -> list[Measurement]:
     """Word errors of every door against those of `synth`, and the length of its sound."""
-    errors = {name: _count_errors(spoken / name, texts) for name in ("synth", *_DOORS)}
+    errors = {name: _count_errors(spoken / name, texts) for name in ("synth", *doors)}
     lengths_s = {name: _measure_s(spoken / name, len(texts)) for name in errors}
     measurements = []
-    for name in _DOORS:
+    for name in doors:
         note = f"{100 * errors[name]:.1f} % of words, synth {100 * errors['synth']:.1f} %; {len(texts)} sentences"
         points = 100 * (errors[name] - errors["synth"])
         measurements.append(
@@ -122,4 +161,4 @@ def _measure_s(folder: Path, num_files: int) -> float:
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]) if len(sys.argv) > 1 else _NUM_SENTENCES))
+    sys.exit(main())

@@ -44,12 +44,12 @@ def describe_machine() -> dict[str, object]:
     }
 
 
-def write_results(suite: str, measurements: list[Measurement]) -> Path:
+def write_results(suite: str, measurements: list[Measurement], command: str = "") -> Path:
     RESULTS.mkdir(parents=True, exist_ok=True)
     path = RESULTS / f"{suite}.json"
     content = {
         "suite": suite,
-        "command": f"make bench (python -m benchmarks {suite})",
+        "command": command or f"make bench (python -m benchmarks {suite})",
         "machine": describe_machine(),
         "measurements": [{**asdict(item), "holds": item.holds} for item in measurements],
     }

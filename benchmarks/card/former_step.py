@@ -2,7 +2,8 @@
 
 Both train the same model from the same weights on the same batches, compiled alike and with the same two lanes. The
 usual step updates variable by variable, keeps the exponential average in a graph of its own that is not compiled, sets
-the learning rate from the host, and reads its numbers one by one.
+the learning rate from the host, reads its numbers one by one, and has the gradients of convolutions that TensorFlow
+derives.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def race_steps(folder: str) -> dict[str, float]:
         parts = [{name: np.array(tensor) for name, tensor in batch.arrays().items()} for batch in feed]
     parts = [{name: tf.constant(array) for name, array in part.items()} for part in parts]
     ours = _OurStep(make_learner(config))
-    usual = UsualStep(make_learner(config), config)
+    usual = UsualStep(make_learner(config, sums_by_row=False), config)
     batches = list(islice(cycle(parts), _NUM_COMPARED_STEPS))
     losses = [[step(part, number) for number, part in enumerate(batches)] for step in (ours, usual)]
     furthest = max(abs(one - other) / max(1.0, abs(other)) for one, other in zip(*losses, strict=True))
@@ -72,7 +73,9 @@ def _run_blocks(steps: Mapping[str, Callable[[Any, int], float]], parts: Sequenc
     return blocks
 
 
-def make_learner(config: XTTSConfig, strategy: Any = None, num_lanes: int | None = None) -> Learner:
+def make_learner(
+    config: XTTSConfig, strategy: Any = None, num_lanes: int | None = None, sums_by_row: bool = True
+) -> Learner:
     """A learner in float32, compiled; by default as this machine's processor trains."""
     import tensorflow as tf
 
@@ -81,7 +84,7 @@ def make_learner(config: XTTSConfig, strategy: Any = None, num_lanes: int | None
 
     plan = choose_plan(config, detect_hardware())
     data = open_training_data(config, plan)
-    execution = Execution(True, True, "float32", (), num_lanes or LANES_ON_CPU)
+    execution = Execution(True, True, "float32", (), num_lanes or LANES_ON_CPU, sums_by_row=sums_by_row)
     strategy, spec = strategy or tf.distribute.get_strategy(), measure_spec(config, plan, data)
     return build_learner(config, plan, spec, data, execution, strategy, total_steps=_NUM_STEPS)
 

@@ -26,6 +26,7 @@ from myxtts.features.definition import MelDefinition
 from myxtts.features.mel_graph import GraphMel
 from myxtts.models.alignment import search_alignment
 from myxtts.models.discriminators import DiscriminatorConfig
+from myxtts.models.layers import use_dtype_policy
 from myxtts.models.pitch import Pitch
 from myxtts.models.reference_encoder import Voice
 from myxtts.models.spec import ModelSpec
@@ -35,7 +36,6 @@ from myxtts.models.xtts import XTTS, SpokenText
 from myxtts.pipeline.order import Shape
 from myxtts.pipeline.splits import count_reference_frames
 from myxtts.training.execution import Execution, MicroBatches
-from myxtts.training.learner import use_dtype_policy
 from myxtts.training.vocoder.learner import VocoderLearner, VocoderSpec
 from myxtts.training.voice.learner import Learner
 
