@@ -18,19 +18,19 @@ from myxtts.config.setting import describe_allowed
 from myxtts.config.values import Scalar, format_scalar
 
 GROUPS: Mapping[str, Mapping[Language, str]] = {
-    "model_size": {"en": "Presets to choose from", "fa": "انتخاب پیش‌تنظیم‌ها"},
-    "data.train_data": {"en": "Corpus", "fa": "پیکره"},
+    "model_size": {"en": "Presets to choose from", "fa": "انتخاب preset"},
+    "data.train_data": {"en": "Corpus", "fa": "دیتاست"},
     "data.text_frontend": {"en": "Text", "fa": "متن"},
-    "data.min_duration_s": {"en": "Recordings", "fa": "صداهای ضبط‌شده"},
+    "data.min_duration_s": {"en": "Recordings", "fa": "فایل‌های صوتی"},
     "data.sample_rate": {"en": "Features", "fa": "ویژگی‌ها"},
-    "data.preprocessing_mode": {"en": "Feature store", "fa": "انبارهٔ ویژگی‌ها"},
-    "data.batch_size": {"en": "Batches", "fa": "دسته‌ها"},
-    "data.num_workers": {"en": "Feed", "fa": "خوراک‌رسانی"},
-    "data.data_gpu": {"en": "Devices of the pipeline", "fa": "دستگاه‌های خط داده"},
+    "data.preprocessing_mode": {"en": "Feature cache", "fa": "کش ویژگی‌ها"},
+    "data.batch_size": {"en": "Batches", "fa": "batchها"},
+    "data.num_workers": {"en": "Loading", "fa": "بارگذاری داده"},
+    "data.data_gpu": {"en": "Devices of the pipeline", "fa": "GPUهای پایپلاین داده"},
     "model.block": {"en": "Model", "fa": "مدل"},
-    "training.run_name": {"en": "Run", "fa": "اجرا"},
-    "training.multi_gpu": {"en": "Devices of training", "fa": "دستگاه‌های آموزش"},
-    "training.durations": {"en": "Alignment, compilation and precision", "fa": "هم‌ترازی، کامپایل و دقت اعداد"},
+    "training.run_name": {"en": "Run", "fa": "run"},
+    "training.multi_gpu": {"en": "Devices of training", "fa": "GPUهای آموزش"},
+    "training.durations": {"en": "Alignment, compilation and precision", "fa": "alignment، کامپایل و دقت عددی"},
     "training.gradient_accumulation_steps": {"en": "Optimiser", "fa": "بهینه‌ساز"},
 }
 """Each group by the setting it begins with."""

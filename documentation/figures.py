@@ -1,10 +1,10 @@
-"""The measured figures of the documentation, taken from benchmarks/results: none is older than its measurement."""
+"""Tables of measured and computed figures, made from benchmarks/results: none is older than its measurement."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,158 +12,305 @@ from typing import Any
 from documentation.words import Language
 
 BEGIN, END = "<!-- figures: made by `make docs` from benchmarks/results -->", "<!-- end of figures -->"
+SIZES_BEGIN, SIZES_END = (
+    "<!-- sizes: made by `make docs` from benchmarks/results/card.json -->",
+    "<!-- end of sizes -->",
+)
 _BLOCK = re.compile(rf"{re.escape(BEGIN)}.*?{re.escape(END)}", re.DOTALL)
-_PERSIAN_DIGITS = str.maketrans("0123456789.,", "۰۱۲۳۴۵۶۷۸۹٫٬")
+_SIZES_BLOCK = re.compile(rf"{re.escape(SIZES_BEGIN)}.*?{re.escape(SIZES_END)}", re.DOTALL)
+_PERSIAN_DIGITS = str.maketrans("0123456789.,%", "۰۱۲۳۴۵۶۷۸۹٫٬٪")
+
+
+class _PersianNumber(float):
+    """A number that is written in Persian digits."""
+
+    def __format__(self, spec: str) -> str:
+        return super().__format__(spec).translate(_PERSIAN_DIGITS)
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A measurement by its suite and name, how its value is written, and what it says in each language."""
+    """A row: the measurement it is taken from, what it measures, our figure, and what it is compared with.
+
+    `note` finds further numbers in the note of the measurement, by name; `value` is the measurement itself.
+    """
 
     suite: str
     name: str
-    show: Callable[[float], str]
-    words: dict[Language, str]
-
-
-def _as_percent(value: float) -> str:
-    return f"{100 * value:.1f} %"
-
-
-def _as_factor(value: float) -> str:
-    return f"{value:.1f} ×"
+    note: str
+    rows: dict[Language, tuple[str, str, str]]
 
 
 FIGURES: tuple[Figure, ...] = (
     Figure(
         "feed",
         "AU of the cached feed by its ceiling at 20 ms",
-        _as_percent,
+        r"AU (?P<au>[\d.]+), ceiling (?P<ceiling>[\d.]+)",
         {
-            "en": "of the utilisation that batches already in memory reach (emulated accelerator, 20 ms steps)",
-            "fa": "از بهره‌گیری‌ای که با دسته‌های آماده در حافظه ممکن است (شتاب‌دهندهٔ شبیه‌سازی‌شده، گام ۲۰ میلی‌ثانیه)",
+            "en": (
+                "Busy time of a simulated accelerator, 20 ms steps, cached features",
+                "{au:.1%}",
+                "{ceiling:.1%} with all batches already in RAM",
+            ),
+            "fa": (
+                "درصد زمانی که شتاب‌دهندهٔ شبیه‌سازی‌شده مشغول است؛ گام ۲۰ میلی‌ثانیه، ویژگی‌ها در کش",
+                "{au:.1%}",
+                "{ceiling:.1%} وقتی همهٔ batchها از قبل در RAM باشند",
+            ),
         },
     ),
     Figure(
         "feed",
         "AU of the cached feed by its ceiling at 5 ms",
-        _as_percent,
-        {"en": "the same with 5 ms steps", "fa": "همان، با گام ۵ میلی‌ثانیه"},
+        r"AU (?P<au>[\d.]+), ceiling (?P<ceiling>[\d.]+)",
+        {
+            "en": ("The same with 5 ms steps", "{au:.1%}", "{ceiling:.1%} with all batches already in RAM"),
+            "fa": ("همان، با گام ۵ میلی‌ثانیه", "{au:.1%}", "{ceiling:.1%} وقتی همهٔ batchها از قبل در RAM باشند"),
+        },
     ),
     Figure(
         "feed",
         "step-time variation at 20 ms",
-        _as_percent,
+        r"ceiling (?P<ceiling>[\d.]+)",
         {
-            "en": "variation of the step time at 20 ms (standard deviation by mean)",
-            "fa": "نوسان زمان گام در ۲۰ میلی‌ثانیه (انحراف معیار بخش بر میانگین)",
+            "en": (
+                "Jitter of the step time (standard deviation / mean), 20 ms steps",
+                "{value:.1%}",
+                "{ceiling:.1%} with all batches already in RAM",
+            ),
+            "fa": (
+                "نوسان زمان گام (انحراف معیار تقسیم بر میانگین)، گام ۲۰ میلی‌ثانیه",
+                "{value:.1%}",
+                "{ceiling:.1%} وقتی همهٔ batchها از قبل در RAM باشند",
+            ),
         },
     ),
     Figure(
         "loading",
         "recordings to batches on the fly by librosa in numpy_function",
-        _as_factor,
+        r"product (?P<own>\d+)/s.*librosa in numpy_function (?P<librosa>\d+)/s.*scipy (?P<processes>\d+)/s",
         {
-            "en": "the utterances per second of `librosa` in `tf.numpy_function`, on the fly",
-            "fa": "جمله در ثانیه در برابر `librosa` درون `tf.numpy_function`، در لحظه",
-        },
-    ),
-    Figure(
-        "loading",
-        "recordings to batches on the fly by two processes with soundfile and scipy",
-        _as_factor,
-        {
-            "en": "the utterances per second of a loader of two processes with soundfile and scipy",
-            "fa": "جمله در ثانیه در برابر بارگذاری دوپردازه‌ای با soundfile و scipy",
-        },
-    ),
-    Figure(
-        "store",
-        "np.load in tf.data, CPU time of tensors by dlpack",
-        _as_factor,
-        {
-            "en": "less CPU time per utterance than one `.npy` file each, read by `np.load` in `tf.data`",
-            "fa": "زمان پردازندهٔ کمتر برای هر جمله، در برابر یک پروندهٔ `.npy` با `np.load` در `tf.data`",
+            "en": (
+                "Clips loaded per second on the fly (no feature cache)",
+                "{own:.0f}",
+                "{librosa:.0f} with `librosa` in `tf.numpy_function`; {processes:.0f} with soundfile in two processes",
+            ),
+            "fa": (
+                "تعداد کلیپی که در هر ثانیه on-the-fly (بدون کش) بارگذاری می‌شود",
+                "{own:.0f}",
+                "{librosa:.0f} با `librosa` در `tf.numpy_function`؛ {processes:.0f} با soundfile و scipy در دو پروسه",
+            ),
         },
     ),
     Figure(
         "store",
         "TFRecord in tf.data, CPU time of tensors by dlpack",
-        _as_factor,
+        r"dlpack (?P<own>\d+) µs.*np.load (?P<npy>\d+) µs, TFRecord (?P<record>\d+) µs",
         {
-            "en": "less CPU time per utterance than TFRecord in `tf.data`",
-            "fa": "زمان پردازندهٔ کمتر برای هر جمله، در برابر TFRecord در `tf.data`",
+            "en": (
+                "CPU time to read one clip from the feature cache into a tensor",
+                "{own:.0f} µs",
+                "{npy:.0f} µs from one `.npy` file per clip; {record:.0f} µs from TFRecord in `tf.data`",
+            ),
+            "fa": (
+                "زمان CPU برای خواندن یک کلیپ از کش ویژگی‌ها تا تنسور",
+                "{own:.0f} میکروثانیه",
+                "{npy:.0f} با یک فایل `npy` برای هر کلیپ؛ {record:.0f} با TFRecord در `tf.data`",
+            ),
         },
     ),
     Figure(
         "features",
         "host features, WAV to log-mel, CPU time of librosa",
-        _as_percent,
+        r"librosa (?P<librosa>[\d.]+) ms, plain (?P<own>[\d.]+) ms",
         {
-            "en": "of the CPU time of `librosa` (one BLAS thread) from WAV to log-mel",
-            "fa": "زمان پردازندهٔ `librosa` (با یک رشتهٔ BLAS) از WAV تا log-mel",
-        },
-    ),
-    Figure(
-        "monitor",
-        "monitor of 8 GPUs (fake NVML)",
-        lambda value: f"{value:.2f} %",
-        {
-            "en": "of one core for `myxtts monitor` on eight GPUs (fake NVML), a look every 2 s",
-            "fa": "یک هسته برای `myxtts monitor` روی هشت GPU (NVML ساختگی)، هر ۲ ثانیه یک نگاه",
-        },
-    ),
-    Figure(
-        "voice",
-        "real-time factor of tiny",
-        lambda value: f"{value:.2f}",
-        {
-            "en": "seconds of work for a second of speech: `tiny`, 8 decoder steps, Griffin-Lim",
-            "fa": "ثانیه کار برای یک ثانیه گفتار: `tiny`، ۸ گام رمزگشا، Griffin-Lim",
+            "en": (
+                "CPU time from a WAV file to its log-mel spectrogram, per clip",
+                "{own:.2f} ms",
+                "{librosa:.2f} ms with `librosa` (one BLAS thread)",
+            ),
+            "fa": (
+                "زمان CPU از فایل WAV تا log-mel، برای هر کلیپ",
+                "{own:.2f} میلی‌ثانیه",
+                "{librosa:.2f} با `librosa` (یک ترد BLAS)",
+            ),
         },
     ),
     Figure(
         "voice",
         "training step of tiny, by one fed from memory",
-        lambda value: f"{value:.2f} ×",
+        r"(?P<own>[\d.]+) s from the feed, (?P<memory>[\d.]+) s from memory",
         {
-            "en": "the time of the same training step fed from memory: what the pipeline costs",
-            "fa": "زمان همان گام آموزش با دسته‌های آماده در حافظه: هزینهٔ خط داده",
+            "en": (
+                "One training step of `tiny` on the CPU, batch 16, data pipeline included",
+                "{own:.3f} s",
+                "{memory:.3f} s with the same batch kept in RAM",
+            ),
+            "fa": (
+                "یک گام آموزش `tiny` روی CPU با batch ۱۶، همراه با پایپلاین داده",
+                "{own:.3f} ثانیه",
+                "{memory:.3f} ثانیه وقتی همان batch در RAM بماند",
+            ),
+        },
+    ),
+    Figure(
+        "voice",
+        "real-time factor of tiny",
+        r"(?P<speech>[\d.]+) s of speech",
+        {
+            "en": (
+                "Time to synthesise one second of speech after warm-up: `tiny`, 8 decoder steps, Griffin-Lim",
+                "{value:.2f} s",
+                "",
+            ),
+            "fa": (
+                "زمان ساختن یک ثانیه گفتار پس از warm-up با `tiny`، ۸ گام decoder و Griffin-Lim",
+                "{value:.2f} ثانیه",
+                "",
+            ),
+        },
+    ),
+    Figure(
+        "doors",
+        "process start to first sound of an exported model, relative to TensorFlow",
+        r"(?P<own>[\d.]+) s and (?P<tensorflow>[\d.]+) s",
+        {
+            "en": (
+                "From starting the program to the first sound, model exported to ONNX",
+                "{own:.2f} s",
+                "{tensorflow:.2f} s with TensorFlow",
+            ),
+            "fa": (
+                "از اجرای برنامه تا اولین صدا، با مدل خروجی‌گرفته به ONNX",
+                "{own:.2f} ثانیه",
+                "{tensorflow:.2f} ثانیه با TensorFlow",
+            ),
+        },
+    ),
+    Figure(
+        "monitor",
+        "monitor of 8 GPUs (fake NVML)",
+        r"every (?P<every>\d+) s",
+        {
+            "en": (
+                "CPU use of `myxtts monitor`, 8 simulated GPUs, refreshed every {every:.0f} s",
+                "{value:.2f}% of a core",
+                "",
+            ),
+            "fa": (
+                "مصرف CPU در `myxtts monitor` با ۸ GPU شبیه‌سازی‌شده، هر {every:.0f} ثانیه یک بار",
+                "{value:.2f}٪ از یک هسته",
+                "",
+            ),
         },
     ),
 )
 """Suites that were not measured yet are left out."""
 
-_HEADINGS: dict[Language, tuple[str, str, str]] = {
-    "en": ("measured", "what", "where it is written down"),
-    "fa": ("اندازه‌گیری", "چه چیزی", "کجا نوشته شده"),
+_HEADINGS: dict[Language, tuple[str, ...]] = {
+    "en": ("what was measured", "MyXTTS", "for comparison", "results file"),
+    "fa": ("چه چیزی اندازه گرفته شد", "MyXTTS", "برای مقایسه", "فایل نتیجه"),
+}
+
+_BYTES_PER_PARAMETER = 16
+_SIZES: dict[str, tuple[float, dict[Language, tuple[str, str]]]] = {
+    "tiny": (
+        4.0,
+        {
+            "en": ("a CPU, a first try", "about 1 hour for 16,000 steps on two CPU cores"),
+            "fa": ("CPU، آزمایش اول", "حدود ۱ ساعت برای ۱۶٬۰۰۰ گام روی دو هستهٔ CPU"),
+        },
+    ),
+    "small": (
+        18.0,
+        {"en": ("one or a few voices, one GPU", "not known"), "fa": ("یک یا چند گوینده، یک GPU", "نامعلوم")},
+    ),
+    "normal": (
+        80.0,
+        {
+            "en": ("many voices and languages, one large GPU", "not known"),
+            "fa": ("گوینده و زبان‌های زیاد، یک GPU بزرگ", "نامعلوم"),
+        },
+    ),
+    "big": (
+        350.0,
+        {
+            "en": ("thousands of hours, several large GPUs", "not known"),
+            "fa": ("هزاران ساعت داده، چند GPU بزرگ", "نامعلوم"),
+        },
+    ),
+}
+"""Each size by its millions of parameters, what it is for, and the training time where that was measured."""
+_SIZE_HEADINGS: dict[Language, tuple[str, ...]] = {
+    "en": (
+        "`--model-size`",
+        "for",
+        "parameters",
+        "VRAM, batch 64",
+        "VRAM, batch 96",
+        "one checkpoint on disk",
+        "training time",
+    ),
+    "fa": ("`--model-size`", "برای", "پارامتر", "VRAM با batch ۶۴", "VRAM با batch ۹۶", "حجم یک چک‌پوینت", "زمان آموزش"),
+}
+_UNITS: dict[Language, tuple[str, str, str, str]] = {
+    "en": ("million", "GiB", "MB", "GB"),
+    "fa": ("میلیون", "GiB", "مگابایت", "گیگابایت"),
 }
 
 
 def has_figures(text: str) -> bool:
-    return BEGIN in text
+    return BEGIN in text or SIZES_BEGIN in text
 
 
 def fill_figures(path: Path, text: str, language: Language, root: Path) -> str:
-    """The text of a page with the table between its marks made anew."""
+    """The text of a page with the tables between its marks made again."""
     up = "../" * (len(path.relative_to(root).parts) - 1)
-    rows = "\n".join(_make_rows(language, root / "benchmarks" / "results", f"{up}benchmarks/results"))
-    first, second, third = _HEADINGS[language]
-    table = f"{BEGIN}\n\n| {first} | {second} | {third} |\n|---|---|---|\n{rows}\n\n{END}"
-    return _BLOCK.sub(lambda _: table, text)
+    results = root / "benchmarks" / "results"
+    table = "\n".join(_make_table(_HEADINGS[language], _make_rows(language, results, f"{up}benchmarks/results")))
+    text = _BLOCK.sub(lambda _: f"{BEGIN}\n\n{table}\n\n{END}", text)
+    if SIZES_BEGIN in text and (results / "card.json").is_file():
+        sizes = "\n".join(_make_table(_SIZE_HEADINGS[language], _make_size_rows(language, results / "card.json")))
+        text = _SIZES_BLOCK.sub(lambda _: f"{SIZES_BEGIN}\n\n{sizes}\n\n{SIZES_END}", text)
+    return text
 
 
-def _make_rows(language: Language, folder: Path, address: str) -> Iterator[str]:
+def _make_table(headings: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> Iterator[str]:
+    yield f"| {' | '.join(headings)} |"
+    yield f"|{'---|' * len(headings)}"
+    for row in rows:
+        yield f"| {' | '.join(row)} |"
+
+
+def _make_rows(language: Language, folder: Path, address: str) -> Iterator[tuple[str, ...]]:
+    kind = _PersianNumber if language == "fa" else float
     for figure in FIGURES:
         path = folder / f"{figure.suite}.json"
         if not path.is_file():
             continue
-        value = figure.show(_find(json.loads(path.read_text(encoding="utf-8")), figure))
-        shown = value.translate(_PERSIAN_DIGITS).replace("%", "٪") if language == "fa" else value
-        yield f"| {shown} | {figure.words[language]} | [{figure.suite}.json]({address}/{figure.suite}.json) |"
+        measurement = _find(json.loads(path.read_text(encoding="utf-8")), figure)
+        noted = re.search(figure.note, measurement["note"])
+        assert noted is not None, f"the note of {figure.name!r} has changed"
+        numbers = {name: kind(text) for name, text in noted.groupdict().items()} | {"value": kind(measurement["value"])}
+        cells = [cell.format_map(numbers) for cell in figure.rows[language]]
+        yield (*cells, f"[{figure.suite}.json]({address}/{figure.suite}.json)")
 
 
-def _find(results: dict[str, Any], figure: Figure) -> float:
-    found = [one["value"] for one in results["measurements"] if one["name"] == figure.name]
+def _make_size_rows(language: Language, path: Path) -> Iterator[tuple[str, ...]]:
+    kind = _PersianNumber if language == "fa" else float
+    million, gib, mega, giga = _UNITS[language]
+    measured = {one["name"]: one["value"] for one in json.loads(path.read_text(encoding="utf-8"))["measurements"]}
+    for size, (millions, words) in _SIZES.items():
+        memory = [
+            f"{kind(measured[f'memory of a step: {size}, step, stored durations, batch {batch}, {card}']):.1f} {gib}"
+            for batch, card in ((64, "RTX 3060"), (96, "RTX 3090"))
+        ]
+        megabytes = millions * _BYTES_PER_PARAMETER
+        disk = f"{kind(megabytes / 1000):.1f} {giga}" if megabytes >= 1000 else f"{kind(megabytes):.0f} {mega}"
+        yield (f"`{size}`", words[language][0], f"{kind(millions):.0f} {million}", *memory, disk, words[language][1])
+
+
+def _find(results: dict[str, Any], figure: Figure) -> dict[str, Any]:
+    found: list[dict[str, Any]] = [one for one in results["measurements"] if one["name"] == figure.name]
     assert len(found) == 1, f"benchmarks/results/{figure.suite}.json has no measurement {figure.name!r}"
-    return float(found[0])
+    return found[0]

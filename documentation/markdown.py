@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -14,10 +13,14 @@ from typing import Any
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
+from pygments import highlight
+from pygments.formatters.html import HtmlFormatter
+from pygments.lexers import get_lexer_by_name
+from pygments.util import ClassNotFound
 
 _KEPT = "_- \u200c"
-_COMMENT = re.compile(r"(^|\s)(#.*)$", re.MULTILINE)
-_SHELLS = ("bash", "yaml")
+_SHORT_CODE = 40
+_MARKS = "\u200e\u200f"
 
 Locate = Callable[[str], str]
 """From an address as the page writes it to the one on the site."""
@@ -81,11 +84,39 @@ class MarkdownPage:
                 blocks.append(CodeBlock(language, tuple(marks), token.content, token.map[0] + 1 if token.map else 0))
         return blocks
 
+    @property
+    def sections(self) -> Iterator[tuple[Heading, str]]:
+        """Each heading with the text below it, without marks, for searching."""
+        headings, is_heading = iter(self.headings), False
+        heading: Heading | None = None
+        words: list[str] = []
+        for token in self.tokens:
+            if token.type == "heading_open":
+                if heading is not None:
+                    yield heading, " ".join(words)
+                heading, words, is_heading = next(headings), [], True
+            elif token.type == "heading_close":
+                is_heading = False
+            elif token.type in ("fence", "code_block"):
+                words.append(" ".join(token.content.split()))
+            elif token.type == "inline" and not is_heading:
+                kinds = {"text", "code_inline", "softbreak"}
+                kept = [child.content or " " for child in token.children or () if child.type in kinds]
+                words.append(" ".join("".join(kept).split()))
+        if heading is not None:
+            yield heading, " ".join(words)
+
     def to_html(self, locate: Locate) -> str:
         parser, anchors = _make_parser(), iter(self.headings)
+        anchor = ""
         for token in _walk(self.tokens):
             if token.type == "heading_open":
-                token.attrSet("id", next(anchors).anchor)
+                anchor = next(anchors).anchor
+                token.attrSet("id", anchor)
+            if token.type == "heading_close":
+                token.meta["anchor"] = anchor
+            if token.type == "inline":
+                _drop_marks(token.children or [])
             for name in ("href", "src"):
                 address = token.attrGet(name)
                 if address is not None:
@@ -104,6 +135,7 @@ def _make_parser() -> MarkdownIt:
     parser.add_render_rule("fence", _render_fence)
     parser.add_render_rule("code_block", _render_fence)
     parser.add_render_rule("code_inline", _render_inline_code)
+    parser.add_render_rule("heading_close", _render_heading_end)
     parser.add_render_rule("table_open", lambda *_: '<div class="scroll"><table>\n')
     parser.add_render_rule("table_close", lambda *_: "</table></div>\n")
     return parser
@@ -111,14 +143,36 @@ def _make_parser() -> MarkdownIt:
 
 def _render_fence(_renderer: Any, tokens: Sequence[Token], index: int, _options: Any, _env: Any) -> str:
     token = tokens[index]
-    text = escape(token.content.rstrip("\n"), quote=False)
-    if token.info.split()[:1] and token.info.split()[0] in _SHELLS:
-        text = _COMMENT.sub(r'\1<span class="comment">\2</span>', text)
-    return f'<pre dir="ltr"><code>{text}</code></pre>\n'
+    try:
+        lexer = get_lexer_by_name((token.info.split() or ["text"])[0], stripnl=False)
+    except ClassNotFound:
+        lexer = get_lexer_by_name("text", stripnl=False)
+    text = highlight(token.content.rstrip("\n"), lexer, HtmlFormatter(nowrap=True)).rstrip("\n")
+    return f'<div class="block"><pre dir="ltr" tabindex="0"><code>{text}</code></pre></div>\n'
 
 
 def _render_inline_code(_renderer: Any, tokens: Sequence[Token], index: int, _options: Any, _env: Any) -> str:
-    return f'<code dir="ltr">{escape(tokens[index].content, quote=False)}</code>'
+    content = tokens[index].content
+    # A flag must not be torn at its dashes; only long commands may wrap.
+    short = ' class="short"' if len(content) <= _SHORT_CODE else ""
+    return f'<code dir="ltr"{short}>{escape(content, quote=False)}</code>'
+
+
+def _render_heading_end(_renderer: Any, tokens: Sequence[Token], index: int, _options: Any, _env: Any) -> str:
+    token = tokens[index]
+    anchor = escape(str(token.meta.get("anchor", "")))
+    return f' <a class="anchor" href="#{anchor}" aria-label="#">#</a></{token.tag}>\n'
+
+
+def _drop_marks(tokens: Sequence[Token]) -> None:
+    """Code has its own direction on the site, so the marks beside it, which GitHub needs, would only move commas."""
+    for before, code, after in zip(tokens, tokens[1:], [*tokens[2:], None], strict=False):
+        if code.type == "code_inline":
+            before.content = before.content.rstrip(_MARKS)
+            if after is not None:
+                after.content = after.content.lstrip(_MARKS)
+    if tokens and tokens[0].type == "code_inline" and len(tokens) > 1:
+        tokens[1].content = tokens[1].content.lstrip(_MARKS)
 
 
 def _name_headings(tokens: Sequence[Token]) -> Iterator[Heading]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -9,12 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from documentation.look import STYLE, STYLE_FILE_NAME, Link, Surroundings, make_choice, make_html
+from documentation.frame import LOOK_FOLDER, Link, Surroundings, make_choice, make_html
 from documentation.markdown import MarkdownPage
-from documentation.words import LANGUAGES, PAGE_NAMES, READMES, Language
+from documentation.words import LANGUAGES, PAGE_GROUPS, PAGE_NAMES, READMES, WORDS, Language
 
 ROOT = Path(__file__).parents[1]
 _FILES_FOLDER = "files"
+_LATER_GROUPS = {name: pages for name, pages in PAGE_GROUPS.items() if name != "start"}
 
 
 class BrokenLinkError(Exception):
@@ -66,7 +68,10 @@ class Site:
         for source, target in self.copied.items():
             (out / target).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, out / target)
-        (out / STYLE_FILE_NAME).write_text(STYLE.lstrip(), encoding="utf-8")
+        for language in self.languages:
+            (out / f"search.{language}.js").write_text(self._index(language, pages), encoding="utf-8")
+        for path in LOOK_FOLDER.iterdir():
+            shutil.copyfile(path, out / path.name)
         first = [(language, f"{language}/index.html") for language in self.languages]
         (out / "index.html").write_text(make_choice(first), encoding="utf-8")
         return written
@@ -85,23 +90,40 @@ class Site:
         self.copied[source] = Path(_FILES_FOLDER) / source.relative_to(self.root)
         return _relate(place.target, self.copied[source]) + anchor
 
+    def _index(self, language: Language, pages: dict[Path, MarkdownPage]) -> str:
+        """Address, page, heading and text of each section, as a script: scripts load from files too, JSON does not."""
+        rows = [
+            (f"{place.target.name}#{heading.anchor}", page.title, heading.text, text)
+            for place in self.list_places(language)
+            for page in (pages[place.source],)
+            for heading, text in page.sections
+        ]
+        return f"window.searchIndex={json.dumps(rows, ensure_ascii=False, separators=(',', ':'))};\n"
+
     def _render(self, place: Place, pages: dict[Path, MarkdownPage]) -> str:
         page = pages[place.source]
         body = page.to_html(lambda address: self.locate(place, address))
         siblings = self.list_places(place.language)
-        links = [Link(_relate(place.target, other.target), pages[other.source].title) for other in siblings]
-        number = siblings.index(place)
+        links = {
+            other.target.stem: Link(_relate(place.target, other.target), pages[other.source].title)
+            for other in siblings
+        }
+        row, number = list(links.values()), siblings.index(place)
+        groups = [
+            (WORDS[place.language].groups[group], [links[name] for name in names if name in links])
+            for group, names in ({"start": ("index", *PAGE_GROUPS["start"])} | _LATER_GROUPS).items()
+        ]
         others = [
             (other.language, _relate(place.target, other.target))
             for other in self.places.values()
             if other.language != place.language and other.target.name == place.target.name
         ]
         around = Surroundings(
-            pages=links,
-            here=links[number].address,
+            groups=groups,
+            here=row[number].address,
             others=others,
-            before=links[number - 1] if number else None,
-            after=links[number + 1] if number + 1 < len(links) else None,
+            before=row[number - 1] if number else None,
+            after=row[number + 1] if number + 1 < len(row) else None,
             root="../" * (len(place.target.parts) - 1),
         )
         return make_html(page.title, body, page.headings, place.language, around)
