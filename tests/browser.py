@@ -32,6 +32,10 @@ def photograph(page: Path, folder: Path, width: int, height: int) -> NDArray[np.
     return pixels
 
 
+class PageError(AssertionError):
+    """A script or a command of the DevTools protocol failed in the page."""
+
+
 class Page:
     """A page in a headless Chromium, driven by the DevTools protocol."""
 
@@ -50,7 +54,8 @@ class Page:
             if message.get("method") == "Network.requestWillBeSent":
                 self._requested.append(message["params"]["request"]["url"])
             if message.get("id") == self._number:
-                assert "error" not in message, message
+                if "error" in message:
+                    raise PageError(message["error"])
                 result: dict[str, Any] = message["result"]
                 return result
 
@@ -58,7 +63,8 @@ class Page:
         """The value of a script; a promise is waited for."""
         options = {"awaitPromise": True, "returnByValue": True, "userGesture": True}
         result = self.call("Runtime.evaluate", expression=script, **options)
-        assert "exceptionDetails" not in result, result
+        if "exceptionDetails" in result:
+            raise PageError(result["exceptionDetails"])
         return result["result"].get("value")
 
     def press(self, key: str, *, text: bool = True, shift: bool = False, ctrl: bool = False) -> None:
@@ -78,9 +84,16 @@ class Page:
 
     def wait_for(self, condition: str, timeout_s: float = 60.0) -> None:
         deadline = time.monotonic() + timeout_s
-        while not self.run(condition):
+        while not self._is_true(condition):
             assert time.monotonic() < deadline, f"{condition} did not become true"
             time.sleep(0.05)
+
+    def _is_true(self, condition: str) -> bool:
+        """Whether a condition holds now; not while the page is being replaced, or its scripts have not run yet."""
+        try:
+            return bool(self.run(condition))
+        except PageError:
+            return False
 
     def foreign_addresses(self, own: str) -> list[str]:
         """Addresses of other hosts that the page has asked for."""
