@@ -58,7 +58,7 @@ DOORS := build/doors/venv
 $(DOORS)/.ready:
 	@$(PYTHON) -m venv $(DOORS) || $(BIN)/python -m venv $(DOORS)
 	@$(DOORS)/bin/pip install --quiet --disable-pip-version-check \
-	  piper-tts==1.8.0 wyoming-piper==2.5.2 sherpa-onnx==2.0.1 pocketsphinx
+	  piper-tts==1.8.0 wyoming-piper==2.5.2 sherpa-onnx==2.0.1 moonshine-voice==0.0.73
 	@touch $@
 
 doors: setup $(DOORS)/.ready

@@ -2,8 +2,8 @@
 
 `myxtts synth` says sentences with TensorFlow; `myxtts serve` says them over HTTP; `synth` says them again from ONNX
 exports in float32, float16 and int8; piper-tts, wyoming-piper and sherpa-onnx say them from the piper export.
-pocketsphinx, whose package brings an English model, transcribes all of them. Each may have at most one point more word
-errors than `synth`, and must have about as much sound.
+The English recogniser of moonshine-voice transcribes all of them. Each may have at most one point more word errors than
+`synth`, and must have about as much sound.
 
     python -m benchmarks.doors_outside [--model RUN] [--speaker NAME] [--sentences 150]
 

@@ -1,7 +1,7 @@
-"""Runs in an environment of its own (build/doors/venv) with piper-tts, wyoming-piper, sherpa-onnx and pocketsphinx.
+"""Runs in an environment of its own (build/doors/venv) with piper-tts, wyoming-piper, sherpa-onnx and moonshine-voice.
 
     python outside_programs.py speak VOICE.onnx SPEAKER TEXTS.json OUT    WAV files by each program: OUT/piper/0.wav ...
-    python outside_programs.py hear LANGUAGE_FILES.json                   prints what pocketsphinx hears, as JSON
+    python outside_programs.py hear LANGUAGE_FILES.json                   prints what the recogniser hears, as JSON
 
 It imports nothing of MyXTTS.
 """
@@ -19,7 +19,6 @@ from typing import Any
 
 _PORT = 10_233
 _START_S = 60.0
-_HEARD_RATE_HZ = 16_000
 
 
 def speak(voice: Path, speaker: str, texts: list[str], out: Path) -> None:
@@ -109,22 +108,17 @@ def write_wav(path: Path, samples: Any, rate: int) -> None:
 
 
 def hear(paths: list[str]) -> list[str]:
-    """What pocketsphinx, whose package brings an English model, hears in recordings."""
+    """What the recogniser of moonshine-voice hears; this version of the package brings its English model `tiny-en`."""
     import numpy as np
-    from pocketsphinx import Decoder
+    from moonshine_voice import ModelArch, Transcriber, get_model_path
 
-    decoder, heard = Decoder(samprate=_HEARD_RATE_HZ, loglevel="FATAL"), []
+    transcriber, heard = Transcriber(get_model_path("tiny-en"), ModelArch.TINY), []
     for path in paths:
         with wave.open(path) as file:
-            samples = np.frombuffer(file.readframes(file.getnframes()), "<i2").astype(np.float64)
-            places = np.arange(0, len(samples), file.getframerate() / _HEARD_RATE_HZ)
-        resampled = np.interp(places, np.arange(len(samples)), samples)
-        peak = max(float(np.abs(resampled).max()), 1.0)
-        decoder.start_utt()
-        decoder.process_raw((resampled * (20_000 / peak)).astype("<i2").tobytes(), full_utt=True)
-        decoder.end_utt()
-        found = decoder.hyp()
-        heard.append(found.hypstr if found else "")
+            samples = np.frombuffer(file.readframes(file.getnframes()), "<i2") / 32768
+            rate = file.getframerate()
+        found = transcriber.transcribe_without_streaming(samples.tolist(), rate)
+        heard.append(" ".join(line.text for line in found.lines))
     return heard
 
 
