@@ -240,6 +240,7 @@ def test_levels_go_from_plain_to_everything() -> None:
 TEXTS = {
     "data.language": st.sampled_from(["en", "fa", "no", "pt-br", "zh-Hant"]),
     "data.data_service": st.sampled_from([None, "localhost:5050", "[::1]:80"]),
+    "data.repeat_speakers": st.sampled_from([None, "anna=3", "a=b=2, reza=100"]),
     "data.model_gpu": st.sampled_from([None, 1, "1,2,3", [2, 0]]),
     "training.crop_frames": st.integers(16, 4096).map(lambda half: 2 * half),
     "training.visible_gpus": st.sampled_from([None, "0", "1,0", [0, 1]]),

@@ -24,7 +24,10 @@ from myxtts.pipeline.splits import (
     join_training_store,
     make_order,
     open_source,
+    order_split,
 )
+from myxtts.runtime.hardware import detect_hardware
+from myxtts.runtime.plan import choose_plan
 from myxtts.store.precompute import precompute
 from myxtts.store.reader import FeatureStore
 
@@ -240,3 +243,32 @@ def test_batches_can_be_sliced_for_replicas(folder: Path) -> None:
     store = FeatureStore.open(folder / "store")
     order = make_order(store.columns, np.arange(len(store)), make_config(folder), shuffle=True, multiple_of=4)
     assert all(shape.num_utterances == 4 for shape in order.shapes)
+
+
+def test_clips_of_repeated_speakers_come_several_times_per_epoch_in_shuffled_places(folder: Path) -> None:
+    plan = choose_plan(make_config(folder), detect_hardware())
+    store = FeatureStore.open(folder / "store")
+    zoe = store.speakers.index("zoe")
+    plain = order_split(store, "train", make_config(folder), plan)
+    order = order_split(store, "train", make_config(folder, repeat_speakers="zoe=3"), plan)
+    rows = [row for number in range(order.num_batches_per_epoch) for row in order.batch(number).rows if row >= 0]
+    expected = [row for row in plain.rows for _ in range(3 if store.columns["speaker"][row] == zoe else 1)]
+    assert sorted(rows) == sorted(expected)
+    assert len(rows) > len(plain.rows)
+    # References may be copies of other clips, but batches stay reproducible.
+    again = order_split(store, "train", make_config(folder, repeat_speakers="zoe=3"), plan)
+    assert [again.batch(number).rows.tolist() for number in range(3)] == [
+        order.batch(number).rows.tolist() for number in range(3)
+    ]
+    assert order_split(store, "val", make_config(folder, repeat_speakers="zoe=3"), plan).rows.size == (
+        order_split(store, "val", make_config(folder), plan).rows.size
+    ), "validation is not repeated"
+
+
+def test_repeated_speakers_must_be_in_the_corpus_and_numbers_must_be_numbers(folder: Path) -> None:
+    plan = choose_plan(make_config(folder), detect_hardware())
+    with pytest.raises(ConfigError, match=r"'ben', whom the corpus does not have.*zoe"):
+        order_split(FeatureStore.open(folder / "store"), "train", make_config(folder, repeat_speakers="ben=2"), plan)
+    for wrong in ("zoe", "zoe=0", "=2", "zoe=x", "zoe=1000"):
+        with pytest.raises(ConfigError, match="repeat_speakers"):
+            make_config(folder, repeat_speakers=wrong)

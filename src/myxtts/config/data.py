@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from myxtts.config.choices import CorpusFormat
 from myxtts.config.languages import canonical_language
@@ -31,7 +31,7 @@ from myxtts.config.setting import (
     refuse,
     setting,
 )
-from myxtts.config.values import accept_path, check_address, format_gpu_numbers, parse_gpu_numbers
+from myxtts.config.values import accept_path, check_address, check_repeats, format_gpu_numbers, parse_gpu_numbers
 from myxtts.errors import DataError
 
 # Shorthands for the three most frequent resume rules; the other fields state theirs.
@@ -211,6 +211,13 @@ class DataConfig(Section):
         None,
         "Longest utterance in mel frames before trimming; longer ones are left out. null means no limit.",
         fa="بلندترین کلیپ به فریم mel، پیش از برش سکوت؛ بلندترها کنار گذاشته می‌شوند. `null` یعنی بدون محدودیت.",
+    )
+
+    # Oversampling: a voice that must be good among many short ones.
+    repeat_speakers: Annotated[str, AfterValidator(check_repeats)] | None = _selection(
+        None,
+        "Speakers whose clips are used several times per epoch, such as anna=3,reza=2. null uses every clip once.",
+        fa="گوینده‌هایی که کلیپ‌هایشان در هر epoch چند بار می‌آید، مانند `anna=3,reza=2`. با `null` هر کلیپ یک بار.",
     )
 
     # Input of the speaker encoder.

@@ -115,3 +115,25 @@ def check_address(value: str | None) -> str | None:
     if value is not None and not 1 <= int(value.rpartition(":")[2]) <= _MAX_PORT:
         raise ValueError(f"ports go from 1 to {_MAX_PORT}")
     return value
+
+
+_MAX_REPEATS = 100
+"""More would be a typing error: the other speakers would hardly be heard."""
+
+
+def parse_repeats(value: str | None) -> dict[str, int]:
+    """Speakers and how often their clips are used in an epoch, of `anna=3,reza=2`. Raises ValueError."""
+    repeats: dict[str, int] = {}
+    for part in (value or "").split(","):
+        name, sign, number = part.rpartition("=")
+        if not part.strip():
+            continue
+        if not sign or not name.strip() or not number.strip().isdecimal() or not 1 <= int(number) <= _MAX_REPEATS:
+            raise ValueError(f"{part.strip()!r} is not NAME=N with N from 1 to {_MAX_REPEATS}, such as anna=3")
+        repeats[name.strip()] = int(number)
+    return repeats
+
+
+def check_repeats(value: str) -> str:
+    parse_repeats(value)
+    return value

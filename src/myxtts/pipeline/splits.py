@@ -16,10 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from myxtts.config.schema import DataConfig, XTTSConfig
+from myxtts.config.values import parse_repeats
 from myxtts.corpus.corpus_file import Corpus, is_prepared, open_corpus, read_corpus_heading
 from myxtts.errors import ConfigError, DataError
 from myxtts.features.definition import count_longest_frames
-from myxtts.pipeline.order import BatchOrder, BatchPlan, Shape
+from myxtts.pipeline.order import BatchOrder, BatchPlan, Shape, hash_numbers
 from myxtts.pipeline.recordings import RecordingSource
 from myxtts.runtime.plan import Plan
 from myxtts.store.index import Utterances
@@ -94,7 +95,24 @@ def open_utterances(config: XTTSConfig, split: Split) -> FeatureStore | Recordin
 
 def order_split(utterances: Utterances, split: Split, config: XTTSConfig, plan: Plan) -> BatchOrder:
     rows = utterances.rows_of_split(split)
+    if split == "train":
+        rows = _repeat_rows(utterances, rows, config.data)
     return make_order(utterances.columns, rows, config, shuffle=split == "train", multiple_of=plan.num_replicas)
+
+
+def _repeat_rows(utterances: Utterances, rows: NDArray[np.int64], data: DataConfig) -> NDArray[np.int64]:
+    """The rows, those of `repeat_speakers` as often as it says."""
+    speakers = utterances.columns["speaker"][rows]
+    times = np.ones(len(rows), np.int64)
+    for name, number in parse_repeats(data.repeat_speakers).items():
+        if name not in utterances.speakers:
+            raise ConfigError(
+                f"data.repeat_speakers names the speaker {name!r}, whom the corpus does not have.",
+                next_step=f"Its speakers are {', '.join(utterances.speakers[:8])}"
+                f"{' ...' if len(utterances.speakers) > 8 else ''}.",
+            )
+        times[speakers == utterances.speakers.index(name)] = number
+    return np.repeat(rows, times)
 
 
 def choose_range(
@@ -144,7 +162,7 @@ def make_order(
         columns["mel_length"][rows],
         columns["tokens_length"][rows],
         columns["speaker"][rows],
-        keys=columns["id_hash"][rows],
+        keys=_tell_copies_apart(columns["id_hash"][rows]),
         source_frames=source_frames,
         seed=config.training.seed,
         batch_size=data.batch_size,
@@ -154,6 +172,19 @@ def make_order(
         shuffle=shuffle,
         num_reference_frames=count_reference_frames(data),
     )
+
+
+def _tell_copies_apart(keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Keys under which the copies of an utterance, which follow each other, are shuffled independently."""
+    is_copy = np.concatenate([[False], keys[1:] == keys[:-1]])
+    if not is_copy.any():
+        return keys
+    starts = np.flatnonzero(~is_copy)
+    numbers = np.arange(len(keys)) - np.repeat(starts, np.diff(np.append(starts, len(keys))))
+    keys = np.array(keys)
+    for number in range(1, int(numbers.max()) + 1):
+        keys[numbers == number] = hash_numbers(keys[numbers == number], number)
+    return keys
 
 
 def count_reference_frames(data: DataConfig) -> int:
