@@ -33,12 +33,19 @@ VOICES = {
 }
 DEFAULTS = {"en": "anna", "fa": "omid"}
 NOTES: dict[str, Any] = {"step": 7, "run": "/home/anna/run", "voices": VOICES}
-PERSIAN = "روباه و سگ."
+PERSIAN = "روباه و خرد."
 
 
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_small_bundle(tmp_path_factory.mktemp("base") / "fake", notes={**NOTES, "default_voices": DEFAULTS})
+
+
+def copy_with_notes(bundle: Path, folder: Path, notes: dict[str, Any]) -> Path:
+    shutil.copytree(bundle, folder)
+    description = json.loads((folder / "bundle.json").read_text(encoding="utf-8"))
+    (folder / "bundle.json").write_text(json.dumps({**description, "notes": notes}), encoding="utf-8")
+    return folder
 
 
 @pytest.fixture
@@ -102,17 +109,15 @@ def test_the_script_of_the_text_chooses_language_and_default_voice(packaged: Pat
 @pytest.mark.parametrize(
     ("defaults", "problem"), [({"en": "zoe"}, "no voice 'zoe'"), (["anna"], "default voices"), ({"en": 5}, "en")]
 )
-def test_default_voices_that_do_not_exist_are_refused(tmp_path: Path, defaults: object, problem: str) -> None:
-    folder = write_small_bundle(tmp_path / "bundle", notes={**NOTES, "default_voices": defaults})
+def test_default_voices_that_do_not_exist_are_refused(
+    bundle: Path, tmp_path: Path, defaults: object, problem: str
+) -> None:
     with pytest.raises(DataError, match=problem):
-        load_bundle(folder)
+        load_bundle(copy_with_notes(bundle, tmp_path / "copy", {**NOTES, "default_voices": defaults}))
 
 
 def test_a_language_without_default_voice_needs_a_voice(packaged: Path, tmp_path: Path) -> None:
-    folder = shutil.copytree(packaged, tmp_path / "copy")
-    description = json.loads((folder / "bundle.json").read_text(encoding="utf-8"))
-    description["notes"]["default_voices"] = {"en": "anna"}
-    (folder / "bundle.json").write_text(json.dumps(description), encoding="utf-8")
+    folder = copy_with_notes(packaged, tmp_path / "copy", {**NOTES, "default_voices": {"en": "anna"}})
     with pytest.raises(UsageError, match="no default voice for the language 'fa'"):
         load_bundle(folder).choose_voice(None, None, PERSIAN)
 
@@ -120,16 +125,17 @@ def test_a_language_without_default_voice_needs_a_voice(packaged: Path, tmp_path
 @pytest.mark.usefixtures("packaged")
 def test_a_text_alone_is_enough() -> None:
     speaker = Synthesizer.load()
-    for text, voice in (("The fox.", "anna"), (PERSIAN, "omid")):
-        np.testing.assert_array_equal(speaker.say(text).samples, speaker.say(text, voice).samples)
-    done = run("synth", "The fox.", "--out", "hello.wav")
+    wave = speaker.say("The fox.")
+    np.testing.assert_array_equal(wave.samples, speaker.say("The fox.", "anna", "en").samples)
+    Path("lines.csv").write_text(f"hello|The fox.\nsalam|{PERSIAN}\n", encoding="utf-8")
+    done = run("synth", "--file", "lines.csv", "--out", "spoken")
     assert done.exit_code == 0, done.output
-    assert "Model base, default voice anna (en); the language is chosen by the script of the text." in done.stderr
-    assert soundfile.info("hello.wav").samplerate == DATA.sample_rate
-    Path("lines.txt").write_text(f"The fox.\n{PERSIAN}\n", encoding="utf-8")
-    done = run("synth", "--file", "lines.txt", "--out", "spoken")
-    assert "default voices anna (en), omid (fa)" in done.stderr
-    assert len(list(Path("spoken").iterdir())) == 2
+    chosen = "default voices anna (en), omid (fa); the language is chosen by the script of the text."
+    assert f"Model base, {chosen}" in done.stderr
+    samples, rate = soundfile.read("spoken/hello.wav", dtype="float32")
+    assert rate == DATA.sample_rate
+    np.testing.assert_allclose(samples, wave.samples, atol=1e-3)
+    assert Path("spoken/salam.wav").is_file()
 
 
 @pytest.mark.usefixtures("packaged")
@@ -159,7 +165,8 @@ def test_saved_voices_and_scores_do_not_change_the_package(packaged: Path, tmp_p
 
 def test_a_run_is_packed_small_with_its_card_and_without_paths(bundle: Path, tmp_path: Path) -> None:
     notes = {**NOTES, "lexicon": "/home/anna/words.tsv", "trained_on": {"hours_by_language": {"en": 0.5}}}
-    write_small_bundle(tmp_path / "run" / "bundle", notes=notes)
+    copy_with_notes(bundle, tmp_path / "run" / "bundle", notes)
+    (tmp_path / "run" / "metrics.jsonl").write_text('{"step": 40, "loss": 1.0, "elapsed_s": 180.0}\n', encoding="utf-8")
     scores = tmp_path / "scores.json"
     scores.write_text(json.dumps({"judge": "a recogniser", "en": {"word_error": 0.25}}), encoding="utf-8")
     pack(tmp_path / "run", tmp_path / "packed", scores=scores)
@@ -174,6 +181,7 @@ def test_a_run_is_packed_small_with_its_card_and_without_paths(bundle: Path, tmp
     card = (tmp_path / "packed" / "CARD.md").read_text(encoding="utf-8")
     for words in ("LJ Speech 1.1 (en; recorded): public domain.", "By a recogniser:", "- en, word error: 0.25."):
         assert words in card
+    assert "- Training: 40 steps in 3 minutes on " in card
     scores.write_text("{}", encoding="utf-8")
     with pytest.raises(DataError, match="does not say who judged"):
         pack(tmp_path / "run", tmp_path / "packed", scores=scores)
