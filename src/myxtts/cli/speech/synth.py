@@ -205,7 +205,7 @@ def run_synth(
     if loaded.exported is None:
         load_tensorflow()
     synthesizer = Synthesizer(loaded, vocoder=kind, warn=screen.warn)
-    sources = {turn.chosen.source for turn in turns} | ({asked} if asked is not None else set())
+    sources = dict.fromkeys([*([] if asked is None else [asked]), *(turn.chosen.source for turn in turns)])
     # Of a checkpoint a saved voice has no name here: it is encoded for this call only, and stays saved as it is.
     embeddings = {
         source: synthesizer.resolve(source if checkpoint is None else replace(source, name="")) for source in sources
@@ -317,10 +317,12 @@ def _find_voice(
 
 def _tell_defaults(loaded: LoadedBundle, turns: list[_Turn], language: str | None, screen: Screen) -> None:
     """Says which default voices speak which languages."""
-    defaults = {turn.chosen.language: turn.chosen.default for turn in turns if turn.chosen.default}
+    by_default = [turn for turn in turns if turn.chosen.default]
+    defaults = {turn.chosen.language: turn.chosen.default for turn in by_default}
     if defaults:
         voices = ", ".join(f"{voice} ({code})" for code, voice in defaults.items())
-        reason = "" if language else "; the language is chosen by the script of the text"
+        is_guessed = language is None and not all(turn.line.language for turn in by_default)
+        reason = "; the language is chosen by the script of the text" if is_guessed else ""
         plural = "s" if len(defaults) > 1 else ""
         screen.notices.print(f"Model {loaded.name}, default voice{plural} {voices}{reason}.", markup=False)
 
