@@ -1,110 +1,35 @@
-"""Composes the corpus of the base model: `python -m base DATA --out build/base`.
+"""Makes the base model that comes with the package.
 
-DATA holds the folders ljspeech385, kerstin, nathalie, speakers40 and speakers44, each with metadata.csv and wavs/.
-Persian is spoken by the demo voices of espeak-ng, because there are no free Persian recordings among these. Writes
-manifest.jsonl, which `myxtts prepare` reads; configs/base.yaml has the commands that follow.
-
-Some speakers are left out: the model is scored on them as on voices that it never heard.
+python -m base corpus DATA --out build/base       compose the corpus of its training
+python -m base pack RUN --scores scores.json      put the best weights of a run into src/myxtts/base_model
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import shutil
-import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
-from myxtts.corpus.demo.corpus import make_demo_corpus
-
-_PERSIAN_MINUTES = 24.0
-_NUM_PERSIAN_SPEAKERS = 6
-LEFT_OUT = ("0135", "0765", "1064", "1362", "2112", "2450", "9608", "9633")
-"""Speakers that training never hears."""
-
-
-@dataclass(frozen=True)
-class Source:
-    """A folder of recordings. Where `speaker` is None, the second column of its table names the speaker."""
-
-    folder: str
-    language: str
-    speaker: str | None
-    suffix: str
-
-
-SOURCES = (
-    Source("ljspeech385", "en", "lj", ".flac"),
-    Source("kerstin", "de", "kerstin", ".ogg"),
-    Source("nathalie", "nl", "nathalie", ".ogg"),
-    Source("speakers40", "en", None, ".flac"),
-    Source("speakers44", "en", None, ".ogg"),
-)
+from base.corpus import compose_corpus
+from base.pack import pack
+from myxtts.models.base_model import BASE_FOLDER
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m base", description="Compose the corpus of the base model.")
-    parser.add_argument("data", type=Path, help="folder of the recordings")
-    parser.add_argument("--out", type=Path, required=True, help="folder for manifest.jsonl and the Persian clips")
-    parser.add_argument("--left-out", action="store_true", help="list the clips of the speakers that are left out")
+    parser = argparse.ArgumentParser(prog="python -m base", description="Make the base model of the package.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    corpus = commands.add_parser("corpus", help="compose the corpus")
+    corpus.add_argument("data", type=Path, help="folder of the recordings")
+    corpus.add_argument("--out", type=Path, required=True, help="folder for manifest.jsonl and the Persian clips")
+    corpus.add_argument("--left-out", action="store_true", help="list the clips of the speakers that are left out")
+    packing = commands.add_parser("pack", help="pack the best weights of a run")
+    packing.add_argument("run", type=Path, help="folder of the run")
+    packing.add_argument("--scores", type=Path, help="JSON object of measured numbers; its field judge names the judge")
+    packing.add_argument("--out", type=Path, default=BASE_FOLDER, help="folder to write")
     options = parser.parse_args()
-    options.out.mkdir(parents=True, exist_ok=True)
-    rows = [row for source in SOURCES for row in _read(source, options.data) if _is_left_out(row) == options.left_out]
-    for row in rows:
-        row["audio"] = _copy(Path(row["audio"]), options.out)
-    if not options.left_out:
-        rows += _speak_persian(options.out)
-    path = options.out / ("left-out.jsonl" if options.left_out else "manifest.jsonl")
-    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
-    num_speakers = len({row["speaker"] for row in rows})
-    sys.stdout.write(f"{len(rows):,} clips of {num_speakers} speakers in {path}\n")
-
-
-def _is_left_out(row: dict[str, str]) -> bool:
-    return row["speaker"] in LEFT_OUT
-
-
-def _read(source: Source, data: Path) -> Iterator[dict[str, str]]:
-    """Utterances of one folder."""
-    folder = data / source.folder
-    for line in (folder / "metadata.csv").read_text(encoding="utf-8").splitlines():
-        fields = line.split("|")
-        audio = folder / "wavs" / f"{fields[0]}{source.suffix}"
-        if not audio.is_file():
-            audio = audio.with_suffix(".flac" if source.suffix == ".ogg" else ".ogg")
-        yield {
-            "id": f"{source.folder}-{fields[0]}",
-            "audio": str(audio),
-            "text": fields[-1],
-            "speaker": source.speaker or fields[1],
-            "language": source.language,
-        }
-
-
-def _copy(audio: Path, out: Path) -> str:
-    """Copies a recording, because `myxtts prepare` reads only what lies in the folder of the manifest."""
-    place = Path("recordings") / audio.parent.parent.name / audio.name
-    if not (out / place).exists():
-        (out / place).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(audio, out / place)
-    return str(place)
-
-
-def _speak_persian(out: Path) -> Iterator[dict[str, str]]:
-    """Utterances of the demo's Persian voices: synthetic speech, spoken by espeak-ng."""
-    folder = out / "persian"
-    make_demo_corpus(folder, minutes=_PERSIAN_MINUTES, languages=("fa",), num_speakers=_NUM_PERSIAN_SPEAKERS, seed=1)
-    for line in (folder / "metadata.csv").read_text(encoding="utf-8").splitlines()[1:]:
-        clip_id, audio, text, speaker, language = line.split("|")
-        yield {
-            "id": f"demo-{clip_id}",
-            "audio": f"persian/{audio}",
-            "text": text,
-            "speaker": speaker,
-            "language": language,
-        }
+    if options.command == "corpus":
+        compose_corpus(options.data, options.out, is_left_out=options.left_out)
+    else:
+        pack(options.run, options.out, scores=options.scores)
 
 
 if __name__ == "__main__":

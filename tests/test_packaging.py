@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 VERSIONS = ("3.11", "3.12", "3.13")
 OLDEST = (3, 11)
-FOLDERS = ("src", "tests", "benchmarks", "documentation", "persian", "examples", "utilities")
+FOLDERS = ("src", "tests", "benchmarks", "documentation", "persian", "base", "examples", "utilities")
 SOURCES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
 PACKAGE = [path for path in SOURCES if path.is_relative_to(ROOT / "src")]
 FAMILIES = ("LGPL", "Apache", "BSD", "MIT")

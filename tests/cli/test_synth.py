@@ -16,10 +16,13 @@ from tests.conftest import synthesize_clip
 from tests.myxtts_process import run_myxtts_bytes
 from tests.synthesis.small_models import DATA, write_small_bundle
 
-# Runs one command after another, because every process costs seconds; prints what became of each.
+# Runs one command after another, because every process costs seconds; prints what became of each. The package is taken
+# to have no base model, which would speak where no model is named.
 TRY_ALL = """
-import contextlib, io, json, sys
+import contextlib, io, json, pathlib, sys
 from myxtts.cli.main import run
+from myxtts.models import base_model
+base_model.BASE_FOLDER = pathlib.Path("nowhere")
 answers = []
 for arguments in json.load(sys.stdin):
     words, code = io.StringIO(), 0
@@ -35,6 +38,7 @@ VOICE = ("--voice", "voice.wav")
 MISTAKES: list[tuple[tuple[str, ...], int, str]] = [
     (("Hello.",), 2, "Missing: --model MODEL (a run or exported model), --voice VOICE"),
     ((), 2, "Missing: a text to say (or --file FILE), --model MODEL (a run or exported model), --voice VOICE"),
+    (("Hello.", "--model", "base"), 2, "no base model"),
     (("Hello.", "--model", "nowhere", "--out", "x.wav"), 3, "no trained model"),
     (("--model", "bundle", "--out", "x.wav"), 2, "Missing: a text to say (or --file FILE)."),
     (("Hello.", "--model", "bundle", *VOICE, "--language", "de", "--out", "x.wav"), 2, "en, fa"),

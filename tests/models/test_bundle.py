@@ -36,6 +36,37 @@ def test_a_bundle_comes_back_as_it_was_written(tmp_path: Path) -> None:
     assert found.versions["keras"]
 
 
+def test_large_weights_may_be_stored_as_float16(tmp_path: Path) -> None:
+    generator = np.random.default_rng(3)
+    weights = {
+        "large": generator.normal(size=(64, 64)).astype(np.float32),
+        "small": generator.normal(size=16).astype(np.float32),
+        "beyond": np.full((64, 64), 1e6, np.float32),
+    }
+    bundle = make_bundle(weights=weights | make_bundle().weights, storage_dtype="float16")
+    write_bundle(tmp_path / "bundle", bundle)
+    stored = safetensors.numpy.load_file(tmp_path / "bundle" / "model.safetensors")
+    assert {name: stored[name].dtype.name for name in weights} == {
+        "large": "float16",
+        "small": "float32",
+        "beyond": "float32",
+    }
+    found = read_bundle(tmp_path / "bundle")
+    assert found.storage_dtype == "float16"
+    assert all(array.dtype == np.float32 for array in found.weights.values())
+    np.testing.assert_allclose(found.weights["large"], weights["large"], rtol=1e-3, atol=1e-7)
+    np.testing.assert_array_equal(found.weights["beyond"], weights["beyond"])
+    # Written again it does not change, and a flipped bit is found.
+    write_bundle(tmp_path / "again", found)
+    files = [tmp_path / name / "model.safetensors" for name in ("bundle", "again")]
+    assert files[0].read_bytes() == files[1].read_bytes()
+    damaged = bytearray(files[0].read_bytes())
+    damaged[-3] ^= 1
+    files[0].write_bytes(damaged)
+    with pytest.raises(DataError, match="checksum"):
+        read_bundle(tmp_path / "bundle")
+
+
 def test_a_bundle_without_vocoder_weights_has_no_file_for_them(tmp_path: Path) -> None:
     bundle = make_bundle(vocoder={"kind": "griffin_lim", "mel": MEL}, vocoder_weights={})
     write_bundle(tmp_path / "bundle", bundle)

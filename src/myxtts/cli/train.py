@@ -45,7 +45,7 @@ def run_train(
         str | None,
         typer.Option(
             "--init-from",
-            help="Fine-tune: start with the weights of this run or exported model.",
+            help="Fine-tune: start with the weights of this run or bundle, or base for the model of the package.",
             metavar="RUN",
             rich_help_panel=WHAT,
         ),
@@ -114,6 +114,8 @@ def run_train(
     myxtts train --resume runs/run --steps 40000
 
     myxtts train --train-data more --init-from runs/run --run-name b --steps 500
+
+    myxtts train --train-data corpus --init-from base --steps 5000
 
     myxtts train --train-data corpus --page
 

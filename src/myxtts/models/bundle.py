@@ -1,9 +1,10 @@
 """The model bundle: all that synthesis needs, in a folder of safetensors and JSON files with fixed names.
 
     bundle.json           configuration and spec of the model, definitions of mel and audio, checksums
-    model.safetensors     the weights used for synthesis, float32
+    model.safetensors     the weights used for synthesis, float32, or float16 to halve its size
     frontend.json         the text front end: how text becomes token ids
     vocoder.safetensors   weights of a neural vocoder, if one is attached
+    card.json             what the files above cannot say, if somebody stated it: sources, licence, limits
     CARD.md               what is known about the model, for people; nothing reads it
 
 Bundles may come from untrusted sources. Nothing in them is executed or unpacked, no other file is opened, sizes are
@@ -16,7 +17,7 @@ import os
 import shutil
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.metadata import version
 from io import BufferedReader
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import google_crc32c
+import numpy as np
 from pydantic import Field
 
 from myxtts.config.schema import ModelConfig
@@ -63,7 +65,12 @@ MAX_FRONTEND_BYTES = 200_000_000
 _MAX_WEIGHTS_BYTES = 40_000_000_000
 """Limits of the files, checked before anything is read: a damaged or hostile one must not exhaust the memory."""
 _MAX_PROBLEMS_SHOWN = 5
+_MIN_HALVED_VALUES = 1024
+"""Smaller weights, such as biases and gains, are always stored as float32: halving them saves nothing."""
 
+StorageDtype = Literal["float32", "float16"]
+_STORED = ("F32", "F16")
+"""Types of weights in a file, by their safetensors codes."""
 Result = TypeVar("Result")
 
 
@@ -72,6 +79,7 @@ class Bundle:
     """Content of a bundle. `mel` and `vocoder["mel"]` are the same definition of a spectrogram, as plain JSON.
 
     `model_spec` is the JSON of a `ModelSpec`: vocabulary, languages, speakers and mel statistics of the corpus.
+    Weights in memory are float32; `storage_dtype` is the type of the large ones in the files.
     """
 
     model_config: ModelConfig
@@ -85,6 +93,7 @@ class Bundle:
     vocoder_weights: dict[str, Array] = field(default_factory=dict)
     notes: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
+    storage_dtype: StorageDtype = "float32"
 
     def describe(self) -> dict[str, Any]:
         """The fields of a `ModelDescription` of this bundle, with the versions of what is installed now."""
@@ -175,7 +184,7 @@ def _write_files(folder: Path, bundle: Bundle) -> None:
         file.write(bundle.frontend)
     for name, arrays in ((WEIGHTS_FILE_NAME, bundle.weights), (VOCODER_FILE_NAME, bundle.vocoder_weights)):
         if arrays:
-            checksums[name] = write_weights(folder / name, arrays)
+            checksums[name] = write_weights(folder / name, arrays, bundle.storage_dtype)
     description = {
         "format": "myxtts-bundle",
         **bundle.describe(),
@@ -212,10 +221,12 @@ def _read_files(folder: int) -> Bundle:
     checksums: Mapping[Any, int] = found.checksums
     frontend = read_checked(folder, FRONTEND_FILE_NAME, MAX_FRONTEND_BYTES, checksums)
     check_size = partial(_refuse_larger_model, ModelConfig.model_validate(found.config), found.model_spec)
-    weights = read_weights(folder, WEIGHTS_FILE_NAME, checksums, check_size)
+    weights = read_stored_weights(folder, WEIGHTS_FILE_NAME, checksums, check_size)
     has_vocoder = VOCODER_FILE_NAME in checksums
     vocoder_weights = read_weights(folder, VOCODER_FILE_NAME, checksums) if has_vocoder else {}
-    return found.make_bundle(frontend, found.vocoder, weights, vocoder_weights)
+    bundle = found.make_bundle(frontend, found.vocoder, _restore(weights), vocoder_weights)
+    is_halved = any(array.dtype == np.float16 for array in weights.values())
+    return replace(bundle, storage_dtype="float16") if is_halved else bundle
 
 
 def _refuse_larger_model(config: ModelConfig, spec: dict[str, Any], num_values: int) -> None:
@@ -324,10 +335,24 @@ def _put_back(old: Path, folder: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def write_weights(path: Path, weights: Mapping[str, Array]) -> int:
-    """Writes a safetensors file; returns its CRC32C."""
+def write_weights(path: Path, weights: Mapping[str, Array], dtype: StorageDtype = "float32") -> int:
+    """Writes a safetensors file, with large weights in the given type; returns its CRC32C."""
     with write_atomically(path) as file:
-        return write_tensors(file, weights, {}, seal=False)
+        return write_tensors(file, _halve(weights) if dtype == "float16" else weights, {}, seal=False)
+
+
+def _halve(weights: Mapping[str, Array]) -> dict[str, Array]:
+    """Large weights as float16; those that float16 cannot hold stay float32."""
+    halved = {}
+    for name, array in weights.items():
+        fits = array.size >= _MIN_HALVED_VALUES and float(np.abs(array).max()) <= float(np.finfo(np.float16).max)
+        halved[name] = array.astype(np.float16) if fits else array
+    return halved
+
+
+def _restore(weights: Mapping[str, Array]) -> dict[str, Array]:
+    """Stored weights as float32."""
+    return {name: array.astype(np.float32, copy=False) for name, array in weights.items()}
 
 
 def read_folder(folder: Path, read_files: Callable[[int], Result], what: str) -> Result:
@@ -368,18 +393,23 @@ def read_description(folder: int, name: str, model: type[Model]) -> Model:
             raise JsonRefusedError(f"{name}: {error}") from error
 
 
-def read_weights(
+def read_weights(folder: int, name: str, checksums: Mapping[Any, int]) -> dict[str, Array]:
+    """Reads the weights in a file of the folder as float32; checks them as `read_stored_weights` does."""
+    return _restore(read_stored_weights(folder, name, checksums))
+
+
+def read_stored_weights(
     folder: int, name: str, checksums: Mapping[Any, int], check_size: Callable[[int], None] = lambda _: None
 ) -> dict[str, Array]:
-    """Reads the weights in a file of the folder, and checks dtype, checksum and that all are finite.
+    """Reads weights in the types that the file has, and checks types, checksum and that all are finite.
 
     `check_size` is called with the number of values before they are read.
     """
     with _open_inside(folder, name, _MAX_WEIGHTS_BYTES) as file:
         heading = read_heading(file)
-        wrong = [entry.name for entry in heading.entries if entry.dtype != "F32"]
+        wrong = [entry.name for entry in heading.entries if entry.dtype not in _STORED]
         if wrong:
-            raise FileRefusedError(f"{name} holds {wrong[0]}, which is not float32")
+            raise FileRefusedError(f"{name} holds {wrong[0]}, which is not float32 or float16")
         check_size(heading.num_values)
         weights, crc = read_tensors(file, heading, sealed=False)
     if crc != checksums.get(name):

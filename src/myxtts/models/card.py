@@ -1,7 +1,8 @@
 """CARD.md of a bundle: what the model was trained on, what was measured, and what was not.
 
-The card is made from the files of the bundle alone (bundle.json, voices/, evaluation.json), so that it can be made
-again wherever the bundle is copied to. A number that was not measured is not in it.
+The card is made from the files of the bundle alone (bundle.json, voices/, evaluation.json, card.json), so that it can
+be made again wherever the bundle is copied to. A number that was not measured is not in it. What a training cannot know
+(where the recordings come from, the licence) is in card.json, if whoever passes the model on has stated it.
 """
 
 from __future__ import annotations
@@ -21,8 +22,11 @@ from myxtts.storage.tensor_file import read_heading
 
 CARD_FILE_NAME = "CARD.md"
 EVALUATION_FILE_NAME = "evaluation.json"
+STATED_FILE_NAME = "card.json"
 _MAX_VOICE_BYTES = 40_000_000
 _MAX_NAMES = 50
+_MAX_STATED = 1000
+"""Characters of a sentence of card.json."""
 _SCORES = {
     "mel_distance": ("Mel distance", "mean absolute difference of log-mels, with the durations of the recording"),
     "free_mel_distance": ("Mel distance, own durations", "the same after time warping"),
@@ -54,6 +58,32 @@ class TrainedOn(BaseModel):
     hours_by_language: dict[str, float]
 
 
+class Source(BaseModel):
+    """A corpus that a model was trained on; `speech` is recorded or synthetic."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    name: str
+    languages: list[str]
+    speech: str
+    licence: str
+
+
+class StatedCard(BaseModel):
+    """The content of card.json. `scores` are of an outside judge, which the field `judge` in them names."""
+
+    model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
+
+    name: str = ""
+    sources: list[Source] = []
+    consent: str = ""
+    training: str = ""
+    weights: dict[str, str] = {}
+    scores: dict[str, Any] = {}
+    limits: list[str] = []
+    licence: str = ""
+
+
 @dataclass(frozen=True)
 class _Facts:
     """What the files of a bundle say; empty where a file is of an earlier version."""
@@ -61,6 +91,7 @@ class _Facts:
     description: Mapping[str, Any]
     evaluation: Mapping[str, Any] = field(default_factory=dict)
     consents: Mapping[str, str] = field(default_factory=dict)
+    stated: StatedCard = field(default_factory=StatedCard)
 
     @property
     def notes(self) -> Mapping[str, Any]:
@@ -76,7 +107,8 @@ class _Facts:
 
 def write_card(path: Path, description: Mapping[str, Any], folder: Path, voices: Path) -> None:
     """Writes the card of the bundle in `folder`; `description` is the content of its bundle.json."""
-    facts = _Facts(description, _read_evaluation(folder, description), _read_consents(voices))
+    stated = try_read_json(folder / STATED_FILE_NAME, StatedCard) or StatedCard()
+    facts = _Facts(description, _read_evaluation(folder, description), _read_consents(voices), stated)
     with write_atomically(path) as file:
         file.write("".join(f"{line}\n" for line in _list_lines(facts)).encode())
 
@@ -90,7 +122,7 @@ def write_evaluation(folder: Path, description: Mapping[str, Any], split: str, s
 def _list_lines(facts: _Facts) -> Iterator[str]:
     notes = facts.notes
     step = _read_step(facts.description)
-    yield f"# {_plain(notes.get('run')) or 'A voice model'}"
+    yield f"# {_plain(facts.stated.name) or _plain(notes.get('run')) or 'A voice model'}"
     yield ""
     yield (
         "A text-to-speech model, trained with MyXTTS. The program wrote this card from the files of the model; "
@@ -102,7 +134,7 @@ def _list_lines(facts: _Facts) -> Iterator[str]:
     yield from ("", "## Voices and consent", "", *_list_voices(facts))
     yield from ("", "## Limits", "", *_list_limits(facts))
     yield from ("", "## Licence", "")
-    yield (
+    yield _plain(facts.stated.licence, _MAX_STATED) or (
         "No licence of this model is stated. It depends on the recordings that it was trained on: ask who trained it "
         "before you pass it on. MyXTTS itself is under the Apache License 2.0; that says nothing about the model."
     )
@@ -117,7 +149,11 @@ def _list_data(facts: _Facts) -> Iterator[str]:
         yield f"- {count:,} utterances, {hours}, {_count(trained_on.num_speakers, 'speaker')}."
         by_language = trained_on.hours_by_language.items()
         yield f"- Languages: {', '.join(f'{_plain(name)} ({_describe_hours(part)})' for name, part in by_language)}."
-    yield "- Where the recordings come from is not noted in the files of the model."
+    for source in facts.stated.sources:
+        languages = ", ".join(map(_plain, source.languages))
+        yield f"- {_plain(source.name)} ({languages}; {_plain(source.speech)}): {_plain(source.licence)}."
+    if not facts.stated.sources:
+        yield "- Where the recordings come from is not noted in the files of the model."
 
 
 def _list_model(facts: _Facts, step: int | None) -> Iterator[str]:
@@ -128,6 +164,10 @@ def _list_model(facts: _Facts, step: int | None) -> Iterator[str]:
     yield f"- Step: {f'{step:,}{best}' if step is not None else 'not noted'}."
     yield f"- Vocoder: {'Griffin-Lim, without training' if name == 'griffin_lim' else _plain(name) or 'not noted'}."
     yield f"- Sound: {f'{rate:,} Hz, mono' if is_number(rate) else 'not noted'}."
+    if facts.stated.training:
+        yield f"- Training: {_plain(facts.stated.training)}."
+    if facts.stated.weights:
+        yield f"- Weights: {', '.join(f'{_plain(key)} {_plain(text)}' for key, text in facts.stated.weights.items())}."
     versions = facts.description.get("versions")
     if isinstance(versions, dict):
         yield f"- Made with {', '.join(f'{_plain(key)} {_plain(value)}' for key, value in versions.items())}."
@@ -148,11 +188,24 @@ def _list_scores(facts: _Facts, step: int | None) -> Iterator[str]:
         amount = f"{count:,} " if isinstance(count, int) else ""
         split = _plain(facts.evaluation.get("split")) or "an unnamed split"
         yield from ("", f"By `myxtts evaluate` on {amount}utterances of the split {split}:", "", *evaluated)
-    missing = (
-        [] if is_number(facts.evaluation.get("word_error")) else ["how many words a listener or recogniser gets wrong"]
-    )
+    judged = _list_numbers(facts.stated.scores)
+    if judged:
+        yield from ("", f"By {_plain(facts.stated.scores.get('judge'), _MAX_STATED) or 'a judge without a name'}:", "")
+        yield from (f"- {_plain(name)}: {value:.4g}." for name, value in judged.items())
+    has_words = is_number(facts.evaluation.get("word_error")) or any("error" in name for name in judged)
+    missing = [] if has_words else ["how many words a listener or recogniser gets wrong"]
     missing.append("how natural listeners find it")
     yield from ("", f"Not measured: {', '.join(missing)}.")
+
+
+def _list_numbers(value: object, name: str = "") -> dict[str, float]:
+    """The numbers inside of nested JSON objects, by the names of the way to them."""
+    if isinstance(value, dict):
+        found: dict[str, float] = {}
+        for key, inside in value.items():
+            found |= _list_numbers(inside, f"{name}, {key}" if name else str(key))
+        return found
+    return {name.replace("_", " "): float(value)} if isinstance(value, int | float) and is_number(value) else {}
 
 
 def _select(scores: Mapping[str, Any], known: Mapping[str, tuple[str, str]]) -> list[str]:
@@ -170,7 +223,8 @@ def _list_voices(facts: _Facts) -> Iterator[str]:
     shown = ", ".join(names[:_MAX_NAMES]) + (
         f", and {len(names) - _MAX_NAMES:,} more" if len(names) > _MAX_NAMES else ""
     )
-    yield f"- Speakers of the corpus: {shown or 'not noted'}. Whether they consented is not noted."
+    consent = _plain(facts.stated.consent, _MAX_STATED) or "Whether they consented is not noted."
+    yield f"- Speakers of the corpus: {shown or 'not noted'}. {consent}"
     for name, consent in facts.consents.items():
         said = f"consent: {_plain(consent)}" if consent else "**no consent is noted**"
         yield f"- Saved voice {_plain(name)}: {said}."
@@ -184,6 +238,8 @@ def _list_limits(facts: _Facts) -> Iterator[str]:
     if facts.trained_on is not None:
         hours = _describe_hours(facts.trained_on.hours)
         yield f"- It was trained on {hours} of speech; what is unlike it may go wrong."
+    for limit in facts.stated.limits:
+        yield f"- {_plain(limit, _MAX_STATED)}"
     yield "- Voices of people who are not in the corpus are imitated; how well is known only as stated above."
     yield "- Files that `myxtts synth` and `myxtts serve` write say that a machine made them, unless told not to."
 
@@ -217,7 +273,7 @@ def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def _plain(value: object) -> str:
+def _plain(value: object, max_length: int = 200) -> str:
     """Text of a file as one short line without Markdown: names may come from anywhere."""
     text = " ".join(value.split()) if isinstance(value, str) else ""
-    return "".join(f"\\{sign}" if sign in "\\`*_[]<>#|!" else sign for sign in text[:200])
+    return "".join(f"\\{sign}" if sign in "\\`*_[]<>#|!" else sign for sign in text[:max_length])

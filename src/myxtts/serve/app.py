@@ -113,7 +113,10 @@ class SpeechApp:
 
     async def _list_voices(self, _request: Request) -> Response:
         voices = [{"id": name, "name": name} for name in self._loaded.list_voices()]
-        return JSONResponse({"voices": voices, "languages": list(self._loaded.spec.languages)})
+        defaults = dict(self._loaded.default_voices)
+        return JSONResponse(
+            {"voices": voices, "languages": list(self._loaded.spec.languages), "default_voices": defaults}
+        )
 
     async def _speak(self, request: Request) -> Response:
         """Sends the sound as it is made: as the bytes of a file, or as events."""

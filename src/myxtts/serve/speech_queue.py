@@ -106,9 +106,9 @@ class SpeechQueue:
         if voice is not None and voice not in loaded.list_voices():
             known = ", ".join(loaded.list_voices()[:50]) or "none: the model has one speaker"
             raise DataError(f"There is no voice {voice[:80]!r}.", next_step=f"The voices are {known}.")
-        source = loaded.find_voice(voice)
-        pieces = list(loaded.plan(request.text, loaded.find_language(request.language, source)))
-        embedding = self.synthesizer.resolve(source)
+        chosen = loaded.choose_voice(voice, request.language, request.text)
+        pieces = list(loaded.plan(request.text, chosen.language))
+        embedding = self.synthesizer.resolve(chosen.source)
         return self.synthesizer.speak([(piece, embedding) for piece in pieces], request.options)
 
     async def call(self, work: Callable[[], _Outcome]) -> _Outcome:

@@ -7,9 +7,9 @@ the model from the result.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from myxtts import __version__
 from myxtts.config.schema import DataConfig
 from myxtts.errors import ConfigError, DataError, UsageError, name_place, refuse
 from myxtts.features.definition import AudioDefinition, MelDefinition
+from myxtts.models.base_model import BASE_NAME, find_base_voices, find_model, has_base_model, is_base_model
 from myxtts.models.bundle import (
     BUNDLE_FOLDER_NAME,
     FRONTEND_FILE_NAME,
@@ -38,6 +39,7 @@ from myxtts.synthesis.voices import (
     VoiceSource,
     check_voice_name,
     fingerprint_encoder,
+    read_default_voices,
     read_noted_voices,
     read_reference,
     refuse_unknown_voice,
@@ -45,13 +47,25 @@ from myxtts.synthesis.voices import (
 from myxtts.text.directions import remove_directions
 from myxtts.text.frontend import FrontEnd
 from myxtts.text.languages import find_code
-from myxtts.text.script import wrong_script
+from myxtts.text.script import guess_language, wrong_script
 from myxtts.types import Say
+
+__all__ = [
+    "ChosenVoice",
+    "KnownVocoder",
+    "LoadedBundle",
+    "VocoderChoice",
+    "VoiceLike",
+    "VoiceName",
+    "choose_vocoder",
+    "has_base_model",
+    "load_bundle",
+]
 
 VoiceName = str | Path
 VoiceLike = VoiceName | SpeakerEmbedding | Sequence[VoiceName] | Mapping[VoiceName, float] | None
 """A voice as callers give it: a name, one or several recordings, an embedding, voices with their weights in a mixture,
-or None for the only voice."""
+or None for the only voice, or the model's default voice for the language."""
 
 KnownVocoder = Literal["griffin_lim", "neural"]
 VocoderChoice = str | Path
@@ -60,12 +74,21 @@ VocoderChoice = str | Path
 _DEFAULT_LANGUAGE = "en"
 
 
+class ChosenVoice(NamedTuple):
+    """Voice and language of a text; `default` is the name of the voice where it is the model's default one, else ''."""
+
+    source: VoiceSource
+    language: str
+    default: str = ""
+
+
 @dataclass(frozen=True)
 class LoadedBundle:
     """A bundle with its files parsed and checked against each other.
 
-    `voices` are embeddings that the user saved, `noted_voices` those of corpus speakers in the bundle's notes. An
-    exported model has its manifest, and no weights.
+    `voices` are embeddings that the user saved, `noted_voices` those of corpus speakers in the bundle's notes.
+    `default_voices` are the names of the voices that speak each language where none is asked for; few bundles name
+    them. An exported model has its manifest, and no weights.
     """
 
     folder: Path
@@ -76,6 +99,7 @@ class LoadedBundle:
     frontend: FrontEnd
     voices: VoiceFolder
     noted_voices: Mapping[str, VoiceSource]
+    default_voices: Mapping[str, str] = field(default_factory=dict)
     exported: Manifest | None = None
 
     @property
@@ -87,6 +111,8 @@ class LoadedBundle:
         """That of the run, or of the folder of a bundle alone."""
         if self.exported is not None:
             return self.exported.name
+        if is_base_model(self.folder):
+            return BASE_NAME
         folder = self.folder.absolute()
         return folder.parent.name if folder.name == BUNDLE_FOLDER_NAME else folder.name
 
@@ -97,8 +123,8 @@ class LoadedBundle:
         return f"Synthetic speech, made by MyXTTS {__version__} with {made_by}."
 
     def keep_evaluation(self, split: str, scores: Mapping[str, Any]) -> None:
-        """Keeps scores in the bundle and its card; an exported model has no place for them."""
-        if self.exported is None:
+        """Keeps scores in the bundle and its card; neither an exported model nor the packaged one is changed."""
+        if self.exported is None and not is_base_model(self.folder):
             keep_evaluation(self.folder, split, scores)
 
     def require_neural_vocoder(self) -> None:
@@ -107,6 +133,28 @@ class LoadedBundle:
                 f"The model {self.folder} has no neural vocoder.",
                 next_step="Use griffin_lim, or train one: myxtts train --part vocoder.",
             )
+
+    def choose_voice(
+        self, voice: VoiceLike | VoiceSource, language: str | None, text: str, warn: Say = lambda _: None
+    ) -> ChosenVoice:
+        """Returns the voice and the language of a text.
+
+        Without a voice it is the model's default one for the language, if the bundle names it, and a language that is
+        not given either is the one that the script of the text shows, else English. Otherwise `find_voice` and
+        `find_language` decide.
+        """
+        if voice is not None or not self.default_voices:
+            source = voice if isinstance(voice, VoiceSource) else self.find_voice(voice, warn)
+            return ChosenVoice(source, self.find_language(language, source))
+        shown = guess_language(remove_directions(text), self.spec.languages) if language is None else language
+        spoken = self.find_language(shown)
+        name = self.default_voices.get(spoken)
+        if name is None:
+            raise UsageError(
+                f"No voice is given, and the model has no default voice for the language {spoken!r}.",
+                next_step=f"Add --voice: one of {', '.join(self.list_voices()[:20])}, or a recording.",
+            )
+        return ChosenVoice(self._find_named_voice(name), spoken, name)
 
     def find_language(self, asked: str | None, voice: VoiceSource | None = None) -> str:
         """Returns the model's name of a language in any spelling, or of the same language in another region.
@@ -218,13 +266,13 @@ class LoadedBundle:
         return VoiceSource(SpeakerEmbedding(zeros[0], zeros[1:]))
 
 
-def load_bundle(path: Path | str) -> LoadedBundle:
+def load_bundle(path: Path | str | None = None, say: Say = lambda _: None) -> LoadedBundle:
     """Reads and checks the bundle or export in `path`, or those of the run in `path`.
 
-    Without TensorFlow the export inside a run is taken, `RUN/export`. Raises DataError where front end, spectrogram and
-    model do not fit together.
+    None and "base" are the packaged model (`find_model`). Without TensorFlow the export inside a run is taken,
+    `RUN/export`. Raises DataError where front end, spectrogram and model do not fit together.
     """
-    path = Path(path)
+    path = find_model(path, say)
     folder = find_export(path)
     if folder is None and not has_tensorflow():
         folder = find_export(path / EXPORT_FOLDER_NAME)
@@ -253,7 +301,8 @@ def _check_parts(folder: Path, bundle: Bundle, fingerprint: str) -> LoadedBundle
     path, copy = _choose_voices_folders(folder)
     voices = VoiceFolder(path, fingerprint, config.num_latents, config.reference_width, mel, copy=copy)
     noted = read_noted_voices(bundle.notes, config.num_latents, config.reference_width)
-    return LoadedBundle(folder, bundle, spec, mel, audio, frontend, voices, noted)
+    defaults = read_default_voices(bundle.notes, {*noted, *voices.list_names()})
+    return LoadedBundle(folder, bundle, spec, mel, audio, frontend, voices, noted, defaults)
 
 
 def choose_vocoder(loaded: LoadedBundle, asked: VocoderChoice) -> tuple[LoadedBundle, KnownVocoder]:
@@ -284,8 +333,11 @@ def _choose_voices_folders(folder: Path) -> tuple[Path, Path | None]:
     """Returns the folder of saved voices, and one for copies.
 
     The bundle of a run is replaced as a whole at every checkpoint, so the voices of a run are beside it, with copies
-    inside for those who copy the bundle. In any other bundle they are inside.
+    inside for those who copy the bundle. Those of the packaged model are among the data of the user. In any other
+    bundle they are inside.
     """
+    if is_base_model(folder):
+        return find_base_voices(), None
     parent, inside = folder.absolute().parent, folder / VOICES_FOLDER_NAME
     if folder.absolute().name != BUNDLE_FOLDER_NAME:
         return inside, None

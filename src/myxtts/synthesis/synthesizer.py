@@ -119,10 +119,18 @@ class Synthesizer:
 
     @classmethod
     def load(
-        cls, path: Path | str, *, vocoder: VocoderChoice = "auto", use_xla: bool = False, warn: Say = warn_user
+        cls,
+        path: Path | str | None = None,
+        *,
+        vocoder: VocoderChoice = "auto",
+        use_xla: bool = False,
+        warn: Say = warn_user,
     ) -> Self:
-        """Loads the model of a run or bundle; `vocoder` is auto, griffin_lim, neural, or a folder with a vocoder."""
-        return cls(load_bundle(path), vocoder=vocoder, use_xla=use_xla, warn=warn)
+        """Loads the model of a run or bundle, or without a path the base model that comes with the package.
+
+        `vocoder` is auto, griffin_lim, neural, or a folder with a vocoder.
+        """
+        return cls(load_bundle(path, warn), vocoder=vocoder, use_xla=use_xla, warn=warn)
 
     @property
     def rate(self) -> int:
@@ -139,7 +147,8 @@ class Synthesizer:
         """Synthesises the whole text; the same seed gives the same samples.
 
         `voice` is a recording, several of them (averaged), the name of a saved voice, an embedding of `encode_voice`,
-        or a mixture such as {"anna": 0.7, "reza": 0.3}. The options are those of `SpeechOptions`.
+        or a mixture such as {"anna": 0.7, "reza": 0.3}; None is the model's only or default voice. The options are
+        those of `SpeechOptions`.
         """
         return self.say_timed(text, voice, language, **options)[0]
 
@@ -153,9 +162,9 @@ class Synthesizer:
         self, text: str, voice: VoiceLike = None, language: str | None = None, **options: Unpack[SpeechArguments]
     ) -> Iterator[Waveform]:
         """As `say`, but yields each sentence before the next is begun. Wrong arguments raise in this call."""
-        checked, source = SpeechOptions(**options), self.loaded.find_voice(voice, self._warn)
-        pieces = self.loaded.plan(text, self.loaded.find_language(language, source))
-        embedding = self.resolve(source)
+        checked, chosen = SpeechOptions(**options), self.loaded.choose_voice(voice, language, text, self._warn)
+        pieces = self.loaded.plan(text, chosen.language)
+        embedding = self.resolve(chosen.source)
         return (part.wave for part in self.speak(((piece, embedding) for piece in pieces), checked))
 
     def say_dialogue(
@@ -167,9 +176,9 @@ class Synthesizer:
         """Says texts one after another, each in its own voice; returns one sound, and the times in it."""
         checked, planned = SpeechOptions(**options), []
         for voice, text in turns:
-            source = self.loaded.find_voice(voice, self._warn)
-            pieces = list(self.loaded.plan(text, self.loaded.find_language(language, source)))
-            planned.append((self.resolve(source), pieces))
+            chosen = self.loaded.choose_voice(voice, language, text, self._warn)
+            pieces = list(self.loaded.plan(text, chosen.language))
+            planned.append((self.resolve(chosen.source), pieces))
         return self.join(self.speak(join_turns(planned), checked))
 
     def speak(self, pieces: Iterable[tuple[Piece, SpeakerEmbedding]], options: SpeechOptions) -> Iterator[SpokenPiece]:

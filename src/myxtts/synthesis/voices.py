@@ -279,6 +279,18 @@ def read_noted_voices(notes: Mapping[str, Any], num_latents: int, width: int) ->
     return voices
 
 
+def read_default_voices(notes: Mapping[str, Any], known: Iterable[str]) -> dict[str, str]:
+    """Parses the default voices in a bundle's notes: `default_voices: {language: name}`; raises DataError."""
+    try:
+        defaults = check_fields(notes.get("default_voices", {}), dict[str, _Note])
+    except JsonRefusedError as error:
+        raise refuse("The default voices in the bundle's notes", str(error)) from error
+    unknown = sorted(set(defaults.values()) - set(known))
+    if unknown:
+        raise refuse("The default voices in the bundle's notes", f"there is no voice {unknown[0][:80]!r}")
+    return defaults
+
+
 def refuse_unknown_voice(name: str, known: Iterable[str]) -> DataError:
     """Makes the error for a voice that is neither a file nor a known name."""
     listed = ", ".join(list(known)[:20])

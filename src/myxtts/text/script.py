@@ -75,6 +75,32 @@ def wrong_script(text: str, language: str) -> WrongScript | None:
     return WrongScript(problem, _suggest_language(text, found, foreign))
 
 
+def guess_language(text: str, languages: Iterable[str]) -> str | None:
+    """Returns the one of these languages that the script of a text shows; None where it does not show one.
+
+    Languages in another script than Latin come first: Latin names and words occur in texts of all of them.
+    """
+    counts = _count_scripts(text)
+    shares = {}
+    for language in languages:
+        described = describe_language(language)
+        if described is not None and counts:
+            shares[language] = sum(counts[script] for script in described.scripts) / counts.total()
+    fitting = [language for language, share in shares.items() if share >= 1 - MAX_FOREIGN_SHARE]
+    in_latin = [language for language in fitting if _is_in_latin(language)]
+    others = [language for language in fitting if language not in in_latin]
+    found = others or in_latin
+    if len(found) > 1 and others:
+        suggested = _suggest_language(text, max(counts, key=counts.__getitem__), counts)
+        found = [language for language in others if canonical_language(language) == suggested]
+    return found[0] if len(found) == 1 else None
+
+
+def _is_in_latin(language: str) -> bool:
+    described = describe_language(language)
+    return described is not None and "Latin" in described.scripts
+
+
 def check_scripts(texts: Iterable[tuple[str, str, str]]) -> None:
     """Raises DataError where most texts of a language are in another script; each comes with language and place."""
     totals: Counter[str] = Counter()

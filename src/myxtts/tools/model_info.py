@@ -5,7 +5,7 @@ Works for a run, a bundle and an exported model, without TensorFlow.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from myxtts.errors import DataError
@@ -18,7 +18,10 @@ _KNOWN_SCORES = ("mel_distance", "token_duration_error", "speaker_similarity", "
 
 @dataclass(frozen=True, slots=True)
 class VoiceInfo:
-    """A voice that the model can speak with. `kind` is corpus or saved; a `problem` says why it cannot be used."""
+    """A voice that the model can speak with. `kind` is corpus or saved; a `problem` says why it cannot be used.
+
+    `default_for` are the languages that it speaks where no voice is asked for.
+    """
 
     name: str
     kind: str
@@ -26,6 +29,7 @@ class VoiceInfo:
     reference_s: float | None = None
     consent: str = ""
     problem: str = ""
+    default_for: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +45,7 @@ class ModelInfo:
     languages: tuple[str, ...]
     num_speakers: int
     voices: tuple[str, ...]
+    default_voices: dict[str, str]
     sample_rate_hz: int
     vocoder: str
     frontend: str
@@ -70,6 +75,7 @@ def describe_model(loaded: LoadedBundle) -> ModelInfo:
         languages=tuple(loaded.spec.languages),
         num_speakers=len(loaded.spec.speakers),
         voices=tuple(loaded.list_voices()),
+        default_voices=dict(loaded.default_voices),
         sample_rate_hz=loaded.mel.sample_rate,
         vocoder="neural" if loaded.has_neural_vocoder else "griffin_lim",
         frontend=loaded.frontend.kind,
@@ -87,14 +93,20 @@ def describe_model(loaded: LoadedBundle) -> ModelInfo:
 
 
 def list_voices(loaded: LoadedBundle) -> list[VoiceInfo]:
-    """Lists the speakers of the corpus, then the saved voices, which come first where both have a name."""
+    """Lists the default voices, the other speakers of the corpus, and the saved voices.
+
+    A saved voice hides a speaker of the same name.
+    """
     saved = loaded.voices.list_names()
     voices = [
         VoiceInfo(name, "corpus", source.language)
         for name, source in sorted(loaded.noted_voices.items())
         if name not in saved
     ]
-    return voices + [_describe_saved(loaded, name) for name in saved]
+    voices += [_describe_saved(loaded, name) for name in saved]
+    defaults = loaded.default_voices.items()
+    voices = [replace(one, default_for=tuple(code for code, name in defaults if name == one.name)) for one in voices]
+    return sorted(voices, key=lambda voice: not voice.default_for)
 
 
 def _describe_saved(loaded: LoadedBundle, name: str) -> VoiceInfo:

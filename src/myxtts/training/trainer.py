@@ -18,6 +18,7 @@ from typing import Literal, get_args
 
 from myxtts.config.schema import XTTSConfig
 from myxtts.errors import BusyError, UsageError
+from myxtts.models.base_model import find_model
 from myxtts.models.bundle import Bundle, find_bundle, read_bundle, refuse_foreign_vocoder
 from myxtts.models.vocoder_bundle import VocoderBundle, find_vocoder
 from myxtts.runtime.cluster import read_cluster
@@ -184,7 +185,8 @@ class Trainer:
         """The bundle of --init-from."""
         if self._init_from is None:
             return None
-        return read_bundle(find_bundle(self._init_from)) if self._part == "voice" else find_vocoder(self._init_from)
+        path = find_model(self._init_from, self._say)
+        return read_bundle(find_bundle(path)) if self._part == "voice" else find_vocoder(path)
 
     def _settle(self, origin: Bundle | VocoderBundle | None) -> XTTSConfig:
         """The configuration, with the settings of the bundle that training begins from where the user chose none."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from myxtts.cli.screen import Screen, mute_decoders, show_progress
+from myxtts.cli.screen import Screen, mute_decoders, print_note, show_progress
 from myxtts.errors import UsageError
 from myxtts.runtime.load_tensorflow import load_tensorflow
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def run_compare(
-    first: Annotated[Path, typer.Argument(help="Folder of a run or bundle.", metavar="RUN_A")],
+    first: Annotated[Path, typer.Argument(help="Folder of a run or bundle, or base.", metavar="RUN_A")],
     second: Annotated[
         Path | None, typer.Argument(help="Another one; left out with --checkpoints of RUN_A.", metavar="RUN_B")
     ] = None,
@@ -51,7 +51,7 @@ def run_compare(
 
     myxtts compare runs/anna --checkpoints 2000,8000
 
-    myxtts compare runs/anna runs/reza --texts lines.txt --voice anna.wav
+    myxtts compare runs/anna base --texts lines.txt --voice anna.wav
     """
     from myxtts.tools.words import Translator
 
@@ -72,7 +72,7 @@ def run_compare(
         sentences = choose_sentences(first, models[0], pairs, voice, language)
     for loaded in models:
         for sentence in sentences:
-            loaded.find_language(sentence.language, loaded.find_voice(sentence.voice))
+            loaded.choose_voice(sentence.voice, sentence.language, sentence.text)
     synthesizers = [Synthesizer(loaded, vocoder=vocoder, warn=screen.warn) for loaded in models]
     sides = Side(names[0], synthesizers[0]), Side(names[1], synthesizers[1])
     with show_progress("Speaking", len(sentences), "sentences", screen.notices) as view:
@@ -108,4 +108,4 @@ def _load(run: Path, step: int | None, warn: Say) -> LoadedBundle:
     from myxtts.synthesis.loaded_bundle import load_bundle
     from myxtts.tools.compare.checkpoints import load_checkpoint
 
-    return load_bundle(run) if step is None else load_checkpoint(run, step, warn)
+    return load_bundle(run, print_note) if step is None else load_checkpoint(run, step, warn)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from myxtts.cli.screen import Screen, show_progress
+from myxtts.cli.screen import Screen, print_note, show_progress
 from myxtts.errors import DataError, UsageError
 from myxtts.runtime.load_tensorflow import load_tensorflow
 from myxtts.synthesis.options import SpeechOptions
@@ -63,7 +63,7 @@ def run_evaluate(
     if chosen is None:
         raise UsageError(f"--split {split} does not exist.", next_step=f"Use one of {', '.join(_SPLITS)}.")
     options = SpeechOptions(seed=seed, num_steps=ode_steps)
-    loaded, kind = choose_vocoder(load_bundle(model), vocoder)
+    loaded, kind = choose_vocoder(load_bundle(model, print_note), vocoder)
     store = _open_store(loaded.folder, cache_dir, chosen)
     load_tensorflow()
     from myxtts.tools.evaluate import Examiner, choose_rows, refuse_foreign_store

@@ -12,7 +12,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from myxtts.cli.screen import Screen
+from myxtts.cli.screen import Screen, print_note
 from myxtts.errors import DataError, MyXTTSError, UsageError
 
 if TYPE_CHECKING:
@@ -31,7 +31,10 @@ def run_explain(
         typer.Option(help="Explain every line of this file, or of a table (.csv, .tsv, .jsonl) with a text column."),
     ] = None,
     model: Annotated[
-        Path | None, typer.Option(help="Read the text as this model does.", metavar="RUN_OR_BUNDLE")
+        Path | None,
+        typer.Option(
+            help="Read the text as this model does; base is the model of the package.", metavar="RUN_OR_BUNDLE"
+        ),
     ] = None,
     lexicon: Annotated[Path | None, typer.Option(help="Your own pronunciations: one word, tab, IPA per line.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for each text, one a line.")] = False,
@@ -77,7 +80,7 @@ def _open_frontend(model: Path | None, lexicon: Path | None) -> tuple[FrontEnd, 
     from myxtts.synthesis.loaded_bundle import load_bundle
     from myxtts.text.lexicon import load_lexicon
 
-    loaded = load_bundle(model)
+    loaded = load_bundle(model, print_note)
     frontend = loaded.frontend.with_entries(load_lexicon(lexicon).entries) if lexicon else loaded.frontend
     return frontend, loaded.spec.languages
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from myxtts.cli.screen import Screen
+from myxtts.cli.screen import Screen, print_note
 from myxtts.cli.speech.export_doors import export_for_piper, export_for_web
 from myxtts.errors import UsageError
 from myxtts.runtime.load_tensorflow import load_tensorflow
@@ -22,7 +22,15 @@ _FLAGS = {
 
 
 def run_export(
-    model: Annotated[Path, typer.Option(help="Folder of the run.", metavar="RUN_OR_BUNDLE")],
+    model: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of the run. \\[default: base, the model of the package]",
+            metavar="RUN_OR_BUNDLE",
+            show_default=False,
+        ),
+    ] = None,
+    *,
     out: Annotated[Path, typer.Option(help="New folder to write.", metavar="FOLDER")],
     format: Annotated[
         Literal["onnx", "piper", "web"],
@@ -85,9 +93,9 @@ def run_export(
         "--runtime": runtime is not None,
     }
     _refuse_useless(format, [flag for flag, is_given in given.items() if is_given])
-    loaded, kind = choose_vocoder(load_bundle(model), vocoder)
+    loaded, kind = choose_vocoder(load_bundle(model, print_note), vocoder)
     if loaded.exported is not None:
-        raise UsageError(f"{model} is an exported model.", next_step="Name the run that it was exported from.")
+        raise UsageError(f"{loaded.folder} is an exported model.", next_step="Name the run that it was exported from.")
     refuse_filled_folder(out)
     load_tensorflow()
     if format != "onnx":

@@ -9,22 +9,31 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from myxtts.cli.screen import Screen, format_length
+from myxtts.cli.screen import Screen, format_length, print_note
 
 if TYPE_CHECKING:
-    from myxtts.tools.model_info import ModelInfo
+    from myxtts.tools.model_info import ModelInfo, VoiceInfo
 
-_Model = Annotated[Path, typer.Argument(help="Folder of a run, a bundle or an exported model.", metavar="MODEL")]
+_Model = Annotated[
+    Path | None,
+    typer.Argument(
+        help="Folder of a run, a bundle or an exported model. \\[default: base, the model of the package]",
+        metavar="MODEL",
+        show_default=False,
+    ),
+]
 _MAX_NAMES = 12
 
 
 def run_info(
-    model: _Model,
+    model: _Model = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as one JSON object.")] = False,
 ) -> None:
     """Show what a model is: size, languages, speakers, training, vocoder, scores and consent.
 
     [bold]Examples[/bold]
+
+    myxtts info
 
     myxtts info runs/anna
 
@@ -34,14 +43,14 @@ def run_info(
     from myxtts.tools.model_info import describe_model
 
     screen = Screen(as_json=as_json)
-    info = describe_model(load_bundle(model))
+    info = describe_model(load_bundle(model, print_note))
     for label, text in _list_facts(info):
         screen.console.print(f"{label:<11}{text}", markup=False, soft_wrap=True)
     screen.finish(asdict(info))
 
 
 def run_voices(
-    model: _Model,
+    model: _Model = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as one JSON object.")] = False,
 ) -> None:
     """List the voices of a model: speakers of its corpus, and voices saved with --save-voice.
@@ -59,20 +68,28 @@ def run_voices(
     from myxtts.tools.model_info import list_voices
 
     screen = Screen(as_json=as_json)
-    voices = list_voices(load_bundle(model))
+    voices = list_voices(load_bundle(model, print_note))
     table = Table(box=None, pad_edge=False)
     for column in ("voice", "from", "language", "reference", "consent"):
         table.add_column(column, overflow="fold")
     for voice in voices:
         reference = f"{voice.reference_s:.1f} s" if voice.reference_s is not None else ""
         consent = voice.consent or ("not stated" if voice.kind == "saved" else "")
-        row = (voice.name, voice.kind, voice.language, reference, voice.problem or consent)
+        row = (voice.name, voice.kind, _name_language(voice), reference, voice.problem or consent)
         table.add_row(*(Text(cell) for cell in row))
     if voices:
         screen.console.print(table)
     else:
         screen.console.print("The model has no named voices. Give a recording: myxtts synth --voice FILE.wav")
     screen.finish({"voices": [asdict(voice) for voice in voices]})
+
+
+def _name_language(voice: VoiceInfo) -> str:
+    """The language of a voice, and where it is a default voice, for which languages."""
+    if not voice.default_for:
+        return voice.language
+    others = "" if voice.default_for == (voice.language,) else f" for {', '.join(voice.default_for)}"
+    return f"{voice.language} (default{others})".strip()
 
 
 def _list_facts(info: ModelInfo) -> Iterator[tuple[str, str]]:
@@ -88,6 +105,8 @@ def _list_facts(info: ModelInfo) -> Iterator[tuple[str, str]]:
     yield "Languages", ", ".join(info.languages)
     shown = ", ".join(info.voices[:_MAX_NAMES]) + (", …" if len(info.voices) > _MAX_NAMES else "")
     yield "Speakers", f"{info.num_speakers:,}" + (f"; voices: {shown}" if shown else "")
+    if info.default_voices:
+        yield "Defaults", ", ".join(f"{voice} ({code})" for code, voice in info.default_voices.items())
     yield "Sound", f"{info.sample_rate_hz:,} Hz, vocoder: {'neural' if info.vocoder == 'neural' else 'Griffin-Lim'}"
     yield "Text", "phonemes (espeak-ng)" if info.frontend == "phonemes" else info.frontend
     for label, scores in (("Validation", info.scores), ("Evaluation", info.evaluation)):

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from myxtts.cli.screen import Screen
+from myxtts.cli.screen import Screen, print_note
 from myxtts.errors import MissingExtraError, UsageError
 from myxtts.runtime.load_tensorflow import load_tensorflow
 
@@ -16,7 +16,14 @@ _MODULES = ("starlette", "uvicorn", "websockets", "wyoming")
 
 
 def run_serve(
-    model: Annotated[Path, typer.Option(help="Folder of a run or exported model.", metavar="RUN_OR_BUNDLE")],
+    model: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of a run or exported model. \\[default: base, the model of the package]",
+            metavar="RUN_OR_BUNDLE",
+            show_default=False,
+        ),
+    ] = None,
     host: Annotated[
         str, typer.Option(help="Address to listen on. Other machines can connect only with --api-key-file.")
     ] = "127.0.0.1",
@@ -48,6 +55,8 @@ def run_serve(
 
     [bold]Examples[/bold]
 
+    myxtts serve
+
     myxtts serve --model runs/anna
 
     myxtts serve --model runs/anna --wyoming tcp://127.0.0.1:10200
@@ -68,7 +77,7 @@ def run_serve(
     screen = Screen()
     keys = read_api_keys(api_key_file, host)
     address = read_address(wyoming, allows_others=wyoming_open) if wyoming is not None else None
-    loaded, kind = choose_vocoder(load_bundle(model), vocoder)
+    loaded, kind = choose_vocoder(load_bundle(model, print_note), vocoder)
     if voice is not None:
         # One that does not exist is reported now, not at the first request.
         loaded.find_voice(voice)

@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from myxtts.cli.help import ADVANCED, SPEED, WHAT, WHERE
-from myxtts.cli.screen import Screen, mute_decoders, show_progress
+from myxtts.cli.screen import Screen, mute_decoders, print_note, show_progress
 from myxtts.cli.speech.synth_arguments import STREAM, check_additions, check_request, find_free_path, read_lines
 from myxtts.errors import MyXTTSError, UsageError
 from myxtts.runtime.load_tensorflow import load_tensorflow
 from myxtts.synthesis.options import SpeechOptions
 
 if TYPE_CHECKING:
-    from myxtts.synthesis.loaded_bundle import LoadedBundle, VoiceLike
+    from myxtts.synthesis.loaded_bundle import ChosenVoice, LoadedBundle, VoiceLike
     from myxtts.synthesis.sentences import Piece, TextLine
     from myxtts.synthesis.synthesizer import Synthesizer
     from myxtts.synthesis.timing import SpokenPiece
@@ -40,20 +40,28 @@ def run_synth(
     text: Annotated[str | None, typer.Argument(help="Text to say; - reads standard input.", metavar="TEXT")] = None,
     model: Annotated[
         Path | None,
-        typer.Option(help="Folder of a run or exported model.", metavar="MODEL", rich_help_panel=WHAT),
+        typer.Option(
+            help="Folder of a run or exported model. \\[default: base, the model of the package]",
+            metavar="MODEL",
+            rich_help_panel=WHAT,
+        ),
     ] = None,
     voice: Annotated[
         list[str] | None,
         typer.Option(
             help="Recording of 3 to 8 s, or a name of myxtts voices. Repeat it to average recordings, or as "
-            "NAME=WEIGHT to mix voices.",
+            "NAME=WEIGHT to mix voices. \\[default: the model's default voice]",
             metavar="VOICE",
             rich_help_panel=WHAT,
         ),
     ] = None,
     language: Annotated[
         str | None,
-        typer.Option(help="Language of the text. \\[default: that of the voice]", metavar="CODE", rich_help_panel=WHAT),
+        typer.Option(
+            help="Language of the text. \\[default: that of the voice, else by the script of the text]",
+            metavar="CODE",
+            rich_help_panel=WHAT,
+        ),
     ] = None,
     file: Annotated[
         Path | None,
@@ -155,10 +163,12 @@ def run_synth(
 ) -> None:
     """Say a text in a voice of the model, or in the voice of a recording.
 
-    With --out - speech is streamed sentence by sentence. In the text, \\[pause 0.8s] is silence and
-    \\[\\[ɹˈeɪzə]] is said as IPA. Clone only voices of people who agreed to it.
+    Without --model the base model of the package speaks. With --out - speech is streamed sentence by sentence. In the
+    text, \\[pause 0.8s] is silence and \\[\\[ɹˈeɪzə]] is said as IPA. Clone only voices of people who agreed to it.
 
     [bold]Examples[/bold]
+
+    myxtts synth "Good morning." --out hello.wav
 
     myxtts synth "Good morning." --model runs/anna --voice anna.wav --out a.wav
 
@@ -173,30 +183,38 @@ def run_synth(
     from myxtts.text.lexicon import load_lexicon
 
     screen = Screen(as_json=as_json)
-    model = check_request(text, model, out, file, save_voice, is_dialogue=dialogue, as_json=as_json)
+    check_request(text, model, voice, out, file, save_voice, is_dialogue=dialogue, as_json=as_json)
     if out is None and (text is not None or file is not None):
         out = find_free_path("out" if file is not None and not dialogue else "out.wav")
     check_additions(out, file, voice, save_voice, subtitles, is_dialogue=dialogue)
     options = SpeechOptions(speed=speed, seconds=seconds, seed=seed, num_steps=ode_steps, guidance=guidance)
     lines = read_lines(text, file, is_dialogue=dialogue)
-    chosen = load_bundle(model) if checkpoint is None else _load_checkpoint(model, checkpoint, save_voice, screen.warn)
-    loaded, kind = choose_vocoder(chosen, vocoder)
+    found = (
+        load_bundle(model, print_note)
+        if checkpoint is None
+        else _load_checkpoint(model, checkpoint, save_voice, screen.warn)
+    )
+    loaded, kind = choose_vocoder(found, vocoder)
     name = loaded.check_new_name(save_voice) if save_voice is not None else None
     # Voices and texts that cannot be used are reported before TensorFlow is loaded.
     with mute_decoders():
-        sources = _find_voices(loaded, lines, _read_weights(voice), screen.warn)
-    if checkpoint is not None:
-        # Without its name a saved voice is encoded for this call only, and stays saved as the bundle's encoder has it.
-        sources = {speaker: replace(source, name="") for speaker, source in sources.items()}
-    turns = _plan_turns(loaded, lines, sources, language, load_lexicon(lexicon).entries if lexicon else None)
+        asked = _find_voice(loaded, lines, _read_weights(voice), screen.warn, is_saved=name is not None)
+    entries = load_lexicon(lexicon).entries if lexicon else None
+    turns = _plan_turns(loaded, lines, asked, language, entries, screen.warn)
+    _tell_defaults(loaded, turns, language, screen)
     if loaded.exported is None:
         load_tensorflow()
     synthesizer = Synthesizer(loaded, vocoder=kind, warn=screen.warn)
-    embeddings = {speaker: synthesizer.resolve(source) for speaker, source in sources.items()}
+    sources = dict.fromkeys([*([] if asked is None else [asked]), *(turn.chosen.source for turn in turns)])
+    # Of a checkpoint a saved voice has no name here: it is encoded for this call only, and stays saved as it is.
+    embeddings = {
+        source: synthesizer.resolve(source if checkpoint is None else replace(source, name="")) for source in sources
+    }
     result: dict[str, Any] = {"model": str(loaded.folder), "sample_rate_hz": synthesizer.rate}
     result["language"] = turns[0].pieces[0].language if turns else loaded.find_language(language)
     if name is not None:
-        result["voice"] = str(_save_voice(loaded, name, sources[""], embeddings[""], language, consent, screen))
+        assert asked is not None, "a voice that is saved is asked for"
+        result["voice"] = str(_save_voice(loaded, name, asked, embeddings[asked], language, consent, screen))
     jobs = _make_jobs(turns, embeddings, out, is_batch=file is not None and not dialogue)
     speak = partial(synthesizer.speak, options=options)
     label = loaded.describe_mark() if mark else ""
@@ -209,8 +227,10 @@ def run_synth(
     screen.finish(result)
 
 
-def _load_checkpoint(run: Path, step: int, save_voice: str | None, warn: Say) -> LoadedBundle:
+def _load_checkpoint(run: Path | None, step: int, save_voice: str | None, warn: Say) -> LoadedBundle:
     """Loads the model of a run as it was at a step; voices cannot be saved for it."""
+    if run is None:
+        raise UsageError("The base model has no checkpoints.", next_step="Name a run: --model RUN.")
     if save_voice is not None:
         raise UsageError(
             "A voice is saved for the model of a run, not for one of its checkpoints.",
@@ -224,9 +244,10 @@ def _load_checkpoint(run: Path, step: int, save_voice: str | None, warn: Say) ->
 
 @dataclass(frozen=True, slots=True)
 class _Turn:
-    """A text, and its pieces for the model."""
+    """A text with its voice and language, and its pieces for the model."""
 
     line: TextLine
+    chosen: ChosenVoice
     pieces: list[Piece]
 
 
@@ -260,16 +281,24 @@ def _save_voice(
 def _plan_turns(
     loaded: LoadedBundle,
     lines: list[TextLine],
-    sources: Mapping[str, VoiceSource],
+    voice: VoiceSource | None,
     language: str | None,
     lexicon: Mapping[str, str] | None,
+    warn: Say,
 ) -> list[_Turn]:
-    """Splits every text into pieces, in the language of its line, else of --language, else of its voice."""
+    """Splits every text into pieces, in the language of its line, else of --language, else of its voice.
+
+    Lines of a dialogue name their voices; others are said by `voice`, or by the model's default voice.
+    """
     turns = []
+    speakers: dict[str, VoiceSource | None] = {"": voice}
     for line in lines:
         try:
-            spoken = loaded.find_language(line.language or language, sources[line.speaker])
-            turns.append(_Turn(line, list(loaded.plan(line.text, spoken, lexicon))))
+            if line.speaker not in speakers:
+                with mute_decoders():
+                    speakers[line.speaker] = loaded.find_voice(line.speaker, warn)
+            chosen = loaded.choose_voice(speakers[line.speaker], line.language or language, line.text)
+            turns.append(_Turn(line, chosen, list(loaded.plan(line.text, chosen.language, lexicon))))
         except MyXTTSError as error:
             if line.place:
                 raise type(error)(f"{line.place}: {error.problem}", next_step=error.next_step) from error
@@ -277,15 +306,25 @@ def _plan_turns(
     return turns
 
 
-def _find_voices(loaded: LoadedBundle, lines: list[TextLine], asked: VoiceLike, warn: Say) -> dict[str, VoiceSource]:
-    """Returns the voice of each speaker of a dialogue, or under '' that of --voice."""
-    sources: dict[str, VoiceSource] = {}
-    for line in [line for line in lines if line.speaker]:
-        try:
-            sources.setdefault(line.speaker, loaded.find_voice(line.speaker, warn))
-        except MyXTTSError as error:
-            raise type(error)(f"{line.place}: {error.problem}", next_step=error.next_step) from error
-    return sources or {"": loaded.find_voice(asked, warn)}
+def _find_voice(
+    loaded: LoadedBundle, lines: list[TextLine], asked: VoiceLike, warn: Say, *, is_saved: bool
+) -> VoiceSource | None:
+    """Returns the voice of --voice, or the model's only one; None where lines name it, or the default one is meant."""
+    if any(line.speaker for line in lines) or (asked is None and loaded.default_voices and not is_saved):
+        return None
+    return loaded.find_voice(asked, warn)
+
+
+def _tell_defaults(loaded: LoadedBundle, turns: list[_Turn], language: str | None, screen: Screen) -> None:
+    """Says which default voices speak which languages."""
+    by_default = [turn for turn in turns if turn.chosen.default]
+    defaults = {turn.chosen.language: turn.chosen.default for turn in by_default}
+    if defaults:
+        voices = ", ".join(f"{voice} ({code})" for code, voice in defaults.items())
+        is_guessed = language is None and not all(turn.line.language for turn in by_default)
+        reason = "; the language is chosen by the script of the text" if is_guessed else ""
+        plural = "s" if len(defaults) > 1 else ""
+        screen.notices.print(f"Model {loaded.name}, default voice{plural} {voices}{reason}.", markup=False)
 
 
 def _read_weights(voices: list[str] | None) -> VoiceLike:
@@ -302,12 +341,12 @@ def _read_weights(voices: list[str] | None) -> VoiceLike:
 
 
 def _make_jobs(
-    turns: list[_Turn], embeddings: Mapping[str, SpeakerEmbedding], out: str | None, *, is_batch: bool
+    turns: list[_Turn], embeddings: Mapping[VoiceSource, SpeakerEmbedding], out: str | None, *, is_batch: bool
 ) -> list[_Job]:
     """Returns a job for each text of a file, or one for all turns of a dialogue."""
     from myxtts.synthesis.sentences import join_turns
 
-    voiced = [(embeddings[turn.line.speaker], turn.pieces) for turn in turns]
+    voiced = [(embeddings[turn.chosen.source], turn.pieces) for turn in turns]
     if not is_batch:
         return [_Job(list(join_turns(voiced)), Path(out or ""))] if turns else []
     paths = [Path(out or "") / f"{turn.line.id}.wav" for turn in turns]

@@ -43,23 +43,28 @@ def check_additions(
 def check_request(
     text: str | None,
     model: Path | None,
+    voice: list[str] | None,
     out: str | None,
     file: Path | None,
     save_voice: str | None,
     *,
     is_dialogue: bool,
     as_json: bool,
-) -> Path:
-    """Returns the model folder; raises UsageError for missing or contradictory arguments."""
+) -> None:
+    """Raises UsageError for missing or contradictory arguments. Without `model` the package must have a base model."""
+    from myxtts.synthesis.loaded_bundle import has_base_model
+
     if text is not None and file is not None:
         raise UsageError("Both a text and --file are given.", next_step="Give one of them.")
     is_silent = text is None and file is None
     missing = []
     if is_silent and (save_voice is None or out is not None):
         missing.append("a text to say (or --file FILE)")
-    if model is None:
+    if model is None and not has_base_model():
         missing += ["--model MODEL (a run or exported model)", "--voice VOICE (unless the model has one speaker)"]
-    if missing or model is None:
+    elif model is None and save_voice is not None and not voice:
+        missing.append("--voice VOICE (a recording to save)")
+    if missing:
         example = 'myxtts synth "Good morning." --model runs/run --voice reference.wav --out hello.wav'
         raise UsageError(f"Missing: {', '.join(missing)}.", next_step=f"For example: {example}")
     if out == STREAM:
@@ -71,7 +76,6 @@ def check_request(
             raise UsageError("A terminal cannot play sound.", next_step="Send it to a player: … --out - | aplay")
     elif out is not None and (file is None or is_dialogue):
         _check_ending(Path(out))
-    return model
 
 
 def find_free_path(name: str) -> str:
