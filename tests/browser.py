@@ -30,7 +30,9 @@ def photograph(page: Path, folder: Path, width: int, height: int) -> NDArray[np.
     picture = folder / "page.png"
     flags = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--force-device-scale-factor=1"]
     places = [f"--user-data-dir={folder / 'browser'}", f"--window-size={width},{height}", f"--screenshot={picture}"]
-    subprocess.run([str(_CHROMIUM), *flags, *places, page.as_uri()], timeout=_PATIENCE_S, capture_output=True, check=True)
+    subprocess.run(
+        [str(_CHROMIUM), *flags, *places, page.as_uri()], timeout=_PATIENCE_S, capture_output=True, check=True
+    )
     pixels: NDArray[np.float32] = tf.io.decode_png(picture.read_bytes(), channels=3).numpy() / np.float32(255)
     return pixels
 
@@ -143,7 +145,9 @@ def open_page(
     ):
         try:
             # A busy machine answers late: neither connecting nor a ping has a time limit of its own.
-            with connect(_find_tab(browser, folder), max_size=None, open_timeout=_PATIENCE_S, ping_interval=None) as tab:
+            with connect(
+                _find_tab(browser, folder), max_size=None, open_timeout=_PATIENCE_S, ping_interval=None
+            ) as tab:
                 page = Page(tab)
                 page.call("Page.navigate", url=address)
                 yield page

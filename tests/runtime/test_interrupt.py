@@ -33,7 +33,7 @@ for _ in range(100):
             semaphore.acquire()
     except KeyboardInterrupt:
         is_working.clear()
-    assert semaphore._cond._lock.acquire(timeout=5), "the lock is still taken"
+    assert semaphore._cond._lock.acquire(timeout=60), "the lock is still taken"
     semaphore._cond._lock.release()
     received.set()
 print("all released")
@@ -53,7 +53,7 @@ finally:
 
 
 def test_no_signal_leaves_a_lock_taken() -> None:
-    done = subprocess.run([sys.executable, "-c", LOCKING], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", LOCKING], capture_output=True, text=True, timeout=200, check=False)
     assert done.stdout == "all released\n", done.stderr
 
 
@@ -64,6 +64,6 @@ def test_a_program_that_waits_for_a_thread_ends_cleanly(number: signal.Signals, 
     assert process.stdout.readline() == "waits\n"
     time.sleep(0.05)
     process.send_signal(number)
-    rest, _ = process.communicate(timeout=20)
+    rest, _ = process.communicate(timeout=120)
     assert rest == "cleaned up\n"
     assert process.returncode == code

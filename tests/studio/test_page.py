@@ -76,9 +76,9 @@ def lose_a_race(page: Page, address: str) -> None:
     page.press("e", text=False)
     page.wait_for("document.activeElement.id === 'text'")
     page.write("The late train")
-    revision = httpx.get(f"{address}/api/clips").json()["revision"]
+    revision = httpx.get(f"{address}/api/clips", timeout=120).json()["revision"]
     body = {"revision": revision, "kind": "drop", "id": "b1"}
-    assert httpx.post(f"{address}/api/edit", json=body).status_code == 200
+    assert httpx.post(f"{address}/api/edit", json=body, timeout=120).status_code == 200
     press_and_wait(page, "Enter", "another tab")
     assert get_text(page, "text") == "The late train"
     press_and_wait(page, "Enter", "Saved")
@@ -133,7 +133,7 @@ def test_a_corpus_is_edited_and_recorded_by_keyboard_and_survives_a_kill(corpus:
             page.run("[...document.querySelectorAll('#list li')][1].click()")
             page.wait_for("document.getElementById('clip-id').textContent === 'a2_r2_1'")
             studio.process.kill()
-            assert studio.process.wait(30) == -signal.SIGKILL
+            assert studio.process.wait(120) == -signal.SIGKILL
             page.press("d", text=False)
             page.wait_for_text("The studio does not answer")
             with run_studio(corpus, *arguments, port=address.rpartition(":")[2]) as again:
@@ -144,7 +144,7 @@ def test_a_corpus_is_edited_and_recorded_by_keyboard_and_survives_a_kill(corpus:
                 check_persian_on_a_phone(page, address)
                 assert page.foreign_addresses(address) == []
                 again.process.send_signal(signal.SIGINT)
-                _, notices = again.process.communicate(timeout=60)
+                _, notices = again.process.communicate(timeout=120)
                 assert again.process.returncode == 0, notices
                 assert f"myxtts prepare {corpus}" in notices
     data = DataConfig(text_frontend="characters", max_clipped_share=1.0)
