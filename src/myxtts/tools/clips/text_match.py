@@ -2,8 +2,8 @@
 
 The path of the trained model is only the beginning: a Viterbi search with the log-odds of the phone classifier gives a
 better one, from which the classifier is estimated again, as a monophone recogniser is trained. The same search aligns
-some *decoys* with each clip, texts of other clips that have about as many phones. A right text fits much better than its
-decoys, a wrong one fits like one of them, however short the clip, weak the model or foreign the accent.
+some *decoys* with each clip, texts of other clips that have about as many phones. A right text fits much better than
+its decoys, a wrong one fits like one of them, however short the clip, weak the model or foreign the accent.
 
 Every second frame is looked at: twice as fast, and neighbours say nearly the same.
 Shape legend: T frames, C classes, R texts of one clip (its own and decoys), S states.
@@ -63,7 +63,7 @@ def align_texts(log_odds_TC: Floats, is_speech_T: NDArray[np.bool_], texts: Sequ
 
 
 def choose_decoys(num_phones_N: NDArray[np.int64], num_decoys: int) -> NDArray[np.int64]:
-    """Numbers [N, K] of the clips whose texts are the decoys of each clip: those next to it in order of their length."""
+    """Numbers [N, K] of the clips whose texts are the decoys of each clip: texts of nearly the same length."""
     order_N = np.argsort(num_phones_N, kind="stable")
     place_N = np.empty_like(order_N)
     place_N[order_N] = np.arange(len(order_N))
