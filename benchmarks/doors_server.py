@@ -114,7 +114,7 @@ def load_server(
     clients = [threading.Thread(target=ask, args=(number,)) for number in range(num_clients)]
     for client in clients:
         client.start()
-    peaks = [0, 0]
+    peaks = [process.memory_info().rss, 0]
     while any(client.is_alive() for client in clients):
         half = time.monotonic() > end - duration_s / 2
         peaks[half] = max(peaks[half], process.memory_info().rss)

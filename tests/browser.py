@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import time
@@ -18,6 +19,8 @@ from numpy.typing import NDArray
 
 _CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 needs_chromium = pytest.mark.skipif(_CHROMIUM is None, reason="no Chromium to draw the page with")
+_PATIENCE_S = 120.0
+"""For anything that a browser does on a machine that is busy with other tests."""
 
 
 def photograph(page: Path, folder: Path, width: int, height: int) -> NDArray[np.float32]:
@@ -27,7 +30,9 @@ def photograph(page: Path, folder: Path, width: int, height: int) -> NDArray[np.
     picture = folder / "page.png"
     flags = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--force-device-scale-factor=1"]
     places = [f"--user-data-dir={folder / 'browser'}", f"--window-size={width},{height}", f"--screenshot={picture}"]
-    subprocess.run([str(_CHROMIUM), *flags, *places, page.as_uri()], timeout=120, capture_output=True, check=True)
+    subprocess.run(
+        [str(_CHROMIUM), *flags, *places, page.as_uri()], timeout=_PATIENCE_S, capture_output=True, check=True
+    )
     pixels: NDArray[np.float32] = tf.io.decode_png(picture.read_bytes(), channels=3).numpy() / np.float32(255)
     return pixels
 
@@ -50,7 +55,7 @@ class Page:
         self._number += 1
         self._connection.send(json.dumps({"id": self._number, "method": method, "params": parameters}))
         while True:
-            message = json.loads(self._connection.recv(timeout=60))
+            message = json.loads(self._connection.recv(timeout=_PATIENCE_S))
             if message.get("method") == "Network.requestWillBeSent":
                 self._requested.append(message["params"]["request"]["url"])
             if message.get("id") == self._number:
@@ -82,11 +87,33 @@ class Page:
         self.run("document.activeElement.select()")
         self.call("Input.insertText", text=text)
 
-    def wait_for(self, condition: str, timeout_s: float = 60.0) -> None:
+    def wait_for(self, condition: str, timeout_s: float = _PATIENCE_S) -> None:
+        """Waits until an expression is true; a page that is being replaced is waited for, too."""
         deadline = time.monotonic() + timeout_s
         while not self._is_true(condition):
             assert time.monotonic() < deadline, f"{condition} did not become true"
             time.sleep(0.05)
+
+    def reload(self) -> None:
+        """Loads the page again, and waits until the old one is gone: what it showed says nothing of the new one."""
+        self.run("window.isOldPage = true")
+        self.call("Page.reload")
+        self.wait_for("window.isOldPage === undefined")
+
+    def note_texts(self, selector: str) -> None:
+        """Notes every text that an element shows from now on: a message may be gone before anybody looks at it."""
+        self.run(
+            f"(() => {{ const element = document.querySelector({json.dumps(selector)}); window.noted = [];"
+            "new MutationObserver(() => window.noted.push(element.textContent))"
+            ".observe(element, {childList: true, characterData: true, subtree: true}); })()"
+        )
+
+    def forget_texts(self) -> None:
+        self.run("window.noted.length = 0")
+
+    def wait_for_text(self, words: str) -> None:
+        """Waits until a text with these words was noted."""
+        self.wait_for(f"window.noted.some((text) => text.includes({json.dumps(words)}))")
 
     def _is_true(self, condition: str) -> bool:
         """Whether a condition holds now; not while the page is being replaced, or its scripts have not run yet."""
@@ -110,16 +137,35 @@ def open_page(
     flags = ["--headless", "--no-sandbox", "--disable-gpu", f"--lang={language}", f"--accept-lang={language}"]
     flags += ["--remote-debugging-port=0", f"--user-data-dir={folder / 'browser'}", f"--window-size={size}"]
     flags += [*more_flags, "--autoplay-policy=no-user-gesture-required", "--mute-audio"]
-    with subprocess.Popen([str(_CHROMIUM), *flags, "about:blank"], stderr=subprocess.PIPE, text=True) as browser:
+    # What it logs goes to a file: a pipe that nobody reads would stop it once it is full.
+    folder.mkdir(parents=True, exist_ok=True)
+    with (
+        (folder / "browser.log").open("wb") as log,
+        subprocess.Popen([str(_CHROMIUM), *flags, "about:blank"], stderr=log) as browser,
+    ):
         try:
-            assert browser.stderr is not None
-            socket = next(line.split()[-1] for line in browser.stderr if line.startswith("DevTools listening"))
-            port = socket.split("/")[2]
-            with urlopen(f"http://{port}/json/list", timeout=30) as answer:
-                target = next(item for item in json.load(answer) if item["type"] == "page")
-            with connect(target["webSocketDebuggerUrl"], max_size=None) as connection:
-                page = Page(connection)
+            # A busy machine answers late: neither connecting nor a ping has a time limit of its own.
+            with connect(
+                _find_tab(browser, folder), max_size=None, open_timeout=_PATIENCE_S, ping_interval=None
+            ) as tab:
+                page = Page(tab)
                 page.call("Page.navigate", url=address)
                 yield page
         finally:
             browser.kill()
+
+
+def _find_tab(browser: subprocess.Popen[bytes], folder: Path) -> str:
+    """Waits until the browser has a tab; the address at which it takes commands."""
+    deadline = time.monotonic() + _PATIENCE_S
+    while time.monotonic() < deadline:
+        log = (folder / "browser.log").read_text(encoding="utf-8", errors="replace")
+        assert browser.poll() is None, log
+        found = re.search(r"^DevTools listening on ws://([^/]+)/", log, re.MULTILINE)
+        if found:
+            with urlopen(f"http://{found[1]}/json/list", timeout=_PATIENCE_S) as answer:
+                tabs = [item["webSocketDebuggerUrl"] for item in json.load(answer) if item["type"] == "page"]
+            if tabs:
+                return str(tabs[0])
+        time.sleep(0.05)
+    raise AssertionError("the browser did not start")

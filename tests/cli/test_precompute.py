@@ -159,7 +159,7 @@ def test_an_interrupt_leaves_no_temporary_files(
         assert process.poll() is None, process.communicate()
         time.sleep(0.01)
     process.send_signal(number)
-    process.communicate(timeout=3)
+    process.communicate(timeout=120)
     assert process.returncode == exit_code
     assert [path.name for path in store.rglob("*") if path.name.endswith("-tmp")] == []
 

@@ -93,9 +93,9 @@ def test_format_of_others_is_named_with_the_way_to_convert_it(tmp_path: Path, st
 def test_sparse_giant_is_refused_in_milliseconds(tmp_path: Path, write_clip: Any, suffix: str, num_bytes: int) -> None:
     path = write_clip(tmp_path / f"a.{suffix}", seconds=1.5)
     os.truncate(path, num_bytes)
-    started = time.perf_counter()
+    started = time.thread_time()
     problem = find_problem(path)
-    assert time.perf_counter() - started < 1.0
+    assert time.thread_time() - started < 1.0
     assert problem.reason in (Reason.TOO_LONG, Reason.UNREADABLE)
     assert f"{num_bytes:,} bytes" in problem.detail
 

@@ -119,8 +119,9 @@ def test_a_phone_has_menu_search_copy_and_theme_in_both_languages(site: Path, tm
 
             page.call("Browser.grantPermissions", permissions=["clipboardReadWrite", "clipboardSanitizedWrite"])
             page.call("Page.bringToFront")
+            page.note_texts(".copy")
             page.run("document.querySelector('.copy').click()")
-            page.wait_for("document.querySelector('.copy').textContent === document.documentElement.dataset.copied")
+            page.wait_for_text(page.run("document.documentElement.dataset.copied"))
             assert page.run("navigator.clipboard.readText()") == "make demo"
 
             theme = page.run("document.documentElement.dataset.theme")

@@ -74,10 +74,10 @@ def serve_live(run_path: Path, folder: Path, **settings: Any) -> Iterator[tuple[
 
     thread = threading.Thread(target=lambda: asyncio.run(run()), daemon=True)
     thread.start()
-    assert started.wait(30), "the server did not start"
+    assert started.wait(120), "the server did not start"
     try:
         yield f"http://127.0.0.1:{listening.getsockname()[1]}", found["app"]
     finally:
         found["server"].should_exit = True
-        thread.join(30)
+        thread.join(120)
     assert not thread.is_alive(), "the server did not stop"

@@ -47,8 +47,13 @@ def test_a_training_is_watched_and_stopped_in_a_browser_and_ends_as_one_without_
     common = ("--train-data", str(data.train_data), "--cache-dir", str(data.cache_dir), "--steps", str(STEPS))
     with start(tmp_path, *common, "--run-name", "watched", "--page-at", "0") as training:
         url = find_url(training)
-        (server,) = psutil.Process(training.pid).children()
+        trainer = psutil.Process(training.pid)
+        (server,) = (child for child in trainer.children() if "myxtts.live.server" in child.cmdline())
+        # The steps wait until the browser has started: on a busy machine they would be over before it has.
+        trainer.suspend()
         with open_page(url, tmp_path) as page:
+            page.wait_for("document.readyState === 'complete' && !!document.querySelector('#stop')")
+            trainer.resume()
             use(page)
             assert page.foreign_addresses(url) == []
         said = training.communicate(timeout=120)[1]
@@ -77,9 +82,9 @@ def test_the_page_ends_with_its_training_however_that_ends(tmp_path: Path) -> No
     ) as parent:
         assert parent.stdout is not None
         server = psutil.Process(int(parent.stdout.readline()))
-        assert server.nice() == 10
+        assert server.nice() == min(19, psutil.Process().nice() + 10)
         parent.kill()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while server.is_running() and server.status() != psutil.STATUS_ZOMBIE:
         assert time.monotonic() < deadline, "the server lives on"
         time.sleep(0.05)

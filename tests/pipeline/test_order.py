@@ -183,9 +183,9 @@ def check_million(num_epochs: int, batch_size: int, **options: Any) -> None:
     assert len(order.shapes) <= 8
     first_rows = []
     for epoch in range(num_epochs):
-        started = time.perf_counter()
+        started = time.thread_time()
         batches = [order.batch(epoch * order.num_batches_per_epoch)]
-        assert time.perf_counter() - started < 2.0
+        assert time.thread_time() - started < 2.0
         batches += list_batches(order, epoch)[1:]
         rows = np.concatenate([batch.rows for batch in batches])
         counts = np.bincount(rows[rows != NO_ROW], minlength=num_utterances)

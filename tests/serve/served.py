@@ -8,11 +8,25 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import httpx
+from websockets.sync.client import ClientConnection, connect
+
 from myxtts.serve.app import ServerSettings, make_app
 from myxtts.serve.http_server import make_server
 from myxtts.serve.metrics import Metrics
 from myxtts.serve.speech_queue import SpeechQueue
 from myxtts.serve.wyoming_server import start_wyoming
+
+PATIENCE_S = 120.0
+"""For an answer of a server on a machine that is busy with other tests."""
+HTTP = httpx.Client(timeout=PATIENCE_S, limits=httpx.Limits(max_keepalive_connections=0))
+"""Asks a server; every request has a connection of its own."""
+
+
+def open_stream(url: str) -> ClientConnection:
+    """Opens the WebSocket of a server for text in pieces."""
+    address = f"{url.replace('http', 'ws')}/v1/audio/stream"
+    return connect(address, open_timeout=PATIENCE_S, ping_interval=None)
 
 
 @contextmanager
@@ -36,12 +50,12 @@ def serve(synthesizer: Any, *, max_requests: int = 8, **settings: Any) -> Iterat
 
     thread = threading.Thread(target=lambda: asyncio.run(run()), daemon=True)
     thread.start()
-    assert started.wait(30), "the server did not start"
+    assert started.wait(PATIENCE_S), "the server did not start"
     try:
         yield found["http"], found["wyoming"]
     finally:
         found["server"].should_exit = True
-        thread.join(30)
+        thread.join(PATIENCE_S)
     assert not thread.is_alive(), "the server did not stop"
 
 

@@ -28,10 +28,10 @@ def get_text(page: Page, id: str) -> Any:
 
 
 def press_and_wait(page: Page, key: str, said: str, **modifiers: bool) -> None:
-    """Presses a key, waits for the message, and until the next clip can be heard."""
-    page.run("document.getElementById('message').textContent = ''")
+    """Presses a key and waits for the message, which comes when the next clip can be heard."""
+    page.forget_texts()
     page.press(key, **modifiers)
-    page.wait_for(f"document.getElementById('message').textContent.startsWith('{said}')")
+    page.wait_for_text(said)
     page.wait_for(READY)
 
 
@@ -71,15 +71,15 @@ def correct_and_cut(page: Page) -> None:
 
 def lose_a_race(page: Page, address: str) -> None:
     """Another tab edits a clip while a text is being typed: it is refused, stays in its field, and is saved then."""
-    press_and_wait(page, "k", "", text=False)
+    page.press("k", text=False)
+    page.wait_for(f"document.getElementById('clip-id').textContent === 'a2_r2_1' && {READY}")
     page.press("e", text=False)
     page.wait_for("document.activeElement.id === 'text'")
     page.write("The late train")
-    revision = httpx.get(f"{address}/api/clips").json()["revision"]
+    revision = httpx.get(f"{address}/api/clips", timeout=120).json()["revision"]
     body = {"revision": revision, "kind": "drop", "id": "b1"}
-    assert httpx.post(f"{address}/api/edit", json=body).status_code == 200
-    page.press("Enter")
-    page.wait_for("document.getElementById('message').textContent.includes('another tab')")
+    assert httpx.post(f"{address}/api/edit", json=body, timeout=120).status_code == 200
+    press_and_wait(page, "Enter", "another tab")
     assert get_text(page, "text") == "The late train"
     press_and_wait(page, "Enter", "Saved")
     page.press("Escape")
@@ -125,6 +125,7 @@ def test_a_corpus_is_edited_and_recorded_by_keyboard_and_survives_a_kill(corpus:
         address = studio.address
         with open_page(address, tmp_path, size="1200,800", more_flags=MICROPHONE) as page:
             page.wait_for(READY)
+            page.note_texts("#message")
             correct_and_cut(page)
             lose_a_race(page, address)
             record_prompt(page)
@@ -132,18 +133,18 @@ def test_a_corpus_is_edited_and_recorded_by_keyboard_and_survives_a_kill(corpus:
             page.run("[...document.querySelectorAll('#list li')][1].click()")
             page.wait_for("document.getElementById('clip-id').textContent === 'a2_r2_1'")
             studio.process.kill()
-            assert studio.process.wait(30) == -signal.SIGKILL
+            assert studio.process.wait(120) == -signal.SIGKILL
             page.press("d", text=False)
-            page.wait_for("document.getElementById('message').textContent.startsWith('The studio does not answer')")
+            page.wait_for_text("The studio does not answer")
             with run_studio(corpus, *arguments, port=address.rpartition(":")[2]) as again:
                 assert again.address == address
-                page.call("Page.reload")
+                page.reload()
                 page.wait_for(f"{READY} && document.querySelectorAll('#list li').length === {len(shown)}")
                 assert list_texts(page) == shown
                 check_persian_on_a_phone(page, address)
                 assert page.foreign_addresses(address) == []
                 again.process.send_signal(signal.SIGINT)
-                _, notices = again.process.communicate(timeout=60)
+                _, notices = again.process.communicate(timeout=120)
                 assert again.process.returncode == 0, notices
                 assert f"myxtts prepare {corpus}" in notices
     data = DataConfig(text_frontend="characters", max_clipped_share=1.0)
@@ -151,7 +152,7 @@ def test_a_corpus_is_edited_and_recorded_by_keyboard_and_survives_a_kill(corpus:
     prepared = {one.id: one for one in open_corpus(tmp_path / "out").utterances()}
     assert sorted(one.text for one in prepared.values()) == sorted(set(shown) - {"The late train", "این یک جمله است."})
     [take] = (one for one in prepared.values() if one.speaker == "Omid")
-    assert 0.8 < take.duration_s < 10.0
+    assert 0.8 < take.duration_s < 20.0
     assert soundfile.info(take.audio).subtype == "PCM_16"
 
 

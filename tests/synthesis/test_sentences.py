@@ -96,10 +96,10 @@ def test_any_text_becomes_pieces_or_an_error_in_words(text: str, language: str) 
     ],
 )
 def test_a_text_that_cannot_be_said_is_refused_at_once(text: str, words: str) -> None:
-    started = time.perf_counter()
+    started = time.thread_time()
     with pytest.raises(DataError, match=words):
         check_text(text)
-    assert time.perf_counter() - started < 1.0
+    assert time.thread_time() - started < 1.0
 
 
 def test_a_text_in_another_script_is_refused_by_language() -> None:
@@ -116,9 +116,9 @@ def test_control_characters_and_mixed_scripts_are_said_around() -> None:
 
 @pytest.mark.parametrize("text", ["a" * MAX_TEXT_LENGTH, "a. " * (MAX_TEXT_LENGTH // 3), "9" * 5000, ", " * 5000 + "a"])
 def test_the_longest_texts_are_planned_quickly(text: str) -> None:
-    started = time.perf_counter()
+    started = time.thread_time()
     pieces = list(plan_pieces(check_text(text), "en", FrontEnd.create("characters", texts=[(LETTERS, "en")])))
-    assert time.perf_counter() - started < 10.0
+    assert time.thread_time() - started < 10.0
     assert all(len(piece.ids) <= MAX_PIECE_TOKENS for piece in pieces)
 
 

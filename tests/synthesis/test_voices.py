@@ -107,10 +107,10 @@ def test_an_hour_of_silence_is_refused_in_milliseconds(tmp_path: Path) -> None:
     with soundfile.SoundFile(path, "w", 8000, 1) as sound:
         for _ in range(60):
             sound.write(np.zeros(60 * 8000, np.int16))
-    started = time.perf_counter()
+    started = time.thread_time()
     with pytest.raises(DataError, match="3600"):
         read(path)
-    assert time.perf_counter() - started < 0.05
+    assert time.thread_time() - started < 0.05
 
 
 METADATA = {"format": "myxtts-voice", "version": "1", "model": "abc"}

@@ -153,7 +153,7 @@ def test_forked_process_reloads_the_library() -> None:
     with espeak._lock:  # as if another thread were inside the library at the moment of the fork
         child = context.Process(target=_ipa_and_digest_in_child, args=(queue,))
         child.start()
-    assert queue.get(timeout=30) == expected
+    assert queue.get(timeout=120) == expected
     child.join()
 
 
@@ -242,7 +242,7 @@ class TestWorker:
         parent = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
         assert parent.returncode == -signal.SIGKILL
         worker_id = int(parent.stdout)
-        for _ in range(100):
+        for _ in range(1000):
             if not psutil.pid_exists(worker_id) or psutil.Process(worker_id).status() == psutil.STATUS_ZOMBIE:
                 return
             time.sleep(0.05)

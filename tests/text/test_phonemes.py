@@ -109,10 +109,10 @@ class TestPhonemizer:
         generator = np.random.default_rng(0)
         texts = [" ".join(generator.choice(words, 9)) + f", {number} times." for number in range(10_000)]
         phonemizer, tokenizer = Phonemizer(), PhonemeTokenizer()
-        start = time.monotonic()
+        start = time.process_time()
         strings = phonemizer.phonemize(texts, "en")
         encodings = [tokenizer.encode(string.text) for string in strings]
-        assert time.monotonic() - start < 30
+        assert time.process_time() - start < 30
         assert not any(string.unknown or encoding.unknown for string, encoding in zip(strings, encodings, strict=True))
 
     @settings(max_examples=60, deadline=None)

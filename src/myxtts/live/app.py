@@ -30,6 +30,7 @@ from myxtts.serve.guard import Guard, read_limited
 from myxtts.serve.protocol import RequestError, format_sse, parse_json
 from myxtts.storage.regular_file import FileRefusedError, read_regular
 from myxtts.tools.monitor.run import find_trainer
+from myxtts.tools.page_errors import choose_translator, translate_error
 from myxtts.tools.run_files import read_run
 from myxtts.tools.run_report import make_run_page
 from myxtts.tools.words import Translator
@@ -72,7 +73,7 @@ class LiveApp:
     def __init__(self, run: LiveRun, speaker: Speaker, settings: PageSettings) -> None:
         self._run, self._speaker, self._settings = run, speaker, settings
         self._readers: dict[asyncio.Queue[bytes | None], Translator] = {}
-        self._guard = Guard(settings.host, settings.api_keys, _HEADERS)
+        self._guard = Guard(settings.host, settings.api_keys, _HEADERS, self._translate_error)
         self._num_sampled = 0
         self._is_stopping = False
         self.is_closing: Callable[[], bool] = lambda: False
@@ -87,6 +88,7 @@ class LiveApp:
             Route("/samples/{folder}/{name}/{kind}", self._guard.wrap(self._send_sample)),
             Route("/voices", self._guard.wrap(self._list_voices)),
             Route("/say", self._guard.wrap(self._say), methods=["POST"]),
+            Route("/say/cancel", self._guard.wrap(self._cancel), methods=["POST"]),
             Route("/said/{number:int}", self._guard.wrap(self._send_said)),
             Route("/stop", self._guard.wrap(self._stop), methods=["POST"]),
         ]
@@ -101,12 +103,16 @@ class LiveApp:
         task = asyncio.create_task(self._follow())
         yield
         task.cancel()
-        self._speaker.close()
+        await self._speaker.end()
         self._run.close()
 
     def _translate(self, request: Request) -> Translator:
         asked = request.query_params.get("lang", self._settings.lang)
         return Translator(asked if asked in PAGE_LANGUAGES else self._settings.lang)
+
+    def _translate_error(self, request: Request, message: str) -> str:
+        asked = request.headers.get("accept-language", "")
+        return translate_error(message, choose_translator(asked, self._settings.lang))
 
     async def _show_page(self, request: Request) -> Response:
         """The live page; of a run that has ended the report."""
@@ -219,6 +225,10 @@ class LiveApp:
             raise RequestError("There is no such voice.", field="voice", next_step=f"Choose one of {', '.join(known)}.")
         said = await self._speaker.say(body)
         return JSONResponse(said.to_json())
+
+    async def _cancel(self, request: Request) -> Response:
+        await _read_json(request)
+        return JSONResponse({"cancelled": self._speaker.cancel()})
 
     async def _send_said(self, request: Request) -> Response:
         path = self._speaker.find_sound(request.path_params["number"])

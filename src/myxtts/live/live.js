@@ -5,7 +5,7 @@
   const find = (selector) => document.querySelector(selector);
   const show = (text) => (find("#status").textContent = text);
   async function send(address, body) {
-    const response = await fetch(address, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) });
+    const response = await fetch(address, { method: "POST", headers: { "Content-Type": "application/json", "Accept-Language": document.documentElement.lang }, body: JSON.stringify(body) });
     const answer = await response.json().catch(() => ({}));
     if (!response.ok) throw new Error(answer.error ? answer.error.message : words.failed);
     return answer;
@@ -123,19 +123,28 @@
     }
   }
   if (form) {
+    find("#cancel").addEventListener("click", () => send("say/cancel", {}).catch((error) => show(error.message)));
     form.addEventListener("focusin", () => form.elements.voice.length || loadVoices());
     form.addEventListener("submit", async (event) => {
       event.preventDefault();
       const button = form.querySelector("button"), body = { text: form.querySelector("textarea").value };
       for (const name of ["voice", "language"]) if (form.elements[name].value) body[name] = form.elements[name].value;
+      const begun = performance.now(), tick = () => show(words.saying.replace("{seconds}", MyxttsCharts.write(Math.floor((performance.now() - begun) / 1000))));
+      const timer = setInterval(tick, 1000);
       button.disabled = true;
-      show(words.saying);
+      find("#cancel").hidden = false;
+      tick();
       try {
-        showSaid(await send("say", body)).querySelector("audio").play();
+        const said = await send("say", body);
+        clearInterval(timer);
         show("");
+        // Where the browser does not let a page play by itself, the player is there.
+        showSaid(said).querySelector("audio").play().catch(() => {});
       } catch (error) {
+        clearInterval(timer);
         show(error.message);
       }
+      find("#cancel").hidden = true;
       button.disabled = false;
     });
   }

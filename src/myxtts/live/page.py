@@ -107,11 +107,13 @@ def _make_controls(run: LiveRun, tr: Translator, voices: Mapping[str, Sequence[s
         f'aria-label="{escape(tr("Sentence"))}"></textarea><div class="controls">'
         f"{_make_select('voice', tr('Voice'), voices['voices'])}"
         f"{_make_select('language', tr('Language'), voices['languages'])}"
-        f'<button>{escape(tr("Say it"))}</button></div></form><div id="said"></div>'
+        f"<button>{escape(tr('Say it'))}</button>"
+        f'<button id="cancel" type="button" hidden>{escape(tr("Cancel"))}</button></div></form><div id="said"></div>'
     )
     note = tr(
         "In a process of its own on spare cores, with the newest bundle and without the GPU: the training does not "
-        "wait for it. It takes some seconds. Up to {count} characters.",
+        "wait for it. It takes some seconds, beside a training on the CPU minutes; the first sentence takes longest. "
+        "Up to {count} characters.",
         count=tr.count(MAX_CHARACTERS),
     )
     return join([stop, make_panel(tr("Say this sentence now"), form, note=note)])
@@ -129,7 +131,7 @@ def _list_words(tr: Translator) -> dict[str, str]:
         "gone": tr("The server has ended. Make the report with: myxtts report RUN"),
         "stopping": tr("The run saves and ends after this step."),
         "sure": tr("Stop the training now? It saves its state and can be resumed."),
-        "saying": tr("Being said …"),
+        "saying": tr("Being said … {seconds} s"),
         "failed": tr("This did not work."),
         "step": tr("step"),
         "recorded": tr("Recorded"),

@@ -9,6 +9,7 @@ import asyncio
 import hmac
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
@@ -23,6 +24,8 @@ BODY_DEADLINE_S = 20.0
 _COOKIE = "myxtts"
 
 Handler = Callable[[Request], Awaitable[Response]]
+Translate = Callable[[Request, str], str]
+"""The text of an error in the language of whoever asks."""
 
 
 class Guard:
@@ -31,8 +34,14 @@ class Guard:
     Scripts send the key with every request. A browser that follows links cannot: `let_in` gives it a cookie instead.
     """
 
-    def __init__(self, host: str, api_keys: frozenset[str], headers: Mapping[str, str]) -> None:
-        self._host, self._keys, self._headers = host, api_keys, headers
+    def __init__(
+        self,
+        host: str,
+        api_keys: frozenset[str],
+        headers: Mapping[str, str],
+        translate: Translate = lambda _request, text: text,
+    ) -> None:
+        self._host, self._keys, self._headers, self._translate = host, api_keys, headers, translate
         self._session = secrets.token_urlsafe(32)
 
     def knows(self, key: str) -> bool:
@@ -64,7 +73,7 @@ class Guard:
                     raise RequestError("The key is missing or wrong.", status=401, next_step="Send a Bearer token.")
                 response = await handle(request)
             except MyXTTSError as error:
-                status, body, headers = describe_error(error)
+                status, body, headers = describe_error(error, partial(self._translate, request))
                 response = JSONResponse(body, status, headers)
             response.headers.update(self._headers)
             return response

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Callable
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -72,8 +73,10 @@ def parse_json(content: bytes | str, model: type[_Model], what: str) -> _Model:
         raise RequestError(f"{field or what}: {first['msg']}.", field=field or None) from error
 
 
-def describe_error(error: MyXTTSError) -> tuple[int, dict[str, Any], dict[str, str]]:
-    """Returns status, body and headers of the answer to a request that failed."""
+def describe_error(
+    error: MyXTTSError, translate: Callable[[str], str] = str
+) -> tuple[int, dict[str, Any], dict[str, str]]:
+    """Returns status, body and headers of the answer to a request that failed; `translate` is for readers of a page."""
     status, kind, headers = 400, "invalid_request_error", {}
     if isinstance(error, RequestError):
         status = error.status
@@ -81,7 +84,7 @@ def describe_error(error: MyXTTSError) -> tuple[int, dict[str, Any], dict[str, s
         status, kind, headers = 429, "rate_limit_error", {"Retry-After": str(error.retry_after_s)}
     elif not isinstance(error, UsageError | ConfigError) and error.kind != "data":
         status, kind = 500, "server_error"
-    message = f"{error.problem} {error.next_step}".strip()
+    message = f"{translate(error.problem)} {translate(error.next_step)}".strip()
     field = error.field if isinstance(error, RequestError) else None
     return status, {"error": {"message": message, "type": kind, "param": field, "code": None}}, headers
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.resources import files
 from typing import Annotated, Any, get_args
 from urllib.parse import urlsplit
@@ -28,6 +29,7 @@ from myxtts.studio.library import Filter, Sort
 from myxtts.studio.recording import MAX_TAKE_BYTES, NOISE_DB, list_warnings
 from myxtts.studio.sound import LIMITS, Examined
 from myxtts.studio.texts import make_texts
+from myxtts.tools.page_errors import choose_translator, translate_error
 
 _MAX_EDIT_BYTES = 200_000
 _WINDOW = 100
@@ -73,7 +75,7 @@ class StudioApp:
 
     def __init__(self, studio: Studio, settings: StudioSettings) -> None:
         self._studio, self._settings = studio, settings
-        self._guard = Guard(settings.host, settings.api_keys, _HEADERS)
+        self._guard = Guard(settings.host, settings.api_keys, _HEADERS, self._translate)
         folder = files("myxtts.studio") / "web"
         self._files = {name: ((folder / file).read_bytes(), kind) for name, (file, kind) in _FILES.items()}
 
@@ -110,6 +112,11 @@ class StudioApp:
 
         return answer
 
+    def _translate(self, request: Request, message: str) -> str:
+        """The text of an error in the language that the page shows."""
+        asked = request.headers.get("accept-language", "")
+        return translate_error(message, choose_translator(asked, self._settings.lang))
+
     async def _send_file(self, request: Request) -> Response:
         content, kind = self._files[request.url.path.removeprefix("/")]
         return Response(content, media_type=kind)
@@ -145,9 +152,10 @@ class StudioApp:
             return {"revision": studio.revision, "counts": counts, **undo}
 
     async def _show_clip(self, request: Request) -> Response:
-        return JSONResponse(await asyncio.to_thread(self._look_at, request.query_params.get("id", "")))
+        translate = partial(self._translate, request)
+        return JSONResponse(await asyncio.to_thread(self._look_at, request.query_params.get("id", ""), translate))
 
-    def _look_at(self, id: str) -> dict[str, Any]:
+    def _look_at(self, id: str, translate: Callable[[str], str]) -> dict[str, Any]:
         """Returns figures and pauses of a clip, or the reason why it cannot be decoded."""
         studio = self._studio
         with studio.lock:
@@ -157,7 +165,7 @@ class StudioApp:
         try:
             return {**answer, **_describe_sound(studio.examine(id)[1])}
         except DataError as error:
-            return {**answer, "problem": str(error)}
+            return {**answer, "problem": f"{translate(error.problem)} {translate(error.next_step)}".strip()}
 
     async def _send_sound(self, request: Request) -> Response:
         _, found = await asyncio.to_thread(self._studio.examine, request.query_params.get("id", ""))

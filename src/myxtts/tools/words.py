@@ -76,6 +76,10 @@ class Translator:
         """A share from 0 to 1 as per cent."""
         return self._localize(f"{100 * value:.{digits}f}") + ("٪" if self.lang == "fa" else " %")
 
+    def figure(self, text: str) -> str:
+        """A number that is written in English, such as "1,234.5", with the digits of the language."""
+        return self._localize(text) if text.replace(",", "").replace(".", "", 1).isdecimal() else text
+
     def milliseconds(self, value: float) -> str:
         return self("{value} ms", value=self.number(value))
 

@@ -58,7 +58,7 @@ def test_twenty_pairs_give_the_result_that_was_clicked(pairs: list[Pair], tmp_pa
                 page.run(f"document.dispatchEvent(new KeyboardEvent('keydown', {{key: '{choice}'}}))")
             if number == 9:
                 # Answers survive a reload.
-                page.call("Page.reload")
+                page.reload()
                 page.wait_for("document.getElementById('place')?.textContent === '10 / 20'")
                 page.run("play(1)")
         page.wait_for("window.comparison !== undefined")

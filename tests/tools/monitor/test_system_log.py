@@ -20,7 +20,7 @@ def test_samples_of_a_training_come_back_as_curves(tmp_path: Path) -> None:
     with SystemLog(nvml=FakeNvml(gpus)) as log:
         loop: Any = SimpleNamespace(step=7, run=SimpleNamespace(path=tmp_path), say=warnings.append)
         log.on_step(loop, None)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 120
         while not (tmp_path / "system.jsonl").exists() and time.monotonic() < deadline:
             time.sleep(0.05)
     lines = list(JsonLines(tmp_path / "system.jsonl").read())

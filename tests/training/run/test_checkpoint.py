@@ -194,14 +194,14 @@ def test_saving_goes_on_in_the_background_with_a_copy(tmp_path: Path, monkeypatc
 
     def save_late(step: int, arrays: dict[str, Array], state: dict[str, Any]) -> Path:
         is_writing.set()
-        assert may_write.wait(10)
+        assert may_write.wait(60)
         return original(step, arrays, state)
 
     monkeypatch.setattr(checkpoints, "save", save_late)
     arrays, state = make_arrays(1), make_state(1)
     with BackgroundSaver(checkpoints, refuse_warnings) as saver:
         saver.save(1, arrays, state)
-        assert is_writing.wait(10)
+        assert is_writing.wait(60)
         # Training changes both while the checkpoint waits for the disk.
         for array in arrays.values():
             array[...] = 0

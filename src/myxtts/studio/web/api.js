@@ -12,7 +12,8 @@ export class Refused extends Error {
 
 function headers() {
   const key = sessionStorage.getItem("myxtts-key");
-  return key ? { Authorization: `Bearer ${key}` } : {};
+  // Errors come in the language of the page, which need not be the browser's.
+  return { "Accept-Language": lang, ...(key ? { Authorization: `Bearer ${key}` } : {}) };
 }
 async function askForKey() {
   const dialog = byId("key-dialog");
