@@ -90,7 +90,8 @@ def run_train(
         int | None, typer.Option(min=1, hidden=True, help="Old name of --discriminators-from.")
     ] = None,
     page: Annotated[
-        bool, typer.Option("--page", help="Serve a live page of the run on this machine while it trains.")
+        bool,
+        typer.Option("--page", help="Show the run on a live web page while it trains.", rich_help_panel=WHERE),
     ] = False,
     page_at: PageAddress = None,
     api_key_file: PageKeyFile = None,

@@ -14,7 +14,7 @@ from myxtts.cli.screen import Screen, format_length
 if TYPE_CHECKING:
     from myxtts.tools.model_info import ModelInfo
 
-_Model = Annotated[Path, typer.Argument(help="Folder of a run, a bundle or an exported model.", metavar="MODEL")]
+_Model = Annotated[Path, typer.Argument(help="Folder of a run or exported model.", metavar="MODEL")]
 _MAX_NAMES = 12
 
 
