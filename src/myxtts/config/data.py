@@ -292,7 +292,7 @@ class DataConfig(Section):
     )
     ram_budget_gb: Annotated[float, Field(gt=0.0)] | None = _speed(
         None,
-        "Memory in GB that the feed may take; null derives it from the machine.",
+        "RAM in GB that the data pipeline may use; null derives it from the machine.",
         fa="مقدار RAM، به گیگابایت، که پایپلاین داده می‌تواند بگیرد؛ با `null` از روی سیستم حساب می‌شود.",
     )
     use_tf_native_loading: bool = setting(

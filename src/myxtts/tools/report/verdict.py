@@ -155,7 +155,7 @@ def _judge_trend(progress: Progress, tr: Translator) -> Iterator[str]:
 
 def _advise_more(progress: Progress, tr: Translator) -> Iterator[str]:
     if progress.total_steps is not None and progress.step < progress.total_steps:
-        yield tr("Go on to step {total}.", total=tr.count(progress.total_steps))
+        yield tr("Continue to step {total}.", total=tr.count(progress.total_steps))
         return
     steps = max(2 * progress.step, _FEW_STEPS)
     yield tr("Train longer: {command}", command=f"myxtts train --resume {progress.run} --steps {steps}")
