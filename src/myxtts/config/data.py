@@ -326,7 +326,7 @@ class DataConfig(Section):
         "Address of a tf.data service that does on-the-fly feature work.",
         fa="آدرس یک tf.data service که ویژگی‌ها را on-the-fly محاسبه می‌کند.",
         resume=accept(ONLY_SPEED),
-        allowed=Words("an address such as 10.0.0.5:5050 or null", "نشانی، مانند `10.0.0.5:5050`، یا null"),
+        allowed=Words("an address such as 10.0.0.5:5050 or null", "آدرس، مانند `10.0.0.5:5050`، یا null"),
     )
 
     # Devices of the input pipeline: requests, from which `runtime.plan` chooses by what the machine has.
