@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated, get_args
 
@@ -165,4 +166,10 @@ def prepare(
         num_suggested=suggest,
     )
     write_resolved(settings, out)
+    command = f"myxtts train --train-data {shlex.quote(str(out))}"
+    screen.notices.print(
+        f"Next: {command} --model-size tiny --steps 16000\nWith a GPU: --model-size small --steps 50000",
+        markup=False,
+        soft_wrap=True,
+    )
     screen.finish(summary.to_json())
