@@ -142,7 +142,7 @@ def _show(evaluation: Evaluation, screen: Screen) -> None:
         f"{evaluation.num_utterances:,} utterances{skipped}",
         f"mel distance            {evaluation.mel_distance:.3f}  (log-mel, time warped)",
         f"utterance length error  {100 * evaluation.length_error:.1f} %",
-        f"speaker similarity      {evaluation.speaker_similarity:.3f}  ({of_real}; the model's encoder flatters)",
+        f"speaker similarity      {evaluation.speaker_similarity:.3f}  ({of_real}; own encoder: too optimistic)",
     ]
     if evaluation.real_time_factor is not None:
         lines.append(f"real-time factor        {evaluation.real_time_factor:.3f}")

@@ -2,7 +2,7 @@
 
 It claims no more than was measured. A recogniser's errors say how well the speech is understood; without them there is
 only the validation score, which compares steps of one run and has no scale of its own. The similarity of voices is
-judged by the model's own speaker encoder, which was trained on these voices and flatters.
+judged by the model's own speaker encoder, which was trained on these voices and is too optimistic.
 """
 
 from __future__ import annotations
@@ -105,8 +105,8 @@ def _judge_voice(progress: Progress, tr: Translator) -> Iterator[str]:
     similarity = progress.last.get("speaker_similarity")
     if similarity is not None:
         yield tr(
-            "Its similarity to the speakers, {value}, is judged by the model's own speaker encoder, which flatters: "
-            "let your ears decide.",
+            "Its similarity to the speakers, {value}, is judged by the model's own speaker encoder, which is too "
+            "optimistic: listen yourself.",
             value=tr.number(similarity),
         )
 
