@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +21,9 @@ from pygments.util import ClassNotFound
 
 _KEPT = "_- \u200c"
 _SHORT_CODE = 40
+_WRAPPED = ("bash", "text")
+_FLAG = re.compile(r"(?<=[\s>])--[\w-]+")
+_UNBROKEN = r'<span class="short">\g<0></span>'
 _MARKS = "\u200e\u200f"
 
 Locate = Callable[[str], str]
@@ -143,12 +147,21 @@ def _make_parser() -> MarkdownIt:
 
 def _render_fence(_renderer: Any, tokens: Sequence[Token], index: int, _options: Any, _env: Any) -> str:
     token = tokens[index]
+    language = (token.info.split() or ["text"])[0]
     try:
-        lexer = get_lexer_by_name((token.info.split() or ["text"])[0], stripnl=False)
+        lexer = get_lexer_by_name(language, stripnl=False)
     except ClassNotFound:
         lexer = get_lexer_by_name("text", stripnl=False)
     text = highlight(token.content.rstrip("\n"), lexer, HtmlFormatter(nowrap=True)).rstrip("\n")
+    lines = text.splitlines(keepends=True)
+    if language in _WRAPPED and all(line.count("<span") == line.count("</span>") for line in lines):
+        text = "".join(map(_render_line, lines))
     return f'<div class="block"><pre dir="ltr" tabindex="0"><code>{text}</code></pre></div>\n'
+
+
+def _render_line(line: str) -> str:
+    """Makes a line of code wrap where it is too long, but not inside a flag; what continues it is indented."""
+    return f'<span class="line">{_FLAG.sub(_UNBROKEN, line)}</span>'
 
 
 def _render_inline_code(_renderer: Any, tokens: Sequence[Token], index: int, _options: Any, _env: Any) -> str:

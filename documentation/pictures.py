@@ -97,7 +97,7 @@ _DECISION: dict[Language, tuple[str, str, tuple[tuple[str, tuple[_Answer, ...]],
 """Title, the word for no, and each question with its conditions, results and colours."""
 
 _PACKAGES: tuple[tuple[tuple[str, str, str], ...], ...] = (
-    (("cli", "one module per command", "هر فرمان یک ماژول"),),
+    (("cli", "one module per command", "هر دستور یک ماژول"),),
     (
         ("live", "the page of a run: curves, samples, stop", "صفحهٔ زندهٔ run: منحنی‌ها، نمونه‌ها، توقف"),
         ("studio", "the page to correct and record clips", "صفحهٔ اصلاح و ضبط کلیپ‌ها"),

@@ -91,8 +91,8 @@ class Batch:
     """Input of one training step. Arrays are numpy on the host and tensors on a device; shapes are static.
 
     Rows from `num_real` on only fill the shape: their lengths are 0 and their id is ''. `speaker` and `language` are
-    indices into the names of the store; `reference` is a crop of another clip of the same speaker; `durations`, the
-    frames of each token, are there only if training takes them from the store. Where several devices train, `shares`
+    indices into the names of the cache; `reference` is a crop of another clip of the same speaker; `durations`, the
+    frames of each token, are there only if training takes them from the cache. Where several devices train, `shares`
     holds the rows of each, in order, on its device; the whole batch then stays where it was assembled.
     """
 

@@ -14,7 +14,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from myxtts.cli.help import ADVANCED, SPEED, WHAT, WHERE
+from myxtts.cli.help import ADVANCED, OTHER, SPEED, WHAT, WHERE
 from myxtts.cli.main import app
 from myxtts.cli.settings import SETTING_FLAGS
 from myxtts.config.catalogue import FIELDS
@@ -78,7 +78,7 @@ def test_train_keeps_the_flags_that_people_know() -> None:
 @pytest.mark.parametrize("path", [(), ("cache",), *(path for path, _ in LEAVES)], ids=" ".join)
 def test_help_is_plain_and_fits_a_terminal(path: tuple[str, ...]) -> None:
     shown = read_help(path)
-    assert not re.search(r"<\w|list\[|[<>]=x|x[<>]=| range\b", shown)
+    assert not re.search(r"<\w|list\[|[<>]=x|x[<>]=| range\b|Usage:.*[{}]", shown)
     assert max(map(len, shown.splitlines())) <= WIDTH
     panels = [panel for panel in re.findall(r"─ (\w+) ─", shown) if panel in (WHAT, WHERE, SPEED, ADVANCED)]
     assert panels == [panel for panel in (WHAT, WHERE, SPEED, ADVANCED) if panel in panels] or not path
@@ -88,6 +88,13 @@ def test_help_is_plain_and_fits_a_terminal(path: tuple[str, ...]) -> None:
         examples = [line for line in dict(LEAVES)[path].help.splitlines() if line.startswith("myxtts ")]
         assert examples
         assert max(map(len, examples)) <= WIDTH - 2
+
+
+@pytest.mark.parametrize("path", [path for path, _ in LEAVES], ids=" ".join)
+def test_a_command_with_many_options_shows_them_in_panels(path: tuple[str, ...]) -> None:
+    options = [param for param in dict(LEAVES)[path].params if param.param_type_name == "option" and not param.hidden]
+    assert len(options) <= 5 or {param.rich_help_panel for param in options} & {WHAT, WHERE}
+    assert len([param for param in options if param.rich_help_panel == OTHER]) <= 2
 
 
 def test_commands_are_in_groups_in_the_order_of_use() -> None:

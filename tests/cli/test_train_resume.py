@@ -24,7 +24,7 @@ def test_a_run_goes_on_from_any_folder_with_its_own_settings(tmp_path: Path) -> 
     data = ("--train-data", "recordings", "--cache-dir", "features")
     begun = run_train(*data, "--steps", "1", *settings, cwd=project)
     assert begun.returncode == 0, begun.stderr
-    assert "speakers in en, from the store features." in begun.stderr
+    assert "speakers in en, from the feature cache features." in begun.stderr
 
     evaluated = run_myxtts(
         "evaluate", "--model", "../project/runs/run", "--max-utterances", "1", cwd=other, tensorflow=True

@@ -22,7 +22,9 @@ def write_tree(root: Path) -> Path:
     ):
         folder = root / "docs" / language
         folder.mkdir(parents=True)
-        (folder / "faq.md").write_text(f"# {title}\n\n{text}\n\n```bash\nmake demo  # go\n```\n", encoding="utf-8")
+        (folder / "faq.md").write_text(
+            f"# {title}\n\n{text}\n\n```bash\nmake --silent demo  # go\n```\n", encoding="utf-8"
+        )
     (root / "README.md").write_text("# Home\n\n[Q](docs/en/faq.md#questions) [L](LICENSE)\n", encoding="utf-8")
     (root / "README.fa.md").write_text("# خانه\n", encoding="utf-8")
     (root / "LICENSE").write_text("free", encoding="utf-8")
@@ -70,6 +72,8 @@ def test_languages_lead_to_each_other_and_have_their_direction(tmp_path: Path) -
     text = (out / "fa" / "faq.html").read_text(encoding="utf-8")
     assert '<code dir="ltr" class="short">--set</code>' in text, "a flag is not torn at its dashes"
     assert '<pre dir="ltr"' in text
+    assert '<span class="line">make' in text, "a long command wraps"
+    assert '<span class="short">--silent</span>' in text, "a flag is not torn there either"
 
 
 def test_a_broken_link_stops_the_site(tmp_path: Path) -> None:

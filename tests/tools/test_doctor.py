@@ -17,7 +17,7 @@ from myxtts.cli.main import app
 from myxtts.tools import doctor
 from myxtts.tools.doctor import EXTRAS, Build, Check, Examined, examine_machine
 
-BUILD = Build("12.5.1", "9", (6, 0))
+BUILD = Build("12.5.1", "9", (6, 0), (9, 0))
 
 
 @pytest.fixture(autouse=True)
@@ -58,6 +58,33 @@ def test_an_old_driver_and_an_old_gpu_are_errors() -> None:
     assert "update the NVIDIA driver" in find(examined, "Driver")[0].next_step
     assert "needs compute capability 6.0" in find(examined, "GPU")[0].next_step
     assert not examined.is_ready
+
+
+def test_a_gpu_that_is_newer_than_tensorflow_is_a_warning() -> None:
+    examined = examine(FakeNvml([FakeGpu(name="NVIDIA GeForce RTX 5090", compute_capability=(12, 0))]), num_visible=1)
+    (check,) = find(examined, "GPU")
+    assert check.status == "warning"
+    assert "up to compute capability 9.0" in check.next_step
+    assert examined.is_ready
+
+
+@pytest.mark.parametrize(
+    ("capability", "installed", "status"),
+    [
+        ((6, 1), "9.10.2.21", "ok"),
+        ((6, 1), "9.11.0.98", "error"),
+        ((7, 5), "9.19.0.56", "ok"),
+        ((8, 9), "8.9", "error"),
+    ],
+)
+def test_cudnn_must_fit_the_gpu(
+    monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], installed: str, status: str
+) -> None:
+    found = doctor._find_version
+    monkeypatch.setattr(doctor, "_find_version", lambda name: installed if "cudnn" in name else found(name))
+    (check,) = find(examine(FakeNvml([FakeGpu(compute_capability=capability)]), num_visible=1), "cuDNN")
+    assert check.status == status
+    assert ("pip install 'nvidia-cudnn-cu12<9.11'" in check.next_step) == (capability == (6, 1) and status == "error")
 
 
 def test_a_gpu_in_use_is_a_warning() -> None:

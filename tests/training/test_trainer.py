@@ -394,7 +394,7 @@ def test_settings_that_do_not_fit_leave_the_run_as_it_was(trainings: Trainings) 
 
 def test_training_says_what_it_trains_on(trainings: Trainings, short: Outcome) -> None:
     (line,) = [line for line in short.result["lines"] if line.startswith("Training on")]
-    words = r"Training on 21 utterances \(0\.\d minutes\) of 2 speakers in en, from the store "
+    words = r"Training on 21 utterances \(0\.\d minutes\) of 2 speakers in en, from the feature cache "
     assert re.fullmatch(rf"{words}{trainings.folder / 'data' / 'store'}\.", line)
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from myxtts.cli.help import ADVANCED, WHAT, WHERE
 from myxtts.cli.screen import Screen, mute_decoders, show_progress
 from myxtts.cli.settings import CORPUS_FLAGS, DEVICE_FLAGS, LOADING_FLAGS, require_data, takes_settings
 from myxtts.errors import UsageError
@@ -45,32 +46,55 @@ _COLUMNS = {
 )
 def run_bench_command(
     config: XTTSConfig,
-    step_ms: Annotated[float, typer.Option(min=0.0, help="Time of a simulated step.", metavar="MS")] = 20.0,
+    step_ms: Annotated[
+        float, typer.Option(min=0.0, help="Time of a simulated step.", metavar="MS", rich_help_panel=ADVANCED)
+    ] = 20.0,
     frame_us: Annotated[
-        float, typer.Option(min=0.0, help="Additional time for each frame of the batch.", metavar="US")
+        float,
+        typer.Option(
+            min=0.0, help="Additional time for each frame of the batch.", metavar="US", rich_help_panel=ADVANCED
+        ),
     ] = 0.0,
     host_load_ms: Annotated[
-        float, typer.Option(min=0.0, help="Part of a step in which the CPU is busy, too.", metavar="MS")
+        float,
+        typer.Option(
+            min=0.0, help="Part of a step in which the CPU is busy, too.", metavar="MS", rich_help_panel=ADVANCED
+        ),
     ] = 0.0,
-    steps: Annotated[int, typer.Option(min=2, help="Steps of each candidate in a round.")] = 60,
-    rounds: Annotated[int, typer.Option(min=1, max=100, help="Rounds, in alternating order.")] = 3,
+    steps: Annotated[
+        int, typer.Option(min=2, help="Steps of each candidate in a round.", metavar="N", rich_help_panel=ADVANCED)
+    ] = 60,
+    rounds: Annotated[
+        int, typer.Option(min=1, max=100, help="Rounds, in alternating order.", metavar="N", rich_help_panel=ADVANCED)
+    ] = 3,
     contenders: Annotated[
-        str | None, typer.Option(help="Loaders to compare: cached, native, python or all.", metavar="NAMES")
+        str | None,
+        typer.Option(help="Loaders to compare: cached, native, python or all.", metavar="NAMES", rich_help_panel=WHAT),
     ] = None,
     sweep: Annotated[
         list[str] | None,
         typer.Option(
-            help="Values to try, such as batch_size=16,32 or loader=cached,native. Can be repeated.", metavar="KEY=A,B"
+            help="Values to try, such as batch_size=16,32 or loader=cached,native. Can be repeated.",
+            metavar="KEY=A,B",
+            rich_help_panel=WHAT,
         ),
     ] = None,
     against: Annotated[
-        Path | None, typer.Option(help="Compare your settings with those of another file.", metavar="CONFIG")
+        Path | None,
+        typer.Option(help="Compare your settings with those of another file.", metavar="CONFIG", rich_help_panel=WHAT),
     ] = None,
     demo_minutes: Annotated[
-        float, typer.Option(min=0.2, max=600, help="Minutes of demo speech, if no corpus is given.")
+        float,
+        typer.Option(
+            min=0.2, max=600, help="Minutes of demo speech, if no corpus is given.", metavar="N", rich_help_panel=WHAT
+        ),
     ] = 10.0,
-    out: Annotated[Path | None, typer.Option(help="Folder for the results.", metavar="DIR")] = None,
-    report: Annotated[Path | None, typer.Option(help="Write an HTML report.", metavar="FILE.html")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the results.", metavar="DIR", rich_help_panel=WHERE)
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="Write an HTML report.", metavar="FILE.html", rich_help_panel=WHERE)
+    ] = None,
     lang: Annotated[str, typer.Option(help="Language of the page: en or fa.")] = "en",
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
 ) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from myxtts.cli.help import ADVANCED, WHAT, WHERE
 from myxtts.cli.screen import Screen
 from myxtts.errors import UsageError
 from myxtts.runtime.load_tensorflow import load_tensorflow
@@ -25,18 +26,30 @@ _LOOK_EVERY_S = 1.0
 def run_data_worker(
     host: Annotated[
         str | None,
-        typer.Option(help="Address that other machines connect to. \\[default: this machine only]"),
+        typer.Option(
+            help="Address that other machines connect to. \\[default: this machine only]", rich_help_panel=WHERE
+        ),
     ] = None,
     port: Annotated[
         int | None,
-        typer.Option(min=0, max=65535, help="Port; the next one is used, too. 0 takes free ones. \\[default: 5050]"),
+        typer.Option(
+            min=0,
+            max=65535,
+            help="Port; the next one is used, too. 0 takes free ones. \\[default: 5050]",
+            rich_help_panel=WHERE,
+        ),
     ] = None,
-    join: Annotated[str | None, typer.Option(help="Join the data worker at this address.", metavar="HOST:PORT")] = None,
+    join: Annotated[
+        str | None,
+        typer.Option(help="Join the data worker at this address.", metavar="HOST:PORT", rich_help_panel=WHERE),
+    ] = None,
     recordings: Annotated[
         list[Path] | None,
         typer.Option(
             help="Folder of recordings; can be repeated. The worker can then read nothing else, if the system can "
             "enforce it.",
+            metavar="DIR",
+            rich_help_panel=WHAT,
         ),
     ] = None,
     is_open_allowed: Annotated[
@@ -45,10 +58,14 @@ def run_data_worker(
             "--allow-remote-code-execution",
             help="Needed with --host: anyone who reaches the port can run code as this user. Use it only in a private "
             "network behind a firewall.",
+            rich_help_panel=ADVANCED,
         ),
     ] = False,
     is_root_allowed: Annotated[
-        bool, typer.Option("--allow-root", help="Allow to run as root, for example in a container.")
+        bool,
+        typer.Option(
+            "--allow-root", help="Allow to run as root, for example in a container.", rich_help_panel=ADVANCED
+        ),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the addresses as one JSON object.")] = False,
 ) -> None:

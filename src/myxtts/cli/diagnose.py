@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from myxtts.cli.help import ADVANCED, WHAT, WHERE
 from myxtts.cli.screen import Screen, mute_decoders, show_progress
 from myxtts.cli.settings import (
     CORPUS_FLAGS,
@@ -44,35 +45,54 @@ def run_diagnose(
     dataset: Annotated[
         str | None,
         typer.Option(
-            help="Diagnose your own tf.data.Dataset: module:function that returns it.", metavar="MODULE:FUNCTION"
+            help="Diagnose your own tf.data.Dataset: module:function that returns it.",
+            metavar="MODULE:FUNCTION",
+            rich_help_panel=WHAT,
         ),
     ] = None,
     step_function: Annotated[
         str | None,
         typer.Option(
-            help="Training step for --dataset: module:function that takes a batch.", metavar="MODULE:FUNCTION"
+            help="Training step for --dataset: module:function that takes a batch.",
+            metavar="MODULE:FUNCTION",
+            rich_help_panel=WHAT,
         ),
     ] = None,
     run: Annotated[
         Path | None,
-        typer.Option(help="Diagnose a run from its files, during or after training.", metavar="RUN"),
+        typer.Option(
+            help="Diagnose a run from its files, during or after training.", metavar="RUN", rich_help_panel=WHAT
+        ),
     ] = None,
     clips: Annotated[
         Path | None,
         typer.Option(
             help="Score every clip of this run's corpus, and name the most doubtful ones with the reasons.",
             metavar="RUN",
+            rich_help_panel=WHAT,
         ),
     ] = None,
     worst: Annotated[
-        str, typer.Option(help="With --clips: share of the clips that counts as most doubtful.", metavar="SHARE")
+        str,
+        typer.Option(
+            help="With --clips: share of the clips that counts as most doubtful.", metavar="SHARE", rich_help_panel=WHAT
+        ),
     ] = "6%",
-    num_batches: Annotated[int, typer.Option(min=8, help="Batches to measure.")] = 50,
+    num_batches: Annotated[
+        int, typer.Option(min=8, help="Batches to measure.", metavar="N", rich_help_panel=ADVANCED)
+    ] = 50,
     step_ms: Annotated[
         float | None,
-        typer.Option(min=0.0, help="Simulate a step of this many milliseconds instead of training.", metavar="MS"),
+        typer.Option(
+            min=0.0,
+            help="Simulate a step of this many milliseconds instead of training.",
+            metavar="MS",
+            rich_help_panel=ADVANCED,
+        ),
     ] = None,
-    report: Annotated[Path | None, typer.Option(help="Write an HTML report.", metavar="FILE.html")] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="Write an HTML report.", metavar="FILE.html", rich_help_panel=WHERE)
+    ] = None,
     lang: Annotated[str, typer.Option(help="Language of screen and page: en or fa.")] = "en",
     apply: Annotated[
         Path | None,
@@ -80,14 +100,16 @@ def run_diagnose(
             help="Write the configuration with the advice followed; with --clips the corpus without the most doubtful "
             "clips, as a manifest (.jsonl) or a prepared corpus (a folder).",
             metavar="FILE",
+            rich_help_panel=WHERE,
         ),
     ] = None,
     verify: Annotated[
         bool,
         typer.Option(
             "--verify",
-            help="Run old and new in turn and show the measured gain beside the predicted; with --clips train both "
+            help="Measure the gain: run old and new settings alternately; with --clips train both "
             "ways for --minutes each.",
+            rich_help_panel=WHAT,
         ),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as one JSON object.")] = False,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
@@ -14,11 +14,33 @@ WHAT = "What"
 WHERE = "Where"
 SPEED = "Speed"
 ADVANCED = "Advanced"
-_PANELS = (WHAT, WHERE, SPEED, ADVANCED)
+OTHER = "Other"
+_PANELS = (WHAT, WHERE, SPEED, ADVANCED, OTHER)
 
 
 class PlainCommand(TyperCommand):
-    """A command whose help shows no Python types: switches have no placeholder, other options their own name."""
+    """A command whose help has panels in the usual order and shows no Python types.
+
+    Switches have no placeholder, other options their own name. Options without a panel, such as --json and --help,
+    are in the last panel, unless no option of the command has one.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._has_panels = any(getattr(param, "rich_help_panel", None) for param in self.params)
+        if self._has_panels:
+            for param in self.params:
+                _choose_panel(param)
+            self.params.sort(key=_find_place)
+
+    def get_help_option(self, ctx: Any) -> Any:
+        option = super().get_help_option(ctx)
+        if option is not None and self._has_panels:
+            _choose_panel(option)
+        return option
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        return [_name_argument(piece) for piece in super().collect_usage_pieces(ctx)]
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         _simplify(self.get_params(ctx))
@@ -51,15 +73,20 @@ def _show_no_type(ctx: Any) -> None:
     """Stands for the type of an argument in help: its name says enough."""
 
 
-def sort_by_panel(parameters: Iterable[inspect.Parameter]) -> list[inspect.Parameter]:
-    """Sorts the options of a command so that help shows its panels in the usual order."""
+def _choose_panel(param: Any) -> None:
+    """Puts an option that names no panel into the last one."""
+    if param.param_type_name == "option" and not param.rich_help_panel:
+        param.rich_help_panel = OTHER
 
-    def find_place(parameter: inspect.Parameter) -> int:
-        options = getattr(parameter.annotation, "__metadata__", ())
-        panel = getattr(options[0], "rich_help_panel", None) if options else None
-        return _PANELS.index(panel) if panel in _PANELS else -1
 
-    return sorted(parameters, key=find_place)
+def _find_place(param: Any) -> int:
+    """Place of a parameter in help; arguments come first."""
+    return _PANELS.index(param.rich_help_panel) if param.rich_help_panel in _PANELS else -1
+
+
+def _name_argument(piece: str) -> str:
+    """The name of an argument in the line of usage: `RUN` or, if it can be left out, `[RUN]`, instead of `{RUN}`."""
+    return re.sub(r"^\{(.*)\}", r"\1", piece)
 
 
 def unwrap_help(function: Callable[..., None]) -> str:

@@ -12,18 +12,18 @@ from myxtts.errors import UsageError
 
 
 def run_report(
-    runs: Annotated[list[Path], typer.Argument(help="Folder of a run, or of several runs to compare.", metavar="RUN…")],
+    runs: Annotated[list[Path], typer.Argument(help="Folder of a run, or of several runs to compare.", metavar="RUN")],
     lang: Annotated[str, typer.Option(help="Language of the page: en or fa.")] = "en",
     out: Annotated[
         Path | None,
-        typer.Option(help="File to write; by default report.html in the folder of the first run.", metavar="FILE"),
+        typer.Option(help="File to write. \\[default: report.html in the folder of the first run]", metavar="FILE"),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
 ) -> None:
     """Make the report of a run, at any time: how good the voice is, curves, samples, GPU and memory, settings.
 
-    The page is one file that needs no network. Several runs get one page with all their curves in the same pictures; it
-    is called comparison.html. A run may still be training.
+    The page is one file that needs no network. Of several runs, one page shows all
+    curves together; it is called comparison.html. A run may still be training.
 
     [bold]Examples[/bold]
 

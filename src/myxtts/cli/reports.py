@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 _NUM_SENTENCES_SHOWN = 10
 _MAX_TEXT_SHOWN = 80
 _EXPECTED = mark(
-    "What leaving them out will gain is not known before it is tried: --verify with --minutes trains both ways. "
-    "Hear some of them first."
+    "Nobody knows beforehand how much leaving them out helps: --verify with --minutes trains with and without them. "
+    "Listen to some of them first."
 )
 
 
@@ -117,8 +117,8 @@ def show_clips(report: ClipReport, verified: Verified | None, screen: Screen, tr
     for column in tr.row("doubt", "clip", "text", "reasons"):
         table.add_column(column, overflow="fold")
     for clip in report.worst[:NUM_EXAMPLES]:
-        reasons = tr.join(tr(str(reason)) for reason in clip.verdict.reasons)
-        cells = (f"{clip.verdict.doubt:.2f}", clip.verdict.id, clip.utterance.text[:_MAX_TEXT_SHOWN], reasons)
+        reasons = tr.join(tr(str(reason)) for reason in clip.finding.reasons)
+        cells = (f"{clip.finding.doubt:.2f}", clip.finding.id, clip.utterance.text[:_MAX_TEXT_SHOWN], reasons)
         table.add_row(*(Text(printable(cell)) for cell in cells))
     screen.console.print(table)
     if report.num_worst > NUM_EXAMPLES:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
-from myxtts.cli.help import ADVANCED, SPEED, WHAT, WHERE, sort_by_panel
+from myxtts.cli.help import ADVANCED, SPEED, WHAT, WHERE
 from myxtts.cli.screen import print_note
 from myxtts.config.choices import SELECTORS, join_with_or, list_presets
 from myxtts.errors import UsageError
@@ -151,11 +151,16 @@ ALL_FLAGS = tuple(flag.parameter for flag in SETTING_FLAGS)
 PageAddress = Annotated[
     str | None,
     typer.Option(
-        help="As --page, at this address; any but this machine's own needs --api-key-file.", metavar="[HOST:]PORT"
+        help="Like --page, at this address. Without --api-key-file only this machine can connect.",
+        metavar="[HOST:]PORT",
+        rich_help_panel=WHERE,
     ),
 ]
 PageKeyFile = Annotated[
-    Path | None, typer.Option(help="File with a key on each line; readers of the page need one.", metavar="FILE")
+    Path | None,
+    typer.Option(
+        help="File with one key per line; the page asks for one of them.", metavar="FILE", rich_help_panel=WHERE
+    ),
 ]
 """Options of the commands that serve the live page of a run."""
 
@@ -209,7 +214,7 @@ def _join_flags(
             print_note(f"{', '.join(useless)}: no effect in this command.")
         command(load_config(config_file, assignments, flags), **values)
 
-    parameters = sort_by_panel([*(one.replace(kind=one.KEYWORD_ONLY) for one in own), *shared])
+    parameters = [*(one.replace(kind=one.KEYWORD_ONLY) for one in own), *shared]
     run_with_settings.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run_with_settings.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run_with_settings

@@ -90,7 +90,8 @@ def run_train(
         int | None, typer.Option(min=1, hidden=True, help="Old name of --discriminators-from.")
     ] = None,
     page: Annotated[
-        bool, typer.Option("--page", help="Serve a live page of the run on this machine while it trains.")
+        bool,
+        typer.Option("--page", help="Show the run on a live web page while it trains.", rich_help_panel=WHERE),
     ] = False,
     page_at: PageAddress = None,
     api_key_file: PageKeyFile = None,
@@ -166,7 +167,19 @@ def run_train(
         result = {"part": chosen, **show_training(trained, screen, tr)}
     if install_into is not None:
         result["given_to"] = _attach(Path(result["run_dir"]), install_into, screen, even_if_worse)
+    if chosen == "voice" and trained.is_chief:
+        _name_next_step(trained.run_path, screen)
     screen.finish(result)
+
+
+def _name_next_step(run: Path, screen: Screen) -> None:
+    """Prints how to hear the trained voice."""
+    where = shlex.quote(str(run))
+    screen.notices.print(
+        f'Next: myxtts synth "TEXT" --model {where} --voice NAME (names: myxtts voices {where})',
+        markup=False,
+        soft_wrap=True,
+    )
 
 
 def _open_page(

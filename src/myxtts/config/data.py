@@ -299,7 +299,7 @@ class DataConfig(Section):
     )
     ram_budget_gb: Annotated[float, Field(gt=0.0)] | None = _speed(
         None,
-        "Memory in GB that the feed may take; null derives it from the machine.",
+        "RAM in GB that the data pipeline may use; null derives it from the machine.",
         fa="مقدار RAM، به گیگابایت، که پایپلاین داده می‌تواند بگیرد؛ با `null` از روی سیستم حساب می‌شود.",
     )
     use_tf_native_loading: bool = setting(
@@ -333,7 +333,7 @@ class DataConfig(Section):
         "Address of a tf.data service that does on-the-fly feature work.",
         fa="آدرس یک tf.data service که ویژگی‌ها را on-the-fly محاسبه می‌کند.",
         resume=accept(ONLY_SPEED),
-        allowed=Words("an address such as 10.0.0.5:5050 or null", "نشانی، مانند `10.0.0.5:5050`، یا null"),
+        allowed=Words("an address such as 10.0.0.5:5050 or null", "آدرس، مانند `10.0.0.5:5050`، یا null"),
     )
 
     # Devices of the input pipeline: requests, from which `runtime.plan` chooses by what the machine has.

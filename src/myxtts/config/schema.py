@@ -41,7 +41,7 @@ class XTTSConfig(Selectors):
     (`XTTSConfig(data={"batch_size": 32})`). Defaults < preset < YAML < arguments < flags.
     """
 
-    data: DataConfig = Field(description="Corpus, features and feed.")
+    data: DataConfig = Field(description="Corpus, features and data pipeline.")
     model: ModelConfig = Field(description="Shape of the model.")
     training: TrainingConfig = Field(description="The training run.")
 

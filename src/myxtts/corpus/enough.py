@@ -27,10 +27,8 @@ QUIET_DB = -35.0
 """Level of speech below which clips are called quiet."""
 MEASURED_MINUTES = 75
 MEASURED = (
-    f"{MEASURED_MINUTES} minutes of one voice (1,500 short clips of read English) taught a model of 4.2 million "
-    "weights to speak new sentences with 7.3 % of the words misheard by a recogniser; of the human clips it misheard "
-    "4.2 %. "
-    "How few minutes are enough has not been measured."
+    f"with {MEASURED_MINUTES} minutes of one voice, a speech recogniser misheard 7.3 % of the words of a tiny model "
+    "(4.2 % of the words of the human speaker). Fewer minutes have not been measured."
 )
 """The measurement is described in docs/en/good-enough.md."""
 _FULL_SHARE = 0.99
@@ -142,11 +140,11 @@ def _describe_coverage(part: Coverage, needs: Needs) -> None:
         needs.lacking.append(f"{part.language}: no text has the sounds {' '.join(part.missing_phones)}.")
     if part.rare_phones:
         rare = ", ".join(f"{phone} ({count})" for phone, count in part.rare_phones.items())
-        needs.lacking.append(f"{part.language}: fewer than {ENOUGH_OF_A_PHONE} times occur {rare}.")
+        needs.lacking.append(f"{part.language}: sounds that occur fewer than {ENOUGH_OF_A_PHONE} times: {rare}.")
     if part.pair_share < _FULL_SHARE:
         pairs = ", ".join(pair.replace(" ", "-") for pair in part.missing_pairs)
         needs.lacking.append(
-            f"{part.language}: of the frequent pairs these are missing first: {pairs}. --suggest 50 names sentences."
+            f"{part.language}: no text has these frequent pairs: {pairs}. --suggest 50 lists sentences for them."
         )
 
 
@@ -166,9 +164,9 @@ def _describe_minutes(needs: Needs) -> None:
     if len(minutes) > _NUM_SPEAKERS_SHOWN:
         speaker, least = minutes[-1]
         middle = np.median(list(needs.minutes.values()))
-        named += f", … {speaker} {least:.1f} ({len(minutes):,} speakers, {middle:.1f} in the middle)"
+        named += f", … {speaker} {least:.1f} ({len(minutes):,} speakers, median {middle:.1f})"
     needs.lines.append(f"Minutes per speaker: {named}.")
-    needs.lines.append(f"Measured by this project: {MEASURED}")
+    needs.lines.append(f"For comparison: {MEASURED}")
 
 
 def _describe_sound(needs: Needs) -> None:
@@ -177,7 +175,7 @@ def _describe_sound(needs: Needs) -> None:
         needs.lines.append("Level and noise are not known: recordings were not decoded (--quick).")
         return
     needs.lines.append(
-        f"Speech is at {needs.level_db} dB of full scale and {needs.snr_db} dB above the noise, both in the middle."
+        f"Speech is at {needs.level_db} dB of full scale and {needs.snr_db} dB above the noise (medians)."
     )
     if needs.num_noisy:
         noun = "clip has" if needs.num_noisy == 1 else "clips have"

@@ -111,9 +111,9 @@ def _make_controls(run: LiveRun, tr: Translator, voices: Mapping[str, Sequence[s
         f'<button id="cancel" type="button" hidden>{escape(tr("Cancel"))}</button></div></form><div id="said"></div>'
     )
     note = tr(
-        "In a process of its own on spare cores, with the newest bundle and without the GPU: the training does not "
-        "wait for it. It takes some seconds, beside a training on the CPU minutes; the first sentence takes longest. "
-        "Up to {count} characters.",
+        "Made in a separate process with the newest saved weights, on the CPU: training does not wait for it. It takes "
+        "some seconds, beside a training on the CPU minutes; the first sentence takes longest. Up to {count} "
+        "characters.",
         count=tr.count(MAX_CHARACTERS),
     )
     return join([stop, make_panel(tr("Say this sentence now"), form, note=note)])
@@ -127,7 +127,7 @@ def _make_select(name: str, label: str, values: Sequence[str]) -> Html:
 def _list_words(tr: Translator) -> dict[str, str]:
     return {
         "ended": tr("The run has ended. The report is being loaded."),
-        "lost": tr("The server does not answer. The page goes on when it does."),
+        "lost": tr("The server does not answer. The page continues when it does."),
         "gone": tr("The server has ended. Make the report with: myxtts report RUN"),
         "stopping": tr("The run saves and ends after this step."),
         "sure": tr("Stop the training now? It saves its state and can be resumed."),

@@ -149,7 +149,7 @@ class XTTS(keras.Model):  # type: ignore[misc]
         )
 
     def align(self, part: Mapping[str, Tensor], *, is_search_compiled: bool = False) -> Alignment:
-        """The best alignment of a micro-batch; its `token_durations_BN` are what a store keeps."""
+        """The best alignment of a micro-batch; its `token_durations_BN` are what a feature cache keeps."""
         _, states = self.encode_part(part)
         mel_BTM = self.normalize_mel(part["mel"])
         return self.align_states(states, mel_BTM, part["mel_lengths"], is_search_compiled=is_search_compiled)

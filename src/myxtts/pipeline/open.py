@@ -58,9 +58,9 @@ def open_batches(
     telemetry_file: Path | None = None,
     say: Say = lambda _line: None,
 ) -> Feed:
-    """Batches of a split, from the feature store or made on the fly, on the device that the plan names.
+    """Batches of a split, from the feature cache or computed on the fly, on the device that the plan names.
 
-    `split` is train, val or test. Where the store is missing its features are made first.
+    `split` is train, val or test. If there is no feature cache, it is made first.
 
     It ends after `epochs` or `steps`, whichever comes first; without either it does not end. `start` is the position
     to begin at: the number of batches that were seen before. Plan and split are chosen and opened here unless they are

@@ -157,7 +157,7 @@ class FeatureStore(Utterances):
         return self.read_parts(rows, "tokens")
 
     def use_durations(self, lengths_N: NDArray[np.integer[Any]], frames: NDArray[np.int32]) -> None:
-        """Durations come from these arrays instead of the store: the number of tokens by row, and all frames joined."""
+        """Durations come from these arrays instead of the cache: the number of tokens by row, and all frames joined."""
         assert lengths_N.shape == (len(self),), f"durations of {lengths_N.shape} rows"
         assert lengths_N.sum() == len(frames), "durations do not fit their lengths"
         self._other_durations = np.cumsum([0, *lengths_N.tolist()]), frames
@@ -174,9 +174,9 @@ class FeatureStore(Utterances):
         return self.read_mel(row) if part == "mel" else self.read_part(row, part)
 
     def verify_and_fix_cache(self, fix: bool = False) -> VerifyReport:
-        """Checks every byte of the store; with `fix`, makes what is broken again from its recordings.
+        """Checks every byte of the cache; with `fix`, makes what is broken again from its recordings.
 
-        After a repair open the store again: this object still sees the files as they were.
+        After a repair open the cache again: this object still sees the files as they were.
         """
         from myxtts.store.verify import verify_store
 
@@ -194,7 +194,7 @@ class FeatureStore(Utterances):
     def guard_reads(self, rows: Sequence[int], parts: Sequence[Part]) -> Iterator[None]:
         """Around reads of these records: raises DataError afterwards if one of them was damaged under the reader.
 
-        Checksums are computed only where a data file could not be read or was written to since the store was opened.
+        Checksums are computed only where a data file could not be read or was written to since the cache was opened.
         """
         guard = self._files.guard
         with guard.section():

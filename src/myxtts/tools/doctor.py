@@ -45,6 +45,9 @@ _ADVISED_RAM_GB, _ADVISED_SHM_GB, _ADVISED_FILES = 4, 1, 1024
 _SHARED_MEMORY = Path("/dev") / "shm"
 _PROBE = "import tensorflow as tf; print(len(tf.config.list_physical_devices('GPU')))"
 _PROBE_TIMEOUT_S = 120
+_TURING = (7, 5)
+_FIRST_CUDNN_FOR_TURING = (9, 11)
+"""From this version on, cuDNN contains no code for GPUs before Turing, and programs crash on them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +61,12 @@ class Check:
 
 
 class Build(NamedTuple):
-    """How the installed TensorFlow was built: versions of CUDA and cuDNN, and the least compute capability."""
+    """How the installed TensorFlow was built: CUDA, cuDNN, and the oldest and newest compute capability."""
 
     cuda: str
     cudnn: str
     min_capability: tuple[int, int]
+    max_capability: tuple[int, int]
 
 
 class Examined(NamedTuple):
@@ -145,7 +149,7 @@ def _check_gpus(
         if has_tensorflow():
             yield Check("CUDA", "error", "TensorFlow was built without CUDA", "Run: pip install 'myxtts[cuda]'")
         return
-    yield from _check_libraries(build)
+    yield from _check_libraries(build, min(gpu.compute_capability for gpu in hardware.gpus))
     num_visible = count_visible()
     found = f"TensorFlow finds {num_visible} of {len(hardware.gpus)} GPUs"
     if num_visible < len(hardware.gpus):
@@ -184,15 +188,29 @@ def _check_gpu(gpu: Gpu, build: Build | None) -> Check:
     if build is not None and gpu.compute_capability < build.min_capability:
         least = ".".join(map(str, build.min_capability))
         return Check("GPU", "error", found, f"Too old: TensorFlow needs compute capability {least}. Use another GPU.")
+    if build is not None and gpu.compute_capability[0] > build.max_capability[0]:
+        newest = ".".join(map(str, build.max_capability))
+        advice = (
+            f"Newer than this TensorFlow, which has code up to compute capability {newest}. If training stops with "
+            "CUDA_ERROR_INVALID_PTX, use NVIDIA's TensorFlow container."
+        )
+        return Check("GPU", "warning", found, advice)
     if gpu.memory_bytes and gpu.free_memory_bytes < gpu.memory_bytes / 2:
         return Check("GPU", "warning", found, "Another program uses its memory: see nvidia-smi.")
     return Check("GPU", "ok", found)
 
 
-def _check_libraries(build: Build) -> Iterator[Check]:
-    """Compares the cuDNN that pip installed with the one TensorFlow was built for; without it the system's is used."""
-    installed = _find_version(f"nvidia-cudnn-cu{build.cuda.partition('.')[0]}")
+def _check_libraries(build: Build, oldest: tuple[int, int]) -> Iterator[Check]:
+    """Compares the cuDNN that pip installed with TensorFlow and the oldest GPU; without it the system's is used."""
+    package = f"nvidia-cudnn-cu{build.cuda.partition('.')[0]}"
+    installed = _find_version(package)
     if installed is None:
+        return
+    major, minor = (int(part) for part in installed.split(".")[:2])
+    if oldest < _TURING and (major, minor) >= _FIRST_CUDNN_FOR_TURING:
+        first = ".".join(map(str, _FIRST_CUDNN_FOR_TURING))
+        advice = f"cuDNN {first} and later need an RTX 20xx or newer. Run: pip install '{package}<{first}'"
+        yield Check("cuDNN", "error", installed, advice)
         return
     if installed.partition(".")[0] != build.cudnn.partition(".")[0]:
         advice = f"TensorFlow needs cuDNN {build.cudnn}. Run: pip install 'myxtts[cuda]'"
@@ -263,8 +281,8 @@ def read_build() -> Build | None:
             info: Mapping[str, Any] = module.build_info
             if info.get("is_cuda_build"):
                 names = info.get("cuda_compute_capabilities") or ["sm_60"]
-                least = min(int(name.rpartition("_")[2]) for name in names)
-                return Build(str(info["cuda_version"]), str(info["cudnn_version"]), divmod(least, 10))
+                known = [divmod(int(name.rpartition("_")[2]), 10) for name in names]
+                return Build(str(info["cuda_version"]), str(info["cudnn_version"]), min(known), max(known))
     return None
 
 

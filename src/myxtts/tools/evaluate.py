@@ -37,7 +37,7 @@ class Measured:
 
     `mel_distance` is the mean absolute log-mel difference after dynamic time warping; `length_error` is the error of
     the utterance's length, relative to the recording. `similarity` is the cosine between embeddings of synthesised and
-    recorded audio, by the model's own speaker encoder, which was trained on the same voices and so flatters;
+    recorded audio, by the model's own speaker encoder, which was trained on the same voices and so is too optimistic;
     `real_similarity` is that of the recording and the reference, the value to compare it with. `took_s` is
     the time of synthesis, None where a graph had to be traced first.
     """

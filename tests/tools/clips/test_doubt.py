@@ -70,19 +70,19 @@ def test_planted_faults_are_the_worst_with_their_reasons() -> None:
     strangers = {"anna": clips[0], "omid": clips[1]}
     for place, reason in faults.items():
         clips[place] = harm(clips[place], reason, strangers[speakers[place]])
-    verdicts = judge_clips(clips, speakers)
-    order = np.argsort([-verdict.doubt for verdict in verdicts])
+    findings = judge_clips(clips, speakers)
+    order = np.argsort([-finding.doubt for finding in findings])
     worst = set(order[: round(0.06 * NUM_CLIPS)].tolist())
     assert len(worst & set(faults)) >= 0.9 * len(faults)
-    assert all(verdicts[place].reasons[0] == reason for place, reason in faults.items() if place in worst)
-    good = [verdict.doubt for place, verdict in enumerate(verdicts) if place not in faults]
-    assert all(0 <= verdict.doubt <= 1 for verdict in verdicts)
+    assert all(findings[place].reasons[0] == reason for place, reason in faults.items() if place in worst)
+    good = [finding.doubt for place, finding in enumerate(findings) if place not in faults]
+    assert all(0 <= finding.doubt <= 1 for finding in findings)
     assert np.median(good) < 0.1
 
 
 def test_unusual_speaker_is_no_fault() -> None:
     clips, speakers = make_clips()
-    doubts = np.array([verdict.doubt for verdict in judge_clips(clips, speakers)])
+    doubts = np.array([finding.doubt for finding in judge_clips(clips, speakers)])
     is_quieter = np.array(speakers) == "omid"
     assert np.median(doubts[is_quieter]) < 2 * np.median(doubts[~is_quieter]) + 0.02
 

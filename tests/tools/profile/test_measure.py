@@ -169,20 +169,20 @@ def test_stages_add_up_to_an_average_step() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mean_s", "au", "verdict"),
+    ("mean_s", "au", "rating"),
     [(0.05, 1.0, "good"), (0.09, 1.0, "moderate"), (0.09, 0.5, "slow"), (0.2, 1.0, "moderate")],
 )
-def test_loading_is_judged_by_the_step_that_waits_for_it(mean_s: float, au: float, verdict: str) -> None:
+def test_loading_is_judged_by_the_step_that_waits_for_it(mean_s: float, au: float, rating: str) -> None:
     # Two threads load, and a step takes 50 ms.
     steady = replace(make_profile().data, load=Spread.of([mean_s, 1.1 * mean_s]), au=au)
-    assert (steady.rating, steady.is_stable) == (verdict, True)
+    assert (steady.rating, steady.is_stable) == (rating, True)
     assert not replace(steady, load=Spread.of([mean_s, 2 * mean_s])).is_stable
 
 
 def test_the_result_is_plain_json() -> None:
     result = json.loads(json.dumps(make_profile().to_json()))
     assert result["num_retraces"] == 1
-    assert result["data_loading"]["verdict"] == "moderate"
+    assert result["data_loading"]["rating"] == "moderate"
     assert set(result["shapes"]) == {"4x400x80", "8x200x40"}
     assert result["parts"]["sum_s"] == pytest.approx(0.047)
     assert result["counts"]["num_kernels"] == 1450

@@ -37,9 +37,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     ("change", "said", "unsaid"),
     [
         ({}, "still improves (best 1.00 at step 10,000). Train longer: myxtts train --resume runs/anna", "clearly"),
-        ({}, "speaker encoder, which flatters", "recogniser"),
+        ({}, "speaker encoder, which is too optimistic", "recogniser"),
         ({}, "was not measured: listen", "recogniser"),
-        ({"total_steps": 16_000}, "Go on to step 16,000.", "--resume"),
+        ({"total_steps": 16_000}, "Continue to step 16,000.", "--resume"),
         ({"step": 300, "scores": FALLING[:1]}, "After 300 steps, do not expect clear words", "improves ("),
         ({"scores": FLAT}, "has not improved since step 4,000 (best 1.00). More steps alone", "Train longer"),
         ({"scores": FLAT, "patience": 6}, "Early stopping ended it", "Train longer"),
@@ -50,7 +50,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
         (
             {"is_vocoder": True, "last": {"spectral_distance": 0.9, "griffin_lim_spectral_distance": 0.7}},
             "still worse than Griffin-Lim: spectral distance 0.900 against 0.700",
-            "flatters",
+            "too optimistic",
         ),
     ],
 )

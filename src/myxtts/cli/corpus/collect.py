@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from myxtts.cli.help import ADVANCED, WHAT, WHERE
 from myxtts.cli.screen import Screen, format_length, mute_decoders, show_progress
 
 if TYPE_CHECKING:
@@ -15,12 +16,19 @@ if TYPE_CHECKING:
 
 def run_collect(
     recordings: Annotated[Path, typer.Argument(help="A long recording, or a folder of them.", metavar="RECORDINGS")],
-    out: Annotated[Path, typer.Option("--out", help="Folder for clips, manifest and report.", metavar="CORPUS")],
-    language: Annotated[str, typer.Option(help="Language that is spoken, such as en or fa.")] = "en",
+    out: Annotated[
+        Path,
+        typer.Option("--out", help="Folder for clips, manifest and report.", metavar="DIR", rich_help_panel=WHERE),
+    ],
+    language: Annotated[
+        str, typer.Option(help="Language that is spoken, such as en or fa.", metavar="CODE", rich_help_panel=WHAT)
+    ] = "en",
     asr_command: Annotated[
         str | None,
         typer.Option(
-            help="Speech recogniser that prints the text of {wav}. {language} is replaced, too.", metavar="COMMAND"
+            help="Speech recogniser that prints the text of {wav}. {language} is replaced, too.",
+            metavar="COMMAND",
+            rich_help_panel=WHAT,
         ),
     ] = None,
     subtitles: Annotated[
@@ -28,39 +36,58 @@ def run_collect(
         typer.Option(
             help="SRT or WebVTT file, or a folder of them. Files beside the recordings are found automatically.",
             metavar="PATH",
+            rich_help_panel=WHAT,
         ),
     ] = None,
     text: Annotated[
         Path | None,
-        typer.Option(help="Text of the whole recording, or a folder with NAME.txt for each.", metavar="PATH"),
+        typer.Option(
+            help="Text of the whole recording, or a folder with NAME.txt for each.",
+            metavar="PATH",
+            rich_help_panel=WHAT,
+        ),
     ] = None,
     voice_model: Annotated[
         Path | None,
-        typer.Option(help="Model whose reference encoder finds clips of other voices.", metavar="RUN"),
+        typer.Option(
+            help="Model whose reference encoder finds clips of other voices.", metavar="RUN", rich_help_panel=ADVANCED
+        ),
     ] = None,
     speaker: Annotated[
-        str, typer.Option(help="Name of the speaker. \\[default: folder of each recording]", metavar="NAME")
+        str,
+        typer.Option(
+            help="Name of the speaker. \\[default: folder of each recording]", metavar="NAME", rich_help_panel=WHAT
+        ),
     ] = "",
-    min_seconds: Annotated[float, typer.Option(help="Shortest clip.", metavar="SECONDS")] = 2.0,
-    max_seconds: Annotated[float, typer.Option(help="Longest clip.", metavar="SECONDS")] = 12.0,
+    min_seconds: Annotated[
+        float, typer.Option(help="Shortest clip.", metavar="SECONDS", rich_help_panel=ADVANCED)
+    ] = 2.0,
+    max_seconds: Annotated[
+        float, typer.Option(help="Longest clip.", metavar="SECONDS", rich_help_panel=ADVANCED)
+    ] = 12.0,
     min_snr: Annotated[
-        float, typer.Option(help="Least signal-to-noise ratio; noisier clips are rejected.", metavar="DECIBELS")
+        float,
+        typer.Option(
+            help="Smallest signal-to-noise ratio; noisier clips are rejected.",
+            metavar="DECIBELS",
+            rich_help_panel=ADVANCED,
+        ),
     ] = 12.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as one JSON object.")] = False,
 ) -> None:
     """Cut long recordings into clips with transcripts, for myxtts prepare.
 
-    Recordings are cut in pauses only. The transcripts come from a speech recogniser, from subtitles, or from a text
+    Recordings are cut at pauses. The transcripts come from a speech recogniser, from subtitles, or from a text
     of the whole recording. Doubtful clips are not used; they are listed in rejections.csv and doubtful.jsonl. Run the
     same command again to continue after an interruption.
 
     [bold]Examples[/bold]
 
-    myxtts collect audiobook.mp3 --out corpus --text book.txt
+    myxtts collect audiobook.mp3 --out collected --text book.txt
 
-    myxtts collect podcast/ --out corpus --asr-command "my-asr {wav}"
+    myxtts collect podcast/ --out collected --asr-command "my-asr {wav}"
 
-    myxtts collect talk.flac --out corpus --subtitles talk.srt
+    myxtts collect talk.flac --out collected --subtitles talk.srt
     """
     from myxtts.config.languages import canonical_language
     from myxtts.tools.collect.build import CollectOptions, collect_corpus

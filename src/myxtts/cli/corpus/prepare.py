@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated, get_args
 
 import typer
 
+from myxtts.cli.help import ADVANCED, SPEED, WHAT, WHERE
 from myxtts.cli.screen import Screen
 from myxtts.cli.settings import load_config
 from myxtts.config.choices import CorpusFormat
@@ -14,55 +16,104 @@ from myxtts.config.choices import CorpusFormat
 
 def prepare(
     recordings: Annotated[Path, typer.Argument(help="Folder or transcript of your recordings.", metavar="DIR")],
-    out: Annotated[Path, typer.Option("--out", help="Folder to write the corpus and the report into.", metavar="DIR")],
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out", help="Folder to write the corpus and the report into.", metavar="DIR", rich_help_panel=WHERE
+        ),
+    ],
     corpus_format: Annotated[
         str | None,
-        typer.Option("--format", help=f"Layout: {', '.join(get_args(CorpusFormat)[1:])}. \\[default: detected]"),
+        typer.Option(
+            "--format",
+            help=f"Layout: {', '.join(get_args(CorpusFormat)[1:])}. \\[default: detected]",
+            metavar="LAYOUT",
+            rich_help_panel=WHAT,
+        ),
     ] = None,
     language: Annotated[
         str | None,
-        typer.Option(help="Language of utterances that name none, such as fa. \\[default: en]", metavar="CODE"),
+        typer.Option(
+            help="Language of utterances that name none, such as fa. \\[default: en]",
+            metavar="CODE",
+            rich_help_panel=WHAT,
+        ),
     ] = None,
     audio_root: Annotated[
         Path | None,
-        typer.Option(help="Folder of the recordings, if they are not beside the transcript.", metavar="DIR"),
+        typer.Option(
+            help="Folder of the recordings, if they are not beside the transcript.",
+            metavar="DIR",
+            rich_help_panel=WHERE,
+        ),
     ] = None,
-    val_data: Annotated[Path | None, typer.Option(help="Recordings for validation.", metavar="DIR")] = None,
+    val_data: Annotated[
+        Path | None, typer.Option(help="Recordings for validation.", metavar="DIR", rich_help_panel=WHAT)
+    ] = None,
     val_share: Annotated[
-        str | None, typer.Option(help="Share of utterances kept for validation. \\[default: 0.05]", metavar="SHARE")
+        str | None,
+        typer.Option(
+            help="Share of utterances kept for validation. \\[default: 0.05]", metavar="SHARE", rich_help_panel=WHAT
+        ),
     ] = None,
     split_by: Annotated[
         str | None,
         typer.Option(
-            help="speaker or text: keep all clips of a speaker (or text) in one split. \\[default: utterance]"
+            help="speaker or text: keep all clips of a speaker (or text) in one split. \\[default: utterance]",
+            metavar="KEY",
+            rich_help_panel=WHAT,
         ),
     ] = None,
     seed: Annotated[
-        str | None, typer.Option(help="Another seed gives another split. \\[default: 0]", metavar="N")
+        str | None,
+        typer.Option(
+            help="Another seed gives another validation split. \\[default: 0]", metavar="N", rich_help_panel=ADVANCED
+        ),
     ] = None,
     num_workers: Annotated[
-        str | None, typer.Option(help="Threads that check recordings. \\[default: auto]", metavar="N")
+        str | None,
+        typer.Option(help="Threads that check recordings. \\[default: auto]", metavar="N", rich_help_panel=SPEED),
     ] = None,
     max_rejected_share: Annotated[
         str | None,
-        typer.Option(help="Stop if a larger share is rejected; 1 accepts any. \\[default: 0.25]", metavar="SHARE"),
+        typer.Option(
+            help="Stop if a larger share is rejected; 1 accepts any. \\[default: 0.25]",
+            metavar="SHARE",
+            rich_help_panel=ADVANCED,
+        ),
     ] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit with an error if anything was rejected.")] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit with an error if anything was rejected.", rich_help_panel=ADVANCED)
+    ] = False,
     quick: Annotated[
         bool,
         typer.Option(
-            "--quick", help="Check file headers only: faster, but silence, clipping and damage are not found."
+            "--quick",
+            help="Check file headers only: faster, but silence, clipping and damage are not found.",
+            rich_help_panel=SPEED,
         ),
     ] = False,
     suggest: Annotated[
         int,
         typer.Option(
-            min=0, help="Name so many sentences whose recording would help most, in prompts-LANGUAGE.txt.", metavar="N"
+            min=0,
+            help="Write this many sentences to prompts-LANGUAGE.txt that would improve the corpus most if recorded.",
+            metavar="N",
+            rich_help_panel=WHAT,
         ),
     ] = 0,
-    config: Annotated[str | None, typer.Option("--config", help="Configuration file (YAML).", metavar="FILE")] = None,
+    config: Annotated[
+        str | None,
+        typer.Option("--config", help="Configuration file (YAML).", metavar="FILE", rich_help_panel=ADVANCED),
+    ] = None,
     assignments: Annotated[
-        list[str] | None, typer.Option("--set", help="Any other setting; can be repeated.", metavar="KEY=VALUE")
+        list[str] | None,
+        typer.Option(
+            "--set",
+            help="Any other setting; can be repeated. See: myxtts config",
+            metavar="KEY=VALUE",
+            rich_help_panel=ADVANCED,
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as one JSON object.")] = False,
 ) -> None:
@@ -115,4 +166,10 @@ def prepare(
         num_suggested=suggest,
     )
     write_resolved(settings, out)
+    command = f"myxtts train --train-data {shlex.quote(str(out))}"
+    screen.notices.print(
+        f"Next: {command} --model-size tiny --steps 16000\nWith a GPU: --model-size small --steps 50000",
+        markup=False,
+        soft_wrap=True,
+    )
     screen.finish(summary.to_json())

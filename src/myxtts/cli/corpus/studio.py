@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from myxtts.cli.help import WHAT, WHERE
 from myxtts.cli.screen import Screen, format_length, mute_decoders, show_progress
 from myxtts.errors import MissingExtraError, UsageError
 
@@ -23,29 +24,52 @@ def run_studio(
     corpus: Annotated[
         Path, typer.Argument(help="Corpus in any layout that `prepare` reads, or a new folder.", metavar="CORPUS")
     ],
-    language: Annotated[str, typer.Option(help="Language of clips that name none, and of --prompts.")] = "en",
+    language: Annotated[
+        str,
+        typer.Option(help="Language of clips that name none, and of --prompts.", metavar="CODE", rich_help_panel=WHAT),
+    ] = "en",
     prompts: Annotated[
-        Path | None, typer.Option(help="Sentences to record, one a line; else those of the project.", metavar="FILE")
+        Path | None,
+        typer.Option(
+            help="Sentences to record, one per line. \\[default: those of MyXTTS]", metavar="FILE", rich_help_panel=WHAT
+        ),
     ] = None,
     doubts: Annotated[
         Path | None,
-        typer.Option(help='Doubts of another tool, lines of {"id", "doubt": 0 to 1, "reasons"}.', metavar="FILE"),
+        typer.Option(
+            help="Doubtful clips found by another tool: JSON lines with id, doubt (0 to 1) and reasons.",
+            metavar="FILE",
+            rich_help_panel=WHAT,
+        ),
     ] = None,
     audio_root: Annotated[
-        Path | None, typer.Option(help="Folder of the recordings, as for `prepare`.", metavar="DIR")
+        Path | None,
+        typer.Option(help="Folder of the recordings, as for `prepare`.", metavar="DIR", rich_help_panel=WHERE),
     ] = None,
-    lang: Annotated[str | None, typer.Option(help="Language of the page, en or fa; else that of the browser.")] = None,
-    host: Annotated[str, typer.Option(help="Address; any but this machine's own needs --api-key-file.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port of the page; 0 finds a free one.", min=0, max=65535)] = 8040,
+    lang: Annotated[
+        str | None, typer.Option(help="Language of the page: en or fa. \\[default: that of the browser]")
+    ] = None,
+    host: Annotated[
+        str,
+        typer.Option(
+            help="Address to listen on. Other machines can connect only with --api-key-file.", rich_help_panel=WHERE
+        ),
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(help="Port of the page; 0 finds a free one.", min=0, max=65535, rich_help_panel=WHERE)
+    ] = 8040,
     api_key_file: Annotated[
-        Path | None, typer.Option(help="File with a key on each line; the page asks for one.", metavar="FILE")
+        Path | None,
+        typer.Option(
+            help="File with one key per line; the page asks for one of them.", metavar="FILE", rich_help_panel=WHERE
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print address and corpus as one JSON object.")] = False,
 ) -> None:
-    """Hear, correct, split, merge, drop and record the clips of a corpus, on a page of your own machine.
+    """Hear, correct, split, merge, drop and record the clips of a corpus, on a web page on your own machine.
 
-    Your recordings and transcripts are never changed: edits are kept at once in CORPUS/studio, and `myxtts prepare
-    CORPUS` applies them.
+    Your recordings and transcripts are never changed: edits are saved in CORPUS/studio, and myxtts prepare CORPUS
+    applies them.
 
     [bold]Examples[/bold]
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from myxtts.cli.help import WHAT, WHERE
 from myxtts.cli.machine.plan import show_plan
 from myxtts.cli.screen import Screen
 from myxtts.cli.settings import ALL_FLAGS, takes_settings
@@ -19,11 +20,16 @@ if TYPE_CHECKING:
 @takes_settings(*ALL_FLAGS)
 def show_config(
     config: XTTSConfig,
-    keys: Annotated[list[str] | None, typer.Argument(help="Explain these settings only.", metavar="[KEY]...")] = None,
-    changed: Annotated[bool, typer.Option("--changed", help="Show only what differs from the defaults.")] = False,
-    plan: Annotated[bool, typer.Option("--plan", help="Also show what myxtts plan shows.")] = False,
+    keys: Annotated[list[str] | None, typer.Argument(help="Explain these settings only.", metavar="KEY")] = None,
+    changed: Annotated[
+        bool, typer.Option("--changed", help="Show only what differs from the defaults.", rich_help_panel=WHAT)
+    ] = False,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Also show what myxtts plan shows.", rich_help_panel=WHAT)
+    ] = False,
     write: Annotated[
-        Path | None, typer.Option("--write", help="Write config.yaml into this folder.", metavar="DIR")
+        Path | None,
+        typer.Option("--write", help="Write config.yaml into this folder.", metavar="DIR", rich_help_panel=WHERE),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print settings as one JSON object.")] = False,
 ) -> None:

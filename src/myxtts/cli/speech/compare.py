@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from myxtts.cli.help import ADVANCED, WHAT, WHERE
 from myxtts.cli.screen import Screen, mute_decoders, print_note, show_progress
 from myxtts.errors import UsageError
 from myxtts.runtime.load_tensorflow import load_tensorflow
@@ -17,33 +18,56 @@ if TYPE_CHECKING:
 
 
 def run_compare(
-    first: Annotated[Path, typer.Argument(help="Folder of a run or bundle, or base.", metavar="RUN_A")],
+    first: Annotated[Path, typer.Argument(help="Folder of a run or exported model, or base.", metavar="RUN_A")],
     second: Annotated[
-        Path | None, typer.Argument(help="Another one; left out with --checkpoints of RUN_A.", metavar="RUN_B")
+        Path | None, typer.Argument(help="The other one. Not needed with --checkpoints.", metavar="RUN_B")
     ] = None,
     checkpoints: Annotated[
-        str | None, typer.Option(help="Compare these kept checkpoints instead of the newest.", metavar="STEP,STEP")
+        str | None,
+        typer.Option(help="Compare two checkpoints that the run kept.", metavar="STEP,STEP", rich_help_panel=WHAT),
     ] = None,
     texts: Annotated[
         Path | None,
-        typer.Option(help="Sentences to say, one a line; else held-out ones of RUN_A's corpus.", metavar="FILE"),
+        typer.Option(
+            help="Sentences to say, one per line. \\[default: held-out sentences of RUN_A's corpus]",
+            metavar="FILE",
+            rich_help_panel=WHAT,
+        ),
     ] = None,
-    pairs: Annotated[int, typer.Option(min=1, help="Sentences to compare.", metavar="N")] = 20,
+    pairs: Annotated[int, typer.Option(min=1, help="Sentences to compare.", metavar="N", rich_help_panel=WHAT)] = 20,
     voice: Annotated[
-        str | None, typer.Option(help="Recording or name of the voice; else the speaker of each sentence.")
+        str | None,
+        typer.Option(
+            help="Recording or name of the voice. \\[default: speaker of each sentence]", rich_help_panel=WHAT
+        ),
     ] = None,
-    language: Annotated[str | None, typer.Option(help="Language of the sentences, such as en or fa.")] = None,
-    out: Annotated[Path, typer.Option(help="Page to write.", metavar="FILE.html")] = Path("compare.html"),
-    seed: Annotated[int, typer.Option(min=0, help="Another number gives another order and another rendering.")] = 0,
-    vocoder: Annotated[str, typer.Option(help="auto, griffin_lim or neural.", metavar="KIND")] = "auto",
+    language: Annotated[
+        str | None,
+        typer.Option(help="Language of the sentences, such as en or fa.", metavar="CODE", rich_help_panel=WHAT),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Page to write.", metavar="FILE.html", rich_help_panel=WHERE)] = Path(
+        "compare.html"
+    ),
+    seed: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            help="Another seed gives another order and another rendering.",
+            metavar="N",
+            rich_help_panel=ADVANCED,
+        ),
+    ] = 0,
+    vocoder: Annotated[
+        str, typer.Option(help="auto, griffin_lim or neural.", metavar="VOCODER", rich_help_panel=ADVANCED)
+    ] = "auto",
     lang: Annotated[str, typer.Option(help="Language of the page: en or fa.")] = "en",
     as_json: Annotated[bool, typer.Option("--json", help="Print what was made as one JSON object.")] = False,
 ) -> None:
     """Make a page for a blind listening test of two models.
 
-    Keys 1, 2 and 0 choose the first, the second, or none; space plays both again. Recordings are mixed in where the
-    corpus of RUN_A has them. The page is one file; its end shows who was preferred, with an interval, and saves the
-    answers as JSON.
+    You hear each sentence from both models without knowing which is which: press 1 or 2 for the better one, 0 for
+    no difference, space to hear both again. Real recordings are mixed in, if the corpus has them. The end of the
+    page shows which model was preferred, with a confidence interval, and saves the answers as JSON.
 
     [bold]Examples[/bold]
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from myxtts.cli.help import ADVANCED, SPEED, WHAT, WHERE
 from myxtts.cli.screen import Screen, print_note, show_progress
 from myxtts.errors import DataError, UsageError
 from myxtts.runtime.load_tensorflow import load_tensorflow
@@ -22,25 +23,44 @@ _SPLITS: tuple[Split, ...] = ("val", "test", "train")
 
 
 def run_evaluate(
-    model: Annotated[Path, typer.Option(help="Folder of a run or exported model.", metavar="RUN_OR_BUNDLE")],
+    model: Annotated[
+        Path, typer.Option(help="Folder of a run or exported model.", metavar="MODEL", rich_help_panel=WHAT)
+    ],
     cache_dir: Annotated[
-        Path | None, typer.Option(help="Feature cache with the utterances. \\[default: that of the run]", metavar="DIR")
+        Path | None,
+        typer.Option(
+            help="Feature cache with the utterances. \\[default: that of the run]", metavar="DIR", rich_help_panel=WHERE
+        ),
     ] = None,
-    split: Annotated[str, typer.Option(help="val, test or train.")] = "val",
-    max_utterances: Annotated[int, typer.Option(min=1, help="Measure at most this many, evenly spread.")] = 50,
+    split: Annotated[str, typer.Option(help="Which utterances: val, test or train.", rich_help_panel=WHAT)] = "val",
+    max_utterances: Annotated[
+        int, typer.Option(min=1, help="Measure at most this many, evenly spread.", metavar="N", rich_help_panel=WHAT)
+    ] = 50,
     asr_command: Annotated[
         str | None,
         typer.Option(
-            help="Speech recogniser that prints the text of {wav}. {language} is replaced, too.", metavar="COMMAND"
+            help="Speech recogniser that prints the text of {wav}. {language} is replaced, too.",
+            metavar="COMMAND",
+            rich_help_panel=WHAT,
         ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Keep the synthesised speech as WAV files here.", metavar="FOLDER")
+        Path | None,
+        typer.Option(help="Keep the synthesised speech as WAV files here.", metavar="DIR", rich_help_panel=WHERE),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Another number gives another rendering.")] = 0,
-    ode_steps: Annotated[int, typer.Option(help="Steps of the decoder.")] = SpeechOptions().num_steps,
+    seed: Annotated[
+        int, typer.Option(help="Another seed gives another rendering.", metavar="N", rich_help_panel=ADVANCED)
+    ] = 0,
+    ode_steps: Annotated[
+        int, typer.Option(help="Decoder steps: more is better and slower.", metavar="N", rich_help_panel=SPEED)
+    ] = SpeechOptions().num_steps,
     vocoder: Annotated[
-        str, typer.Option(help="auto, griffin_lim, neural, or a run that trained a vocoder.", metavar="KIND_OR_RUN")
+        str,
+        typer.Option(
+            help="auto, griffin_lim, neural, or a run that trained a vocoder.",
+            metavar="VOCODER",
+            rich_help_panel=ADVANCED,
+        ),
     ] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as one JSON object.")] = False,
 ) -> None:
@@ -122,7 +142,7 @@ def _show(evaluation: Evaluation, screen: Screen) -> None:
         f"{evaluation.num_utterances:,} utterances{skipped}",
         f"mel distance            {evaluation.mel_distance:.3f}  (log-mel, time warped)",
         f"utterance length error  {100 * evaluation.length_error:.1f} %",
-        f"speaker similarity      {evaluation.speaker_similarity:.3f}  ({of_real}; the model's encoder flatters)",
+        f"speaker similarity      {evaluation.speaker_similarity:.3f}  ({of_real}; own encoder: too optimistic)",
     ]
     if evaluation.real_time_factor is not None:
         lines.append(f"real-time factor        {evaluation.real_time_factor:.3f}")

@@ -24,19 +24,23 @@ _STDIN = "-"
 
 
 def run_explain(
-    text: Annotated[str | None, typer.Argument(help="The text; - reads it from standard input.")] = None,
-    language: Annotated[str | None, typer.Option(help="Language of the text, such as en or fa.")] = None,
+    text: Annotated[
+        str | None, typer.Argument(help="The text; - reads it from standard input.", metavar="TEXT")
+    ] = None,
+    language: Annotated[
+        str | None, typer.Option(help="Language of the text, such as en or fa.", metavar="CODE")
+    ] = None,
     file: Annotated[
         Path | None,
         typer.Option(help="Explain every line of this file, or of a table (.csv, .tsv, .jsonl) with a text column."),
     ] = None,
     model: Annotated[
         Path | None,
-        typer.Option(
-            help="Read the text as this model does; base is the model of the package.", metavar="RUN_OR_BUNDLE"
-        ),
+        typer.Option(help="Read the text as this model does; base is the model of the package.", metavar="MODEL"),
     ] = None,
-    lexicon: Annotated[Path | None, typer.Option(help="Your own pronunciations: one word, tab, IPA per line.")] = None,
+    lexicon: Annotated[
+        Path | None, typer.Option(help="Your own pronunciations: one word, tab, IPA per line.", metavar="FILE")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for each text, one a line.")] = False,
 ) -> None:
     """Show how a text is read: its words, their phonemes, and where these come from.

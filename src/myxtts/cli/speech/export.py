@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from myxtts.cli.help import ADVANCED, WHAT, WHERE
 from myxtts.cli.screen import Screen, print_note
 from myxtts.cli.speech.export_doors import export_for_piper, export_for_web
 from myxtts.errors import UsageError
@@ -25,45 +26,70 @@ def run_export(
     model: Annotated[
         Path | None,
         typer.Option(
-            help="Folder of the run. \\[default: base, the model of the package]",
-            metavar="RUN_OR_BUNDLE",
+            help="Folder of a run. \\[default: base, the model of the package]",
+            metavar="MODEL",
             show_default=False,
+            rich_help_panel=WHAT,
         ),
     ] = None,
     *,
-    out: Annotated[Path, typer.Option(help="New folder to write.", metavar="FOLDER")],
+    out: Annotated[
+        Path,
+        typer.Option(
+            help="Folder for the exported model; it must be new or empty.", metavar="DIR", rich_help_panel=WHERE
+        ),
+    ],
     format: Annotated[
         Literal["onnx", "piper", "web"],
         typer.Option(
             help="onnx: graphs for myxtts synth and serve. piper: for piper-tts, wyoming-piper and sherpa-onnx. "
-            "web: a page that speaks in a browser."
+            "web: a page that speaks in a browser.",
+            rich_help_panel=WHAT,
         ),
     ] = "onnx",
     dtype: Annotated[
         Literal["float32", "float16", "int8"],
-        typer.Option(help="Type of the stored weights. Smaller types are refused if they change the speech."),
+        typer.Option(
+            help="float32, float16 or int8. Smaller types are refused if they change the speech.",
+            rich_help_panel=ADVANCED,
+        ),
     ] = "float32",
     vocoder: Annotated[
         str,
         typer.Option(
             help="auto (neural if there is one), griffin_lim, neural, or a run that trained a vocoder.",
-            metavar="KIND_OR_RUN",
+            metavar="VOCODER",
+            rich_help_panel=ADVANCED,
         ),
     ] = "auto",
     voice: Annotated[
-        list[str] | None, typer.Option(help="Voice for piper and web; can be repeated. \\[default: all]")
+        list[str] | None,
+        typer.Option(help="Voice for piper and web; can be repeated. \\[default: all]", rich_help_panel=WHAT),
     ] = None,
-    language: Annotated[str | None, typer.Option(help="Language that piper and web speak, such as en or fa.")] = None,
-    name: Annotated[str | None, typer.Option(help="Name of the Piper voice. \\[default: name of the run]")] = None,
+    language: Annotated[
+        str | None,
+        typer.Option(help="Language that piper and web speak, such as en or fa.", metavar="CODE", rich_help_panel=WHAT),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(
+            help="Name of the Piper voice. \\[default: name of the run]", metavar="NAME", rich_help_panel=ADVANCED
+        ),
+    ] = None,
     words: Annotated[
         Path | None,
-        typer.Option(help="Text with the words that the page can say. \\[default: corpus of the run]", metavar="FILE"),
+        typer.Option(
+            help="Text with the words that the page can say. \\[default: corpus of the run]",
+            metavar="FILE",
+            rich_help_panel=ADVANCED,
+        ),
     ] = None,
     runtime: Annotated[
         Path | None,
         typer.Option(
             help="Folder of the npm package onnxruntime-web. \\[default: node_modules/onnxruntime-web]",
-            metavar="FOLDER",
+            metavar="DIR",
+            rich_help_panel=ADVANCED,
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was measured as one JSON object.")] = False,

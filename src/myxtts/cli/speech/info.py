@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _Model = Annotated[
     Path | None,
     typer.Argument(
-        help="Folder of a run, a bundle or an exported model. \\[default: base, the model of the package]",
+        help="Folder of a run or exported model. \\[default: base, the model of the package]",
         metavar="MODEL",
         show_default=False,
     ),

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from myxtts.cli.help import ADVANCED, SPEED, WHAT, WHERE
 from myxtts.cli.screen import Screen, print_note
 from myxtts.errors import MissingExtraError, UsageError
 from myxtts.runtime.load_tensorflow import load_tensorflow
@@ -20,38 +21,60 @@ def run_serve(
         Path | None,
         typer.Option(
             help="Folder of a run or exported model. \\[default: base, the model of the package]",
-            metavar="RUN_OR_BUNDLE",
+            metavar="MODEL",
             show_default=False,
+            rich_help_panel=WHAT,
         ),
     ] = None,
     host: Annotated[
-        str, typer.Option(help="Address to listen on. Other machines can connect only with --api-key-file.")
+        str,
+        typer.Option(
+            help="Address to listen on. Other machines can connect only with --api-key-file.", rich_help_panel=WHERE
+        ),
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port of HTTP and WebSocket.", min=0, max=65535)] = 8020,
+    port: Annotated[
+        int, typer.Option(help="Port of HTTP and WebSocket.", min=0, max=65535, rich_help_panel=WHERE)
+    ] = 8020,
     api_key_file: Annotated[
-        Path | None, typer.Option(help="File with one key per line; clients must send one of them.", metavar="FILE")
+        Path | None,
+        typer.Option(
+            help="File with one key per line; clients must send one of them.", metavar="FILE", rich_help_panel=WHERE
+        ),
     ] = None,
-    voice: Annotated[str | None, typer.Option(help="Default voice of requests.")] = None,
+    voice: Annotated[
+        str | None, typer.Option(help="Voice of requests that name none, as in myxtts voices.", rich_help_panel=WHAT)
+    ] = None,
     max_requests: Annotated[
-        int, typer.Option(help="Requests at a time; more get the answer 429.", min=1, max=1000)
+        int,
+        typer.Option(
+            help="Requests at the same time; others get HTTP 429.", min=1, max=1000, metavar="N", rich_help_panel=SPEED
+        ),
     ] = 32,
     allow_uploads: Annotated[
-        bool, typer.Option("--allow-uploads", help="Clients may send recordings as new voices.")
+        bool, typer.Option("--allow-uploads", help="Clients may send recordings as new voices.", rich_help_panel=WHAT)
     ] = False,
     wyoming: Annotated[
         str | None,
-        typer.Option(help="Serve the Wyoming protocol at tcp://HOST:PORT.", metavar="ADDRESS"),
+        typer.Option(help="Serve the Wyoming protocol at tcp://HOST:PORT.", metavar="ADDRESS", rich_help_panel=WHERE),
     ] = None,
     wyoming_open: Annotated[
-        bool, typer.Option("--wyoming-open", help="Let other machines use the Wyoming port, which has no keys.")
+        bool,
+        typer.Option(
+            "--wyoming-open", help="Let other machines use the Wyoming port, which has no keys.", rich_help_panel=WHERE
+        ),
     ] = False,
     vocoder: Annotated[
-        str, typer.Option(help="auto, griffin_lim, neural, or a run that trained a vocoder.", metavar="KIND_OR_RUN")
+        str,
+        typer.Option(
+            help="auto, griffin_lim, neural, or a run that trained a vocoder.",
+            metavar="VOCODER",
+            rich_help_panel=ADVANCED,
+        ),
     ] = "auto",
 ) -> None:
     """Start a speech server with an OpenAI-compatible API and a web page to try it.
 
-    The API is POST /v1/audio/speech; WebSocket and the Wyoming protocol are supported, too.
+    The API is POST /v1/audio/speech. WebSocket and the Wyoming protocol (Home Assistant) work, too.
 
     [bold]Examples[/bold]
 

@@ -27,7 +27,7 @@ from myxtts.corpus.corpus_file import (
 from myxtts.errors import DataError
 from myxtts.storage.atomic import write_atomically
 from myxtts.store.reader import FeatureStore
-from myxtts.tools.clips.doubt import Reason, Verdict, judge_clips
+from myxtts.tools.clips.doubt import Finding, Reason, judge_clips
 from myxtts.training.voice.align import load_model, plan_alignment
 from myxtts.types import Utterance
 
@@ -37,15 +37,15 @@ CLIPS_PAGE_NAME = "clips.html"
 
 @dataclass(frozen=True, slots=True)
 class Clip:
-    """A verdict with the utterance it is about."""
+    """A finding with the utterance it is about."""
 
-    verdict: Verdict
+    finding: Finding
     utterance: Utterance
 
     def to_json(self) -> dict[str, Any]:
         about = self.utterance
         fields = {"speaker": about.speaker, "text": about.text, "audio": about.audio}
-        return {**self.verdict.to_json(), **fields, "seconds": round(about.duration_s, 3), "split": about.split}
+        return {**self.finding.to_json(), **fields, "seconds": round(about.duration_s, 3), "split": about.split}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class ClipReport:
 
     @property
     def worst_ids(self) -> set[str]:
-        return {clip.verdict.id for clip in self.worst}
+        return {clip.finding.id for clip in self.worst}
 
 
 def examine_clips(
@@ -81,10 +81,10 @@ def examine_clips(
 
     scorer = ClipScorer(store, model, plan.config)
     scores = scorer.add_goodness(list(scorer.score(lambda done: progress(done, len(store)))))
-    verdicts = judge_clips(scores, [utterances[clip.id].speaker for clip in scores])
-    verdicts += [Verdict(id, 1.0, (Reason.UNALIGNED,), {}, {}) for id in scorer.unaligned]
-    clips = [Clip(verdict, utterances[verdict.id]) for verdict in verdicts]
-    clips.sort(key=lambda clip: (-clip.verdict.doubt, clip.verdict.id))
+    findings = judge_clips(scores, [utterances[clip.id].speaker for clip in scores])
+    findings += [Finding(id, 1.0, (Reason.UNALIGNED,), {}, {}) for id in scorer.unaligned]
+    clips = [Clip(finding, utterances[finding.id]) for finding in findings]
+    clips.sort(key=lambda clip: (-clip.finding.doubt, clip.finding.id))
     return ClipReport(run, plan.origin.step, corpus, clips, round(worst_share * len(clips)))
 
 

@@ -77,7 +77,7 @@ class Reason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Finding:
     """The doubt about one clip, its reasons (the strongest first), the z-score of each, and the scores behind them."""
 
     id: str
@@ -93,8 +93,8 @@ class Verdict:
         return {"id": self.id, "doubt": round(self.doubt, 4), "reasons": reasons, "z": z_scores, "scores": scores}
 
 
-def judge_clips(clips: Sequence[ClipScores], speakers: Sequence[str]) -> list[Verdict]:
-    """Returns a verdict on each clip, in the order of the clips; `speakers` names the speaker of each."""
+def judge_clips(clips: Sequence[ClipScores], speakers: Sequence[str]) -> list[Finding]:
+    """Returns the doubt about each clip, in the order of the clips; `speakers` names the speaker of each."""
     if not clips:
         return []
     evidence = _weigh(clips, np.unique(speakers, return_inverse=True)[1])
@@ -103,14 +103,14 @@ def judge_clips(clips: Sequence[ClipScores], speakers: Sequence[str]) -> list[Ve
     ordered_KN = np.sort(strengths_KN, axis=0)[::-1]
     total_N = ordered_KN[0] + _SHARE_OF_OTHERS * np.sqrt(np.square(ordered_KN[1:]).sum(axis=0))
     doubts_N = 1 / (1 + np.exp((_HALF_DOUBT - total_N) / _STEEPNESS))
-    verdicts = []
+    findings = []
     for index, clip in enumerate(clips):
         found = sorted(names, key=lambda name: -evidence[name][index])
         reasons = tuple(name for name in found if evidence[name][index] >= _LEAST_REASON)
         figures = {name.name.lower(): float(evidence[name][index]) for name in names}
         scores = {name: float(getattr(clip, name)) for name in _SCORES}
-        verdicts.append(Verdict(clip.id, float(doubts_N[index]), reasons, figures, scores))
-    return verdicts
+        findings.append(Finding(clip.id, float(doubts_N[index]), reasons, figures, scores))
+    return findings
 
 
 def _weigh(clips: Sequence[ClipScores], speaker_N: NDArray[np.intp]) -> dict[Reason, Doubles]:

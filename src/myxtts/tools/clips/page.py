@@ -35,7 +35,7 @@ def make_page_of_run(report: ClipReport, tr: Translator, verified: Verified | No
     data = load_run_settings(report.run).data
     audio, limits = AudioDefinition.from_config(data), AudioLimits.from_config(data)
     shown = report.worst[:MAX_CLIPS]
-    reasons = Counter(str(reason) for clip in report.worst for reason in clip.verdict.reasons[:1])
+    reasons = Counter(str(reason) for clip in report.worst for reason in clip.finding.reasons[:1])
     cards = [
         Card(tr("Clips"), tr.count(len(report.clips))),
         Card(tr("Most doubtful"), tr.count(report.num_worst), tr.share(report.num_worst / max(1, len(report.clips)))),
@@ -57,21 +57,21 @@ def make_page_of_run(report: ClipReport, tr: Translator, verified: Verified | No
 
 def _explain(tr: Translator) -> str:
     return tr(
-        "Doubt compares each clip with the other clips of its speaker. A clip in doubt need not be wrong: rare words, "
-        "laughter and shouting are in doubt, too."
+        "Each clip is compared with the other clips of its speaker. A doubtful clip is not always wrong: rare words, "
+        "laughter and shouting look doubtful, too."
     )
 
 
 def _make_panel(clip: Clip, audio: AudioDefinition, limits: AudioLimits, tr: Translator) -> Html:
     """One clip: id and doubt, sound, text, reasons."""
-    about, verdict = clip.utterance, clip.verdict
-    reasons = tr.join(tr(str(reason)) for reason in verdict.reasons) or tr("several small deviations together")
+    about, finding = clip.utterance, clip.finding
+    reasons = tr.join(tr(str(reason)) for reason in finding.reasons) or tr("several small deviations together")
     try:
         wave = load_recording(about.audio, audio, limits).wave
         sound = embed_sound(encode_sound(wave, ".wav"), about.speaker)
     except AudioProblem as problem:
         sound = make_paragraph(problem.detail)
-    heading = tr("{id}: doubt {doubt}", id=about.id, doubt=tr.number(verdict.doubt))
+    heading = tr("{id}: doubt {doubt}", id=about.id, doubt=tr.number(finding.doubt))
     return make_panel(heading, sound, make_paragraph(about.text, "lead"), make_paragraph(reasons))
 
 

@@ -58,7 +58,7 @@ def verify_clips(report: ClipReport, minutes: float, say: Say) -> Verified:
     """Trains both ways; the second begins when the first has ended, so that neither disturbs the other."""
     folder = report.run.absolute() / VERIFY_FOLDER_NAME
     shutil.rmtree(folder, ignore_errors=True)
-    doubtful = {clip.verdict.id for clip in report.worst if clip.utterance.split != "train"}
+    doubtful = {clip.finding.id for clip in report.worst if clip.utterance.split != "train"}
     results: dict[str, tuple[int, dict[str, float]]] = {}
     commands: dict[str, list[str]] = {}
     for name, left_out in ((_ALL, doubtful), (_KEPT, report.worst_ids)):

@@ -71,8 +71,8 @@ def _list_words(tr: Translator) -> dict[str, str]:
         "interval_head": tr("95 % interval"),
         "sign_head": tr("p (sign test)"),
         "explain": tr(
-            "Where the interval holds 50 %, this listening does not tell which one is better. "
-            "Pairs without a difference are not counted in the share."
+            "If the interval contains 50 %, this test does not show which one is better. "
+            "Pairs without a difference are not counted."
         ),
         "save": tr("Save the result as JSON"),
         "answers_head": tr("All answers"),

@@ -141,7 +141,7 @@ REASONS = mark(
         "half_precision": "bfloat16 halves the memory traffic and doubles the speed of matrix products.",
         "stored_durations": "With stored durations the step has no loop over frames.",
         "larger_batch": "The device computes more rows in nearly the same time.",
-        "fewer_pauses": "Training stands still meanwhile.",
+        "fewer_pauses": "Training is paused meanwhile.",
         "look_at_trace": "A trace shows what the GPU waits for; a larger batch makes longer kernels.",
         "for_card": "preset for {card}",
         "for_cores": "{cores} cores; one is reserved for the training step",

@@ -224,7 +224,7 @@ class TrainingProfile:
             "parts": {**asdict(self.parts), "sum_s": self.parts.sum_s},
             "counts": asdict(self.counts),
             "step": asdict(Spread.of([one.step_s for one in self.steps])),
-            "data_loading": {**asdict(data), "verdict": data.rating, "is_stable": data.is_stable},
+            "data_loading": {**asdict(data), "rating": data.rating, "is_stable": data.is_stable},
             "saving": asdict(self.saving),
             "shapes": {shape: asdict(spread) for shape, spread in self.measure_shapes().items()},
             "tf_data_ops": [asdict(op) for op in self.ops],

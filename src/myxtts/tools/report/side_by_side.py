@@ -42,9 +42,7 @@ def make_comparison_page(runs: Sequence[RunFiles], tr: Translator) -> Page:
     verdicts = [make_panel(name, make_paragraph(judge(Progress.of_run(run), tr))) for name, run in named.items()]
     return Page(
         title=tr("Training report: {name}", name=tr.join(named)),
-        lead=tr(
-            "{count} runs in one picture. A self-contained page, made from their files.", count=tr.count(len(runs))
-        ),
+        lead=tr("{count} runs compared. A self-contained page, made from their files.", count=tr.count(len(runs))),
         cards=[],
         sections=[
             make_section(tr("Verdicts"), *verdicts),

@@ -2,7 +2,7 @@
 
 It claims no more than was measured. A recogniser's errors say how well the speech is understood; without them there is
 only the validation score, which compares steps of one run and has no scale of its own. The similarity of voices is
-judged by the model's own speaker encoder, which was trained on these voices and flatters.
+judged by the model's own speaker encoder, which was trained on these voices and is too optimistic.
 """
 
 from __future__ import annotations
@@ -105,8 +105,8 @@ def _judge_voice(progress: Progress, tr: Translator) -> Iterator[str]:
     similarity = progress.last.get("speaker_similarity")
     if similarity is not None:
         yield tr(
-            "Its similarity to the speakers, {value}, is judged by the model's own speaker encoder, which flatters: "
-            "let your ears decide.",
+            "Its similarity to the speakers, {value}, is judged by the model's own speaker encoder, which is too "
+            "optimistic: listen yourself.",
             value=tr.number(similarity),
         )
 
@@ -155,7 +155,7 @@ def _judge_trend(progress: Progress, tr: Translator) -> Iterator[str]:
 
 def _advise_more(progress: Progress, tr: Translator) -> Iterator[str]:
     if progress.total_steps is not None and progress.step < progress.total_steps:
-        yield tr("Go on to step {total}.", total=tr.count(progress.total_steps))
+        yield tr("Continue to step {total}.", total=tr.count(progress.total_steps))
         return
     steps = max(2 * progress.step, _FEW_STEPS)
     yield tr("Train longer: {command}", command=f"myxtts train --resume {progress.run} --steps {steps}")

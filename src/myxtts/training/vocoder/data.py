@@ -94,7 +94,7 @@ class VocoderData:
         return self.source.num_batches_per_epoch
 
     def describe(self) -> str:
-        return describe_data(self.store, self.rows, f"the store {self.store.folder}")
+        return describe_data(self.store, self.rows, f"the feature cache {self.store.folder}")
 
     def fingerprint(self) -> dict[str, str]:
         """Fingerprint of the corpus, compared by --resume."""

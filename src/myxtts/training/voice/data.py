@@ -75,7 +75,7 @@ class TrainingData:
     def describe(self) -> str:
         place = f"the recordings of {self.frontend_file.parent}, on the fly"
         if isinstance(self.utterances, FeatureStore):
-            place = f"the store {self.utterances.folder}"
+            place = f"the feature cache {self.utterances.folder}"
         return describe_data(self.utterances, self.order.rows, place)
 
     def fingerprint(self) -> dict[str, str]:
