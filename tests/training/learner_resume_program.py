@@ -42,12 +42,14 @@ def _make_batch(step: int, devices: Sequence[str]) -> Batch:
 class Training:
     """One learner; several may follow each other under one strategy."""
 
-    def __init__(self, strategy: Any, execution: str) -> None:
+    def __init__(self, strategy: Any, execution: str, adapt: str | None = None) -> None:
         model = make_config(text_layers=1, decoder_layers=1).model_dump()
-        config = XTTSConfig(model=model, training={"ema_decay": 0.9, "seed": 3})
+        training = {"ema_decay": 0.9, "seed": 3, "adapt": adapt, "start_pull": 3.0 if adapt else 0.0}
+        config = XTTSConfig(model=model, training=training)
         self._devices = list_replica_devices(strategy)
         micro_batches = MicroBatches(4 // len(self._devices), 1)
         self.learner = Learner(config, make_spec(), strategy, EXECUTIONS[execution], NUM_STEPS, micro_batches)
+        self.learner.start_here()
 
     def train(self, first: int, last: int) -> None:
         for step in range(first, last):
@@ -68,11 +70,14 @@ class Training:
         return {name: array.tobytes() for name, array in self.learner.state.collect().items()}
 
 
-def train_with_interruption(strategy: str, execution: str, folder: str, does_rest: bool = False) -> dict[str, Any]:
+def train_with_interruption(
+    strategy: str, execution: str, folder: str, does_rest: bool = False, adapt: str | None = None
+) -> dict[str, Any]:
     """Whether a second learner ends with the same bits as the first, which went on without a stop."""
     made = STRATEGIES[strategy]()
     checkpoints = CheckpointFolder(Path(folder), warn=_refuse)
-    whole = Training(made, execution)
+    whole = Training(made, execution, adapt)
+    first = whole.list_bits()
     whole.train(0, SAVED_STEP)
     with BackgroundSaver(checkpoints, _refuse) as saver:
         saver.save(SAVED_STEP, whole.learner.state.collect(), {})
@@ -82,7 +87,7 @@ def train_with_interruption(strategy: str, execution: str, folder: str, does_res
         whole.train(SAVED_STEP, NUM_STEPS)
     checkpoint = checkpoints.load_newest()
     assert checkpoint is not None
-    second = Training(made, execution)
+    second = Training(made, execution, adapt)
     second.learner.state.restore(checkpoint.arrays)
     if does_rest:
         second.learner.freeze()
@@ -91,6 +96,7 @@ def train_with_interruption(strategy: str, execution: str, folder: str, does_res
     return {
         "is_bit_equal": whole.list_bits() == second.list_bits(),
         "has_learned": whole.list_bits() != saved,
+        "unmoved": sorted(name for name, bits in whole.list_bits().items() if bits == first[name]),
         "spread": _measure_spread(made, second.learner),
         "dtypes": sorted({array.dtype.name for array in checkpoint.arrays.values()}),
     }

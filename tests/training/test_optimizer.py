@@ -68,6 +68,24 @@ def test_a_skipped_step_is_not_counted() -> None:
     assert optimizer.iterations.numpy() == 1
 
 
+def test_a_pull_leads_back_to_the_start_instead_of_to_zero() -> None:
+    generator = np.random.default_rng(3)
+    weights = {name: keras.Variable(generator.normal(size=shape).astype(np.float32)) for name, shape in SHAPES.items()}
+    optimizer = AdamW(weights, 0.1, betas=(0.9, 0.98), undecayed=("table",), pull=2.0)
+    optimizer.note_start()
+    starts = [weight.numpy() for weight in weights.values()]
+    assert {name: start.numpy().tolist() for name, start in optimizer.start_variables.items()} == {
+        name: start.tolist() for name, start in zip(SHAPES, starts, strict=True)
+    }
+    for weight in weights.values():
+        weight.assign(weight + 1.0)
+    update(optimizer, list(weights.values()), 0.0, [False] * 3)
+    # By rate times pull of the way, biases too; rows of tables may be those of new symbols, whose start is random.
+    for (name, weight), start in zip(weights.items(), starts, strict=True):
+        way = 1.0 if name == "table" else 1.0 - 0.01 * 2.0
+        np.testing.assert_allclose(weight.numpy(), start + way, rtol=0, atol=1e-6)
+
+
 def test_flags_are_spread_over_values_only_where_they_differ() -> None:
     yes, no = tf.constant(True), tf.constant(False)
     assert spread_flags([yes, yes], [2, 3]) is yes

@@ -68,6 +68,9 @@ CASES: list[tuple[str, int, str, str, float | None, str]] = [
     ("default", 1, "uneven", "sgd", 0.2, "lanes"),
     ("mirrored", 1, "uneven", "sgd", 0.2, "compiled"),
     ("mirrored", 2, "uneven", "adamw", 0.2, "compiled"),
+    ("default", 1, "uneven", "pulled", None, "graph"),
+    ("one device", 2, "uneven", "pulled", None, "compiled"),
+    ("mirrored", 2, "uneven", "pulled", None, "graph"),
 ]
 
 
@@ -101,6 +104,13 @@ def test_weights_do_not_depend_on_how_a_batch_is_spread(
     assert trained["num_reals"] == num_reals
     assert trained["num_updates"] == 10
     assert trained["spread"] == 0
+
+
+def test_a_pull_keeps_weights_nearer_to_where_they_started(run: Run, train_plainly: Run) -> None:
+    start = run("train_plainly", num_reals=[])["weights"]
+    free, pulled = (train_plainly("uneven", name, None)["weights"] for name in ("adam", "pulled"))
+    free_way, pulled_way = (np.linalg.norm(np.subtract(weights, start)) for weights in (free, pulled))
+    assert 0 < pulled_way < 0.8 * free_way
 
 
 def test_clipping_and_rows_to_spare_matter_in_these_runs(train_plainly: Run) -> None:

@@ -29,8 +29,8 @@ Tensor = Any
 
 NUM_SYMBOLS, WIDTH, NUM_TOKENS, NUM_FRAMES, NUM_BANDS = 11, 6, 5, 7, 4
 NUM_ROWS = 8
-RATES = {"sgd": 0.3, "adam": 0.02, "adamw": 0.02}
-BETAS, DECAY = (0.9, 0.98), 0.1
+RATES = {"sgd": 0.3, "adam": 0.02, "adamw": 0.02, "pulled": 0.02}
+BETAS, DECAY, PULL = (0.9, 0.98), 0.1, 5.0
 
 
 def make_plain_optimizer(name: str) -> Any:
@@ -41,7 +41,20 @@ def make_plain_optimizer(name: str) -> Any:
     optimizer = keras.optimizers.AdamW(RATES[name], weight_decay=decay, beta_1=BETAS[0], beta_2=BETAS[1])
     if decay:
         optimizer.exclude_from_weight_decay(var_names=["bias"])
-    return optimizer
+    return PulledPlainly(optimizer) if name == "pulled" else optimizer
+
+
+class PulledPlainly:
+    """An optimizer of Keras whose weights are first moved towards where they were at the first update."""
+
+    def __init__(self, optimizer: Any) -> None:
+        self._optimizer, self._starts = optimizer, list[Any]()
+
+    def apply(self, gradients: Any, variables: Any) -> None:
+        self._starts = self._starts or [variable.numpy() for variable in variables]
+        for variable, start in zip(variables, self._starts, strict=True):
+            variable.assign(variable - RATES["pulled"] * PULL * (variable - start))
+        self._optimizer.apply(gradients, variables)
 
 
 class Sgd:
@@ -77,7 +90,10 @@ def make_optimizer(name: str, model: Any) -> Any:
     if name == "sgd":
         return Sgd()
     weights = {f"{number}.{v.name}": v for number, v in enumerate(model.trainable_variables)}
-    return AdamW(weights, DECAY if name == "adamw" else 0.0, betas=BETAS)
+    decay, pull = DECAY if name == "adamw" else 0.0, PULL if name == "pulled" else 0.0
+    optimizer = AdamW(weights, decay, betas=BETAS, pull=pull)
+    optimizer.note_start()
+    return optimizer
 
 
 STRATEGIES: dict[str, Any] = {

@@ -60,6 +60,13 @@ SETTING_FLAGS: tuple[SettingFlag, ...] = (
         "--language", ("data.language",), "Language of recordings that name none, such as fa.", "CODE", "en", WHAT
     ),
     SettingFlag("--model-size", ("model_size",), f"{_MODEL_SIZES}.", "SIZE", "small", WHAT),
+    SettingFlag(
+        "--adapt",
+        ("training.adapt",),
+        "With --init-from: voice adapts to a new voice in known languages, all also to new languages.",
+        "WHAT",
+        panel=WHAT,
+    ),
     SettingFlag("--steps", ("training.steps",), "Train for this many steps.", "N", panel=WHAT),
     SettingFlag("--epochs", ("training.epochs",), "Train for this many passes over the corpus.", "N", panel=WHAT),
     SettingFlag("--minutes", ("training.minutes",), "Train for this many minutes.", "N", panel=WHAT),

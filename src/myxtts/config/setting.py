@@ -22,6 +22,7 @@ Scope = Literal["both", "voice"]
 
 # Reasons to refuse --resume with another value, each the end of a sentence in the message.
 NEW_SHAPES = "the weights would have other shapes"
+NEW_WEIGHTS = "other weights would be trained, whose moments the checkpoint does not hold"
 NEW_FEATURES = "the model would be trained on other features than before"
 NEW_TOKENS = "the same text would give other ids"
 NEW_SELECTION = "other utterances would be trained on, in another order"

@@ -13,6 +13,7 @@ from myxtts.config.setting import (
     FROM_NOW_ON,
     NEW_BATCHES,
     NEW_END,
+    NEW_WEIGHTS,
     ONLY_DEVICE,
     ONLY_PLACE,
     ONLY_STOP,
@@ -226,6 +227,24 @@ class TrainingConfig(Section):
         "Decay of the exponential moving average (EMA) of the weights, which synthesis uses; 0 turns it off.",
         fa="ضریب decay در EMA وزن‌ها که در ساخت گفتار استفاده می‌شود؛ ۰ آن را خاموش می‌کند.",
         resume=refuse_switch("turning the average of the weights on or off leaves it without its past"),
+    )
+
+    # Adaptation of a trained model (--init-from) to a few minutes of speech; `training.voice.adapt` chooses the rest.
+    adapt: Literal["voice", "all"] | None = setting(
+        None,
+        "With --init-from: adapt the model to a new voice in languages that it knows (voice), or train all of it, for "
+        "new languages too (all); null adapts to corpora of less than 15 minutes if no length is given.",
+        fa="همراه `--init-from`: مدل با یک صدای تازه در زبان‌هایی که بلد است تطبیق داده شود (`voice`)، یا همهٔ مدل "
+        "آموزش ببیند، برای زبان‌های تازه هم (`all`)؛ با `null` فقط برای دیتاست کمتر از ۱۵ دقیقه و بدون طول آموزش.",
+        resume=refuse(NEW_WEIGHTS),
+        scope="voice",
+    )
+    start_pull: Annotated[float, Field(ge=0.0, le=1000.0)] = setting(
+        0.0,
+        "Pull of the weights towards those of --init-from (L2-SP), instead of weight decay; 0 turns it off.",
+        fa="کشش وزن‌ها به سمت وزن‌های `--init-from` به روش L2-SP، به‌جای weight decay؛ ۰ آن را خاموش می‌کند.",
+        resume=refuse_switch("the checkpoint holds the starting weights of a pulled run, and no other does"),
+        scope="voice",
     )
 
     @property

@@ -68,6 +68,14 @@ def put_into(bundle: Bundle, vocoder: VocoderBundle) -> Bundle:
     return replace(bundle, vocoder=vocoder.describe(), vocoder_weights=dict(vocoder.weights))
 
 
+def take_from(bundle: Bundle) -> VocoderBundle | None:
+    """The neural vocoder in the bundle of a model; None where there is none."""
+    config = bundle.vocoder.get("config")
+    if not bundle.vocoder_weights or not isinstance(config, dict):
+        return None
+    return VocoderBundle(bundle.mel, config, bundle.vocoder_weights, {}, bundle.versions)
+
+
 def find_vocoder(path: Path) -> VocoderBundle:
     """Reads the vocoder at `path`: a vocoder bundle or run, or a model bundle or run with a vocoder attached."""
     folder = _find_folder(path)
@@ -75,10 +83,9 @@ def find_vocoder(path: Path) -> VocoderBundle:
         return read_vocoder_bundle(folder)
     for folder in (path, path / BUNDLE_FOLDER_NAME):
         if (folder / BUNDLE_FILE_NAME).is_file() and (folder / VOCODER_FILE_NAME).is_file():
-            bundle = read_bundle(folder)
-            config = bundle.vocoder.get("config")
-            if bundle.vocoder_weights and isinstance(config, dict):
-                return VocoderBundle(bundle.mel, config, bundle.vocoder_weights, {}, bundle.versions)
+            vocoder = take_from(read_bundle(folder))
+            if vocoder is not None:
+                return vocoder
     raise DataError(
         f"There is no vocoder in {path}.",
         next_step="Name the folder of a run that trained one: myxtts train --part vocoder. It is there with the run's "

@@ -141,10 +141,11 @@ class BaseLearner(ABC):
         with self.strategy.scope():
             self._freezing.turn_on()
 
-    def reset_average(self) -> None:
-        """Restarts the EMA at the present weights, after they were loaded from a bundle."""
+    def start_here(self) -> None:
+        """Starts the EMA, and the pull of the optimizer, at the present weights, which were loaded from a bundle."""
         if self.ema is not None:
             self.ema.reset()
+        self.optimizer.note_start()
 
     @contextmanager
     def use_average(self) -> Iterator[Any]:

@@ -28,6 +28,8 @@ class AdamW:
 
     Biases and norms are not decayed, nor weights whose name begins with one of `undecayed`. The moments of all weights
     lie one behind the other in two variables [P], so that a few kernels update them.
+    With a `pull` weights are not decayed towards zero but pulled towards their starting values (L2-SP; Li et al.,
+    2018), biases and norms too; the starting values are a third such variable, which `note_start` fills.
     """
 
     def __init__(
@@ -37,6 +39,7 @@ class AdamW:
         *,
         betas: tuple[float, float],
         undecayed: tuple[str, ...] = (),
+        pull: float = 0.0,
     ) -> None:
         self._betas, self._weights = betas, dict(weights)
         self.iterations = tf.Variable(
@@ -45,25 +48,44 @@ class AdamW:
         """Updates so far; steps that were skipped do not count."""
         num_values = sum(math.prod(weight.shape) for weight in weights.values())
         self._moments = tuple(tf.Variable(tf.zeros([num_values]), trainable=False, name="moments") for _ in range(2))
+        self._start = tf.Variable(tf.zeros([num_values]), trainable=False, name="start") if pull else None
+        fewest_axes = 0 if pull else 2
         self._decays = {
-            id(weight): 0.0 if len(weight.shape) < 2 or name.startswith(undecayed) else weight_decay
+            id(weight): 0.0 if len(weight.shape) < fewest_axes or name.startswith(undecayed) else pull or weight_decay
             for name, weight in weights.items()
         }
 
     @property
     def named_variables(self) -> dict[str, Any]:
         """All variables by stable names for checkpoints: 0 is `iterations`, the moments of each weight begin at 2."""
-        named, start = {"00000": self.iterations}, 0
-        for name, weight in self._weights.items():
-            for moments in self._moments:
-                named[f"{len(named) + 1:05}"] = VariableSlice(moments, start, tuple(weight.shape), name)
-            start += math.prod(weight.shape)
+        named = {"00000": self.iterations}
+        for both in zip(*(self._slice(moments).values() for moments in self._moments), strict=True):
+            for moments in both:
+                named[f"{len(named) + 1:05}"] = moments
         return named
 
     @property
+    def start_variables(self) -> dict[str, Any]:
+        """The starting values by the names of their weights, for checkpoints; none without a pull."""
+        return {} if self._start is None else self._slice(self._start)
+
+    def note_start(self) -> None:
+        """Takes the present weights as the starting values."""
+        for name, start in self.start_variables.items():
+            start.assign(self._weights[name].value.numpy())
+
+    @property
     def slots(self) -> tuple[Any, ...]:
-        """First and second moments of all weights."""
-        return self._moments
+        """First and second moments of all weights; with a pull also the starting values."""
+        return self._moments if self._start is None else (*self._moments, self._start)
+
+    def _slice(self, packed: Any) -> dict[str, Any]:
+        """The part of each weight in a packed variable, by the name of the weight."""
+        slices, start = {}, 0
+        for name, weight in self._weights.items():
+            slices[name] = VariableSlice(packed, start, tuple(weight.shape), name)
+            start += math.prod(weight.shape)
+        return slices
 
     def make_update(self, weights: Sequence[Any]) -> Callable[..., list[Tensor]]:
         """Returns the update of these weights, which must be those that it was made for; see `_update`."""
@@ -76,7 +98,7 @@ class AdamW:
         decays: Sequence[float],
         iterations: Any,
         weights: Sequence[Any],
-        slots: tuple[Any, Any],
+        slots: tuple[Any, ...],
         gradient_P: Tensor,
         rate: Tensor,
         is_skipped: Tensor,
@@ -95,15 +117,17 @@ class AdamW:
         is_kept = spread_flags(kept, sizes)
         mean_P, square_P = (
             _move_moments(moments, values_P, 1 - beta, is_kept)
-            for moments, values_P, beta in zip(slots, (gradient_P, tf.square(gradient_P)), self._betas, strict=True)
+            for moments, values_P, beta in zip(slots[:2], (gradient_P, tf.square(gradient_P)), self._betas, strict=True)
         )
         changes = tf.split(mean_P * alpha / (tf.sqrt(square_P) + _EPSILON), sizes)
         # Made and read once: each operation of a weight is traced, lowered and compiled for hundreds of weights.
         shares = {decay: tf.constant(decay) for decay in decays}
+        starts = [None] * len(sizes) if self._start is None else tf.split(slots[2].read_value(), sizes)
         updated = []
-        for weight, change, decay, is_same in zip(weights, changes, decays, kept, strict=True):
+        for weight, change, decay, is_same, start in zip(weights, changes, decays, kept, starts, strict=True):
             old = weight.read_value()
-            decayed = old - old * shares[decay] * rate if decay else old
+            too_far = old if start is None else old - tf.reshape(start, weight.shape)
+            decayed = old - too_far * shares[decay] * rate if decay else old
             updated.append(assign_unless(is_same, weight, decayed - tf.reshape(change, weight.shape), old))
         return updated
 

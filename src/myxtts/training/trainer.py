@@ -25,7 +25,7 @@ from myxtts.runtime.cluster import read_cluster
 from myxtts.runtime.compile_cache import start_compile_cache
 from myxtts.runtime.hardware import detect_hardware
 from myxtts.runtime.load_tensorflow import load_tensorflow
-from myxtts.runtime.plan import choose_plan
+from myxtts.runtime.plan import Plan, choose_plan
 from myxtts.store.provide import Report, ensure_features
 from myxtts.training.callbacks import Callback, ProgressDisplay, TrainResult
 from myxtts.training.run.folder import SPEC_FILE_NAME, RunFolder
@@ -39,6 +39,7 @@ from myxtts.training.vocoder.data import (
     open_vocoder_data,
     resolve_vocoder_settings,
 )
+from myxtts.training.voice.adapt import begin_adaptation, choose_adaptation
 from myxtts.training.voice.batch_size import resolve_batch_size
 from myxtts.training.voice.data import TrainingData, open_training_data
 from myxtts.training.voice.fine_tuning import follow_bundle
@@ -100,6 +101,9 @@ class Trainer:
         config = self._settle(origin)
         if self._part == "vocoder":
             config = resolve_vocoder_settings(config, self._say)
+        else:
+            path, goes_on = config.training.run_path, self._goes_on(config)
+            config = begin_adaptation(config, path, has_origin=origin is not None, goes_on=goes_on)
         refuse_other_part(config.training.run_path, self._part)
         if self._resume:
             refuse_impossible(config)
@@ -123,9 +127,13 @@ class Trainer:
         request.raise_if_requested()
         return result
 
+    def _goes_on(self, config: XTTSConfig) -> bool:
+        """Whether a run is resumed from one of its checkpoints."""
+        return self._resume and bool(RunFolder(config.training.run_path).checkpoints.list_steps())
+
     def _ensure_features(self, config: XTTSConfig) -> XTTSConfig:
         """Makes or updates features; of several processes that train together one does so, and the others wait."""
-        goes_on = self._resume and bool(RunFolder(config.training.run_path).checkpoints.list_steps())
+        goes_on = self._goes_on(config)
         is_told = False
         while True:
             try:
@@ -204,11 +212,23 @@ class Trainer:
         if self._part == "voice":
             config = resolve_batch_size(config, plan, hardware, self._say)
             data = open_training_data(config, plan)
+            if isinstance(origin, Bundle) and not self._goes_on(config):
+                config, data = self._adapt(config, plan, data, origin)
         else:
             data = open_vocoder_data(config, plan, hardware)
             if isinstance(origin, VocoderBundle):
                 refuse_foreign_vocoder(dict(data.mel.to_json()), origin.describe())
         return OpenTask(config, plan, hardware, data, origin, self._discriminators_from)
+
+    def _adapt(
+        self, config: XTTSConfig, plan: Plan, data: TrainingData, origin: Bundle
+    ) -> tuple[XTTSConfig, TrainingData]:
+        """Settings and data of an adaptation; those given where it is a normal run."""
+        adapted, lines = choose_adaptation(config, origin, data)
+        for line in lines:
+            self._say(line)
+        # The shapes of batches are among the settings.
+        return adapted, data if adapted.data == config.data else open_training_data(adapted, plan)
 
 
 def find_part(run_path: Path) -> PartName | None:

@@ -44,7 +44,7 @@ def test_a_changed_setting_is_found_and_judged(key: str) -> None:
     # A preset changes others as well, each judged by itself.
     assert set(found) == {key} or key in ("model_size", "optimization_level", "gpu_card")
     difference = found[key]
-    assert difference.is_harmful == (META[key].resume.action == "refuse")
+    assert difference.is_harmful == (META[key].resume.judge(difference.old, difference.new).action == "refuse")
     if difference.is_harmful:
         with pytest.raises(ConfigError) as caught:
             accept_or_refuse([difference], override=False)

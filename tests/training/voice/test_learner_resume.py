@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 from tests.device_process import DeviceProcess
 
+CALIBRATED = {"length_factor", "modulation_taps"}
+"""Weights of the model that no step trains."""
+
 
 @pytest.fixture(scope="module")
 def process() -> Iterator[DeviceProcess]:
@@ -37,3 +40,18 @@ def test_a_second_learner_ends_where_the_first_does(
     assert result["spread"] == 0
     # Weights and averages stay in full precision, whatever is computed in.
     assert result["dtypes"] == ["float32", "int64"]
+
+
+@pytest.mark.parametrize(("adapt", "frozen"), [("voice", {"text_encoder", "reference_encoder"}), ("all", set())])
+def test_an_adaptation_goes_on_bit_by_bit_and_leaves_frozen_weights_alone(
+    process: DeviceProcess, adapt: str, frozen: set[str], tmp_path: Path
+) -> None:
+    program = "tests.training.learner_resume_program:train_with_interruption"
+    result = process.run(program, strategy="mirrored", execution="eager", folder=str(tmp_path), adapt=adapt)
+    assert result["is_bit_equal"]
+    assert result["has_learned"]
+    assert result["spread"] == 0
+    unmoved = [name.split("/") for name in result["unmoved"]]
+    assert frozen == {name.partition(".")[0] for group, name in unmoved if group == "model"} - CALIBRATED
+    # The pull of a resumed run leads to the weights that the first session started with.
+    assert {"decoder.stem.kernel"} <= {name for group, name in unmoved if group == "start"}

@@ -18,7 +18,7 @@ from myxtts.config.choices import SELECTORS
 from myxtts.config.load import RESOLVED_FILE_NAME
 from myxtts.config.schema import PATH_KEYS, XTTSConfig
 from myxtts.config.section import DEFAULT_ORIGIN
-from myxtts.config.setting import NEW_SELECTION, NEW_SHAPES
+from myxtts.config.setting import NEW_SELECTION, NEW_SHAPES, NEW_WEIGHTS
 from myxtts.config.values import Scalar, show_value
 from myxtts.errors import ConfigError, UsageError
 from myxtts.training.run.checkpoint import CHECKPOINTS_FOLDER_NAME, CheckpointFolder
@@ -169,7 +169,7 @@ def compare(old: XTTSConfig, new: XTTSConfig) -> list[Difference]:
         action, reason = rule.judge(before.value, after.value)
         is_harmful = action == "refuse"
         # A switch adds variables to the checkpoint or takes some away.
-        is_impossible = is_harmful and (reason == NEW_SHAPES or rule.action == "refuse_switch")
+        is_impossible = is_harmful and (reason in (NEW_SHAPES, NEW_WEIGHTS) or rule.action == "refuse_switch")
         differences.append(Difference(before.key, before.value, after.value, is_harmful, reason, is_impossible))
     return differences
 

@@ -18,8 +18,8 @@ from myxtts.storage.tensor_file import Array
 
 Variable = Any
 _CHECKPOINT = "The checkpoint"
-MODEL, AVERAGE, OPTIMIZER = "model", "average", "optimizer"
-"""The usual groups of variables; `average` is the EMA of the weights."""
+MODEL, AVERAGE, OPTIMIZER, START = "model", "average", "optimizer", "start"
+"""The usual groups of variables; `average` is the EMA of the weights, `start` what an adaptation pulls them towards."""
 _OLD_LEARNING_RATE = "optimizer/00001"
 """Learning rate in older checkpoints; it follows from the step."""
 

@@ -162,7 +162,7 @@ def _take_weights(learner: VocoderLearner, origin: VocoderBundle) -> None:
     check_weights(origin.weights, {name: tuple(weight.shape) for name, weight in named.items()}, "--init-from")
     for name, weight in named.items():
         weight.assign(origin.weights[name])
-    learner.reset_average()
+    learner.start_here()
 
 
 def _describe(learner: VocoderLearner, data: VocoderData, spec: VocoderSpec, total_steps: int | None) -> list[str]:

@@ -45,15 +45,25 @@ _FEWEST_HELD_OUT = 8
 
 
 class VoiceSaver(Saver):
-    """Checkpoints and bundles of the voice model; keeps a vocoder that was attached to the bundle of the run."""
+    """Checkpoints and bundles of the voice model; keeps a vocoder that was attached to the bundle of the run.
+
+    Until there is one, bundles have `vocoder`, that of the model of --init-from.
+    """
 
     def __init__(
-        self, config: XTTSConfig, run: RunFolder, data: TrainingData, learner: Learner, state: RunState, say: Say
+        self,
+        config: XTTSConfig,
+        run: RunFolder,
+        data: TrainingData,
+        learner: Learner,
+        state: RunState,
+        say: Say,
+        vocoder: VocoderBundle | None = None,
     ) -> None:
         super().__init__(config, run, learner, state, run.bundle_path / BUNDLE_FILE_NAME, say)
         self._data, self._folder, self._metrics = data, run.bundle_path, run.metrics
         self._frontend = data.frontend_file.read_bytes()
-        self._vocoder = self._find_vocoder()
+        self._vocoder = self._find_vocoder() or vocoder
         self._calibration: Calibration | None = None
         self._voices: CorpusVoices | None = None
 

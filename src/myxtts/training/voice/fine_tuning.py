@@ -23,10 +23,11 @@ from myxtts.models.spec import ModelSpec
 from myxtts.models.vocoder_bundle import VocoderBundle
 from myxtts.storage.json_file import parse_json_object
 from myxtts.storage.tensor_file import Array
+from myxtts.store.reader import FeatureStore
 from myxtts.text.frontend import FrontEnd
-from myxtts.text.tokenizer import CharacterTokenizer, PhonemeTokenizer, Tokenizer, load_tokenizer
+from myxtts.text.tokenizer import CharacterTokenizer, PhonemeTokenizer, Tokenizer, load_tokenizer, unpack_factors
 from myxtts.training.run.resume import list_chosen
-from myxtts.training.voice.data import describe_sound
+from myxtts.training.voice.data import TrainingData, describe_sound
 
 _SYMBOLS = "text_encoder.embeddings.0"
 _MODIFIERS = "text_encoder.embeddings.1"
@@ -37,6 +38,8 @@ _ROWS = {_SYMBOLS: "Symbols", _LANGUAGES: "Languages", _SPEAKERS: "Speakers"}
 LEAST_SHARE = 0.2
 """Share of the parameters that must come from the bundle: with less, training starts over in all but name."""
 _MAX_NAMES = 8
+_MAX_READ = 20_000
+"""Utterances whose tokens are read to see which symbols they have: a second of reading."""
 
 
 def choose_scale(config: XTTSConfig, origin: Bundle) -> dict[str, Any]:
@@ -123,6 +126,32 @@ def take_weights(model: Any, shape: ModelConfig, origin: Bundle, frontend: Front
     if dropped:
         lines.append(f"Not used in this model: {_list_names(dropped)}.")
     return lines
+
+
+def list_new_names(origin: Bundle, data: TrainingData) -> list[str]:
+    """Languages and symbols of the data that the bundle does not know, as `the language fr` or `the symbols ñ, œ`."""
+    old, frontend, before = ModelSpec.from_json(origin.model_spec), data.frontend, _load_tokenizer(origin)
+    languages = set(data.utterances.languages) - set(old.languages)
+    lines = [f"the {'language' if len(languages) == 1 else 'languages'} {_list_names(languages)}"] if languages else []
+    if before.kind != frontend.kind:
+        return [*lines, f"{frontend.kind}, being trained on {before.kind}"]
+    tables = _list_symbols(frontend.tokenizer)
+    pairs = zip(_list_used(data, tables), _list_symbols(before), strict=True)
+    symbols = {symbol for used, known in pairs for symbol in used - set(known)}
+    return [*lines, f"the symbols {_list_names(symbols)}"] if symbols else lines
+
+
+def _list_used(data: TrainingData, tables: Sequence[Sequence[str]]) -> list[set[str]]:
+    """Symbols, and modifiers, that the texts really have: an inventory of phonemes has more, in newer versions too.
+
+    Of texts that are not stored, or of very many, all that the tokenizer has.
+    """
+    rows = data.order.rows
+    if not isinstance(data.utterances, FeatureStore) or len(rows) > _MAX_READ:
+        return [set(table) for table in tables]
+    tokens = np.concatenate([data.utterances.read_part(int(row), "tokens") for row in rows])
+    factors = unpack_factors(np.unique(tokens), data.frontend.factor_sizes)
+    return [{table[number] for number in np.unique(factors[:, place])} for place, table in enumerate(tables)]
 
 
 def _describe_shapes(shape: ModelConfig, old: ModelConfig) -> str:

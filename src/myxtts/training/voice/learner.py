@@ -22,9 +22,11 @@ from myxtts.training.execution import Execution, MicroBatches
 from myxtts.training.learner import BaseLearner, select_trained
 from myxtts.training.micro_batches import list_replica_devices
 from myxtts.training.optimizer import AdamW
+from myxtts.training.run.state import START
 from myxtts.training.step import TrainStep
+from myxtts.training.voice.adapt import DIAGONAL_STEPS_OF, list_frozen
 from myxtts.training.voice.data import TrainingData
-from myxtts.training.voice.losses import VoiceLoss, average_terms
+from myxtts.training.voice.losses import DIAGONAL_STEPS, VoiceLoss, average_terms
 
 BETAS = (0.9, 0.98)
 """AdamW betas: squared gradients are averaged over about 50 steps, as is usual for transformers (Vaswani et al.,
@@ -73,10 +75,17 @@ class Learner(BaseLearner):
         with strategy.scope(), use_dtype_policy(execution.policy), by_row:
             model = XTTS(config.model, spec)
         model.is_search_chunked = execution.is_search_chunked
+        for name in list_frozen(training.adapt):
+            # Their gradients are not computed, and they have neither moments nor an average.
+            getattr(model, name).trainable = False
         weights = model.named_weights()
+        trained = select_trained(model, weights)
         with strategy.scope():
-            optimizer = AdamW(select_trained(model, weights), training.weight_decay, betas=BETAS, undecayed=_TABLES)
-        super().__init__(config, strategy, execution, total_steps, model, weights, optimizer, freezable=model.text_side)
+            optimizer = AdamW(trained, training.weight_decay, betas=BETAS, undecayed=_TABLES, pull=training.start_pull)
+        start = {START: optimizer.start_variables}
+        super().__init__(
+            config, strategy, execution, total_steps, model, weights, optimizer, start, freezable=model.text_side
+        )
         self.has_durations = training.durations == "stored"
         """Whether batches bring durations, so that alignments are not searched."""
         self._loss = self._make_loss()
@@ -93,6 +102,7 @@ class Learner(BaseLearner):
         return VoiceLoss(
             training.seed,
             crop_frames=training.crop_frames,
+            diagonal_steps=DIAGONAL_STEPS_OF.get(training.adapt, DIAGONAL_STEPS),
             use_stored_durations=self.has_durations,
             voice_augmentation=training.voice_augmentation,
         )

@@ -59,8 +59,9 @@ class MeasuredPart(NamedTuple):
 class VoiceLoss:
     """The loss of XTTS for a train step.
 
-    With `use_stored_durations` a micro-batch brings `durations`, frames by token [B, N], and alignments are not
-    searched. While training, mel frequencies are warped by up to `voice_augmentation`.
+    `diagonal_steps` of 0 leave the diagonal prior of the alignment out. With `use_stored_durations` a micro-batch
+    brings `durations`, frames by token [B, N], and alignments are not searched. While training, mel frequencies are
+    warped by up to `voice_augmentation`.
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class VoiceLoss:
         voice_augmentation: float = 0.0,
     ) -> None:
         assert crop_frames % 2 == 0, f"a crop of {crop_frames} frames does not make pairs"
-        self._seed, self._crop_frames, self._diagonal_steps = seed, crop_frames, max(1, diagonal_steps)
+        self._seed, self._crop_frames, self._diagonal_steps = seed, crop_frames, diagonal_steps
         self._use_stored_durations, self._voice_augmentation = use_stored_durations, voice_augmentation
 
     def __call__(self, model: XTTS, part: MicroBatch, training: bool, step: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
@@ -108,6 +109,12 @@ class VoiceLoss:
         assert sums.keys() <= {term.name for term in VOICE.terms}, f"{list(sums)} must be declared as terms"
         return add_weighted(VOICE.terms, sums), sums, measured
 
+    def _weigh_diagonal(self, step: Tensor) -> Tensor | None:
+        """Weight of the diagonal prior: 1 at the first step, 0 after `diagonal_steps`; None where it is left out."""
+        if self._diagonal_steps == 0:
+            return None
+        return tf.maximum(1 - tf.cast(step, tf.float32) / self._diagonal_steps, 0.0)
+
     def _sum_aligned(
         self, model: XTTS, part: MicroBatch, voice: Voice, step: Tensor, seeds: _Seeds
     ) -> tuple[dict[str, Tensor], MeasuredPart]:
@@ -118,7 +125,7 @@ class VoiceLoss:
             states,
             mel_BTM,
             mel_lengths_B,
-            diagonal_weight=tf.maximum(1 - tf.cast(step, tf.float32) / self._diagonal_steps, 0.0),
+            diagonal_weight=self._weigh_diagonal(step),
             durations_BN=part["durations"] if self._use_stored_durations else None,
         )
         pitch_BS = model.measure_pitch(part["mel"], mel_lengths_B, alignment)

@@ -7,6 +7,7 @@ directory or measured, XLA and dtype policy, micro-batches, learner, then weight
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,6 +18,7 @@ from myxtts.config.schema import XTTSConfig
 from myxtts.errors import ConfigError, DataError, StorageError
 from myxtts.models.bundle import Bundle
 from myxtts.models.spec import ModelSpec
+from myxtts.models.vocoder_bundle import VocoderBundle, take_from
 from myxtts.pipeline.feed import Feed
 from myxtts.pipeline.open import open_batches
 from myxtts.pipeline.order import Shape
@@ -31,6 +33,7 @@ from myxtts.training.run.cluster_sync import ClusterSync
 from myxtts.training.run.folder import SPEC_FILE_NAME, RunFolder
 from myxtts.training.run.state import RunState
 from myxtts.training.task import OpenTask, PreparedTask, plan_steps
+from myxtts.training.voice.adapt import list_frozen
 from myxtts.training.voice.align import DurationsSwitch, make_switch
 from myxtts.training.voice.bundle import VoiceSaver
 from myxtts.training.voice.data import TrainingData, describe_durations, measure_spec
@@ -49,6 +52,8 @@ class PreparedVoice(PreparedTask):
 
     data: TrainingData
     learner: Learner
+    vocoder: VocoderBundle | None = None
+    """Neural vocoder of the model that training began with, which works with this one too: same spectrograms."""
     unit = "utterances"
     validation = ValidationCallback
 
@@ -95,7 +100,7 @@ class PreparedVoice(PreparedTask):
         return make_switch(self.config, self.plan, self.data, self.learner, run, state, say)
 
     def make_saver(self, run: RunFolder, state: RunState, say: Say) -> VoiceSaver:
-        return VoiceSaver(self.config, run, self.data, self.learner, state, say)
+        return VoiceSaver(self.config, run, self.data, self.learner, state, say, self.vocoder)
 
 
 def prepare_voice(task: OpenTask, run: RunFolder, say: Say) -> PreparedVoice:
@@ -111,12 +116,19 @@ def prepare_voice(task: OpenTask, run: RunFolder, say: Say) -> PreparedVoice:
         say(line)
     if data.durations and isinstance(data.utterances, FeatureStore):
         say(describe_durations(data.utterances.folder))
-    say(f"Model: {learner.num_parameters / 1e6:.1f} million parameters.")
+    say(_describe_size(learner, config))
     if origin is not None and run.checkpoint is None:
         for line in take_weights(learner.model, config.model, origin, data.frontend):
             say(line)
-        learner.reset_average()
-    return PreparedVoice(config, plan, data, steps, learner)
+        learner.start_here()
+    return PreparedVoice(config, plan, data, steps, learner, take_from(origin) if origin is not None else None)
+
+
+def _describe_size(learner: Learner, config: XTTSConfig) -> str:
+    num_all = sum(math.prod(weight.shape) for weight in learner.model.named_weights().values())
+    is_part = list_frozen(config.training.adapt)
+    trained = f", {learner.num_parameters / 1e6:.1f} million of them trained" if is_part else ""
+    return f"Model: {num_all / 1e6:.1f} million parameters{trained}."
 
 
 def _refuse_other_names(spec: ModelSpec, data: TrainingData, run_path: Path) -> None:

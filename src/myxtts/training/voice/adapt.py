@@ -1,0 +1,192 @@
+"""Adaptation of a trained model to a few minutes of speech: `--init-from RUN --adapt voice` or `all`.
+
+`voice` is for a new voice in languages that the model knows: text encoder and speaker encoder stay as they were, and
+the decoder learns to sound like the new speaker. `all` trains every weight, for new languages and symbols too. Both
+pull weights towards where they started, which keeps what a few sentences cannot teach again.
+The choice becomes ordinary settings, which config.yaml of the run holds, so that a resumed run needs nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from myxtts.config.catalogue import look_up
+from myxtts.config.schema import XTTSConfig
+from myxtts.config.values import Scalar, show_value
+from myxtts.errors import ConfigError, UsageError
+from myxtts.models.bundle import Bundle
+from myxtts.training.run.resume import load_run_settings
+from myxtts.training.voice.data import TrainingData, summarize_data
+from myxtts.training.voice.fine_tuning import list_new_names
+
+Kind = Literal["voice", "all"]
+SMALL_MINUTES = 15.0
+"""Minutes of speech below which --init-from adapts by itself; with more, a normal run learns more than it forgets."""
+_FROZEN: dict[str, tuple[str, ...]] = {"voice": ("text_encoder", "reference_encoder"), "all": ()}
+"""Parts of the model that an adaptation leaves as they were, by their attributes."""
+_NAMES = {
+    "text_encoder": "text encoder",
+    "reference_encoder": "speaker encoder",
+    "prosody_predictor": "duration and pitch predictor",
+    "decoder": "decoder",
+}
+DIAGONAL_STEPS_OF: dict[str | None, int] = {"voice": 0, "all": 100}
+"""Steps of the diagonal prior: a trained model aligns better than the diagonal, unless its symbols are new."""
+_SHARED: dict[str, Scalar] = {
+    "training.learning_rate": 3e-4,
+    "training.warmup_steps": 50,
+    "training.start_pull": 3.0,
+    "training.text_freeze_patience_steps": 0,
+    "data.num_shapes": 2,
+}
+_VALUES: dict[str, dict[str, Scalar]] = {
+    # A warped voice is not the one to learn.
+    "voice": {**_SHARED, "training.voice_augmentation": 0.0},
+    "all": _SHARED,
+}
+_VAL_SHARE = 0.1
+"""Share that is held out of raw recordings: twice the usual, because five per cent of a minute are one clip."""
+_LEAST_STEPS, _STEPS_PER_MINUTE, _MOST_STEPS = 300, 60, 3000
+_NUM_VALIDATIONS, _PATIENCE = 8, 3
+"""Validations of an adaptation, and those in a row without improvement that end it."""
+_FEWEST_STEPS_BETWEEN = 20
+_FEWEST_HELD_OUT = 4
+"""Held-out clips from which a score tells one checkpoint from another."""
+_LENGTHS = ("training.steps", "training.epochs", "training.minutes")
+_KEYS = (
+    *(*_VALUES["voice"], *_LENGTHS, "data.val_share"),
+    *("training.adapt", "training.checkpoint_steps", "training.early_stopping", "training.bundle_weights"),
+)
+"""Settings that an adaptation may choose."""
+
+
+def list_frozen(kind: Kind | None) -> tuple[str, ...]:
+    """Attributes of the model whose weights an adaptation does not train."""
+    return () if kind is None else _FROZEN[kind]
+
+
+def count_steps(minutes: float) -> int:
+    """Steps of an adaptation to so many minutes of speech: 300 and 60 for each minute, up to 3,000."""
+    return min(_MOST_STEPS, 10 * round((_LEAST_STEPS + _STEPS_PER_MINUTE * minutes) / 10))
+
+
+def begin_adaptation(config: XTTSConfig, run_path: Path, *, has_origin: bool, goes_on: bool) -> XTTSConfig:
+    """Settings for opening the data: those of the run if it goes on, else more held-out clips if --adapt is given.
+
+    Raises UsageError where there is no model to adapt.
+    """
+    if goes_on:
+        return _follow_run(config, run_path)
+    if config.training.adapt is None:
+        return config
+    if not has_origin:
+        raise UsageError(
+            f"--adapt {config.training.adapt} adapts a trained model, but none is given.",
+            next_step="Add --init-from RUN, the folder of a run or of an exported model; or leave out --adapt.",
+        )
+    return config.model_copy(update={"data.val_share": _VAL_SHARE} if _is_free(config, "data.val_share") else None)
+
+
+def _follow_run(config: XTTSConfig, run_path: Path) -> XTTSConfig:
+    """Values of an adaptation that goes on, where the user has chosen none."""
+    try:
+        known = load_run_settings(run_path)
+    except ConfigError:
+        return config  # Opening the run explains what is wrong with it.
+    if known.training.adapt is None:
+        return config
+    return config.model_copy(update={key: look_up(known, key) for key in _KEYS if _is_free(config, key)})
+
+
+def choose_adaptation(config: XTTSConfig, origin: Bundle, data: TrainingData) -> tuple[XTTSConfig, list[str]]:
+    """Settings for adapting `origin` to these data, where the user has chosen no others, and sentences about it.
+
+    Without `training.adapt` a small corpus is adapted to if no length is given; else the settings stay as they are.
+    Raises ConfigError where a frozen part of the model would meet languages or symbols that it does not know.
+    """
+    minutes = 60 * summarize_data(data.utterances, data.order.rows)["hours"]
+    asked, reason = config.training.adapt, ""
+    if asked is None and minutes >= SMALL_MINUTES:
+        return config, []
+    new_names = list_new_names(origin, data)
+    kind: Kind = asked or ("all" if new_names else "voice")
+    if asked is None:
+        lengths = [key for key in _LENGTHS if look_up(config, key) is not None]
+        if lengths:
+            given = " and ".join(f"--{key.rpartition('.')[2]}" for key in lengths)
+            return config, [
+                f"A normal run, because of {given}. For {minutes:.1f} minutes of speech add --adapt {kind}."
+            ]
+        reason = (
+            f" Chosen because the corpus has less than {SMALL_MINUTES:g} minutes, and no --adapt, --steps, --epochs or "
+            "--minutes is given."
+        )
+    if new_names and list_frozen(kind):
+        raise ConfigError(
+            f"The model of --init-from does not know {'; '.join(new_names)}, and --adapt {kind} keeps its text encoder "
+            "as it is.",
+            next_step="Use --adapt all, which trains the whole model.",
+        )
+    wanted = {"training.adapt": kind, **_VALUES[kind], **_plan_length(config, minutes, _count_held_out(config, data))}
+    update = {key: value for key, value in wanted.items() if key == "training.adapt" or _is_free(config, key)}
+    kept = [key for key in wanted if key not in update and look_up(config, key) != wanted[key]]
+    adapted = config.model_copy(update=update)
+    return adapted, _describe(adapted, kind, minutes, new_names, reason, kept)
+
+
+def _plan_length(config: XTTSConfig, minutes: float, num_held_out: int) -> dict[str, Scalar]:
+    """Steps, validations and early stopping; a length that the user gives stays."""
+    num_steps = config.training.steps or count_steps(minutes)
+    has_length = any(look_up(config, key) is not None for key in _LENGTHS)
+    length: dict[str, Scalar] = {} if has_length else {"training.steps": num_steps}
+    length["training.checkpoint_steps"] = max(_FEWEST_STEPS_BETWEEN, math.ceil(num_steps / _NUM_VALIDATIONS))
+    if num_held_out >= _FEWEST_HELD_OUT:
+        return length | {"training.early_stopping": _PATIENCE}
+    return length | {"training.bundle_weights": "latest"}
+
+
+def _count_held_out(config: XTTSConfig, data: TrainingData) -> int:
+    """Held-out clips of the corpus; a validation corpus of its own is taken to be large enough."""
+    return _FEWEST_HELD_OUT if config.data.val_data is not None else len(data.utterances.rows_of_split("val"))
+
+
+def _describe(
+    config: XTTSConfig, kind: Kind, minutes: float, new_names: Sequence[str], reason: str, kept: Sequence[str]
+) -> list[str]:
+    """Sentences for the user: what is adapted and why, what is trained, how long, and what the user chose otherwise."""
+    training = config.training
+    texts = f"with {'; '.join(new_names)}" if new_names else "in languages that the model knows"
+    frozen = [_NAMES[name] for name in list_frozen(kind)]
+    what = f"The {' and '.join(frozen)} are kept as they are; the rest is" if frozen else "The whole model is"
+    pull = f", pulled towards its start (start_pull {training.start_pull:g})" if training.start_pull else ""
+    length = _describe_length(config)
+    stop = "The last weights are kept: there are too few held-out clips to choose by."
+    if training.early_stopping:
+        stop = (
+            f"It ends early after {training.early_stopping} validations without improvement; the best weights are kept."
+        )
+    lines = [
+        f"Adapting to {minutes:.1f} minutes of speech {texts} (--adapt {kind}).{reason}",
+        f"{what} trained at a learning rate of up to {training.learning_rate:g}{pull}.",
+        f"{length}, a validation every {training.checkpoint_steps:,} steps. {stop}",
+    ]
+    if kept:
+        values = ", ".join(f"{key} {show_value(look_up(config, key))}" for key in kept)
+        lines.append(f"Different from the usual adaptation, as asked: {values}.")
+    return lines
+
+
+def _describe_length(config: XTTSConfig) -> str:
+    training = config.training
+    parts = [f"{training.steps:,} steps"] if training.steps is not None else []
+    parts += [f"{training.epochs:,} epochs"] if training.epochs is not None else []
+    parts += [f"{training.minutes:g} minutes"] if training.minutes is not None else []
+    return " or ".join(parts)
+
+
+def _is_free(config: XTTSConfig, key: str) -> bool:
+    """Whether a value is a default or that of a preset, not the choice of the user."""
+    return config.origins[key].startswith(("default", "preset"))
