@@ -19,9 +19,10 @@ from myxtts.config.schema import DataConfig, XTTSConfig
 from myxtts.corpus.corpus_file import Corpus, is_prepared, open_corpus, read_corpus_heading
 from myxtts.errors import ConfigError, DataError
 from myxtts.features.definition import count_longest_frames
+from myxtts.pipeline.num_shapes import MOST_SHAPES, ShapeChoice, choose_num_shapes
 from myxtts.pipeline.order import BatchOrder, BatchPlan, Shape
 from myxtts.pipeline.recordings import RecordingSource
-from myxtts.runtime.plan import Plan
+from myxtts.runtime.plan import Plan, is_cpu
 from myxtts.store.index import Utterances
 from myxtts.store.layout import STORE_FILE_NAME, StoreSettings, describe_differences, list_differences, read_state
 from myxtts.store.precompute import VAL_STORE_NAME, find_val_corpus
@@ -45,10 +46,12 @@ class Order(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class OpenSplit:
-    """The utterances of a split and the order of their batches."""
+    """The utterances of a split and the order of their batches, with the number of shapes that was chosen for it."""
 
     utterances: FeatureStore | RecordingSource
     order: BatchOrder
+    shape_choice: ShapeChoice | None = None
+    """None where `num_shapes` is not auto."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,10 @@ class BatchRange:
 def open_split(config: XTTSConfig, split: Split, plan: Plan) -> OpenSplit:
     """Opens the utterances of a split and orders them for the plan's number of replicas."""
     utterances = open_utterances(config, split)
-    return OpenSplit(utterances, order_split(utterances, split, config, plan))
+    choice = choose_split_shapes(utterances, split, config, plan)
+    if choice is not None:
+        config = config.model_copy(update={"data.num_shapes": choice.number})
+    return OpenSplit(utterances, order_split(utterances, split, config, plan), choice)
 
 
 def open_utterances(config: XTTSConfig, split: Split) -> FeatureStore | RecordingSource:
@@ -93,8 +99,19 @@ def open_utterances(config: XTTSConfig, split: Split) -> FeatureStore | Recordin
 
 
 def order_split(utterances: Utterances, split: Split, config: XTTSConfig, plan: Plan) -> BatchOrder:
-    rows = utterances.rows_of_split(split)
+    rows, choice = utterances.rows_of_split(split), choose_split_shapes(utterances, split, config, plan)
+    if choice is not None:
+        config = config.model_copy(update={"data.num_shapes": choice.number})
     return make_order(utterances.columns, rows, config, shuffle=split == "train", multiple_of=plan.num_replicas)
+
+
+def choose_split_shapes(utterances: Utterances, split: Split, config: XTTSConfig, plan: Plan) -> ShapeChoice | None:
+    """The number of batch shapes for training on a split; None where it is given, and for other splits."""
+    if config.data.num_shapes != "auto" or split != "train":
+        return None
+    _, source_frames = _select(utterances.columns, utterances.rows_of_split(split), config.data)
+    on_cpu = is_cpu(plan.model_devices[0])
+    return choose_num_shapes(source_frames, config, is_on_cpu=on_cpu, multiple_of=plan.num_replicas)
 
 
 def choose_range(
@@ -123,6 +140,29 @@ def make_order(
     tighter where lengths after trimming are known.
     """
     data = config.data
+    rows, source_frames = _select(columns, rows, data)
+    assert isinstance(data.batch_size, int)
+    return BatchOrder(
+        rows,
+        columns["mel_length"][rows],
+        columns["tokens_length"][rows],
+        columns["speaker"][rows],
+        keys=columns["id_hash"][rows],
+        source_frames=source_frames,
+        seed=config.training.seed,
+        batch_size=data.batch_size,
+        frame_budget=data.frame_budget,
+        num_shapes=MOST_SHAPES if data.num_shapes == "auto" else data.num_shapes,
+        multiple_of=multiple_of,
+        shuffle=shuffle,
+        num_reference_frames=count_reference_frames(data),
+    )
+
+
+def _select(
+    columns: dict[str, NDArray[Any]], rows: NDArray[np.int64], data: DataConfig
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The rows that `max_mel_frames` leaves, and their frames before trimming. Raises DataError if there are none."""
     if len(rows) == 0:
         raise DataError("The split has no utterances.", next_step="Check the corpus with myxtts prepare.")
     if data.batch_size == "auto":
@@ -139,21 +179,7 @@ def make_order(
             f"No utterance of the split fits max_mel_frames, {data.max_mel_frames}; silence at the ends counts.",
             next_step="Raise data.max_mel_frames.",
         )
-    return BatchOrder(
-        rows,
-        columns["mel_length"][rows],
-        columns["tokens_length"][rows],
-        columns["speaker"][rows],
-        keys=columns["id_hash"][rows],
-        source_frames=source_frames,
-        seed=config.training.seed,
-        batch_size=data.batch_size,
-        frame_budget=data.frame_budget,
-        num_shapes=data.num_shapes,
-        multiple_of=multiple_of,
-        shuffle=shuffle,
-        num_reference_frames=count_reference_frames(data),
-    )
+    return rows, source_frames
 
 
 def count_reference_frames(data: DataConfig) -> int:

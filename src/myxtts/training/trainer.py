@@ -38,7 +38,7 @@ from myxtts.training.vocoder.data import (
     open_vocoder_data,
     resolve_vocoder_settings,
 )
-from myxtts.training.voice.batch_size import resolve_batch_size
+from myxtts.training.voice.batch_size import keep_num_shapes, resolve_batch_size
 from myxtts.training.voice.data import TrainingData, open_training_data
 from myxtts.training.voice.fine_tuning import follow_bundle
 from myxtts.types import Say
@@ -96,7 +96,7 @@ class Trainer:
     def fit(self) -> TrainResult:
         """Trains until `steps`, `epochs`, `minutes` or a signal end it; a signal goes on its way when all is saved."""
         origin = self._read_origin()
-        config = self._settle(origin)
+        config = keep_num_shapes(self._settle(origin))
         if self._part == "vocoder":
             config = resolve_vocoder_settings(config, self._say)
         refuse_other_part(config.training.run_path, self._part)
@@ -202,6 +202,9 @@ class Trainer:
         if self._part == "voice":
             config = resolve_batch_size(config, plan, hardware, self._say)
             data = open_training_data(config, plan)
+            if data.shape_choice is not None:
+                self._say(data.shape_choice.reason)
+                config = config.model_copy(update={"data.num_shapes": data.shape_choice.number})
         else:
             data = open_vocoder_data(config, plan, hardware)
             if isinstance(origin, VocoderBundle):
