@@ -33,7 +33,7 @@ def test_each_layer_wins_over_the_one_below(file: Path) -> None:
     assert config.data.batch_size == 48  # the file over the preset's 64
     assert config.data.buffer_size == 9  # the argument over the preset's 16
     assert config.data.num_workers == 3  # the flag over the argument
-    assert config.data.num_shapes == 2  # the preset over the default
+    assert config.training.crop_frames == 256  # the preset over the default
     assert config.model.decoder_width == 256
     assert config.data.log_floor == 1e-6
     assert config.data.sample_rate == 22_050
@@ -56,7 +56,7 @@ def test_every_value_knows_its_origin(file: Path) -> None:
         "data.trim_db": "--set data.trim_db",
         "training.seed": "--set training.seed",
         "training.epochs": "default",
-        "data.num_shapes": "preset tiny",
+        "training.crop_frames": "preset tiny",
         "training.mixed_precision": "preset enhanced",
         "model.decoder_width": "preset tiny",
         "model.guidance_dropout": "default",

@@ -277,10 +277,10 @@ class DataConfig(Section):
         fa="تعداد فریم‌های mel هر batch، با padding، به‌جای تعداد ثابت کلیپ‌ها.",
         resume=refuse(NEW_BATCHES),
     )
-    num_shapes: Annotated[int, Field(ge=1, le=64)] = setting(
-        8,
-        "Number of static batch shapes that utterances are sorted into by length.",
-        fa="تعداد شکل‌های ثابت batch که کلیپ‌ها بر اساس طول در آن‌ها چیده می‌شوند.",
+    num_shapes: Annotated[int, Field(ge=1, le=64)] | Literal["auto"] = setting(
+        "auto",
+        "Number of static batch shapes that utterances are sorted into by length; auto takes what pays for the run.",
+        fa="تعداد شکل‌های ثابت batch که کلیپ‌ها بر اساس طول در آن‌ها چیده می‌شوند؛ با `auto` به طول آموزش بستگی دارد.",
         resume=refuse(NEW_BATCHES),
     )
 

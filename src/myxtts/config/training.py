@@ -252,6 +252,13 @@ class TrainingConfig(Section):
         """The folder of checkpoints, logs and bundle: `run_dir`, or runs/`run_name`."""
         return Path(self.run_dir) if self.run_dir is not None else Path("runs") / self.run_name
 
+    def count_steps(self, num_batches_per_epoch: int) -> int | None:
+        """The step at which a run ends: the earlier of `steps` and `epochs`, None where neither is given."""
+        ends = [] if self.steps is None else [self.steps]
+        if self.epochs is not None:
+            ends.append(self.epochs * num_batches_per_epoch // self.gradient_accumulation_steps)
+        return min(ends, default=None)
+
     @field_validator("run_dir", mode="before")
     @classmethod
     def _accept_path(cls, value: object) -> object:

@@ -20,9 +20,10 @@ from myxtts.config.values import parse_repeats
 from myxtts.corpus.corpus_file import Corpus, is_prepared, open_corpus, read_corpus_heading
 from myxtts.errors import ConfigError, DataError
 from myxtts.features.definition import count_longest_frames
+from myxtts.pipeline.num_shapes import MOST_SHAPES, ShapeChoice, choose_num_shapes
 from myxtts.pipeline.order import BatchOrder, BatchPlan, Shape, hash_numbers
 from myxtts.pipeline.recordings import RecordingSource
-from myxtts.runtime.plan import Plan
+from myxtts.runtime.plan import Plan, is_cpu
 from myxtts.store.index import Utterances
 from myxtts.store.layout import STORE_FILE_NAME, StoreSettings, describe_differences, list_differences, read_state
 from myxtts.store.precompute import VAL_STORE_NAME, find_val_corpus
@@ -46,10 +47,12 @@ class Order(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class OpenSplit:
-    """The utterances of a split and the order of their batches."""
+    """The utterances of a split and the order of their batches, with the number of shapes that was chosen for it."""
 
     utterances: FeatureStore | RecordingSource
     order: BatchOrder
+    shape_choice: ShapeChoice | None = None
+    """None where `num_shapes` is not auto."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +76,10 @@ class BatchRange:
 def open_split(config: XTTSConfig, split: Split, plan: Plan) -> OpenSplit:
     """Opens the utterances of a split and orders them for the plan's number of replicas."""
     utterances = open_utterances(config, split)
-    return OpenSplit(utterances, order_split(utterances, split, config, plan))
+    choice = choose_split_shapes(utterances, split, config, plan)
+    if choice is not None:
+        config = config.model_copy(update={"data.num_shapes": choice.number})
+    return OpenSplit(utterances, order_split(utterances, split, config, plan), choice)
 
 
 def open_utterances(config: XTTSConfig, split: Split) -> FeatureStore | RecordingSource:
@@ -94,14 +100,17 @@ def open_utterances(config: XTTSConfig, split: Split) -> FeatureStore | Recordin
 
 
 def order_split(utterances: Utterances, split: Split, config: XTTSConfig, plan: Plan) -> BatchOrder:
-    rows = utterances.rows_of_split(split)
-    if split == "train":
-        rows = _repeat_rows(utterances, rows, config.data)
+    rows, choice = _list_rows(utterances, split, config.data), choose_split_shapes(utterances, split, config, plan)
+    if choice is not None:
+        config = config.model_copy(update={"data.num_shapes": choice.number})
     return make_order(utterances.columns, rows, config, shuffle=split == "train", multiple_of=plan.num_replicas)
 
 
-def _repeat_rows(utterances: Utterances, rows: NDArray[np.int64], data: DataConfig) -> NDArray[np.int64]:
-    """The rows, those of `repeat_speakers` as often as it says."""
+def _list_rows(utterances: Utterances, split: Split, data: DataConfig) -> NDArray[np.int64]:
+    """The rows of a split; for training those of `repeat_speakers` as often as it says."""
+    rows = utterances.rows_of_split(split)
+    if split != "train" or data.repeat_speakers is None:
+        return rows
     speakers = utterances.columns["speaker"][rows]
     times = np.ones(len(rows), np.int64)
     for name, number in parse_repeats(data.repeat_speakers).items():
@@ -113,6 +122,15 @@ def _repeat_rows(utterances: Utterances, rows: NDArray[np.int64], data: DataConf
             )
         times[speakers == utterances.speakers.index(name)] = number
     return np.repeat(rows, times)
+
+
+def choose_split_shapes(utterances: Utterances, split: Split, config: XTTSConfig, plan: Plan) -> ShapeChoice | None:
+    """The number of batch shapes for training on a split; None where it is given, and for other splits."""
+    if config.data.num_shapes != "auto" or split != "train":
+        return None
+    _, source_frames = _select(utterances.columns, _list_rows(utterances, split, config.data), config.data)
+    on_cpu = is_cpu(plan.model_devices[0])
+    return choose_num_shapes(source_frames, config, is_on_cpu=on_cpu, multiple_of=plan.num_replicas)
 
 
 def choose_range(
@@ -141,6 +159,29 @@ def make_order(
     tighter where lengths after trimming are known.
     """
     data = config.data
+    rows, source_frames = _select(columns, rows, data)
+    assert isinstance(data.batch_size, int)
+    return BatchOrder(
+        rows,
+        columns["mel_length"][rows],
+        columns["tokens_length"][rows],
+        columns["speaker"][rows],
+        keys=_tell_copies_apart(columns["id_hash"][rows]),
+        source_frames=source_frames,
+        seed=config.training.seed,
+        batch_size=data.batch_size,
+        frame_budget=data.frame_budget,
+        num_shapes=MOST_SHAPES if data.num_shapes == "auto" else data.num_shapes,
+        multiple_of=multiple_of,
+        shuffle=shuffle,
+        num_reference_frames=count_reference_frames(data),
+    )
+
+
+def _select(
+    columns: dict[str, NDArray[Any]], rows: NDArray[np.int64], data: DataConfig
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The rows that `max_mel_frames` leaves, and their frames before trimming. Raises DataError if there are none."""
     if len(rows) == 0:
         raise DataError("The split has no utterances.", next_step="Check the corpus with myxtts prepare.")
     if data.batch_size == "auto":
@@ -157,21 +198,7 @@ def make_order(
             f"No utterance of the split fits max_mel_frames, {data.max_mel_frames}; silence at the ends counts.",
             next_step="Raise data.max_mel_frames.",
         )
-    return BatchOrder(
-        rows,
-        columns["mel_length"][rows],
-        columns["tokens_length"][rows],
-        columns["speaker"][rows],
-        keys=_tell_copies_apart(columns["id_hash"][rows]),
-        source_frames=source_frames,
-        seed=config.training.seed,
-        batch_size=data.batch_size,
-        frame_budget=data.frame_budget,
-        num_shapes=data.num_shapes,
-        multiple_of=multiple_of,
-        shuffle=shuffle,
-        num_reference_frames=count_reference_frames(data),
-    )
+    return rows, source_frames
 
 
 def _tell_copies_apart(keys: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -64,11 +64,12 @@ class Execution:
 
 
 def choose_execution(
-    training: TrainingConfig, device: Device, *, total_steps: int | None, num_shapes: int
+    training: TrainingConfig, device: Device, *, total_steps: int | None, num_shapes: int | None
 ) -> Execution:
     """Chooses graph mode, XLA and dtype policy; the same in every session of a run.
 
-    The decision depends on the number of all steps of the run, not of those that are left.
+    The decision depends on the number of all steps of the run, not of those that are left. `num_shapes` is None where
+    the corpus is not known yet, and auto takes no more shapes than pay.
     """
     is_graph = training.enable_graph_mode and not training.enable_eager_debug
     is_compiled, why = _choose_compiling(training, device, total_steps, num_shapes, is_graph)
@@ -86,7 +87,7 @@ def choose_execution(
 
 
 def _choose_compiling(
-    training: TrainingConfig, device: Device, total_steps: int | None, num_shapes: int, is_graph: bool
+    training: TrainingConfig, device: Device, total_steps: int | None, num_shapes: int | None, is_graph: bool
 ) -> tuple[bool, str]:
     """Whether to compile with XLA, and why. `auto` compiles only runs that are long enough to pay for it."""
     if not is_graph:
@@ -95,10 +96,12 @@ def _choose_compiling(
     asked = training.enable_xla_compilation
     if asked != "auto":
         return asked, f"Step: {'compiled with XLA' if asked else 'graph mode without XLA'}, as asked."
-    least = STEPS_PER_COMPILED_SHAPE["CPU" if device.is_cpu else "GPU"] * num_shapes
+    least = STEPS_PER_COMPILED_SHAPE["CPU" if device.is_cpu else "GPU"] * (num_shapes or 1)
     pays = total_steps is None or total_steps >= least
     length = _describe_length(training, total_steps)
-    shapes = f"{num_shapes} batch {'shape' if num_shapes == 1 else 'shapes'}"
+    shapes = "its batch shapes"
+    if num_shapes is not None:
+        shapes = f"{num_shapes} batch {'shape' if num_shapes == 1 else 'shapes'}"
     if pays:
         return True, f"Step: compiled with XLA. {length} is long enough for {shapes} (enable_xla_compilation is auto)."
     return False, (

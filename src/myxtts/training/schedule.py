@@ -11,7 +11,6 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from myxtts.config.schema import TrainingConfig
 from myxtts.training.run.state import Clock
 from myxtts.types import Tensor
 
@@ -76,14 +75,6 @@ class LearningRate:
         is_shortened = self.num_rising < self.num_rising_steps
         why = f" (warm-up shortened from {self.num_rising_steps:,} to {self.num_rising:,})" if is_shortened else ""
         return [f"Learning rate: rises to {self.highest:g} over {self.num_rising:,} steps{why}, {end}."]
-
-
-def count_total_steps(training: TrainingConfig, num_batches_per_epoch: int) -> int | None:
-    """The step at which a run ends: the earlier of `steps` and `epochs`, None where neither is given."""
-    ends = [] if training.steps is None else [training.steps]
-    if training.epochs is not None:
-        ends.append(training.epochs * num_batches_per_epoch // training.gradient_accumulation_steps)
-    return min(ends, default=None)
 
 
 FIRST_STEPS = 2

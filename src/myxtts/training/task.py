@@ -26,7 +26,7 @@ from myxtts.training.execution import (
 )
 from myxtts.training.run.folder import RunFolder
 from myxtts.training.run.state import RunState
-from myxtts.training.schedule import count_total_steps, guess_total_steps
+from myxtts.training.schedule import guess_total_steps
 from myxtts.types import Say
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def plan_steps(
     whose processes must choose alike.
     """
     training, plan = task.config.training, task.plan
-    total_steps = count_total_steps(training, task.data.num_batches_per_epoch)
+    total_steps = training.count_steps(task.data.num_batches_per_epoch)
     expected_steps = guess_total_steps(total_steps, training.minutes)
     execution = choose_execution(training, device, total_steps=expected_steps, num_shapes=num_shapes)
     for line in execution.reasons:

@@ -40,7 +40,7 @@ from myxtts.training.vocoder.data import (
     resolve_vocoder_settings,
 )
 from myxtts.training.voice.adapt import begin_adaptation, choose_adaptation
-from myxtts.training.voice.batch_size import resolve_batch_size
+from myxtts.training.voice.batch_size import keep_num_shapes, resolve_batch_size
 from myxtts.training.voice.data import TrainingData, open_training_data
 from myxtts.training.voice.fine_tuning import follow_bundle
 from myxtts.types import Say
@@ -98,7 +98,7 @@ class Trainer:
     def fit(self) -> TrainResult:
         """Trains until `steps`, `epochs`, `minutes` or a signal end it; a signal goes on its way when all is saved."""
         origin = self._read_origin()
-        config = self._settle(origin)
+        config = keep_num_shapes(self._settle(origin))
         if self._part == "vocoder":
             config = resolve_vocoder_settings(config, self._say)
         else:
@@ -214,6 +214,9 @@ class Trainer:
             data = open_training_data(config, plan)
             if isinstance(origin, Bundle) and not self._goes_on(config):
                 config, data = self._adapt(config, plan, data, origin)
+            if data.shape_choice is not None:
+                self._say(data.shape_choice.reason)
+                config = config.model_copy(update={"data.num_shapes": data.shape_choice.number})
         else:
             data = open_vocoder_data(config, plan, hardware)
             if isinstance(origin, VocoderBundle):
@@ -227,8 +230,8 @@ class Trainer:
         adapted, lines = choose_adaptation(config, origin, data)
         for line in lines:
             self._say(line)
-        # The shapes of batches are among the settings.
-        return adapted, data if adapted.data == config.data else open_training_data(adapted, plan)
+        # The shapes of batches are among the settings, or follow from the number of steps.
+        return adapted, data if adapted == config else open_training_data(adapted, plan)
 
 
 def find_part(run_path: Path) -> PartName | None:

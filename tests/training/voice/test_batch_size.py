@@ -22,6 +22,7 @@ from myxtts.training.voice.batch_size import (
     StepTrials,
     Trial,
     choose_budget,
+    keep_num_shapes,
     list_candidates,
     resolve_batch_size,
 )
@@ -53,6 +54,17 @@ def resolve(
 def test_candidates_are_powers_of_two_and_the_halves_between() -> None:
     assert list_candidates(20) == [1, 2, 3, 4, 6, 8, 12, 16]
     assert list_candidates(1) == [1]
+
+
+def test_a_run_keeps_its_number_of_shapes(tmp_path: Path) -> None:
+    asked = XTTSConfig(run_dir=tmp_path / "run", steps=10)
+    assert keep_num_shapes(asked).data.num_shapes == "auto"
+    (tmp_path / "run").mkdir()
+    write_resolved(asked.model_copy(update={"num_shapes": 5}), tmp_path / "run")
+    assert keep_num_shapes(asked.model_copy(update={"steps": 10**6})).data.num_shapes == 5
+    assert keep_num_shapes(asked.model_copy(update={"num_shapes": 3})).data.num_shapes == 3
+    (tmp_path / "run" / "config.yaml").write_text("data: [")
+    assert keep_num_shapes(asked).data.num_shapes == "auto"
 
 
 def test_less_memory_makes_smaller_batches_down_to_one(config: XTTSConfig, tmp_path: Path) -> None:

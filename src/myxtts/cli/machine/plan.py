@@ -80,8 +80,9 @@ def _choose_execution(config: XTTSConfig, plan: Plan, hardware: Hardware) -> Exe
 
     gpus = plan.find_model_gpus(hardware)
     device = Device("GPU", min(gpu.compute_capability for gpu in gpus)) if gpus else Device("CPU")
-    training = config.training
-    return choose_execution(training, device, total_steps=training.steps, num_shapes=config.data.num_shapes)
+    training, asked = config.training, config.data.num_shapes
+    num_shapes = None if asked == "auto" else asked
+    return choose_execution(training, device, total_steps=training.steps, num_shapes=num_shapes)
 
 
 def _describe_batch(config: XTTSConfig) -> str:

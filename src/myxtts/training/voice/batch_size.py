@@ -19,7 +19,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from myxtts.config.load import RESOLVED_FILE_NAME
-from myxtts.config.schema import XTTSConfig
+from myxtts.config.schema import DataConfig, XTTSConfig
 from myxtts.errors import ConfigError, HardwareError
 from myxtts.pipeline.order import Shape
 from myxtts.runtime.hardware import Gpu, Hardware
@@ -67,21 +67,28 @@ def resolve_batch_size(config: XTTSConfig, plan: Plan, hardware: Hardware, say: 
     """Replaces `batch_size: auto` by a number: that of the run if it is resumed, else the largest that fits."""
     if config.data.batch_size != "auto":
         return config
-    number = _recall_run(config) or _find_batch_size(config, plan, hardware, say)
+    known = _recall_run(config)
+    number = known.batch_size if known is not None and known.batch_size != "auto" else None
+    number = number or _find_batch_size(config, plan, hardware, say)
     say(f"Batch size: {number} utterances (batch_size is auto).")
     return config.model_copy(update={"data.batch_size": number})
 
 
-def _recall_run(config: XTTSConfig) -> int | None:
-    """Batch size of the run in this folder; another one would change the order of its utterances."""
+def keep_num_shapes(config: XTTSConfig) -> XTTSConfig:
+    """Replaces `num_shapes: auto` by the number of the run in this folder, where there is one."""
+    known = _recall_run(config) if config.data.num_shapes == "auto" else None
+    return config if known is None else config.model_copy(update={"data.num_shapes": known.num_shapes})
+
+
+def _recall_run(config: XTTSConfig) -> DataConfig | None:
+    """Data settings of the run in this folder; others would change the order of its utterances."""
     path = config.training.run_path / RESOLVED_FILE_NAME
     if not path.is_file():
         return None
     try:
-        number = XTTSConfig.load(path).data.batch_size
+        return XTTSConfig.load(path).data
     except ConfigError:
         return None  # Opening the run explains what is wrong with it.
-    return number if isinstance(number, int) else None
 
 
 def _find_batch_size(config: XTTSConfig, plan: Plan, hardware: Hardware, say: Say) -> int:

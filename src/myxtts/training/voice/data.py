@@ -22,6 +22,7 @@ from myxtts.corpus.corpus_file import FRONTEND_FILE_NAME, is_prepared, open_corp
 from myxtts.errors import DataError
 from myxtts.features.definition import AudioDefinition, MelDefinition
 from myxtts.models.spec import ModelSpec
+from myxtts.pipeline.num_shapes import ShapeChoice
 from myxtts.pipeline.open import open_batches
 from myxtts.pipeline.order import BatchOrder, Shape
 from myxtts.pipeline.recordings import RecordingSource
@@ -62,6 +63,8 @@ class TrainingData:
     order: BatchOrder
     durations: str = ""
     """Fingerprint of the durations in the store, where training uses them."""
+    shape_choice: ShapeChoice | None = None
+    """The number of batch shapes where `num_shapes` is auto."""
 
     @property
     def num_batches_per_epoch(self) -> int:
@@ -141,6 +144,7 @@ def open_training_data(config: XTTSConfig, plan: Plan) -> TrainingData:
         count_reference_frames(config.data),
         opened.order,
         durations,
+        opened.shape_choice,
     )
 
 
