@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import get_args
 
-from base.corpus import compose_corpus
+from base.corpus import Part, compose_corpus
 from base.pack import pack
 from myxtts.models.base_model import BASE_FOLDER
 
@@ -19,15 +20,15 @@ def main() -> None:
     commands = parser.add_subparsers(dest="command", required=True)
     corpus = commands.add_parser("corpus", help="compose the corpus")
     corpus.add_argument("data", type=Path, help="folder of the recordings")
-    corpus.add_argument("--out", type=Path, required=True, help="folder for manifest.jsonl and the Persian clips")
-    corpus.add_argument("--left-out", action="store_true", help="list the clips of the speakers that are left out")
+    corpus.add_argument("--out", type=Path, required=True, help="folder for PART.jsonl and the recordings")
+    corpus.add_argument("--part", choices=get_args(Part), default="first", help="part of the training")
     packing = commands.add_parser("pack", help="pack the best weights of a run")
     packing.add_argument("run", type=Path, help="folder of the run")
     packing.add_argument("--scores", type=Path, help="JSON object of measured numbers; its field judge names the judge")
     packing.add_argument("--out", type=Path, default=BASE_FOLDER, help="folder to write")
     options = parser.parse_args()
     if options.command == "corpus":
-        compose_corpus(options.data, options.out, is_left_out=options.left_out)
+        compose_corpus(options.data, options.out, options.part)
     else:
         pack(options.run, options.out, scores=options.scores)
 

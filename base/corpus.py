@@ -2,9 +2,9 @@
 
 DATA holds the folders ljspeech385, kerstin, nathalie, speakers40 and speakers44, each with metadata.csv and wavs/.
 Persian is spoken by the demo voices of espeak-ng, because there are no free Persian recordings among these. Writes
-manifest.jsonl, which `myxtts prepare` reads; configs/base.yaml has the commands that follow.
-
-Some speakers are left out: the model is scored on them as on voices that it never heard.
+first.jsonl, which `myxtts prepare` reads; configs/base.yaml has the commands that follow. `--part second` writes the
+corpus of the second part of the training, with less German; `--part left-out` lists the speakers that are left out, on
+whom the model is scored as on voices that it never heard.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from myxtts.corpus.demo.corpus import make_demo_corpus
 
@@ -22,6 +23,9 @@ _PERSIAN_MINUTES = 24.0
 _NUM_PERSIAN_SPEAKERS = 6
 LEFT_OUT = ("0135", "0765", "1064", "1362", "2112", "2450", "9608", "9633")
 """Speakers that training never hears."""
+HALVED = "kerstin"
+"""Speaker of whom the second part of the training takes every second clip: she has a third of all minutes."""
+Part = Literal["first", "second", "left-out"]
 
 
 @dataclass(frozen=True)
@@ -43,15 +47,20 @@ RECORDINGS = (
 )
 
 
-def compose_corpus(data: Path, out: Path, *, is_left_out: bool) -> None:
-    """Writes the manifest of the corpus, or of the speakers that are left out, and copies their recordings."""
+def compose_corpus(data: Path, out: Path, part: Part = "first") -> None:
+    """Writes the manifest of a part of the training, or of the speakers that are left out; copies their recordings."""
     out.mkdir(parents=True, exist_ok=True)
-    rows = [row for source in RECORDINGS for row in _read(source, data) if _is_left_out(row) == is_left_out]
+    rows = [row for source in RECORDINGS for row in _read(source, data)]
+    rows = [row for row in rows if _is_left_out(row) == (part == "left-out")]
+    if part == "second":
+        halved = [row for row in rows if row["speaker"] == HALVED]
+        dropped = {row["id"] for row in halved[::2]}
+        rows = [row for row in rows if row["id"] not in dropped]
     for row in rows:
         row["audio"] = _copy(Path(row["audio"]), out)
-    if not is_left_out:
+    if part != "left-out":
         rows += _speak_persian(out)
-    path = out / ("left-out.jsonl" if is_left_out else "manifest.jsonl")
+    path = out / f"{part}.jsonl"
     path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
     num_speakers = len({row["speaker"] for row in rows})
     sys.stdout.write(f"{len(rows):,} clips of {num_speakers} speakers in {path}\n")
