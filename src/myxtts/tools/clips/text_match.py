@@ -9,9 +9,13 @@ Every second frame is looked at: twice as fast, and neighbours say nearly the sa
 Shape legend: T frames, C classes, R texts of one clip (its own and decoys), S states.
 """
 
+# ruff: noqa: N815 - fields carry the shape of their arrays
+
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,13 +27,29 @@ PAUSE = -1
 _PAUSE_LOG_ODDS = -4.0
 """Of a frame of speech in a pause, or in a phone that is not judged."""
 _IMPOSSIBLE = -1e9
+_FEWEST_END_FRAMES = 3
+_DECOY_DISTANCE = 3
+"""Places in order of length from one decoy to the next, so that not always the same few texts are compared."""
 
 
-def align_texts(log_odds_TC: Floats, is_speech_T: NDArray[np.bool_], texts: Sequence[Labels]) -> tuple[Floats, Labels]:
+class TextMatch(NamedTuple):
+    """Mean log-odds [R] of the speech frames on the best path of each text; classes and log-odds [T] of the first."""
+
+    goodness_R: Floats
+    labels_T: Labels
+    log_odds_T: Floats
+
+    def measure_end_change(self) -> float:
+        """Mean log-odds of the last quarter of the speech, less that of the rest: below 0 where the end is missing."""
+        speech_T = self.log_odds_T[self.log_odds_T <= 0]
+        tail = max(_FEWEST_END_FRAMES, len(speech_T) // 4)
+        return float(speech_T[-tail:].mean() - speech_T[:-tail].mean()) if len(speech_T) > tail else 0.0
+
+
+def align_texts(log_odds_TC: Floats, is_speech_T: NDArray[np.bool_], texts: Sequence[Labels]) -> TextMatch:
     """Aligns texts, each a sequence [S] of classes, with the frames of a clip.
 
-    Returns the mean log-odds [R] of the speech frames on the best path of each text, and the classes [T] on that of the
-    first. A text with too many states for the frames gets the worst mean, `_PAUSE_LOG_ODDS`.
+    A text with too many states for the frames gets the worst mean, `_PAUSE_LOG_ODDS`.
     """
     num_texts, num_frames = len(texts), len(log_odds_TC)
     most = max(len(text) for text in texts)
@@ -59,13 +79,20 @@ def align_texts(log_odds_TC: Floats, is_speech_T: NDArray[np.bool_], texts: Sequ
     for frame in range(num_frames - 1, -1, -1):
         path_T[frame] = class_RS[0, state]
         state -= int(jump_TRS[frame, 0, state])
-    return np.maximum(total_R, _PAUSE_LOG_ODDS).astype(np.float32), path_T.astype(np.int32)
+    # Frames without speech say nothing; a positive value marks them.
+    log_odds_T = np.where(is_speech_T, scores_TC[np.arange(num_frames), path_T], 1.0).astype(np.float32)
+    goodness_R = np.maximum(total_R, _PAUSE_LOG_ODDS).astype(np.float32)
+    return TextMatch(goodness_R, path_T.astype(np.int32), log_odds_T)
 
 
-def choose_decoys(num_phones_N: NDArray[np.int64], num_decoys: int) -> NDArray[np.int64]:
-    """Numbers [N, K] of the clips whose texts are the decoys of each clip: texts of nearly the same length."""
-    order_N = np.argsort(num_phones_N, kind="stable")
-    place_N = np.empty_like(order_N)
-    place_N[order_N] = np.arange(len(order_N))
-    steps_K = np.array([step * sign for step in range(1, num_decoys + 1) for sign in (1, -1)])[:num_decoys]
-    return order_N[np.clip(place_N[:, None] + 3 * steps_K, 0, len(order_N) - 1)]
+def choose_decoys(texts: Sequence[Labels], num_decoys: int) -> list[list[int]]:
+    """Numbers of the clips whose texts are the decoys of each clip: other texts of nearly the same length."""
+    order = sorted(range(len(texts)), key=lambda number: len(texts[number]))
+    steps = [sign * _DECOY_DISTANCE * step for step in range(1, 4 * num_decoys + 1) for sign in (1, -1)]
+    decoys: list[list[int]] = [[] for _ in texts]
+    for place, number in enumerate(order):
+        near = (order[place + step] for step in steps if 0 <= place + step < len(order))
+        # Speakers of one corpus often read the same sentences.
+        others = (other for other in near if not np.array_equal(texts[other], texts[number]))
+        decoys[number] = list(islice(others, num_decoys))
+    return decoys
