@@ -94,6 +94,7 @@ def test_only_pages_of_this_server_may_change_something(run: GrowingRun, tmp_pat
         assert "Training report" in httpx.get(url, timeout=200).text
 
 
+@pytest.mark.timeout(900)
 def test_sentences_are_said_by_one_process_without_gpu_and_can_be_cancelled(run: GrowingRun, tmp_path: Path) -> None:
     voices = {"anna": {"vector": [0.1] * 8, "latents": [[0.1] * 8] * 2, "language": "en"}}
     write_small_bundle(run.path / "bundle", notes={"step": 5, "voices": voices})
