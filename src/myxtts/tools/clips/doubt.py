@@ -32,15 +32,13 @@ _HALF_DOUBT = 6.0
 _STEEPNESS = 1.2
 _SHARE_OF_OTHERS = 0.3
 """Weight of the second reason and of those behind it, beside the first."""
-_TEXT_WEIGHTS = {"speaker": 0.35, "corpus": 0.7, "margin": 0.7}
-"""Of the goodness of pronunciation among the clips of the speaker and among all, and of the margin over decoys among
-all: what is compared with all clips does not depend on the few of a speaker."""
+_SHARE_OF_FIT = 0.3
+"""Weight of the alignment likelihood beside the goodness of pronunciation, which tells wrong texts apart better."""
 _MOST_OF_A_PART = 6.0
 """z-score at which one sign of a cut end counts no more: a clip without silence at its end is not cut by that alone."""
 _LEAST_SPREADS = {
+    "fit": 0.005,
     "goodness": 0.1,
-    "margin": 0.1,
-    "end_change": 0.15,
     "tail_goodness": 0.15,
     "length_ratio": 0.04,
     "tail_ratio": 0.06,
@@ -57,7 +55,7 @@ a synthesiser, would have doubts about inaudible differences."""
 _MOST_OF_DURATIONS = 8.0
 """z-score at which durations count no more."""
 _SCORES = (
-    *("fit", "goodness", "margin", "tail_goodness", "end_change", "length_ratio", "tail_ratio", "token_error", "rate"),
+    *("fit", "goodness", "tail_goodness", "length_ratio", "tail_ratio", "token_error", "rate"),
     *("level_db", "noise_db", "end_db", "f0"),
 )
 """Scores that are kept beside the doubt."""
@@ -118,21 +116,17 @@ def judge_clips(clips: Sequence[ClipScores], speakers: Sequence[str]) -> list[Ve
 def _weigh(clips: Sequence[ClipScores], speaker_N: NDArray[np.intp]) -> dict[Reason, Doubles]:
     """The z-scores [N] of each reason; what is larger is worse."""
 
-    def standardize(name: str, group_N: NDArray[np.intp] = speaker_N) -> Doubles:
+    def standardize(name: str) -> Doubles:
         values_N = np.array([getattr(clip, name) for clip in clips], np.float64)
-        return standardize_by_speaker(values_N, group_N, _LEAST_SPREADS[name])
+        return standardize_by_speaker(values_N, speaker_N, _LEAST_SPREADS[name])
 
-    everybody_N = np.zeros_like(speaker_N)
-    text_N = _TEXT_WEIGHTS["speaker"] * standardize("goodness")
-    text_N += _TEXT_WEIGHTS["corpus"] * standardize("goodness", everybody_N)
-    text_N += _TEXT_WEIGHTS["margin"] * standardize("margin", everybody_N)
-    rate_N, level_N = np.abs(standardize("rate")), np.abs(standardize("level_db"))
+    fit_N, rate_N, level_N = standardize("fit"), np.abs(standardize("rate")), np.abs(standardize("level_db"))
     length_N, tail_N = standardize("length_ratio"), standardize("tail_ratio")
-    cut = (-length_N, -tail_N, standardize("end_db"), -standardize("tail_goodness"), -standardize("end_change"))
+    cut = (-length_N, -tail_N, standardize("end_db"), -standardize("tail_goodness"))
     # Bounded: every other fault shows in the durations, too, and is to be named first.
     durations_N = np.minimum(np.maximum(standardize("token_error"), rate_N), _MOST_OF_DURATIONS)
     return {
-        Reason.TEXT: -text_N,
+        Reason.TEXT: -standardize("goodness") + _SHARE_OF_FIT * np.clip(fit_N, 0.0, _MOST_OF_A_PART),
         Reason.CUT: 0.5 * np.sum([np.clip(part_N, 0.0, _MOST_OF_A_PART) for part_N in cut], axis=0),
         Reason.LONG: np.maximum(length_N, 0.0),
         Reason.VOICE: _measure_strangeness(clips, speaker_N),

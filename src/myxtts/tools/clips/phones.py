@@ -78,27 +78,15 @@ class PhoneClassifier:
         self._place_C = np.full(len(self._counts_C), NOT_SPEECH)
         self._place_C[self._known_K] = np.arange(len(self._known_K))
 
-    def measure_log_odds(self, features_TF: Floats) -> Floats:
-        """log p(class) - log p(the most likely class) [T, K] of each frame and each class that is frequent enough."""
-        whitened_TF = features_TF @ self._whiten_FF
-        products_TK = whitened_TF @ self._means_KF.T - 0.5 * np.square(self._means_KF).sum(axis=1)
-        return np.asarray(products_TK - products_TK.max(axis=1, keepdims=True), np.float32)
-
-    def find_places(self, classes: Labels) -> Labels:
-        """Columns of `measure_log_odds` of classes; NOT_SPEECH for that label, and for a class that is too rare."""
-        return np.where(classes == NOT_SPEECH, NOT_SPEECH, self._place_C[np.maximum(classes, 0)]).astype(np.int32)
-
-    def name_classes(self, places: Labels) -> Labels:
-        """Classes of columns of `measure_log_odds`."""
-        return np.where(places == NOT_SPEECH, NOT_SPEECH, self._known_K[np.maximum(places, 0)]).astype(np.int32)
-
     def score(self, features_TF: Floats, labels_T: Labels, ranges: Sequence[slice]) -> list[float]:
         """Goodness of pronunciation over the speech frames of each range; 0 where a range has none."""
-        own_T = self.find_places(labels_T)
+        own_T = np.where(labels_T == NOT_SPEECH, NOT_SPEECH, self._place_C[np.maximum(labels_T, 0)])
         is_counted_T = own_T != NOT_SPEECH
         if not is_counted_T.any():
             return [0.0] * len(ranges)
-        log_odds_TK = self.measure_log_odds(features_TF)
+        whitened_TF = features_TF @ self._whiten_FF
+        products_TK = whitened_TF @ self._means_KF.T - 0.5 * np.square(self._means_KF).sum(axis=1)
+        log_odds_TK = products_TK - products_TK.max(axis=1, keepdims=True)
         near_T = np.full(len(labels_T), -np.inf)
         places = np.arange(len(labels_T))
         for offset in range(-_TOLERANCE_FRAMES, _TOLERANCE_FRAMES + 1):

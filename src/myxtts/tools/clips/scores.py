@@ -26,7 +26,6 @@ from myxtts.models.text_encoder import STATES_PER_TOKEN, TextStates
 from myxtts.models.xtts import XTTS
 from myxtts.store.reader import FeatureStore
 from myxtts.tools.clips.phones import NOT_SPEECH, Labels, PhoneClassifier, count_features, make_features
-from myxtts.tools.clips.text_match import PAUSE, TextMatch, align_texts, choose_decoys
 from myxtts.training.voice.align import StoreAligner
 from myxtts.types import Tensor
 
@@ -39,9 +38,6 @@ _QUIET_PERCENTILE, _LOUD_PERCENTILE = 5, 90
 _SPEECH_RANGE_DB = 25.0
 """Frames at most so far below the loud ones count as speech."""
 _END_FRAMES = 4
-_NUM_REALIGNMENTS, _NUM_DECOYS = 3, 4
-_NO_MARGIN = 1.0
-"""Of a clip in a corpus without other texts; about that of a right text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +52,7 @@ class ClipScores:
     level_db, noise_db   level of speech and of the quietest frames, relative to full scale of the log-mel
     end_db        level of the last frames below that of speech
     f0            mean F0 of voiced frames, in thirds of an octave from 180 Hz
-    tail_goodness goodness of pronunciation of the end of the clip, on the path of the model (see `phones`)
-    goodness      the same of the clip, on the path of the phone classifier (see `text_match`)
-    margin        by how much the text fits better than decoys
-    end_change    goodness of the last quarter of the speech, less that of the rest
+    goodness, tail_goodness   goodness of pronunciation of the clip and of its end (see `phones`), by `add_goodness`
     state_T       state of each frame on the path, which `add_goodness` needs
     """
 
@@ -78,8 +71,6 @@ class ClipScores:
     voice: Floats
     goodness: float = 0.0
     tail_goodness: float = 0.0
-    margin: float = 0.0
-    end_change: float = 0.0
     state_T: NDArray[np.int16] | None = None
 
     @property
@@ -153,67 +144,19 @@ class ClipScorer:
 
     def add_goodness(self, clips: Sequence[ClipScores]) -> list[ClipScores]:
         """Returns the clips with their goodness of pronunciation, by a classifier of the phones of these clips."""
-        if not clips:
-            return []
-        phones_C = np.unique(np.concatenate([self._read_phones(clip.row) for clip in clips]))
+        phones_C = np.unique(np.concatenate([self._read_phones(clip.row) for clip in clips] or [np.zeros(0, int)]))
         classifier = PhoneClassifier(STATES_PER_TOKEN * len(phones_C), count_features(self._store.n_mels))
         for clip in clips:
             classifier.add(*self._label(clip, phones_C))
         classifier.fit()
-        texts = [self._list_classes(clip.row, phones_C) for clip in clips]
-        scored, labels = [], []
-        for clip, text in zip(clips, texts, strict=True):
+        scored = []
+        for clip in clips:
             assert clip.state_T is not None
             features_TF, labels_T = self._label(clip, phones_C)
             tail = int(np.searchsorted(clip.state_T, (1 - _TAIL_SHARE) * clip.state_T[-1]))
-            (tail_goodness,) = classifier.score(features_TF, labels_T, (slice(tail, None),))
-            scored.append(replace(clip, tail_goodness=tail_goodness, state_T=None))
-            labels.append(self._match(classifier, clip.row, [text]).labels_T)
-        return self._compare_with_decoys(scored, texts, labels)
-
-    def _compare_with_decoys(
-        self, clips: Sequence[ClipScores], texts: Sequence[Labels], labels: list[Labels]
-    ) -> list[ClipScores]:
-        """Aligns the texts anew, a few times, and then some decoys with each clip; `labels` are those of its frames."""
-        num_classes = 1 + max(int(text.max(initial=0)) for text in texts)
-        for _ in range(_NUM_REALIGNMENTS):
-            classifier = PhoneClassifier(num_classes, count_features(self._store.n_mels))
-            for clip, labels_T in zip(clips, labels, strict=True):
-                classifier.add(self._read_features(clip.row)[0], labels_T)
-            classifier.fit()
-            pairs = zip(clips, texts, strict=True)
-            labels = [self._match(classifier, clip.row, [text]).labels_T for clip, text in pairs]
-        compared = []
-        for clip, text, decoys in zip(clips, texts, choose_decoys(texts, _NUM_DECOYS), strict=True):
-            found = self._match(classifier, clip.row, [text, *(texts[other] for other in decoys)])
-            margin = float(found.goodness_R[0] - found.goodness_R[1:].mean()) if decoys else _NO_MARGIN
-            compared.append(
-                replace(clip, goodness=float(found.goodness_R[0]), margin=margin, end_change=found.measure_end_change())
-            )
-        return compared
-
-    def _match(self, classifier: PhoneClassifier, row: int, texts: Sequence[Labels]) -> TextMatch:
-        features_TF, is_speech_T = self._read_features(row)
-        log_odds_TK = classifier.measure_log_odds(features_TF)
-        found = align_texts(log_odds_TK, is_speech_T, [classifier.find_places(text) for text in texts])
-        return found._replace(labels_T=classifier.name_classes(np.where(is_speech_T, found.labels_T, NOT_SPEECH)))
-
-    def _read_features(self, row: int) -> tuple[Floats, NDArray[np.bool_]]:
-        """Features and mask of speech of every second frame."""
-        mel_TM = np.asarray(self._store.read_mel(row), np.float32)
-        is_speech_T = _find_loud(mel_TM)
-        return make_features(mel_TM, is_speech_T)[::2], is_speech_T[::2]
-
-    def _list_classes(self, row: int, phones_C: NDArray[np.int64]) -> Labels:
-        """Classes of a text in order: both halves of each phone, and one pause for whatever is between two phones."""
-        classes: list[int] = []
-        for phone in self._read_phones(row):
-            place = STATES_PER_TOKEN * int(np.searchsorted(phones_C, phone))
-            if phone >= self._first_phone:
-                classes += range(place, place + STATES_PER_TOKEN)
-            elif not classes or classes[-1] != PAUSE:
-                classes.append(PAUSE)
-        return np.array(classes, np.int32)
+            goodness, tail_goodness = classifier.score(features_TF, labels_T, (slice(None), slice(tail, None)))
+            scored.append(replace(clip, goodness=goodness, tail_goodness=tail_goodness, state_T=None))
+        return scored
 
     def _read_phones(self, row: int) -> NDArray[np.int64]:
         """Numbers of the tokens of a clip without the last factors of phonemes, stress and position in the word."""
@@ -224,7 +167,9 @@ class ClipScorer:
         """Features of a clip's frames, and their labels: the phone, by its place in `phones_C`, and its half."""
         assert clip.state_T is not None
         mel_TM = np.asarray(self._store.read_mel(clip.row), np.float32)
-        is_speech_T = _find_loud(mel_TM)
+        levels_T = mel_TM.mean(axis=1)
+        loud = np.percentile(levels_T, _LOUD_PERCENTILE)
+        is_speech_T = levels_T >= loud - _SPEECH_RANGE_DB / _DB_PER_NAT
         token_T, half_T = np.divmod(clip.state_T, STATES_PER_TOKEN)
         phones_T = self._read_phones(clip.row)[token_T]
         labels_T = STATES_PER_TOKEN * np.searchsorted(phones_C, phones_T) + half_T
@@ -261,13 +206,6 @@ class ClipScorer:
             voice_BD=tf.math.l2_normalize(own.vector_BD, axis=-1, epsilon=1e-6),
             state_BT=alignment.state_BT,
         )
-
-
-def _find_loud(mel_TM: Floats) -> NDArray[np.bool_]:
-    """Mask [T] of the frames with speech: not much quieter than the loud ones of the clip."""
-    levels_T = mel_TM.mean(axis=1)
-    found: NDArray[np.bool_] = levels_T >= np.percentile(levels_T, _LOUD_PERCENTILE) - _SPEECH_RANGE_DB / _DB_PER_NAT
-    return found
 
 
 def _measure_distance(states: TextStates, alignment: Alignment, mel_BTM: Tensor) -> Tensor:
