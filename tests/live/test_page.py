@@ -70,7 +70,7 @@ def test_a_page_grows_without_reload_plays_samples_and_becomes_the_report(run: G
 
 
 def test_only_pages_of_this_server_may_change_something(run: GrowingRun, tmp_path: Path) -> None:
-    with run.training(), serve_live(run.path, tmp_path) as (url, _), httpx.Client(base_url=url, timeout=200) as client:
+    with run.training(), serve_live(run.path, tmp_path) as (url, _), httpx.Client(base_url=url, timeout=900) as client:
         form = {"Content-Type": "text/plain"}
         for path in ("/stop", "/say"):
             assert client.post(path, content="{}", headers=form).status_code == 415, "a form of another site"
@@ -94,11 +94,12 @@ def test_only_pages_of_this_server_may_change_something(run: GrowingRun, tmp_pat
         assert "Training report" in httpx.get(url, timeout=200).text
 
 
+@pytest.mark.timeout(900)
 def test_sentences_are_said_by_one_process_without_gpu_and_can_be_cancelled(run: GrowingRun, tmp_path: Path) -> None:
     voices = {"anna": {"vector": [0.1] * 8, "latents": [[0.1] * 8] * 2, "language": "en"}}
     write_small_bundle(run.path / "bundle", notes={"step": 5, "voices": voices})
     request = {"text": "Good morning.", "voice": "anna", "language": "en"}
-    with run.training(), serve_live(run.path, tmp_path) as (url, _), httpx.Client(base_url=url, timeout=200) as client:
+    with run.training(), serve_live(run.path, tmp_path) as (url, _), httpx.Client(base_url=url, timeout=900) as client:
         assert client.get("/voices").json()["voices"] == ["anna"]
         with ThreadPoolExecutor(1) as pool:
             first = pool.submit(client.post, "/say", json=request)
@@ -149,7 +150,7 @@ def wait_for_end(process: psutil.Process) -> None:
 def test_with_keys_a_reader_logs_in_first(run: GrowingRun, tmp_path: Path) -> None:
     key = "a-long-secret-of-the-lab"
     with run.training(), serve_live(run.path, tmp_path, api_keys=frozenset({key})) as (url, _):
-        with httpx.Client(base_url=url, timeout=200) as client:
+        with httpx.Client(base_url=url, timeout=900) as client:
             assert "needs a key" in client.get("/").text
             assert "anna" not in client.get("/").text
             for path in ("/events", "/voices", "/samples/real/01-en/sound"):
