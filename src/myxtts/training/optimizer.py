@@ -99,7 +99,7 @@ class AdamW:
         )
         changes = tf.split(mean_P * alpha / (tf.sqrt(square_P) + _EPSILON), sizes)
         # Made and read once: each operation of a weight is traced, lowered and compiled for hundreds of weights.
-        shares = {decay: tf.constant(decay) for decay in decays}
+        shares = {decay: tf.constant(decay) for decay in dict.fromkeys(decays)}
         updated = []
         for weight, change, decay, is_same in zip(weights, changes, decays, kept, strict=True):
             old = weight.read_value()
@@ -189,8 +189,9 @@ def find_frozen(freezing: Freezing | None, weights: Sequence[Any]) -> list[Tenso
 
 def clear_frozen(gradients: Sequence[Tensor], frozen: Sequence[Tensor | None]) -> list[Tensor]:
     """The gradients, with zeros for the weights that are frozen."""
+    zero = tf.constant(0.0)
     return [
-        gradient if is_frozen is None else tf.where(is_frozen, 0.0, gradient)
+        gradient if is_frozen is None else tf.where(is_frozen, zero, gradient)
         for gradient, is_frozen in zip(gradients, frozen, strict=True)
     ]
 
