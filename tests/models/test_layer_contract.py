@@ -28,6 +28,8 @@ from myxtts.models.layers import (
     ShiftedConvolution,
     TransformerBlock,
     drop,
+    fold_seed,
+    fold_seeds,
     iterate_weights,
     mask_steps,
     sum_kernel_gradients_by_row,
@@ -264,3 +266,10 @@ def test_dropout_keeps_the_mean_and_follows_its_seed() -> None:
     np.testing.assert_array_equal(dropped, drop(x, 0.1, tf.constant([1, 2])))
     assert (dropped != drop(x, 0.1, tf.constant([1, 3])).numpy()).any()
     np.testing.assert_array_equal(drop(x, 0.1, None), x)
+
+
+def test_seeds_derived_together_are_those_derived_one_by_one() -> None:
+    seed_2 = tf.constant([7, -3])
+    together, single = fold_seeds(seed_2, 3), [fold_seed(seed_2, number) for number in range(3)]
+    np.testing.assert_array_equal(together, single)
+    assert fold_seeds(None, 2) == [None, None]

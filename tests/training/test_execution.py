@@ -52,6 +52,13 @@ def test_a_cpu_compiles_where_it_pays(
     assert words in execution.reasons[0]
 
 
+def test_shapes_that_are_not_known_yet_do_not_keep_a_run_from_being_compiled() -> None:
+    training = XTTSConfig().training
+    long, short = (choose_execution(training, GPU, total_steps=steps, num_shapes=None) for steps in (150, 149))
+    assert (long.is_compiled, short.is_compiled) == (True, False)
+    assert "long enough for its batch shapes" in long.reasons[0]
+
+
 def test_a_short_run_on_a_gpu_does_not_wait_for_the_compiler() -> None:
     short, long = (choose(GPU, total_steps=total_steps) for total_steps in (299, 300))
     assert (short.is_graph, short.is_compiled, long.is_compiled) == (True, False, True)

@@ -82,6 +82,17 @@ def fold_seed(seed_2: Tensor, number: int | Tensor) -> Tensor:
     return None if seed_2 is None else tf.random.experimental.stateless_fold_in(seed_2, number, alg=_RNG)
 
 
+def fold_seeds(seed_2: Tensor, count: int) -> list[Tensor]:
+    """The seeds that `fold_seed` derives from the numbers below `count`, with a fraction of the operations.
+
+    It joins a draw from the seed with the number, so that one draw serves for all.
+    """
+    if seed_2 is None:
+        return [None] * count
+    drawn = tf.random.stateless_uniform([], seed_2, None, None, tf.int32, alg=_RNG)
+    return [tf.stack([drawn, number]) for number in range(count)]
+
+
 def draw_uniform(seed_2: Tensor, shape: tuple[int, ...] | list[int]) -> Tensor:
     return tf.random.stateless_uniform(shape, seed_2, alg=_RNG)
 
@@ -223,13 +234,13 @@ def _convolve_for_cpu(x_BTW: Tensor, kernel_KW: Tensor, bias_W: Tensor, dilation
     The gradient of a tap is a sum of products over rows and steps. XLA writes the products of each tap to memory and
     adds them up number by number. Here those of several rows are first added up, in one loop over all channels.
     """
-    num_taps, (num_rows, num_steps, _) = kernel_KW.shape[0], x_BTW.shape
-    margin, num_groups = dilation * (num_taps // 2), math.gcd(num_rows, _NUM_ROW_GROUPS)
+    num_taps, margin = kernel_KW.shape[0], dilation * (kernel_KW.shape[0] // 2)
+    num_groups = math.gcd(x_BTW.shape[0], _NUM_ROW_GROUPS)
 
     def shift(x_BTW: Tensor) -> list[Tensor]:
         """The input of each tap."""
-        padded = tf.pad(x_BTW, [[0, 0], [margin, margin], [0, 0]])
-        return [padded[:, tap * dilation : tap * dilation + num_steps] for tap in range(num_taps)]
+        padded, size = tf.pad(x_BTW, [[0, 0], [margin, margin], [0, 0]]), tf.constant(list(x_BTW.shape))
+        return [tf.slice(padded, [0, tap * dilation, 0], size) for tap in range(num_taps)]
 
     def convolve(x_BTW: Tensor, kernel_KW: Tensor, bias_W: Tensor) -> tuple[Tensor, Callable[..., Any]]:
         inputs, taps, total_BTW = shift(x_BTW), tf.unstack(kernel_KW), bias_W
@@ -369,11 +380,12 @@ class TransformerBlock(ModelLayer):
         if self.attention_film is not None:
             hidden = self.attention_film(hidden, condition_BC)
         attended = tf.cast(self.attention(hidden, hidden, is_real_BT1), x_BTW.dtype)
-        x_BTW += drop(attended, self._dropout, fold_seed(seed_2, 0))
+        seeds = fold_seeds(seed_2, 2)
+        x_BTW += drop(attended, self._dropout, seeds[0])
         hidden = self.norm(x_BTW)
         if self.film is not None:
             hidden = self.film(hidden, condition_BC)
-        return x_BTW + drop(tf.cast(self.feed_forward(hidden), x_BTW.dtype), self._dropout, fold_seed(seed_2, 1))
+        return x_BTW + drop(tf.cast(self.feed_forward(hidden), x_BTW.dtype), self._dropout, seeds[1])
 
 
 class CrossAttention(ModelLayer):

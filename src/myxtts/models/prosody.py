@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from myxtts.config.model import ModelConfig
 from myxtts.errors import DataError
-from myxtts.models.layers import ConvolutionBlock, Linear, ModelLayer, Norm, count_steps, fold_seed
+from myxtts.models.layers import ConvolutionBlock, Linear, ModelLayer, Norm, count_steps, fold_seeds
 from myxtts.models.pitch import Pitch
 from myxtts.models.text_encoder import STATES_PER_TOKEN
 from myxtts.types import Tensor
@@ -60,8 +60,8 @@ class ProsodyPredictor(ModelLayer):
 
     def call(self, features_BNW: Tensor, is_real_BN1: Tensor, seed_2: Tensor = None) -> Prosody:
         x_BNV = tf.cast(self.stem(tf.stop_gradient(features_BNW)), tf.float32)
-        for layer, block in enumerate(self.blocks):
-            x_BNV = block(x_BNV, is_real_BN1, seed_2=fold_seed(seed_2, layer))
+        for block, block_seed_2 in zip(self.blocks, fold_seeds(seed_2, len(self.blocks)), strict=True):
+            x_BNV = block(x_BNV, is_real_BN1, seed_2=block_seed_2)
         x_BNV = self.norm(x_BNV)
         num_states = STATES_PER_TOKEN * count_steps(features_BNW)
         heads = (self.log_frames, self.height, self.voicing)

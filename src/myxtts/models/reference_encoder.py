@@ -24,7 +24,7 @@ from myxtts.models.layers import (
     Norm,
     TransformerBlock,
     count_steps,
-    fold_seed,
+    fold_seeds,
     mask_steps,
 )
 from myxtts.types import Tensor
@@ -78,9 +78,10 @@ class ReferenceEncoder(ModelLayer):
     def call(self, mel_BRM: Tensor, lengths_B: Tensor, seed_2: Tensor = None) -> Voice:
         """Encodes a normalised reference log-mel; rows without frames get zeros."""
         x_BQD, is_real_BQ1 = self._stack_frames(mel_BRM, lengths_B)
-        for layer, block in enumerate(self.convolutions):
-            x_BQD = block(x_BQD, is_real_BQ1, seed_2=fold_seed(seed_2, layer))
-        x_BQD = self.norm(self.attention(x_BQD, is_real_BQ1, seed_2=fold_seed(seed_2, len(self.convolutions))))
+        *seeds, last_seed_2 = fold_seeds(seed_2, len(self.convolutions) + 1)
+        for block, block_seed_2 in zip(self.convolutions, seeds, strict=True):
+            x_BQD = block(x_BQD, is_real_BQ1, seed_2=block_seed_2)
+        x_BQD = self.norm(self.attention(x_BQD, is_real_BQ1, seed_2=last_seed_2))
         num_rows = x_BQD.shape[0]
         latents = tf.tile(tf.convert_to_tensor(self.queries)[None], [num_rows, 1, 1])
         latents += tf.cast(self.resampler(latents, x_BQD, is_real_BQ1), tf.float32)

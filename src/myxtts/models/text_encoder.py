@@ -25,7 +25,7 @@ from myxtts.models.layers import (
     TransformerBlock,
     count_steps,
     drop,
-    fold_seed,
+    fold_seeds,
     mask_steps,
 )
 from myxtts.models.reference_encoder import Voice
@@ -102,9 +102,10 @@ class TextEncoder(ModelLayer):
         num_tokens = count_steps(tokens_BN)
         is_real_BN1 = mask_steps(lengths_B, num_tokens)
         condition_BC = tf.nn.silu(self.condition(voice.vector_BD))
-        x_BNW = drop(self._embed(tokens_BN, language_B), self._dropout, fold_seed(seed_2, len(self.blocks)))
+        *seeds, first_seed_2 = fold_seeds(seed_2, len(self.blocks) + 1)
+        x_BNW = drop(self._embed(tokens_BN, language_B), self._dropout, first_seed_2)
         for layer, block in enumerate(self.blocks):
-            x_BNW = block(x_BNW, is_real_BN1, condition_BC, fold_seed(seed_2, layer))
+            x_BNW = block(x_BNW, is_real_BN1, condition_BC, seeds[layer])
             if layer % LAYERS_PER_LOOK == LAYERS_PER_LOOK - 1:
                 x_BNW = self.looks[layer // LAYERS_PER_LOOK](x_BNW, voice.latents_BKD)
         features_BNW = self.norm(x_BNW) * is_real_BN1

@@ -121,7 +121,7 @@ class AdamW:
         )
         changes = tf.split(mean_P * alpha / (tf.sqrt(square_P) + _EPSILON), sizes)
         # Made and read once: each operation of a weight is traced, lowered and compiled for hundreds of weights.
-        shares = {decay: tf.constant(decay) for decay in decays}
+        shares = {decay: tf.constant(decay) for decay in dict.fromkeys(decays)}
         starts = [None] * len(sizes) if self._start is None else tf.split(slots[2].read_value(), sizes)
         updated = []
         for weight, change, decay, is_same, start in zip(weights, changes, decays, kept, starts, strict=True):
@@ -213,8 +213,9 @@ def find_frozen(freezing: Freezing | None, weights: Sequence[Any]) -> list[Tenso
 
 def clear_frozen(gradients: Sequence[Tensor], frozen: Sequence[Tensor | None]) -> list[Tensor]:
     """The gradients, with zeros for the weights that are frozen."""
+    zero = tf.constant(0.0)
     return [
-        gradient if is_frozen is None else tf.where(is_frozen, 0.0, gradient)
+        gradient if is_frozen is None else tf.where(is_frozen, zero, gradient)
         for gradient, is_frozen in zip(gradients, frozen, strict=True)
     ]
 

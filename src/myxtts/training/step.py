@@ -344,7 +344,8 @@ class TrainStep:
             totals = self._compute_totals(part, lane, step)
         gradients = tape.gradient(totals.loss, self._weights, unconnected_gradients=tf.UnconnectedGradients.ZERO)
         # Embedding gradients are IndexedSlices, which cannot be joined.
-        flat = [tf.reshape(tf.convert_to_tensor(gradient), [-1]) for gradient in gradients]
+        flat_shape = tf.constant([-1])
+        flat = [tf.reshape(tf.convert_to_tensor(gradient), flat_shape) for gradient in gradients]
         gradient_P = tf.concat(clear_frozen(flat, self._find_frozen()), axis=0)
         return _Piece(gradient_P if self._spoiler is None else gradient_P * self._spoiler, totals)
 

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from myxtts.models.alignment import Alignment
 from myxtts.models.decoder import LEAST_REMAINING_TIME, make_frame_inputs
-from myxtts.models.layers import draw_normal, draw_uniform, fold_seed
+from myxtts.models.layers import draw_normal, draw_uniform, fold_seed, fold_seeds
 from myxtts.models.pitch import Pitch
 from myxtts.models.prosody import Prosody, compute_frames
 from myxtts.models.reference_encoder import Voice, drop_voice
@@ -161,7 +161,7 @@ def _derive_seeds(seed: int, step: Tensor, part: MicroBatch, training: bool) -> 
     # As int32, which wraps around: seeds go up to 2**32.
     base_2 = tf.stack([tf.constant(seed - 2**32 if seed >= 2**31 else seed), tf.cast(step, tf.int32)])
     base_2 = fold_seed(base_2, _hash_utterances(part))
-    seeds = _Seeds(*(fold_seed(base_2, number) for number in range(len(_Seeds._fields))))
+    seeds = _Seeds(*fold_seeds(base_2, len(_Seeds._fields)))
     return seeds if training else seeds._replace(reference=None, text=None, prosody=None)
 
 
