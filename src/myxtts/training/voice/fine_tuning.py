@@ -25,7 +25,8 @@ from myxtts.storage.json_file import parse_json_object
 from myxtts.storage.tensor_file import Array
 from myxtts.store.reader import FeatureStore
 from myxtts.text.frontend import FrontEnd
-from myxtts.text.tokenizer import CharacterTokenizer, PhonemeTokenizer, Tokenizer, load_tokenizer, unpack_factors
+from myxtts.text.inventory import unpack_factors
+from myxtts.text.tokenizer import CharacterTokenizer, PhonemeTokenizer, Tokenizer, load_tokenizer
 from myxtts.training.run.resume import list_chosen
 from myxtts.training.voice.data import TrainingData, describe_sound
 
