@@ -88,8 +88,8 @@ def test_page_has_one_title_and_skips_no_level(path: Path) -> None:
 
 
 def list_packages() -> set[str]:
-    """Packages of the product, and the modules beside them."""
-    found = {path.stem for path in SOURCE.iterdir()}
+    """Packages of the product, and the modules beside them; folders of data alone are none."""
+    found = {path.stem for path in SOURCE.iterdir() if path.suffix == ".py" or any(path.glob("*.py"))}
     return {name for name in found if not name.startswith("_") and name != "py"}
 
 

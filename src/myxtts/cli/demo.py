@@ -115,10 +115,10 @@ def _speak_base(out: Path, screen: Screen) -> dict[str, str]:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_BASE_LIMIT_S)
     except subprocess.TimeoutExpired:
-        screen.warn(f"The base model did not speak within {_BASE_LIMIT_S:.0f} s. The demo goes on without it.")
+        screen.warn(f"The base model did not speak within {_BASE_LIMIT_S:.0f} s. The demo continues without it.")
         return {}
     if done.returncode:
-        screen.warn(f"The base model could not speak: {done.stderr.strip()[-500:]} The demo goes on without it.")
+        screen.warn(f"The base model could not speak: {done.stderr.strip()[-500:]} The demo continues without it.")
         return {}
     files = {code: str(out / f"base-{code}.wav") for code in _BASE_SENTENCES}
     for code, path in files.items():
