@@ -96,7 +96,8 @@ def train_with_interruption(
     return {
         "is_bit_equal": whole.list_bits() == second.list_bits(),
         "has_learned": whole.list_bits() != saved,
-        "unmoved": sorted(name for name, bits in whole.list_bits().items() if bits == first[name]),
+        "moved": sorted(name for name, bits in whole.list_bits().items() if bits != first[name]),
+        "num_starts": sum(name.startswith("start/") for name in first),
         "spread": _measure_spread(made, second.learner),
         "dtypes": sorted({array.dtype.name for array in checkpoint.arrays.values()}),
     }

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from tests.device_process import DeviceProcess
 
-CALIBRATED = {"length_factor", "modulation_taps"}
-"""Weights of the model that no step trains."""
+PARTS = {"text_encoder", "reference_encoder", "prosody_predictor", "decoder", "speaker_classifier"}
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +41,7 @@ def test_a_second_learner_ends_where_the_first_does(
     assert result["dtypes"] == ["float32", "int64"]
 
 
-@pytest.mark.parametrize(("adapt", "frozen"), [("voice", {"text_encoder", "reference_encoder"}), ("all", set())])
+@pytest.mark.parametrize(("adapt", "frozen"), [("voice", {"reference_encoder"}), ("all", set())])
 def test_an_adaptation_goes_on_bit_by_bit_and_leaves_frozen_weights_alone(
     process: DeviceProcess, adapt: str, frozen: set[str], tmp_path: Path
 ) -> None:
@@ -51,7 +50,8 @@ def test_an_adaptation_goes_on_bit_by_bit_and_leaves_frozen_weights_alone(
     assert result["is_bit_equal"]
     assert result["has_learned"]
     assert result["spread"] == 0
-    unmoved = [name.split("/") for name in result["unmoved"]]
-    assert frozen == {name.partition(".")[0] for group, name in unmoved if group == "model"} - CALIBRATED
+    moved = [name.split("/") for name in result["moved"]]
+    assert {name.partition(".")[0] for group, name in moved if group == "model"} == PARTS - frozen
     # The pull of a resumed run leads to the weights that the first session started with.
-    assert {"decoder.stem.kernel"} <= {name for group, name in unmoved if group == "start"}
+    assert result["num_starts"] > 0
+    assert "start" not in {group for group, _ in moved}
