@@ -25,12 +25,13 @@ def main() -> None:
     packing = commands.add_parser("pack", help="pack the best weights of a run")
     packing.add_argument("run", type=Path, help="folder of the run")
     packing.add_argument("--scores", type=Path, help="JSON object of measured numbers; its field judge names the judge")
+    packing.add_argument("--first", type=Path, help="run that it started from, whose minutes count too")
     packing.add_argument("--out", type=Path, default=BASE_FOLDER, help="folder to write")
     options = parser.parse_args()
     if options.command == "corpus":
         compose_corpus(options.data, options.out, options.part)
     else:
-        pack(options.run, options.out, scores=options.scores)
+        pack(options.run, options.out, scores=options.scores, first=options.first)
 
 
 if __name__ == "__main__":

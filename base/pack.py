@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
@@ -61,14 +61,20 @@ _LICENCE = (
 )
 
 
-def pack(run: Path, out: Path, *, scores: Path | None = None) -> None:
-    """Writes the packaged folder; raises DataError where it is too large, or names folders of this machine."""
+def pack(run: Path, out: Path, *, scores: Path | None = None, first: Path | None = None) -> None:
+    """Writes the packaged folder; `first` is the run that this one started from.
+
+    Raises DataError where the folder is too large, or names folders of this machine.
+    """
     bundle = read_bundle(find_bundle(run))
     judged = read_json(scores, dict[str, Any]) if scores is not None else {}
     if scores is not None and not isinstance(judged.get("judge"), str):
         raise DataError(f"{scores} does not say who judged.", next_step='Add a field "judge" with a sentence about it.')
     write_bundle(out, _make_portable(bundle))
-    write_json(out / STATED_FILE_NAME, _make_card(run, bundle, out / WEIGHTS_FILE_NAME, remove_paths(judged)))
+    write_json(
+        out / STATED_FILE_NAME,
+        _make_card((first, run) if first else (run,), bundle, out / WEIGHTS_FILE_NAME, remove_paths(judged)),
+    )
     refresh_card(out)
     _check(out)
 
@@ -104,10 +110,11 @@ def _make_portable(bundle: Bundle) -> Bundle:
     return replace(bundle, notes=notes, vocoder=remove_paths(bundle.vocoder), storage_dtype="float16")
 
 
-def _make_card(run: Path, bundle: Bundle, weights: Path, scores: Mapping[str, Any]) -> dict[str, Any]:
-    """What card.json states; amounts come from the files of the run."""
-    files = read_run(run)
-    minutes, num_steps = measure_time(files) / 60, count_steps(files)
+def _make_card(runs: Sequence[Path], bundle: Bundle, weights: Path, scores: Mapping[str, Any]) -> dict[str, Any]:
+    """What card.json states; amounts come from the files of the runs, of which each started from the one before."""
+    read = [read_run(run) for run in runs]
+    files = read[-1]
+    minutes, num_steps = sum(measure_time(one) for one in read) / 60, sum(count_steps(one) for one in read)
     by_language = bundle.notes.get("trained_on", {}).get("hours_by_language", {})
     machine = files.sessions[-1] if files.sessions else {}
     device = ", ".join(map(str, machine.get("gpus") or ())) or f"{machine.get('num_cpus', 'some')} CPU cores, no GPU"

@@ -95,6 +95,8 @@ class TrainingData:
 def summarize_data(utterances: Utterances, rows: NDArray[np.int64]) -> dict[str, Any]:
     """Utterances, hours, speakers and languages of some rows, as the notes of a bundle keep them (`models.card`)."""
     columns, mel = utterances.columns, utterances.mel_definition
+    # Each utterance counts once, also where `repeat_speakers` repeats it.
+    rows = np.unique(rows)
     hours = columns["mel_length"][rows] * (mel.hop_length / mel.sample_rate / 3600)
     languages = columns["language"][rows]
     return {
@@ -114,7 +116,7 @@ def describe_data(utterances: Utterances, rows: NDArray[np.int64], place: str) -
     hours, num_speakers = found["hours"], found["num_speakers"]
     length = f"{hours:.1f} hours" if hours >= 1.5 else f"{60 * hours:.1f} minutes"
     return (
-        f"Training on {len(rows):,} utterances ({length}) of {num_speakers:,} "
+        f"Training on {found['num_utterances']:,} utterances ({length}) of {num_speakers:,} "
         f"{'speaker' if num_speakers == 1 else 'speakers'} in {', '.join(found['hours_by_language'])}, from {place}."
     )
 
