@@ -58,7 +58,7 @@ def correct_and_cut(page: Page) -> None:
     press_and_wait(page, "m", "Merged", text=False)
     assert get_text(page, "text") == "leaves soon. Tea or coffee, please?"
     press_and_wait(page, "u", "Undone", text=False)
-    press_and_wait(page, "U", "Done again", text=False, shift=True)
+    press_and_wait(page, "U", "Redone", text=False, shift=True)
     press_and_wait(page, "d", "Dropped", text=False)
     press_and_wait(page, "u", "Undone", text=False)
     assert list_texts(page) == [
@@ -95,7 +95,7 @@ def record_prompt(page: Page) -> None:
     page.press(" ", text=False)
     page.wait_for("/Recording: [1-9]/.test(document.getElementById('take-state').textContent)")
     page.press(" ", text=False)
-    page.wait_for("document.getElementById('take-state').textContent.startsWith('Stored')")
+    page.wait_for("document.getElementById('take-state').textContent.startsWith('Saved, ')")
     # The tone of the fake microphone is at full scale.
     page.wait_for("document.getElementById('take-warnings').textContent.startsWith('Clipped')")
     page.press("Enter", text=False)

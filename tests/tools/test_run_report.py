@@ -101,7 +101,7 @@ def test_persian_page_reads_from_right_to_left(run_path: Path) -> None:
     path = write_run_report(run_path, lang="fa")
     assert path.name == "report.fa.html"
     outline = Outline(path.read_text(encoding="utf-8"))
-    for text in ("نمودارهای یادگیری", "نمونه‌های صدا", "زمان صرف چه شد", "پیکربندی", "۴۰۰", "data.batch_size"):
+    for text in ("نمودارهای یادگیری", "نمونه‌های صدا", "زمان صرف چه شد", "تنظیمات", "۴۰۰", "data.batch_size"):
         assert text in outline.text
     assert "Learning curves" not in outline.text
 
