@@ -25,13 +25,16 @@ def main() -> None:
     packing = commands.add_parser("pack", help="pack the best weights of a run")
     packing.add_argument("run", type=Path, help="folder of the run")
     packing.add_argument("--scores", type=Path, help="JSON object of measured numbers; its field judge names the judge")
-    packing.add_argument("--first", type=Path, help="run that it started from, whose minutes count too")
+    packing.add_argument("--vocoder", type=Path, help="run of the vocoder that is packed with it")
+    packing.add_argument(
+        "--earlier", type=Path, action="append", default=[], help="run that it started from, whose minutes count too"
+    )
     packing.add_argument("--out", type=Path, default=BASE_FOLDER, help="folder to write")
     options = parser.parse_args()
     if options.command == "corpus":
         compose_corpus(options.data, options.out, options.part)
     else:
-        pack(options.run, options.out, scores=options.scores, first=options.first)
+        pack(options.run, options.out, vocoder=options.vocoder, scores=options.scores, earlier=options.earlier)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from typing import Any
 from myxtts.errors import DataError
 from myxtts.models.bundle import WEIGHTS_FILE_NAME, Bundle, find_bundle, read_bundle, refresh_card, write_bundle
 from myxtts.models.card import STATED_FILE_NAME
+from myxtts.models.vocoder_bundle import find_vocoder, put_into
 from myxtts.storage.json_file import read_json, write_json
 from myxtts.synthesis.loaded_bundle import load_bundle
 from myxtts.tools.run_files import count_steps, measure_time, read_run
@@ -61,19 +62,23 @@ _LICENCE = (
 )
 
 
-def pack(run: Path, out: Path, *, scores: Path | None = None, first: Path | None = None) -> None:
-    """Writes the packaged folder; `first` is the run that this one started from.
+def pack(
+    run: Path, out: Path, *, vocoder: Path | None = None, scores: Path | None = None, earlier: Sequence[Path] = ()
+) -> None:
+    """Writes the packaged folder, with the vocoder of a run; `earlier` are the runs that this one started from.
 
     Raises DataError where the folder is too large, or names folders of this machine.
     """
     bundle = read_bundle(find_bundle(run))
+    if vocoder is not None:
+        bundle = put_into(bundle, find_vocoder(vocoder))
     judged = read_json(scores, dict[str, Any]) if scores is not None else {}
     if scores is not None and not isinstance(judged.get("judge"), str):
         raise DataError(f"{scores} does not say who judged.", next_step='Add a field "judge" with a sentence about it.')
     write_bundle(out, _make_portable(bundle))
     write_json(
         out / STATED_FILE_NAME,
-        _make_card((first, run) if first else (run,), bundle, out / WEIGHTS_FILE_NAME, remove_paths(judged)),
+        _make_card((*earlier, run), vocoder, bundle, out / WEIGHTS_FILE_NAME, remove_paths(judged)),
     )
     refresh_card(out)
     _check(out)
@@ -110,11 +115,12 @@ def _make_portable(bundle: Bundle) -> Bundle:
     return replace(bundle, notes=notes, vocoder=remove_paths(bundle.vocoder), storage_dtype="float16")
 
 
-def _make_card(runs: Sequence[Path], bundle: Bundle, weights: Path, scores: Mapping[str, Any]) -> dict[str, Any]:
+def _make_card(
+    runs: Sequence[Path], vocoder: Path | None, bundle: Bundle, weights: Path, scores: Mapping[str, Any]
+) -> dict[str, Any]:
     """What card.json states; amounts come from the files of the runs, of which each started from the one before."""
-    read = [read_run(run) for run in runs]
-    files = read[-1]
-    minutes, num_steps = sum(measure_time(one) for one in read) / 60, sum(count_steps(one) for one in read)
+    files = read_run(runs[-1])
+    minutes, num_steps = _sum_up(runs)
     by_language = bundle.notes.get("trained_on", {}).get("hours_by_language", {})
     machine = files.sessions[-1] if files.sessions else {}
     device = ", ".join(map(str, machine.get("gpus") or ())) or f"{machine.get('num_cpus', 'some')} CPU cores, no GPU"
@@ -127,6 +133,7 @@ def _make_card(runs: Sequence[Path], bundle: Bundle, weights: Path, scores: Mapp
         "consent": _CONSENT,
         "minutes_by_language": {language: round(60 * hours, 1) for language, hours in by_language.items()},
         "training": f"{num_steps:,} steps in {minutes:.0f} minutes on {device}",
+        **_describe_vocoder(vocoder, device),
         "training_minutes": round(minutes, 1),
         "training_steps": num_steps,
         "step": bundle.notes.get("step"),
@@ -140,6 +147,26 @@ def _make_card(runs: Sequence[Path], bundle: Bundle, weights: Path, scores: Mapp
         "limits": list(_LIMITS),
         "licence": _LICENCE,
     }
+
+
+def _sum_up(runs: Sequence[Path]) -> tuple[float, int]:
+    """Minutes and steps of runs; a base model that was packed before counts with what its card states."""
+    minutes, num_steps = 0.0, 0
+    for run in runs:
+        if (run / STATED_FILE_NAME).is_file():
+            stated = read_json(run / STATED_FILE_NAME, dict[str, Any])
+            minutes, num_steps = minutes + stated["training_minutes"], num_steps + stated["training_steps"]
+        else:
+            files = read_run(run)
+            minutes, num_steps = minutes + measure_time(files) / 60, num_steps + count_steps(files)
+    return minutes, num_steps
+
+
+def _describe_vocoder(run: Path | None, device: str) -> dict[str, str]:
+    if run is None:
+        return {}
+    minutes, num_steps = _sum_up([run])
+    return {"vocoder_training": f"{num_steps:,} steps in {minutes:.0f} minutes on {device}"}
 
 
 def find_machine_paths(folder: Path) -> list[str]:

@@ -12,7 +12,7 @@ import json
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,12 +31,12 @@ from myxtts.models.pitch import Pitch
 from myxtts.models.reference_encoder import Voice
 from myxtts.models.spec import ModelSpec
 from myxtts.models.text_encoder import TextStates, count_hidden_channels
-from myxtts.models.vocoder import VocoderConfig
 from myxtts.models.xtts import XTTS, SpokenText
 from myxtts.pipeline.order import Shape
 from myxtts.pipeline.splits import count_reference_frames
 from myxtts.training.execution import Execution, MicroBatches
 from myxtts.training.vocoder.learner import VocoderLearner, VocoderSpec
+from myxtts.training.vocoder.setup import choose_vocoder_shape
 from myxtts.training.voice.learner import Learner
 
 _NUM_SYMBOLS, _SINGLE_STATE_SYMBOLS = 60, 10
@@ -97,10 +97,9 @@ def make_vocoder_learner(
     """A learner of the vocoder as a GPU has it; by default of the sizes that belong to the model size."""
     config, is_tiny = _make_config(request), request.size == "tiny"
     definition = MelDefinition.from_config(config.data)
-    sizes = {name: getattr(definition, name) for name in ("n_mels", "n_fft", "hop_length", "win_length")}
-    shape = VocoderConfig.tiny(**sizes) if is_tiny else VocoderConfig(**sizes)
+    shape = choose_vocoder_shape(definition, is_tiny=is_tiny)
     spec = VocoderSpec(
-        shape=shape if width is None else VocoderConfig(**sizes, width=width, num_blocks=1),
+        shape=shape if width is None else replace(shape, width=width, num_blocks=1),
         discriminators=discriminators or (DiscriminatorConfig.tiny() if is_tiny else DiscriminatorConfig()),
         num_warm_steps=1,
     )

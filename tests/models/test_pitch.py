@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from myxtts.config.data import DataConfig
 from myxtts.features.definition import MelDefinition
 from myxtts.features.mel import HostMel
-from myxtts.models.pitch import Pitch, PitchTracker, average_by_state
+from myxtts.models.pitch import Pitch, PitchTracker, average_by_state, refine_f0
+from myxtts.models.vocoder import make_pulses
 
 MEL = MelDefinition.from_config(DataConfig())
 TRACKER = PitchTracker(MEL.band_hz.tolist())
@@ -47,6 +48,29 @@ def test_the_pitch_of_a_sung_tone_is_found(pitch_hz: float, formant_hz: float) -
     inside = slice(5, -5)
     assert np.median(voicing[inside]) > 0.5
     assert np.median(np.abs(np.log2(found_hz[inside] / pitch_hz))) < 1 / 12
+
+
+@pytest.mark.parametrize("pitch_hz", [110.0, 173.5, 290.0])
+def test_between_candidates_the_pitch_is_found_to_one_percent(pitch_hz: float) -> None:
+    """Candidates are 1.8 % apart."""
+    found_hz, voicing = TRACKER.track_hz(tf.constant(sing(pitch_hz)))
+    assert np.median(voicing) > 0.5
+    assert np.median(np.abs(found_hz.numpy()[0, 5:-5] / pitch_hz - 1)) < 0.01
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.floats(80, 380), st.floats(0.94, 1.06))
+def test_the_waveform_tells_the_pitch_to_a_fifth_of_a_percent(pitch_hz: float, error: float) -> None:
+    samples_BS = 0.1 * make_pulses(tf.fill([1, 40], pitch_hz), MEL.sample_rate, MEL.hop_length)
+    refined_hz = refine_f0(tf.fill([1, 40], pitch_hz * error), samples_BS, MEL.sample_rate).numpy()[0, 4:-4]
+    assert np.median(np.abs(refined_hz / pitch_hz - 1)) < 0.002
+
+
+def test_without_a_period_in_the_waveform_the_pitch_stays_as_it_was() -> None:
+    noise_BS = tf.constant(np.random.default_rng(2).standard_normal((1, 40 * MEL.hop_length)), tf.float32)
+    refined_hz = refine_f0(tf.fill([1, 40], 200.0), noise_BS, MEL.sample_rate).numpy()
+    assert np.mean(refined_hz == 200) > 0.9
+    np.testing.assert_array_equal(refine_f0(tf.fill([1, 40], 200.0), 0 * noise_BS, MEL.sample_rate), 200)
 
 
 def test_a_glide_is_followed() -> None:

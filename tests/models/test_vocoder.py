@@ -5,6 +5,7 @@ Shape legend: B batch, S samples, T frames, M mel bands, F frequencies.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,13 +19,23 @@ import pytest
 import tensorflow as tf
 from numpy.typing import NDArray
 
+from myxtts.config.data import DataConfig
 from myxtts.errors import DataError
+from myxtts.features.definition import MelDefinition
+from myxtts.features.mel import HostMel
 from myxtts.models.discriminators import DiscriminatorConfig, Discriminators
-from myxtts.models.fourier import InverseTransform, make_hann_window, measure_magnitude
+from myxtts.models.fourier import ForwardTransform, InverseTransform, make_hann_window, measure_magnitude
 from myxtts.models.layers import iterate_weights
-from myxtts.models.vocoder import Vocoder, VocoderConfig
+from myxtts.models.vocoder import Source, Vocoder, VocoderConfig, make_pulses
 
 CONFIG = VocoderConfig(n_mels=6, n_fft=64, hop_length=16, win_length=64, width=16, num_blocks=2)
+MEL = MelDefinition.from_config(DataConfig())
+WITH_SOURCE = VocoderConfig(
+    **{name: getattr(MEL, name) for name in ("n_mels", "n_fft", "hop_length", "win_length", "sample_rate")},
+    width=16,
+    num_blocks=2,
+    band_hz=tuple(MEL.band_hz.tolist()),
+)
 CRITICS = DiscriminatorConfig(channels=4, max_channels=8, periods=(2, 3), resolutions=(64, 128))
 
 
@@ -57,10 +68,15 @@ def take_spectrum(samples_BS: NDArray[np.float32], n_fft: int, hop_length: int, 
 @pytest.mark.parametrize(
     ("n_fft", "hop_length", "win_length"), [(1024, 256, 1024), (64, 16, 64), (60, 16, 50), (63, 20, 63), (64, 8, 32)]
 )
-def test_the_inverse_transform_gives_back_the_sound(n_fft: int, hop_length: int, win_length: int) -> None:
+def test_the_transforms_are_those_of_numpy_and_give_back_the_sound(
+    n_fft: int, hop_length: int, win_length: int
+) -> None:
     samples_BS = make_noise(20 * hop_length)
     spectrum_BTF = take_spectrum(samples_BS, n_fft, hop_length, win_length)
+    forward = ForwardTransform(n_fft, hop_length, win_length)
     inverse = InverseTransform(n_fft, hop_length, win_length)
+    for made_BTF, expected_BTF in zip(forward(samples_BS), (spectrum_BTF.real, spectrum_BTF.imag), strict=True):
+        np.testing.assert_allclose(made_BTF, expected_BTF, atol=1e-4)
     made_BS = inverse(tf.constant(spectrum_BTF.real), tf.constant(spectrum_BTF.imag)).numpy()
     assert made_BS.dtype == np.float32
     np.testing.assert_allclose(made_BS, samples_BS, atol=1e-5)
@@ -171,18 +187,21 @@ def test_training_lowers_the_loss_and_reaches_every_weight() -> None:
     assert losses[-1] < 0.9 * losses[0]
 
 
-def test_sizes_have_the_weights_they_claim() -> None:
-    mel = {"n_mels": 80, "n_fft": 1024, "hop_length": 256, "win_length": 1024}
-    sizes = [
-        sum(int(np.prod(w.shape)) for w in Vocoder(c).weights)
-        for c in (VocoderConfig.tiny(**mel), VocoderConfig(**mel))
-    ]
-    assert 1e6 < sizes[0] < 2e6
-    assert 9e6 < sizes[1] < 11e6
+@pytest.mark.parametrize("config", [CONFIG, WITH_SOURCE])
+def test_a_description_comes_back_as_it_was(config: VocoderConfig) -> None:
+    assert VocoderConfig.from_json(json.loads(json.dumps(config.to_json()))) == config
 
 
-def test_a_description_comes_back_as_it_was() -> None:
-    assert VocoderConfig.from_json(CONFIG.to_json()) == CONFIG
+def test_a_description_of_earlier_vocoders_has_no_source() -> None:
+    earlier = {name: value for name, value in CONFIG.to_json().items() if name not in ("sample_rate", "band_hz")}
+    assert VocoderConfig.from_json(earlier) == CONFIG
+    assert not CONFIG.has_source
+
+
+@pytest.mark.parametrize("change", [{"band_hz": [100.0, 200.0]}, {"sample_rate": 0}])
+def test_a_source_needs_a_rate_and_the_centre_of_every_band(change: dict[str, Any]) -> None:
+    with pytest.raises(DataError, match="vocoder's description"):
+        VocoderConfig.from_json({**WITH_SOURCE.to_json(), **change})
 
 
 @pytest.mark.parametrize(
@@ -235,10 +254,77 @@ def test_discriminators_of_either_kind_learn_to_tell_two_sounds_apart(config: Di
     assert losses[-1] < 0.7 * losses[0]
 
 
+@pytest.mark.parametrize("hz", [90.0, 187.3, 351.0])
+def test_pulses_have_power_one_and_all_harmonics_of_f0_to_the_end_of_a_long_sentence(hz: float) -> None:
+    num_frames, rate_hz, hop = 2000, 16_000, 128
+    pulses_S = make_pulses(tf.fill([1, num_frames], hz), rate_hz, hop).numpy()[0]
+    assert np.mean(pulses_S**2) == pytest.approx(1, abs=0.02)
+    last_S = pulses_S[-rate_hz:]
+    spectrum_F = np.abs(np.fft.rfft(last_S * np.hanning(len(last_S))))
+    harmonics = np.arange(1, int(0.98 * rate_hz / 2 / hz) + 1) * hz
+    near = np.zeros(len(spectrum_F), bool)
+    for harmonic in harmonics:
+        around = slice(int(harmonic) - 2, int(harmonic) + 4)
+        near[around] = True
+        assert spectrum_F[around].max() > 0.3 * spectrum_F.max()
+    assert spectrum_F[~near].max() < 0.02 * spectrum_F.max()
+
+
+def sing(hz: float) -> NDArray[np.float32]:
+    """Samples [1, S] of 40 frames of pulses."""
+    pulses_BS = make_pulses(tf.fill([1, 40], hz), MEL.sample_rate, MEL.hop_length)
+    return np.asarray(0.05 * pulses_BS, np.float32)
+
+
+def take_mel(samples_BS: NDArray[np.float32]) -> Any:
+    return tf.constant(HostMel(MEL)(samples_BS[0])[None, :40])
+
+
+def test_the_source_has_the_f0_of_the_spectrogram_or_the_one_that_is_given() -> None:
+    vocoder, mel_BTM = Vocoder(WITH_SOURCE), take_mel(sing(210.0))
+    source = vocoder.track(mel_BTM)
+    assert np.median(source.hz) == pytest.approx(210, rel=0.01)
+    assert np.median(source.voicing) > 0.9
+    own_BS, same_BS = vocoder(mel_BTM).numpy(), vocoder(mel_BTM, source).numpy()
+    np.testing.assert_array_equal(own_BS, same_BS)
+    other_BS = vocoder(mel_BTM, Source(source.hz * 1.5, source.voicing, source.noise_start)).numpy()
+    assert np.abs(other_BS - own_BS).max() > 0.01 * np.abs(own_BS).max()
+
+
+def test_bands_that_are_too_coarse_for_f0_give_noise_and_no_error() -> None:
+    coarse = replace(WITH_SOURCE, n_mels=4, band_hz=(200.0, 900.0, 2000.0, 5000.0))
+    mel_BTM = tf.zeros([1, 6, 4])
+    assert np.isfinite(Vocoder(coarse)(mel_BTM).numpy()).all()
+    assert not Vocoder(coarse).track(mel_BTM).voicing.numpy().any()
+
+
+def test_a_vocoder_with_a_source_learns_a_voice_at_one_f0_and_speaks_it_at_another() -> None:
+    samples_BS = sing(210.0)
+    mel_BTM, target_BTF = take_mel(samples_BS), measure_magnitude(samples_BS, 512, 128)
+    vocoder, optimizer = Vocoder(WITH_SOURCE), keras.optimizers.Adam(5e-3)
+
+    @tf.function(autograph=False)
+    def train() -> Any:
+        with tf.GradientTape() as tape:
+            made_BTF = measure_magnitude(vocoder(mel_BTM), 512, 128)
+            loss = tf.reduce_mean(tf.abs(tf.math.log(made_BTF + 0.01) - tf.math.log(target_BTF + 0.01)))
+        gradients = tape.gradient(loss, [variable.value for variable in vocoder.trainable_variables])
+        assert all(gradient is not None for gradient in gradients)
+        optimizer.apply(gradients, vocoder.trainable_variables)
+        return loss
+
+    optimizer.build(vocoder.trainable_variables)
+    losses = [float(train()) for _ in range(60)]
+    assert losses[-1] < 0.5 * losses[0]
+    made_S = vocoder(take_mel(sing(150.0))).numpy()[0, 1024:-1024]
+    spectrum_F = np.abs(np.fft.rfft(made_S * np.hanning(len(made_S)), MEL.sample_rate))
+    assert 140 < 60 + np.argmax(spectrum_F[60:200]) < 160
+
+
 def test_magnitudes_and_phases_are_not_rounded_to_bfloat16() -> None:
     keras.config.set_dtype_policy("mixed_bfloat16")
     vocoder = Vocoder(CONFIG)
     vocoder.envelope.kernel.assign(np.random.default_rng(3).normal(0, 0.1, vocoder.envelope.kernel.shape))
-    for values in vocoder.predict_spectrum(tf.constant(make_mel())):
+    for values in vocoder.predict_spectrum(tf.constant(make_mel()), ForwardTransform(64, 16, 64)):
         rounded = tf.cast(tf.cast(values, tf.bfloat16), tf.float32)
         assert tf.reduce_mean(tf.cast(values == rounded, tf.float32)) < 0.1

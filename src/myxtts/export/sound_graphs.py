@@ -55,6 +55,12 @@ class FourierProducts:
         frames_TN = tf.concat(parts, axis=1)[:, : self._definition.n_fft]
         return tf.matmul(frames_TN, self._analysis_NG)
 
+    def add_margins(self, samples_S: Tensor) -> Tensor:
+        """Samples as pieces [P, hop], with silence where `crop` cuts off."""
+        hop, count = self._definition.hop_length, self._num_pieces
+        padded_S = tf.pad(samples_S, [[self._definition.margin, count * hop]])
+        return tf.reshape(padded_S[: tf.shape(samples_S)[0] + (count - 1) * hop], [-1, hop])
+
     def crop(self, pieces_PH: Tensor) -> Tensor:
         """Samples [S] without the margins, `hop_length` for each frame."""
         start, hop = self._definition.margin, self._definition.hop_length
@@ -139,9 +145,11 @@ def make_vocoder_function(vocoder: Vocoder, definition: MelDefinition) -> Any:
     """The neural vocoder as a function of a log-mel [1, T, M] that returns samples [S]."""
     products = FourierProducts(definition, definition.n_fft // 2 + 1)
 
+    def transform(samples_BS: Tensor) -> tuple[Tensor, Tensor]:
+        return tuple(part[None] for part in tf.split(products.analyze(products.add_margins(samples_BS[0])), 2, axis=1))
+
     def vocode(mel_BTM: Tensor) -> tuple[Tensor]:
-        magnitude_BTF, phase_BTF = vocoder.predict_polar(bound_mel(mel_BTM, definition))
-        parts = [magnitude_BTF * tf.cos(phase_BTF), magnitude_BTF * tf.sin(phase_BTF)]
+        parts = vocoder.predict_spectrum(bound_mel(mel_BTM, definition), transform)
         gain_PH = products.measure_gain(tf.shape(mel_BTM)[1])
         return (products.crop(products.synthesize(tf.concat(parts, axis=-1)[0], gain_PH)),)
 

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 
 from myxtts.errors import UsageError
-from myxtts.models.bundle import BUNDLE_FILE_NAME, BUNDLE_FOLDER_NAME, VOICES_FOLDER_NAME
+from myxtts.models.bundle import BUNDLE_FILE_NAME, BUNDLE_FOLDER_NAME, VOCODER_FILE_NAME, VOICES_FOLDER_NAME
 from myxtts.types import Say
 
 BASE_NAME = "base"
@@ -23,6 +23,11 @@ _MARKS = (BUNDLE_FILE_NAME, BUNDLE_FOLDER_NAME, "export.json", "export", "config
 def has_base_model() -> bool:
     """Whether the package was built with its base model."""
     return (BASE_FOLDER / BUNDLE_FILE_NAME).is_file()
+
+
+def has_base_vocoder() -> bool:
+    """Whether the base model has a neural vocoder."""
+    return (BASE_FOLDER / VOCODER_FILE_NAME).is_file()
 
 
 def is_base_model(folder: Path) -> bool:

@@ -78,6 +78,7 @@ class StatedCard(BaseModel):
     sources: list[Source] = []
     consent: str = ""
     training: str = ""
+    vocoder_training: str = ""
     weights: dict[str, str] = {}
     scores: dict[str, Any] = {}
     limits: list[str] = []
@@ -157,20 +158,32 @@ def _list_data(facts: _Facts) -> Iterator[str]:
 
 
 def _list_model(facts: _Facts, step: int | None) -> Iterator[str]:
-    vocoder, mel = facts.description.get("vocoder"), facts.description.get("mel")
-    name = vocoder.get("name") if isinstance(vocoder, dict) else None
+    mel = facts.description.get("mel")
     rate = mel.get("sample_rate") if isinstance(mel, dict) else None
     best = " (the best by the validation score)" if facts.notes.get("is_best") is True else ""
     yield f"- Step: {f'{step:,}{best}' if step is not None else 'not noted'}."
-    yield f"- Vocoder: {'Griffin-Lim, without training' if name == 'griffin_lim' else _plain(name) or 'not noted'}."
+    yield f"- Vocoder: {_name_vocoder(facts.description.get('vocoder'))}."
     yield f"- Sound: {f'{rate:,} Hz, mono' if is_number(rate) else 'not noted'}."
     if facts.stated.training:
         yield f"- Training: {_plain(facts.stated.training)}."
+    if facts.stated.vocoder_training:
+        yield f"- Training of the vocoder: {_plain(facts.stated.vocoder_training)}."
     if facts.stated.weights:
         yield f"- Weights: {', '.join(f'{_plain(key)} {_plain(text)}' for key, text in facts.stated.weights.items())}."
     versions = facts.description.get("versions")
     if isinstance(versions, dict):
         yield f"- Made with {', '.join(f'{_plain(key)} {_plain(value)}' for key, value in versions.items())}."
+
+
+def _name_vocoder(vocoder: object) -> str:
+    """What a bundle says of its vocoder. A neural one without bands in its description has no source at F0."""
+    known = vocoder if isinstance(vocoder, dict) else {}
+    if known.get("name") == "griffin_lim":
+        return "Griffin-Lim, without training"
+    config = known.get("config")
+    if not isinstance(config, dict):
+        return _plain(known.get("name")) or "not noted"
+    return "neural, pulses at F0 and noise through predicted filters" if config.get("band_hz") else "neural, Vocos"
 
 
 def _list_scores(facts: _Facts, step: int | None) -> Iterator[str]:

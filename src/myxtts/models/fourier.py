@@ -40,6 +40,27 @@ def measure_magnitude(samples_BS: Tensor, n_fft: int, hop_length: int) -> Tensor
     return tf.sqrt(power_BTF + _MIN_POWER)
 
 
+class ForwardTransform:
+    """STFT of samples [B, T * hop_length] as real and imaginary parts [B, T, F]; the inverse of `InverseTransform`.
+
+    Frame t is centred on sample t * hop_length; beyond the ends is silence.
+    """
+
+    def __init__(self, n_fft: int, hop_length: int, win_length: int) -> None:
+        self._n_fft, self._hop_length = n_fft, hop_length
+        self._num_pieces = -(-n_fft // hop_length)
+        self._window_N = make_hann_window(win_length, n_fft)
+
+    def __call__(self, samples_BS: Tensor) -> tuple[Tensor, Tensor]:
+        hop, margin = self._hop_length, self._n_fft // 2
+        num_frames = samples_BS.shape[1] // hop
+        padded_BS = tf.pad(samples_BS, [[0, 0], [margin, self._num_pieces * hop - margin]])
+        pieces = tf.reshape(padded_BS, [-1, num_frames + self._num_pieces, hop])
+        frames = tf.concat([pieces[:, place : place + num_frames] for place in range(self._num_pieces)], axis=-1)
+        spectrum_BTF = tf.signal.rfft(frames[..., : self._n_fft] * self._window_N)
+        return tf.math.real(spectrum_BTF), tf.math.imag(spectrum_BTF)
+
+
 class InverseTransform:
     """Inverse STFT of spectra [B, T, F] to samples [B, T * hop_length]; frame t is centred on sample t * hop_length.
 

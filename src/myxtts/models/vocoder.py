@@ -1,22 +1,31 @@
-"""Neural vocoder in the manner of Vocos (Siuzdak, 2023): ConvNeXt blocks at frame rate and an inverse STFT.
+"""Neural vocoder: a source-filter model whose filters are drawn by ConvNeXt blocks at frame rate, as in Vocos.
 
-It predicts log magnitude and phase of every frequency of each frame, so that nothing is upsampled.
-Shape legend: B batch, T frames, M mel bands, W width, F frequencies, S = T * hop_length samples.
+The source is a pulse train at F0, which is read from the mel spectrogram, and white noise. For every frequency of each
+frame the network predicts the gain and phase of the pulses and the gain of the noise; an inverse STFT gives the
+samples. Harmonics are exact and their phases run on from frame to frame without being learnt, so that minutes of
+training suffice where Vocos (Siuzdak, 2023) needs a GAN and days (compare DDSP, Engel et al., 2020). The noise is a
+table, so that the same mel always gives the same samples.
+
+A vocoder without `band_hz` in its description has no source: it predicts magnitude and phase itself, as Vocos does.
+Shape legend: B batch, T frames, M mel bands, W width, F frequencies, H hop_length, S = T * H samples.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import asdict
-from typing import Annotated, Self
+from typing import Annotated, Any, NamedTuple, Self
 
+import numpy as np
 import tensorflow as tf
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
 from myxtts.errors import DataError, refuse
-from myxtts.models.fourier import InverseTransform
+from myxtts.models.fourier import ForwardTransform, InverseTransform
 from myxtts.models.layers import ConvolutionBlock, Linear, ModelLayer, Norm, count_steps
+from myxtts.models.pitch import PitchTracker
 from myxtts.storage.json_file import JsonRefusedError, check_fields
 from myxtts.types import Tensor
 
@@ -24,13 +33,25 @@ _CONTEXT_FRAMES = 3
 """Frames on either side that the first layer sees: a convolution with a kernel of 7."""
 _MEL_MEAN, _MEL_DEVIATION = -5.0, 2.5
 """Brings log-mels, about -11.5 to 2, near to a mean of 0 and a deviation of 1."""
+_LOG_GAIN_START = -2.0
+"""Log gain of both sources before training: about that of quiet speech."""
+_MIDDLE_HZ = 180.0
+_PULSE_SHARE = 0.98
+"""Harmonics reach up to this share of half the sample rate."""
+_LEAST_SINE = 1e-3
+"""Nearer to a pulse than this, the closed form of the sum of cosines is 0 / 0, and its limit is taken."""
+NOISE_SAMPLES = 65_536
+"""Length of the table of white noise, 3 s: its repetition cannot be heard."""
 _Length = Annotated[int, Field(ge=1, le=16_384)]
 
 
 # The limits are far above any useful size: they keep a damaged file from allocating absurd amounts of memory.
 @dataclass(frozen=True, slots=True, kw_only=True, config=ConfigDict(strict=True, extra="forbid"))
 class VocoderConfig:
-    """Architecture of a vocoder, and the spectrograms it was made for. The default has 10 million weights."""
+    """Architecture of a vocoder, and the spectrograms it was made for. The default has 10 million weights.
+
+    With `band_hz`, the centres of the mel bands, it has a source at F0, which needs `sample_rate` too.
+    """
 
     n_mels: Annotated[int, Field(ge=1, le=4096)]
     n_fft: _Length
@@ -38,21 +59,24 @@ class VocoderConfig:
     win_length: _Length
     width: Annotated[int, Field(ge=1, le=8192)] = 448
     num_blocks: Annotated[int, Field(ge=1, le=128)] = 8
+    sample_rate: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+    band_hz: Annotated[tuple[float, ...], Field(max_length=4096)] = ()
 
     def __post_init__(self) -> None:
         if not self.hop_length <= self.win_length <= self.n_fft:
             raise _refuse(
                 f"hop_length {self.hop_length}, win_length {self.win_length} and n_fft {self.n_fft} must rise"
             )
+        if self.band_hz and (len(self.band_hz) != self.n_mels or self.sample_rate == 0):
+            raise _refuse(f"band_hz has {len(self.band_hz)} values for {self.n_mels} bands, or sample_rate is missing")
 
-    @classmethod
-    def tiny(cls, *, n_mels: int, n_fft: int, hop_length: int, win_length: int) -> Self:
-        """1.7 million weights, which two CPU cores can train."""
-        mel = {"n_mels": n_mels, "n_fft": n_fft, "hop_length": hop_length, "win_length": win_length}
-        return cls(**mel, width=192, num_blocks=6)
+    @property
+    def has_source(self) -> bool:
+        """Whether it filters pulses at F0 and noise. Bands that are too coarse for F0 make a vocoder without source."""
+        return bool(self.band_hz)
 
-    def to_json(self) -> dict[str, int]:
-        return asdict(self)
+    def to_json(self) -> dict[str, Any]:
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
     def refuse_more_than(self, num_values: int) -> None:
         """Raises DataError where a vocoder of this shape needs more than `num_values` weights.
@@ -78,46 +102,120 @@ def _refuse(problem: str) -> DataError:
     return refuse("The vocoder's description", problem, next_step)
 
 
+class Source(NamedTuple):
+    """What excites the filters: F0 in Hz and voicing, both [B, T], and where the table of noise is entered [B]."""
+
+    hz: Tensor
+    voicing: Tensor
+    noise_start: Tensor
+
+
+Transform = Callable[[Tensor], tuple[Tensor, Tensor]]
+"""STFT of samples [B, S]: real and imaginary parts [B, T, F]."""
+
+
 class Vocoder(ModelLayer):
     """Maps log-mels [B, T, M] to samples [B, T * hop_length]; frame t is centred on sample t * hop_length."""
 
     def __init__(self, config: VocoderConfig) -> None:
         super().__init__()
         self._config = config
-        self._num_frequencies = config.n_fft // 2 + 1
-        self._inverse = InverseTransform(config.n_fft, config.hop_length, config.win_length)
-        self.embedding = Linear((2 * _CONTEXT_FRAMES + 1) * config.n_mels, config.width)
+        sizes = config.n_fft, config.hop_length, config.win_length
+        self._transform, self._inverse = ForwardTransform(*sizes), InverseTransform(*sizes)
+        self._f0_tracker = PitchTracker(config.band_hz)
+        num_frequencies = config.n_fft // 2 + 1
+        # F0 and voicing beside the bands. The head draws gain and phase of the pulses, and the gain of the noise.
+        num_inputs, num_gains = (config.n_mels + 2, 2) if config.has_source else (config.n_mels, 1)
+        self.embedding = Linear((2 * _CONTEXT_FRAMES + 1) * num_inputs, config.width)
         self.embedding_norm = Norm(config.width)
         self.blocks = [ConvolutionBlock(config.width) for _ in range(config.num_blocks)]
         self.final_norm = Norm(config.width)
         # float32: bfloat16 would round phases to 8 bits, which alone costs the signal-to-noise ratio 35 to 52 dB.
-        self.head = Linear(config.width, 2 * self._num_frequencies, dtype="float32")
+        self.head = Linear(config.width, (num_gains + 1) * num_frequencies, dtype="float32")
         # Log magnitudes follow from log-mels almost linearly: with this skip connection the blocks learn the residual.
-        self.envelope = Linear(config.n_mels, self._num_frequencies, starts_at_zero=True, dtype="float32")
+        self.envelope = Linear(config.n_mels, num_gains * num_frequencies, starts_at_zero=True, dtype="float32")
 
     @property
     def config(self) -> VocoderConfig:
         return self._config
 
-    def call(self, mel_BTM: Tensor) -> Tensor:
-        magnitude_BTF, phase_BTF = self.predict_polar(mel_BTM)
-        return self._inverse(magnitude_BTF * tf.cos(phase_BTF), magnitude_BTF * tf.sin(phase_BTF))
+    def call(self, mel_BTM: Tensor, source: Source | None = None) -> Tensor:
+        """`source` replaces the F0 that is read from the spectrogram by a better one, which training has."""
+        return self._inverse(*self.predict_spectrum(mel_BTM, self._transform, source))
 
-    def predict_polar(self, mel_BTM: Tensor) -> tuple[Tensor, Tensor]:
-        """Magnitude and phase, both float32 [B, T, F]."""
-        log_magnitude_BTF, phase_BTF = self.predict_spectrum(mel_BTM)
-        # A signal within -1..1 has magnitudes of at most the sum of the Hann window, win_length / 2.
-        return tf.exp(tf.minimum(log_magnitude_BTF, math.log(self._config.win_length / 2))), phase_BTF
+    def track(self, mel_BTM: Tensor) -> Source:
+        """The source of a spectrogram. Its F0 is 0.5 % off in half of the voiced frames."""
+        hz_BT, voicing_BT = self._f0_tracker.track_hz(tf.cast(mel_BTM, tf.float32))
+        return Source(hz_BT, voicing_BT, tf.zeros_like(hz_BT[:, 0], tf.int32))
 
-    def predict_spectrum(self, mel_BTM: Tensor) -> tuple[Tensor, Tensor]:
-        """Log magnitude and phase, both float32 [B, T, F]."""
+    def predict_spectrum(
+        self, mel_BTM: Tensor, transform: Transform, source: Source | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Real and imaginary parts of the spectrum, both float32 [B, T, F]; `transform` is the STFT of the source."""
         normalized_BTM = (tf.cast(mel_BTM, tf.float32) - _MEL_MEAN) / _MEL_DEVIATION
-        x_BTW = self.embedding_norm(self.embedding(_join_neighbours(normalized_BTM)))
+        if not self._config.has_source:
+            (log_gain_BTF,), phase_BTF = self._predict(normalized_BTM, normalized_BTM)
+            return _from_polar(self._limit(log_gain_BTF), phase_BTF)
+        source = source or self.track(mel_BTM)
+        octaves_BT = 2 * tf.math.log(source.hz / _MIDDLE_HZ) * source.voicing
+        inputs = tf.concat([normalized_BTM, octaves_BT[..., None], 2 * source.voicing[..., None] - 1], axis=-1)
+        (log_pulses_BTF, log_noise_BTF), phase_BTF = self._predict(inputs, normalized_BTM)
+        filter_real, filter_imaginary = _from_polar(self._limit(log_pulses_BTF + _LOG_GAIN_START), phase_BTF)
+        noise_gain = self._limit(log_noise_BTF + _LOG_GAIN_START)
+        hop, rate = self._config.hop_length, self._config.sample_rate
+        pulse_real, pulse_imaginary = transform(make_pulses(source.hz, rate, hop))
+        noise_real, noise_imaginary = transform(_read_noise(source.noise_start, count_steps(mel_BTM) * hop))
+        return (
+            pulse_real * filter_real - pulse_imaginary * filter_imaginary + noise_real * noise_gain,
+            pulse_real * filter_imaginary + pulse_imaginary * filter_real + noise_imaginary * noise_gain,
+        )
+
+    def _predict(self, inputs_BTM: Tensor, normalized_BTM: Tensor) -> tuple[list[Tensor], Tensor]:
+        """Log gains, one or two, and phase, all float32 [B, T, F]."""
+        x_BTW = self.embedding_norm(self.embedding(_join_neighbours(inputs_BTM)))
         is_real_BT1 = tf.ones_like(x_BTW[:1, :, :1])
         for block in self.blocks:
             x_BTW = block(x_BTW, is_real_BT1)
-        log_magnitude_BTF, phase_BTF = tf.split(self.head(self.final_norm(x_BTW)), 2, axis=-1)
-        return log_magnitude_BTF + self.envelope(normalized_BTM), phase_BTF
+        num_gains = 2 if self._config.has_source else 1
+        *gains, phase_BTF = tf.split(self.head(self.final_norm(x_BTW)), num_gains + 1, axis=-1)
+        envelopes = tf.split(self.envelope(normalized_BTM), num_gains, axis=-1)
+        return [gain + envelope for gain, envelope in zip(gains, envelopes, strict=True)], phase_BTF
+
+    def _limit(self, log_gain: Tensor) -> Tensor:
+        """Gains up to the magnitude of a signal within -1..1: at most the sum of the Hann window, win_length / 2."""
+        return tf.exp(tf.minimum(log_gain, math.log(self._config.win_length / 2)))
+
+
+def make_pulses(hz_BT: Tensor, rate_hz: int, hop_length: int) -> Tensor:
+    """Pulse train [B, T * hop_length] with F0 `hz_BT`: cosines at all multiples of F0 below half the rate, power 1.
+
+    F0 is interpolated between frames. The sum of K cosines of x is (sin((K + 1/2) x) / sin(x / 2) - 1) / 2.
+    """
+    next_BT = tf.concat([hz_BT[:, 1:], hz_BT[:, -1:]], axis=1)
+    share_H = np.arange(hop_length, dtype=np.float32) / hop_length
+    hz_BTH = hz_BT[..., None] * (1 - share_H) + next_BT[..., None] * share_H
+    within_BTH = tf.cumsum(hz_BTH / rate_hz, axis=2)
+    # Whole cycles are taken off before they add up, because float32 would lose the phase in long sentences.
+    cycles_BT = within_BTH[..., -1] - tf.floor(within_BTH[..., -1])
+    phase_BTH = tf.cumsum(cycles_BT, axis=1, exclusive=True)[..., None] + within_BTH
+    half_BTH = math.pi * (phase_BTH - tf.floor(phase_BTH))
+    num_harmonics = tf.floor(_PULSE_SHARE * rate_hz / 2 / hz_BTH)
+    sine_BTH = tf.sin(half_BTH)
+    is_pulse = tf.abs(sine_BTH) < _LEAST_SINE
+    quotient = tf.sin((2 * num_harmonics + 1) * half_BTH) / tf.where(is_pulse, 1.0, sine_BTH)
+    pulses_BTH = tf.where(is_pulse, num_harmonics, (quotient - 1) / 2) * tf.sqrt(2 / num_harmonics)
+    return tf.reshape(pulses_BTH, [-1, count_steps(hz_BT) * hop_length])
+
+
+def _read_noise(starts_B: Tensor, num_samples: Any) -> Tensor:
+    """White noise [B, S] of power 1 from the table, from `starts_B` on."""
+    # RandomState gives the same numbers in every version of numpy.
+    table = tf.constant(np.random.RandomState(0).standard_normal(NOISE_SAMPLES), tf.float32)
+    return tf.gather(table, (starts_B[:, None] + tf.range(num_samples)) % NOISE_SAMPLES)
+
+
+def _from_polar(magnitude: Tensor, phase: Tensor) -> tuple[Tensor, Tensor]:
+    return magnitude * tf.cos(phase), magnitude * tf.sin(phase)
 
 
 def _join_neighbours(x_BTM: Tensor) -> Tensor:

@@ -17,7 +17,15 @@ from myxtts import __version__
 from myxtts.config.schema import DataConfig
 from myxtts.errors import ConfigError, DataError, UsageError, name_place, refuse
 from myxtts.features.definition import AudioDefinition, MelDefinition
-from myxtts.models.base_model import BASE_NAME, find_base_voices, find_model, has_base_model, is_base_model
+from myxtts.models.base_model import (
+    BASE_FOLDER,
+    BASE_NAME,
+    find_base_voices,
+    find_model,
+    has_base_model,
+    has_base_vocoder,
+    is_base_model,
+)
 from myxtts.models.bundle import (
     BUNDLE_FOLDER_NAME,
     FRONTEND_FILE_NAME,
@@ -306,10 +314,13 @@ def _check_parts(folder: Path, bundle: Bundle, fingerprint: str) -> LoadedBundle
 
 
 def choose_vocoder(loaded: LoadedBundle, asked: VocoderChoice) -> tuple[LoadedBundle, KnownVocoder]:
-    """Returns the bundle with the vocoder that was asked for, and its kind; auto takes the neural one if it has one.
+    """Returns the bundle with the vocoder that was asked for, and its kind.
 
-    Raises ConfigError where the vocoder was trained for other spectrograms.
+    auto takes the bundle's own neural one, else that of the base model, else Griffin-Lim. Raises ConfigError where a
+    vocoder that was asked for was trained for other spectrograms.
     """
+    if asked == "auto" and not loaded.has_neural_vocoder and loaded.exported is None:
+        loaded = _borrow_vocoder(loaded)
     if asked == "griffin_lim" or (asked == "auto" and not loaded.has_neural_vocoder):
         return loaded, "griffin_lim"
     if asked in ("auto", "neural"):
@@ -327,6 +338,14 @@ def choose_vocoder(loaded: LoadedBundle, asked: VocoderChoice) -> tuple[LoadedBu
             next_step="Choose auto, griffin_lim or neural, or name the folder of a run that trained one.",
         )
     return replace(loaded, bundle=put_into(loaded.bundle, find_vocoder(folder))), "neural"
+
+
+def _borrow_vocoder(loaded: LoadedBundle) -> LoadedBundle:
+    """The bundle with the vocoder of the base model, which many voices have trained, if their spectrograms agree."""
+    if not has_base_vocoder():
+        return loaded
+    vocoder = find_vocoder(BASE_FOLDER)
+    return replace(loaded, bundle=put_into(loaded.bundle, vocoder)) if vocoder.mel == loaded.bundle.mel else loaded
 
 
 def _choose_voices_folders(folder: Path) -> tuple[Path, Path | None]:

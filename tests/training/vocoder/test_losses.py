@@ -54,9 +54,21 @@ def test_phase_costs_little_and_pitch_and_loudness_much() -> None:
         assert 3 * shifted[name] < min(higher[name], quieter[name])
 
 
-def test_sound_above_the_bands_is_heard_too() -> None:
+def test_sound_above_the_bands_counts_too() -> None:
     quiet = make_tones(500)
     assert measure(quiet, quiet + make_tones(10_500, 0.05))["mel"] > 0.05
+
+
+def test_above_the_bands_a_recording_that_ends_there_teaches_nothing() -> None:
+    """Its noise ends at 7 kHz, as after resampling from 16 kHz."""
+    spectrum = np.fft.rfft(make_tones(500)[0])
+    spectrum[int(len(spectrum) * 7000 / (RATE_HZ / 2)) :] = 0
+    limited = np.tile(np.fft.irfft(spectrum), (3, 1)).astype(np.float32)
+    hiss = make_tones(10_500, 0.05) - make_tones(10_500, 0.0)
+    of_limited, of_full = measure(limited, limited + hiss), measure(make_tones(500), make_tones(500) + hiss)
+    assert of_limited["stft"] < 0.2 * of_full["stft"]
+    # Wide bands below the edge reach above it.
+    assert of_limited["mel"] < 0.7 * of_full["mel"]
 
 
 def test_segments_that_fill_the_shape_count_for_nothing() -> None:

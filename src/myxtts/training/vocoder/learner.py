@@ -1,7 +1,8 @@
 """Learner of the GAN vocoder: reconstruction losses alone while warming up, then discriminators and vocoder in turn.
 
 Three `TrainStep`s share the weights: warm-up, vocoder and discriminators, each with the reduction and accumulation that
-the voice model has. Nothing here is random, except the initial weights.
+the voice model has. Nothing here is random, except the initial weights
+and a noise that follows from the number of the step.
 
 Shape legend: B segments, T frames, M mel bands, S samples.
 """
@@ -19,7 +20,8 @@ from myxtts.config.schema import XTTSConfig
 from myxtts.features.definition import MelDefinition
 from myxtts.models.discriminators import DiscriminatorConfig, Discriminators
 from myxtts.models.layers import iterate_weights, use_dtype_policy
-from myxtts.models.vocoder import Vocoder, VocoderConfig
+from myxtts.models.pitch import refine_f0
+from myxtts.models.vocoder import NOISE_SAMPLES, Vocoder, VocoderConfig
 from myxtts.pipeline.order import Shape
 from myxtts.pipeline.packed import pack_views
 from myxtts.storage.json_file import FileModel
@@ -42,6 +44,8 @@ BETAS = (0.8, 0.99)
 """AdamW betas, as in HiFi-GAN."""
 DISCRIMINATOR_RATE_SHARE = 0.5
 """Learning rate of the discriminators, as a share of that of the vocoder, because they learn faster."""
+_NOISE_SHIFTS = (7919, 4099)
+"""Samples between the noise of one step and the next, and of two segments; primes, so that none is met again soon."""
 _DISCRIMINATORS, _DISCRIMINATOR_OPTIMIZER = "critics", "critic_optimizer"
 """Groups of variables in checkpoints; the names are part of the file format."""
 
@@ -213,14 +217,14 @@ class VocoderStep:
         self, vocoder: Vocoder, part: MicroBatch, training: bool, step: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Reconstruction losses alone (warm-up)."""
-        sums = self._reconstruct(part["samples"], vocoder(part["mel"]), _find_real(part))
+        sums = self._reconstruct(part["samples"], _vocode(vocoder, part, step), _find_real(part))
         return add_weighted(VOCODER.terms, sums), sums
 
     def _compute_vocoder_loss(
         self, vocoder: Vocoder, part: MicroBatch, training: bool, step: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Reconstruction, adversarial and feature matching losses of the vocoder."""
-        made_BS, is_real_B = vocoder(part["mel"]), _find_real(part)
+        made_BS, is_real_B = _vocode(vocoder, part, step), _find_real(part)
         sums = self._reconstruct(part["samples"], made_BS, is_real_B)
         of_real, of_made = self._discriminators(part["samples"]), self._discriminators(made_BS)
         sums["adversarial"] = adversarial_loss(of_made, is_real_B)
@@ -231,8 +235,23 @@ class VocoderStep:
         self, discriminators: Discriminators, part: MicroBatch, training: bool, step: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Hinge loss of the discriminators; the vocoder is behind a stop-gradient."""
-        made_BS = tf.stop_gradient(self._vocoder(part["mel"]))
+        made_BS = tf.stop_gradient(_vocode(self._vocoder, part, step))
         return discriminator_loss(discriminators(part["samples"]), discriminators(made_BS), _find_real(part)), {}
+
+
+def _vocode(vocoder: Vocoder, part: MicroBatch, step: Tensor) -> Tensor:
+    """Samples [B, S] made from the mels of a micro-batch, with the F0 of the real samples and noise of this step.
+
+    With the coarser F0 of the mels, high harmonics would lie beside the real ones, and the filters would learn to
+    suppress them.
+    """
+    if not vocoder.config.has_source:
+        return vocoder(part["mel"])
+    source = vocoder.track(part["mel"])
+    hz_BT = refine_f0(source.hz, part["samples"], vocoder.config.sample_rate)
+    rows_B = tf.range(part["mel"].shape[0])
+    starts_B = tf.math.floormod(tf.cast(step, tf.int32) * _NOISE_SHIFTS[0] + rows_B * _NOISE_SHIFTS[1], NOISE_SAMPLES)
+    return vocoder(part["mel"], source._replace(hz=hz_BT, noise_start=starts_B))
 
 
 def _find_real(part: MicroBatch) -> Tensor:

@@ -10,15 +10,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 import tensorflow as tf
+from numpy.typing import NDArray
 
 from myxtts.features.definition import MelDefinition
 from myxtts.models.discriminators import Judgement
 from myxtts.models.fourier import measure_magnitude
 from myxtts.types import Tensor
 
-_RESOLUTIONS = (0.5, 1.0, 2.0)
-"""FFT lengths, as multiples of that of the mel definition."""
+_RESOLUTIONS = (0.25, 0.5, 1.0, 2.0)
+"""FFT lengths, as multiples of that of the mel definition. The shortest shows the bursts of stops, the longest the
+harmonics of low voices."""
+_EMPTY_SHARE = 1e-5
+"""Share of the power above the mel bands below which a segment counts as band-limited: recordings that were once at a
+lower rate have 1e-8 there, full ones 1e-3 to 1e-2. Such a segment is not compared above `_EDGE_SHARE` of the bands, so
+that the vocoder does not learn from it that speech ends there."""
+_EDGE_SHARE = 0.95
 _LOG_FLOOR = 1e-3
 """Added to magnitudes before the logarithm."""
 _MIN_SQUARES = 1e-9
@@ -35,20 +43,36 @@ class ReconstructionLoss:
     """
 
     def __init__(self, definition: MelDefinition) -> None:
-        self._log_floor = definition.log_floor
+        self._log_floor, self._fmax = definition.log_floor, definition.fmax
         self._scales = [_scale_definition(definition, factor) for factor in _RESOLUTIONS]
 
     def __call__(self, real_BS: Tensor, made_BS: Tensor, is_real_B: Tensor) -> dict[str, Tensor]:
         """`mel`: L1 of log-mels. `stft`: L1 of log magnitudes plus spectral convergence."""
         mel_B = stft_B = tf.zeros_like(is_real_B)
+        is_full_B11 = self._find_full_band(real_BS)[:, None, None]
         for scale in self._scales:
             real_BTF, made_BTF = (
                 measure_magnitude(sound, scale.n_fft, scale.hop_length) for sound in (real_BS, made_BS)
             )
-            mel_B += _average(tf.abs(self._take_mel(real_BTF, scale) - self._take_mel(made_BTF, scale)))
-            stft_B += _compare_magnitudes(real_BTF, made_BTF)
+            mel_B += _average(
+                tf.abs(self._take_mel(real_BTF, scale) - self._take_mel(made_BTF, scale))
+                * self._weigh(scale.band_hz, is_full_B11)
+            )
+            stft_B += _compare_magnitudes(real_BTF, made_BTF, self._weigh(_list_frequencies(scale), is_full_B11))
         totals = {"mel": mel_B, "stft": stft_B}
         return {name: tf.reduce_sum(loss_B * is_real_B) / len(self._scales) for name, loss_B in totals.items()}
+
+    def _find_full_band(self, real_BS: Tensor) -> Tensor:
+        """1.0 for each segment with sound above the mel bands, 0.0 for band-limited ones [B]."""
+        scale = self._scales[_RESOLUTIONS.index(1.0)]
+        power_BF = tf.reduce_sum(tf.square(measure_magnitude(real_BS, scale.n_fft, scale.hop_length)), axis=1)
+        is_above_F = _list_frequencies(scale) > self._fmax
+        above_B = tf.reduce_sum(power_BF * is_above_F, axis=1)
+        return tf.cast(above_B > _EMPTY_SHARE * tf.reduce_sum(power_BF, axis=1), tf.float32)
+
+    def _weigh(self, hz: NDArray[np.floating], is_full_B11: Tensor) -> Tensor:
+        """Weight of each frequency or band: 0.0 for those above the mel bands in band-limited segments, else 1.0."""
+        return tf.where(tf.constant(hz <= _EDGE_SHARE * self._fmax), 1.0, is_full_B11)
 
     def _take_mel(self, magnitude_BTF: Tensor, scale: MelDefinition) -> Tensor:
         bands_FM = scale.filterbank
@@ -97,10 +121,16 @@ def _scale_definition(definition: MelDefinition, factor: float) -> MelDefinition
     )
 
 
-def _compare_magnitudes(real_BTF: Tensor, made_BTF: Tensor) -> Tensor:
+def _list_frequencies(scale: MelDefinition) -> NDArray[np.float64]:
+    """Frequencies [F] of its STFT in Hz."""
+    return np.asarray(np.arange(scale.n_fft // 2 + 1) * (scale.sample_rate / scale.n_fft), np.float64)
+
+
+def _compare_magnitudes(real_BTF: Tensor, made_BTF: Tensor, weight: Tensor) -> Tensor:
     """L1 of log magnitudes plus spectral convergence ||real - made|| / ||real||, by segment."""
-    logarithmic_B = _average(tf.abs(tf.math.log(real_BTF + _LOG_FLOOR) - tf.math.log(made_BTF + _LOG_FLOOR)))
-    return logarithmic_B + _measure_norm(real_BTF - made_BTF) / (_measure_norm(real_BTF) + _NORM_OF_SILENCE)
+    distance_BTF = tf.abs(tf.math.log(real_BTF + _LOG_FLOOR) - tf.math.log(made_BTF + _LOG_FLOOR))
+    convergence_B = _measure_norm((real_BTF - made_BTF) * weight) / (_measure_norm(real_BTF) + _NORM_OF_SILENCE)
+    return _average(distance_BTF * weight) + convergence_B
 
 
 def _measure_norm(values_BTF: Tensor) -> Tensor:
