@@ -155,7 +155,7 @@ def test_the_neural_vocoder_gives_the_same_sound(n_fft: int, hop_length: int, ha
         sample_rate=16_000,
         band_hz=tuple(definition.band_hz.tolist()) if has_source else (),
     )
-    vocoder = Vocoder(config)
+    vocoder = Vocoder(config, definition.filterbank)
     # Harmonics of 200 Hz on a falling envelope: of mere noise, F0 would depend on the last bits.
     harmonics_M = np.cos(2 * np.pi * definition.band_hz / 200) - definition.band_hz / 2000
     mel_BTM = np.tile(harmonics_M - 4, (1, 70, 1)).astype(np.float32)

@@ -46,6 +46,13 @@ def _same_weights() -> Iterator[None]:
     keras.config.set_dtype_policy("float32")
 
 
+def make_vocoder(config: VocoderConfig = CONFIG) -> Vocoder:
+    """With the bands of the usual spectrograms where the sizes agree, else with equal bands side by side."""
+    if config.n_mels == MEL.n_mels:
+        return Vocoder(config, MEL.filterbank)
+    return Vocoder(config, np.repeat(np.eye(config.n_mels, dtype=np.float32), 4, axis=0))
+
+
 def make_mel(num_items: int = 2, num_frames: int = 12, seed: int = 0) -> NDArray[np.float32]:
     return np.random.default_rng(seed).normal(-5, 2, (num_items, num_frames, CONFIG.n_mels)).astype(np.float32)
 
@@ -98,21 +105,21 @@ def test_magnitudes_are_those_of_the_frames_inside() -> None:
 
 @pytest.mark.parametrize("num_frames", [1, 2, 12])
 def test_every_frame_gives_one_hop_of_samples(num_frames: int) -> None:
-    samples_BS = Vocoder(CONFIG)(make_mel(3, num_frames)).numpy()
+    samples_BS = make_vocoder()(make_mel(3, num_frames)).numpy()
     assert samples_BS.shape == (3, num_frames * CONFIG.hop_length)
     assert samples_BS.dtype == np.float32
 
 
 def test_extreme_spectrograms_give_finite_sound() -> None:
     mel_BTM = np.stack([np.full((8, 6), value, np.float32) for value in (-100.0, 100.0, 1e6)])
-    vocoder = Vocoder(CONFIG)
+    vocoder = make_vocoder()
     bias = dict(iterate_weights(vocoder))["head.bias"]
     bias.assign(tf.fill(bias.shape, 1e4))
     assert np.isfinite(vocoder(mel_BTM).numpy()).all()
 
 
 def test_sound_depends_only_on_frames_near_it() -> None:
-    vocoder, mel_BTM = Vocoder(CONFIG), make_mel(1, 60)
+    vocoder, mel_BTM = make_vocoder(), make_mel(1, 60)
     changed_BTM = mel_BTM.copy()
     changed_BTM[:, 40] += 3
     difference = np.abs(vocoder(changed_BTM).numpy() - vocoder(mel_BTM).numpy())[0].reshape(60, CONFIG.hop_length)
@@ -123,21 +130,21 @@ def test_sound_depends_only_on_frames_near_it() -> None:
 
 
 def test_rows_do_not_touch_each_other() -> None:
-    vocoder, mel_BTM = Vocoder(CONFIG), make_mel(3)
+    vocoder, mel_BTM = make_vocoder(), make_mel(3)
     np.testing.assert_allclose(vocoder(mel_BTM).numpy()[1:2], vocoder(mel_BTM[1:2]).numpy(), atol=1e-5)
 
 
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_graphs_agree_with_eager_calls(jit_compile: bool) -> None:
-    vocoder, mel_BTM = Vocoder(CONFIG), make_mel()
+    vocoder, mel_BTM = make_vocoder(), make_mel()
     in_graph = tf.function(vocoder, jit_compile=jit_compile, autograph=False)
     np.testing.assert_allclose(in_graph(tf.constant(mel_BTM)).numpy(), vocoder(mel_BTM).numpy(), atol=1e-4)
 
 
 def test_half_precision_stays_close_and_gives_float32() -> None:
-    whole = Vocoder(CONFIG)
+    whole = make_vocoder()
     keras.config.set_dtype_policy("mixed_bfloat16")
-    half = Vocoder(CONFIG)
+    half = make_vocoder()
     copy_weights(whole, half)
     assert all(weight.dtype == "float32" for _, weight in iterate_weights(half))
     expected, made = whole(make_mel()).numpy(), half(make_mel())
@@ -154,7 +161,7 @@ def copy_weights(source: Any, target: Any) -> None:
     assert not values
 
 
-@pytest.mark.parametrize("make", [lambda: Vocoder(CONFIG), lambda: Discriminators(CRITICS)])
+@pytest.mark.parametrize("make", [make_vocoder, lambda: Discriminators(CRITICS)])
 def test_named_weights_are_all_there_is(make: Any) -> None:
     first, second = make(), make()
     assert len(dict(iterate_weights(first))) == len(first.weights) > 5
@@ -165,14 +172,14 @@ def test_named_weights_are_all_there_is(make: Any) -> None:
 
 
 def test_the_same_seed_makes_the_same_weights() -> None:
-    first = [weight.numpy() for weight in Vocoder(CONFIG).weights]
+    first = [weight.numpy() for weight in make_vocoder().weights]
     keras.utils.set_random_seed(1)
-    second = [weight.numpy() for weight in Vocoder(CONFIG).weights]
+    second = [weight.numpy() for weight in make_vocoder().weights]
     assert all(np.array_equal(one, other) for one, other in zip(first, second, strict=True))
 
 
 def test_training_lowers_the_loss_and_reaches_every_weight() -> None:
-    vocoder, mel_BTM, samples_BS = Vocoder(CONFIG), make_mel(2, 16), make_noise(256)
+    vocoder, mel_BTM, samples_BS = make_vocoder(), make_mel(2, 16), make_noise(256)
     target_BTF = measure_magnitude(samples_BS, 64, 16)
     optimizer = keras.optimizers.Adam(3e-3)
     losses = []
@@ -281,32 +288,42 @@ def take_mel(samples_BS: NDArray[np.float32]) -> Any:
 
 
 def test_the_source_has_the_f0_of_the_spectrogram_or_the_one_that_is_given() -> None:
-    vocoder, mel_BTM = Vocoder(WITH_SOURCE), take_mel(sing(210.0))
+    vocoder, mel_BTM = make_vocoder(WITH_SOURCE), take_mel(sing(210.0))
     source = vocoder.track(mel_BTM)
     assert np.median(source.hz) == pytest.approx(210, rel=0.01)
     assert np.median(source.voicing) > 0.9
-    own_BS, same_BS = vocoder(mel_BTM).numpy(), vocoder(mel_BTM, source).numpy()
+    own_BS, same_BS = vocoder.filter_source(mel_BTM).numpy(), vocoder.filter_source(mel_BTM, source).numpy()
     np.testing.assert_array_equal(own_BS, same_BS)
-    other_BS = vocoder(mel_BTM, Source(source.hz * 1.5, source.voicing, source.noise_start)).numpy()
+    other_BS = vocoder.filter_source(mel_BTM, Source(source.hz * 1.5, source.voicing, source.noise_start)).numpy()
     assert np.abs(other_BS - own_BS).max() > 0.01 * np.abs(own_BS).max()
+
+
+def test_a_correction_brings_the_bands_nearer_to_the_spectrogram() -> None:
+    """Before training the filters know nothing of the spectrogram."""
+    vocoder, mel_BTM = make_vocoder(WITH_SOURCE), take_mel(sing(210.0))
+    before, after = (
+        np.abs(HostMel(MEL)(samples_BS.numpy()[0])[5:35] - mel_BTM[0, 5:35]).mean()
+        for samples_BS in (vocoder.filter_source(mel_BTM), vocoder(mel_BTM))
+    )
+    assert after < 0.5 * before
 
 
 def test_bands_that_are_too_coarse_for_f0_give_noise_and_no_error() -> None:
     coarse = replace(WITH_SOURCE, n_mels=4, band_hz=(200.0, 900.0, 2000.0, 5000.0))
     mel_BTM = tf.zeros([1, 6, 4])
-    assert np.isfinite(Vocoder(coarse)(mel_BTM).numpy()).all()
-    assert not Vocoder(coarse).track(mel_BTM).voicing.numpy().any()
+    assert np.isfinite(make_vocoder(coarse)(mel_BTM).numpy()).all()
+    assert not make_vocoder(coarse).track(mel_BTM).voicing.numpy().any()
 
 
 def test_a_vocoder_with_a_source_learns_a_voice_at_one_f0_and_speaks_it_at_another() -> None:
     samples_BS = sing(210.0)
     mel_BTM, target_BTF = take_mel(samples_BS), measure_magnitude(samples_BS, 512, 128)
-    vocoder, optimizer = Vocoder(WITH_SOURCE), keras.optimizers.Adam(5e-3)
+    vocoder, optimizer = make_vocoder(WITH_SOURCE), keras.optimizers.Adam(5e-3)
 
     @tf.function(autograph=False)
     def train() -> Any:
         with tf.GradientTape() as tape:
-            made_BTF = measure_magnitude(vocoder(mel_BTM), 512, 128)
+            made_BTF = measure_magnitude(vocoder.filter_source(mel_BTM), 512, 128)
             loss = tf.reduce_mean(tf.abs(tf.math.log(made_BTF + 0.01) - tf.math.log(target_BTF + 0.01)))
         gradients = tape.gradient(loss, [variable.value for variable in vocoder.trainable_variables])
         assert all(gradient is not None for gradient in gradients)
@@ -323,7 +340,7 @@ def test_a_vocoder_with_a_source_learns_a_voice_at_one_f0_and_speaks_it_at_anoth
 
 def test_magnitudes_and_phases_are_not_rounded_to_bfloat16() -> None:
     keras.config.set_dtype_policy("mixed_bfloat16")
-    vocoder = Vocoder(CONFIG)
+    vocoder = make_vocoder()
     vocoder.envelope.kernel.assign(np.random.default_rng(3).normal(0, 0.1, vocoder.envelope.kernel.shape))
     for values in vocoder.predict_spectrum(tf.constant(make_mel()), ForwardTransform(64, 16, 64)):
         rounded = tf.cast(tf.cast(values, tf.bfloat16), tf.float32)

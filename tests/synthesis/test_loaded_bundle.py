@@ -24,7 +24,7 @@ MEL = MelDefinition.from_config(DATA)
 def make_vocoder(mel: MelDefinition = MEL, **changes: Any) -> VocoderBundle:
     sizes = {name: getattr(mel, name) for name in ("n_mels", "n_fft", "hop_length", "win_length")}
     config = VocoderConfig(**sizes, width=8, num_blocks=1)
-    weights = {name: np.asarray(weight.numpy()) for name, weight in iterate_weights(Vocoder(config))}
+    weights = {name: np.asarray(weight.numpy()) for name, weight in iterate_weights(Vocoder(config, mel.filterbank))}
     bundle = VocoderBundle(dict(mel.to_json()), dict(config.to_json()), weights)
     return replace(bundle, **changes)
 

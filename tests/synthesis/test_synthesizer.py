@@ -346,7 +346,7 @@ def test_any_text_is_said_or_refused_in_words(
 def write_vocoder_bundle(folder: Path, **mel_changes: int) -> Path:
     sizes = {name: getattr(MEL, name) for name in ("n_mels", "n_fft", "hop_length", "win_length")}
     config = VocoderConfig(**sizes | mel_changes, width=8, num_blocks=1)
-    weights = {name: np.asarray(weight.numpy()) for name, weight in iterate_weights(Vocoder(config))}
+    weights = {name: np.asarray(weight.numpy()) for name, weight in iterate_weights(Vocoder(config, MEL.filterbank))}
     description = {"kind": "neural", "mel": MEL.to_json(), "config": config.to_json()}
     return write_small_bundle(folder, vocoder=description, vocoder_weights=weights)
 

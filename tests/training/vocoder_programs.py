@@ -57,7 +57,7 @@ class Run:
         self._accumulation = options.get("accumulation_steps", 1)
         mel = {name: getattr(DEFINITION, name) for name in ("n_mels", "n_fft", "hop_length", "win_length")}
         with chosen.scope():
-            self.vocoder = Vocoder(VocoderConfig(**mel, width=8, num_blocks=1))
+            self.vocoder = Vocoder(VocoderConfig(**mel, width=8, num_blocks=1), DEFINITION.filterbank)
             self.discriminators = Discriminators(
                 DiscriminatorConfig(channels=2, max_channels=4, periods=(2,), resolutions=(64,))
             )

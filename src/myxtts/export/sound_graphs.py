@@ -22,7 +22,7 @@ from myxtts.features.griffin_lim import (
     TINY,
     GriffinLim,
 )
-from myxtts.models.vocoder import Vocoder
+from myxtts.models.vocoder import NUM_CORRECTIONS, Vocoder
 from myxtts.types import Floats, Tensor
 
 
@@ -146,12 +146,21 @@ def make_vocoder_function(vocoder: Vocoder, definition: MelDefinition) -> Any:
     products = FourierProducts(definition, definition.n_fft // 2 + 1)
 
     def transform(samples_BS: Tensor) -> tuple[Tensor, Tensor]:
-        return tuple(part[None] for part in tf.split(products.analyze(products.add_margins(samples_BS[0])), 2, axis=1))
+        return split(products.analyze(products.add_margins(samples_BS[0])))
+
+    def split(spectrum_TG: Tensor) -> tuple[Tensor, Tensor]:
+        real_TF, imaginary_TF = tf.split(spectrum_TG, 2, axis=1)
+        return real_TF[None], imaginary_TF[None]
 
     def vocode(mel_BTM: Tensor) -> tuple[Tensor]:
-        parts = vocoder.predict_spectrum(bound_mel(mel_BTM, definition), transform)
+        mel_BTM = bound_mel(mel_BTM, definition)
         gain_PH = products.measure_gain(tf.shape(mel_BTM)[1])
-        return (products.crop(products.synthesize(tf.concat(parts, axis=-1)[0], gain_PH)),)
+        spectrum = vocoder.predict_spectrum(mel_BTM, transform)
+        pieces_PH = products.synthesize(tf.concat(spectrum, axis=-1)[0], gain_PH)
+        for _ in range(NUM_CORRECTIONS if vocoder.config.has_source else 0):
+            spectrum = vocoder.correct_spectrum(mel_BTM, *transform(products.crop(pieces_PH)[None]))
+            pieces_PH = products.synthesize(tf.concat(spectrum, axis=-1)[0], gain_PH)
+        return (products.crop(pieces_PH),)
 
     return vocode
 

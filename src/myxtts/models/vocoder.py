@@ -19,6 +19,7 @@ from typing import Annotated, Any, NamedTuple, Self
 
 import numpy as np
 import tensorflow as tf
+from numpy.typing import NDArray
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
@@ -40,6 +41,12 @@ _PULSE_SHARE = 0.98
 """Harmonics reach up to this share of half the sample rate."""
 _LEAST_SINE = 1e-3
 """Nearer to a pulse than this, the closed form of the sum of cosines is 0 / 0, and its limit is taken."""
+_LEAST_POWER, _LEAST_BAND, _LEAST_WEIGHT = 1e-12, 1e-5, 1e-10
+"""Keep logarithms, gradients and quotients of silence finite."""
+NUM_CORRECTIONS = 2
+"""Each correction halves the distance of the bands from the spectrogram; overlapping frames undo part of it."""
+_MAX_LOG_GAIN = 2.5
+"""A band is corrected by at most this factor, 22 dB."""
 NOISE_SAMPLES = 65_536
 """Length of the table of white noise, 3 s: its repetition cannot be heard."""
 _Length = Annotated[int, Field(ge=1, le=16_384)]
@@ -117,9 +124,10 @@ Transform = Callable[[Tensor], tuple[Tensor, Tensor]]
 class Vocoder(ModelLayer):
     """Maps log-mels [B, T, M] to samples [B, T * hop_length]; frame t is centred on sample t * hop_length."""
 
-    def __init__(self, config: VocoderConfig) -> None:
+    def __init__(self, config: VocoderConfig, bands_FM: NDArray[np.float32]) -> None:
+        """`bands_FM` are the weights of the mel bands over the lower frequencies, as they made the spectrograms."""
         super().__init__()
-        self._config = config
+        self._config, self._bands = config, _Bands(bands_FM, config.n_fft // 2 + 1)
         sizes = config.n_fft, config.hop_length, config.win_length
         self._transform, self._inverse = ForwardTransform(*sizes), InverseTransform(*sizes)
         self._f0_tracker = PitchTracker(config.band_hz)
@@ -139,9 +147,27 @@ class Vocoder(ModelLayer):
     def config(self) -> VocoderConfig:
         return self._config
 
-    def call(self, mel_BTM: Tensor, source: Source | None = None) -> Tensor:
-        """`source` replaces the F0 that is read from the spectrogram by a better one, which training has."""
+    def call(self, mel_BTM: Tensor) -> Tensor:
+        samples_BS = self.filter_source(mel_BTM)
+        for _ in range(NUM_CORRECTIONS if self._config.has_source else 0):
+            samples_BS = self._inverse(*self.correct_spectrum(mel_BTM, *self._transform(samples_BS)))
+        return samples_BS
+
+    def filter_source(self, mel_BTM: Tensor, source: Source | None = None) -> Tensor:
+        """Samples without the correction of their bands, as training compares them.
+
+        `source` replaces the F0 that is read from the spectrogram by a better one, which training has.
+        """
         return self._inverse(*self.predict_spectrum(mel_BTM, self._transform, source))
+
+    def correct_spectrum(self, mel_BTM: Tensor, real_BTF: Tensor, imaginary_BTF: Tensor) -> tuple[Tensor, Tensor]:
+        """Gives every mel band of a spectrum the energy that the spectrogram says.
+
+        Synthesised spectrograms are smoother than those of recordings, which train the network; without this the level
+        of weak consonants is wrong, and a recogniser misunderstands more words.
+        """
+        gain_BTF = self._bands.measure_gain(real_BTF, imaginary_BTF, mel_BTM)
+        return real_BTF * gain_BTF, imaginary_BTF * gain_BTF
 
     def track(self, mel_BTM: Tensor) -> Source:
         """The source of a spectrogram. Its F0 is 0.5 % off in half of the voiced frames."""
@@ -184,6 +210,25 @@ class Vocoder(ModelLayer):
     def _limit(self, log_gain: Tensor) -> Tensor:
         """Gains up to the magnitude of a signal within -1..1: at most the sum of the Hann window, win_length / 2."""
         return tf.exp(tf.minimum(log_gain, math.log(self._config.win_length / 2)))
+
+
+class _Bands:
+    """Compares the mel bands of a spectrum with those of a spectrogram."""
+
+    def __init__(self, bands_FM: NDArray[np.float32], num_frequencies: int) -> None:
+        self._bands_FM = np.pad(bands_FM, [(0, num_frequencies - len(bands_FM)), (0, 0)])
+        # A frequency takes the mean gain of its bands; those above all bands take that of the highest.
+        shares_FM = self._bands_FM / np.maximum(self._bands_FM.sum(axis=1, keepdims=True), _LEAST_WEIGHT)
+        shares_FM[np.flatnonzero(self._bands_FM.any(axis=1)).max(initial=0) + 1 :, -1] = 1
+        self._shares_MF = np.ascontiguousarray(shares_FM.T)
+
+    def measure_gain(self, real_BTF: Tensor, imaginary_BTF: Tensor, mel_BTM: Tensor) -> Tensor:
+        """Factor of every frequency [B, T, F] that brings each band to its energy in the spectrogram."""
+        magnitude_BTF = tf.sqrt(tf.square(real_BTF) + tf.square(imaginary_BTF) + _LEAST_POWER)
+        made_BTM = tf.math.log(tf.maximum(tf.matmul(magnitude_BTF, self._bands_FM), _LEAST_BAND))
+        wanted_BTM = tf.maximum(tf.cast(mel_BTM, tf.float32), math.log(_LEAST_BAND))
+        gain_BTM = tf.exp(tf.clip_by_value(wanted_BTM - made_BTM, -_MAX_LOG_GAIN, _MAX_LOG_GAIN))
+        return tf.matmul(gain_BTM, self._shares_MF)
 
 
 def make_pulses(hz_BT: Tensor, rate_hz: int, hop_length: int) -> Tensor:

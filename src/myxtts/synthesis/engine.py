@@ -196,6 +196,6 @@ def build_vocoder(loaded: LoadedBundle) -> Vocoder:
             next_step="Train it on the feature cache of this model, or use griffin_lim.",
         )
     with use_dtype_policy("float32"):
-        vocoder = Vocoder(config)
+        vocoder = Vocoder(config, loaded.mel.filterbank)
     _assign_weights(dict(iterate_weights(vocoder)), bundle.vocoder_weights, f"{loaded.folder} (vocoder)")
     return vocoder

@@ -81,7 +81,7 @@ class VocoderLearner(BaseLearner):
         # Initial weights are drawn from Keras' generators, whose seeds come from Python's.
         keras.utils.set_random_seed(config.training.seed)
         with strategy.scope(), use_dtype_policy(execution.policy):
-            vocoder = Vocoder(spec.shape)
+            vocoder = Vocoder(spec.shape, definition.filterbank)
             self._discriminators = Discriminators(spec.discriminators)
         weights, of_discriminators = dict(iterate_weights(vocoder)), dict(iterate_weights(self._discriminators))
         decay = config.training.weight_decay
@@ -246,12 +246,12 @@ def _vocode(vocoder: Vocoder, part: MicroBatch, step: Tensor) -> Tensor:
     suppress them.
     """
     if not vocoder.config.has_source:
-        return vocoder(part["mel"])
+        return vocoder.filter_source(part["mel"])
     source = vocoder.track(part["mel"])
     hz_BT = refine_f0(source.hz, part["samples"], vocoder.config.sample_rate)
     rows_B = tf.range(part["mel"].shape[0])
     starts_B = tf.math.floormod(tf.cast(step, tf.int32) * _NOISE_SHIFTS[0] + rows_B * _NOISE_SHIFTS[1], NOISE_SAMPLES)
-    return vocoder(part["mel"], source._replace(hz=hz_BT, noise_start=starts_B))
+    return vocoder.filter_source(part["mel"], source._replace(hz=hz_BT, noise_start=starts_B))
 
 
 def _find_real(part: MicroBatch) -> Tensor:
