@@ -1,6 +1,8 @@
 """Makes the base model that comes with the package.
 
 python -m base corpus DATA --out build/base       compose the corpus of its training
+python -m base speak OUT --left-out MANIFEST      speak the sentences that it is judged by
+python -m base score OUT --out scores.json        score them, after base/judges.py has judged them
 python -m base pack RUN --scores scores.json      put the best weights of a run into src/myxtts/base_model
 """
 
@@ -12,29 +14,41 @@ from typing import get_args
 
 from base.corpus import Part, compose_corpus
 from base.pack import pack
+from base.score import score
+from base.speak import speak
 from myxtts.models.base_model import BASE_FOLDER
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m base", description="Make the base model of the package.")
-    commands = parser.add_subparsers(dest="command", required=True)
+    commands = parser.add_subparsers(required=True)
     corpus = commands.add_parser("corpus", help="compose the corpus")
     corpus.add_argument("data", type=Path, help="folder of the recordings")
     corpus.add_argument("--out", type=Path, required=True, help="folder for PART.jsonl and the recordings")
     corpus.add_argument("--part", choices=get_args(Part), default="first", help="part of the training")
+    corpus.set_defaults(run=compose_corpus)
+    speaking = commands.add_parser("speak", help="speak the sentences that the model is judged by")
+    speaking.add_argument("out", type=Path, help="folder for the WAV files")
+    speaking.add_argument("--model", type=Path, help="run or bundle; the packaged model if left out")
+    speaking.add_argument("--left-out", type=Path, required=True, help="manifest of speakers that training never heard")
+    speaking.add_argument("--recordings", type=Path, nargs="+", required=True, help="some of the best voice's own")
+    speaking.add_argument("--num-sentences", type=int, default=152)
+    speaking.set_defaults(run=speak)
+    scoring = commands.add_parser("score", help="score what base/judges.py heard")
+    scoring.add_argument("folder", type=Path, help="folder of the WAV files")
+    scoring.add_argument("--out", type=Path, required=True, help="JSON file to write")
+    scoring.set_defaults(run=score)
     packing = commands.add_parser("pack", help="pack the best weights of a run")
-    packing.add_argument("run", type=Path, help="folder of the run")
-    packing.add_argument("--scores", type=Path, help="JSON object of measured numbers; its field judge names the judge")
+    packing.add_argument("run_folder", metavar="RUN", type=Path, help="folder of the run")
     packing.add_argument("--vocoder", type=Path, help="run of the vocoder that is packed with it")
+    packing.add_argument("--scores", type=Path, help="JSON object of measured numbers; its field judge names the judge")
     packing.add_argument(
         "--earlier", type=Path, action="append", default=[], help="run that it started from, whose minutes count too"
     )
     packing.add_argument("--out", type=Path, default=BASE_FOLDER, help="folder to write")
-    options = parser.parse_args()
-    if options.command == "corpus":
-        compose_corpus(options.data, options.out, options.part)
-    else:
-        pack(options.run, options.out, vocoder=options.vocoder, scores=options.scores, earlier=options.earlier)
+    packing.set_defaults(run=pack)
+    options = vars(parser.parse_args())
+    options.pop("run")(**options)
 
 
 if __name__ == "__main__":

@@ -63,13 +63,18 @@ _LICENCE = (
 
 
 def pack(
-    run: Path, out: Path, *, vocoder: Path | None = None, scores: Path | None = None, earlier: Sequence[Path] = ()
+    run_folder: Path,
+    out: Path,
+    *,
+    vocoder: Path | None = None,
+    scores: Path | None = None,
+    earlier: Sequence[Path] = (),
 ) -> None:
     """Writes the packaged folder, with the vocoder of a run; `earlier` are the runs that this one started from.
 
     Raises DataError where the folder is too large, or names folders of this machine.
     """
-    bundle = read_bundle(find_bundle(run))
+    bundle = read_bundle(find_bundle(run_folder))
     if vocoder is not None:
         bundle = put_into(bundle, find_vocoder(vocoder))
     judged = read_json(scores, dict[str, Any]) if scores is not None else {}
@@ -78,7 +83,7 @@ def pack(
     write_bundle(out, _make_portable(bundle))
     write_json(
         out / STATED_FILE_NAME,
-        _make_card((*earlier, run), vocoder, bundle, out / WEIGHTS_FILE_NAME, remove_paths(judged)),
+        _make_card((*earlier, run_folder), vocoder, bundle, out / WEIGHTS_FILE_NAME, remove_paths(judged)),
     )
     refresh_card(out)
     _check(out)
