@@ -18,7 +18,8 @@ from myxtts.tools.recognition import count_mistakes
 
 _JUDGE = (
     "the English recogniser of moonshine-voice 0.0.73 (tiny-en), the MOS estimate of DistillMOS 0.9.1 and the speaker "
-    "encoder of Resemblyzer 0.1.4; sentences of the project's prompt list, none of them in the training data, default settings"
+    "encoder of Resemblyzer 0.1.4; sentences of the project's prompt list, none of them in the "
+    "training data, default settings"
 )
 
 
