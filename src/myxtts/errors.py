@@ -38,7 +38,8 @@ class MyXTTSError(Exception):
         self.details = details or {}
 
     def __str__(self) -> str:
-        return f"{self.problem} {self.next_step}".rstrip()
+        gap = "" if self.problem.endswith("\n") else " "  # A list, one item a line, ends with a line break.
+        return f"{self.problem}{gap}{self.next_step}".rstrip()
 
 
 class UsageError(MyXTTSError):

@@ -65,7 +65,7 @@ class Page:
         if _CHART_MARK in content:
             scripts = [*map(read_asset, _CHART_SCRIPTS), *scripts]
             words, style = _embed_words(Translator(self.lang)), read_asset("uplot/uPlot.min.css") + style
-        verdict = f'<p class="verdict">{escape(self.verdict)}</p>' if self.verdict else ""
+        verdict = f'<p class="verdict">{mark_command(self.verdict)}</p>' if self.verdict else ""
         return (
             f'<!DOCTYPE html>\n<html lang="{escape(self.lang)}" dir="{direction}">\n<head>\n<meta charset="utf-8">\n'
             f'<meta http-equiv="Content-Security-Policy" content="{_allow(scripts)}">\n'
@@ -164,7 +164,15 @@ def make_panel(heading: str, *blocks: Html, note: str = "") -> Html:
 
 def make_paragraph(text: str, kind: str = "note") -> Html:
     """Makes a paragraph of a class of the style sheet; its own first letter decides on the direction of writing."""
-    return Html(f'<p class="{escape(kind)}" dir="auto">{escape(text)}</p>') if text else NOTHING
+    return Html(f'<p class="{escape(kind)}" dir="auto">{mark_command(text)}</p>') if text else NOTHING
+
+
+def mark_command(text: str) -> Html:
+    """Escapes a text; a command that it ends with is set as code, from left to right."""
+    said, colon, command = text.partition(": myxtts ")
+    if not colon or ". " in command:
+        return escape(text)
+    return Html(f'{escape(said)}: <code dir="ltr">myxtts {escape(command)}</code>')
 
 
 def make_table(heading: Sequence[str], rows: Iterable[Sequence[str]], code_columns: Sequence[int] = ()) -> Html:
