@@ -2,8 +2,8 @@
 
 The page stands in a `<div dir="rtl">` and each code block in a `<div dir="ltr">`. Short code that begins or ends with a
 sign instead of a letter (`--help`, `.venv`, `clips/`) gets a left-to-right mark beside it: otherwise the sign would be
-shown at the other end. A right-to-left mark behind code keeps a comma after it in the order of the sentence; so does one
-behind a comma between Latin words, whose list would be shown from left to right.
+shown at the other end. A right-to-left mark behind code keeps a comma after it in the order of the sentence. One behind
+a comma between Latin words does the same for a list of them.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ _speed = partial(setting, resume=accept(ONLY_SPEED))
 
 
 class DataConfig(Section):
-    """Everything between recordings on disk and batches on the device."""
+    """Settings of data: corpus, text, audio, features, cache and loading."""
 
     section_name: ClassVar[str] = "data"
 

@@ -32,7 +32,7 @@ _end = partial(setting, resume=accept(NEW_END))
 
 
 class TrainingConfig(Section):
-    """Length and devices of a run, compilation and precision of a step, optimiser and weight averaging."""
+    """Settings of training: length, devices, compilation, precision, optimiser, EMA, validation."""
 
     section_name: ClassVar[str] = "training"
 

@@ -135,7 +135,10 @@ class _Placement:
 
 
 def choose_plan(config: XTTSConfig, hardware: Hardware) -> Plan:
-    """Returns the plan of a run; raises HardwareError where a named GPU is missing and the table has no fallback."""
+    """Chooses mode, devices, threads and buffers of a run, with reasons.
+
+    Raises HardwareError if a named GPU is missing and there is no fallback.
+    """
     placement = _place_without_gpus(config, hardware)
     visible: tuple[Gpu, ...] = ()
     if placement is None:

@@ -29,7 +29,7 @@ _CHART_SCRIPTS = ("uplot/uPlot.iife.min.js", "charts.js")
 _CHART_MARK = 'class="chart"'
 _POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src 'self' data:; media-src 'self' data: blob:; "
-    "connect-src 'self'"
+    "font-src data:; connect-src 'self'"
 )
 
 
@@ -62,6 +62,8 @@ class Page:
         direction = "rtl" if self.lang == "fa" else "ltr"
         content = join(self.sections)
         scripts, words, style = list(self.scripts), NOTHING, read_asset("page.css")
+        if self.lang == "fa":
+            style = _embed_font() + style
         if _CHART_MARK in content:
             scripts = [*map(read_asset, _CHART_SCRIPTS), *scripts]
             words, style = _embed_words(Translator(self.lang)), read_asset("uplot/uPlot.min.css") + style
@@ -89,6 +91,13 @@ class Page:
 def read_asset(name: str) -> str:
     """Reads a script or style sheet of this package."""
     return (files("myxtts.tools") / name).read_text(encoding="utf-8")
+
+
+@cache
+def _embed_font() -> str:
+    """The style of the Persian font, which few machines have."""
+    font = base64.b64encode((files("myxtts.tools") / "vazirmatn" / "vazirmatn.woff2").read_bytes()).decode()
+    return f"@font-face{{font-family:Vazirmatn;src:url(data:font/woff2;base64,{font});font-weight:100 900}}"
 
 
 def _allow(scripts: Iterable[str]) -> str:
