@@ -235,7 +235,7 @@ class DataConfig(Section):
         resume=refuse(NEW_BATCHES),
     )
     mel_dtype: Literal["float16", "float32"] = _feature(
-        "float32", "Number format of stored mel features.", fa="فرمت عددی ویژگی‌های mel در کش."
+        "float32", "Number format of cached spectrograms.", fa="فرمت عددی ویژگی‌های mel در کش."
     )
     cache_waveforms: bool = setting(
         False,
@@ -252,13 +252,13 @@ class DataConfig(Section):
     )
     auto_rebuild_token_cache: bool = setting(
         True,
-        "Update stored features automatically when text settings, texts or recordings have changed.",
+        "Update the feature cache automatically when text settings, texts or recordings have changed.",
         fa="اگر تنظیم‌های متن، متن‌ها یا فایل‌ها عوض شده باشند، ویژگی‌های ذخیره‌شده خودکار به‌روز شوند.",
         resume=accept(ONLY_REBUILD),
     )
     auto_rebuild_mel_cache: bool = setting(
         False,
-        "Rebuild stored mel features automatically when audio settings have changed.",
+        "Recompute cached spectrograms automatically when audio settings have changed.",
         fa="اگر تنظیم‌های صدا عوض شده باشد، ویژگی‌های mel کش خودبه‌خود دوباره محاسبه شوند.",
         resume=accept(ONLY_REBUILD),
     )
