@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,26 +14,42 @@ _TITLES: dict[Language, tuple[str, str, str]] = {
     "en": (
         "Python API",
         "Made from the docstrings by `make docs`; do not edit.",
-        "All public names. They load on first use; `import myxtts` alone loads no TensorFlow.",
+        (
+            "All public names, those that most programs need first. Each is imported from `myxtts`, as in "
+            "`from myxtts import Trainer`, and loaded when it is first used: `import myxtts` alone loads no TensorFlow."
+        ),
     ),
     "fa": (
         "رابط پایتون (API)",
         "این صفحه را make docs از روی docstringها می‌سازد؛ دستی ویرایش نکنید.",
-        "همهٔ نام‌های عمومی. `import myxtts` به‌تنهایی TensorFlow را load نمی‌کند. توضیح‌ها همان docstringهای انگلیسی‌اند.",
+        (
+            "همهٔ نام‌های عمومی؛ اول آن‌هایی که بیشتر لازم می‌شوند. هر کدام را از `myxtts` وارد کنید، مثل "
+            "`from myxtts import Trainer`. خود `import myxtts` کتابخانهٔ TensorFlow را load نمی‌کند. "
+            "توضیح‌ها همان docstringهای انگلیسی‌اند."
+        ),
     ),
 }
+_ORDER = (
+    *("XTTSConfig", "Trainer", "Synthesizer", "Waveform", "open_batches", "Batch", "setup_gpu_strategy", "open_corpus"),
+    *("Utterance", "FrontEnd", "FeatureStore", "TFNativeDataLoader", "detect_hardware", "choose_plan", "DataConfig"),
+    *("ModelConfig", "TrainingConfig", "XTTS", "MyXTTSError"),
+)
+_MAX_SIGNATURE = 100
+_EXAMPLE = re.compile(r"^>>> .*(?:\n>>> .*)*", re.MULTILINE)
 Definition = ast.ClassDef | ast.FunctionDef
 
 
 def make_api_page(language: Language) -> str:
     title, notice, intro = _TITLES[language]
     homes = _read_homes()
-    imports = "\n".join(f"    {name}," for name in homes)
-    example = f"```python\nfrom myxtts import (\n{imports}\n)\n```"
-    entries = "\n\n".join(_describe(name, _find(name, module)) for name, module in homes.items())
+    assert set(homes) == set(_ORDER), set(homes) ^ set(_ORDER)
+    found = {name: _find(name, homes[name]) for name in _ORDER}
+    rows = [f"| [`{name}`](#{name.lower()}) | {_summarize(node)} |" for name, node in found.items()]
+    index = "\n".join(["| name | what it is |", "|---|---|", *rows])
+    entries = "\n\n".join([index, *(_describe(name, node) for name, node in found.items())])
     if language == "fa":
         entries = f'<div dir="ltr">\n\n{entries}\n\n</div>'
-    return f"# {title}\n\n<!-- {notice} -->\n\n{intro}\n\n{example}\n\n{entries}\n"
+    return f"# {title}\n\n<!-- {notice} -->\n\n{intro}\n\n{entries}\n"
 
 
 def _read_homes() -> dict[str, str]:
@@ -41,7 +58,7 @@ def _read_homes() -> dict[str, str]:
     for node in tree.body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_HOMES":
             homes: dict[str, str] = ast.literal_eval(node.value)
-            return dict(sorted(homes.items(), key=lambda item: item[0].lower()))
+            return homes
     raise AssertionError("myxtts/__init__.py has no _HOMES")
 
 
@@ -81,19 +98,56 @@ def _list_methods(node: ast.ClassDef) -> Iterator[str]:
     for method in node.body:
         if isinstance(method, ast.FunctionDef) and not method.name.startswith("_") and ast.get_docstring(method):
             marks = {ast.unparse(one) for one in method.decorator_list}
-            shown = f".{method.name}" if "property" in marks else _sign(method)
+            full_name = f"{node.name}.{method.name}"
+            shown = full_name if "property" in marks else _sign(method, full_name)
             yield f"```python\n{shown}\n```\n\n{_read_docstring(method)}"
 
 
 def _sign(node: ast.FunctionDef, name: str | None = None) -> str:
+    """The signature, one line for each parameter where a single line would be too long."""
     arguments = ast.parse(f"def f({ast.unparse(node.args)}): ...").body[0]
     assert isinstance(arguments, ast.FunctionDef)
     plain = arguments.args.args
     if plain and plain[0].arg in ("self", "cls"):
         del plain[0]
-    returned = f" -> {ast.unparse(node.returns)}" if node.returns and name is None else ""
-    return f"{name or node.name}({ast.unparse(arguments.args)}){returned}"
+    returned = f" -> {ast.unparse(node.returns)}" if node.returns and node.name != "__init__" else ""
+    name = name or node.name
+    line = f"{name}({ast.unparse(arguments.args)}){returned}"
+    if len(line) <= _MAX_SIGNATURE:
+        return line
+    parameters = "".join(f"    {one},\n" for one in _split(arguments.args))
+    return f"{name}(\n{parameters}){returned}"
+
+
+def _split(arguments: ast.arguments) -> Iterator[str]:
+    """Each parameter as it is written in a signature."""
+    plain = [*arguments.posonlyargs, *arguments.args]
+    defaults = [*([None] * (len(plain) - len(arguments.defaults))), *arguments.defaults]
+    yield from map(_show_parameter, plain, defaults)
+    if arguments.vararg:
+        yield f"*{ast.unparse(arguments.vararg)}"
+    elif arguments.kwonlyargs:
+        yield "*"
+    yield from map(_show_parameter, arguments.kwonlyargs, arguments.kw_defaults)
+    if arguments.kwarg:
+        yield f"**{ast.unparse(arguments.kwarg)}"
+
+
+def _show_parameter(parameter: ast.arg, default: ast.expr | None) -> str:
+    return ast.unparse(parameter) + (f" = {ast.unparse(default)}" if default else "")
+
+
+def _summarize(node: Definition) -> str:
+    """The first sentence of a docstring."""
+    first = " ".join((ast.get_docstring(node) or "").partition("\n\n")[0].split())
+    return first.partition(". ")[0].removesuffix(".").replace("|", "or") + "."
 
 
 def _read_docstring(node: Definition) -> str:
-    return ast.get_docstring(node) or ""
+    """The docstring, with its example as a code block."""
+    return _EXAMPLE.sub(lambda found: _fence(found[0]), ast.get_docstring(node) or "")
+
+
+def _fence(example: str) -> str:
+    lines = [line.removeprefix(">>> ") for line in example.splitlines()]
+    return "\n".join(["```python", *lines, "```"])

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
+import myxtts.tools
 from documentation.markdown import Heading
 from documentation.words import WORDS, Language
 
-LOOK_FOLDER = Path(__file__).with_name("look")
-"""Files that every page uses: style, script, the Persian font and its licence."""
+LOOK_FOLDERS = (Path(__file__).with_name("look"), Path(myxtts.tools.__file__).with_name("vazirmatn"))
+"""Files that every page uses: style and script; the Persian font, which reports use too, and its licence."""
 _MIN_HEADINGS_LISTED = 3
 # Runs before the page is drawn, so that a dark page does not flash white.
 _EARLY = (

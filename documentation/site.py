@@ -7,10 +7,11 @@ import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from documentation.frame import LOOK_FOLDER, Link, Surroundings, make_choice, make_html
+from documentation.frame import LOOK_FOLDERS, Link, Surroundings, make_choice, make_html
 from documentation.markdown import MarkdownPage
 from documentation.words import LANGUAGES, PAGE_GROUPS, PAGE_NAMES, READMES, WORDS, Language
 
@@ -70,7 +71,7 @@ class Site:
             shutil.copyfile(source, out / target)
         for language in self.languages:
             (out / f"search.{language}.js").write_text(self._index(language, pages), encoding="utf-8")
-        for path in LOOK_FOLDER.iterdir():
+        for path in chain.from_iterable(folder.iterdir() for folder in LOOK_FOLDERS):
             shutil.copyfile(path, out / path.name)
         first = [(language, f"{language}/index.html") for language in self.languages]
         (out / "index.html").write_text(make_choice(first), encoding="utf-8")

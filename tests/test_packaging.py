@@ -183,6 +183,15 @@ def test_the_readme_names_the_licence_of_everything_installed(name: str, heading
     assert "GPL-3.0" in licences["espeakng-loader"]
 
 
+def test_the_font_inside_the_package_comes_with_its_licence() -> None:
+    folder = ROOT / "src" / "myxtts" / "tools" / "vazirmatn"
+    assert {path.name for path in folder.iterdir()} == {"vazirmatn.woff2", "OFL.txt"}
+    assert "SIL Open Font License" in (folder / "OFL.txt").read_text(encoding="utf-8")
+    assert (folder / "OFL.txt").relative_to(ROOT).as_posix() in PROJECT["license-files"]
+    for name in ("README.md", "README.fa.md"):
+        assert "\n| Vazirmatn | OFL-1.1 |" in (ROOT / name).read_text(encoding="utf-8"), name
+
+
 def test_the_chart_library_inside_the_package_comes_with_its_licence() -> None:
     folder = ROOT / "src" / "myxtts" / "tools" / "uplot"
     assert {path.name for path in folder.iterdir()} == {"uPlot.iife.min.js", "uPlot.min.css", "LICENSE"}

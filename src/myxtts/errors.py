@@ -26,7 +26,7 @@ TERMINATED_EXIT_CODE = 143
 
 
 class MyXTTSError(Exception):
-    """A problem the user can act on: what is wrong, and what to do next."""
+    """Base class of all errors that a user can act on: `problem` says what is wrong, `next_step` what to do."""
 
     exit_code: ClassVar[int] = 1
     kind: ClassVar[str] = "error"
@@ -38,7 +38,8 @@ class MyXTTSError(Exception):
         self.details = details or {}
 
     def __str__(self) -> str:
-        return f"{self.problem} {self.next_step}".rstrip()
+        gap = "" if self.problem.endswith("\n") else " "  # A list, one item a line, ends with a line break.
+        return f"{self.problem}{gap}{self.next_step}".rstrip()
 
 
 class UsageError(MyXTTSError):

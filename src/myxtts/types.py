@@ -32,7 +32,7 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class Utterance:
-    """One recording with what is said in it. `audio` is an absolute path; nothing here is decoded yet."""
+    """One clip of a corpus with its text. `audio` is an absolute path; nothing is decoded yet."""
 
     id: str
     audio: str

@@ -218,7 +218,7 @@ def test_too_many_rejections_are_an_error_that_can_be_allowed(ljspeech: Path, tm
     message = str(caught.value)
     assert "6 of 20 utterances were rejected (30 %), more than the 25 % that are allowed" in message
     assert "6 missing-file: metadata.csv:1 (LJ000), there is no 'wavs/LJ000.wav' in " in message
-    assert "--set data.max_rejected_share=1 accepts the rest" in message
+    assert "--max-rejected-share 1 accepts the rest" in message
     assert not (tmp_path / "out" / "corpus.jsonl").exists()
     assert len(json.loads((tmp_path / "out" / "rejections.json").read_text(encoding="utf-8"))) == 6
     allowed = DataConfig(text_frontend="characters", max_rejected_share=0.3)

@@ -179,7 +179,7 @@ def test_addresses_and_ports() -> None:
             read_address(wrong)
     with bind("127.0.0.1", 0, is_chosen=True) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(UsageError, match="Cannot listen on"):
+        with pytest.raises(UsageError, match="is used by another program"):
             bind("127.0.0.1", port, is_chosen=True)
         with bind("127.0.0.1", port, is_chosen=False) as other:
             assert other.getsockname()[1] != port

@@ -53,10 +53,10 @@ def test_compiling_twice_or_only_tracing_counts() -> None:
 @pytest.mark.parametrize(
     ("settings", "number", "words"),
     [
-        ({"steps": 100}, 1, "7 more take about 7 min to compile and save about"),
-        ({"steps": 100, "enable_xla_compilation": False}, 1, "to trace and save about"),
+        ({"steps": 100}, 1, "7 more would take 7 min to compile and save only"),
+        ({"steps": 100, "enable_xla_compilation": False}, 1, "to trace and save only"),
         ({"steps": 10**8}, 6, "more would save less than 1% of the time"),
-        ({}, 8, "a run without an end"),
+        ({}, 8, "the run has no given length"),
         ({"steps": 100, "enable_graph_mode": False}, 8, "eager mode"),
         ({"steps": 100, "frame_budget": 20_000}, 8, "frame_budget counts padding"),
     ],

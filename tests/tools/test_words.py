@@ -50,6 +50,7 @@ def collect_texts() -> set[str]:
     texts = {text for file in files for text in list_texts(ast.parse(file.read_text(encoding="utf-8")))}
     for model in (VOICE, VOCODER):
         texts |= {*model.labels.values(), *model.charts, model.about_validation, model.about_samples}
+        texts |= {term.label for term in model.terms}
     return texts
 
 

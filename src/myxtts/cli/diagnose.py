@@ -116,7 +116,7 @@ def run_diagnose(
 ) -> None:
     """Find out why the GPU waits for data: the cause, the setting to change, the expected gain.
 
-    Measures every stage of loading and the real training step on your data, or any tf.data pipeline of yours.
+    Measures every stage of loading and the real training step on your data, or your own tf.data pipeline.
 
     [bold]Examples[/bold]
 

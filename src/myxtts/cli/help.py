@@ -16,6 +16,7 @@ SPEED = "Speed"
 ADVANCED = "Advanced"
 OTHER = "Other"
 _PANELS = (WHAT, WHERE, SPEED, ADVANCED, OTHER)
+_EXAMPLES = "[bold]Examples[/bold]"
 
 
 class PlainCommand(TyperCommand):
@@ -90,6 +91,13 @@ def _name_argument(piece: str) -> str:
 
 
 def unwrap_help(function: Callable[..., None]) -> str:
-    """Returns the docstring with one line for each paragraph, so that help is wrapped once, at the real width."""
+    """Returns the docstring with one line for each paragraph, so that help is wrapped once, at the real width.
+
+    The paragraphs behind the heading of the examples become the lines of one block, which typer does not wrap.
+    """
     paragraphs = re.split(r"\n\s*\n", inspect.getdoc(function) or "")
-    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+    lines = [" ".join(paragraph.split()) for paragraph in paragraphs]
+    if _EXAMPLES in lines:
+        start = lines.index(_EXAMPLES)
+        lines[start:] = ["\b\n" + "\n".join(lines[start:])]
+    return "\n\n".join(lines)

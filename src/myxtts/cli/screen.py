@@ -87,7 +87,7 @@ def print_error(error: MyXTTSError, *, as_json: bool) -> None:
         print_json({"error": {**fields, "next_step": error.next_step, **error.details}})
     text = Text.assemble(("Error", "bold red"), f" ({error.kind}): {error.problem}")
     if error.next_step:
-        text.append(f" {error.next_step}", "bold")
+        text.append(str(error).removeprefix(error.problem), "bold")
     print_paragraph(make_console(stderr=True), text)
 
 

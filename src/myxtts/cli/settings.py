@@ -60,6 +60,9 @@ SETTING_FLAGS: tuple[SettingFlag, ...] = (
         "--language", ("data.language",), "Language of recordings that name none, such as fa.", "CODE", "en", WHAT
     ),
     SettingFlag("--model-size", ("model_size",), f"{_MODEL_SIZES}.", "SIZE", "small", WHAT),
+    SettingFlag("--steps", ("training.steps",), "Train for this many steps.", "N", panel=WHAT),
+    SettingFlag("--epochs", ("training.epochs",), "Train for this many passes over the corpus.", "N", panel=WHAT),
+    SettingFlag("--minutes", ("training.minutes",), "Train for this many minutes.", "N", panel=WHAT),
     SettingFlag(
         "--adapt",
         ("training.adapt",),
@@ -67,9 +70,6 @@ SETTING_FLAGS: tuple[SettingFlag, ...] = (
         "WHAT",
         panel=WHAT,
     ),
-    SettingFlag("--steps", ("training.steps",), "Train for this many steps.", "N", panel=WHAT),
-    SettingFlag("--epochs", ("training.epochs",), "Train for this many passes over the corpus.", "N", panel=WHAT),
-    SettingFlag("--minutes", ("training.minutes",), "Train for this many minutes.", "N", panel=WHAT),
     SettingFlag(
         "--cache-dir", ("data.cache_dir",), "Feature cache.", "DIR", "cached_features beside the corpus", WHERE
     ),
@@ -206,13 +206,12 @@ def _join_flags(
         for flag in SETTING_FLAGS
         if flag.parameter not in taken
     ]
-    shared.append(_make_option("config_file", _CONFIG_FLAG))
-    shared.append(_make_option("assignments", _SET_FLAG, list[str], ()))
+    last = [_make_option("config_file", _CONFIG_FLAG), _make_option("assignments", _SET_FLAG, list[str], ())]
 
     # typer reads the signature: the wrapper takes any keywords and gets the joined parameters below.
     @functools.wraps(command)
     def run_with_settings(**values: Any) -> None:
-        given = {parameter.name: values.pop(parameter.name) for parameter in shared}
+        given = {parameter.name: values.pop(parameter.name) for parameter in (*shared, *last)}
         config_file, assignments = given.pop("config_file"), given.pop("assignments")
         flags = list(_collect_values(given))
         known = {*acting, *hidden}
@@ -221,7 +220,7 @@ def _join_flags(
             print_note(f"{', '.join(useless)}: no effect in this command.")
         command(load_config(config_file, assignments, flags), **values)
 
-    parameters = [*(one.replace(kind=one.KEYWORD_ONLY) for one in own), *shared]
+    parameters = [*shared, *(one.replace(kind=one.KEYWORD_ONLY) for one in own), *last]
     run_with_settings.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run_with_settings.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run_with_settings

@@ -29,9 +29,14 @@ def run_train(
             help="With --resume: folder of the run, or its name in runs/.", metavar="RUN", show_default=False
         ),
     ] = None,
-    part: Annotated[
+    init_from: Annotated[
         str | None,
-        typer.Option(help="voice, or vocoder. \\[default: voice]", metavar="PART", rich_help_panel=WHAT),
+        typer.Option(
+            "--init-from",
+            help="Fine-tune: start with the weights of this run or bundle, or base for the model of the package.",
+            metavar="RUN",
+            rich_help_panel=WHAT,
+        ),
     ] = None,
     resume: Annotated[
         bool,
@@ -41,14 +46,9 @@ def run_train(
             rich_help_panel=WHAT,
         ),
     ] = False,
-    init_from: Annotated[
+    part: Annotated[
         str | None,
-        typer.Option(
-            "--init-from",
-            help="Fine-tune: start with the weights of this run or bundle, or base for the model of the package.",
-            metavar="RUN",
-            rich_help_panel=WHAT,
-        ),
+        typer.Option(help="voice, or vocoder. \\[default: voice]", metavar="PART", rich_help_panel=WHAT),
     ] = None,
     install_into: Annotated[
         Path | None,
@@ -100,27 +100,28 @@ def run_train(
 ) -> None:
     """Train a voice model on your recordings, or resume a run.
 
-    Missing features are computed first. Give a length: --steps, --epochs or --minutes. Ctrl-C saves a checkpoint and
-    stops; --resume continues the named run, or else runs/run, or else the newest run in runs/.
+    Missing features are computed first. Give a length (--steps, --epochs or --minutes), because the learning rate
+    decays towards the end. Ctrl-C saves a checkpoint and stops; --resume continues the named run, or else runs/run, or
+    else the newest run in runs/.
 
     With --part vocoder, a neural vocoder is trained on the same features. Use it with myxtts synth --vocoder
     runs/vocoder, or put it into a voice model with --install-into.
 
     [bold]Examples[/bold]
 
-    myxtts train --train-data corpus --steps 20000
+    myxtts train --train-data corpus --model-size small --steps 50000
+
+    myxtts train --train-data corpus --model-size tiny --minutes 60 --page
 
     myxtts train --resume
 
-    myxtts train --resume runs/run --steps 40000
+    myxtts train --resume runs/run --steps 60000
 
-    myxtts train --train-data more --init-from runs/run --run-name b --steps 500
+    myxtts train --train-data corpus --init-from base --adapt voice
 
-    myxtts train --train-data corpus --init-from base --steps 5000
+    myxtts train --train-data more --init-from runs/run --run-name b --steps 2000
 
-    myxtts train --train-data corpus --page
-
-    myxtts train --part vocoder --train-data corpus --install-into runs/run
+    myxtts train --part vocoder --train-data corpus --steps 50000
     """
     from myxtts.cli.reports import ScreenReport, show_training
     from myxtts.tools.monitor.system_log import SystemLog

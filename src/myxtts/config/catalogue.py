@@ -36,12 +36,12 @@ class Selectors(Section):
     """Top-level settings, each of which selects a preset; the allowed values are the files in `config/presets`."""
 
     model_size: ModelSize = setting(
-        "small", "Preset of the model's shape.", fa="preset اندازه و شکل مدل.", resume=accept(ONLY_PRESET)
+        "small", "Preset of the model's size.", fa="preset اندازه و شکل مدل.", resume=accept(ONLY_PRESET)
     )
     optimization_level: OptimizationLevel = setting(
         "enhanced",
-        "Preset of compilation, precision and tuning: plain, usual, or the fastest that may fail.",
-        fa="preset کامپایل، دقت عددی و تنظیم خودکار: ساده، معمول، یا سریع‌ترین که ممکن است fail شود.",
+        "Preset of compilation and precision: for debugging, as usual, or with all optimisations.",
+        fa="preset کامپایل، دقت عددی و تنظیم خودکار: برای دیباگ، معمول، یا با همهٔ بهینه‌سازی‌ها.",
         resume=accept(ONLY_PRESET),
     )
     gpu_card: GpuCard | None = setting(

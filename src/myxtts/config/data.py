@@ -41,7 +41,7 @@ _speed = partial(setting, resume=accept(ONLY_SPEED))
 
 
 class DataConfig(Section):
-    """Everything between recordings on disk and batches on the device."""
+    """Settings of data: corpus, text, audio, features, cache and loading."""
 
     section_name: ClassVar[str] = "data"
 
@@ -70,7 +70,7 @@ class DataConfig(Section):
     )
     language: str = setting(
         "en",
-        "Language of the rows that name none.",
+        "Language of clips that name none.",
         fa="زبان خط‌هایی که زبانشان نوشته نشده است.",
         resume=refuse(NEW_TOKENS),
         allowed=Words(
@@ -85,8 +85,8 @@ class DataConfig(Section):
     )
     split_by: Literal["utterance", "speaker", "text"] = _selection(
         "utterance",
-        "What stays together on one side of the validation split.",
-        fa="چه چیزی هنگام جدا کردن بخش اعتبارسنجی باید یک طرف بماند.",
+        "speaker or text: keep all clips of a speaker, or of a text, in one split.",
+        fa="با `speaker` یا `text` همهٔ کلیپ‌های یک گوینده یا یک متن در یک بخش (آموزش یا اعتبارسنجی) می‌مانند.",
     )
     max_rejected_share: Annotated[float, Field(ge=0.0, le=1.0)] = setting(
         0.25,
@@ -96,8 +96,8 @@ class DataConfig(Section):
     )
     max_bad_share: Annotated[float, Field(ge=0.0, le=1.0)] = setting(
         0.01,
-        "Share of unusable utterances above which the work stops.",
-        fa="اگر سهم کلیپ‌های غیرقابل استفاده از این بیشتر شود، کار متوقف می‌شود.",
+        "Share of clips that fail while features are computed above which the command stops.",
+        fa="اگر هنگام محاسبهٔ ویژگی‌ها سهم کلیپ‌های ناموفق از این بیشتر شود، دستور متوقف می‌شود.",
         resume=accept(ONLY_STOP),
     )
 
@@ -235,7 +235,7 @@ class DataConfig(Section):
         resume=refuse(NEW_BATCHES),
     )
     mel_dtype: Literal["float16", "float32"] = _feature(
-        "float32", "Number format of stored mel features.", fa="فرمت عددی ویژگی‌های mel در کش."
+        "float32", "Number format of cached spectrograms.", fa="فرمت عددی ویژگی‌های mel در کش."
     )
     cache_waveforms: bool = setting(
         False,
@@ -252,13 +252,13 @@ class DataConfig(Section):
     )
     auto_rebuild_token_cache: bool = setting(
         True,
-        "Update stored features automatically when text settings, texts or recordings have changed.",
+        "Update the feature cache automatically when text settings, texts or recordings have changed.",
         fa="اگر تنظیم‌های متن، متن‌ها یا فایل‌ها عوض شده باشند، ویژگی‌های ذخیره‌شده خودکار به‌روز شوند.",
         resume=accept(ONLY_REBUILD),
     )
     auto_rebuild_mel_cache: bool = setting(
         False,
-        "Rebuild stored mel features automatically when audio settings have changed.",
+        "Recompute cached spectrograms automatically when audio settings have changed.",
         fa="اگر تنظیم‌های صدا عوض شده باشد، ویژگی‌های mel کش خودبه‌خود دوباره محاسبه شوند.",
         resume=accept(ONLY_REBUILD),
     )

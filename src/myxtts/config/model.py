@@ -18,7 +18,7 @@ _shape = partial(setting, resume=refuse(NEW_SHAPES), scope="voice")
 
 
 class ModelConfig(Section):
-    """Widths and depths of text encoder, flow-matching decoder and reference (speaker) encoder."""
+    """Settings of the model: widths and depths of text encoder, decoder and reference encoder."""
 
     section_name: ClassVar[str] = "model"
 

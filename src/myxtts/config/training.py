@@ -32,7 +32,7 @@ _end = partial(setting, resume=accept(NEW_END))
 
 
 class TrainingConfig(Section):
-    """Length and devices of a run, compilation and precision of a step, optimiser and weight averaging."""
+    """Settings of training: length, devices, compilation, precision, optimiser, EMA, validation."""
 
     section_name: ClassVar[str] = "training"
 
@@ -107,7 +107,7 @@ class TrainingConfig(Section):
     )
     seed: Annotated[int, Field(ge=0, le=2**32 - 1)] = setting(
         0,
-        "Start of all randomness; the same seed gives the same run.",
+        "Seed of all random numbers; the same seed gives the same run.",
         fa="seed همهٔ اعداد تصادفی؛ seed یکسان run یکسان می‌دهد.",
         resume=refuse("all randomness, the order of the utterances among it, would be another"),
     )
@@ -123,7 +123,7 @@ class TrainingConfig(Section):
     )
     minutes: Annotated[float, Field(gt=0.0)] | None = _end(
         None,
-        "Minutes after which training ends, the learning rate falling towards it; null means no limit.",
+        "Minutes after which training ends; the learning rate decays until then. null means no limit.",
         fa="چند دقیقه تا پایان آموزش؛ learning rate تا آن موقع کم می‌شود؛ `null` یعنی بدون محدودیت.",
     )
 
@@ -241,8 +241,8 @@ class TrainingConfig(Section):
     )
     start_pull: Annotated[float, Field(ge=0.0, le=1000.0)] = setting(
         0.0,
-        "Pull of the weights towards those of --init-from (L2-SP), instead of weight decay; 0 turns it off.",
-        fa="کشش وزن‌ها به سمت وزن‌های `--init-from` به روش L2-SP، به‌جای weight decay؛ ۰ آن را خاموش می‌کند.",
+        "Weight decay towards the weights of --init-from (L2-SP) instead of towards zero; 0 turns it off.",
+        fa="مقدار weight decay به سمت وزن‌های `--init-from` (L2-SP) به‌جای صفر؛ ۰ آن را خاموش می‌کند.",
         resume=refuse_switch("the checkpoint holds the starting weights of a pulled run, and no other does"),
         scope="voice",
     )

@@ -31,6 +31,7 @@ MEASURED = (
     "(4.2 % of the words of the human speaker). Fewer minutes have not been measured."
 )
 """The measurement is described in docs/en/good-enough.md."""
+_NUM_RARE_SHOWN = 12
 _FULL_SHARE = 0.99
 """Share of the pairs of everyday sentences from which on coverage is called full."""
 _NUM_SPEAKERS_SHOWN = 5
@@ -133,18 +134,22 @@ class CorpusTally:
 
 def _describe_coverage(part: Coverage, needs: Needs) -> None:
     """Adds sentences about the sounds and pairs of one language."""
-    sounds = f"{part.num_phones} of {part.num_phones_of_language} sounds of everyday sentences"
-    share = f"{100 * part.pair_share:.1f} % of their pairs of sounds"
-    needs.lines.append(f"{part.language}: the texts have {sounds} and {share} ({part.num_pairs:,} different ones).")
+    sounds = f"{part.num_phones} of {part.num_phones_of_language}"
+    share = f"{100 * part.pair_share:.0f} % of those in everyday sentences"
+    needs.lines.append(f"Sounds of {part.language}: {sounds}. Pairs of sounds: {share}.")
     if part.missing_phones:
-        needs.lacking.append(f"{part.language}: no text has the sounds {' '.join(part.missing_phones)}.")
+        needs.lacking.append(f"{part.language}: these sounds are missing: {' '.join(part.missing_phones)}.")
     if part.rare_phones:
-        rare = ", ".join(f"{phone} ({count})" for phone, count in part.rare_phones.items())
-        needs.lacking.append(f"{part.language}: sounds that occur fewer than {ENOUGH_OF_A_PHONE} times: {rare}.")
+        rare = [f"{phone} ({count})" for phone, count in part.rare_phones.items()]
+        more = f" and {len(rare) - _NUM_RARE_SHOWN} more" if len(rare) > _NUM_RARE_SHOWN else ""
+        named = ", ".join(rare[:_NUM_RARE_SHOWN])
+        needs.lacking.append(
+            f"{part.language}: these sounds occur fewer than {ENOUGH_OF_A_PHONE} times: {named}{more}."
+        )
     if part.pair_share < _FULL_SHARE:
         pairs = ", ".join(pair.replace(" ", "-") for pair in part.missing_pairs)
         needs.lacking.append(
-            f"{part.language}: no text has these frequent pairs: {pairs}. --suggest 50 lists sentences for them."
+            f"{part.language}: these frequent pairs are missing: {pairs}. --suggest 50 writes sentences that have them."
         )
 
 
@@ -175,7 +180,7 @@ def _describe_sound(needs: Needs) -> None:
         needs.lines.append("Level and noise are not known: recordings were not decoded (--quick).")
         return
     needs.lines.append(
-        f"Speech is at {needs.level_db} dB of full scale and {needs.snr_db} dB above the noise (medians)."
+        f"Level of speech: {needs.level_db} dB of full scale, {needs.snr_db} dB above the noise (medians)."
     )
     if needs.num_noisy:
         noun = "clip has" if needs.num_noisy == 1 else "clips have"

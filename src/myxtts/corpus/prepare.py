@@ -271,18 +271,17 @@ def _refuse_useless(summary: Summary, inputs: list[_Input], data: DataConfig, *,
         return
     reasons = "\n".join(f"  {line}" for line in describe_reasons(summary.reasons, summary.examples))
     advice = _advise_on_main_reason(summary, inputs)
-    accept = " --set data.max_rejected_share=1 accepts the rest." if summary.num_utterances and not strict else ""
+    accept = "--max-rejected-share 1 accepts the rest." if summary.num_utterances and not strict else ""
     report = f"All are listed in {Path(summary.out) / 'rejections.csv'}."
-    raise DataError(
-        f"{problem}:\n{reasons}\n", next_step=f"{advice}{accept} {report}", details={"reasons": summary.reasons}
-    )
+    next_step = " ".join(sentence for sentence in (advice, accept, report) if sentence)
+    raise DataError(f"{problem}:\n{reasons}\n", next_step=next_step, details={"reasons": summary.reasons})
 
 
 def _advise_on_main_reason(summary: Summary, inputs: list[_Input]) -> str:
-    """Says what to do about the most frequent reason; where recordings are missing, where they seem to be."""
+    """Says where missing recordings seem to be, if that is the most frequent reason."""
     reason, count = next(iter(summary.reasons.items()))
     if reason not in (Reason.MISSING_FILE, Reason.OUTSIDE_ROOT) or count < 0.5 * summary.num_rejected:
-        return next(example.what_to_do for example in summary.examples if example.reason == reason)
+        return ""  # The list of reasons has it.
     named = [PurePosixPath(item.audio.replace("\\", "/")) for item in summary.examples if item.reason == reason]
     outside = [str(path.parent) for path in named if path.is_absolute() and Path(path).exists()]
     if outside:

@@ -69,7 +69,9 @@
       card.querySelector("strong").textContent = value;
       card.querySelector(".remark").textContent = remark;
     }
-    find(".verdict").textContent = news.verdict;
+    const [said, command] = news.verdict.split(": myxtts ");
+    find(".verdict").textContent = command ? `${said}: ` : said;
+    if (command) find(".verdict").append(make("code", `myxtts ${command}`, { dir: "ltr" }));
     find("#card-state").dataset.state = news.state;
     find("#stop").disabled = news.stopping || !["running", "stalled", "starting"].includes(news.state);
     if (news.stopping) show(words.stopping);

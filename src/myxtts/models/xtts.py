@@ -50,7 +50,9 @@ class SpokenText(NamedTuple):
 
 
 class XTTS(keras.Model):  # type: ignore[misc]
-    """The acoustic model. All weights are created in the constructor.
+    """The acoustic model, a Keras model: text and a reference in, log-mels out.
+
+    All weights are created in the constructor.
 
     Make it in the scope of the strategy, under the dtype policy to compute in. `length_factor` and `modulation_taps`
     are calibrated, not trained. With `is_search_chunked` alignments are searched in chunks of frames: faster on GPUs,

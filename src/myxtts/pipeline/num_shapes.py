@@ -79,7 +79,7 @@ def choose_num_shapes(
     elif saved_s > cost_s:
         why = f"more would save less than {_WORTH:.0%} of the time"
     else:
-        why = f"{num_more} more take about {_show(cost_s)} to {making} and save about {_show(saved_s)} of padding"
+        why = f"{num_more} more would take {_show(cost_s)} to {making} and save only {_show(saved_s)} of padding"
     return ShapeChoice(best, _explain(best, why))
 
 
@@ -89,7 +89,7 @@ def _find_reason_for_most(config: XTTSConfig) -> str | None:
     if not training.enable_graph_mode or training.enable_eager_debug:
         return "nothing is compiled in eager mode"
     if training.steps is None and training.epochs is None and training.minutes is None:
-        return "a run without an end pays for all of them"
+        return "the run has no given length"
     if config.data.frame_budget is not None:
         return "frame_budget counts padding: with less of it a step has more utterances"
     return None

@@ -58,7 +58,7 @@ def open_batches(
     telemetry_file: Path | None = None,
     say: Say = lambda _line: None,
 ) -> Feed:
-    """Batches of a split, from the feature cache or computed on the fly, on the device that the plan names.
+    """Opens the batches of a split, from the feature cache or computed on the fly, on the device of the plan.
 
     `split` is train, val or test. If there is no feature cache, it is made first.
 

@@ -89,7 +89,7 @@ class Hardware:
 
 
 def detect_hardware(*, nvml: Any = None, environment: Mapping[str, str] | None = None) -> Hardware:
-    """Looks at the machine.
+    """Finds the CPUs, memory, GPUs and driver of this machine, without loading TensorFlow.
 
     `nvml` and `environment` stand for the driver and the environment of this process, which are used by default.
     """

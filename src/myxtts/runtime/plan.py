@@ -135,7 +135,7 @@ class _Placement:
 
 
 def choose_plan(config: XTTSConfig, hardware: Hardware) -> Plan:
-    """Returns the plan of a run; raises HardwareError where a named GPU is missing and the table has no fallback."""
+    """Chooses mode, devices, threads and buffers of a run; raises HardwareError if a named GPU has no fallback."""
     placement = _place_without_gpus(config, hardware)
     visible: tuple[Gpu, ...] = ()
     if placement is None:

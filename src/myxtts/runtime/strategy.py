@@ -31,7 +31,7 @@ _exchanging: dict[tuple[str, ...], tf.distribute.Strategy] = {}
 def setup_gpu_strategy(
     enable_multi_gpu: bool = False, visible_gpus: str | None = None, *, device_type: str = "GPU"
 ) -> tf.distribute.Strategy:
-    """Makes a strategy for the devices that TensorFlow finds on this machine, without a plan.
+    """Makes a TensorFlow distribution strategy for the GPUs of this machine, for your own training code.
 
     No GPU: the default strategy. One, or several without `enable_multi_gpu`: OneDeviceStrategy on the first. Several
     with it: MirroredStrategy. In a cluster: MultiWorkerMirroredStrategy over such GPUs of all workers.

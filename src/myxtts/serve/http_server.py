@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 from pathlib import Path
 from typing import Any
@@ -83,10 +84,11 @@ def open_socket(host: str, port: int) -> socket.socket:
         # It listens already: clients that read the printed address wait until the server answers.
         return socket.create_server((host, port), family=family, backlog=_BACKLOG)
     except OSError as error:
-        raise UsageError(
-            f"Cannot listen on {host}, port {port}: {error.strerror or error}.",
-            next_step="Choose another port (0 finds a free one).",
-        ) from error
+        if error.errno == errno.EADDRINUSE:
+            problem = f"Port {port} of {host} is used by another program."
+        else:
+            problem = f"Cannot listen on {host}, port {port}: {error.strerror or error}."
+        raise UsageError(problem, next_step="Choose another address or port (0 finds a free port).") from error
 
 
 def name_address(listening: socket.socket) -> str:

@@ -62,7 +62,7 @@ class StoredUtterance:
 
 
 class FeatureStore(Utterances):
-    """Random access to the utterances of one generation.
+    """Reads the features of a feature cache, by utterance.
 
     The constructor maps files lazily, which writers use on incomplete generations; training uses `open`, which maps
     every file at once.

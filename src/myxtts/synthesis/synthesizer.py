@@ -102,7 +102,7 @@ def _open_engine(loaded: LoadedBundle, vocoder: KnownVocoder, *, use_xla: bool) 
 
 
 class Synthesizer:
-    """A bundle with its model in memory. Thread-safe: a lock is held for one sentence at a time.
+    """Speaks with a trained model. Thread-safe: a lock is held for one sentence at a time.
 
     >>> speaker = Synthesizer.load("runs/anna")
     >>> wave = speaker.say("Good morning.", voice="reference.wav", language="en")

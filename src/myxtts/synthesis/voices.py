@@ -72,6 +72,7 @@ _ADVICE = (
     f"{MIN_REFERENCE_S:g} to {MAX_REFERENCE_S:g} s are accepted."
 )
 _MAX_NOTE_LENGTH = 500
+_NUM_VOICES_LISTED = 20
 """Characters of a language or a consent in a voice file."""
 _Number = Annotated[float, Field(gt=-1e6, lt=1e6)]
 _Note = Annotated[str, Field(max_length=_MAX_NOTE_LENGTH)]
@@ -293,10 +294,15 @@ def read_default_voices(notes: Mapping[str, Any], known: Iterable[str]) -> dict[
 
 def refuse_unknown_voice(name: str, known: Iterable[str]) -> DataError:
     """Makes the error for a voice that is neither a file nor a known name."""
-    listed = ", ".join(list(known)[:20])
+    names = list(known)
+    listed = ", ".join(names[:_NUM_VOICES_LISTED])
+    more = len(names) - _NUM_VOICES_LISTED
+    rest = f" and {more} more, which myxtts voices lists" if more > 0 else ""
     return DataError(
         f"There is no file and no voice named {name[:200]!r}.",
-        next_step=f"Name a recording, or one of: {listed}." if listed else "Name a recording of 3 to 8 s of speech.",
+        next_step=f"Name a recording, or one of: {listed}{rest}."
+        if names
+        else "Name a recording of 3 to 8 s of speech.",
     )
 
 

@@ -72,8 +72,8 @@ class _FrontEndFile(FileModel):
 class FrontEnd:
     """Converts texts to token ids. Made by `create` (for a new corpus) or `load` (from frontend.json).
 
-    `reason` says in words why this kind was chosen; `espeak_version` is the one at creation; `persian` is None in front
-    ends that were made before Persian had rules of its own: they read as they did.
+    `reason` says why this kind was chosen; `espeak_version` is that at creation; `persian` is None in front ends of
+    older versions, which had no rules for Persian and still read as they did.
     """
 
     tokenizer: Tokenizer

@@ -29,7 +29,7 @@ _CHART_SCRIPTS = ("uplot/uPlot.iife.min.js", "charts.js")
 _CHART_MARK = 'class="chart"'
 _POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src 'self' data:; media-src 'self' data: blob:; "
-    "connect-src 'self'"
+    "font-src data:; connect-src 'self'"
 )
 
 
@@ -62,10 +62,12 @@ class Page:
         direction = "rtl" if self.lang == "fa" else "ltr"
         content = join(self.sections)
         scripts, words, style = list(self.scripts), NOTHING, read_asset("page.css")
+        if self.lang == "fa":
+            style = _embed_font() + style
         if _CHART_MARK in content:
             scripts = [*map(read_asset, _CHART_SCRIPTS), *scripts]
             words, style = _embed_words(Translator(self.lang)), read_asset("uplot/uPlot.min.css") + style
-        verdict = f'<p class="verdict">{escape(self.verdict)}</p>' if self.verdict else ""
+        verdict = f'<p class="verdict">{mark_command(self.verdict)}</p>' if self.verdict else ""
         return (
             f'<!DOCTYPE html>\n<html lang="{escape(self.lang)}" dir="{direction}">\n<head>\n<meta charset="utf-8">\n'
             f'<meta http-equiv="Content-Security-Policy" content="{_allow(scripts)}">\n'
@@ -89,6 +91,13 @@ class Page:
 def read_asset(name: str) -> str:
     """Reads a script or style sheet of this package."""
     return (files("myxtts.tools") / name).read_text(encoding="utf-8")
+
+
+@cache
+def _embed_font() -> str:
+    """The style of the Persian font, which few machines have."""
+    font = base64.b64encode((files("myxtts.tools") / "vazirmatn" / "vazirmatn.woff2").read_bytes()).decode()
+    return f"@font-face{{font-family:Vazirmatn;src:url(data:font/woff2;base64,{font});font-weight:100 900}}"
 
 
 def _allow(scripts: Iterable[str]) -> str:
@@ -164,7 +173,15 @@ def make_panel(heading: str, *blocks: Html, note: str = "") -> Html:
 
 def make_paragraph(text: str, kind: str = "note") -> Html:
     """Makes a paragraph of a class of the style sheet; its own first letter decides on the direction of writing."""
-    return Html(f'<p class="{escape(kind)}" dir="auto">{escape(text)}</p>') if text else NOTHING
+    return Html(f'<p class="{escape(kind)}" dir="auto">{mark_command(text)}</p>') if text else NOTHING
+
+
+def mark_command(text: str) -> Html:
+    """Escapes a text; a command that it ends with is set as code, from left to right."""
+    said, colon, command = text.partition(": myxtts ")
+    if not colon or ". " in command:
+        return escape(text)
+    return Html(f'{escape(said)}: <code dir="ltr">myxtts {escape(command)}</code>')
 
 
 def make_table(heading: Sequence[str], rows: Iterable[Sequence[str]], code_columns: Sequence[int] = ()) -> Html:

@@ -44,13 +44,14 @@ class Measures:
 
     terms: tuple[Term, ...]
     charts: Mapping[str, Mapping[str, str]]
+    table_labels: Mapping[str, str]
     about_validation: str
     about_samples: str
 
     @property
     def labels(self) -> dict[str, str]:
         of_charts = {name: label for chart in self.charts.values() for name, label in chart.items()}
-        return {term.name: term.label for term in self.terms} | of_charts
+        return {term.name: term.label for term in self.terms} | of_charts | self.table_labels
 
     @property
     def term_labels(self) -> dict[str, str]:
@@ -69,7 +70,7 @@ VOICE = Measures(
         Term("duration", 0.5, "aligned", "text", "durations"),
         Term("pitch", 0.25, "aligned", "text", "pitch"),
         Term("speaker", 0.1, "speaker", "speaker", "speaker"),
-        Term("length_error", 0.0, "aligned", "text", "utterance length error"),
+        Term("length_error", 0.0, "aligned", "text", "utterance length error, without the length factor"),
         Term("unaligned", 0.0, "real", "text", "not aligned"),
         Term("speaker_accuracy", 0.0, "speaker", "speaker", "speaker accuracy"),
     ),
@@ -85,6 +86,7 @@ VOICE = Measures(
         },
         "Voice": {"speaker_similarity": "speaker similarity", "speaker_accuracy": "speaker accuracy"},
     },
+    table_labels={"length_ratio": "predicted length / real length"},
     about_validation="The same utterances with the same noise every time. The score is the mel distance with real "
     "durations plus a quarter of the token duration error; the best checkpoint is chosen by it. Lower is better, "
     "except for similarity.",
@@ -110,6 +112,7 @@ VOCODER = Measures(
             "griffin_lim_spectral_distance": "spectral distance of Griffin-Lim",
         },
     },
+    table_labels={},
     about_validation="The same segments of held-out recordings every time, made from their mel spectrograms and "
     "compared with the recordings. The score is the mel distance; the best checkpoint is chosen by it. Griffin-Lim, "
     "for comparison, is made to meet the mel bands but knows nothing between and above them. Lower is better.",

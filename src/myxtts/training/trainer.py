@@ -62,14 +62,16 @@ def print_line(line: str) -> None:
 
 
 class Trainer:
-    """A training that can be begun, resumed, or begun from the weights of a bundle.
+    """Trains a voice model or a vocoder: a new run, a resumed run, or a fine-tuning.
 
-    It validates, keeps the best checkpoint, stops early, freezes the text side, writes samples and TensorBoard, as the
-    configuration says. `make_observers` adds callbacks of one's own: it is called when the run is open and TensorFlow
-    loaded. Features that are missing are made first. `say` is told, line by line, what happens; `report` shows how the
-    features are made. Progress shows on standard error, as a bar on a terminal and as a line now and then elsewhere.
-    `discriminators_from` is the step at which the discriminators of a vocoder join, None for the usual one.
-    After a signal the command is said with which the run goes on; `resume_flags` are added to it.
+    Missing features are computed first. As the configuration says, it validates, keeps the best checkpoint, stops
+    early, freezes the text encoder, and writes samples and TensorBoard files.
+
+    `part` is "voice" or "vocoder". `init_from` is a run or bundle whose weights are loaded; `override` accepts changed
+    settings that `resume` refuses. `make_observers` returns your own callbacks; it is called when the run is open and
+    TensorFlow is loaded. `say` gets each line of the log, `report` the progress of computing features.
+    `discriminators_from` is the step at which the discriminators of a vocoder start; None takes the default.
+    `resume_flags` are added to the command that is shown after an interruption.
     """
 
     def __init__(
@@ -96,7 +98,7 @@ class Trainer:
         self._resume_flags = resume_flags
 
     def fit(self) -> TrainResult:
-        """Trains until `steps`, `epochs`, `minutes` or a signal end it; a signal goes on its way when all is saved."""
+        """Trains until `steps`, `epochs` or `minutes` are reached, or until a signal; then the state is saved."""
         origin = self._read_origin()
         config = keep_num_shapes(self._settle(origin))
         if self._part == "vocoder":

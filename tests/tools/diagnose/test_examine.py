@@ -385,6 +385,11 @@ def test_json_holds_what_programs_need() -> None:
     assert result["oscillation"]["period_steps"] == 9
 
 
+def test_a_busy_machine_is_named_where_steps_are_slow_without_waiting() -> None:
+    assert conclude(make_evidence()).au_basis == "emulated"
+    assert conclude(make_evidence(loop=make_loop(step_s=1.5 * STEP_S))).au_basis == "disturbed"
+
+
 def test_screen_names_cause_place_setting_and_gain() -> None:
     console = Console(file=StringIO(), width=120, color_system=None)
     show_diagnosis(make_full_diagnosis(), console, Translator("en"))

@@ -166,10 +166,18 @@ def prepare(
         num_suggested=suggest,
     )
     write_resolved(settings, out)
-    command = f"myxtts train --train-data {shlex.quote(str(out))}"
-    screen.notices.print(
-        f"Next: {command} --model-size tiny --steps 16000\nWith a GPU: --model-size small --steps 50000",
-        markup=False,
-        soft_wrap=True,
-    )
+    screen.notices.print(_name_next_step(out, summary.seconds), markup=False, soft_wrap=True)
     screen.finish(summary.to_json())
+
+
+def _name_next_step(out: Path, seconds: float) -> str:
+    """Says how to train on the corpus: a small one adapts the base model."""
+    from myxtts.training.voice.adapt import SMALL_MINUTES
+
+    command = f"myxtts train --train-data {shlex.quote(str(out))}"
+    if seconds < 60 * SMALL_MINUTES:
+        return (
+            f"Next: {command} --init-from base\n"
+            f"This adapts the base model: less than {SMALL_MINUTES:g} minutes are too few to train from scratch."
+        )
+    return f"Next, on a CPU: {command} --model-size tiny --steps 16000\nWith a GPU: --model-size small --steps 50000"

@@ -33,7 +33,7 @@ _AXES = {"position": "", "ids": "B", "num_real": "", **{array.name: array.axes f
 
 
 class TFNativeDataLoader(PythonLoader):
-    """Fills batches from recordings, or makes a `tf.data.Dataset` of batches. Any number of threads may call it.
+    """Loads batches from recordings inside the TensorFlow graph, or makes a `tf.data.Dataset` of them. Thread-safe.
 
     `survey` says which recordings the graph loads. One that has changed is noticed by its length and rate, not by its
     checksum, which the graph has no operation for.

@@ -28,7 +28,7 @@ _NUM_TIMELINES = 6
 """Candidates in the chart of step times: one for each colour of `tools.charts`."""
 CANDIDATES = mark(
     {
-        "cached": "MyXTTS, stored features",
+        "cached": "MyXTTS, cached features",
         "native": "MyXTTS on the fly, in the graph",
         "python": "MyXTTS on the fly, in Python",
         "settings": "These settings",

@@ -38,6 +38,9 @@ _BLOCK_SHARE = 0.5
 _VERIFY_LIMIT_S = 20.0
 """Time limit of such a block; with 3 rounds there are 6 of them."""
 
+_UNDISTURBED_AU = 0.9
+"""AU of emulated steps below which a pipeline without data wait was measured on a busy machine."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Diagnosis:
@@ -78,11 +81,14 @@ class Diagnosis:
         return min(1.0, self.evidence.step_s / max(loop.interval_s, 1e-9))
 
     @property
-    def au_basis(self) -> Literal["emulated", "device", "data wait", "step"]:
-        """What `au` is: of an emulated step, busy time of a GPU, time without data wait, or step time by interval."""
+    def au_basis(self) -> Literal["emulated", "disturbed", "device", "data wait", "step"]:
+        """What `au` is: of an emulated step, busy time of a GPU, time without data wait, or step time by interval.
+
+        An emulated step is disturbed if it takes longer than it was set to although it does not wait for data.
+        """
         facts = self.evidence.step_facts
         if self.evidence.is_step_emulated:
-            return "emulated"
+            return "disturbed" if self.is_healthy and self.au < _UNDISTURBED_AU else "emulated"
         if facts is not None and facts.device_busy is not None:
             return "device"
         return "data wait" if self.evidence.is_from_files else "step"

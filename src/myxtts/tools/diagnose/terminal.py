@@ -164,6 +164,7 @@ RATINGS = mark(
 _AU_BASES = mark(
     {
         "emulated": "emulated: nominal step time / interval",
+        "disturbed": "emulated; slowed down by other work on this machine: measure again when it is idle",
         "device": "time in which the GPU ran kernels",
         "step": "step time / interval (AU)",
         "data wait": "share of time not waiting for data",
@@ -315,8 +316,7 @@ _STYLES = {"good": "green", "moderate": "yellow", "slow": "red"}
 
 def list_key_figures(diagnosis: Diagnosis, tr: Translator) -> list[tuple[Card, str]]:
     """Returns loading time, AU, variation and interval, each with its style on a terminal."""
-    evidence, oscillation = diagnosis.evidence, diagnosis.oscillation
-    rating = diagnosis.loading
+    evidence, oscillation, rating = diagnosis.evidence, diagnosis.oscillation, diagnosis.loading
     stability = tr("stable, under 20 %" if oscillation.is_stable else "uneven, over 20 %")
     rate = tr("{value} batches per second", value=tr.number(1 / evidence.loop.interval_s))
     return [
