@@ -21,6 +21,9 @@ from myxtts.synthesis.timing import TimedText, check_length
 from myxtts.synthesis.voices import SpeakerEmbedding, average_embeddings, count_crop_frames, cut_crops
 from myxtts.types import DEFAULT_NOISE_SCALE, NO_GUIDANCE, Floats
 
+_MAX_SOUND_THREADS = 4
+"""Of Griffin-Lim: more would wait for each other, because a sentence has few blocks of frames."""
+
 
 class Engine(ABC):
     """Acoustic model and vocoder of a bundle. Not thread-safe: hold a lock around calls, as `Synthesizer` does."""
@@ -73,7 +76,10 @@ class Engine(ABC):
 
     @cached_property
     def _griffin_lim(self) -> GriffinLim:
-        return GriffinLim(self._loaded.mel)
+        # Imported late: it takes time that the first word would wait for.
+        from myxtts.runtime.hardware import count_cpus
+
+        return GriffinLim(self._loaded.mel, num_threads=min(count_cpus(), _MAX_SOUND_THREADS))
 
     @abstractmethod
     def _encode_crop(self, crop_RM: Floats) -> SpeakerEmbedding: ...
