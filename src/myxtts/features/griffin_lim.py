@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from itertools import pairwise
 
 import numpy as np
@@ -73,11 +74,10 @@ class GriffinLim:
             rows = ranges[place]
             num_pieces = rows.stop - rows.start + self._num_more
             sound = _Sound(self.definition, gain_PH[rows.start :][:num_pieces], borders, place)
-            try:
+            with ExitStack() as on_error:
+                on_error.callback(borders.abort)
                 self._find_phases(sound, phases_TF[rows], target_TM[rows])
-            except BaseException:
-                borders.abort()
-                raise
+                on_error.pop_all()
             return sound.pieces_PH if place == len(ranges) - 1 else sound.pieces_PH[: rows.stop - rows.start]
 
         with ThreadPoolExecutor(max(1, len(ranges) - 1)) as threads:
