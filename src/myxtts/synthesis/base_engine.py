@@ -7,6 +7,7 @@ Shape legend: N tokens, T frames, R frames of a reference, M mel bands.
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from functools import cached_property
 
@@ -76,10 +77,9 @@ class Engine(ABC):
 
     @cached_property
     def _griffin_lim(self) -> GriffinLim:
-        # Imported late: it takes time that the first word would wait for.
-        from myxtts.runtime.hardware import count_cpus
-
-        return GriffinLim(self._loaded.mel, num_threads=min(count_cpus(), _MAX_SOUND_THREADS))
+        # Without `runtime.hardware`, whose libraries for GPUs would delay the first word.
+        num_cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return GriffinLim(self._loaded.mel, num_threads=min(num_cpus, _MAX_SOUND_THREADS))
 
     @abstractmethod
     def _encode_crop(self, crop_RM: Floats) -> SpeakerEmbedding: ...
