@@ -49,18 +49,18 @@ _MAX_LENGTH_SHARE = 0.25
 def main() -> int:
     parser = argparse.ArgumentParser(description="Word errors of a voice through every door.")
     parser.add_argument("--model", type=Path, help="run or model folder; by default the demo voice")
-    parser.add_argument("--speaker", help="by default the first voice of the model")
+    parser.add_argument("--speaker", help="by default the English voice of the model, or its first")
     parser.add_argument("--sentences", type=int, default=_NUM_SENTENCES)
     asked = parser.parse_args()
     run, spoken = asked.model or make_demo_voice(), _PLACE / "spoken"
     shutil.rmtree(spoken, ignore_errors=True)
     loaded, vocoder = choose_vocoder(load_bundle(run), "auto")
-    speaker = asked.speaker or loaded.list_voices()[0]
+    speaker = asked.speaker or loaded.default_voices.get(_LANGUAGE) or loaded.list_voices()[0]
     texts = _list_texts(loaded, asked.sentences)
     _say(Synthesizer(loaded, vocoder=vocoder), speaker, texts, spoken / "synth")
     _say_over_http(run, speaker, texts, spoken / "serve")
     doors = ["serve", *_say_exported(loaded, vocoder, speaker, texts, spoken), *_PROGRAMS]
-    voice = _export_piper(loaded, vocoder)
+    voice = _export_piper(loaded, vocoder, speaker)
     (spoken / "texts.json").write_text(json.dumps(texts), encoding="utf-8")
     command = [str(_PYTHON), str(_PROGRAM), "speak", str(voice), speaker, str(spoken / "texts.json"), str(spoken)]
     subprocess.run(command, check=True)
@@ -116,10 +116,10 @@ def _say_exported(
     return names
 
 
-def _export_piper(loaded: LoadedBundle, vocoder: KnownVocoder) -> Path:
+def _export_piper(loaded: LoadedBundle, vocoder: KnownVocoder, speaker: str) -> Path:
     from myxtts.export.piper import choose_piper_voice, export_piper
 
-    voice = choose_piper_voice(loaded, (), _LANGUAGE, "doors")
+    voice = choose_piper_voice(loaded, (speaker,), _LANGUAGE, "doors")
     shutil.rmtree(_PLACE / "piper", ignore_errors=True)
     sys.stdout.write(f"{export_piper(loaded, voice, vocoder, _PLACE / 'piper').describe()}\n")
     return _PLACE / "piper" / "doors.onnx"

@@ -27,7 +27,7 @@ from tests.serve.served import serve
 from myxtts.errors import ConfigError, DataError, MissingExtraError, UsageError
 from myxtts.export.folder import export_onnx
 from myxtts.export.joining import store_weights
-from myxtts.export.proof import LARGEST_DIFFERENCE, list_sentences
+from myxtts.export.proof import LARGEST_DIFFERENCE, choose_voices, list_sentences
 from myxtts.storage.atomic import write_new_folder
 from myxtts.storage.regular_file import FileRefusedError
 from myxtts.synthesis import onnx_engine
@@ -48,6 +48,20 @@ def test_the_proof_is_kept_and_holds(proved: tuple[Path, Proof]) -> None:
     assert proof.real_time_factor > 0
     assert read_export(folder)[0].proof == proof
     assert not list(folder.parent.glob(".*"))
+
+
+@pytest.mark.parametrize(("num_voices", "num_languages", "num_sentences"), [(1, 2, 2), (16, 4, 64), (17, 4, 17)])
+def test_every_voice_and_every_language_is_proved(num_voices: int, num_languages: int, num_sentences: int) -> None:
+    names = [str(number) for number in range(num_voices)]
+    spoken = [choose_voices(names, place, num_languages) for place in range(num_languages)]
+    assert all(spoken)
+    assert {name for voices in spoken for name in voices} == set(names)
+    assert sum(map(len, spoken)) == num_sentences
+
+
+def test_more_languages_than_voices_are_all_proved() -> None:
+    names = [str(number) for number in range(17)]
+    assert all(choose_voices(names, place, 20) for place in range(20))
 
 
 def test_voices_languages_and_name_go_with_the_export(speaker: Synthesizer, original: Synthesizer) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from threading import BrokenBarrierError
 
 import numpy as np
 import pytest
@@ -77,6 +78,29 @@ def test_the_same_seed_gives_the_same_samples_and_another_one_others() -> None:
     np.testing.assert_array_equal(first, speak(mel_TM, seed=7))
     np.testing.assert_array_equal(first, GriffinLim(DEFINITION, num_iterations=4)(mel_TM.copy(), seed=7))
     assert np.abs(first - speak(mel_TM, seed=8)).max() > 0.01
+
+
+@pytest.mark.parametrize("definition", [DEFINITION, OTHER, ODD, replace(DEFINITION, hop_length=8)])
+@pytest.mark.parametrize("num_frames", [1, 64, 65, 193])
+def test_the_number_of_threads_does_not_change_the_samples(definition: MelDefinition, num_frames: int) -> None:
+    mel_TM = np.random.default_rng(0).normal(-4, 2, (num_frames, definition.n_mels)).astype(np.float32)
+    one, *others = (GriffinLim(definition, num_iterations=10, num_threads=count)(mel_TM) for count in (1, 2, 3))
+    for other in others:
+        np.testing.assert_array_equal(one, other)
+
+
+def test_an_error_in_one_thread_ends_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+
+    def fail_for_the_second(*_: object) -> NDArray[np.complex64]:
+        made.append(0)
+        if len(made) > 9:
+            raise MemoryError
+        return np.zeros((64, len(DEFINITION.filterbank)), np.complex64)
+
+    monkeypatch.setattr("myxtts.features.griffin_lim._Sound.analyze", fail_for_the_second)
+    with pytest.raises((MemoryError, BrokenBarrierError)):
+        GriffinLim(DEFINITION, num_threads=2)(np.zeros((128, DEFINITION.n_mels), np.float32))
 
 
 @settings(max_examples=40)

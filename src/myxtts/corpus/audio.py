@@ -21,7 +21,7 @@ import numpy as np
 import soundfile
 from numpy.typing import NDArray
 
-from myxtts.config.schema import DataConfig
+from myxtts.config.data import DataConfig
 from myxtts.corpus.rejections import AudioProblem, Reason
 from myxtts.corpus.transcripts import checksum_file, open_plain_file
 

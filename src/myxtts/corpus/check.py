@@ -23,8 +23,8 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from myxtts.config.data import DataConfig
 from myxtts.config.languages import canonical_language
-from myxtts.config.schema import DataConfig
 from myxtts.corpus.audio import AudioFacts, AudioLimits, Levels, inspect_audio
 from myxtts.corpus.formats.base import Row
 from myxtts.corpus.rejections import AudioProblem, Reason, Rejection

@@ -22,7 +22,7 @@ from itertools import chain, islice, takewhile
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from myxtts.config.schema import DataConfig
+from myxtts.config.data import DataConfig
 from myxtts.corpus.check import Accepted, Checker, SeenTable, refuse_half_characters
 from myxtts.corpus.corpus_file import (
     CORPUS_FILE_NAME,

@@ -14,13 +14,15 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from myxtts.config.schema import DataConfig
 from myxtts.storage.json_file import NO_OTHER_FIELDS
+
+if TYPE_CHECKING:
+    from myxtts.config.data import DataConfig
 
 DEFINITION_VERSION = 1
 """Raised when the same settings would give other values; a part of every store's fingerprint."""

@@ -21,13 +21,13 @@ except ImportError:
     # Numpy's take 1.5 times as long; scipy comes with what training needs.
     from numpy.fft import irfft, rfft
 
-__all__ = ["HostMel", "irfft", "rfft"]
+__all__ = ["BandedProduct", "HostMel", "irfft", "rfft"]
 
 # Between two numpy calls a thread must take the GIL. Small blocks would stay in the cache and save 5 % in one thread,
 # but two threads would then be only 1.5 times as fast as one.
 _BLOCK_FRAMES = 640
 _CACHE_LINE_BYTES = 64
-_NUM_BAND_GROUPS = 5
+_NUM_GROUPS = 5
 _STACK_FRAMES = 32
 
 
@@ -37,7 +37,7 @@ class HostMel:
     def __init__(self, definition: MelDefinition) -> None:
         self.definition = definition
         self._workspaces = threading.local()
-        self._groups = _group_bands(definition.filterbank)
+        self._sum_bands = BandedProduct(definition.filterbank)
 
     def __call__(self, samples: NDArray[np.float32]) -> NDArray[np.float32]:
         definition = self.definition
@@ -51,16 +51,6 @@ class HostMel:
         np.maximum(out, np.float32(definition.log_floor), out=out)
         return np.log(out, out=out)
 
-    def _sum_bands(self, magnitude_KF: NDArray[np.float32], out_KM: NDArray[np.float32]) -> None:
-        """A stack of small products instead of one large one, which BLAS would spread over threads of its own."""
-        num_stacked = len(magnitude_KF) // _STACK_FRAMES * _STACK_FRAMES
-        stack = magnitude_KF[:num_stacked].reshape(-1, _STACK_FRAMES, magnitude_KF.shape[1])
-        assert out_KM.flags.c_contiguous, "the result would go into a copy"
-        out_stack = out_KM[:num_stacked].reshape(-1, _STACK_FRAMES, out_KM.shape[1])
-        for bands, frequencies, weights in self._groups:
-            np.matmul(stack[:, :, frequencies], weights, out=out_stack[:, :, bands])
-            np.matmul(magnitude_KF[num_stacked:, frequencies], weights, out=out_KM[num_stacked:, bands])
-
     def _workspace(self) -> _Workspace:
         workspace: _Workspace | None = getattr(self._workspaces, "own", None)
         if workspace is None:
@@ -68,17 +58,36 @@ class HostMel:
         return workspace
 
 
-def _group_bands(filterbank_FM: NDArray[np.float32]) -> list[tuple[slice, slice, NDArray[np.float32]]]:
-    """Neighbouring bands with the frequencies they use: the filterbank is mostly zeros, and this leaves most out."""
-    groups = []
-    for bands in np.array_split(np.arange(filterbank_FM.shape[1]), _NUM_BAND_GROUPS):
-        if len(bands) == 0:
-            continue
-        used = np.flatnonzero(filterbank_FM[:, bands].any(axis=1))
-        frequencies = slice(int(used[0]), int(used[-1]) + 1) if len(used) else slice(0, 1)
-        columns = slice(int(bands[0]), int(bands[-1]) + 1)
-        groups.append((columns, frequencies, np.ascontiguousarray(filterbank_FM[frequencies, columns])))
-    return groups
+class BandedProduct:
+    """Product of rows [K, A] and a matrix [A, B] whose columns use few neighbouring rows, as those of a filterbank do.
+
+    Neighbouring columns are one product with the rows they use, which leaves most of the zeros out. Rows are multiplied
+    as a stack of small products: BLAS would spread a large one over threads of its own.
+    """
+
+    def __init__(self, matrix_AB: NDArray[np.float32]) -> None:
+        self._groups = []
+        self._num_columns = matrix_AB.shape[1]
+        for columns in np.array_split(np.arange(self._num_columns), _NUM_GROUPS):
+            if len(columns) == 0:
+                continue
+            used = np.flatnonzero(matrix_AB[:, columns].any(axis=1))
+            rows = slice(int(used[0]), int(used[-1]) + 1) if len(used) else slice(0, 1)
+            place = slice(int(columns[0]), int(columns[-1]) + 1)
+            self._groups.append((place, rows, np.ascontiguousarray(matrix_AB[rows, place])))
+
+    def __call__(self, rows_KA: NDArray[np.float32], out_KB: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
+        if out_KB is None:
+            out_KB = np.empty((len(rows_KA), self._num_columns), np.float32)
+        num_stacked = len(rows_KA) // _STACK_FRAMES * _STACK_FRAMES
+        stack = rows_KA[:num_stacked].reshape(-1, _STACK_FRAMES, rows_KA.shape[1])
+        assert out_KB.flags.c_contiguous, "the result would go into a copy"
+        out_stack = out_KB[:num_stacked].reshape(-1, _STACK_FRAMES, self._num_columns)
+        for columns, used, weights in self._groups:
+            np.matmul(stack[:, :, used], weights, out=out_stack[:, :, columns])
+            if num_stacked < len(rows_KA):
+                np.matmul(rows_KA[num_stacked:, used], weights, out=out_KB[num_stacked:, columns])
+        return out_KB
 
 
 class _Workspace:

@@ -28,7 +28,7 @@ import google_crc32c
 import numpy as np
 from pydantic import Field
 
-from myxtts.config.schema import ModelConfig
+from myxtts.config.model import ModelConfig
 from myxtts.errors import ConfigError, DataError, refuse
 from myxtts.models.card import CARD_FILE_NAME, write_card, write_evaluation
 from myxtts.storage.atomic import (

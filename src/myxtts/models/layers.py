@@ -216,12 +216,13 @@ class ShiftedConvolution(ModelLayer):
             return _convolve_for_cpu(self.to_compute_dtype(x_BTW), kernel, total, self._dilation)
         padded = tf.pad(self.to_compute_dtype(x_BTW), [[0, 0], [margin, margin], [0, 0]])
         if x_BTW.shape[1] is None:
-            # Exported: one operator, where nothing would fuse the sum.
-            dilations = [self._dilation, 1]
+            # Exported: one operator, where nothing would fuse the sum. Time is the innermost axis of an image: so
+            # onnxruntime takes a quarter of the time.
+            dilations = [1, self._dilation]
             convolved = tf.nn.depthwise_conv2d(
-                padded[:, :, None], kernel[:, None, :, None], [1] * 4, "VALID", dilations=dilations
+                padded[:, None], kernel[None, :, :, None], [1] * 4, "VALID", dilations=dilations
             )
-            return convolved[:, :, 0] + total
+            return convolved[:, 0] + total
         for tap in range(self._num_taps):
             start = tap * self._dilation
             total += padded[:, start : start + num_steps] * kernel[tap]

@@ -7,6 +7,7 @@ Shape legend: N tokens, T frames, R frames of a reference, M mel bands.
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from functools import cached_property
 
@@ -20,6 +21,9 @@ from myxtts.synthesis.options import SpeechOptions
 from myxtts.synthesis.timing import TimedText, check_length
 from myxtts.synthesis.voices import SpeakerEmbedding, average_embeddings, count_crop_frames, cut_crops
 from myxtts.types import DEFAULT_NOISE_SCALE, NO_GUIDANCE, Floats
+
+_MAX_SOUND_THREADS = 4
+"""Of Griffin-Lim: more would wait for each other, because a sentence has few blocks of frames."""
 
 
 class Engine(ABC):
@@ -73,7 +77,9 @@ class Engine(ABC):
 
     @cached_property
     def _griffin_lim(self) -> GriffinLim:
-        return GriffinLim(self._loaded.mel)
+        # Without `runtime.hardware`, whose libraries for GPUs would delay the first word.
+        num_cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return GriffinLim(self._loaded.mel, num_threads=min(num_cpus, _MAX_SOUND_THREADS))
 
     @abstractmethod
     def _encode_crop(self, crop_RM: Floats) -> SpeakerEmbedding: ...

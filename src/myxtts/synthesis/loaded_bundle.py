@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from myxtts import __version__
-from myxtts.config.schema import DataConfig
+from myxtts.config.data import DataConfig
 from myxtts.errors import ConfigError, DataError, UsageError, name_place, refuse
 from myxtts.features.definition import AudioDefinition, MelDefinition
 from myxtts.models.base_model import (
