@@ -19,7 +19,7 @@ from myxtts.corpus.prepare import Recordings, prepare_corpus
 from myxtts.errors import BusyError, DataError
 from myxtts.serve.http_server import read_api_keys
 from myxtts.studio.app import StudioApp, StudioSettings
-from myxtts.studio.doubts import read_doubts
+from myxtts.studio.doubts import read_collect_doubts, read_doubts
 from myxtts.studio.editor import Studio
 from myxtts.studio.recording import MAX_TAKE_BYTES
 from myxtts.studio.sound import LIMITS
@@ -150,6 +150,28 @@ def test_a_file_of_doubts_that_cannot_be_read_is_an_error(tmp_path: Path) -> Non
     (tmp_path / "doubts.jsonl").write_text('{"id": "a", "doubt": 3}\n', encoding="utf-8")
     with pytest.raises(DataError, match="line 1"):
         read_doubts(tmp_path / "doubts.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("written", "shown", "values"),
+    [
+        (
+            "other-voice: its similarity to the main voice is 0.42, far below the rest",
+            "it sounds like another voice (similarity {found})",
+            {"found": "0.42"},
+        ),
+        ("doubtful-text: no pause is near its end", "there is no pause at its end", {}),
+        ("doubtful-text: 31 letters a second, 14 are usual", "{found} letters", {"found": "31", "usual": "14"}),
+        ("noisy: something new", "noisy: something new", {}),
+    ],
+)
+def test_reasons_of_collect_are_said_in_words_that_the_page_translates(
+    tmp_path: Path, written: str, shown: str, values: dict[str, str]
+) -> None:
+    (tmp_path / "doubtful.jsonl").write_text(json.dumps({"id": "a", "doubt": written}) + "\n", encoding="utf-8")
+    (reason,) = read_collect_doubts(tmp_path)["a"].reasons
+    assert reason.text.startswith(shown)
+    assert reason.values == values
 
 
 def test_doubtful_clips_of_collect_are_used_once_they_are_accepted(corpus: Path, tmp_path: Path) -> None:

@@ -202,6 +202,7 @@ def _examine_clips(
     screen.notices.print(f"Hear them in {page}; all scores are in {result['clips']}", markup=False)
     worst_rows = [clip.to_json() for clip in found.worst]
     result |= {"page": str(page), "num_clips": len(found.clips), "num_worst": found.num_worst, "worst": worst_rows}
+    result |= {"aligned_by": "base" if found.is_base else "run"}
     screen.finish(result | {"verified": verified.to_json() if verified is not None else None})
 
 

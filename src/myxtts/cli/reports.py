@@ -113,6 +113,8 @@ def show_needs(needs: Needs, console: Console) -> None:
 
 def show_clips(report: ClipReport, verified: Verified | None, screen: Screen, tr: Translator) -> None:
     """Prints the most doubtful clips with their reasons, and both ways of training where they were tried."""
+    from myxtts.tools.clips.page import ALIGNED_BY_BASE
+
     table = Table(title=tr("Most doubtful clips"), title_justify="left", title_style="bold")
     for column in tr.row("doubt", "clip", "text", "reasons"):
         table.add_column(column, overflow="fold")
@@ -124,6 +126,8 @@ def show_clips(report: ClipReport, verified: Verified | None, screen: Screen, tr
     if report.num_worst > NUM_EXAMPLES:
         more = tr.count(report.num_worst - NUM_EXAMPLES)
         screen.console.print(tr("… and {count} more on the page.", count=more), markup=False)
+    if report.is_base:
+        print_paragraph(screen.console, Text(tr(ALIGNED_BY_BASE)))
     if verified is None:
         screen.console.print(tr(_EXPECTED), markup=False)
         return

@@ -7,6 +7,7 @@ doubtful until the user has confirmed, corrected or dropped them.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,6 +32,26 @@ _LETTERS = mark("{found} letters a second, {usual} are usual")
 _MISSING = mark("the recording is missing or cannot be read")
 _EMPTY = mark("there is no text")
 _LENGTH = mark("{found} s long, and clips have {low} to {high} s")
+_OF_COLLECT = mark(
+    {
+        r"its similarity to the main voice is (?P<found>\S+), far below the rest": "it sounds like another voice "
+        "(similarity {found})",
+        r"(?P<found>\S+) % of the samples are at full scale, .*": "clipped: {found} % of the samples are at full scale",
+        r"the speech is (?P<found>\S+) dB above the noise, .*": "noisy: the speech is only {found} dB above the noise",
+        r"its sound is hardly like the text \(.*\)": "the sound is hardly like the text",
+        r"the sound of its first half is not like the text": "the sound of the first half is not like the text",
+        r"the sound of its second half is not like the text": "the sound of the second half is not like the text",
+        r"no pause is near its start": "there is no pause at its start: words may be missing, or too many",
+        r"no pause is near its end": "there is no pause at its end: words may be missing, or too many",
+        r"it would be spoken (?P<found>\S+) times as fast as the rest": "the text is long for the sound: it would be "
+        "spoken {found} times as fast as the rest",
+        r"it would be spoken (?P<found>\S+) times as slowly as the rest": "the text is short for the sound: it would "
+        "be spoken {found} times as slowly as the rest",
+        r"there is no text for it": "there is no text",
+        r"(?P<found>\S+) letters a second, (?P<usual>\S+) are usual": "{found} letters a second, {usual} are usual",
+    }
+)
+"""What `collect` writes, as patterns, and how the page says it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +117,18 @@ def read_collect_doubts(folder: Path) -> dict[str, Doubt]:
             found = parse_json_line(line, _Doubtful)
         except JsonRefusedError:
             continue
-        doubts[found.id] = Doubt(1.0, (Reason(found.doubt),) if found.doubt else ())
+        doubts[found.id] = Doubt(1.0, (_explain_collect(found.doubt),) if found.doubt else ())
     return doubts
+
+
+def _explain_collect(doubt: str) -> Reason:
+    """The reason in words for the page, without the code of the rejection before it; unknown ones as they are."""
+    detail = doubt.partition(": ")[2]
+    for pattern, text in _OF_COLLECT.items():
+        found = re.fullmatch(pattern, detail)
+        if found:
+            return Reason(text, found.groupdict())
+    return Reason(doubt)
 
 
 def _read_lines(path: Path) -> Iterable[tuple[int, bytes]]:

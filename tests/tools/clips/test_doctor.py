@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from myxtts.features.mel import HostMel
 from myxtts.models.xtts import XTTS
 from myxtts.store.precompute import precompute
 from myxtts.text.frontend import FrontEnd
-from myxtts.tools.clips import verify
+from myxtts.tools.clips import doctor, verify
 
 RATE, NUM_CLIPS = 16_000, 80
 LETTERS = "abcdefgh"
@@ -93,18 +94,24 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
-@pytest.fixture
-def _trained(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lets the text encoder know the letters; everything else of the model is as it is."""
+def teach_letters(run: Path, monkeypatch: pytest.MonkeyPatch, is_taught: Callable[[XTTS], bool]) -> None:
+    """Lets the text encoder know the letters; everything else of a model is as it is."""
     means_VM = learn_letters(open_corpus(run.parent / "corpus").load_frontend())
     encode = XTTS.encode_text
 
     def encode_with_means(model: XTTS, tokens_BN: Any, *rest: Any, **options: Any) -> Any:
         states = encode(model, tokens_BN, *rest, **options)
+        if not is_taught(model):
+            return states
         known = model.normalize_mel(tf.constant(means_VM))
         return states._replace(means_BSM=tf.repeat(tf.gather(known, tokens_BN), 2, axis=1))
 
     monkeypatch.setattr(XTTS, "encode_text", encode_with_means)
+
+
+@pytest.fixture
+def _trained(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    teach_letters(run, monkeypatch, lambda _model: True)
 
 
 def examine(run: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
@@ -122,6 +129,7 @@ def test_planted_faults_are_found_shown_and_left_out(
     result = examine(run, capsys, "--worst", "6%", "--apply", str(manifest))
     worst = {clip["id"]: next(iter(clip["reasons"]), "") for clip in result["worst"]}
     assert result["num_worst"] == len(worst) == 5
+    assert result["aligned_by"] == "run"
     assert set(FAULTS) <= set(worst)
     assert worst["clip010"] == "the text does not fit the sound"
     assert worst["clip025"] == "the end is cut off, or the text is too long"
@@ -150,12 +158,16 @@ def test_both_ways_are_trained_on_the_same_held_out_clips(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trained: list[set[str]] = []
+    is_killed = [True]
 
     def train(command: list[str]) -> None:
         assert command[:4] == [sys.executable, "-m", "myxtts", "train"]
         parse_myxtts(tuple(command[3:]))
         corpus = Path(command[command.index("--train-data") + 1])
         trained.append({row.id for row in open_corpus(corpus).utterances()})
+        if is_killed and len(trained) == 2:
+            is_killed.clear()
+            raise KeyboardInterrupt
         folder = Path(next(word for word in command if word.startswith("training.run_dir=")).partition("=")[2])
         folder.mkdir()
         line = {"step": 9, "validation": {"score": 1.0 / len(trained), "prior": 0.5}}
@@ -163,16 +175,35 @@ def test_both_ways_are_trained_on_the_same_held_out_clips(
 
     monkeypatch.setattr(verify, "_train", train)
     out = tmp_path / "kept"
-    result = examine(run, capsys, "--verify", "--minutes", "1", "--apply", str(out), "--lang", "fa")
+    arguments = ("--verify", "--minutes", "1", "--apply", str(out), "--lang", "fa")
+    with pytest.raises(SystemExit, match="130"):
+        run_command(["diagnose", "--clips", str(run), "--json", *arguments])
+    capsys.readouterr()
+    result = examine(run, capsys, *arguments)
     worst = {clip["id"]: clip["split"] for clip in result["worst"]}
-    everything, kept = trained
+    everything, stopped, kept = trained
+    assert stopped == kept, "the first training had ended, and is not repeated"
     assert everything - kept == {id for id, split in worst.items() if split == "train"}
     assert {row.id for row in open_corpus(out).utterances()} == kept
     assert result["verified"]["everything"]["score"] == 1.0
-    assert result["verified"]["kept"]["score"] == 0.5
+    assert result["verified"]["kept"]["score"] == pytest.approx(1 / 3)
     page = (run / "clips.html").read_text(encoding="utf-8")
     assert 'dir="rtl"' in page
     assert "هر دو حالت" in page
+
+
+def test_base_model_aligns_the_clips_where_the_model_of_the_run_cannot(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = tmp_path / "base"
+    write_small_bundle(base, frontend=open_corpus(run.parent / "corpus").load_frontend(), speakers=("of", "base"))
+    monkeypatch.setattr(doctor, "BASE_FOLDER", base)
+    teach_letters(run, monkeypatch, lambda model: model.spec.speakers == ("of", "base"))
+    result = examine(run, capsys, "--worst", "6%")
+    worst = {clip["id"]: next(iter(clip["reasons"]), "") for clip in result["worst"]}
+    assert result["aligned_by"] == "base"
+    assert worst["clip010"] == "the text does not fit the sound"
+    assert "The base model of the package" in (run / "clips.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ def make_clips(seed: int = 0) -> tuple[list[ClipScores], list[str]]:
     for number in range(NUM_CLIPS):
         speaker = ("anna", "omid")[number % 4 == 0]
         offset = 1.0 if speaker == "omid" else 0.0
-        draw = generator.normal(size=12)
+        draw = generator.normal(size=13)
         voice = np.zeros(16)
         voice[int(offset)] = 1.0
         voice += 0.05 * generator.normal(size=16)
@@ -40,6 +40,7 @@ def make_clips(seed: int = 0) -> tuple[list[ClipScores], list[str]]:
                 f0=3 * offset + 0.3 * draw[10],
                 spectrum=(3 * generator.normal(size=20) + 10 * offset * np.arange(20) / 20).astype(np.float32),
                 voice=(voice / np.linalg.norm(voice)).astype(np.float32),
+                margin=0.4 - 0.15 * offset + 0.06 * draw[12],
                 goodness=-2 - offset + 0.3 * draw[1],
                 tail_goodness=-2 + 0.4 * draw[2],
             )
@@ -50,7 +51,7 @@ def make_clips(seed: int = 0) -> tuple[list[ClipScores], list[str]]:
 
 def harm(clip: ClipScores, reason: Reason, stranger: ClipScores) -> ClipScores:
     if reason == Reason.TEXT:
-        return replace(clip, goodness=clip.goodness - 3)
+        return replace(clip, margin=0.0)
     if reason == Reason.CUT:
         return replace(
             clip, length_ratio=clip.length_ratio - 0.3, tail_ratio=clip.tail_ratio - 0.5, end_db=clip.end_db + 15
@@ -85,6 +86,17 @@ def test_unusual_speaker_is_no_fault() -> None:
     doubts = np.array([finding.doubt for finding in judge_clips(clips, speakers)])
     is_quieter = np.array(speakers) == "omid"
     assert np.median(doubts[is_quieter]) < 2 * np.median(doubts[~is_quieter]) + 0.02
+
+
+@pytest.mark.parametrize(("usual", "is_found"), [(0.3, True), (0.01, False)])
+def test_margins_of_a_model_that_cannot_tell_texts_apart_say_nothing(usual: float, is_found: bool) -> None:
+    clips, speakers = make_clips()
+    generator = np.random.default_rng(1)
+    clips = [replace(clip, margin=usual + 0.05 * generator.normal()) for clip in clips]
+    clips[7] = replace(clips[7], margin=-0.05)
+    reasons = [finding.reasons[:1] for finding in judge_clips(clips, speakers)]
+    assert (reasons[7] == (Reason.TEXT,)) == is_found
+    assert reasons.count((Reason.TEXT,)) <= 4
 
 
 def test_speaker_with_few_clips_borrows_the_spread_of_all() -> None:

@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from myxtts.config.schema import XTTSConfig
 from myxtts.corpus.corpus_file import (
@@ -25,11 +25,15 @@ from myxtts.corpus.corpus_file import (
     write_root,
 )
 from myxtts.errors import DataError
+from myxtts.models.base_model import BASE_FOLDER, has_base_model
 from myxtts.storage.atomic import write_atomically
 from myxtts.store.reader import FeatureStore
 from myxtts.tools.clips.doubt import Finding, Reason, judge_clips
-from myxtts.training.voice.align import load_model, plan_alignment
+from myxtts.training.voice.align import AlignmentPlan, load_model, plan_alignment
 from myxtts.types import Utterance
+
+if TYPE_CHECKING:
+    from myxtts.tools.clips.scores import ClipScorer
 
 CLIPS_FILE_NAME = "clips.jsonl"
 CLIPS_PAGE_NAME = "clips.html"
@@ -50,13 +54,17 @@ class Clip:
 
 @dataclass(frozen=True, slots=True)
 class ClipReport:
-    """All clips of a corpus, the most doubtful first, and how many of them count as the worst."""
+    """All clips of a corpus, the most doubtful first, and how many of them count as the worst.
+
+    `is_base` says that the base model of the package aligned them, since it does so better than the run's model.
+    """
 
     run: Path
     step: int
     corpus: Corpus
     clips: list[Clip]
     num_worst: int
+    is_base: bool = False
 
     @property
     def worst(self) -> list[Clip]:
@@ -75,17 +83,39 @@ def examine_clips(
     store = FeatureStore.open(plan.folder)
     corpus = _open_corpus(store)
     utterances = {row.id: row for row in corpus.utterances()}
-    model = load_model(plan)
-    # Imports TensorFlow, after everything that can be refused without it.
-    from myxtts.tools.clips.scores import ClipScorer
-
-    scorer = ClipScorer(store, model, plan.config)
+    scorer, is_base = _choose_scorer(plan, store)
     scores = scorer.add_goodness(list(scorer.score(lambda done: progress(done, len(store)))))
     findings = judge_clips(scores, [utterances[clip.id].speaker for clip in scores])
     findings += [Finding(id, 1.0, (Reason.UNALIGNED,), {}, {}) for id in scorer.unaligned]
     clips = [Clip(finding, utterances[finding.id]) for finding in findings]
     clips.sort(key=lambda clip: (-clip.finding.doubt, clip.finding.id))
-    return ClipReport(run, plan.origin.step, corpus, clips, round(worst_share * len(clips)))
+    return ClipReport(run, plan.origin.step, corpus, clips, round(worst_share * len(clips)), is_base)
+
+
+def _choose_scorer(plan: AlignmentPlan, store: FeatureStore) -> tuple[ClipScorer, bool]:
+    """The scorer of the run's model, or of the base model where that tells texts apart better; and whether it is that.
+
+    The model of a short run on few clips of each speaker often aligns badly, and then finds no wrong texts.
+    """
+    # Imports TensorFlow, after everything that can be refused without it.
+    from myxtts.tools.clips.scores import ClipScorer
+
+    own = ClipScorer(store, load_model(plan), plan.config)
+    try:
+        base_plan = plan_alignment(_point_to(plan), BASE_FOLDER) if has_base_model() else None
+    except DataError:
+        # Other spectrograms, another front end, or languages that it does not know.
+        base_plan = None
+    if base_plan is None:
+        return own, False
+    base = ClipScorer(store, load_model(base_plan), plan.config)
+    is_better = base.find_usual_margin() > own.find_usual_margin()
+    return (base, True) if is_better else (own, False)
+
+
+def _point_to(plan: AlignmentPlan) -> XTTSConfig:
+    """The settings of a plan, with its store named."""
+    return plan.config.model_copy(update={"data.cache_dir": str(plan.folder)})
 
 
 def _open_corpus(store: FeatureStore) -> Corpus:

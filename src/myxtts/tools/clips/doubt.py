@@ -32,12 +32,15 @@ _HALF_DOUBT = 6.0
 _STEEPNESS = 1.2
 _SHARE_OF_OTHERS = 0.3
 """Weight of the second reason and of those behind it, beside the first."""
-_SHARE_OF_FIT = 0.3
-"""Weight of the alignment likelihood beside the goodness of pronunciation, which tells wrong texts apart better."""
+_NO_MARGIN = 8.0
+"""Evidence against a text that fits no better than decoys do."""
+_CLEAR_MARGIN = 3.0
+"""Usual margin, in spreads of all margins, from which on a model tells texts apart; below, margins count for less."""
+_SHARE_OF_GOODNESS = 0.3
+"""Weight of the goodness of pronunciation beside the margin, which tells wrong texts apart better."""
 _MOST_OF_A_PART = 6.0
 """z-score at which one sign of a cut end counts no more: a clip without silence at its end is not cut by that alone."""
 _LEAST_SPREADS = {
-    "fit": 0.005,
     "goodness": 0.1,
     "tail_goodness": 0.15,
     "length_ratio": 0.04,
@@ -55,7 +58,7 @@ a synthesiser, would have doubts about inaudible differences."""
 _MOST_OF_DURATIONS = 8.0
 """z-score at which durations count no more."""
 _SCORES = (
-    *("fit", "goodness", "tail_goodness", "length_ratio", "tail_ratio", "token_error", "rate"),
+    *("margin", "fit", "goodness", "tail_goodness", "length_ratio", "tail_ratio", "token_error", "rate"),
     *("level_db", "noise_db", "end_db", "f0"),
 )
 """Scores that are kept beside the doubt."""
@@ -120,13 +123,14 @@ def _weigh(clips: Sequence[ClipScores], speaker_N: NDArray[np.intp]) -> dict[Rea
         values_N = np.array([getattr(clip, name) for clip in clips], np.float64)
         return standardize_by_speaker(values_N, speaker_N, _LEAST_SPREADS[name])
 
-    fit_N, rate_N, level_N = standardize("fit"), np.abs(standardize("rate")), np.abs(standardize("level_db"))
+    rate_N, level_N = np.abs(standardize("rate")), np.abs(standardize("level_db"))
     length_N, tail_N = standardize("length_ratio"), standardize("tail_ratio")
     cut = (-length_N, -tail_N, standardize("end_db"), -standardize("tail_goodness"))
     # Bounded: every other fault shows in the durations, too, and is to be named first.
     durations_N = np.minimum(np.maximum(standardize("token_error"), rate_N), _MOST_OF_DURATIONS)
     return {
-        Reason.TEXT: -standardize("goodness") + _SHARE_OF_FIT * np.clip(fit_N, 0.0, _MOST_OF_A_PART),
+        Reason.TEXT: _weigh_margins(np.array([clip.margin for clip in clips], np.float64), speaker_N)
+        - _SHARE_OF_GOODNESS * np.clip(standardize("goodness"), -_MOST_OF_A_PART, _MOST_OF_A_PART),
         Reason.CUT: 0.5 * np.sum([np.clip(part_N, 0.0, _MOST_OF_A_PART) for part_N in cut], axis=0),
         Reason.LONG: np.maximum(length_N, 0.0),
         Reason.VOICE: _measure_strangeness(clips, speaker_N),
@@ -134,6 +138,24 @@ def _weigh(clips: Sequence[ClipScores], speaker_N: NDArray[np.intp]) -> dict[Rea
         Reason.LEVEL: 0.5 * level_N,
         Reason.DURATIONS: 0.5 * durations_N,
     }
+
+
+def _weigh_margins(margin_N: Doubles, speaker_N: NDArray[np.intp]) -> Doubles:
+    """Evidence against each text: 0 at the usual margin of its speaker, `_NO_MARGIN` where there is none.
+
+    A z-score would not do: that of a text without any margin depends on how much right texts differ.
+    """
+    of_all = float(np.median(margin_N))
+    usual_N, residual_N = np.empty_like(margin_N), np.empty_like(margin_N)
+    for speaker in np.unique(speaker_N):
+        is_own = speaker_N == speaker
+        count, own = int(np.count_nonzero(is_own)), float(np.median(margin_N[is_own]))
+        usual_N[is_own] = (count * own + _BORROWED * of_all) / (count + _BORROWED)
+        residual_N[is_own] = margin_N[is_own] - own
+    spread = max(MAD_TO_DEVIATION * float(np.median(np.abs(residual_N))), 1e-3)
+    weight = float(np.clip(of_all / spread / _CLEAR_MARGIN, 0.0, 1.0))
+    missing_N: Doubles = np.clip(1 - margin_N / np.maximum(usual_N, 1e-3), -1.0, 1.0)
+    return weight * _NO_MARGIN * missing_N
 
 
 def standardize_by_speaker(values_N: Doubles, speaker_N: NDArray[np.intp], least_spread: float) -> Doubles:

@@ -23,11 +23,15 @@ from myxtts.tools.page import (
     make_section,
     make_table,
 )
-from myxtts.tools.words import Translator
+from myxtts.tools.words import Translator, mark
 from myxtts.training.run.resume import load_run_settings
 
 MAX_CLIPS = 60
 """Clips with sound on the page: a quarter of a megabyte each."""
+ALIGNED_BY_BASE = mark(
+    "The base model of the package aligned the clips: here it tells right texts from wrong ones better than the model "
+    "of the run."
+)
 
 
 def make_page_of_run(report: ClipReport, tr: Translator, verified: Verified | None = None) -> Page:
@@ -39,7 +43,9 @@ def make_page_of_run(report: ClipReport, tr: Translator, verified: Verified | No
     cards = [
         Card(tr("Clips"), tr.count(len(report.clips))),
         Card(tr("Most doubtful"), tr.count(report.num_worst), tr.share(report.num_worst / max(1, len(report.clips)))),
-        Card(tr("Step of the model"), tr.count(report.step)),
+        Card(tr("Aligned by"), tr("the base model"))
+        if report.is_base
+        else Card(tr("Step of the model"), tr.count(report.step)),
     ]
     table = make_table(
         tr.row("Main reason", "Clips"), [[tr(name), tr.count(number)] for name, number in reasons.most_common()]
@@ -47,7 +53,7 @@ def make_page_of_run(report: ClipReport, tr: Translator, verified: Verified | No
     panels = [_make_panel(clip, audio, limits, tr) for clip in shown]
     left_out = tr("The page shows the first {count}; all are in clips.jsonl.", count=tr.count(MAX_CLIPS))
     sections = [
-        make_section(tr("Why they are in doubt"), table, make_paragraph(_explain(tr))),
+        make_section(tr("Why they are in doubt"), table, *(make_paragraph(line) for line in _explain(report, tr))),
         _make_verified(verified, tr),
         make_section(tr("Hear them"), *panels, lead=left_out if report.num_worst > MAX_CLIPS else ""),
     ]
@@ -55,11 +61,12 @@ def make_page_of_run(report: ClipReport, tr: Translator, verified: Verified | No
     return Page(tr("Clip doctor"), lead, cards, sections, lang=tr.lang)
 
 
-def _explain(tr: Translator) -> str:
-    return tr(
+def _explain(report: ClipReport, tr: Translator) -> list[str]:
+    explained = tr(
         "Each clip is compared with the other clips of its speaker. A doubtful clip is not always wrong: rare words, "
         "laughter and shouting look doubtful, too."
     )
+    return [explained, tr(ALIGNED_BY_BASE)] if report.is_base else [explained]
 
 
 def _make_panel(clip: Clip, audio: AudioDefinition, limits: AudioLimits, tr: Translator) -> Html:

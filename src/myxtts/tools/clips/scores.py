@@ -4,7 +4,12 @@ The text encoder predicts a mean log-mel for each state of a text; the alignment
 of the clip's frames through them. From that path follow the likelihood, the durations, and the labels of frames that
 `phones` judges the text by. What the log-mel alone shows (level, noise, mean spectrum) needs no model.
 
-Shape legend: B utterances, N tokens, S states, T frames, M mel bands, D width of a speaker embedding.
+Each clip is also aligned with *decoys*, the texts of other clips of its batch, which have about its length. A right
+text fits better than the best of them by a *margin*; a wrong text fits like a decoy, however long the clip is and
+whoever speaks. The usual margin says how well a model can align a corpus (`ClipScorer.find_usual_margin`).
+
+Shape legend: B utterances, R texts of a clip (its own, then decoys), K nearest decoys, N tokens, S states, T frames,
+M mel bands, D width of a speaker embedding.
 """
 
 # ruff: noqa: N815 - fields carry the shape of their tensors
@@ -38,6 +43,10 @@ _QUIET_PERCENTILE, _LOUD_PERCENTILE = 5, 90
 _SPEECH_RANGE_DB = 25.0
 """Frames at most so far below the loud ones count as speech."""
 _END_FRAMES = 4
+_NUM_SAMPLED = 6
+"""Batches that the usual margin is measured on."""
+_NUM_DECOYS, _NUM_NEAREST = 6, 3
+"""Other texts that each clip is aligned with, and how many of them, the best fitting, its own text is compared with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +61,7 @@ class ClipScores:
     level_db, noise_db   level of speech and of the quietest frames, relative to full scale of the log-mel
     end_db        level of the last frames below that of speech
     f0            mean F0 of voiced frames, in thirds of an octave from 180 Hz
+    margin        by how much the text fits better than the best decoys, as a share of their distance (0 without any)
     goodness, tail_goodness   goodness of pronunciation of the clip and of its end (see `phones`), by `add_goodness`
     state_T       state of each frame on the path, which `add_goodness` needs
     """
@@ -69,6 +79,7 @@ class ClipScores:
     f0: float
     spectrum: Floats
     voice: Floats
+    margin: float = 0.0
     goodness: float = 0.0
     tail_goodness: float = 0.0
     state_T: NDArray[np.int16] | None = None
@@ -99,6 +110,7 @@ class ClipScorer:
         self._batches = StoreAligner(store, model, config)
         self._frames_per_second = config.data.sample_rate / config.data.hop_length
         self._measure: Any = tf.function(self._measure_part, autograph=False)
+        self._measure_text: Any = tf.function(self._measure_text_part, autograph=False)
         sizes = model.spec.factor_sizes
         self._first_phone = model.spec.single_state_symbols * int(np.prod(sizes[1:2]))
         self.unaligned: list[str] = []
@@ -108,15 +120,28 @@ class ClipScorer:
         num_done = 0
         for position in range(self._batches.order.num_batches_per_epoch):
             ids, part = self._batches.load_tensors(position)
+            # Made before it is called: TensorFlow would warn of many calls that each make a graph.
             self._measure.get_concrete_function(part)
             measured = _Measured(*(tensor.numpy() for tensor in self._measure(part)))
+            margins_B = self._measure_margins(part)
             for row, id in enumerate(ids):
                 if not measured.is_aligned_B[row]:
                     self.unaligned.append(id)
                     continue
-                yield self._describe(id, row, measured, int(part["token_lengths"][row]))
+                clip = self._describe(id, row, measured, int(part["token_lengths"][row]))
+                yield replace(clip, margin=float(margins_B[row]))
             num_done += len(ids)
             progress(num_done)
+
+    def find_usual_margin(self) -> float:
+        """The median margin of a few batches, from the shortest clips to the longest."""
+        last = self._batches.order.num_batches_per_epoch - 1
+        positions = sorted({round(share * last) for share in np.linspace(0, 1, _NUM_SAMPLED)})
+        margins = []
+        for position in positions:
+            ids, part = self._batches.load_tensors(position)
+            margins.append(self._measure_margins(part)[: len(ids)])
+        return float(np.median(np.concatenate(margins)))
 
     def _describe(self, id: str, row: int, measured: _Measured, num_tokens: int) -> ClipScores:
         """Joins what the model measured with what the log-mel alone says."""
@@ -179,10 +204,9 @@ class ClipScorer:
     def _measure_part(self, part: Mapping[str, Tensor]) -> _Measured:
         """Aligns each clip to its text, and measures likelihood, durations, F0 and voice."""
         model = self._model
-        mel_BTM, lengths_B = model.normalize_mel(part["mel"]), part["mel_lengths"]
+        (mel_BTM, is_speech_BT), lengths_B = self._normalize(part), part["mel_lengths"]
         _, states = model.encode_part(part)
-        is_compiled = self._batches.is_search_compiled
-        alignment = model.align_states(states, mel_BTM, lengths_B, is_search_compiled=is_compiled)
+        alignment = self._align(states, mel_BTM, lengths_B)
         distance_BT = _measure_distance(states, alignment, mel_BTM)
         is_tail_BS = _find_tail(states.is_state_BS)
         prosody = model.predict_prosody(states, part["token_lengths"])
@@ -195,7 +219,7 @@ class ClipScorer:
         pitch = model.track_pitch(part["mel"], lengths_B)
         return _Measured(
             is_aligned_B=alignment.is_aligned_B & (lengths_B > 0),
-            fit_B=_average(distance_BT, find_speech(part["mel"], lengths_B)),
+            fit_B=_average(distance_BT, is_speech_BT),
             length_ratio_B=tf.math.log(frames_B / tf.maximum(tf.reduce_sum(predicted_BS, axis=1), 1.0)),
             tail_ratio_B=tf.math.log(
                 tf.maximum(tf.reduce_sum(durations_BS * tail_BS, axis=1), 1.0)
@@ -206,6 +230,48 @@ class ClipScorer:
             voice_BD=tf.math.l2_normalize(own.vector_BD, axis=-1, epsilon=1e-6),
             state_BT=alignment.state_BT,
         )
+
+    def _normalize(self, part: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Normalised log-mels [B, T, M], and the mask [B, T] of speech."""
+        return self._model.normalize_mel(part["mel"]), find_speech(part["mel"], part["mel_lengths"])
+
+    def _align(self, states: TextStates, mel_BTM: Tensor, lengths_B: Tensor) -> Alignment:
+        is_compiled = self._batches.is_search_compiled
+        return self._model.align_states(states, mel_BTM, lengths_B, is_search_compiled=is_compiled)
+
+    def _measure_margins(self, part: Mapping[str, Tensor]) -> Floats:
+        """Margin [B] of each text over the nearest of its decoys; 0 where it has none, or cannot be aligned."""
+        self._measure_text.get_concrete_function(part, tf.constant(0))
+        distance_RB = np.stack([self._measure_text(part, tf.constant(step)).numpy() for step in range(_NUM_DECOYS + 1)])
+        nearest_KB = np.sort(distance_RB[1:], axis=0)[:_NUM_NEAREST]
+        is_known_KB = np.isfinite(nearest_KB)
+        total_B = np.where(is_known_KB, nearest_KB, 0.0).sum(axis=0)
+        is_compared_B = np.isfinite(distance_RB[0]) & (total_B > 0)
+        ratio_B = distance_RB[0] * is_known_KB.sum(axis=0) / np.where(is_compared_B, total_B, 1.0)
+        return np.where(is_compared_B, 1 - ratio_B, 0.0).astype(np.float32)
+
+    def _measure_text_part(self, part: Mapping[str, Tensor], step: Tensor) -> Tensor:
+        """Mean squared distance [B] of the clips' speech from the texts `step` rows below; infinite if not comparable.
+
+        A constant difference between the means and the clip, which microphone and voice make, is removed.
+        """
+        model, mel_BTM, is_speech_BT = self._model, *self._normalize(part)
+        num_real = tf.maximum(tf.reduce_sum(tf.cast(part["mel_lengths"] > 0, tf.int32)), 1)
+        place_B = (tf.range(mel_BTM.shape[0]) + step) % num_real
+        tokens_BN, lengths_B, language_B = (
+            tf.gather(part[name], place_B) for name in ("tokens", "token_lengths", "language")
+        )
+        voice = model.encode_voice(part["reference"], part["reference_lengths"])
+        states = model.encode_text(tokens_BN, lengths_B, language_B, voice)
+        log_frames_BS = model.predict_prosody(states, lengths_B).log_frames_BS
+        expected_BM = _average(states.means_BSM, compute_frames(log_frames_BS, states.is_state_BS, tf.constant(1.0)))
+        moved_BTM = mel_BTM - (_average(mel_BTM, is_speech_BT) - expected_BM)[:, None]
+        alignment = self._align(states, moved_BTM, part["mel_lengths"])
+        rest_BTM = moved_BTM - tf.gather(states.means_BSM, alignment.state_BT, batch_dims=1)
+        rest_BTM -= _average(rest_BTM, is_speech_BT)[:, None]
+        distance_B = _average(tf.reduce_mean(tf.square(rest_BTM), axis=-1), is_speech_BT)
+        is_own_B = tf.reduce_all(tokens_BN == part["tokens"], axis=1)
+        return tf.where(alignment.is_aligned_B & (is_own_B == (step == 0)), distance_B, float("inf"))
 
 
 def _measure_distance(states: TextStates, alignment: Alignment, mel_BTM: Tensor) -> Tensor:
@@ -231,6 +297,9 @@ def _find_tail(is_state_BS: Tensor) -> Tensor:
 
 
 def _average(values_BT: Tensor, weights_BT: Tensor) -> Tensor:
+    """Weighted mean over time [B]; [B, M] of values [B, T, M]."""
+    if len(values_BT.shape) > len(weights_BT.shape):
+        weights_BT = weights_BT[..., None]
     return tf.reduce_sum(values_BT * weights_BT, axis=1) / tf.maximum(tf.reduce_sum(weights_BT, axis=1), 1e-3)
 
 

@@ -1,11 +1,13 @@
 """Trains with all clips and without the worst, for the same minutes and with the same seed, and compares both.
 
 Both trainings are held out against the same utterances: those of the validation split that are not in doubt. Each runs
-in a process of its own, `myxtts train`, with the settings of the run; results are in RUN/verify-clips.
+in a process of its own, `myxtts train`, with the settings of the run; results are in RUN/verify-clips. A training that
+has ended is not repeated when the same command is given again after a stop.
 """
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import subprocess
 import sys
@@ -15,12 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from myxtts.config.load import RESOLVED_FILE_NAME
+from myxtts.corpus.corpus_file import CORPUS_FILE_NAME
 from myxtts.errors import MyXTTSError, UsageError
 from myxtts.storage.json_file import JsonLines, is_number
 from myxtts.tools.clips.doctor import ClipReport, write_corpus
 from myxtts.types import Say
 
 VERIFY_FOLDER_NAME = "verify-clips"
+_ENDED_FILE_NAME = "ended.jsonl"
 _ALL, _KEPT = "all", "kept"
 _SHOWN = ("score", "mel_distance", "flow", "prior", "duration", "token_duration_error", "speaker_similarity")
 
@@ -57,21 +61,45 @@ def check_minutes(minutes: float | None) -> None:
 def verify_clips(report: ClipReport, minutes: float, say: Say) -> Verified:
     """Trains both ways; the second begins when the first has ended, so that neither disturbs the other."""
     folder = report.run.absolute() / VERIFY_FOLDER_NAME
-    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(exist_ok=True)
+    ended = JsonLines(folder / _ENDED_FILE_NAME)
     doubtful = {clip.finding.id for clip in report.worst if clip.utterance.split != "train"}
     results: dict[str, tuple[int, dict[str, float]]] = {}
     commands: dict[str, list[str]] = {}
     for name, left_out in ((_ALL, doubtful), (_KEPT, report.worst_ids)):
         corpus = folder / f"corpus-{name}"
-        corpus.mkdir(parents=True)
         number = write_corpus(corpus, report.corpus, left_out)
         commands[name] = _make_command(report.run, folder, name, minutes)
-        say(f"Training with {number:,} clips ({name}) for {minutes:g} minutes …")
-        _train(commands[name])
-        results[name] = _read_last_validation(folder / name / "metrics.jsonl")
+        key = _fingerprint(corpus, commands[name])
+        found = _find_ended(ended, key)
+        if found is None:
+            for part in (name, f"features-{name}"):
+                shutil.rmtree(folder / part, ignore_errors=True)
+            say(f"Training with {number:,} clips ({name}) for {minutes:g} minutes …")
+            _train(commands[name])
+            found = _read_last_validation(folder / name / "metrics.jsonl")
+            ended.append({"key": key, "step": found[0], "validation": found[1]})
+        else:
+            say(f"The training with {number:,} clips ({name}) ended before; its result is used.")
+        results[name] = found
     (first_step, everything), (second_step, kept) = results[_ALL], results[_KEPT]
     steps, lines = (first_step, second_step), (" ".join(commands[_ALL]), " ".join(commands[_KEPT]))
     return Verified(minutes, everything, kept, steps, lines)
+
+
+def _fingerprint(corpus: Path, command: Sequence[str]) -> str:
+    """What a training depends on: its clips, its settings and its command."""
+    settings = Path(command[command.index("--config") + 1])
+    content = [(corpus / CORPUS_FILE_NAME).read_bytes(), settings.read_bytes(), "\0".join(command).encode()]
+    return hashlib.sha256(b"\0".join(content)).hexdigest()
+
+
+def _find_ended(ended: JsonLines, key: str) -> tuple[int, dict[str, float]] | None:
+    """Step and figures of a training that has ended."""
+    for line in ended.read():
+        if line.get("key") == key:
+            return int(line["step"]), dict(line["validation"])
+    return None
 
 
 def _make_command(run: Path, folder: Path, name: str, minutes: float) -> list[str]:

@@ -251,7 +251,9 @@ class _Collector:
             detail = f"{duration_s:.1f} s between two long pauses, --min-seconds is {options.min_s:g}"
             return _reject(clip.recording, clip.span.start_s, Reason.TOO_SHORT, detail, clip.id, _LOWER_MIN)
         if duration_s > options.max_s + 0.25:
-            detail = f"{duration_s:.1f} s without a pause, --max-seconds is {options.max_s:g}"
+            # With a text, clips are cut where its sentences end: inside of one there may be pauses.
+            what = "from one end of a sentence to the next" if self._texts.books else "without a pause"
+            detail = f"{duration_s:.1f} s {what}, --max-seconds is {options.max_s:g}"
             return _reject(clip.recording, clip.span.start_s, Reason.TOO_LONG, detail, clip.id, _RAISE_MAX)
         return None
 
