@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-import typer
-
-from myxtts.cli.help import ADVANCED, WHAT, WHERE
+from myxtts.cli.help import ADVANCED, WHAT, WHERE, VocoderName, option
 from myxtts.cli.screen import Screen, print_note
 from myxtts.cli.speech.export_doors import export_for_piper, export_for_web
 from myxtts.errors import UsageError
@@ -25,74 +23,41 @@ _FLAGS = {
 def run_export(
     model: Annotated[
         Path | None,
-        typer.Option(
-            help="Folder of a run. \\[default: base, the model of the package]",
-            metavar="MODEL",
-            show_default=False,
-            rich_help_panel=WHAT,
-        ),
+        option("Folder of a run. \\[default: base, the model of the package]", "MODEL", WHAT, show_default=False),
     ] = None,
     *,
-    out: Annotated[
-        Path,
-        typer.Option(
-            help="Folder for the exported model; it must be new or empty.", metavar="DIR", rich_help_panel=WHERE
-        ),
-    ],
+    out: Annotated[Path, option("Folder for the exported model; it must be new or empty.", "DIR", WHERE)],
     format: Annotated[
         Literal["onnx", "piper", "web"],
-        typer.Option(
-            help="onnx: graphs for myxtts synth and serve. piper: for piper-tts, wyoming-piper and sherpa-onnx. "
+        option(
+            "onnx: graphs for myxtts synth and serve. piper: for piper-tts, wyoming-piper and sherpa-onnx. "
             "web: a page that speaks in a browser.",
-            rich_help_panel=WHAT,
+            panel=WHAT,
         ),
     ] = "onnx",
     dtype: Annotated[
         Literal["float32", "float16", "int8"],
-        typer.Option(
-            help="float32, float16 or int8. Smaller types are refused if they change the speech.",
-            rich_help_panel=ADVANCED,
-        ),
+        option("float32, float16 or int8. Smaller types are refused if they change the speech.", panel=ADVANCED),
     ] = "float32",
-    vocoder: Annotated[
-        str,
-        typer.Option(
-            help="auto (neural if there is one), griffin_lim, neural, or a run that trained a vocoder.",
-            metavar="VOCODER",
-            rich_help_panel=ADVANCED,
-        ),
-    ] = "auto",
+    vocoder: VocoderName = "auto",
     voice: Annotated[
-        list[str] | None,
-        typer.Option(help="Voice for piper and web; can be repeated. \\[default: all]", rich_help_panel=WHAT),
+        list[str] | None, option("Voice for piper and web; can be repeated. \\[default: all]", panel=WHAT)
     ] = None,
     language: Annotated[
-        str | None,
-        typer.Option(help="Language that piper and web speak, such as en or fa.", metavar="CODE", rich_help_panel=WHAT),
+        str | None, option("Language that piper and web speak, such as en or fa.", "CODE", WHAT)
     ] = None,
     name: Annotated[
-        str | None,
-        typer.Option(
-            help="Name of the Piper voice. \\[default: name of the run]", metavar="NAME", rich_help_panel=ADVANCED
-        ),
+        str | None, option("Name of the Piper voice. \\[default: name of the run]", "NAME", ADVANCED)
     ] = None,
     words: Annotated[
         Path | None,
-        typer.Option(
-            help="Text with the words that the page can say. \\[default: corpus of the run]",
-            metavar="FILE",
-            rich_help_panel=ADVANCED,
-        ),
+        option("Text with the words that the page can say. \\[default: corpus of the run]", "FILE", ADVANCED),
     ] = None,
     runtime: Annotated[
         Path | None,
-        typer.Option(
-            help="Folder of the npm package onnxruntime-web. \\[default: node_modules/onnxruntime-web]",
-            metavar="DIR",
-            rich_help_panel=ADVANCED,
-        ),
+        option("Folder of the npm package onnxruntime-web. \\[default: node_modules/onnxruntime-web]", "DIR", ADVANCED),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print what was measured as one JSON object.")] = False,
+    as_json: Annotated[bool, option("Print what was measured as one JSON object.", flag="--json")] = False,
 ) -> None:
     """Export a model to ONNX, Piper or a web page, to use it without TensorFlow.
 
