@@ -107,7 +107,7 @@ def run_bench_command(
 @contextmanager
 def _provide_data(config: XTTSConfig, demo_minutes: float, screen: Screen) -> Iterator[Data]:
     """Yields the user's corpus, or a synthetic one in a temporary folder that is deleted afterwards."""
-    from myxtts.cli.reports import ScreenReport
+    from myxtts.cli.summaries import ScreenReport
     from myxtts.store.provide import ensure_features
     from myxtts.tools.bench.candidates import Data
 

@@ -57,7 +57,7 @@ def make_demo(
 
     myxtts demo --out /tmp/demo --minutes 60 --num-speakers 12 --steps 0
     """
-    from myxtts.cli.reports import ScreenReport, show_training
+    from myxtts.cli.summaries import ScreenReport, show_training
     from myxtts.store.provide import make_features
     from myxtts.tools.words import Translator
     from myxtts.training.trainer import Trainer

@@ -137,7 +137,7 @@ def _examine_clips(
     tr: Translator,
 ) -> None:
     """Scores the clips of a run's corpus, writes clips.jsonl, the page and the corpus without the worst."""
-    from myxtts.cli.reports import ScreenReport, show_clips
+    from myxtts.cli.summaries import ScreenReport, show_clips
 
     share, minutes = _read_share(worst), config.training.minutes
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -197,7 +197,7 @@ def _diagnose_config(
     config: XTTSConfig, step_s: float | None, num_batches: int, apply: Path | None, verify: bool, screen: Screen
 ) -> Diagnosis:
     """Measures with the real step (or an emulated one), writes the advised configuration, and compares both."""
-    from myxtts.cli.reports import ScreenReport
+    from myxtts.cli.summaries import ScreenReport
     from myxtts.store.provide import ensure_features
 
     require_data(config)

@@ -41,7 +41,7 @@ def run_profile(
 
     myxtts profile --config mine.yaml --steps 50 --trace traces --json
     """
-    from myxtts.cli.reports import ScreenReport
+    from myxtts.cli.summaries import ScreenReport
     from myxtts.store.provide import ensure_features
     from myxtts.tools.profile.measure import profile_training
     from myxtts.tools.words import Translator

@@ -96,7 +96,7 @@ def run_train(
 
     myxtts train --part vocoder --train-data corpus --install-into runs/run
     """
-    from myxtts.cli.reports import ScreenReport, show_training
+    from myxtts.cli.summaries import ScreenReport, show_training
     from myxtts.tools.monitor.system_log import SystemLog
     from myxtts.tools.words import Translator
     from myxtts.training.trainer import Trainer

@@ -84,7 +84,7 @@ def rebuild(config: XTTSConfig, folder: _Folder = None, as_json: _Json = False) 
 
     myxtts cache rebuild features --train-data corpus
     """
-    from myxtts.cli.reports import ScreenReport
+    from myxtts.cli.summaries import ScreenReport
     from myxtts.store.provide import make_features
 
     screen = Screen(as_json=as_json)

@@ -69,7 +69,7 @@ def run_precompute(
 
     myxtts precompute --refine-with runs/run
     """
-    from myxtts.cli.reports import ScreenReport
+    from myxtts.cli.summaries import ScreenReport
     from myxtts.store.provide import find_store_folder, make_features
 
     screen = Screen(as_json=as_json)
@@ -121,7 +121,7 @@ def _align(config: XTTSConfig, run: Path, screen: Screen) -> dict[str, Any]:
 
 def _refine(config: XTTSConfig, run: Path, screen: Screen) -> dict[str, Any]:
     """Decides the open words of Persian texts by their recordings, and makes the tokens that this changes."""
-    from myxtts.cli.reports import ScreenReport
+    from myxtts.cli.summaries import ScreenReport
     from myxtts.corpus.corpus_file import open_corpus
     from myxtts.runtime.load_tensorflow import load_tensorflow
     from myxtts.store.provide import make_features

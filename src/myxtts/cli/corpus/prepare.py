@@ -91,7 +91,7 @@ def prepare(
 
     myxtts prepare train.jsonl --val-data dev.jsonl --out corpus --strict
     """
-    from myxtts.cli.reports import ScreenReport
+    from myxtts.cli.summaries import ScreenReport
     from myxtts.config.load import write_resolved
     from myxtts.corpus.prepare import Recordings
     from myxtts.store.provide import check_recordings
