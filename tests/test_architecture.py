@@ -87,14 +87,9 @@ MIN_LINES, MAX_LINES = 60, 450
 SHORT_ON_PURPOSE = {
     "__main__.py",
     "config/choices.py",
-    "export/dtypes.py",
     "features/extract.py",
-    "features/wave_file.py",
     "serve/metrics.py",
-    "synthesis/options.py",
-    "training/optimizer.py",
     "training/voice/augment.py",
-    "training/vocoder/attach.py",
 }
 FORBIDDEN_MODULE_NAMES = {"utils", "util", "common", "helpers", "misc", "core"}
 FORBIDDEN_FOLDER_NAMES = FORBIDDEN_MODULE_NAMES | {"base"}

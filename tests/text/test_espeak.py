@@ -121,11 +121,9 @@ def test_clip_is_the_same_in_another_process() -> None:
 def test_sound_follows_its_parameters() -> None:
     plain = synthesize("This is a sentence of some length.", "en-us")
     slow = synthesize("This is a sentence of some length.", "en-us", rate_wpm=100)
-    quiet = synthesize("This is a sentence of some length.", "en-us", volume=20)
     assert plain.rate == 22050
     assert 1.0 < plain.duration_s < 4.0
     assert slow.duration_s > 1.4 * plain.duration_s
-    assert abs(quiet.samples).max() < 0.5 * abs(plain.samples).max() <= 0.5
 
 
 def test_phonemes_are_the_same_after_speaking() -> None:

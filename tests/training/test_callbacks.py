@@ -1,4 +1,4 @@
-"""What a person sees of a training, on a terminal and without one."""
+"""What a person sees of a training, on a terminal and without one, and the rates of a line of metrics."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import pty
 import re
 import subprocess
 import sys
+import time
 from io import StringIO
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +15,8 @@ from typing import Any
 import pytest
 
 from myxtts.training import callbacks as progress
-from myxtts.training.callbacks import ProgressDisplay, format_duration
+from myxtts.training.callbacks import ProgressDisplay, StepWindow, format_duration
+from myxtts.training.step import StepNumbers
 
 
 def make_record(seconds: float) -> dict[str, Any]:
@@ -128,3 +130,29 @@ def test_bar_and_messages_do_not_collide_on_a_terminal() -> None:
     assert "30/30" in bar
     assert bar.endswith("left")
     assert shown[shown.index(bar) + 1] == "Message after the bar."
+
+
+@pytest.fixture
+def window(monkeypatch: pytest.MonkeyPatch) -> StepWindow:
+    """Four steps of one second, half a second of it waiting, and four seconds of validation and checkpoints."""
+    window = StepWindow(started_at=100.0)
+    for _ in range(4):
+        window.add_time(1.0, 0.5)
+        window.add_numbers(StepNumbers(2.0, {}, 1.0, 8.0, True))
+    monkeypatch.setattr(time, "perf_counter", lambda: 108.0)
+    return window
+
+
+def test_checkpoints_count_by_the_wall_clock_only(window: StepWindow) -> None:
+    rates = window.measure_rates()
+    assert (rates["seconds"], rates["wall_seconds"]) == (1.0, 2.0)
+    assert (rates["utterances_per_s"], rates["wall_utterances_per_s"]) == (8.0, 4.0)
+    assert (rates["au"], rates["wall_share"], rates["wall_au"]) == (0.5, 0.5, 0.25)
+    assert "device_busy" not in rates
+
+
+def test_the_busy_time_of_a_gpu_is_its_utilisation(window: StepWindow) -> None:
+    rates = window.measure_rates(device_busy=0.2)
+    assert rates["au"] == rates["device_busy"] == 0.2
+    assert rates["not_waiting"] == 0.5
+    assert rates["wall_au"] == pytest.approx(0.1)

@@ -13,9 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from myxtts.cli.help import ADVANCED, WHAT, WHERE
+from myxtts.cli.help import ADVANCED, WHAT, WHERE, HtmlReport, PageLanguage, option
 from myxtts.cli.screen import Screen, mute_decoders, show_progress
 from myxtts.cli.settings import CORPUS_FLAGS, DEVICE_FLAGS, LOADING_FLAGS, require_data, takes_settings
 from myxtts.errors import UsageError
@@ -46,57 +44,28 @@ _COLUMNS = {
 )
 def run_bench_command(
     config: XTTSConfig,
-    step_ms: Annotated[
-        float, typer.Option(min=0.0, help="Time of a simulated step.", metavar="MS", rich_help_panel=ADVANCED)
-    ] = 20.0,
-    frame_us: Annotated[
-        float,
-        typer.Option(
-            min=0.0, help="Additional time for each frame of the batch.", metavar="US", rich_help_panel=ADVANCED
-        ),
-    ] = 0.0,
+    step_ms: Annotated[float, option("Time of a simulated step.", "MS", ADVANCED, min=0.0)] = 20.0,
+    frame_us: Annotated[float, option("Additional time for each frame of the batch.", "US", ADVANCED, min=0.0)] = 0.0,
     host_load_ms: Annotated[
-        float,
-        typer.Option(
-            min=0.0, help="Part of a step in which the CPU is busy, too.", metavar="MS", rich_help_panel=ADVANCED
-        ),
+        float, option("Part of a step in which the CPU is busy, too.", "MS", ADVANCED, min=0.0)
     ] = 0.0,
-    steps: Annotated[
-        int, typer.Option(min=2, help="Steps of each candidate in a round.", metavar="N", rich_help_panel=ADVANCED)
-    ] = 60,
-    rounds: Annotated[
-        int, typer.Option(min=1, max=100, help="Rounds, in alternating order.", metavar="N", rich_help_panel=ADVANCED)
-    ] = 3,
+    steps: Annotated[int, option("Steps of each candidate in a round.", "N", ADVANCED, min=2)] = 60,
+    rounds: Annotated[int, option("Rounds, in alternating order.", "N", ADVANCED, min=1, max=100)] = 3,
     contenders: Annotated[
-        str | None,
-        typer.Option(help="Loaders to compare: cached, native, python or all.", metavar="NAMES", rich_help_panel=WHAT),
+        str | None, option("Loaders to compare: cached, native, python or all.", "NAMES", WHAT)
     ] = None,
     sweep: Annotated[
         list[str] | None,
-        typer.Option(
-            help="Values to try, such as batch_size=16,32 or loader=cached,native. Can be repeated.",
-            metavar="KEY=A,B",
-            rich_help_panel=WHAT,
-        ),
+        option("Values to try, such as batch_size=16,32 or loader=cached,native. Can be repeated.", "KEY=A,B", WHAT),
     ] = None,
-    against: Annotated[
-        Path | None,
-        typer.Option(help="Compare your settings with those of another file.", metavar="CONFIG", rich_help_panel=WHAT),
-    ] = None,
+    against: Annotated[Path | None, option("Compare your settings with those of another file.", "CONFIG", WHAT)] = None,
     demo_minutes: Annotated[
-        float,
-        typer.Option(
-            min=0.2, max=600, help="Minutes of demo speech, if no corpus is given.", metavar="N", rich_help_panel=WHAT
-        ),
+        float, option("Minutes of demo speech, if no corpus is given.", "N", WHAT, min=0.2, max=600)
     ] = 10.0,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder for the results.", metavar="DIR", rich_help_panel=WHERE)
-    ] = None,
-    report: Annotated[
-        Path | None, typer.Option(help="Write an HTML report.", metavar="FILE.html", rich_help_panel=WHERE)
-    ] = None,
-    lang: Annotated[str, typer.Option(help="Language of the page: en or fa.")] = "en",
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
+    out: Annotated[Path | None, option("Folder for the results.", "DIR", WHERE)] = None,
+    report: HtmlReport = None,
+    lang: PageLanguage = "en",
+    as_json: Annotated[bool, option("Print the result as one JSON object.", flag="--json")] = False,
 ) -> None:
     """Benchmark the data pipeline: how busy it keeps a simulated GPU, by loader or by setting.
 
@@ -138,7 +107,7 @@ def run_bench_command(
 @contextmanager
 def _provide_data(config: XTTSConfig, demo_minutes: float, screen: Screen) -> Iterator[Data]:
     """Yields the user's corpus, or a synthetic one in a temporary folder that is deleted afterwards."""
-    from myxtts.cli.reports import ScreenReport
+    from myxtts.cli.summaries import ScreenReport
     from myxtts.store.provide import ensure_features
     from myxtts.tools.bench.candidates import Data
 

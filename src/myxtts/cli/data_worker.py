@@ -8,9 +8,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from myxtts.cli.help import ADVANCED, WHAT, WHERE
+from myxtts.cli.help import ADVANCED, WHAT, WHERE, option
 from myxtts.cli.screen import Screen
 from myxtts.errors import UsageError
 from myxtts.runtime.load_tensorflow import load_tensorflow
@@ -25,49 +23,35 @@ _LOOK_EVERY_S = 1.0
 
 def run_data_worker(
     host: Annotated[
-        str | None,
-        typer.Option(
-            help="Address that other machines connect to. \\[default: this machine only]", rich_help_panel=WHERE
-        ),
+        str | None, option("Address that other machines connect to. \\[default: this machine only]", panel=WHERE)
     ] = None,
     port: Annotated[
         int | None,
-        typer.Option(
-            min=0,
-            max=65535,
-            help="Port; the next one is used, too. 0 takes free ones. \\[default: 5050]",
-            rich_help_panel=WHERE,
-        ),
+        option("Port; the next one is used, too. 0 takes free ones. \\[default: 5050]", panel=WHERE, min=0, max=65535),
     ] = None,
-    join: Annotated[
-        str | None,
-        typer.Option(help="Join the data worker at this address.", metavar="HOST:PORT", rich_help_panel=WHERE),
-    ] = None,
+    join: Annotated[str | None, option("Join the data worker at this address.", "HOST:PORT", WHERE)] = None,
     recordings: Annotated[
         list[Path] | None,
-        typer.Option(
-            help="Folder of recordings; can be repeated. The worker can then read nothing else, if the system can "
+        option(
+            "Folder of recordings; can be repeated. The worker can then read nothing else, if the system can "
             "enforce it.",
-            metavar="DIR",
-            rich_help_panel=WHAT,
+            "DIR",
+            WHAT,
         ),
     ] = None,
     is_open_allowed: Annotated[
         bool,
-        typer.Option(
-            "--allow-remote-code-execution",
-            help="Needed with --host: anyone who reaches the port can run code as this user. Use it only in a private "
+        option(
+            "Needed with --host: anyone who reaches the port can run code as this user. Use it only in a private "
             "network behind a firewall.",
-            rich_help_panel=ADVANCED,
+            panel=ADVANCED,
+            flag="--allow-remote-code-execution",
         ),
     ] = False,
     is_root_allowed: Annotated[
-        bool,
-        typer.Option(
-            "--allow-root", help="Allow to run as root, for example in a container.", rich_help_panel=ADVANCED
-        ),
+        bool, option("Allow to run as root, for example in a container.", panel=ADVANCED, flag="--allow-root")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the addresses as one JSON object.")] = False,
+    as_json: Annotated[bool, option("Print the addresses as one JSON object.", flag="--json")] = False,
 ) -> None:
     """Compute features on the fly on another machine, for training with data.data_service.
 

@@ -11,9 +11,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from myxtts.cli.help import ADVANCED, WHAT, WHERE
+from myxtts.cli.help import ADVANCED, WHAT, WHERE, option
 from myxtts.cli.screen import Screen, show_progress
 
 if TYPE_CHECKING:
@@ -36,30 +34,15 @@ _SENTENCES = {
 
 
 def make_demo(
-    out: Annotated[
-        Path, typer.Option("--out", help="Folder for everything the demo makes.", metavar="DIR", rich_help_panel=WHERE)
-    ] = Path("demo"),
-    minutes: Annotated[
-        float, typer.Option(min=0.2, max=600, help="Minutes of speech to make.", metavar="N", rich_help_panel=WHAT)
-    ] = 20.0,
-    num_speakers: Annotated[
-        int, typer.Option(min=2, max=64, help="Voices in the corpus.", metavar="N", rich_help_panel=WHAT)
-    ] = 8,
+    out: Annotated[Path, option("Folder for everything the demo makes.", "DIR", WHERE, flag="--out")] = Path("demo"),
+    minutes: Annotated[float, option("Minutes of speech to make.", "N", WHAT, min=0.2, max=600)] = 20.0,
+    num_speakers: Annotated[int, option("Voices in the corpus.", "N", WHAT, min=2, max=64)] = 8,
     steps: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            help="Steps to train; more steps resume the same run, 0 trains nothing.",
-            metavar="N",
-            rich_help_panel=WHAT,
-        ),
+        int, option("Steps to train; more steps resume the same run, 0 trains nothing.", "N", WHAT, min=0)
     ] = DEMO_STEPS,
-    seed: Annotated[
-        int,
-        typer.Option(help="The same seed gives the same corpus, byte for byte.", metavar="N", rich_help_panel=ADVANCED),
-    ] = 0,
-    lang: Annotated[str, typer.Option(help="Language of the report: en or fa.")] = "en",
-    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as one JSON object.")] = False,
+    seed: Annotated[int, option("The same seed gives the same corpus, byte for byte.", "N", ADVANCED)] = 0,
+    lang: Annotated[str, option("Language of the report: en or fa.")] = "en",
+    as_json: Annotated[bool, option("Print the summary as one JSON object.", flag="--json")] = False,
 ) -> None:
     """Try everything: hear the base model, make a small corpus, train a tiny model on it, and let it speak.
 
@@ -74,7 +57,7 @@ def make_demo(
 
     myxtts demo --out /tmp/demo --minutes 60 --num-speakers 12 --steps 0
     """
-    from myxtts.cli.reports import ScreenReport, show_training
+    from myxtts.cli.summaries import ScreenReport, show_training
     from myxtts.store.provide import make_features
     from myxtts.tools.words import Translator
     from myxtts.training.trainer import Trainer

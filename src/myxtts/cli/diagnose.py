@@ -11,9 +11,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from myxtts.cli.help import ADVANCED, WHAT, WHERE
+from myxtts.cli.help import ADVANCED, WHAT, WHERE, HtmlReport, option
 from myxtts.cli.screen import Screen, mute_decoders, show_progress
 from myxtts.cli.settings import (
     CORPUS_FLAGS,
@@ -44,75 +42,43 @@ def run_diagnose(
     config: XTTSConfig,
     dataset: Annotated[
         str | None,
-        typer.Option(
-            help="Diagnose your own tf.data.Dataset: module:function that returns it.",
-            metavar="MODULE:FUNCTION",
-            rich_help_panel=WHAT,
-        ),
+        option("Diagnose your own tf.data.Dataset: module:function that returns it.", "MODULE:FUNCTION", WHAT),
     ] = None,
     step_function: Annotated[
-        str | None,
-        typer.Option(
-            help="Training step for --dataset: module:function that takes a batch.",
-            metavar="MODULE:FUNCTION",
-            rich_help_panel=WHAT,
-        ),
+        str | None, option("Training step for --dataset: module:function that takes a batch.", "MODULE:FUNCTION", WHAT)
     ] = None,
-    run: Annotated[
-        Path | None,
-        typer.Option(
-            help="Diagnose a run from its files, during or after training.", metavar="RUN", rich_help_panel=WHAT
-        ),
-    ] = None,
+    run: Annotated[Path | None, option("Diagnose a run from its files, during or after training.", "RUN", WHAT)] = None,
     clips: Annotated[
         Path | None,
-        typer.Option(
-            help="Score every clip of this run's corpus, and name the most doubtful ones with the reasons.",
-            metavar="RUN",
-            rich_help_panel=WHAT,
-        ),
+        option("Score every clip of this run's corpus, and name the most doubtful ones with the reasons.", "RUN", WHAT),
     ] = None,
     worst: Annotated[
-        str,
-        typer.Option(
-            help="With --clips: share of the clips that counts as most doubtful.", metavar="SHARE", rich_help_panel=WHAT
-        ),
+        str, option("With --clips: share of the clips that counts as most doubtful.", "SHARE", WHAT)
     ] = "6%",
-    num_batches: Annotated[
-        int, typer.Option(min=8, help="Batches to measure.", metavar="N", rich_help_panel=ADVANCED)
-    ] = 50,
+    num_batches: Annotated[int, option("Batches to measure.", "N", ADVANCED, min=8)] = 50,
     step_ms: Annotated[
-        float | None,
-        typer.Option(
-            min=0.0,
-            help="Simulate a step of this many milliseconds instead of training.",
-            metavar="MS",
-            rich_help_panel=ADVANCED,
-        ),
+        float | None, option("Simulate a step of this many milliseconds instead of training.", "MS", ADVANCED, min=0.0)
     ] = None,
-    report: Annotated[
-        Path | None, typer.Option(help="Write an HTML report.", metavar="FILE.html", rich_help_panel=WHERE)
-    ] = None,
-    lang: Annotated[str, typer.Option(help="Language of screen and page: en or fa.")] = "en",
+    report: HtmlReport = None,
+    lang: Annotated[str, option("Language of screen and page: en or fa.")] = "en",
     apply: Annotated[
         Path | None,
-        typer.Option(
-            help="Write the configuration with the advice followed; with --clips the corpus without the most doubtful "
+        option(
+            "Write the configuration with the advice followed; with --clips the corpus without the most doubtful "
             "clips, as a manifest (.jsonl) or a prepared corpus (a folder).",
-            metavar="FILE",
-            rich_help_panel=WHERE,
+            "FILE",
+            WHERE,
         ),
     ] = None,
     verify: Annotated[
         bool,
-        typer.Option(
-            "--verify",
-            help="Measure the gain: run old and new settings alternately; with --clips train both "
-            "ways for --minutes each.",
-            rich_help_panel=WHAT,
+        option(
+            "Measure the gain: run old and new settings alternately; with --clips train both ways for --minutes each.",
+            panel=WHAT,
+            flag="--verify",
         ),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print everything as one JSON object.")] = False,
+    as_json: Annotated[bool, option("Print everything as one JSON object.", flag="--json")] = False,
 ) -> None:
     """Find out why the GPU waits for data: the cause, the setting to change, the expected gain.
 
@@ -171,7 +137,7 @@ def _examine_clips(
     tr: Translator,
 ) -> None:
     """Scores the clips of a run's corpus, writes clips.jsonl, the page and the corpus without the worst."""
-    from myxtts.cli.reports import ScreenReport, show_clips
+    from myxtts.cli.summaries import ScreenReport, show_clips
 
     share, minutes = _read_share(worst), config.training.minutes
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -232,7 +198,7 @@ def _diagnose_config(
     config: XTTSConfig, step_s: float | None, num_batches: int, apply: Path | None, verify: bool, screen: Screen
 ) -> Diagnosis:
     """Measures with the real step (or an emulated one), writes the advised configuration, and compares both."""
-    from myxtts.cli.reports import ScreenReport
+    from myxtts.cli.summaries import ScreenReport
     from myxtts.store.provide import ensure_features
 
     require_data(config)

@@ -1,12 +1,17 @@
-"""Layout of `--help`: panels, plain placeholders of values, and paragraphs that wrap at the width of the terminal."""
+"""Options that several commands share, and the layout of `--help`.
+
+The layout: panels, plain placeholders of values, and paragraphs that wrap at the width of the terminal.
+"""
 
 from __future__ import annotations
 
 import inspect
 import re
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
+import typer
 from typer.core import TyperCommand, TyperGroup
 
 # Panels of options, in the order in which help shows them.
@@ -17,6 +22,36 @@ ADVANCED = "Advanced"
 OTHER = "Other"
 _PANELS = (WHAT, WHERE, SPEED, ADVANCED, OTHER)
 _EXAMPLES = "[bold]Examples[/bold]"
+
+
+def option(
+    help: str, metavar: str | None = None, panel: str | None = None, *, flag: str | None = None, **more: Any
+) -> Any:
+    """An option of a command; `flag` is for one that is not called like its parameter, or that is a switch."""
+    flags = () if flag is None else (flag,)
+    return typer.Option(*flags, help=help, metavar=metavar, rich_help_panel=panel, **more)
+
+
+Host = Annotated[str, option("Address to listen on. Other machines can connect only with --api-key-file.", panel=WHERE)]
+PageAddress = Annotated[
+    str | None,
+    option("Like --page, at this address. Without --api-key-file only this machine can connect.", "[HOST:]PORT", WHERE),
+]
+PageKeyFile = Annotated[
+    Path | None, option("File with one key per line; the page asks for one of them.", "FILE", WHERE)
+]
+PageLanguage = Annotated[str, option("Language of the page: en or fa.")]
+HtmlReport = Annotated[Path | None, option("Write an HTML report.", "FILE.html", WHERE)]
+Recogniser = Annotated[
+    str | None,
+    option("Speech recogniser that prints the text of {wav}. {language} is replaced, too.", "COMMAND", WHAT),
+]
+DecoderSteps = Annotated[int, option("Decoder steps: more is better and slower.", "N", SPEED)]
+Seed = Annotated[int, option("Another seed gives another rendering.", "N", ADVANCED)]
+VocoderName = Annotated[
+    str,
+    option("auto (neural if there is one), griffin_lim, neural, or a run that trained a vocoder.", "VOCODER", ADVANCED),
+]
 
 
 class PlainCommand(TyperCommand):

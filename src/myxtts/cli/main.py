@@ -23,7 +23,7 @@ from myxtts.cli.corpus.studio import run_studio
 from myxtts.cli.data_worker import run_data_worker
 from myxtts.cli.demo import make_demo
 from myxtts.cli.diagnose import run_diagnose
-from myxtts.cli.help import PlainCommand, PlainGroup, unwrap_help
+from myxtts.cli.help import PlainCommand, PlainGroup, option, unwrap_help
 from myxtts.cli.machine.config import show_config
 from myxtts.cli.machine.doctor import run_doctor
 from myxtts.cli.machine.plan import run_plan
@@ -110,11 +110,9 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def _describe_common_options(
     _version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
+        bool, option("Show the version and exit.", flag="--version", callback=_print_version, is_eager=True)
     ] = False,
-    _debug: Annotated[
-        bool, typer.Option("--debug", help="Show the traceback of an error. Works with any command.")
-    ] = False,
+    _debug: Annotated[bool, option("Show the traceback of an error. Works with any command.", flag="--debug")] = False,
 ) -> None:
     pass
 

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from myxtts.cli.help import ADVANCED, WHAT, WHERE
+from myxtts.cli.help import ADVANCED, WHAT, WHERE, PageAddress, PageKeyFile, option
 from myxtts.cli.screen import Screen
-from myxtts.cli.settings import PageAddress, PageKeyFile
 from myxtts.errors import UsageError
 
 if TYPE_CHECKING:
@@ -21,38 +20,21 @@ def run_monitor(
     run_folder: Annotated[
         Path | None, typer.Argument(help="Folder of the run.", metavar="RUN", show_default=False)
     ] = None,
-    run: Annotated[
-        Path | None,
-        typer.Option(help="Folder of the run. \\[default: newest in runs/]", metavar="RUN", rich_help_panel=WHAT),
-    ] = None,
+    run: Annotated[Path | None, option("Folder of the run. \\[default: newest in runs/]", "RUN", WHAT)] = None,
     page: Annotated[
-        bool,
-        typer.Option(
-            "--page", help="Show the run on a live web page instead; if it has ended, its report.", rich_help_panel=WHAT
-        ),
+        bool, option("Show the run on a live web page instead; if it has ended, its report.", panel=WHAT, flag="--page")
     ] = False,
     page_at: PageAddress = None,
     api_key_file: PageKeyFile = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait until the run has started.", rich_help_panel=WHAT)] = False,
-    interval: Annotated[
-        float,
-        typer.Option(
-            min=0.1, max=3600, help="Seconds between two samples.", metavar="SECONDS", rich_help_panel=ADVANCED
-        ),
-    ] = 2.0,
+    wait: Annotated[bool, option("Wait until the run has started.", panel=WHAT, flag="--wait")] = False,
+    interval: Annotated[float, option("Seconds between two samples.", "SECONDS", ADVANCED, min=0.1, max=3600)] = 2.0,
     duration: Annotated[
-        float | None,
-        typer.Option(
-            min=0.1, help="Stop after this time. \\[default: until Ctrl-C]", metavar="SECONDS", rich_help_panel=ADVANCED
-        ),
+        float | None, option("Stop after this time. \\[default: until Ctrl-C]", "SECONDS", ADVANCED, min=0.1)
     ] = None,
-    once: Annotated[bool, typer.Option("--once", help="Take one sample and exit.", rich_help_panel=WHAT)] = False,
-    log_file: Annotated[
-        Path | None,
-        typer.Option(help="Append every sample to this file, .csv or .jsonl.", metavar="FILE", rich_help_panel=WHERE),
-    ] = None,
-    lang: Annotated[str, typer.Option(help="Language of the warnings and the page: en or fa.")] = "en",
-    as_json: Annotated[bool, typer.Option("--json", help="At the end print a summary as one JSON object.")] = False,
+    once: Annotated[bool, option("Take one sample and exit.", panel=WHAT, flag="--once")] = False,
+    log_file: Annotated[Path | None, option("Append every sample to this file, .csv or .jsonl.", "FILE", WHERE)] = None,
+    lang: Annotated[str, option("Language of the warnings and the page: en or fa.")] = "en",
+    as_json: Annotated[bool, option("At the end print a summary as one JSON object.", flag="--json")] = False,
 ) -> None:
     """Watch a training run and the GPUs live, from another terminal.
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from myxtts.cli.help import WHAT, WHERE
+from myxtts.cli.help import WHAT, WHERE, HtmlReport, PageLanguage, option
 from myxtts.cli.screen import Screen
 from myxtts.cli.settings import (
     CORPUS_FLAGS,
@@ -27,18 +25,11 @@ if TYPE_CHECKING:
 @takes_settings(*CORPUS_FLAGS, *MODEL_FLAGS, *DEVICE_FLAGS, *LOADING_FLAGS, hidden=("val_data", *LENGTH_FLAGS))
 def run_profile(
     config: XTTSConfig,
-    steps: Annotated[
-        int, typer.Option(min=2, max=100_000, help="Steps to profile.", metavar="N", rich_help_panel=WHAT)
-    ] = 20,
-    trace: Annotated[
-        Path | None,
-        typer.Option(help="Write a TensorFlow trace here, for xprof.", metavar="DIR", rich_help_panel=WHERE),
-    ] = None,
-    report: Annotated[
-        Path | None, typer.Option(help="Write an HTML report.", metavar="FILE.html", rich_help_panel=WHERE)
-    ] = None,
-    lang: Annotated[str, typer.Option(help="Language of the page: en or fa.")] = "en",
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
+    steps: Annotated[int, option("Steps to profile.", "N", WHAT, min=2, max=100_000)] = 20,
+    trace: Annotated[Path | None, option("Write a TensorFlow trace here, for xprof.", "DIR", WHERE)] = None,
+    report: HtmlReport = None,
+    lang: PageLanguage = "en",
+    as_json: Annotated[bool, option("Print the result as one JSON object.", flag="--json")] = False,
 ) -> None:
     """Measure where the time of a training step goes: data, forward, backward, optimiser, checkpoint.
 
@@ -50,7 +41,7 @@ def run_profile(
 
     myxtts profile --config mine.yaml --steps 50 --trace traces --json
     """
-    from myxtts.cli.reports import ScreenReport
+    from myxtts.cli.summaries import ScreenReport
     from myxtts.store.provide import ensure_features
     from myxtts.tools.profile.measure import profile_training
     from myxtts.tools.words import Translator

@@ -7,18 +7,18 @@ from typing import Annotated, Any
 
 import typer
 
+from myxtts.cli.help import PageLanguage, option
 from myxtts.cli.screen import Screen
 from myxtts.errors import UsageError
 
 
 def run_report(
     runs: Annotated[list[Path], typer.Argument(help="Folder of a run, or of several runs to compare.", metavar="RUN")],
-    lang: Annotated[str, typer.Option(help="Language of the page: en or fa.")] = "en",
+    lang: PageLanguage = "en",
     out: Annotated[
-        Path | None,
-        typer.Option(help="File to write. \\[default: report.html in the folder of the first run]", metavar="FILE"),
+        Path | None, option("File to write. \\[default: report.html in the folder of the first run]", "FILE")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
+    as_json: Annotated[bool, option("Print the result as one JSON object.", flag="--json")] = False,
 ) -> None:
     """Make the report of a run, at any time: how good the voice is, curves, samples, GPU and memory, settings.
 

@@ -10,12 +10,9 @@ import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
-import typer
-
-from myxtts.cli.help import ADVANCED, SPEED, WHAT, WHERE
+from myxtts.cli.help import ADVANCED, SPEED, WHAT, WHERE, option
 from myxtts.cli.screen import print_note
 from myxtts.config.choices import SELECTORS, join_with_or, list_presets
 from myxtts.errors import UsageError
@@ -155,23 +152,6 @@ LENGTH_FLAGS = ("steps", "epochs", "minutes")
 ALL_FLAGS = tuple(flag.parameter for flag in SETTING_FLAGS)
 
 
-PageAddress = Annotated[
-    str | None,
-    typer.Option(
-        help="Like --page, at this address. Without --api-key-file only this machine can connect.",
-        metavar="[HOST:]PORT",
-        rich_help_panel=WHERE,
-    ),
-]
-PageKeyFile = Annotated[
-    Path | None,
-    typer.Option(
-        help="File with one key per line; the page asks for one of them.", metavar="FILE", rich_help_panel=WHERE
-    ),
-]
-"""Options of the commands that serve the live page of a run."""
-
-
 def takes_settings(
     *acting: str, hidden: Sequence[str] = (), is_new: bool = False
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -302,12 +282,5 @@ def _make_option(
     if flag.value is not None:
         kind, default = bool, False
     shown = f"{flag.help} \\[default: {flag.default}]" if flag.default else flag.help
-    option = typer.Option(
-        flag.flag,
-        help=shown,
-        metavar=flag.metavar or None,
-        rich_help_panel=flag.panel,
-        show_default=False,
-        hidden=is_hidden,
-    )
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option])
+    made = option(shown, flag.metavar or None, flag.panel, flag=flag.flag, show_default=False, hidden=is_hidden)
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, made])

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from myxtts.cli.help import ADVANCED, WHAT, WHERE
+from myxtts.cli.help import ADVANCED, WHAT, WHERE, PageAddress, PageKeyFile, option
 from myxtts.cli.screen import Screen
-from myxtts.cli.settings import ALL_FLAGS, PageAddress, PageKeyFile, choose_new, require_data, takes_settings
+from myxtts.cli.settings import ALL_FLAGS, choose_new, require_data, takes_settings
 from myxtts.errors import UsageError
 
 if TYPE_CHECKING:
@@ -31,72 +31,46 @@ def run_train(
     ] = None,
     init_from: Annotated[
         str | None,
-        typer.Option(
-            "--init-from",
-            help="Fine-tune: start with the weights of this run or bundle, or base for the model of the package.",
-            metavar="RUN",
-            rich_help_panel=WHAT,
+        option(
+            "Fine-tune: start with the weights of this run or bundle, or base for the model of the package.",
+            "RUN",
+            WHAT,
+            flag="--init-from",
         ),
     ] = None,
     resume: Annotated[
-        bool,
-        typer.Option(
-            "--resume",
-            help="Continue a run from its newest checkpoint, with its own settings.",
-            rich_help_panel=WHAT,
-        ),
+        bool, option("Continue a run from its newest checkpoint, with its own settings.", panel=WHAT, flag="--resume")
     ] = False,
-    part: Annotated[
-        str | None,
-        typer.Option(help="voice, or vocoder. \\[default: voice]", metavar="PART", rich_help_panel=WHAT),
-    ] = None,
+    part: Annotated[str | None, option("voice, or vocoder. \\[default: voice]", "PART", WHAT)] = None,
     install_into: Annotated[
         Path | None,
-        typer.Option(
-            "--install-into",
-            help="With --part vocoder: run of the voice that gets the trained vocoder, if it beats Griffin-Lim.",
-            metavar="RUN",
-            rich_help_panel=WHERE,
+        option(
+            "With --part vocoder: run of the voice that gets the trained vocoder, if it beats Griffin-Lim.",
+            "RUN",
+            WHERE,
+            flag="--install-into",
         ),
     ] = None,
     even_if_worse: Annotated[
-        bool,
-        typer.Option(
-            "--even-if-worse",
-            help="Install the vocoder also if Griffin-Lim is better.",
-            rich_help_panel=ADVANCED,
-        ),
+        bool, option("Install the vocoder also if Griffin-Lim is better.", panel=ADVANCED, flag="--even-if-worse")
     ] = False,
     discriminators_from: Annotated[
         int | None,
-        typer.Option(
-            min=1,
-            help="With --part vocoder: step at which GAN training starts. \\[default: 10000]",
-            metavar="STEP",
-            rich_help_panel=ADVANCED,
-        ),
+        option("With --part vocoder: step at which GAN training starts. \\[default: 10000]", "STEP", ADVANCED, min=1),
     ] = None,
     force: Annotated[
-        bool,
-        typer.Option(
-            "--force",
-            help="With --resume: accept changed settings that --resume refuses.",
-            rich_help_panel=ADVANCED,
-        ),
+        bool, option("With --resume: accept changed settings that --resume refuses.", panel=ADVANCED, flag="--force")
     ] = False,
-    override: Annotated[bool, typer.Option("--override", hidden=True, help="Old name of --force.")] = False,
-    for_run: Annotated[Path | None, typer.Option("--for", hidden=True, help="Old name of --install-into.")] = None,
-    critics_from: Annotated[
-        int | None, typer.Option(min=1, hidden=True, help="Old name of --discriminators-from.")
-    ] = None,
+    override: Annotated[bool, option("Old name of --force.", flag="--override", hidden=True)] = False,
+    for_run: Annotated[Path | None, option("Old name of --install-into.", flag="--for", hidden=True)] = None,
+    critics_from: Annotated[int | None, option("Old name of --discriminators-from.", min=1, hidden=True)] = None,
     page: Annotated[
-        bool,
-        typer.Option("--page", help="Show the run on a live web page while it trains.", rich_help_panel=WHERE),
+        bool, option("Show the run on a live web page while it trains.", panel=WHERE, flag="--page")
     ] = False,
     page_at: PageAddress = None,
     api_key_file: PageKeyFile = None,
-    lang: Annotated[str, typer.Option(help="Language of the report and the page: en or fa.")] = "en",
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
+    lang: Annotated[str, option("Language of the report and the page: en or fa.")] = "en",
+    as_json: Annotated[bool, option("Print the result as one JSON object.", flag="--json")] = False,
 ) -> None:
     """Train a voice model on your recordings, or resume a run.
 
@@ -123,7 +97,7 @@ def run_train(
 
     myxtts train --part vocoder --train-data corpus --steps 50000
     """
-    from myxtts.cli.reports import ScreenReport, show_training
+    from myxtts.cli.summaries import ScreenReport, show_training
     from myxtts.tools.monitor.system_log import SystemLog
     from myxtts.tools.words import Translator
     from myxtts.training.trainer import Trainer

@@ -34,7 +34,6 @@ def make_speech_graph(
     speakers: Sequence[FixedSpeaker],
     *,
     num_steps: int = DEFAULT_NUM_STEPS,
-    guidance: float = NO_GUIDANCE,
     map_ids: Callable[[Tensor], Tensor] = tf.identity,
 ) -> Graph:
     """Returns the whole synthesis as one graph: token ids to samples.
@@ -61,7 +60,7 @@ def make_speech_graph(
     )
     choose = _make_chooser(graphs, speakers, map_ids)
     names = ("tokens", "language", "vector", "latents", "speed")
-    draw = _make_drawer(graphs, num_steps, guidance)
+    draw = _make_drawer(graphs, num_steps)
     drawn = ("noise", "num_steps", "guidance", *(["turns"] if graphs.vocoder == "griffin_lim" else []))
     stages = (
         Part("choose", choose, inputs, names),
@@ -96,7 +95,7 @@ def _make_chooser(
     return choose
 
 
-def _make_drawer(graphs: SynthesisGraphs, num_steps: int, guidance: float) -> Callable[..., tuple[Tensor, ...]]:
+def _make_drawer(graphs: SynthesisGraphs, num_steps: int) -> Callable[..., tuple[Tensor, ...]]:
     """The function that draws noise, and phases for Griffin-Lim."""
     n_mels = graphs.loaded.spec.n_mels
 
@@ -104,7 +103,7 @@ def _make_drawer(graphs: SynthesisGraphs, num_steps: int, guidance: float) -> Ca
         num_frames = tf.reduce_sum(durations_BS)
         num_padded = (num_frames + STACKED_FRAMES - 1) // STACKED_FRAMES * STACKED_FRAMES
         noise_BTM = tf.random.normal(tf.stack([1, num_padded, n_mels])) * scales_3[0]
-        settings = tf.constant(num_steps, tf.int64), tf.constant(float(guidance))
+        settings = tf.constant(num_steps, tf.int64), tf.constant(float(NO_GUIDANCE))
         if graphs.vocoder == "neural":
             return noise_BTM, *settings
         return noise_BTM, *settings, tf.random.uniform(tf.stack([num_frames, graphs.griffin_lim.num_frequencies]))

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8030
 _MAX_PORT = 65535
 _MODULES = ("starlette", "uvicorn", "websockets")
-_START_S = 60.0
-"""For the process of a page to say where it serves."""
 _LINGER_S = 15.0
 """For open pages to fetch the report of a training that has ended."""
 _PRIORITY = 10

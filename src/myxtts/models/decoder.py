@@ -86,7 +86,6 @@ class FlowDecoder(ModelLayer):
     def __init__(self, config: ModelConfig, n_mels: int) -> None:
         super().__init__()
         width, voice_width = config.decoder_width, config.reference_width
-        self._n_mels = n_mels
         condition_width = max(8, width // 4)
         self.time_in = Linear(_NUM_TIME_FEATURES, condition_width)
         self.time_out = Linear(condition_width, condition_width)

@@ -14,7 +14,7 @@ import mmap
 import weakref
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -98,7 +98,8 @@ class BatchLayout:
         self, arrays: Sequence[Array], shapes: Sequence[Shape], measure: Callable[[Shape], Mapping[str, int]]
     ) -> None:
         self._arrays, self._measure = tuple(arrays), measure
-        self.num_bytes = max(align(stop) for shape in shapes for *_, stop in self._place(shape))
+        self._places = {shape: self._place(shape) for shape in shapes}
+        self.num_bytes = max(align(stop) for places in self._places.values() for *_, stop in places)
 
     @classmethod
     def of_features(
@@ -114,17 +115,16 @@ class BatchLayout:
         assert len(memory) >= self.num_bytes, f"{len(memory)} of {self.num_bytes} bytes"
         return {
             array.name: memory[start:stop].view(array.dtype).reshape(dimensions)
-            for array, dimensions, start, stop in self._place(shape)
+            for array, dimensions, start, stop in self._places.get(shape) or self._place(shape)
         }
 
-    def _place(self, shape: Shape) -> Iterator[tuple[Array, tuple[int, ...], int, int]]:
+    def _place(self, shape: Shape) -> list[tuple[Array, tuple[int, ...], int, int]]:
         """Each array with its dimensions and its first and last byte: one behind the other, on aligned boundaries."""
         sizes = self._measure(shape)
         dimensions = [array.shape(sizes) for array in self._arrays]
         pairs = list(zip(self._arrays, dimensions, strict=True))
         places = place_arrays(prod(of_array) * np.dtype(array.dtype).itemsize for array, of_array in pairs)
-        for (array, of_array), (start, stop) in zip(pairs, places, strict=True):
-            yield array, of_array, start, stop
+        return [(*pair, *place) for pair, place in zip(pairs, places, strict=True)]
 
 
 def measure_axes(shape: Shape, n_mels: int, num_reference_frames: int) -> dict[str, int]:

@@ -126,7 +126,7 @@ class BusySampler:
     ) -> None:
         self._names = [device.strip("/").removeprefix("device:") for device in devices if not is_cpu(device)]
         self._every_s, self._say, self._start_trace, self._clock = every_s, say, start_trace, clock
-        self._is_on = bool(self._names) and every_s > 0
+        self.is_on = bool(self._names) and every_s > 0
         self._due_at = clock() + min(_FIRST_AFTER_S, every_s)
         self._trace: Any = None
         self._started_at, self._num_left = 0.0, 0
@@ -141,7 +141,7 @@ class BusySampler:
             self._num_left -= 1
             if self._num_left <= 0:
                 self._finish()
-        elif self._is_on and self._clock() >= self._due_at:
+        elif self.is_on and self._clock() >= self._due_at:
             self._begin()
 
     def drop(self) -> None:
@@ -177,6 +177,6 @@ class BusySampler:
             return None
 
     def _give_up(self, reason: str) -> None:
-        self._is_on = False
+        self.is_on = False
         reason = reason.rstrip(".")
         self._say(f"The busy time of the GPU cannot be measured: {reason}. AU is the share of time without data wait.")

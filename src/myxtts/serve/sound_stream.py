@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from typing import Literal
 
 import numpy as np
 import soundfile
@@ -13,7 +12,6 @@ from myxtts.features.extract import quantize_samples
 from myxtts.features.wave_file import choose_coding, encode_samples, list_endings, make_wav_header
 from myxtts.types import Floats, Waveform
 
-SoundFormat = Literal["mp3", "opus", "flac", "wav", "pcm"]
 CONTENT_TYPES: dict[str, str] = {
     "mp3": "audio/mpeg",
     "opus": "audio/ogg; codecs=opus",

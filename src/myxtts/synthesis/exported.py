@@ -38,7 +38,8 @@ EXPORT_FOLDER_NAME = "export"
 """Folder inside a run that is spoken with where TensorFlow is not installed."""
 GraphName = Literal["encode_reference", "predict", "decode", "griffin_lim", "vocoder"]
 _GRAPHS_WITHOUT_VOCODER: tuple[GraphName, ...] = ("encode_reference", "predict", "decode")
-VOCODER_GRAPHS: Mapping[str, GraphName] = {"griffin_lim": "griffin_lim", "neural": "vocoder"}
+KnownVocoder = Literal["griffin_lim", "neural"]
+VOCODER_GRAPHS: Mapping[KnownVocoder, GraphName] = {"griffin_lim": "griffin_lim", "neural": "vocoder"}
 Dtype = Literal["float32", "float16", "int8"]
 """Of the large weights in the graphs."""
 _FileName = Literal[
@@ -66,7 +67,7 @@ class Manifest(ModelDescription):
 
     format: Literal["myxtts-export"]
     encoder_fingerprint: Annotated[str, Field(max_length=200)]
-    vocoder: Literal["griffin_lim", "neural"]
+    vocoder: KnownVocoder
     dtype: Dtype
     name: Annotated[str, Field(max_length=300)]
     proof: Proof | None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -39,7 +39,7 @@ from myxtts.models.spec import ModelSpec
 from myxtts.models.vocoder_bundle import find_vocoder, put_into
 from myxtts.runtime.load_tensorflow import has_tensorflow
 from myxtts.storage.json_file import JsonRefusedError, check_fields
-from myxtts.synthesis.exported import EXPORT_FOLDER_NAME, Manifest, find_export, read_export
+from myxtts.synthesis.exported import EXPORT_FOLDER_NAME, KnownVocoder, Manifest, find_export, read_export
 from myxtts.synthesis.sentences import Piece, check_text, plan_pieces
 from myxtts.synthesis.voices import (
     SpeakerEmbedding,
@@ -75,7 +75,6 @@ VoiceLike = VoiceName | SpeakerEmbedding | Sequence[VoiceName] | Mapping[VoiceNa
 """A voice as callers give it: a name, one or several recordings, an embedding, voices with their weights in a mixture,
 or None for the only voice, or the model's default voice for the language."""
 
-KnownVocoder = Literal["griffin_lim", "neural"]
 VocoderChoice = str | Path
 """auto, griffin_lim, neural, or the folder of a run or bundle that has a vocoder."""
 

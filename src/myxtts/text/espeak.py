@@ -37,6 +37,7 @@ _POSITION_CHARACTER = 1
 _PHONEMES_MNEMONIC = 0
 _PHONEMES_IPA = 2
 _RATE, _VOLUME, _PITCH, _RANGE = 1, 2, 3, 4
+_FULL_VOLUME = 100
 _RANDOM_SEED = 1
 """Any fixed value: the same arguments shall give the same samples."""
 
@@ -272,16 +273,14 @@ def synthesize(
     rate_wpm: int = 175,
     pitch: int = 50,
     pitch_range: int = 50,
-    volume: int = 100,
 ) -> Waveform:
     """Synthesises a text with an espeak-ng voice; the samples are quantised to 16 bits. Same arguments, same samples.
 
-    `variant` is a speaker of espeak's voices/!v, such as f2; `pitch`, `pitch_range` and `volume` are espeak's own
-    scales, of which 50, 50 and 100 are the defaults.
+    `variant` is a speaker of espeak's voices/!v, such as f2; `pitch` and `pitch_range` are on espeak's own scales.
     The library carries the phase of its slow pitch variation from clip to clip and offers no way to set it, so each
     clip is made by a library that was just loaded; that takes a few milliseconds.
     """
-    parameters = ((_RATE, rate_wpm), (_VOLUME, volume), (_PITCH, pitch), (_RANGE, pitch_range))
+    parameters = ((_RATE, rate_wpm), (_VOLUME, _FULL_VOLUME), (_PITCH, pitch), (_RANGE, pitch_range))
     with _use_library(afresh=True) as library:
         library.select_voice(f"{voice}+{variant}" if variant else voice)
         sound = np.frombuffer(library.speak(text, parameters), np.int16)

@@ -31,6 +31,7 @@ _LEAST_WIDTH = 1.5
 """Narrower bars of a flame chart are left out, with all bars inside them."""
 _BLOCKS, _ASCII_BLOCKS = "▁▂▃▄▅▆▇█", "_.:-=+*#"
 """Levels of a sparkline, lowest first; the second set is for terminals without Unicode."""
+_TIMELINE_WIDTH = 60
 
 
 def draw_shares(shares: Sequence[tuple[str, float]], format_share: Format) -> Html:
@@ -153,14 +154,14 @@ def draw_sparkline(values: Sequence[float], top: float | None, is_ascii: bool = 
     )
 
 
-def draw_timeline(intervals_s: Values, width: int = 60) -> str:
+def draw_timeline(intervals_s: Values) -> str:
     """Draws step times as a sparkline: each character shows the slowest step of its group.
 
     The top is at least twice the median, so that steady steps look flat instead of filling the scale with noise.
     """
     if not len(intervals_s):
         return ""
-    slowest_s = [float(piece.max()) for piece in np.array_split(intervals_s, min(width, len(intervals_s)))]
+    slowest_s = [float(piece.max()) for piece in np.array_split(intervals_s, min(_TIMELINE_WIDTH, len(intervals_s)))]
     return draw_sparkline(slowest_s, max(*slowest_s, 2 * float(np.median(intervals_s))))
 
 

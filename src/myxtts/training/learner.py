@@ -16,7 +16,7 @@ import tensorflow as tf
 from myxtts.config.schema import XTTSConfig
 from myxtts.pipeline.packed import Packed, PackedLayout, cut_vector, join_vector, resize_rows
 from myxtts.runtime.plan import Plan, is_cpu
-from myxtts.storage.atomic import pass_fault_point
+from myxtts.storage.atomic import is_fault_planned, pass_fault_point
 from myxtts.training.compiling import make_graph_first
 from myxtts.training.execution import Device, Execution, MicroBatches
 from myxtts.training.micro_batches import (
@@ -74,6 +74,7 @@ class BaseLearner(ABC):
         self.rate = self._rate
         self._flags = _make_flags(strategy)
         self._raised = (False,) * NUM_FLAGS
+        self._has_faults = is_fault_planned(GRADIENTS_POINT)
         self.model, self.optimizer = model, optimizer
         self._trained = select_trained(model, weights)
         groups = {MODEL: weights, OPTIMIZER: optimizer.named_variables}
@@ -116,7 +117,8 @@ class BaseLearner(ABC):
 
     def train(self, batches: Sequence[Batch], step: int) -> StepResult:
         """One optimizer step from `num_batches_per_step` batches; `step` counts from 0."""
-        result: StepResult = self.train_step(self.cut(batches), step, is_spoiled=pass_fault_point(GRADIENTS_POINT))
+        is_spoiled = self._has_faults and pass_fault_point(GRADIENTS_POINT)
+        result: StepResult = self.train_step(self.cut(batches), step, is_spoiled=is_spoiled)
         return result
 
     def cut(self, batches: Sequence[Batch]) -> list[StepInput]:

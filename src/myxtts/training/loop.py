@@ -20,7 +20,7 @@ import tensorflow as tf
 
 from myxtts.config.schema import XTTSConfig
 from myxtts.runtime.device_trace import BusySampler
-from myxtts.training.callbacks import Callback, TrainResult
+from myxtts.training.callbacks import Callback, StepWindow, TrainResult
 from myxtts.training.compiling import StepCompiler, plan_graphs
 from myxtts.training.learner import NUM_FLAGS
 from myxtts.training.micro_batches import enter_device
@@ -31,7 +31,6 @@ from myxtts.training.run.signals import StopRequest
 from myxtts.training.run.state import RunState
 from myxtts.training.schedule import TimeBudget
 from myxtts.training.step import StepNumbers, StepResult, is_out_of_memory
-from myxtts.training.step_window import StepWindow
 from myxtts.training.task import PreparedTask
 from myxtts.types import Say
 
@@ -63,6 +62,7 @@ class TrainingLoop:
         self._saver = task.make_saver(run, self.state, say)
         self._switch = task.make_switch(run, self.state, say)
         self._time = TimeBudget(self.config.training.minutes, self.state.clock, self._sync)
+        self._has_time_limit = self.config.training.minutes is not None
         self.total_steps: int | None = None
         """The step at which training will end, where that is known."""
         self._set_last_step()
@@ -99,6 +99,8 @@ class TrainingLoop:
     def note_score(self, score: float) -> None:
         """Notes the validation score of the present step; the checkpoint with the lowest score is kept as the best."""
         self._saver.note_score(score)
+        # Only the chief of a cluster knows the score: judging earlier than the others, it could roll back alone.
+        self._is_save_due |= self._sync.is_alone and self._saver.is_new_best
 
     def measure_rates(self) -> dict[str, float]:
         """Time, throughput and utilisation of the steps since the last record (see `StepWindow.measure_rates`)."""
@@ -242,12 +244,13 @@ class TrainingLoop:
             self._unread.append((state.step, self._reader.submit(result.read), ids))
             self._judge(num_left=_STEPS_IN_FLIGHT)
             self._window.add_time(time.perf_counter() - started, wait_s)
-            self._busy.note_step()
+            if self._busy.is_on:
+                self._busy.note_step()
             if learner.num_traces != num_traces or is_new:
                 num_traces = learner.num_traces
                 feed.note_retrace()
             self._after_step()
-            if self._time.note_step(state.step):
+            if self._has_time_limit and self._time.note_step(state.step):
                 self._set_last_step()
         return False
 
@@ -338,14 +341,13 @@ class TrainingLoop:
             record = self._record()
         for callback in self._callbacks:
             callback.on_step(self, record)
-        # Only the chief of a cluster knows the score: judging earlier than the others, it could roll back alone.
-        is_best = self._sync.is_alone and self._saver.is_new_best
-        self._is_save_due |= self.step % training.checkpoint_steps == 0 or is_best
+        self._is_save_due |= self.step % training.checkpoint_steps == 0
         if self._is_save_due:
             self._judge()
             # Not while steps are not finite: a rollback must not restore the weights that caused it.
             if self._is_well:
                 self._save()
+                self._is_save_due = False
 
     def _record(self) -> dict[str, Any]:
         """Writes the line of metrics.jsonl about the steps since the last one."""
@@ -368,7 +370,6 @@ class TrainingLoop:
 
     def _save(self) -> None:
         """A checkpoint and a bundle of the present step, written while training goes on."""
-        self._is_save_due = False
         self._busy.drop()
         if self.step == self._saver.saved_step or not self.run.is_chief:
             return

@@ -184,7 +184,7 @@ def test_timeline_shows_where_steps_were_slow() -> None:
     assert line[7] == "█"
     assert set(line[:7] + line[8:]) == {line[0]}
     assert draw_timeline(np.array([])) == ""
-    assert len(draw_timeline(np.full(1000, 0.01), width=40)) == 40
+    assert len(draw_timeline(np.full(1000, 0.01))) == 60
 
 
 @pytest.mark.parametrize(("ms", "rating"), [(1, "good"), (16, "good"), (17, "moderate"), (21, "slow")])

@@ -155,9 +155,11 @@ def wait_for(condition: threading.Event) -> None:
 
 @pytest.mark.parametrize(("number", "error"), [(signal.SIGTERM, SystemExit), (signal.SIGINT, KeyboardInterrupt)])
 def test_a_request_within_this_process_is_seen(number: int, error: type[BaseException]) -> None:
-    with watch_signals() as stop:
+    announced = threading.Event()
+    with watch_signals(lambda _line: announced.set()) as stop:
         os.kill(os.getpid(), number)
-        wait_for(stop._event)
+        wait_for(announced)
+    assert stop.is_requested
     assert stop.name == signal.Signals(number).name
     assert stop.exit_code == 128 + number
     with pytest.raises(error):

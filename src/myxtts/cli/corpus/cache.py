@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from myxtts.cli.help import PlainCommand, PlainGroup, unwrap_help
+from myxtts.cli.help import PlainCommand, PlainGroup, option, unwrap_help
 from myxtts.cli.screen import Screen, mute_decoders, show_progress
 from myxtts.cli.settings import takes_settings
 from myxtts.errors import DataError, UsageError
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _NUM_PROBLEMS_SHOWN = 20
 _FLAGS = ("train_data", "cache_dir", "num_workers")
 _Folder = Annotated[Path | None, typer.Argument(help="Folder of the feature cache.", metavar="CACHE")]
-_Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
+_Json = Annotated[bool, option("Print the result as one JSON object.", flag="--json")]
 
 cache_app = typer.Typer(
     name="cache",
@@ -84,7 +84,7 @@ def rebuild(config: XTTSConfig, folder: _Folder = None, as_json: _Json = False) 
 
     myxtts cache rebuild features --train-data corpus
     """
-    from myxtts.cli.reports import ScreenReport
+    from myxtts.cli.summaries import ScreenReport
     from myxtts.store.provide import make_features
 
     screen = Screen(as_json=as_json)

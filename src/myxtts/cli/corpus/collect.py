@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from myxtts.cli.help import ADVANCED, WHAT, WHERE
+from myxtts.cli.help import ADVANCED, WHAT, WHERE, Recogniser, option
 from myxtts.cli.screen import Screen, format_length, mute_decoders, show_progress
 
 if TYPE_CHECKING:
@@ -16,64 +16,30 @@ if TYPE_CHECKING:
 
 def run_collect(
     recordings: Annotated[Path, typer.Argument(help="A long recording, or a folder of them.", metavar="RECORDINGS")],
-    out: Annotated[
-        Path,
-        typer.Option("--out", help="Folder for clips, manifest and report.", metavar="DIR", rich_help_panel=WHERE),
-    ],
-    language: Annotated[
-        str, typer.Option(help="Language that is spoken, such as en or fa.", metavar="CODE", rich_help_panel=WHAT)
-    ] = "en",
-    asr_command: Annotated[
-        str | None,
-        typer.Option(
-            help="Speech recogniser that prints the text of {wav}. {language} is replaced, too.",
-            metavar="COMMAND",
-            rich_help_panel=WHAT,
-        ),
-    ] = None,
+    out: Annotated[Path, option("Folder for clips, manifest and report.", "DIR", WHERE, flag="--out")],
+    language: Annotated[str, option("Language that is spoken, such as en or fa.", "CODE", WHAT)] = "en",
+    asr_command: Recogniser = None,
     subtitles: Annotated[
         Path | None,
-        typer.Option(
-            help="SRT or WebVTT file, or a folder of them. Files beside the recordings are found automatically.",
-            metavar="PATH",
-            rich_help_panel=WHAT,
+        option(
+            "SRT or WebVTT file, or a folder of them. Files beside the recordings are found automatically.",
+            "PATH",
+            WHAT,
         ),
     ] = None,
     text: Annotated[
-        Path | None,
-        typer.Option(
-            help="Text of the whole recording, or a folder with NAME.txt for each.",
-            metavar="PATH",
-            rich_help_panel=WHAT,
-        ),
+        Path | None, option("Text of the whole recording, or a folder with NAME.txt for each.", "PATH", WHAT)
     ] = None,
     voice_model: Annotated[
-        Path | None,
-        typer.Option(
-            help="Model whose reference encoder finds clips of other voices.", metavar="RUN", rich_help_panel=ADVANCED
-        ),
+        Path | None, option("Model whose reference encoder finds clips of other voices.", "RUN", ADVANCED)
     ] = None,
-    speaker: Annotated[
-        str,
-        typer.Option(
-            help="Name of the speaker. \\[default: folder of each recording]", metavar="NAME", rich_help_panel=WHAT
-        ),
-    ] = "",
-    min_seconds: Annotated[
-        float, typer.Option(help="Shortest clip.", metavar="SECONDS", rich_help_panel=ADVANCED)
-    ] = 2.0,
-    max_seconds: Annotated[
-        float, typer.Option(help="Longest clip.", metavar="SECONDS", rich_help_panel=ADVANCED)
-    ] = 12.0,
+    speaker: Annotated[str, option("Name of the speaker. \\[default: folder of each recording]", "NAME", WHAT)] = "",
+    min_seconds: Annotated[float, option("Shortest clip.", "SECONDS", ADVANCED)] = 2.0,
+    max_seconds: Annotated[float, option("Longest clip.", "SECONDS", ADVANCED)] = 12.0,
     min_snr: Annotated[
-        float,
-        typer.Option(
-            help="Smallest signal-to-noise ratio; noisier clips are rejected.",
-            metavar="DECIBELS",
-            rich_help_panel=ADVANCED,
-        ),
+        float, option("Smallest signal-to-noise ratio; noisier clips are rejected.", "DECIBELS", ADVANCED)
     ] = 12.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as one JSON object.")] = False,
+    as_json: Annotated[bool, option("Print the summary as one JSON object.", flag="--json")] = False,
 ) -> None:
     """Cut long recordings into clips with transcripts, for myxtts prepare.
 

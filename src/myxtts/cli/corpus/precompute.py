@@ -6,10 +6,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from myxtts.cli.corpus.cache import compact_cache, verify_cache
-from myxtts.cli.help import ADVANCED, SPEED
+from myxtts.cli.help import ADVANCED, SPEED, option
 from myxtts.cli.screen import Screen, print_note, show_progress
 from myxtts.cli.settings import takes_settings
 from myxtts.errors import UsageError
@@ -26,35 +24,31 @@ def run_precompute(
     config: XTTSConfig,
     durations_from: Annotated[
         Path | None,
-        typer.Option(
-            "--durations-from",
-            help="Store the durations that the model of this run finds, for training.durations=stored.",
-            metavar="RUN",
-            rich_help_panel=ADVANCED,
+        option(
+            "Store the durations that the model of this run finds, for training.durations=stored.",
+            "RUN",
+            ADVANCED,
+            flag="--durations-from",
         ),
     ] = None,
     refine_with: Annotated[
         Path | None,
-        typer.Option(
-            "--refine-with",
-            help="Let the recordings decide ezafe and homographs of Persian texts, by the model of this run.",
-            metavar="RUN",
-            rich_help_panel=ADVANCED,
+        option(
+            "Let the recordings decide ezafe and homographs of Persian texts, by the model of this run.",
+            "RUN",
+            ADVANCED,
+            flag="--refine-with",
         ),
     ] = None,
     ray: Annotated[
         str | None,
-        typer.Option(
-            help="Compute on a Ray cluster: HOST:PORT of one that this machine belongs to, or local.",
-            metavar="ADDRESS",
-            rich_help_panel=SPEED,
-        ),
+        option("Compute on a Ray cluster: HOST:PORT of one that this machine belongs to, or local.", "ADDRESS", SPEED),
     ] = None,
-    check: Annotated[bool, typer.Option("--check", hidden=True, help="Old name of myxtts cache check.")] = False,
-    fix: Annotated[bool, typer.Option("--fix", hidden=True, help="Old name of myxtts cache repair.")] = False,
-    compact: Annotated[bool, typer.Option("--compact", hidden=True, help="Old name of myxtts cache compact.")] = False,
-    rebuild: Annotated[bool, typer.Option("--rebuild", hidden=True, help="Old name of myxtts cache rebuild.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as one JSON object.")] = False,
+    check: Annotated[bool, option("Old name of myxtts cache check.", flag="--check", hidden=True)] = False,
+    fix: Annotated[bool, option("Old name of myxtts cache repair.", flag="--fix", hidden=True)] = False,
+    compact: Annotated[bool, option("Old name of myxtts cache compact.", flag="--compact", hidden=True)] = False,
+    rebuild: Annotated[bool, option("Old name of myxtts cache rebuild.", flag="--rebuild", hidden=True)] = False,
+    as_json: Annotated[bool, option("Print the summary as one JSON object.", flag="--json")] = False,
 ) -> None:
     """Compute the features of a corpus once and store them in a feature cache for training.
 
@@ -75,7 +69,7 @@ def run_precompute(
 
     myxtts precompute --refine-with runs/run
     """
-    from myxtts.cli.reports import ScreenReport
+    from myxtts.cli.summaries import ScreenReport
     from myxtts.store.provide import find_store_folder, make_features
 
     screen = Screen(as_json=as_json)
@@ -127,7 +121,7 @@ def _align(config: XTTSConfig, run: Path, screen: Screen) -> dict[str, Any]:
 
 def _refine(config: XTTSConfig, run: Path, screen: Screen) -> dict[str, Any]:
     """Decides the open words of Persian texts by their recordings, and makes the tokens that this changes."""
-    from myxtts.cli.reports import ScreenReport
+    from myxtts.cli.summaries import ScreenReport
     from myxtts.corpus.corpus_file import open_corpus
     from myxtts.runtime.load_tensorflow import load_tensorflow
     from myxtts.store.provide import make_features

@@ -8,7 +8,7 @@ from typing import Annotated, get_args
 
 import typer
 
-from myxtts.cli.help import ADVANCED, SPEED, WHAT, WHERE
+from myxtts.cli.help import ADVANCED, SPEED, WHAT, WHERE, option
 from myxtts.cli.screen import Screen
 from myxtts.cli.settings import load_config
 from myxtts.config.choices import CorpusFormat
@@ -16,106 +16,62 @@ from myxtts.config.choices import CorpusFormat
 
 def prepare(
     recordings: Annotated[Path, typer.Argument(help="Folder or transcript of your recordings.", metavar="DIR")],
-    out: Annotated[
-        Path,
-        typer.Option(
-            "--out", help="Folder to write the corpus and the report into.", metavar="DIR", rich_help_panel=WHERE
-        ),
-    ],
+    out: Annotated[Path, option("Folder to write the corpus and the report into.", "DIR", WHERE, flag="--out")],
     corpus_format: Annotated[
         str | None,
-        typer.Option(
-            "--format",
-            help=f"Layout: {', '.join(get_args(CorpusFormat)[1:])}. \\[default: detected]",
-            metavar="LAYOUT",
-            rich_help_panel=WHAT,
+        option(
+            f"Layout: {', '.join(get_args(CorpusFormat)[1:])}. \\[default: detected]", "LAYOUT", WHAT, flag="--format"
         ),
     ] = None,
     language: Annotated[
-        str | None,
-        typer.Option(
-            help="Language of utterances that name none, such as fa. \\[default: en]",
-            metavar="CODE",
-            rich_help_panel=WHAT,
-        ),
+        str | None, option("Language of utterances that name none, such as fa. \\[default: en]", "CODE", WHAT)
     ] = None,
     audio_root: Annotated[
-        Path | None,
-        typer.Option(
-            help="Folder of the recordings, if they are not beside the transcript.",
-            metavar="DIR",
-            rich_help_panel=WHERE,
-        ),
+        Path | None, option("Folder of the recordings, if they are not beside the transcript.", "DIR", WHERE)
     ] = None,
-    val_data: Annotated[
-        Path | None, typer.Option(help="Recordings for validation.", metavar="DIR", rich_help_panel=WHAT)
-    ] = None,
+    val_data: Annotated[Path | None, option("Recordings for validation.", "DIR", WHAT)] = None,
     val_share: Annotated[
-        str | None,
-        typer.Option(
-            help="Share of utterances kept for validation. \\[default: 0.05]", metavar="SHARE", rich_help_panel=WHAT
-        ),
+        str | None, option("Share of utterances kept for validation. \\[default: 0.05]", "SHARE", WHAT)
     ] = None,
     split_by: Annotated[
         str | None,
-        typer.Option(
-            help="speaker or text: keep all clips of a speaker (or text) in one split. \\[default: utterance]",
-            metavar="KEY",
-            rich_help_panel=WHAT,
+        option(
+            "speaker or text: keep all clips of a speaker (or text) in one split. \\[default: utterance]", "KEY", WHAT
         ),
     ] = None,
     seed: Annotated[
-        str | None,
-        typer.Option(
-            help="Another seed gives another validation split. \\[default: 0]", metavar="N", rich_help_panel=ADVANCED
-        ),
+        str | None, option("Another seed gives another validation split. \\[default: 0]", "N", ADVANCED)
     ] = None,
-    num_workers: Annotated[
-        str | None,
-        typer.Option(help="Threads that check recordings. \\[default: auto]", metavar="N", rich_help_panel=SPEED),
-    ] = None,
+    num_workers: Annotated[str | None, option("Threads that check recordings. \\[default: auto]", "N", SPEED)] = None,
     max_rejected_share: Annotated[
-        str | None,
-        typer.Option(
-            help="Stop if a larger share is rejected; 1 accepts any. \\[default: 0.25]",
-            metavar="SHARE",
-            rich_help_panel=ADVANCED,
-        ),
+        str | None, option("Stop if a larger share is rejected; 1 accepts any. \\[default: 0.25]", "SHARE", ADVANCED)
     ] = None,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Exit with an error if anything was rejected.", rich_help_panel=ADVANCED)
+        bool, option("Exit with an error if anything was rejected.", panel=ADVANCED, flag="--strict")
     ] = False,
     quick: Annotated[
         bool,
-        typer.Option(
-            "--quick",
-            help="Check file headers only: faster, but silence, clipping and damage are not found.",
-            rich_help_panel=SPEED,
+        option(
+            "Check file headers only: faster, but silence, clipping and damage are not found.",
+            panel=SPEED,
+            flag="--quick",
         ),
     ] = False,
     suggest: Annotated[
         int,
-        typer.Option(
+        option(
+            "Write this many sentences to prompts-LANGUAGE.txt that would improve the corpus most if recorded.",
+            "N",
+            WHAT,
             min=0,
-            help="Write this many sentences to prompts-LANGUAGE.txt that would improve the corpus most if recorded.",
-            metavar="N",
-            rich_help_panel=WHAT,
         ),
     ] = 0,
-    config: Annotated[
-        str | None,
-        typer.Option("--config", help="Configuration file (YAML).", metavar="FILE", rich_help_panel=ADVANCED),
-    ] = None,
+    config: Annotated[str | None, option("Configuration file (YAML).", "FILE", ADVANCED, flag="--config")] = None,
     assignments: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set",
-            help="Any other setting; can be repeated. See: myxtts config",
-            metavar="KEY=VALUE",
-            rich_help_panel=ADVANCED,
-        ),
+        option("Any other setting; can be repeated. See: myxtts config", "KEY=VALUE", ADVANCED, flag="--set"),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as one JSON object.")] = False,
+    as_json: Annotated[bool, option("Print the summary as one JSON object.", flag="--json")] = False,
 ) -> None:
     """Check recordings and transcripts, and write a corpus for training.
 
@@ -135,7 +91,7 @@ def prepare(
 
     myxtts prepare train.jsonl --val-data dev.jsonl --out corpus --strict
     """
-    from myxtts.cli.reports import ScreenReport
+    from myxtts.cli.summaries import ScreenReport
     from myxtts.config.load import write_resolved
     from myxtts.corpus.prepare import Recordings
     from myxtts.store.provide import check_recordings

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from myxtts.cli.help import WHAT, WHERE
+from myxtts.cli.help import WHAT, WHERE, Host, PageKeyFile, option
 from myxtts.cli.screen import Screen, format_length, mute_decoders, show_progress
 from myxtts.errors import MissingExtraError, UsageError
 
@@ -24,47 +24,20 @@ def run_studio(
     corpus: Annotated[
         Path, typer.Argument(help="Corpus in any layout that `prepare` reads, or a new folder.", metavar="CORPUS")
     ],
-    language: Annotated[
-        str,
-        typer.Option(help="Language of clips that name none, and of --prompts.", metavar="CODE", rich_help_panel=WHAT),
-    ] = "en",
+    language: Annotated[str, option("Language of clips that name none, and of --prompts.", "CODE", WHAT)] = "en",
     prompts: Annotated[
-        Path | None,
-        typer.Option(
-            help="Sentences to record, one per line. \\[default: those of MyXTTS]", metavar="FILE", rich_help_panel=WHAT
-        ),
+        Path | None, option("Sentences to record, one per line. \\[default: those of MyXTTS]", "FILE", WHAT)
     ] = None,
     doubts: Annotated[
         Path | None,
-        typer.Option(
-            help="Doubtful clips found by another tool: JSON lines with id, doubt (0 to 1) and reasons.",
-            metavar="FILE",
-            rich_help_panel=WHAT,
-        ),
+        option("Doubtful clips found by another tool: JSON lines with id, doubt (0 to 1) and reasons.", "FILE", WHAT),
     ] = None,
-    audio_root: Annotated[
-        Path | None,
-        typer.Option(help="Folder of the recordings, as for `prepare`.", metavar="DIR", rich_help_panel=WHERE),
-    ] = None,
-    lang: Annotated[
-        str | None, typer.Option(help="Language of the page: en or fa. \\[default: that of the browser]")
-    ] = None,
-    host: Annotated[
-        str,
-        typer.Option(
-            help="Address to listen on. Other machines can connect only with --api-key-file.", rich_help_panel=WHERE
-        ),
-    ] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(help="Port of the page; 0 finds a free one.", min=0, max=65535, rich_help_panel=WHERE)
-    ] = 8040,
-    api_key_file: Annotated[
-        Path | None,
-        typer.Option(
-            help="File with one key per line; the page asks for one of them.", metavar="FILE", rich_help_panel=WHERE
-        ),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print address and corpus as one JSON object.")] = False,
+    audio_root: Annotated[Path | None, option("Folder of the recordings, as for `prepare`.", "DIR", WHERE)] = None,
+    lang: Annotated[str | None, option("Language of the page: en or fa. \\[default: that of the browser]")] = None,
+    host: Host = "127.0.0.1",
+    port: Annotated[int, option("Port of the page; 0 finds a free one.", panel=WHERE, min=0, max=65535)] = 8040,
+    api_key_file: PageKeyFile = None,
+    as_json: Annotated[bool, option("Print address and corpus as one JSON object.", flag="--json")] = False,
 ) -> None:
     """Hear, correct, split, merge, drop and record the clips of a corpus, on a web page on your own machine.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from myxtts.cli.help import WHAT, WHERE
+from myxtts.cli.help import WHAT, WHERE, option
 from myxtts.cli.machine.plan import show_plan
 from myxtts.cli.screen import Screen
 from myxtts.cli.settings import ALL_FLAGS, takes_settings
@@ -21,17 +21,10 @@ if TYPE_CHECKING:
 def show_config(
     config: XTTSConfig,
     keys: Annotated[list[str] | None, typer.Argument(help="Explain these settings only.", metavar="KEY")] = None,
-    changed: Annotated[
-        bool, typer.Option("--changed", help="Show only what differs from the defaults.", rich_help_panel=WHAT)
-    ] = False,
-    plan: Annotated[
-        bool, typer.Option("--plan", help="Also show what myxtts plan shows.", rich_help_panel=WHAT)
-    ] = False,
-    write: Annotated[
-        Path | None,
-        typer.Option("--write", help="Write config.yaml into this folder.", metavar="DIR", rich_help_panel=WHERE),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print settings as one JSON object.")] = False,
+    changed: Annotated[bool, option("Show only what differs from the defaults.", panel=WHAT, flag="--changed")] = False,
+    plan: Annotated[bool, option("Also show what myxtts plan shows.", panel=WHAT, flag="--plan")] = False,
+    write: Annotated[Path | None, option("Write config.yaml into this folder.", "DIR", WHERE, flag="--write")] = None,
+    as_json: Annotated[bool, option("Print settings as one JSON object.", flag="--json")] = False,
 ) -> None:
     """Show all settings with their values and where each value comes from.
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from myxtts.cli.help import option
 from myxtts.cli.screen import Screen
 
 if TYPE_CHECKING:
@@ -17,9 +18,9 @@ _STYLES = {"ok": "green", "warning": "yellow", "error": "bold red", "optional": 
 
 def run_doctor(
     folder: Annotated[
-        Path, typer.Option("--folder", help="Folder in which you want to work; its disk is checked.", metavar="DIR")
+        Path, option("Folder in which you want to work; its disk is checked.", "DIR", flag="--folder")
     ] = Path(),
-    as_json: Annotated[bool, typer.Option("--json", help="Print all checks as one JSON object.")] = False,
+    as_json: Annotated[bool, option("Print all checks as one JSON object.", flag="--json")] = False,
 ) -> None:
     """Check this machine: Python, TensorFlow, CUDA, driver, GPUs, espeak-ng, extras, memory and disk.
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
+from myxtts.cli.help import option
 from myxtts.cli.screen import Screen, print_paragraph
 from myxtts.cli.settings import ALL_FLAGS, DEVICE_FLAGS, LOADING_FLAGS, MODEL_FLAGS, takes_settings
 
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 @takes_settings("steps", *MODEL_FLAGS, *DEVICE_FLAGS, *LOADING_FLAGS, hidden=ALL_FLAGS)
 def run_plan(
     config: XTTSConfig,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the plan as one JSON object.")] = False,
+    as_json: Annotated[bool, option("Print the plan as one JSON object.", flag="--json")] = False,
 ) -> None:
     """Show which GPUs, threads, buffers, precision and batch size training will use here, and why.
 

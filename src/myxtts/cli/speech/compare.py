@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from myxtts.cli.help import ADVANCED, WHAT, WHERE
+from myxtts.cli.help import ADVANCED, WHAT, WHERE, PageLanguage, option
 from myxtts.cli.screen import Screen, mute_decoders, print_note, show_progress
 from myxtts.errors import UsageError
 from myxtts.runtime.load_tensorflow import load_tensorflow
@@ -22,46 +22,21 @@ def run_compare(
     second: Annotated[
         Path | None, typer.Argument(help="The other one. Not needed with --checkpoints.", metavar="RUN_B")
     ] = None,
-    checkpoints: Annotated[
-        str | None,
-        typer.Option(help="Compare two checkpoints that the run kept.", metavar="STEP,STEP", rich_help_panel=WHAT),
-    ] = None,
+    checkpoints: Annotated[str | None, option("Compare two checkpoints that the run kept.", "STEP,STEP", WHAT)] = None,
     texts: Annotated[
         Path | None,
-        typer.Option(
-            help="Sentences to say, one per line. \\[default: held-out sentences of RUN_A's corpus]",
-            metavar="FILE",
-            rich_help_panel=WHAT,
-        ),
+        option("Sentences to say, one per line. \\[default: held-out sentences of RUN_A's corpus]", "FILE", WHAT),
     ] = None,
-    pairs: Annotated[int, typer.Option(min=1, help="Sentences to compare.", metavar="N", rich_help_panel=WHAT)] = 20,
+    pairs: Annotated[int, option("Sentences to compare.", "N", WHAT, min=1)] = 20,
     voice: Annotated[
-        str | None,
-        typer.Option(
-            help="Recording or name of the voice. \\[default: speaker of each sentence]", rich_help_panel=WHAT
-        ),
+        str | None, option("Recording or name of the voice. \\[default: speaker of each sentence]", panel=WHAT)
     ] = None,
-    language: Annotated[
-        str | None,
-        typer.Option(help="Language of the sentences, such as en or fa.", metavar="CODE", rich_help_panel=WHAT),
-    ] = None,
-    out: Annotated[Path, typer.Option(help="Page to write.", metavar="FILE.html", rich_help_panel=WHERE)] = Path(
-        "compare.html"
-    ),
-    seed: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            help="Another seed gives another order and another rendering.",
-            metavar="N",
-            rich_help_panel=ADVANCED,
-        ),
-    ] = 0,
-    vocoder: Annotated[
-        str, typer.Option(help="auto, griffin_lim or neural.", metavar="VOCODER", rich_help_panel=ADVANCED)
-    ] = "auto",
-    lang: Annotated[str, typer.Option(help="Language of the page: en or fa.")] = "en",
-    as_json: Annotated[bool, typer.Option("--json", help="Print what was made as one JSON object.")] = False,
+    language: Annotated[str | None, option("Language of the sentences, such as en or fa.", "CODE", WHAT)] = None,
+    out: Annotated[Path, option("Page to write.", "FILE.html", WHERE)] = Path("compare.html"),
+    seed: Annotated[int, option("Another seed gives another order and another rendering.", "N", ADVANCED, min=0)] = 0,
+    vocoder: Annotated[str, option("auto, griffin_lim or neural.", "VOCODER", ADVANCED)] = "auto",
+    lang: PageLanguage = "en",
+    as_json: Annotated[bool, option("Print what was made as one JSON object.", flag="--json")] = False,
 ) -> None:
     """Make a page for a blind listening test of two models.
 

@@ -6,9 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from myxtts.cli.help import ADVANCED, SPEED, WHAT, WHERE
+from myxtts.cli.help import WHAT, WHERE, DecoderSteps, Recogniser, Seed, VocoderName, option
 from myxtts.cli.screen import Screen, print_note, show_progress
 from myxtts.errors import DataError, UsageError
 from myxtts.runtime.load_tensorflow import load_tensorflow
@@ -22,47 +20,22 @@ if TYPE_CHECKING:
 _SPLITS: tuple[Split, ...] = ("val", "test", "train")
 
 
+_USUAL = SpeechOptions()
+
+
 def run_evaluate(
-    model: Annotated[
-        Path, typer.Option(help="Folder of a run or exported model.", metavar="MODEL", rich_help_panel=WHAT)
-    ],
+    model: Annotated[Path, option("Folder of a run or exported model.", "MODEL", WHAT)],
     cache_dir: Annotated[
-        Path | None,
-        typer.Option(
-            help="Feature cache with the utterances. \\[default: that of the run]", metavar="DIR", rich_help_panel=WHERE
-        ),
+        Path | None, option("Feature cache with the utterances. \\[default: that of the run]", "DIR", WHERE)
     ] = None,
-    split: Annotated[str, typer.Option(help="Which utterances: val, test or train.", rich_help_panel=WHAT)] = "val",
-    max_utterances: Annotated[
-        int, typer.Option(min=1, help="Measure at most this many, evenly spread.", metavar="N", rich_help_panel=WHAT)
-    ] = 50,
-    asr_command: Annotated[
-        str | None,
-        typer.Option(
-            help="Speech recogniser that prints the text of {wav}. {language} is replaced, too.",
-            metavar="COMMAND",
-            rich_help_panel=WHAT,
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Keep the synthesised speech as WAV files here.", metavar="DIR", rich_help_panel=WHERE),
-    ] = None,
-    seed: Annotated[
-        int, typer.Option(help="Another seed gives another rendering.", metavar="N", rich_help_panel=ADVANCED)
-    ] = 0,
-    ode_steps: Annotated[
-        int, typer.Option(help="Decoder steps: more is better and slower.", metavar="N", rich_help_panel=SPEED)
-    ] = SpeechOptions().num_steps,
-    vocoder: Annotated[
-        str,
-        typer.Option(
-            help="auto, griffin_lim, neural, or a run that trained a vocoder.",
-            metavar="VOCODER",
-            rich_help_panel=ADVANCED,
-        ),
-    ] = "auto",
-    as_json: Annotated[bool, typer.Option("--json", help="Print everything as one JSON object.")] = False,
+    split: Annotated[str, option("Which utterances: val, test or train.", panel=WHAT)] = "val",
+    max_utterances: Annotated[int, option("Measure at most this many, evenly spread.", "N", WHAT, min=1)] = 50,
+    asr_command: Recogniser = None,
+    out: Annotated[Path | None, option("Keep the synthesised speech as WAV files here.", "DIR", WHERE)] = None,
+    seed: Seed = 0,
+    ode_steps: DecoderSteps = _USUAL.num_steps,
+    vocoder: VocoderName = "auto",
+    as_json: Annotated[bool, option("Print everything as one JSON object.", flag="--json")] = False,
 ) -> None:
     """Measure a model on held-out utterances: mel distance, durations, speaker similarity, speed.
 

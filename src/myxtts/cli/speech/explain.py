@@ -12,6 +12,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from myxtts.cli.help import option
 from myxtts.cli.screen import Screen, print_note
 from myxtts.errors import DataError, MyXTTSError, UsageError
 
@@ -27,21 +28,15 @@ def run_explain(
     text: Annotated[
         str | None, typer.Argument(help="The text; - reads it from standard input.", metavar="TEXT")
     ] = None,
-    language: Annotated[
-        str | None, typer.Option(help="Language of the text, such as en or fa.", metavar="CODE")
-    ] = None,
+    language: Annotated[str | None, option("Language of the text, such as en or fa.", "CODE")] = None,
     file: Annotated[
-        Path | None,
-        typer.Option(help="Explain every line of this file, or of a table (.csv, .tsv, .jsonl) with a text column."),
+        Path | None, option("Explain every line of this file, or of a table (.csv, .tsv, .jsonl) with a text column.")
     ] = None,
     model: Annotated[
-        Path | None,
-        typer.Option(help="Read the text as this model does; base is the model of the package.", metavar="MODEL"),
+        Path | None, option("Read the text as this model does; base is the model of the package.", "MODEL")
     ] = None,
-    lexicon: Annotated[
-        Path | None, typer.Option(help="Your own pronunciations: one word, tab, IPA per line.", metavar="FILE")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for each text, one a line.")] = False,
+    lexicon: Annotated[Path | None, option("Your own pronunciations: one word, tab, IPA per line.", "FILE")] = None,
+    as_json: Annotated[bool, option("Print one JSON object for each text, one a line.", flag="--json")] = False,
 ) -> None:
     """Show how a text is read: its words, their phonemes, and where these come from.
 

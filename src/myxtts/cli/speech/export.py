@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
-
-from myxtts.cli.help import ADVANCED, WHAT, WHERE
+from myxtts.cli.help import ADVANCED, WHAT, WHERE, VocoderName, option
 from myxtts.cli.screen import Screen, print_note
-from myxtts.cli.speech.export_doors import export_for_piper, export_for_web
 from myxtts.errors import UsageError
 from myxtts.runtime.load_tensorflow import load_tensorflow
-from myxtts.storage.atomic import refuse_filled_folder
+from myxtts.storage.atomic import refuse_filled_folder, write_new_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from myxtts.synthesis.loaded_bundle import KnownVocoder, LoadedBundle
 
 _FLAGS = {
     "onnx": {"--dtype"},
@@ -20,79 +22,48 @@ _FLAGS = {
     "web": {"--voice", "--language", "--words", "--runtime"},
 }
 """Flags that act in each format, besides those that act in all."""
+_RUNTIME = Path("node_modules") / "onnxruntime-web"
+"""Where npm install puts it."""
 
 
 def run_export(
     model: Annotated[
         Path | None,
-        typer.Option(
-            help="Folder of a run. \\[default: base, the model of the package]",
-            metavar="MODEL",
-            show_default=False,
-            rich_help_panel=WHAT,
-        ),
+        option("Folder of a run. \\[default: base, the model of the package]", "MODEL", WHAT, show_default=False),
     ] = None,
     *,
-    out: Annotated[
-        Path,
-        typer.Option(
-            help="Folder for the exported model; it must be new or empty.", metavar="DIR", rich_help_panel=WHERE
-        ),
-    ],
+    out: Annotated[Path, option("Folder for the exported model; it must be new or empty.", "DIR", WHERE)],
     format: Annotated[
         Literal["onnx", "piper", "web"],
-        typer.Option(
-            help="onnx: graphs for myxtts synth and serve. piper: for piper-tts, wyoming-piper and sherpa-onnx. "
+        option(
+            "onnx: graphs for myxtts synth and serve. piper: for piper-tts, wyoming-piper and sherpa-onnx. "
             "web: a page that speaks in a browser.",
-            rich_help_panel=WHAT,
+            panel=WHAT,
         ),
     ] = "onnx",
     dtype: Annotated[
         Literal["float32", "float16", "int8"],
-        typer.Option(
-            help="float32, float16 or int8. Smaller types are refused if they change the speech.",
-            rich_help_panel=ADVANCED,
-        ),
+        option("float32, float16 or int8. Smaller types are refused if they change the speech.", panel=ADVANCED),
     ] = "float32",
-    vocoder: Annotated[
-        str,
-        typer.Option(
-            help="auto (neural if there is one), griffin_lim, neural, or a run that trained a vocoder.",
-            metavar="VOCODER",
-            rich_help_panel=ADVANCED,
-        ),
-    ] = "auto",
+    vocoder: VocoderName = "auto",
     voice: Annotated[
-        list[str] | None,
-        typer.Option(help="Voice for piper and web; can be repeated. \\[default: all]", rich_help_panel=WHAT),
+        list[str] | None, option("Voice for piper and web; can be repeated. \\[default: all]", panel=WHAT)
     ] = None,
     language: Annotated[
-        str | None,
-        typer.Option(help="Language that piper and web speak, such as en or fa.", metavar="CODE", rich_help_panel=WHAT),
+        str | None, option("Language that piper and web speak, such as en or fa.", "CODE", WHAT)
     ] = None,
     name: Annotated[
-        str | None,
-        typer.Option(
-            help="Name of the Piper voice. \\[default: name of the run]", metavar="NAME", rich_help_panel=ADVANCED
-        ),
+        str | None, option("Name of the Piper voice. \\[default: name of the run]", "NAME", ADVANCED)
     ] = None,
     words: Annotated[
         Path | None,
-        typer.Option(
-            help="Text with the words that the page can say. \\[default: corpus of the run]",
-            metavar="FILE",
-            rich_help_panel=ADVANCED,
-        ),
+        option("Text with the words that the page can say. \\[default: corpus of the run]", "FILE", ADVANCED),
     ] = None,
     runtime: Annotated[
         Path | None,
-        typer.Option(
-            help="Folder of the npm package onnxruntime-web. \\[default: node_modules/onnxruntime-web]",
-            metavar="DIR",
-            rich_help_panel=ADVANCED,
-        ),
+        option("Folder of the npm package onnxruntime-web. \\[default: node_modules/onnxruntime-web]", "DIR", ADVANCED),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print what was measured as one JSON object.")] = False,
+    as_json: Annotated[bool, option("Print what was measured as one JSON object.", flag="--json")] = False,
 ) -> None:
     """Export a model to ONNX, Piper or a web page, to use it without TensorFlow.
 
@@ -126,9 +97,9 @@ def run_export(
     load_tensorflow()
     if format != "onnx":
         result = (
-            export_for_piper(loaded, kind, out, voice or (), language, name, screen)
+            _export_for_piper(loaded, kind, out, voice or (), language, name, screen)
             if format == "piper"
-            else export_for_web(loaded, kind, out, voice or (), language, runtime, words, screen)
+            else _export_for_web(loaded, kind, out, voice or (), language, runtime, words, screen)
         )
         screen.finish({"out": str(out), "format": format, **result})
         return
@@ -153,3 +124,81 @@ def _refuse_useless(format: str, given: list[str]) -> None:
             f"{', '.join(useless)} {'does' if len(useless) == 1 else 'do'} nothing with --format {format}.",
             next_step=f"Leave {'it' if len(useless) == 1 else 'them'} out, or choose another --format.",
         )
+
+
+def _export_for_piper(
+    loaded: LoadedBundle,
+    vocoder: KnownVocoder,
+    out: Path,
+    voices: Sequence[str],
+    language: str | None,
+    name: str | None,
+    screen: Screen,
+) -> dict[str, Any]:
+    """Writes NAME.onnx and NAME.onnx.json; returns what was measured."""
+    from myxtts.export.piper import choose_piper_voice, export_piper
+
+    voice = choose_piper_voice(loaded, voices, language, name)
+    with write_new_folder(out) as folder:
+        proof = export_piper(loaded, voice, vocoder, folder)
+    model = out / f"{voice.name}.onnx"
+    speakers = ", ".join(voice.speakers)
+    screen.console.print(f"{model}: {speakers}, language {voice.language}. {proof.describe()}", markup=False)
+    return {"model": str(model), "language": voice.language, "speakers": list(voice.speakers), **proof.to_json()}
+
+
+def _export_for_web(
+    loaded: LoadedBundle,
+    vocoder: KnownVocoder,
+    out: Path,
+    voices: Sequence[str],
+    language: str | None,
+    runtime: Path | None,
+    words: Path | None,
+    screen: Screen,
+) -> dict[str, Any]:
+    """Writes the page with its scripts; returns what was measured."""
+    from myxtts.export.web import choose_speakers, export_web
+
+    speakers = choose_speakers(loaded, voices, language)
+    texts = _collect_texts(loaded, {speaker.language for speaker in speakers.values()}, words, screen)
+    with write_new_folder(out) as folder:
+        proof = export_web(loaded, speakers, vocoder, folder, runtime=runtime or _RUNTIME, texts=texts)
+    num_bytes = sum(file.stat().st_size for file in out.iterdir())
+    screen.console.print(f"{out / 'index.html'}: {num_bytes / 1e6:.0f} MB. {proof.describe()}", markup=False)
+    return {"page": str(out / "index.html"), "num_bytes": num_bytes, "speakers": list(speakers), **proof.to_json()}
+
+
+def _collect_texts(
+    loaded: LoadedBundle, languages: set[str], words: Path | None, screen: Screen
+) -> Mapping[str, Sequence[str]]:
+    """The texts whose words the page shall know: those of --words, else of the corpus of the run."""
+    from myxtts.export.web import read_words
+
+    if loaded.frontend.kind == "characters":
+        return {}
+    if words is not None:
+        lines = read_words(words)
+        return dict.fromkeys(languages, lines)
+    texts = _read_corpus(loaded)
+    if not texts:
+        screen.warn("The page knows no words, because the corpus of the run was not found: give a text with --words.")
+    return texts
+
+
+def _read_corpus(loaded: LoadedBundle) -> dict[str, list[str]]:
+    """The texts of the run's prepared corpus by language; none where it is gone."""
+    from myxtts.config.load import RESOLVED_FILE_NAME
+    from myxtts.corpus.corpus_file import is_prepared, open_corpus
+    from myxtts.training.run.resume import load_run_settings
+
+    run = loaded.folder.absolute().parent
+    if not (run / RESOLVED_FILE_NAME).is_file():
+        return {}
+    source = load_run_settings(run).data.train_data
+    if source is None or not is_prepared(Path(source)):
+        return {}
+    texts: dict[str, list[str]] = {}
+    for utterance in open_corpus(source).utterances():
+        texts.setdefault(loaded.find_language(utterance.language), []).append(utterance.text)
+    return texts

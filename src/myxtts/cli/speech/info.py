@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from myxtts.cli.help import option
 from myxtts.cli.screen import Screen, format_length, print_note
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ _MAX_NAMES = 12
 
 def run_info(
     model: _Model = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print everything as one JSON object.")] = False,
+    as_json: Annotated[bool, option("Print everything as one JSON object.", flag="--json")] = False,
 ) -> None:
     """Show what a model is: size, languages, speakers, training, vocoder, scores and consent.
 
@@ -51,7 +52,7 @@ def run_info(
 
 def run_voices(
     model: _Model = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print everything as one JSON object.")] = False,
+    as_json: Annotated[bool, option("Print everything as one JSON object.", flag="--json")] = False,
 ) -> None:
     """List the voices of a model: speakers of its corpus, and voices saved with --save-voice.
 

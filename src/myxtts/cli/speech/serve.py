@@ -6,9 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
-from myxtts.cli.help import ADVANCED, SPEED, WHAT, WHERE
+from myxtts.cli.help import SPEED, WHAT, WHERE, Host, VocoderName, option
 from myxtts.cli.screen import Screen, print_note
 from myxtts.errors import MissingExtraError, UsageError
 from myxtts.runtime.load_tensorflow import load_tensorflow
@@ -19,58 +17,30 @@ _MODULES = ("starlette", "uvicorn", "websockets", "wyoming")
 def run_serve(
     model: Annotated[
         Path | None,
-        typer.Option(
-            help="Folder of a run or exported model. \\[default: base, the model of the package]",
-            metavar="MODEL",
+        option(
+            "Folder of a run or exported model. \\[default: base, the model of the package]",
+            "MODEL",
+            WHAT,
             show_default=False,
-            rich_help_panel=WHAT,
         ),
     ] = None,
-    host: Annotated[
-        str,
-        typer.Option(
-            help="Address to listen on. Other machines can connect only with --api-key-file.", rich_help_panel=WHERE
-        ),
-    ] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(help="Port of HTTP and WebSocket.", min=0, max=65535, rich_help_panel=WHERE)
-    ] = 8020,
+    host: Host = "127.0.0.1",
+    port: Annotated[int, option("Port of HTTP and WebSocket.", panel=WHERE, min=0, max=65535)] = 8020,
     api_key_file: Annotated[
-        Path | None,
-        typer.Option(
-            help="File with one key per line; clients must send one of them.", metavar="FILE", rich_help_panel=WHERE
-        ),
+        Path | None, option("File with one key per line; clients must send one of them.", "FILE", WHERE)
     ] = None,
-    voice: Annotated[
-        str | None, typer.Option(help="Voice of requests that name none, as in myxtts voices.", rich_help_panel=WHAT)
-    ] = None,
+    voice: Annotated[str | None, option("Voice of requests that name none, as in myxtts voices.", panel=WHAT)] = None,
     max_requests: Annotated[
-        int,
-        typer.Option(
-            help="Requests at the same time; others get HTTP 429.", min=1, max=1000, metavar="N", rich_help_panel=SPEED
-        ),
+        int, option("Requests at the same time; others get HTTP 429.", "N", SPEED, min=1, max=1000)
     ] = 32,
     allow_uploads: Annotated[
-        bool, typer.Option("--allow-uploads", help="Clients may send recordings as new voices.", rich_help_panel=WHAT)
+        bool, option("Clients may send recordings as new voices.", panel=WHAT, flag="--allow-uploads")
     ] = False,
-    wyoming: Annotated[
-        str | None,
-        typer.Option(help="Serve the Wyoming protocol at tcp://HOST:PORT.", metavar="ADDRESS", rich_help_panel=WHERE),
-    ] = None,
+    wyoming: Annotated[str | None, option("Serve the Wyoming protocol at tcp://HOST:PORT.", "ADDRESS", WHERE)] = None,
     wyoming_open: Annotated[
-        bool,
-        typer.Option(
-            "--wyoming-open", help="Let other machines use the Wyoming port, which has no keys.", rich_help_panel=WHERE
-        ),
+        bool, option("Let other machines use the Wyoming port, which has no keys.", panel=WHERE, flag="--wyoming-open")
     ] = False,
-    vocoder: Annotated[
-        str,
-        typer.Option(
-            help="auto, griffin_lim, neural, or a run that trained a vocoder.",
-            metavar="VOCODER",
-            rich_help_panel=ADVANCED,
-        ),
-    ] = "auto",
+    vocoder: VocoderName = "auto",
 ) -> None:
     """Start a speech server with an OpenAI-compatible API and a web page to try it.
 

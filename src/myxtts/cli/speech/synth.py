@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from myxtts.cli.help import ADVANCED, SPEED, WHAT, WHERE
+from myxtts.cli.help import ADVANCED, SPEED, WHAT, WHERE, DecoderSteps, Seed, VocoderName, option
 from myxtts.cli.screen import Screen, mute_decoders, print_note, show_progress
 from myxtts.cli.speech.synth_arguments import STREAM, check_additions, check_request, find_free_path, read_lines
 from myxtts.errors import MyXTTSError, UsageError
@@ -40,126 +40,75 @@ def run_synth(
     text: Annotated[str | None, typer.Argument(help="Text to say; - reads standard input.", metavar="TEXT")] = None,
     model: Annotated[
         Path | None,
-        typer.Option(
-            help="Folder of a run or exported model. \\[default: base, the model of the package]",
-            metavar="MODEL",
-            rich_help_panel=WHAT,
-        ),
+        option("Folder of a run or exported model. \\[default: base, the model of the package]", "MODEL", WHAT),
     ] = None,
     voice: Annotated[
         list[str] | None,
-        typer.Option(
-            help="Recording of 3 to 8 s, or a name of myxtts voices. Repeat it to average recordings, or as "
+        option(
+            "Recording of 3 to 8 s, or a name of myxtts voices. Repeat it to average recordings, or as "
             "NAME=WEIGHT to mix voices. \\[default: the model's default voice]",
-            metavar="VOICE",
-            rich_help_panel=WHAT,
+            "VOICE",
+            WHAT,
         ),
     ] = None,
     language: Annotated[
         str | None,
-        typer.Option(
-            help="Language of the text. \\[default: that of the voice, else by the script of the text]",
-            metavar="CODE",
-            rich_help_panel=WHAT,
-        ),
+        option("Language of the text. \\[default: that of the voice, else by the script of the text]", "CODE", WHAT),
     ] = None,
     file: Annotated[
         Path | None,
-        typer.Option(
-            help="Say every line of this file, or of a table (.csv, .tsv, .jsonl) with id and text.",
-            metavar="FILE",
-            rich_help_panel=WHAT,
-        ),
+        option("Say every line of this file, or of a table (.csv, .tsv, .jsonl) with id and text.", "FILE", WHAT),
     ] = None,
     dialogue: Annotated[
         bool,
-        typer.Option(
-            "--dialogue/--no-dialogue",
-            help="Each line starts with a voice and a colon: 'anna: Hello.'",
-            rich_help_panel=WHAT,
+        option(
+            "Each line starts with a voice and a colon: 'anna: Hello.'",
+            panel=WHAT,
+            flag="--dialogue/--no-dialogue",
             show_default=False,
         ),
     ] = False,
     lexicon: Annotated[
-        Path | None,
-        typer.Option(
-            help="Your own pronunciations: one word, tab, IPA per line.", metavar="FILE", rich_help_panel=WHAT
-        ),
+        Path | None, option("Your own pronunciations: one word, tab, IPA per line.", "FILE", WHAT)
     ] = None,
     out: Annotated[
         str | None,
-        typer.Option(
-            help="Output file (.wav, .flac, .ogg, .opus, .mp3), folder with --file, or - to stream. "
-            "\\[default: out.wav]",
-            metavar="PATH",
-            rich_help_panel=WHERE,
+        option(
+            "Output file (.wav, .flac, .ogg, .opus, .mp3), folder with --file, or - to stream. \\[default: out.wav]",
+            "PATH",
+            WHERE,
         ),
     ] = None,
     subtitles: Annotated[
-        Path | None,
-        typer.Option(
-            help="Write the times of sentences and words: .srt, .vtt or .json.", metavar="FILE", rich_help_panel=WHERE
-        ),
+        Path | None, option("Write the times of sentences and words: .srt, .vtt or .json.", "FILE", WHERE)
     ] = None,
     save_voice: Annotated[
-        str | None,
-        typer.Option(help="Save the voice under this name, for --voice NAME.", metavar="NAME", rich_help_panel=WHERE),
+        str | None, option("Save the voice under this name, for --voice NAME.", "NAME", WHERE)
     ] = None,
     consent: Annotated[
-        str | None,
-        typer.Option(
-            help='With --save-voice: who agreed to the use of the voice, such as "own voice".',
-            metavar="TEXT",
-            rich_help_panel=WHERE,
-        ),
+        str | None, option('With --save-voice: who agreed to the use of the voice, such as "own voice".', "TEXT", WHERE)
     ] = None,
-    speed: Annotated[
-        float, typer.Option(help="2 is twice as fast.", metavar="N", rich_help_panel=SPEED)
-    ] = _USUAL.speed,
-    seconds: Annotated[
-        float | None,
-        typer.Option(help="Length of the speech, instead of --speed.", metavar="N", rich_help_panel=SPEED),
-    ] = None,
-    ode_steps: Annotated[
-        int, typer.Option(help="Decoder steps: more is better and slower.", metavar="N", rich_help_panel=SPEED)
-    ] = _USUAL.num_steps,
+    speed: Annotated[float, option("2 is twice as fast.", "N", SPEED)] = _USUAL.speed,
+    seconds: Annotated[float | None, option("Length of the speech, instead of --speed.", "N", SPEED)] = None,
+    ode_steps: DecoderSteps = _USUAL.num_steps,
     guidance: Annotated[
-        float | None,
-        typer.Option(
-            help="Classifier-free guidance: above 1 follows the voice more closely.",
-            metavar="N",
-            rich_help_panel=ADVANCED,
-        ),
+        float | None, option("Classifier-free guidance: above 1 follows the voice more closely.", "N", ADVANCED)
     ] = None,
-    seed: Annotated[
-        int, typer.Option(help="Another seed gives another rendering.", metavar="N", rich_help_panel=ADVANCED)
-    ] = _USUAL.seed,
-    vocoder: Annotated[
-        str,
-        typer.Option(
-            help="auto (neural if there is one), griffin_lim, neural, or a run that trained a vocoder.",
-            metavar="VOCODER",
-            rich_help_panel=ADVANCED,
-        ),
-    ] = "auto",
+    seed: Seed = _USUAL.seed,
+    vocoder: VocoderName = "auto",
     mark: Annotated[
-        bool,
-        typer.Option(
-            "--mark/--no-mark",
-            help="Note in the file that the speech is synthetic.",
-            rich_help_panel=ADVANCED,
-        ),
+        bool, option("Note in the file that the speech is synthetic.", panel=ADVANCED, flag="--mark/--no-mark")
     ] = True,
     checkpoint: Annotated[
         int | None,
-        typer.Option(
+        option(
+            "Use the checkpoint of this step, if the run kept it. \\[default: the run's exported weights]",
+            "STEP",
+            ADVANCED,
             min=0,
-            help="Use the checkpoint of this step, if the run kept it. \\[default: the run's exported weights]",
-            metavar="STEP",
-            rich_help_panel=ADVANCED,
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
+    as_json: Annotated[bool, option("Print the result as one JSON object.", flag="--json")] = False,
 ) -> None:
     """Say a text in a voice of the model, or in the voice of a recording.
 

@@ -46,7 +46,6 @@ _NOUN_ENDINGS = {
 }
 _ENDINGS_BEHIND_HE = {"ام": "ʔam", "ات": "ʔat", "اش": "ʔaʃ", "ای": "ʔi", "اند": "ʔand", "ایم": "ʔim", "اید": "ʔid"}
 _HALF_SPACE_BEHIND_HE = "ه\u200cا"
-_PRONOUN_ENDINGS = re.compile(r"(?:[ae](?:m|t|ʃ|mɑn|tɑn|ʃɑn)|i)\Z")
 _MIN_BASE = 2
 
 # Where the stress of a verb is: on the negative or the present prefix, else before the personal ending.

@@ -35,11 +35,8 @@ class ClusterSync:
 
     def __init__(self, strategy: Any, cluster: Cluster | None) -> None:
         self._strategy, self._cluster = strategy, cluster
+        self.is_alone = cluster is None
         self._exchange: Any = tf.function(self._reduce, autograph=False)
-
-    @property
-    def is_alone(self) -> bool:
-        return self._cluster is None
 
     @property
     def is_chief(self) -> bool:

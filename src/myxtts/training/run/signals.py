@@ -34,15 +34,11 @@ class StopRequest:
     """
 
     def __init__(self, announce: Say = lambda _line: None) -> None:
-        self._event = threading.Event()
+        self.is_requested = False
         self._number: int | None = None
         self._asked_at_s = 0.0
         self._announce = announce
         self.next_stop = "before its first step"
-
-    @property
-    def is_requested(self) -> bool:
-        return self._event.is_set()
 
     @property
     def exit_code(self) -> int:
@@ -72,7 +68,7 @@ class StopRequest:
         now_s = monotonic()
         if self._number is None:
             self._number, self._asked_at_s = number, now_s
-            self._event.set()
+            self.is_requested = True
             line = f"{self.name}: training stops {self.next_stop}. A second signal ends it immediately, without saving."
             # Not in this thread: it must hear the second signal even where the terminal takes no more output.
             threading.Thread(target=self._announce, args=(line,), name="announce", daemon=True).start()
