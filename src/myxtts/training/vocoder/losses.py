@@ -24,9 +24,9 @@ _RESOLUTIONS = (0.25, 0.5, 1.0, 2.0)
 harmonics of low voices."""
 _EMPTY_SHARE = 1e-5
 """Share of the power above the mel bands below which a segment counts as band-limited: recordings that were once at a
-lower rate have 1e-8 there, full ones 1e-3 to 1e-2. Such a segment is not compared above `_EDGE_SHARE` of the bands, so
+lower rate have 1e-8 there, full ones 1e-3 to 1e-2. Such a segment is not compared above `EDGE_SHARE` of the bands, so
 that the vocoder does not learn from it that speech ends there."""
-_EDGE_SHARE = 0.95
+EDGE_SHARE = 0.95
 _LOG_FLOOR = 1e-3
 """Added to magnitudes before the logarithm."""
 _MIN_SQUARES = 1e-9
@@ -49,7 +49,8 @@ class ReconstructionLoss:
     def __call__(self, real_BS: Tensor, made_BS: Tensor, is_real_B: Tensor) -> dict[str, Tensor]:
         """`mel`: L1 of log-mels. `stft`: L1 of log magnitudes plus spectral convergence."""
         mel_B = stft_B = tf.zeros_like(is_real_B)
-        is_full_B11 = self._find_full_band(real_BS)[:, None, None]
+        full = self._scales[_RESOLUTIONS.index(1.0)]
+        is_full_B11 = find_full_band(measure_magnitude(real_BS, full.n_fft, full.hop_length), full, self._fmax)
         for scale in self._scales:
             real_BTF, made_BTF = (
                 measure_magnitude(sound, scale.n_fft, scale.hop_length) for sound in (real_BS, made_BS)
@@ -58,21 +59,13 @@ class ReconstructionLoss:
                 tf.abs(self._take_mel(real_BTF, scale) - self._take_mel(made_BTF, scale))
                 * self._weigh(scale.band_hz, is_full_B11)
             )
-            stft_B += _compare_magnitudes(real_BTF, made_BTF, self._weigh(_list_frequencies(scale), is_full_B11))
+            stft_B += _compare_magnitudes(real_BTF, made_BTF, self._weigh(list_frequencies(scale), is_full_B11))
         totals = {"mel": mel_B, "stft": stft_B}
         return {name: tf.reduce_sum(loss_B * is_real_B) / len(self._scales) for name, loss_B in totals.items()}
 
-    def _find_full_band(self, real_BS: Tensor) -> Tensor:
-        """1.0 for each segment with sound above the mel bands, 0.0 for band-limited ones [B]."""
-        scale = self._scales[_RESOLUTIONS.index(1.0)]
-        power_BF = tf.reduce_sum(tf.square(measure_magnitude(real_BS, scale.n_fft, scale.hop_length)), axis=1)
-        is_above_F = _list_frequencies(scale) > self._fmax
-        above_B = tf.reduce_sum(power_BF * is_above_F, axis=1)
-        return tf.cast(above_B > _EMPTY_SHARE * tf.reduce_sum(power_BF, axis=1), tf.float32)
-
     def _weigh(self, hz: NDArray[np.floating], is_full_B11: Tensor) -> Tensor:
         """Weight of each frequency or band: 0.0 for those above the mel bands in band-limited segments, else 1.0."""
-        return tf.where(tf.constant(hz <= _EDGE_SHARE * self._fmax), 1.0, is_full_B11)
+        return tf.where(tf.constant(hz <= EDGE_SHARE * self._fmax), 1.0, is_full_B11)
 
     def _take_mel(self, magnitude_BTF: Tensor, scale: MelDefinition) -> Tensor:
         bands_FM = scale.filterbank
@@ -121,7 +114,15 @@ def _scale_definition(definition: MelDefinition, factor: float) -> MelDefinition
     )
 
 
-def _list_frequencies(scale: MelDefinition) -> NDArray[np.float64]:
+def find_full_band(real_BTF: Tensor, definition: MelDefinition, fmax: float) -> Tensor:
+    """1.0 for each segment with sound above `fmax`, 0.0 for band-limited ones, as [B, 1, 1]."""
+    power_BF = tf.reduce_sum(tf.square(real_BTF), axis=1)
+    above_B = tf.reduce_sum(power_BF * (list_frequencies(definition) > fmax), axis=1)
+    is_full_B = tf.cast(above_B > _EMPTY_SHARE * tf.reduce_sum(power_BF, axis=1), tf.float32)
+    return is_full_B[:, None, None]
+
+
+def list_frequencies(scale: MelDefinition) -> NDArray[np.float64]:
     """Frequencies [F] of its STFT in Hz."""
     return np.asarray(np.arange(scale.n_fft // 2 + 1) * (scale.sample_rate / scale.n_fft), np.float64)
 

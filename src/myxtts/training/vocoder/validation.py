@@ -8,6 +8,7 @@ Shape legend: B segments, T frames, M mel bands, S samples, F frequencies.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ from myxtts.training.sample_files import GRIFFIN_LIM_FOLDER_NAME, REAL_FOLDER_NA
 from myxtts.training.terms import GRIFFIN_LIM_PREFIX, MEL_DISTANCE, SPECTRAL_DISTANCE
 from myxtts.training.vocoder.audio import SegmentSource
 from myxtts.training.vocoder.data import open_audio_split
+from myxtts.training.vocoder.losses import EDGE_SHARE, find_full_band, list_frequencies
 from myxtts.training.voice.metrics import SCORE
 from myxtts.training.voice.samples import MakeSound, SampleWriter
 from myxtts.training.voice.validation import ValidationCallback
@@ -121,10 +123,13 @@ class VocoderEvaluator:
         return {MEL_DISTANCE: float(np.mean(in_mel)), SPECTRAL_DISTANCE: float(np.mean(in_spectrum))}
 
     def _compare_spectra(self, real_S: Floats, made_S: Floats) -> float:
-        """Mean absolute difference of log magnitudes over all frequencies."""
-        n_fft = self._host_mel.definition.n_fft // 4 * 4
-        both_BTF = measure_magnitude(tf.constant(np.stack([real_S, made_S])), n_fft, n_fft // 4).numpy()
-        real_TF, made_TF = np.log(both_BTF + _SILENCE)
+        """Mean absolute difference of log magnitudes over all frequencies that the recording has."""
+        mel = self._host_mel.definition
+        mel = replace(mel, n_fft=mel.n_fft // 4 * 4)
+        both_BTF = measure_magnitude(tf.constant(np.stack([real_S, made_S])), mel.n_fft, mel.n_fft // 4)
+        is_full = bool(find_full_band(both_BTF, mel, mel.fmax)[0, 0, 0])
+        is_compared_F = is_full | (list_frequencies(mel) <= EDGE_SHARE * mel.fmax)
+        real_TF, made_TF = np.log(both_BTF.numpy()[..., is_compared_F] + _SILENCE)
         return float(np.abs(real_TF - made_TF).mean())
 
     def _list_mels(self) -> list[Floats]:
