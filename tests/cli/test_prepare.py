@@ -52,7 +52,7 @@ def test_a_corpus_of_mostly_rejected_utterances_ends_with_3(pairs: Path, tmp_pat
     assert done.returncode == 3
     error = json.loads(done.stdout)["error"]
     assert error["reasons"] == {"unsupported-format": NUM_CLIPS // 2}
-    assert "ffmpeg" in error["next_step"]
+    assert "ffmpeg" in error["problem"]
     assert not (tmp_path / "corpus" / "corpus.jsonl").exists()
     allowed = run_prepare(pairs, "--out", tmp_path / "corpus", "--max-rejected-share", "0.5")
     assert allowed.returncode == 0, allowed.stderr

@@ -39,7 +39,8 @@ class Term:
 class Measures:
     """All metrics that a run of one model records: loss terms while training, and validation metrics by chart.
 
-    `about_validation` and `about_samples` are sentences for the report: what is measured, and what the samples are.
+    `table_labels` name metrics that no chart shows. `about_validation` and `about_samples` are sentences for the
+    report: what is measured, and what the samples are.
     """
 
     terms: tuple[Term, ...]
@@ -51,7 +52,7 @@ class Measures:
     @property
     def labels(self) -> dict[str, str]:
         of_charts = {name: label for chart in self.charts.values() for name, label in chart.items()}
-        return {term.name: term.label for term in self.terms} | of_charts | self.table_labels
+        return {term.name: term.label for term in self.terms} | of_charts | dict(self.table_labels)
 
     @property
     def term_labels(self) -> dict[str, str]:
