@@ -34,8 +34,8 @@ _SHARE_OF_OTHERS = 0.3
 """Weight of the second reason and of those behind it, beside the first."""
 _NO_MARGIN = 8.0
 """Evidence against a text that fits no better than decoys do."""
-_CLEAR_MARGIN = 3.0
-"""Usual margin, in spreads of all margins, from which on a model tells texts apart; below, margins count for less."""
+_CLEAR_MARGIN = 4.0
+"""Usual margin of a speaker, in spreads of it, from which on a model tells texts apart; below, it counts for less."""
 _SHARE_OF_GOODNESS = 0.3
 """Weight of the goodness of pronunciation beside the margin, which tells wrong texts apart better."""
 _MOST_OF_A_PART = 6.0
@@ -145,34 +145,36 @@ def _weigh_margins(margin_N: Doubles, speaker_N: NDArray[np.intp]) -> Doubles:
 
     A z-score would not do: that of a text without any margin depends on how much right texts differ.
     """
-    of_all = float(np.median(margin_N))
-    usual_N, residual_N = np.empty_like(margin_N), np.empty_like(margin_N)
-    for speaker in np.unique(speaker_N):
-        is_own = speaker_N == speaker
-        count, own = int(np.count_nonzero(is_own)), float(np.median(margin_N[is_own]))
-        usual_N[is_own] = (count * own + _BORROWED * of_all) / (count + _BORROWED)
-        residual_N[is_own] = margin_N[is_own] - own
-    spread = max(MAD_TO_DEVIATION * float(np.median(np.abs(residual_N))), 1e-3)
-    weight = float(np.clip(of_all / spread / _CLEAR_MARGIN, 0.0, 1.0))
+    usual_N, spread_N = _describe_speakers(margin_N, speaker_N)
+    weight_N = np.clip(usual_N / np.maximum(spread_N, 1e-3) / _CLEAR_MARGIN, 0.0, 1.0)
     missing_N: Doubles = np.clip(1 - margin_N / np.maximum(usual_N, 1e-3), -1.0, 1.0)
-    return weight * _NO_MARGIN * missing_N
+    return weight_N * _NO_MARGIN * missing_N
 
 
 def standardize_by_speaker(values_N: Doubles, speaker_N: NDArray[np.intp], least_spread: float) -> Doubles:
     """Robust z-scores among the clips of each speaker; a spread below `least_spread` counts as that."""
-    residual_N = np.empty_like(values_N)
-    for speaker in np.unique(speaker_N):
-        is_own = speaker_N == speaker
-        residual_N[is_own] = values_N[is_own] - np.median(values_N[is_own])
+    middle_N, spread_N = _describe_speakers(values_N, speaker_N, is_middle_borrowed=False)
+    return (values_N - middle_N) / np.maximum(spread_N, least_spread)
+
+
+def _describe_speakers(
+    values_N: Doubles, speaker_N: NDArray[np.intp], *, is_middle_borrowed: bool = True
+) -> tuple[Doubles, Doubles]:
+    """Median and spread of each clip's speaker; speakers with few clips borrow from all."""
+    middle_N, residual_N, spread_N = np.empty_like(values_N), np.empty_like(values_N), np.empty_like(values_N)
+    speakers = [speaker_N == speaker for speaker in np.unique(speaker_N)]
+    of_all = float(np.median(values_N))
+    for is_own in speakers:
+        middle_N[is_own] = own = np.median(values_N[is_own])
+        residual_N[is_own] = values_N[is_own] - own
     spread_of_all = MAD_TO_DEVIATION * float(np.median(np.abs(residual_N)))
-    z_N = np.empty_like(values_N)
-    for speaker in np.unique(speaker_N):
-        is_own = speaker_N == speaker
+    for is_own in speakers:
         count = int(np.count_nonzero(is_own))
         own = MAD_TO_DEVIATION * float(np.median(np.abs(residual_N[is_own])))
-        spread = np.sqrt((count * own**2 + _BORROWED * spread_of_all**2) / (count + _BORROWED))
-        z_N[is_own] = residual_N[is_own] / max(float(spread), least_spread)
-    return z_N
+        spread_N[is_own] = np.sqrt((count * own**2 + _BORROWED * spread_of_all**2) / (count + _BORROWED))
+        if is_middle_borrowed:
+            middle_N[is_own] = (count * middle_N[is_own] + _BORROWED * of_all) / (count + _BORROWED)
+    return middle_N, spread_N
 
 
 def _measure_strangeness(clips: Sequence[ClipScores], speaker_N: NDArray[np.intp]) -> Doubles:

@@ -61,7 +61,7 @@ class ClipScores:
     level_db, noise_db   level of speech and of the quietest frames, relative to full scale of the log-mel
     end_db        level of the last frames below that of speech
     f0            mean F0 of voiced frames, in thirds of an octave from 180 Hz
-    margin        by how much the text fits better than the best decoys, as a share of their distance (0 without any)
+    margin        by how much the text fits better than the best decoys, as a share of their distance; NaN without any
     goodness, tail_goodness   goodness of pronunciation of the clip and of its end (see `phones`), by `add_goodness`
     state_T       state of each frame on the path, which `add_goodness` needs
     """
@@ -141,7 +141,7 @@ class ClipScorer:
         for position in positions:
             ids, part = self._batches.load_tensors(position)
             margins.append(self._measure_margins(part)[: len(ids)])
-        return float(np.median(np.concatenate(margins)))
+        return _take_median(np.concatenate(margins))
 
     def _describe(self, id: str, row: int, measured: _Measured, num_tokens: int) -> ClipScores:
         """Joins what the model measured with what the log-mel alone says."""
@@ -174,13 +174,15 @@ class ClipScorer:
         for clip in clips:
             classifier.add(*self._label(clip, phones_C))
         classifier.fit()
-        scored = []
+        scored, usual_margin = [], _take_median(np.array([clip.margin for clip in clips]))
         for clip in clips:
             assert clip.state_T is not None
             features_TF, labels_T = self._label(clip, phones_C)
             tail = int(np.searchsorted(clip.state_T, (1 - _TAIL_SHARE) * clip.state_T[-1]))
             goodness, tail_goodness = classifier.score(features_TF, labels_T, (slice(None), slice(tail, None)))
-            scored.append(replace(clip, goodness=goodness, tail_goodness=tail_goodness, state_T=None))
+            # A clip without decoys is not in doubt for that.
+            margin = usual_margin if np.isnan(clip.margin) else clip.margin
+            scored.append(replace(clip, goodness=goodness, tail_goodness=tail_goodness, margin=margin, state_T=None))
         return scored
 
     def _read_phones(self, row: int) -> NDArray[np.int64]:
@@ -240,7 +242,7 @@ class ClipScorer:
         return self._model.align_states(states, mel_BTM, lengths_B, is_search_compiled=is_compiled)
 
     def _measure_margins(self, part: Mapping[str, Tensor]) -> Floats:
-        """Margin [B] of each text over the nearest of its decoys; 0 where it has none, or cannot be aligned."""
+        """Margin [B] of each text over the nearest of its decoys; NaN where it has none, or cannot be aligned."""
         self._measure_text.get_concrete_function(part, tf.constant(0))
         distance_RB = np.stack([self._measure_text(part, tf.constant(step)).numpy() for step in range(_NUM_DECOYS + 1)])
         nearest_KB = np.sort(distance_RB[1:], axis=0)[:_NUM_NEAREST]
@@ -248,7 +250,7 @@ class ClipScorer:
         total_B = np.where(is_known_KB, nearest_KB, 0.0).sum(axis=0)
         is_compared_B = np.isfinite(distance_RB[0]) & (total_B > 0)
         ratio_B = distance_RB[0] * is_known_KB.sum(axis=0) / np.where(is_compared_B, total_B, 1.0)
-        return np.where(is_compared_B, 1 - ratio_B, 0.0).astype(np.float32)
+        return np.where(is_compared_B, 1 - ratio_B, np.nan).astype(np.float32)
 
     def _measure_text_part(self, part: Mapping[str, Tensor], step: Tensor) -> Tensor:
         """Mean squared distance [B] of the clips' speech from the texts `step` rows below; infinite if not comparable.
@@ -272,6 +274,12 @@ class ClipScorer:
         distance_B = _average(tf.reduce_mean(tf.square(rest_BTM), axis=-1), is_speech_BT)
         is_own_B = tf.reduce_all(tokens_BN == part["tokens"], axis=1)
         return tf.where(alignment.is_aligned_B & (is_own_B == (step == 0)), distance_B, float("inf"))
+
+
+def _take_median(margins: NDArray[Any]) -> float:
+    """Median of the margins that are known; 0 if none is."""
+    known = margins[~np.isnan(margins)]
+    return float(np.median(known)) if len(known) else 0.0
 
 
 def _measure_distance(states: TextStates, alignment: Alignment, mel_BTM: Tensor) -> Tensor:
