@@ -39,7 +39,7 @@ def main() -> None:
     scoring.add_argument("--out", type=Path, required=True, help="JSON file to write")
     scoring.set_defaults(run=score)
     packing = commands.add_parser("pack", help="pack the best weights of a run")
-    packing.add_argument("run_folder", metavar="RUN", type=Path, help="folder of the run")
+    packing.add_argument("run_folder", metavar="RUN", type=Path, help="folder of the run, or of a packed model")
     packing.add_argument("--vocoder", type=Path, help="run of the vocoder that is packed with it")
     packing.add_argument("--scores", type=Path, help="JSON object of measured numbers; its field judge names the judge")
     packing.add_argument(

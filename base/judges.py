@@ -1,6 +1,6 @@
 """Outside judges of speech, run by the Python of an environment of their own: `python base/judges.py FOLDER`.
 
-    pip install moonshine-voice==0.0.73 resemblyzer==0.1.4 distillmos==0.9.1 soundfile soxr torch
+    pip install moonshine-voice==0.0.73 resemblyzer==0.1.4 distillmos==0.9.1 soundfile soxr torch "setuptools<81"
 
 Reads list.json of `base speak`; writes heard.json: what the English recogniser of moonshine-voice heard in each file,
 the MOS estimate of DistillMOS, and the cosines between the Resemblyzer embedding of the file and those of all speakers.

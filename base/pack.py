@@ -10,7 +10,7 @@ import hashlib
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
@@ -80,11 +80,12 @@ def pack(
     judged = read_json(scores, dict[str, Any]) if scores is not None else {}
     if scores is not None and not isinstance(judged.get("judge"), str):
         raise DataError(f"{scores} does not say who judged.", next_step='Add a field "judge" with a sentence about it.')
+    # Before anything is written, because a packed model may be packed again into its own folder.
+    trained = {"training": _sum_up((*earlier, run_folder))}
+    if vocoder is not None:
+        trained["vocoder_training"] = _sum_up([vocoder])
     write_bundle(out, _make_portable(bundle))
-    write_json(
-        out / STATED_FILE_NAME,
-        _make_card((*earlier, run_folder), vocoder, bundle, out / WEIGHTS_FILE_NAME, remove_paths(judged)),
-    )
+    write_json(out / STATED_FILE_NAME, _make_card(trained, bundle, out / WEIGHTS_FILE_NAME, remove_paths(judged)))
     refresh_card(out)
     _check(out)
 
@@ -121,14 +122,10 @@ def _make_portable(bundle: Bundle) -> Bundle:
 
 
 def _make_card(
-    runs: Sequence[Path], vocoder: Path | None, bundle: Bundle, weights: Path, scores: Mapping[str, Any]
+    trained: Mapping[str, _Amount], bundle: Bundle, weights: Path, scores: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What card.json states; amounts come from the files of the runs, of which each started from the one before."""
-    files = read_run(runs[-1])
-    minutes, num_steps = _sum_up(runs)
+    """What card.json states."""
     by_language = bundle.notes.get("trained_on", {}).get("hours_by_language", {})
-    machine = files.sessions[-1] if files.sessions else {}
-    device = ", ".join(map(str, machine.get("gpus") or ())) or f"{machine.get('num_cpus', 'some')} CPU cores, no GPU"
     languages = set(bundle.model_spec["languages"])
     return {
         "format": "myxtts-card",
@@ -137,10 +134,9 @@ def _make_card(
         "sources": [source for source in _SOURCES if languages.issuperset(source["languages"])],
         "consent": _CONSENT,
         "minutes_by_language": {language: round(60 * hours, 1) for language, hours in by_language.items()},
-        "training": f"{num_steps:,} steps in {minutes:.0f} minutes on {device}",
-        **_describe_vocoder(vocoder, device),
-        "training_minutes": round(minutes, 1),
-        "training_steps": num_steps,
+        **{name: amount.describe() for name, amount in trained.items()},
+        "training_minutes": round(trained["training"].minutes, 1),
+        "training_steps": trained["training"].num_steps,
         "step": bundle.notes.get("step"),
         "num_parameters": sum(int(array.size) for array in bundle.weights.values()),
         "weights": {
@@ -154,24 +150,34 @@ def _make_card(
     }
 
 
-def _sum_up(runs: Sequence[Path]) -> tuple[float, int]:
-    """Minutes and steps of runs; a base model that was packed before counts with what its card states."""
-    minutes, num_steps = 0.0, 0
-    for run in runs:
-        if (run / STATED_FILE_NAME).is_file():
-            stated = read_json(run / STATED_FILE_NAME, dict[str, Any])
-            minutes, num_steps = minutes + stated["training_minutes"], num_steps + stated["training_steps"]
-        else:
-            files = read_run(run)
-            minutes, num_steps = minutes + measure_time(files) / 60, num_steps + count_steps(files)
-    return minutes, num_steps
+@dataclass(frozen=True)
+class _Amount:
+    """How much was trained, and on what."""
+
+    minutes: float
+    num_steps: int
+    device: str
+
+    def describe(self) -> str:
+        return f"{self.num_steps:,} steps in {self.minutes:.0f} minutes on {self.device}"
 
 
-def _describe_vocoder(run: Path | None, device: str) -> dict[str, str]:
-    if run is None:
-        return {}
-    minutes, num_steps = _sum_up([run])
-    return {"vocoder_training": f"{num_steps:,} steps in {minutes:.0f} minutes on {device}"}
+def _sum_up(runs: Sequence[Path]) -> _Amount:
+    """All steps of runs, of which each started from the one before; the device is that of the last."""
+    amounts = [_read_amount(run) for run in runs]
+    minutes, num_steps = sum(one.minutes for one in amounts), sum(one.num_steps for one in amounts)
+    return _Amount(minutes, num_steps, amounts[-1].device)
+
+
+def _read_amount(run: Path) -> _Amount:
+    """From the files of a run, or from the card of a model that was packed before."""
+    if (run / STATED_FILE_NAME).is_file():
+        stated = read_json(run / STATED_FILE_NAME, dict[str, Any])
+        return _Amount(stated["training_minutes"], stated["training_steps"], stated["training"].partition(" on ")[2])
+    files = read_run(run)
+    machine = files.sessions[-1] if files.sessions else {}
+    device = ", ".join(map(str, machine.get("gpus") or ())) or f"{machine.get('num_cpus', 'some')} CPU cores, no GPU"
+    return _Amount(measure_time(files) / 60, count_steps(files), device)
 
 
 def find_machine_paths(folder: Path) -> list[str]:

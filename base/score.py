@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from base.speak import BEST, CLONED, LANGUAGE
+from base.speak import BEST, BEST_VOICE, CLONED, LANGUAGE
 from myxtts.text.normalize import normalize_text
 from myxtts.tools.recognition import count_mistakes
 
@@ -28,27 +28,24 @@ def score(folder: Path, out: Path) -> None:
     judged = json.loads((folder / "heard.json").read_text(encoding="utf-8"))
     rows = [{**row, **found} for row, found in zip(listed, judged, strict=True)]
     scores: dict[str, Any] = {"judge": _JUDGE}
-    for name in (BEST, CLONED):
-        scores |= {
-            f"{key}_of_{name}": value for key, value in _score_set([r for r in rows if r["set"] == name]).items()
-        }
+    for name, label in ((BEST, BEST_VOICE), (CLONED, "cloned_voices")):
+        found = _score_set([row for row in rows if row["set"] == name])
+        scores |= {f"{key}_of_{label}": value for key, value in found.items()}
     out.write_text(json.dumps(scores, indent=1) + "\n", encoding="utf-8")
     sys.stdout.write(out.read_text(encoding="utf-8"))
 
 
 def _score_set(rows: list[dict[str, Any]]) -> dict[str, float]:
-    """Word and character errors, MOS estimate and similarity of one set of sentences.
-
-    `share_closer` is the share of comparisons in which a sentence is closer to its own speaker than to another one.
-    """
+    """Errors, MOS estimate and similarity of one set of sentences; several speakers are compared with each other."""
     found = [count_mistakes(*(normalize_text(row[key], LANGUAGE) for key in ("text", "heard"))) for row in rows]
     own = [row["similarities"][row["speaker"]] for row in rows]
-    others = [
-        value < near
+    speakers = {row["speaker"] for row in rows}
+    is_closer = [
+        row["similarities"][other] < near
         for row, near in zip(rows, own, strict=True)
-        for speaker, value in row["similarities"].items()
-        if speaker != row["speaker"]
+        for other in speakers - {row["speaker"]}
     ]
+    share = {"share_of_comparisons_closer_to_the_own_speaker": round(float(np.mean(is_closer)), 3)} if is_closer else {}
     return {
         "num_sentences": len(rows),
         "word_error_rate": round(sum(one.num_word_edits for one in found) / sum(one.num_words for one in found), 4),
@@ -57,5 +54,5 @@ def _score_set(rows: list[dict[str, Any]]) -> dict[str, float]:
         ),
         "mos_estimate": round(float(np.mean([row["mos"] for row in rows])), 2),
         "similarity": round(float(np.mean(own)), 3),
-        "share_closer": round(float(np.mean(others)), 3),
+        **share,
     }
