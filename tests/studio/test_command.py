@@ -61,6 +61,6 @@ def test_a_torn_line_is_left_out_and_said(corpus: Path) -> None:
 def test_a_taken_port_is_named() -> None:
     with open_socket("127.0.0.1", 0) as taken:
         port = int(name_address(taken).rpartition(":")[2])
-        with pytest.raises(UsageError, match=f"port {port}: Address already in use") as refused:
+        with pytest.raises(UsageError, match=f"Port {port} of 127.0.0.1 is used by another program") as refused:
             open_socket("127.0.0.1", port)
-    assert "another port" in refused.value.next_step
+    assert "Choose another" in refused.value.next_step
