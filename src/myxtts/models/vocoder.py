@@ -2,9 +2,12 @@
 
 The source is a pulse train at F0, which is read from the mel spectrogram, and white noise. For every frequency of each
 frame the network predicts the gain and phase of the pulses and the gain of the noise; an inverse STFT gives the
-samples. Harmonics are exact and their phases run on from frame to frame without being learnt, so that minutes of
-training suffice where Vocos (Siuzdak, 2023) needs a GAN and days (compare DDSP, Engel et al., 2020). The noise is a
-table, so that the same mel always gives the same samples.
+samples. Harmonics are exact, and their phases run on from frame to frame without being learnt, so that less than an
+hour on two CPU cores trains it, without discriminators (compare DDSP, Engel et al., 2020). The noise is a table, so that the
+same mel always gives the same samples.
+
+Of a synthesised mel, which is smoother than those of recordings, the network misses the level of weak consonants. So
+`call` corrects the energy of every mel band to that of the mel, in the finished samples.
 
 A vocoder without `band_hz` in its description has no source: it predicts magnitude and phase itself, as Vocos does.
 Shape legend: B batch, T frames, M mel bands, W width, F frequencies, H hop_length, S = T * H samples.
@@ -44,7 +47,7 @@ _LEAST_SINE = 1e-3
 _LEAST_POWER, _LEAST_BAND, _LEAST_WEIGHT = 1e-12, 1e-5, 1e-10
 """Keep logarithms, gradients and quotients of silence finite."""
 NUM_CORRECTIONS = 2
-"""Each correction halves the distance of the bands from the spectrogram; overlapping frames undo part of it."""
+"""One or two make the speech clearer, by the word errors of a recogniser; six make it worse."""
 _MAX_LOG_GAIN = 2.5
 """A band is corrected by at most this factor, 22 dB."""
 NOISE_SAMPLES = 65_536
@@ -163,8 +166,8 @@ class Vocoder(ModelLayer):
     def correct_spectrum(self, mel_BTM: Tensor, real_BTF: Tensor, imaginary_BTF: Tensor) -> tuple[Tensor, Tensor]:
         """Gives every mel band of a spectrum the energy that the spectrogram says.
 
-        Synthesised spectrograms are smoother than those of recordings, which train the network; without this the level
-        of weak consonants is wrong, and a recogniser misunderstands more words.
+        It must be the spectrum of samples: that of `predict_spectrum` is changed by the overlap of frames, and
+        correcting it makes the speech less clear.
         """
         gain_BTF = self._bands.measure_gain(real_BTF, imaginary_BTF, mel_BTM)
         return real_BTF * gain_BTF, imaginary_BTF * gain_BTF
