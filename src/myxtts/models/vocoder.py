@@ -3,8 +3,8 @@
 The source is a pulse train at F0, which is read from the mel spectrogram, and white noise. For every frequency of each
 frame the network predicts the gain and phase of the pulses and the gain of the noise; an inverse STFT gives the
 samples. Harmonics are exact, and their phases run on from frame to frame without being learnt, so that less than an
-hour on two CPU cores trains it, without discriminators (compare DDSP, Engel et al., 2020). The noise is a table, so that the
-same mel always gives the same samples.
+hour on two CPU cores trains it, without discriminators (compare DDSP, Engel et al., 2020). The noise is a table, so
+that the same mel always gives the same samples.
 
 Of a synthesised mel, which is smoother than those of recordings, the network misses the level of weak consonants. So
 `call` corrects the energy of every mel band to that of the mel, in the finished samples.
