@@ -50,7 +50,11 @@ DecoderSteps = Annotated[int, option("Decoder steps: more is better and slower."
 Seed = Annotated[int, option("Another seed gives another rendering.", "N", ADVANCED)]
 VocoderName = Annotated[
     str,
-    option("auto (neural if there is one), griffin_lim, neural, or a run that trained a vocoder.", "VOCODER", ADVANCED),
+    option(
+        "auto (the model's own, else the base model's, else Griffin-Lim), griffin_lim, neural, or a run of a vocoder.",
+        "VOCODER",
+        ADVANCED,
+    ),
 ]
 
 

@@ -95,7 +95,7 @@ def run_train(
 
     myxtts train --train-data more --init-from runs/run --run-name b --steps 2000
 
-    myxtts train --part vocoder --train-data corpus --steps 50000
+    myxtts train --part vocoder --train-data corpus --init-from base --steps 2000
     """
     from myxtts.cli.summaries import ScreenReport, show_training
     from myxtts.tools.monitor.system_log import SystemLog

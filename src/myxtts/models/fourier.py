@@ -40,6 +40,14 @@ def measure_magnitude(samples_BS: Tensor, n_fft: int, hop_length: int) -> Tensor
     return tf.sqrt(power_BTF + _MIN_POWER)
 
 
+def cut_frames(samples_BS: Tensor, size: int, hop_length: int) -> Tensor:
+    """Frames [B, T, size] of samples [B, T * hop_length], centred on every hop, with silence beyond the ends."""
+    num_frames, num_pieces, margin = samples_BS.shape[1] // hop_length, -(-size // hop_length), size // 2
+    padded_BS = tf.pad(samples_BS, [[0, 0], [margin, num_pieces * hop_length - margin]])
+    pieces = tf.reshape(padded_BS, [-1, num_frames + num_pieces, hop_length])
+    return tf.concat([pieces[:, place : place + num_frames] for place in range(num_pieces)], axis=-1)[..., :size]
+
+
 class ForwardTransform:
     """STFT of samples [B, T * hop_length] as real and imaginary parts [B, T, F]; the inverse of `InverseTransform`.
 
@@ -48,16 +56,11 @@ class ForwardTransform:
 
     def __init__(self, n_fft: int, hop_length: int, win_length: int) -> None:
         self._n_fft, self._hop_length = n_fft, hop_length
-        self._num_pieces = -(-n_fft // hop_length)
         self._window_N = make_hann_window(win_length, n_fft)
 
     def __call__(self, samples_BS: Tensor) -> tuple[Tensor, Tensor]:
-        hop, margin = self._hop_length, self._n_fft // 2
-        num_frames = samples_BS.shape[1] // hop
-        padded_BS = tf.pad(samples_BS, [[0, 0], [margin, self._num_pieces * hop - margin]])
-        pieces = tf.reshape(padded_BS, [-1, num_frames + self._num_pieces, hop])
-        frames = tf.concat([pieces[:, place : place + num_frames] for place in range(self._num_pieces)], axis=-1)
-        spectrum_BTF = tf.signal.rfft(frames[..., : self._n_fft] * self._window_N)
+        frames_BTN = cut_frames(samples_BS, self._n_fft, self._hop_length)
+        spectrum_BTF = tf.signal.rfft(frames_BTN * self._window_N)
         return tf.math.real(spectrum_BTF), tf.math.imag(spectrum_BTF)
 
 

@@ -16,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
+from myxtts.models.fourier import cut_frames
 from myxtts.models.layers import count_steps
 from myxtts.types import Tensor
 
@@ -35,7 +36,7 @@ _DRIFT_PENALTY = 2.0
 """Per squared octave from the utterance's mean F0: suppresses octave errors."""
 _STRENGTH_MIDDLE, _STRENGTH_SLOPE = 1.6, 0.4
 """Centre and slope of the sigmoid from comb correlation to voicing: voiced frames reach 3 to 5, others less than 1."""
-_MIDDLE_HZ, _OCTAVE = 180.0, 3.0
+MIDDLE_HZ, _OCTAVE = 180.0, 3.0
 """Reference F0, and units per octave: F0 is expressed in thirds of an octave from 180 Hz."""
 _SILENT_LOG = -9.0
 """Frames whose loudest band is below it (log-mel) have no F0: the padding of a synthesised spectrogram, above all."""
@@ -68,19 +69,15 @@ class PitchTracker:
         bands_hz = np.asarray(band_hz, np.float64)
         self._num_bands = int(np.count_nonzero(bands_hz < _HIGHEST_BAND_HZ))
         self._candidates_hz = np.geomspace(_LOWEST_HZ, _HIGHEST_HZ, _NUM_CANDIDATES)
-        self._is_able = self._num_bands >= _FEWEST_BANDS
-        if self._is_able:
-            self._combs_LC = _make_combs(bands_hz[: self._num_bands], self._candidates_hz)
-
-    @property
-    def is_able(self) -> bool:
+        self.is_able = self._num_bands >= _FEWEST_BANDS
         """Whether the bands are fine enough to resolve harmonics."""
-        return self._is_able
+        if self.is_able:
+            self._combs_LC = _make_combs(bands_hz[: self._num_bands], self._candidates_hz)
 
     def measure(self, mel_BTM: Tensor, mel_lengths_B: Tensor) -> Pitch:
         """F0 and voicing of each frame [B, T]; unvoiced everywhere if the bands are too coarse."""
         is_real_BT = tf.sequence_mask(mel_lengths_B, mel_BTM.shape[1], tf.float32)
-        if not self._is_able:
+        if not self.is_able:
             return Pitch(tf.zeros_like(is_real_BT), tf.zeros_like(is_real_BT))
         clarity_BTC, octaves_C, voicing_BT = self._correlate(mel_BTM, is_real_BT)
         octave_BT = tf.gather(octaves_C, tf.argmax(clarity_BTC, axis=-1))
@@ -92,13 +89,13 @@ class PitchTracker:
         A parabola through the best candidate and its neighbours gives F0 between candidates; half of the voiced frames
         are then within 0.5 % of what the waveform says. Frames without voice have some F0 too.
         """
-        if not self._is_able:
-            return _MIDDLE_HZ * tf.ones_like(mel_BTM[..., 0]), tf.zeros_like(mel_BTM[..., 0])
+        if not self.is_able:
+            return MIDDLE_HZ * tf.ones_like(mel_BTM[..., 0]), tf.zeros_like(mel_BTM[..., 0])
         is_loud_BT = tf.cast(tf.reduce_max(mel_BTM, axis=-1) > _SILENT_LOG, tf.float32)
         clarity_BTC, octaves_C, voicing_BT = self._correlate(mel_BTM, is_loud_BT)
         best_BT = tf.clip_by_value(tf.argmax(clarity_BTC, axis=-1, output_type=tf.int32), 1, _NUM_CANDIDATES - 2)
         octave_BT = tf.gather(octaves_C, best_BT) + _find_peak(clarity_BTC, best_BT) * (octaves_C[1] - octaves_C[0])
-        return _MIDDLE_HZ * tf.pow(2.0, octave_BT), voicing_BT
+        return MIDDLE_HZ * tf.pow(2.0, octave_BT), voicing_BT
 
     def _correlate(self, mel_BTM: Tensor, is_real_BT: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Correlation with the comb of every candidate [B, T, C], the candidates' octaves [C], and voicing [B, T].
@@ -109,7 +106,7 @@ class PitchTracker:
         low_BTL = tf.where(is_real_BT[..., None] > 0, tf.stop_gradient(mel_BTM)[..., : self._num_bands], 0.0)
         clarity_BTC = tf.einsum("btl,lc->btc", low_BTL, tf.constant(self._combs_LC))
         clarity_BTC = _smooth_over_time(clarity_BTC)
-        octaves_C = tf.constant(np.log2(self._candidates_hz / _MIDDLE_HZ), tf.float32)
+        octaves_C = tf.constant(np.log2(self._candidates_hz / MIDDLE_HZ), tf.float32)
         strength_BT = tf.reduce_max(clarity_BTC, axis=-1)
         voicing_BT = tf.sigmoid((strength_BT - _STRENGTH_MIDDLE) / _STRENGTH_SLOPE) * is_real_BT
         first_BT = tf.gather(octaves_C, tf.argmax(clarity_BTC, axis=-1))
@@ -120,16 +117,11 @@ class PitchTracker:
 
 def refine_f0(hz_BT: Tensor, samples_BS: Tensor, rate_hz: int) -> Tensor:
     """Moves F0 [B, T] to the nearest peak of the autocorrelation of the waveform, T * hop_length samples."""
-    num_frames, hop_length = hz_BT.shape[1], samples_BS.shape[1] // hz_BT.shape[1]
-    num_pieces = -(-int(_FRAME_S * rate_hz) // hop_length)
-    size = num_pieces * hop_length
+    hop_length = samples_BS.shape[1] // hz_BT.shape[1]
+    size = -(-int(_FRAME_S * rate_hz) // hop_length) * hop_length
     longest = min(size - 1, int(rate_hz / _LOWEST_HZ * (1 + _REFINED_SHARE)) + 2)
-    margin = size // 2
-    padded_BS = tf.pad(samples_BS, [[0, 0], [margin, size - margin]])
-    pieces = tf.reshape(padded_BS, [-1, num_frames + num_pieces, hop_length])
-    frames_BTN = tf.concat([pieces[:, shift : shift + num_frames] for shift in range(num_pieces)], axis=-1)
     window_N = np.hanning(size).astype(np.float32)
-    correlation_BTG = _autocorrelate(frames_BTN * window_N)[..., :longest]
+    correlation_BTG = _autocorrelate(cut_frames(samples_BS, size, hop_length) * window_N)[..., :longest]
     # A window makes long lags look weaker; the autocorrelation of the window itself undoes that.
     of_window_G = _autocorrelate(tf.constant(window_N))[:longest]
     correlation_BTG /= tf.maximum(correlation_BTG[..., :1], _LEAST_POWER) * of_window_G / of_window_G[0]

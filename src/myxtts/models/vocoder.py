@@ -6,8 +6,8 @@ samples. Harmonics are exact, and their phases run on from frame to frame withou
 hour on two CPU cores trains it, without discriminators (compare DDSP, Engel et al., 2020). The noise is a table, so
 that the same mel always gives the same samples.
 
-Of a synthesised mel, which is smoother than those of recordings, the network misses the level of weak consonants. So
-`call` corrects the energy of every mel band to that of the mel, in the finished samples.
+Synthesised mels are smoother than those of recordings, and the network then gets the level of weak consonants wrong. So
+`call` corrects the finished samples: every mel band gets the energy that it has in the mel.
 
 A vocoder without `band_hz` in its description has no source: it predicts magnitude and phase itself, as Vocos does.
 Shape legend: B batch, T frames, M mel bands, W width, F frequencies, H hop_length, S = T * H samples.
@@ -29,7 +29,7 @@ from pydantic.dataclasses import dataclass
 from myxtts.errors import DataError, refuse
 from myxtts.models.fourier import ForwardTransform, InverseTransform
 from myxtts.models.layers import ConvolutionBlock, Linear, ModelLayer, Norm, count_steps
-from myxtts.models.pitch import PitchTracker
+from myxtts.models.pitch import MIDDLE_HZ, PitchTracker
 from myxtts.storage.json_file import JsonRefusedError, check_fields
 from myxtts.types import Tensor
 
@@ -39,7 +39,6 @@ _MEL_MEAN, _MEL_DEVIATION = -5.0, 2.5
 """Brings log-mels, about -11.5 to 2, near to a mean of 0 and a deviation of 1."""
 _LOG_GAIN_START = -2.0
 """Log gain of both sources before training: about that of quiet speech."""
-_MIDDLE_HZ = 180.0
 _PULSE_SHARE = 0.98
 """Harmonics reach up to this share of half the sample rate."""
 _LEAST_SINE = 1e-3
@@ -186,7 +185,7 @@ class Vocoder(ModelLayer):
             (log_gain_BTF,), phase_BTF = self._predict(normalized_BTM, normalized_BTM)
             return _from_polar(self._limit(log_gain_BTF), phase_BTF)
         source = source or self.track(mel_BTM)
-        octaves_BT = 2 * tf.math.log(source.hz / _MIDDLE_HZ) * source.voicing
+        octaves_BT = 2 * tf.math.log(source.hz / MIDDLE_HZ) * source.voicing
         inputs = tf.concat([normalized_BTM, octaves_BT[..., None], 2 * source.voicing[..., None] - 1], axis=-1)
         (log_pulses_BTF, log_noise_BTF), phase_BTF = self._predict(inputs, normalized_BTM)
         filter_real, filter_imaginary = _from_polar(self._limit(log_pulses_BTF + _LOG_GAIN_START), phase_BTF)
