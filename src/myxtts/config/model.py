@@ -77,6 +77,12 @@ class ModelConfig(Section):
         resume=refuse(NEW_LOSS),
         scope="voice",
     )
+    # Off, because it was measured on the base model only.
+    phone_classifier: bool = _shape(
+        False,
+        "Train a phone classifier beside the model, by which the decoder learns to keep phones apart.",
+        fa="آموزش یک phone classifier در کنار مدل، تا decoder واج‌ها را از هم متمایز نگه دارد.",
+    )
 
     @model_validator(mode="after")
     def _refuse_uneven_heads(self) -> Self:

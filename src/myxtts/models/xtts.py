@@ -31,6 +31,7 @@ from myxtts.models.alignment import (
 from myxtts.models.decoder import STACKED_FRAMES, FlowDecoder, FrameInputs, make_frame_inputs
 from myxtts.models.layers import count_steps, draw_normal, iterate_weights, mask_steps
 from myxtts.models.modulation import NUM_TAPS, filter_frames, make_neutral_taps
+from myxtts.models.phone_classifier import PhoneClassifier
 from myxtts.models.pitch import Pitch, PitchTracker, average_by_state
 from myxtts.models.prosody import Prosody, ProsodyPredictor, compute_frames, round_frames
 from myxtts.models.reference_encoder import ReferenceEncoder, SpeakerClassifier, Voice, drop_voice
@@ -72,6 +73,7 @@ class XTTS(keras.Model):  # type: ignore[misc]
         self.speaker_classifier = (
             SpeakerClassifier(config.reference_width, len(spec.speakers)) if spec.has_many_speakers else None
         )
+        self.phone_classifier = PhoneClassifier(spec.n_mels, spec.factor_sizes[0]) if config.phone_classifier else None
         self.length_factor = self.add_weight((), "ones", dtype="float32", trainable=False, name="length_factor")
         self.modulation_taps = self.add_weight(
             (NUM_TAPS,), _fill_neutral, dtype="float32", trainable=False, name="modulation_taps"

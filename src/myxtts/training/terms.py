@@ -71,6 +71,8 @@ VOICE = Measures(
         Term("duration", 0.5, "aligned", "text", "durations"),
         Term("pitch", 0.25, "aligned", "text", "pitch"),
         Term("speaker", 0.1, "speaker", "speaker", "speaker"),
+        Term("phone", 0.1, "aligned", "decoder", "phones, distance from the recording"),
+        Term("phone_classifier", 0.1, "aligned", "decoder", "phone classifier"),
         Term("length_error", 0.0, "aligned", "text", "utterance length error, without the length factor"),
         Term("unaligned", 0.0, "real", "text", "not aligned"),
         Term("speaker_accuracy", 0.0, "speaker", "speaker", "speaker accuracy"),

@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 from tests.models.toys import make_config, make_part, make_spec, stir_weights
 
+from myxtts.models.phone_classifier import PhoneClassifier
 from myxtts.models.xtts import XTTS
 from myxtts.training.learner import select_trained
 from myxtts.training.optimizer import AdamW
@@ -19,12 +20,14 @@ from myxtts.training.terms import VOICE
 from myxtts.training.voice.losses import VoiceLoss
 
 LENGTHS = ([30, 21, 40], [8, 5, 7])
-TERMS = {term.name for term in VOICE.terms}
+OF_CLASSIFIER = {"phone", "phone_classifier"}
+TERMS = {term.name for term in VOICE.terms} - OF_CLASSIFIER
 
 
 @cache
-def make_model(num_speakers: int = 3, block: str = "convolution") -> XTTS:
-    model = XTTS(make_config(block), make_spec(num_speakers))
+def make_model(num_speakers: int = 3, block: str = "convolution", *, phone_classifier: bool = False) -> XTTS:
+    config = make_config(block).model_copy(update={"phone_classifier": phone_classifier})
+    model = XTTS(config, make_spec(num_speakers))
     stir_weights(model)
     return model
 
@@ -62,6 +65,25 @@ def test_every_term_is_there_and_finite() -> None:
 def test_one_speaker_has_no_speaker_term() -> None:
     _, sums = measure(make_part(make_spec(1), *LENGTHS), model=make_model(1))
     assert set(sums) == TERMS - {"speaker", "speaker_accuracy"}
+
+
+def test_the_phone_classifier_learns_from_recordings_and_teaches_the_decoder() -> None:
+    part, model = make_part(make_spec(), *LENGTHS), make_model(phone_classifier=True)
+    loss, sums = measure(part, model=model)
+    assert set(sums) == TERMS | OF_CLASSIFIER
+    assert sums["phone"] > 0
+    assert loss > sum(term.weight * sums[term.name] for term in VOICE.terms if term.name not in OF_CLASSIFIER)
+    classifier = find_gradients(part, "phone_classifier", model)
+    assert {name for name, size in classifier.items() if size > 0} == {"phone_classifier"}
+    decoder = find_gradients(part, "phone", model)
+    assert decoder["phone_classifier"] == 0
+    assert decoder["decoder"] > 0
+
+
+def test_a_spectrogram_like_the_recording_costs_nothing_by_the_phone_classifier() -> None:
+    classifier = PhoneClassifier(8, 5)
+    mel = tf.random.stateless_normal([2, 12, 8], [1, 2])
+    assert np.array_equal(classifier(mel), classifier(mel, is_frozen=True))
 
 
 def test_it_follows_seed_and_step() -> None:

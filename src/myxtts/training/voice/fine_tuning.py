@@ -8,6 +8,7 @@ bundle, because its weights were trained on that scale. Settings that the user d
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -36,6 +37,8 @@ _LANGUAGES = "text_encoder.languages"
 _SPEAKERS = "speaker_classifier.centres"
 _ROWS = {_SYMBOLS: "Symbols", _LANGUAGES: "Languages", _SPEAKERS: "Speakers"}
 """Weights whose rows are matched by name, and what their rows stand for; modifiers are parts of symbols."""
+_END_OF_BLOCK = re.compile(r"(?:text_encoder|decoder)\.blocks\.\d+\.(?:feed_forward|attention)\.back\.(?:kernel|bias)")
+"""Last weights of a residual block. Zeros make a new block the identity: a deeper model begins as the bundle's."""
 LEAST_SHARE = 0.2
 """Share of the parameters that must come from the bundle: with less, training starts over in all but name."""
 _MAX_NAMES = 8
@@ -110,6 +113,8 @@ def take_weights(model: Any, shape: ModelConfig, origin: Bundle, frontend: Front
             num_taken += array.size
         else:
             fresh.append(name)
+            if array is None and _END_OF_BLOCK.fullmatch(name):
+                weight.assign(np.zeros(weight.shape, np.float32))
     share = num_taken / sum(math.prod(weight.shape) for weight in named.values())
     if share < LEAST_SHARE:
         raise ConfigError(

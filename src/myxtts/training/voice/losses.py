@@ -1,9 +1,11 @@
-"""Loss of the voice model: conditional flow matching, Gaussian prior, durations, F0 and speaker classification.
+"""Loss of the voice model: conditional flow matching, Gaussian prior, durations, F0, speakers and phones.
 
 Weights and labels of the terms are in `training.terms`. All randomness follows from the seed, the step and the
 utterances of the micro-batch, so that a resumed run is the same run, and no two replicas or micro-batches draw alike.
 Shape legend: B utterances, N tokens, S states, T frames, L frames of a crop, M mel bands.
 """
+
+# ruff: noqa: N815 - fields carry the shape of their tensors
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from myxtts.models.layers import draw_normal, draw_uniform, fold_seed, fold_seed
 from myxtts.models.pitch import Pitch
 from myxtts.models.prosody import Prosody, compute_frames
 from myxtts.models.reference_encoder import Voice, drop_voice
-from myxtts.models.text_encoder import TextStates
+from myxtts.models.text_encoder import STATES_PER_TOKEN, TextStates, unpack_factors
 from myxtts.models.xtts import XTTS
 from myxtts.training.micro_batches import MicroBatch
 from myxtts.training.terms import VOICE, add_weighted
@@ -47,13 +49,23 @@ class _Seeds(NamedTuple):
     warp: Tensor
 
 
+class _Decoded(NamedTuple):
+    """A random crop of each utterance: the recording, what the decoder predicts of it from noise, and its symbols."""
+
+    clean_BLM: Tensor
+    predicted_BLM: Tensor
+    time_B: Tensor
+    symbol_BL: Tensor
+    is_real_BL: Tensor
+
+
 class MeasuredPart(NamedTuple):
     """Voice, encoded text, alignment and F0 of a micro-batch, as its loss was computed from them."""
 
     voice: Voice
     states: TextStates
     alignment: Alignment
-    pitch_BS: Pitch  # noqa: N815 - carries its shape
+    pitch_BS: Pitch
 
 
 class VoiceLoss:
@@ -131,11 +143,13 @@ class VoiceLoss:
         pitch_BS = model.measure_pitch(part["mel"], mel_lengths_B, alignment)
         prosody = model.predict_prosody(states, part["token_lengths"], seeds.prosody)
         crops = _choose_crops(seeds.crop, mel_lengths_B, mel_BTM.shape[0], self._crop_frames)
+        decoded = _decode_crops(model, part, states, pitch_BS, alignment, mel_BTM, crops, voice, seeds)
         by_row = {
-            "flow": _flow_loss(model, states, pitch_BS, alignment, mel_BTM, crops, voice, seeds),
+            "flow": _flow_loss(decoded),
             "prior": _prior_loss(states, alignment, mel_BTM, mel_lengths_B),
             "duration": _duration_loss(prosody, states, alignment),
             "pitch": _pitch_loss(prosody, pitch_BS, states, alignment),
+            **_phone_losses(model, decoded),
             "length_error": _length_error(prosody, states, mel_lengths_B),
         }
         is_real_B = mel_lengths_B > 0
@@ -209,8 +223,9 @@ def _length_error(prosody: Prosody, states: TextStates, mel_lengths_B: Tensor) -
     return tf.abs(predicted_B - real_B) / real_B
 
 
-def _flow_loss(
+def _decode_crops(
     model: XTTS,
+    part: MicroBatch,
     states: TextStates,
     pitch_BS: Pitch,
     alignment: Alignment,
@@ -218,10 +233,9 @@ def _flow_loss(
     crops: tuple[Tensor, Tensor],
     voice: Voice,
     seeds: _Seeds,
-) -> Tensor:
-    """Conditional flow matching loss by utterance, on one random crop of each.
+) -> _Decoded:
+    """Predicts the clean spectrogram of one random crop of each utterance, at a random time of the flow.
 
-    The decoder predicts the clean spectrogram (x-prediction); dividing its error by 1 - t gives the velocity error.
     t is logit-normal.
     """
     num_rows, (frame_BL, is_real_BL1) = mel_BTM.shape[0], crops
@@ -237,9 +251,39 @@ def _flow_loss(
         # Classifier-free guidance needs a decoder that also works without a voice.
         voice = drop_voice(voice, draw_uniform(seeds.guidance, [num_rows]) >= model.config.guidance_dropout)
     predicted_BLM = model.decoder(noisy_BLM, inputs, time_B, voice)
+    symbols_BN = unpack_factors(part["tokens"], model.spec.factor_sizes)[0]
+    symbol_BL = tf.gather(symbols_BN, state_BL // STATES_PER_TOKEN, batch_dims=1)
+    return _Decoded(clean_BLM, predicted_BLM, time_B, symbol_BL, is_real_BL1[..., 0] > 0)
+
+
+def _flow_loss(decoded: _Decoded) -> Tensor:
+    """Conditional flow matching loss by utterance.
+
+    The decoder predicts the clean spectrogram (x-prediction); dividing its error by 1 - t gives the velocity error.
+    """
+    remaining_B11 = tf.maximum(1 - decoded.time_B[:, None, None], LEAST_REMAINING_TIME)
     # v = (x1 - x_t) / (1 - t), so an error in x1 divided by 1 - t is the error in velocity.
-    error_BLM = (predicted_BLM - clean_BLM) / tf.maximum(1 - time_B11, LEAST_REMAINING_TIME)
-    return _average(tf.reduce_mean(tf.square(error_BLM), axis=-1), is_real_BL1[..., 0] > 0)
+    error_BLM = (decoded.predicted_BLM - decoded.clean_BLM) / remaining_B11
+    return _average(tf.reduce_mean(tf.square(error_BLM), axis=-1), decoded.is_real_BL)
+
+
+def _phone_losses(model: XTTS, decoded: _Decoded) -> dict[str, Tensor]:
+    """Losses of the phone classifier and of the decoder by it, by utterance; none where the model has no classifier.
+
+    The classifier learns the symbols of the recording. The decoder learns by the Kullback-Leibler divergence of what
+    the classifier reads in its prediction from what it reads in the recording.
+    """
+    if model.phone_classifier is None:
+        return {}
+    recorded_BLV = model.phone_classifier(decoded.clean_BLM)
+    loss_BL = tf.nn.sparse_softmax_cross_entropy_with_logits(decoded.symbol_BL, recorded_BLV)
+    wanted_BLV = tf.stop_gradient(recorded_BLV)
+    logs_BLV = tf.nn.log_softmax(model.phone_classifier(decoded.predicted_BLM, is_frozen=True))
+    divergence_BLV = tf.nn.softmax(wanted_BLV) * (tf.nn.log_softmax(wanted_BLV) - logs_BLV)
+    return {
+        "phone": _average(tf.reduce_sum(divergence_BLV, axis=-1), decoded.is_real_BL),
+        "phone_classifier": _average(loss_BL, decoded.is_real_BL),
+    }
 
 
 def _choose_crops(seed_2: Tensor, mel_lengths_B: Tensor, num_rows: int, crop_frames: int) -> tuple[Tensor, Tensor]:
