@@ -176,6 +176,16 @@ def test_few_graphs_serve_many_lengths(speaker: Synthesizer, voice: SpeakerEmbed
     assert model.num_graphs <= 5
 
 
+def test_a_cloned_voice_has_the_average_spectrum_of_its_recording(speaker: Synthesizer, place: Path) -> None:
+    voice = speaker.encode_voice(place / "0.wav")
+    assert voice.equalizer is not None
+    assert np.abs(voice.equalizer).max() > 0.01
+    ids = next(speaker.loaded.plan("the quick brown fox", "en")).ids
+    plain = speaker.engine.make_mel(ids, "en", replace(voice, equalizer=None), SpeechOptions())
+    drawn = speaker.engine.make_mel(ids, "en", voice, SpeechOptions())
+    np.testing.assert_allclose(drawn - plain, np.broadcast_to(voice.equalizer, plain.shape), atol=1e-4)
+
+
 def test_several_recordings_are_averaged(speaker: Synthesizer, place: Path) -> None:
     paths = [place / "0.wav", place / "1.wav"]
     single = average_embeddings([speaker.encode_voice(path) for path in paths])

@@ -8,6 +8,7 @@ import pickle
 import struct
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +150,16 @@ def test_a_voice_comes_back_as_it_was_saved(tmp_path: Path, name: str) -> None:
     found = load_embedding(folder, name)
     np.testing.assert_array_equal(found.vector, voice.vector)
     np.testing.assert_array_equal(found.latents, voice.latents)
+
+
+def test_a_voice_keeps_its_equalizer(tmp_path: Path) -> None:
+    folder, gains = open_folder(tmp_path), np.linspace(-1, 1, MEL.n_mels).astype(np.float32)
+    folder.save("anna", replace(make_voice(), equalizer=gains), [np.zeros((5, MEL.n_mels), np.float32)])
+    found = load_embedding(folder, "anna").equalizer
+    assert found is not None
+    np.testing.assert_array_equal(found, gains)
+    with pytest.raises(DataError, match="its equalizer is"):
+        folder.save("anna", replace(make_voice(), equalizer=gains[1:]))
 
 
 def test_a_voice_of_the_first_version_is_read(tmp_path: Path) -> None:
@@ -298,6 +309,13 @@ def test_several_voices_average_and_compare() -> None:
     np.testing.assert_allclose(mean.vector, sum(voice.vector for voice in voices) / 3, rtol=1e-6)
     assert voices[0].compare(voices[0]) == pytest.approx(1.0)
     assert voices[0].compare(SpeakerEmbedding(-voices[0].vector, mean.latents)) == pytest.approx(-1.0)
+
+
+def test_a_mixture_has_the_equalizers_of_its_voices_by_weight() -> None:
+    gains = np.linspace(-1, 1, 6).astype(np.float32)
+    mixed = average_embeddings([replace(make_voice(), equalizer=gains), make_voice(1)], [1, 3])
+    assert mixed.equalizer is not None
+    np.testing.assert_allclose(mixed.equalizer, gains / 4, rtol=1e-6)
 
 
 def test_the_fingerprint_follows_the_reference_encoder_alone() -> None:

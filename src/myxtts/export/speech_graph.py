@@ -59,14 +59,15 @@ def make_speech_graph(
         *([describe("sid", [1], tf.int64)] if len(speakers) > 1 else []),
     )
     choose = _make_chooser(graphs, speakers, map_ids)
-    names = ("tokens", "language", "vector", "latents", "speed")
+    names = ("tokens", "language", "vector", "latents", "speed", "equalizer")
     draw = _make_drawer(graphs, num_steps)
     drawn = ("noise", "num_steps", "guidance", *(["turns"] if graphs.vocoder == "griffin_lim" else []))
     stages = (
         Part("choose", choose, inputs, names),
         *graphs.predictor.stages,
         Part("draw", draw, (describe("durations", [1, None], tf.int32), inputs[2]), drawn),
-        *graphs.decoder.stages,
+        *graphs.decoder.stages[:-1],
+        _equalize(graphs),
         *graphs.sound.stages,
         Part("shape", lambda samples_W: (samples_W[None, None],), (describe("samples", [None]),), ("output",)),
     )
@@ -80,6 +81,9 @@ def _make_chooser(
     languages = [graphs.loaded.spec.languages.index(speaker.language) for speaker in speakers]
     vectors_VD = np.stack([speaker.embedding.vector for speaker in speakers])
     latents_VKD = np.stack([speaker.embedding.latents for speaker in speakers])
+    flat_M = np.zeros(graphs.loaded.spec.n_mels, np.float32)
+    gains = [speaker.embedding.equalizer for speaker in speakers]
+    gains_VM = np.stack([flat_M if gain_M is None else gain_M for gain_M in gains])
 
     def choose(ids_BN: Tensor, lengths_B: Tensor, scales_3: Tensor, sid_B: Tensor | None = None) -> tuple[Tensor, ...]:
         row_B = tf.constant([0], tf.int64) if sid_B is None else sid_B
@@ -90,9 +94,23 @@ def _make_chooser(
             tf.gather(vectors_VD, row_B),
             tf.gather(latents_VKD, row_B),
             1.0 / scales_3[1],
+            tf.gather(gains_VM, row_B),
         )
 
     return choose
+
+
+def _equalize(graphs: SynthesisGraphs) -> Part:
+    """The last stage of the decoder, with the equalizer of the speaker added to its spectrogram."""
+    finish = graphs.decoder.stages[-1]
+    assert isinstance(finish, Part), finish
+
+    def restore(*tensors: Tensor) -> tuple[Tensor, ...]:
+        (mel_BTM,) = finish.function(*tensors[:-1])
+        return (mel_BTM + tensors[-1][:, None],)
+
+    equalizer = describe("equalizer", [1, graphs.loaded.spec.n_mels])
+    return Part(finish.name, restore, (*finish.inputs, equalizer), finish.outputs)
 
 
 def _make_drawer(graphs: SynthesisGraphs, num_steps: int) -> Callable[..., tuple[Tensor, ...]]:

@@ -63,7 +63,7 @@ class Engine(ABC):
         mel_TM = self._decode_timed(timed, voice, options, guidance, noise_scale)
         if not np.isfinite(mel_TM).all():
             raise DataError("The model computes NaN or infinite values.", next_step="Use an earlier checkpoint.")
-        return mel_TM
+        return mel_TM if voice.equalizer is None else mel_TM + voice.equalizer
 
     def make_mel(
         self, ids: NDArray[np.int32], language: str, voice: SpeakerEmbedding, options: SpeechOptions

@@ -43,10 +43,12 @@ from myxtts.types import Floats, Say
 
 _SUFFIX = ".safetensors"
 _FORMAT = "myxtts-voice"
-_KEYS = {"1": set[str](), "2": {"mel"}, "3": {"mel", "language", "consent"}}
-"""Fields that the metadata of each version has beside format, version and model."""
-_VERSION = "3"
+_NOTES = {"mel", "language", "consent"}
+_KEYS = {"1": set[str](), "2": {"mel"}, "3": _NOTES, "4": _NOTES}
+"""Fields that the metadata of each version has beside format, version and model. Version 4 may have an equalizer."""
+_VERSION = "4"
 _TENSORS = ("latents", "vector")
+_EQUALIZER = "equalizer"
 _REFERENCE_TENSOR = "reference."
 """Opening of the names of log-mels in a voice file; their number follows."""
 _MAX_KEPT_S = 120.0
@@ -80,10 +82,14 @@ _Note = Annotated[str, Field(max_length=_MAX_NOTE_LENGTH)]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SpeakerEmbedding:
-    """Output of a model's reference encoder for one speaker: `vector` float32 [D] and `latents` float32 [K, D]."""
+    """Output of a model's reference encoder for one speaker: `vector` float32 [D] and `latents` float32 [K, D].
+
+    `equalizer` float32 [M], if there is one, is added to log-mels that are synthesised with it.
+    """
 
     vector: Floats
     latents: Floats
+    equalizer: Floats | None = None
 
     def compare(self, other: SpeakerEmbedding) -> float:
         """Cosine similarity of the vectors, from -1 to 1."""
@@ -119,11 +125,19 @@ class _NotedVoice(FileModel):
 def average_embeddings(voices: Sequence[SpeakerEmbedding], weights: Sequence[float] | None = None) -> SpeakerEmbedding:
     """Returns the mean of the embeddings of several recordings or crops of one speaker, or a mixture of several."""
     assert voices, "there is no voice to average"
-    vectors, latents = [voice.vector for voice in voices], [voice.latents for voice in voices]
-    if weights is None:
-        return SpeakerEmbedding(np.mean(vectors, axis=0, dtype=np.float32), np.mean(latents, axis=0, dtype=np.float32))
-    mixed = (np.average(arrays, axis=0, weights=weights).astype(np.float32) for arrays in (vectors, latents))
-    return SpeakerEmbedding(*mixed)
+    shares = np.full(len(voices), 1 / len(voices)) if weights is None else np.asarray(weights) / np.sum(weights)
+
+    def average(arrays: Sequence[Floats]) -> Floats:
+        return np.average(arrays, axis=0, weights=shares).astype(np.float32)
+
+    found = [voice.equalizer for voice in voices if voice.equalizer is not None]
+    flat = np.zeros_like(found[0]) if found else None
+    gains = [flat if voice.equalizer is None else voice.equalizer for voice in voices]
+    return SpeakerEmbedding(
+        average([voice.vector for voice in voices]),
+        average([voice.latents for voice in voices]),
+        average([gain for gain in gains if gain is not None]) if found else None,
+    )
 
 
 def fingerprint_encoder(weights: Mapping[str, Array]) -> str:
@@ -162,7 +176,7 @@ class VoiceFolder:
         self.path = path
         self._folders = (path,) if copy is None else (path, copy)
         self._fingerprint = fingerprint
-        self._shapes = {"latents": (num_latents, width), "vector": (width,)}
+        self._shapes = {"latents": (num_latents, width), "vector": (width,), _EQUALIZER: (mel.n_mels,)}
         self._mel = mel
 
     def list_names(self) -> list[str]:
@@ -188,6 +202,8 @@ class VoiceFolder:
         """
         path = self.path / f"{check_voice_name(name)}{_SUFFIX}"
         arrays: dict[str, Array] = {"latents": voice.latents, "vector": voice.vector}
+        if voice.equalizer is not None:
+            arrays[_EQUALIZER] = voice.equalizer
         ends = np.cumsum([len(mel_RM) for mel_RM in references]) * self._mel.hop_length / self._mel.sample_rate
         for number, (mel_RM, end_s) in enumerate(zip(references, ends, strict=True)):
             if number == 0 or end_s <= _MAX_KEPT_S:
@@ -231,18 +247,18 @@ class VoiceFolder:
             raise _refuse(path, f"it is not a file of the format {_FORMAT}, version {' or '.join(_KEYS)}")
         language, consent = (metadata.get(field, "")[:_MAX_NOTE_LENGTH] for field in ("language", "consent"))
         is_of_this_mel = metadata.get("mel") == self._describe_mel()
-        references = tuple(array for tensor, array in arrays.items() if tensor not in _TENSORS and is_of_this_mel)
+        kept = {tensor: array for tensor, array in arrays.items() if tensor.startswith(_REFERENCE_TENSOR)}
+        references = tuple(kept.values()) if is_of_this_mel else ()
         if metadata["model"] == self._fingerprint:
             self._check(path, arrays)
-            return VoiceSource(
-                SpeakerEmbedding(arrays["vector"], arrays["latents"]), references, language=language, consent=consent
-            )
+            embedding = SpeakerEmbedding(arrays["vector"], arrays["latents"], arrays.get(_EQUALIZER))
+            return VoiceSource(embedding, references, language=language, consent=consent)
         if not references:
             raise DataError(
                 f"The voice {name!r} was saved with another checkpoint, and its recording was not kept.",
                 next_step=f"Save it again from its recording: --voice RECORDING --save-voice {name!r}.",
             )
-        self._check(path, {tensor: array for tensor, array in arrays.items() if tensor not in _TENSORS})
+        self._check(path, kept)
         return VoiceSource(None, references, name, language=language, consent=consent)
 
     def _find(self, name: str) -> Path:
@@ -310,10 +326,10 @@ def _read_file(path: Path) -> tuple[dict[str, str], dict[str, Array]]:
     """Reads the metadata and arrays of a voice file; raises FileRefusedError where its checksum or names are wrong."""
     with open_regular(path, _MAX_FILE_BYTES, follow_links=False) as file:
         heading = read_heading(file)
-        names = [entry.name for entry in heading.entries if entry.dtype == "F32"]
+        names = {entry.name for entry in heading.entries if entry.dtype == "F32"} - {_EQUALIZER}
         expected = {*_TENSORS, *(f"{_REFERENCE_TENSOR}{number}" for number in range(len(names) - len(_TENSORS)))}
-        if set(names) != expected:
-            raise FileRefusedError(f"it does not hold exactly {' and '.join(_TENSORS)}, and log-mels")
+        if names != expected:
+            raise FileRefusedError(f"it does not hold exactly {' and '.join(_TENSORS)}, log-mels and an equalizer")
         arrays, _ = read_tensors(file, heading, sealed=True)
     return heading.metadata, arrays
 

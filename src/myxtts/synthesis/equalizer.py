@@ -1,0 +1,52 @@
+"""Matches the average spectrum of a cloned voice to that of its recording.
+
+A model that has heard few speakers draws a new voice with an average spectrum somewhere between theirs. What it draws
+for a fixed text is therefore compared with the recording, band by band, and the difference is added to every frame that
+it speaks with this voice: an equalizer of the timbre, as in channel normalisation (Atal, 1974), the other way round.
+Shape legend: T frames, M mel bands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from myxtts.types import Floats
+
+_LOUD_RANGE = 3.5
+"""Frames within this distance of the loudest count as speech: natural logarithm of the magnitude, 30 dB."""
+_MAX_GAIN = 1.2
+"""Most that a band is changed, natural logarithm: 10 dB. A telephone's missing band is not copied in full."""
+_SMOOTHING = np.hanning(9)[1:-1] / np.hanning(9).sum()
+"""Weights of neighbouring bands: a few seconds of other words differ in single bands by chance."""
+_NUM_PROMPTS = 2
+_COUNTING = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12."
+"""Text for languages that the project has no sentences of: every front end reads numbers."""
+
+
+def choose_calibration(languages: Sequence[str], wanted: str) -> tuple[str, list[str]]:
+    """A language of the model, `wanted` if possible, and texts in it whose average spectrum is measured."""
+    # Not at the top: it would delay the first word of voices that need no calibration.
+    from myxtts.corpus.prompts import PROMPT_LANGUAGES, read_prompts
+
+    known = [language for language in (wanted, *PROMPT_LANGUAGES, *languages) if language in languages]
+    if known[0] not in PROMPT_LANGUAGES:
+        return known[0], [_COUNTING]
+    return known[0], list(read_prompts(known[0])[:_NUM_PROMPTS])
+
+
+def design_equalizer(recorded: Sequence[Floats], drawn: Sequence[Floats]) -> Floats:
+    """Offsets [M] for log-mels of the model, so that their average is that of the recordings; their mean is 0."""
+    difference_M = _average_speech(recorded) - _average_speech(drawn)
+    padded = np.pad(difference_M - difference_M.mean(), len(_SMOOTHING) // 2, mode="edge")
+    smooth_M = np.convolve(padded, _SMOOTHING, "valid")
+    return np.clip(smooth_M - smooth_M.mean(), -_MAX_GAIN, _MAX_GAIN).astype(np.float32)
+
+
+def _average_speech(mels: Sequence[Floats]) -> Floats:
+    """Mean log-mel [M] of the frames of speech, without pauses."""
+    joined_TM = np.concatenate(mels).astype(np.float64)
+    level_T = np.logaddexp.reduce(joined_TM, axis=1)
+    mean_M: Floats = joined_TM[level_T > level_T.max() - _LOUD_RANGE].mean(axis=0)
+    return mean_M

@@ -1,0 +1,48 @@
+"""The average spectrum of a cloned voice becomes that of its recording, within limits, and pauses do not count."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from myxtts.synthesis.equalizer import choose_calibration, design_equalizer
+from myxtts.types import Floats
+
+N_MELS = 40
+TILT = np.linspace(-0.5, 0.5, N_MELS).astype(np.float32)
+
+
+def make_speech(seed: int, num_frames: int = 400) -> Floats:
+    return np.random.default_rng(seed).normal(-4.0, 0.5, (num_frames, N_MELS)).astype(np.float32)
+
+
+def test_what_the_model_draws_too_dull_is_brightened() -> None:
+    gains = design_equalizer([make_speech(0) + TILT], [make_speech(1)])
+    assert gains.dtype == np.float32
+    np.testing.assert_allclose(gains[5:-5], TILT[5:-5], atol=0.1)
+    assert abs(float(gains.mean())) < 0.05
+
+
+def test_the_same_spectrum_is_left_as_it_is_at_any_level() -> None:
+    speech = make_speech(0)
+    np.testing.assert_allclose(design_equalizer([speech + 2.0], [speech]), 0.0, atol=1e-5)
+
+
+def test_pauses_do_not_count() -> None:
+    speech, pause = make_speech(0), np.full((300, N_MELS), -11.5, np.float32)
+    pause[:, 10:] += np.linspace(0, 1, N_MELS - 10)
+    plain = design_equalizer([speech + TILT], [make_speech(1)])
+    np.testing.assert_allclose(design_equalizer([speech + TILT, pause], [make_speech(1)]), plain, atol=1e-5)
+
+
+def test_a_missing_band_is_not_copied_in_full() -> None:
+    telephone = make_speech(0)
+    telephone[:, 25:] = -11.5
+    gains = design_equalizer([telephone], [make_speech(1)])
+    assert gains.min() >= -1.2
+    assert gains.max() <= 1.2
+
+
+def test_texts_are_in_the_language_of_the_voice_if_the_project_has_some() -> None:
+    assert choose_calibration(("de", "en", "fa"), "fa")[0] == "fa"
+    assert choose_calibration(("de", "en"), "")[0] == "en"
+    assert choose_calibration(("de", "nl"), "nl") == ("nl", ["1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12."])
