@@ -84,7 +84,8 @@ def pack(
     trained = {"training": _sum_up((*earlier, run_folder))}
     if vocoder is not None:
         trained["vocoder_training"] = _sum_up([vocoder])
-    write_bundle(out, _make_portable(bundle))
+    bundle = _make_portable(bundle)
+    write_bundle(out, bundle)
     write_json(out / STATED_FILE_NAME, _make_card(trained, bundle, out / WEIGHTS_FILE_NAME, remove_paths(judged)))
     refresh_card(out)
     _check(out)
@@ -116,9 +117,19 @@ def remove_paths(value: Any) -> Any:
 
 
 def _make_portable(bundle: Bundle) -> Bundle:
-    """The bundle as it is packaged: default voices, weights as float16, no paths in what a run has noted."""
+    """The bundle as it is packaged: default voices, weights as float16, no paths in what a run has noted.
+
+    The phone classifier, which only training needs, is left out; without it the model is of the size `tiny`.
+    """
     notes = {**remove_paths(bundle.notes), "run": "base", "default_voices": choose_default_voices(bundle)}
-    return replace(bundle, notes=notes, vocoder=remove_paths(bundle.vocoder), storage_dtype="float16")
+    return replace(
+        bundle,
+        model_config=bundle.model_config.model_copy(update={"phone_classifier": False}),
+        weights={name: array for name, array in bundle.weights.items() if not name.startswith("phone_classifier.")},
+        notes=notes,
+        vocoder=remove_paths(bundle.vocoder),
+        storage_dtype="float16",
+    )
 
 
 def _make_card(
