@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -22,6 +20,7 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.conftest import ClipWriter
+from tests.export.conftest import CommandRunner
 from tests.serve.served import serve
 
 from myxtts.errors import ConfigError, DataError, MissingExtraError, UsageError
@@ -265,35 +264,19 @@ def test_the_engine_names_onnxruntime_where_it_is_missing(exported: Path, monkey
         Synthesizer.load(exported)
 
 
-@pytest.fixture
-def without(tmp_path: Path) -> dict[str, str]:
-    """An environment whose programs cannot import TensorFlow and what is installed with it."""
-    (tmp_path / "blocked").mkdir()
-    (tmp_path / "blocked" / "sitecustomize.py").write_text(
-        "import sys\n"
-        "class Block:\n"
-        "    def find_spec(self, name, path=None, target=None):\n"
-        "        if name.partition('.')[0] in ('tensorflow', 'keras', 'scipy', 'ml_dtypes', 'onnx', 'tf2onnx'):\n"
-        "            raise ModuleNotFoundError(f'No module named {name!r}', name=name)\n"
-        "sys.meta_path.insert(0, Block())\n"
-    )
-    return {**os.environ, "PYTHONPATH": str(tmp_path / "blocked")}
-
-
-def run_command(environment: dict[str, str], folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "myxtts", *arguments]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
-
-
 def test_the_command_speaks_without_tensorflow(
-    without: dict[str, str], exported: Path, bundle: Path, speaker: Synthesizer, write_clip: ClipWriter, tmp_path: Path
+    run_without: CommandRunner,
+    exported: Path,
+    bundle: Path,
+    speaker: Synthesizer,
+    write_clip: ClipWriter,
+    tmp_path: Path,
 ) -> None:
     """With an exported model; inside a run it is found, and a run without one is refused."""
     shutil.copytree(exported, tmp_path / "run" / "export")
     write_clip(tmp_path / "clip.wav", seconds=3.0)
     said = ("synth", TEXT, "--language", "en", "--seed", "5", "--model")
-    done = run_command(
-        without,
+    done = run_without(
         tmp_path,
         *said,
         "run",
@@ -313,13 +296,13 @@ def test_the_command_speaks_without_tensorflow(
     assert np.abs(samples - expected.samples).max() <= 0.02
     assert "The quick brown fox." in (tmp_path / "a.srt").read_text()
     assert (tmp_path / "run" / "export" / "voices" / "me.safetensors").is_file()
-    refused = run_command(without, tmp_path, *said, str(bundle), "--voice", "anna", "--out", "b.wav")
+    refused = run_without(tmp_path, *said, str(bundle), "--voice", "anna", "--out", "b.wav")
     assert refused.returncode == MissingExtraError.exit_code
     assert "pip install 'myxtts[train]'" in " ".join(refused.stderr.split())
 
 
-def test_training_without_tensorflow_names_what_to_install(without: dict[str, str], ljspeech: Path) -> None:
-    refused = run_command(without, ljspeech, "train", "--train-data", str(ljspeech), "--steps", "1")
+def test_training_without_tensorflow_names_what_to_install(run_without: CommandRunner, ljspeech: Path) -> None:
+    refused = run_without(ljspeech, "train", "--train-data", str(ljspeech), "--steps", "1")
     assert refused.returncode == MissingExtraError.exit_code, refused.stderr
     assert "pip install 'myxtts[train]'" in " ".join(refused.stderr.split())
 

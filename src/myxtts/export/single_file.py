@@ -110,7 +110,7 @@ def _prove(
     # Warnings are about optimisations that onnxruntime leaves out.
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    engine, tokenizer = Synthesizer(loaded, vocoder=vocoder).engine, loaded.frontend.tokenizer
+    engine, tokenizer = Synthesizer(loaded.without_graphs(), vocoder=vocoder).engine, loaded.frontend.tokenizer
     id_map, is_ipa = list_ids(tokenizer), isinstance(tokenizer, PhonemeTokenizer)
     mel_error, took_s, spoken_s, num_texts = 0.0, 0.0, 0.0, 0
     for num_texts, text in enumerate(_list_proofs(tokenizer), 1):

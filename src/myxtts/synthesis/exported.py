@@ -37,7 +37,7 @@ EXPORT_FILE_NAME = "export.json"
 EXPORT_FOLDER_NAME = "export"
 """Folder inside a run that is spoken with where TensorFlow is not installed."""
 GraphName = Literal["encode_reference", "predict", "decode", "griffin_lim", "vocoder"]
-_GRAPHS_WITHOUT_VOCODER: tuple[GraphName, ...] = ("encode_reference", "predict", "decode")
+GRAPHS_WITHOUT_VOCODER: tuple[GraphName, ...] = ("encode_reference", "predict", "decode")
 KnownVocoder = Literal["griffin_lim", "neural"]
 VOCODER_GRAPHS: Mapping[KnownVocoder, GraphName] = {"griffin_lim": "griffin_lim", "neural": "vocoder"}
 Dtype = Literal["float32", "float16", "int8"]
@@ -45,7 +45,7 @@ Dtype = Literal["float32", "float16", "int8"]
 _FileName = Literal[
     "encode_reference.onnx", "predict.onnx", "decode.onnx", "griffin_lim.onnx", "vocoder.onnx", "frontend.json"
 ]
-_Checksum = Annotated[int, Field(ge=0, lt=2**32)]
+Checksum = Annotated[int, Field(ge=0, lt=2**32)]
 _MAX_GRAPH_BYTES = 2_000_000_000
 """Of a serialised ONNX model; protobuf allows no more."""
 _MAX_DEPTH = 12
@@ -71,11 +71,11 @@ class Manifest(ModelDescription):
     dtype: Dtype
     name: Annotated[str, Field(max_length=300)]
     proof: Proof | None
-    checksums: dict[_FileName, _Checksum]
+    checksums: dict[_FileName, Checksum]
 
     @property
     def graph_names(self) -> tuple[GraphName, ...]:
-        return (*_GRAPHS_WITHOUT_VOCODER, VOCODER_GRAPHS[self.vocoder])
+        return (*GRAPHS_WITHOUT_VOCODER, VOCODER_GRAPHS[self.vocoder])
 
 
 def find_export(path: Path) -> Path | None:
@@ -102,11 +102,16 @@ def read_graph(folder: Path, manifest: Manifest, name: GraphName) -> bytes:
     """Reads an ONNX graph; raises DataError where it is damaged, or names files outside."""
 
     def read(descriptor: int) -> bytes:
-        content = read_checked(descriptor, f"{name}.onnx", _MAX_GRAPH_BYTES, manifest.checksums)
-        refuse_external_data(content, f"{name}.onnx")
-        return content
+        return read_checked_graph(descriptor, name, manifest.checksums)
 
     return read_folder(folder, read, f"The exported model {folder}")
+
+
+def read_checked_graph(folder: int, name: GraphName, checksums: Mapping[Any, int]) -> bytes:
+    """Reads an ONNX graph through the descriptor of its folder; raises FileRefusedError as `read_graph` DataError."""
+    content = read_checked(folder, f"{name}.onnx", _MAX_GRAPH_BYTES, checksums)
+    refuse_external_data(content, f"{name}.onnx")
+    return content
 
 
 # Numbers of protobuf fields in ONNX messages. Each message is described by the fields that hold further messages.
