@@ -52,11 +52,7 @@ def add_graphs(folder: Path) -> None:
         manifest.unlink()
         raise
     write_json(manifest, content | {"proof": proof.model_dump()})
-    sys.stdout.write(
-        f"{folder}: {proof.num_sentences} sentences have equal durations with and without TensorFlow; spectrograms "
-        f"differ by at most {proof.largest_difference:.2g}. Real-time factor {proof.real_time_factor:.3f}, with "
-        f"TensorFlow {proof.tensorflow_real_time_factor:.3f}.\n"
-    )
+    sys.stdout.write(f"{folder}: {proof.describe()}\n")
 
 
 def _write_graphs(loaded: LoadedBundle, vocoder: KnownVocoder) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from tests.serve.served import serve
 from myxtts.errors import ConfigError, DataError, MissingExtraError, UsageError
 from myxtts.export.folder import export_onnx
 from myxtts.export.joining import store_weights
-from myxtts.export.proof import LARGEST_DIFFERENCE, choose_voices, list_sentences
+from myxtts.export.proof import LARGEST_DIFFERENCE, choose_voices, list_sentences, prove
 from myxtts.storage.atomic import write_new_folder
 from myxtts.storage.regular_file import FileRefusedError
 from myxtts.synthesis import onnx_engine
@@ -35,6 +36,7 @@ from myxtts.synthesis.loaded_bundle import LoadedBundle, choose_vocoder, load_bu
 from myxtts.synthesis.noise import draw_normal
 from myxtts.synthesis.options import SpeechOptions
 from myxtts.synthesis.synthesizer import Synthesizer
+from myxtts.synthesis.timing import TimedText
 
 TEXT = "The quick brown fox. It jumps over 12 dogs."
 
@@ -61,6 +63,36 @@ def test_every_voice_and_every_language_is_proved(num_voices: int, num_languages
 def test_more_languages_than_voices_are_all_proved() -> None:
     names = [str(number) for number in range(17)]
     assert all(choose_voices(names, place, 20) for place in range(20))
+
+
+@pytest.mark.parametrize(("num_frames", "is_refused"), [(1, False), (2, True)])
+def test_a_border_between_two_frames_may_be_rounded_otherwise(
+    original: Synthesizer, speaker: Synthesizer, monkeypatch: pytest.MonkeyPatch, num_frames: int, is_refused: bool
+) -> None:
+    time_text, asked = speaker.engine.time_text, []
+
+    def move(*arguments: Any) -> TimedText:
+        asked.append(arguments)
+        timed = time_text(*arguments)
+        if len(asked) != 3:
+            return timed
+        frames_S = timed.state_frames.copy()
+        longest = int(frames_S[:-1].argmax())
+        frames_S[longest] -= num_frames
+        frames_S[longest + 1] += num_frames
+        return replace(timed, state_frames=frames_S)
+
+    monkeypatch.setattr(speaker.engine, "time_text", move)
+    voices = {"anna": original.encode_voice("anna")}
+    engines = original.engine, speaker.engine
+    if is_refused:
+        with pytest.raises(ConfigError, match="other durations"):
+            prove(*engines, original.loaded, voices, "float32")
+        return
+    proof = prove(*engines, original.loaded, voices, "float32")
+    assert (proof.num_sentences, proof.num_moved) == (6, 1)
+    assert proof.largest_difference <= LARGEST_DIFFERENCE
+    assert "6 sentences have equal durations (1 of them but for one frame)" in proof.describe()
 
 
 def test_voices_languages_and_name_go_with_the_export(speaker: Synthesizer, original: Synthesizer) -> None:

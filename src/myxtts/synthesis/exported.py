@@ -53,13 +53,25 @@ _MAX_DEPTH = 12
 
 
 class Proof(FileModel):
-    """What was measured against TensorFlow before the export was finished."""
+    """What was measured against TensorFlow before the export was finished.
+
+    In `num_moved` of the sentences one border of durations lies a frame apart (`export.proof`).
+    """
 
     num_sentences: Annotated[int, Field(ge=1)]
+    num_moved: Annotated[int, Field(ge=0)] = 0
     largest_difference: Annotated[float, Field(ge=0)]
     mean_difference: Annotated[float, Field(ge=0)]
     real_time_factor: Annotated[float, Field(ge=0)]
     tensorflow_real_time_factor: Annotated[float, Field(ge=0)]
+
+    def describe(self) -> str:
+        moved = f" ({self.num_moved} of them but for one frame)" if self.num_moved else ""
+        return (
+            f"{self.num_sentences} sentences have equal durations{moved}; spectrograms differ by at most "
+            f"{self.largest_difference:.2g} (mean {self.mean_difference:.2g}). Real-time factor "
+            f"{self.real_time_factor:.3f}, with TensorFlow {self.tensorflow_real_time_factor:.3f}."
+        )
 
 
 class Manifest(ModelDescription):
