@@ -107,4 +107,4 @@ class Engine(ABC):
 
     @abstractmethod
     def _vocode(self, mel_TM: Floats) -> Floats:
-        """Samples of a spectrogram with silence behind it, from the neural vocoder; the end of the silence may be cut."""
+        """Samples of a spectrogram by the neural vocoder; of the silence at its end fewer may be made."""
