@@ -4,7 +4,8 @@
 #   make test    set up and run every test                            make bench   measure speed, write benchmarks/results
 #   make docs    write the documentation as a site into build/site    make card    compile for the preset GPUs, without a GPU
 #   make soak    long campaigns: hundreds of kills, thousands of flips (half an hour)
-#   make doors MODEL=runs/x   other programs speak the exported voice, a recogniser counts word errors (half an hour)
+#   make doors MODEL=runs/x   other programs speak the exported voice, a recogniser counts word errors (half an hour;
+#                             SENTENCES=40 takes less)
 #   make lock    write constraints.txt anew from the newest versions  make clean   remove what make built
 
 PYTHON ?= python3
@@ -64,7 +65,7 @@ $(DOORS)/.ready:
 doors: setup $(DOORS)/.ready
 	@npm install --silent --no-audit --no-fund --prefix build/node openai@7.55.0 onnxruntime-web@1.30.0
 	@$(BIN)/python -m pytest tests/serve/test_npm_client.py tests/export/test_web.py
-	@$(BIN)/python -m benchmarks.doors_outside $(if $(MODEL),--model $(MODEL))
+	@$(BIN)/python -m benchmarks.doors_outside $(if $(MODEL),--model $(MODEL)) $(if $(SENTENCES),--sentences $(SENTENCES))
 
 docs: setup
 	@$(BIN)/python -m documentation

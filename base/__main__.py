@@ -4,6 +4,7 @@ python -m base corpus DATA --out build/base       compose the corpus of its trai
 python -m base speak OUT --left-out MANIFEST      speak the sentences that it is judged by
 python -m base score OUT --out scores.json        score them, after base/judges.py has judged them
 python -m base pack RUN --scores scores.json      put the best weights of a run into src/myxtts/base_model
+python -m base graphs                             make the graphs again that speak it without TensorFlow
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import get_args
 
 from base.corpus import Part, compose_corpus
+from base.graphs import add_graphs
 from base.pack import pack
 from base.score import score
 from base.speak import speak
@@ -47,6 +49,9 @@ def main() -> None:
     )
     packing.add_argument("--out", type=Path, default=BASE_FOLDER, help="folder to write")
     packing.set_defaults(run=pack)
+    graphs = commands.add_parser("graphs", help="make the graphs of a packed model again")
+    graphs.add_argument("folder", type=Path, nargs="?", default=BASE_FOLDER, help="folder of the packed model")
+    graphs.set_defaults(run=add_graphs)
     options = vars(parser.parse_args())
     options.pop("run")(**options)
 

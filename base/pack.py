@@ -1,7 +1,8 @@
 """Packs the best weights of a run as the base model of the package: `python -m base pack RUN`.
 
-Weights are stored as float16. The packaged folder says where its speech comes from, under which licences, what was
-measured and what its limits are (card.json and CARD.md); no file in it names a folder of the machine that trained it.
+Weights are stored as float16, and graphs are added that speak them without TensorFlow. The packaged folder says where
+its speech comes from, under which licences, what was measured and what its limits are (card.json and CARD.md); no file
+in it names a folder of the machine that trained it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
+from base.graphs import add_graphs
 from myxtts.errors import DataError
 from myxtts.models.bundle import WEIGHTS_FILE_NAME, Bundle, find_bundle, read_bundle, refresh_card, write_bundle
 from myxtts.models.card import STATED_FILE_NAME
@@ -88,6 +90,7 @@ def pack(
     write_bundle(out, bundle)
     write_json(out / STATED_FILE_NAME, _make_card(trained, bundle, out / WEIGHTS_FILE_NAME, remove_paths(judged)))
     refresh_card(out)
+    add_graphs(out)
     _check(out)
 
 

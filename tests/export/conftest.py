@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,6 +15,36 @@ from myxtts.export.folder import export_onnx
 from myxtts.synthesis.exported import Proof
 from myxtts.synthesis.loaded_bundle import LoadedBundle, load_bundle
 from myxtts.synthesis.synthesizer import Synthesizer
+
+CommandRunner = Callable[..., subprocess.CompletedProcess[str]]
+"""Runs a `myxtts` command: the folder that it runs in, then its arguments."""
+
+
+@pytest.fixture
+def without(tmp_path: Path) -> dict[str, str]:
+    """An environment whose programs cannot import TensorFlow and what is installed with it."""
+    (tmp_path / "blocked").mkdir()
+    (tmp_path / "blocked" / "sitecustomize.py").write_text(
+        "import sys\n"
+        "class Block:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.partition('.')[0] in ('tensorflow', 'keras', 'scipy', 'ml_dtypes', 'onnx', 'tf2onnx'):\n"
+        "            raise ModuleNotFoundError(f'No module named {name!r}', name=name)\n"
+        "sys.meta_path.insert(0, Block())\n"
+    )
+    path = os.pathsep.join([str(tmp_path / "blocked"), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
+    return {**os.environ, "PYTHONPATH": path.rstrip(os.pathsep)}
+
+
+@pytest.fixture
+def run_without(without: dict[str, str]) -> CommandRunner:
+    """Runs commands that cannot import TensorFlow."""
+
+    def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "myxtts", *arguments]
+        return subprocess.run(command, cwd=folder, env=without, capture_output=True, text=True, timeout=120)
+
+    return run
 
 
 @pytest.fixture(scope="session")

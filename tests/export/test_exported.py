@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +21,13 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.conftest import ClipWriter
+from tests.export.conftest import CommandRunner
 from tests.serve.served import serve
 
 from myxtts.errors import ConfigError, DataError, MissingExtraError, UsageError
 from myxtts.export.folder import export_onnx
 from myxtts.export.joining import store_weights
-from myxtts.export.proof import LARGEST_DIFFERENCE, choose_voices, list_sentences
+from myxtts.export.proof import LARGEST_DIFFERENCE, choose_voices, list_sentences, prove
 from myxtts.storage.atomic import write_new_folder
 from myxtts.storage.regular_file import FileRefusedError
 from myxtts.synthesis import onnx_engine
@@ -36,6 +36,7 @@ from myxtts.synthesis.loaded_bundle import LoadedBundle, choose_vocoder, load_bu
 from myxtts.synthesis.noise import draw_normal
 from myxtts.synthesis.options import SpeechOptions
 from myxtts.synthesis.synthesizer import Synthesizer
+from myxtts.synthesis.timing import TimedText
 
 TEXT = "The quick brown fox. It jumps over 12 dogs."
 
@@ -62,6 +63,36 @@ def test_every_voice_and_every_language_is_proved(num_voices: int, num_languages
 def test_more_languages_than_voices_are_all_proved() -> None:
     names = [str(number) for number in range(17)]
     assert all(choose_voices(names, place, 20) for place in range(20))
+
+
+@pytest.mark.parametrize(("num_frames", "is_refused"), [(1, False), (2, True)])
+def test_a_border_between_two_frames_may_be_rounded_otherwise(
+    original: Synthesizer, speaker: Synthesizer, monkeypatch: pytest.MonkeyPatch, num_frames: int, is_refused: bool
+) -> None:
+    time_text, asked = speaker.engine.time_text, []
+
+    def move(*arguments: Any) -> TimedText:
+        asked.append(arguments)
+        timed = time_text(*arguments)
+        if len(asked) != 3:
+            return timed
+        frames_S = timed.state_frames.copy()
+        longest = int(frames_S[:-1].argmax())
+        frames_S[longest] -= num_frames
+        frames_S[longest + 1] += num_frames
+        return replace(timed, state_frames=frames_S)
+
+    monkeypatch.setattr(speaker.engine, "time_text", move)
+    voices = {"anna": original.encode_voice("anna")}
+    engines = original.engine, speaker.engine
+    if is_refused:
+        with pytest.raises(ConfigError, match="other durations"):
+            prove(*engines, original.loaded, voices, "float32")
+        return
+    proof = prove(*engines, original.loaded, voices, "float32")
+    assert (proof.num_sentences, proof.num_moved) == (6, 1)
+    assert proof.largest_difference <= LARGEST_DIFFERENCE
+    assert "6 sentences have equal durations (1 of them but for one frame)" in proof.describe()
 
 
 def test_voices_languages_and_name_go_with_the_export(speaker: Synthesizer, original: Synthesizer) -> None:
@@ -265,35 +296,19 @@ def test_the_engine_names_onnxruntime_where_it_is_missing(exported: Path, monkey
         Synthesizer.load(exported)
 
 
-@pytest.fixture
-def without(tmp_path: Path) -> dict[str, str]:
-    """An environment whose programs cannot import TensorFlow and what is installed with it."""
-    (tmp_path / "blocked").mkdir()
-    (tmp_path / "blocked" / "sitecustomize.py").write_text(
-        "import sys\n"
-        "class Block:\n"
-        "    def find_spec(self, name, path=None, target=None):\n"
-        "        if name.partition('.')[0] in ('tensorflow', 'keras', 'scipy', 'ml_dtypes', 'onnx', 'tf2onnx'):\n"
-        "            raise ModuleNotFoundError(f'No module named {name!r}', name=name)\n"
-        "sys.meta_path.insert(0, Block())\n"
-    )
-    return {**os.environ, "PYTHONPATH": str(tmp_path / "blocked")}
-
-
-def run_command(environment: dict[str, str], folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "myxtts", *arguments]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
-
-
 def test_the_command_speaks_without_tensorflow(
-    without: dict[str, str], exported: Path, bundle: Path, speaker: Synthesizer, write_clip: ClipWriter, tmp_path: Path
+    run_without: CommandRunner,
+    exported: Path,
+    bundle: Path,
+    speaker: Synthesizer,
+    write_clip: ClipWriter,
+    tmp_path: Path,
 ) -> None:
     """With an exported model; inside a run it is found, and a run without one is refused."""
     shutil.copytree(exported, tmp_path / "run" / "export")
     write_clip(tmp_path / "clip.wav", seconds=3.0)
     said = ("synth", TEXT, "--language", "en", "--seed", "5", "--model")
-    done = run_command(
-        without,
+    done = run_without(
         tmp_path,
         *said,
         "run",
@@ -313,13 +328,13 @@ def test_the_command_speaks_without_tensorflow(
     assert np.abs(samples - expected.samples).max() <= 0.02
     assert "The quick brown fox." in (tmp_path / "a.srt").read_text()
     assert (tmp_path / "run" / "export" / "voices" / "me.safetensors").is_file()
-    refused = run_command(without, tmp_path, *said, str(bundle), "--voice", "anna", "--out", "b.wav")
+    refused = run_without(tmp_path, *said, str(bundle), "--voice", "anna", "--out", "b.wav")
     assert refused.returncode == MissingExtraError.exit_code
     assert "pip install 'myxtts[train]'" in " ".join(refused.stderr.split())
 
 
-def test_training_without_tensorflow_names_what_to_install(without: dict[str, str], ljspeech: Path) -> None:
-    refused = run_command(without, ljspeech, "train", "--train-data", str(ljspeech), "--steps", "1")
+def test_training_without_tensorflow_names_what_to_install(run_without: CommandRunner, ljspeech: Path) -> None:
+    refused = run_without(ljspeech, "train", "--train-data", str(ljspeech), "--steps", "1")
     assert refused.returncode == MissingExtraError.exit_code, refused.stderr
     assert "pip install 'myxtts[train]'" in " ".join(refused.stderr.split())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,10 @@ from myxtts.config.model import ModelConfig
 from myxtts.config.schema import DataConfig
 from myxtts.features.definition import AudioDefinition, MelDefinition
 from myxtts.models.bundle import Bundle, write_bundle
+from myxtts.models.layers import iterate_weights
 from myxtts.models.spec import ModelSpec
+from myxtts.models.vocoder import Vocoder, VocoderConfig
+from myxtts.models.vocoder_bundle import VocoderBundle, write_vocoder_bundle
 from myxtts.models.xtts import XTTS
 from myxtts.text.frontend import FrontEnd
 
@@ -22,6 +26,7 @@ TEXTS = [
     ("The quick brown fox jumps over the lazy dog, 0123456789.", "en"),
     ("به نام خداوند جان و خرد؛ چه خوش ثمری پژواک گفت، آیا غذا ضعیف ظاهراً صدقه؟", "fa"),
 ]
+MEL = MelDefinition.from_config(DATA)
 SMALL = {
     "text_width": 16,
     "text_layers": 3,
@@ -43,7 +48,7 @@ def write_small_bundle(
 ) -> Path:
     """A bundle of random weights, the same every time; `changes` are fields of it."""
     frontend = frontend or FrontEnd.create("characters", texts=TEXTS)
-    mel = MelDefinition.from_config(DATA)
+    mel = MEL
     spec = ModelSpec(
         factor_sizes=frontend.factor_sizes,
         single_state_symbols=4,
@@ -74,4 +79,19 @@ def write_small_bundle(
         "notes": {"step": 0},
     }
     write_bundle(folder, Bundle(**fields | changes))
+    return folder
+
+
+def make_vocoder(mel: MelDefinition = MEL, **changes: Any) -> VocoderBundle:
+    """A vocoder of random weights; `changes` are fields of it."""
+    sizes = {name: getattr(mel, name) for name in ("n_mels", "n_fft", "hop_length", "win_length")}
+    config = VocoderConfig(**sizes, width=8, num_blocks=1)
+    weights = {name: np.asarray(weight.numpy()) for name, weight in iterate_weights(Vocoder(config, mel.filterbank))}
+    bundle = VocoderBundle(dict(mel.to_json()), dict(config.to_json()), weights)
+    return replace(bundle, **changes)
+
+
+def write_run(folder: Path, vocoder: VocoderBundle) -> Path:
+    """A vocoder as a training leaves it."""
+    write_vocoder_bundle(folder / "bundle", vocoder)
     return folder

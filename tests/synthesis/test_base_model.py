@@ -173,6 +173,7 @@ def test_a_run_is_packed_small_with_its_card_and_without_paths(bundle: Path, tmp
     packed = load_bundle(tmp_path / "packed")
     assert dict(packed.default_voices) == DEFAULTS
     assert packed.bundle.storage_dtype == "float16"
+    assert packed.graphs is not None
     assert packed.bundle.notes["lexicon"] == "words.tsv"
     for name, array in read_bundle(bundle).weights.items():
         np.testing.assert_allclose(packed.bundle.weights[name], array, rtol=1e-3, atol=1e-6)
@@ -200,6 +201,9 @@ def test_the_packaged_model_is_whole_small_and_says_where_it_comes_from() -> Non
     folder = base_model.BASE_FOLDER
     loaded = load_bundle()
     assert {"en", "fa"} <= set(loaded.default_voices)
+    # Graphs that were proved let it speak without TensorFlow.
+    assert loaded.graphs is not None
+    assert loaded.graphs.proof is not None
     assert sum(file.stat().st_size for file in folder.rglob("*")) < MAX_BYTES
     assert find_machine_paths(folder) == []
     check_card(folder)

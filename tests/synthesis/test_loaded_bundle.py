@@ -8,35 +8,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.synthesis.small_models import DATA, write_small_bundle
+from tests.synthesis.small_models import MEL, make_vocoder, write_run, write_small_bundle
 
 from myxtts.errors import ConfigError, DataError
-from myxtts.features.definition import MelDefinition
-from myxtts.models.layers import iterate_weights
-from myxtts.models.vocoder import Vocoder, VocoderConfig
-from myxtts.models.vocoder_bundle import VocoderBundle, write_vocoder_bundle
 from myxtts.synthesis.loaded_bundle import choose_vocoder, load_bundle
 from myxtts.synthesis.synthesizer import Synthesizer
-
-MEL = MelDefinition.from_config(DATA)
-
-
-def make_vocoder(mel: MelDefinition = MEL, **changes: Any) -> VocoderBundle:
-    sizes = {name: getattr(mel, name) for name in ("n_mels", "n_fft", "hop_length", "win_length")}
-    config = VocoderConfig(**sizes, width=8, num_blocks=1)
-    weights = {name: np.asarray(weight.numpy()) for name, weight in iterate_weights(Vocoder(config, mel.filterbank))}
-    bundle = VocoderBundle(dict(mel.to_json()), dict(config.to_json()), weights)
-    return replace(bundle, **changes)
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_small_bundle(tmp_path_factory.mktemp("model") / "bundle")
-
-
-def write_run(folder: Path, vocoder: VocoderBundle) -> Path:
-    write_vocoder_bundle(folder / "bundle", vocoder)
-    return folder
 
 
 def test_a_trained_vocoder_makes_sound_of_the_right_length(tmp_path: Path, model: Path) -> None:

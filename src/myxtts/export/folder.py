@@ -33,15 +33,15 @@ def export_onnx(loaded: LoadedBundle, vocoder: KnownVocoder, out: Path, dtype: D
         from myxtts.export.joining import store_weights
         from myxtts.export.proof import prove
     with write_new_folder(out) as folder:
-        synthesizer = Synthesizer(loaded, vocoder=vocoder)
+        synthesizer = Synthesizer(loaded.without_graphs(), vocoder=vocoder)
         checksums = {}
         for graph in SynthesisGraphs(loaded, vocoder).list_graphs():
             say(f"Converting {graph.name}.")
             model = convert(graph)
             if graph.name in _REDUCED:
                 store_weights(model, dtype)
-            checksums[f"{graph.name}.onnx"] = _write(folder / f"{graph.name}.onnx", model.SerializeToString())
-        checksums[FRONTEND_FILE_NAME] = _write(folder / FRONTEND_FILE_NAME, loaded.bundle.frontend)
+            checksums[f"{graph.name}.onnx"] = write_checked(folder / f"{graph.name}.onnx", model.SerializeToString())
+        checksums[FRONTEND_FILE_NAME] = write_checked(folder / FRONTEND_FILE_NAME, loaded.bundle.frontend)
         voices = _copy_voices(synthesizer, folder)
         manifest = _describe(loaded, vocoder, dtype, checksums)
         write_json(folder / EXPORT_FILE_NAME, manifest)
@@ -53,7 +53,7 @@ def export_onnx(loaded: LoadedBundle, vocoder: KnownVocoder, out: Path, dtype: D
     return proof
 
 
-def _write(path: Path, content: bytes) -> int:
+def write_checked(path: Path, content: bytes) -> int:
     """Writes a file; returns its CRC32C."""
     with write_atomically(path) as file:
         file.write(content)

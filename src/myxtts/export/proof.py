@@ -2,14 +2,18 @@
 
 Every voice says sentences with both engines, in every language unless there are many voices. Languages without
 sentences here, and front ends that cannot run, are tested with random tokens.
-Shape legend: N tokens, T frames, R frames of a reference, M mel bands.
+
+Durations are rounded sums: where a border of two states lies half-way between two frames, the last bit of the sum
+decides, and that differs between runtimes. Such a border may be moved by a frame; spectrograms are then compared with
+the durations of the original.
+Shape legend: N tokens, S states, T frames, R frames of a reference, M mel bands.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
@@ -22,6 +26,7 @@ from myxtts.synthesis.base_engine import Engine
 from myxtts.synthesis.exported import Dtype, Proof
 from myxtts.synthesis.loaded_bundle import LoadedBundle
 from myxtts.synthesis.options import SpeechOptions
+from myxtts.synthesis.timing import TimedText
 from myxtts.synthesis.voices import SpeakerEmbedding
 from myxtts.text.languages import find_code
 from myxtts.types import Floats
@@ -30,6 +35,8 @@ LARGEST_DIFFERENCE = 1e-3
 """Of a value of a log-mel in float32, and of a speaker embedding."""
 MEAN_DIFFERENCES: dict[Dtype, float] = {"float32": LARGEST_DIFFERENCE, "float16": 0.01, "int8": 0.1}
 """Mean absolute difference of log-mels (natural logarithm) that a dtype may cost: 0.1 is 0.9 dB."""
+_MAX_MOVED_SHARE = 0.1
+"""Of the sentences that may have a border that was rounded otherwise. One in 64 was seen."""
 _NUM_SENTENCES = 3
 _SEVERAL_VOICES, _MANY_VOICES = 3, 16
 """With more voices than the first number each says one sentence in each language, with more than the second in one."""
@@ -43,6 +50,7 @@ class _Measures:
     """Sums over the sentences that both engines have said."""
 
     num_sentences: int = 0
+    num_moved: int = 0
     num_values: int = 0
     total: float = 0.0
     largest: float = 0.0
@@ -52,6 +60,7 @@ class _Measures:
     def finish(self) -> Proof:
         return Proof(
             num_sentences=self.num_sentences,
+            num_moved=self.num_moved,
             largest_difference=self.largest,
             mean_difference=self.total / self.num_values,
             real_time_factor=self.took_s["onnx"] / self.speech_s,
@@ -76,6 +85,8 @@ def prove(
             for ids in asked:
                 _compare_speech(original, exported, loaded, (name, voices[name]), language, ids, measures)
     proof = measures.finish()
+    if proof.num_moved > max(1, _MAX_MOVED_SHARE * proof.num_sentences):
+        raise _refuse(f"durations are rounded otherwise in {proof.num_moved} sentences", "float32")
     limit = MEAN_DIFFERENCES[dtype]
     if proof.mean_difference > limit:
         raise _refuse(f"the mean difference of spectrograms is {proof.mean_difference:.2g}, above {limit:g}", dtype)
@@ -127,7 +138,7 @@ def _compare_speech(
 ) -> None:
     """Says one sentence with both engines and adds up what differs."""
     name, voice = named
-    results: dict[str, tuple[NDArray[np.int32], Floats]] = {}
+    results: dict[str, tuple[TimedText, Floats]] = {}
     if not measures.num_sentences:
         # TensorFlow traces and onnxruntime allocates at the first call.
         for engine in (original, exported):
@@ -136,9 +147,14 @@ def _compare_speech(
         started = time.perf_counter()
         results[kind] = _speak(engine, ids, language, voice)
         measures.took_s[kind] += time.perf_counter() - started
-    (durations, mel_TM), (other_durations, other_TM) = results["tensorflow"], results["onnx"]
-    if not np.array_equal(durations, other_durations):
-        raise _refuse(f"the voice {name!r} gets other durations in {language}", "float32")
+    (timed, mel_TM), (other, other_TM) = results["tensorflow"], results["onnx"]
+    # TensorFlow pads the states of a text.
+    frames_S = timed.state_frames[: len(other.state_frames)]
+    if not np.array_equal(frames_S, other.state_frames):
+        if not is_rounded_otherwise(frames_S, other.state_frames):
+            raise _refuse(f"the voice {name!r} gets other durations in {language}", "float32")
+        measures.num_moved += 1
+        other_TM = exported.decode(replace(other, state_frames=frames_S), voice, SpeechOptions(seed=_SEED))
     difference_TM = np.abs(mel_TM - other_TM)
     measures.num_sentences += 1
     measures.num_values += difference_TM.size
@@ -147,20 +163,24 @@ def _compare_speech(
     measures.speech_s += len(mel_TM) * loaded.mel.hop_length / loaded.mel.sample_rate
 
 
+def is_rounded_otherwise(first_S: NDArray[np.int32], second_S: NDArray[np.int32]) -> bool:
+    """Whether durations differ by one border of two states, and by one frame."""
+    moved_S = np.cumsum(first_S) - np.cumsum(second_S)
+    return int(np.abs(moved_S).sum()) == 1
+
+
 def _alternate(original: Engine, exported: Engine, number: int) -> Iterator[tuple[str, Any]]:
     """Both engines, the other one first every time."""
     engines = [("tensorflow", original), ("onnx", exported)]
     return iter(engines if number % 2 == 0 else engines[::-1])
 
 
-def _speak(
-    engine: Engine, ids: NDArray[np.int32], language: str, voice: SpeakerEmbedding
-) -> tuple[NDArray[np.int32], Floats]:
-    """Frames of each token, and the log-mel; the sound is made for the sake of its time."""
+def _speak(engine: Engine, ids: NDArray[np.int32], language: str, voice: SpeakerEmbedding) -> tuple[TimedText, Floats]:
+    """The text with its durations, and the log-mel; the sound is made for the sake of its time."""
     timed = engine.time_text(ids, language, voice)
     mel_TM = engine.decode(timed, voice, SpeechOptions(seed=_SEED))
     engine.make_sound(mel_TM, _SEED)
-    return timed.token_frames, mel_TM
+    return timed, mel_TM
 
 
 def _refuse(problem: str, dtype: Dtype) -> ConfigError:

@@ -20,6 +20,7 @@ from myxtts.errors import DataError
 from myxtts.export.conversion import convert
 from myxtts.export.graphs import SynthesisGraphs
 from myxtts.export.piper_tokens import PIPER_END, PIPER_PAD, PIPER_START, PhonemeReader, make_id_map
+from myxtts.export.proof import is_rounded_otherwise
 from myxtts.export.speech_graph import FixedSpeaker, make_speech_graph
 from myxtts.synthesis.loaded_bundle import KnownVocoder, LoadedBundle
 from myxtts.synthesis.options import SpeechOptions
@@ -110,9 +111,9 @@ def _prove(
     # Warnings are about optimisations that onnxruntime leaves out.
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    engine, tokenizer = Synthesizer(loaded, vocoder=vocoder).engine, loaded.frontend.tokenizer
+    engine, tokenizer = Synthesizer(loaded.without_graphs(), vocoder=vocoder).engine, loaded.frontend.tokenizer
     id_map, is_ipa = list_ids(tokenizer), isinstance(tokenizer, PhonemeTokenizer)
-    mel_error, took_s, spoken_s, num_texts = 0.0, 0.0, 0.0, 0
+    mel_error, took_s, spoken_s, num_texts, num_moved = 0.0, 0.0, 0.0, 0, 0
     for num_texts, text in enumerate(_list_proofs(tokenizer), 1):
         row = num_texts % len(speakers)
         speaker = speakers[row]
@@ -124,12 +125,16 @@ def _prove(
         samples, mel_BTM, durations_BS = session.run(None, inputs)
         took_s, spoken_s = took_s + time.perf_counter() - started, spoken_s + samples.size / loaded.mel.sample_rate
         durations_S = timed.state_frames[: durations_BS.shape[1]]
+        if not num_moved and is_rounded_otherwise(durations_S, durations_BS[0]):
+            # Half a frame was rounded otherwise, so that spectrograms cannot be compared; seldom, thus once at most.
+            num_moved = 1
+            continue
         if not np.array_equal(durations_BS[0], durations_S) or samples.size != timed.num_frames * loaded.mel.hop_length:
             raise _refuse(f"it gives other durations for {text!r}")
         mel_error = max(mel_error, float(np.abs(mel_BTM[0, : len(expected_TM)] - expected_TM).max()))
         if not mel_error <= MAX_MEL_ERROR:
             raise _refuse(f"its log-mels differ by {mel_error:.1e}, more than {MAX_MEL_ERROR:g}")
-    return SingleFileProof(mel_error, took_s / spoken_s, num_texts)
+    return SingleFileProof(mel_error, took_s / spoken_s, num_texts - num_moved)
 
 
 def _list_proofs(tokenizer: Tokenizer) -> Iterator[str]:

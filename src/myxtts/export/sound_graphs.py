@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from myxtts.features.definition import MelDefinition
+from myxtts.features.definition import MelDefinition, make_fourier_matrices
 from myxtts.features.griffin_lim import (
     MIN_WINDOW_SHARE,
     MOMENTUM,
@@ -23,7 +23,7 @@ from myxtts.features.griffin_lim import (
     GriffinLim,
 )
 from myxtts.models.vocoder import NUM_CORRECTIONS, Vocoder
-from myxtts.types import Floats, Tensor
+from myxtts.types import Tensor
 
 
 class FourierProducts:
@@ -35,9 +35,7 @@ class FourierProducts:
     def __init__(self, definition: MelDefinition, num_frequencies: int) -> None:
         self._definition = definition
         self._num_pieces = -(-definition.n_fft // definition.hop_length)
-        analysis_NG, synthesis_GN = _make_matrices(definition.n_fft, num_frequencies)
-        self._analysis_NG = np.asarray(definition.window[:, None] * analysis_NG, np.float32)
-        self._synthesis_GN = np.asarray(synthesis_GN * definition.window, np.float32)
+        self._analysis_NG, self._synthesis_GN = make_fourier_matrices(definition, num_frequencies)
 
     def measure_gain(self, num_frames: Tensor) -> Tensor:
         """One over the sum of the squared windows at each sample, as pieces [P, hop]."""
@@ -183,16 +181,3 @@ def fade_ends(samples_S: Tensor, num_samples: int) -> Tensor:
 def _measure_length(spectrum_TG: Tensor) -> Tensor:
     real_TF, imaginary_TF = tf.split(spectrum_TG, 2, axis=1)
     return tf.sqrt(tf.square(real_TF) + tf.square(imaginary_TF))
-
-
-def _make_matrices(n_fft: int, num_frequencies: int) -> tuple[Floats, Floats]:
-    """DFT of real frames as a matrix [N, 2 F], and its inverse [2 F, N] for spectra that are zero above F."""
-    angles_NF = 2 * np.pi / n_fft * (np.outer(np.arange(n_fft), np.arange(num_frequencies)) % n_fft)
-    analysis_NG = np.concatenate([np.cos(angles_NF), -np.sin(angles_NF)], axis=1)
-    # All frequencies but the first, and the last of an even length, stand for a conjugate pair.
-    weights_F = np.full(num_frequencies, 2.0)
-    weights_F[0] = 1.0
-    if n_fft % 2 == 0 and num_frequencies == n_fft // 2 + 1:
-        weights_F[-1] = 1.0
-    synthesis_GN = np.tile(weights_F, 2)[:, None] * analysis_NG.T / n_fft
-    return analysis_NG, synthesis_GN

@@ -6,7 +6,7 @@
     value     natural logarithm of at least `log_floor`
 
 Two executors compute it, one with numpy and one with TensorFlow; both take every number from here.
-Shape legend: S samples, T frames, F frequencies, M mel bands.
+Shape legend: S samples, T frames, N transform length, F frequencies, G = 2 F, M mel bands.
 """
 
 from __future__ import annotations
@@ -160,3 +160,23 @@ def count_source_frames(num_samples: int, rate: int, mel: MelDefinition) -> int:
 def count_longest_frames(data: DataConfig) -> int:
     """Mel frames of the longest recording that is accepted, which a stream of unknown length is taken for."""
     return MelDefinition.from_config(data).count_frames(round(data.max_duration_s * data.sample_rate))
+
+
+def make_fourier_matrices(
+    definition: MelDefinition, num_frequencies: int
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """DFT of windowed frames as a matrix [N, 2 F], and its inverse [2 F, N] for spectra that are zero above F.
+
+    Real parts come first, then imaginary parts; both have the window in them.
+    """
+    n_fft, window_N = definition.n_fft, definition.window
+    turns_N = 2 * np.pi / n_fft * np.arange(n_fft)
+    places_NF = np.outer(np.arange(n_fft), np.arange(num_frequencies)) % n_fft
+    analysis_NG = np.concatenate([np.cos(turns_N)[places_NF], -np.sin(turns_N)[places_NF]], axis=1)
+    # All frequencies but the first, and the last of an even length, stand for a conjugate pair.
+    weights_F = np.full(num_frequencies, 2.0)
+    weights_F[0] = 1.0
+    if n_fft % 2 == 0 and num_frequencies == n_fft // 2 + 1:
+        weights_F[-1] = 1.0
+    synthesis_GN = np.tile(weights_F, 2)[:, None] * analysis_NG.T / n_fft
+    return np.asarray(window_N[:, None] * analysis_NG, np.float32), np.asarray(synthesis_GN * window_N, np.float32)

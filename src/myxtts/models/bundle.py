@@ -4,6 +4,7 @@
     model.safetensors     the weights used for synthesis, float32, or float16 to halve its size
     frontend.json         the text front end: how text becomes token ids
     vocoder.safetensors   weights of a neural vocoder, if one is attached
+    graphs.json, *.onnx   graphs that speak it without TensorFlow, if there are any (`synthesis.bundled_graphs`)
     card.json             what the files above cannot say, if somebody stated it: sources, licence, limits
     CARD.md               what is known about the model, for people; nothing reads it
 
@@ -60,7 +61,7 @@ WEIGHTS_FILE_NAME = "model.safetensors"
 FRONTEND_FILE_NAME = "frontend.json"
 VOCODER_FILE_NAME = "vocoder.safetensors"
 _LIBRARIES = ("myxtts", "tensorflow", "keras", "numpy")
-_MAX_DESCRIPTION_BYTES = 4_000_000
+MAX_DESCRIPTION_BYTES = 4_000_000
 MAX_FRONTEND_BYTES = 200_000_000
 _MAX_WEIGHTS_BYTES = 40_000_000_000
 """Limits of the files, checked before anything is read: a damaged or hostile one must not exhaust the memory."""
@@ -197,13 +198,13 @@ def _write_files(folder: Path, bundle: Bundle) -> None:
 
 def refresh_card(folder: Path, *, out: Path | None = None) -> None:
     """Rewrites the card of a bundle, after a voice was saved or the model evaluated, or for an export into `out`."""
-    description = try_read_json(folder / BUNDLE_FILE_NAME, dict[str, Any], _MAX_DESCRIPTION_BYTES) or {}
+    description = try_read_json(folder / BUNDLE_FILE_NAME, dict[str, Any], MAX_DESCRIPTION_BYTES) or {}
     write_card((out or folder) / CARD_FILE_NAME, description, folder, folder / VOICES_FOLDER_NAME)
 
 
 def keep_evaluation(folder: Path, split: str, scores: Mapping[str, Any]) -> None:
     """Keeps the scores of `myxtts evaluate` in a bundle and its card, until another step replaces them."""
-    description = try_read_json(folder / BUNDLE_FILE_NAME, dict[str, Any], _MAX_DESCRIPTION_BYTES) or {}
+    description = try_read_json(folder / BUNDLE_FILE_NAME, dict[str, Any], MAX_DESCRIPTION_BYTES) or {}
     write_evaluation(folder, description, split, scores)
     refresh_card(folder)
 
@@ -386,9 +387,9 @@ def read_checked(folder: int, name: str, max_bytes: int, checksums: Mapping[Any,
 
 def read_description(folder: int, name: str, model: type[Model]) -> Model:
     """Parses the JSON file that describes a bundle."""
-    with _open_inside(folder, name, _MAX_DESCRIPTION_BYTES) as file:
+    with _open_inside(folder, name, MAX_DESCRIPTION_BYTES) as file:
         try:
-            return parse_json(file.read(_MAX_DESCRIPTION_BYTES), model)
+            return parse_json(file.read(MAX_DESCRIPTION_BYTES), model)
         except JsonRefusedError as error:
             raise JsonRefusedError(f"{name}: {error}") from error
 

@@ -28,8 +28,13 @@ _ABOUT_THE_BUILD = (
 
 def has_tensorflow() -> bool:
     """Whether TensorFlow is installed; it is not loaded for that."""
+    return has_module("tensorflow")
+
+
+def has_module(name: str) -> bool:
+    """Whether a package is installed; it is not loaded for that."""
     try:
-        return find_spec("tensorflow") is not None
+        return find_spec(name) is not None
     except (ModuleNotFoundError, ValueError):
         # What blocks or replaces modules may raise here.
         return False

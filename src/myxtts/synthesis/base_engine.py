@@ -24,6 +24,9 @@ from myxtts.types import DEFAULT_NOISE_SCALE, NO_GUIDANCE, Floats
 
 _MAX_SOUND_THREADS = 4
 """Of Griffin-Lim: more would wait for each other, because a sentence has few blocks of frames."""
+_VOCODER_MARGIN_FRAMES = 64
+"""Silence behind a spectrogram: more than the receptive field of the neural vocoder, so that the sound ends alike in
+every engine and with every padding."""
 
 
 class Engine(ABC):
@@ -73,7 +76,15 @@ class Engine(ABC):
 
     def make_sound(self, mel_TM: Floats, seed: int) -> Floats:
         """Vocodes a log-mel spectrogram; returns samples [T * hop_length]. `seed` is for Griffin-Lim only."""
-        return self._griffin_lim(mel_TM, seed=seed) if self._vocoder_name == "griffin_lim" else self._vocode(mel_TM)
+        if self._vocoder_name == "griffin_lim":
+            return self._griffin_lim(mel_TM, seed=seed)
+        margin_TM = np.full((_VOCODER_MARGIN_FRAMES, mel_TM.shape[1]), self._silence, np.float32)
+        return self._vocode(np.concatenate([mel_TM, margin_TM]))[: len(mel_TM) * self._loaded.mel.hop_length]
+
+    @property
+    def _silence(self) -> float:
+        """Log-mel of silence."""
+        return float(np.log(self._loaded.mel.log_floor))
 
     @cached_property
     def _griffin_lim(self) -> GriffinLim:
@@ -96,4 +107,4 @@ class Engine(ABC):
 
     @abstractmethod
     def _vocode(self, mel_TM: Floats) -> Floats:
-        """Samples from the neural vocoder."""
+        """Samples of a spectrogram by the neural vocoder; of the silence at its end fewer may be made."""

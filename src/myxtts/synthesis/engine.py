@@ -36,9 +36,6 @@ TOKEN_SHAPES = (64, MAX_PIECE_TOKENS)
 FRAME_SHAPES = (256, 512, 1024, 2048, 4096, MAX_FRAMES)
 """Padded sizes. Tracing takes about 1 s; a shape twice as long as needed costs a twentieth of the duration of the
 speech. The largest is also the longest piece that can be synthesised."""
-_VOCODER_MARGIN_FRAMES = 64
-"""Silence behind a spectrogram: more than the receptive field of the neural vocoder, so that every shape gives the same
-samples."""
 
 
 class SpeechEngine(Engine):
@@ -98,11 +95,11 @@ class SpeechEngine(Engine):
 
     def _vocode(self, mel_TM: Floats) -> Floats:
         assert self._vocoder is not None
-        num_frames = choose_shape(len(mel_TM) + _VOCODER_MARGIN_FRAMES, FRAME_SHAPES)
-        silence = float(np.log(self._loaded.mel.log_floor))
-        padded_TM = _pad_rows(self._loaded.mel.bound(mel_TM), num_frames, silence)
+        num_frames = choose_shape(len(mel_TM), FRAME_SHAPES)
+        # The longest piece has no room for all of its margin.
+        padded_TM = _pad_rows(self._loaded.mel.bound(mel_TM[:num_frames]), num_frames, self._silence)
         samples: Floats = self._run(("vocode", num_frames), self._vocoder, tf.constant(padded_TM[None])).numpy()[0]
-        return samples[: len(mel_TM) * self._loaded.mel.hop_length]
+        return samples
 
     def _run(self, key: tuple[object, ...], function: Callable[..., Any], *tensors: Tensor) -> Any:
         """Calls a function as a graph, traced at the first call with `key`, which must name all shapes and settings."""

@@ -37,7 +37,7 @@ EXPORT_FILE_NAME = "export.json"
 EXPORT_FOLDER_NAME = "export"
 """Folder inside a run that is spoken with where TensorFlow is not installed."""
 GraphName = Literal["encode_reference", "predict", "decode", "griffin_lim", "vocoder"]
-_GRAPHS_WITHOUT_VOCODER: tuple[GraphName, ...] = ("encode_reference", "predict", "decode")
+GRAPHS_WITHOUT_VOCODER: tuple[GraphName, ...] = ("encode_reference", "predict", "decode")
 KnownVocoder = Literal["griffin_lim", "neural"]
 VOCODER_GRAPHS: Mapping[KnownVocoder, GraphName] = {"griffin_lim": "griffin_lim", "neural": "vocoder"}
 Dtype = Literal["float32", "float16", "int8"]
@@ -45,7 +45,7 @@ Dtype = Literal["float32", "float16", "int8"]
 _FileName = Literal[
     "encode_reference.onnx", "predict.onnx", "decode.onnx", "griffin_lim.onnx", "vocoder.onnx", "frontend.json"
 ]
-_Checksum = Annotated[int, Field(ge=0, lt=2**32)]
+Checksum = Annotated[int, Field(ge=0, lt=2**32)]
 _MAX_GRAPH_BYTES = 2_000_000_000
 """Of a serialised ONNX model; protobuf allows no more."""
 _MAX_DEPTH = 12
@@ -53,13 +53,25 @@ _MAX_DEPTH = 12
 
 
 class Proof(FileModel):
-    """What was measured against TensorFlow before the export was finished."""
+    """What was measured against TensorFlow before the export was finished.
+
+    In `num_moved` of the sentences one border of durations lies a frame apart (`export.proof`).
+    """
 
     num_sentences: Annotated[int, Field(ge=1)]
+    num_moved: Annotated[int, Field(ge=0)] = 0
     largest_difference: Annotated[float, Field(ge=0)]
     mean_difference: Annotated[float, Field(ge=0)]
     real_time_factor: Annotated[float, Field(ge=0)]
     tensorflow_real_time_factor: Annotated[float, Field(ge=0)]
+
+    def describe(self) -> str:
+        moved = f" ({self.num_moved} of them but for one frame)" if self.num_moved else ""
+        return (
+            f"{self.num_sentences} sentences have equal durations{moved}; spectrograms differ by at most "
+            f"{self.largest_difference:.2g} (mean {self.mean_difference:.2g}). Real-time factor "
+            f"{self.real_time_factor:.3f}, with TensorFlow {self.tensorflow_real_time_factor:.3f}."
+        )
 
 
 class Manifest(ModelDescription):
@@ -71,11 +83,11 @@ class Manifest(ModelDescription):
     dtype: Dtype
     name: Annotated[str, Field(max_length=300)]
     proof: Proof | None
-    checksums: dict[_FileName, _Checksum]
+    checksums: dict[_FileName, Checksum]
 
     @property
     def graph_names(self) -> tuple[GraphName, ...]:
-        return (*_GRAPHS_WITHOUT_VOCODER, VOCODER_GRAPHS[self.vocoder])
+        return (*GRAPHS_WITHOUT_VOCODER, VOCODER_GRAPHS[self.vocoder])
 
 
 def find_export(path: Path) -> Path | None:
@@ -102,11 +114,16 @@ def read_graph(folder: Path, manifest: Manifest, name: GraphName) -> bytes:
     """Reads an ONNX graph; raises DataError where it is damaged, or names files outside."""
 
     def read(descriptor: int) -> bytes:
-        content = read_checked(descriptor, f"{name}.onnx", _MAX_GRAPH_BYTES, manifest.checksums)
-        refuse_external_data(content, f"{name}.onnx")
-        return content
+        return read_checked_graph(descriptor, name, manifest.checksums)
 
     return read_folder(folder, read, f"The exported model {folder}")
+
+
+def read_checked_graph(folder: int, name: GraphName, checksums: Mapping[Any, int]) -> bytes:
+    """Reads an ONNX graph through the descriptor of its folder; raises FileRefusedError as `read_graph` DataError."""
+    content = read_checked(folder, f"{name}.onnx", _MAX_GRAPH_BYTES, checksums)
+    refuse_external_data(content, f"{name}.onnx")
+    return content
 
 
 # Numbers of protobuf fields in ONNX messages. Each message is described by the fields that hold further messages.

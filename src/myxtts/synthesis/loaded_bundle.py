@@ -37,9 +37,18 @@ from myxtts.models.bundle import (
 )
 from myxtts.models.spec import ModelSpec
 from myxtts.models.vocoder_bundle import find_vocoder, put_into
-from myxtts.runtime.load_tensorflow import has_tensorflow
+from myxtts.runtime.load_tensorflow import has_module, has_tensorflow
 from myxtts.storage.json_file import JsonRefusedError, check_fields
-from myxtts.synthesis.exported import EXPORT_FOLDER_NAME, KnownVocoder, Manifest, find_export, read_export
+from myxtts.synthesis.bundled_graphs import BundledGraphs, find_graphs, read_bundled_graph
+from myxtts.synthesis.exported import (
+    EXPORT_FOLDER_NAME,
+    GraphName,
+    KnownVocoder,
+    Manifest,
+    find_export,
+    read_export,
+    read_graph,
+)
 from myxtts.synthesis.sentences import Piece, check_text, plan_pieces
 from myxtts.synthesis.voices import (
     SpeakerEmbedding,
@@ -95,7 +104,7 @@ class LoadedBundle:
 
     `voices` are embeddings that the user saved, `noted_voices` those of corpus speakers in the bundle's notes.
     `default_voices` are the names of the voices that speak each language where none is asked for; few bundles name
-    them. An exported model has its manifest, and no weights.
+    them. An exported model has its manifest, and no weights; a bundle with `graphs` speaks with onnxruntime, too.
     """
 
     folder: Path
@@ -108,6 +117,28 @@ class LoadedBundle:
     noted_voices: Mapping[str, VoiceSource]
     default_voices: Mapping[str, str] = field(default_factory=dict)
     exported: Manifest | None = None
+    graphs: BundledGraphs | None = None
+
+    @property
+    def needs_tensorflow(self) -> bool:
+        """Whether TensorFlow speaks it. Where there are graphs, onnxruntime does, because it starts much faster.
+
+        Where neither is installed, a bundle with graphs asks for onnxruntime, which is the smaller one.
+        """
+        if self.exported is not None:
+            return False
+        return self.graphs is None or (has_tensorflow() and not has_module("onnxruntime"))
+
+    def without_graphs(self) -> LoadedBundle:
+        """The bundle as TensorFlow speaks it."""
+        return replace(self, graphs=None)
+
+    def read_graph(self, name: GraphName) -> bytes:
+        """An ONNX graph of an exported model, or of a bundle that has graphs, with its weights."""
+        if self.exported is not None:
+            return read_graph(self.folder, self.exported, name)
+        assert self.graphs is not None, f"{self.folder} has no graphs"
+        return read_bundled_graph(self.folder, self.graphs, name, self.bundle, self.mel)
 
     @property
     def has_neural_vocoder(self) -> bool:
@@ -290,7 +321,8 @@ def load_bundle(path: Path | str | None = None, say: Say = lambda _: None) -> Lo
     folder = find_bundle(path)
     with name_place(folder):
         bundle = read_bundle(folder)
-        return _check_parts(folder, bundle, fingerprint_encoder(bundle.weights))
+        loaded = _check_parts(folder, bundle, fingerprint_encoder(bundle.weights))
+        return replace(loaded, graphs=find_graphs(folder, has_vocoder=loaded.has_neural_vocoder))
 
 
 def _check_parts(folder: Path, bundle: Bundle, fingerprint: str) -> LoadedBundle:
@@ -315,10 +347,12 @@ def _check_parts(folder: Path, bundle: Bundle, fingerprint: str) -> LoadedBundle
 def choose_vocoder(loaded: LoadedBundle, asked: VocoderChoice) -> tuple[LoadedBundle, KnownVocoder]:
     """Returns the bundle with the vocoder that was asked for, and its kind.
 
-    auto takes the bundle's own neural one, else that of the base model, else Griffin-Lim. Raises ConfigError where a
-    vocoder that was asked for was trained for other spectrograms.
+    auto takes the bundle's own neural one, else that of the base model, else Griffin-Lim. A bundle with graphs that
+    gets a vocoder from elsewhere needs TensorFlow. Raises ConfigError where a vocoder that was asked for was trained
+    for other spectrograms.
     """
-    if asked == "auto" and not loaded.has_neural_vocoder and loaded.exported is None:
+    has_no_graphs = loaded.exported is None and loaded.graphs is None
+    if asked == "auto" and not loaded.has_neural_vocoder and has_no_graphs:
         loaded = _borrow_vocoder(loaded)
     if asked == "griffin_lim" or (asked == "auto" and not loaded.has_neural_vocoder):
         return loaded, "griffin_lim"
@@ -336,7 +370,7 @@ def choose_vocoder(loaded: LoadedBundle, asked: VocoderChoice) -> tuple[LoadedBu
             f"There is no vocoder {str(asked)[:200]!r}.",
             next_step="Choose auto, griffin_lim or neural, or name the folder of a run that trained one.",
         )
-    return replace(loaded, bundle=put_into(loaded.bundle, find_vocoder(folder))), "neural"
+    return replace(loaded.without_graphs(), bundle=put_into(loaded.bundle, find_vocoder(folder))), "neural"
 
 
 def _borrow_vocoder(loaded: LoadedBundle) -> LoadedBundle:

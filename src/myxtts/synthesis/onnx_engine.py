@@ -1,4 +1,4 @@
-"""Inference with an exported model on onnxruntime, without TensorFlow.
+"""Inference with an exported model, or a bundle with graphs, on onnxruntime, without TensorFlow.
 
 The same seed gives the same noise as with TensorFlow, so both engines speak alike. Griffin-Lim runs on the host, where
 it is faster than as a graph.
@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from myxtts.errors import DataError, MissingExtraError, refuse
+from myxtts.errors import DAMAGED_FILE, DataError, MissingExtraError, refuse
 from myxtts.synthesis.base_engine import Engine
-from myxtts.synthesis.exported import VOCODER_GRAPHS, GraphName, read_graph
+from myxtts.synthesis.exported import VOCODER_GRAPHS, GraphName
 from myxtts.synthesis.loaded_bundle import KnownVocoder, LoadedBundle
 from myxtts.synthesis.noise import draw_normal
 from myxtts.synthesis.options import SpeechOptions
@@ -30,11 +30,10 @@ _STATES = ("means", "hidden", "pitch")
 
 
 class OnnxEngine(Engine):
-    """Graphs of an exported model; each is loaded when it is needed first."""
+    """Graphs of a model; each is loaded when it is needed first."""
 
     def __init__(self, loaded: LoadedBundle, *, vocoder: KnownVocoder) -> None:
         super().__init__(loaded, vocoder)
-        assert loaded.exported is not None, f"{loaded.folder} is not an export"
         self._runtime = _import_runtime()
         self._sessions: dict[GraphName, Any] = {}
         # Loaded now, so that a damaged graph is reported before anything is said.
@@ -89,8 +88,7 @@ class OnnxEngine(Engine):
     def _open(self, name: GraphName) -> Any:
         """The session of a graph, loaded at the first call."""
         if name not in self._sessions:
-            assert self._loaded.exported is not None
-            content = read_graph(self._loaded.folder, self._loaded.exported, name)
+            content = self._loaded.read_graph(name)
             options = self._runtime.SessionOptions()
             options.log_severity_level = 3
             # Waiting threads sleep: the time that they would save is taken from whatever else the machine does.
@@ -112,9 +110,10 @@ class OnnxEngine(Engine):
 
     def _explain(self, name: GraphName, error: Exception) -> DataError:
         said = str(error).strip().splitlines()[0][:300]
-        return refuse(
-            f"The exported model {self._loaded.folder}", f"{name}.onnx does not run ({said})", "Export it again."
+        what, advice = (
+            ("bundle", DAMAGED_FILE) if self._loaded.exported is None else ("exported model", "Export it again.")
         )
+        return refuse(f"The {what} {self._loaded.folder}", f"{name}.onnx does not run ({said})", advice)
 
 
 def _name_voice(voice: SpeakerEmbedding) -> dict[str, NDArray[Any]]:
@@ -126,7 +125,7 @@ def _import_runtime() -> Any:
         import onnxruntime
     except ImportError as error:
         raise MissingExtraError(
-            "Exported models need onnxruntime, which is not installed.",
+            "Speaking without TensorFlow needs onnxruntime, which is not installed.",
             next_step="Run: pip install 'myxtts[speak]'",
         ) from error
     return onnxruntime

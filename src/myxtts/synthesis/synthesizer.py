@@ -1,7 +1,7 @@
 """`Synthesizer`: text and a reference voice to a waveform, whole or streamed sentence by sentence.
 
 Importing this module does not import TensorFlow; making a `Synthesizer` does, after everything else has been checked,
-unless its model is an exported one.
+unless onnxruntime speaks: for an exported model, and a bundle with graphs, as the base model.
 A text is split into pieces (`sentences`), each is synthesised (`engine`), levelled and joined (`PieceJoiner`).
 """
 
@@ -90,8 +90,13 @@ _NUM_UNKNOWN_SHOWN = 10
 
 
 def _open_engine(loaded: LoadedBundle, vocoder: KnownVocoder, *, use_xla: bool) -> Engine:
-    """The engine of a model: onnxruntime for an exported one, else TensorFlow."""
-    if loaded.exported is not None:
+    """The engine of a model: onnxruntime for an exported one or a bundle with graphs, else TensorFlow.
+
+    XLA is of TensorFlow; an exported model has no use for it.
+    """
+    if use_xla:
+        loaded = loaded.without_graphs()
+    if not loaded.needs_tensorflow:
         from myxtts.synthesis.onnx_engine import OnnxEngine
 
         return OnnxEngine(loaded, vocoder=vocoder)

@@ -33,7 +33,7 @@ EXTRAS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "media": (("av",), "reads M4A, MP4 and WebM"),
     "numbers": (("num2words",), "reads numbers in other languages than English and Persian"),
     "export": (("tf2onnx", "onnx", "onnxruntime"), "exports models"),
-    "speak": (("onnxruntime",), "speaks with exported models"),
+    "speak": (("onnxruntime",), "speaks with the base model and exported models"),
     "serve": (("starlette", "uvicorn", "websockets", "wyoming"), "serves speech"),
     "tensorboard": (("tensorboard",), "shows curves of runs"),
     "ray": (("ray",), "computes features on several hosts"),
@@ -121,7 +121,7 @@ def _check_python() -> Check:
 def _check_tensorflow(build: Build | None) -> Iterator[Check]:
     if not has_tensorflow():
         if importlib.util.find_spec("onnxruntime") is not None:
-            found = "not installed: this machine can speak with exported models, but not train"
+            found = "not installed: this machine can speak with the base model and exported models, but not train"
             yield Check("TensorFlow", "warning", found, "To train: pip install 'myxtts[train]'")
         else:
             yield Check("TensorFlow", "error", "not installed", "Run: pip install 'myxtts[train]'")

@@ -107,12 +107,7 @@ def run_export(
 
     proof = export_onnx(loaded, kind, out, dtype, lambda line: screen.notices.print(line, markup=False))
     num_bytes = sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
-    screen.console.print(
-        f"{out}: {num_bytes / 1e6:.1f} MB. {proof.num_sentences} sentences have equal durations; spectrograms differ "
-        f"by at most {proof.largest_difference:.2g} (mean {proof.mean_difference:.2g}). Real-time factor "
-        f"{proof.real_time_factor:.3f}, with TensorFlow {proof.tensorflow_real_time_factor:.3f}.",
-        markup=False,
-    )
+    screen.console.print(f"{out}: {num_bytes / 1e6:.1f} MB. {proof.describe()}", markup=False)
     screen.finish({"out": str(out), "format": format, "dtype": dtype, "num_bytes": num_bytes, **proof.model_dump()})
 
 

@@ -74,7 +74,7 @@ def run_serve(
     if voice is not None:
         # One that does not exist is reported now, not at the first request.
         loaded.find_voice(voice)
-    if loaded.exported is None:
+    if loaded.needs_tensorflow:
         load_tensorflow()
     synthesizer = Synthesizer(loaded, vocoder=kind, warn=screen.warn)
     from myxtts.serve.app import ServerSettings

@@ -151,7 +151,7 @@ def run_synth(
     entries = load_lexicon(lexicon).entries if lexicon else None
     turns = _plan_turns(loaded, lines, asked, language, entries, screen.warn)
     _tell_defaults(loaded, turns, language, screen)
-    if loaded.exported is None:
+    if loaded.needs_tensorflow:
         load_tensorflow()
     synthesizer = Synthesizer(loaded, vocoder=kind, warn=screen.warn)
     sources = dict.fromkeys([*([] if asked is None else [asked]), *(turn.chosen.source for turn in turns)])
